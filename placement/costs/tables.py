@@ -1,0 +1,126 @@
+"""From what was profiled to a `CostModel`, and from a graph's costs to those of its coarsening."""
+
+from typing import NamedTuple
+
+import numpy as np
+
+from placement.types import CostModel, OpGraph
+
+
+class DeviceProfile(NamedTuple):
+    """What one inference costs on one device, as measured."""
+
+    device: str
+    latency_s: float  # median wall time of one inference of the whole model
+    # Names of the operations that the plug-in runs as one kernel, and the kernel's wall time as
+    # profiled, unscaled. An operation that costs nothing may be missing.
+    kernels: tuple[tuple[tuple[str, ...], float], ...]
+    unsupported: frozenset[str]  # names of the operations that the device cannot run
+
+
+class Crossings(NamedTuple):
+    """What handing one tensor from device to device costs: latency_s + bytes * s_per_byte."""
+
+    latency_s: np.ndarray  # float64 [D, D], zero diagonal
+    s_per_byte: np.ndarray  # float64 [D, D], zero diagonal
+
+
+def cost_model(
+    graph: OpGraph,
+    profiles: tuple[DeviceProfile, ...],
+    crossings: Crossings,
+) -> CostModel:
+    """The first `serial` cost model: kernels as profiled, scaled to the latency as measured.
+
+    A kernel that runs several operations as one is booked on the one with most FLOPs (ties: the
+    last named), the others are free: nothing is gained by moving them alone. Cutting an edge inside
+    a kernel costs what the free end costs to run by itself, its bytes at the rate at which the
+    device streams (`_standalone_s`).
+
+    Args:
+      graph: N operations; names link it to the profiles.
+      profiles: one a device, in the order of the device indices.
+      crossings: of the same devices.
+
+    Returns:
+      Costs with compute_s inf where a device does not support an operation. Memory is what the
+      operation's weights occupy, capacities are unlimited.
+    """
+    compute_s = np.stack([_compute_s(graph, profile) for profile in profiles], axis=1)
+    for column, profile in enumerate(profiles):
+        missing = [i for i, name in enumerate(graph.op_names) if name in profile.unsupported]
+        compute_s[missing, column] = np.inf
+    return CostModel(
+        compute_s=compute_s.astype(np.float32),
+        transfer_latency_s=crossings.latency_s.astype(np.float32),
+        transfer_s_per_byte=crossings.s_per_byte.astype(np.float32),
+        cut_s=_cut_s(graph, profiles).astype(np.float32),
+        memory_bytes=graph.weight_bytes.astype(np.float32),
+        capacity_bytes=np.full(len(profiles), np.inf, np.float32),
+    )
+
+
+def _compute_s(graph: OpGraph, profile: DeviceProfile) -> np.ndarray:
+    """Seconds an operation [N] on one device, summing to the device's measured latency."""
+    index = {name: i for i, name in enumerate(graph.op_names)}
+    seconds = np.zeros(graph.num_ops)
+    for names, kernel_s in profile.kernels:
+        members = [index[name] for name in names if name in index]
+        if members:
+            seconds[_heaviest(graph, members)] += kernel_s
+    total = seconds.sum()
+    return seconds * (profile.latency_s / total) if total > 0 else seconds
+
+
+def _heaviest(graph: OpGraph, members: list[int]) -> int:
+    return max(members, key=lambda i: (graph.flops[i], i))
+
+
+def _cut_s(graph: OpGraph, profiles: tuple[DeviceProfile, ...]) -> np.ndarray:
+    """Seconds [E] that a lost fusion costs: the largest over the devices, zero between kernels."""
+    index = {name: i for i, name in enumerate(graph.op_names)}
+    cut_s = np.zeros(graph.num_edges)
+    for profile in profiles:
+        kernel = np.full(graph.num_ops, -1)
+        for number, (names, _) in enumerate(profile.kernels):
+            for name in names:
+                if name in index:
+                    kernel[index[name]] = number
+        ends = kernel[graph.senders], kernel[graph.receivers]
+        fused = (ends[0] == ends[1]) & (ends[0] >= 0)
+        cut_s = np.maximum(cut_s, np.where(fused, _standalone_s(graph), 0.0))
+    return cut_s
+
+
+# A fused operation that runs alone reads and writes its tensor once more. 8 GB/s is what one core
+# streams through OpenVINO's element-wise kernels out of cache; calibration replaces the figure.
+_STREAM_BYTES_PER_S = 8e9
+
+
+def _standalone_s(graph: OpGraph) -> np.ndarray:
+    return 2.0 * graph.edge_bytes / _STREAM_BYTES_PER_S
+
+
+def coarse_costs(costs: CostModel, assignment: np.ndarray, edges: np.ndarray) -> CostModel:
+    """Costs of a coarsening: sums over its members, so that `lift` changes no objective's value.
+
+    Args:
+      costs: of the N original operations.
+      assignment: int32 [N], the coarse operation of each (`graphs.coarsen.Coarsening`).
+      edges: int32 [E'], the original edge that each coarse edge is.
+
+    Returns:
+      Costs of the coarse operations and edges; inf where any member is unsupported.
+    """
+    num_coarse = int(assignment.max()) + 1
+    compute_s = np.zeros((num_coarse, costs.compute_s.shape[1]))
+    np.add.at(compute_s, assignment, np.asarray(costs.compute_s, np.float64))
+    memory_bytes = np.bincount(assignment, np.asarray(costs.memory_bytes), num_coarse)
+    return CostModel(
+        compute_s=compute_s.astype(np.float32),
+        transfer_latency_s=costs.transfer_latency_s,
+        transfer_s_per_byte=costs.transfer_s_per_byte,
+        cut_s=np.asarray(costs.cut_s)[edges],
+        memory_bytes=memory_bytes.astype(np.float32),
+        capacity_bytes=costs.capacity_bytes,
+    )

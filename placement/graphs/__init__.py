@@ -1,0 +1,1 @@
+"""Computation graphs on the host: validation, order, coarsening, features."""

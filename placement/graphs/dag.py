@@ -1,0 +1,166 @@
+"""Order and connectivity of directed acyclic graphs.
+
+The algorithms work on `(num_nodes, senders, receivers)` with parallel edges allowed, so that they
+serve graphs that are not yet an `OpGraph` (validation, coarsening); the functions of an `OpGraph`
+are thin. Everything but `reachability` is linear in N + E, up to the logarithm of a heap or sort.
+
+The *level* of a node is the number of edges on a longest path that ends in it,
+
+    level(v) = 0 for a source,    level(v) = 1 + max over u -> v of level(u),
+
+and a *part* is a set of nodes that becomes one node of the quotient graph, which has an edge
+A -> B wherever some u in A, v in B != A have an edge u -> v.
+"""
+
+import heapq
+
+import chex
+import numpy as np
+from scipy import sparse
+from scipy.sparse import csgraph
+
+from placement.types import OpGraph
+
+
+def successors(
+    num_nodes: int, senders: np.ndarray, receivers: np.ndarray
+) -> tuple[np.ndarray, np.ndarray]:
+    """Compressed adjacency: the successors of v are `targets[starts[v] : starts[v + 1]]`.
+
+    Args:
+      num_nodes: N.
+      senders: int [E].
+      receivers: int [E].
+
+    Returns:
+      starts: int64 [N + 1].
+      targets: int [E]; parallel edges stay parallel and keep their order.
+    """
+    counts = np.bincount(senders, minlength=num_nodes)
+    starts = np.concatenate([[0], np.cumsum(counts)])
+    return starts, np.asarray(receivers)[np.argsort(senders, kind="stable")]
+
+
+def sort_nodes(num_nodes: int, senders: np.ndarray, receivers: np.ndarray) -> np.ndarray:
+    """Kahn's algorithm; of the nodes that are ready, the smallest index goes first.
+
+    Where node numbers already are a topological order the result is `arange(N)`.
+
+    Returns:
+      int32 [N], or fewer entries where a cycle keeps nodes from becoming ready.
+    """
+    starts, targets = (array.tolist() for array in successors(num_nodes, senders, receivers))
+    waiting = np.bincount(receivers, minlength=num_nodes).tolist()
+    ready = [node for node, count in enumerate(waiting) if count == 0]
+    order = []
+    while ready:
+        node = heapq.heappop(ready)
+        order.append(node)
+        for target in targets[starts[node] : starts[node + 1]]:
+            waiting[target] -= 1
+            if waiting[target] == 0:
+                heapq.heappush(ready, target)
+    return np.array(order, np.int32)
+
+
+def strong_components(num_nodes: int, senders: np.ndarray, receivers: np.ndarray) -> np.ndarray:
+    """int32 [N]: equal numbers for nodes that lie on a common cycle."""
+    return csgraph.connected_components(
+        _matrix(num_nodes, senders, receivers), directed=True, connection="strong"
+    )[1]
+
+
+def is_acyclic(num_nodes: int, senders: np.ndarray, receivers: np.ndarray) -> bool:
+    """Whether no path returns to where it began; a self loop is a cycle."""
+    if np.any(np.asarray(senders) == np.asarray(receivers)):
+        return False
+    components = strong_components(num_nodes, senders, receivers)
+    return len(np.unique(components)) == num_nodes
+
+
+def quotient_edges(
+    senders: np.ndarray, receivers: np.ndarray, parts: np.ndarray
+) -> tuple[np.ndarray, np.ndarray]:
+    """The distinct edges between different parts, as `quotient` gives them."""
+    pairs = np.stack([parts[senders], parts[receivers]], axis=1)
+    pairs = np.unique(pairs[pairs[:, 0] != pairs[:, 1]], axis=0).astype(np.int32)
+    return pairs[:, 0], pairs[:, 1]
+
+
+def topological_order(graph: OpGraph) -> np.ndarray:
+    """Every operation after all that it reads from; of several that could follow, the first.
+
+    Returns:
+      int32 [N]: indices of operations. It depends on the graph alone, and is `arange(N)` where
+      the operations already are numbered topologically.
+    """
+    return sort_nodes(graph.num_ops, graph.senders, graph.receivers)
+
+
+def levels(graph: OpGraph) -> np.ndarray:
+    """int32 [N]: the number of edges on a longest path from a source to the operation."""
+    starts, targets = successors(graph.num_ops, graph.senders, graph.receivers)
+    start_list, target_list = starts.tolist(), targets.tolist()
+    level = [0] * graph.num_ops
+    for node in topological_order(graph).tolist():
+        following = level[node] + 1
+        for target in target_list[start_list[node] : start_list[node + 1]]:
+            level[target] = max(level[target], following)
+    return np.array(level, np.int32)
+
+
+def reachability(graph: OpGraph) -> np.ndarray:
+    """Which operations depend on which, directly or not.
+
+    N * N bytes and E * N byte operations: meant for a few thousand operations.
+
+    Returns:
+      bool [N, N]: `[i, j]` where a path of at least one edge leads from i to j.
+    """
+    starts, targets = successors(graph.num_ops, graph.senders, graph.receivers)
+    reached = np.zeros((graph.num_ops, graph.num_ops), bool)
+    for node in topological_order(graph)[::-1]:
+        for target in targets[starts[node] : starts[node + 1]]:
+            reached[node] |= reached[target]
+            reached[node, target] = True
+    return reached
+
+
+def connected_parts(graph: OpGraph, placement: np.ndarray) -> np.ndarray:
+    """The connected parts that a placement cuts the graph into.
+
+    Two operations share a part when edges, taken in either direction, join them without leaving
+    their device.
+
+    Args:
+      graph: the graph.
+      placement: int [N].
+
+    Returns:
+      int32 [N]: the part of every operation; parts are numbered from 0 by their smallest member.
+    """
+    chex.assert_shape(placement, (graph.num_ops,))
+    kept = placement[graph.senders] == placement[graph.receivers]
+    matrix = _matrix(graph.num_ops, graph.senders[kept], graph.receivers[kept])
+    parts = csgraph.connected_components(matrix, directed=False)[1]
+    _, first, number = np.unique(parts, return_index=True, return_inverse=True)
+    return np.argsort(np.argsort(first))[number].astype(np.int32)
+
+
+def quotient(graph: OpGraph, parts: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """The graph of the parts, which may have cycles where the operations have none.
+
+    Args:
+      graph: the graph.
+      parts: int [N]: the part of every operation.
+
+    Returns:
+      senders, receivers: int32 [Q], the distinct edges between different parts, sorted.
+    """
+    chex.assert_shape(parts, (graph.num_ops,))
+    return quotient_edges(graph.senders, graph.receivers, parts)
+
+
+def _matrix(num_nodes: int, senders: np.ndarray, receivers: np.ndarray) -> sparse.csr_array:
+    ones = np.ones(len(senders))
+    return sparse.csr_array((ones, (senders, receivers)), shape=(num_nodes, num_nodes))

@@ -1,0 +1,312 @@
+"""From a model file to an `ov.Model` that can be placed: static inputs, folded, uniquely named.
+
+Also inputs to run it with. A mistake in the file or in the shapes asked for is a `ValueError` of
+one line.
+"""
+
+from collections import Counter
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+
+import numpy as np
+import openvino as ov
+from openvino import passes
+
+from placement.runtime.flops import bodies
+
+_FORMATS = {
+    ".xml": "OpenVINO IR",
+    ".onnx": "ONNX",
+    ".tflite": "TensorFlow Lite",
+    ".pb": "a frozen TensorFlow graph",
+}
+
+# How ov::pass::DisableConstantFolding is filed in an operation's runtime information.
+_NO_FOLDING = "DisableConstantFolding_0"
+
+# Operations whose first output holds values of their first input, and nothing else.
+_VALUE_KEEPING = frozenset(
+    {
+        *("Broadcast", "Concat", "Convert", "Gather", "Identity", "Reshape", "Slice", "Split"),
+        *("Squeeze", "StridedSlice", "Tile", "Transpose", "Unsqueeze", "VariadicSplit"),
+    }
+)
+
+_WORDS = ("placement", "of", "a", "neural", "network", "on", "two", "devices")
+
+
+def load(path: str) -> ov.Model:
+    """Reads a model file; its format is told by its suffix: .xml (with .bin), .onnx, .tflite, .pb.
+
+    Raises:
+      ValueError: no such file, an unknown suffix, an .xml without its .bin, or a file that
+        OpenVINO cannot read.
+    """
+    file = Path(path)
+    valid = ", ".join(_FORMATS)
+    if file.suffix.lower() not in _FORMATS:
+        raise ValueError(f"model {path!r} has suffix {file.suffix!r}; convert it to one of {valid}")
+    if not file.is_file():
+        raise ValueError(f"no model file {path!r}; give the path of a file that is one of {valid}")
+    weights = file.with_suffix(".bin")
+    if file.suffix.lower() == ".xml" and not weights.is_file():
+        raise ValueError(
+            f"model {path!r} has no weights beside it; copy {str(weights)!r} there too"
+        )
+    try:
+        return ov.Core().read_model(path)
+    except RuntimeError as error:
+        raise ValueError(
+            f"model {path!r} cannot be read as {_FORMATS[file.suffix.lower()]}: {_essence(error)}; "
+            f"give it the suffix of its format ({valid}) or export it again"
+        ) from error
+
+
+def prepare(model: ov.Model, input_shapes: str = "") -> ov.Model:
+    """A copy of `model` whose inputs are static, folded, with unique friendly names.
+
+    Chains of operations on constants and static shapes are folded; weights stored in fewer bits
+    than they are used in (float16 Constant, then Convert) stay so. Operations that the file does
+    not name are named by type and order, the same in every process. Outputs, and operations
+    between, can still be dynamic where their shape depends on data.
+
+    Args:
+      model: left as it is.
+      input_shapes: such as 'images:1,3,224,224;ids:1,128'; an input goes by any of its names.
+        Every dynamic input needs a shape; a static one may be given another.
+
+    Raises:
+      ValueError: a dynamic input has no shape, or `input_shapes` is malformed, names no input, or
+        does not fit the model.
+    """
+    unnamed = {op.get_name() for op in _all_ops(model) if op.friendly_name == op.get_name()}
+    prepared = model.clone()
+    shapes = _parse(input_shapes, prepared)
+    missing = [
+        port.get_node()
+        for i, port in enumerate(prepared.inputs)
+        if i not in shapes and port.get_partial_shape().is_dynamic
+    ]
+    if missing:
+        raise ValueError(
+            f"the model has dynamic inputs without a shape: {_listed(missing)}; "
+            f"give them one, such as {_example(missing)}"
+        )
+    if shapes:
+        try:
+            prepared.reshape({i: ov.PartialShape(list(shape)) for i, shape in shapes.items()})
+        except RuntimeError as error:
+            raise ValueError(
+                f"the model does not work with input_shapes {input_shapes!r}: {_essence(error)}; "
+                "give shapes that it was made for"
+            ) from error
+    _name_unnamed(prepared, unnamed)
+    _fold(prepared)
+    _make_names_unique(prepared)
+    return prepared
+
+
+def example_inputs(model: ov.Model, seed: int) -> list[np.ndarray]:
+    """One array for each of `model.inputs`, drawn from `seed`.
+
+    Floats are standard normal, booleans fair coins, strings short words. Integers that look up rows
+    of a table are uniform over its rows; all others are 0 or 1, which suits masks and token types.
+
+    Args:
+      model: a model with static inputs.
+      seed: equal seeds give equal arrays.
+    """
+    generator = np.random.default_rng(seed)
+    return [_example_input(port, generator) for port in model.inputs]
+
+
+def _essence(error: Exception) -> str:
+    """The line of OpenVINO's exception that says what is wrong, without where in its source."""
+    lines = [line.strip() for line in str(error).splitlines() if line.strip()]
+    places = ("Exception from ", "Check '", "FrontEnd API failed", "While validating")
+    telling = [line for line in lines if not line.startswith(places)] or lines
+    return telling[0].rstrip(".; ") if telling else type(error).__name__
+
+
+def _names(parameter: ov.Node) -> list[str]:
+    """Names an input goes by, the one to show first."""
+    return [*sorted(parameter.output(0).get_names()), parameter.get_friendly_name()]
+
+
+def _listed(parameters: Iterable[ov.Node]) -> str:
+    return ", ".join(
+        f"{_names(parameter)[0]} {parameter.get_output_partial_shape(0)}"
+        for parameter in parameters
+    )
+
+
+def _example(parameters: Iterable[ov.Node]) -> str:
+    """The flag that gives `parameters` plausible shapes: one image or sequence each."""
+    entries = (
+        f"{_names(parameter)[0]}:{','.join(map(str, _plausible(parameter)))}"
+        for parameter in parameters
+    )
+    return f"--config.input_shapes='{';'.join(entries)}'"
+
+
+def _plausible(parameter: ov.Node) -> list[int]:
+    """A shape that the input allows."""
+    shape = parameter.get_output_partial_shape(0)
+    if shape.rank.is_dynamic:
+        return [1, 3, 224, 224]
+    sizes = [1] + [128] * (len(shape) - 1)
+    if len(shape) == 4:
+        channels_last = shape[3].is_static and shape[1].is_dynamic
+        sizes = [1, 224, 224, 3] if channels_last else [1, 3, 224, 224]
+    return [_nearest(dim, size) for dim, size in zip(shape, sizes, strict=False)]
+
+
+def _nearest(dim: ov.Dimension, size: int) -> int:
+    """The length that `dim` allows nearest to `size`."""
+    highest = dim.get_max_length()
+    return max(dim.get_min_length(), size if highest < 0 else min(size, highest))
+
+
+def _parse(text: str, model: ov.Model) -> dict[int, tuple[int, ...]]:
+    """'images:1,3,224,224;ids:1,128' as {input's index: shape}."""
+    parameters = model.get_parameters()
+    shapes: dict[int, tuple[int, ...]] = {}
+    for entry in text.split(";") if text.strip() else ():
+        name, shape = _parse_entry(entry.strip(), parameters)
+        matches = [i for i, parameter in enumerate(parameters) if name in _names(parameter)]
+        if not matches:
+            raise ValueError(
+                f"input_shapes names {name!r}, which is no input of the model; "
+                f"its inputs are {_listed(parameters)}"
+            )
+        index = matches[0]
+        if index in shapes:
+            raise ValueError(f"input_shapes gives input {name!r} two shapes; keep one")
+        allowed = parameters[index].get_output_partial_shape(0)
+        if allowed.is_dynamic and not allowed.compatible(ov.PartialShape(list(shape))):
+            raise ValueError(
+                f"input_shapes gives {name!r} the shape {list(shape)}, which does not fit "
+                f"{allowed}; one that fits is {_example([parameters[index]])}"
+            )
+        shapes[index] = shape
+    return shapes
+
+
+def _parse_entry(entry: str, parameters: list[ov.Node]) -> tuple[str, tuple[int, ...]]:
+    """'images:1,3,224,224' as a name and a shape."""
+    # A TensorFlow tensor is called 'input:0': the shape follows the last colon.
+    name, colon, numbers = entry.rpartition(":")
+    sizes = [size.strip() for size in numbers.split(",")]
+    if not colon or not all(size.isdecimal() and int(size) > 0 for size in sizes):
+        raise ValueError(
+            f"input_shapes has the malformed entry {entry!r}; write NAME:SIZE,SIZE,... with "
+            f"positive sizes and ';' between inputs, such as {_example(parameters)}"
+        )
+    return name.strip(), tuple(map(int, sizes))
+
+
+def _all_ops(model: ov.Model) -> Iterator[ov.Node]:
+    """The operations of a model in order, each followed by those inside its bodies."""
+    for op in model.get_ordered_ops():
+        yield op
+        for body in bodies(op):
+            yield from _all_ops(body)
+
+
+def _unpacks_weights(op: ov.Node) -> bool:
+    """Whether `op` converts stored numbers to a wider floating-point type."""
+    if op.get_type_name() != "Convert":
+        return False
+    stored, used = op.get_input_element_type(0), op.get_output_element_type(0)
+    is_constant = op.input_value(0).get_node().get_type_name() == "Constant"
+    return is_constant and used.is_real() and stored.bitwidth < used.bitwidth
+
+
+def _fold(model: ov.Model) -> None:
+    """Replaces what can be computed before any request by Constants, except unpacked weights.
+
+    The mark that a plug-in puts on a compressed weight ('decompression') does not protect it from
+    this pass, hence the explicit one, taken off again so that plug-ins see the model as it was.
+    """
+    unpacking = [op for op in _all_ops(model) if _unpacks_weights(op)]
+    for op in unpacking:
+        op.set_rt_info(True, _NO_FOLDING)
+    manager = passes.Manager()
+    manager.register_pass(passes.ConstantFolding())
+    manager.run_passes(model)
+    for op in unpacking:
+        del op.get_rt_info()[_NO_FOLDING]
+
+
+def _name_unnamed(model: ov.Model, unnamed: set[str]) -> None:
+    """Renames operations that carry a name made from a counter of this process."""
+    numbers: Counter[str] = Counter()
+    for op in _all_ops(model):
+        if op.get_friendly_name() in unnamed:
+            kind = op.get_type_name()
+            op.set_friendly_name(f"{kind}_{numbers[kind]}")
+            numbers[kind] += 1
+
+
+def _make_names_unique(model: ov.Model) -> None:
+    """Appends _1, _2, ... to every repeat of a name, in order."""
+    ops = model.get_ordered_ops()
+    taken = {op.get_friendly_name() for op in ops}
+    seen: set[str] = set()
+    repeats: Counter[str] = Counter()
+    for op in ops:
+        name = base = op.get_friendly_name()
+        while name in seen or (name != base and name in taken):
+            repeats[base] += 1
+            name = f"{base}_{repeats[base]}"
+        seen.add(name)
+        op.set_friendly_name(name)
+
+
+def _example_input(port: ov.Output, generator: np.random.Generator) -> np.ndarray:
+    shape, element_type = tuple(port.get_shape()), port.get_element_type()
+    if element_type == ov.Type.string:
+        return generator.choice(_WORDS, size=shape)
+    dtype = element_type.to_dtype()
+    rows = _table_rows(port)
+    if rows is None and element_type.is_real():
+        return generator.standard_normal(shape).astype(dtype)
+    return generator.integers(2 if rows is None else rows, size=shape).astype(dtype)
+
+
+def _table_rows(port: ov.Output) -> int | None:
+    """How many rows the smallest table has that is indexed by the values at `port`, if any."""
+    tables = []
+    for reader in port.get_target_inputs():
+        op, index = reader.get_node(), reader.get_index()
+        rows = _indexed(op, index)
+        if rows is None and op.get_type_name() in _VALUE_KEEPING and index == 0:
+            rows = _table_rows(op.output(0))
+        if rows is not None:
+            tables.append(rows)
+    return min(tables, default=None)
+
+
+def _indexed(op: ov.Node, index: int) -> int | None:
+    """The range of the input number `index` of `op`, if it indexes something of known size."""
+    kind = op.get_type_name()
+    if kind.startswith("Embedding") and index == 2 and "Packed" not in kind:
+        return 1  # offsets and segments must ascend: let them all be 0
+    axis = _index_axis(op) if index == 1 else None
+    table = op.get_input_partial_shape(0)
+    if axis is None or table.rank.is_dynamic or table[axis].is_dynamic:
+        return None
+    return table[axis].get_length()
+
+
+def _index_axis(op: ov.Node) -> int | None:
+    """The axis of the first input of `op` that its second input indexes, if it does."""
+    kind = op.get_type_name()
+    if kind.startswith("Embedding"):
+        return 0
+    if kind == "GatherElements":
+        return op.get_attributes()["axis"]
+    if kind == "Gather":
+        axis = op.input_value(2).get_node()
+        return int(axis.get_data().item()) if axis.get_type_name() == "Constant" else None
+    return None

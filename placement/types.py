@@ -1,0 +1,129 @@
+"""The vocabulary of the project: every data type and callable type that crosses a module boundary.
+
+Dimension letters, used in every shape comment:
+
+    N operations   E edges   D devices   G groups
+    B sampled placements   F features   T steps of an episode
+
+Times are seconds (`_s`), sizes are bytes (`_bytes`). Indices start at 0. A *placement* is an
+int32 array [N]: the device of every operation.
+"""
+
+import dataclasses
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+import chex
+import jax
+import jraph
+import numpy as np
+
+Array = jax.Array | np.ndarray
+Params = Any  # a pytree of arrays
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class OpGraph:
+    """A computation graph on the host, immutable: operations and the tensors between them.
+
+    Build one with `placement.graphs.opgraph.make`, which validates; the constructor does not.
+    The operations are in topological order where `make` built the graph from such an order, but
+    nothing may rely on that: use `placement.graphs.dag.topological_order`.
+    """
+
+    name: str
+    op_names: tuple[str, ...]  # N unique strings
+    op_types: tuple[str, ...]  # N strings such as 'Convolution'
+    senders: np.ndarray  # int32 [E]: the operation that produces the tensor
+    receivers: np.ndarray  # int32 [E]: the operation that reads it
+    edge_bytes: np.ndarray  # int64 [E]: size of the tensor
+    # int32 [E]: edges with equal numbers carry the same tensor, i.e. the same output of the same
+    # sender, which crosses to another device once however many operations read it there.
+    tensors: np.ndarray
+    output_shapes: tuple[tuple[int, ...], ...]  # N shapes, of the first output
+    flops: np.ndarray  # float64 [N]
+    weight_bytes: np.ndarray  # int64 [N]: constants that the operation owns
+    colocation: np.ndarray  # int32 [N]: equal numbers must share a device
+
+    @property
+    def num_ops(self) -> int:
+        """N."""
+        return len(self.op_names)
+
+    @property
+    def num_edges(self) -> int:
+        """E."""
+        return len(self.senders)
+
+
+@chex.dataclass(frozen=True)
+class CostModel:
+    """What operations and crossings cost on D devices: arrays only, a pytree."""
+
+    compute_s: Array  # float32 [N, D]; inf where the device does not support the operation
+    transfer_latency_s: Array  # float32 [D, D], zero on the diagonal
+    transfer_s_per_byte: Array  # float32 [D, D], zero on the diagonal
+    cut_s: Array  # float32 [E]: cost of separating an edge's ends beside the transfer
+    memory_bytes: Array  # float32 [N]: what an operation occupies on its device
+    capacity_bytes: Array  # float32 [D]; inf where unlimited
+
+
+class Problem(NamedTuple):
+    """What every method is given: a graph, what it costs, and what is to be minimised."""
+
+    graph: OpGraph
+    costs: CostModel
+    objective: str  # a key of `placement.simulators.OBJECTIVES`
+    devices: tuple[str, ...]  # D names, in the order of the placement's indices
+
+
+class Sample(NamedTuple):
+    """One episode drawn from a policy.
+
+    A policy that decides once has T = 1. Where T > 1 every step yields a placement of its own that
+    is evaluated and rewarded, as in HSDAG (Duan et al. 2024) and Placeto (Addanki et al. 2019).
+    """
+
+    placement: Array  # int32 [T, N]
+    log_prob: Array  # float32 [T]: log-probability of each step's decisions
+    entropy: Array  # float32 [T]: entropy of each step's decisions, in nats
+
+
+class LogProb(NamedTuple):
+    """Differentiable quantities of a sample under given parameters."""
+
+    log_prob: Array  # float32 [T]
+    entropy: Array  # float32 [T]
+
+
+class Policy(NamedTuple):
+    """Three pure functions over a batched graph (`placement.graphs.batching`).
+
+    `init(key, graph) -> params`.
+    `sample(params, key, graph, num_samples) -> Sample` with a leading axis B on every field; what
+    does not depend on the draw (encoder, parse) is computed once for all B. The key is consumed.
+    `log_prob(params, graph, sample) -> LogProb` with the same leading axis; for the sample's own
+    parameters it equals what `sample` returned.
+    `greedy(params, graph) -> int32 [N]`: the placement of highest probability.
+    """
+
+    init: Callable[[chex.PRNGKey, jraph.GraphsTuple], Params]
+    sample: Callable[[Params, chex.PRNGKey, jraph.GraphsTuple, int], Sample]
+    log_prob: Callable[[Params, jraph.GraphsTuple, Sample], LogProb]
+    greedy: Callable[[Params, jraph.GraphsTuple], Array]
+
+
+# Placements int32 [B, N] -> latencies float32 [B] in seconds. The simulator's is jittable, the
+# measurement boundary's runs on the host. A placement that cannot run evaluates to inf.
+Evaluate = Callable[[Array], Array]
+
+
+class Solution(NamedTuple):
+    """The outcome of a search: every method returns one."""
+
+    placement: np.ndarray  # int32 [N]
+    value_s: float  # the objective's value, recomputed by the shared evaluation
+    bound_s: float  # a proven lower bound, nan where the method has none
+    status: str  # 'optimal', 'finished', 'time limit', 'interrupted' or 'infeasible'
+    search_s: float
+    evaluations: int

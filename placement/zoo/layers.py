@@ -1,0 +1,202 @@
+"""Layers of the zoo: opset calls with seeded weights stored as an fp16-compressed IR stores them.
+
+Every floating-point weight is a Constant of float16 followed by a Convert to float32 that carries
+OpenVINO's decompression mark: two operations, as in a model that was saved with
+`compress_to_fp16=True` and read back. Integer constants (axes, shapes, permutations) have no
+Convert. Every operation, constants included, gets a readable friendly name unique in its model:
+layer `a/b` owns `a/b/weight`, `a/b/weight/convert`, `a/b/conv`, `a/b/bias`, ...
+
+A weight depends only on SEED and its own name, so that editing one layer leaves the others as
+they were.
+"""
+
+import functools
+import math
+import zlib
+from collections.abc import Sequence
+from typing import TypeAlias
+
+import numpy as np
+import openvino as ov
+from openvino import opset13 as ops
+
+SEED = 2024
+
+# What a layer reads: an operation, or one output of an operation that has several.
+Value: TypeAlias = ov.Node | ov.Output
+
+# Deep random ReLU networks forget their input: what all inputs have in common (positive means)
+# grows until the logits are nearly constant, and global pooling, which averages a noise image away
+# but not a common mean, finishes the job. Hence the "looks linear" start of Balduzzi et al. 2017
+# ("The Shattered Gradients Problem"): channels 2i and 2i+1 are mirror images, made by opposite
+# filters with equal biases and read with opposite weights. The convolutional part is then an odd
+# function of the image, so no constant can build up, and relu(z) - relu(-z) = z neither fades nor
+# amplifies rounding (bf16, f16) from layer to layer. Every layer and every part of a concatenation
+# is an even number of channels wide, so pairs stay together.
+_OPPOSITE = np.array([1.0, -1.0], dtype=np.float32)
+_BIAS_STD = 0.1
+_DENSE_BIAS_STD = 0.02
+
+# The smallest IR holding a marked Convert. Python can pass the mark on but not create it.
+_MARKED_IR = b"""<net name="marked" version="11"><layers>
+<layer id="0" name="x" type="Parameter" version="opset1"><data shape="1" element_type="f16"/>
+<output><port id="0" precision="FP16"><dim>1</dim></port></output></layer>
+<layer id="1" name="y" type="Convert" version="opset1"><data destination_type="f32"/>
+<rt_info><attribute name="decompression" version="0"/></rt_info>
+<input><port id="0"><dim>1</dim></port></input>
+<output><port id="1" precision="FP32"><dim>1</dim></port></output></layer>
+<layer id="2" name="z" type="Result" version="opset1"><input><port id="0"><dim>1</dim></port>
+</input></layer></layers><edges><edge from-layer="0" from-port="0" to-layer="1" to-port="0"/>
+<edge from-layer="1" from-port="1" to-layer="2" to-port="0"/></edges></net>"""
+_MARK_KEY = "decompression_0"
+
+
+@functools.cache
+def _decompression_mark() -> object:
+    """The runtime attribute that tells plug-ins a Convert only unpacks a stored weight."""
+    model = ov.Core().read_model(_MARKED_IR, b"")
+    (convert,) = (op for op in model.get_ops() if op.get_type_name() == "Convert")
+    return convert.get_rt_info()[_MARK_KEY]
+
+
+def _uniform(name: str, shape: Sequence[int], std: float) -> np.ndarray:
+    """Zero-mean uniform float32 numbers of the given shape and standard deviation."""
+    # Scaled 16-bit integers: normal floats would take BERT's 110 M weights two seconds.
+    generator = np.random.Generator(np.random.SFC64([SEED, zlib.crc32(name.encode())]))
+    draws = generator.integers(-(2**15), 2**15, size=tuple(shape), dtype=np.int16)
+    return draws * np.float32(std * math.sqrt(3.0) / 2**15)
+
+
+def compressed(name: str, values: np.ndarray) -> ov.Node:
+    """A float32 value stored as float16: Constant `name`, then Convert `name/convert`."""
+    # Shared memory: the Constant keeps the array alive instead of copying it.
+    constant = ov.op.Constant(values.astype(np.float16), shared_memory=True)
+    constant.set_friendly_name(name)
+    convert = ops.convert(constant, "f32", name=f"{name}/convert")
+    convert.set_rt_info(_decompression_mark(), _MARK_KEY)
+    return convert
+
+
+def noise(name: str, shape: Sequence[int], *, std: float, mean: float = 0.0) -> ov.Node:
+    """A compressed float constant of `shape`, uniform around `mean`, of deviation `std`."""
+    return compressed(name, _uniform(name, shape, std) + np.float32(mean))
+
+
+def scalar(name: str, value: float) -> ov.Node:
+    """A compressed float constant of no axes."""
+    return compressed(name, np.asarray(value, dtype=np.float32))
+
+
+def integers(name: str, values: int | Sequence[int]) -> ov.Node:
+    """An int64 Constant, as axes, shapes and permutations are stored."""
+    return ops.constant(np.asarray(values, dtype=np.int64), name=name)
+
+
+def filters(name: str, shape: Sequence[int], *, std: float, mirrored: bool) -> ov.Node:
+    """A compressed weight [out, in, ...] of opposite numbers for inputs 2i and 2i+1.
+
+    An odd number of inputs (the colours of an image) is not paired: there each filter sums to zero
+    over its taps, which cancels a constant colour.
+
+    Args:
+      name: of the Constant.
+      shape: [out, in, ...].
+      std: standard deviation.
+      mirrored: outputs 2i and 2i+1 have opposite filters too.
+    """
+    outputs, inputs, *kernel = shape
+    signs_out = _OPPOSITE if mirrored else _OPPOSITE[:1]
+    signs_in = _OPPOSITE if inputs % 2 == 0 else _OPPOSITE[:1]
+    groups = (outputs // len(signs_out), 1, inputs // len(signs_in), 1, math.prod(kernel))
+    drawn = _uniform(name, groups, std)
+    if len(signs_in) == 1:
+        drawn -= drawn.mean(axis=-1, keepdims=True)
+    signs = np.multiply.outer(signs_out, signs_in)[:, np.newaxis, :, np.newaxis]
+    return compressed(name, (drawn * signs).reshape(shape))
+
+
+def parameter(name: str, shape: Sequence[int], dtype: ov.Type) -> ov.Node:
+    """An input; `name` is its friendly name and the name of its tensor."""
+    node = ops.parameter(list(shape), dtype, name=name)
+    node.output(0).set_names({name})
+    return node
+
+
+def result(x: Value, name: str) -> ov.Node:
+    """An output; `name` is its friendly name and the name of its tensor."""
+    x.output(0).set_names({name})
+    return ops.result(x, name=name)
+
+
+def unsqueeze(x: Value, name: str, axis: int) -> ov.Node:
+    """Inserts an axis of length one."""
+    y = ops.unsqueeze(x, integers(f"{name}/axis", axis))
+    y.set_friendly_name(name)  # the opset function ignores its name argument (2026.4)
+    return y
+
+
+def conv(
+    x: Value,
+    name: str,
+    channels: int,
+    kernel: tuple[int, int],
+    *,
+    stride: int = 1,
+    pad: tuple[int, int] = (0, 0),
+    gain: float = 1.0,
+) -> ov.Node:
+    """Convolution and bias: [1, C, H, W] -> [1, channels, H', W'].
+
+    He's scaling times `gain`; the bias stands for a folded batch normalisation.
+    """
+    shape = (channels, x.shape[1], *kernel)
+    std = gain * math.sqrt(2.0 / math.prod(shape[1:]))
+    weight = filters(f"{name}/weight", shape, std=std, mirrored=True)
+    convolved = ops.convolution(
+        x, weight, [stride, stride], list(pad), list(pad), [1, 1], name=f"{name}/conv"
+    )
+    biases = np.repeat(_uniform(f"{name}/bias", (1, channels // 2, 1, 1), _BIAS_STD), 2, axis=1)
+    offset = compressed(f"{name}/bias", biases)
+    return ops.add(convolved, offset, name=f"{name}/bias_add")
+
+
+def conv_relu(
+    x: Value,
+    name: str,
+    channels: int,
+    kernel: tuple[int, int],
+    *,
+    stride: int = 1,
+    pad: tuple[int, int] = (0, 0),
+    gain: float = 1.0,
+) -> ov.Node:
+    """`conv` and a ReLU: [1, C, H, W] -> [1, channels, H', W']."""
+    y = conv(x, name, channels, kernel, stride=stride, pad=pad, gain=gain)
+    return ops.relu(y, name=f"{name}/relu")
+
+
+def max_pool(x: Value, name: str, *, stride: int, pad: int = 0) -> ov.Output:
+    """3x3 maximum: [1, C, H, W] -> [1, C, H', W']."""
+    pool = ops.max_pool(x, [stride] * 2, [1, 1], [pad] * 2, [pad] * 2, [3, 3], name=name)
+    return pool.output(0)
+
+
+def avg_pool(x: Value, name: str) -> ov.Node:
+    """3x3 mean of stride 1, padding counted as zeros: [1, C, H, W] -> the same shape."""
+    return ops.avg_pool(x, [1, 1], [1, 1], [1, 1], [3, 3], False, name=name)
+
+
+def dense(x: Value, name: str, features: int, *, gain: float = 1.0) -> ov.Node:
+    """MatMul and bias, LeCun's scaling times `gain`: [..., C] -> [..., features]."""
+    shape = (features, x.shape[-1])
+    weight = filters(f"{name}/weight", shape, std=gain / math.sqrt(shape[1]), mirrored=False)
+    product = ops.matmul(x, weight, False, True, name=f"{name}/matmul")
+    offset = noise(f"{name}/bias", [1] * (len(x.shape) - 1) + [features], std=_DENSE_BIAS_STD)
+    return ops.add(product, offset, name=f"{name}/bias_add")
+
+
+def classifier(x: Value, *, classes: int, gain: float) -> ov.Node:
+    """Global mean, flatten, dense layer `fc`, Result `logits`: [1, C, H, W] -> [1, classes]."""
+    pooled = ops.reduce_mean(x, integers("pool/axes", [2, 3]), True, name="pool")
+    flat = ops.reshape(pooled, integers("flatten/shape", [1, x.shape[1]]), False, name="flatten")
+    return result(dense(flat, "fc", classes, gain=gain), "logits")

@@ -1,0 +1,243 @@
+import itertools
+
+import hypothesis
+import hypothesis.strategies as st
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from placement.graphs import dag, opgraph
+from placement.graphs.coarsen import coarsen, lift
+from tests import helpers
+
+SEEDS = st.integers(0, 2**32 - 1)
+few = hypothesis.settings(max_examples=80, deadline=None)
+
+
+def _graph(types, edges, **fields):
+    """Operations named by letters; edges such as 'ab'."""
+    names = [chr(ord("a") + i) for i in range(len(types))]
+    ends = [[names.index(end) for end in edge] for edge in edges]
+    return opgraph.make(
+        name="g",
+        op_names=names,
+        op_types=types,
+        senders=[sender for sender, _ in ends],
+        receivers=[receiver for _, receiver in ends],
+        edge_bytes=[1] * len(ends),
+        **fields,
+    )
+
+
+def _groups(coarsening, graph):
+    """The member names of every coarse operation, such as ['ab', 'c']."""
+    groups = [""] * coarsening.graph.num_ops
+    for name, part in zip(graph.op_names, coarsening.assignment, strict=True):
+        groups[part] += name
+    return groups
+
+
+def _random(seed, colocated=0.3):
+    rng = np.random.default_rng(seed)
+    n = int(rng.integers(1, 16))
+    return rng, helpers.random_dag(
+        rng, n, edge_probability=rng.random() / 2, colocated=rng.random() * colocated
+    )
+
+
+def _serial_cost(graph, compute, placement):
+    """Compute plus one crossing for each tensor and other device that reads it, in plain Python."""
+    crossings = {
+        (tensor, placement[receiver], size)
+        for sender, receiver, tensor, size in zip(
+            graph.senders, graph.receivers, graph.tensors, graph.edge_bytes, strict=True
+        )
+        if placement[sender] != placement[receiver]
+    }
+    total = sum(compute[op, device] for op, device in enumerate(placement))
+    return total + sum(100 + size for _, _, size in crossings)
+
+
+def test_a_chain_collapses_to_one_operation():
+    graph = helpers.chain(5)
+    coarse, assignment, edges = coarsen(graph)
+    assert (coarse.num_ops, coarse.num_edges, len(edges)) == (1, 0, 0)
+    assert assignment.tolist() == [0] * 5
+    assert coarse.flops.tolist() == [1500.0]
+    assert coarse.weight_bytes.tolist() == [10]
+    assert coarse.op_names == ("op4",)
+    assert coarse.output_shapes == ((1, 5),)
+
+
+def test_the_diamond_stays():
+    graph = helpers.diamond()
+    coarse, assignment, edges = coarsen(graph)
+    assert assignment.tolist() == [0, 1, 2, 3]
+    assert edges.tolist() == [0, 1, 2, 3]
+    assert coarse.op_names == graph.op_names
+    assert coarse.tensors.tolist() == [0, 0, 1, 2]
+
+
+def test_branches_of_a_fork_collapse():
+    coarse, assignment, edges = coarsen(helpers.fork_join(2, length=3))
+    assert assignment.tolist() == [0, 1, 1, 1, 2, 2, 2, 3]
+    assert edges.tolist() == [0, 3, 4, 7]
+    assert coarse.senders.tolist() == [0, 1, 0, 2]
+    assert coarse.receivers.tolist() == [1, 3, 2, 3]
+
+
+def test_parallel_edges_count_as_one_neighbour_and_stay_parallel():
+    graph = _graph(["Split", "Add"], ["ab", "ab"], tensors=[0, 1])
+    assert _groups(coarsen(graph), graph) == ["ab"]
+    graph = _graph(["Split", "Add", "Relu"], ["ab", "ab", "ac"], tensors=[0, 1, 1])
+    coarse, _, edges = coarsen(graph)
+    assert edges.tolist() == [0, 1, 2]
+    assert coarse.tensors.tolist() == [0, 1, 1]
+
+
+def test_colocated_operations_merge():
+    # A fork of three branches, two of them co-located.
+    graph = helpers.fork_join(3)
+    graph = _graph(["Relu"] * 5, ["ab", "ac", "ad", "be", "ce", "de"], colocation=[9, 4, 1, 4, 7])
+    coarsening = coarsen(graph)
+    assert _groups(coarsening, graph) == ["a", "bd", "c", "e"]
+    assert coarsening.graph.colocation.tolist() == [0, 1, 2, 3]
+    assert coarsening.edges.tolist() == [0, 1, 2, 3, 4, 5]
+
+
+def test_what_lies_between_colocated_operations_merges_with_them():
+    # b stands between a and c, d does not; without the rule the quotient has a cycle.
+    graph = _graph(["Relu"] * 5, ["ab", "bc", "ad", "ce", "de"], colocation=[0, 1, 0, 3, 4])
+    coarsening = coarsen(graph)
+    assert _groups(coarsening, graph) == ["abc", "d", "e"]
+
+
+def test_a_shape_chain_joins_its_consumer():
+    # a feeds b (data) and c (ShapeOf); c d e are a chain with a constant f; g reshapes b's output.
+    types = ["Parameter", "Convolution", "ShapeOf", "Gather", "Concat", "Constant", "Reshape"]
+    graph = _graph(types, ["ab", "ac", "cd", "de", "fe", "bg", "eg", "ag"])
+    coarsening = coarsen(graph)
+    assert _groups(coarsening, graph) == ["a", "b", "f", "cdeg"]
+    assert coarsening.graph.op_types[3] == "Reshape"
+
+
+def test_data_arithmetic_is_no_shape_chain():
+    # Add reads data too, Gather reads no ShapeOf: neither joins anything.
+    types = ["Parameter", "ShapeOf", "Add", "Gather", "Relu", "Result", "Result"]
+    graph = _graph(types, ["ab", "bc", "ac", "ad", "ae", "cf", "df", "cg", "eg", "dg"])
+    assert _groups(coarsen(graph), graph) == ["a", "bc", "d", "e", "f", "g"]
+
+
+def test_a_shape_chain_with_several_consumers_goes_where_the_first_ends_up():
+    # The ShapeOf b feeds the chains c, d; c is first, but ends up in h, while d ends up in e,
+    # from which h follows. Joining c would close the cycle {b, c, h} -> {d, e} -> {b, c, h}.
+    types = ["Parameter", "ShapeOf", "Gather", "Gather", "Reshape", "Relu", "Relu", "Reshape"]
+    edges = ["ab", "bc", "bd", "ae", "de", "ef", "eg", "fh", "gh", "ch", "ah"]
+    graph = _graph(types, edges)
+    assert _groups(coarsen(graph), graph) == ["a", "bde", "f", "g", "ch"]
+
+
+def test_attributes_of_the_representative():
+    # Merged by co-location: b and c have most flops, c is topologically last but d.
+    graph = _graph(
+        ["Parameter", "MatMul", "Add", "Relu"],
+        ["ab", "bc", "cd"],
+        flops=[0, 7, 7, 1],
+        weight_bytes=[1, 20, 300, 4000],
+        output_shapes=[(1,), (2,), (3,), (4,)],
+    )
+    coarse = coarsen(graph).graph
+    assert (coarse.op_names, coarse.op_types) == (("c",), ("Add",))
+    assert coarse.output_shapes == ((4,),)
+    assert (coarse.flops.tolist(), coarse.weight_bytes.tolist()) == ([15.0], [4321])
+
+
+def _merged_one_by_one(graph):
+    """HSDAG's rule repeated naively: contract one edge at a time until none qualifies."""
+    parts = np.arange(graph.num_ops)
+    while True:
+        pairs = {
+            (parts[u], parts[v])
+            for u, v in zip(graph.senders, graph.receivers, strict=True)
+            if parts[u] != parts[v]
+        }
+        for u, v in pairs:
+            if sum(u == s for s, _ in pairs) == sum(v == r for _, r in pairs) == 1:
+                parts[parts == u] = v
+                break
+        else:
+            return parts
+
+
+@few
+@hypothesis.given(SEEDS)
+def test_chains_against_merging_one_by_one(seed):
+    _, graph = _random(seed, colocated=0.0)
+    graph = opgraph.make(
+        name="g",
+        op_names=graph.op_names,
+        op_types=["Relu"] * graph.num_ops,
+        senders=graph.senders,
+        receivers=graph.receivers,
+        edge_bytes=graph.edge_bytes,
+        tensors=graph.tensors,
+    )
+    expected, assignment = _merged_one_by_one(graph), coarsen(graph).assignment
+    together = expected[:, None] == expected[None, :]
+    np.testing.assert_array_equal(assignment[:, None] == assignment[None, :], together)
+
+
+@few
+@hypothesis.given(SEEDS)
+def test_coarse_graph_is_exact(seed):
+    rng, graph = _random(seed)
+    coarse, assignment, edges = coarsen(graph)
+    opgraph.validate(coarse)
+    assert assignment.dtype == edges.dtype == np.int32
+    assert dag.topological_order(coarse).tolist() == list(range(coarse.num_ops))
+    assert sorted(set(assignment.tolist())) == list(range(coarse.num_ops))
+    for one, other in itertools.combinations(range(graph.num_ops), 2):
+        if graph.colocation[one] == graph.colocation[other]:
+            assert assignment[one] == assignment[other]
+    between = np.flatnonzero(assignment[graph.senders] != assignment[graph.receivers])
+    assert edges.tolist() == between.tolist()
+    np.testing.assert_array_equal(coarse.senders, assignment[graph.senders[edges]])
+    np.testing.assert_array_equal(coarse.receivers, assignment[graph.receivers[edges]])
+    assert coarse.flops.sum() == graph.flops.sum()
+    assert coarse.weight_bytes.sum() == graph.weight_bytes.sum()
+
+    compute = rng.integers(0, 1000, (graph.num_ops, 3))
+    coarse_compute = np.zeros((coarse.num_ops, 3), int)
+    for op, part in enumerate(assignment):
+        coarse_compute[part] += compute[op]
+    for placement in rng.integers(0, 3, (4, coarse.num_ops)):
+        cost = _serial_cost(coarse, coarse_compute, placement)
+        assert cost == _serial_cost(graph, compute, lift(assignment, placement))
+
+
+@few
+@hypothesis.given(SEEDS)
+def test_coarsening_again_changes_nothing(seed):
+    _, graph = _random(seed)
+    once = coarsen(graph).graph
+    again, assignment, edges = coarsen(once)
+    assert assignment.tolist() == list(range(once.num_ops))
+    assert edges.tolist() == list(range(once.num_edges))
+    for field, value in vars(once).items():
+        np.testing.assert_equal(getattr(again, field), value, err_msg=field)
+
+
+@pytest.mark.parametrize("module", [np, jnp])
+def test_lift_indexes_the_last_axis(module):
+    assignment = module.array([0, 0, 2, 1])
+    placement = module.array([[5, 6, 7], [8, 9, 10]])
+    lifted = lift(assignment, placement)
+    assert isinstance(lifted, type(placement))
+    assert lifted.tolist() == [[5, 5, 7, 6], [8, 8, 10, 9]]
+    assert lift(assignment, placement[0]).tolist() == [5, 5, 7, 6]
+
+
+def test_hundred_thousand_operations():
+    coarse, assignment, _ = coarsen(helpers.fork_join(1_000, length=99))
+    assert coarse.num_ops == 1_002
+    np.testing.assert_array_equal(np.bincount(assignment)[1:-1], 99)

@@ -1,0 +1,136 @@
+import hypothesis
+import hypothesis.strategies as st
+import numpy as np
+import pytest
+
+from placement.graphs import dag, opgraph
+from tests import helpers
+
+SEEDS = st.integers(0, 2**32 - 1)
+few = hypothesis.settings(max_examples=60, deadline=None)
+
+
+def _random(seed, largest=14):
+    rng = np.random.default_rng(seed)
+    return rng, helpers.random_dag(
+        rng, int(rng.integers(1, largest)), edge_probability=rng.random()
+    )
+
+
+def _adjacency(graph):
+    matrix = np.zeros((graph.num_ops, graph.num_ops), bool)
+    matrix[graph.senders, graph.receivers] = True
+    return matrix
+
+
+def test_diamond_by_hand():
+    graph = helpers.diamond()
+    assert dag.topological_order(graph).tolist() == [0, 1, 2, 3]
+    assert dag.levels(graph).tolist() == [0, 1, 1, 2]
+    expected = [[0, 1, 1, 1], [0, 0, 0, 1], [0, 0, 0, 1], [0, 0, 0, 0]]
+    np.testing.assert_array_equal(dag.reachability(graph), np.array(expected, bool))
+
+
+def test_level_is_the_longest_path_not_the_shortest():
+    graph = opgraph.make(
+        name="shortcut",
+        op_names=["last", "first", "middle"],
+        op_types=["Relu"] * 3,
+        senders=[1, 1, 2],
+        receivers=[0, 2, 0],
+        edge_bytes=[1, 1, 1],
+    )
+    assert dag.levels(graph).tolist() == [2, 0, 1]
+    assert dag.topological_order(graph).tolist() == [1, 2, 0]
+
+
+def test_smallest_ready_index_goes_first():
+    # 3 -> 0 and 2 -> 1: ready are 2, 3; then 1 becomes ready and overtakes 3.
+    assert dag.sort_nodes(4, np.array([3, 2]), np.array([0, 1])).tolist() == [2, 1, 3, 0]
+
+
+@few
+@hypothesis.given(SEEDS)
+def test_order_levels_and_reachability_on_random_graphs(seed):
+    _, graph = _random(seed)
+    order, levels = dag.topological_order(graph), dag.levels(graph)
+    assert order.dtype == levels.dtype == np.int32
+    position = np.argsort(order)
+    assert sorted(order) == list(range(graph.num_ops))
+    assert np.all(position[graph.senders] < position[graph.receivers])
+
+    adjacency = _adjacency(graph)
+    walks, longest, reached = np.eye(graph.num_ops, dtype=bool), np.zeros(graph.num_ops), 0
+    for length in range(1, graph.num_ops + 1):
+        walks = walks @ adjacency
+        longest[walks.any(axis=0)] = length
+        reached = reached | walks
+    np.testing.assert_array_equal(levels, longest)
+    np.testing.assert_array_equal(dag.reachability(graph), reached)
+
+
+@pytest.mark.parametrize(
+    ("senders", "receivers", "acyclic"),
+    [
+        ([], [], True),
+        ([0, 1, 0], [1, 2, 2], True),
+        ([0, 0], [1, 1], True),
+        ([0, 1, 2], [1, 2, 0], False),
+        ([0, 1], [1, 0], False),
+        ([1], [1], False),
+    ],
+)
+def test_is_acyclic(senders, receivers, acyclic):
+    senders, receivers = np.array(senders, np.int32), np.array(receivers, np.int32)
+    assert dag.is_acyclic(3, senders, receivers) is acyclic
+    if not np.any(senders == receivers):
+        assert (len(dag.sort_nodes(3, senders, receivers)) == 3) is acyclic
+
+
+@pytest.mark.parametrize(
+    ("placement", "parts"),
+    [
+        ([0, 0, 0, 0], [0, 0, 0, 0]),
+        ([0, 1, 1, 0], [0, 1, 2, 3]),
+        ([0, 0, 1, 0], [0, 0, 1, 0]),
+        ([2, 1, 0, 0], [0, 1, 2, 2]),
+    ],
+)
+def test_connected_parts_of_the_diamond(placement, parts):
+    result = dag.connected_parts(helpers.diamond(), np.array(placement))
+    assert result.dtype == np.int32
+    assert result.tolist() == parts
+
+
+@few
+@hypothesis.given(SEEDS)
+def test_connected_parts_on_random_graphs(seed):
+    rng, graph = _random(seed)
+    placement = rng.integers(0, 3, graph.num_ops)
+    expected = np.arange(graph.num_ops)
+    for _ in range(graph.num_ops):  # the smallest member spreads along the kept edges
+        for sender, receiver in zip(graph.senders, graph.receivers, strict=True):
+            if placement[sender] == placement[receiver]:
+                expected[[sender, receiver]] = expected[[sender, receiver]].min()
+    expected = np.unique(expected, return_inverse=True)[1]
+    np.testing.assert_array_equal(dag.connected_parts(graph, placement), expected)
+
+
+def test_quotient_keeps_one_edge_a_pair_and_may_be_cyclic():
+    senders, receivers = dag.quotient(helpers.fork_join(3), np.array([0, 1, 1, 2, 0]))
+    edges = list(zip(senders.tolist(), receivers.tolist(), strict=True))
+    assert edges == [(0, 1), (0, 2), (1, 0), (2, 0)]
+    assert senders.dtype == np.int32
+    assert not dag.is_acyclic(3, senders, receivers)
+
+
+def test_wrong_length_of_a_placement_is_refused():
+    with pytest.raises(AssertionError):
+        dag.connected_parts(helpers.diamond(), np.zeros(3, np.int32))
+
+
+def test_hundred_thousand_operations():
+    graph = helpers.chain(100_000)
+    assert dag.levels(graph)[-1] == 99_999
+    parts = dag.connected_parts(graph, np.arange(100_000) // 1000 % 2)
+    np.testing.assert_array_equal(parts, np.arange(100_000) // 1000)

@@ -1,0 +1,125 @@
+import dataclasses
+import re
+
+import numpy as np
+import pytest
+
+from placement.graphs import opgraph
+from tests import helpers
+
+
+def _make(**changes):
+    fields = {
+        "name": "g",
+        "op_names": ["a", "b", "c"],
+        "op_types": ["Parameter", "Relu", "Result"],
+        "senders": [0, 1],
+        "receivers": [1, 2],
+        "edge_bytes": [4, 8],
+    }
+    return opgraph.make(**(fields | changes))
+
+
+def test_defaults_and_dtypes():
+    graph = _make(senders=[0, 0], receivers=[1, 2], edge_bytes=[4.0, 4.0])
+    assert (graph.num_ops, graph.num_edges) == (3, 2)
+    assert graph.tensors.tolist() == [0, 0]
+    assert graph.colocation.tolist() == [0, 1, 2]
+    assert graph.flops.tolist() == graph.weight_bytes.tolist() == [0, 0, 0]
+    assert graph.output_shapes == ((), (), ())
+    dtypes = {field: getattr(graph, field).dtype for field in ("senders", "receivers", "tensors")}
+    assert set(dtypes.values()) == {np.dtype(np.int32)}
+    assert graph.edge_bytes.dtype == graph.weight_bytes.dtype == np.int64
+    assert graph.colocation.dtype == np.int32
+    assert graph.flops.dtype == np.float64
+
+
+def test_arrays_are_read_only_copies():
+    senders = np.array([0, 1], np.int32)
+    graph = _make(senders=senders)
+    senders[0] = 2
+    assert graph.senders.tolist() == [0, 1]
+    assert graph.tensors.tolist() == [0, 1]
+    for field in dataclasses.fields(graph):
+        value = getattr(graph, field.name)
+        if isinstance(value, np.ndarray):
+            assert not value.flags.writeable, field.name
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"op_names": []}, "'g' has no operations"),
+        ({"op_types": ["Relu"]}, "op_types has 1 entries, but op_names has 3"),
+        ({"output_shapes": [(1,)]}, "output_shapes has 1 entries, but op_names has 3"),
+        ({"flops": [1.0, 2.0]}, "flops has 2 entries, but op_names has 3"),
+        ({"weight_bytes": [1]}, "weight_bytes has 1 entries, but op_names has 3"),
+        ({"colocation": [1]}, "colocation has 1 entries, but op_names has 3"),
+        ({"receivers": [1]}, "receivers has 1 entries, but senders has 2"),
+        ({"edge_bytes": [1, 2, 3]}, "edge_bytes has 3 entries, but senders has 2"),
+        ({"tensors": [1]}, "tensors has 1 entries, but senders has 2"),
+        ({"senders": [[0, 1], [0, 1]]}, r"senders has shape \(2, 2\); give a flat array"),
+        ({"op_names": ["a", "b", "a"]}, "several operations are named 'a'; .* rename"),
+        ({"receivers": [1, 3]}, r"receivers\[1\] is 3, .* from 0 to 2"),
+        ({"senders": [-1, 1]}, r"senders\[0\] is -1, .* from 0 to 2"),
+        ({"receivers": [0, 2]}, "'a' feeds itself; .* drop the self loop"),
+        ({"edge_bytes": [4, -8]}, r"edge_bytes\[1\] is -8; .* not negative"),
+        ({"flops": [0.0, float("nan"), 0.0]}, r"flops\[1\] is nan; .* finite"),
+        ({"weight_bytes": [-1, 0, 0]}, r"weight_bytes\[0\] is -1"),
+        ({"output_shapes": [(), (-1, 3), ()]}, r"operation 'b' has output shape \(-1, 3\)"),
+        ({"tensors": [5, 5]}, r"edges 0 and 1 carry tensor 5 with different senders \(0 and 1\)"),
+        (
+            {"senders": [0, 0], "tensors": [5, 5]},
+            r"edges 0 and 1 carry tensor 5 with different sizes \(4 and 8\)",
+        ),
+        ({"edge_bytes": [4, 8.5]}, "edge_bytes holds 8.5; give whole numbers"),
+        ({"senders": np.array([0, 2**32 + 1])}, "senders holds 4294967297; .* fit int32"),
+        ({"weight_bytes": [0, float("nan"), 0]}, "weight_bytes holds nan"),
+    ],
+)
+def test_mistakes_are_named_in_one_line(changes, message):
+    with pytest.raises(ValueError, match=message) as error:
+        _make(**changes)
+    assert "\n" not in str(error.value)
+
+
+def test_cycle_names_operations_on_it_only():
+    with pytest.raises(ValueError, match=r"cycle through 'b', 'c'; .* acyclic") as error:
+        opgraph.make(
+            name="g",
+            op_names=["a", "b", "c", "d"],
+            op_types=["Relu"] * 4,
+            senders=[0, 1, 2, 2],
+            receivers=[1, 2, 1, 3],
+            edge_bytes=[1, 1, 1, 1],
+            tensors=[0, 1, 2, 2],
+        )
+    assert not re.search("'[ad]'", str(error.value))
+
+
+def test_long_cycle_names_a_few():
+    n = 9
+    with pytest.raises(ValueError, match="cycle through 'op0', 'op1', 'op2', 'op3' and 5 more;"):
+        opgraph.make(
+            name="g",
+            op_names=[f"op{i}" for i in range(n)],
+            op_types=["Relu"] * n,
+            senders=range(n),
+            receivers=[*range(1, n), 0],
+            edge_bytes=[0] * n,
+        )
+
+
+def test_validate_checks_what_the_constructor_does_not():
+    graph = helpers.diamond()
+    opgraph.validate(graph)
+    with pytest.raises(ValueError, match="cycle through 'op0', 'op1', 'op2', 'op3'"):
+        opgraph.validate(
+            dataclasses.replace(
+                graph,
+                senders=np.array([0, 0, 1, 2, 3], np.int32),
+                receivers=np.array([1, 2, 3, 3, 0], np.int32),
+                edge_bytes=np.zeros(5, np.int64),
+                tensors=np.array([0, 0, 1, 2, 3], np.int32),
+            )
+        )

@@ -1,0 +1,166 @@
+"""The zoo's networks: exact sizes, compressed weights, outputs that depend on the input."""
+
+import itertools
+
+import numpy as np
+import openvino as ov
+import pytest
+
+from placement import zoo
+
+# Operations, edges, and operations without constants and their Converts.
+SIZES = {
+    "bert_base": (1009, 1068, 444),
+    "inception_v3": (728, 764, 325),
+    "resnet50": (396, 411, 178),
+}
+SAMPLED_WEIGHT = {
+    "bert_base": "encoder/3/attention/query/weight",
+    "inception_v3": "Mixed_6b/branch7x7_2/weight",
+    "resnet50": "layer2/1/conv2/weight",
+}
+
+
+@pytest.fixture(scope="module", params=sorted(SIZES))
+def network(request) -> tuple[str, ov.Model]:
+    return request.param, zoo.build(request.param)
+
+
+def _is_constant_part(op: ov.Node) -> bool:
+    kind = op.get_type_name()
+    return kind == "Constant" or (
+        kind == "Convert" and op.input_value(0).get_node().get_type_name() == "Constant"
+    )
+
+
+def _constants(model: ov.Model) -> list[ov.Node]:
+    return [op for op in model.get_ops() if op.get_type_name() == "Constant"]
+
+
+def _weight(model: ov.Model, name: str) -> np.ndarray:
+    (constant,) = (op for op in _constants(model) if op.get_friendly_name() == name)
+    return constant.data
+
+
+def _inputs(model: ov.Model, seed: int) -> dict[str, np.ndarray]:
+    """A normal image, or random words in one segment of full length."""
+    rng = np.random.default_rng(seed)
+    draw = {
+        "images": lambda shape: rng.standard_normal(shape, dtype=np.float32),
+        "input_ids": lambda shape: rng.integers(0, 30522, shape),
+        "attention_mask": lambda shape: np.ones(shape, dtype=np.int64),
+        "token_type_ids": lambda shape: np.zeros(shape, dtype=np.int64),
+    }
+    return {port.any_name: draw[port.any_name](list(port.shape)) for port in model.inputs}
+
+
+def _compile(model: ov.Model) -> ov.CompiledModel:
+    return ov.Core().compile_model(model, "CPU", {"INFERENCE_PRECISION_HINT": "f32"})
+
+
+def test_names_are_those_tested_here():
+    assert sorted(zoo.names()) == sorted(SIZES)
+
+
+def test_sizes_are_exact(network):
+    name, model = network
+    ops = model.get_ops()
+    edges = sum(len(op.inputs()) for op in ops)
+    computing = sum(not _is_constant_part(op) for op in ops)
+    assert (len(ops), edges, computing) == SIZES[name]
+
+
+def test_shapes_are_static(network):
+    _, model = network
+    assert not model.is_dynamic()
+    assert not any(
+        out.get_partial_shape().is_dynamic for op in model.get_ops() for out in op.outputs()
+    )
+
+
+def test_friendly_names_are_unique_and_chosen(network):
+    _, model = network
+    names = [op.get_friendly_name() for op in model.get_ops()]
+    assert len(set(names)) == len(names)
+    # A name nobody chose is the type and a number, such as Add_17.
+    automatic = [op for op in model.get_ops() if op.get_friendly_name() == op.get_name()]
+    assert automatic == []
+
+
+def test_float_constants_are_f16_behind_a_marked_convert(network):
+    _, model = network
+    floats = [op for op in _constants(model) if op.get_element_type().is_real()]
+    assert floats
+    for constant in floats:
+        assert constant.get_element_type() == ov.Type.f16
+        (target,) = constant.output(0).get_target_inputs()
+        convert = target.get_node()
+        assert convert.get_type_name() == "Convert"
+        assert convert.get_element_type() == ov.Type.f32
+        assert "decompression_0" in convert.get_rt_info()
+
+
+def test_every_constant_has_one_reader(network):
+    _, model = network
+    readers = [len(op.output(0).get_target_inputs()) for op in _constants(model)]
+    assert set(readers) == {1}
+
+
+def test_two_builds_have_identical_weights(network):
+    name, model = network
+    again = zoo.build(name)
+    first = _weight(model, SAMPLED_WEIGHT[name])
+    assert first.dtype == np.float16
+    np.testing.assert_array_equal(first, _weight(again, SAMPLED_WEIGHT[name]))
+
+
+def test_weights_of_different_layers_differ():
+    model = zoo.build("resnet50")
+    one, two = (_weight(model, f"layer2/{block}/conv2/weight") for block in (1, 2))
+    assert abs(np.corrcoef(one.ravel(), two.ravel())[0, 1]) < 0.1
+
+
+def test_outputs_depend_on_the_input(network):
+    _, model = network
+    compiled = _compile(model)
+    runs = []
+    for seed in range(3):
+        result = compiled(_inputs(model, seed))
+        runs.append([np.array(result[port.any_name]).ravel() for port in model.outputs])
+    for output in zip(*runs, strict=True):
+        assert all(0.3 < values.std() < 3.0 for values in output)
+        for one, two in itertools.combinations(output, 2):
+            assert np.corrcoef(one, two)[0, 1] < 0.95
+
+
+def test_bert_ignores_masked_words():
+    model = zoo.build("bert_base")
+    compiled = _compile(model)
+    inputs = _inputs(model, seed=0)
+    inputs["attention_mask"][:, 100:] = 0
+    pooled = np.array(compiled(inputs)["pooler_output"])
+    inputs["input_ids"][:, 100:] = 7
+    np.testing.assert_allclose(compiled(inputs)["pooler_output"], pooled, atol=1e-4)
+    inputs["input_ids"][:, :100] = 7
+    assert np.abs(compiled(inputs)["pooler_output"] - pooled).max() > 0.1
+
+
+def test_a_saved_network_reads_back_with_the_same_operations(tmp_path):
+    model = zoo.build("resnet50")
+    path = tmp_path / "resnet50.xml"
+    ov.save_model(model, path, compress_to_fp16=True)
+    read = ov.Core().read_model(path)
+    names = {op.get_friendly_name(): op.get_type_name() for op in read.get_ops()}
+    assert names == {op.get_friendly_name(): op.get_type_name() for op in model.get_ops()}
+    converts = [op for op in read.get_ops() if op.get_type_name() == "Convert"]
+    assert len(converts) == 108
+    assert all("decompression_0" in op.get_rt_info() for op in converts)
+    assert [port.any_name for port in read.inputs + read.outputs] == ["images", "logits"]
+
+
+def test_unknown_name_lists_the_valid_ones():
+    with pytest.raises(ValueError, match="resnet51") as error:
+        zoo.build("resnet51")
+    message = str(error.value)
+    assert "\n" not in message
+    assert all(name in message for name in zoo.names())
