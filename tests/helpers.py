@@ -7,7 +7,8 @@ import numpy as np
 from placement.graphs import opgraph
 from placement.types import OpGraph
 
-_TYPES = ("Convolution", "MatMul", "Add", "ShapeOf", "Gather", "Concat", "Constant", "Reshape")
+_SOURCE_TYPES = ("Parameter", "Constant")
+_INNER_TYPES = ("MatMul", "Add", "ShapeOf", "Gather", "Concat", "Convert", "Reshape")
 
 
 def chain(n: int) -> OpGraph:
@@ -62,10 +63,13 @@ def random_dag(
     colocation = np.arange(n)
     moved = np.flatnonzero(rng.random(n) < colocated)
     colocation[moved] = rng.integers(0, n, len(moved))
+    is_source = ~np.isin(np.arange(n), receivers)
     return opgraph.make(
         name="random",
         op_names=[f"op{i}" for i in range(n)],
-        op_types=rng.choice(_TYPES, n).tolist(),
+        op_types=np.where(
+            is_source, rng.choice(_SOURCE_TYPES, n), rng.choice(_INNER_TYPES, n)
+        ).tolist(),
         senders=senders,
         receivers=receivers,
         edge_bytes=rng.integers(0, 1000, 2 * n)[tensors],

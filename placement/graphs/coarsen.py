@@ -1,4 +1,4 @@
-"""Coarsening: operations that are to share a device become one, and placements are lifted back.
+"""Coarsening: operations that are to share a device become one; placements are lifted back.
 
 Four steps, each a map from operations to fewer of them:
 
@@ -8,14 +8,16 @@ Four steps, each a map from operations to fewer of them:
    can run neither before nor after {a, c}: operations on a common cycle of the quotient (its
    strongly connected components) merge too. What is lost are placements that leave a class and
    come back to it; what remains costs what it did. A training graph that co-locates each forward
-   operation with its backward one is such a case: it collapses around its deepest class.
-2. Shape chains join a consumer: they are host arithmetic on a few integers, and apart from the
-   operation whose shape they compute they only cause crossings. A chain is a ShapeOf and every
-   operation of `SHAPE_TYPES` that reads only from chains and constants, and from a chain at least
-   once. With several consumers, a chain goes where the one that comes first in topological order
-   ends up. This keeps the graph acyclic: the place where operations end up, root(u), satisfies
-   root(u) <= root(v) for every edge u -> v (root(u) = u < v <= root(v) outside the chains, and a
-   minimum over such v inside), and equality means that u and v are merged.
+   operation with its backward one collapses to a single operation: do not coarsen such graphs.
+2. Shape chains and constants join a consumer: they are host arithmetic on a few integers, or none,
+   and apart from the operation that they serve they only cause crossings. A chain is a ShapeOf
+   and every operation of `SHAPE_TYPES` that reads only from chains and constants, and from a
+   chain at least once; one that reads only constants is itself a constant. With several
+   consumers, each goes where the one ends up that ends up first in topological order. That keeps
+   the graph acyclic: the place root(u) where u ends up satisfies root(u) <= root(v) for every edge
+   u -> v (root(u) = u < v <= root(v) for what stays, and a minimum over such v for what moves),
+   and equality means that u and v are merged. What serves no other operation stays, connected
+   ones as one operation.
 3. A node joins its only successor when it is that successor's only predecessor, counting distinct
    neighbours in the current coarse graph (Duan et al. 2024, HSDAG; the rule is that of the
    authors' code). Merging such a pair alters no other node's count, so that one pass over all
@@ -30,15 +32,13 @@ from typing import NamedTuple
 
 import chex
 import numpy as np
-from scipy import sparse
-from scipy.sparse import csgraph
 
 from placement.graphs import dag, opgraph
 from placement.types import Array, OpGraph
 
 SHAPE_TYPES = frozenset(
     (
-        *("ShapeOf", "Gather", "Concat", "Unsqueeze", "Squeeze", "Reshape", "Convert", "Slice"),
+        *("Gather", "Concat", "Unsqueeze", "Squeeze", "Reshape", "Convert", "Slice"),
         *("StridedSlice", "Split", "VariadicSplit", "Add", "Subtract", "Multiply", "Divide", "Mod"),
         *("FloorMod", "Floor", "Ceiling", "Power", "Maximum", "Minimum", "ReduceProd", "ReduceSum"),
         *("ReduceMax", "ReduceMin", "Equal", "NotEqual", "Less", "Greater", "LogicalAnd"),
@@ -46,6 +46,8 @@ SHAPE_TYPES = frozenset(
         *("ScatterUpdate", "ScatterElementsUpdate"),
     )
 )
+_CONSTANT, _SHAPE, _ORDINARY = range(3)
+_NOWHERE = np.iinfo(np.int64).max  # where what moves ends up while no consumer has claimed it
 
 
 class Coarsening(NamedTuple):
@@ -69,12 +71,12 @@ class _Quotient(NamedTuple):
 
 
 def coarsen(graph: OpGraph) -> Coarsening:
-    """Merges co-located operations, shape chains and chains, as the module docstring says.
+    """Merges co-located operations, shape chains, constants and chains; see the module docstring.
 
     Of the coarse operation's attributes, flops and weight bytes are sums over its members; name
     and type are those of the member with the most flops (of several, the topologically last;
-    members of shape chains and constants only where there is no other); the output shape is that
-    of the topologically last member; `colocation` is `arange(M)`.
+    of a shape chain only where there is no other, of constants only where there is nothing else);
+    the output shape is that of the topologically last member; `colocation` is `arange(M)`.
 
     Args:
       graph: a valid graph with N operations.
@@ -83,11 +85,11 @@ def coarsen(graph: OpGraph) -> Coarsening:
       The coarse graph, valid and with its operations numbered topologically, and the maps.
     """
     order = dag.topological_order(graph)
-    shape_chain, constant = _shape_operations(graph, order)
+    standing = _standing(graph, order)
     quotient = _merge_colocated(graph, order)
-    quotient = _merge_shape_chains(graph, order, quotient, shape_chain, constant)
+    quotient = _merge_shape_chains(graph, order, quotient, standing)
     quotient = _merge_chains(graph, order, quotient)
-    return _build(graph, order, quotient.parts, auxiliary=shape_chain | constant)
+    return _build(graph, order, quotient.parts, standing)
 
 
 def lift(assignment: Array, placement: Array) -> Array:
@@ -104,21 +106,19 @@ def lift(assignment: Array, placement: Array) -> Array:
     return placement[..., assignment]
 
 
-def _shape_operations(graph: OpGraph, order: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Which operations belong to a shape chain, and which are constants: bool [N] each."""
-    shape_chain = np.zeros(graph.num_ops, bool)
-    constant = np.array([op_type == "Constant" for op_type in graph.op_types])
+def _standing(graph: OpGraph, order: np.ndarray) -> np.ndarray:
+    """int8 [N]: whether an operation is constant, of a shape chain, or ordinary."""
+    standing = np.full(graph.num_ops, _ORDINARY, np.int8)
     starts, sources = dag.successors(graph.num_ops, graph.receivers, graph.senders)
     for op in order:
-        op_type = graph.op_types[op]
-        if op_type not in SHAPE_TYPES:
-            continue
         inputs = sources[starts[op] : starts[op + 1]]
-        is_constant = op_type == "Convert" and len(inputs) > 0 and constant[inputs].all()
-        constant[op] |= is_constant
-        reads_shapes = (shape_chain | constant)[inputs].all() and shape_chain[inputs].any()
-        shape_chain[op] = op_type == "ShapeOf" or reads_shapes
-    return shape_chain, constant
+        if graph.op_types[op] == "Constant":
+            standing[op] = _CONSTANT
+        elif graph.op_types[op] == "ShapeOf":
+            standing[op] = _SHAPE
+        elif graph.op_types[op] in SHAPE_TYPES and len(inputs):
+            standing[op] = standing[inputs].max()
+    return standing
 
 
 def _merge_colocated(graph: OpGraph, order: np.ndarray) -> _Quotient:
@@ -129,27 +129,20 @@ def _merge_colocated(graph: OpGraph, order: np.ndarray) -> _Quotient:
 
 
 def _merge_shape_chains(
-    graph: OpGraph,
-    order: np.ndarray,
-    quotient: _Quotient,
-    shape_chain: np.ndarray,
-    constant: np.ndarray,
+    graph: OpGraph, order: np.ndarray, quotient: _Quotient, standing: np.ndarray
 ) -> _Quotient:
     num_parts, parts = quotient.num_parts, quotient.parts
-    mixed = np.zeros(num_parts, bool)
-    mixed[parts[~(shape_chain | constant)]] = True
-    moving = np.zeros(num_parts, bool)
-    moving[parts[shape_chain]] = True
-    moving &= ~mixed
-
-    root = np.arange(num_parts)
+    moving = np.ones(num_parts, bool)
+    moving[parts[standing == _ORDINARY]] = False
+    root = np.where(moving, _NOWHERE, np.arange(num_parts))
     moves = moving[quotient.senders]
     senders, receivers = quotient.senders[moves], quotient.receivers[moves]
-    root[senders] = num_parts  # above every part, until a consumer lowers it
     # Edges are sorted by sender, so that backwards a receiver's root is final when it is read.
     for sender, receiver in zip(senders[::-1], receivers[::-1], strict=True):
         root[sender] = min(root[sender], root[receiver])
-    return _quotient(graph, order, root[parts])
+    stays = root == _NOWHERE
+    joined = dag.weak_components(num_parts, senders[stays[senders]], receivers[stays[senders]])
+    return _quotient(graph, order, np.where(stays, num_parts + joined, root)[parts])
 
 
 def _merge_chains(graph: OpGraph, order: np.ndarray, quotient: _Quotient) -> _Quotient:
@@ -157,10 +150,7 @@ def _merge_chains(graph: OpGraph, order: np.ndarray, quotient: _Quotient) -> _Qu
     only_successor = np.bincount(senders, minlength=num_parts)[senders] == 1
     only_predecessor = np.bincount(receivers, minlength=num_parts)[receivers] == 1
     kept = only_successor & only_predecessor
-    links = sparse.coo_array(
-        (np.ones(kept.sum()), (senders[kept], receivers[kept])), shape=(num_parts, num_parts)
-    )
-    chains = csgraph.connected_components(links, directed=False)[1]
+    chains = dag.weak_components(num_parts, senders[kept], receivers[kept])
     return _quotient(graph, order, chains[quotient.parts])
 
 
@@ -175,11 +165,11 @@ def _quotient(graph: OpGraph, order: np.ndarray, labels: np.ndarray) -> _Quotien
 
 
 def _build(
-    graph: OpGraph, order: np.ndarray, assignment: np.ndarray, auxiliary: np.ndarray
+    graph: OpGraph, order: np.ndarray, assignment: np.ndarray, standing: np.ndarray
 ) -> Coarsening:
     edges = np.flatnonzero(assignment[graph.senders] != assignment[graph.receivers])
     position = np.argsort(order)
-    named = _last(assignment, (~auxiliary, graph.flops, position))
+    named = _last(assignment, (standing, graph.flops, position))
     last = _last(assignment, (position,))
     coarse = opgraph.make(
         name=graph.name,

@@ -70,6 +70,11 @@ def strong_components(num_nodes: int, senders: np.ndarray, receivers: np.ndarray
     )[1]
 
 
+def weak_components(num_nodes: int, senders: np.ndarray, receivers: np.ndarray) -> np.ndarray:
+    """int32 [N]: equal numbers for nodes that edges join, taken in either direction."""
+    return csgraph.connected_components(_matrix(num_nodes, senders, receivers), directed=False)[1]
+
+
 def is_acyclic(num_nodes: int, senders: np.ndarray, receivers: np.ndarray) -> bool:
     """Whether no path returns to where it began; a self loop is a cycle."""
     if np.any(np.asarray(senders) == np.asarray(receivers)):
@@ -82,9 +87,11 @@ def quotient_edges(
     senders: np.ndarray, receivers: np.ndarray, parts: np.ndarray
 ) -> tuple[np.ndarray, np.ndarray]:
     """The distinct edges between different parts, as `quotient` gives them."""
-    pairs = np.stack([parts[senders], parts[receivers]], axis=1)
-    pairs = np.unique(pairs[pairs[:, 0] != pairs[:, 1]], axis=0).astype(np.int32)
-    return pairs[:, 0], pairs[:, 1]
+    sources, targets = parts[senders].astype(np.int64), parts[receivers]
+    apart = sources != targets
+    num_parts = int(parts.max()) + 1
+    pairs = np.unique(sources[apart] * num_parts + targets[apart])
+    return (pairs // num_parts).astype(np.int32), (pairs % num_parts).astype(np.int32)
 
 
 def topological_order(graph: OpGraph) -> np.ndarray:
@@ -141,8 +148,7 @@ def connected_parts(graph: OpGraph, placement: np.ndarray) -> np.ndarray:
     """
     chex.assert_shape(placement, (graph.num_ops,))
     kept = placement[graph.senders] == placement[graph.receivers]
-    matrix = _matrix(graph.num_ops, graph.senders[kept], graph.receivers[kept])
-    parts = csgraph.connected_components(matrix, directed=False)[1]
+    parts = weak_components(graph.num_ops, graph.senders[kept], graph.receivers[kept])
     _, first, number = np.unique(parts, return_index=True, return_inverse=True)
     return np.argsort(np.argsort(first))[number].astype(np.int32)
 

@@ -148,7 +148,7 @@ def _matmul(op: ov.Node) -> float:
 
 def _einsum(op: ov.Node) -> float | None:
     """One multiply-add for each combination of indices; unknown beyond two plain operands."""
-    terms = op.get_attributes()["equation"].replace(" ", "").split("->")[0].split(",")
+    terms = op.get_attributes()["equation"].split("->")[0].split(",")
     if len(terms) != 2 or any("." in term for term in terms):
         return None
     sizes = {

@@ -4,6 +4,7 @@ Also inputs to run it with. A mistake in the file or in the shapes asked for is 
 one line.
 """
 
+import re
 from collections import Counter
 from collections.abc import Iterable, Iterator
 from pathlib import Path
@@ -32,6 +33,12 @@ _VALUE_KEEPING = frozenset(
     }
 )
 
+# Lines of OpenVINO's exceptions that say where in its source, or nothing.
+_NOT_TELLING = (
+    *("Exception from ", "Check '", "FrontEnd API failed", "While validating", "Loading input"),
+    *("Model wasn't fully converted", "Summary:", "Shape inference input", "Unable to read the"),
+)
+
 _WORDS = ("placement", "of", "a", "neural", "network", "on", "two", "devices")
 
 
@@ -56,8 +63,9 @@ def load(path: str) -> ov.Model:
     try:
         return ov.Core().read_model(path)
     except RuntimeError as error:
+        reason = _essence(error, "its content is damaged or of another format")
         raise ValueError(
-            f"model {path!r} cannot be read as {_FORMATS[file.suffix.lower()]}: {_essence(error)}; "
+            f"model {path!r} cannot be read as {_FORMATS[file.suffix.lower()]}: {reason}; "
             f"give it the suffix of its format ({valid}) or export it again"
         ) from error
 
@@ -81,6 +89,7 @@ def prepare(model: ov.Model, input_shapes: str = "") -> ov.Model:
     """
     unnamed = {op.get_name() for op in _all_ops(model) if op.friendly_name == op.get_name()}
     prepared = model.clone()
+    _name_unnamed(prepared, unnamed)
     shapes = _parse(input_shapes, prepared)
     missing = [
         port.get_node()
@@ -96,11 +105,11 @@ def prepare(model: ov.Model, input_shapes: str = "") -> ov.Model:
         try:
             prepared.reshape({i: ov.PartialShape(list(shape)) for i, shape in shapes.items()})
         except RuntimeError as error:
+            reason = _essence(error, "its operations refuse them")
             raise ValueError(
-                f"the model does not work with input_shapes {input_shapes!r}: {_essence(error)}; "
+                f"the model does not work with input_shapes {input_shapes!r}: {reason}; "
                 "give shapes that it was made for"
             ) from error
-    _name_unnamed(prepared, unnamed)
     _fold(prepared)
     _make_names_unique(prepared)
     return prepared
@@ -115,17 +124,23 @@ def example_inputs(model: ov.Model, seed: int) -> list[np.ndarray]:
     Args:
       model: a model with static inputs.
       seed: equal seeds give equal arrays.
+
+    Raises:
+      ValueError: an input has a type that NumPy lacks (bf16, u4, ...).
     """
     generator = np.random.default_rng(seed)
     return [_example_input(port, generator) for port in model.inputs]
 
 
-def _essence(error: Exception) -> str:
-    """The line of OpenVINO's exception that says what is wrong, without where in its source."""
+def _essence(error: Exception, otherwise: str) -> str:
+    """The line of OpenVINO's exception that says what is wrong and with which operation, if any."""
     lines = [line.strip() for line in str(error).splitlines() if line.strip()]
-    places = ("Exception from ", "Check '", "FrontEnd API failed", "While validating")
-    telling = [line for line in lines if not line.startswith(places)] or lines
-    return telling[0].rstrip(".; ") if telling else type(error).__name__
+    telling = [line for line in lines if not line.startswith(_NOT_TELLING)]
+    if not telling:
+        return otherwise
+    reason = telling[0].lstrip("- ").rstrip(".!; ")
+    culprit = re.search(r"with friendly_name '(.*)'", str(error))
+    return f"{reason} (operation {culprit[1]!r})" if culprit else reason
 
 
 def _names(parameter: ov.Node) -> list[str]:
@@ -268,6 +283,11 @@ def _example_input(port: ov.Output, generator: np.random.Generator) -> np.ndarra
     if element_type == ov.Type.string:
         return generator.choice(_WORDS, size=shape)
     dtype = element_type.to_dtype()
+    if ov.Type(dtype) != element_type:
+        raise ValueError(
+            f"input {_names(port.get_node())[0]!r} has type {element_type.get_type_name()}, which "
+            "NumPy lacks; give the model float32 or integer inputs when exporting it"
+        )
     rows = _table_rows(port)
     if rows is None and element_type.is_real():
         return generator.standard_normal(shape).astype(dtype)

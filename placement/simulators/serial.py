@@ -1,8 +1,8 @@
 """The `serial` objective: one inference under HETERO, whose submodels run one after another.
 
     latency(p) =  sum_n compute_s[n, p[n]]
-                + sum over tensors t and devices d != p[sender(t)] that read t of
-                      transfer_latency_s[p[sender], d] + bytes(t) * transfer_s_per_byte[p[sender], d]
+                + sum over tensors t, read by devices d other than s = p[sender(t)], of
+                      transfer_latency_s[s, d] + bytes(t) * transfer_s_per_byte[s, d]
                 + sum over edges e whose ends are apart of cut_s[e]
 
 A tensor that several operations of one device read crosses to it once. The sum needs no order of

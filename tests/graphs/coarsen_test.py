@@ -97,7 +97,6 @@ def test_parallel_edges_count_as_one_neighbour_and_stay_parallel():
 
 def test_colocated_operations_merge():
     # A fork of three branches, two of them co-located.
-    graph = helpers.fork_join(3)
     graph = _graph(["Relu"] * 5, ["ab", "ac", "ad", "be", "ce", "de"], colocation=[9, 4, 1, 4, 7])
     coarsening = coarsen(graph)
     assert _groups(coarsening, graph) == ["a", "bd", "c", "e"]
@@ -113,12 +112,19 @@ def test_what_lies_between_colocated_operations_merges_with_them():
 
 
 def test_a_shape_chain_joins_its_consumer():
-    # a feeds b (data) and c (ShapeOf); c d e are a chain with a constant f; g reshapes b's output.
+    # a feeds b (data) and c (ShapeOf); c d e are a chain with a constant f; g reshapes for it.
     types = ["Parameter", "Convolution", "ShapeOf", "Gather", "Concat", "Constant", "Reshape"]
     graph = _graph(types, ["ab", "ac", "cd", "de", "fe", "bg", "eg", "ag"])
     coarsening = coarsen(graph)
-    assert _groups(coarsening, graph) == ["a", "b", "f", "cdeg"]
-    assert coarsening.graph.op_types[3] == "Reshape"
+    assert _groups(coarsening, graph) == ["a", "b", "cdefg"]
+    assert coarsening.graph.op_types[2] == "Reshape"
+
+
+def test_constants_join_the_consumer_that_comes_first():
+    # The Convert b of the constant a serves d and e; f, a constant too, serves e and g.
+    types = ["Constant", "Convert", "Parameter", "MatMul", "MatMul", "Constant", "Add"]
+    graph = _graph(types, ["ab", "bd", "be", "cd", "ce", "fe", "fg", "dg", "eg", "cg"])
+    assert _groups(coarsen(graph), graph) == ["c", "abd", "ef", "g"]
 
 
 def test_data_arithmetic_is_no_shape_chain():
@@ -137,8 +143,29 @@ def test_a_shape_chain_with_several_consumers_goes_where_the_first_ends_up():
     assert _groups(coarsen(graph), graph) == ["a", "bde", "f", "g", "ch"]
 
 
+def test_shape_chains_that_feed_nothing_else_stay_as_one():
+    # b joins the Reshape c; d e f feed nothing but each other, and g nothing at all.
+    types = ["Parameter", "ShapeOf", "Reshape", "ShapeOf", "Gather", "Gather", "ShapeOf", "Relu"]
+    graph = _graph(types, ["ab", "bc", "ac", "bg", "ad", "de", "df", "bf", "ag", "ch", "ah"])
+    assert _groups(coarsen(graph), graph) == ["a", "bc", "def", "g", "h"]
+
+
+def test_shape_chains_and_constants_do_not_give_their_name():
+    types = ["Parameter", "Constant", "ShapeOf", "Gather", "Reshape", "Relu"]
+    graph = _graph(
+        types,
+        ["ac", "cd", "bd", "ae", "de", "af", "ef"],
+        flops=[0, 9, 5, 6, 0, 0],
+        colocation=[0, 3, 2, 3, 4, 5],
+    )
+    coarse = coarsen(graph)
+    assert _groups(coarse, graph) == ["a", "bcde", "f"]
+    assert coarse.graph.op_types == ("Parameter", "Reshape", "Relu")
+    assert coarse.graph.flops.tolist() == [0, 20, 0]
+
+
 def test_attributes_of_the_representative():
-    # Merged by co-location: b and c have most flops, c is topologically last but d.
+    # b and c have the most flops, of which c is topologically last; d is last of all.
     graph = _graph(
         ["Parameter", "MatMul", "Add", "Relu"],
         ["ab", "bc", "cd"],

@@ -1,0 +1,82 @@
+"""From an `OpGraph` to the padded `jraph.GraphsTuple` that policies read: the one padding function.
+
+Sizes go up in geometric buckets, so that graphs of similar size share one compilation. The masks
+are explicit leaves of the graph (jraph's own padding masks are wrong on graphs without padding):
+
+    nodes    {'features': float32 [N, F], 'mask': bool [N], 'allowed': bool [N, D]}
+    edges    {'mask': bool [E]}
+
+Edges are those of the undirected graph: each pair of neighbours once, smaller index first, whatever
+the direction and number of tensors between the two. Padding edges join the last padding node to
+itself.
+"""
+
+import jraph
+import numpy as np
+
+from placement.types import OpGraph
+
+_BUCKET_RATIO = 1.25
+_SMALLEST_BUCKET = 16
+
+
+def bucket(size: int) -> int:
+    """The smallest geometric bucket (ratio 1.25 from 16) that holds `size` and a padding item."""
+    capacity = _SMALLEST_BUCKET
+    while capacity <= size:
+        capacity = int(np.ceil(capacity * _BUCKET_RATIO))
+    return capacity
+
+
+def to_graphs_tuple(
+    graph: OpGraph,
+    features: np.ndarray,
+    allowed: np.ndarray,
+    *,
+    num_nodes: int | None = None,
+    num_edges: int | None = None,
+) -> jraph.GraphsTuple:
+    """Pads a graph to its buckets, or to the given sizes.
+
+    Args:
+      graph: N operations.
+      features: float32 [N, F].
+      allowed: bool [N, D], whether a device can run an operation.
+      num_nodes: padded number of nodes, more than N; None takes the bucket.
+      num_edges: padded number of edges, more than there are pairs of neighbours.
+
+    Returns:
+      A GraphsTuple of one graph with int32 indices; the module's docstring names its leaves. A
+      padding node is allowed everywhere.
+
+    Raises:
+      ValueError: a given size leaves no room for padding.
+    """
+    ends = np.stack([graph.senders, graph.receivers], axis=1)
+    pairs = np.unique(np.sort(ends, axis=1), axis=0).astype(np.int32).reshape(-1, 2)
+    num_nodes = num_nodes or bucket(graph.num_ops)
+    num_edges = num_edges or bucket(len(pairs))
+    if num_nodes <= graph.num_ops or num_edges <= len(pairs):
+        raise ValueError(
+            f"padding to {num_nodes} nodes and {num_edges} edges leaves no room beside the graph's "
+            f"{graph.num_ops} nodes and {len(pairs)} edges; give at least one more of each"
+        )
+    nodes = {
+        "features": _pad(features.astype(np.float32), num_nodes, 0.0),
+        "mask": np.arange(num_nodes) < graph.num_ops,
+        "allowed": _pad(allowed.astype(bool), num_nodes, True),
+    }
+    return jraph.GraphsTuple(
+        nodes=nodes,
+        edges={"mask": np.arange(num_edges) < len(pairs)},
+        senders=_pad(pairs[:, 0], num_edges, num_nodes - 1),
+        receivers=_pad(pairs[:, 1], num_edges, num_nodes - 1),
+        n_node=np.array([num_nodes], np.int32),
+        n_edge=np.array([num_edges], np.int32),
+        globals=None,
+    )
+
+
+def _pad(array: np.ndarray, length: int, value: float) -> np.ndarray:
+    widths = [(0, length - len(array))] + [(0, 0)] * (array.ndim - 1)
+    return np.pad(array, widths, constant_values=value)

@@ -1,0 +1,1 @@
+"""Policy-gradient learners over any `Policy` and any `Evaluate`."""

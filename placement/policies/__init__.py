@@ -1,0 +1,1 @@
+"""Policies: pure functions from a graph to distributions over placements."""

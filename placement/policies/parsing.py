@@ -1,0 +1,125 @@
+"""Graph parsing: groups of operations from edge scores, wholly inside jit.
+
+HSDAG (Duan et al. 2024, section 2.3) groups with the graph parsing network of Song et al. (2024).
+One level, on nodes with embeddings z:
+
+    score(u, v) = sigmoid(MLP(z_u * z_v))        for neighbours u, v
+    kept        = the highest-scored edge of every node (if it scores at least `threshold`)
+    groups      = connected components of the kept edges
+    z_group     = (sum of the members' z) * (mean kept score) * (number of kept edges)
+
+The groups are the nodes of the next level; levels repeat until nothing shrinks. Without a
+threshold every node that has a neighbour keeps an edge, so each level at least halves a connected
+graph and the repetition ends in one single group: a bound on the levels, or a threshold, is what
+makes placements over several devices possible at all.
+
+Shapes are static: a group lives in the slot of its *root*, the smallest-numbered node in it, and
+the other slots are dead. Every node points along its highest-scored edge; ties go to the edge with
+the smallest index, so the order of edges is total and the only cycles of these pointers are pairs
+that point at each other. The smaller of such a pair is made a root and pointer jumping finds every
+node's root in log2(N) rounds, as in Boruvka's algorithm.
+"""
+
+from collections.abc import Callable
+from typing import NamedTuple
+
+import jax
+import jax.numpy as jnp
+
+from placement.types import Array
+
+
+class Parse(NamedTuple):
+    """Groups of N nodes, H-dimensional embeddings."""
+
+    root: Array  # int32 [N]: the slot of each node's group
+    embedding: Array  # float32 [N, H]: of the group in each slot, zero in dead slots
+
+
+def dominant_edge(score: Array, live: Array, senders: Array, receivers: Array, n: int) -> Array:
+    """The highest-scored live edge at each node: int32 [n], len(score) where there is none."""
+    num_edges = score.shape[0]
+    ends = jnp.concatenate([senders, receivers])
+    masked = jnp.where(live, score, -jnp.inf)
+    best = jax.ops.segment_max(jnp.tile(masked, 2), ends, n)
+    is_best = live & (masked == best[senders]), live & (masked == best[receivers])
+    index = jnp.arange(num_edges, dtype=jnp.int32)
+    candidates = jnp.where(jnp.concatenate(is_best), jnp.tile(index, 2), num_edges)
+    first = jax.ops.segment_min(candidates, ends, n)
+    return jnp.minimum(first, num_edges)  # segment_min of nothing is the largest integer
+
+
+def components(edge: Array, senders: Array, receivers: Array) -> Array:
+    """Roots int32 [n] of the components that each node's chosen edge int32 [n] joins.
+
+    `edge` must come from one total order of the edges (`dominant_edge`); len(senders) is none.
+    """
+    n = edge.shape[0]
+    node = jnp.arange(n, dtype=jnp.int32)
+    chosen = jnp.minimum(edge, senders.shape[0] - 1)
+    other = jnp.where(senders[chosen] == node, receivers[chosen], senders[chosen])
+    pointer = jnp.where(edge < senders.shape[0], other, node)
+    mutual = (pointer[pointer] == node) & (node < pointer)
+    pointer = jnp.where(mutual, node, pointer)
+    for _ in range(max(1, (n - 1).bit_length())):
+        pointer = pointer[pointer]
+    return _smallest_member(pointer)
+
+
+def _smallest_member(pointer: Array) -> Array:
+    n = pointer.shape[0]
+    smallest = jax.ops.segment_min(jnp.arange(n, dtype=jnp.int32), pointer, n)
+    return smallest[pointer]
+
+
+def parse(
+    score_fn: Callable[[Array], Array],
+    embedding: Array,
+    senders: Array,
+    receivers: Array,
+    edge_mask: Array,
+    *,
+    levels: int,
+    threshold: float,
+) -> Parse:
+    """Parses a graph in at most `levels` levels.
+
+    Args:
+      score_fn: logits [E] of products of embeddings [E, H].
+      embedding: float32 [N, H].
+      senders, receivers: int32 [E], undirected.
+      edge_mask: bool [E].
+      levels: static bound; a level that shrinks nothing changes nothing. 0 leaves every node alone.
+      threshold: the least score at which a node's dominant edge is kept.
+
+    Returns:
+      The groups. Gradients reach `score_fn` through the pooled embeddings alone; which edges are
+      kept is not differentiated.
+    """
+    n = embedding.shape[0]
+    root = jnp.arange(n, dtype=jnp.int32)
+    for _ in range(levels):
+        u, v = root[senders], root[receivers]
+        score = jax.nn.sigmoid(score_fn(embedding[u] * embedding[v]))
+        live = edge_mask & (u != v) & (score >= threshold)
+        edge = dominant_edge(jax.lax.stop_gradient(score), live, u, v, n)
+        step = components(edge, u, v)
+        embedding = pool(embedding, step, score, edge)
+        root = step[root]
+    return Parse(root, embedding)
+
+
+def pool(embedding: Array, root: Array, score: Array, edge: Array) -> Array:
+    """Group embeddings [N, H] in the slots of their roots, from those of the nodes [N, H].
+
+    The mean kept score times the number of kept edges is the sum of the kept scores. A group
+    that kept no edge is a single node and keeps its embedding: the product would erase it.
+    """
+    n, num_edges = embedding.shape[0], score.shape[0]
+    kept = jnp.zeros(num_edges + 1, bool).at[edge].set(True)[:-1]
+    # Every kept edge is some node's choice: its group is that node's.
+    group = jnp.zeros(num_edges + 1, jnp.int32).at[edge].set(root)[:-1]
+    total = jax.ops.segment_sum(jnp.where(kept, score, 0.0), group, n)
+    count = jax.ops.segment_sum(kept.astype(jnp.int32), group, n)
+    summed = jax.ops.segment_sum(embedding, root, n)
+    return summed * jnp.where(count > 0, total, 1.0)[:, None]

@@ -1,0 +1,1 @@
+"""Run directories, tables and plots."""

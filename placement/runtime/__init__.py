@@ -1,0 +1,1 @@
+"""The measurement boundary: the only code that touches devices and clocks."""

@@ -1,0 +1,206 @@
+"""The devices a network is placed on, and the machine they belong to.
+
+Where OpenVINO finds one device only, two are made of the CPU ('host'): its plug-in is registered
+twice more, as CPU_F32 and CPU_BF16, one thread each, in the two precisions that the names say. A
+placement on them runs for real, crossings included, and its operations do cost differently, but it
+says nothing about accelerators; so the label of such a device always contains 'host'.
+
+HETERO runs the parts of one inference one after another, so two host devices never compute at the
+same time there, and each has the machine to itself while it does. Pinning by OpenVINO is off: left
+on, it ties every one-thread model to the first core. `Device.core` is the core that a *concurrent*
+executor binds the device's thread to; under HETERO the operating system chooses.
+"""
+
+import dataclasses
+import os
+import platform
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+import openvino as ov
+
+_CPU_PLUGIN = "openvino_intel_cpu_plugin"
+_PRECISIONS = ("f32", "f16", "bf16")
+
+
+@dataclasses.dataclass(frozen=True)
+class Device:
+    """One device, and how it is compiled for."""
+
+    name: str  # what OpenVINO calls it, such as 'GPU.0', or 'CPU_BF16' for a host device
+    label: str  # what reports print, such as 'CPU_F32 [host, f32, core 0]'
+    precision: str  # 'f32', 'bf16' or 'f16'
+    num_threads: int  # of this process that may compute at once for it
+    core: int | None  # see above; None where it is not confined to one
+    properties: Mapping[str, Any] = dataclasses.field(hash=False)  # compile properties, JSON-able
+    host: bool  # one of several devices made of one CPU
+
+
+def resolve(spec: str) -> tuple[Device, ...]:
+    """The devices that `spec` names, in the order of a placement's indices.
+
+    Args:
+      spec: 'auto' (all of OpenVINO's devices if there are two or more, else 'host'), 'host' (two
+        devices made of the CPU), or names of OpenVINO's devices such as 'CPU,GPU.0'.
+
+    Raises:
+      ValueError: a device is unknown or named twice, or `spec` describes hardware ('roofline:').
+    """
+    spec = spec.strip()
+    if spec.startswith("roofline:"):
+        raise ValueError(
+            f"devices {spec!r} are described, not present, and cannot be measured; "
+            f"give {_valid(ov.Core())}"
+        )
+    core = ov.Core()
+    available = core.available_devices
+    if spec == "host" or (spec == "auto" and len(available) < 2):
+        return _host(core)
+    names = available if spec == "auto" else [name.strip() for name in spec.split(",")]
+    unknown = [name for name in names if name not in available]
+    if unknown:
+        raise ValueError(f"unknown device {unknown[0]!r} in {spec!r}; give {_valid(core)}")
+    if len(set(names)) < len(names):
+        raise ValueError(f"devices {spec!r} name one device twice; give {_valid(core)}, each once")
+    return tuple(_real(core, name) for name in names)
+
+
+def all_threads(devices: Iterable[Device]) -> tuple[Device, ...]:
+    """What a placement on `devices` has to be compared with beside each of them alone.
+
+    Host devices have one thread each, so the whole CPU is another competitor, in both precisions.
+    Real devices compete as they are, and the CPU with them if it is not among them.
+    """
+    core = ov.Core()
+    devices = tuple(devices)
+    if any(device.host for device in devices):
+        return tuple(_whole_cpu(precision) for precision in _host_precisions(core))
+    return () if any(device.name == "CPU" for device in devices) else (_real(core, "CPU"),)
+
+
+def reference_device() -> Device:
+    """The device whose outputs count as right: the plain CPU in f32, with all its threads."""
+    return _whole_cpu("f32")
+
+
+def open_core(devices: Iterable[Device]) -> ov.Core:
+    """An `ov.Core` that knows `devices`."""
+    core = ov.Core()
+    register(core, devices)
+    return core
+
+
+def register(core: ov.Core, devices: Iterable[Device]) -> None:
+    """Registers the CPU plug-in under the names of those host devices that `core` lacks."""
+    for device in devices:
+        if device.host and device.name not in core.available_devices:
+            core.register_plugin(_CPU_PLUGIN, device.name)
+
+
+def describe_machine() -> dict[str, Any]:
+    """Versions, devices, processor and load, for the record; JSON-able."""
+    core = ov.Core()
+    return {
+        "openvino": ov.get_version(),
+        "python": platform.python_version(),
+        "system": platform.platform(),
+        "processor": _processor(),
+        "cores": len(_cores()),
+        "load_average": list(os.getloadavg()),
+        "devices": {
+            name: {
+                "full_name": core.get_property(name, "FULL_DEVICE_NAME"),
+                "capabilities": list(core.get_property(name, "OPTIMIZATION_CAPABILITIES")),
+            }
+            for name in core.available_devices
+        },
+    }
+
+
+def _valid(core: ov.Core) -> str:
+    available = ", ".join(core.available_devices)
+    return f"'auto', 'host', or a comma list of the available devices ({available})"
+
+
+def _cores() -> list[int]:
+    """The cores that this process may use."""
+    return sorted(os.sched_getaffinity(0))
+
+
+def _processor() -> str:
+    try:
+        with open("/proc/cpuinfo") as file:
+            models = [line.partition(":")[2].strip() for line in file if "model name" in line]
+    except OSError:
+        models = []
+    return models[0] if models else platform.processor()
+
+
+def _host_precisions(core: ov.Core) -> tuple[str, ...]:
+    has_bf16 = "BF16" in core.get_property("CPU", "OPTIMIZATION_CAPABILITIES")
+    return ("f32", "bf16") if has_bf16 else ("f32",)
+
+
+def _host(core: ov.Core) -> tuple[Device, ...]:
+    """Two devices of one thread each; equal ones where the CPU computes in f32 only."""
+    cores = _cores()
+    precisions = _host_precisions(core)
+    twins = len(precisions) == 1
+    devices = []
+    for i, precision in enumerate(("f32", "f32") if twins else precisions):
+        name = f"CPU_{precision.upper()}" + (f"_{i}" if twins else "")
+        own = cores[i % len(cores)]
+        note = ", no bf16 here" if twins else ""
+        devices.append(
+            Device(
+                name=name,
+                label=f"{name} [host, {precision}{note}, core {own}]",
+                precision=precision,
+                num_threads=1,
+                core=own,
+                properties=_cpu_properties(precision, 1),
+                host=True,
+            )
+        )
+    return tuple(devices)
+
+
+def _whole_cpu(precision: str) -> Device:
+    threads = len(_cores())
+    return Device(
+        name="CPU",
+        label=f"CPU [{precision}, all {threads} threads]",
+        precision=precision,
+        num_threads=threads,
+        core=None,
+        properties=_cpu_properties(precision, threads),
+        host=False,
+    )
+
+
+def _real(core: ov.Core, name: str) -> Device:
+    """A device of OpenVINO's in the precision that it chooses itself."""
+    precision = core.get_property(name, "INFERENCE_PRECISION_HINT").get_type_name()
+    if name == "CPU":
+        return _whole_cpu(precision)
+    if precision not in _PRECISIONS:  # left open until a model is compiled: accelerators use f16
+        precision = "f16"
+    return Device(
+        name=name,
+        label=f"{name} [{core.get_property(name, 'FULL_DEVICE_NAME')}, {precision}]",
+        precision=precision,
+        num_threads=1,
+        core=None,
+        properties={"INFERENCE_PRECISION_HINT": precision, "PERFORMANCE_HINT": "LATENCY"},
+        host=False,
+    )
+
+
+def _cpu_properties(precision: str, num_threads: int) -> dict[str, Any]:
+    """Without EXCLUSIVE_ASYNC_REQUESTS off, HETERO ignores the number of threads once it splits."""
+    return {
+        "INFERENCE_PRECISION_HINT": precision,
+        "INFERENCE_NUM_THREADS": num_threads,
+        "ENABLE_CPU_PINNING": False,
+        "EXCLUSIVE_ASYNC_REQUESTS": False,
+    }

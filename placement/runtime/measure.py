@@ -1,0 +1,380 @@
+"""Measured latencies of placements, or the reason why there is none.
+
+What a number here means. The candidates of one call are compiled, checked alone, and then timed in
+rounds: in every round each candidate infers once, so that whatever slows the machine down slows
+all of them, and the ratio of two candidates in one round is far steadier than either time. The
+first candidate is the baseline of the ratios. Quoted are medians with the exact binomial interval:
+of n sorted samples, the k-th from either end enclose the median with probability
+
+    1 - 2 P[Binomial(n, 1/2) < k],
+
+whatever their distribution; k is the largest that keeps this at 95%. It takes samples for
+independent, so that it says nothing about a drift longer than the measurement.
+
+Everything happens in another process (`placement.runtime.worker`), because OpenVINO may crash or
+hang on a placement. A candidate that does is recorded as a `Failure` and the others are measured
+again in a new process.
+"""
+
+import contextlib
+import functools
+import hashlib
+import json
+import multiprocessing.connection
+import os
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+import openvino as ov
+
+from placement.costs.tables import Crossings, DeviceProfile
+from placement.runtime import extract, frontend
+from placement.runtime.devices import Device, reference_device
+from placement.runtime.hetero import Affinity, quotient
+from placement.runtime.worker import Beat, Task
+
+MIN_SAMPLES = 6  # fewer have no 95% interval of the median
+
+_START_S = 120.0  # for loading OpenVINO and the model, and the reference outputs
+_POLL_S = 0.25
+_CHUNK_BYTES = 4 << 30  # of weights compiled at once; a device keeps up to two copies
+_CHUNK = 16  # candidates at once at most
+
+
+class Candidate(NamedTuple):
+    """What can be measured: a placement on devices."""
+
+    affinity: Affinity | None  # None: HETERO's own choice; with one device, that device alone
+    devices: tuple[Device, ...]
+
+
+class Interval(NamedTuple):
+    """A median and its 95% interval."""
+
+    median: float
+    low: float
+    high: float
+    n: int  # samples
+
+
+class Measurement(NamedTuple):
+    """A candidate that ran."""
+
+    latency: Interval  # seconds
+    ratio: Interval  # latency over the baseline's in the same round; nan if the baseline failed
+    submodels: int  # that OpenVINO ran one after another
+    parts: int | None  # connected sets of operations on one device; None if HETERO chose
+    acyclic: bool | None  # the parts' graph; where it is not, OpenVINO splits parts
+    execution_devices: tuple[str, ...]
+    thread_share: float  # threads that were computing, or waiting for a core, on average
+    output_error: float  # against the reference device, see `worker.compare`
+    nan_share: float  # of the output values, those that are NaN here and in the reference
+    tolerance: float  # the output_error that would have been a failure
+    compile_s: float
+
+
+class Failure(NamedTuple):
+    """A candidate that did not run, or not as it should."""
+
+    # 'compile', 'request', 'infer', 'wrong output', 'threads', 'timeout' or 'crash'
+    stage: str
+    cause: str  # one line
+
+
+class _DiedError(Exception):
+    """The worker crashed or hung."""
+
+    def __init__(self, candidate: int, failure: Failure):
+        super().__init__(failure.cause)
+        self.candidate = candidate
+        self.failure = failure
+
+
+def interval(samples: np.ndarray) -> Interval:
+    """The median of samples and its 95% interval.
+
+    Args:
+      samples: float [n].
+
+    Raises:
+      ValueError: fewer than `MIN_SAMPLES` samples.
+    """
+    count = len(samples)
+    if count < MIN_SAMPLES:
+        raise ValueError(f"{count} samples have no 95% interval; take {MIN_SAMPLES} or more")
+    ordered = np.sort(samples)
+    rank = _rank(count)
+    return Interval(
+        float(np.median(ordered)), float(ordered[rank - 1]), float(ordered[-rank]), count
+    )
+
+
+@functools.cache
+def _rank(count: int) -> int:
+    """The largest k with P[Binomial(count, 1/2) < k] <= 2.5%, in integers, hence exact."""
+    term, total, k = 1, 1, 0  # total = sum of C(count, i) for i <= k
+    while 40 * total <= 2**count:
+        term = term * (count - k) // (k + 1)
+        k += 1
+        total += term
+    return k
+
+
+class Measurer:
+    """Measures placements of one model; a context manager that owns the worker process."""
+
+    def __init__(
+        self,
+        model: ov.Model,
+        devices: Sequence[Device],
+        *,
+        seed: int = 0,
+        timeout_s: float = 60.0,
+    ):
+        """Writes the model where the worker reads it; the worker starts with the first request.
+
+        Args:
+          model: static, folded, with unique friendly names (`frontend.prepare`).
+          devices: what placements are on, in the order of their indices.
+          seed: of the inputs that the model is run with.
+          timeout_s: what one compilation, or one inference, may take.
+        """
+        self.devices = tuple(devices)
+        self.reference = reference_device().label
+        self._timeout_s = timeout_s
+        self._graph = extract.op_graph(model, name="model", constants=False).graph
+        self._folder = tempfile.TemporaryDirectory(prefix="placement-")
+        directory = Path(self._folder.name)
+        ov.serialize(model, directory / "model.xml", directory / "model.bin")
+        inputs = frontend.example_inputs(model, seed)
+        np.savez(directory / "inputs.npz", **{f"{i:04}": x for i, x in enumerate(inputs)})
+        self.fingerprint = _fingerprint(directory)
+        weights = (directory / "model.bin").stat().st_size
+        self._chunk = max(1, min(_CHUNK, _CHUNK_BYTES // max(1, 2 * weights)) - 1)
+        self._worker: _Worker | None = None
+
+    def __enter__(self) -> "Measurer":
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Ends the worker and removes what was written for it."""
+        self._stop()
+        self._folder.cleanup()
+
+    @property
+    def worker_pid(self) -> int | None:
+        """The process at work, if one is."""
+        return self._worker.process.pid if self._worker else None
+
+    def measure(
+        self, candidates: Sequence[Candidate], *, min_rounds: int, time_limit_s: float
+    ) -> list[Measurement | Failure]:
+        """Measures candidates against the first of them.
+
+        Many are timed in chunks, each with the first among them, whose own measurement is that of
+        the first chunk.
+
+        Args:
+          candidates: the baseline first.
+          min_rounds: inferences of each at least, `MIN_SAMPLES` or more.
+          time_limit_s: rounds go on until their times sum to this over all chunks; compiling and
+            checking come on top.
+
+        Returns:
+          What became of each candidate, in order.
+
+        Raises:
+          ValueError: too few rounds.
+          RuntimeError: the worker does not start.
+        """
+        if min_rounds < MIN_SAMPLES:
+            raise ValueError(f"min_rounds is {min_rounds}; give {MIN_SAMPLES} or more")
+        results: dict[int, Measurement | Failure] = {}
+        others = list(range(1, len(candidates)))
+        chunks = [others[i : i + self._chunk] for i in range(0, len(others), self._chunk)] or [[]]
+        for chunk in chunks:
+            indices = chunk if isinstance(results.get(0), Failure) else [0, *chunk]
+            found = self._measure_chunk(
+                candidates, indices, min_rounds, time_limit_s / len(chunks)
+            )
+            results = found | results
+        return [results[i] for i in range(len(candidates))]
+
+    def profile(
+        self, devices: Sequence[Device] | None = None, *, seconds: float = 6.0
+    ) -> tuple[DeviceProfile, ...]:
+        """What the model costs on each device, their inferences interleaved.
+
+        Args:
+          devices: the measurer's, by default.
+          seconds: of inference, over all devices.
+        """
+        devices = self.devices if devices is None else tuple(devices)
+        found = self._answer("profile", devices, seconds)
+        return tuple(
+            DeviceProfile(device.label, raw.latency_s, raw.kernels, raw.unsupported)
+            for device, raw in zip(devices, found, strict=True)
+        )
+
+    def crossings(self) -> Crossings:
+        """What handing a tensor from device to device costs, see `profile.measure_crossings`."""
+        return Crossings(*self._answer("crossings", self.devices))
+
+    def _measure_chunk(
+        self, candidates: Sequence[Candidate], indices: list[int], min_rounds: int, seconds: float
+    ) -> dict[int, Measurement | Failure]:
+        """Measures until no candidate brings the worker down; each that does is left out."""
+        failures: dict[int, Measurement | Failure] = {}
+        while left := [i for i in indices if i not in failures]:
+            tasks = [Task(i, *candidates[i]) for i in left]
+            facts: dict[int, dict[str, Any]] = {}
+            try:
+                for kind, *content in self._ask("measure", tasks, min_rounds, seconds):
+                    if kind == "failure":
+                        failures[content[0]] = Failure(content[1], content[2])
+                    elif kind == "checked":
+                        facts[content[0]] = content[1]
+                    else:
+                        return failures | self._summaries(candidates, facts, content[0])
+            except _DiedError as died:
+                if died.candidate not in left:
+                    raise RuntimeError(died.failure.cause) from died
+                failures[died.candidate] = died.failure
+        return failures
+
+    def _summaries(
+        self,
+        candidates: Sequence[Candidate],
+        facts: dict[int, dict[str, Any]],
+        times: dict[int, np.ndarray],
+    ) -> dict[int, Measurement | Failure]:
+        missing = Interval(np.nan, np.nan, np.nan, 0)
+        summaries: dict[int, Measurement | Failure] = {}
+        for i, samples in times.items():
+            affinity = candidates[i].affinity
+            shape = (
+                (None, None) if affinity is None else tuple(quotient(self._graph, affinity))
+            )
+            ratio = interval(samples / times[0]) if 0 in times else missing
+            summaries[i] = Measurement(
+                latency=interval(samples), ratio=ratio, parts=shape[0], acyclic=shape[1], **facts[i]
+            )
+        return summaries
+
+    def _answer(self, *request: Any) -> Any:
+        try:
+            ((_, content),) = self._ask(*request)
+        except _DiedError as died:
+            raise RuntimeError(died.failure.cause) from died
+        return content
+
+    def _ask(self, *request: Any) -> Iterator[tuple[Any, ...]]:
+        """Yields the messages that answer a request, up to the last, 'done'."""
+        if self._worker is None:
+            self._worker = _Worker(Path(self._folder.name))
+        complete = False
+        try:
+            yield from self._worker.ask(request, self._timeout_s)
+            complete = True
+        finally:  # after a crash, an error or Ctrl-C its state is unknown
+            if not complete:
+                self._stop()
+
+    def _stop(self) -> None:
+        if self._worker is not None:
+            self._worker.kill()
+            self._worker = None
+
+
+class _Worker:
+    """The parent's side of a worker process.
+
+    Not a `multiprocessing.Process`: spawning would import the caller's main module there, and with
+    it JAX.
+    """
+
+    def __init__(self, directory: Path):
+        self._beat = Beat(directory, create=True)
+        self._connection, theirs = multiprocessing.connection.Pipe()
+        path = os.pathsep.join(entry or os.getcwd() for entry in sys.path)
+        descriptor = theirs.fileno()
+        self.process = subprocess.Popen(
+            [sys.executable, "-m", "placement.runtime.worker", str(descriptor), str(directory)],
+            pass_fds=[descriptor],
+            env={**os.environ, "PYTHONPATH": path},
+            start_new_session=True,
+        )
+        theirs.close()
+        try:
+            kind, content = self._receive(_START_S)
+        except _DiedError as died:
+            self.kill()
+            raise RuntimeError(f"measuring did not start: {died}") from died
+        assert kind == "ready"
+        assert not content, "the worker loaded JAX"
+
+    def ask(self, request: tuple[Any, ...], timeout_s: float) -> Iterator[tuple[Any, ...]]:
+        """Sends a request and yields what comes back, up to 'done'."""
+        with contextlib.suppress(BrokenPipeError):  # found out, with the cause, by receiving
+            self._connection.send(request)
+        while True:
+            message = self._receive(timeout_s)
+            if message[0] == "error":
+                raise RuntimeError(message[1])
+            yield message
+            if message[0] == "done":
+                return
+
+    def kill(self) -> None:
+        """Ends the process at once, hung or not."""
+        self.process.kill()
+        self.process.wait()
+        self._connection.close()
+
+    def _receive(self, timeout_s: float) -> tuple[Any, ...]:
+        """The next message.
+
+        Raises:
+          _DiedError: the process ended, or its beat stood still for `timeout_s`.
+        """
+        count, since = self._beat.read()[2], time.monotonic()
+        while not self._connection.poll(min(_POLL_S, timeout_s)):
+            candidate, stage, now = self._beat.read()
+            if now != count:
+                count, since = now, time.monotonic()
+            elif time.monotonic() - since > timeout_s:
+                cause = f"no end of {stage!r} within {timeout_s:g} s"
+                raise _DiedError(candidate, Failure("timeout", cause))
+        try:
+            return self._connection.recv()
+        except (EOFError, ConnectionResetError) as error:
+            candidate, stage, _ = self._beat.read()
+            cause = f"worker {_ending(self.process.wait())} during {stage!r}"
+            raise _DiedError(candidate, Failure("crash", cause)) from error
+
+
+def _ending(code: int) -> str:
+    if code < 0:
+        return f"ended by signal {signal.Signals(-code).name}"
+    return f"ended with code {code}"
+
+
+def _fingerprint(directory: Path) -> str:
+    """SHA-256 of the model, the machine's processor and OpenVINO's version."""
+    digest = hashlib.sha256()
+    for name in ("model.xml", "model.bin"):
+        with open(directory / name, "rb") as file:
+            digest.update(hashlib.file_digest(file, "sha256").digest())
+    machine = [ov.get_version(), ov.Core().get_property("CPU", "FULL_DEVICE_NAME")]
+    digest.update(json.dumps(machine).encode())
+    return digest.hexdigest()

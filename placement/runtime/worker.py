@@ -1,0 +1,344 @@
+"""The process that owns `ov.Core`: it compiles, checks and times candidates, and may die of it.
+
+`python -m placement.runtime.worker FD DIRECTORY` answers requests that arrive over the connection
+FD, on the model, inputs and devices that `placement.runtime.measure` left in DIRECTORY. While it
+works it writes what it works at into a small shared file (`Beat`), so that whoever waits can tell
+the guilty candidate of a crash, and a hang from a long task, without a message per inference.
+
+It loads no JAX: that would take longer than most measurements.
+"""
+
+import gc
+import os
+import signal
+import sys
+import threading
+import time
+from collections.abc import Mapping, Sequence
+from multiprocessing.connection import Connection
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+import openvino as ov
+
+from placement.runtime import profile
+from placement.runtime.devices import Device, open_core, reference_device, register
+from placement.runtime.hetero import Affinity, compile_placement
+
+STAGES = ("open", "compile", "request", "infer", "wrong output", "threads")
+
+# Largest error (`compare`) accepted of outputs computed in a precision.
+TOLERANCES: Mapping[str, float] = {"f32": 1e-3, "f16": 0.05, "bf16": 0.2}
+
+_THREAD_SLACK = 1.25  # times the number of threads asked for
+_THREAD_WINDOW_S = 0.06
+_TINY = 1e-30
+
+
+class Task(NamedTuple):
+    """A candidate as the worker receives it."""
+
+    index: int
+    affinity: Affinity | None
+    devices: tuple[Device, ...]
+
+
+class Comparison(NamedTuple):
+    """How far outputs are from the reference."""
+
+    error: float  # largest of all outputs
+    nan_share: float  # of the output values, those that are NaN in both, which counts as equal
+
+
+class Beat:
+    """Three numbers in a file that two processes map: candidate (-1: none), stage and a counter."""
+
+    def __init__(self, directory: Path, *, create: bool = False):
+        mode = "w+" if create else "r+"
+        self._numbers = np.memmap(directory / "beat", dtype=np.int64, mode=mode, shape=(3,))  # type: ignore[call-overload]
+
+    def set(self, candidate: int, stage: str) -> None:
+        self._numbers[0], self._numbers[1] = candidate, STAGES.index(stage)
+        self._numbers[2] += 1
+
+    def read(self) -> tuple[int, str, int]:
+        """Candidate, stage, counter."""
+        candidate, stage, count = (int(number) for number in self._numbers)
+        return candidate, STAGES[stage], count
+
+
+class _FailedError(Exception):
+    """A candidate cannot be measured."""
+
+    def __init__(self, stage: str, cause: str):
+        super().__init__(cause)
+        self.stage = stage
+
+
+class _Runner(NamedTuple):
+    """A candidate that passed its checks."""
+
+    request: ov.InferRequest
+    facts: dict[str, Any]  # fields of `measure.Measurement`
+
+
+def compare(reference: Sequence[np.ndarray], outputs: Sequence[np.ndarray]) -> Comparison:
+    """The error of outputs against the reference's.
+
+    Of a floating-point output: max |a - b| over the spread of the reference, max - min; over its
+    magnitude where it is constant. NaN against NaN, and infinity against the same, are equal; NaN
+    or infinity against anything else is an infinite error. Of any other: the share of elements
+    that differ.
+    """
+    errors = [_error(a, b) for a, b in zip(reference, outputs, strict=True)]
+    nans = [np.isnan(a) & np.isnan(b) for a, b in zip(reference, outputs, strict=True) if _real(a)]
+    values = sum(a.size for a in reference)
+    return Comparison(max(errors, default=0.0), sum(int(n.sum()) for n in nans) / max(values, 1))
+
+
+def thread_share(request: ov.InferRequest, beat: Any) -> float:
+    """How many threads on average run, or wait for a core, while `request` is inferred.
+
+    Waiting counts, because on a busy machine two threads that share a core would pass for one. The
+    caller's own waiting does not: it may be interrupted between waking a thread and blocking.
+    """
+    own = str(threading.get_native_id())
+    before, start, count = _thread_times(), time.perf_counter(), 0
+    while count < 3 or time.perf_counter() - start < _THREAD_WINDOW_S:
+        beat()
+        request.infer()
+        count += 1
+    wall = time.perf_counter() - start
+    used = 0
+    for thread, (running, waiting) in _thread_times().items():
+        ran_before, waited_before = before.get(thread, (0, 0))
+        used += running - ran_before + (0 if thread == own else waiting - waited_before)
+    return used / 1e9 / wall
+
+
+def tolerance(devices: Sequence[Device]) -> float:
+    """The largest error accepted of outputs computed on `devices`."""
+    return max(TOLERANCES[device.precision] for device in devices)
+
+
+def essence(error: BaseException) -> str:
+    """One line of an exception: OpenVINO's say where in its source they come from first."""
+    lines = [line.strip() for line in str(error).splitlines() if line.strip()]
+    places = ("Exception from ", "Standard exception from ")
+    telling = [line for line in lines if not line.startswith(places)] or lines
+    return " ".join(telling)[:500] or type(error).__name__
+
+
+def _real(array: np.ndarray) -> bool:
+    return array.dtype.kind == "f" or array.dtype.name == "bfloat16"
+
+
+def _error(a: np.ndarray, b: np.ndarray) -> float:
+    if a.shape != b.shape:
+        return float("inf")
+    if a.size == 0:
+        return 0.0
+    if not _real(a):
+        return float(np.mean(a != b))
+    a, b = a.astype(np.float64), b.astype(np.float64)
+    differ = ~((a == b) | (np.isnan(a) & np.isnan(b)))
+    if not np.all(np.isfinite(a[differ]) & np.isfinite(b[differ])):
+        return float("inf")
+    finite = a[np.isfinite(a)]
+    if not differ.any():
+        return 0.0
+    spread = np.ptp(finite) or np.abs(finite).max()
+    return float(np.abs(a[differ] - b[differ]).max() / max(spread, _TINY))
+
+
+def _thread_times() -> dict[str, tuple[int, int]]:
+    """Of every thread of this process: nanoseconds on a core, and waiting for one."""
+    times = {}
+    for thread in os.listdir("/proc/self/task"):
+        try:
+            with open(f"/proc/self/task/{thread}/schedstat") as file:
+                running, waiting, _ = map(int, file.read().split())
+        except OSError:  # it ended
+            continue
+        times[thread] = (running, waiting)
+    return times
+
+
+class _Session:
+    """What lasts from request to request: the core, the model and the reference outputs."""
+
+    def __init__(self, connection: Connection, directory: Path):
+        self._connection = connection
+        self._beat = Beat(directory)
+        self._beat.set(-1, "open")
+        self._core = open_core([])
+        self._model = self._core.read_model(directory / "model.xml")
+        with np.load(directory / "inputs.npz") as arrays:
+            self._inputs = [arrays[name] for name in arrays.files]
+        compiled = compile_placement(self._core, self._model, None, [reference_device()])
+        self._reference = _outputs(self._request(compiled))
+        self._kept: tuple[Task, _Runner] | None = None
+
+    def measure(self, tasks: Sequence[Task], min_rounds: int, seconds: float) -> None:
+        """Checks every task alone, then times all in rounds; sends what it finds."""
+        runners: dict[int, _Runner] = {}
+        for task in tasks:
+            try:
+                runners[task.index] = self._checked(task, keep=task is tasks[0])
+            except _FailedError as failed:
+                self._connection.send(("failure", task.index, failed.stage, str(failed)))
+            else:
+                self._connection.send(("checked", task.index, runners[task.index].facts))
+        requests = {index: runner.request for index, runner in runners.items()}
+        times = self._rounds(requests, min_rounds, seconds)
+        self._connection.send(("done", {i: np.array(t) for i, t in times.items()}))
+
+    def profile(self, devices: Sequence[Device], seconds: float) -> None:
+        """Sends a `profile.RawProfile` for each device."""
+        register(self._core, devices)
+        found = profile.profile_devices(
+            self._core, self._model, self._inputs, devices, seconds, self._alive
+        )
+        self._connection.send(("done", found))
+
+    def crossings(self, devices: Sequence[Device]) -> None:
+        """Sends latency and seconds a byte, [D, D] each."""
+        register(self._core, devices)
+        found = profile.measure_crossings(self._core, devices, self._alive)
+        self._connection.send(("done", found))
+
+    def _alive(self) -> None:
+        self._beat.set(-1, "infer")
+
+    def _checked(self, task: Task, *, keep: bool) -> _Runner:
+        """Compiles a task and checks it alone; the baseline is kept for the next request."""
+        if self._kept and self._kept[0] == task:
+            return self._kept[1]
+        if keep:
+            self._kept = None
+        runner = self._check(task)
+        if keep:
+            self._kept = (task, runner)
+        return runner
+
+    def _check(self, task: Task) -> _Runner:
+        start = time.perf_counter()
+        self._beat.set(task.index, "compile")
+        register(self._core, task.devices)
+        compiled = _attempt(
+            "compile", compile_placement, self._core, self._model, task.affinity, task.devices
+        )
+        compile_s = time.perf_counter() - start
+        self._beat.set(task.index, "request")
+        request = _attempt("request", self._request, compiled)
+        self._beat.set(task.index, "infer")
+        outputs = _attempt("infer", _outputs, request)
+        compared, allowed = compare(self._reference, outputs), tolerance(task.devices)
+        if not compared.error <= allowed:
+            cause = f"outputs differ by {compared.error:.3g} of their spread, over {allowed:g}"
+            raise _FailedError("wrong output", cause)
+        facts = {
+            "submodels": _submodels(compiled),
+            "execution_devices": tuple(compiled.get_property("EXECUTION_DEVICES")),
+            "thread_share": self._threads(task, request),
+            "output_error": compared.error,
+            "nan_share": compared.nan_share,
+            "tolerance": allowed,
+            "compile_s": compile_s,
+        }
+        return _Runner(request, facts)
+
+    def _threads(self, task: Task, request: ov.InferRequest) -> float:
+        """The share of a task; threads left spinning by another model get two more chances."""
+        allowed = _THREAD_SLACK * max(device.num_threads for device in task.devices)
+        shares = []
+        while len(shares) < 3:
+            shares.append(thread_share(request, lambda: self._beat.set(task.index, "infer")))
+            if shares[-1] <= allowed:
+                return shares[-1]
+        cause = f"computes on {min(shares):.2f} threads at once, over {allowed:g}"
+        raise _FailedError("threads", cause)
+
+    def _request(self, compiled: ov.CompiledModel) -> ov.InferRequest:
+        """A request with its inputs in place, so that `infer()` needs no arguments."""
+        request = compiled.create_infer_request()
+        for i, array in enumerate(self._inputs):
+            request.set_input_tensor(i, ov.Tensor(array))
+        return request
+
+    def _rounds(
+        self, requests: dict[int, ov.InferRequest], min_rounds: int, seconds: float
+    ) -> dict[int, list[float]]:
+        """Seconds of every inference, one a round; a request that fails in between drops out.
+
+        Where a round begins rotates, and its direction alternates: what an inference leaves in the
+        caches is not always found by the same one.
+        """
+        times: dict[int, list[float]] = {index: [] for index in requests}
+        gc.collect()
+        gc.disable()
+        start, number = time.perf_counter(), -1  # round -1 warms up
+        while times and (number < min_rounds or time.perf_counter() - start < seconds):
+            order = list(times)
+            shift = number % len(order)
+            order = order[shift:] + order[:shift]
+            for index in order if number % 2 else order[::-1]:
+                self._beat.set(index, "infer")
+                begin = time.perf_counter()
+                try:
+                    requests[index].infer()
+                except RuntimeError as error:
+                    del times[index]
+                    self._connection.send(("failure", index, "infer", essence(error)))
+                    continue
+                if number >= 0:
+                    times[index].append(time.perf_counter() - begin)
+            number += 1
+        gc.enable()
+        return times
+
+
+def _attempt(stage: str, function: Any, *arguments: Any) -> Any:
+    try:
+        return function(*arguments)
+    except (RuntimeError, ValueError) as error:
+        raise _FailedError(stage, essence(error)) from error
+
+
+def _outputs(request: ov.InferRequest) -> list[np.ndarray]:
+    request.infer()
+    return [np.array(tensor.data) for tensor in request.output_tensors]
+
+
+def _submodels(compiled: ov.CompiledModel) -> int:
+    """1 where it was compiled without HETERO, which alone has the property."""
+    if "HETERO_NUMBER_OF_SUBMODELS" not in compiled.get_property("SUPPORTED_PROPERTIES"):
+        return 1
+    return int(compiled.get_property("HETERO_NUMBER_OF_SUBMODELS"))
+
+
+def main(descriptor: int, directory: Path) -> None:
+    """Answers requests until the connection closes. Ctrl-C is left to the parent."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    connection = Connection(descriptor)
+    try:
+        session = _Session(connection, directory)
+        connection.send(("ready", "jax" in sys.modules))
+        methods = {
+            "measure": session.measure,
+            "profile": session.profile,
+            "crossings": session.crossings,
+        }
+        while True:
+            method, *arguments = connection.recv()
+            try:
+                methods[method](*arguments)
+            except (RuntimeError, ValueError) as error:
+                connection.send(("error", essence(error)))
+    except (EOFError, BrokenPipeError, ConnectionResetError):
+        return  # the parent closed it, or is gone
+
+
+if __name__ == "__main__":
+    main(int(sys.argv[1]), Path(sys.argv[2]))
