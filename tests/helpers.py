@@ -1,11 +1,15 @@
 """Graphs small enough to work through by hand, and random ones for property tests."""
 
+import contextlib
 import itertools
+from collections.abc import Iterator
 
+import jax
+import jraph
 import numpy as np
 
-from placement.graphs import opgraph
-from placement.types import OpGraph
+from placement.graphs import batching, opgraph
+from placement.types import CostModel, OpGraph
 
 _SOURCE_TYPES = ("Parameter", "Constant")
 _INNER_TYPES = ("MatMul", "Add", "ShapeOf", "Gather", "Concat", "Convert", "Reshape")
@@ -79,6 +83,95 @@ def random_dag(
         colocation=colocation,
         tensors=tensors,
     )
+
+
+def random_dag_of_size(
+    rng: np.random.Generator, num_ops: int, num_edges: int, num_tensors: int
+) -> OpGraph:
+    """A random graph with exactly these numbers of operations, edges and tensors, so that many
+    draws share one compilation. Edges may be parallel, and operations isolated.
+    """
+    rank = rng.permutation(num_ops)  # not the numbering
+    producer = rng.integers(0, num_ops - 1, num_tensors)  # ranks; the last operation only reads
+    tensors = np.arange(num_tensors)
+    tensors = np.append(tensors, rng.integers(0, num_tensors, num_edges - num_tensors))
+    rng.shuffle(tensors)
+    reader = rng.integers(producer[tensors] + 1, num_ops)
+    return opgraph.make(
+        name="random",
+        op_names=[f"op{i}" for i in range(num_ops)],
+        op_types=["MatMul"] * num_ops,
+        senders=rank[producer[tensors]],
+        receivers=rank[reader],
+        edge_bytes=rng.integers(0, 1000, num_tensors)[tensors],
+        tensors=rng.permutation(num_tensors + 5)[tensors],  # numbers have gaps and no order
+    )
+
+
+def random_costs(
+    rng: np.random.Generator, graph: OpGraph, num_devices: int, *, unsupported: float = 0.0
+) -> CostModel:
+    """Whole-number costs, a third of them zero: float32 adds them up exactly in any order.
+
+    Args:
+      rng: consumed.
+      graph: N operations.
+      num_devices: D.
+      unsupported: the probability that a device cannot run an operation.
+    """
+
+    def whole(high: int, *shape: int) -> np.ndarray:
+        return (rng.integers(0, high, shape) * (rng.random(shape) < 2 / 3)).astype(np.float32)
+
+    compute_s = whole(50, graph.num_ops, num_devices)
+    compute_s[rng.random(compute_s.shape) < unsupported] = np.inf
+    apart = 1 - np.eye(num_devices, dtype=np.float32)
+    return CostModel(
+        compute_s=compute_s,
+        transfer_latency_s=apart * whole(30, num_devices, num_devices),
+        transfer_s_per_byte=apart * whole(4, num_devices, num_devices),
+        cut_s=whole(20, graph.num_edges),
+        memory_bytes=whole(100, graph.num_ops),
+        capacity_bytes=np.full(num_devices, np.inf, np.float32),
+    )
+
+
+def batched(
+    graph: OpGraph,
+    num_devices: int = 2,
+    *,
+    allowed: np.ndarray | None = None,
+    num_nodes: int | None = None,
+    num_edges: int | None = None,
+) -> jraph.GraphsTuple:
+    """The graph as policies read it, with five random features an operation."""
+    features = np.random.default_rng(0).normal(size=(graph.num_ops, 5))
+    if allowed is None:
+        allowed = np.ones((graph.num_ops, num_devices), bool)
+    return batching.to_graphs_tuple(
+        graph, features, allowed, num_nodes=num_nodes, num_edges=num_edges
+    )
+
+
+def all_placements(num_ops: int, num_devices: int) -> np.ndarray:
+    """Every placement, int32 [D**N, N]."""
+    return np.array(list(itertools.product(range(num_devices), repeat=num_ops)), np.int32)
+
+
+@contextlib.contextmanager
+def count_compilations() -> Iterator[list[str]]:
+    """A list that gains an entry whenever XLA compiles something within the block."""
+    compiled: list[str] = []
+
+    def listen(event: str, duration_s: float, **kwargs: object) -> None:
+        if event == "/jax/core/compile/backend_compile_duration":
+            compiled.append(str(kwargs.get("fun_name", "")))
+
+    jax.monitoring.register_event_duration_secs_listener(listen)
+    try:
+        yield compiled
+    finally:
+        jax.monitoring.unregister_event_duration_listener(listen)
 
 
 def _build(

@@ -1,6 +1,6 @@
 """From what was profiled to a `CostModel`, and from a graph's costs to those of its coarsening."""
 
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -23,6 +23,29 @@ class Crossings(NamedTuple):
 
     latency_s: np.ndarray  # float64 [D, D], zero diagonal
     s_per_byte: np.ndarray  # float64 [D, D], zero diagonal
+
+
+def to_json(profiles: tuple[DeviceProfile, ...], crossings: Crossings) -> dict[str, Any]:
+    """Profiles and crossings as JSON-able data, so that one machine's can be used on another."""
+    return {
+        "profiles": [p._replace(unsupported=sorted(p.unsupported))._asdict() for p in profiles],
+        "crossings": {name: matrix.tolist() for name, matrix in crossings._asdict().items()},
+    }
+
+
+def from_json(data: dict[str, Any]) -> tuple[tuple[DeviceProfile, ...], Crossings]:
+    """What `to_json` wrote; other keys are ignored."""
+    profiles = tuple(
+        DeviceProfile(
+            device=p["device"],
+            latency_s=p["latency_s"],
+            kernels=tuple((tuple(names), seconds) for names, seconds in p["kernels"]),
+            unsupported=frozenset(p["unsupported"]),
+        )
+        for p in data["profiles"]
+    )
+    crossings = {name: np.array(matrix) for name, matrix in data["crossings"].items()}
+    return profiles, Crossings(**crossings)
 
 
 def cost_model(

@@ -4,7 +4,7 @@ The gradient of the expected return is estimated on B episodes of T steps as
 
     - 1/(B T) sum_b sum_t advantage[b, t] * grad log pi(placement[b, t])  -  w * grad entropy
 
-with the entropy taken per operation, so that its weight means the same on every graph.
+where an advantage has unit deviation, so that the entropy's weight w means the same everywhere.
 """
 
 import dataclasses
@@ -31,7 +31,7 @@ class Settings:
     reward: str = "log"  # see `advantages.rewards`
     baseline: str = "leave_one_out"  # or 'none'
     discount: float = 0.95
-    entropy_weight: float = 0.01
+    entropy_weight: float = 0.1
     max_grad_norm: float = 1.0  # inf: no clipping
 
 
@@ -111,7 +111,7 @@ def _loss(
     now = policy.log_prob(params, graph, drawn)
     entropy = now.entropy.mean()
     loss = -(advantage * now.log_prob).mean() - settings.entropy_weight * entropy
-    return loss, {"loss": loss, "entropy_per_op": entropy}
+    return loss, {"loss": loss, "entropy": entropy}
 
 
 def _check(settings: Settings) -> None:

@@ -17,16 +17,24 @@ from placement.learning.reinforce import Learner, State
 from placement.types import Evaluate
 
 
+ELITE = 4  # distinct placements that a search remembers: the few that are worth verifying
+
+
 class Progress(NamedTuple):
     """A search after some steps: a pytree of arrays and numbers, complete enough to resume from."""
 
     state: State
-    best: np.ndarray  # int32 [N], the fastest placement so far
-    best_s: float  # its latency
+    elite: np.ndarray  # int32 [ELITE, N], the fastest placements so far, fastest first
+    elite_s: np.ndarray  # float32 [ELITE], their latencies; inf where there is none yet
     reference_s: float  # latency of the fastest single device, the unit of the rewards
     step: int
     evaluations: int
-    found_at: int  # evaluations made when `best` was found
+    found_at: int  # evaluations made when elite[0] was found
+
+    @property
+    def best_s(self) -> float:
+        """Latency of the fastest placement so far."""
+        return float(self.elite_s[0])
 
 
 class Report(NamedTuple):
@@ -43,25 +51,30 @@ def start(
     evaluate: Evaluate,
     num_ops: int,
     num_devices: int,
+    *,
+    keep_single_devices: bool = True,
 ) -> Progress:
     """Initial parameters, and the single-device placements, evaluated like any other.
 
-    Their best is the unit of the rewards and the search's first incumbent, so that no search ends
-    with a placement slower than the best single device.
+    The fastest is the unit of the rewards and the search's first incumbent, so that no search ends
+    with a placement slower than the best single device. `keep_single_devices=False` keeps the unit
+    and forgets the incumbent, as the authors' released code of HSDAG does.
     """
     singles = np.tile(np.arange(num_devices, dtype=np.int32)[:, None], (1, num_ops))
-    latency_s = np.asarray(evaluate(singles))
-    fastest = int(np.argmin(latency_s))
-    best_s = float(latency_s[fastest])
-    return Progress(
+    latency_s = np.asarray(evaluate(singles), np.float32)
+    fastest_s = float(latency_s.min())
+    progress = Progress(
         state=learner.init(key, graph),
-        best=singles[fastest],
-        best_s=best_s,
-        reference_s=best_s if np.isfinite(best_s) else 1.0,
+        elite=np.zeros((ELITE, num_ops), np.int32),
+        elite_s=np.full(ELITE, np.inf, np.float32),
+        reference_s=fastest_s if np.isfinite(fastest_s) else 1.0,
         step=0,
-        evaluations=num_devices,
-        found_at=fastest + 1,
+        evaluations=0,
+        found_at=0,
     )
+    if keep_single_devices:
+        return _remember(progress, singles, latency_s)
+    return progress._replace(evaluations=num_devices)
 
 
 def search(
@@ -81,7 +94,7 @@ def search(
       budget: placements evaluated in all, the single devices included. The last step may be cut
         short: its samples beyond the budget are neither evaluated nor learned from.
     """
-    num_ops = progress.best.shape[0]
+    num_ops = progress.elite.shape[1]
     while progress.evaluations < budget:
         state, drawn = learner.sample(progress.state, graph)
         batch, steps = drawn.log_prob.shape
@@ -104,15 +117,25 @@ def search(
 
 
 def _remember(progress: Progress, placements: np.ndarray, latency_s: np.ndarray) -> Progress:
-    fastest = int(np.argmin(latency_s))
+    """Counts the evaluations and merges the placements into the elite, duplicates left out."""
     evaluations = progress.evaluations + len(latency_s)
-    if not latency_s[fastest] < progress.best_s:
+    faster = np.flatnonzero(latency_s < progress.elite_s[-1])
+    if not faster.size:
         return progress._replace(evaluations=evaluations)
+    pool = np.concatenate([progress.elite, placements[faster]])
+    pool_s = np.concatenate([progress.elite_s, latency_s[faster]])
+    # Among equals the earlier one stays, so that a resumed search equals an uninterrupted one.
+    order = np.argsort(pool_s, kind="stable")
+    _, first = np.unique(pool[order], axis=0, return_index=True)
+    keep = order[np.sort(first)][:ELITE]
+    missing = ELITE - len(keep)
+    improved = pool_s[keep[0]] < progress.elite_s[0]
+    found_at = progress.evaluations + int(np.argmin(latency_s)) + 1
     return progress._replace(
-        best=placements[fastest],
-        best_s=float(latency_s[fastest]),
-        found_at=progress.evaluations + fastest + 1,
+        elite=np.pad(pool[keep], ((0, missing), (0, 0))),
+        elite_s=np.pad(pool_s[keep], (0, missing), constant_values=np.inf).astype(np.float32),
         evaluations=evaluations,
+        found_at=found_at if improved else progress.found_at,
     )
 
 

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import openvino as ov
 
-from placement.runtime.devices import Device
+from placement.runtime.devices import Device, open_core
 
 if TYPE_CHECKING:  # it loads JAX, which the process that measures does without
     from placement.types import OpGraph
@@ -67,32 +67,23 @@ def label(model: ov.Model, affinity: Affinity, names: Sequence[str]) -> ov.Model
     _check(model, affinity, names)
     clone = model.clone()
     constant = constant_names(clone)
-    # A device reads constants of a clone of its own; the first keeps those of the model.
-    sources = {names[0]: _by_name(clone)}
+    # Each device reads the constants of a clone of its own; the first those of this one.
+    constants = {names[0]: _by_name(clone)}
     for op in clone.get_ordered_ops():
-        name = op.get_friendly_name()
-        if name in constant:
+        if op.get_friendly_name() in constant:
             continue
-        device = affinity.get(name)
-        if device is None:  # a Result
-            producer = op.input_value(0).get_node()
-            device = affinity.get(producer.get_friendly_name(), names[0])
+        producer = op.input_value(0).get_node().get_friendly_name() if op.inputs() else ""
+        device = affinity.get(op.get_friendly_name()) or affinity.get(producer, names[0])
         _set(op, device)
-        if op.get_type_name() == "Result":
-            continue
-        if device not in sources:
-            sources[device] = _by_name(model.clone())
+        if device not in constants:
+            constants[device] = _by_name(model.clone())
         for port in op.inputs():
             read = port.get_source_output()
-            if read.get_node().get_friendly_name() in constant:
-                twin = sources[device][read.get_node().get_friendly_name()]
-                port.replace_source_output(twin.output(read.get_index()))
-                _label_constants(twin, device, renamed=device != names[0])
-    for result in clone.get_results():
-        producer = result.input_value(0).get_node()
-        if producer.get_friendly_name() in constant:
-            _label_constants(producer, names[0], renamed=False)
-            _set(result, names[0])
+            name = read.get_node().get_friendly_name()
+            if name in constant:
+                own = constants[device][name]
+                port.replace_source_output(own.output(read.get_index()))
+                _label_constants(own, device, renamed=device != names[0])
     return clone
 
 
@@ -142,7 +133,9 @@ def _check(model: ov.Model, affinity: Affinity, names: Sequence[str]) -> None:
         if name not in affinity and name not in constant and op.get_type_name() != "Result"
     ]
     if missing:
-        raise ValueError(f"the placement has no device for {_few(missing)}; give every operation one")
+        raise ValueError(
+            f"the placement has no device for {_few(missing)}; give every operation one"
+        )
     variables: dict[str, str] = {}
     for name, op in ops.items():
         if op.get_type_name() in ("ReadValue", "Assign"):
@@ -178,3 +171,9 @@ def _label_constants(op: ov.Node, device: str, *, renamed: bool) -> None:
         op.set_friendly_name(f"{op.get_friendly_name()}@{device}")
     for source in op.input_values():
         _label_constants(source.get_node(), device, renamed=renamed)
+
+
+def own_choice(model: ov.Model, devices: Sequence[Device]) -> dict[str, str]:
+    """What HETERO chooses where nothing is labelled: operation name -> device name."""
+    core = open_core(devices)
+    return dict(core.query_model(model, f"HETERO:{','.join(device.name for device in devices)}"))

@@ -88,6 +88,14 @@ class Failure(NamedTuple):
     cause: str  # one line
 
 
+class Progress(NamedTuple):
+    """What the worker is at."""
+
+    pid: int
+    candidate: int  # index in the call to `measure`, -1 for none of them
+    stage: str  # one of `worker.STAGES`
+
+
 class _DiedError(Exception):
     """The worker crashed or hung."""
 
@@ -154,7 +162,7 @@ class Measurer:
         directory = Path(self._folder.name)
         ov.serialize(model, directory / "model.xml", directory / "model.bin")
         inputs = frontend.example_inputs(model, seed)
-        np.savez(directory / "inputs.npz", **{f"{i:04}": x for i, x in enumerate(inputs)})
+        np.savez(directory / "inputs.npz", *inputs)
         self.fingerprint = _fingerprint(directory)
         weights = (directory / "model.bin").stat().st_size
         self._chunk = max(1, min(_CHUNK, _CHUNK_BYTES // max(1, 2 * weights)) - 1)
@@ -171,10 +179,10 @@ class Measurer:
         self._stop()
         self._folder.cleanup()
 
-    @property
-    def worker_pid(self) -> int | None:
-        """The process at work, if one is."""
-        return self._worker.process.pid if self._worker else None
+    def progress(self) -> Progress | None:
+        """What the worker is at, as a progress display may ask from another thread."""
+        worker = self._worker
+        return None if worker is None else worker.progress()
 
     def measure(
         self, candidates: Sequence[Candidate], *, min_rounds: int, time_limit_s: float
@@ -204,9 +212,7 @@ class Measurer:
         chunks = [others[i : i + self._chunk] for i in range(0, len(others), self._chunk)] or [[]]
         for chunk in chunks:
             indices = chunk if isinstance(results.get(0), Failure) else [0, *chunk]
-            found = self._measure_chunk(
-                candidates, indices, min_rounds, time_limit_s / len(chunks)
-            )
+            found = self._measure_chunk(candidates, indices, min_rounds, time_limit_s / len(chunks))
             results = found | results
         return [results[i] for i in range(len(candidates))]
 
@@ -262,12 +268,13 @@ class Measurer:
         summaries: dict[int, Measurement | Failure] = {}
         for i, samples in times.items():
             affinity = candidates[i].affinity
-            shape = (
-                (None, None) if affinity is None else tuple(quotient(self._graph, affinity))
-            )
-            ratio = interval(samples / times[0]) if 0 in times else missing
+            shape = None if affinity is None else quotient(self._graph, affinity)
             summaries[i] = Measurement(
-                latency=interval(samples), ratio=ratio, parts=shape[0], acyclic=shape[1], **facts[i]
+                latency=interval(samples),
+                ratio=interval(samples / times[0]) if 0 in times else missing,
+                parts=shape.parts if shape else None,
+                acyclic=shape.acyclic if shape else None,
+                **facts[i],
             )
         return summaries
 
@@ -284,8 +291,9 @@ class Measurer:
             self._worker = _Worker(Path(self._folder.name))
         complete = False
         try:
-            yield from self._worker.ask(request, self._timeout_s)
-            complete = True
+            for message in self._worker.ask(request, self._timeout_s):
+                complete = message[0] == "done"
+                yield message
         finally:  # after a crash, an error or Ctrl-C its state is unknown
             if not complete:
                 self._stop()
@@ -334,6 +342,10 @@ class _Worker:
             yield message
             if message[0] == "done":
                 return
+
+    def progress(self) -> Progress:
+        candidate, stage, _ = self._beat.read()
+        return Progress(self.process.pid, candidate, stage)
 
     def kill(self) -> None:
         """Ends the process at once, hung or not."""

@@ -14,6 +14,7 @@ types of what it returns.
 """
 
 import dataclasses
+import math
 import time
 from collections.abc import Callable, Sequence
 from typing import NamedTuple
@@ -30,7 +31,8 @@ Kernels = tuple[tuple[tuple[str, ...], float], ...]
 
 _WARM_UP = 2
 _ROUNDS = (5, 50)  # at least, at most
-_CROSSING_BYTES = (4 << 10, 32 << 10, 256 << 10, 1 << 20, 4 << 20)
+_CONVOLUTIONS = ("Convolution", "GroupConvolution", "ConvolutionBackpropData")
+_CROSSING_SHAPES = 6
 _CROSSING_OPS = 9
 _CROSSING_ROUNDS = 12
 _CHANNELS = 16
@@ -94,9 +96,7 @@ def profile_devices(
     early = [_nodes(model, subject) for subject in subjects]
     latencies: list[list[float]] = [[] for _ in subjects]
     start, rounds = time.perf_counter(), 0
-    while rounds < _ROUNDS[0] or (
-        rounds < _ROUNDS[1] and time.perf_counter() - start < seconds
-    ):
+    while rounds < _ROUNDS[0] or (rounds < _ROUNDS[1] and time.perf_counter() - start < seconds):
         for subject, samples in zip(subjects, latencies, strict=True):
             alive()
             begin = time.perf_counter()
@@ -120,26 +120,29 @@ def unsupported(core: ov.Core, model: ov.Model, device: str) -> frozenset[str]:
 
 
 def measure_crossings(
-    core: ov.Core, devices: Sequence[Device], alive: Callable[[], None]
+    core: ov.Core, model: ov.Model, devices: Sequence[Device], alive: Callable[[], None]
 ) -> tuple[np.ndarray, np.ndarray]:
     """What handing a tensor between two devices costs: latency_s + bytes * s_per_byte.
 
-    A chain of small matrix products alternates between the devices, and its time is compared with
-    that of the chain on each of them alone. Both directions occur equally often in it and cannot
-    be told apart: the result is symmetric. It includes the conversion between precisions, where
-    the devices compute in different ones, and the start of one more submodel.
+    A chain of small operations alternates between the devices, and its time is compared with that
+    of the chain on each of them alone. Both directions occur equally often in it and cannot be told
+    apart: the result is symmetric. It includes the start of one more submodel, the conversion
+    between precisions where the devices compute in different ones, and between layouts where the
+    model convolves: images cross planar and are computed channels last, which costs more than the
+    crossing itself. So the tensors are of the model's own shapes, from its small ones to its large.
 
     Returns:
       latency_s, s_per_byte: float64 [D, D], zero diagonal.
     """
     latency = np.zeros((len(devices), len(devices)))
     per_byte = np.zeros_like(latency)
+    shapes = _shapes(model)
+    sizes = np.array([4.0 * math.prod(shape) for shape in shapes])
     for i, first in enumerate(devices):
         for j in range(i):
-            costs = [
-                _crossing_s(core, first, devices[j], size, alive) for size in _CROSSING_BYTES
-            ]
-            latency[i, j], per_byte[i, j] = _fit(np.array(_CROSSING_BYTES), np.array(costs))
+            pair = (first, devices[j])
+            costs = [_crossing_s(core, _chain(shape), pair, alive) for shape in shapes]
+            latency[i, j], per_byte[i, j] = _fit(sizes, np.array(costs))
             latency[j, i], per_byte[j, i] = latency[i, j], per_byte[i, j]
     return latency, per_byte
 
@@ -276,32 +279,56 @@ def _absorb(model: ov.Model, kernel_of: dict[str, int], members: list[list[str]]
             members[kernel].append(name)
 
 
-def _chain(size: int) -> ov.Model:
-    """Products of a [rows, 16] tensor of `size` bytes with a small matrix, one after another."""
-    rows = size // (4 * _CHANNELS)
-    weights = np.random.default_rng(0).standard_normal((_CHANNELS, _CHANNELS)) / _CHANNELS**0.5
-    source = ops.parameter([rows, _CHANNELS], np.float32, name="x")
+def _shapes(model: ov.Model) -> list[tuple[int, ...]]:
+    """Shapes of the chains: of images [1, C, H, W] if the model convolves, else [rows, 16]."""
+    constant, shapes, convolves = constant_names(model), set(), False
+    for op in model.get_ordered_ops():
+        convolves = convolves or op.get_type_name() in _CONVOLUTIONS
+        if op.get_friendly_name() in constant or not op.outputs():
+            continue
+        if op.output(0).get_partial_shape().is_static:
+            shapes.add(tuple(op.get_output_shape(0)))
+    images = [shape for shape in shapes if len(shape) == 4 and min(shape) > 0]
+    if not (convolves and images):
+        images = []
+        rows = {max(1, math.prod(shape) // _CHANNELS) for shape in shapes}
+        shapes = {(count, _CHANNELS) for count in rows} | {(1, _CHANNELS)}
+    ordered = sorted(images or shapes, key=math.prod)
+    chosen = np.linspace(0, len(ordered) - 1, _CROSSING_SHAPES).round().astype(int)
+    return [ordered[i] for i in sorted(set(chosen.tolist()))]
+
+
+def _chain(shape: tuple[int, ...]) -> ov.Model:
+    """Operations that keep a shape: of images depthwise convolutions, else small products."""
+    generator = np.random.default_rng(0)
+    image = len(shape) == 4
+    size = (shape[1], 1, 1, 1, 1) if image else (shape[-1], shape[-1])
+    weights = generator.standard_normal(size).astype(np.float32)
+    source = ops.parameter(shape, np.float32, name="x")
     value = source
     for i in range(_CROSSING_OPS):
-        value = ops.matmul(value, ops.constant(weights.astype(np.float32)), False, False)
-        value.set_friendly_name(f"product_{i}")
+        constant = ops.constant(weights)
+        value = (
+            ops.group_convolution(value, constant, [1, 1], [0, 0], [0, 0], [1, 1])
+            if image
+            else ops.matmul(value, constant, False, False)
+        )
+        value.set_friendly_name(f"step_{i}")
     return ov.Model([value], [source], "chain")
 
 
 def _crossing_s(
-    core: ov.Core, first: Device, second: Device, size: int, alive: Callable[[], None]
+    core: ov.Core, chain: ov.Model, pair: tuple[Device, Device], alive: Callable[[], None]
 ) -> float:
-    """Seconds a crossing between two devices takes: the median over rounds."""
-    model = _chain(size)
-    array = np.zeros((size // (4 * _CHANNELS), _CHANNELS), np.float32)
-    pair = (first, second)
+    """Seconds a crossing of a chain's tensor between two devices takes: the median over rounds."""
+    array = np.zeros(tuple(chain.inputs[0].get_shape()), np.float32)
     numbers = range(_CROSSING_OPS)
     requests = []
     for pattern in ([0] * _CROSSING_OPS, [1] * _CROSSING_OPS, [i % 2 for i in numbers]):
         alive()
-        affinity = {f"product_{i}": pair[pattern[i]].name for i in numbers}
+        affinity = {f"step_{i}": pair[pattern[i]].name for i in numbers}
         affinity["x"] = pair[pattern[0]].name
-        requests.append(_request(compile_placement(core, model, affinity, pair), [array]))
+        requests.append(_request(compile_placement(core, chain, affinity, pair), [array]))
     share = (_CROSSING_OPS + 1) // 2 / _CROSSING_OPS  # of the chain on the first device
     costs = []
     for number in range(_CROSSING_ROUNDS + 1):

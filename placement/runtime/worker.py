@@ -14,7 +14,7 @@ import signal
 import sys
 import threading
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -29,7 +29,10 @@ from placement.runtime.hetero import Affinity, compile_placement
 STAGES = ("open", "compile", "request", "infer", "wrong output", "threads")
 
 # Largest error (`compare`) accepted of outputs computed in a precision.
-TOLERANCES: Mapping[str, float] = {"f32": 1e-3, "f16": 0.05, "bf16": 0.2}
+# Seen on the networks of the zoo: 0 to 2e-6 in f32 and up to 0.023 in bf16, where what goes wrong
+# (a mask of f32's lowest number handed to bf16) is off by 0.9 or more. CPUs without f16 take it for
+# bf16 in silence.
+TOLERANCES: Mapping[str, float] = {"f32": 1e-3, "f16": 0.1, "bf16": 0.1}
 
 _THREAD_SLACK = 1.25  # times the number of threads asked for
 _THREAD_WINDOW_S = 0.06
@@ -39,7 +42,7 @@ _TINY = 1e-30
 class Task(NamedTuple):
     """A candidate as the worker receives it."""
 
-    index: int
+    number: int
     affinity: Affinity | None
     devices: tuple[Device, ...]
 
@@ -131,7 +134,7 @@ def essence(error: BaseException) -> str:
 
 
 def _real(array: np.ndarray) -> bool:
-    return array.dtype.kind == "f" or array.dtype.name == "bfloat16"
+    return array.dtype.kind == "f"
 
 
 def _error(a: np.ndarray, b: np.ndarray) -> float:
@@ -185,11 +188,11 @@ class _Session:
         runners: dict[int, _Runner] = {}
         for task in tasks:
             try:
-                runners[task.index] = self._checked(task, keep=task is tasks[0])
+                runners[task.number] = self._checked(task, keep=task is tasks[0])
             except _FailedError as failed:
-                self._connection.send(("failure", task.index, failed.stage, str(failed)))
+                self._connection.send(("failure", task.number, failed.stage, str(failed)))
             else:
-                self._connection.send(("checked", task.index, runners[task.index].facts))
+                self._connection.send(("checked", task.number, runners[task.number].facts))
         requests = {index: runner.request for index, runner in runners.items()}
         times = self._rounds(requests, min_rounds, seconds)
         self._connection.send(("done", {i: np.array(t) for i, t in times.items()}))
@@ -205,7 +208,7 @@ class _Session:
     def crossings(self, devices: Sequence[Device]) -> None:
         """Sends latency and seconds a byte, [D, D] each."""
         register(self._core, devices)
-        found = profile.measure_crossings(self._core, devices, self._alive)
+        found = profile.measure_crossings(self._core, self._model, devices, self._alive)
         self._connection.send(("done", found))
 
     def _alive(self) -> None:
@@ -224,15 +227,15 @@ class _Session:
 
     def _check(self, task: Task) -> _Runner:
         start = time.perf_counter()
-        self._beat.set(task.index, "compile")
+        self._beat.set(task.number, "compile")
         register(self._core, task.devices)
         compiled = _attempt(
             "compile", compile_placement, self._core, self._model, task.affinity, task.devices
         )
         compile_s = time.perf_counter() - start
-        self._beat.set(task.index, "request")
+        self._beat.set(task.number, "request")
         request = _attempt("request", self._request, compiled)
-        self._beat.set(task.index, "infer")
+        self._beat.set(task.number, "infer")
         outputs = _attempt("infer", _outputs, request)
         compared, allowed = compare(self._reference, outputs), tolerance(task.devices)
         if not compared.error <= allowed:
@@ -252,9 +255,9 @@ class _Session:
     def _threads(self, task: Task, request: ov.InferRequest) -> float:
         """The share of a task; threads left spinning by another model get two more chances."""
         allowed = _THREAD_SLACK * max(device.num_threads for device in task.devices)
-        shares = []
+        shares: list[float] = []
         while len(shares) < 3:
-            shares.append(thread_share(request, lambda: self._beat.set(task.index, "infer")))
+            shares.append(thread_share(request, lambda: self._beat.set(task.number, "infer")))
             if shares[-1] <= allowed:
                 return shares[-1]
         cause = f"computes on {min(shares):.2f} threads at once, over {allowed:g}"
@@ -325,7 +328,7 @@ def main(descriptor: int, directory: Path) -> None:
     try:
         session = _Session(connection, directory)
         connection.send(("ready", "jax" in sys.modules))
-        methods = {
+        methods: dict[str, Callable[..., None]] = {
             "measure": session.measure,
             "profile": session.profile,
             "crossings": session.crossings,

@@ -1,0 +1,33 @@
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check
+
+.PHONY: run test clean
+
+run: $(VENV)/.installed
+	$(BIN)/python -m experiments.main --config=configs/quickstart.py --workdir=runs/quickstart
+
+test: $(VENV)/.installed-test
+	$(BIN)/ruff check
+	$(BIN)/ruff format --check
+	$(BIN)/mypy
+	$(BIN)/python -m pytest
+
+# Removes what can be rebuilt; the results in runs/ stay.
+clean:
+	rm -rf $(VENV) build dist *.egg-info .mypy_cache .pytest_cache .ruff_cache .hypothesis
+	find . -name __pycache__ -type d -prune -exec rm -rf {} +
+
+# A venv that was made by halves would be taken for a whole one by the next run.
+$(BIN)/python:
+	$(PYTHON) -m venv $(VENV) || { rm -rf $(VENV); exit 1; }
+
+# The stamps are older than what they depend on when a requirement may have changed.
+$(VENV)/.installed: setup.py pyproject.toml | $(BIN)/python
+	$(PIP) --editable .
+	touch $@
+
+$(VENV)/.installed-test: setup.py pyproject.toml | $(BIN)/python
+	$(PIP) --editable '.[test]'
+	touch $(VENV)/.installed $@

@@ -1,0 +1,1 @@
+"""Experiment configurations: each file has `get_config() -> ml_collections.ConfigDict`, locked."""

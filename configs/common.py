@@ -1,0 +1,58 @@
+"""The keys that every configuration has, with their defaults.
+
+A configuration file starts from `base()`, changes what it is about, and locks the result, so that a
+misspelt key on the command line is refused.
+"""
+
+from ml_collections import ConfigDict, config_dict
+
+
+def base() -> ConfigDict:
+    """The common configuration, locked."""
+    config = ConfigDict()
+    # A name of the zoo (inception_v3, resnet50, bert_base) or a path to .xml, .onnx, .tflite, .pb.
+    config.graph = "inception_v3"
+    # Shapes of dynamic inputs, such as 'images:1,3,224,224;ids:1,128'.
+    config.input_shapes = ""
+    # True: the full view, as in HSDAG's paper. False: without constants and their conversions.
+    config.constants = True
+    # 'auto', 'host' or a comma list of OpenVINO devices such as 'CPU,GPU.0'.
+    config.devices = "auto"
+    config.objective = "serial"
+    # One method for --task=place, a comma list for --task=compare.
+    config.method = "hsdag"
+    # 'simulate', 'measure' or 'simulate+verify'.
+    config.evaluate = "simulate+verify"
+    # Placements evaluated by each search, the single devices included.
+    config.budget = 32_000
+    config.seed = 0
+    # Wall time of each search.
+    config.time_limit_s = 60.0
+    # Wall time of timing the placements in the final table, compilation not included.
+    config.measure_s = 30.0
+    # Blocks of node features; leave some out for an ablation.
+    config.features = "op_type,degrees,fractal,positional,output_shape"
+    # Of HSDAG: 'tuned', 'paper' or 'released'. The keys below override single hyper-parameters of
+    # the variant; what they mean stands at `policies.hsdag.make` and `learning.reinforce.Settings`.
+    config.variant = "tuned"
+    config.policy = ConfigDict(
+        {
+            "hidden_size": config_dict.placeholder(int),
+            "levels": config_dict.placeholder(int),
+            "threshold": config_dict.placeholder(float),
+            "decide": config_dict.placeholder(str),
+            "episode_steps": config_dict.placeholder(int),
+        }
+    )
+    config.learner = ConfigDict(
+        {
+            "num_samples": config_dict.placeholder(int),
+            "learning_rate": config_dict.placeholder(float),
+            "reward": config_dict.placeholder(str),
+            "baseline": config_dict.placeholder(str),
+            "discount": config_dict.placeholder(float),
+            "entropy_weight": config_dict.placeholder(float),
+            "max_grad_norm": config_dict.placeholder(float),
+        }
+    )
+    return config.lock()

@@ -1,0 +1,15 @@
+"""Every method there is, on one graph, in one table.
+
+    python -m experiments.main --config=configs/compare.py --workdir=runs/compare --task=compare
+"""
+
+from ml_collections import ConfigDict
+
+from configs import common
+
+
+def get_config() -> ConfigDict:
+    """All methods, same budget for each."""
+    config = common.base()
+    config.method = "single,hetero,random,hsdag"
+    return config

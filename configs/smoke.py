@@ -1,0 +1,17 @@
+"""Seconds on a CPU: everything that `place` does, on ResNet-50 with a small budget.
+
+    python -m experiments.main --config=configs/smoke.py --workdir=runs/smoke
+"""
+
+from ml_collections import ConfigDict
+
+from configs import common
+
+
+def get_config() -> ConfigDict:
+    """A small budget and short measurements: the table's intervals are wide."""
+    config = common.base()
+    config.graph = "resnet50"
+    config.budget = 2_000
+    config.measure_s = 3.0
+    return config

@@ -1,0 +1,1 @@
+"""Experiments: from flags and configurations to run directories."""

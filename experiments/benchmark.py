@@ -1,0 +1,127 @@
+"""Timed claims, measured side by side in one run.
+
+    python -m experiments.benchmark policy
+
+`policy`: on one CPU core, what one sample with its log-probability costs, what 64 at once cost, and
+what a learning step (sample, simulate, update) with 64 samples costs, for HSDAG on the coarsened
+full view of each zoo model. The costs are drawn at random: no device is needed and none is timed.
+"""
+
+import os
+import sys
+import time
+from collections.abc import Callable
+from typing import Any
+
+_BATCH = 64
+def policy() -> None:
+    """Prints the table of HSDAG's times and ratios."""
+    # Before JAX starts its threads: XLA takes as many as the process has cores.
+    os.sched_setaffinity(0, {min(os.sched_getaffinity(0))})
+    from rich.console import Console
+    from rich.table import Table
+
+    from experiments import build
+    from placement import zoo
+
+    table = Table(title=f"HSDAG on one CPU core, median ms; together: {_BATCH} samples at once")
+    for column in ("graph", "operations", "alone", "together", "ratio", "learning step"):
+        table.add_column(column, justify="left" if column == "graph" else "right")
+    for name in zoo.names():
+        network = build.network(_config(name))
+        for graph in (network.coarsening.graph, network.graph):
+            alone_ms, together_ms, step_ms = _times_ms(graph)
+            label = "coarsened" if graph is network.coarsening.graph else "full view"
+            table.add_row(
+                f"{name}, {label}",
+                str(graph.num_ops),
+                f"{alone_ms:.2f}",
+                f"{together_ms:.2f}",
+                f"{_BATCH * alone_ms / together_ms:.1f}x",
+                f"{step_ms:.2f}",
+            )
+    Console(width=100).print(table)
+
+
+def _config(name: str) -> Any:
+    from configs import common
+
+    config = common.base()
+    with config.unlocked():
+        config.graph = name
+    return config
+
+
+def _times_ms(op_graph: Any) -> tuple[float, float, float]:
+    """Medians of one sample, of a batch of samples, and of a learning step with such a batch."""
+    import jax
+    import jax.numpy as jnp
+
+    from experiments import build
+    from placement import simulators
+
+    problem = _problem(op_graph)
+    config = _config(op_graph.name)
+    graph = build.policy_graph(problem, config)
+    hsdag, learner = build.learner(config, len(problem.devices))
+    evaluate = simulators.evaluator(problem)
+    state = learner.init(jax.random.PRNGKey(0), graph)
+    sample = jax.jit(hsdag.sample, static_argnums=3)
+
+    def step() -> Any:
+        advanced, drawn = learner.sample(state, graph)
+        latency_s = evaluate(drawn.placement[:, 0, : op_graph.num_ops])
+        return learner.update(advanced, graph, drawn, latency_s[:, None], jnp.float32(1.0))
+
+    key = jax.random.PRNGKey(1)
+    alone = _median_ms(lambda: sample(state.params, key, graph, 1))
+    together = _median_ms(lambda: sample(state.params, key, graph, _BATCH))
+    return alone, together, _median_ms(step)
+
+
+def _problem(graph: Any) -> Any:
+    """Two devices with random costs."""
+    import numpy as np
+
+    from placement.types import CostModel, Problem
+
+    generator = np.random.default_rng(0)
+    apart = 1.0 - np.eye(2, dtype=np.float32)
+    costs = CostModel(
+        compute_s=generator.random((graph.num_ops, 2), np.float32) * 1e-3,
+        transfer_latency_s=apart * 1e-5,
+        transfer_s_per_byte=apart * 1e-10,
+        cut_s=np.zeros(graph.num_edges, np.float32),
+        memory_bytes=graph.weight_bytes.astype(np.float32),
+        capacity_bytes=np.full(2, np.inf, np.float32),
+    )
+    return Problem(graph, costs, "serial", ("a", "b"))
+
+
+def _median_ms(function: Callable[[], Any], repeats: int = 100) -> float:
+    import jax
+    import numpy as np
+
+    jax.block_until_ready(function())  # compilation
+    times = []
+    for _ in range(repeats):
+        start = time.perf_counter()
+        jax.block_until_ready(function())
+        times.append(time.perf_counter() - start)
+    return 1e3 * float(np.median(times))
+
+
+BENCHMARKS = {"policy": policy}
+
+
+def main(argv: list[str]) -> None:
+    """Runs the named benchmark."""
+    if len(argv) != 2 or argv[1] not in BENCHMARKS:
+        given = " ".join(argv[1:]) or "nothing"
+        print(f"error: given {given!r}; give one of: {', '.join(BENCHMARKS)}", file=sys.stderr)
+        sys.exit(2)
+    BENCHMARKS[argv[1]]()
+
+
+if __name__ == "__main__":
+    main(sys.argv)

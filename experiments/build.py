@@ -1,0 +1,171 @@
+"""From a configuration to the objects of an experiment: the one place that wires everything."""
+
+import os
+from typing import Any, NamedTuple
+
+import jax
+import jraph
+import numpy as np
+import openvino as ov
+from ml_collections import ConfigDict
+
+from placement import simulators, zoo
+from placement.costs import tables
+from placement.graphs import batching, coarsen, features
+from placement.learning import reinforce
+from placement.policies import hsdag
+from placement.runtime import devices as devices_lib
+from placement.runtime import extract, frontend
+from placement.types import CostModel, Evaluate, OpGraph, Policy, Problem
+
+METHODS = ("hsdag", "single", "hetero", "random")
+LEARNED = ("hsdag",)
+EVALUATE = ("simulate", "measure", "simulate+verify")
+FEATURES = ("op_type", "degrees", "fractal", "positional", "output_shape")
+
+# HSDAG's hyper-parameters: of the policy, and of the learner. 'paper' and 'released' have episodes
+# of 20 steps, discount 0.95, reward 1/latency and Adam at 1e-3, as the authors; both place groups.
+# 'released' keeps what its update does otherwise: one rollout, no baseline, no clipping, and
+# single-device placements that take 1e10 seconds. 'tuned' is what measures best here: one step,
+# many samples, a device for every operation, which sees its own embedding and its group's.
+_EPISODE = {"levels": 8, "threshold": 0.5, "decide": "group", "episode_steps": 20}
+_INVERSE = {"learning_rate": 1e-3, "reward": "inverse", "discount": 0.95, "entropy_weight": 0.0}
+VARIANTS: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {
+    "tuned": ({"levels": 1, "threshold": 0.5, "decide": "operation"}, {}),
+    "paper": (_EPISODE, _INVERSE | {"num_samples": 8}),
+    "released": (
+        _EPISODE,
+        _INVERSE | {"num_samples": 1, "baseline": "none", "max_grad_norm": float("inf")},
+    ),
+}
+RELEASED_SINGLE_DEVICE_S = 1e10
+
+
+class Network(NamedTuple):
+    """A model and its graphs."""
+
+    model: ov.Model  # static, folded, uniquely named
+    graph: OpGraph  # as configured: the full view or the one without constants
+    coarsening: coarsen.Coarsening
+    estimated: dict[str, int]  # operation type -> operations whose FLOPs are an estimate
+
+
+class Setting(NamedTuple):
+    """What searches work on: the problem in full and coarsened, and its simulator."""
+
+    full: Problem
+    coarse: Problem
+    assignment: np.ndarray  # int32 [N]
+    simulate: Evaluate  # of coarse placements
+
+
+def check(config: ConfigDict, methods: tuple[str, ...]) -> None:
+    """Refuses what no experiment can be run with, before anything is loaded.
+
+    Raises:
+      ValueError: one line: what was given, what is valid.
+    """
+    _among("objective", config.objective, tuple(simulators.OBJECTIVES))
+    _among("evaluate", config.evaluate, EVALUATE)
+    _among("variant", config.variant, tuple(VARIANTS))
+    for method in methods:
+        _among("method", method, METHODS)
+    for name in feature_names(config):
+        _among("feature", name, FEATURES)
+    for key, least in (("budget", 1), ("time_limit_s", 0), ("measure_s", 0)):
+        value = config[key]
+        if not value > 0:
+            raise ValueError(f"{key}={value} leaves nothing to run; give {key} > 0, such as {least or 10}")
+
+
+def _among(kind: str, value: str, valid: tuple[str, ...]) -> None:
+    if value not in valid:
+        raise ValueError(f"unknown {kind} {value!r}; valid: {', '.join(valid)}")
+
+
+def names(text: str) -> tuple[str, ...]:
+    """The entries of a comma list."""
+    return tuple(entry.strip() for entry in text.split(",") if entry.strip())
+
+
+def feature_names(config: ConfigDict) -> tuple[str, ...]:
+    """The blocks of node features that are switched on."""
+    return names(config.features)
+
+
+def network(config: ConfigDict) -> Network:
+    """Loads or builds the configured model.
+
+    Raises:
+      ValueError: no such graph, an unreadable file, dynamic inputs without shapes.
+    """
+    model = frontend.prepare(_source(config.graph), config.input_shapes)
+    name = os.path.splitext(os.path.basename(config.graph))[0]
+    extraction = extract.op_graph(model, name=name, constants=config.constants)
+    return Network(
+        model, extraction.graph, coarsen.coarsen(extraction.graph), extraction.estimated
+    )
+
+
+def _source(graph: str) -> ov.Model:
+    is_path = os.sep in graph or os.path.splitext(graph)[1] != ""
+    if graph in zoo.names() or not is_path:
+        return zoo.build(graph)
+    return frontend.load(graph)
+
+
+def setting(
+    net: Network,
+    costs: CostModel,
+    devices: tuple[devices_lib.Device, ...],
+    objective: str,
+) -> Setting:
+    """The problem that the searches of a run share."""
+    names_ = tuple(device.name for device in devices)
+    coarsening = net.coarsening
+    full = Problem(net.graph, costs, objective, names_)
+    coarse_costs = tables.coarse_costs(costs, coarsening.assignment, coarsening.edges)
+    coarse = Problem(coarsening.graph, coarse_costs, objective, names_)
+    return Setting(full, coarse, coarsening.assignment, simulators.evaluator(coarse))
+
+
+def policy_graph(problem: Problem, config: ConfigDict) -> jraph.GraphsTuple:
+    """The padded graph with features that policies read."""
+    chosen = feature_names(config)
+    node_features = features.node_features(
+        problem.graph, **{name: name in chosen for name in FEATURES}
+    )
+    allowed = np.isfinite(np.asarray(problem.costs.compute_s))
+    return jax.device_put(batching.to_graphs_tuple(problem.graph, node_features, allowed))
+
+
+def learner(config: ConfigDict, num_devices: int) -> tuple[Policy, reinforce.Learner]:
+    """HSDAG in the configured variant, single hyper-parameters overridden."""
+    policy_defaults, learner_defaults = VARIANTS[config.variant]
+    policy = hsdag.make(num_devices=num_devices, **policy_defaults | _given(config.policy))
+    settings = reinforce.Settings(**learner_defaults | _given(config.learner))
+    return policy, reinforce.make(policy, settings)
+
+
+def _given(overrides: ConfigDict) -> dict[str, Any]:
+    return {key: value for key, value in overrides.items() if value is not None}
+
+
+def penalised(evaluate: Evaluate) -> Evaluate:
+    """Evaluation as in HSDAG's released code: a single-device placement takes 1e10 seconds."""
+
+    def wrapped(placements: np.ndarray) -> np.ndarray:
+        placements = np.asarray(placements)
+        single = (placements == placements[:, :1]).all(axis=1)
+        return np.where(single, np.float32(RELEASED_SINGLE_DEVICE_S), evaluate(placements))
+
+    return wrapped
+
+
+def affinity(setting_: Setting, placement: np.ndarray) -> dict[str, str]:
+    """Operation name -> device name, of a coarse placement int32 [M]."""
+    lifted = coarsen.lift(setting_.assignment, placement)
+    return {
+        name: setting_.full.devices[device]
+        for name, device in zip(setting_.full.graph.op_names, lifted, strict=True)
+    }

@@ -1,0 +1,79 @@
+"""The entry point: flags, then the task.
+
+    python -m experiments.main --config=configs/quickstart.py --workdir=runs/quickstart
+"""
+
+import importlib
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import NoReturn
+
+from absl import app, flags
+from ml_collections import config_flags
+
+TASKS = ("place", "compare", "report")
+
+_CONFIG = config_flags.DEFINE_config_file("config", None, "The configuration file.", lock_config=True)
+_WORKDIR = flags.DEFINE_string("workdir", None, "The run directory.")
+_TASK = flags.DEFINE_string("task", "place", f"One of {', '.join(TASKS)}.")
+
+
+def main(argv: Sequence[str]) -> None:
+    """Runs the task; a user's mistake is one line and exit code 2."""
+    try:
+        if len(argv) > 1:
+            raise ValueError(f"unexpected argument {argv[1]!r}; flags look like --task=place")
+        if _CONFIG.value is None or _WORKDIR.value is None:
+            raise ValueError(
+                "give --config=configs/NAME.py and --workdir=DIR, "
+                "such as --config=configs/quickstart.py --workdir=runs/quickstart"
+            )
+        if _TASK.value not in TASKS:
+            raise ValueError(f"unknown task {_TASK.value!r}; valid: {', '.join(TASKS)}")
+        task = importlib.import_module(f"experiments.{_TASK.value}")
+        task.run(_CONFIG.value, Path(_WORKDIR.value))
+    except ValueError as error:
+        refuse(error)
+    except KeyboardInterrupt:
+        print("interrupted before anything was found", file=sys.stderr)
+        sys.exit(130)
+
+
+def parse(argv: list[str]) -> list[str]:
+    """Parses flags; whatever is wrong with them is one line and exit code 2."""
+    try:
+        return flags.FLAGS(_with_installed_config(argv))
+    except (flags.Error, AttributeError, KeyError, ValueError, TypeError, OSError) as error:
+        refuse(error)
+
+
+def refuse(error: Exception) -> NoReturn:
+    """Prints the error's first line and exits with 2."""
+    print(f"error: {' '.join(str(error).split())}", file=sys.stderr)
+    sys.exit(2)
+
+
+def _with_installed_config(argv: list[str]) -> list[str]:
+    """Takes configs/NAME.py from the installation where the working directory has none."""
+    prefix = "--config="
+    return [
+        prefix + str(_installed(argument[len(prefix) :]))
+        if argument.startswith(prefix)
+        else argument
+        for argument in argv
+    ]
+
+
+def _installed(path: str) -> Path:
+    beside = Path(__file__).parent.parent / path
+    return beside if not Path(path).exists() and beside.exists() else Path(path)
+
+
+def cli() -> None:
+    """Runs absl with `parse` in place of its own parser, which answers with usage and exit 1."""
+    app.run(main, flags_parser=parse)
+
+
+if __name__ == "__main__":
+    cli()

@@ -1,0 +1,107 @@
+"""Every method as a function from a run's context to entries: placements, not yet measured."""
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import NamedTuple
+
+import numpy as np
+from ml_collections import ConfigDict
+from rich.console import Console
+
+from experiments import build, search
+from placement import simulators
+from placement.runtime import devices as devices_lib
+from placement.runtime import hetero
+from placement.runtime.hetero import Affinity
+from placement.types import Evaluate, Solution
+
+
+class Context(NamedTuple):
+    """What a method is given."""
+
+    config: ConfigDict
+    workdir: Path
+    network: build.Network
+    devices: tuple[devices_lib.Device, ...]
+    setting: build.Setting
+    evaluate: Evaluate  # of coarse placements: the simulator, or the devices
+    seed: int
+    console: Console
+
+
+class Entry(NamedTuple):
+    """A row of the table to be."""
+
+    method: str
+    solution: Solution  # of the coarse problem where a method searched; value_s as predicted
+    affinities: tuple[Affinity | None, ...]  # what to measure, the most promising first
+    devices: tuple[devices_lib.Device, ...]
+    reference: bool = False  # runs on a device that placements cannot use
+
+
+def single(context: Context) -> list[Entry]:
+    """Everything on one device: a row a device."""
+    num_ops, num_devices = context.setting.coarse.costs.compute_s.shape
+    return [
+        _entry(context, f"single:{device.name}", np.full(num_ops, i, np.int32))
+        for i, device in zip(range(num_devices), context.devices, strict=True)
+    ]
+
+
+def random(context: Context) -> list[Entry]:
+    """One uniformly random placement of the coarse operations, on devices that support them."""
+    generator = np.random.default_rng(context.seed)
+    cost = np.asarray(context.setting.coarse.costs.compute_s)
+    draw = np.where(np.isfinite(cost), generator.random(cost.shape), -1.0)
+    return [_entry(context, "random", draw.argmax(axis=1).astype(np.int32))]
+
+
+def openvino_hetero(context: Context) -> list[Entry]:
+    """OpenVINO's own choice: every operation on the first device that supports it."""
+    full = context.setting.full
+    chosen = hetero.own_choice(context.network.model, context.devices)
+    placement = np.array([full.devices.index(chosen[name]) for name in full.graph.op_names])
+    predicted_s = float(simulators.evaluator(full)(placement[None])[0])
+    solution = Solution(placement, predicted_s, float("nan"), "finished", 0.0, 1)
+    return [Entry("hetero", solution, (None,), context.devices)]
+
+
+def hsdag(context: Context) -> list[Entry]:
+    """HSDAG, trained on this one graph."""
+    found = search.learned(
+        context.config,
+        context.setting,
+        context.evaluate,
+        context.workdir,
+        seed=context.seed,
+        console=context.console,
+    )
+    predicted_s = float(context.setting.simulate(found.solution.placement[None])[0])
+    affinities = tuple(build.affinity(context.setting, placement) for placement in found.elite)
+    solution = found.solution._replace(value_s=predicted_s)
+    return [Entry("hsdag", solution, affinities, context.devices)]
+
+
+METHODS: dict[str, Callable[[Context], list[Entry]]] = {
+    "hsdag": hsdag,
+    "single": single,
+    "hetero": openvino_hetero,
+    "random": random,
+}
+
+
+def references(devices: tuple[devices_lib.Device, ...]) -> list[Entry]:
+    """Devices outside the placement that it has to be compared with, such as the whole CPU."""
+    unknown = Solution(np.empty(0, np.int32), float("nan"), float("nan"), "finished", 0.0, 0)
+    return [
+        Entry(f"reference:{device.label}", unknown, (None,), (device,), reference=True)
+        for device in devices_lib.all_threads(devices)
+    ]
+
+
+def _entry(context: Context, method: str, placement: np.ndarray) -> Entry:
+    predicted_s = float(context.setting.simulate(placement[None])[0])
+    solution = Solution(placement, predicted_s, float("nan"), "finished", 0.0, 1)
+    return Entry(
+        method, solution, (build.affinity(context.setting, placement),), context.devices
+    )

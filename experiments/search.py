@@ -1,0 +1,159 @@
+"""Runs one search of a learned method: progress bar, checkpoint, limits, interrupt."""
+
+import hashlib
+import json
+import time
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import flax.serialization
+import jax
+import numpy as np
+from ml_collections import ConfigDict
+from rich import progress as rich_progress
+
+from experiments import build
+from placement.learning import trainer
+from placement.reporting import runs
+from placement.types import Evaluate, Solution
+
+_SAVE_EVERY_S = 5.0
+# What may change between an interrupted run and the one that goes on from it.
+_MAY_CHANGE = ("budget", "time_limit_s", "measure_s", "evaluate")
+
+
+class Found(NamedTuple):
+    """What a search found."""
+
+    solution: Solution
+    elite: np.ndarray  # int32 [K, M], the fastest distinct placements, fastest first
+
+
+def learned(
+    config: ConfigDict,
+    setting: build.Setting,
+    evaluate: Evaluate,
+    workdir: Path,
+    *,
+    seed: int,
+    console: Any,
+) -> Found:
+    """Trains the configured policy until its budget or time is spent, or Ctrl-C.
+
+    Resumes from the checkpoint in `workdir` where there is one of the same configuration and costs.
+    """
+    num_ops, num_devices = setting.coarse.costs.compute_s.shape
+    graph = build.policy_graph(setting.coarse, config)
+    _, learner = build.learner(config, num_devices)
+    released = config.variant == "released"
+    progress = trainer.start(
+        learner,
+        jax.random.PRNGKey(seed),
+        graph,
+        evaluate,
+        num_ops,
+        num_devices,
+        keep_single_devices=not released,
+    )
+    checkpoint = _Checkpoint(workdir, _fingerprint(config, setting, seed))
+    progress, spent_s = checkpoint.restore(progress)
+    steps = trainer.search(
+        learner,
+        graph,
+        build.penalised(evaluate) if released else evaluate,
+        progress,
+        config.budget,
+    )
+    started = time.monotonic() - spent_s
+    status = "finished"
+    bar = _bar(console)
+    task = bar.add_task("hsdag", total=config.budget, best="")
+    try:
+        with bar:
+            for report in steps:
+                progress = report.progress
+                elapsed = time.monotonic() - started
+                bar.update(task, completed=progress.evaluations, best=_ms(progress.best_s))
+                runs.append_jsonl(
+                    workdir / "metrics.jsonl", _record(report, seed, elapsed)
+                )
+                checkpoint.save(progress, elapsed)
+                if elapsed > config.time_limit_s and progress.evaluations < config.budget:
+                    status = "time limit"
+                    break
+    except KeyboardInterrupt:
+        status = "interrupted"
+    elapsed = time.monotonic() - started
+    checkpoint.save(progress, elapsed, now=True)
+    return _found(progress, status, elapsed)
+
+
+def _found(progress: trainer.Progress, status: str, search_s: float) -> Found:
+    known = int(np.isfinite(progress.elite_s).sum())
+    solution = Solution(
+        placement=progress.elite[0],
+        value_s=progress.best_s,
+        bound_s=float("nan"),
+        status=status if known else "infeasible",
+        search_s=search_s,
+        evaluations=progress.evaluations,
+    )
+    return Found(solution, progress.elite[:known])
+
+
+def _record(report: trainer.Report, seed: int, elapsed_s: float) -> dict[str, Any]:
+    progress = report.progress
+    return {
+        "method": "hsdag",
+        "seed": seed,
+        "step": progress.step,
+        "evaluations": progress.evaluations,
+        "elapsed_s": round(elapsed_s, 4),
+        **report.metrics,
+    }
+
+
+def _bar(console: Any) -> rich_progress.Progress:
+    return rich_progress.Progress(
+        rich_progress.TextColumn("[bold]{task.description}"),
+        rich_progress.BarColumn(),
+        rich_progress.MofNCompleteColumn(),
+        rich_progress.TextColumn("best {task.fields[best]}"),
+        rich_progress.TimeElapsedColumn(),
+        console=console,
+    )
+
+
+def _ms(seconds: float) -> str:
+    return f"{seconds * 1e3:.3f} ms"
+
+
+def _fingerprint(config: ConfigDict, setting: build.Setting, seed: int) -> str:
+    kept = {k: v for k, v in config.to_dict().items() if k not in _MAY_CHANGE}
+    digest = hashlib.sha256(json.dumps(kept, sort_keys=True, default=str).encode())
+    digest.update(np.asarray(setting.coarse.costs.compute_s).tobytes())
+    digest.update(str(seed).encode())
+    return digest.hexdigest()
+
+
+class _Checkpoint:
+    """The search's state in `checkpoint/`, written whole or not at all, some seconds apart."""
+
+    def __init__(self, workdir: Path, fingerprint: str):
+        self._path = workdir / "checkpoint" / f"{fingerprint[:16]}.msgpack"
+        self._saved = time.monotonic()
+
+    def restore(self, fresh: trainer.Progress) -> tuple[trainer.Progress, float]:
+        """The saved progress and the seconds it took, or the fresh one."""
+        if not self._path.exists():
+            return fresh, 0.0
+        saved = flax.serialization.from_bytes((fresh, 0.0), self._path.read_bytes())
+        return saved
+
+    def save(self, progress: trainer.Progress, elapsed_s: float, *, now: bool = False) -> None:
+        if not now and time.monotonic() - self._saved < _SAVE_EVERY_S:
+            return
+        self._path.parent.mkdir(exist_ok=True)
+        data = flax.serialization.to_bytes((jax.device_get(progress), elapsed_s))
+        runs.write_bytes(self._path, data)
+        self._saved = time.monotonic()

@@ -1,0 +1,157 @@
+"""`Evaluate` on real devices: a search asks for seconds, and no placement is measured twice.
+
+Times taken apart are not comparable: the machine drifts by more than placements differ. What is
+comparable is the ratio to a baseline measured in the same rounds. So the cache holds ratios, and
+the seconds of a placement are its ratio times one latency of the baseline, the first that the
+cache saw. The baseline has every operation on the first device.
+"""
+
+import hashlib
+import json
+import math
+import os
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from placement.runtime.measure import MIN_SAMPLES, Candidate, Failure, Measurement, Measurer
+from placement.types import Array
+
+
+class MeasurementCache:
+    """What became of candidates, in memory and in a file of JSON lines that only ever grows."""
+
+    def __init__(self, path: str | os.PathLike[str] | None = None):
+        """Reads `path` if it exists; a line that is not whole, as a crash leaves it, is ignored."""
+        self._path = None if path is None else Path(path)
+        self._records: dict[str, dict[str, Any]] = {}
+        text = self._path.read_text() if self._path and self._path.exists() else ""
+        for line in text.splitlines(keepends=True):
+            if line.endswith("\n") and (record := _parse(line)) is not None:
+                self._records.setdefault(record["key"], record)
+        self._torn = bool(text) and not text.endswith("\n")
+
+    def __len__(self) -> int:
+        return len(self._records)
+
+    def get(self, key: str) -> dict[str, Any] | None:
+        """The record of a key: 'ratio' and 'latency_s', or 'stage' and 'cause' of a failure."""
+        return self._records.get(key)
+
+    def add(self, key: str, outcome: Measurement | Failure) -> None:
+        """Keeps an outcome; the first of a key counts."""
+        if key in self._records:
+            return
+        record: dict[str, Any] = {"key": key}
+        if isinstance(outcome, Failure):
+            record |= {"stage": outcome.stage, "cause": outcome.cause}
+        else:
+            record |= {"ratio": outcome.ratio.median, "latency_s": outcome.latency.median}
+        self._records[key] = record
+        if self._path is not None:
+            with open(self._path, "a") as file:
+                file.write("\n" * self._torn + json.dumps(record) + "\n")
+            self._torn = False
+
+
+class MeasuredEvaluate:
+    """An `Evaluate` that measures; see `as_evaluate`."""
+
+    def __init__(
+        self,
+        measurer: Measurer,
+        op_names: Sequence[str],
+        cache: MeasurementCache,
+        min_rounds: int,
+        time_limit_s: float,
+    ):
+        self.measurements = 0  # candidates measured, the baseline not counted
+        self._measurer = measurer
+        self._op_names = tuple(op_names)
+        self._cache = cache
+        self._min_rounds = min_rounds
+        self._time_limit_s = time_limit_s
+        self._baseline = self._candidate(np.zeros(len(self._op_names), np.int32))
+
+    def __call__(self, placements: Array) -> np.ndarray:
+        placements = np.asarray(placements)
+        assert placements.ndim == 2
+        assert placements.shape[1] == len(self._op_names)
+        candidates = [self._candidate(placement) for placement in placements]
+        keys = [key(self._measurer, candidate) for candidate in candidates]
+        base = key(self._measurer, self._baseline)
+        new = {
+            k: candidate
+            for k, candidate in zip(keys, candidates, strict=True)
+            if self._cache.get(k) is None and k != base
+        }
+        if new or self._cache.get(base) is None:
+            self._measure(base, new)
+        return np.array([self._seconds(k, base) for k in keys], np.float32)
+
+    def _measure(self, base: str, new: dict[str, Candidate]) -> None:
+        outcomes = self._measurer.measure(
+            [self._baseline, *new.values()],
+            min_rounds=self._min_rounds,
+            time_limit_s=self._time_limit_s * len(new),
+        )
+        self.measurements += len(new)
+        if isinstance(outcomes[0], Failure):
+            raise RuntimeError(f"the baseline cannot be measured: {outcomes[0].cause}")
+        for k, outcome in zip((base, *new), outcomes, strict=True):
+            self._cache.add(k, outcome)
+
+    def _seconds(self, k: str, base: str) -> float:
+        record, baseline = self._cache.get(k), self._cache.get(base)
+        assert record is not None
+        assert baseline is not None
+        return record["ratio"] * baseline["latency_s"] if "ratio" in record else math.inf
+
+    def _candidate(self, placement: np.ndarray) -> Candidate:
+        names = [device.name for device in self._measurer.devices]
+        chosen = (names[index] for index in placement)
+        return Candidate(dict(zip(self._op_names, chosen, strict=True)), self._measurer.devices)
+
+
+def as_evaluate(
+    measurer: Measurer,
+    op_names: Sequence[str],
+    cache: MeasurementCache,
+    *,
+    min_rounds: int = 2 * MIN_SAMPLES,
+    time_limit_s: float = 0.5,
+) -> MeasuredEvaluate:
+    """An `Evaluate` that measures: int32 [B, N] -> float32 seconds [B], inf where it fails.
+
+    Indices are those of `measurer.devices`. Placements that repeat, in a call or since the cache
+    began, are measured once; `measurements` counts those that were. See the module's docstring for
+    what the seconds are.
+
+    Args:
+      measurer: open while the function is in use.
+      op_names: N names, as a placement's columns.
+      cache: shared by everything that measures.
+      min_rounds: inferences of each new placement at least.
+      time_limit_s: of timing for each new placement, unless `min_rounds` need more.
+
+    Raises:
+      RuntimeError: (when called) the baseline, all on the first device, cannot be measured.
+    """
+    return MeasuredEvaluate(measurer, op_names, cache, min_rounds, time_limit_s)
+
+
+def key(measurer: Measurer, candidate: Candidate) -> str:
+    """SHA-256 of what a measurement depends on: model, machine, devices and placement."""
+    devices = [[device.name, dict(device.properties)] for device in candidate.devices]
+    affinity = None if candidate.affinity is None else dict(candidate.affinity)
+    text = json.dumps([measurer.fingerprint, devices, affinity], sort_keys=True)
+    return hashlib.sha256(text.encode()).hexdigest()
+
+
+def _parse(line: str) -> dict[str, Any] | None:
+    try:
+        return json.loads(line)
+    except json.JSONDecodeError:
+        return None

@@ -1,0 +1,75 @@
+"""Packaging. The version is read from `placement/__init__.py` without importing it."""
+
+import re
+from pathlib import Path
+
+from setuptools import find_namespace_packages, setup
+
+ROOT = Path(__file__).resolve().parent
+
+
+def read_version() -> str:
+    """The `__version__` of the package."""
+    text = (ROOT / "placement" / "__init__.py").read_text(encoding="utf-8")
+    match = re.search(r'^__version__ = "([^"]+)"$', text, re.MULTILINE)
+    if match is None:
+        raise RuntimeError("placement/__init__.py has no line of the form __version__ = \"...\"")
+    return match.group(1)
+
+
+# A floor is the release the tests ran with, not the oldest that might work.
+CORE = [
+    "absl-py>=2.5",
+    "chex>=0.1.92",
+    "flax>=0.12.8",
+    "jax>=0.10.2",
+    "jraph==0.0.6.dev0",
+    "ml_collections>=1.1",
+    "numpy>=2.4",
+    "openvino>=2026.4",
+    "optax>=0.2.8",
+    "rich>=15.0",
+    "scipy>=1.17",
+]
+PLOTS = ["matplotlib>=3.11"]
+EXTRAS = {
+    "solvers": ["kahip>=3.25", "ortools>=9.15", "pymetis>=2025.2"],
+    "plots": PLOTS,
+    "distributed": ["ray>=2.60"],
+    "test": [
+        *PLOTS,
+        "hypothesis>=6.170",
+        "mypy>=2.4",
+        "onnx>=1.23",
+        "pytest>=9.2",
+        "pytest-timeout>=2.4",
+        "ruff>=0.17",
+    ],
+}
+
+setup(
+    name="placement",
+    version=read_version(),
+    description="Device placement of neural networks on OpenVINO devices, in JAX",
+    long_description=(ROOT / "README.md").read_text(encoding="utf-8"),
+    long_description_content_type="text/markdown",
+    author="The placement authors",
+    license="Apache-2.0",
+    python_requires=">=3.11",
+    packages=find_namespace_packages(
+        include=["placement", "placement.*", "experiments", "experiments.*", "configs", "configs.*"],
+        exclude=["*__pycache__*"],
+    ),
+    package_data={"placement": ["py.typed"]},
+    install_requires=CORE,
+    extras_require=EXTRAS,
+    classifiers=[
+        "Development Status :: 4 - Beta",
+        "Intended Audience :: Developers",
+        "Intended Audience :: Science/Research",
+        "Programming Language :: Python :: 3",
+        "Programming Language :: Python :: 3.11",
+        "Topic :: Scientific/Engineering :: Artificial Intelligence",
+        "Typing :: Typed",
+    ],
+)

@@ -1,0 +1,141 @@
+import numpy as np
+import pytest
+
+from placement.costs.tables import Crossings, DeviceProfile, coarse_costs, cost_model
+from placement.graphs import coarsen
+from placement.types import CostModel, OpGraph
+from tests import helpers
+
+# Edge e of `helpers.chain` carries 10 * (e + 1) bytes, and operation i has 100 * (i + 1) FLOPs.
+STREAM_BYTES_PER_S = 8e9
+
+
+def _profile(
+    kernels: list[tuple[str, float]], latency_s: float = 1.0, unsupported: str = "", name: str = "A"
+) -> DeviceProfile:
+    """Kernels such as ('op0 op1', 0.5): the operations run as one, and the seconds."""
+    return DeviceProfile(
+        device=name,
+        latency_s=latency_s,
+        kernels=tuple((tuple(names.split()), seconds) for names, seconds in kernels),
+        unsupported=frozenset(unsupported.split()),
+    )
+
+
+def _model(graph: OpGraph, *profiles: DeviceProfile) -> CostModel:
+    devices = len(profiles)
+    off_diagonal = 1 - np.eye(devices)
+    return cost_model(graph, profiles, Crossings(2e-5 * off_diagonal, 3e-9 * off_diagonal))
+
+
+def _standalone_s(num_bytes: float) -> float:
+    return 2 * num_bytes / STREAM_BYTES_PER_S
+
+
+def test_kernels_keep_their_proportions_and_sum_to_the_measured_latency():
+    profile = _profile([("op0", 1.0), ("op1", 2.0), ("op2", 1.0)], latency_s=8.0)
+    costs = _model(helpers.chain(3), profile)
+    assert costs.compute_s[:, 0].tolist() == [2.0, 4.0, 2.0]
+
+
+def test_every_device_sums_to_its_own_latency():
+    rng = np.random.default_rng(0)
+    graph = helpers.random_dag(rng, 12)
+    profiles = [
+        _profile([(name, rng.random()) for name in graph.op_names], latency_s)
+        for latency_s in (0.25, 3.0, 17.0)
+    ]
+    costs = _model(graph, *profiles)
+    assert costs.compute_s.sum(axis=0) == pytest.approx([0.25, 3.0, 17.0])
+
+
+def test_a_fused_kernel_is_booked_on_the_operation_with_most_flops():
+    costs = _model(helpers.chain(4), _profile([("op2 op0 op1", 3.0), ("op3", 1.0)], 4.0))
+    assert costs.compute_s[:, 0].tolist() == [0.0, 0.0, 3.0, 1.0]
+
+
+def test_of_equal_flops_the_operation_with_the_largest_index_is_booked():
+    rng = np.random.default_rng(3)
+    graph = helpers.random_dag(rng, 8)
+    first, last = np.flatnonzero(graph.flops == graph.flops[0])[[0, -1]]
+    assert first < last
+    for names in (f"op{first} op{last}", f"op{last} op{first}"):
+        costs = _model(graph, _profile([(names, 2.0)], 2.0))
+        assert costs.compute_s[[first, last], 0].tolist() == [0.0, 2.0]
+
+
+def test_two_kernels_of_one_operation_add_up():
+    costs = _model(helpers.chain(2), _profile([("op0", 1.0), ("op0", 2.0), ("op1", 1.0)], 4.0))
+    assert costs.compute_s[:, 0].tolist() == [3.0, 1.0]
+
+
+def test_cutting_an_edge_inside_a_kernel_costs_its_bytes_twice():
+    costs = _model(helpers.chain(4), _profile([("op0 op1", 1.0), ("op2", 1.0), ("op3", 1.0)]))
+    np.testing.assert_allclose(costs.cut_s, [_standalone_s(10), 0, 0], rtol=1e-6)
+
+
+def test_a_fusion_on_any_device_makes_the_cut_cost():
+    fused_early = _profile([("op0 op1", 1.0), ("op2", 1.0)])
+    fused_late = _profile([("op0", 1.0), ("op1 op2", 1.0)])
+    costs = _model(helpers.chain(3), fused_early, fused_late)
+    np.testing.assert_allclose(costs.cut_s, [_standalone_s(10), _standalone_s(20)], rtol=1e-6)
+
+
+def test_operations_without_a_kernel_cost_nothing_and_are_fused_with_nothing():
+    costs = _model(helpers.chain(4), _profile([("op3", 1.0)]))
+    assert costs.compute_s[:, 0].tolist() == [0.0, 0.0, 0.0, 1.0]
+    assert costs.cut_s.tolist() == [0.0, 0.0, 0.0]
+
+
+def test_kernels_of_operations_that_the_graph_lacks_are_left_out():
+    profile = _profile([("Result", 5.0), ("op0 Reorder", 1.0), ("op1", 3.0)], 4.0)
+    costs = _model(helpers.chain(2), profile)
+    assert costs.compute_s[:, 0].tolist() == [1.0, 3.0]
+    assert costs.cut_s.tolist() == [0.0]
+
+
+def test_unsupported_operations_are_infinite_on_their_device_alone():
+    able = _profile([("op0", 1.0), ("op1", 1.0)], 2.0)
+    unable = _profile([("op0", 1.0)], 5.0, unsupported="op1 nowhere")
+    costs = _model(helpers.chain(2), able, unable)
+    np.testing.assert_array_equal(costs.compute_s, [[1.0, 5.0], [1.0, np.inf]])
+
+
+def test_a_device_that_reports_no_kernels_costs_nothing_an_operation():
+    costs = _model(helpers.chain(2), _profile([], latency_s=1.0))
+    assert costs.compute_s.tolist() == [[0.0], [0.0]]
+
+
+def test_crossings_memory_and_types():
+    graph = helpers.chain(3)
+    costs = _model(graph, _profile([("op0", 1.0)]), _profile([("op1", 1.0)]))
+    np.testing.assert_allclose(costs.transfer_latency_s, [[0, 2e-5], [2e-5, 0]])
+    np.testing.assert_allclose(costs.transfer_s_per_byte, [[0, 3e-9], [3e-9, 0]])
+    assert costs.memory_bytes.tolist() == graph.weight_bytes.tolist() == [0, 1, 2]
+    assert costs.capacity_bytes.tolist() == [np.inf, np.inf]
+    assert {array.dtype for array in costs.values()} == {np.dtype(np.float32)}
+
+
+def test_coarse_costs_are_sums_over_members_and_the_cuts_of_the_edges_that_remain():
+    graph = helpers.diamond()
+    costs = helpers.random_costs(np.random.default_rng(0), graph, 2)
+    costs.compute_s[2, 1] = np.inf
+    assignment = np.array([0, 1, 1, 2], np.int32)
+    coarse = coarse_costs(costs, assignment, np.array([0, 3], np.int32))
+    compute_s = [costs.compute_s[0], [costs.compute_s[1:3, 0].sum(), np.inf], costs.compute_s[3]]
+    np.testing.assert_array_equal(coarse.compute_s, compute_s)
+    memory = costs.memory_bytes
+    np.testing.assert_array_equal(coarse.memory_bytes, [memory[0], memory[1] + memory[2], memory[3]])
+    np.testing.assert_array_equal(coarse.cut_s, costs.cut_s[[0, 3]])
+    assert {array.dtype for array in coarse.values()} == {np.dtype(np.float32)}
+
+
+def test_costs_of_a_coarsening_have_its_sizes():
+    graph = helpers.random_dag(np.random.default_rng(1), 20, edge_probability=0.1)
+    coarse = coarsen.coarsen(graph)
+    costs = helpers.random_costs(np.random.default_rng(2), graph, 3)
+    result = coarse_costs(costs, coarse.assignment, coarse.edges)
+    assert coarse.graph.num_ops < graph.num_ops
+    assert result.compute_s.shape == (coarse.graph.num_ops, 3)
+    assert result.memory_bytes.shape == (coarse.graph.num_ops,)
+    assert result.cut_s.shape == (coarse.graph.num_edges,)

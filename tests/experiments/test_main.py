@@ -1,0 +1,151 @@
+"""The command line: what a user's mistake prints, and a whole run on the real CPU plug-in."""
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import onnx
+import pytest
+
+ROOT = Path(__file__).parents[2]
+LIGHT = Path(onnx.__file__).parent / "backend/test/data/light"
+
+
+def start(workdir: Path, *flags: str, config: str = "configs/smoke.py") -> subprocess.Popen:
+    command = [sys.executable, "-m", "experiments.main", f"--config={config}"]
+    return subprocess.Popen(
+        [*command, f"--workdir={workdir}", *flags],
+        cwd=ROOT,
+        env=os.environ | {"COLUMNS": "120"},
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+
+
+def run(workdir: Path, *flags: str, config: str = "configs/smoke.py") -> tuple[int, str, str]:
+    process = start(workdir, *flags, config=config)
+    out, err = process.communicate(timeout=240)
+    return process.returncode, out, err
+
+
+MISTAKES = {
+    "missing file": (["--config.graph=nowhere.xml"], ["nowhere.xml"]),
+    "unknown graph": (["--config.graph=alexnet"], ["alexnet", "resnet50"]),
+    "unknown device": (["--config.devices=GPU.7"], ["GPU.7", "host"]),
+    "unknown method": (["--config.method=magic"], ["magic", "hsdag"]),
+    "unknown objective": (["--config.objective=cost"], ["cost", "serial"]),
+    "unknown evaluate": (["--config.evaluate=guess"], ["guess", "simulate+verify"]),
+    "unknown variant": (["--config.variant=new"], ["new", "released"]),
+    "unknown feature": (["--config.features=colour"], ["colour", "fractal"]),
+    "unknown key": (["--config.budgets=3"], ["budgets"]),
+    "unknown task": (["--task=plaice"], ["plaice", "compare"]),
+    "unknown flag": (["--confg.budget=3"], ["confg.budget"]),
+    "no budget": (["--config.budget=0"], ["budget=0"]),
+    "budget of a wrong type": (["--config.budget=many"], ["many"]),
+    "several methods to place": (["--config.method=hsdag,random"], ["--task=compare"]),
+}
+
+
+@pytest.mark.parametrize("mistake", MISTAKES)
+def test_a_mistake_is_one_line_and_exit_code_2(mistake: str, tmp_path: Path) -> None:
+    flags, words = MISTAKES[mistake]
+    code, out, err = run(tmp_path / "run", *flags)
+    assert code == 2
+    assert out == ""
+    assert len(err.strip().splitlines()) == 1
+    assert all(word in err for word in words), err
+    assert not (tmp_path / "run").exists()
+
+
+def test_a_text_file_named_onnx_is_refused_in_one_line(tmp_path: Path) -> None:
+    path = tmp_path / "model.onnx"
+    path.write_text("this is no model\n")
+    code, _, err = run(tmp_path / "run", f"--config.graph={path}")
+    assert code == 2
+    (line,) = [line for line in err.splitlines() if line.startswith("error: ")]
+    assert str(path) in line
+
+
+def test_a_dynamic_model_without_shapes_names_its_inputs(tmp_path: Path) -> None:
+    from onnx import TensorProto, helper
+
+    signature = [
+        helper.make_tensor_value_info(name, TensorProto.FLOAT, ["batch", 8]) for name in "xy"
+    ]
+    node = helper.make_node("Relu", ["x"], ["y"])
+    model = helper.make_model(helper.make_graph([node], "g", signature[:1], signature[1:]))
+    path = tmp_path / "dynamic.onnx"
+    onnx.save(model, path)
+    code, _, err = run(tmp_path / "run", f"--config.graph={path}")
+    assert code == 2
+    assert "--config.input_shapes='x:" in err
+
+
+def test_a_config_that_is_not_there_is_refused(tmp_path: Path) -> None:
+    code, _, err = run(tmp_path / "run", config="configs/nowhere.py")
+    assert code == 2
+    assert "configs/nowhere.py" in err
+    assert len(err.strip().splitlines()) == 1
+
+
+def test_report_without_a_run_is_refused(tmp_path: Path) -> None:
+    code, _, err = run(tmp_path, "--task=report")
+    assert code == 2
+    assert "summary.json" in err
+
+
+ROW_KEYS = {
+    "method", "predicted_s", "measured_s", "versus_best_single_device", "bound_s", "gap",
+    "search_s", "evaluations", "measurements", "status",
+}  # fmt: skip
+
+
+def check_summary(workdir: Path) -> dict:
+    summary = json.loads((workdir / "summary.json").read_text())
+    assert set(summary) == {
+        "graph", "devices", "objective", "seed", "rows", "best", "compute_s", "wall_s",
+    }  # fmt: skip
+    own = [row for row in summary["rows"] if "reference" not in row]
+    assert all(set(row) - {"graph", "seed"} == ROW_KEYS for row in own)
+    assert summary["best"] in [row["method"] for row in own]
+    return summary
+
+
+def test_place_measures_a_model_file_and_writes_the_run_directory(tmp_path: Path) -> None:
+    flags = [f"--config.graph={LIGHT / 'light_squeezenet.onnx'}", "--config.devices=host"]
+    code, out, err = run(tmp_path, *flags)
+    assert code == 0, err
+    summary = check_summary(tmp_path)
+    rows = {row["method"]: row for row in summary["rows"]}
+    assert len([name for name in rows if name.startswith("single:")]) == 2
+    assert {"hetero", "random", "hsdag"} <= set(rows)
+    single_s = [row["predicted_s"] for name, row in rows.items() if name.startswith("single:")]
+    assert rows["hsdag"]["predicted_s"] <= min(single_s)
+    for row in rows.values():
+        assert (row["measured_s"] is None) == row["status"].startswith("failed"), row
+        if row["measured_s"]:
+            assert 0 < row["measured_s"]["low"] <= row["measured_s"]["median"]
+    placed = json.loads((tmp_path / "placement.json").read_text())
+    assert placed["method"] == summary["best"]
+    assert len(placed["placement"]) == summary["graph"]["num_ops"]
+    for name in ("config.json", "environment.json", "metrics.jsonl", "report.md"):
+        assert (tmp_path / name).stat().st_size > 0
+    assert "hsdag" in out
+
+    report = (tmp_path / "report.md").read_text()
+    (tmp_path / "report.md").unlink()
+    code, _, err = run(tmp_path, "--task=report")
+    assert code == 0, err
+    assert (tmp_path / "report.md").read_text() == report
+
+
+def test_compare_rows_carry_graph_and_seed(tmp_path: Path) -> None:
+    flags = ["--config.method=random,hsdag", "--config.evaluate=simulate", "--config.seed=3"]
+    code, _, err = run(tmp_path, "--task=compare", "--config.devices=host", *flags)
+    assert code == 0, err
+    summary = check_summary(tmp_path)
+    assert {(row["graph"], row["seed"]) for row in summary["rows"]} == {("resnet50", 3)}
+    assert all(row["measured_s"] is None for row in summary["rows"])

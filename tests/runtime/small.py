@@ -1,0 +1,69 @@
+"""Small models that run on the real CPU plug-in in milliseconds."""
+
+import numpy as np
+import openvino as ov
+from openvino import opset13 as ops
+
+
+def convolutions(*, channels: int = 16, size: int = 14, length: int = 4) -> ov.Model:
+    """A chain of 3x3 convolutions, each with a ReLU: conv_0, relu_0, conv_1, ..."""
+    generator = np.random.default_rng(0)
+    source = ops.parameter([1, channels, size, size], np.float32, name="x")
+    value = source
+    for i in range(length):
+        weights = generator.standard_normal((channels, channels, 3, 3)) / (3 * channels**0.5)
+        constant = ops.constant(weights.astype(np.float32), name=f"weights_{i}")
+        value = ops.convolution(value, constant, [1, 1], [1, 1], [1, 1], [1, 1], name=f"conv_{i}")
+        value = ops.relu(value, name=f"relu_{i}")
+    result = ops.result(value, name="y")
+    return ov.Model([result], [source], "convolutions")
+
+
+def shared_constant() -> ov.Model:
+    """Two products, first and second, with one matrix that is stored in f16: matrix, unpack."""
+    matrix = np.random.default_rng(0).standard_normal((8, 8)).astype(np.float16)
+    constant = ops.constant(matrix, name="matrix")
+    unpack = ops.convert(constant, np.float32, name="unpack")
+    source = ops.parameter([4, 8], np.float32, name="x")
+    first = ops.matmul(source, unpack, False, False, name="first")
+    second = ops.matmul(first, unpack, False, False, name="second")
+    return ov.Model([ops.result(second, name="y")], [source], "shared")
+
+
+def diamond() -> ov.Model:
+    """top, then left and right, then bottom, all of them products but the last, a sum."""
+    generator = np.random.default_rng(0)
+
+    def product(value: ov.Output, name: str) -> ov.Node:
+        matrix = generator.standard_normal((8, 8)).astype(np.float32)
+        return ops.matmul(value, ops.constant(matrix, name=f"m_{name}"), False, False, name=name)
+
+    source = ops.parameter([4, 8], np.float32, name="x")
+    top = product(source, "top")
+    bottom = ops.add(product(top, "left"), product(top, "right"), name="bottom")
+    return ov.Model([ops.result(bottom, name="y")], [source], "diamond")
+
+
+def counter() -> ov.Model:
+    """A variable that grows by the input at every inference: read, sum, write."""
+    shape = ov.PartialShape([4])
+    info = ov.op.util.VariableInfo()
+    info.data_shape, info.data_type, info.variable_id = shape, ov.Type.f32, "state"
+    variable = ov.op.util.Variable(info)
+    source = ops.parameter([4], np.float32, name="x")
+    zero = ops.constant(np.zeros(4, np.float32), name="zero")
+    read = ov.opset6.read_value(zero, variable, name="read")
+    total = ops.add(read, source, name="sum")
+    write = ov.opset6.assign(total, variable)
+    write.set_friendly_name("write")
+    return ov.Model([ops.result(total, name="y")], [write], [source], "counter")
+
+
+def everywhere(model: ov.Model, device: str, **others: str) -> dict[str, str]:
+    """An affinity with all operations but Constants and Results on one device, save `others`."""
+    listed = {
+        op.get_friendly_name(): device
+        for op in model.get_ordered_ops()
+        if op.get_type_name() not in ("Constant", "Result")
+    }
+    return listed | others

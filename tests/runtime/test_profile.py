@@ -1,0 +1,119 @@
+import numpy as np
+import openvino as ov
+import pytest
+
+from placement.runtime import devices, measure, profile
+from tests.runtime import small
+
+HOST = devices.resolve("host")
+A, B = (device.name for device in HOST)
+
+
+@pytest.fixture(scope="module")
+def model():
+    return small.convolutions(channels=32, size=28)
+
+
+@pytest.fixture(scope="module")
+def measurer(model):
+    with measure.Measurer(model, HOST) as opened:
+        yield opened
+
+
+def test_kernels_have_the_operations_they_fuse_and_sum_to_the_latency(measurer):
+    profiles = measurer.profile(seconds=0.5)
+    assert [found.device for found in profiles] == [device.label for device in HOST]
+    for found in profiles:
+        kernel_of = {name: names for names, _ in found.kernels for name in names}
+        assert len(kernel_of) == sum(len(names) for names, _ in found.kernels)  # each in one
+        for i in range(4):
+            assert kernel_of[f"conv_{i}"] == kernel_of[f"relu_{i}"]
+        assert not found.unsupported
+        # Loose, since the counters are means and the latency a median: a busy machine parts them.
+        assert 0.3 < sum(seconds for _, seconds in found.kernels) / found.latency_s < 3
+
+
+def test_what_no_kernel_names_joins_its_only_reader():
+    # A product with a bias runs under the name of the addition.
+    ops = ov.opset13
+    source = ops.parameter([64, 64], np.float32, name="x")
+    matrix = ops.constant(np.random.default_rng(0).standard_normal((64, 64)).astype(np.float32))
+    bias = ops.constant(np.ones((1, 64), np.float32))
+    product = ops.matmul(source, matrix, False, False, name="product")
+    total = ops.add(product, bias, name="sum")
+    model = ov.Model([ops.result(total, name="y")], [source], "bias")
+    with measure.Measurer(model, HOST) as opened:
+        (found,) = opened.profile(HOST[:1], seconds=0.1)
+    (kernel,) = [names for names, _ in found.kernels if "sum" in names]
+    assert set(kernel) == {"product", "sum"}
+
+
+def test_nodes_without_names_count_for_their_reader():
+    node = profile._Node
+    model = small.convolutions(length=2)
+    nodes = [
+        node(("x",), 0.0, ()),
+        node((), 1.0, (0,)),  # a Reorder before the first convolution
+        node(("conv_0", "relu_0"), 10.0, (1,)),
+        node(("conv_1",), 20.0, (2,)),
+        node(("conv_1", "relu_1"), 5.0, (3,)),  # shares an operation with the one before
+        node((), 2.0, (4,)),  # a Convert at the end
+    ]
+    kernels = dict(profile._kernels(model, nodes, frozenset()))
+    assert kernels == {("x",): 0.0, ("conv_0", "relu_0"): 11.0, ("conv_1", "relu_1"): 27.0}
+    without = dict(profile._kernels(model, nodes, frozenset({"conv_1"})))
+    assert ("conv_1", "relu_1") not in without
+
+
+def test_names_with_commas_are_found():
+    assert profile._split("a,b,c,d,e", {"a", "b,c", "e"}) == ("a", "b,c", "e")
+
+
+def test_warm_up_is_taken_out_of_the_counters():
+    early = [profile._Node(("a",), 9.0, ())]  # mean of the first _WARM_UP
+    late = [
+        profile._Node(("a",), (9.0 * profile._WARM_UP + 10 * 3.0) / (10 + profile._WARM_UP), ())
+    ]
+    assert profile._without_warm_up(early, late, 10)[0].seconds == pytest.approx(3.0)
+
+
+def test_what_a_device_does_not_support_runs_on_the_cpu_and_is_left_out(model, monkeypatch):
+    core = devices.open_core(HOST)
+    monkeypatch.setattr(profile, "unsupported", lambda *_: frozenset({"conv_1", "relu_1"}))
+    array = np.ones((1, 32, 28, 28), np.float32)
+    (found,) = profile.profile_devices(core, model, [array], HOST[:1], 0.2, lambda: None)
+    named = {name for names, _ in found.kernels for name in names}
+    assert {"conv_0", "conv_2", "conv_3"} <= named
+    assert not named & {"conv_1", "relu_1"}
+    assert found.unsupported == {"conv_1", "relu_1"}
+    assert found.latency_s == pytest.approx(sum(seconds for _, seconds in found.kernels))
+
+
+def test_the_cpu_supports_a_convolution(model):
+    core = devices.open_core(HOST)
+    assert profile.unsupported(core, model, A) == frozenset()
+
+
+def test_crossings_are_symmetric_and_cost_something(measurer):
+    found = measurer.crossings()
+    for matrix in (found.latency_s, found.s_per_byte):
+        assert matrix.shape == (2, 2)
+        np.testing.assert_array_equal(matrix, matrix.T)
+        np.testing.assert_array_equal(np.diag(matrix), 0)
+        assert np.all(matrix >= 0)
+    one_mebibyte = found.latency_s + found.s_per_byte * 2**20
+    assert 1e-6 < one_mebibyte[0, 1] < 0.1
+
+
+def test_a_fit_finds_the_line_and_nothing_negative():
+    sizes = np.array([4096.0, 65536.0, 4194304.0])
+    latency, per_byte = profile._fit(sizes, 5e-6 + sizes * 2e-10)
+    assert latency == pytest.approx(5e-6, rel=1e-3)
+    assert per_byte == pytest.approx(2e-10, rel=1e-3)
+    assert profile._fit(sizes, np.full(3, -1e-6)) == (0.0, 0.0)
+
+
+def test_chains_have_the_models_shapes():
+    assert {len(shape) for shape in profile._shapes(small.convolutions())} == {4}
+    shapes = profile._shapes(small.diamond())
+    assert all(len(shape) == 2 and shape[1] == 16 for shape in shapes)
