@@ -1,6 +1,6 @@
 """Every method there is, on one graph, in one table.
 
-    python -m experiments.main --config=configs/compare.py --workdir=runs/compare --task=compare
+python -m experiments.main --config=configs/compare.py --workdir=runs/compare --task=compare
 """
 
 from ml_collections import ConfigDict

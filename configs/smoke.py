@@ -1,6 +1,6 @@
 """Seconds on a CPU: everything that `place` does, on ResNet-50 with a small budget.
 
-    python -m experiments.main --config=configs/smoke.py --workdir=runs/smoke
+python -m experiments.main --config=configs/smoke.py --workdir=runs/smoke
 """
 
 from ml_collections import ConfigDict

@@ -1,10 +1,15 @@
 """Timed claims, measured side by side in one run.
 
     python -m experiments.benchmark policy
+    python -m experiments.benchmark search
 
 `policy`: on one CPU core, what one sample with its log-probability costs, what 64 at once cost, and
 what a learning step (sample, simulate, update) with 64 samples costs, for HSDAG on the coarsened
 full view of each zoo model. The costs are drawn at random: no device is needed and none is timed.
+
+`search`: on costs profiled on the host devices, the best latency that HSDAG predicts within its
+default budget over the best of 10,000 random placements of the coarsened graph and the single
+devices, for each zoo model.
 """
 
 import os
@@ -14,6 +19,8 @@ from collections.abc import Callable
 from typing import Any
 
 _BATCH = 64
+
+
 def policy() -> None:
     """Prints the table of HSDAG's times and ratios."""
     # Before JAX starts its threads: XLA takes as many as the process has cores.
@@ -111,7 +118,62 @@ def _median_ms(function: Callable[[], Any], repeats: int = 100) -> float:
     return 1e3 * float(np.median(times))
 
 
-BENCHMARKS = {"policy": policy}
+def search() -> None:
+    """Prints HSDAG's best predicted latency beside random search's, serial objective."""
+    from rich.console import Console
+    from rich.table import Table
+
+    from placement import zoo
+
+    table = Table(title="serial objective, host devices, predicted ms")
+    for column in ("graph", "best single", "best of 10,000 random", "HSDAG", "ratio", "search s"):
+        table.add_column(column, justify="left" if column == "graph" else "right")
+    for name in zoo.names():
+        single_s, random_s, hsdag_s, search_s = _search_s(name)
+        table.add_row(
+            name,
+            *(f"{1e3 * seconds:.3f}" for seconds in (single_s, random_s, hsdag_s)),
+            f"{hsdag_s / min(single_s, random_s):.4f}",
+            f"{search_s:.1f}",
+        )
+    Console(width=100).print(table)
+
+
+def _search_s(name: str) -> tuple[float, float, float, float]:
+    """Best predicted latencies of single devices, random placements and HSDAG; search time."""
+    import tempfile
+    from pathlib import Path
+
+    import numpy as np
+    from rich.console import Console
+
+    from experiments import build
+    from experiments import search as search_lib
+    from placement.costs import tables
+    from placement.runtime import devices as devices_lib
+    from placement.runtime.measure import Measurer
+
+    config = _config(name)
+    network, devices = build.network(config), devices_lib.resolve("host")
+    with Measurer(network.model, devices) as measurer:
+        costs = tables.cost_model(network.graph, measurer.profile(), measurer.crossings())
+    setting = build.setting(network, costs, devices, "serial")
+    num_ops, num_devices = setting.coarse.costs.compute_s.shape
+    singles = np.tile(np.arange(num_devices)[:, None], (1, num_ops))
+    draws = np.random.default_rng(0).integers(0, num_devices, (10_000, num_ops))
+    with tempfile.TemporaryDirectory() as workdir:
+        found = search_lib.learned(
+            config, setting, setting.simulate, Path(workdir), seed=0, console=Console(quiet=True)
+        )
+    return (
+        float(np.min(setting.simulate(singles))),
+        float(np.min(setting.simulate(draws))),
+        found.solution.value_s,
+        found.solution.search_s,
+    )
+
+
+BENCHMARKS = {"policy": policy, "search": search}
 
 
 def main(argv: list[str]) -> None:

@@ -1,6 +1,6 @@
 """The entry point: flags, then the task.
 
-    python -m experiments.main --config=configs/quickstart.py --workdir=runs/quickstart
+python -m experiments.main --config=configs/quickstart.py --workdir=runs/quickstart
 """
 
 import importlib
@@ -14,7 +14,9 @@ from ml_collections import config_flags
 
 TASKS = ("place", "compare", "report")
 
-_CONFIG = config_flags.DEFINE_config_file("config", None, "The configuration file.", lock_config=True)
+_CONFIG = config_flags.DEFINE_config_file(
+    "config", None, "The configuration file.", lock_config=True
+)
 _WORKDIR = flags.DEFINE_string("workdir", None, "The run directory.")
 _TASK = flags.DEFINE_string("task", "place", f"One of {', '.join(TASKS)}.")
 

@@ -11,8 +11,8 @@ from rich.console import Console
 from experiments import build, search
 from placement import simulators
 from placement.runtime import devices as devices_lib
-from placement.runtime import hetero
 from placement.runtime.hetero import Affinity
+from placement.runtime.measure import Measurer
 from placement.types import Evaluate, Solution
 
 
@@ -21,7 +21,7 @@ class Context(NamedTuple):
 
     config: ConfigDict
     workdir: Path
-    network: build.Network
+    measurer: Measurer
     devices: tuple[devices_lib.Device, ...]
     setting: build.Setting
     evaluate: Evaluate  # of coarse placements: the simulator, or the devices
@@ -59,7 +59,7 @@ def random(context: Context) -> list[Entry]:
 def openvino_hetero(context: Context) -> list[Entry]:
     """OpenVINO's own choice: every operation on the first device that supports it."""
     full = context.setting.full
-    chosen = hetero.own_choice(context.network.model, context.devices)
+    chosen = context.measurer.own_choice()
     placement = np.array([full.devices.index(chosen[name]) for name in full.graph.op_names])
     predicted_s = float(simulators.evaluator(full)(placement[None])[0])
     solution = Solution(placement, predicted_s, float("nan"), "finished", 0.0, 1)
@@ -102,6 +102,4 @@ def references(devices: tuple[devices_lib.Device, ...]) -> list[Entry]:
 def _entry(context: Context, method: str, placement: np.ndarray) -> Entry:
     predicted_s = float(context.setting.simulate(placement[None])[0])
     solution = Solution(placement, predicted_s, float("nan"), "finished", 0.0, 1)
-    return Entry(
-        method, solution, (build.affinity(context.setting, placement),), context.devices
-    )
+    return Entry(method, solution, (build.affinity(context.setting, placement),), context.devices)

@@ -2,7 +2,9 @@
 
 import hashlib
 import json
+import os
 import time
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -20,7 +22,7 @@ from placement.reporting import runs
 from placement.runtime import devices as devices_lib
 from placement.runtime import evaluate as evaluate_lib
 from placement.runtime.measure import Measurer
-from placement.types import CostModel, Evaluate
+from placement.types import Array, CostModel, Evaluate
 
 
 def run(config: ConfigDict, workdir: Path) -> dict[str, Any]:
@@ -52,7 +54,7 @@ def run_methods(
 
     `label_rows` adds the graph and the seed to every row.
     """
-    started, cpu_started = time.monotonic(), time.process_time()
+    started, cpu_started = time.monotonic(), _cpu_s()
     build.check(config, chosen)
     console = Console()
     devices = devices_lib.resolve(config.devices)
@@ -67,7 +69,7 @@ def run_methods(
         )
         evaluate, counter = _evaluate(config, setting, measurer, workdir)
         context = methods.Context(
-            config, workdir, net, devices, setting, evaluate, config.seed, console
+            config, workdir, measurer, devices, setting, evaluate, config.seed, console
         )
         entries = [entry for method in chosen for entry in methods.METHODS[method](context)]
         entries += methods.references(devices)
@@ -88,14 +90,19 @@ def run_methods(
         "objective": config.objective,
         "seed": config.seed,
         "rows": rows,
-        "best": verify.best(rows),
-        "compute_s": time.process_time() - cpu_started,
+        "best": verify.best(rows, outcomes),
+        "compute_s": _cpu_s() - cpu_started,
         "wall_s": time.monotonic() - started,
     }
     _write_placement(workdir, summary, entries, net, devices)
     runs.write_json(workdir / "summary.json", summary)
     report.write(summary, workdir, console)
     return summary
+
+
+def _cpu_s() -> float:
+    """CPU seconds of this process and of the workers that have ended."""
+    return sum(os.times()[:4])
 
 
 def environment() -> dict[str, Any]:
@@ -139,16 +146,14 @@ def _costs(
 
 def _evaluate(
     config: ConfigDict, setting: build.Setting, measurer: Measurer, workdir: Path
-) -> tuple[Evaluate, Any]:
+) -> tuple[Evaluate, Callable[[], int]]:
     """What searches evaluate with, and a counter of the measurements that it made."""
     if config.evaluate != "measure":
         return setting.simulate, lambda: 0
     cache = evaluate_lib.MeasurementCache(workdir / "measurements.jsonl")
-    measured = evaluate_lib.as_evaluate(
-        measurer, setting.full.graph.op_names, setting.full.devices, cache
-    )
+    measured = evaluate_lib.as_evaluate(measurer, setting.full.graph.op_names, cache)
 
-    def evaluate(placements: np.ndarray) -> np.ndarray:
+    def evaluate(placements: Array) -> Array:
         return measured(coarsen.lift(setting.assignment, np.asarray(placements)))
 
     return evaluate, lambda: measured.measurements

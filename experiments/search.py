@@ -57,6 +57,7 @@ def learned(
     )
     checkpoint = _Checkpoint(workdir, _fingerprint(config, setting, seed))
     progress, spent_s = checkpoint.restore(progress)
+    _forget_later_records(workdir / "metrics.jsonl", seed, int(progress.step))
     steps = trainer.search(
         learner,
         graph,
@@ -74,9 +75,7 @@ def learned(
                 progress = report.progress
                 elapsed = time.monotonic() - started
                 bar.update(task, completed=progress.evaluations, best=_ms(progress.best_s))
-                runs.append_jsonl(
-                    workdir / "metrics.jsonl", _record(report, seed, elapsed)
-                )
+                runs.append_jsonl(workdir / "metrics.jsonl", _record(report, seed, elapsed))
                 checkpoint.save(progress, elapsed)
                 if elapsed > config.time_limit_s and progress.evaluations < config.budget:
                     status = "time limit"
@@ -111,6 +110,14 @@ def _record(report: trainer.Report, seed: int, elapsed_s: float) -> dict[str, An
         "elapsed_s": round(elapsed_s, 4),
         **report.metrics,
     }
+
+
+def _forget_later_records(path: Path, seed: int, step: int) -> None:
+    """Drops what was logged of this search after the checkpoint: it is about to happen again."""
+    records = runs.read_jsonl(path)
+    kept = [r for r in records if r["seed"] != seed or r["step"] <= step]
+    if len(kept) < len(records):
+        runs.write_text(path, "".join(json.dumps(record) + "\n" for record in kept))
 
 
 def _bar(console: Any) -> rich_progress.Progress:

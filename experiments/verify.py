@@ -4,88 +4,81 @@ import math
 from typing import Any
 
 from experiments.methods import Entry
-from placement.runtime.hetero import Affinity
 from placement.runtime.measure import Candidate, Failure, Measurement, Measurer
+
+Outcome = Measurement | Failure | None  # None: not measured
 
 _MIN_ROUNDS = 10
 
 
-def choose(
-    measurer: Measurer, entry: Entry, baseline: Entry, seconds: float
-) -> tuple[Affinity | None, Measurement | Failure, int]:
-    """The entry's best candidate by measured ratio to the baseline.
+def measure(
+    measurer: Measurer, entries: list[Entry], seconds: float
+) -> tuple[list[Entry], list[Outcome], list[int]]:
+    """Measures every entry beside the predicted best single device, in one interleaved session.
 
-    Its number is not what the table prints: the fastest of several noisy measurements is too fast,
-    so the chosen one is measured again with all the others.
+    An entry with several candidates is first narrowed down to the fastest of them, whose number
+    then is not used: the fastest of several noisy measurements is too fast. Entries of the same
+    placement on the same devices are one candidate and share its outcome, so that no placement is
+    faster than itself.
 
     Returns:
-      The candidate (the most promising if all failed), its outcome, and how many were measured.
+      The entries with the chosen candidate alone, an outcome each, and how many placements were
+      measured for each.
     """
+    baseline = min(_singles(entries), key=lambda entry: entry.solution.value_s)
+    several = sum(len(entry.affinities) > 1 for entry in entries)
+    counts = [1] * len(entries)
+    for i, entry in enumerate(entries):
+        if len(entry.affinities) > 1:
+            counts[i] += len(entry.affinities)
+            entries = entries.copy()
+            entries[i] = _fastest(measurer, entry, baseline, seconds / (3 * several))
+    candidates = [_candidate(baseline)]
+    for entry in entries:
+        if _candidate(entry) not in candidates:
+            candidates.append(_candidate(entry))
+    outcomes = measurer.measure(candidates, min_rounds=_MIN_ROUNDS, time_limit_s=seconds)
+    return entries, [outcomes[candidates.index(_candidate(entry))] for entry in entries], counts
+
+
+def _fastest(measurer: Measurer, entry: Entry, baseline: Entry, seconds: float) -> Entry:
+    """The entry with its fastest candidate, or its most promising one if all failed."""
     candidates = [Candidate(affinity, entry.devices) for affinity in entry.affinities]
     outcomes = measurer.measure(
         [_candidate(baseline), *candidates], min_rounds=_MIN_ROUNDS, time_limit_s=seconds
     )[1:]
-    ran = [i for i, outcome in enumerate(outcomes) if isinstance(outcome, Measurement)]
-    best = min(ran, key=lambda i: _ratio(outcomes[i]), default=0)
-    return entry.affinities[best], outcomes[best], len(outcomes)
+    best = min(range(len(outcomes)), key=lambda i: _ratio(outcomes[i]))
+    return entry._replace(affinities=(entry.affinities[best],))
 
 
 def _candidate(entry: Entry) -> Candidate:
     return Candidate(entry.affinities[0], entry.devices)
 
 
-def _ratio(outcome: Measurement | Failure) -> float:
-    if isinstance(outcome, Failure):
+def _singles(entries: list[Entry]) -> list[Entry]:
+    return [entry for entry in entries if entry.method.startswith("single:")]
+
+
+def _ratio(outcome: Outcome) -> float:
+    """To the session's baseline, paired: steadier than the latency itself. inf without a number."""
+    if not isinstance(outcome, Measurement):
         return math.inf
     ratio = outcome.ratio.median
     return outcome.latency.median if math.isnan(ratio) else ratio
 
 
-def measure(
-    measurer: Measurer, entries: list[Entry], seconds: float
-) -> tuple[list[Entry], list[Measurement | Failure], list[int]]:
-    """Measures every entry once more beside the predicted best single device.
-
-    Returns:
-      The entries with the chosen candidate first, an outcome each, and how many placements were
-      measured for each.
-    """
-    baseline = min(
-        (entry for entry in entries if entry.method.startswith("single:")),
-        key=lambda entry: entry.solution.value_s,
-    )
-    counts = [1] * len(entries)
-    chosen = list(entries)
-    several = [i for i, entry in enumerate(entries) if len(entry.affinities) > 1]
-    for i in several:
-        affinity, _, tried = choose(measurer, entries[i], baseline, seconds / 3 / len(several))
-        chosen[i] = entries[i]._replace(affinities=(affinity,))
-        counts[i] += tried
-    order = [entries.index(baseline), *(i for i, e in enumerate(entries) if e is not baseline)]
-    outcomes = measurer.measure(
-        [_candidate(chosen[i]) for i in order], min_rounds=_MIN_ROUNDS, time_limit_s=seconds
-    )
-    by_entry = dict(zip(order, outcomes, strict=True))
-    return chosen, [by_entry[i] for i in range(len(entries))], counts
-
-
 def rows(
     entries: list[Entry],
-    outcomes: list[Measurement | Failure | None],
+    outcomes: list[Outcome],
     measurements: list[int],
 ) -> list[dict[str, Any]]:
     """Rows of summary.json. An outcome None was not measured; a failure has no number."""
-    unit_measured = _fastest_single(entries, [_measured(outcome) for outcome in outcomes])
+    unit_measured = _fastest_single(entries, [_ratio(outcome) for outcome in outcomes])
     unit_predicted = _fastest_single(entries, [entry.solution.value_s for entry in entries])
     return [
         _row(entry, outcome, count, unit_measured, unit_predicted)
         for entry, outcome, count in zip(entries, outcomes, measurements, strict=True)
     ]
-
-
-def _measured(outcome: Measurement | Failure | None) -> float:
-    """The paired ratio to the session's baseline: steadier than the latency itself."""
-    return _ratio(outcome) if isinstance(outcome, Measurement) else math.inf
 
 
 def _fastest_single(entries: list[Entry], values: list[float]) -> float:
@@ -98,17 +91,17 @@ def _fastest_single(entries: list[Entry], values: list[float]) -> float:
 
 def _row(
     entry: Entry,
-    outcome: Measurement | Failure | None,
+    outcome: Outcome,
     measurements: int,
     unit_measured: float,
     unit_predicted: float,
 ) -> dict[str, Any]:
     solution = entry.solution
-    status, versus = solution.status, solution.value_s / unit_predicted
-    measured = None
+    status, measured = solution.status, None
+    versus: float | None = solution.value_s / unit_predicted
     if isinstance(outcome, Measurement):
         measured = outcome.latency._asdict()
-        versus = _measured(outcome) / unit_measured if math.isfinite(unit_measured) else None
+        versus = _ratio(outcome) / unit_measured
     elif isinstance(outcome, Failure):
         status, versus = f"failed: {outcome.stage}: {outcome.cause}", None
     row = {
@@ -126,10 +119,26 @@ def _row(
     return row | ({"reference": True} if entry.reference else {})
 
 
-def best(rows_: list[dict[str, Any]]) -> str:
-    """The method with the lowest measured latency, or predicted where nothing was measured."""
-    own = [row for row in rows_ if not row.get("reference")]
-    measured = [row for row in own if row["measured_s"]]
-    if measured:
-        return min(measured, key=lambda row: row["versus_best_single_device"])["method"]
-    return min(own, key=lambda row: row["predicted_s"])["method"]
+def best(rows_: list[dict[str, Any]], outcomes: list[Outcome]) -> str:
+    """The method whose placement to use.
+
+    Where latencies were measured: the lowest ratio to the best single device among the methods
+    whose interval of that ratio lies below 1; the best single device itself if there is none, as
+    what cannot be told from it is no gain. Else the lowest prediction, single devices first.
+    """
+    own = [
+        (row, outcome)
+        for row, outcome in zip(rows_, outcomes, strict=True)
+        if not row.get("reference")
+    ]
+    singles = [pair for pair in own if pair[0]["method"].startswith("single:")]
+    if all(row["measured_s"] is None for row, _ in singles):
+        ordered = singles + [pair for pair in own if pair not in singles]
+        return min(ordered, key=lambda pair: pair[0]["predicted_s"])[0]["method"]
+    single, alone = min(singles, key=lambda pair: _ratio(pair[1]))
+    faster = [
+        row
+        for row, outcome in own
+        if isinstance(outcome, Measurement) and outcome.ratio.high < _ratio(alone)
+    ]
+    return min(faster, key=lambda row: row["versus_best_single_device"], default=single)["method"]

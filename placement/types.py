@@ -56,8 +56,7 @@ class OpGraph:
         return len(self.senders)
 
 
-@chex.dataclass(frozen=True)
-class CostModel:
+class CostModel(NamedTuple):
     """What operations and crossings cost on D devices: arrays only, a pytree."""
 
     compute_s: Array  # float32 [N, D]; inf where the device does not support the operation

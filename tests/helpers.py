@@ -5,11 +5,13 @@ import itertools
 from collections.abc import Iterator
 
 import jax
+import jax.numpy as jnp
 import jraph
 import numpy as np
 
 from placement.graphs import batching, opgraph
-from placement.types import CostModel, OpGraph
+from placement.policies import distributions
+from placement.types import Array, CostModel, LogProb, OpGraph, Policy, Sample
 
 _SOURCE_TYPES = ("Parameter", "Constant")
 _INNER_TYPES = ("MatMul", "Add", "ShapeOf", "Gather", "Concat", "Convert", "Reshape")
@@ -151,6 +153,35 @@ def batched(
     return batching.to_graphs_tuple(
         graph, features, allowed, num_nodes=num_nodes, num_edges=num_edges
     )
+
+
+def independent_policy(num_devices: int = 2) -> Policy:
+    """The simplest policy: its parameters [N, D] are the logits of every operation's device."""
+
+    def log_probs(params: Array, graph: jraph.GraphsTuple) -> Array:
+        return distributions.masked_log_softmax(params, graph.nodes["allowed"])
+
+    def init(key: Array, graph: jraph.GraphsTuple) -> Array:
+        return jax.random.normal(key, (graph.nodes["mask"].shape[0], num_devices))
+
+    def log_prob(params: Array, graph: jraph.GraphsTuple, drawn: Sample) -> LogProb:
+        table, mask = log_probs(params, graph), graph.nodes["mask"]
+        value = jax.vmap(distributions.log_prob, in_axes=(None, 0, None))(
+            table, drawn.placement[:, 0], mask
+        )
+        entropy = jnp.broadcast_to(distributions.entropy(table, mask), value.shape)
+        return LogProb(value[:, None], entropy[:, None])
+
+    def sample(params: Array, key: Array, graph: jraph.GraphsTuple, num_samples: int) -> Sample:
+        keys = jax.random.split(key, num_samples)
+        choice = jax.vmap(distributions.sample, in_axes=(0, None))(keys, log_probs(params, graph))
+        unscored = Sample(choice[:, None], jnp.zeros(()), jnp.zeros(()))
+        return Sample(unscored.placement, *log_prob(params, graph, unscored))
+
+    def greedy(params: Array, graph: jraph.GraphsTuple) -> Array:
+        return jnp.argmax(log_probs(params, graph), axis=-1).astype(jnp.int32)
+
+    return Policy(init, sample, log_prob, greedy)
 
 
 def all_placements(num_ops: int, num_devices: int) -> np.ndarray:

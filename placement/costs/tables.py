@@ -28,7 +28,7 @@ class Crossings(NamedTuple):
 def to_json(profiles: tuple[DeviceProfile, ...], crossings: Crossings) -> dict[str, Any]:
     """Profiles and crossings as JSON-able data, so that one machine's can be used on another."""
     return {
-        "profiles": [p._replace(unsupported=sorted(p.unsupported))._asdict() for p in profiles],
+        "profiles": [p._asdict() | {"unsupported": sorted(p.unsupported)} for p in profiles],
         "crossings": {name: matrix.tolist() for name, matrix in crossings._asdict().items()},
     }
 

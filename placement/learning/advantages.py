@@ -3,6 +3,8 @@
 Shapes: B samples, T steps of an episode. Latencies of placements that could not run are inf.
 """
 
+from typing import Any
+
 import jax
 import jax.numpy as jnp
 
@@ -31,11 +33,12 @@ def rewards(kind: str, latency_s: Array, reference_s: Array) -> Array:
 def discounted_returns(reward: Array, discount: float) -> Array:
     """Sum over later steps of discount^k * reward, [B, T] -> [B, T]."""
 
-    def backwards(total: Array, r: Array) -> tuple[Array, Array]:
+    def backwards(total: jax.Array, r: Any) -> tuple[jax.Array, jax.Array]:
         total = r + discount * total
         return total, total
 
-    _, returns = jax.lax.scan(backwards, jnp.zeros(reward.shape[0]), reward.T, reverse=True)
+    start = jnp.zeros(reward.shape[0])
+    _, returns = jax.lax.scan(backwards, start, jnp.asarray(reward).T, reverse=True)
     return returns.T
 
 
@@ -46,5 +49,7 @@ def leave_one_out(returns: Array) -> Array:
     (Kool et al. 2019, 'Buy 4 REINFORCE samples, get a baseline for free'). B must be at least 2.
     """
     batch = returns.shape[0]
-    centred = (returns - returns.mean(axis=0)) * (batch / (batch - 1))
-    return centred / (returns.std() + 1e-8)
+    # Equal returns cancel exactly, so that no rounding of their mean is scaled up to an advantage.
+    shifted = returns - returns[:1]
+    centred = (shifted - shifted.mean(axis=0)) * (batch / (batch - 1))
+    return centred / (centred.std() + 1e-8)

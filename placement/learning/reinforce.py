@@ -14,7 +14,6 @@ from typing import Any, NamedTuple
 
 import chex
 import jax
-import jax.numpy as jnp
 import jraph
 import optax
 

@@ -16,7 +16,6 @@ import numpy as np
 from placement.learning.reinforce import Learner, State
 from placement.types import Evaluate
 
-
 ELITE = 4  # distinct placements that a search remembers: the few that are worth verifying
 
 

@@ -18,6 +18,9 @@ the group are masked; the placer's last layer starts at a tenth of the usual sca
 starts near the uniform policy.
 """
 
+from typing import cast
+
+import chex
 import flax.linen as nn
 import jax
 import jax.numpy as jnp
@@ -107,8 +110,11 @@ def make(
     """
     network = _Network(num_devices, hidden_size, levels, threshold, decide, episode_steps)
 
-    def init(key: Array, graph: jraph.GraphsTuple) -> Params:
+    def init(key: chex.PRNGKey, graph: jraph.GraphsTuple) -> Params:
         return network.init(key, graph)
+
+    def apply(params: Params, graph: jraph.GraphsTuple) -> tuple[Array, Array]:
+        return cast(tuple[Array, Array], network.apply(params, graph))
 
     def masks(graph: jraph.GraphsTuple, root: Array) -> Array:  # bool [T, N]: slots that decide
         return graph.nodes["mask"] & (root == jnp.arange(root.shape[-1]))
@@ -116,8 +122,10 @@ def make(
     def score(log_probs: Array, mask: Array, placement: Array) -> Array:  # all with axis T -> [T]
         return jax.vmap(distributions.log_prob)(log_probs, placement, mask)
 
-    def sample(params: Params, key: Array, graph: jraph.GraphsTuple, num_samples: int) -> Sample:
-        log_probs, root = network.apply(params, graph)
+    def sample(
+        params: Params, key: chex.PRNGKey, graph: jraph.GraphsTuple, num_samples: int
+    ) -> Sample:
+        log_probs, root = apply(params, graph)
         mask = masks(graph, root)
         keys = jax.random.split(key, (num_samples, episode_steps))
         choice = jax.vmap(jax.vmap(distributions.sample), in_axes=(0, None))(keys, log_probs)
@@ -127,14 +135,14 @@ def make(
         return Sample(placement, log_prob_, jnp.broadcast_to(entropy, log_prob_.shape))
 
     def log_prob(params: Params, graph: jraph.GraphsTuple, drawn: Sample) -> LogProb:
-        log_probs, root = network.apply(params, graph)
+        log_probs, root = apply(params, graph)
         mask = masks(graph, root)
         value = jax.vmap(score, in_axes=(None, None, 0))(log_probs, mask, drawn.placement)
         entropy = jax.vmap(distributions.entropy)(log_probs, mask)
         return LogProb(value, jnp.broadcast_to(entropy, value.shape))
 
     def greedy(params: Params, graph: jraph.GraphsTuple) -> Array:
-        log_probs, root = network.apply(params, graph)
+        log_probs, root = apply(params, graph)
         return jnp.argmax(log_probs[-1], axis=-1)[root[-1]].astype(jnp.int32)
 
     return Policy(init, sample, log_prob, greedy)

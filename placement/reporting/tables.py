@@ -1,13 +1,13 @@
 """Tables of a summary, as `summary.json` holds it: for the terminal, for Markdown, as a report.
 
-A table has one unit of latency, chosen by the magnitude of its numbers. A number that is missing,
-null, NaN or infinite prints as a dash: a row that failed shows why in its status, and no number
-stands in for one that was not obtained. Rows marked `reference` (devices outside the placement)
-come last, behind a separator.
+A table has one unit of latency, chosen by the magnitude of its numbers. What is missing, null, NaN
+or infinite prints as a dash: a row that failed says why in its status, and no number stands in for
+one that was not obtained. Rows marked `reference` (devices outside the placement) come last, behind
+a separator.
 """
 
 import math
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -18,30 +18,30 @@ from rich.text import Text
 Row = Mapping[str, Any]
 Summary = Mapping[str, Any]
 
-NONE = "-"
-_STATUS_WIDTH = 70
+_NONE = "-"
+_TEXT_WIDTH = 16  # columns of text in the terminal
+_UNRANKED = (math.inf, math.inf)
+_LONGEST_CAUSE = 200  # characters in the terminal; Markdown has the whole
 _HOST_NOTE = (
     "Devices labelled `host` are cores of one processor, each opened as an OpenVINO device of its "
-    "own: these numbers exercise the real measurement boundary and are no claim about GPUs."
+    "own: the numbers exercise the real measurement boundary and are no claim about GPUs."
 )
 
 
 class Unit(NamedTuple):
-    """How the latencies of one table are written."""
+    """How all latencies of one table are written."""
 
     name: str  # 's', 'ms' or 'us'
-    per_s: float  # how many of the unit are a second
+    per_s: float
     decimals: int
 
     def write(self, seconds: Any) -> str:
-        """The latency in this unit without its name, or a dash."""
+        """The latency in this unit, without the unit's name."""
         value = number(seconds)
-        return NONE if value is None else f"{value * self.per_s:.{self.decimals}f}"
+        return _NONE if value is None else f"{value * self.per_s:.{self.decimals}f}"
 
 
-class Column(NamedTuple):
-    """A column of a table: both renderings, for terminals and Markdown, are made from these."""
-
+class _Column(NamedTuple):
     header: str
     cell: Callable[[Row], str]
     numeric: bool = True
@@ -54,60 +54,283 @@ def rich_table(summary: Summary) -> Table:
         summary: What `summary.json` holds, before or after its journey through JSON.
 
     Returns:
-        The table; the best row is bold, reference rows stand below a line.
+        The table: the best row of each graph is bold, reference rows stand below a line, and why
+        rows failed stands below the table.
     """
-    rows = summary["rows"]
-    columns = _columns(rows)
+    columns = _columns(summary["rows"])
     table = Table(
-        title=Text(_title(summary)),
-        caption=Text(_terminal_note(summary)),
+        title=Text(title(summary)),
+        caption=Text("\n".join(_notes(summary))),
+        title_justify="left",
+        caption_justify="left",
         box=box.SIMPLE_HEAD,
-        padding=(0, 1, 0, 0),
-        pad_edge=False,
+        padding=0,
+        show_edge=False,
     )
     for column in columns:
-        justify: Any = "right" if column.numeric else "left"
-        table.add_column(Text(column.header), justify=justify, overflow="fold")
+        table.add_column(
+            Text(column.header),
+            justify="right" if column.numeric else "left",
+            overflow="fold",
+            no_wrap=column.numeric,
+            max_width=None if column.numeric else _TEXT_WIDTH,
+        )
     best = best_rows(summary)
-    own, references = split(rows)
-    for row in own:
-        cells = [Text(column.cell(row)) for column in columns]
-        table.add_row(*cells, style="bold" if any(row is one for one in best) else None)
-    if references:
-        table.add_section()
-    for row in references:
-        table.add_row(*(Text(column.cell(row)) for column in columns), style="dim")
+    for graph in _graphs(summary["rows"]):
+        for rows in split(graph):
+            for row in rows:
+                cells = [Text(column.cell(_without_cause(row))) for column in columns]
+                table.add_row(*cells, style="bold" if row in best else None)
+            table.add_section()
     return table
 
 
 def markdown_table(summary: Summary) -> str:
-    """The same table in Markdown, without a final newline."""
-    rows = summary["rows"]
-    columns = _columns(rows)
+    """The same table in Markdown, with whole causes of failures and without a final newline."""
+    columns = _columns(summary["rows"])
     lines = [
-        _markdown_row(column.header.replace("\n", " ") for column in columns),
-        _markdown_row("---:" if column.numeric else "---" for column in columns),
+        _line(column.header.replace("-\n", "").replace("\n", " ") for column in columns),
+        _line("---:" if column.numeric else "---" for column in columns),
     ]
     best = best_rows(summary)
-    own, references = split(rows)
+    own, references = split(summary["rows"])
     for row in own:
-        mark = "**" if any(row is one for one in best) else ""
-        lines.append(_markdown_row(_marked(column.cell(row), mark) for column in columns))
+        mark = "**" if row in best else ""
+        lines.append(_line(f"{mark}{_escaped(column.cell(row))}{mark}" for column in columns))
     if references:
-        lines.append(_markdown_row(["*for reference:*"] + [""] * (len(columns) - 1)))
-    for row in references:
-        lines.append(_markdown_row(_escaped(column.cell(row)) for column in columns))
+        lines.append(_line(["*for reference:*", *[""] * (len(columns) - 1)]))
+    lines += [_line(_escaped(column.cell(row)) for column in columns) for row in references]
     return "\n".join(lines)
 
 
 def compare_markdown(summary: Summary) -> str:
-    """One Markdown table a graph, each under the graph's name."""
-    names = list(dict.fromkeys(row.get("graph", summary["graph"]["name"]) for row in summary["rows"]))
-    if len(names) == 1:
+    """One Markdown table a graph, each under the graph's name where there are several."""
+    graphs = _graphs(summary["rows"])
+    if len(graphs) < 2:
         return markdown_table(summary)
     parts = []
-    for name in names:
-        rows = [row for row in summary["rows"] if row["graph"] == name]
-        best = min(_candidates(rows), key=_rank)["method"] if _candidates(rows) else ""
-        parts.append(f"### {name}\n\n" + markdown_table({**summary, "rows": rows, "best": best}))
+    for rows in graphs:
+        best = min(_candidates(rows), key=_rank, default={"method": None})["method"]
+        part = {**summary, "rows": rows, "best": best}
+        parts.append(f"### {rows[0]['graph']}\n\n{markdown_table(part)}")
     return "\n\n".join(parts)
+
+
+def report_markdown(summary: Summary) -> str:
+    """The whole report: what was run, the table, which row is best and by how much.
+
+    Args:
+        summary: What `summary.json` holds, before or after its journey through JSON.
+
+    Returns:
+        Markdown that ends with a newline.
+    """
+    graph = summary["graph"]
+    facts = [
+        f"- operations: {graph['num_ops']}, edges: {graph['num_edges']}",
+        "- devices: " + ", ".join(f"`{label}`" for label in summary["devices"]),
+        f"- objective: `{summary['objective']}`",
+        f"- seed: {summary['seed']}",
+    ]
+    if number(summary.get("wall_s")) is not None:
+        facts.append(f"- time taken: {summary['wall_s']:.1f} s")
+    parts = [
+        f"# Placement of {graph['name']}",
+        "\n".join(facts),
+        "## Result",
+        compare_markdown(summary),
+        "\n".join(_verdict(summary)),
+        "`placement.json` beside this file gives the device of every operation, and says how it "
+        "was obtained.",
+    ]
+    if _has_host(summary):
+        parts.append(_HOST_NOTE)
+    return "\n\n".join(parts) + "\n"
+
+
+def title(summary: Summary) -> str:
+    """What the rows are about, in one line."""
+    graph, count = summary["graph"], len(_graphs(summary["rows"]))
+    sizes = f"{graph['name']}: {graph['num_ops']} operations, {graph['num_edges']} edges"
+    return f"{sizes if count < 2 else f'{count} graphs'}; objective {summary['objective']}"
+
+
+def number(value: Any) -> float | None:
+    """The value as a float, or None where there is no finite number."""
+    return None if value is None or not math.isfinite(value) else float(value)
+
+
+def median_s(row: Row) -> float | None:
+    """The measured median latency of a row, or None."""
+    return number((row.get("measured_s") or {}).get("median"))
+
+
+def unit(rows: Iterable[Row]) -> Unit:
+    """The unit in which the typical latency of the rows has four digits."""
+    rows = list(rows)
+    values = [number(row.get("predicted_s")) for row in rows] + [median_s(row) for row in rows]
+    typical_s = float(np.median([value for value in values if value] or [1e-3]))
+    name, per_s = next(
+        (name, per_s)
+        for name, per_s in (("s", 1.0), ("ms", 1e3), ("us", 1e6))
+        if typical_s * per_s >= 1.0 or name == "us"
+    )
+    digits_before = max(1, math.floor(math.log10(typical_s * per_s)) + 1)
+    return Unit(name, per_s, max(0, 4 - digits_before))
+
+
+def split(rows: Iterable[Row]) -> tuple[list[Row], list[Row]]:
+    """The rows that are placements, and the reference rows."""
+    rows = list(rows)
+    own = [row for row in rows if not row.get("reference")]
+    return own, [row for row in rows if row.get("reference")]
+
+
+def best_rows(summary: Summary) -> list[Row]:
+    """The row to point out: one for each graph, never a reference or a row without a number."""
+    graphs = [_candidates(rows) for rows in _graphs(summary["rows"])]
+    if len(graphs) == 1:
+        graphs = [[row for row in graphs[0] if row["method"] == summary["best"]]]
+    return [min(rows, key=_rank) for rows in graphs if rows]
+
+
+def _columns(rows: Iterable[Row]) -> list[_Column]:
+    rows = list(rows)
+    latency = unit(rows)
+    columns = [
+        _Column(key, _as_it_is(key), numeric=key == "seed")
+        for key in ("graph", "seed")
+        if len(_distinct(rows, key)) > 1
+    ]
+    columns += [
+        _Column("method", _shown_method, numeric=False),
+        _Column(f"predic-\nted {latency.name}", lambda row: latency.write(row.get("predicted_s"))),
+        _Column(f"measured {latency.name}\n[low, high]", lambda row: _measured(row, latency)),
+        _Column("vs best\nsingle", lambda row: _fixed(row.get("versus_best_single_device"), 3)),
+    ]
+    if any(number(row.get("bound_s")) is not None for row in rows):
+        columns.append(
+            _Column(f"bound\n{latency.name}", lambda row: latency.write(row.get("bound_s")))
+        )
+        columns.append(_Column("gap\n%", lambda row: _percent(row.get("gap"))))
+    return [
+        *columns,
+        _Column("search\ns", lambda row: _fixed(row.get("search_s"), 2)),
+        _Column("evalu-\nations", _as_it_is("evaluations")),
+        _Column("status", _as_it_is("status"), numeric=False),
+    ]
+
+
+def _as_it_is(key: str) -> Callable[[Row], str]:
+    return lambda row: str(row.get(key, _NONE))
+
+
+def _measured(row: Row, latency: Unit) -> str:
+    if median_s(row) is None:
+        return _NONE
+    low, high = (latency.write(row["measured_s"].get(key)) for key in ("low", "high"))
+    return f"{latency.write(median_s(row))} [{low}, {high}]"
+
+
+def _fixed(value: Any, decimals: int) -> str:
+    known = number(value)
+    return _NONE if known is None else f"{known:.{decimals}f}"
+
+
+def _percent(gap: Any) -> str:
+    return _NONE if number(gap) is None else f"{100 * gap:.1f}"
+
+
+def _candidates(rows: Iterable[Row]) -> list[Row]:
+    """Placements that ran, the measured ones wherever anything was measured."""
+    own = [row for row in split(rows)[0] if _rank(row) < _UNRANKED and not _failed(row)]
+    return [row for row in own if median_s(row) is not None] or own
+
+
+def _rank(row: Row) -> tuple[float, float]:
+    """What rows are compared by: the ratio, which is paired where measured, then the latency."""
+    ratio = number(row.get("versus_best_single_device"))
+    latency = median_s(row) or number(row.get("predicted_s"))
+    return (math.inf if ratio is None else ratio, math.inf if latency is None else latency)
+
+
+def _failed(row: Row) -> bool:
+    return row["status"].startswith(("failed", "infeasible"))
+
+
+def _distinct(rows: Iterable[Row], key: str) -> list[Any]:
+    return list(dict.fromkeys(row[key] for row in rows if key in row))
+
+
+def _graphs(rows: Iterable[Row]) -> list[list[Row]]:
+    """The rows of each graph, in order of appearance; rows without a graph's name are of one."""
+    graphs: dict[Any, list[Row]] = {}
+    for row in rows:
+        graphs.setdefault(row.get("graph"), []).append(row)
+    return list(graphs.values())
+
+
+def _notes(summary: Summary) -> list[str]:
+    lines = [line.replace("`", "") for line in _verdict(summary)]
+    for row in summary["rows"]:
+        if _without_cause(row) != row:
+            lines.append(f"{row['method']} {_one_line(row['status'])[:_LONGEST_CAUSE]}")
+    if _has_host(summary):
+        lines.append("host: cores of one processor; no claim about GPUs.")
+    return lines
+
+
+def _verdict(summary: Summary) -> list[str]:
+    """Which row is best and by how much, and what is faster without placing; by graph."""
+    best = best_rows(summary)
+    if not best:
+        return ["No row has a latency, so none is best."]
+    lines = []
+    for row in best:
+        where = f"{row['graph']}: " if len(best) > 1 else ""
+        lines.append(f"{where}{_judged(row)}")
+        references = split(summary["rows"])[1]
+        same = [other for other in references if other.get("graph") == row.get("graph")]
+        fastest = min(same, key=_rank, default=None)
+        if fastest and _rank(fastest) < _rank(row):
+            label, ratio = _shown_method(fastest), _fixed(_rank(fastest)[0], 3)
+            lines.append(f"Faster, outside the placement: `{label}`, at {ratio}.")
+    return lines
+
+
+def _judged(row: Row) -> str:
+    ratio = number(row.get("versus_best_single_device"))
+    kind = "predicted" if median_s(row) is None else "measured"
+    if row["method"].startswith("single:"):
+        return f"Best is `{row['method']}` ({kind}): no placement found is faster than one device."
+    if ratio is None:
+        return f"Best is `{row['method']}` ({kind}); no single device ran to compare it with."
+    return (
+        f"Best is `{row['method']}`, at {ratio:.3f} of the best single device ({kind}): "
+        f"{abs(1 - ratio):.1%} {'lower' if ratio < 1 else 'higher'} latency."
+    )
+
+
+def _has_host(summary: Summary) -> bool:
+    return any("host" in label for label in summary["devices"])
+
+
+def _shown_method(row: Row) -> str:
+    return row["method"].removeprefix("reference:")
+
+
+def _without_cause(row: Row) -> Row:
+    """The row with a status such as 'failed: compile: why' cut to 'failed: compile'."""
+    return {**row, "status": ":".join(row["status"].split(":")[:2])}
+
+
+def _one_line(text: str) -> str:
+    return " ".join(text.split())
+
+
+def _escaped(text: str) -> str:
+    return _one_line(text).replace("|", "\\|")
+
+
+def _line(cells: Iterable[str]) -> str:
+    return "| " + " | ".join(cells) + " |"

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import openvino as ov
 
-from placement.runtime.devices import Device, open_core
+from placement.runtime.devices import Device
 
 if TYPE_CHECKING:  # it loads JAX, which the process that measures does without
     from placement.types import OpGraph
@@ -171,9 +171,3 @@ def _label_constants(op: ov.Node, device: str, *, renamed: bool) -> None:
         op.set_friendly_name(f"{op.get_friendly_name()}@{device}")
     for source in op.input_values():
         _label_constants(source.get_node(), device, renamed=renamed)
-
-
-def own_choice(model: ov.Model, devices: Sequence[Device]) -> dict[str, str]:
-    """What HETERO chooses where nothing is labelled: operation name -> device name."""
-    core = open_core(devices)
-    return dict(core.query_model(model, f"HETERO:{','.join(device.name for device in devices)}"))

@@ -236,6 +236,10 @@ class Measurer:
         """What handing a tensor from device to device costs, see `profile.measure_crossings`."""
         return Crossings(*self._answer("crossings", self.devices))
 
+    def own_choice(self) -> dict[str, str]:
+        """What HETERO chooses where nothing is labelled: operation name -> device name."""
+        return self._answer("own_choice", self.devices)
+
     def _measure_chunk(
         self, candidates: Sequence[Candidate], indices: list[int], min_rounds: int, seconds: float
     ) -> dict[int, Measurement | Failure]:

@@ -30,7 +30,7 @@ from placement.runtime.hetero import compile_placement, constant_names
 Kernels = tuple[tuple[tuple[str, ...], float], ...]
 
 _WARM_UP = 2
-_ROUNDS = (5, 50)  # at least, at most
+_ROUNDS = (5, 500)  # at least, at most
 _CONVOLUTIONS = ("Convolution", "GroupConvolution", "ConvolutionBackpropData")
 _CROSSING_SHAPES = 6
 _CROSSING_OPS = 9

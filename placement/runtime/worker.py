@@ -12,7 +12,6 @@ import gc
 import os
 import signal
 import sys
-import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
 from multiprocessing.connection import Connection
@@ -45,6 +44,13 @@ class Task(NamedTuple):
     number: int
     affinity: Affinity | None
     devices: tuple[Device, ...]
+
+    def used(self) -> tuple[Device, ...]:
+        """The devices that may compute."""
+        if self.affinity is None:
+            return self.devices
+        names = set(self.affinity.values())
+        return tuple(device for device in self.devices if device.name in names)
 
 
 class Comparison(NamedTuple):
@@ -100,23 +106,18 @@ def compare(reference: Sequence[np.ndarray], outputs: Sequence[np.ndarray]) -> C
     return Comparison(max(errors, default=0.0), sum(int(n.sum()) for n in nans) / max(values, 1))
 
 
-def thread_share(request: ov.InferRequest, beat: Any) -> float:
+def thread_share(request: ov.InferRequest, beat: Callable[[], None]) -> float:
     """How many threads on average run, or wait for a core, while `request` is inferred.
 
-    Waiting counts, because on a busy machine two threads that share a core would pass for one. The
-    caller's own waiting does not: it may be interrupted between waking a thread and blocking.
+    Waiting counts, because on a busy machine two threads that share a core would pass for one.
     """
-    own = str(threading.get_native_id())
     before, start, count = _thread_times(), time.perf_counter(), 0
     while count < 3 or time.perf_counter() - start < _THREAD_WINDOW_S:
         beat()
         request.infer()
         count += 1
     wall = time.perf_counter() - start
-    used = 0
-    for thread, (running, waiting) in _thread_times().items():
-        ran_before, waited_before = before.get(thread, (0, 0))
-        used += running - ran_before + (0 if thread == own else waiting - waited_before)
+    used = sum(spent - before.get(thread, 0) for thread, spent in _thread_times().items())
     return used / 1e9 / wall
 
 
@@ -155,8 +156,22 @@ def _error(a: np.ndarray, b: np.ndarray) -> float:
     return float(np.abs(a[differ] - b[differ]).max() / max(spread, _TINY))
 
 
-def _thread_times() -> dict[str, tuple[int, int]]:
-    """Of every thread of this process: nanoseconds on a core, and waiting for one."""
+def _settle(beat: Callable[[], None]) -> None:
+    """Waits, 2 s at most, until no thread spins that a compilation or another model left.
+
+    They yield while they spin, which on a busy machine takes them long.
+    """
+    start, busy = time.perf_counter(), True
+    while busy and time.perf_counter() - start < 2.0:
+        beat()
+        before, begin = _thread_times(), time.perf_counter()
+        time.sleep(0.01)
+        spent = sum(total - before.get(thread, 0) for thread, total in _thread_times().items())
+        busy = spent / 1e9 > 0.2 * (time.perf_counter() - begin)
+
+
+def _thread_times() -> dict[str, int]:
+    """Nanoseconds that each thread of this process ran or waited for a core."""
     times = {}
     for thread in os.listdir("/proc/self/task"):
         try:
@@ -164,7 +179,7 @@ def _thread_times() -> dict[str, tuple[int, int]]:
                 running, waiting, _ = map(int, file.read().split())
         except OSError:  # it ended
             continue
-        times[thread] = (running, waiting)
+        times[thread] = running + waiting
     return times
 
 
@@ -211,6 +226,14 @@ class _Session:
         found = profile.measure_crossings(self._core, self._model, devices, self._alive)
         self._connection.send(("done", found))
 
+    def own_choice(self, devices: Sequence[Device]) -> None:
+        """Sends what HETERO chooses for every operation where nothing is labelled."""
+        register(self._core, devices)
+        names = ",".join(device.name for device in devices)
+        self._connection.send(
+            ("done", dict(self._core.query_model(self._model, f"HETERO:{names}")))
+        )
+
     def _alive(self) -> None:
         self._beat.set(-1, "infer")
 
@@ -237,7 +260,7 @@ class _Session:
         request = _attempt("request", self._request, compiled)
         self._beat.set(task.number, "infer")
         outputs = _attempt("infer", _outputs, request)
-        compared, allowed = compare(self._reference, outputs), tolerance(task.devices)
+        compared, allowed = compare(self._reference, outputs), tolerance(task.used())
         if not compared.error <= allowed:
             cause = f"outputs differ by {compared.error:.3g} of their spread, over {allowed:g}"
             raise _FailedError("wrong output", cause)
@@ -253,10 +276,11 @@ class _Session:
         return _Runner(request, facts)
 
     def _threads(self, task: Task, request: ov.InferRequest) -> float:
-        """The share of a task; threads left spinning by another model get two more chances."""
-        allowed = _THREAD_SLACK * max(device.num_threads for device in task.devices)
+        """The share of a task, at the best of three tries."""
+        allowed = _THREAD_SLACK * max(device.num_threads for device in task.used())
         shares: list[float] = []
         while len(shares) < 3:
+            _settle(lambda: self._beat.set(task.number, "infer"))
             shares.append(thread_share(request, lambda: self._beat.set(task.number, "infer")))
             if shares[-1] <= allowed:
                 return shares[-1]
@@ -281,6 +305,7 @@ class _Session:
         times: dict[int, list[float]] = {index: [] for index in requests}
         gc.collect()
         gc.disable()
+        _settle(self._alive)
         start, number = time.perf_counter(), -1  # round -1 warms up
         while times and (number < min_rounds or time.perf_counter() - start < seconds):
             order = list(times)
@@ -332,6 +357,7 @@ def main(descriptor: int, directory: Path) -> None:
             "measure": session.measure,
             "profile": session.profile,
             "crossings": session.crossings,
+            "own_choice": session.own_choice,
         }
         while True:
             method, *arguments = connection.recv()

@@ -125,7 +125,9 @@ def test_coarse_costs_are_sums_over_members_and_the_cuts_of_the_edges_that_remai
     compute_s = [costs.compute_s[0], [costs.compute_s[1:3, 0].sum(), np.inf], costs.compute_s[3]]
     np.testing.assert_array_equal(coarse.compute_s, compute_s)
     memory = costs.memory_bytes
-    np.testing.assert_array_equal(coarse.memory_bytes, [memory[0], memory[1] + memory[2], memory[3]])
+    np.testing.assert_array_equal(
+        coarse.memory_bytes, [memory[0], memory[1] + memory[2], memory[3]]
+    )
     np.testing.assert_array_equal(coarse.cut_s, costs.cut_s[[0, 3]])
     assert {array.dtype for array in coarse.values()} == {np.dtype(np.float32)}
 

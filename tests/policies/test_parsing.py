@@ -186,7 +186,10 @@ def test_a_level_at_least_halves_a_connected_graph_without_a_threshold():
         case = _padded(case.embedding[:num_nodes], np.concatenate([tree, extra]), NODES, EDGES)
         groups = num_nodes
         for levels in (1, 2, 3, 4):
-            before, groups = groups, _num_groups(_jitted(_weighted, case, levels, 0.0).root, num_nodes)
+            before, groups = (
+                groups,
+                _num_groups(_jitted(_weighted, case, levels, 0.0).root, num_nodes),
+            )
             assert groups <= max(1, before // 2)
         assert groups == 1
 
@@ -200,7 +203,9 @@ def test_groups_are_connected():
         within = case.mask & (root[case.senders] == root[case.receivers])
         parent = {node: node for node in range(NODES)}
         for a, b in zip(case.senders[within].tolist(), case.receivers[within].tolist()):
-            parent[max(_find(parent, a), _find(parent, b))] = min(_find(parent, a), _find(parent, b))
+            parent[max(_find(parent, a), _find(parent, b))] = min(
+                _find(parent, a), _find(parent, b)
+            )
         assert [_find(parent, node) for node in range(NODES)] == root.tolist()
         joined += NODES - len(set(root.tolist()))
     assert joined > 40

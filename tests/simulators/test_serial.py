@@ -78,7 +78,7 @@ def _unit_costs(graph: OpGraph, num_devices: int = 2, **changes: np.ndarray) -> 
         memory_bytes=np.zeros(graph.num_ops, np.float32),
         capacity_bytes=np.full(num_devices, np.inf, np.float32),
     )
-    return costs.replace(**changes)
+    return costs._replace(**changes)
 
 
 @pytest.mark.parametrize("size", SIZES, ids=str)
@@ -179,9 +179,7 @@ def test_a_coarse_placement_costs_what_its_lifted_one_does():
         placements = rng.integers(0, 3, (BATCH, coarse.graph.num_ops))
         lifted = coarsen.lift(coarse.assignment, placements)
         expected = [_reference(graph, costs, placement) for placement in lifted]
-        np.testing.assert_array_equal(
-            _evaluate(coarse.graph, coarse_costs, placements), expected
-        )
+        np.testing.assert_array_equal(_evaluate(coarse.graph, coarse_costs, placements), expected)
     assert merged > 30
 
 

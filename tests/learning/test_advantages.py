@@ -1,0 +1,87 @@
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from placement.learning import advantages
+
+INF = np.inf
+
+
+@pytest.mark.parametrize(
+    ("kind", "expected"),
+    [
+        ("inverse", [[2.0, 1.0, 0.5]]),
+        ("sqrt", [[-np.sqrt(0.5), -1.0, -np.sqrt(2.0)]]),
+        ("log", [[np.log(2.0), 0.0, -np.log(2.0)]]),
+    ],
+)
+def test_rewards_by_hand(kind, expected):
+    latency_s = jnp.array([[2.0, 4.0, 8.0]])
+    np.testing.assert_allclose(advantages.rewards(kind, latency_s, 4.0), expected, rtol=1e-6)
+
+
+@pytest.mark.parametrize("kind", ["inverse", "sqrt", "log"])
+def test_faster_is_better_and_the_unit_does_not_matter(kind):
+    latency_s = jnp.array([[1e-3, 2e-3], [5e-3, INF]])
+    reward = advantages.rewards(kind, latency_s, 3e-3)
+    np.testing.assert_allclose(
+        reward, advantages.rewards(kind, 1000 * latency_s, 3.0), rtol=1e-5, atol=1e-6
+    )
+    assert reward[0, 0] > reward[0, 1] > reward[1, 0] > reward[1, 1]
+
+
+@pytest.mark.parametrize(("kind", "failed"), [("inverse", 0.0), ("sqrt", -3.0), ("log", -1.0)])
+def test_a_failure_is_worth_one_less_than_the_worst_that_ran(kind, failed):
+    worst = {"inverse": 0.5, "sqrt": -2.0, "log": 0.0}[kind]
+    ratio = {"inverse": 2.0, "sqrt": 4.0, "log": 1.0}[kind]
+    latency_s = jnp.array([[INF, ratio], [ratio / 2, INF]])
+    reward = advantages.rewards(kind, latency_s, 1.0)
+    assert reward[0, 1] == pytest.approx(worst)
+    assert [reward[0, 0], reward[1, 1]] == pytest.approx([failed, failed])
+
+
+@pytest.mark.parametrize(("kind", "value"), [("inverse", 0.0), ("sqrt", -1.0), ("log", -1.0)])
+def test_rewards_are_equal_where_everything_failed(kind, value):
+    reward = advantages.rewards(kind, jnp.full((2, 3), INF), 1.0)
+    assert reward.tolist() == [[value] * 3] * 2
+
+
+def test_discounted_returns_by_hand():
+    returns = advantages.discounted_returns(jnp.array([[1.0, 2.0, 4.0], [0.0, 0.0, 8.0]]), 0.5)
+    assert returns.tolist() == [[3.0, 4.0, 4.0], [2.0, 4.0, 8.0]]
+
+
+@pytest.mark.parametrize(("discount", "expected"), [(0.0, [5.0, 7.0]), (1.0, [12.0, 7.0])])
+def test_the_extreme_discounts(discount, expected):
+    assert advantages.discounted_returns(jnp.array([[5.0, 7.0]]), discount).tolist() == [expected]
+
+
+def test_one_step_returns_its_reward():
+    reward = jnp.array([[3.0], [-1.0]])
+    assert advantages.discounted_returns(reward, 0.95).tolist() == reward.tolist()
+
+
+def test_leave_one_out_is_the_difference_from_the_others_mean_up_to_one_scale():
+    returns = np.random.default_rng(0).normal(size=(5, 3))
+    others = [[np.delete(returns[:, t], b).mean() for t in range(3)] for b in range(5)]
+    advantage = np.asarray(advantages.leave_one_out(jnp.asarray(returns, jnp.float32)))
+    ratio = advantage / (returns - np.array(others))
+    assert (ratio > 0).all()
+    np.testing.assert_allclose(ratio, ratio[0, 0], rtol=1e-4)
+
+
+@pytest.mark.parametrize("steps", [1, 4])
+def test_advantages_have_unit_deviation_however_the_steps_differ(steps):
+    rng = np.random.default_rng(1)
+    returns = 50.0 * np.arange(steps) + 1e-2 * rng.normal(size=(200, steps))
+    advantage = advantages.leave_one_out(jnp.asarray(returns, jnp.float32))
+    assert np.std(advantage) == pytest.approx(1.0, rel=0.02)
+
+
+@pytest.mark.parametrize("value", [0.1, -0.3, 1 / 3, 1234.567])
+@pytest.mark.parametrize("batch", [7, 64])
+def test_equal_returns_have_no_advantage(value, batch):
+    """Rounding in the mean must not be blown up by the deviation, which is rounding as well."""
+    advantage = jax.jit(advantages.leave_one_out)(jnp.full((batch, 2), value, jnp.float32))
+    assert np.abs(advantage).max() == 0.0

@@ -1,0 +1,122 @@
+import json
+import math
+import os
+import stat
+
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from placement.reporting import runs
+from placement.types import Solution
+
+
+def test_write_json_converts_arrays_and_writes_null_for_what_is_no_number(tmp_path):
+    solution = Solution(np.array([0, 1], np.int32), 0.5, math.nan, "finished", 0.1, 3)
+    data = {
+        "scalar": np.float32(0.5),
+        "count": np.int64(7),
+        "flag": np.bool_(True),
+        "array": np.array([[1.0, np.inf], [-np.inf, np.nan]]),
+        "jax": jnp.arange(3),
+        "solution": solution,
+        "path": tmp_path,
+        1: None,
+    }
+    runs.write_json(tmp_path / "x.json", data)
+    text = (tmp_path / "x.json").read_text()
+    assert json.loads(text, parse_constant=pytest.fail) == {
+        "scalar": 0.5,
+        "count": 7,
+        "flag": True,
+        "array": [[1.0, None], [None, None]],
+        "jax": [0, 1, 2],
+        "solution": [[0, 1], 0.5, None, "finished", 0.1, 3],
+        "path": str(tmp_path),
+        "1": None,
+    }
+    assert text.endswith("}\n")
+
+
+def test_a_value_json_cannot_hold_leaves_the_earlier_file(tmp_path):
+    path = tmp_path / "x.json"
+    runs.write_json(path, {"a": 1})
+    with pytest.raises(TypeError):
+        runs.write_json(path, {"a": object()})
+    assert json.loads(path.read_text()) == {"a": 1}
+    assert os.listdir(tmp_path) == ["x.json"]
+
+
+def test_a_write_that_fails_leaves_the_earlier_file_and_nothing_beside_it(tmp_path, monkeypatch):
+    path = tmp_path / "report.md"
+    runs.write_text(path, "before")
+
+    def full_disk(_):
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(os, "fsync", full_disk)
+    with pytest.raises(OSError, match="No space left"):
+        runs.write_text(path, "after")
+    assert path.read_text() == "before"
+    assert os.listdir(tmp_path) == ["report.md"]
+
+
+def test_files_have_the_permissions_of_any_new_file(tmp_path):
+    (tmp_path / "plain").touch()
+    runs.write_text(tmp_path / "ours", "text")
+    modes = [stat.S_IMODE((tmp_path / name).stat().st_mode) for name in ("plain", "ours")]
+    assert modes[0] == modes[1]
+
+
+def test_a_log_returns_its_records_in_order(tmp_path):
+    path = tmp_path / "metrics.jsonl"
+    for step in range(3):
+        runs.append_jsonl(path, {"step": step, "best_s": np.float32(np.inf), "text": "ü\n"})
+    assert runs.read_jsonl(path) == [
+        {"step": step, "best_s": None, "text": "ü\n"} for step in range(3)
+    ]
+    assert path.read_bytes().count(b"\n") == 3
+
+
+def test_a_missing_log_has_no_records(tmp_path):
+    assert runs.read_jsonl(tmp_path / "metrics.jsonl") == []
+
+
+@pytest.mark.parametrize("rest", [b'{"step": 1, "be', b'{"step": 1}', b"\xc3"])
+def test_a_half_written_last_line_is_no_record_and_spoils_no_later_one(tmp_path, rest):
+    path = tmp_path / "metrics.jsonl"
+    path.write_bytes(b'{"step": 0}\n' + rest)
+    assert runs.read_jsonl(path) == [{"step": 0}]
+    runs.append_jsonl(path, {"step": 2})
+    assert runs.read_jsonl(path) == [{"step": 0}, {"step": 2}]
+
+
+def test_a_log_that_is_one_half_line_starts_again(tmp_path):
+    path = tmp_path / "metrics.jsonl"
+    path.write_bytes(b'{"st')
+    runs.append_jsonl(path, {"step": 0})
+    assert path.read_bytes() == b'{"step": 0}\n'
+
+
+def test_a_whole_line_that_is_not_json_is_named(tmp_path):
+    path = tmp_path / "metrics.jsonl"
+    path.write_bytes(b'{"step": 0}\nnonsense\n{"step": 2}\n')
+    with pytest.raises(ValueError, match=r"metrics\.jsonl, line 2 is not JSON"):
+        runs.read_jsonl(path)
+
+
+def test_prepare_workdir_makes_parents_and_accepts_one_that_is_there(tmp_path):
+    path = tmp_path / "a" / "b"
+    assert runs.prepare_workdir(path) == path
+    (path / "kept").touch()
+    assert runs.prepare_workdir(str(path)) == path
+    assert os.listdir(path) == ["kept"]
+
+
+@pytest.mark.parametrize("name", ["file", "file/below"])
+def test_prepare_workdir_refuses_a_file_in_one_line(tmp_path, name):
+    (tmp_path / "file").touch()
+    with pytest.raises(ValueError, match="file") as raised:
+        runs.prepare_workdir(tmp_path / name)
+    assert str(tmp_path / name) in str(raised.value)
+    assert "\n" not in str(raised.value)

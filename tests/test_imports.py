@@ -1,0 +1,154 @@
+"""The import rules of the project, checked on every source file without running it."""
+
+import ast
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parent.parent
+
+# What each part of `placement/` may import of the others, beside itself.
+_CORE = {"types", "graphs", "costs"}
+_ALLOWED = {
+    "__init__": set(),
+    "types": set(),
+    "graphs": {"types"},
+    "costs": {"types", "graphs"},
+    "simulators": _CORE,
+    "policies": _CORE | {"simulators"},
+    "solvers": _CORE | {"simulators"},
+    "learning": _CORE | {"simulators", "policies", "solvers"},
+    "runtime": _CORE,
+    "zoo": _CORE,
+    "reporting": _CORE,
+}
+_PURE = set(_ALLOWED) - {"runtime", "reporting"}
+# Clocks, files, processes, global state: what a pure function has no use for.
+_IMPURE = {
+    "asyncio",
+    "datetime",
+    "glob",
+    "importlib",
+    "io",
+    "logging",
+    "multiprocessing",
+    "os",
+    "pathlib",
+    "pickle",
+    "random",
+    "shutil",
+    "signal",
+    "socket",
+    "subprocess",
+    "sys",
+    "tempfile",
+    "threading",
+    "time",
+}
+# Libraries that belong to one place: a folder, a part of `placement`, or a file.
+_HOMES = {
+    "openvino": ("placement/runtime/", "placement/zoo/"),
+    "matplotlib": ("placement/reporting/",),
+    "rich": ("placement/reporting/", "experiments/"),
+    "ml_collections": ("experiments/", "configs/"),
+    "absl": ("experiments/main.py",),
+}
+
+
+def imported(source: str, package: str) -> Iterator[str]:
+    """Dotted names of everything that a file imports, wherever in the file.
+
+    Args:
+        source: The file's text.
+        package: The dotted package that the file is in, from which relative imports start.
+    """
+    for node in ast.walk(ast.parse(source)):
+        if isinstance(node, ast.Import):
+            yield from (alias.name for alias in node.names)
+        elif isinstance(node, ast.ImportFrom):
+            parents = package.split(".")[: len(package.split(".")) - node.level + 1]
+            origin = ".".join([*(parents if node.level else []), *filter(None, [node.module])])
+            yield from (f"{origin}.{alias.name}" for alias in node.names)
+
+
+def breaches(path: str, source: str) -> list[str]:
+    """What is wrong with the imports of one file, `path` being relative to the repository."""
+    folders = path.split("/")[:-1]
+    part = path.removesuffix(".py").split("/")[1] if folders[0] == "placement" else None
+    found = []
+    for name in imported(source, ".".join(folders)):
+        top, _, rest = name.partition(".")
+        homes = _HOMES.get(top)
+        if homes and not path.startswith(homes):
+            found.append(f"{path} imports {name}, which belongs in {' or '.join(homes)}")
+        if part is None:
+            continue
+        if top == "placement" and rest.split(".")[0] not in _ALLOWED[part] | {part}:
+            found.append(f"{path} imports {name} against the order of the layers")
+        if top in ("experiments", "configs"):
+            found.append(f"{path} imports {name}: the library knows nothing of experiments")
+        if part in _PURE and top in _IMPURE:
+            found.append(f"{path} imports {name}, but {part} is pure")
+    return found
+
+
+def _sources() -> list[Path]:
+    return [
+        path
+        for top in ("placement", "experiments", "configs")
+        for path in sorted((ROOT / top).rglob("*.py"))
+    ]
+
+
+def test_no_file_breaks_the_import_rules():
+    sources = _sources()
+    assert {path.parts[len(ROOT.parts)] for path in sources} >= {"placement", "experiments"}
+    found = [
+        breach
+        for path in sources
+        for breach in breaches(path.relative_to(ROOT).as_posix(), path.read_text("utf-8"))
+    ]
+    assert not found, "\n".join(found)
+
+
+@pytest.mark.parametrize(
+    ("path", "source"),
+    [
+        ("placement/types.py", "from placement.graphs import dag"),
+        ("placement/graphs/dag.py", "from placement import costs"),
+        ("placement/graphs/dag.py", "from ..simulators import serial"),
+        ("placement/solvers/milp.py", "import placement.policies.hsdag"),
+        ("placement/policies/hsdag.py", "from placement.learning import ppo"),
+        ("placement/simulators/serial.py", "def f():\n    from placement.runtime import measure"),
+        ("placement/runtime/measure.py", "from placement.simulators import serial"),
+        ("placement/reporting/runs.py", "from placement.zoo import resnet"),
+        ("placement/learning/trainer.py", "import experiments.build"),
+        ("placement/learning/trainer.py", "from configs import common"),
+        ("placement/learning/trainer.py", "import time"),
+        ("placement/solvers/milp.py", "from os import path"),
+        ("placement/zoo/bert.py", "import pathlib"),
+        ("placement/graphs/dag.py", "import openvino as ov"),
+        ("experiments/build.py", "import openvino"),
+        ("experiments/build.py", "from absl import flags"),
+        ("placement/costs/tables.py", "import ml_collections"),
+        ("experiments/report.py", "import matplotlib.pyplot as plt"),
+    ],
+)
+def test_a_planted_breach_is_caught(path, source):
+    assert len(breaches(path, source)) == 1
+
+
+@pytest.mark.parametrize(
+    ("path", "source"),
+    [
+        ("placement/learning/ppo.py", "from placement import policies\nimport optax"),
+        ("placement/graphs/dag.py", "from . import opgraph\nfrom ..types import OpGraph"),
+        ("placement/runtime/measure.py", "import time\nimport openvino as ov"),
+        ("placement/reporting/plots.py", "import os\nfrom matplotlib import figure"),
+        ("experiments/main.py", "from absl import app, flags\nfrom ml_collections import x"),
+        ("configs/smoke.py", "from configs import common\nimport ml_collections"),
+    ],
+)
+def test_what_the_rules_allow_is_not_a_breach(path, source):
+    assert breaches(path, source) == []
