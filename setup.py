@@ -13,10 +13,11 @@ def read_version() -> str:
     text = (ROOT / "placement" / "__init__.py").read_text(encoding="utf-8")
     match = re.search(r'^__version__ = "([^"]+)"$', text, re.MULTILINE)
     if match is None:
-        raise RuntimeError("placement/__init__.py has no line of the form __version__ = \"...\"")
+        raise RuntimeError('placement/__init__.py has no line of the form __version__ = "..."')
     return match.group(1)
 
 
+PACKAGES = ("placement", "experiments", "configs")
 # A floor is the release the tests ran with, not the oldest that might work.
 CORE = [
     "absl-py>=2.5",
@@ -57,7 +58,7 @@ setup(
     license="Apache-2.0",
     python_requires=">=3.11",
     packages=find_namespace_packages(
-        include=["placement", "placement.*", "experiments", "experiments.*", "configs", "configs.*"],
+        include=[f"{top}{below}" for top in PACKAGES for below in ("", ".*")],
         exclude=["*__pycache__*"],
     ),
     package_data={"placement": ["py.typed"]},

@@ -6,7 +6,6 @@ from typing import Any, NamedTuple
 import jax
 import jraph
 import numpy as np
-import openvino as ov
 from ml_collections import ConfigDict
 
 from placement import simulators, zoo
@@ -44,7 +43,7 @@ RELEASED_SINGLE_DEVICE_S = 1e10
 class Network(NamedTuple):
     """A model and its graphs."""
 
-    model: ov.Model  # static, folded, uniquely named
+    model: Any  # ov.Model: static, folded, uniquely named
     graph: OpGraph  # as configured: the full view or the one without constants
     coarsening: coarsen.Coarsening
     estimated: dict[str, int]  # operation type -> operations whose FLOPs are an estimate
@@ -104,7 +103,7 @@ def network(config: ConfigDict) -> Network:
     return Network(model, extraction.graph, coarsen.coarsen(extraction.graph), extraction.estimated)
 
 
-def _source(graph: str) -> ov.Model:
+def _source(graph: str) -> Any:  # ov.Model
     is_path = os.sep in graph or os.path.splitext(graph)[1] != ""
     if graph in zoo.names() or not is_path:
         return zoo.build(graph)

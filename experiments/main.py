@@ -12,6 +12,7 @@ from typing import NoReturn
 from absl import app, flags
 from ml_collections import config_flags
 
+CONFIGS = Path(__file__).parent.parent / "configs"
 TASKS = ("place", "compare", "report")
 
 _CONFIG = config_flags.DEFINE_config_file(
@@ -57,19 +58,27 @@ def refuse(error: Exception) -> NoReturn:
 
 
 def _with_installed_config(argv: list[str]) -> list[str]:
-    """Takes configs/NAME.py from the installation where the working directory has none."""
+    """Takes configs/NAME.py from the installation where the working directory has none.
+
+    Raises:
+      ValueError: neither has it.
+    """
     prefix = "--config="
     return [
-        prefix + str(_installed(argument[len(prefix) :]))
+        prefix + str(_existing(argument.removeprefix(prefix)))
         if argument.startswith(prefix)
         else argument
         for argument in argv
     ]
 
 
-def _installed(path: str) -> Path:
-    beside = Path(__file__).parent.parent / path
-    return beside if not Path(path).exists() and beside.exists() else Path(path)
+def _existing(path: str) -> Path:
+    installed = Path(__file__).parent.parent / path
+    for candidate in (Path(path), installed):
+        if candidate.is_file():
+            return candidate
+    names = ", ".join(f"configs/{file.name}" for file in sorted(CONFIGS.glob("[a-z]*.py")))
+    raise ValueError(f"no configuration {path!r}; give the path of one, such as {names}")
 
 
 def cli() -> None:

@@ -12,8 +12,9 @@ The groups are a deterministic function of the parameters; exploration is in the
 and parse do not depend on the draw, so one pass serves all samples of a step.
 
 Departures from the paper and the authors' code: no dropout (the log-probability of a sample would
-depend on a mask that the update cannot see); group embeddings pass a LayerNorm, since pooled sums
-grow without bound over the levels and the steps of an episode; devices that cannot run a member of
+depend on a mask that the update cannot see); group embeddings pass a signed logarithm, since pooled
+sums grow without bound over the levels and the steps of an episode (LayerNorm would not do: it
+cancels the kept scores, which are all that the edge scorer learns from); devices that cannot run a member of
 the group are masked; the placer's last layer starts at a tenth of the usual scale, so that a search
 starts near the uniform policy.
 """
@@ -28,6 +29,11 @@ import jraph
 
 from placement.policies import distributions, encoders, parsing
 from placement.types import Array, LogProb, Params, Policy, Sample
+
+
+def _signed_log(x: Array) -> Array:
+    """Damps large values and keeps the order: unlike LayerNorm it lets a group's scale through."""
+    return jnp.sign(x) * jnp.log1p(jnp.abs(x))
 
 
 class _Step(nn.Module):
@@ -52,7 +58,7 @@ class _Step(nn.Module):
             levels=self.levels,
             threshold=self.threshold,
         )
-        pooled = nn.LayerNorm()(groups.embedding)[groups.root]
+        pooled = _signed_log(groups.embedding)[groups.root]
         by_group = self.decide == "group"
         unit = groups.root if by_group else jnp.arange(state.shape[0], dtype=jnp.int32)
         placer_input = pooled if by_group else jnp.concatenate([z, pooled], axis=-1)

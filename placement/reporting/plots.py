@@ -94,7 +94,7 @@ def _new_figure(width: float, height: float) -> tuple[Any, Any]:
     try:
         from matplotlib.figure import Figure
     except ImportError as error:
-        raise ValueError("figures need matplotlib: pip install 'placement[plots]'") from error
+        raise ValueError("matplotlib is missing: pip install 'placement[plots]'") from error
     # Without pyplot there is no global state, no display and nothing to close.
     figure = Figure(figsize=(width, height), layout="constrained")
     return figure, figure.subplots()

@@ -22,6 +22,10 @@ _NONE = "-"
 _TEXT_WIDTH = 16  # columns of text in the terminal
 _UNRANKED = (math.inf, math.inf)
 _LONGEST_CAUSE = 200  # characters in the terminal; Markdown has the whole
+_LEGEND = (
+    "Measured: the median and its 95% interval. Against the best single device: below 1 is faster; "
+    "measured over measured where both were measured, else predicted over predicted."
+)
 _HOST_NOTE = (
     "Devices labelled `host` are cores of one processor, each opened as an OpenVINO device of its "
     "own: the numbers exercise the real measurement boundary and are no claim about GPUs."
@@ -139,6 +143,7 @@ def report_markdown(summary: Summary) -> str:
         "\n".join(facts),
         "## Result",
         compare_markdown(summary),
+        _LEGEND,
         "\n".join(_verdict(summary)),
         "`placement.json` beside this file gives the device of every operation, and says how it "
         "was obtained.",
@@ -254,6 +259,13 @@ def _rank(row: Row) -> tuple[float, float]:
     return (math.inf if ratio is None else ratio, math.inf if latency is None else latency)
 
 
+def _clearly_faster(row: Row, other: Row) -> bool:
+    """Whether the measured intervals of two rows leave no doubt."""
+    high = number((row.get("measured_s") or {}).get("high"))
+    low = number((other.get("measured_s") or {}).get("low"))
+    return high is not None and low is not None and high < low
+
+
 def _failed(row: Row) -> bool:
     return row["status"].startswith(("failed", "infeasible"))
 
@@ -284,7 +296,7 @@ def _verdict(summary: Summary) -> list[str]:
     """Which row is best and by how much, and what is faster without placing; by graph."""
     best = best_rows(summary)
     if not best:
-        return ["No row has a latency, so none is best."]
+        return [f"There is no usable latency of `{summary['best']}`, so none is best."]
     lines = []
     for row in best:
         where = f"{row['graph']}: " if len(best) > 1 else ""
@@ -292,7 +304,7 @@ def _verdict(summary: Summary) -> list[str]:
         references = split(summary["rows"])[1]
         same = [other for other in references if other.get("graph") == row.get("graph")]
         fastest = min(same, key=_rank, default=None)
-        if fastest and _rank(fastest) < _rank(row):
+        if fastest and _clearly_faster(fastest, row):
             label, ratio = _shown_method(fastest), _fixed(_rank(fastest)[0], 3)
             lines.append(f"Faster, outside the placement: `{label}`, at {ratio}.")
     return lines
@@ -302,7 +314,7 @@ def _judged(row: Row) -> str:
     ratio = number(row.get("versus_best_single_device"))
     kind = "predicted" if median_s(row) is None else "measured"
     if row["method"].startswith("single:"):
-        return f"Best is `{row['method']}` ({kind}): no placement found is faster than one device."
+        return f"Best is `{row['method']}` ({kind}): no placement is clearly faster."
     if ratio is None:
         return f"Best is `{row['method']}` ({kind}); no single device ran to compare it with."
     return (

@@ -113,7 +113,7 @@ def test_crossings_memory_and_types():
     np.testing.assert_allclose(costs.transfer_s_per_byte, [[0, 3e-9], [3e-9, 0]])
     assert costs.memory_bytes.tolist() == graph.weight_bytes.tolist() == [0, 1, 2]
     assert costs.capacity_bytes.tolist() == [np.inf, np.inf]
-    assert {array.dtype for array in costs.values()} == {np.dtype(np.float32)}
+    assert {array.dtype for array in costs} == {np.dtype(np.float32)}
 
 
 def test_coarse_costs_are_sums_over_members_and_the_cuts_of_the_edges_that_remain():

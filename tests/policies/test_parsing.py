@@ -202,7 +202,9 @@ def test_groups_are_connected():
         root = np.asarray(_jitted(_weighted, case, 2, 0.4).root)
         within = case.mask & (root[case.senders] == root[case.receivers])
         parent = {node: node for node in range(NODES)}
-        for a, b in zip(case.senders[within].tolist(), case.receivers[within].tolist()):
+        for a, b in zip(
+            case.senders[within].tolist(), case.receivers[within].tolist(), strict=True
+        ):
             parent[max(_find(parent, a), _find(parent, b))] = min(
                 _find(parent, a), _find(parent, b)
             )

@@ -93,7 +93,9 @@ def test_random_problems_cover_what_the_objective_must_get_right():
     for size in SIZES:
         for graph, costs, placements in _problems(size, DRAWS):
             ends = list(zip(graph.senders, graph.receivers, strict=True))
-            reads = [(t, p[r]) for p in placements for t, (_, r) in zip(graph.tensors, ends)]
+            reads = [
+                (t, p[r]) for p in placements for t, (_, r) in zip(graph.tensors, ends, strict=True)
+            ]
             tensors_of = {s: set(graph.tensors[graph.senders == s]) for s, _ in ends}
             seen |= {"parallel edges"} if len(set(ends)) < len(ends) else set()
             seen |= {"read twice"} if len(set(reads)) < len(reads) else set()
