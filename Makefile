@@ -25,7 +25,7 @@ $(BIN)/python:
 
 # The stamps are older than what they depend on when a requirement may have changed.
 $(VENV)/.installed: setup.py pyproject.toml | $(BIN)/python
-	$(PIP) --editable .
+	$(PIP) --editable '.[plots]'
 	touch $@
 
 $(VENV)/.installed-test: setup.py pyproject.toml | $(BIN)/python

@@ -17,8 +17,6 @@ from placement.runtime import devices as devices_lib
 from placement.runtime import extract, frontend
 from placement.types import Array, CostModel, Evaluate, OpGraph, Policy, Problem
 
-METHODS = ("hsdag", "single", "hetero", "random")
-LEARNED = ("hsdag",)
 EVALUATE = ("simulate", "measure", "simulate+verify")
 FEATURES = ("op_type", "degrees", "fractal", "positional", "output_shape")
 
@@ -58,25 +56,24 @@ class Setting(NamedTuple):
     simulate: Evaluate  # of coarse placements
 
 
-def check(config: ConfigDict, methods: tuple[str, ...]) -> None:
+def check(config: ConfigDict) -> None:
     """Refuses what no experiment can be run with, before anything is loaded.
 
     Raises:
       ValueError: one line: what was given, what is valid.
     """
-    _among("objective", config.objective, tuple(simulators.OBJECTIVES))
-    _among("evaluate", config.evaluate, EVALUATE)
-    _among("variant", config.variant, tuple(VARIANTS))
-    for method in methods:
-        _among("method", method, METHODS)
+    among("objective", config.objective, tuple(simulators.OBJECTIVES))
+    among("evaluate", config.evaluate, EVALUATE)
+    among("variant", config.variant, tuple(VARIANTS))
     for name in feature_names(config):
-        _among("feature", name, FEATURES)
+        among("feature", name, FEATURES)
     for key in ("budget", "time_limit_s", "measure_s"):
         if not config[key] > 0:
             raise ValueError(f"{key}={config[key]} leaves nothing to run; give {key} > 0")
 
 
-def _among(kind: str, value: str, valid: tuple[str, ...]) -> None:
+def among(kind: str, value: str, valid: tuple[str, ...]) -> None:
+    """Refuses a value that is not among the valid ones, with a ValueError that names them."""
     if value not in valid:
         raise ValueError(f"unknown {kind} {value!r}; valid: {', '.join(valid)}")
 

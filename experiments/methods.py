@@ -88,6 +88,7 @@ METHODS: dict[str, Callable[[Context], list[Entry]]] = {
     "hetero": openvino_hetero,
     "random": random,
 }
+LEARNED = ("hsdag",)
 
 
 def references(devices: tuple[devices_lib.Device, ...]) -> list[Entry]:

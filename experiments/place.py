@@ -55,7 +55,9 @@ def run_methods(
     `label_rows` adds the graph and the seed to every row.
     """
     started, cpu_started = time.monotonic(), _cpu_s()
-    build.check(config, chosen)
+    build.check(config)
+    for method in chosen:
+        build.among("method", method, tuple(methods.METHODS))
     console = Console()
     devices = devices_lib.resolve(config.devices)
     net = build.network(config)
@@ -75,7 +77,7 @@ def run_methods(
         entries += methods.references(devices)
         entries, outcomes, counts = _verify(config, measurer, entries, console)
     for i, entry in enumerate(entries):
-        if entry.method in build.LEARNED:
+        if entry.method in methods.LEARNED:
             counts[i] += counter()
     rows = verify.rows(entries, outcomes, counts)
     if label_rows:
