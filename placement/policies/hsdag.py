@@ -14,9 +14,9 @@ and parse do not depend on the draw, so one pass serves all samples of a step.
 Departures from the paper and the authors' code: no dropout (the log-probability of a sample would
 depend on a mask that the update cannot see); group embeddings pass a signed logarithm, since pooled
 sums grow without bound over the levels and the steps of an episode (LayerNorm would not do: it
-cancels the kept scores, which are all that the edge scorer learns from); devices that cannot run a member of
-the group are masked; the placer's last layer starts at a tenth of the usual scale, so that a search
-starts near the uniform policy.
+cancels the kept scores, which are all that the edge scorer learns from); devices that cannot run a
+member of the group are masked; the placer's last layer starts at a tenth of the usual scale, so
+that a search starts near the uniform policy.
 """
 
 from typing import cast

@@ -129,7 +129,7 @@ def test_coarse_costs_are_sums_over_members_and_the_cuts_of_the_edges_that_remai
         coarse.memory_bytes, [memory[0], memory[1] + memory[2], memory[3]]
     )
     np.testing.assert_array_equal(coarse.cut_s, costs.cut_s[[0, 3]])
-    assert {array.dtype for array in coarse.values()} == {np.dtype(np.float32)}
+    assert {array.dtype for array in coarse} == {np.dtype(np.float32)}
 
 
 def test_costs_of_a_coarsening_have_its_sizes():

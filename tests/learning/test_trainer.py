@@ -70,13 +70,13 @@ def _assert_equal(actual: Progress, expected: Progress) -> None:
 @functools.cache
 def _hsdag() -> tuple[Callable, Learner]:
     policy = hsdag.make(num_devices=2, hidden_size=16)
-    settings = Settings(num_samples=BATCH, learning_rate=1e-2)
+    settings = Settings(num_samples=BATCH, learning_rate=1e-2, entropy_weight=0.3)
     return jax.jit(policy.greedy), reinforce.make(policy, settings)
 
 
 @pytest.mark.parametrize("seed", [0, 1, 2])
 @pytest.mark.parametrize(
-    ("graph", "costs"), [(DIAMOND, 3), (FORK_JOIN, 16)], ids=["diamond", "fork"]
+    ("graph", "costs"), [(DIAMOND, 3), (FORK_JOIN, 11)], ids=["diamond", "fork"]
 )
 def test_hsdag_learns_the_optimum(graph, costs, seed):
     """Not only is the optimum met on the way: the policy ends up preferring it."""
@@ -85,7 +85,7 @@ def test_hsdag_learns_the_optimum(graph, costs, seed):
     assert best_s < 0.95 * single_s
     progress = _start(evaluate, graph, learner, seed)
     batched = helpers.batched(graph)
-    *_, last = trainer.search(learner, batched, evaluate, progress, 2 + 100 * BATCH)
+    *_, last = trainer.search(learner, batched, evaluate, progress, 2 + 300 * BATCH)
     assert last.progress.best_s == best_s
     learned = greedy(last.progress.state.params, batched)[None, : graph.num_ops]
     assert float(evaluate(learned)[0]) == best_s
