@@ -65,7 +65,7 @@ def make(policy: Policy, settings: Settings) -> Learner:
 
     def init(key: chex.PRNGKey, graph: jraph.GraphsTuple) -> State:
         key, init_key = jax.random.split(key)
-        params = policy.init(init_key, graph)
+        params = jax.jit(policy.init)(init_key, graph)  # eagerly it takes seconds
         return State(params, optimiser.init(params), key)
 
     @jax.jit
