@@ -14,6 +14,8 @@ from placement.policies import hsdag
 from placement.types import Evaluate, OpGraph, Problem
 from tests import helpers
 
+pytestmark = pytest.mark.usefixtures("quick_compilation")
+
 DIAMOND, FORK_JOIN = helpers.diamond(), helpers.fork_join(branches=3, length=2)
 BATCH = 16
 
@@ -161,6 +163,15 @@ def test_the_elite_is_the_fastest_distinct_placements():
         assert last.elite_s.tolist() == fastest_s.tolist()
         assert np.asarray(evaluate(last.elite)).tolist() == last.elite_s.tolist()
         assert len(np.unique(last.elite, axis=0)) == len(last.elite)
+
+
+def test_among_equals_the_earliest_stays():
+    evaluate, seen = _counting(lambda placements: np.full(len(placements), 7.0, np.float32))
+    last = _run(evaluate, 2 + 3 * BATCH)[-1].progress
+    assert last.found_at == 1
+    evaluated = np.concatenate(seen)
+    _, first = np.unique(evaluated, axis=0, return_index=True)
+    np.testing.assert_array_equal(last.elite, evaluated[np.sort(first)[: len(last.elite)]])
 
 
 def test_the_single_devices_may_be_forgotten_but_not_their_unit():

@@ -14,6 +14,8 @@ from placement.policies import hsdag
 from placement.types import Array, LogProb, Params, Policy, Sample
 from tests import helpers
 
+pytestmark = pytest.mark.usefixtures("quick_compilation")
+
 POLICIES: dict[str, Callable[[], Policy]] = {
     "hsdag": lambda: hsdag.make(num_devices=2, hidden_size=8),
     "hsdag, deep parse": lambda: hsdag.make(num_devices=2, hidden_size=8, levels=2, threshold=0.0),
@@ -126,17 +128,17 @@ def test_padding_changes_nothing(name):
 @every_policy
 def test_jit_changes_nothing(name):
     graph = helpers.batched(helpers.diamond())
-    eager = _ask(POLICIES[name](), _params(name), jax.random.key(2), graph)
-    _close(_answers(name, graph), eager)
+    eager = POLICIES[name]().sample(_params(name), jax.random.key(2), graph, NUM_SAMPLES)
+    _close(_answers(name, graph).drawn, eager)
 
 
 @every_policy
 def test_graphs_of_one_bucket_share_one_trace(name):
     traces = []
 
-    def count(params: Params, graph: jraph.GraphsTuple) -> _Answers:
+    def count(params: Params, graph: jraph.GraphsTuple) -> Sample:
         traces.append(graph)
-        return _ask(POLICIES[name](), params, jax.random.key(0), graph)
+        return POLICIES[name]().sample(params, jax.random.key(0), graph, 2)
 
     counted, rng = jax.jit(count), np.random.default_rng(3)
     for num_ops in (5, 8, 1):  # at most 15 edges

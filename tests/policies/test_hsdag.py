@@ -1,7 +1,6 @@
-from collections.abc import Sequence
-
 import jax
 import jax.numpy as jnp
+import jraph
 import numpy as np
 import pytest
 
@@ -9,8 +8,10 @@ from placement.policies import hsdag
 from placement.types import Params, Policy, Sample
 from tests import helpers
 
+pytestmark = pytest.mark.usefixtures("quick_compilation")
 
-def _start(policy: Policy, graph, num_samples: int) -> tuple[Params, Sample]:
+
+def _start(policy: Policy, graph: jraph.GraphsTuple, num_samples: int) -> tuple[Params, Sample]:
     """Initial parameters, and samples under them."""
 
     @jax.jit
@@ -21,7 +22,7 @@ def _start(policy: Policy, graph, num_samples: int) -> tuple[Params, Sample]:
     return run()
 
 
-def _norm(tree: Params | Sequence[Params]) -> float:
+def _norm(tree: Params) -> float:
     return float(np.sqrt(sum((leaf**2).sum() for leaf in jax.tree.leaves(tree))))
 
 
@@ -42,13 +43,16 @@ def test_the_edge_scorer_learns_at_the_scale_of_the_rest(decide):
     assert _norm(step["MLP_0"]) > 1e-3 * _norm(step["GCN_0"])
 
 
-def test_groups_share_a_device_when_groups_decide():
+@pytest.mark.parametrize("restricted", [False, True])
+def test_a_group_shares_a_device_that_can_run_all_its_members(restricted):
     """Without a threshold three levels join a chain of eight operations into one group."""
     policy = hsdag.make(num_devices=2, hidden_size=8, levels=3, threshold=0.0, decide="group")
-    _, drawn = _start(policy, helpers.batched(helpers.chain(8)), 32)
+    allowed = np.ones((8, 2), bool)
+    allowed[5, 1] = not restricted
+    _, drawn = _start(policy, helpers.batched(helpers.chain(8), allowed=allowed), 32)
     placement = drawn.placement[:, 0, :8]
     assert (placement == placement[:, :1]).all()
-    assert set(np.unique(placement)) == {0, 1}
+    assert set(np.unique(placement)) == ({0} if restricted else {0, 1})
 
 
 def test_a_search_starts_near_the_uniform_policy():

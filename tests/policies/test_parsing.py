@@ -9,6 +9,8 @@ import pytest
 from placement.policies import parsing
 from placement.types import Array
 
+pytestmark = pytest.mark.usefixtures("quick_compilation")
+
 NODES, EDGES, HIDDEN = 16, 40, 4  # every graph is padded to these: one compilation serves all
 
 
@@ -156,6 +158,14 @@ def test_an_edge_below_the_threshold_is_not_kept():
     logits = jnp.array([1.0, -1.0, 0.0])
     parse = _parse(lambda products: logits, case, 1, 0.5)
     assert parse.root.tolist() == [0, 0, 2, 3]
+
+
+def test_edges_outside_the_mask_join_nothing():
+    """Whatever nodes they join: here the second edge of a path of three."""
+    case = _path(3)
+    masked = case._replace(mask=case.mask & (np.arange(EDGES) != 1))
+    assert _jitted(_constant, case, 2, 0.0).root[:3].tolist() == [0, 0, 0]
+    assert _jitted(_constant, masked, 2, 0.0).root[:3].tolist() == [0, 0, 2]
 
 
 def test_every_node_keeps_its_own_best_edge_only():
