@@ -60,6 +60,11 @@ def run_methods(
         build.among("method", method, tuple(methods.METHODS))
     console = Console()
     devices = devices_lib.resolve(config.devices)
+    if config.budget < len(devices):
+        raise ValueError(
+            f"budget={config.budget} does not cover the {len(devices)} single devices, which every "
+            f"search evaluates first; give at least {len(devices)}"
+        )
     net = build.network(config)
     runs.prepare_workdir(workdir)
     runs.write_json(workdir / "config.json", config.to_dict())

@@ -103,7 +103,7 @@ class Policy(NamedTuple):
     does not depend on the draw (encoder, parse) is computed once for all B. The key is consumed.
     `log_prob(params, graph, sample) -> LogProb` with the same leading axis; for the sample's own
     parameters it equals what `sample` returned.
-    `greedy(params, graph) -> int32 [N]`: the placement of highest probability.
+    `greedy(params, graph) -> int32 [N]`: the last step's placement of highest probability.
     """
 
     init: Callable[[chex.PRNGKey, jraph.GraphsTuple], Params]

@@ -68,6 +68,9 @@ def cost_model(
     Returns:
       Costs with compute_s inf where a device does not support an operation. Memory is what the
       operation's weights occupy, capacities are unlimited.
+
+    Raises:
+      ValueError: a device's kernels took no time, or are none of the graph's.
     """
     compute_s = np.stack([_compute_s(graph, profile) for profile in profiles], axis=1)
     for column, profile in enumerate(profiles):
@@ -92,7 +95,12 @@ def _compute_s(graph: OpGraph, profile: DeviceProfile) -> np.ndarray:
         if members:
             seconds[_heaviest(graph, members)] += kernel_s
     total = seconds.sum()
-    return seconds * (profile.latency_s / total) if total > 0 else seconds
+    if not total > 0:
+        raise ValueError(
+            f"{profile.device} reports no time for any operation of {graph.name!r}, so that no "
+            "cost can be told; leave it out of --config.devices"
+        )
+    return seconds * (profile.latency_s / total)
 
 
 def _heaviest(graph: OpGraph, members: list[int]) -> int:

@@ -54,8 +54,8 @@ def to_graphs_tuple(
     """
     ends = np.stack([graph.senders, graph.receivers], axis=1)
     pairs = np.unique(np.sort(ends, axis=1), axis=0).astype(np.int32).reshape(-1, 2)
-    num_nodes = num_nodes or bucket(graph.num_ops)
-    num_edges = num_edges or bucket(len(pairs))
+    num_nodes = bucket(graph.num_ops) if num_nodes is None else num_nodes
+    num_edges = bucket(len(pairs)) if num_edges is None else num_edges
     if num_nodes <= graph.num_ops or num_edges <= len(pairs):
         raise ValueError(
             f"padding to {num_nodes} nodes and {num_edges} edges leaves no room beside the graph's "

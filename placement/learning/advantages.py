@@ -22,7 +22,7 @@ def rewards(kind: str, latency_s: Array, reference_s: Array) -> Array:
     """
     ratio = latency_s / reference_s
     ran = jnp.isfinite(ratio)
-    safe = jnp.where(ran, ratio, 1.0)
+    safe = jnp.maximum(jnp.where(ran, ratio, 1.0), 1e-6)  # a free placement has a finite reward
     if kind == "inverse":
         return jnp.where(ran, 1.0 / safe, 0.0)
     value = {"sqrt": lambda r: -jnp.sqrt(r), "log": lambda r: -jnp.log(r)}[kind](safe)

@@ -87,7 +87,7 @@ def make(policy: Policy, settings: Settings) -> Learner:
         loss_fn = partial(_loss, policy, settings, graph, drawn, advantage)
         (_, metrics), grads = jax.value_and_grad(loss_fn, has_aux=True)(state.params)
         updates, opt_state = optimiser.update(grads, state.opt_state, state.params)
-        metrics["grad_norm"] = optax.global_norm(grads)
+        metrics["grad_norm"] = optax.tree.norm(grads)
         return State(optax.apply_updates(state.params, updates), opt_state, state.key), metrics
 
     return Learner(init, sample, update)

@@ -99,7 +99,7 @@ def search(
         batch, steps = drawn.log_prob.shape
         placements = np.asarray(drawn.placement)[..., :num_ops].reshape(-1, num_ops)
         allowance = budget - progress.evaluations
-        latency_s = np.asarray(evaluate(placements[:allowance]))
+        latency_s = np.asarray(evaluate(placements[:allowance]), np.float32)
         progress = _remember(progress, placements, latency_s)
         metrics = {"best_s": progress.best_s, "mean_s": _finite_mean(latency_s)}
         if len(latency_s) == batch * steps:
@@ -111,7 +111,8 @@ def search(
                 jnp.float32(progress.reference_s),
             )
             metrics |= {name: float(value) for name, value in learned.items()}
-        progress = progress._replace(state=state, step=progress.step + 1)
+            progress = progress._replace(state=state)
+        progress = progress._replace(step=progress.step + 1)
         yield Report(progress, metrics)
 
 

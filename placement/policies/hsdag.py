@@ -112,8 +112,15 @@ def make(
       hidden_size: H, of encoder, parser and placer (128 in the authors' code).
       levels: static bound on the levels of the parse; 0 places every operation by itself.
       threshold: the least score of a kept edge, see `placement.policies.parsing`.
+      decide: 'operation': every operation draws its own device, seeing its own embedding and its
+        group's; 'group': a group's operations share one draw, as in the paper.
       episode_steps: T, states visited in an episode (20 in the authors' code).
+
+    Raises:
+      ValueError: an unknown `decide`.
     """
+    if decide not in ("operation", "group"):
+        raise ValueError(f"unknown decide {decide!r}; valid: operation, group")
     network = _Network(num_devices, hidden_size, levels, threshold, decide, episode_steps)
 
     def init(key: chex.PRNGKey, graph: jraph.GraphsTuple) -> Params:

@@ -101,9 +101,9 @@ def test_unsupported_operations_are_infinite_on_their_device_alone():
     np.testing.assert_array_equal(costs.compute_s, [[1.0, 5.0], [1.0, np.inf]])
 
 
-def test_a_device_that_reports_no_kernels_costs_nothing_an_operation():
-    costs = _model(helpers.chain(2), _profile([], latency_s=1.0))
-    assert costs.compute_s.tolist() == [[0.0], [0.0]]
+def test_a_device_that_reports_no_kernels_is_refused():
+    with pytest.raises(ValueError, match=r"reports no time.*--config\.devices"):
+        _model(helpers.chain(2), _profile([], latency_s=1.0))
 
 
 def test_crossings_memory_and_types():
