@@ -2,8 +2,10 @@
 
 import json
 import os
+import signal
 import subprocess
 import sys
+import time
 from pathlib import Path
 
 import onnx
@@ -149,3 +151,26 @@ def test_compare_rows_carry_graph_and_seed(tmp_path: Path) -> None:
     summary = check_summary(tmp_path)
     assert {(row["graph"], row["seed"]) for row in summary["rows"]} == {("resnet50", 3)}
     assert all(row["measured_s"] is None for row in summary["rows"])
+
+
+def test_ctrl_c_keeps_what_was_found_and_the_same_command_goes_on(tmp_path: Path) -> None:
+    flags = ["--config.evaluate=simulate", "--config.devices=host", "--config.budget=9000000"]
+    process = start(tmp_path, *flags)
+    deadline = time.monotonic() + 120
+    while not (tmp_path / "metrics.jsonl").exists() and time.monotonic() < deadline:
+        time.sleep(0.2)
+    process.send_signal(signal.SIGINT)
+    _, err = process.communicate(timeout=60)
+    assert process.returncode == 0, err
+    (interrupted,) = [r for r in check_summary(tmp_path)["rows"] if r["method"] == "hsdag"]
+    assert interrupted["status"] == "interrupted"
+    assert 2 < interrupted["evaluations"] < 9_000_000
+
+    spent = interrupted["evaluations"]
+    code, _, err = run(tmp_path, *flags[:2], f"--config.budget={spent + 640}")
+    assert code == 0, err
+    (resumed,) = [r for r in check_summary(tmp_path)["rows"] if r["method"] == "hsdag"]
+    assert (resumed["status"], resumed["evaluations"]) == ("finished", spent + 640)
+    assert resumed["predicted_s"] <= interrupted["predicted_s"]
+    logged = [json.loads(line) for line in (tmp_path / "metrics.jsonl").read_text().splitlines()]
+    assert [record["step"] for record in logged] == list(range(1, len(logged) + 1))
