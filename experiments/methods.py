@@ -1,5 +1,6 @@
 """Every method as a function from a run's context to entries: placements, not yet measured."""
 
+import math
 from collections.abc import Callable
 from pathlib import Path
 from typing import NamedTuple
@@ -35,6 +36,7 @@ class Entry(NamedTuple):
     method: str
     solution: Solution  # of the coarse problem where a method searched; value_s as predicted
     affinities: tuple[Affinity | None, ...]  # what to measure, the most promising first
+    predicted_s: tuple[float, ...]  # of each affinity
     devices: tuple[devices_lib.Device, ...]
     reference: bool = False  # runs on a device that placements cannot use
 
@@ -63,7 +65,7 @@ def openvino_hetero(context: Context) -> list[Entry]:
     placement = np.array([full.devices.index(chosen[name]) for name in full.graph.op_names])
     predicted_s = float(simulators.evaluator(full)(placement[None])[0])
     solution = Solution(placement, predicted_s, float("nan"), "finished", 0.0, 1)
-    return [Entry("hetero", solution, (None,), context.devices)]
+    return [Entry("hetero", solution, (None,), (predicted_s,), context.devices)]
 
 
 def hsdag(context: Context) -> list[Entry]:
@@ -76,10 +78,10 @@ def hsdag(context: Context) -> list[Entry]:
         seed=context.seed,
         console=context.console,
     )
-    predicted_s = float(context.setting.simulate(found.solution.placement[None])[0])
+    predicted_s = tuple(float(value) for value in context.setting.simulate(found.elite))
     affinities = tuple(build.affinity(context.setting, placement) for placement in found.elite)
-    solution = found.solution._replace(value_s=predicted_s)
-    return [Entry("hsdag", solution, affinities, context.devices)]
+    solution = found.solution._replace(value_s=predicted_s[0])
+    return [Entry("hsdag", solution, affinities, predicted_s, context.devices)]
 
 
 METHODS: dict[str, Callable[[Context], list[Entry]]] = {
@@ -95,7 +97,7 @@ def references(devices: tuple[devices_lib.Device, ...]) -> list[Entry]:
     """Devices outside the placement that it has to be compared with, such as the whole CPU."""
     unknown = Solution(np.empty(0, np.int32), float("nan"), float("nan"), "finished", 0.0, 0)
     return [
-        Entry(f"reference:{device.label}", unknown, (None,), (device,), reference=True)
+        Entry(f"reference:{device.label}", unknown, (None,), (math.nan,), (device,), reference=True)
         for device in devices_lib.all_threads(devices)
     ]
 
@@ -103,4 +105,5 @@ def references(devices: tuple[devices_lib.Device, ...]) -> list[Entry]:
 def _entry(context: Context, method: str, placement: np.ndarray) -> Entry:
     predicted_s = float(context.setting.simulate(placement[None])[0])
     solution = Solution(placement, predicted_s, float("nan"), "finished", 0.0, 1)
-    return Entry(method, solution, (build.affinity(context.setting, placement),), context.devices)
+    affinity = build.affinity(context.setting, placement)
+    return Entry(method, solution, (affinity,), (predicted_s,), context.devices)

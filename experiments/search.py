@@ -72,10 +72,11 @@ def learned(
     try:
         with bar:
             for report in steps:
-                progress = report.progress
                 elapsed = time.monotonic() - started
-                bar.update(task, completed=progress.evaluations, best=_ms(progress.best_s))
+                # Logged before it counts: going on drops a record too many, but cannot add one.
                 runs.append_jsonl(workdir / "metrics.jsonl", _record(report, seed, elapsed))
+                progress = report.progress
+                bar.update(task, completed=progress.evaluations, best=_ms(progress.best_s))
                 checkpoint.save(progress, elapsed)
                 if elapsed > config.time_limit_s and progress.evaluations < config.budget:
                     status = "time limit"
@@ -97,7 +98,8 @@ def _found(progress: trainer.Progress, status: str, search_s: float) -> Found:
         search_s=search_s,
         evaluations=progress.evaluations,
     )
-    return Found(solution, progress.elite[:known])
+    # Of an infeasible problem the first is kept, so that measuring it records why.
+    return Found(solution, progress.elite[: max(known, 1)])
 
 
 def _record(report: trainer.Report, seed: int, elapsed_s: float) -> dict[str, Any]:

@@ -42,13 +42,18 @@ def measure(
 
 
 def _fastest(measurer: Measurer, entry: Entry, baseline: Entry, seconds: float) -> Entry:
-    """The entry with its fastest candidate, or its most promising one if all failed."""
+    """The entry with its fastest candidate and that one's prediction; the first if all failed."""
     candidates = [Candidate(affinity, entry.devices) for affinity in entry.affinities]
     outcomes = measurer.measure(
         [_candidate(baseline), *candidates], min_rounds=_MIN_ROUNDS, time_limit_s=seconds
     )[1:]
     best = min(range(len(outcomes)), key=lambda i: _ratio(outcomes[i]))
-    return entry._replace(affinities=(entry.affinities[best],))
+    predicted_s = entry.predicted_s[best]
+    return entry._replace(
+        solution=entry.solution._replace(value_s=predicted_s),
+        affinities=(entry.affinities[best],),
+        predicted_s=(predicted_s,),
+    )
 
 
 def _candidate(entry: Entry) -> Candidate:

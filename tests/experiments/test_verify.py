@@ -1,0 +1,61 @@
+"""What the table says of measured candidates, on outcomes given by hand."""
+
+import math
+
+import numpy as np
+
+from experiments import verify
+from experiments.methods import Entry
+from placement.runtime.measure import Failure, Interval, Measurement
+from placement.types import Solution
+
+
+class GivenOutcomes:
+    """Answers with the ratio that an affinity's device stands for; 'bad' fails."""
+
+    RATIOS = {"single": 1.0, "first": 1.1, "second": 0.9}  # noqa: RUF012
+
+    def measure(self, candidates, *, min_rounds, time_limit_s):
+        return [self._outcome(candidate.affinity["op"]) for candidate in candidates]
+
+    def _outcome(self, device):
+        if device == "bad":
+            return Failure("infer", "it broke")
+        ratio = self.RATIOS[device]
+        spread = Interval(ratio, ratio - 0.01, ratio + 0.01, 20)
+        return Measurement(spread, spread, 1, 1, True, (device,), 1.0, 0.0, 0.0, 1e-3, 0.1)
+
+
+def entry(method: str, **predicted_s: float) -> Entry:
+    values = tuple(predicted_s.values())
+    solution = Solution(np.zeros(1, np.int32), values[0], math.nan, "finished", 0.0, 1)
+    return Entry(method, solution, tuple({"op": name} for name in predicted_s), values, ())
+
+
+def table(*entries: Entry):
+    chosen, outcomes, counts = verify.measure(GivenOutcomes(), list(entries), 1.0)
+    return chosen, outcomes, verify.rows(chosen, outcomes, counts)
+
+
+def test_the_prediction_in_a_row_is_that_of_the_placement_measured() -> None:
+    learned = entry("hsdag", first=0.5, second=0.6)
+    chosen, outcomes, rows = table(entry("single:A", single=1.0), learned)
+    assert chosen[1].affinities == ({"op": "second"},)
+    assert rows[1]["predicted_s"] == 0.6
+    assert rows[1]["measured_s"]["median"] == 0.9
+    assert rows[1]["measurements"] == 3
+    assert verify.best(rows, outcomes) == "hsdag"
+
+
+def test_a_failure_has_no_number_and_is_never_best() -> None:
+    _, outcomes, rows = table(entry("single:A", single=1.0), entry("hsdag", bad=0.1))
+    assert rows[1]["measured_s"] is None
+    assert rows[1]["versus_best_single_device"] is None
+    assert rows[1]["status"] == "failed: infer: it broke"
+    assert verify.best(rows, outcomes) == "single:A"
+
+
+def test_what_cannot_be_told_from_the_single_device_is_not_best() -> None:
+    _, outcomes, rows = table(entry("single:A", single=1.0), entry("hsdag", single=1.0))
+    assert rows[1]["versus_best_single_device"] == 1.0
+    assert verify.best(rows, outcomes) == "single:A"
