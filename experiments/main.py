@@ -39,7 +39,7 @@ def main(argv: Sequence[str]) -> None:
     except ValueError as error:
         refuse(error)
     except KeyboardInterrupt:
-        print("interrupted before anything was found", file=sys.stderr)
+        print("interrupted; the same command goes on from what this one saved", file=sys.stderr)
         sys.exit(130)
 
 

@@ -1,8 +1,12 @@
 """Runs one search of a learned method: progress bar, checkpoint, limits, interrupt."""
 
+import contextlib
 import hashlib
 import json
+import signal
+import threading
 import time
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -69,23 +73,46 @@ def learned(
     status = "finished"
     bar = _bar(console)
     task = bar.add_task("hsdag", total=config.budget, best="")
-    try:
-        with bar:
-            for report in steps:
-                elapsed = time.monotonic() - started
-                # Logged before it counts: going on drops a record too many, but cannot add one.
-                runs.append_jsonl(workdir / "metrics.jsonl", _record(report, seed, elapsed))
-                progress = report.progress
-                bar.update(task, completed=progress.evaluations, best=_ms(progress.best_s))
-                checkpoint.save(progress, elapsed)
-                if elapsed > config.time_limit_s and progress.evaluations < config.budget:
-                    status = "time limit"
-                    break
-    except KeyboardInterrupt:
-        status = "interrupted"
+    with _interrupts(console) as interrupted, bar:
+        for report in steps:
+            elapsed = time.monotonic() - started
+            # Logged before it counts: going on drops a record too many, but cannot add one.
+            runs.append_jsonl(workdir / "metrics.jsonl", _record(report, seed, elapsed))
+            progress = report.progress
+            bar.update(task, completed=progress.evaluations, best=_ms(progress.best_s))
+            checkpoint.save(progress, elapsed)
+            if progress.evaluations >= config.budget:
+                break
+            if interrupted.is_set():
+                status = "interrupted"
+                break
+            if elapsed > config.time_limit_s:
+                status = "time limit"
+                break
     elapsed = time.monotonic() - started
     checkpoint.save(progress, elapsed, now=True)
     return _found(progress, status, elapsed)
+
+
+@contextlib.contextmanager
+def _interrupts(console: Any) -> Iterator[threading.Event]:
+    """Within it, the first Ctrl-C sets the event that it yields; the second raises as usual.
+
+    KeyboardInterrupt cannot be raised in the middle of a step: C extensions lose it or turn it into
+    an error of their own (NumPy's structured comparison answers with a TypeError).
+    """
+    asked = threading.Event()
+
+    def ask(number: int, frame: Any) -> None:
+        asked.set()
+        signal.signal(signal.SIGINT, previous)
+        console.print("stopping after this step; Ctrl-C again stops at once")
+
+    previous = signal.signal(signal.SIGINT, ask)
+    try:
+        yield asked
+    finally:
+        signal.signal(signal.SIGINT, previous)
 
 
 def _found(progress: trainer.Progress, status: str, search_s: float) -> Found:
