@@ -11,5 +11,4 @@ from configs import common
 def get_config() -> ConfigDict:
     """All methods, same budget for each."""
     config = common.base()
-    config.method = "single,hetero,random,hsdag"
     return config

@@ -2,6 +2,7 @@
 
     python -m experiments.benchmark policy
     python -m experiments.benchmark search
+    python -m experiments.benchmark simulators
 
 `policy`: on one CPU core, what one sample with its log-probability costs, what 64 at once cost, and
 what a learning step (sample, simulate, update) with 64 samples costs, for HSDAG on the coarsened
@@ -10,6 +11,9 @@ full view of each zoo model. The costs are drawn at random: no device is needed 
 `search`: on costs profiled on the host devices, the best latency that HSDAG predicts within its
 default budget over the best of 10,000 random placements of the coarsened graph and the single
 devices, for each zoo model.
+
+`simulators`: placements a second of each objective on a random graph of 800 operations, 1024 at
+once and one at a time, and how the cost of an operation grows with their number.
 """
 
 import os
@@ -19,6 +23,7 @@ from collections.abc import Callable
 from typing import Any
 
 _BATCH = 64
+_NETWORKS = "bert_base", "inception_v3", "resnet50"
 
 
 def policy() -> None:
@@ -29,12 +34,11 @@ def policy() -> None:
     from rich.table import Table
 
     from experiments import build
-    from placement import zoo
 
     table = Table(title=f"HSDAG on one CPU core, median ms; together: {_BATCH} samples at once")
     for column in ("graph", "operations", "alone", "together", "ratio", "learning step"):
         table.add_column(column, justify="left" if column == "graph" else "right")
-    for name in zoo.names():
+    for name in _NETWORKS:
         network = build.network(_config(name))
         for graph in (network.coarsening.graph, network.graph):
             alone_ms, together_ms, step_ms = _times_ms(graph)
@@ -98,9 +102,11 @@ def _problem(graph: Any) -> Any:
         compute_s=generator.random((graph.num_ops, 2), np.float32) * 1e-3,
         transfer_latency_s=apart * 1e-5,
         transfer_s_per_byte=apart * 1e-10,
+        crossing_s=np.zeros(graph.num_edges, np.float32),
         cut_s=np.zeros(graph.num_edges, np.float32),
         memory_bytes=graph.weight_bytes.astype(np.float32),
         capacity_bytes=np.full(2, np.inf, np.float32),
+        accelerator=np.arange(2, dtype=np.int32),
     )
     return Problem(graph, costs, "serial", ("a", "b"))
 
@@ -123,12 +129,10 @@ def search() -> None:
     from rich.console import Console
     from rich.table import Table
 
-    from placement import zoo
-
     table = Table(title="serial objective, host devices, predicted ms")
     for column in ("graph", "best single", "best of 10,000 random", "HSDAG", "ratio", "search s"):
         table.add_column(column, justify="left" if column == "graph" else "right")
-    for name in zoo.names():
+    for name in _NETWORKS:
         single_s, random_s, hsdag_s, search_s = _search_s(name)
         table.add_row(
             name,
@@ -157,7 +161,7 @@ def _search_s(name: str) -> tuple[float, float, float, float]:
     network, devices = build.network(config), devices_lib.resolve("host")
     with Measurer(network.model, devices) as measurer:
         costs = tables.cost_model(network.graph, measurer.profile(), measurer.crossings())
-    setting = build.setting(network, costs, devices, "serial")
+    setting = build.setting(network, costs, tuple(d.name for d in devices), "serial")
     num_ops, num_devices = setting.coarse.costs.compute_s.shape
     singles = np.tile(np.arange(num_devices)[:, None], (1, num_ops))
     draws = np.random.default_rng(0).integers(0, num_devices, (10_000, num_ops))
@@ -173,7 +177,86 @@ def _search_s(name: str) -> tuple[float, float, float, float]:
     )
 
 
-BENCHMARKS = {"policy": policy, "search": search}
+def simulators() -> None:
+    """Prints how fast the simulators are, and how that scales."""
+    from rich.console import Console
+    from rich.table import Table
+
+    from placement.simulators import OBJECTIVES
+
+    console = Console(width=100)
+    table = Table(title="800 operations, 2 devices, all CPU cores: placements a second")
+    for column in ("objective", "1024 at once", "one at a time", "ratio", "compilation s"):
+        table.add_column(column, justify="left" if column == "objective" else "right")
+    for name in OBJECTIVES:
+        batch_s, compile_s = _simulate_s(name, 800, 1024)
+        one_s, _ = _simulate_s(name, 800, 1)
+        rates = 1024 / batch_s, 1 / one_s
+        cells = f"{rates[0]:,.0f}", f"{rates[1]:,.0f}", f"{rates[0] / rates[1]:.0f}x"
+        table.add_row(name, *cells, f"{compile_s:.1f}")
+    console.print(table)
+
+    sizes = 1_000, 10_000, 100_000
+    table = Table(title="ns for an operation of a placement, 2 devices, 128 at once")
+    table.add_column("objective")
+    for size in sizes:
+        table.add_column(f"{size:,} operations", justify="right")
+    for name in OBJECTIVES:
+        costs = [1e9 * _simulate_s(name, size, 128)[0] / (size * 128) for size in sizes]
+        table.add_row(name, *(f"{cost:.2f}" for cost in costs))
+    console.print(table)
+
+
+def _simulate_s(name: str, num_ops: int, batch: int) -> tuple[float, float]:
+    """Seconds of a call to the simulator, the median, and of its compilation.
+
+    Of the two devices, one is a host under 'subgraph', and the other holds one stretch of the
+    topological order: others would be infeasible.
+    """
+    import numpy as np
+
+    from placement import simulators as simulators_lib
+
+    problem = _problem(_layered(num_ops))._replace(objective=name)
+    generator = np.random.default_rng(1)
+    placements = generator.integers(0, 2, (batch, num_ops), np.int32)
+    if name == "subgraph":
+        costs = problem.costs._replace(accelerator=np.array([-1, 0], np.int32))
+        problem = problem._replace(costs=costs)
+        ends = np.sort(generator.integers(0, num_ops, (batch, 2, 1)), axis=1)
+        place = np.arange(num_ops)
+        placements = ((place >= ends[:, 0]) & (place < ends[:, 1])).astype(np.int32)
+    evaluate = simulators_lib.evaluator(problem)
+    start = time.perf_counter()
+    assert np.isfinite(np.asarray(evaluate(placements))).all()
+    compile_s = time.perf_counter() - start
+    import jax
+
+    held = jax.device_put(placements)
+    return _median_ms(lambda: evaluate(held), repeats=20) / 1e3, compile_s
+
+
+def _layered(num_ops: int) -> Any:
+    """A random graph: every operation reads one or two of the eight before it."""
+    import numpy as np
+
+    from placement.graphs import opgraph
+
+    generator = np.random.default_rng(0)
+    receivers = np.repeat(np.arange(1, num_ops), generator.choice([1, 1, 1, 2], num_ops - 1))
+    back = generator.integers(1, 9, len(receivers))
+    senders = np.maximum(receivers - back, 0)
+    return opgraph.make(
+        name="layered",
+        op_names=[f"op{i}" for i in range(num_ops)],
+        op_types=["MatMul"] * num_ops,
+        senders=senders,
+        receivers=receivers,
+        edge_bytes=generator.integers(1, 100_000, num_ops)[senders],
+    )
+
+
+BENCHMARKS = {"policy": policy, "search": search, "simulators": simulators}
 
 
 def main(argv: list[str]) -> None:

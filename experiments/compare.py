@@ -1,20 +1,141 @@
-"""The `compare` task: many methods on one graph, one table."""
+"""The `compare` task: methods, graphs and seeds, the same budget for all, in one table.
 
+A cell, one graph with one seed, is a run directory of its own, `cells/GRAPH/seed-K`. A cell that is
+finished is not run again, so the same command goes on after an interruption, and a list may grow.
+"""
+
+import json
+import math
+import re
+import time
 from pathlib import Path
 from typing import Any
 
 from ml_collections import ConfigDict
+from rich.console import Console
 
-from experiments import build, place
+from experiments import build, methods, place
+from placement.reporting import comparison, runs, tables
+
+# What the list of cells depends on, and no cell itself.
+_NOT_OF_A_CELL = ("graphs", "methods", "seeds")
 
 
 def run(config: ConfigDict, workdir: Path) -> dict[str, Any]:
-    """Runs the methods of the comma list `config.method`; the single devices are always among them.
+    """Runs every cell that is not finished yet, then reports on all.
 
-    Rows also carry the graph and the seed.
+    Returns:
+      The summary, as written to summary.json: rows carry their graph and seed.
 
     Raises:
       ValueError: anything about the configuration that cannot be run, in one line.
     """
-    chosen = tuple(dict.fromkeys(("single", *build.names(config.method))))
-    return place.run_methods(config, workdir, chosen, label_rows=True)
+    started = time.monotonic()
+    chosen, beside = _methods(config)
+    graphs = build.graph_names(config.graphs or config.graph)
+    if config.seeds < 1:
+        raise ValueError(f"seeds={config.seeds} leaves nothing to run; give seeds > 0")
+    build.check(config)
+    console = Console()
+    cells = [(g, config.seed + s) for g in graphs for s in range(config.seeds)]
+    summaries = []
+    for number, (graph, seed) in enumerate(cells, 1):
+        console.rule(f"{number}/{len(cells)}: {graph}, seed {seed}")
+        summaries.append(_cell(config, workdir, graph, seed, chosen, beside, console))
+        if any(row["status"] == "interrupted" for row in summaries[-1]["rows"]):
+            console.print("interrupted: the same command goes on from here")
+            break
+    summary = _summary(config, summaries, time.monotonic() - started)
+    runs.write_json(workdir / "config.json", config.to_dict())
+    runs.write_json(workdir / "summary.json", summary)
+    _report(summary, workdir, console)
+    return summary
+
+
+def _methods(config: ConfigDict) -> tuple[tuple[str, ...], tuple[str, ...]]:
+    """The methods asked for, and those that come beside them where they can run."""
+    if config.methods.strip() == "all":
+        return (), tuple(methods.METHODS)
+    chosen = build.names(config.methods)
+    for method in chosen:
+        build.among("method", method, ("all", *methods.METHODS))
+    return tuple(m for m in chosen if m != "single"), ("single",)
+
+
+def _cell(
+    config: ConfigDict,
+    workdir: Path,
+    graph: str,
+    seed: int,
+    chosen: tuple[str, ...],
+    beside: tuple[str, ...],
+    console: Console,
+) -> dict[str, Any]:
+    cell = ConfigDict(config.to_dict())
+    cell.graph, cell.seed = graph, seed
+    asked = {"methods": [*beside, *chosen], "config": _essence(cell)}
+    directory = workdir / "cells" / re.sub(r"[^\w.=-]+", "_", graph) / f"seed-{seed}"
+    finished = directory / "asked.json"
+    if finished.exists() and json.loads(finished.read_text()) == asked:
+        console.print("finished before")
+        return json.loads((directory / "summary.json").read_text())
+    summary = place.run_methods(cell, directory, chosen, beside=beside, console=console)
+    if not any(row["status"] == "interrupted" for row in summary["rows"]):
+        runs.write_json(finished, asked)
+    return json.loads((directory / "summary.json").read_text())
+
+
+def _essence(cell: ConfigDict) -> dict[str, Any]:
+    kept = {key: value for key, value in cell.to_dict().items() if key not in _NOT_OF_A_CELL}
+    return json.loads(json.dumps(kept))
+
+
+def _summary(config: ConfigDict, summaries: list[dict[str, Any]], wall_s: float) -> dict[str, Any]:
+    rows = [
+        {**row, "graph": summary["graph"]["name"], "seed": summary["seed"]}
+        for summary in summaries
+        for row in summary["rows"]
+    ]
+    graphs = list({summary["graph"]["name"]: summary["graph"] for summary in summaries}.values())
+    return {
+        "graph": graphs[0]
+        if len(graphs) == 1
+        else {
+            "name": ", ".join(graph["name"] for graph in graphs),
+            "num_ops": sum(graph["num_ops"] for graph in graphs),
+            "num_edges": sum(graph["num_edges"] for graph in graphs),
+        },
+        "devices": summaries[0]["devices"],
+        "objective": config.objective,
+        "seed": config.seed,
+        "rows": rows,
+        "best": _best(rows),
+        "compute_s": sum(summary["compute_s"] for summary in summaries),
+        "wall_s": wall_s,
+    }
+
+
+def _best(rows: list[dict[str, Any]]) -> str:
+    """The method of the lowest geometric mean of ratios to the best single device.
+
+    Among those that have one in every cell; the first of equals, so single devices win ties.
+    """
+    own = [row for row in rows if not row.get("reference")]
+    ratios: dict[str, list[float]] = {}
+    for row in own:
+        ratio = tables.number(row["versus_best_single_device"])
+        ratios.setdefault(row["method"], []).append(math.inf if not ratio else math.log(ratio))
+    return min(ratios, key=lambda method: sum(ratios[method]) / len(ratios[method]))
+
+
+def _report(summary: dict[str, Any], workdir: Path, console: Console) -> None:
+    found = comparison.compare(summary["rows"], methods.LEARNED)
+    runs.write_text(workdir / "comparison.csv", comparison.to_csv(summary["rows"]))
+    runs.write_text(
+        workdir / "report.md",
+        f"# Comparison, objective {summary['objective']}\n\n{comparison.markdown(found)}\n\n"
+        + tables.report_markdown(summary),
+    )
+    console.print(comparison.rich_table(found, f"objective {summary['objective']}"))
+    for name in ("report.md", "comparison.csv"):
+        console.print(str(workdir / name), markup=False, soft_wrap=True)

@@ -9,11 +9,12 @@ import numpy as np
 from ml_collections import ConfigDict
 from rich.console import Console
 
-from experiments import build, search
+from experiments import build, search, subject
 from placement import simulators
 from placement.runtime import devices as devices_lib
 from placement.runtime.hetero import Affinity
 from placement.runtime.measure import Measurer
+from placement.solvers import human_expert as expert
 from placement.types import Evaluate, Solution
 
 
@@ -22,8 +23,8 @@ class Context(NamedTuple):
 
     config: ConfigDict
     workdir: Path
-    measurer: Measurer
-    devices: tuple[devices_lib.Device, ...]
+    about: subject.Subject
+    measurer: Measurer | None  # where the devices are present
     setting: build.Setting
     evaluate: Evaluate  # of coarse placements: the simulator, or the devices
     seed: int
@@ -37,35 +38,36 @@ class Entry(NamedTuple):
     solution: Solution  # of the coarse problem where a method searched; value_s as predicted
     affinities: tuple[Affinity | None, ...]  # what to measure, the most promising first
     predicted_s: tuple[float, ...]  # of each affinity
-    devices: tuple[devices_lib.Device, ...]
+    devices: tuple[devices_lib.Device, ...]  # none where they are described
     reference: bool = False  # runs on a device that placements cannot use
 
 
 def single(context: Context) -> list[Entry]:
     """Everything on one device: a row a device."""
-    num_ops, num_devices = context.setting.coarse.costs.compute_s.shape
+    num_ops = context.setting.coarse.graph.num_ops
     return [
-        _entry(context, f"single:{device.name}", np.full(num_ops, i, np.int32))
-        for i, device in zip(range(num_devices), context.devices, strict=True)
+        _entry(context, f"single:{name}", np.full(num_ops, i, np.int32))
+        for i, name in enumerate(context.about.names)
     ]
 
 
 def random(context: Context) -> list[Entry]:
     """One uniformly random placement of the coarse operations, on devices that support them."""
     generator = np.random.default_rng(context.seed)
-    cost = np.asarray(context.setting.coarse.costs.compute_s)
-    draw = np.where(np.isfinite(cost), generator.random(cost.shape), -1.0)
+    allowed = build.allowed(context.setting.coarse)
+    draw = np.where(allowed, generator.random(allowed.shape), -1.0)
     return [_entry(context, "random", draw.argmax(axis=1).astype(np.int32))]
 
 
 def openvino_hetero(context: Context) -> list[Entry]:
     """OpenVINO's own choice: every operation on the first device that supports it."""
-    full = context.setting.full
-    chosen = context.measurer.own_choice()
+    full, measurer = context.setting.full, context.measurer
+    assert measurer is not None
+    chosen = measurer.own_choice()
     placement = np.array([full.devices.index(chosen[name]) for name in full.graph.op_names])
     predicted_s = float(simulators.evaluator(full)(placement[None])[0])
     solution = Solution(placement, predicted_s, float("nan"), "finished", 0.0, 1)
-    return [Entry("hetero", solution, (None,), (predicted_s,), context.devices)]
+    return [Entry("hetero", solution, (None,), (predicted_s,), context.about.present)]
 
 
 def hsdag(context: Context) -> list[Entry]:
@@ -81,7 +83,21 @@ def hsdag(context: Context) -> list[Entry]:
     predicted_s = tuple(float(value) for value in context.setting.simulate(found.elite))
     affinities = tuple(build.affinity(context.setting, placement) for placement in found.elite)
     solution = found.solution._replace(value_s=predicted_s[0])
-    return [Entry("hsdag", solution, affinities, predicted_s, context.devices)]
+    return [Entry("hsdag", solution, affinities, predicted_s, context.about.present)]
+
+
+def human_expert(context: Context) -> list[Entry]:
+    """What people choose, see `solvers.human_expert`: of all operations, not coarsened."""
+    full = context.setting.full
+    is_host = np.asarray(full.costs.accelerator) < 0
+    accelerators = np.flatnonzero(~is_host).tolist()
+    host = int(np.argmax(is_host)) if is_host.any() else None
+    placement = expert.place(full.graph, accelerators, host)
+    predicted_s = float(simulators.evaluator(full)(placement[None])[0])
+    solution = Solution(placement, predicted_s, float("nan"), "finished", 0.0, 1)
+    names = (full.devices[i] for i in placement)
+    affinity = dict(zip(full.graph.op_names, names, strict=True))
+    return [Entry("human_expert", solution, (affinity,), (predicted_s,), context.about.present)]
 
 
 METHODS: dict[str, Callable[[Context], list[Entry]]] = {
@@ -89,12 +105,37 @@ METHODS: dict[str, Callable[[Context], list[Entry]]] = {
     "single": single,
     "hetero": openvino_hetero,
     "random": random,
+    "human_expert": human_expert,
 }
 LEARNED = ("hsdag",)
+_OF_PRESENT_DEVICES = ("hetero",)
+
+
+def runnable(
+    chosen: tuple[str, ...], beside: tuple[str, ...], about: subject.Subject
+) -> tuple[str, ...]:
+    """The methods to run, `beside` first and without those that need devices to be present.
+
+    Raises:
+      ValueError: one of `chosen` needs devices to be present.
+    """
+    lacking = _OF_PRESENT_DEVICES if not about.present else ()
+    for method in chosen:
+        if method in lacking:
+            raise ValueError(
+                f"method {method!r} asks OpenVINO itself, and the devices are described; "
+                "give --config.devices=host or present devices, or leave it out"
+            )
+    return (*(method for method in beside if method not in lacking), *chosen)
 
 
 def references(devices: tuple[devices_lib.Device, ...]) -> list[Entry]:
-    """Devices outside the placement that it has to be compared with, such as the whole CPU."""
+    """Devices outside the placement that it has to be compared with, such as the whole CPU.
+
+    None where nothing is measured.
+    """
+    if not devices:
+        return []
     unknown = Solution(np.empty(0, np.int32), float("nan"), float("nan"), "finished", 0.0, 0)
     return [
         Entry(f"reference:{device.label}", unknown, (None,), (math.nan,), (device,), reference=True)
@@ -106,4 +147,4 @@ def _entry(context: Context, method: str, placement: np.ndarray) -> Entry:
     predicted_s = float(context.setting.simulate(placement[None])[0])
     solution = Solution(placement, predicted_s, float("nan"), "finished", 0.0, 1)
     affinity = build.affinity(context.setting, placement)
-    return Entry(method, solution, (affinity,), (predicted_s,), context.devices)
+    return Entry(method, solution, (affinity,), (predicted_s,), context.about.present)

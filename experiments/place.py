@@ -1,7 +1,6 @@
-"""The `place` task: profile, search, verify, report. `compare` is the same with several methods."""
+"""The `place` task: profile, search, verify, report. `compare` repeats it with several methods."""
 
-import hashlib
-import json
+import itertools
 import os
 import time
 from collections.abc import Callable
@@ -15,14 +14,13 @@ from ml_collections import ConfigDict
 from rich.console import Console
 
 import placement
-from experiments import build, methods, report, verify
-from placement.costs import tables
+from experiments import build, methods, report, subject, verify
 from placement.graphs import coarsen
 from placement.reporting import runs
 from placement.runtime import devices as devices_lib
 from placement.runtime import evaluate as evaluate_lib
 from placement.runtime.measure import Measurer
-from placement.types import Array, CostModel, Evaluate
+from placement.types import Array, Evaluate
 
 
 def run(config: ConfigDict, workdir: Path) -> dict[str, Any]:
@@ -43,57 +41,62 @@ def run(config: ConfigDict, workdir: Path) -> dict[str, Any]:
         raise ValueError(
             f"method={config.method!r} with --task=place; give one method, or --task=compare"
         )
-    trivial = ("single", "hetero", "random")
-    return run_methods(config, workdir, (*trivial, *(m for m in chosen if m not in trivial)))
+    beside = tuple(m for m in ("single", "hetero", "random") if m not in chosen)
+    console = Console()
+    summary = run_methods(config, workdir, chosen, beside=beside, console=console)
+    report.write(summary, workdir, console)
+    if not (workdir / "placement.json").exists():
+        console.print("no method found a placement that every device can run: no placement.json")
+    return summary
 
 
 def run_methods(
-    config: ConfigDict, workdir: Path, chosen: tuple[str, ...], *, label_rows: bool = False
+    config: ConfigDict,
+    workdir: Path,
+    chosen: tuple[str, ...],
+    *,
+    beside: tuple[str, ...] = (),
+    console: Console,
 ) -> dict[str, Any]:
     """Runs the methods, measures what they found together, and writes the run directory.
 
-    `label_rows` adds the graph and the seed to every row.
+    `beside` are methods that nobody asked for: they come first, and are left out where they need
+    devices that are not present.
     """
     started, cpu_started = time.monotonic(), _cpu_s()
     build.check(config)
     for method in chosen:
         build.among("method", method, tuple(methods.METHODS))
-    console = Console()
-    devices = devices_lib.resolve(config.devices)
-    if config.budget < len(devices):
+    about = subject.find(config)
+    order = methods.runnable(chosen, beside, about)
+    if config.budget < about.num_devices:
         raise ValueError(
-            f"budget={config.budget} does not cover the {len(devices)} single devices, which every "
-            f"search evaluates first; give at least {len(devices)}"
+            f"budget={config.budget} does not cover the {about.num_devices} single devices, which "
+            f"every search evaluates first; give at least {about.num_devices}"
         )
-    net = build.network(config)
     runs.prepare_workdir(workdir)
     runs.write_json(workdir / "config.json", config.to_dict())
     runs.write_json(workdir / "environment.json", environment())
-    _introduce(console, net, devices)
-    with Measurer(net.model, devices, seed=config.seed) as measurer:
-        setting = build.setting(
-            net, _costs(config, net, measurer, workdir, console), devices, config.objective
-        )
+    with subject.opened(about, config, workdir, console) as (costs, measurer):
+        setting = build.setting(about.net, costs, about.names, config.objective)
         evaluate, counter = _evaluate(config, setting, measurer, workdir)
         context = methods.Context(
-            config, workdir, measurer, devices, setting, evaluate, config.seed, console
+            config, workdir, about, measurer, setting, evaluate, config.seed, console
         )
-        entries = [entry for method in chosen for entry in methods.METHODS[method](context)]
-        entries += methods.references(devices)
+        entries, searched = [], []  # and the measurements that finding each took
+        for method in order:
+            before = counter()
+            found = methods.METHODS[method](context)
+            entries += found
+            searched += [counter() - before] * len(found)
+        entries += methods.references(about.present)
         entries, outcomes, counts = _verify(config, measurer, entries, console)
-    for i, entry in enumerate(entries):
-        if entry.method in methods.LEARNED:
-            counts[i] += counter()
+    counts = [a + b for a, b in itertools.zip_longest(counts, searched, fillvalue=0)]
     rows = verify.rows(entries, outcomes, counts)
-    if label_rows:
-        rows = [row | {"graph": net.graph.name, "seed": config.seed} for row in rows]
+    graph = about.net.graph
     summary = {
-        "graph": {
-            "name": net.graph.name,
-            "num_ops": net.graph.num_ops,
-            "num_edges": net.graph.num_edges,
-        },
-        "devices": [device.label for device in devices],
+        "graph": {"name": graph.name, "num_ops": graph.num_ops, "num_edges": graph.num_edges},
+        "devices": list(about.labels),
         "objective": config.objective,
         "seed": config.seed,
         "rows": rows,
@@ -101,9 +104,10 @@ def run_methods(
         "compute_s": _cpu_s() - cpu_started,
         "wall_s": time.monotonic() - started,
     }
-    _write_placement(workdir, summary, entries, net, devices)
+    best = next(entry for entry in entries if entry.method == summary["best"])
+    if np.isfinite(best.solution.value_s):
+        _write_placement(workdir, summary, best, about)
     runs.write_json(workdir / "summary.json", summary)
-    report.write(summary, workdir, console)
     return summary
 
 
@@ -119,44 +123,13 @@ def environment() -> dict[str, Any]:
     return devices_lib.describe_machine() | {"versions": versions}
 
 
-def _introduce(
-    console: Console, net: build.Network, devices: tuple[devices_lib.Device, ...]
-) -> None:
-    coarse = net.coarsening.graph
-    console.print(
-        f"[bold]{net.graph.name}[/]: {net.graph.num_ops} operations, {net.graph.num_edges} edges; "
-        f"coarsened to {coarse.num_ops} and {coarse.num_edges}"
-    )
-    if net.estimated:
-        listed = ", ".join(f"{count} {kind}" for kind, count in sorted(net.estimated.items()))
-        console.print(f"FLOPs estimated by bytes moved: {listed}", highlight=False)
-    console.print("devices: " + "; ".join(device.label for device in devices), markup=False)
-
-
-def _costs(
-    config: ConfigDict, net: build.Network, measurer: Measurer, workdir: Path, console: Console
-) -> CostModel:
-    """Profiles the devices, or reads what this run directory holds of the same profile."""
-    path = workdir / "profile.json"
-    key = hashlib.sha256(
-        json.dumps([measurer.fingerprint, [d.label for d in measurer.devices]]).encode()
-    ).hexdigest()
-    saved = json.loads(path.read_text()) if path.exists() else {}
-    if saved.get("key") != key:
-        with console.status("profiling the devices"):
-            profiles, crossings = measurer.profile(), measurer.crossings()
-        saved = {"key": key, **tables.to_json(profiles, crossings)}
-        runs.write_json(path, saved)
-    profiles, crossings = tables.from_json(saved)
-    return tables.cost_model(net.graph, profiles, crossings)
-
-
 def _evaluate(
-    config: ConfigDict, setting: build.Setting, measurer: Measurer, workdir: Path
+    config: ConfigDict, setting: build.Setting, measurer: Measurer | None, workdir: Path
 ) -> tuple[Evaluate, Callable[[], int]]:
     """What searches evaluate with, and a counter of the measurements that it made."""
     if config.evaluate != "measure":
         return setting.simulate, lambda: 0
+    assert measurer is not None
     cache = evaluate_lib.MeasurementCache(workdir / "measurements.jsonl")
     measured = evaluate_lib.as_evaluate(measurer, setting.full.graph.op_names, cache)
 
@@ -167,11 +140,11 @@ def _evaluate(
 
 
 def _verify(
-    config: ConfigDict, measurer: Measurer, entries: list[methods.Entry], console: Console
+    config: ConfigDict, measurer: Measurer | None, entries: list[methods.Entry], console: Console
 ) -> tuple[list[methods.Entry], list[Any], list[int]]:
     interrupted = any(entry.solution.status == "interrupted" for entry in entries)
     unmeasured = entries, [None] * len(entries), [0] * len(entries)
-    if config.evaluate == "simulate":
+    if measurer is None or config.evaluate == "simulate":
         own = [entry for entry in entries if not entry.reference]
         return own, [None] * len(own), [0] * len(own)
     if interrupted:
@@ -188,25 +161,29 @@ def _verify(
 def _write_placement(
     workdir: Path,
     summary: dict[str, Any],
-    entries: list[methods.Entry],
-    net: build.Network,
-    devices: tuple[devices_lib.Device, ...],
+    entry: methods.Entry,
+    about: subject.Subject,
 ) -> None:
     """Writes the best method's placement with what is needed to trust and repeat it."""
-    row, entry = next(
-        (row, entry)
-        for row, entry in zip(summary["rows"], entries, strict=True)
-        if row["method"] == summary["best"]
-    )
+    row = next(row for row in summary["rows"] if row["method"] == entry.method)
     affinity = entry.affinities[0]
-    if affinity is None:
-        placed = (devices[i].name for i in entry.solution.placement)
-        affinity = dict(zip(net.graph.op_names, placed, strict=True))
+    if affinity is None:  # HETERO's own choice, which is of all operations
+        affinity = dict(
+            zip(
+                about.net.graph.op_names,
+                (about.names[i] for i in entry.solution.placement),
+                strict=True,
+            )
+        )
+    properties = {device.name: dict(device.properties) for device in about.present}
     provenance = {
         "graph": summary["graph"],
         "objective": summary["objective"],
         "seed": summary["seed"],
-        "devices": {d.name: {"label": d.label, "properties": dict(d.properties)} for d in devices},
+        "devices": {
+            name: {"label": label, "properties": properties.get(name, {})}
+            for name, label in zip(about.names, about.labels, strict=True)
+        },
         "row": row,
     }
     runs.write_json(

@@ -31,7 +31,9 @@ def write(summary: dict[str, Any], workdir: Path, console: Console) -> None:
     """Prints the table; writes report.md and, where matplotlib is installed, the figures."""
     runs.write_text(workdir / "report.md", tables.report_markdown(summary))
     console.print(tables.rich_table(summary))
-    console.print(f"placement: {workdir / 'placement.json'}", markup=False, soft_wrap=True)
+    placed = workdir / "placement.json"
+    if placed.exists():
+        console.print(f"placement: {placed}", markup=False, soft_wrap=True)
     figures = workdir / "figures"
     metrics = workdir / "metrics.jsonl"
     try:

@@ -62,13 +62,12 @@ def learned(
     checkpoint = _Checkpoint(workdir, _fingerprint(config, setting, seed))
     progress, spent_s = checkpoint.restore(progress)
     _forget_later_records(workdir / "metrics.jsonl", seed, int(progress.step))
-    steps = trainer.search(
-        learner,
-        graph,
-        build.penalised(evaluate) if released else evaluate,
-        progress,
-        config.budget,
-    )
+    if released or config.evaluate == "measure":
+        host = build.penalised(evaluate) if released else evaluate
+        steps = trainer.search(learner, graph, host, progress, config.budget)
+    else:
+        simulator = build.simulator(setting)
+        steps = trainer.search_simulated(learner, graph, simulator, progress, config.budget)
     started = time.monotonic() - spent_s
     status = "finished"
     bar = _bar(console)
@@ -76,8 +75,9 @@ def learned(
     with _interrupts(console) as interrupted, bar:
         for report in steps:
             elapsed = time.monotonic() - started
-            # Logged before it counts: going on drops a record too many, but cannot add one.
-            runs.append_jsonl(workdir / "metrics.jsonl", _record(report, seed, elapsed))
+            # Logged before it counts: going on drops records too many, but cannot add one.
+            for record in report.records:
+                runs.append_jsonl(workdir / "metrics.jsonl", _record(record, seed, elapsed))
             progress = report.progress
             bar.update(task, completed=progress.evaluations, best=_ms(progress.best_s))
             checkpoint.save(progress, elapsed)
@@ -129,16 +129,8 @@ def _found(progress: trainer.Progress, status: str, search_s: float) -> Found:
     return Found(solution, progress.elite[: max(known, 1)])
 
 
-def _record(report: trainer.Report, seed: int, elapsed_s: float) -> dict[str, Any]:
-    progress = report.progress
-    return {
-        "method": "hsdag",
-        "seed": seed,
-        "step": progress.step,
-        "evaluations": progress.evaluations,
-        "elapsed_s": round(elapsed_s, 4),
-        **report.metrics,
-    }
+def _record(record: dict[str, float], seed: int, elapsed_s: float) -> dict[str, Any]:
+    return {"method": "hsdag", "seed": seed, "elapsed_s": round(elapsed_s, 4), **record}
 
 
 def _forget_later_records(path: Path, seed: int, step: int) -> None:

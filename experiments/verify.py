@@ -103,7 +103,8 @@ def _row(
 ) -> dict[str, Any]:
     solution = entry.solution
     status, measured = solution.status, None
-    versus: float | None = solution.value_s / unit_predicted
+    comparable = math.isfinite(unit_predicted) and math.isfinite(solution.value_s)
+    versus = solution.value_s / unit_predicted if comparable else None
     if isinstance(outcome, Measurement):
         measured = outcome.latency._asdict()
         versus = _ratio(outcome) / unit_measured

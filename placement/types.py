@@ -44,6 +44,7 @@ class OpGraph:
     flops: np.ndarray  # float64 [N]
     weight_bytes: np.ndarray  # int64 [N]: constants that the operation owns
     colocation: np.ndarray  # int32 [N]: equal numbers must share a device
+    backward: np.ndarray  # bool [N]: belongs to the backward pass of a training graph
 
     @property
     def num_ops(self) -> int:
@@ -62,9 +63,15 @@ class CostModel(NamedTuple):
     compute_s: Array  # float32 [N, D]; inf where the device does not support the operation
     transfer_latency_s: Array  # float32 [D, D], zero on the diagonal
     transfer_s_per_byte: Array  # float32 [D, D], zero on the diagonal
+    # float32 [E]: a crossing of the edge's tensor costs this beside latency and bytes, on any pair
+    # of devices; equal for edges of one tensor. Workload files give it, profiles leave it at zero.
+    crossing_s: Array
     cut_s: Array  # float32 [E]: cost of separating an edge's ends beside the transfer
     memory_bytes: Array  # float32 [N]: what an operation occupies on its device
     capacity_bytes: Array  # float32 [D]; inf where unlimited
+    # int32 [D]: -1 for a host, whose memory is where tensors are handed over; else the number of an
+    # accelerator. Devices with equal numbers are successive parts on one accelerator.
+    accelerator: Array
 
 
 class Problem(NamedTuple):
@@ -86,6 +93,10 @@ class Sample(NamedTuple):
     placement: Array  # int32 [T, N]
     log_prob: Array  # float32 [T]: log-probability of each step's decisions
     entropy: Array  # float32 [T]: entropy of each step's decisions, in nats
+    # What the policy decided beside the placement and `log_prob` has to be told: int32 [T, N], the
+    # group drawn for each operation, of `placement.policies.hierarchical`; None of most policies.
+    # `log_prob` and `entropy` are then of both together.
+    latent: Array | None = None
 
 
 class LogProb(NamedTuple):

@@ -80,9 +80,11 @@ def cost_model(
         compute_s=compute_s.astype(np.float32),
         transfer_latency_s=crossings.latency_s.astype(np.float32),
         transfer_s_per_byte=crossings.s_per_byte.astype(np.float32),
+        crossing_s=np.zeros(graph.num_edges, np.float32),
         cut_s=_cut_s(graph, profiles).astype(np.float32),
         memory_bytes=graph.weight_bytes.astype(np.float32),
         capacity_bytes=np.full(len(profiles), np.inf, np.float32),
+        accelerator=np.arange(len(profiles), dtype=np.int32),
     )
 
 
@@ -147,11 +149,9 @@ def coarse_costs(costs: CostModel, assignment: np.ndarray, edges: np.ndarray) ->
     compute_s = np.zeros((num_coarse, costs.compute_s.shape[1]))
     np.add.at(compute_s, assignment, np.asarray(costs.compute_s, np.float64))
     memory_bytes = np.bincount(assignment, np.asarray(costs.memory_bytes), num_coarse)
-    return CostModel(
+    return costs._replace(
         compute_s=compute_s.astype(np.float32),
-        transfer_latency_s=costs.transfer_latency_s,
-        transfer_s_per_byte=costs.transfer_s_per_byte,
+        crossing_s=np.asarray(costs.crossing_s)[edges],
         cut_s=np.asarray(costs.cut_s)[edges],
         memory_bytes=memory_bytes.astype(np.float32),
-        capacity_bytes=costs.capacity_bytes,
     )

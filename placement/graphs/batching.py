@@ -6,9 +6,11 @@ are explicit leaves of the graph (jraph's own padding masks are wrong on graphs 
     nodes    {'features': float32 [N, F], 'mask': bool [N], 'allowed': bool [N, D]}
     edges    {'mask': bool [E]}
 
-Edges are those of the undirected graph: each pair of neighbours once, smaller index first, whatever
-the direction and number of tensors between the two. Padding edges join the last padding node to
-itself.
+The globals are None: what a policy needs beside these is put there by its own function, as
+`placement.policies.placeto.tables`.
+
+Edges lead from producer to reader, each pair of neighbours once whatever the number of tensors
+between the two. Padding edges join the last padding node to itself.
 """
 
 import jraph
@@ -53,7 +55,7 @@ def to_graphs_tuple(
       ValueError: a given size leaves no room for padding.
     """
     ends = np.stack([graph.senders, graph.receivers], axis=1)
-    pairs = np.unique(np.sort(ends, axis=1), axis=0).astype(np.int32).reshape(-1, 2)
+    pairs = np.unique(ends, axis=0).astype(np.int32).reshape(-1, 2)
     num_nodes = bucket(graph.num_ops) if num_nodes is None else num_nodes
     num_edges = bucket(len(pairs)) if num_edges is None else num_edges
     if num_nodes <= graph.num_ops or num_edges <= len(pairs):

@@ -16,7 +16,7 @@ from placement.types import OpGraph
 
 _SHOWN = 4  # how many culprits an error names
 _EDGE_ARRAYS = ("senders", "receivers", "edge_bytes", "tensors")
-_OP_ARRAYS = ("flops", "weight_bytes", "colocation")
+_OP_ARRAYS = ("flops", "weight_bytes", "colocation", "backward")
 
 
 def make(
@@ -32,6 +32,7 @@ def make(
     weight_bytes: ArrayLike | None = None,
     colocation: ArrayLike | None = None,
     tensors: ArrayLike | None = None,
+    backward: ArrayLike | None = None,
 ) -> OpGraph:
     """Builds a valid graph whose arrays are read-only copies of what was given.
 
@@ -47,6 +48,7 @@ def make(
       weight_bytes: integers [N], by default zero.
       colocation: integers [N], by default all different: nothing is co-located.
       tensors: integers [E], by default the sender: every operation has one output.
+      backward: booleans [N], by default all false: an inference graph.
 
     Raises:
       ValueError: see `validate`; also for a number that is not whole where one must be.
@@ -69,6 +71,7 @@ def make(
         colocation=_whole(
             np.arange(num_ops) if colocation is None else colocation, np.int32, "colocation"
         ),
+        backward=_read_only(np.array(np.zeros(num_ops) if backward is None else backward, bool)),
     )
     validate(graph)
     return graph
@@ -87,6 +90,12 @@ def validate(graph: OpGraph) -> None:
     _check_sizes(graph)
     _check_tensors(graph)
     _check_cycles(graph)
+
+
+def representatives(graph: OpGraph) -> np.ndarray:
+    """int32 [N]: the first operation co-located with each operation, itself where it is alone."""
+    _, first, number = np.unique(graph.colocation, return_index=True, return_inverse=True)
+    return first[number].astype(np.int32)
 
 
 def _check_lengths(graph: OpGraph) -> None:

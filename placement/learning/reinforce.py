@@ -1,124 +1,29 @@
-"""REINFORCE (Williams 1992) over any policy: pure functions, one compilation a graph size.
+"""REINFORCE (Williams 1992) over any policy: one gradient step a batch.
 
 The gradient of the expected return is estimated on B episodes of T steps as
 
     - 1/(B T) sum_b sum_t advantage[b, t] * grad log pi(placement[b, t])  -  w * grad entropy
-
-where an advantage has unit deviation, so that the entropy's weight w means the same everywhere.
 """
 
-import dataclasses
-from collections.abc import Callable
-from functools import partial
-from typing import Any, NamedTuple
-
-import chex
-import jax
 import jraph
-import optax
 
-from placement.learning import advantages
-from placement.types import Array, Params, Policy, Sample
-
-
-@dataclasses.dataclass(frozen=True)
-class Settings:
-    """Hyper-parameters of the update; static under jit."""
-
-    num_samples: int = 64  # B, episodes an update
-    learning_rate: float = 1e-3
-    reward: str = "log"  # see `advantages.rewards`
-    baseline: str = "leave_one_out"  # or 'none'
-    discount: float = 0.95
-    entropy_weight: float = 0.1
-    max_grad_norm: float = 1.0  # inf: no clipping
+from placement.learning import base
+from placement.types import Array, Params, Policy
 
 
-class State(NamedTuple):
-    """Everything that a search carries from step to step: a pytree, saved as a checkpoint."""
-
-    params: Params
-    opt_state: Any
-    key: chex.PRNGKey
-
-
-class Learner(NamedTuple):
-    """`init(key, graph) -> State`; `sample(state, graph) -> (State, Sample)` advances the key;
-    `update(state, graph, sample, latency_s [B, T], reference_s []) -> (State, metrics)`.
-    """
-
-    init: Callable[[chex.PRNGKey, jraph.GraphsTuple], State]
-    sample: Callable[[State, jraph.GraphsTuple], tuple[State, Sample]]
-    update: Callable[..., tuple[State, dict[str, Array]]]
-
-
-def make(policy: Policy, settings: Settings) -> Learner:
-    """The learner of a policy; `sample` and `update` are jitted.
+def make(policy: Policy, settings: base.Settings) -> base.Learner:
+    """The learner of a policy.
 
     Raises:
-      ValueError: a reward or baseline that does not exist, or too few samples for the baseline.
+      ValueError: settings that `base.make` refuses.
     """
-    _check(settings)
-    optimiser = optax.chain(
-        optax.clip_by_global_norm(settings.max_grad_norm), optax.adam(settings.learning_rate)
-    )
 
-    def init(key: chex.PRNGKey, graph: jraph.GraphsTuple) -> State:
-        key, init_key = jax.random.split(key)
-        params = jax.jit(policy.init)(init_key, graph)  # eagerly it takes seconds
-        return State(params, optimiser.init(params), key)
+    def loss(
+        params: Params, graph: jraph.GraphsTuple, batch: base.Batch
+    ) -> tuple[Array, base.Metrics]:
+        now = policy.log_prob(params, graph, batch.drawn)
+        entropy = now.entropy.mean()
+        value = -(batch.advantage * now.log_prob).mean() - settings.entropy_weight * entropy
+        return value, {"entropy": entropy}
 
-    @jax.jit
-    def sample(state: State, graph: jraph.GraphsTuple) -> tuple[State, Sample]:
-        key, sample_key = jax.random.split(state.key)
-        drawn = policy.sample(state.params, sample_key, graph, settings.num_samples)
-        return state._replace(key=key), drawn
-
-    @jax.jit
-    def update(
-        state: State,
-        graph: jraph.GraphsTuple,
-        drawn: Sample,
-        latency_s: Array,
-        reference_s: Array,
-    ) -> tuple[State, dict[str, Array]]:
-        chex.assert_equal_shape([latency_s, drawn.log_prob])
-        advantage = _advantage(settings, latency_s, reference_s)
-        loss_fn = partial(_loss, policy, settings, graph, drawn, advantage)
-        (_, metrics), grads = jax.value_and_grad(loss_fn, has_aux=True)(state.params)
-        updates, opt_state = optimiser.update(grads, state.opt_state, state.params)
-        metrics["grad_norm"] = optax.tree.norm(grads)
-        return State(optax.apply_updates(state.params, updates), opt_state, state.key), metrics
-
-    return Learner(init, sample, update)
-
-
-def _advantage(settings: Settings, latency_s: Array, reference_s: Array) -> Array:
-    reward = advantages.rewards(settings.reward, latency_s, reference_s)
-    returns = advantages.discounted_returns(reward, settings.discount)
-    return advantages.leave_one_out(returns) if settings.baseline == "leave_one_out" else returns
-
-
-def _loss(
-    policy: Policy,
-    settings: Settings,
-    graph: jraph.GraphsTuple,
-    drawn: Sample,
-    advantage: Array,
-    params: Params,
-) -> tuple[Array, dict[str, Array]]:
-    now = policy.log_prob(params, graph, drawn)
-    entropy = now.entropy.mean()
-    loss = -(advantage * now.log_prob).mean() - settings.entropy_weight * entropy
-    return loss, {"loss": loss, "entropy": entropy}
-
-
-def _check(settings: Settings) -> None:
-    if settings.reward not in ("inverse", "sqrt", "log"):
-        raise ValueError(f"unknown reward {settings.reward!r}; valid: inverse, sqrt, log")
-    if settings.baseline not in ("leave_one_out", "none"):
-        raise ValueError(f"unknown baseline {settings.baseline!r}; valid: leave_one_out, none")
-    if settings.baseline == "leave_one_out" and settings.num_samples < 2:
-        raise ValueError(
-            f"num_samples={settings.num_samples}: the leave_one_out baseline needs at least 2"
-        )
+    return base.make(policy, settings, loss)

@@ -1,20 +1,24 @@
 """The search loop of every learned method: sample, evaluate, update, remember the best.
 
-`search` is a generator: it yields after every step what a caller needs to show progress, to save
-and to stop. It reads no clock and writes no file, so the same loop trains in the simulator and on
-devices; `evaluate` is all that differs.
+A search is a generator: it yields what a caller needs to show progress, to save and to stop. It
+reads no clock and writes no file. `search` evaluates on the host, one step at a time, and serves
+devices and simulators alike; `search_simulated` compiles sampling, simulation and update into one
+`scan` over a chunk of steps. Both take the same steps from the same key.
 """
 
 from collections.abc import Iterator
-from typing import NamedTuple
+from functools import partial
+from typing import Any, NamedTuple
 
 import chex
+import jax
 import jax.numpy as jnp
 import jraph
 import numpy as np
 
-from placement.learning.reinforce import Learner, State
-from placement.types import Evaluate
+from placement import simulators
+from placement.learning.base import Learner, Metrics, State
+from placement.types import Array, Evaluate, Problem
 
 ELITE = 4  # distinct placements that a search remembers: the few that are worth verifying
 
@@ -37,10 +41,29 @@ class Progress(NamedTuple):
 
 
 class Report(NamedTuple):
-    """A step's progress and its metrics, ready for a log."""
+    """Progress to save and to resume from, and what to log of the steps that led there.
+
+    A record is a step's metrics beside its number `step`, `evaluations` made until its end, `best_s`
+    so far and `mean_s`, the mean of the step's placements that can run.
+    """
 
     progress: Progress
-    metrics: dict[str, float]
+    records: tuple[dict[str, float], ...]
+
+
+class Simulator(NamedTuple):
+    """What `search_simulated` evaluates with."""
+
+    objective: str  # a key of `simulators.OBJECTIVES`
+    tables: Any  # of `simulators.tables`
+    # int32 [N]: the operation of the policy's graph that places each of the simulator's; None where
+    # the two number the same operations.
+    index: Array | None = None
+
+    @classmethod
+    def of(cls, problem: Problem) -> "Simulator":
+        """The simulator of a problem whose graph is the policy's."""
+        return cls(problem.objective, simulators.tables(problem))
 
 
 def start(
@@ -72,7 +95,7 @@ def start(
         found_at=0,
     )
     if keep_single_devices:
-        return _remember(progress, singles, latency_s)
+        return _remember(progress, singles, latency_s, np.arange(num_devices), num_devices)
     return progress._replace(evaluations=num_devices)
 
 
@@ -86,7 +109,7 @@ def search(
     """Runs steps until `budget` evaluations are spent, yielding after each.
 
     Args:
-      learner: from `reinforce.make`.
+      learner: from `reinforce.make` or `ppo.make`.
       graph: padded, see `placement.graphs.batching`.
       evaluate: latencies of placements int32 [b, N], without padding.
       progress: where to go on from: `start`, or a checkpoint.
@@ -100,26 +123,171 @@ def search(
         placements = np.asarray(drawn.placement)[..., :num_ops].reshape(-1, num_ops)
         allowance = budget - progress.evaluations
         latency_s = np.asarray(evaluate(placements[:allowance]), np.float32)
-        progress = _remember(progress, placements, latency_s)
-        metrics = {"best_s": progress.best_s, "mean_s": _finite_mean(latency_s)}
-        if len(latency_s) == batch * steps:
-            state, learned = learner.update(
+        evaluated = len(latency_s)
+        progress = _remember(progress, placements, latency_s, np.arange(evaluated), evaluated)
+        metrics: Metrics = {}
+        if evaluated == batch * steps:
+            state, metrics = learner.update(
                 state,
                 graph,
                 drawn,
                 jnp.asarray(latency_s.reshape(batch, steps)),
                 jnp.float32(progress.reference_s),
             )
-            metrics |= {name: float(value) for name, value in learned.items()}
             progress = progress._replace(state=state)
         progress = progress._replace(step=progress.step + 1)
-        yield Report(progress, metrics)
+        yield Report(progress, (_record(progress, _finite_mean(latency_s), metrics),))
 
 
-def _remember(progress: Progress, placements: np.ndarray, latency_s: np.ndarray) -> Progress:
-    """Counts the evaluations and merges the placements into the elite, duplicates left out."""
-    evaluations = progress.evaluations + len(latency_s)
+def search_simulated(
+    learner: Learner,
+    graph: jraph.GraphsTuple,
+    simulator: Simulator,
+    progress: Progress,
+    budget: int,
+    *,
+    chunk: int = 16,
+) -> Iterator[Report]:
+    """As `search`, in the simulator and compiled, yielding after every `chunk` steps.
+
+    Rewards are of penalised latencies, so that a placement beyond the limits is worse the further
+    it is beyond them; what is remembered is each step's fastest placement within the limits.
+    Compiles once, whatever the budget, and takes the same steps whatever the chunk.
+
+    Args:
+      learner, graph, progress, budget: as of `search`.
+      simulator: of the operations of `progress.elite`.
+      chunk: steps between two reports, for the caller to log, save and stop.
+    """
+    reference_s = jnp.float32(progress.reference_s)
+    num_ops = progress.elite.shape[1]
+    while progress.evaluations < budget:
+        left = np.int32(min(budget - progress.evaluations, np.iinfo(np.int32).max))
+        state, done = _steps(
+            learner,
+            simulator.objective,
+            num_ops,
+            chunk,
+            (graph, simulator.tables, simulator.index, reference_s),
+            progress.state,
+            left,
+        )
+        records = []
+        for step in _unstacked(jax.device_get(done)):
+            progress = _remember(
+                progress, step.best[None], step.best_s[None], step.best_at[None], step.evaluated
+            )
+            progress = progress._replace(step=progress.step + 1)
+            metrics = step.metrics if step.learned else {}
+            records.append(_record(progress, float(step.mean_s), metrics))
+        progress = progress._replace(state=state)
+        yield Report(progress, tuple(records))
+
+
+class _Step(NamedTuple):
+    """What the host learns of a compiled step."""
+
+    evaluated: Array  # int32 []: placements evaluated; 0 of a step that the budget left out
+    learned: Array  # bool []: all of them were
+    best: Array  # int32 [N]
+    best_s: Array  # float32 []; inf where no placement can run
+    best_at: Array  # int32 []: its number within the step
+    mean_s: Array
+    metrics: Metrics
+
+
+@partial(jax.jit, static_argnums=(0, 1, 2, 3))
+def _steps(
+    learner: Learner,
+    objective: str,
+    num_ops: int,
+    length: int,
+    inputs: tuple[Any, ...],
+    state: State,
+    left: Array,
+) -> tuple[State, _Step]:
+    """Up to `length` steps, until `left` evaluations are spent; every leaf of `_Step` [length]."""
+
+    def step(carry: tuple[State, Array], _: None) -> tuple[tuple[State, Array], _Step]:
+        taken = partial(_step, learner, objective, num_ops, inputs)
+        blank = jax.tree.map(
+            lambda leaf: jnp.zeros(leaf.shape, leaf.dtype), jax.eval_shape(taken, *carry)[1]
+        )
+        state, done = jax.lax.cond(carry[1] > 0, taken, lambda state, _: (state, blank), *carry)
+        return (state, carry[1] - done.evaluated), done
+
+    (state, _), done = jax.lax.scan(step, (state, left), length=length)
+    return state, done
+
+
+def _step(
+    learner: Learner,
+    objective: str,
+    num_ops: int,
+    inputs: tuple[Any, ...],
+    state: State,
+    left: Array,
+) -> tuple[State, _Step]:
+    graph, tables, index, reference_s = inputs
+    advanced, drawn = learner.sample(state, graph)
+    placements = drawn.placement[..., :num_ops] if index is None else drawn.placement[..., index]
+    placements = placements.reshape(-1, num_ops)
+    outcome = simulators.simulate(objective, tables, placements)
+    evaluated = jnp.minimum(left, len(placements))
+    counts = jnp.arange(len(placements)) < evaluated
+    latency_s = jnp.where(counts & outcome.feasible, outcome.latency_s, jnp.inf)
+    penalised_s = outcome.penalised_s().reshape(drawn.log_prob.shape)
+    after, metrics = learner.update(advanced, graph, drawn, penalised_s, reference_s)
+    learned = evaluated == len(placements)
+    best_at = jnp.argmin(latency_s)
+    ran = jnp.isfinite(latency_s)
+    return jax.tree.map(partial(jnp.where, learned), after, state), _Step(
+        evaluated=evaluated,
+        learned=learned,
+        best=placements[best_at],
+        best_s=latency_s[best_at],
+        best_at=best_at,
+        mean_s=jnp.where(
+            ran.any(), jnp.where(ran, latency_s, 0.0).sum() / jnp.maximum(ran.sum(), 1), jnp.inf
+        ),
+        metrics=metrics,
+    )
+
+
+def _unstacked(done: _Step) -> Iterator[_Step]:
+    """The steps of a chunk that the budget did not leave out."""
+    for i in range(int((np.asarray(done.evaluated) > 0).sum())):
+        yield jax.tree.map(lambda leaf, i=i: leaf[i], done)
+
+
+def _record(progress: Progress, mean_s: float, metrics: Metrics) -> dict[str, float]:
+    return {
+        "step": progress.step,
+        "evaluations": progress.evaluations,
+        "best_s": progress.best_s,
+        "mean_s": mean_s,
+        **{name: float(value) for name, value in metrics.items()},
+    }
+
+
+def _remember(
+    progress: Progress,
+    placements: np.ndarray,
+    latency_s: np.ndarray,
+    number: np.ndarray,
+    evaluated: int,
+) -> Progress:
+    """Counts evaluations and merges placements into the elite, duplicates left out.
+
+    Args:
+      progress: before.
+      placements: int32 [K, N], the first of which have the latencies below.
+      latency_s: float32 [k].
+      number: int [k], of each among the evaluations counted here.
+      evaluated: how many these are.
+    """
     faster = np.flatnonzero(latency_s < progress.elite_s[-1])
+    evaluations = progress.evaluations + int(evaluated)
     if not faster.size:
         return progress._replace(evaluations=evaluations)
     pool = np.concatenate([progress.elite, placements[faster]])
@@ -130,7 +298,7 @@ def _remember(progress: Progress, placements: np.ndarray, latency_s: np.ndarray)
     keep = order[np.sort(first)][:ELITE]
     missing = ELITE - len(keep)
     improved = pool_s[keep[0]] < progress.elite_s[0]
-    found_at = progress.evaluations + int(np.argmin(latency_s)) + 1
+    found_at = progress.evaluations + int(number[np.argmin(latency_s)]) + 1
     return progress._replace(
         elite=np.pad(pool[keep], ((0, missing), (0, 0))),
         elite_s=np.pad(pool_s[keep], (0, missing), constant_values=np.inf).astype(np.float32),

@@ -49,6 +49,8 @@ class MeasurementCache:
             record |= {"stage": outcome.stage, "cause": outcome.cause}
         else:
             record |= {"ratio": outcome.ratio.median, "latency_s": outcome.latency.median}
+            if not outcome.output_error <= outcome.tolerance:
+                record["wrong"] = True
         self._records[key] = record
         if self._path is not None:
             with open(self._path, "a") as file:
@@ -66,6 +68,7 @@ class MeasuredEvaluate:
         cache: MeasurementCache,
         min_rounds: int,
         time_limit_s: float,
+        accept_wrong: bool,
     ):
         self.measurements = 0  # candidates measured, the baseline not counted
         self._measurer = measurer
@@ -73,6 +76,7 @@ class MeasuredEvaluate:
         self._cache = cache
         self._min_rounds = min_rounds
         self._time_limit_s = time_limit_s
+        self._accept_wrong = accept_wrong
         self._baseline = self._candidate(np.zeros(len(self._op_names), np.int32))
 
     def __call__(self, placements: Array) -> np.ndarray:
@@ -91,11 +95,17 @@ class MeasuredEvaluate:
             self._measure(base, new)
         return np.array([self._seconds(k, base) for k in keys], np.float32)
 
+    def outputs_wrong(self, placement: np.ndarray) -> bool:
+        """Whether a placement that was timed computes something else than the reference."""
+        record = self._cache.get(key(self._measurer, self._candidate(placement)))
+        return record is not None and record.get("wrong", False)
+
     def _measure(self, base: str, new: dict[str, Candidate]) -> None:
         outcomes = self._measurer.measure(
             [self._baseline, *new.values()],
             min_rounds=self._min_rounds,
             time_limit_s=self._time_limit_s * len(new),
+            accept_wrong=self._accept_wrong,
         )
         self.measurements += len(new)
         if isinstance(outcomes[0], Failure):
@@ -122,6 +132,7 @@ def as_evaluate(
     *,
     min_rounds: int = 2 * MIN_SAMPLES,
     time_limit_s: float = 0.5,
+    accept_wrong: bool = False,
 ) -> MeasuredEvaluate:
     """An `Evaluate` that measures: int32 [B, N] -> float32 seconds [B], inf where it fails.
 
@@ -135,11 +146,12 @@ def as_evaluate(
       cache: shared by everything that measures.
       min_rounds: inferences of each new placement at least.
       time_limit_s: of timing for each new placement, unless `min_rounds` need more.
+      accept_wrong: time placements with wrong outputs too; give such measurements a cache apart.
 
     Raises:
       RuntimeError: (when called) the baseline, all on the first device, cannot be measured.
     """
-    return MeasuredEvaluate(measurer, op_names, cache, min_rounds, time_limit_s)
+    return MeasuredEvaluate(measurer, op_names, cache, min_rounds, time_limit_s, accept_wrong)
 
 
 def key(measurer: Measurer, candidate: Candidate) -> str:

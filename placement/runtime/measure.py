@@ -185,7 +185,12 @@ class Measurer:
         return None if worker is None else worker.progress()
 
     def measure(
-        self, candidates: Sequence[Candidate], *, min_rounds: int, time_limit_s: float
+        self,
+        candidates: Sequence[Candidate],
+        *,
+        min_rounds: int,
+        time_limit_s: float,
+        accept_wrong: bool = False,
     ) -> list[Measurement | Failure]:
         """Measures candidates against the first of them.
 
@@ -197,6 +202,8 @@ class Measurer:
           min_rounds: inferences of each at least, `MIN_SAMPLES` or more.
           time_limit_s: rounds go on until their times sum to this over all chunks; compiling and
             checking come on top.
+          accept_wrong: time candidates whose outputs are wrong too, as `output_error` then tells:
+            for questions about time alone.
 
         Returns:
           What became of each candidate, in order.
@@ -212,7 +219,8 @@ class Measurer:
         chunks = [others[i : i + self._chunk] for i in range(0, len(others), self._chunk)] or [[]]
         for chunk in chunks:
             indices = chunk if isinstance(results.get(0), Failure) else [0, *chunk]
-            found = self._measure_chunk(candidates, indices, min_rounds, time_limit_s / len(chunks))
+            how = (min_rounds, time_limit_s / len(chunks), accept_wrong)
+            found = self._measure_chunk(candidates, indices, how)
             results = found | results
         return [results[i] for i in range(len(candidates))]
 
@@ -241,7 +249,7 @@ class Measurer:
         return self._answer("own_choice", self.devices)
 
     def _measure_chunk(
-        self, candidates: Sequence[Candidate], indices: list[int], min_rounds: int, seconds: float
+        self, candidates: Sequence[Candidate], indices: list[int], how: tuple[int, float, bool]
     ) -> dict[int, Measurement | Failure]:
         """Measures until no candidate brings the worker down; each that does is left out."""
         failures: dict[int, Measurement | Failure] = {}
@@ -249,7 +257,7 @@ class Measurer:
             tasks = [Task(i, *candidates[i]) for i in left]
             facts: dict[int, dict[str, Any]] = {}
             try:
-                for kind, *content in self._ask("measure", tasks, min_rounds, seconds):
+                for kind, *content in self._ask("measure", tasks, *how):
                     if kind == "failure":
                         failures[content[0]] = Failure(content[1], content[2])
                     elif kind == "checked":

@@ -1,21 +1,29 @@
 """Benchmark networks built with the opset API, without any download.
 
 The architectures and operation counts are those of published exports; the weights are seeded
-noise, because placement depends on shapes and not on what a network has learnt.
+noise, because placement depends on shapes and not on what a network has learnt. Some networks take
+sizes: 'nmt:layers=4,steps=30'.
 """
 
+import inspect
 from collections.abc import Callable
 
 import openvino as ov
 
+from placement.zoo import arguments
 from placement.zoo.bert import bert_base
 from placement.zoo.inception_v3 import inception_v3
+from placement.zoo.nmt import nmt
 from placement.zoo.resnet import resnet50
+from placement.zoo.rnnlm import rnnlm
 
-_BUILDERS: dict[str, Callable[[], ov.Model]] = {
+# The keyword arguments of a builder are the arguments of its network: whole numbers from 1.
+_BUILDERS: dict[str, Callable[..., ov.Model]] = {
     "bert_base": bert_base,
     "inception_v3": inception_v3,
+    "nmt": nmt,
     "resnet50": resnet50,
+    "rnnlm": rnnlm,
 }
 
 
@@ -24,12 +32,19 @@ def names() -> tuple[str, ...]:
     return tuple(_BUILDERS)
 
 
-def build(name: str) -> ov.Model:
-    """Builds the network called `name`; every build of a name gives identical weights.
+def build(text: str) -> ov.Model:
+    """Builds a network; every build of a text gives identical weights.
+
+    Args:
+      text: a name, or a name and sizes, such as 'nmt:layers=4,steps=30'.
 
     Raises:
-      ValueError: no network has that name.
+      ValueError: no network has that name, or it does not take these arguments.
     """
+    name, given = arguments.split(text)
     if name not in _BUILDERS:
         raise ValueError(f"unknown network {name!r}; valid names: {', '.join(names())}")
-    return _BUILDERS[name]()
+    builder = _BUILDERS[name]
+    parameters = inspect.signature(builder).parameters.values()
+    defaults = {parameter.name: parameter.default for parameter in parameters}
+    return builder(**arguments.values(text, given, defaults))

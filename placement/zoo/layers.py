@@ -59,12 +59,12 @@ def _decompression_mark() -> object:
     return convert.get_rt_info()[_MARK_KEY]
 
 
-def _uniform(name: str, shape: Sequence[int], std: float) -> np.ndarray:
-    """Zero-mean uniform float32 numbers of the given shape and standard deviation."""
+def _uniform(name: str, shape: Sequence[int], std: float | np.ndarray) -> np.ndarray:
+    """Zero-mean uniform float32 numbers of the given shape and standard deviation(s)."""
     # Scaled 16-bit integers: normal floats would take BERT's 110 M weights two seconds.
     generator = np.random.Generator(np.random.SFC64([SEED, zlib.crc32(name.encode())]))
     draws = generator.integers(-(2**15), 2**15, size=tuple(shape), dtype=np.int16)
-    return draws * np.float32(std * math.sqrt(3.0) / 2**15)
+    return draws * np.asarray(std * math.sqrt(3.0) / 2**15, dtype=np.float32)
 
 
 def compressed(name: str, values: np.ndarray) -> ov.Node:
@@ -77,9 +77,18 @@ def compressed(name: str, values: np.ndarray) -> ov.Node:
     return convert
 
 
-def noise(name: str, shape: Sequence[int], *, std: float, mean: float = 0.0) -> ov.Node:
-    """A compressed float constant of `shape`, uniform around `mean`, of deviation `std`."""
-    return compressed(name, _uniform(name, shape, std) + np.float32(mean))
+def noise(
+    name: str,
+    shape: Sequence[int],
+    *,
+    std: float | np.ndarray,
+    mean: float | np.ndarray = 0.0,
+) -> ov.Node:
+    """A compressed float constant of `shape`, uniform around `mean`, of deviation `std`.
+
+    Arrays of means and deviations are broadcast to `shape`.
+    """
+    return compressed(name, _uniform(name, shape, std) + np.asarray(mean, dtype=np.float32))
 
 
 def scalar(name: str, value: float) -> ov.Node:
@@ -133,6 +142,11 @@ def unsqueeze(x: Value, name: str, axis: int) -> ov.Node:
     y = ops.unsqueeze(x, integers(f"{name}/axis", axis))
     y.set_friendly_name(name)  # the opset function ignores its name argument (2026.4)
     return y
+
+
+def squeeze(x: Value, name: str, axis: int) -> ov.Node:
+    """Removes an axis of length one."""
+    return ops.squeeze(x, integers(f"{name}/axis", axis), name=name)
 
 
 def conv(

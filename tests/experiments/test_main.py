@@ -38,7 +38,29 @@ MISTAKES = {
     "unknown graph": (["--config.graph=alexnet"], ["alexnet", "resnet50"]),
     "unknown device": (["--config.devices=GPU.7"], ["GPU.7", "host"]),
     "unknown method": (["--config.method=magic"], ["magic", "hsdag"]),
-    "unknown objective": (["--config.objective=cost"], ["cost", "serial"]),
+    "unknown objective": (["--config.objective=cost"], ["cost", "serial", "subgraph"]),
+    "unknown kind": (["--config.devices=roofline:cpu,tpu"], ["tpu", "igpu"]),
+    "measured, but described": (
+        ["--config.devices=roofline:cpu,gpu", "--config.evaluate=measure"],
+        ["described", "simulate"],
+    ),
+    "OpenVINO's choice of described devices": (
+        ["--config.devices=roofline:cpu,gpu", "--config.method=hetero"],
+        ["hetero", "described"],
+    ),
+    "profile of described devices": (
+        ["--config.devices=roofline:cpu,gpu", "--task=profile"],
+        ["roofline:cpu,gpu", "host"],
+    ),
+    "profile of another objective": (
+        ["--config.objective=makespan", "--task=profile", "--config.devices=host"],
+        ["makespan", "serial"],
+    ),
+    "missing workload": (["--config.graph=nowhere.json"], ["nowhere.json"]),
+    "missing costs": (
+        ["--config.costs=nowhere.json", "--config.evaluate=simulate"],
+        ["nowhere.json", "profile.json"],
+    ),
     "unknown evaluate": (["--config.evaluate=guess"], ["guess", "simulate+verify"]),
     "unknown variant": (["--config.variant=new"], ["new", "released"]),
     "unknown feature": (["--config.features=colour"], ["colour", "fractal"]),
@@ -151,6 +173,73 @@ def test_compare_rows_carry_graph_and_seed(tmp_path: Path) -> None:
     summary = check_summary(tmp_path)
     assert {(row["graph"], row["seed"]) for row in summary["rows"]} == {("resnet50", 3)}
     assert all(row["measured_s"] is None for row in summary["rows"])
+
+
+def test_described_devices_are_placed_on_and_never_measured(tmp_path: Path) -> None:
+    flags = ["--config.devices=roofline:cpu,gpu,gpu", "--config.objective=makespan"]
+    code, out, err = run(tmp_path, *flags)
+    assert code == 0, err
+    summary = check_summary(tmp_path)
+    assert [row["method"] for row in summary["rows"]] == [
+        *("single:cpu", "single:gpu0", "single:gpu1", "random", "hsdag")
+    ]
+    assert all(row["measured_s"] is None for row in summary["rows"])
+    assert "nothing is measured" in out
+    placed = json.loads((tmp_path / "placement.json").read_text())
+    assert set(placed["placement"].values()) <= {"cpu", "gpu0", "gpu1"}
+
+
+def test_a_workload_file_is_placed_within_its_memory(tmp_path: Path) -> None:
+    """Four operations of size 1 in a row; an accelerator holds two, and is ten times as fast."""
+    node = {"supportedOnFpga": 1, "cpuLatency": 10.0, "fpgaLatency": 1.0, "size": 1.0}
+    workload = {
+        "maxSizePerFPGA": 2.0,
+        "maxFPGAs": 2,
+        "maxCPUs": 1,
+        "nodes": [node | {"id": i, "name": f"op{i}"} for i in range(4)],
+        "edges": [{"sourceId": i, "destId": i + 1, "cost": 0.5, "size": 1} for i in range(3)],
+    }
+    path = tmp_path / "tiny.json"
+    path.write_text(json.dumps(workload))
+    flags = [f"--config.graph={path}", "--config.objective=max_load", "--config.budget=2000"]
+    code, _, err = run(tmp_path / "run", *flags)
+    assert code == 0, err
+    rows = {row["method"]: row for row in check_summary(tmp_path / "run")["rows"]}
+    assert rows["single:acc0"]["predicted_s"] is None  # it does not fit
+    assert rows["single:cpu0"]["predicted_s"] == 40.0
+    assert rows["hsdag"]["predicted_s"] == 2.5  # two and two, one tensor between them
+    placed = json.loads((tmp_path / "run" / "placement.json").read_text())["placement"]
+    assert placed["op0"] == placed["op1"] != placed["op2"] == placed["op3"]
+
+
+def test_a_calibrated_profile_says_how_far_it_is_right_and_trains_without_devices(
+    tmp_path: Path,
+) -> None:
+    model = f"--config.graph={LIGHT / 'light_squeezenet.onnx'}"
+    flags = [model, "--config.devices=host", "--config.calibration_placements=12"]
+    code, out, err = run(tmp_path, *flags, "--task=profile")
+    assert code == 0, err
+    fidelity = json.loads((tmp_path / "fidelity.json").read_text())
+    assert "fine-grained" in out
+    assert {row["kind"] for row in fidelity["rows"]} == {
+        *("all", "contiguous", "fine-grained", "best found")
+    }
+    for row in fidelity["rows"]:
+        if row["kind"] == "all":
+            assert row["placements"] + row["failed"] == 12
+            assert 0 <= row["median_error"] <= row["p90_error"]
+    for placement in fidelity["placements"]:
+        assert placement["predicted_s"] > 0
+
+    elsewhere = tmp_path / "elsewhere"
+    costs = f"--config.costs={tmp_path / 'profile.json'}"
+    code, _, err = run(elsewhere, model, costs, "--config.evaluate=simulate")
+    assert code == 0, err
+    rows = check_summary(elsewhere)["rows"]
+    assert [row["method"] for row in rows if row["method"].startswith("single:")] == [
+        f"single:{label.split(' [')[0]}" for label in fidelity["devices"]
+    ]
+    assert not (elsewhere / "profile.json").exists()
 
 
 def test_ctrl_c_keeps_what_was_found_and_the_same_command_goes_on(tmp_path: Path) -> None:

@@ -1,5 +1,4 @@
 import dataclasses
-import functools
 from collections.abc import Callable
 
 import jax
@@ -10,7 +9,7 @@ import pytest
 
 from placement import simulators
 from placement.learning import reinforce
-from placement.learning.reinforce import Settings
+from placement.learning.base import Settings
 from placement.types import Array, Problem, Sample
 from tests import helpers
 
@@ -91,60 +90,3 @@ def test_the_gradient_is_clipped_to_the_norm():
     settings = _settings(num_samples=64, max_grad_norm=1e-3)
     _, _, gradient = _learned_gradient(settings)
     assert float(jnp.linalg.norm(gradient)) == pytest.approx(1e-3, rel=1e-3)
-
-
-@functools.cache
-def _drawn() -> tuple[reinforce.State, Sample]:
-    learner = reinforce.make(POLICY, Settings(num_samples=8))
-    return learner.sample(learner.init(jax.random.key(0), GRAPH), GRAPH)
-
-
-@pytest.mark.parametrize("reward", ["inverse", "sqrt", "log"])
-@pytest.mark.parametrize("baseline", ["leave_one_out", "none"])
-def test_failures_leave_the_parameters_finite(reward, baseline):
-    state, drawn = _drawn()
-    learner = reinforce.make(POLICY, Settings(num_samples=8, reward=reward, baseline=baseline))
-    for failed in (np.arange(8) % 2 == 0, np.ones(8, bool)):
-        latency_s = np.where(failed, np.inf, 2.0).astype(np.float32)[:, None]
-        after, metrics = learner.update(state, GRAPH, drawn, latency_s, 1.0)
-        assert np.isfinite(after.params).all()
-        assert all(np.isfinite(value) for value in metrics.values())
-        assert (after.params[:NUM_OPS] != state.params[:NUM_OPS]).all()  # it still learned
-
-
-def test_failures_become_less_likely():
-    learner = reinforce.make(POLICY, Settings(num_samples=64, learning_rate=0.1))
-    state = learner.init(jax.random.key(0), GRAPH)
-
-    def failures(placements: Array) -> Array:  # whatever puts op0 on device 1
-        return placements[:, 0, 0] == 1
-
-    before = None
-    for _ in range(30):
-        state, drawn = learner.sample(state, GRAPH)
-        failed = failures(drawn.placement)
-        before = failed.mean() if before is None else before
-        latency_s = jnp.where(failed, jnp.inf, 1.0)[:, None]
-        state, _ = learner.update(state, GRAPH, drawn, latency_s, 1.0)
-    assert before > 0.2
-    assert failed.mean() < before / 3
-
-
-@pytest.mark.parametrize(
-    ("settings", "message"),
-    [
-        ({"reward": "speed"}, "unknown reward 'speed'; valid: inverse, sqrt, log"),
-        ({"baseline": "mean"}, "unknown baseline 'mean'; valid: leave_one_out, none"),
-        ({"num_samples": 1}, "num_samples=1: the leave_one_out baseline needs at least 2"),
-    ],
-)
-def test_impossible_settings_are_refused_in_one_line(settings, message):
-    with pytest.raises(ValueError, match=message) as error:
-        reinforce.make(POLICY, Settings(**settings))
-    assert "\n" not in str(error.value)
-
-
-def test_a_single_sample_is_fine_without_a_baseline():
-    learner = reinforce.make(POLICY, Settings(num_samples=1, baseline="none"))
-    _, drawn = learner.sample(learner.init(jax.random.key(0), GRAPH), GRAPH)
-    assert drawn.log_prob.shape == (1, 1)

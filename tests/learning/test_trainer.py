@@ -7,8 +7,8 @@ import numpy as np
 import pytest
 
 from placement import simulators
-from placement.learning import reinforce, trainer
-from placement.learning.reinforce import Learner, Settings
+from placement.learning import ppo, reinforce, trainer
+from placement.learning.base import Learner, Settings
 from placement.learning.trainer import Progress
 from placement.policies import hsdag
 from placement.types import Evaluate, OpGraph, Problem
@@ -20,9 +20,16 @@ DIAMOND, FORK_JOIN = helpers.diamond(), helpers.fork_join(branches=3, length=2)
 BATCH = 16
 
 
-def _evaluator(graph: OpGraph, seed: int = 3) -> Evaluate:
+ALGORITHMS = pytest.mark.parametrize("make", [reinforce.make, ppo.make], ids=["reinforce", "ppo"])
+
+
+def _problem(graph: OpGraph, seed: int = 3, objective: str = "serial") -> Problem:
     costs = helpers.random_costs(np.random.default_rng(seed), graph, 2)
-    return simulators.evaluator(Problem(graph, costs, "serial", ("a", "b")))
+    return Problem(graph, costs, objective, ("a", "b"))
+
+
+def _evaluator(graph: OpGraph, seed: int = 3) -> Evaluate:
+    return simulators.evaluator(_problem(graph, seed))
 
 
 def _optimum(graph: OpGraph, evaluate: Evaluate) -> tuple[float, float]:
@@ -32,9 +39,9 @@ def _optimum(graph: OpGraph, evaluate: Evaluate) -> tuple[float, float]:
 
 
 @functools.cache
-def _learner(learning_rate: float = 0.1) -> Learner:
-    settings = Settings(num_samples=BATCH, learning_rate=learning_rate)
-    return reinforce.make(helpers.independent_policy(), settings)
+def _learner(make: Callable[..., Learner] = reinforce.make) -> Learner:
+    settings = Settings(num_samples=BATCH, learning_rate=0.1)
+    return make(helpers.independent_policy(), settings)
 
 
 def _start(evaluate: Evaluate, graph: OpGraph = DIAMOND, learner: Learner | None = None, seed=0):
@@ -47,6 +54,28 @@ def _start(evaluate: Evaluate, graph: OpGraph = DIAMOND, learner: Learner | None
 def _run(evaluate: Evaluate, budget: int, progress: Progress | None = None) -> list[trainer.Report]:
     progress = _start(evaluate) if progress is None else progress
     return list(trainer.search(_learner(), helpers.batched(DIAMOND), evaluate, progress, budget))
+
+
+def _simulated(
+    problem: Problem,
+    budget: int,
+    progress: Progress | None = None,
+    *,
+    learner: Learner | None = None,
+    chunk: int = 4,
+) -> list[trainer.Report]:
+    """As `_run`, compiled, of any problem."""
+    learner = learner or _learner()
+    if progress is None:
+        progress = _start(simulators.evaluator(problem), problem.graph, learner)
+    simulator, graph = trainer.Simulator.of(problem), helpers.batched(problem.graph)
+    return list(
+        trainer.search_simulated(learner, graph, simulator, progress, budget, chunk=chunk)
+    )
+
+
+def _records(reports: list[trainer.Report]) -> list[dict[str, float]]:
+    return [record for report in reports for record in report.records]
 
 
 def _counting(evaluate: Evaluate) -> tuple[Evaluate, list[np.ndarray]]:
@@ -70,19 +99,22 @@ def _assert_equal(actual: Progress, expected: Progress) -> None:
 
 
 @functools.cache
-def _hsdag() -> tuple[Callable, Learner]:
+def _hsdag(make: Callable[..., Learner]) -> tuple[Callable, Learner]:
     policy = hsdag.make(num_devices=2, hidden_size=16)
     settings = Settings(num_samples=BATCH, learning_rate=1e-2, entropy_weight=0.3)
-    return jax.jit(policy.greedy), reinforce.make(policy, settings)
+    return jax.jit(policy.greedy), make(policy, settings)
 
 
-@pytest.mark.parametrize("seed", [0, 1, 2])
+@ALGORITHMS
+@pytest.mark.parametrize("seed", [0, 1])
+@pytest.mark.parametrize("objective", ["serial", "makespan"])
 @pytest.mark.parametrize(
     ("graph", "costs"), [(DIAMOND, 3), (FORK_JOIN, 11)], ids=["diamond", "fork"]
 )
-def test_hsdag_learns_the_optimum(graph, costs, seed):
+def test_hsdag_learns_the_optimum(make, graph, costs, objective, seed):
     """Not only is the optimum met on the way: the policy ends up preferring it."""
-    evaluate, (greedy, learner) = _evaluator(graph, costs), _hsdag()
+    evaluate = simulators.evaluator(_problem(graph, costs, objective))
+    greedy, learner = _hsdag(make)
     best_s, single_s = _optimum(graph, evaluate)
     assert best_s < 0.95 * single_s
     progress = _start(evaluate, graph, learner, seed)
@@ -109,8 +141,8 @@ def test_a_step_cut_short_is_evaluated_but_not_learned_from():
     reports = _run(_evaluator(DIAMOND), 2 + BATCH + 5)
     full, cut = reports
     np.testing.assert_array_equal(full.progress.state.params, cut.progress.state.params)
-    assert "loss" in full.metrics
-    assert "loss" not in cut.metrics
+    assert "loss" in full.records[0]
+    assert "loss" not in cut.records[0]
 
 
 def test_resuming_midway_equals_going_through():
@@ -119,7 +151,7 @@ def test_resuming_midway_equals_going_through():
     resumed = _run(evaluate, 2 + 6 * BATCH, through[2].progress)
     assert len(resumed) == 3
     _assert_equal(resumed[-1].progress, through[-1].progress)
-    assert resumed[-1].metrics == through[-1].metrics
+    assert resumed[-1].records == through[-1].records
 
 
 def test_seeds_decide_the_search():
@@ -199,7 +231,7 @@ def test_failures_are_survived(runs):
     assert np.isfinite(start.reference_s)
     last = _run(evaluate, 2 + 6 * BATCH, start)[-1]
     assert np.isfinite(last.progress.state.params).all()
-    assert np.isfinite(last.metrics["loss"])
+    assert np.isfinite(last.records[0]["loss"])
     assert np.isfinite(last.progress.best_s) == (runs == "some")
     assert last.progress.evaluations == 2 + 6 * BATCH
 
@@ -215,4 +247,122 @@ def test_nothing_compiles_after_the_first_step():
     assert len(compiled) >= 2
     with helpers.count_compilations() as compiled:
         assert len(list(reports)) == 5
+    assert compiled == []
+
+
+@ALGORITHMS
+@pytest.mark.parametrize("objective", ["serial", "makespan"])
+def test_in_the_simulator_the_steps_are_those_of_the_host(make, objective):
+    problem, learner = _problem(FORK_JOIN, 11, objective), _learner(make)
+    evaluate, batched = simulators.evaluator(problem), helpers.batched(FORK_JOIN)
+    start, budget = _start(evaluate, FORK_JOIN, learner), 2 + 10 * BATCH + 5
+    host = list(trainer.search(learner, batched, evaluate, start, budget))
+    compiled = _simulated(problem, budget, start, learner=learner)
+    for actual, expected in zip(_records(compiled), _records(host), strict=True):
+        assert actual == pytest.approx(expected, rel=1e-4, abs=1e-5)
+    actual, expected = compiled[-1].progress, host[-1].progress
+    np.testing.assert_allclose(actual.state.params, expected.state.params, rtol=1e-4, atol=1e-5)
+    np.testing.assert_array_equal(actual.elite[0], expected.elite[0])
+    assert actual.found_at == expected.found_at
+    assert jax.random.key_data(actual.state.key).tolist() == (
+        jax.random.key_data(expected.state.key).tolist()
+    )
+
+
+def test_in_the_simulator_the_steps_of_an_episode_are_those_of_the_host():
+    policy = hsdag.make(num_devices=2, hidden_size=8, decide="group", episode_steps=3)
+    learner = reinforce.make(policy, Settings(num_samples=4, reward="inverse"))
+    problem, batched = _problem(DIAMOND), helpers.batched(DIAMOND)
+    evaluate = simulators.evaluator(problem)
+    start, budget = _start(evaluate, learner=learner), 2 + 3 * 12 + 5
+    host = list(trainer.search(learner, batched, evaluate, start, budget))
+    compiled = _simulated(problem, budget, start, learner=learner)
+    for actual, expected in zip(_records(compiled), _records(host), strict=True):
+        assert actual == pytest.approx(expected, rel=1e-3, abs=1e-4)
+    assert compiled[-1].progress.found_at == host[-1].progress.found_at
+
+
+@pytest.mark.parametrize("budget", [3, 2 + BATCH, 2 + 4 * BATCH, 2 + 5 * BATCH + 5])
+def test_in_the_simulator_the_budget_is_spent_exactly(budget):
+    reports = _simulated(_problem(DIAMOND), budget)
+    records = _records(reports)
+    assert reports[-1].progress.evaluations == records[-1]["evaluations"] == budget
+    assert [record["step"] for record in records] == list(range(1, len(records) + 1))
+    assert reports[-1].progress.step == len(records)
+    assert ("loss" in records[-1]) == ((budget - 2) % BATCH == 0)
+
+
+def test_in_the_simulator_a_spent_budget_runs_no_step():
+    assert _simulated(_problem(DIAMOND), budget=2) == []
+
+
+@ALGORITHMS
+@pytest.mark.parametrize("stop", [1, 4, 7])
+def test_in_the_simulator_resuming_equals_going_through(make, stop):
+    """Wherever the chunks of 4 steps end."""
+    problem, learner, budget = _problem(DIAMOND), _learner(make), 2 + 10 * BATCH
+    through = _simulated(problem, budget, learner=learner)
+    until = _simulated(problem, 2 + stop * BATCH, learner=learner)
+    resumed = _simulated(problem, budget, until[-1].progress, learner=learner)
+    _assert_equal(resumed[-1].progress, through[-1].progress)
+    assert _records(until) + _records(resumed) == _records(through)
+
+
+@ALGORITHMS
+@pytest.mark.parametrize("objective", ["serial", "makespan"])
+def test_in_the_simulator_the_optimum_is_found_and_remembered(make, objective):
+    problem = _problem(FORK_JOIN, 11, objective)
+    evaluate = simulators.evaluator(problem)
+    last = _simulated(problem, 2 + 100 * BATCH, learner=_learner(make))[-1].progress
+    assert last.best_s == _optimum(FORK_JOIN, evaluate)[0]
+    assert np.asarray(evaluate(last.elite)).tolist() == last.elite_s.tolist()
+    assert last.elite_s.tolist() == sorted(last.elite_s)
+    assert len(np.unique(last.elite, axis=0)) == len(last.elite)
+
+
+def test_in_the_simulator_only_what_fits_is_remembered_but_the_excess_is_learned_from():
+    """Memory for half of the operations a device: single devices overflow, and so do most."""
+    problem = _problem(FORK_JOIN, 11)
+    tight = problem.costs._replace(
+        memory_bytes=np.ones(FORK_JOIN.num_ops, np.float32),
+        capacity_bytes=np.full(2, FORK_JOIN.num_ops / 2, np.float32),
+    )
+    problem = problem._replace(costs=tight)
+    evaluate = simulators.evaluator(problem)
+    start = _start(evaluate, FORK_JOIN)
+    assert start.best_s == np.inf
+    reports = _simulated(problem, 2 + 100 * BATCH, start)
+    last = reports[-1].progress
+    assert last.best_s == _optimum(FORK_JOIN, evaluate)[0]
+    assert last.elite.sum(axis=1).tolist() == [FORK_JOIN.num_ops / 2] * len(last.elite)
+
+
+def test_in_the_simulator_co_located_operations_follow_the_first():
+    problem, learner = _problem(FORK_JOIN, 11), _learner()
+    index = np.arange(FORK_JOIN.num_ops)
+    index[[3, 5]] = [1, 2]
+    simulator = trainer.Simulator.of(problem)._replace(index=index)
+    every = helpers.all_placements(FORK_JOIN.num_ops, 2)[:, index]
+    evaluate = simulators.evaluator(problem)
+    start, batched = _start(evaluate, FORK_JOIN), helpers.batched(FORK_JOIN)
+    *_, last = trainer.search_simulated(learner, batched, simulator, start, 2 + 100 * BATCH)
+    assert last.progress.best_s == np.min(evaluate(every)) > _optimum(FORK_JOIN, evaluate)[0]
+    np.testing.assert_array_equal(last.progress.elite, last.progress.elite[:, index])
+
+
+def test_in_the_simulator_nothing_compiles_after_the_first_chunk():
+    settings = Settings(num_samples=BATCH + 2)  # a size that no other test compiles for
+    learner = ppo.make(helpers.independent_policy(), settings)
+    problem, graph = _problem(DIAMOND), helpers.batched(DIAMOND)
+    simulator = trainer.Simulator.of(problem)
+    progress = _start(simulators.evaluator(problem), learner=learner)
+
+    def searched(budget: int) -> list[trainer.Report]:
+        return list(trainer.search_simulated(learner, graph, simulator, progress, budget, chunk=3))
+
+    with helpers.count_compilations() as compiled:
+        searched(3 * (BATCH + 2))
+    assert sum("steps" in name for name in compiled) == 1
+    with helpers.count_compilations() as compiled:
+        assert len(searched(2 + 7 * (BATCH + 2) + 1)) == 3
     assert compiled == []

@@ -1,0 +1,174 @@
+"""What a run is about: a model, the devices it may use and what it costs on them.
+
+Devices are either present, then they can be profiled and measured, or described: by a workload
+file, by rooflines or by costs saved on another machine. A described one is only ever simulated.
+"""
+
+import contextlib
+import hashlib
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from ml_collections import ConfigDict
+from rich.console import Console
+
+from experiments import build
+from placement.costs import calibrate, roofline, tables
+from placement.reporting import runs
+from placement.runtime import devices as devices_lib
+from placement.runtime.measure import Measurer
+from placement.types import CostModel, OpGraph
+
+
+class Subject(NamedTuple):
+    """A model on devices."""
+
+    net: build.Network
+    names: tuple[str, ...]  # of the devices, in the order of a placement's indices
+    labels: tuple[str, ...]  # of the same, for reports
+    present: tuple[devices_lib.Device, ...]  # the same, if they are present
+    costs: CostModel | None  # if they are described
+
+    @property
+    def num_devices(self) -> int:
+        """D."""
+        return len(self.names)
+
+
+def find(config: ConfigDict) -> Subject:
+    """Loads the model and finds the devices; writes nothing.
+
+    Raises:
+      ValueError: no such model or devices, or an evaluation that needs devices that are not there.
+    """
+    net = build.network(config)
+    described = _described(config, net)
+    if described is None:
+        devices = devices_lib.resolve(config.devices)
+        names = tuple(device.name for device in devices)
+        return Subject(net, names, tuple(device.label for device in devices), devices, None)
+    if config.evaluate == "measure":
+        raise ValueError(
+            f"evaluate='measure', but graph={config.graph!r} with devices={config.devices!r} has "
+            "described devices, which cannot be measured; give --config.evaluate=simulate"
+        )
+    return described
+
+
+def _described(config: ConfigDict, net: build.Network) -> Subject | None:
+    """The subject if its devices are described, else None."""
+    if net.workload is not None:
+        if config.devices != "auto" or config.costs:
+            raise ValueError(
+                f"graph={config.graph!r} brings devices and costs of its own; leave "
+                "--config.devices=auto and --config.costs empty"
+            )
+        names = net.workload.devices
+        return Subject(net, names, names, (), net.workload.costs)
+    if config.devices.strip().startswith(roofline.PREFIX):
+        if config.costs:
+            raise ValueError(
+                f"devices={config.devices!r} and costs={config.costs!r} both say what operations "
+                "cost; give one of them"
+            )
+        names = roofline.devices(config.devices)
+        labels = tuple(f"{name} [described]" for name in names)
+        return Subject(net, names, labels, (), roofline.cost_model(net.graph, names))
+    if net.model is None:
+        raise ValueError(
+            f"graph={config.graph!r} is no model that a device could run; describe devices, such "
+            "as --config.devices=roofline:cpu,gpu,gpu"
+        )
+    if config.costs and config.evaluate == "simulate":
+        saved = _saved(config.costs)
+        labels = _labels(saved)
+        names = tuple(label.split(" [")[0] for label in labels)
+        return Subject(net, names, labels, (), cost_model(net.graph, saved))
+    return None
+
+
+@contextlib.contextmanager
+def opened(
+    about: Subject, config: ConfigDict, workdir: Path, console: Console
+) -> Iterator[tuple[CostModel, Measurer | None]]:
+    """The costs, and the measurement process where the devices are present, alive meanwhile."""
+    _introduce(console, about)
+    if about.costs is not None:
+        console.print("the devices are described, not present: nothing is measured")
+        yield about.costs, None
+        return
+    with Measurer(about.net.model, about.present, seed=config.seed) as measurer:
+        saved = profiled(config, measurer, workdir, console)
+        yield cost_model(about.net.graph, saved), measurer
+
+
+def _introduce(console: Console, about: Subject) -> None:
+    """Says what is placed, and where."""
+    net, coarse = about.net, about.net.coarsening.graph
+    smaller = (
+        f"; coarsened to {coarse.num_ops} and {coarse.num_edges}" if coarse is not net.graph else ""
+    )
+    console.print(
+        f"[bold]{net.graph.name}[/]: {net.graph.num_ops} operations, "
+        f"{net.graph.num_edges} edges{smaller}"
+    )
+    if net.estimated:
+        listed = ", ".join(f"{count} {kind}" for kind, count in sorted(net.estimated.items()))
+        console.print(f"FLOPs estimated by bytes moved: {listed}", highlight=False)
+    console.print("devices: " + "; ".join(about.labels), markup=False)
+
+
+def profiled(
+    config: ConfigDict, measurer: Measurer, workdir: Path, console: Console
+) -> dict[str, Any]:
+    """What the devices cost, as JSON-able data: profiled, or read from where it was saved.
+
+    That is `config.costs`, or profile.json of this run directory if it is of the same model,
+    machine and devices.
+
+    Raises:
+      ValueError: `config.costs` cannot be read or are of other devices.
+    """
+    given = tuple(device.label for device in measurer.devices)
+    if config.costs:
+        saved = _saved(config.costs)
+        if _labels(saved) != given:
+            raise ValueError(
+                f"costs={config.costs!r} are of {', '.join(_labels(saved))}, but the devices are "
+                f"{', '.join(given)}; give --config.evaluate=simulate to use them without these"
+            )
+        return saved
+    path = workdir / "profile.json"
+    key = hashlib.sha256(json.dumps([measurer.fingerprint, given]).encode()).hexdigest()
+    saved = json.loads(path.read_text()) if path.exists() else {}
+    if saved.get("key") != key:
+        with console.status("profiling the devices"):
+            profiles, crossings = measurer.profile(), measurer.crossings()
+        saved = {"key": key, **tables.to_json(profiles, crossings)}
+        runs.write_json(path, saved)
+    return saved
+
+
+def cost_model(graph: OpGraph, saved: dict[str, Any]) -> CostModel:
+    """The costs that saved data stands for: as profiled, then as calibrated if it was."""
+    costs = tables.cost_model(graph, *tables.from_json(saved))
+    if "calibration" not in saved:
+        return costs
+    return calibrate.apply(costs, calibrate.from_json(saved["calibration"]))
+
+
+def _saved(path: str) -> dict[str, Any]:
+    try:
+        saved = json.loads(Path(path).read_text())
+        tables.from_json(saved)
+    except (OSError, ValueError, KeyError, TypeError) as error:
+        raise ValueError(
+            f"cannot read costs {path!r}: {error}; give the profile.json of a run"
+        ) from error
+    return saved
+
+
+def _labels(saved: dict[str, Any]) -> tuple[str, ...]:
+    return tuple(profile["device"] for profile in saved["profiles"])

@@ -1,0 +1,145 @@
+"""Corrects profiled `serial` costs by measured latencies of placements.
+
+A profile misses what only shows where a model is cut: what one more submodel costs to start, what a
+tensor's change of layout and precision costs, what a lost fusion costs. The serial objective is
+linear in coefficients of these terms, so that measured placements correct them by least squares:
+
+    latency(p) = sum_d x_d * compute_s on d
+               + sum_{s != d} ( latency_s[s, d] * crossings s -> d + s_per_byte[s, d] * bytes s -> d )
+               + z * (cut_s of the lost fusions) + w * (number of lost fusions)
+
+Placements tell some of these apart poorly, such as the two directions of a crossing. So each
+coefficient c is drawn towards the profile's value, the prior, with a standard deviation of its own
+as large as the prior is unsure; with the latencies' relative error as the unit, the sum of
+
+    sum_m ((predicted / measured - 1) / ERROR)^2 + sum_j ((c_j - prior_j) / deviation_j)^2
+
+is, up to constants, the negative logarithm of a posterior. All coefficients are at least zero, so
+its minimum is a non-negative least squares problem.
+"""
+
+from typing import Any, NamedTuple
+
+import numpy as np
+from scipy.optimize import nnls
+
+from placement.types import CostModel, OpGraph
+
+ERROR = 0.02  # of a prediction that has everything right but what the model cannot express
+# Standard deviations: of compute and lost fusions relative to the profile; of crossings absolute,
+# since the micro-benchmark crosses other tensors between other operations.
+_COMPUTE = 0.1
+_CUT = 1.0
+_CUT_S = 20e-6
+_LATENCY_S = 20e-6
+_S_PER_BYTE = 0.2e-9
+
+
+class Calibration(NamedTuple):
+    """The coefficients; devices in the order of the placement's indices."""
+
+    compute: np.ndarray  # float64 [D]: factors of compute_s
+    latency_s: np.ndarray  # float64 [D, D], zero diagonal
+    s_per_byte: np.ndarray  # float64 [D, D], zero diagonal
+    cut: float  # factor of cut_s
+    cut_s: float  # what every lost fusion costs beside
+
+
+def fit(
+    graph: OpGraph, costs: CostModel, placements: np.ndarray, latency_s: np.ndarray
+) -> Calibration:
+    """The calibration that explains measured latencies best.
+
+    Args:
+      graph: N operations.
+      costs: as profiled.
+      placements: int32 [M, N].
+      latency_s: float [M], measured.
+    """
+    num_devices = np.asarray(costs.compute_s).shape[1]
+    apart = ~np.eye(num_devices, dtype=bool)
+    prior, deviation = _prior(costs, apart)
+    terms = np.zeros((len(placements), len(prior)))
+    for row, placement in zip(terms, placements, strict=True):
+        row[:] = _terms(graph, costs, placement)
+    # Every coefficient in units of its deviation, so that the prior's rows are the identity.
+    matrix = np.concatenate([terms * deviation / (latency_s[:, None] * ERROR), np.eye(len(prior))])
+    target = np.concatenate([np.full(len(terms), 1 / ERROR), prior / deviation])
+    return _unflatten(nnls(matrix, target)[0] * deviation, apart)
+
+
+def apply(costs: CostModel, calibration: Calibration) -> CostModel:
+    """The costs as calibrated."""
+    cut_s = np.asarray(costs.cut_s, np.float64)
+    cut_s = np.where(cut_s > 0, calibration.cut * cut_s + calibration.cut_s, 0.0)
+    return costs._replace(
+        compute_s=(np.asarray(costs.compute_s) * calibration.compute).astype(np.float32),
+        transfer_latency_s=calibration.latency_s.astype(np.float32),
+        transfer_s_per_byte=calibration.s_per_byte.astype(np.float32),
+        cut_s=cut_s.astype(np.float32),
+    )
+
+
+def to_json(calibration: Calibration) -> dict[str, Any]:
+    """JSON-able data."""
+    return {name: np.asarray(value).tolist() for name, value in calibration._asdict().items()}
+
+
+def from_json(data: dict[str, Any]) -> Calibration:
+    """What `to_json` wrote."""
+    arrays = ("compute", "latency_s", "s_per_byte")
+    return Calibration(
+        **{name: np.array(data[name]) for name in arrays}, cut=data["cut"], cut_s=data["cut_s"]
+    )
+
+
+def _prior(costs: CostModel, apart: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Prior and deviation of the coefficients, flat."""
+    num_devices, num_pairs = len(apart), int(apart.sum())
+    prior = [
+        np.ones(num_devices),
+        np.asarray(costs.transfer_latency_s, np.float64)[apart],
+        np.asarray(costs.transfer_s_per_byte, np.float64)[apart],
+        np.array([1.0, 0.0]),
+    ]
+    deviation = [
+        np.full(num_devices, _COMPUTE),
+        np.full(num_pairs, _LATENCY_S),
+        np.full(num_pairs, _S_PER_BYTE),
+        np.array([_CUT, _CUT_S]),
+    ]
+    return np.concatenate(prior), np.concatenate(deviation)
+
+
+def _unflatten(flat: np.ndarray, apart: np.ndarray) -> Calibration:
+    num_devices, num_pairs = len(apart), int(apart.sum())
+    latency_s, s_per_byte = np.zeros(apart.shape), np.zeros(apart.shape)
+    compute, latency_s[apart], s_per_byte[apart], cut = np.split(
+        flat, np.cumsum([num_devices, num_pairs, num_pairs])
+    )
+    return Calibration(compute, latency_s, s_per_byte, float(cut[0]), float(cut[1]))
+
+
+def _terms(graph: OpGraph, costs: CostModel, placement: np.ndarray) -> np.ndarray:
+    """What the coefficients of a placement's latency are multiplied with, flat."""
+    compute_s, cut_s = np.asarray(costs.compute_s, np.float64), np.asarray(costs.cut_s, np.float64)
+    num_devices = compute_s.shape[1]
+    apart = ~np.eye(num_devices, dtype=bool)
+    chosen_s = compute_s[np.arange(graph.num_ops), placement]
+    source, reader = placement[graph.senders], placement[graph.receivers]
+    # A tensor crosses to a device once, however many of its operations read it.
+    crossing = np.flatnonzero(source != reader)
+    pair = graph.tensors[crossing].astype(np.int64) * num_devices + reader[crossing]
+    crossing = crossing[np.unique(pair, return_index=True)[1]]
+    count, bytes_ = np.zeros(apart.shape), np.zeros(apart.shape)
+    np.add.at(count, (source[crossing], reader[crossing]), 1)
+    np.add.at(bytes_, (source[crossing], reader[crossing]), graph.edge_bytes[crossing])
+    lost = cut_s[source != reader]
+    return np.concatenate(
+        [
+            np.bincount(placement, chosen_s, num_devices),
+            count[apart],
+            bytes_[apart],
+            [lost.sum(), np.count_nonzero(lost)],
+        ]
+    )

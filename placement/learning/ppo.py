@@ -1,0 +1,106 @@
+"""PPO (Schulman et al. 2017, arXiv 1707.06347) over any policy: several gradient steps a batch.
+
+With ratio[b, t] = pi(placement[b, t]) / pi_sampled(placement[b, t]), the surrogate of the expected
+return is
+
+    1/(B T) sum_b sum_t min( ratio * advantage, clip(ratio, 1 - c, 1 + c) * advantage )
+
+which stops rewarding a step once its probability has moved by the share c. At the first gradient
+step every ratio is 1 and the gradient is REINFORCE's.
+
+Departures from the paper: no value network, since an episode's advantage is its difference from the
+other episodes', as in `reinforce`; advantages are normalised over the batch and not again over a
+minibatch.
+"""
+
+from functools import partial
+
+import jax
+import jax.numpy as jnp
+import jraph
+
+from placement.learning import base
+from placement.types import Array, Params, Policy
+
+_LARGEST_LOG_RATIO = 20.0  # far beyond any clip; an infinite ratio would make the gradient nan
+
+
+def make(
+    policy: Policy,
+    settings: base.Settings,
+    *,
+    epochs: int = 3,
+    num_minibatches: int = 2,
+    clip: float = 0.2,
+) -> base.Learner:
+    """The learner of a policy.
+
+    Args:
+      policy: draws the episodes.
+      settings: see `base.Settings`.
+      epochs: passes over the samples of an update.
+      num_minibatches: gradient steps a pass, on equal shares of the B samples, shuffled with the
+        state's key.
+      clip: c, the share by which a step's probability may move before its gradient vanishes.
+
+    Raises:
+      ValueError: settings that `base.make` refuses, or samples that do not split into minibatches.
+    """
+    _check(settings, epochs, num_minibatches, clip)
+
+    def loss(
+        params: Params, graph: jraph.GraphsTuple, batch: base.Batch
+    ) -> tuple[Array, base.Metrics]:
+        now = policy.log_prob(params, graph, batch.drawn)
+        entropy = now.entropy.mean()
+        log_ratio = now.log_prob - batch.drawn.log_prob
+        gain, clipped = surrogate(log_ratio, batch.advantage, clip=clip)
+        value = -gain.mean() - settings.entropy_weight * entropy
+        return value, {"entropy": entropy, "clipped": clipped.mean()}
+
+    passes = partial(_epochs, epochs=epochs, num_minibatches=num_minibatches)
+    return base.make(policy, settings, loss, passes)
+
+
+def surrogate(log_ratio: Array, advantage: Array, *, clip: float) -> tuple[Array, Array]:
+    """The clipped gain of each step, and whether clipping took its gradient away; any shape."""
+    ratio = jnp.exp(jnp.minimum(log_ratio, _LARGEST_LOG_RATIO))
+    free, bounded = ratio * advantage, jnp.clip(ratio, 1 - clip, 1 + clip) * advantage
+    return jnp.minimum(free, bounded), bounded < free
+
+
+def shares(key: Array, batch: base.Batch, num_minibatches: int) -> base.Batch:
+    """The batch shuffled and cut: every leaf [B, ...] becomes [num_minibatches, B', ...]."""
+    order = jax.random.permutation(key, batch.advantage.shape[0]).reshape(num_minibatches, -1)
+    return jax.tree.map(lambda leaf: leaf[order], batch)
+
+
+def _epochs(
+    descend: base.Descend,
+    state: base.State,
+    batch: base.Batch,
+    *,
+    epochs: int,
+    num_minibatches: int,
+) -> tuple[base.State, base.Metrics]:
+    """The metrics are means over the gradient steps."""
+
+    def epoch(state: base.State, _: None) -> tuple[base.State, base.Metrics]:
+        key, shuffle_key = jax.random.split(state.key)
+        minibatches = shares(shuffle_key, batch, num_minibatches)
+        return jax.lax.scan(descend, state._replace(key=key), minibatches)
+
+    state, metrics = jax.lax.scan(epoch, state, length=epochs)
+    return state, jax.tree.map(jnp.mean, metrics)
+
+
+def _check(settings: base.Settings, epochs: int, num_minibatches: int, clip: float) -> None:
+    if epochs < 1:
+        raise ValueError(f"epochs={epochs}: give at least 1")
+    if num_minibatches < 1 or settings.num_samples % num_minibatches:
+        raise ValueError(
+            f"num_samples={settings.num_samples} does not split into "
+            f"num_minibatches={num_minibatches} equal shares; give a divisor"
+        )
+    if not 0 < clip < 1:
+        raise ValueError(f"clip={clip}: give a share between 0 and 1")

@@ -1,0 +1,98 @@
+"""The tensors of a graph as the simulators read them, and who reads them under a placement.
+
+Batched arrays have the placements in their *last* axis, [N, B]: a gather then copies whole rows,
+and what follows runs over contiguous vectors. With the batch first, the same gathers fetch single
+elements and cost several times as much. For the same reason sets of devices are bits of the
+narrowest integers that hold them.
+"""
+
+from collections.abc import Callable
+from typing import NamedTuple
+
+import jax.numpy as jnp
+import numpy as np
+
+from placement.types import Array, CostModel, OpGraph
+
+
+class Block(NamedTuple):
+    """k tensors with more than m/2 and at most m readers, m a power of two.
+
+    So finding who reads what takes gathers alone and no scatter. A tensor with fewer than m readers
+    repeats its last one.
+    """
+
+    source: Array  # int32 [k]: the operation that produces the tensor
+    readers: Array  # int32 [k, m]
+    cut_s: Array  # float32 [k, m]: of the reader's edge; zero where it is repeated
+    transfer_s: Array  # float32 [k, D, D]: one crossing; zero on the diagonal
+
+
+class Reading(NamedTuple):
+    """A block under B placements; sets of devices have bit d for device d."""
+
+    source: Array  # [k, B]: the device that holds the tensor, as a set
+    readers: Array  # [k, B]: the devices that read it, as a set
+    cut_s: Array  # float32 [k, B]: `cut_s` of the edges whose ends are apart, summed
+
+
+def blocks(graph: OpGraph, costs: CostModel) -> tuple[Block, ...]:
+    """All tensors that are read, in blocks, made on the host."""
+    _, first, number = np.unique(graph.tensors, return_index=True, return_inverse=True)
+    edges = np.argsort(number, kind="stable")  # grouped by tensor
+    count = np.bincount(number, minlength=len(first))
+    start = np.cumsum(count) - count
+    width = 2 ** np.ceil(np.log2(np.maximum(count, 1))).astype(int)
+    cut_s, transfer_s = np.asarray(costs.cut_s, np.float32), edge_transfer_s(graph, costs)
+    found = []
+    for m in np.unique(width):
+        chosen = np.flatnonzero(width == m)
+        rank = np.minimum(np.arange(m), count[chosen, None] - 1)
+        edge = edges[start[chosen, None] + rank]
+        found.append(
+            Block(
+                source=graph.senders[first[chosen]],
+                readers=graph.receivers[edge],
+                cut_s=np.where(np.arange(m) == rank, cut_s[edge], np.float32(0)),
+                transfer_s=transfer_s[first[chosen]],
+            )
+        )
+    return tuple(found)
+
+
+def edge_transfer_s(graph: OpGraph, costs: CostModel) -> np.ndarray:
+    """float32 [E, D, D]: one crossing of each edge's tensor between two devices."""
+    num_devices = np.asarray(costs.compute_s).shape[1]
+    apart = ~np.eye(num_devices, dtype=bool)
+    bytes_ = graph.edge_bytes.astype(np.float64)[:, None, None]
+    fixed = np.asarray(costs.crossing_s, np.float64)[:, None, None]
+    link = np.asarray(costs.transfer_latency_s) + bytes_ * np.asarray(costs.transfer_s_per_byte)
+    return np.where(apart, fixed + link, 0.0).astype(np.float32)
+
+
+def as_sets(placement: Array, num_devices: int) -> Array:
+    """Each operation's device as a set of one, of placements int32 [N, B]."""
+    dtype = jnp.uint8 if num_devices <= 8 else jnp.uint32
+    return jnp.left_shift(jnp.ones((), dtype), placement.astype(dtype))
+
+
+def read(block: Block, sets: Array) -> Reading:
+    """Where a block's tensors are and who reads them, of sets [N, B] from `as_sets`."""
+    source = sets[block.source]
+    readers, cut_s = jnp.zeros_like(source), jnp.zeros(source.shape)
+    for rank in range(block.readers.shape[1]):
+        device = sets[block.readers[:, rank]]
+        readers |= device
+        cut_s += jnp.where(device != source, block.cut_s[:, rank, None], 0.0)
+    return Reading(source, readers, cut_s)
+
+
+def pick(table: Array, is_device: Callable[[int], Array]) -> Array:
+    """Of a table float32 [N, D] the entry [n, d] where `is_device(d)`, bool [N, B], holds.
+
+    Selects, not a gather: they vectorise, and an infinite cost stays where it is.
+    """
+    value = jnp.broadcast_to(table[:, :1], is_device(0).shape)
+    for device in range(1, table.shape[1]):
+        value = jnp.where(is_device(device), table[:, device, None], value)
+    return value

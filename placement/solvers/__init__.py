@@ -1,0 +1,1 @@
+"""Solvers: classical and exact searches for a placement."""

@@ -1,0 +1,184 @@
+"""Seeded random graphs of any size, in families: operations and tensors, without an `ov.Model`.
+
+`synthetic:family=layered,ops=1000,seed=0` names one. Every graph has one source, the first
+operation, from which all others can be reached, and one sink, the last. The families:
+
+    chain            every operation reads the one before.
+    fork_join        stage after stage, an operation forks into 2 to `width` chains of 1 to 8
+                     operations (one chain where `width` is 1), which the next stage's fork joins.
+    layered          layers of 1 to 2 `width` - 1 operations. An operation reads one to three
+                     others: one of the layer before, which fixes its level, the rest of the three
+                     layers before. One operation of the next layer reads what nobody else does.
+    series_parallel  grown from a single edge: half of all edges at a time, drawn at random, get an
+                     operation on them (series) or on a detour beside them (parallel), even odds.
+                     Two-terminal series-parallel, self-similar, with shortcuts of all lengths.
+
+What operations are goes by their number of inputs: two make an Add or a Multiply, more a Concat.
+Of those with one, 40% are a Convolution or MatMul with weights, the others light. FLOPs are
+log-uniform, 1e6 to 1e9 for what has weights and 1e3 to 1e6 for what has none, weights in float16
+log-uniform from 2 KB to 6 MB. Outputs are float32 [1, 2^4 .. 2^10, 2^2 .. 2^10], regardless of the
+inputs' shapes; edges carry their sender's output.
+"""
+
+import inspect
+from collections.abc import Callable
+
+import numpy as np
+
+from placement.graphs import opgraph
+from placement.types import OpGraph
+from placement.zoo import arguments
+
+NAME = "synthetic"
+
+_LONGEST_BRANCH = 8
+_REACH = 3  # layers
+_WEIGHTED_SHARE = 0.4
+_WEIGHTED = ("Convolution", "MatMul")
+_LIGHT = ("Relu", "Sigmoid", "Tanh", "Softmax", "Gelu", "AvgPool", "Transpose", "Reshape")
+_BINARY = ("Add", "Multiply")
+
+_Edges = tuple[np.ndarray, np.ndarray]  # senders, receivers; every sender before its receiver
+
+
+def build(text: str) -> OpGraph:
+    """The graph that a text names, which is the graph's name too; equal texts give equal graphs.
+
+    Args:
+      text: 'synthetic:family=FAMILY,ops=N,seed=SEED' and, of families that have one, width=W. Any
+        argument can be left out. N counts all operations, exactly.
+
+    Raises:
+      ValueError: another name, no such family, or an argument that is not valid.
+    """
+    name, given = arguments.split(text)
+    if name != NAME:
+        raise ValueError(
+            f"{text!r} names no synthetic graph; write {NAME}:family=layered,ops=1000,seed=0"
+        )
+    family = given.get("family", "layered")
+    if family not in _FAMILIES:
+        raise ValueError(
+            f"graph {text!r} is of the unknown family {family!r}; "
+            f"valid families: {', '.join(_FAMILIES)}"
+        )
+    connect = _FAMILIES[family]
+    own: dict[str, int | str] = {
+        key: parameter.default
+        for key, parameter in inspect.signature(connect).parameters.items()
+        if parameter.kind == parameter.KEYWORD_ONLY
+    }
+    defaults: dict[str, int | str] = {"family": family, "ops": 1000, "seed": 0, **own}
+    values = arguments.values(text, given, defaults, least={"ops": 2, "seed": 0})
+    rng = np.random.default_rng(values["seed"])
+    edges = connect(rng, values["ops"], **{key: values[key] for key in own})
+    return _furnish(text, rng, values["ops"], edges)
+
+
+def _chain(rng: np.random.Generator, num_ops: int) -> _Edges:
+    return np.arange(num_ops - 1), np.arange(1, num_ops)
+
+
+def _fork_join(rng: np.random.Generator, num_ops: int, *, width: int = 8) -> _Edges:
+    sink, width = num_ops - 1, min(width, num_ops)
+    branches = rng.integers(min(2, width), width + 1, num_ops // 2 + 1)  # of every stage
+    branches = branches[: np.searchsorted(np.cumsum(branches + 1), num_ops) + 1]
+    # A fork is a run of one operation, which the runs of its branches follow.
+    forks_at = np.cumsum(branches + 1) - branches - 1
+    lengths = rng.integers(1, _LONGEST_BRANCH + 1, np.sum(branches + 1))
+    lengths[forks_at] = 1
+    starts = np.cumsum(lengths) - lengths
+    is_start, is_fork = np.zeros((2, num_ops), bool)
+    is_start[starts[starts < sink]] = True
+    is_fork[starts[forks_at][starts[forks_at] < sink]] = True
+    is_start[sink] = is_fork[sink] = True
+
+    ops = np.arange(num_ops)
+    fork_before = np.maximum.accumulate(np.where(is_fork, ops, 0))
+    fork_after = np.minimum.accumulate(np.where(is_fork, ops, sink)[::-1])[::-1]
+    inner = ops[~is_fork]
+    read = np.where(is_start, fork_before, ops - 1)[inner]
+    # The stage that the sink cuts off may be a fork alone.
+    last = ops[:-1][is_start[1:] & (~is_fork[:-1] | (ops[:-1] == sink - 1))]
+    return np.concatenate([read, last]), np.concatenate([inner, fork_after[last + 1]])
+
+
+def _layered(rng: np.random.Generator, num_ops: int, *, width: int = 16) -> _Edges:
+    sink = num_ops - 1
+    sizes = np.append(1, rng.integers(1, 2 * width, num_ops))  # the source is a layer of its own
+    bounds = np.minimum(np.append(0, np.cumsum(sizes)), sink)
+    layer = np.repeat(np.arange(len(sizes)), np.diff(bounds))
+    final = layer[-1]
+    ops = np.arange(1, sink)
+    before = layer[ops] - 1
+    more = np.repeat(ops, rng.integers(0, 3, len(ops)))
+    furthest = bounds[np.maximum(layer[more] - _REACH, 0)]
+    senders = np.append(
+        rng.integers(bounds[before], bounds[before + 1]),
+        rng.integers(furthest, bounds[layer[more]]),
+    )
+    receivers = np.append(ops, more)
+
+    unread = np.setdiff1d(np.arange(sink), senders)
+    after = layer[unread] + 1
+    reader = np.full(len(unread), sink)
+    early = after <= final
+    reader[early] = rng.integers(bounds[after[early]], bounds[after[early] + 1])
+    pairs = np.append(senders, unread) * num_ops + np.append(receivers, reader)
+    distinct = np.unique(pairs)
+    return distinct // num_ops, distinct % num_ops
+
+
+def _series_parallel(rng: np.random.Generator, num_ops: int) -> _Edges:
+    senders, receivers = np.array([0]), np.array([1])
+    place = np.array([0.0, 1.0])  # ascends along every edge
+    while len(place) < num_ops:
+        count = min(len(senders) // 2 + 1, num_ops - len(place))
+        edges = rng.permutation(len(senders))[:count]
+        added = len(place) + np.arange(count)
+        ends = senders[edges], receivers[edges]
+        place = np.append(place, (place[ends[0]] + place[ends[1]]) / 2)
+        kept = np.ones(len(senders), bool)
+        kept[edges] = rng.random(count) < 0.5
+        senders = np.concatenate([senders[kept], ends[0], added])
+        receivers = np.concatenate([receivers[kept], added, ends[1]])
+    rank = np.argsort(np.argsort(place, kind="stable"))
+    return rank[senders], rank[receivers]
+
+
+_FAMILIES: dict[str, Callable[..., _Edges]] = {
+    "chain": _chain,
+    "fork_join": _fork_join,
+    "layered": _layered,
+    "series_parallel": _series_parallel,
+}
+
+
+def _furnish(text: str, rng: np.random.Generator, num_ops: int, edges: _Edges) -> OpGraph:
+    """Draws what the operations are: types, shapes, FLOPs and weights."""
+    order = np.lexsort(edges)  # by receiver, then sender
+    senders, receivers = edges[0][order], edges[1][order]
+    num_inputs = np.bincount(receivers, minlength=num_ops)
+    weighted = (num_inputs == 1) & (rng.random(num_ops) < _WEIGHTED_SHARE)
+    weighted[-1] = False
+    types = np.where(weighted, rng.choice(_WEIGHTED, num_ops), rng.choice(_LIGHT, num_ops))
+    types = np.where(num_inputs == 2, rng.choice(_BINARY, num_ops), types)
+    types[num_inputs > 2] = "Concat"
+    types[0] = "Parameter"
+    types[-1] = "Result" if num_inputs[-1] == 1 else types[-1]
+    idle = np.isin(types, ("Parameter", "Result"))
+    shapes = 2 ** rng.integers([4, 2], [11, 11], (num_ops, 2))
+    output_bytes = 4 * shapes.prod(axis=1)
+    work = 10 ** (rng.uniform(3, 6, num_ops) + np.where(weighted, 3, 0))
+    weights = 2 * np.rint(10 ** rng.uniform(3, 6.5, num_ops)).astype(np.int64)
+    return opgraph.make(
+        name=text,
+        op_names=[f"op{i}" for i in range(num_ops)],
+        op_types=types.tolist(),
+        senders=senders,
+        receivers=receivers,
+        edge_bytes=output_bytes[senders],
+        output_shapes=[(1, *shape) for shape in shapes.tolist()],
+        flops=np.where(idle, 0.0, work),
+        weight_bytes=np.where(weighted, weights, 0),
+    )

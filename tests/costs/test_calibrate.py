@@ -1,0 +1,94 @@
+import dataclasses
+
+import numpy as np
+import pytest
+
+from placement import simulators
+from placement.costs import calibrate
+from placement.types import CostModel, OpGraph, Problem
+from tests import helpers
+
+TRUE = calibrate.Calibration(
+    compute=np.array([0.9, 1.1]),
+    latency_s=np.array([[0, 15e-6], [3e-6, 0]]),
+    s_per_byte=np.array([[0, 0.3e-9], [0.1e-9, 0]]),
+    cut=0.5,
+    cut_s=8e-6,
+)
+
+
+def _problem(rng: np.random.Generator) -> tuple[OpGraph, CostModel, np.ndarray]:
+    """Microseconds and tensors to a megabyte, as on real devices; a quarter of the edges fused."""
+    graph = helpers.random_dag(rng, 40, edge_probability=0.06)
+    graph = dataclasses.replace(graph, edge_bytes=graph.edge_bytes * 1000)
+    costs = helpers.random_costs(rng, graph, 2)
+    apart = 1 - np.eye(2, dtype=np.float32)
+    fused = rng.random(graph.num_edges) < 0.25
+    costs = costs._replace(
+        compute_s=costs.compute_s * np.float32(1e-5),
+        transfer_latency_s=apart * np.float32(5e-6),
+        transfer_s_per_byte=apart * np.float32(2e-10),
+        cut_s=np.where(fused, rng.random(graph.num_edges) * 1e-4, 0).astype(np.float32),
+    )
+    return graph, costs, rng.integers(0, 2, (200, 40)).astype(np.int32)
+
+
+def _serial_s(graph: OpGraph, costs: CostModel, placements: np.ndarray) -> np.ndarray:
+    return np.asarray(simulators.evaluator(Problem(graph, costs, "serial", ("a", "b")))(placements))
+
+
+def test_recovers_what_distorted_the_profile():
+    graph, costs, placements = _problem(np.random.default_rng(0))
+    truth = calibrate.apply(costs, TRUE)
+    measured_s = _serial_s(graph, truth, placements)
+    found = calibrate.fit(graph, costs, placements[:100], measured_s[:100])
+    predicted_s = _serial_s(graph, calibrate.apply(costs, found), placements)
+    before = np.abs(_serial_s(graph, costs, placements) / measured_s - 1)[100:]
+    after = np.abs(predicted_s / measured_s - 1)[100:]
+    assert np.median(before) > 0.02
+    assert np.median(after) < np.median(before) / 5
+    np.testing.assert_allclose(found.compute, TRUE.compute, rtol=0.03)
+
+
+def test_without_measurements_the_profile_stands():
+    graph, costs, placements = _problem(np.random.default_rng(1))
+    found = calibrate.fit(graph, costs, placements[:0], np.zeros(0))
+    calibrated = calibrate.apply(costs, found)
+    np.testing.assert_allclose(
+        _serial_s(graph, calibrated, placements), _serial_s(graph, costs, placements), rtol=1e-5
+    )
+
+
+def test_what_placements_cannot_tell_stays_near_the_profile():
+    """Single devices say nothing of crossings."""
+    graph, costs, _ = _problem(np.random.default_rng(2))
+    singles = np.tile([[0], [1]], (1, graph.num_ops)).astype(np.int32)
+    measured_s = _serial_s(graph, costs, singles) * [1.2, 0.8]
+    found = calibrate.fit(graph, costs, singles, measured_s)
+    np.testing.assert_allclose(found.latency_s, costs.transfer_latency_s, atol=1e-12)
+    np.testing.assert_allclose(found.s_per_byte, costs.transfer_s_per_byte, atol=1e-16)
+    assert found.compute == pytest.approx([1.2, 0.8], rel=0.02)
+
+
+def test_no_coefficient_is_negative():
+    graph, costs, placements = _problem(np.random.default_rng(3))
+    slow_s = _serial_s(graph, costs, placements[:2])
+    found = calibrate.fit(graph, costs, placements[:2], slow_s * [0.01, 30.0])
+    for name, value in found._asdict().items():
+        assert np.all(np.asarray(value) >= 0), name
+
+
+def test_unfused_edges_and_the_diagonal_stay_free():
+    graph, costs, _ = _problem(np.random.default_rng(4))
+    calibrated = calibrate.apply(costs, TRUE)
+    np.testing.assert_array_equal(calibrated.cut_s > 0, costs.cut_s > 0)
+    assert (np.diag(calibrated.transfer_latency_s) == 0).all()
+    assert np.isinf(
+        calibrate.apply(costs._replace(compute_s=costs.compute_s + np.inf), TRUE)[0]
+    ).all()
+
+
+def test_survives_json():
+    again = calibrate.from_json(calibrate.to_json(TRUE))
+    for name in TRUE._fields:
+        np.testing.assert_array_equal(getattr(again, name), getattr(TRUE, name))

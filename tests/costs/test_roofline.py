@@ -1,0 +1,353 @@
+from collections.abc import Iterator
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from placement import zoo
+from placement.costs import roofline
+from placement.graphs import opgraph
+from placement.runtime import extract, frontend
+from placement.types import OpGraph
+from tests import helpers
+
+PAGE = Path(__file__).resolve().parents[2] / "docs" / "DEVICES.md"
+KINDS = ("cpu", "igpu", "gpu", "npu")
+
+# The CPU sustains 564.48 GFLOP/s in products and 81.92 GB/s, and launches in 1 us.
+CPU_LAUNCH_S = 1e-6
+
+
+def _graph(op_types: str, edges: list[tuple[int, int, int]], **fields: object) -> OpGraph:
+    """Operations by type, as 'Parameter Add', and edges (sender, receiver, bytes)."""
+    senders, receivers, edge_bytes = np.array(edges, int).reshape(-1, 3).T
+    types = op_types.split()
+    return opgraph.make(
+        name="tiny",
+        op_names=[f"op{i}" for i in range(len(types))],
+        op_types=types,
+        senders=senders,
+        receivers=receivers,
+        edge_bytes=edge_bytes,
+        **fields,
+    )
+
+
+def _seconds(graph: OpGraph, kind: str = "cpu") -> list[float]:
+    return roofline.cost_model(graph, (kind,)).compute_s[:, 0].tolist()
+
+
+def _close(values: object) -> object:
+    return pytest.approx(values, rel=1e-6)
+
+
+# Names.
+
+
+@pytest.mark.parametrize(
+    ("spec", "names"),
+    [
+        ("roofline:cpu", ("cpu",)),
+        ("roofline:cpu,gpu", ("cpu", "gpu")),
+        ("roofline:cpu,gpu,gpu", ("cpu", "gpu0", "gpu1")),
+        (" roofline: gpu, npu ,gpu,igpu,cpu,cpu", ("gpu0", "npu", "gpu1", "igpu", "cpu0", "cpu1")),
+    ],
+)
+def test_kinds_that_occur_several_times_are_numbered(spec, names):
+    assert roofline.devices(spec) == names
+
+
+@pytest.mark.parametrize(
+    ("spec", "said"),
+    [
+        ("cpu,gpu", "'cpu,gpu' do not start with 'roofline:'"),
+        ("", "'' do not start"),
+        ("roofline:", "name no kind"),
+        ("roofline: , ", "name no kind"),
+        ("roofline:cpu,tpu", "unknown kind 'tpu'"),
+        ("roofline:cpu,,gpu", "unknown kind ''"),
+        ("roofline:cpu,gpu0", "unknown kind 'gpu0'"),
+    ],
+)
+def test_a_malformed_list_is_refused_in_one_line_that_names_the_kinds(spec, said):
+    with pytest.raises(ValueError, match="valid kinds: cpu, igpu, gpu, npu") as caught:
+        roofline.devices(spec)
+    assert said in str(caught.value)
+    assert "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize("name", ["CPU", "tpu", "gpu.0", ""])
+def test_a_device_of_no_kind_is_refused(name):
+    with pytest.raises(ValueError, match="is not described; give names of the kinds cpu, igpu"):
+        roofline.cost_model(helpers.chain(2), ("cpu", name))
+
+
+# Operations.
+
+
+def test_computing_bounds_an_operation_with_many_flops():
+    graph = _graph("Parameter MatMul", [(0, 1, 8)], flops=[0, 5.6448e9])
+    assert _seconds(graph, "cpu") == _close([0, CPU_LAUNCH_S + 0.01])
+    assert _seconds(graph, "gpu") == _close([0, 5e-6 + 5.6448e9 / 29.125e12])
+
+
+def test_moving_bounds_an_operation_with_many_bytes_which_are_half_as_many_in_f16():
+    graph = _graph(
+        "Parameter Add Result", [(0, 1, 40_960_000), (1, 2, 40_960_000)], flops=[0, 1e6, 0]
+    )
+    assert _seconds(graph, "cpu") == _close([0, CPU_LAUNCH_S + 1e-3, 0])
+    assert _seconds(graph, "gpu") == _close([0, 5e-6 + 40.96e6 / 364.8e9, 0])
+
+
+def test_a_tensor_counts_once_however_often_it_is_read():
+    twice = [(0, 1, 4_096_000), (0, 1, 4_096_000)]
+    graph = _graph("Parameter Multiply Relu Relu", [*twice, (1, 2, 8192), (1, 3, 8192)])
+    # 4,096,000 read and 8192 written: 50.1 us; each Relu reads 8192 and writes a scalar of 4.
+    relu_s = CPU_LAUNCH_S + 8196 / 81.92e9
+    assert _seconds(graph) == _close([0, CPU_LAUNCH_S + 50.1e-6, relu_s, relu_s])
+
+
+def test_two_outputs_of_one_operation_are_two_tensors():
+    edges = [(0, 1, 8192), (0, 2, 4096), (0, 2, 8192)]
+    graph = _graph("Split Relu Add", edges, tensors=[0, 1, 0])
+    assert _seconds(graph)[0] == _close(CPU_LAUNCH_S + 12288 / 81.92e9)
+    assert _seconds(graph)[2] == _close(CPU_LAUNCH_S + (12288 + 4) / 81.92e9)
+
+
+def test_an_output_that_nobody_reads_has_four_bytes_an_element():
+    graph = _graph("Relu", [], output_shapes=[(16, 64, 20)])
+    assert _seconds(graph, "cpu") == _close([CPU_LAUNCH_S + 1e-6])
+    assert _seconds(graph, "igpu") == _close([5e-6 + 0.5e-6])
+
+
+def test_weights_move_as_they_are_stored_on_every_device():
+    # 819,200 bytes of float16, converted to twice as many, against the same without constants.
+    full = _graph(
+        "Parameter Constant Convert MatMul",
+        [(0, 3, 8192), (1, 2, 819_200), (2, 3, 1_638_400)],
+        weight_bytes=[0, 819_200, 0, 0],
+    )
+    kept = _graph("Parameter MatMul", [(0, 1, 8192)], weight_bytes=[0, 819_200])
+    cpu_s, gpu_s = (819_200 + 8196) / 81.92e9, (819_200 + 4098) / 364.8e9
+    for kind, seconds in (("cpu", CPU_LAUNCH_S + cpu_s), ("gpu", 5e-6 + gpu_s)):
+        assert _seconds(full, kind) == _close([0, 0, 0, seconds])
+        assert _seconds(kept, kind) == _close([0, seconds])
+
+
+def test_picking_reads_no_more_than_it_writes():
+    table = {"weight_bytes": [0, 81_920_000, 0, 0]}
+    edges = [(0, 2, 1024), (1, 2, 81_920_000), (2, 3, 4096)]
+    seconds = _seconds(_graph("Parameter Constant Gather Result", edges, **table))
+    assert seconds == _close([0, 0, CPU_LAUNCH_S + (1024 + 4096 + 4096) / 81.92e9, 0])
+    assert _seconds(_graph("Parameter Constant Add Result", edges, **table))[2] > 1e-3
+    kept = _graph(
+        "Parameter Gather Result", [(0, 1, 1024), (1, 2, 4096)], weight_bytes=[0, 81_920_000, 0]
+    )
+    assert _seconds(kept) == _close(seconds[:1] + seconds[2:])
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("free", sorted(roofline.FREE_TYPES))
+def test_views_and_the_ends_of_a_model_are_free(kind, free):
+    graph = _graph(f"Parameter {free} Relu", [(0, 1, 8000), (1, 2, 8000)], flops=[9, 9, 9])
+    seconds = _seconds(graph, kind)
+    assert seconds[:2] == [0, 0]
+    # What follows is not, unless all that it reads is a constant.
+    assert (seconds[2] > 0) == (free != "Constant")
+
+
+def test_what_is_computed_from_constants_is_free_but_for_random_numbers():
+    edges = [(0, 1, 40), (0, 2, 40), (1, 2, 40), (0, 3, 40), (2, 4, 40), (3, 4, 40)]
+    seconds = _seconds(_graph("Constant Convert Multiply RandomUniform Add", edges))
+    assert seconds[:3] == [0, 0, 0]
+    assert min(seconds[3:]) > CPU_LAUNCH_S
+
+
+def test_an_operation_without_inputs_is_no_constant():
+    graph = _graph("Relu Relu", [(0, 1, 81_920)])
+    assert _seconds(graph) == _close([CPU_LAUNCH_S + 1e-6, CPU_LAUNCH_S + 81_924 / 81.92e9])
+
+
+@pytest.mark.parametrize(
+    ("op_type", "rate"),
+    [
+        ("MatMul", "matmul"),
+        ("LSTMSequence", "matmul"),
+        ("Convolution", "convolution"),
+        ("ConvolutionBackpropData", "convolution"),
+        ("GroupConvolution", "depthwise"),
+        ("Softmax", "vector"),
+        ("Loop", "vector"),
+        ("NobodyKnowsThis", "vector"),
+    ],
+)
+def test_each_type_has_the_rate_of_its_class(op_type, rate):
+    graph = _graph(f"Parameter {op_type}", [(0, 1, 8)], flops=[0, 1e12])
+    for kind, spec in roofline.SPECS.items():
+        seconds = spec.launch_s + 1e12 / spec.flop_per_s[rate]
+        assert _seconds(graph, kind) == _close([0, seconds])
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_more_work_is_never_faster(seed):
+    graph = helpers.random_dag(np.random.default_rng(seed), 15, edge_probability=0.2)
+    fields = {name: getattr(graph, name) for name in graph.__dataclass_fields__}
+    fields["op_types"] = ["Parameter" if t == "Constant" else t for t in graph.op_types]
+    for field in ("flops", "weight_bytes", "edge_bytes"):
+        # The last is so much that it outweighs launches and the other bound.
+        latencies = [
+            roofline.cost_model(
+                opgraph.make(**fields | {field: fields[field] * factor}), KINDS
+            ).compute_s
+            for factor in (1, 2, 10**9)
+        ]
+        assert np.isfinite(latencies).all()
+        assert (np.diff(latencies, axis=0) >= 0).all()
+        assert (latencies[2] > latencies[0]).any()
+
+
+def test_small_element_wise_operations_favour_the_cpu_and_large_ones_the_gpu():
+    small, large = (
+        _graph("Parameter Relu Result", [(0, 1, size), (1, 2, size)], flops=[0, size / 4, 0])
+        for size in (10_000, 1_000_000)
+    )
+    assert _seconds(small, "cpu")[1] < min(_seconds(small, kind)[1] for kind in KINDS[1:])
+    assert _seconds(large, "cpu")[1] > _seconds(large, "gpu")[1]
+
+
+# Devices and links.
+
+
+def test_tensors_cross_between_accelerators_by_way_of_the_host():
+    names = roofline.devices("roofline:cpu,gpu,gpu,npu")
+    costs = roofline.cost_model(helpers.chain(2), names)
+    gpu, npu = 1 / 12.6032e9, 1 / 40.96e9
+    np.testing.assert_allclose(
+        costs.transfer_latency_s,
+        1e-6 * np.array([[0, 20, 20, 50], [20, 0, 40, 70], [20, 40, 0, 70], [50, 70, 70, 0]]),
+        rtol=1e-6,
+    )
+    np.testing.assert_allclose(
+        costs.transfer_s_per_byte,
+        [
+            [0, gpu, gpu, npu],
+            [gpu, 0, 2 * gpu, gpu + npu],
+            [gpu, 2 * gpu, 0, gpu + npu],
+            [npu, gpu + npu, gpu + npu, 0],
+        ],
+        rtol=1e-6,
+    )
+
+
+def test_nothing_crosses_between_hosts():
+    costs = roofline.cost_model(helpers.chain(2), roofline.devices("roofline:cpu,cpu"))
+    assert not costs.transfer_latency_s.any()
+    assert not costs.transfer_s_per_byte.any()
+
+
+def test_a_mebibyte_crosses_pcie_in_about_a_hundred_microseconds():
+    costs = roofline.cost_model(helpers.chain(2), ("cpu", "gpu"))
+    seconds = costs.transfer_latency_s[0, 1] + 2**20 * costs.transfer_s_per_byte[0, 1]
+    assert 60e-6 < seconds < 120e-6
+
+
+def test_memory_accelerators_and_types():
+    graph = helpers.random_dag(np.random.default_rng(0), 12)
+    names = roofline.devices("roofline:gpu,cpu,npu,cpu,gpu")
+    costs = roofline.cost_model(graph, names)
+    assert costs.accelerator.tolist() == [0, -1, 1, -1, 2]
+    gpu, npu = 12 * 2**30, 16 * 2**30
+    assert costs.capacity_bytes.tolist() == [gpu, np.inf, npu, np.inf, gpu]
+    assert costs.memory_bytes.tolist() == graph.weight_bytes.tolist()
+    assert costs.compute_s.shape == (12, 5)
+    assert not costs.cut_s.any()
+    assert not costs.crossing_s.any()
+    assert costs.cut_s.shape == costs.crossing_s.shape == (graph.num_edges,)
+    assert costs.accelerator.dtype == np.int32
+    assert {array.dtype for array in costs[:-1]} == {np.dtype(np.float32)}
+
+
+# Networks, and the page that describes the devices.
+
+
+def _network(name: str, constants: bool) -> OpGraph:
+    model = frontend.prepare(zoo.build(name))
+    return extract.op_graph(model, name=name, constants=constants).graph
+
+
+@pytest.mark.parametrize("model", ["resnet50", "inception_v3", "bert_base"])
+def test_networks_cost_what_the_page_says_with_constants_and_without(model):
+    header, *rows = _table("model")
+    page = next(row for row in rows if row["model"] == model)
+    for constants in (True, False):
+        costs = roofline.cost_model(_network(model, constants), KINDS)
+        total_ms = 1e3 * costs.compute_s.sum(axis=0, dtype=np.float64)
+        assert total_ms == pytest.approx([float(page[kind]) for kind in KINDS], abs=0.006)
+    assert tuple(header)[1:] == KINDS
+
+
+def test_resnet_latencies_are_plausible():
+    page = next(row for row in _table("model")[1:] if row["model"] == "resnet50")
+    ranges_ms = {"cpu": (10, 30), "igpu": (4, 10), "gpu": (1, 4), "npu": (2, 8)}
+    for kind, (low, high) in ranges_ms.items():
+        assert low < float(page[kind]) < high
+
+
+def test_rates_are_those_of_the_page():
+    rows = _table("kind", "class")[1:]
+    pairs = [(row["kind"], row["class"]) for row in rows]
+    assert sorted(pairs) == sorted((k, c) for k in roofline.SPECS for c in roofline.CLASSES)
+    for row in rows:
+        sustained = float(row["sustained GFLOP/s"])
+        assert float(row["peak GFLOP/s"]) * float(row["fraction"]) == _close(sustained)
+        in_code = roofline.SPECS[row["kind"]].flop_per_s[row["class"]]
+        assert in_code == _close(1e9 * sustained)
+
+
+def test_memories_launches_and_links_are_those_of_the_page():
+    rows = _table("kind", "host")[1:]
+    assert [row["kind"] for row in rows] == list(roofline.SPECS) == list(KINDS)
+    for row in rows:
+        spec = roofline.SPECS[row["kind"]]
+        for peak, fraction, sustained in (
+            ("memory GB/s", "fraction", "sustained GB/s"),
+            ("link GB/s", "fraction 2", "sustained GB/s 2"),
+        ):
+            product = _number(row[peak]) * _number(row[fraction])
+            assert product == _close(_number(row[sustained]))
+        assert (spec.kind, spec.precision) == (row["kind"], row["precision"])
+        assert spec.host == (row["host"] == "yes")
+        assert spec.bytes_per_s == _close(1e9 * _number(row["sustained GB/s"]))
+        assert spec.launch_s == _close(1e-6 * _number(row["launch us"]))
+        assert spec.capacity_bytes == _close(2**30 * _number(row["capacity GiB"]))
+        assert spec.link_latency_s == _close(1e-6 * _number(row["link us"]))
+        assert spec.link_bytes_per_s == _close(1e9 * _number(row["sustained GB/s 2"]))
+
+
+def _number(cell: str) -> float:
+    return np.inf if cell == "unlimited" else float(cell)
+
+
+def _table(*first: str) -> list[dict[str, str]]:
+    """The page's table whose header begins so: header and rows, by column.
+
+    A second column of the same name has ' 2' appended.
+    """
+    for lines in _blocks(PAGE.read_text("utf-8")):
+        cells = [[cell.strip() for cell in line.strip("|").split("|")] for line in lines]
+        if tuple(cells[0][: len(first)]) == first:
+            seen = cells[0]
+            names = [f"{c} 2" if c in seen[:i] else c for i, c in enumerate(seen)]
+            return [dict(zip(names, row, strict=True)) for row in (cells[0], *cells[2:])]
+    raise AssertionError(f"{PAGE} has no table that begins with {first}")
+
+
+def _blocks(text: str) -> Iterator[list[str]]:
+    """Runs of lines that begin with '|'."""
+    block: list[str] = []
+    for line in [*text.splitlines(), ""]:
+        if line.startswith("|"):
+            block.append(line)
+        elif block:
+            yield block
+            block = []

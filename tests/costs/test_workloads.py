@@ -1,0 +1,496 @@
+import copy
+import json
+import re
+from typing import Any
+
+import numpy as np
+import pytest
+
+from placement.costs import workloads
+from placement.costs.workloads import Workload
+from placement.graphs import coarsen, features
+
+# Costs of the authors' files: float32 holds the first exactly, the second not.
+EXACT, INEXACT = 0.000476837158203125, 0.000488
+
+
+def _node(id_: int, **fields: Any) -> dict[str, Any]:
+    """A node that costs 10 times its id on a CPU core and its id on an accelerator."""
+    return {"id": id_, "cpuLatency": 10 * id_, "fpgaLatency": float(id_)} | fields
+
+
+def _edge(source: int, dest: int, cost: float = 1.0, **fields: Any) -> dict[str, Any]:
+    return {"sourceId": source, "destId": dest, "cost": cost} | fields
+
+
+def _file(
+    nodes: list[dict[str, Any]], edges: list[dict[str, Any]], fpgas: int = 2, cpus: int = 1
+) -> dict[str, Any]:
+    return {
+        "maxFPGAs": fpgas,
+        "maxCPUs": cpus,
+        "maxSizePerFPGA": 100.0,
+        "nodes": nodes,
+        "edges": edges,
+    }
+
+
+def _chain(**limits: int) -> dict[str, Any]:
+    """1 -> 2 -> 3, every field given."""
+    nodes = [
+        _node(
+            id_,
+            name=f"layer{id_}",
+            supportedOnFpga=id_ != 2,
+            isBackwardNode=id_ == 3,
+            colorClass=(7, 8, 7)[id_ - 1],
+            size=1024.0 * id_,
+            layerId=id_,
+        )
+        for id_ in (1, 2, 3)
+    ]
+    edges = [_edge(1, 2, EXACT, size=16.0), _edge(2, 3, INEXACT, size=8)]
+    return _file(nodes, edges, **limits)
+
+
+def _read(data: Any, objective: str = "max_load", **options: Any) -> Workload:
+    return workloads.from_json(data, name="w", objective=objective, **options)
+
+
+def _expert(split: Any, data: Any, objective: str = "max_load") -> list[int]:
+    return workloads.expert(split, data, name="w", objective=objective).tolist()
+
+
+def _split(fpgas: list[list[int]], cpus: list[list[int]]) -> dict[str, Any]:
+    """The authors' format; a load is -1 where it was not computed."""
+    return {
+        "fpgas": [{"load": -1, "nodes": ids} for ids in fpgas],
+        "cpus": [{"load": -1, "nodes": ids} for ids in cpus],
+        "maxLoad": -1,
+    }
+
+
+def _set(path: str, value: Any) -> Any:
+    """The chain with one field changed, such as 'nodes.1.size'; without it if `value` is ...."""
+    data = _chain()
+    *parents, field = path.split(".")
+    record: Any = data
+    for key in parents:
+        record = record[int(key) if key.isdigit() else key]
+    key = int(field) if field.isdigit() else field
+    if value is ...:
+        del record[key]
+    else:
+        record[key] = value
+    return data
+
+
+def _refusal(call: Any, *args: Any, **kwargs: Any) -> str:
+    with pytest.raises(ValueError, match=r".") as caught:
+        call(*args, **kwargs)
+    return str(caught.value)
+
+
+def test_the_graph_is_the_files():
+    graph = _read(_chain()).graph
+    assert graph.name == "w"
+    assert graph.op_names == ("layer1", "layer2", "layer3")
+    assert graph.op_types == ("Workload", "Workload", "WorkloadBackward")
+    assert graph.backward.tolist() == [False, False, True]
+    assert (graph.senders.tolist(), graph.receivers.tolist()) == ([0, 1], [1, 2])
+    assert graph.edge_bytes.tolist() == [16, 8]
+    assert graph.weight_bytes.tolist() == [1024, 2048, 3072]
+    assert graph.colocation.tolist() == [0, 1, 0]
+    assert graph.flops.tolist() == [0, 0, 0]
+    assert graph.output_shapes == ((), (), ())
+
+
+def test_the_costs_are_the_files():
+    workload = _read(_chain(fpgas=2, cpus=2))
+    costs = workload.costs
+    assert workload.devices == ("acc0", "acc1", "cpu0", "cpu1")
+    np.testing.assert_array_equal(
+        costs.compute_s, [[1, 1, 10, 10], [np.inf, np.inf, 20, 20], [3, 3, 30, 30]]
+    )
+    assert costs.crossing_s.tolist() == [EXACT, np.float32(INEXACT)]
+    assert costs.cut_s.tolist() == [0, 0]
+    assert costs.memory_bytes.tolist() == [1024, 2048, 3072]
+    assert costs.capacity_bytes.tolist() == [100, 100, np.inf, np.inf]
+    assert costs.accelerator.tolist() == [0, 1, -1, -1]
+    for link in (costs.transfer_latency_s, costs.transfer_s_per_byte):
+        np.testing.assert_array_equal(link, np.zeros((4, 4)))
+
+
+def test_types_of_the_arrays():
+    costs = _read(_chain()).costs
+    kinds = {name: array.dtype for name, array in costs._asdict().items()}
+    assert kinds.pop("accelerator") == np.int32
+    assert set(kinds.values()) == {np.dtype(np.float32)}
+
+
+@pytest.mark.parametrize(
+    ("fpgas", "cpus", "objective", "parts", "devices", "accelerator"),
+    [
+        (1, 2, "max_load", 1, "acc0 cpu0 cpu1", [0, -1, -1]),
+        (0, 1, "max_load", 1, "cpu0", [-1]),
+        (2, 0, "makespan", 1, "acc0 acc1", [0, 1]),
+        (2, 8, "subgraph", 1, "acc0 acc1 cpu", [0, 1, -1]),
+        (0, 0, "subgraph", 1, "cpu", [-1]),
+        (2, 8, "subgraph", 2, "acc0.0 acc0.1 acc1.0 acc1.1 cpu", [0, 0, 1, 1, -1]),
+    ],
+)
+def test_devices(fpgas, cpus, objective, parts, devices, accelerator):
+    data = _file([_node(1), _node(2)], [_edge(1, 2)], fpgas, cpus)
+    workload = _read(data, objective, parts=parts)
+    assert workload.devices == tuple(devices.split())
+    assert workload.costs.accelerator.tolist() == accelerator
+    on_host = np.array(accelerator) < 0
+    np.testing.assert_array_equal(
+        workload.costs.compute_s, [np.where(on_host, 10, 1), np.where(on_host, 20, 2)]
+    )
+    np.testing.assert_array_equal(
+        workload.costs.capacity_bytes, np.where(on_host, np.inf, 100).astype(np.float32)
+    )
+
+
+def test_fields_that_may_be_missing_are_as_if_given():
+    bare = _file([_node(1), _node(2)], [_edge(1, 2)])
+    defaults = {"supportedOnFpga": True, "isBackwardNode": False, "size": 0}
+    nodes = [
+        _node(1, name="node1", colorClass=1, **defaults),
+        _node(2, name="node2", colorClass=2, **defaults),
+    ]
+    _assert_same(_read(bare), _read(_file(nodes, [_edge(1, 2, size=0)])))
+
+
+def test_null_is_as_missing():
+    optional = ("name", "supportedOnFpga", "isBackwardNode", "colorClass", "size")
+    nulls = [_node(id_, **dict.fromkeys(optional)) for id_ in (1, 2)]
+    bare = _file([_node(1), _node(2)], [_edge(1, 2)])
+    _assert_same(_read(_file(nulls, [_edge(1, 2, size=None)])), _read(bare))
+
+
+def test_both_spellings_of_flags_and_numbers():
+    words, digits = _chain(), _chain()
+    for node in digits["nodes"]:
+        node["supportedOnFpga"] = int(node["supportedOnFpga"])
+        node["isBackwardNode"] = int(node["isBackwardNode"])
+        node["cpuLatency"] = float(node["cpuLatency"])
+        node["size"] = int(node["size"])
+    _assert_same(_read(words), _read(digits))
+
+
+def test_reading_is_deterministic_and_leaves_the_data_alone():
+    data = _chain()
+    before = copy.deepcopy(data)
+    _assert_same(_read(data), _read(json.loads(json.dumps(data))))
+    assert data == before
+
+
+def test_sizes_are_rounded_to_whole_bytes_in_the_graph_alone():
+    nodes = [_node(1, size=0.6), _node(2, size=7.25)]
+    workload = _read(_file(nodes, [_edge(1, 2, size=2.75)]))
+    assert workload.graph.weight_bytes.tolist() == [1, 7]
+    assert workload.graph.edge_bytes.tolist() == [3]
+    assert workload.costs.memory_bytes.tolist() == [np.float32(0.6), 7.25]
+
+
+def test_ids_are_arbitrary_and_in_any_order():
+    ids = [40, -3, 10**12, 0]
+    nodes = [_node(abs(id_), id=id_) for id_ in ids]
+    edges = [_edge(0, -3), _edge(-3, 10**12), _edge(0, 40), _edge(40, 10**12)]
+    graph = _read(_file(nodes, edges)).graph
+    assert graph.op_names == ("node40", "node-3", "node1000000000000", "node0")
+    assert [ids[op] for op in graph.senders] == [0, -3, 0, 40]
+    assert [ids[op] for op in graph.receivers] == [-3, 10**12, 40, 10**12]
+
+
+def test_operations_without_a_colour_are_alone():
+    nodes = [
+        _node(5, colorClass=3),
+        _node(6),
+        _node(7, colorClass=-1),
+        _node(8, colorClass=3),
+        _node(9),
+        _node(10, colorClass=-1),
+    ]
+    colocation = _read(_file(nodes, [])).graph.colocation
+    assert colocation.tolist() == [0, 1, 2, 0, 4, 2]
+
+
+@pytest.mark.parametrize(
+    ("given", "read"),
+    [
+        (["a", "b", None], ["a", "b", "node3"]),
+        (["a", "a", "b"], ["a.1", "a.2", "b"]),
+        (["a", "a", "a"], ["a.1", "a.2", "a.3"]),
+        (["a", "a", "a.1"], ["a.1.1", "a.2", "a.1.3"]),
+        (["b", None, "node2"], ["b", "node2.2", "node2.3"]),
+        (["", "b", ""], [".1", "b", ".3"]),
+    ],
+)
+def test_names_are_made_unique(given, read):
+    nodes = [_node(id_, name=name) for id_, name in enumerate(given, start=1)]
+    assert _read(_file(nodes, [])).graph.op_names == tuple(read)
+
+
+def test_edges_of_one_source_carry_one_tensor():
+    nodes = [_node(id_) for id_ in (1, 2, 3, 4)]
+    edges = [_edge(2, 3, 5.0, size=8), _edge(1, 2, 5.0, size=8), _edge(2, 4, 5.0, size=8)]
+    graph = _read(_file(nodes, edges)).graph
+    assert graph.tensors.tolist() == [0, 1, 0]
+
+
+def test_a_tensor_has_the_largest_size_that_its_edges_give():
+    nodes = [_node(id_) for id_ in (1, 2, 3, 4)]
+    edges = [_edge(1, 2, size=10), _edge(1, 3, size=30), _edge(1, 4), _edge(2, 4, size=20)]
+    workload = _read(_file(nodes, edges))
+    assert workload.graph.tensors.tolist() == [0, 0, 0, 1]
+    assert workload.graph.edge_bytes.tolist() == [30, 30, 30, 20]
+    assert workload.costs.crossing_s.tolist() == [1, 1, 1, 1]
+
+
+def test_edges_of_one_source_and_different_cost_carry_tensors_of_their_own():
+    nodes = [_node(id_) for id_ in (1, 2, 3, 4)]
+    edges = [_edge(1, 2, 1.0, size=10), _edge(1, 3, 2.0, size=30), _edge(1, 4, 1, size=20)]
+    workload = _read(_file(nodes, edges))
+    assert workload.graph.tensors.tolist() == [0, 1, 0]
+    assert workload.graph.edge_bytes.tolist() == [20, 30, 20]
+    assert workload.costs.crossing_s.tolist() == [1, 2, 1]
+
+
+def test_parallel_edges_are_kept():
+    graph = _read(_file([_node(1), _node(2)], [_edge(1, 2), _edge(1, 2), _edge(1, 2, 3.0)])).graph
+    assert (graph.senders.tolist(), graph.receivers.tolist()) == ([0, 0, 0], [1, 1, 1])
+    assert graph.tensors.tolist() == [0, 0, 1]
+
+
+def test_a_workload_without_edges():
+    workload = _read(_file([_node(1)], []))
+    assert workload.graph.num_edges == 0
+    assert workload.costs.crossing_s.shape == workload.costs.cut_s.shape == (0,)
+
+
+def test_a_workload_can_be_coarsened_and_described():
+    graph = _read(_chain()).graph
+    coarse = coarsen.coarsen(graph)
+    assert coarse.graph.weight_bytes.sum() == 1024 + 2048 + 3072
+    assert np.isfinite(features.node_features(graph)).all()
+
+
+_NUMBER = "give a number from 0 to 1e+18"
+
+
+@pytest.mark.parametrize(
+    ("data", "message"),
+    [
+        (
+            [1, 2],
+            "workload 'w' is [1, 2]; give a JSON object with the field nodes, a list of objects",
+        ),
+        (
+            None,
+            "workload 'w' is None; give a JSON object with the field nodes, a list of objects",
+        ),
+        ({"fpgas": []}, "workload 'w' has no nodes; give a list of objects"),
+        (_set("nodes", {"1": {}}), "workload 'w': nodes is {'1': {}}; give a list of objects"),
+        (_set("nodes", [3]), "workload 'w': nodes is [3]; give a list of objects"),
+        (_set("nodes", []), "workload 'w', edges[0]: sourceId is 1, which is no node's id; .*"),
+        (_set("edges", ...), "workload 'w' has no edges; give a list of objects"),
+        (_set("edges", "none"), "workload 'w': edges is 'none'; give a list of objects"),
+        (_set("maxFPGAs", ...), "workload 'w' has no maxFPGAs; give a whole number from 0 on"),
+        (_set("maxFPGAs", -1), "workload 'w': maxFPGAs is -1; give a whole number from 0 on"),
+        (_set("maxFPGAs", True), "workload 'w': maxFPGAs is True; give a whole number from 0 on"),
+        (_set("maxCPUs", None), "workload 'w' has no maxCPUs; give a whole number from 0 on"),
+        (_set("maxCPUs", 1.5), "workload 'w': maxCPUs is 1.5; give a whole number from 0 on"),
+        (_set("maxSizePerFPGA", ...), f"workload 'w' has no maxSizePerFPGA; {_NUMBER}"),
+        (
+            _set("maxSizePerFPGA", float("inf")),
+            f"workload 'w': maxSizePerFPGA is inf; {_NUMBER}",
+        ),
+        (_set("nodes.1.id", ...), "workload 'w', nodes[1] has no id; give a whole number"),
+        (_set("nodes.1.id", "2"), "workload 'w', nodes[1]: id is '2'; give a whole number"),
+        (_set("nodes.1.id", 2.0), "workload 'w', nodes[1]: id is 2.0; give a whole number"),
+        (
+            _set("nodes.2.id", 1),
+            "workload 'w', nodes[2]: id is 1, as is that of nodes[0]; ids must be unique: renumber "
+            "one of them",
+        ),
+        (_set("nodes.1.name", 5), "workload 'w', nodes[1]: name is 5; give a string"),
+        (_set("nodes.0.cpuLatency", ...), f"workload 'w', nodes[0] has no cpuLatency; {_NUMBER}"),
+        (
+            _set("nodes.0.cpuLatency", -0.5),
+            f"workload 'w', nodes[0]: cpuLatency is -0.5; {_NUMBER}",
+        ),
+        (
+            _set("nodes.0.cpuLatency", "fast\n"),
+            f"workload 'w', nodes[0]: cpuLatency is 'fast\\n'; {_NUMBER}",
+        ),
+        (_set("nodes.2.fpgaLatency", ...), f"workload 'w', nodes[2] has no fpgaLatency; {_NUMBER}"),
+        (
+            _set("nodes.2.fpgaLatency", float("nan")),
+            f"workload 'w', nodes[2]: fpgaLatency is nan; {_NUMBER}",
+        ),
+        (
+            _set("nodes.2.fpgaLatency", True),
+            f"workload 'w', nodes[2]: fpgaLatency is True; {_NUMBER}",
+        ),
+        (_set("nodes.2.size", -1), f"workload 'w', nodes[2]: size is -1; {_NUMBER}"),
+        (_set("nodes.2.size", 2e18), f"workload 'w', nodes[2]: size is 2e+18; {_NUMBER}"),
+        (
+            _set("nodes.2.size", 10**400),
+            f"workload 'w', nodes[2]: size is {'1' + '0' * 17}...{'0' * 19}; {_NUMBER}",
+        ),
+        (
+            _set("nodes.0.supportedOnFpga", "yes"),
+            "workload 'w', nodes[0]: supportedOnFpga is 'yes'; give true, false, 0 or 1",
+        ),
+        (
+            _set("nodes.0.isBackwardNode", 2),
+            "workload 'w', nodes[0]: isBackwardNode is 2; give true, false, 0 or 1",
+        ),
+        (
+            _set("nodes.0.colorClass", 1.5),
+            "workload 'w', nodes[0]: colorClass is 1.5; give a whole number",
+        ),
+        (
+            _set("nodes.0.colorClass", False),
+            "workload 'w', nodes[0]: colorClass is False; give a whole number",
+        ),
+        (_set("edges.1.sourceId", ...), "workload 'w', edges[1] has no sourceId; give .*"),
+        (
+            _set("edges.1.sourceId", 99),
+            "workload 'w', edges[1]: sourceId is 99, which is no node's id; give the id of a node "
+            "or drop the edge",
+        ),
+        (
+            _set("edges.0.destId", -2),
+            "workload 'w', edges[0]: destId is -2, which is no node's id; give the id of a node or "
+            "drop the edge",
+        ),
+        (
+            _set("edges.0.destId", [1]),
+            "workload 'w', edges[0]: destId is [1]; give a whole number",
+        ),
+        (_set("edges.0.cost", ...), f"workload 'w', edges[0] has no cost; {_NUMBER}"),
+        (_set("edges.0.cost", -1e-9), f"workload 'w', edges[0]: cost is -1e-09; {_NUMBER}"),
+        (
+            _set("edges.1.size", float("inf")),
+            f"workload 'w', edges[1]: size is inf; {_NUMBER}",
+        ),
+        (
+            _chain(fpgas=0, cpus=0),
+            "workload 'w' has no device: maxFPGAs and maxCPUs are 0; raise one of them",
+        ),
+        (
+            _chain(cpus=0),
+            "workload 'w', nodes[1]: supportedOnFpga is false, but maxCPUs is 0, so that no device "
+            "runs it; support it or raise maxCPUs",
+        ),
+        # What `opgraph.make` refuses, under the workload's name.
+        (_file([], []), "graph 'w' has no operations; .*"),
+        (_set("edges.0.destId", 1), "graph 'w': 'layer1' feeds itself; .*"),
+        (_set("edges.1.destId", 1), "graph 'w' has a cycle through 'layer1', 'layer2'; .*"),
+    ],
+)
+def test_a_file_that_is_not_of_the_format_is_refused_in_one_line(data, message):
+    _assert_one_line(_refusal(_read, data), message)
+
+
+@pytest.mark.parametrize(("objective", "parts"), [("max_load", 2), ("subgraph", 0), ("serial", -1)])
+def test_parts_that_do_not_fit_the_objective_are_refused(objective, parts):
+    _assert_one_line(
+        _refusal(_read, _chain(), objective, parts=parts),
+        f"workload 'w': parts is {parts} with objective '{objective}'; give 1, or 1 and more with "
+        "objective 'subgraph'",
+    )
+
+
+def test_a_split_lists_accelerators_then_hosts():
+    data = _file([_node(1, id=id_) for id_ in (30, -1, 20, 7)], [], fpgas=3, cpus=2)
+    assert _expert(_split([[7], [30]], [[], [20, -1]]), data) == [1, 4, 4, 0]
+
+
+def test_all_of_a_splits_hosts_are_the_one_of_the_subgraph_objective():
+    data = _file([_node(id_) for id_ in (1, 2, 3)], [], fpgas=1, cpus=8)
+    assert _expert(_split([[2]], [[1], [3]]), data, "subgraph") == [1, 0, 1]
+
+
+def test_nodes_that_a_split_leaves_out_go_with_their_colour():
+    nodes = [_node(5, colorClass=2), _node(6, colorClass=1), _node(1, colorClass=1)]
+    nodes += [_node(2, colorClass=2), _node(9)]
+    assert _expert(_split([[1], [2]], [[9]]), _file(nodes, [])) == [1, 0, 0, 1, 2]
+
+
+def test_a_split_is_int32_and_may_leave_devices_empty():
+    data = _file([_node(1)], [], fpgas=1, cpus=0)
+    placement = workloads.expert(_split([[1], []], [[]]), data, name="w", objective="max_load")
+    assert placement.dtype == np.int32
+    assert placement.tolist() == [0]
+
+
+@pytest.mark.parametrize(
+    ("split", "message"),
+    [
+        ([], " is []; give a JSON object with the field fpgas, a list of objects"),
+        ({"cpus": []}, " has no fpgas; give a list of objects"),
+        ({"fpgas": []}, " has no cpus; give a list of objects"),
+        ({"fpgas": [[1]], "cpus": []}, ": fpgas is [[1]]; give a list of objects"),
+        (
+            {"fpgas": [{"load": 3}], "cpus": []},
+            ", fpgas[0] has no nodes; give a list of whole numbers",
+        ),
+        (
+            {"fpgas": [{"nodes": [1, "2"]}], "cpus": []},
+            ", fpgas[0]: nodes is [1, '2']; give a list of whole numbers",
+        ),
+        (
+            _split([[1], [2, 8, 9]], [[3]]),
+            " lists id 8 (2 such in all), which is no node's; give ids of this workload's nodes",
+        ),
+        (_split([[1], [2]], [[3, 1]]), ", cpus[0] lists id 1 again; list each node once"),
+        (_split([[1, 1], [2]], [[3]]), ", fpgas[0] lists id 1 again; list each node once"),
+        (
+            _split([[1], [2], [3]], []),
+            ", fpgas[2] holds id 3, but the workload's maxFPGAs is 2; raise maxFPGAs to 3 or leave "
+            "the device empty",
+        ),
+        (
+            _split([[1], [2]], [[], [3]]),
+            ", cpus[1] holds id 3, but the workload's maxCPUs is 1; raise maxCPUs to 2 or leave "
+            "the device empty",
+        ),
+        (
+            _split([[1], [3]], [[2]]),
+            " separates ids 1 and 3, which have one colorClass; give them one device",
+        ),
+        (
+            _split([[2]], [[]]),
+            " lists neither id 1 (2 such in all) nor one of its colorClass; list it under a device",
+        ),
+    ],
+)
+def test_a_split_that_does_not_fit_the_workload_is_refused_in_one_line(split, message):
+    _assert_one_line(_refusal(_expert, split, _chain()), "expert split of workload 'w'" + message)
+
+
+def test_a_split_of_what_is_no_workload_is_refused():
+    message = _refusal(_expert, _split([], []), {"nodes": 3})
+    _assert_one_line(message, "workload 'w': nodes is 3; give a list of objects")
+
+
+def _assert_one_line(given: str, expected: str) -> None:
+    """The whole message, or its beginning where `expected` ends in '.*'."""
+    assert "\n" not in given
+    if expected.endswith(".*"):
+        assert re.match(re.escape(expected.removesuffix(".*")), given)
+    else:
+        assert given == expected
+
+
+def _assert_same(one: Workload, other: Workload) -> None:
+    assert one.devices == other.devices
+    for field, value in vars(one.graph).items():
+        np.testing.assert_array_equal(value, getattr(other.graph, field), field)
+    for field, value in one.costs._asdict().items():
+        np.testing.assert_array_equal(value, getattr(other.costs, field), field)

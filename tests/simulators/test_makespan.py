@@ -1,0 +1,307 @@
+import hypothesis
+import hypothesis.strategies as st
+import numpy as np
+import pytest
+
+from placement import simulators
+from placement.graphs import dag, opgraph
+from placement.simulators.makespan import priority_order
+from placement.types import CostModel, OpGraph
+from tests import helpers
+from tests.helpers import unit_costs
+from tests.simulators import reference
+
+SEEDS = st.integers(0, 2**32 - 1)
+SIZE = (8, 12, 6, 3)
+few = hypothesis.settings(max_examples=25, deadline=None)
+
+
+def _evaluate(graph: OpGraph, costs: CostModel, placements: np.ndarray) -> np.ndarray:
+    problem = helpers.as_problem(graph, costs, "makespan")
+    return np.asarray(simulators.evaluator(problem)(placements))
+
+
+def _two_apart(graph: OpGraph, num_devices: int = 2, **changes: np.ndarray) -> CostModel:
+    """As `unit_costs`, but crossings take 2, whatever crosses."""
+    apart = 1 - np.eye(num_devices, dtype=np.float32)
+    links = {"transfer_latency_s": 2 * apart, "transfer_s_per_byte": 0 * apart}
+    return unit_costs(graph, num_devices, **links | changes)
+
+
+def _graph(num_ops: int, edges: list[tuple[int, int]], num_bytes: int = 10) -> OpGraph:
+    return opgraph.make(
+        name="drawn",
+        op_names=[f"op{i}" for i in range(num_ops)],
+        op_types=["MatMul"] * num_ops,
+        senders=[sender for sender, _ in edges],
+        receivers=[receiver for _, receiver in edges],
+        edge_bytes=[num_bytes] * len(edges),
+    )
+
+
+@pytest.mark.parametrize("size", reference.SIZES, ids=str)
+def test_equals_an_event_driven_reference_on_random_problems(size):
+    for problem, placements in reference.random_problems("makespan", size):
+        expected = reference.latencies(problem, placements)
+        np.testing.assert_array_equal(simulators.evaluator(problem)(placements), expected)
+
+
+def test_random_problems_cover_what_the_objective_must_get_right():
+    seen = set()
+    for size in reference.SIZES:
+        for problem, placements in reference.random_problems("makespan", size):
+            p = reference.plain(problem)
+            seen |= {"reordered"} if sorted(p.order) != p.order else set()
+            seen |= (
+                {"not the topological order"}
+                if p.order != dag.topological_order(problem.graph).tolist()
+                else set()
+            )
+            for placement in placements.tolist():
+                latency_s = reference.makespan(p, placement)
+                computing = [0.0] * p.num_devices
+                for op, device in enumerate(placement):
+                    computing[device] += p.compute_s[op][device]
+                seen |= {"overlap"} if latency_s < sum(computing) else set()
+                seen |= {"waiting"} if np.inf > latency_s > sum(computing) else set()
+                seen |= {"busy throughout"} if 0 < latency_s == max(computing) else set()
+                seen |= {"unsupported"} if max(computing) == np.inf else set()
+                seen |= {"never arrives"} if latency_s == np.inf > max(computing) else set()
+                # In index order the devices would run into a deadlock or take another time.
+                other = reference.makespan(p._replace(order=sorted(p.order)), placement)
+                seen |= {"order matters"} if other != latency_s else set()
+    assert seen == {
+        *("reordered", "not the topological order", "overlap", "waiting", "busy throughout"),
+        *("unsupported", "never arrives", "order matters"),
+    }
+
+
+@pytest.mark.parametrize(
+    ("placement", "seconds"),
+    [
+        ([0, 0, 0], 3),
+        ([1, 1, 1], 6),
+        ([0, 0, 1], 2 + 120 + 2),
+        ([0, 1, 0], 1 + 110 + 2 + 120 + 1),  # a chain has nothing that overlaps
+        ([2, 1, 0], 3 + 110 + 2 + 120 + 1),
+    ],
+)
+def test_chain_by_hand(placement, seconds):
+    graph = helpers.chain(3)
+    assert _evaluate(graph, unit_costs(graph, 3), np.array([placement])).tolist() == [seconds]
+
+
+@pytest.mark.parametrize(
+    ("placement", "seconds"),
+    [
+        ([0, 0, 0, 0], 4),
+        ([1, 1, 1, 1], 8),
+        # op0 0-1; op1 on device 1 3-5 while op2 on device 0 1-2; op3 waits for op1 until 7.
+        ([0, 1, 0, 0], 8),
+        # op0's tensor is at both branches at 3: op1 3-5, op2 3-6; op3 waits for op2 until 8.
+        ([0, 1, 2, 0], 9),
+        # Both branches on device 1: op1 3-5, op2 5-7; op3 waits for op2 until 9.
+        ([0, 1, 1, 0], 10),
+        ([0, 1, 1, 1], 9),  # op3 follows op2 at once
+        ([1, 0, 0, 0], 2 + 2 + 3),
+    ],
+)
+def test_diamond_by_hand(placement, seconds):
+    graph = helpers.diamond()
+    assert _evaluate(graph, _two_apart(graph, 3), np.array([placement])).tolist() == [seconds]
+
+
+@pytest.mark.parametrize(
+    ("placement", "seconds"),
+    [
+        ([0, 0, 0, 0, 0, 0, 0, 0], 8),
+        # op0 0-1. Branch 1-2 on device 0 1-3, branch 3-4 on device 1 3-7, branch 5-6 on device 2
+        # 3-9; op7 waits for the last until 11.
+        ([0, 0, 0, 1, 1, 2, 2, 0], 12),
+        # Branches 1-2 and 3-4 on device 0 1-5; branch 5-6 on device 1 3-7, its result there at 9.
+        ([0, 0, 0, 0, 0, 1, 1, 0], 10),
+    ],
+)
+def test_fork_join_by_hand(placement, seconds):
+    graph = helpers.fork_join(branches=3, length=2)
+    assert _evaluate(graph, _two_apart(graph, 3), np.array([placement])).tolist() == [seconds]
+
+
+def test_a_device_waits_for_its_next_operation_though_another_is_ready():
+    # op0 -> op1, and op2 alone. Ranks 11, 4 and 3: device 0 runs op1 before op2.
+    graph = _graph(3, [(0, 1)])
+    compute_s = np.array([[5, 5], [4, 4], [3, 3]], np.float32)
+    costs = _two_apart(graph, compute_s=compute_s)
+    # op0 on device 1 0-5, op1 7-11, op2 11-14; with op2 first the end would be at 11.
+    assert _evaluate(graph, costs, np.array([[1, 0, 0]])).tolist() == [14]
+    # With op2 longer than op1 it goes first: op2 0-5, op0 0-5, op1 7-11.
+    longer = costs._replace(compute_s=np.array([[5, 5], [4, 4], [5, 5]], np.float32))
+    assert _evaluate(graph, longer, np.array([[1, 0, 0]])).tolist() == [11]
+
+
+def test_an_operation_starts_at_its_last_arrival_whichever_edge_brings_it():
+    # Six inputs of one operation, the k-th of them delayed by another cut.
+    graph = _graph(7, [(i, 6) for i in range(6)])
+    for last in range(6):
+        cut_s = np.where(np.arange(6) == last, 100, 1).astype(np.float32)
+        value = _evaluate(graph, _two_apart(graph, 7, cut_s=cut_s), np.array([[*range(6), 6]]))
+        # Operation i takes i + 1 on device i: the others are there by 6 + 2 + 1.
+        assert value.tolist() == [last + 1 + 2 + 100 + 7]
+
+
+def test_of_parallel_edges_the_slower_counts_and_a_tensor_crosses_for_each_alike():
+    graph = _graph(2, [(0, 1), (0, 1), (0, 1)])
+    costs = _two_apart(graph, cut_s=np.array([3, 40, 5], np.float32))
+    assert _evaluate(graph, costs, np.array([[0, 1], [0, 0]])).tolist() == [1 + 42 + 2, 2]
+
+
+def test_a_crossing_takes_latency_bytes_its_own_cost_and_the_cut():
+    graph = helpers.chain(2)
+    costs = unit_costs(
+        graph,
+        transfer_latency_s=np.array([[0, 5], [7, 0]], np.float32),
+        transfer_s_per_byte=np.array([[0, 2], [3, 0]], np.float32),
+        crossing_s=np.array([1000], np.float32),
+        cut_s=np.array([20000], np.float32),
+    )
+    value = _evaluate(graph, costs, helpers.all_placements(2, 2))
+    assert value.tolist() == [2, 3 + 5 + 20 + 21000, 3 + 7 + 30 + 21000, 4]
+
+
+def test_what_never_ends_or_never_arrives_makes_only_its_placements_infinite():
+    graph = helpers.chain(2)
+    costs = unit_costs(
+        graph,
+        compute_s=np.array([[1, 2], [1, np.inf]], np.float32),
+        transfer_latency_s=np.array([[0, 100], [np.inf, 0]], np.float32),
+    )
+    value = _evaluate(graph, costs, helpers.all_placements(2, 2))
+    assert value.tolist() == [2, np.inf, np.inf, np.inf]
+    linked = costs._replace(transfer_latency_s=np.array([[0, 100], [100, 0]], np.float32))
+    value = _evaluate(graph, linked, helpers.all_placements(2, 2))
+    assert value.tolist() == [2, np.inf, 3 + 110, np.inf]
+
+
+def test_operations_without_edges_share_their_device():
+    graph = _graph(4, [])
+    value = _evaluate(
+        graph, unit_costs(graph), np.array([[0, 0, 0, 0], [0, 0, 0, 1], [1, 1, 1, 0]])
+    )
+    assert value.tolist() == [4, 3, 6]
+
+
+@few
+@hypothesis.given(SEEDS)
+def test_lies_between_the_busiest_device_and_everything_in_turn(seed):
+    problem, placements = reference.random_problem(np.random.default_rng(seed), "makespan", SIZE)
+    p = reference.plain(problem)
+    for placement, seconds in zip(
+        placements.tolist(), simulators.evaluator(problem)(placements).tolist(), strict=True
+    ):
+        computing = [0.0] * p.num_devices
+        for op, device in enumerate(placement):
+            computing[device] += p.compute_s[op][device]
+        under_way = 0.0
+        for sender, receiver, tensor, cut_s in p.edges:
+            source, device = placement[sender], placement[receiver]
+            if source != device:
+                under_way += reference.transfer(p, tensor, source, device) + cut_s
+        assert max(computing) <= seconds <= sum(computing) + under_way
+
+
+@few
+@hypothesis.given(SEEDS)
+def test_is_never_below_the_critical_path_on_the_fastest_devices(seed):
+    problem, placements = reference.random_problem(np.random.default_rng(seed), "makespan", SIZE)
+    fastest = problem.costs.compute_s.min(axis=1)
+    end: dict[int, float] = {}
+    for op in dag.topological_order(problem.graph):
+        inputs = problem.graph.senders[problem.graph.receivers == op]
+        end[op] = max((end[before] for before in inputs), default=0) + fastest[op]
+    assert (simulators.evaluator(problem)(placements) >= max(end.values())).all()
+
+
+@few
+@hypothesis.given(SEEDS)
+def test_without_crossings_overlap_only_helps(seed):
+    problem, placements = reference.random_problem(np.random.default_rng(seed), "makespan", SIZE)
+    costs = problem.costs
+    free = costs._replace(
+        transfer_latency_s=np.zeros_like(costs.transfer_latency_s),
+        transfer_s_per_byte=np.zeros_like(costs.transfer_s_per_byte),
+        crossing_s=np.zeros_like(costs.crossing_s),
+        cut_s=np.zeros_like(costs.cut_s),
+    )
+    alone = simulators.evaluator(problem._replace(costs=free, objective="serial"))(placements)
+    overlapped = simulators.evaluator(problem._replace(costs=free))(placements)
+    assert (overlapped <= alone).all()
+
+
+@pytest.mark.parametrize(
+    ("graph", "order"),
+    [
+        (helpers.chain(4), [0, 1, 2, 3]),
+        # op3 1.5; op1 1.5 + 130 + 1.5 = 133; op2 1.5 + 140 + 1.5 = 143; op0 1.5 + 110 + 143.
+        (helpers.diamond(), [0, 2, 1, 3]),
+        # Branches of equal rank keep the topological order, which takes the smallest index first.
+        (helpers.fork_join(3), [0, 1, 2, 3, 4]),
+        # op1 and op4 1.5; op0 and op2 1.5 + 110 + 1.5 = 113; op3 1.5 + 110 + 113. Ties go by the
+        # topological order 2, 1, 3, 0, 4.
+        (_graph(5, [(3, 0), (3, 0), (2, 1), (0, 4)]), [3, 2, 0, 1, 4]),
+    ],
+    ids=["chain", "diamond", "fork_join", "drawn"],
+)
+def test_priority_order_by_hand(graph, order):
+    assert priority_order(graph, unit_costs(graph)).tolist() == order
+
+
+def test_priority_order_is_topological_where_nothing_costs_anything():
+    graph = _graph(5, [(4, 3), (3, 2), (2, 0)], num_bytes=0)
+    nothing = CostModel(*(np.zeros_like(field) for field in unit_costs(graph)))
+    assert priority_order(graph, nothing).tolist() == [1, 4, 3, 2, 0]
+
+
+def test_priorities_use_the_mean_of_what_is_finite():
+    graph = _graph(4, [])
+    compute_s = np.array([[4, 4], [6, 1], [5, np.inf], [np.inf, np.inf]], np.float32)
+    # Means 4, 3.5, 5 and nothing.
+    costs = unit_costs(graph, compute_s=compute_s)
+    assert priority_order(graph, costs).tolist() == [2, 0, 1, 3]
+    # op0 -> op1 and op2 -> op3 with delays of 6 + 1 and 6 + 2: ranks 9, 1, 10, 1.
+    graph = _graph(4, [(0, 1), (2, 3)], num_bytes=0)
+    costs = unit_costs(
+        graph,
+        compute_s=np.ones((4, 2), np.float32),
+        transfer_latency_s=np.array([[0, 8], [4, 0]], np.float32),
+        crossing_s=np.array([1, 0], np.float32),
+        cut_s=np.array([0, 2], np.float32),
+    )
+    assert priority_order(graph, costs).tolist() == [2, 0, 1, 3]
+    # With one direction infinite the other is the mean: ranks 11, 1, 12, 1.
+    one_way = costs._replace(transfer_latency_s=np.array([[0, 8], [np.inf, 0]], np.float32))
+    assert priority_order(graph, one_way).tolist() == [2, 0, 1, 3]
+    # What has no finite delay counts as at once: ranks 11, 1, 2, 1.
+    cut_off = one_way._replace(crossing_s=np.array([1, np.inf], np.float32))
+    assert priority_order(graph, cut_off).tolist() == [0, 2, 1, 3]
+
+
+@few
+@hypothesis.given(SEEDS, st.sampled_from(reference.SIZES))
+def test_priority_order_is_topological_and_ranks_never_increase_along_it(seed, size):
+    problem, _ = reference.random_problem(np.random.default_rng(seed), "makespan", size)
+    order = priority_order(problem.graph, problem.costs)
+    assert sorted(order.tolist()) == list(range(problem.graph.num_ops))
+    place = np.argsort(order)
+    assert (place[problem.graph.senders] < place[problem.graph.receivers]).all()
+    rank = np.array(reference.upward_ranks(problem))[order]
+    assert (np.diff(rank) <= 1e-9 * rank.max()).all()
+
+
+@few
+@hypothesis.given(SEEDS, st.sampled_from([size for size in reference.SIZES if size[-1] <= 2]))
+def test_equal_ranks_keep_the_topological_order(seed, size):
+    # On two devices means of whole numbers are exact, so that ties are.
+    problem, _ = reference.random_problem(np.random.default_rng(seed), "makespan", size)
+    rank = reference.upward_ranks(problem)
+    expected = sorted(dag.topological_order(problem.graph).tolist(), key=lambda op: -rank[op])
+    assert priority_order(problem.graph, problem.costs).tolist() == expected

@@ -1,0 +1,286 @@
+import hypothesis
+import hypothesis.strategies as st
+import numpy as np
+import pytest
+
+from placement import simulators
+from placement.graphs import dag, opgraph
+from placement.types import CostModel, OpGraph, Problem
+from tests import helpers
+from tests.helpers import unit_costs
+from tests.simulators import reference
+
+pytestmark = pytest.mark.usefixtures("quick_compilation")
+
+SEEDS = st.integers(0, 2**32 - 1)
+few = hypothesis.settings(max_examples=25, deadline=None)
+
+
+def _evaluate(
+    graph: OpGraph, costs: CostModel, accelerator: list[int], placements: list[list[int]]
+) -> list[float]:
+    costs = costs._replace(accelerator=np.array(accelerator, np.int32))
+    problem = helpers.as_problem(graph, costs, "subgraph")
+    return np.asarray(simulators.evaluator(problem)(np.array(placements))).tolist()
+
+
+def _graph(num_ops: int, edges: list[tuple[int, int]]) -> OpGraph:
+    return opgraph.make(
+        name="drawn",
+        op_names=[f"op{i}" for i in range(num_ops)],
+        op_types=["MatMul"] * num_ops,
+        senders=[sender for sender, _ in edges],
+        receivers=[receiver for _, receiver in edges],
+        edge_bytes=[10] * len(edges),
+    )
+
+
+def _random_problem(seed: int) -> tuple[Problem, np.ndarray]:
+    rng = np.random.default_rng(seed)
+    return reference.random_problem(rng, "subgraph", (8, 12, 6, 3), shared=True)
+
+
+def _free(graph: OpGraph, num_devices: int) -> CostModel:
+    costs = unit_costs(graph, num_devices)
+    return CostModel(*(np.zeros_like(field) for field in costs))._replace(
+        capacity_bytes=costs.capacity_bytes
+    )
+
+
+@pytest.mark.parametrize("size", reference.SIZES, ids=str)
+def test_equals_the_reference_on_random_problems(size):
+    for problem, placements in reference.random_problems("subgraph", size, shared=True):
+        expected = reference.latencies(problem, placements)
+        np.testing.assert_array_equal(simulators.evaluator(problem)(placements), expected)
+
+
+def test_random_problems_cover_what_the_objective_must_get_right():
+    seen = set()
+    for size in reference.SIZES:
+        for problem, placements in reference.random_problems("subgraph", size, shared=True):
+            p = reference.plain(problem)
+            apart = p._replace(
+                accelerator=[d if number >= 0 else -1 for d, number in enumerate(p.accelerator)]
+            )
+            nothing = [[0.0] * p.num_devices] * max(p.num_ops, p.num_devices)
+            free = {"compute_s": nothing, "latency_s": nothing, "s_per_byte": nothing}
+            for placement in placements.tolist():
+                seconds = reference.subgraph(p, placement)
+                stuck = reference.subgraph(p._replace(**free), placement) == np.inf
+                stuck_apart = reference.subgraph(apart._replace(**free), placement) == np.inf
+                parts = {d for d in placement if p.accelerator[d] >= 0}
+                between = {
+                    d
+                    for d in range(p.num_devices)
+                    if d not in parts
+                    and p.accelerator[d] >= 0
+                    and any(e < d for e in parts if p.accelerator[e] == p.accelerator[d])
+                    and any(e > d for e in parts if p.accelerator[e] == p.accelerator[d])
+                }
+                hosted = len(parts) < len(set(placement))
+                finite = seconds < np.inf
+                seen |= {"parts wait for each other"} if stuck_apart else set()
+                seen |= {"parts wait by their order alone"} if stuck > stuck_apart else set()
+                seen |= {"without end though not stuck"} if not finite and not stuck else set()
+                seen |= {"three parts"} if finite and len(parts) > 2 else set()
+                seen |= {"parts and a host"} if finite and parts and hosted else set()
+                seen |= {"no host"} if finite and -1 not in p.accelerator else set()
+                seen |= {"host alone"} if finite and not parts and p.edges else set()
+                seen |= {"an empty part in between"} if finite and between else set()
+                if finite and seconds != reference.subgraph(apart, placement):
+                    seen |= {"in turn"}
+    assert seen == {
+        *("parts wait for each other", "parts wait by their order alone", "three parts"),
+        *("without end though not stuck", "parts and a host", "no host", "host alone"),
+        *("an empty part in between", "in turn"),
+    }
+
+
+@pytest.mark.parametrize(
+    ("placement", "seconds"),
+    [
+        ([0, 0, 0], 3),
+        ([1, 1, 1], 6),
+        ([0, 1, 0], 1 + (110 + 2 + 120) + 1),
+        ([0, 1, 1], 1 + (110 + 4)),
+        ([1, 1, 0], (4 + 120) + 1),
+        ([1, 2, 2], (2 + 110) + (110 + 6)),  # the tensor leaves one part and enters the other
+        ([2, 1, 0], (3 + 110) + (110 + 2 + 120) + 1),
+        ([1, 0, 1], np.inf),  # the part feeds the host, which feeds it
+        ([1, 2, 1], np.inf),
+    ],
+)
+def test_chain_by_hand(placement, seconds):
+    graph = helpers.chain(3)
+    assert _evaluate(graph, unit_costs(graph, 3), [-1, 0, 1], [placement]) == [seconds]
+
+
+@pytest.mark.parametrize(
+    ("placement", "seconds"),
+    [
+        ([0, 0, 0, 0], 3),  # the host runs both branches at once
+        # Parts 1-243 and 1-254, then op3.
+        ([0, 1, 2, 0], 1 + (110 + 3 + 140) + 1),
+        # One part: it takes op0's tensor once, and both results leave it at its end.
+        ([0, 1, 1, 0], 1 + (110 + 4 + 130 + 140) + 1),
+        # The part ends at 4 + 110 + 130; though op0 was done long before, op2 starts only then.
+        ([1, 1, 0, 0], 244 + 1 + 1),
+        # op3's part waits for op2 at 2 on the host, and takes both results.
+        ([0, 0, 0, 1], 2 + (130 + 140 + 2)),
+        ([1, 2, 2, 2], (2 + 110) + (110 + 9)),
+        ([1, 1, 2, 1], np.inf),
+        ([1, 2, 0, 1], np.inf),
+        ([1, 2, 1, 2], (4 + 110 + 140) + (110 + 140 + 6)),
+        ([1, 2, 0, 2], (2 + 110) + 1 + (110 + 140 + 6)),  # op1 waits for op2, as its part does
+    ],
+)
+def test_diamond_by_hand(placement, seconds):
+    graph = helpers.diamond()
+    assert _evaluate(graph, unit_costs(graph, 3), [-1, 0, 1], [placement]) == [seconds]
+
+
+@pytest.mark.parametrize(
+    ("placement", "seconds"),
+    [
+        ([0] * 8, 4),
+        ([1] * 8, 16),
+        # A branch in a part: it takes op0's tensor and sends one result; the others end at 3.
+        ([0, 1, 1, 0, 0, 0, 0, 0], 1 + (110 + 4 + 110) + 1),
+        # Each branch in a part of its own: 1 + (110 + 6 + 110) is the last.
+        ([0, 1, 1, 0, 0, 2, 2, 0], 1 + (110 + 6 + 110) + 1),
+        # Across branches: the first operations in one part, the second ones in the next.
+        ([0, 1, 2, 1, 2, 1, 2, 0], 1 + (110 + 6 + 330) + (330 + 9 + 330) + 1),
+        # Both ends of the fork in one part, with a branch on the host.
+        ([1, 1, 1, 1, 1, 0, 0, 1], np.inf),
+    ],
+)
+def test_fork_join_by_hand(placement, seconds):
+    graph = helpers.fork_join(branches=3, length=2)
+    assert _evaluate(graph, unit_costs(graph, 3), [-1, 0, 1], [placement]) == [seconds]
+
+
+def test_a_part_waits_for_all_its_inputs():
+    # op0 -> op1 and op2 -> op3, where only op0 takes long. One part holds op1 and op2.
+    graph = _graph(4, [(0, 1), (2, 3)])
+    compute_s = np.array([[50, 50], [1, 1], [1, 1], [1, 1]], np.float32)
+    costs = unit_costs(graph, compute_s=compute_s)
+    assert _evaluate(graph, costs, [-1, 0], [[0, 1, 1, 0]]) == [50 + (110 + 2 + 110) + 1]
+
+
+def test_parts_of_one_accelerator_run_in_the_order_of_their_devices():
+    graph = _graph(3, [])
+    costs = unit_costs(graph, 4)
+    placements = [[1, 2, 3], [3, 2, 1], [1, 3, 3], [2, 2, 2], [0, 0, 3]]
+    assert _evaluate(graph, costs, [-1, 0, 0, 0], placements) == [9, 9, 10, 9, 4]
+    assert _evaluate(graph, costs, [-1, 0, 1, 0], placements) == [6, 6, 10, 9, 4]
+    assert _evaluate(graph, costs, [-1, 0, 1, 2], placements) == [4, 4, 8, 9, 4]
+
+
+def test_a_part_waits_for_the_one_before_it_though_nothing_flows_between_them():
+    # op0 on the host takes 1, op1 follows it in part 1; part 2 holds op2 alone, which op3 reads.
+    graph = _graph(4, [(0, 1), (2, 3)])
+    costs = unit_costs(graph, 3)
+    one, two = [-1, 5, 5], [-1, 5, 6]
+    assert _evaluate(graph, costs, one, [[0, 1, 2, 0]]) == [1 + (110 + 2) + (3 + 110) + 1]
+    assert _evaluate(graph, costs, two, [[0, 1, 2, 0]]) == [(3 + 110) + 1]
+    # In the other order op2 runs first.
+    assert _evaluate(graph, costs, one, [[0, 2, 1, 0]]) == [max((2 + 110) + 1, 112 + 110 + 3)]
+
+
+@pytest.mark.parametrize("empty", [[-1, 0, 0], [-1, 0, 4, 0], [-1, 0, 0, 0], [0, -1, 0, 0, 0]])
+def test_successive_parts_reach_their_order_across_others_that_are_empty(empty):
+    graph = helpers.chain(3)
+    first, last, host = empty.index(0), len(empty) - 1, empty.index(-1)
+    forth, back = [first, host, last], [last, host, first]
+    value = _evaluate(graph, unit_costs(graph, len(empty)), empty, [forth, back])
+    assert value == [(first + 1 + 110) + (host + 1) + (120 + last + 1), np.inf]
+
+
+@pytest.mark.parametrize(
+    ("accelerator", "placement"),
+    [
+        ([-1, 0, 1], [1, 0, 1]),  # a part feeds the host, which feeds it
+        ([-1, 0, 1], [1, 2, 1]),  # two parts feed each other
+        ([-1, 0, 0], [2, 1, 1]),  # the later part feeds the earlier
+        ([-1, 0, 0], [2, 0, 1]),
+        ([0, 0], [1, 0, 0]),
+    ],
+)
+def test_parts_that_wait_for_each_other_are_infeasible_even_if_nothing_costs_anything(
+    accelerator, placement
+):
+    graph = helpers.chain(3)
+    free = _free(graph, len(accelerator))
+    assert _evaluate(graph, free, accelerator, [placement, sorted(placement)]) == [np.inf, 0]
+
+
+def test_parts_may_feed_each_other_in_a_long_line_against_the_order_of_their_devices():
+    graph = helpers.chain(10)
+    forth, back = [1, 0, 2, 0, 3, 0, 4, 0, 5, 0], [5, 0, 4, 0, 3, 0, 2, 0, 1, 0]
+    value = _evaluate(graph, unit_costs(graph, 6), [-1, 0, 1, 2, 3, 4], [forth, back])
+    # Computing 2 + 3 + 4 + 5 + 6 and five times 1; the nine tensors have 10 to 90 bytes.
+    assert value == [20 + 5 + 900 + 450] * 2
+
+
+def test_hosts_pay_for_no_crossing_even_among_themselves():
+    graph = helpers.diamond()
+    costs = unit_costs(graph, 2, cut_s=np.full(4, 1000, np.float32))
+    placements = [[0, 0, 0, 0], [0, 1, 0, 1], [1, 0, 1, 0]]
+    assert _evaluate(graph, costs, [-1, -1], placements) == [3, 1 + 2 + 2, 2 + 2 + 1]
+
+
+def test_what_never_ends_makes_only_its_placements_infinite():
+    graph = helpers.chain(2)
+    costs = unit_costs(
+        graph,
+        compute_s=np.array([[1, 2], [1, np.inf]], np.float32),
+        transfer_latency_s=np.array([[0, 100], [np.inf, 0]], np.float32),
+    )
+    placements = helpers.all_placements(2, 2).tolist()
+    assert _evaluate(graph, costs, [-1, 0], placements) == [2, np.inf, np.inf, np.inf]
+    # Without the accelerator nothing crosses.
+    assert _evaluate(graph, costs, [-1, -1], placements) == [2, np.inf, 3, np.inf]
+
+
+def test_operations_without_edges_run_at_once_on_the_host_and_in_turn_in_a_part():
+    graph = _graph(3, [])
+    placements = [[0, 0, 0], [1, 1, 1], [1, 0, 1]]
+    assert _evaluate(graph, unit_costs(graph), [-1, 0], placements) == [1, 6, 4]
+
+
+@few
+@hypothesis.given(SEEDS)
+def test_hosts_alone_take_the_critical_path(seed):
+    problem, placements = _random_problem(seed)
+    hosts = problem.costs._replace(accelerator=np.full(3, -1, np.int32))
+    end = np.zeros(placements.shape)
+    for op in dag.topological_order(problem.graph):
+        inputs = problem.graph.senders[problem.graph.receivers == op]
+        end[:, op] = end[:, inputs].max(axis=1, initial=0)
+        end[:, op] += problem.costs.compute_s[op, placements[:, op]]
+    value = simulators.evaluator(problem._replace(costs=hosts))(placements)
+    np.testing.assert_array_equal(value, end.max(axis=1))
+
+
+@few
+@hypothesis.given(SEEDS)
+def test_lies_between_the_longest_part_and_all_parts_in_turn(seed):
+    problem, placements = _random_problem(seed)
+    p = reference.plain(problem)
+    values = simulators.evaluator(problem)(placements).tolist()
+    for placement, seconds in zip(placements.tolist(), values, strict=True):
+        loads = [reference.load(p, placement, device) for device in range(p.num_devices)]
+        of_parts = [load for load, number in zip(loads, p.accelerator, strict=True) if number >= 0]
+        assert max(of_parts, default=0) <= seconds
+        assert seconds <= sum(loads) or seconds == reference.subgraph(p, placement) == np.inf
+
+
+@few
+@hypothesis.given(SEEDS)
+def test_more_accelerators_never_slow_the_same_parts(seed):
+    problem, placements = _random_problem(seed)
+    number = problem.costs.accelerator
+    apart = np.where(number < 0, -1, np.arange(3)).astype(np.int32)
+    relaxed = problem._replace(costs=problem.costs._replace(accelerator=apart))
+    before, after = (simulators.evaluator(each)(placements) for each in (problem, relaxed))
+    assert (after <= before).all()

@@ -1,0 +1,255 @@
+"""RNNLM and NMT: published sizes, what they compute against plain NumPy, who depends on what."""
+
+import numpy as np
+import openvino as ov
+import pytest
+
+from placement import zoo
+from placement.graphs import coarsen
+from placement.runtime import extract, frontend
+
+TINY = "batch=2,hidden=8,vocabulary=9"
+# Operations and edges of the full view, and of the coarse graph. Counts do not depend on widths.
+SIZES = {
+    "rnnlm": ((1280, 1866), (978, 1564)),
+    "nmt": ((2440, 3534), (1741, 2835)),
+    f"nmt:layers=4,{TINY}": ((4256, 6302), (3299, 5345)),
+    f"nmt:layers=8,{TINY}": ((7888, 11838), (6415, 10365)),
+}
+WORDS, HIDDEN = 40, 16
+
+
+def _sigmoid(x: np.ndarray) -> np.ndarray:
+    return 1 / (1 + np.exp(-x))
+
+
+def _softmax(x: np.ndarray) -> np.ndarray:
+    exponentials = np.exp(x - x.max(axis=-1, keepdims=True))
+    return exponentials / exponentials.sum(axis=-1, keepdims=True)
+
+
+class Reference:
+    """The networks in NumPy, with the weights of a model."""
+
+    def __init__(self, model: ov.Model):
+        self._weights = {
+            op.get_friendly_name(): op.data.astype(np.float64)
+            for op in model.get_ops()
+            if op.get_type_name() == "Constant"
+        }
+
+    def embed(self, ids: np.ndarray, prefix: str = "") -> list[np.ndarray]:
+        return list(self._weights[f"{prefix}embedding/weight"][ids])
+
+    def cell(self, name: str, x: np.ndarray, state: tuple) -> tuple[np.ndarray, np.ndarray]:
+        joined = np.concatenate([x, state[0]], axis=1)
+        gates = joined @ self._weights[f"{name}/weight"].T + self._weights[f"{name}/bias"]
+        i, f, g, o = np.split(gates, 4, axis=1)
+        memory = _sigmoid(f) * state[1] + _sigmoid(i) * np.tanh(g)
+        return _sigmoid(o) * np.tanh(memory), memory
+
+    def layer(self, name: str, inputs: list, state: tuple) -> tuple[list, tuple]:
+        outputs = []
+        for x in inputs:
+            state = self.cell(name, x, state)
+            outputs.append(state[0])
+        return outputs, state
+
+    def attend(self, query: np.ndarray, sentence: np.ndarray) -> np.ndarray:
+        keys = sentence @ self._weights["attention/weight"].T  # [steps, batch, hidden]
+        weights = _softmax(np.einsum("bh,sbh->bs", query, keys))
+        return np.einsum("bs,sbh->bh", weights, sentence)
+
+    def predict(self, x: np.ndarray) -> np.ndarray:
+        return _softmax(x @ self._weights["softmax/weight"].T + self._weights["softmax/bias"])
+
+
+def _rnnlm(model: ov.Model, words: np.ndarray, layers: int) -> list[np.ndarray]:
+    reference = Reference(model)
+    x = reference.embed(words)
+    for layer in range(layers):
+        x, _ = reference.layer(f"lstm{layer}", x, (np.zeros_like(x[0]),) * 2)
+    return [reference.predict(each) for each in x]
+
+
+def _nmt(model: ov.Model, source: np.ndarray, target: np.ndarray, layers: int) -> list[np.ndarray]:
+    reference = Reference(model)
+    x = reference.embed(source, "encoder/")
+    zeros = (np.zeros_like(x[0]),) * 2
+    y, state = reference.layer("encoder/lstm0", x, zeros)
+    states = [state]
+    for layer in range(1, layers):
+        name = f"encoder/lstm{layer}"
+        if layer == 1:
+            z, state = reference.layer(name, x[::-1], zeros)
+            z = z[::-1]
+        else:
+            z, state = reference.layer(name, y, zeros)
+        states.append(state)
+        y = [a + b for a, b in zip(y, z, strict=True)]
+    predictions = []
+    for x_t in reference.embed(target, "decoder/"):
+        context = reference.attend(states[-1][0], np.array(y))
+        z_t = np.concatenate([x_t, context], axis=1)
+        for layer in range(layers):
+            states[layer] = reference.cell(f"decoder/lstm{layer}", z_t, states[layer])
+            z_t = states[layer][0] + (z_t if layer > 1 else 0)
+        predictions.append(reference.predict(z_t))
+    return predictions
+
+
+def _run(model: ov.Model, *inputs: np.ndarray) -> list[np.ndarray]:
+    compiled = ov.Core().compile_model(model, "CPU", {"INFERENCE_PRECISION_HINT": "f32"})
+    result = compiled(list(inputs))
+    return [np.array(result[port]) for port in compiled.outputs]
+
+
+def _small(name: str, layers: int, steps: int = 3) -> ov.Model:
+    sizes = f"batch=2,hidden={HIDDEN},vocabulary={WORDS}"
+    return zoo.build(f"{name}:layers={layers},steps={steps},{sizes}")
+
+
+def _words(seed: int, steps: int = 3) -> np.ndarray:
+    return np.random.default_rng(seed).integers(0, WORDS, (steps, 2))
+
+
+def _full_view(text: str):
+    model = frontend.prepare(zoo.build(text))
+    return extract.op_graph(model, name=text)
+
+
+@pytest.mark.parametrize("text", SIZES)
+def test_sizes_are_exact(text):
+    graph, estimated = _full_view(text)
+    coarse = coarsen.coarsen(graph).graph
+    assert (graph.num_ops, graph.num_edges) == SIZES[text][0]
+    assert (coarse.num_ops, coarse.num_edges) == SIZES[text][1]
+    assert graph.name == text
+    assert estimated == {}
+
+
+@pytest.mark.parametrize(
+    ("name", "layers", "steps", "ops_a_step", "edges_a_step"),
+    [
+        ("rnnlm", 1, 5, 14, 21),
+        ("rnnlm", 4, 2, 14, 21),
+        ("nmt", 2, 30, 30, 46),
+        ("nmt", 5, 3, 30, 46),
+    ],
+)
+def test_a_layer_more_is_so_many_operations(name, layers, steps, ops_a_step, edges_a_step):
+    fewer, more = (
+        _full_view(f"{name}:layers={count},steps={steps},{TINY}").graph
+        for count in (layers, layers + 1)
+    )
+    cells = 2 if name == "nmt" else 1
+    assert more.num_ops - fewer.num_ops == ops_a_step * steps + 4 * cells
+    assert more.num_edges - fewer.num_edges == edges_a_step * steps + 2 * cells
+
+
+def test_widths_are_those_of_the_paper():
+    steps = 5
+    graph, _ = _full_view(f"rnnlm:steps={steps}")
+    op = dict(zip(graph.op_names, range(graph.num_ops), strict=True))
+    assert graph.output_shapes[op["lstm1/step4/output"]] == (64, 2048)
+    assert graph.output_shapes[op["softmax/step4/softmax"]] == (64, 10_000)
+    # Of every step and sentence: two cells [8192, 4096] and the softmax.
+    multiply_adds = steps * 64 * (2 * 8192 * 4096 + 2048 * 10_000)
+    assert graph.flops.sum() == pytest.approx(2 * multiply_adds, rel=0.01)
+    # Those weights and a table as large as the softmax's, in float16.
+    assert graph.weight_bytes.sum() == pytest.approx(
+        2 * (2 * 8192 * 4096 + 2 * 2048 * 10_000), rel=0.01
+    )
+
+
+def test_arguments_are_the_sizes():
+    model = zoo.build("nmt:vocabulary=11,steps=4,hidden=6,batch=3,layers=2")
+    assert [(port.any_name, tuple(port.shape)) for port in model.inputs] == [
+        ("source", (4, 3)),
+        ("target", (4, 3)),
+    ]
+    outputs = [(f"probabilities{step}", (3, 11)) for step in range(4)]
+    assert [(port.any_name, tuple(port.shape)) for port in model.outputs] == outputs
+    shapes = {
+        op.get_friendly_name(): tuple(op.output(0).shape) for op in model.get_ops() if op.outputs()
+    }
+    assert shapes["decoder/lstm0/weight"] == (24, 18)
+    assert shapes["decoder/lstm1/weight"] == (24, 12)
+
+
+@pytest.mark.parametrize("layers", [1, 3])
+def test_rnnlm_computes_what_numpy_does(layers):
+    model, words = _small("rnnlm", layers), _words(0)
+    np.testing.assert_allclose(_run(model, words), _rnnlm(model, words, layers), atol=1e-6)
+
+
+@pytest.mark.parametrize("layers", [1, 2, 4])
+def test_nmt_computes_what_numpy_does(layers):
+    model, source, target = _small("nmt", layers), _words(0), _words(1)
+    expected = _nmt(model, source, target, layers)
+    np.testing.assert_allclose(_run(model, source, target), expected, atol=1e-6)
+
+
+@pytest.mark.parametrize("text", ["rnnlm:steps=3,hidden=64", "nmt:layers=2,steps=3,hidden=64"])
+def test_outputs_depend_on_the_input(text):
+    model = zoo.build(f"{text},batch=4,vocabulary=500")
+    runs = [np.log(_run(model, *frontend.example_inputs(model, seed))) for seed in (0, 1)]
+    for one, two in zip(*runs, strict=True):
+        assert 0.05 < one.std() < 3.0
+        assert np.corrcoef(one.ravel(), two.ravel())[0, 1] < 0.9
+
+
+def test_a_word_changes_its_step_and_those_after():
+    model = _small("rnnlm", 2)
+    words = _words(0)
+    before = _run(model, words)
+    words[1] = (words[1] + 1) % WORDS
+    changes = [np.abs(a - b).max() for a, b in zip(before, _run(model, words), strict=True)]
+    assert changes[0] == 0
+    assert min(changes[1:]) > 1e-4
+
+
+def test_every_word_of_the_source_changes_the_whole_translation():
+    model = _small("nmt", 2)
+    source, target = _words(0), _words(1)
+    before = _run(model, source, target)
+    for step in range(3):
+        changed = source.copy()
+        changed[step] = (source[step] + 1) % WORDS
+        after = _run(model, changed, target)
+        assert all(np.abs(a - b).max() > 1e-4 for a, b in zip(before, after, strict=True))
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("rnnlm:depth=2", "unknown argument 'depth'"),
+        ("rnnlm:layers=two", "gives layers as 'two'"),
+        ("rnnlm:layers=0", "gives layers as '0'"),
+        ("rnnlm:layers=-1", "gives layers as '-1'"),
+        ("rnnlm:steps=1.5", "gives steps as '1.5'"),
+    ],
+)
+def test_errors_name_the_arguments_and_their_defaults(text, said):
+    with pytest.raises(ValueError, match=said) as error:
+        zoo.build(text)
+    message = str(error.value)
+    assert repr(text) in message
+    assert "layers=2, steps=35, batch=64, hidden=2048, vocabulary=10000" in message
+    assert "\n" not in message
+
+
+@pytest.mark.parametrize("text", ["nmt:", "nmt:layers", "nmt:layers=", "nmt:=2", "nmt:layers=2,"])
+def test_a_malformed_argument(text):
+    with pytest.raises(ValueError, match="KEY=VALUE"):
+        zoo.build(text)
+
+
+def test_an_argument_given_twice():
+    with pytest.raises(ValueError, match="'layers' twice"):
+        zoo.build("nmt:layers=2,layers=4")
+
+
+def test_a_network_without_arguments_takes_none():
+    with pytest.raises(ValueError, match=r"unknown argument 'layers'.*defaults: none"):
+        zoo.build("resnet50:layers=3")
