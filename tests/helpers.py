@@ -9,9 +9,9 @@ import jax.numpy as jnp
 import jraph
 import numpy as np
 
-from placement.graphs import batching, opgraph
-from placement.policies import distributions
-from placement.types import Array, CostModel, LogProb, OpGraph, Policy, Sample
+from placement.graphs import batching, dag, opgraph
+from placement.policies import distributions, placeto
+from placement.types import Array, CostModel, LogProb, OpGraph, Policy, Problem, Sample
 
 _SOURCE_TYPES = ("Parameter", "Constant")
 _INNER_TYPES = ("MatMul", "Add", "ShapeOf", "Gather", "Concat", "Convert", "Reshape")
@@ -110,8 +110,50 @@ def random_dag_of_size(
     )
 
 
+def rewired(rng: np.random.Generator, graph: OpGraph, *, colocated: float = 0.0) -> OpGraph:
+    """Another graph in which operations have as many inputs, and tensors as many readers.
+
+    The arrays that simulators make of it have the same shapes, so that no draw compiles anew.
+
+    Args:
+      rng: consumed.
+      graph: left as it is; what has no number there (types, shapes, FLOPs) is not kept.
+      colocated: share of operations that take the co-location number of a random other one.
+    """
+    num_ops, num_edges = graph.num_ops, graph.num_edges
+    senders, receivers = graph.senders.copy(), graph.receivers.copy()
+    rank = np.argsort(dag.topological_order(graph))
+    for one, other in rng.integers(0, max(num_edges, 1), (2 * num_edges, 2)):
+        pair = [one, other]
+        if rank[senders[pair]].max() < rank[receivers[pair]].min():
+            receivers[pair] = receivers[pair[::-1]]
+    number, edges = rng.permutation(num_ops), rng.permutation(num_edges)
+    _, tensors = np.unique(graph.tensors, return_inverse=True)
+    colocation = np.arange(num_ops)
+    moved = np.flatnonzero(rng.random(num_ops) < colocated)
+    colocation[moved] = rng.integers(0, num_ops, len(moved))
+    return opgraph.make(
+        name="rewired",
+        op_names=graph.op_names,
+        op_types=["MatMul"] * num_ops,
+        senders=number[senders][edges],
+        receivers=number[receivers][edges],
+        edge_bytes=rng.integers(0, 1000, num_edges)[tensors][edges],
+        tensors=rng.permutation(num_edges + 5)[tensors][edges],
+        colocation=colocation,
+    )
+
+
 def random_costs(
-    rng: np.random.Generator, graph: OpGraph, num_devices: int, *, unsupported: float = 0.0
+    rng: np.random.Generator,
+    graph: OpGraph,
+    num_devices: int,
+    *,
+    unsupported: float = 0.0,
+    unlinked: float = 0.0,
+    limited: float = 0.0,
+    crossing: bool = False,
+    accelerator: np.ndarray | None = None,
 ) -> CostModel:
     """Whole-number costs, a third of them zero: float32 adds them up exactly in any order.
 
@@ -120,6 +162,11 @@ def random_costs(
       graph: N operations.
       num_devices: D.
       unsupported: the probability that a device cannot run an operation.
+      unlinked: the probability that nothing can cross from one device to another.
+      limited: the probability that memory is limited, to nothing or a power of two, so that
+        float32 also divides by it exactly.
+      crossing: whether crossings have a cost of their own.
+      accelerator: int32 [D], by default every device is another accelerator.
     """
 
     def whole(high: int, *shape: int) -> np.ndarray:
@@ -128,14 +175,94 @@ def random_costs(
     compute_s = whole(50, graph.num_ops, num_devices)
     compute_s[rng.random(compute_s.shape) < unsupported] = np.inf
     apart = 1 - np.eye(num_devices, dtype=np.float32)
-    return CostModel(
+    costs = CostModel(
         compute_s=compute_s,
         transfer_latency_s=apart * whole(30, num_devices, num_devices),
         transfer_s_per_byte=apart * whole(4, num_devices, num_devices),
+        crossing_s=np.zeros(graph.num_edges, np.float32),
         cut_s=whole(20, graph.num_edges),
         memory_bytes=whole(100, graph.num_ops),
         capacity_bytes=np.full(num_devices, np.inf, np.float32),
+        accelerator=np.arange(num_devices, dtype=np.int32),
     )
+    if unlinked:
+        broken = rng.random(apart.shape) < unlinked
+        costs.transfer_latency_s[broken & (apart > 0)] = np.inf
+    if crossing:
+        _, tensor = np.unique(graph.tensors, return_inverse=True)
+        costs = costs._replace(crossing_s=whole(200, graph.num_edges)[tensor])
+    if accelerator is not None:
+        costs = costs._replace(accelerator=accelerator)
+    if limited:
+        capacity = np.where(
+            rng.random(num_devices) < limited,
+            rng.choice([0, *2.0 ** np.arange(4, 10)], num_devices),
+            np.inf,
+        ).astype(np.float32)
+        same = costs.accelerator[:, None] == costs.accelerator
+        same = (same & (costs.accelerator >= 0)) | (apart == 0)
+        costs = costs._replace(capacity_bytes=capacity[same.argmax(axis=1)])
+    return costs
+
+
+def random_accelerators(
+    rng: np.random.Generator, num_devices: int, *, shared: bool = False
+) -> np.ndarray:
+    """Hosts (-1) and accelerators int32 [D] in any order, with gaps; often there is no host.
+
+    Args:
+      rng: consumed.
+      num_devices: D.
+      shared: whether several devices may be parts of one accelerator.
+    """
+    numbers = rng.choice(num_devices + 2, num_devices, replace=shared)
+    if shared:
+        numbers = numbers % rng.integers(1, num_devices + 1)
+    hosts = rng.random(num_devices) < rng.choice([0.0, 0.3, 0.6])
+    return np.where(hosts, -1, numbers).astype(np.int32)
+
+
+def random_placements(
+    rng: np.random.Generator, graph: OpGraph, num_devices: int, batch: int
+) -> np.ndarray:
+    """int32 [batch, N], in turn: anything; stretches of a topological order, each device's
+    contiguous; the same but for a few operations. Every other one obeys co-location.
+    """
+    rank = np.argsort(dag.topological_order(graph))
+    placements = rng.integers(0, num_devices, (batch, graph.num_ops))
+    for row in range(batch):
+        if row % 3:
+            devices = rng.permutation(num_devices)
+            devices = np.sort(devices) if rng.random() < 0.5 else devices
+            ends = np.sort(rng.integers(0, graph.num_ops + 1, num_devices - 1))
+            kept = rng.random(graph.num_ops) < (1.0 if row % 3 == 1 else 0.8)
+            stretches = devices[np.searchsorted(ends, rank, side="right")]
+            placements[row] = np.where(kept, stretches, placements[row])
+        if row % 2:
+            placements[row] = placements[row, opgraph.representatives(graph)]
+    return placements.astype(np.int32)
+
+
+def unit_costs(graph: OpGraph, num_devices: int = 2, **changes: np.ndarray) -> CostModel:
+    """Computing takes 1 on device 0, 2 on device 1 and so on; crossings take 100 + bytes."""
+    apart = 1 - np.eye(num_devices, dtype=np.float32)
+    costs = CostModel(
+        compute_s=np.tile(np.arange(1, num_devices + 1, dtype=np.float32), (graph.num_ops, 1)),
+        transfer_latency_s=100 * apart,
+        transfer_s_per_byte=apart,
+        crossing_s=np.zeros(graph.num_edges, np.float32),
+        cut_s=np.zeros(graph.num_edges, np.float32),
+        memory_bytes=np.zeros(graph.num_ops, np.float32),
+        capacity_bytes=np.full(num_devices, np.inf, np.float32),
+        accelerator=np.arange(num_devices, dtype=np.int32),
+    )
+    return costs._replace(**changes)
+
+
+def as_problem(graph: OpGraph, costs: CostModel, objective: str) -> Problem:
+    """The problem on devices called device0, device1, ..."""
+    num_devices = costs.compute_s.shape[1]
+    return Problem(graph, costs, objective, tuple(f"device{i}" for i in range(num_devices)))
 
 
 def batched(
@@ -145,14 +272,29 @@ def batched(
     allowed: np.ndarray | None = None,
     num_nodes: int | None = None,
     num_edges: int | None = None,
+    costed: bool = False,
 ) -> jraph.GraphsTuple:
-    """The graph as policies read it, with five random features an operation."""
+    """The graph as policies read it, with five random features an operation.
+
+    With `costed`, its globals are Placeto's tables of random costs, infinite where not `allowed`.
+    """
     features = np.random.default_rng(0).normal(size=(graph.num_ops, 5))
     if allowed is None:
         allowed = np.ones((graph.num_ops, num_devices), bool)
-    return batching.to_graphs_tuple(
+    found = batching.to_graphs_tuple(
         graph, features, allowed, num_nodes=num_nodes, num_edges=num_edges
     )
+    if not costed:
+        return found
+    costs = random_costs(np.random.default_rng(1), graph, num_devices)
+    costs = costs._replace(compute_s=np.where(allowed, costs.compute_s, np.inf))
+    return with_tables(found, as_problem(graph, costs, "makespan"))
+
+
+def with_tables(graph: jraph.GraphsTuple, problem: Problem) -> jraph.GraphsTuple:
+    """The policy's graph of a problem as Placeto reads it."""
+    sizes = len(graph.nodes["mask"]), len(graph.senders)
+    return graph._replace(globals=placeto.tables(problem, *sizes))
 
 
 def independent_policy(num_devices: int = 2) -> Policy:

@@ -131,7 +131,7 @@ def evaluator(problem: Problem) -> Evaluate:
     """The compiled simulator of a problem: int32 [B, N] -> float32 [B] seconds, inf if infeasible.
 
     One compilation a batch size; the problem's arrays are arguments of the compiled function, so
-    problems of equal sizes share it.
+    problems whose tables have equal shapes share it: the same graph with other costs does.
     """
     held = tables(problem)
     return lambda placements: _evaluate(problem.objective, held, jnp.asarray(placements, jnp.int32))

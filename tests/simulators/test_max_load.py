@@ -167,6 +167,15 @@ def test_an_unsupported_operation_makes_only_its_placements_infinite():
     assert value == [2, np.inf, 2 + 110, np.inf]
 
 
+@pytest.mark.parametrize("num_devices", [8, 9])
+def test_the_last_of_many_devices_counts_like_any_other(num_devices):
+    last = num_devices - 1
+    graph = helpers.diamond()
+    value = _evaluate(graph, unit_costs(graph, num_devices), [[0, last, 1, last], [last] * 4])
+    # The last device takes the tensors of op0 and op2, and computes twice.
+    assert value == [2 * num_devices + 110 + 140, 4 * num_devices]
+
+
 def test_a_graph_without_edges_costs_its_computation():
     graph = helpers.chain(1)
     assert _evaluate(graph, unit_costs(graph), [[0], [1]]) == [1, 2]

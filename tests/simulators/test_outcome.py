@@ -320,8 +320,7 @@ def test_more_than_31_devices_are_refused(objective):
 @pytest.mark.parametrize(
     ("objective", "num_devices"),
     [
-        *(("makespan", 3), ("max_load", 8), ("max_load", 9), ("max_load", 31)),
-        ("subgraph", 31),
+        *(("makespan", 3), ("max_load", 9), ("max_load", 31), ("subgraph", 31)),
     ],
 )
 def test_without_jit_it_is_the_same_up_to_as_many_devices_as_there_are_bits(objective, num_devices):

@@ -135,8 +135,8 @@ def test_a_graph_without_edges_costs_its_computation():
 def test_a_coarse_placement_costs_what_its_lifted_one_does():
     rng = np.random.default_rng(0)
     merged = 0
-    for _ in range(10):
-        graph = helpers.random_dag(rng, 14, edge_probability=0.12, colocated=0.2)
+    for _ in range(6):
+        graph = helpers.random_dag(rng, 20, edge_probability=0.08, colocated=0.2)
         costs = helpers.random_costs(rng, graph, 3, unsupported=0.02)
         coarse = coarsen.coarsen(graph)
         coarse_costs = tables.coarse_costs(costs, coarse.assignment, coarse.edges)
