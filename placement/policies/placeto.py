@@ -1,0 +1,452 @@
+"""Placeto: a placement improved step by step, by Addanki et al. (2019, arXiv 1906.08879).
+
+An episode starts from a fixed placement and visits every operation once, in a fixed order. Each
+step sees the placement so far, draws a device for the operation that it visits, and yields the
+placement that results, which is evaluated and rewarded (the paper: by the drop of the runtime):
+
+    x       = MLP(features under the placement so far)
+    y       <- x + relu(G mean over u -> v of relu(F y_u))      forward, `rounds` times from y = x
+    z       <- x + relu(G' mean over v -> w of relu(F' z_w))    backward, with weights of its own
+    e       = [y, z]
+    pool    = mean of relu(F'' e)                               three of them, with weights each
+    device  ~ softmax(MLP[e of the current operation,
+                          pool of its ancestors, of its descendants, of those parallel to it])
+
+Features are costs, sizes, and start times in the list schedule of `placement.simulators.makespan`,
+whatever the problem's objective. So this policy reads arrays that others do not: `graph.globals`
+must be `tables(problem, ...)`. It sees nothing of `graph.nodes["features"]`: operations have no
+names and types for it, which is how a trained policy can place graphs that it has never seen.
+
+Operations are visited in the simulator's order of priority. So the schedule of those already placed
+stands, and only the rest is simulated anew: half of the graph in the mean. Co-located operations
+move together, when the first of them is due in that order. The steps of those that do not decide,
+and of padding, come last and change nothing.
+
+Departures from the paper and the authors' code (aravic/generalizable-device-placement). Devices
+differ, so an operation has a cost on each. Start times are divided by the latest and not, after the
+current one's is subtracted, by what is then the largest: that is 0 for the last operation. Messages
+are means without biases (sums over eight rounds grow with the eighth power of the fan-in), pools
+are means (an option of theirs) that the placer reads as they are, and F, G and the placer are as
+shallow as with their `--small-nn`. The order is by priority, not any topological one; the start is
+the first allowed device, as with their `--zero-placement-init`. Devices that cannot run an
+operation are masked, and the placer's last layer starts at a tenth of the usual scale.
+"""
+
+import dataclasses
+from collections.abc import Callable
+from typing import Any, NamedTuple, cast
+
+import chex
+import flax.linen as nn
+import jax
+import jax.numpy as jnp
+import jraph
+import numpy as np
+
+from placement.graphs import dag, opgraph
+from placement.policies import distributions, encoders
+from placement.simulators import makespan, schedule
+from placement.types import Array, LogProb, OpGraph, Params, Policy, Problem, Sample
+
+# What an operation is to another: see `Tables.relation`.
+_NONE, _SELF, _ANCESTOR, _DESCENDANT, _PARALLEL = range(5)
+
+
+class Tables(NamedTuple):
+    """What the policy must know of a problem: N operations, padded; T = N; S steps of a schedule.
+
+    Hand it over as `globals` of the graph, never in a closure: XLA folds constants.
+    """
+
+    order: Array  # int32 [T]: the operation that each step visits
+    visit: Array  # int32 [N]: the step that places the operation: its own, or its leader's
+    begin: Array  # int32 [T]: the schedule's first step that the step's decision may alter
+    scheduled: Array  # int32 [N]: the operation's first step of the schedule, S for padding
+    num_steps: Array  # int32 []: steps of the schedule that are no padding
+    simulator: makespan.Tables  # of the distinct pairs of neighbours, padded
+    constant: Array  # float32 [N, D + 1]: costs and output bytes, over the largest of the graph
+    relation: Array  # int8 [N, N]: [i, j] is what j is to i; 0 where either is padding
+
+
+class Schedule(NamedTuple):
+    """When operations run under B placements; two rows beyond the operations' are scratch."""
+
+    start_s: Array  # float32 [N + 2, B]
+    finish_s: Array  # float32 [N + 2, B]
+
+
+def tables(problem: Problem, num_nodes: int, num_edges: int) -> Tables:
+    """The tables of a problem, on the host.
+
+    Args:
+      problem: of the graph that the policy places.
+      num_nodes: padded number of nodes of the policy's graph.
+      num_edges: its padded number of edges.
+    """
+    graph, num_ops = problem.graph, problem.graph.num_ops
+    priority = makespan.priority_order(graph, problem.costs)
+    simulator, num_steps = _simulator(problem, priority, num_nodes, num_edges)
+    capacity = len(simulator.steps.op)
+    scheduled = np.full(num_nodes, capacity, np.int32)
+    scheduled[priority] = np.flatnonzero(simulator.steps.first[:num_steps])
+
+    leader = opgraph.representatives(graph)
+    earliest = np.full(num_ops, capacity, np.int32)
+    np.minimum.at(earliest, leader, scheduled[:num_ops])
+    leaders = np.unique(leader)
+    leaders = leaders[np.argsort(earliest[leaders])]
+    order = np.append(leaders, np.setdiff1d(np.arange(num_nodes), leaders)).astype(np.int32)
+    visit = np.argsort(order).astype(np.int32)
+    visit[:num_ops] = visit[leader]
+    begin = np.full(num_nodes, num_steps, np.int32)
+    begin[: len(leaders)] = earliest[leaders]
+    return Tables(
+        order=order,
+        visit=visit,
+        begin=begin,
+        scheduled=scheduled,
+        num_steps=np.array(num_steps, np.int32),
+        simulator=simulator,
+        constant=_constant(problem, num_nodes),
+        relation=_relation(graph, num_nodes),
+    )
+
+
+def _simulator(
+    problem: Problem, priority: np.ndarray, num_nodes: int, num_edges: int
+) -> tuple[makespan.Tables, int]:
+    """The simulator's tables at a size that the bucket alone decides, and their real length.
+
+    Parallel edges become one, of their longest delay: tensors that arrive earlier hold up nothing.
+    """
+    graph, costs = problem.graph, problem.costs
+    ends = np.stack([graph.senders, graph.receivers], axis=1)
+    pairs, number = np.unique(ends, axis=0, return_inverse=True)
+    each_s = makespan.edge_delay_s(graph, costs)
+    delay_s = np.zeros((len(pairs) + 1, *each_s.shape[1:]), np.float32)
+    np.maximum.at(delay_s, number.reshape(-1), each_s)
+    pairs = pairs.astype(np.int32).reshape(-1, 2)
+    simple = dataclasses.replace(graph, senders=pairs[:, 0], receivers=pairs[:, 1])
+    steps = schedule.steps(simple, priority)
+    found = makespan.Tables(
+        steps._replace(
+            inputs=np.where(steps.inputs == graph.num_ops, num_nodes, steps.inputs),
+            output=np.where(steps.last, steps.op, num_nodes + 1),
+        ),
+        np.asarray(costs.compute_s, np.float32)[steps.op],
+        delay_s[steps.edges],
+    )
+    num_steps = len(steps.op)
+    longer = num_nodes + num_edges // schedule.WIDTH - num_steps
+    padded = jax.tree.map(
+        lambda leaf: np.pad(leaf, [(0, longer)] + [(0, 0)] * (leaf.ndim - 1)), found
+    )
+    return padded, num_steps
+
+
+def _constant(problem: Problem, num_nodes: int) -> np.ndarray:
+    """Where a device cannot run an operation, it costs as much as the dearest operation does."""
+    graph = problem.graph
+    compute_s = np.asarray(problem.costs.compute_s, np.float64)
+    finite = np.isfinite(compute_s)
+    dearest = compute_s[finite].max(initial=0.0)
+    _, first = np.unique(graph.tensors, return_index=True)
+    bytes_ = np.bincount(graph.senders[first], graph.edge_bytes[first], graph.num_ops)
+    columns = np.column_stack(
+        [
+            np.where(finite, compute_s, dearest) / (dearest or 1.0),
+            bytes_ / (bytes_.max(initial=0.0) or 1.0),
+        ]
+    )
+    return np.pad(columns.astype(np.float32), ((0, num_nodes - graph.num_ops), (0, 0)))
+
+
+def _relation(graph: OpGraph, num_nodes: int) -> np.ndarray:
+    leads_to = dag.reachability(graph)
+    relation = np.full(leads_to.shape, _PARALLEL, np.int8)
+    relation[leads_to] = _DESCENDANT
+    relation[leads_to.T] = _ANCESTOR
+    np.fill_diagonal(relation, _SELF)
+    return np.pad(relation, (0, num_nodes - graph.num_ops), constant_values=_NONE)
+
+
+def initial_placement(graph: jraph.GraphsTuple) -> Array:
+    """Where every episode starts, int32 [N]: each operation's first allowed device."""
+    t = _tables_of(graph)
+    first = jnp.argmax(jnp.asarray(graph.nodes["allowed"]), axis=1).astype(jnp.int32)
+    return first[jnp.asarray(t.order)[t.visit]]
+
+
+def simulate(t: Tables, placement: Array) -> Schedule:
+    """The schedule of placements int32 [N, B], from its beginning."""
+    nothing = jnp.zeros((placement.shape[0] + 2, placement.shape[1]))
+    return simulate_from(t, placement, Schedule(nothing, nothing), 0)
+
+
+def simulate_from(t: Tables, placement: Array, before: Schedule, begin: Array | int) -> Schedule:
+    """The schedule of placements int32 [N, B] that differ from `before`'s only from `begin` on.
+
+    Args:
+      t: the problem's tables.
+      placement: of all operations.
+      before: right for the operations that are scheduled before the step `begin`.
+      begin: the same for all B, a first step of an operation.
+    """
+    num_devices, (num_nodes, batch) = t.simulator.compute_s.shape[1], placement.shape
+    devices = jnp.arange(num_devices)
+    rows = jnp.concatenate([placement, jnp.zeros((2, batch), placement.dtype)])
+    # Devices are busy until the last finish there, since one begins where another ends.
+    stands = jnp.where((t.scheduled < begin)[:, None], before.finish_s[:num_nodes], 0.0)
+    free = jnp.stack([jnp.where(placement == d, stands, 0.0).max(axis=0) for d in devices])
+
+    def step(i: Array, carry: tuple[Schedule, Array, Array]) -> tuple[Schedule, Array, Array]:
+        (start_s, finish_s), free, arrival = carry
+        s, compute_s, delay_s = jax.tree.map(lambda leaf: leaf[i], t.simulator)
+        device = rows[s.op]
+        arrival = jnp.where(s.first, 0.0, arrival)
+        for slot in range(schedule.WIDTH):
+            there = rows[s.inputs[slot]]
+            delay = _pick([_pick(list(row), device) for row in delay_s[slot]], there)
+            arrival = jnp.maximum(arrival, finish_s[s.inputs[slot]] + delay)
+        start = jnp.maximum(arrival, _pick(list(free), device))
+        end = start + _pick(list(compute_s), device)
+        free = jnp.where((device == devices[:, None]) & s.last, end, free)
+        # In place; `.at[].set` is a scatter, which costs several times the rest of the step.
+        put = jax.lax.dynamic_update_index_in_dim
+        now = Schedule(put(start_s, start, s.output, 0), put(finish_s, end, s.output, 0))
+        return now, free, arrival
+
+    start = before, free, jnp.zeros(batch)
+    return jax.lax.fori_loop(jnp.asarray(begin, jnp.int32), t.num_steps, step, start)[0]
+
+
+def _pick(values: list[Array], device: Array) -> Array:
+    """`values[device[b]][b]`, of D values [] or [B]. Selects, not a gather: they vectorise."""
+    chosen = jnp.broadcast_to(values[0], device.shape)
+    for d in range(1, len(values)):
+        chosen = jnp.where(device == d, values[d], chosen)
+    return chosen
+
+
+def features(t: Tables, placement: Array, start_s: Array, step: Array | int) -> Array:
+    """What step `step` sees of the operations under placements int32 [N, B].
+
+    Columns, F = 2 D + 4 of them: the cost on each device and the output's size, both over the
+    graph's largest; whether the operation is current; whether it is done; its device, one-hot; its
+    start time less the current operation's, over the latest, in [-1, 1]. What cannot run (an
+    infinite start) counts as late as the latest that can.
+
+    Args:
+      t: the problem's tables.
+      placement: so far.
+      start_s: float32 [N, B], under that placement.
+      step: of the episode.
+
+    Returns:
+      float32 [N, B, F].
+    """
+    chex.assert_rank([placement, start_s], 2)
+    num_devices = t.simulator.compute_s.shape[1]
+    latest = jnp.where(jnp.isfinite(start_s), start_s, 0.0).max(axis=0)
+    start_s = jnp.minimum(start_s, latest)
+    relative = (start_s - start_s[t.order[step]]) / jnp.where(latest > 0, latest, 1.0)
+    flags = jnp.stack([t.visit == step, t.visit < step], axis=-1)
+    of_node = jnp.concatenate([t.constant, flags.astype(jnp.float32)], axis=-1)
+    return jnp.concatenate(
+        [
+            jnp.broadcast_to(of_node[:, None], (*placement.shape, of_node.shape[-1])),
+            jax.nn.one_hot(placement, num_devices),
+            relative[..., None],
+        ],
+        axis=-1,
+    )
+
+
+class _Links(NamedTuple):
+    """Where messages travel."""
+
+    senders: Array  # int32 [E]
+    receivers: Array  # int32 [E]
+    share: Array  # float32 [N, 1]: one over the number of senders, 0 where there is none
+
+
+class _Round(nn.Module):
+    """One round of messages: y [N B, H] -> (y, nothing), around the operations' own x [N B, H]."""
+
+    hidden_size: int
+
+    @nn.compact
+    def __call__(self, y: Array, x: Array, links: _Links) -> tuple[Array, None]:
+        num_nodes = links.share.shape[0]
+        sent = jax.nn.relu(nn.Dense(self.hidden_size, use_bias=False)(y)).reshape(num_nodes, -1)
+        heard = jraph.segment_sum(sent[links.senders], links.receivers, num_nodes) * links.share
+        heard = heard.reshape(y.shape)
+        return x + jax.nn.relu(nn.Dense(self.hidden_size, use_bias=False)(heard)), None
+
+
+class _Messages(nn.Module):
+    """`rounds` rounds in one direction, with the same weights: [N B, H] -> [N B, H]."""
+
+    hidden_size: int
+    rounds: int
+
+    @nn.compact
+    def __call__(self, x: Array, links: _Links) -> Array:
+        rounds = nn.scan(
+            _Round,
+            variable_broadcast="params",
+            split_rngs={"params": False},
+            in_axes=nn.broadcast,
+            length=self.rounds,
+        )(self.hidden_size)
+        return rounds(x, x, links)[0]
+
+
+class _Pools(nn.Module):
+    """Summaries [B, 3 H] of the embeddings [N B, 2 H] of ancestors, descendants and parallels."""
+
+    hidden_size: int
+
+    @nn.compact
+    def __call__(self, embedding: Array, relation: Array) -> Array:
+        kinds = np.array([_ANCESTOR, _DESCENDANT, _PARALLEL])
+        member = relation == kinds[:, None]
+        share = member / jnp.maximum(member.sum(axis=1, keepdims=True), 1)
+        y = jax.nn.relu(nn.Dense(len(kinds) * self.hidden_size, use_bias=False)(embedding))
+        # All kinds' weights over all kinds' members, in two products; the pools are the diagonal.
+        mean = share @ y.reshape(relation.shape[0], -1)
+        mean = mean.reshape(len(kinds), -1, len(kinds), self.hidden_size)
+        return jnp.concatenate([mean[kind, :, kind] for kind in range(len(kinds))], axis=-1)
+
+
+class _Network(nn.Module):
+    """One step: features [N, B, F], relation int8 [N] to the current one -> logits [B, D]."""
+
+    num_devices: int
+    hidden_size: int
+    rounds: int
+
+    @nn.compact
+    def __call__(self, x: Array, relation: Array, forward: _Links, backward: _Links) -> Array:
+        num_nodes, batch, _ = x.shape
+        x = encoders.MLP((self.hidden_size, self.hidden_size))(x.reshape(num_nodes * batch, -1))
+        messages = (
+            _Messages(self.hidden_size, self.rounds, name="forward")(x, forward),
+            _Messages(self.hidden_size, self.rounds, name="backward")(x, backward),
+        )
+        embedding = jnp.concatenate(messages, axis=-1)
+        own = embedding.reshape(num_nodes, batch, -1)[jnp.argmax(relation == _SELF)]
+        seen = jnp.concatenate([own, _Pools(self.hidden_size)(embedding, relation)], axis=-1)
+        hidden = jax.nn.relu(nn.Dense(seen.shape[-1])(seen))
+        small = nn.initializers.variance_scaling(0.01, "fan_in", "truncated_normal")
+        return cast(Array, nn.Dense(self.num_devices, kernel_init=small)(hidden))
+
+
+def make(*, num_devices: int, hidden_size: int = 8, rounds: int = 8) -> Policy:
+    """The Placeto policy; its graphs carry `tables` as their globals.
+
+    T = N, the padded number of operations: a sample's placements are those after each step.
+
+    Args:
+      num_devices: D.
+      hidden_size: H, of an operation's state in one direction (5 + D in the authors' code).
+      rounds: of message passing (8 in the authors' settings).
+    """
+    network = _Network(num_devices, hidden_size, rounds)
+
+    def init(key: chex.PRNGKey, graph: jraph.GraphsTuple) -> Params:
+        t, links = _tables_of(graph), _links(graph)
+        seen = jnp.zeros((len(t.order), 1, 2 * num_devices + 4))
+        return network.init(key, seen, jnp.asarray(t.relation[0]), *links)
+
+    def sample(
+        params: Params, key: chex.PRNGKey, graph: jraph.GraphsTuple, num_samples: int
+    ) -> Sample:
+        keys = jax.random.split(key, len(graph.nodes["mask"]))
+
+        def draw(step: Array, log_probs: Array) -> Array:
+            return distributions.sample(keys[step], log_probs)
+
+        return _episode(network, params, graph, num_samples, draw)
+
+    def log_prob(params: Params, graph: jraph.GraphsTuple, drawn: Sample) -> LogProb:
+        # What a step has decided stays to the end.
+        decided = jnp.asarray(drawn.placement)[:, -1, _tables_of(graph).order].T
+
+        def repeat(step: Array, log_probs: Array) -> Array:
+            return decided[step]
+
+        again = _episode(network, params, graph, decided.shape[1], repeat)
+        return LogProb(again.log_prob, again.entropy)
+
+    def greedy(params: Params, graph: jraph.GraphsTuple) -> Array:
+        def best(step: Array, log_probs: Array) -> Array:
+            return jnp.argmax(log_probs, axis=-1)
+
+        return _episode(network, params, graph, 1, best).placement[0, -1]
+
+    return Policy(init, sample, log_prob, greedy)
+
+
+def _episode(
+    network: _Network,
+    params: Params,
+    graph: jraph.GraphsTuple,
+    batch: int,
+    choose: Callable[[Array, Array], Array],
+) -> Sample:
+    """B episodes, in which `choose(step, log-probabilities [B, D])` gives the devices, int [B].
+
+    The network is recomputed in the backward pass, so that a gradient keeps of every step no more
+    than the placements and start times.
+    """
+    graph = jax.tree.map(jnp.asarray, graph)
+    t, links = _tables_of(graph), _links(graph)
+    num_nodes = len(t.order)
+    logits_of = jax.checkpoint(network.apply, prevent_cse=False)
+    decides = graph.nodes["mask"][t.order] & (t.visit[t.order] == jnp.arange(num_nodes))
+
+    def decide(step: Array, placement: Array, times: Schedule) -> tuple[Any, tuple[Array, Array]]:
+        node = t.order[step]
+        seen = features(t, placement, times.start_s[:num_nodes], step)
+        logits = logits_of(params, seen, t.relation[node], *links)
+        log_probs = distributions.masked_log_softmax(logits, graph.nodes["allowed"][node][None])
+        device = choose(step, log_probs).astype(jnp.int32)
+        placement = jnp.where((t.visit == step)[:, None], device, placement)
+        times = simulate_from(t, placement, times, t.begin[step])
+        log_prob = jnp.take_along_axis(log_probs, device[:, None], axis=1)[:, 0]
+        entropy = -(jnp.exp(log_probs) * log_probs).sum(axis=-1)
+        return (placement, times), (log_prob, entropy)
+
+    def leave(step: Array, placement: Array, times: Schedule) -> tuple[Any, tuple[Array, Array]]:
+        return (placement, times), (jnp.zeros(batch), jnp.zeros(batch))
+
+    def take(carry: Any, step: Array) -> tuple[Any, tuple[Array, Array, Array]]:
+        carry, (log_prob, entropy) = jax.lax.cond(decides[step], decide, leave, step, *carry)
+        return carry, (carry[0], log_prob, entropy)
+
+    placement = jnp.broadcast_to(initial_placement(graph)[:, None], (num_nodes, batch))
+    start = placement, simulate(t, placement)
+    _, (placements, log_prob, entropy) = jax.lax.scan(take, start, jnp.arange(num_nodes))
+    return Sample(jnp.transpose(placements, (2, 0, 1)), log_prob.T, entropy.T)
+
+
+def _tables_of(graph: jraph.GraphsTuple) -> Tables:
+    if not isinstance(graph.globals, Tables):
+        raise ValueError(
+            f"Placeto reads costs, and the graph's globals are {type(graph.globals).__name__}; "
+            "give graph._replace(globals=placeto.tables(problem, num_nodes, num_edges))"
+        )
+    return graph.globals
+
+
+def _links(graph: jraph.GraphsTuple) -> tuple[_Links, _Links]:
+    """Along the edges and against them."""
+    num_nodes = len(graph.nodes["mask"])
+    heard = graph.edges["mask"].astype(jnp.float32)
+
+    def links(senders: Array, receivers: Array) -> _Links:
+        count = jraph.segment_sum(heard, receivers, num_nodes)
+        return _Links(senders, receivers, (1 / jnp.maximum(count, 1))[:, None])
+
+    return links(graph.senders, graph.receivers), links(graph.receivers, graph.senders)

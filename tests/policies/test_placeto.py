@@ -1,0 +1,358 @@
+import functools
+from collections.abc import Callable
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import jraph
+import numpy as np
+import optax
+import pytest
+
+from placement import simulators
+from placement.graphs import opgraph
+from placement.policies import placeto
+from placement.policies.placeto import _Links, _Messages, _Pools
+from placement.types import Array, LogProb, OpGraph, Params, Policy, Problem, Sample
+from tests import helpers
+from tests.simulators import reference
+
+pytestmark = pytest.mark.usefixtures("quick_compilation")
+
+SIZE = (10, 20, 14, 3)  # operations, edges (some parallel), tensors, devices
+
+
+def _batched(problem: Problem, num_nodes: int = 16, num_edges: int = 25) -> jraph.GraphsTuple:
+    """As experiments make it: of co-located operations the first decides."""
+    graph, (num_ops, num_devices) = problem.graph, problem.costs.compute_s.shape
+    batched = helpers.batched(graph, num_devices, num_nodes=num_nodes, num_edges=num_edges)
+    batched.nodes["mask"][:num_ops] = opgraph.representatives(graph) == np.arange(num_ops)
+    return helpers.with_tables(batched, problem)
+
+
+def _diamond() -> jraph.GraphsTuple:
+    """Computing takes 1 or 2, crossings 110 (of op0), 130 and 140: op2 is due before op1."""
+    graph = helpers.diamond()
+    return _batched(helpers.as_problem(graph, helpers.unit_costs(graph), "serial"))
+
+
+@functools.cache
+def _policy(num_devices: int = 2) -> Policy:
+    policy = placeto.make(num_devices=num_devices, rounds=2)
+    return Policy(
+        jax.jit(policy.init),
+        jax.jit(policy.sample, static_argnums=3),
+        jax.jit(policy.log_prob),
+        jax.jit(policy.greedy),
+    )
+
+
+def _params(graph: jraph.GraphsTuple, num_devices: int = 2) -> Params:
+    """Far enough from the initial ones that devices are not equally likely."""
+    rng, params = np.random.default_rng(0), _policy(num_devices).init(jax.random.key(0), graph)
+    return jax.tree.map(
+        lambda leaf: leaf + 0.3 * rng.normal(size=leaf.shape).astype(np.float32), params
+    )
+
+
+def _random_episodes(rng: np.random.Generator, t: placeto.Tables, batch: int) -> np.ndarray:
+    """int32 [T + 1, N, B]: random devices, replaced by others in the order of the visits."""
+    num_nodes, num_devices = len(t.order), t.simulator.compute_s.shape[1]
+    shape = (2, num_nodes, batch)
+    before, after = rng.integers(0, num_devices, shape).astype(np.int32)[:, t.visit]
+    visited = t.visit < np.arange(num_nodes + 1)[:, None]
+    return np.where(visited[..., None], after, before)
+
+
+@jax.jit
+def _followed(t: placeto.Tables, episodes: Array) -> tuple[placeto.Schedule, placeto.Schedule]:
+    """The schedules [T, N, B] of an episode, simulated step after step, and each by itself."""
+
+    def follow(before: placeto.Schedule, step: tuple[Array, Array]) -> tuple:
+        now = placeto.simulate_from(t, step[0], before, step[1])
+        return now, now
+
+    start = placeto.simulate(t, episodes[0])
+    alone = jax.vmap(placeto.simulate, in_axes=(None, 0))(t, episodes[1:])
+    return jax.lax.scan(follow, start, (episodes[1:], t.begin))[1], alone
+
+
+@pytest.mark.parametrize("colocated", [0.0, 0.4])
+def test_the_incremental_schedule_is_the_simulators_at_every_step(colocated):
+    rng, infinite = np.random.default_rng(0), 0
+    for _ in range(10):
+        problem, _ = reference.random_problem(rng, "makespan", SIZE, colocated=colocated)
+        t, num_ops = _batched(problem).globals, problem.graph.num_ops
+        episodes = _random_episodes(rng, t, 3)
+        incremental, alone = _followed(t, episodes)
+        for now, full in zip(incremental, alone, strict=True):
+            np.testing.assert_array_equal(now[:, :num_ops], full[:, :num_ops])
+        placements = np.moveaxis(episodes[1:, :num_ops], 1, 2).reshape(-1, num_ops)
+        latency_s = simulators.evaluator(problem)(placements)
+        np.testing.assert_array_equal(alone.finish_s[:, :num_ops].max(axis=1).ravel(), latency_s)
+        infinite += np.isinf(latency_s).sum()
+    assert infinite
+
+
+def test_schedules_are_those_of_an_event_driven_reference():
+    rng = np.random.default_rng(1)
+    for _ in range(4):
+        problem, placements = reference.random_problem(rng, "makespan", SIZE)
+        t = _batched(problem).globals
+        padded = np.pad(placements.T, ((0, 6), (0, 0)))
+        finish_s = jax.jit(placeto.simulate)(t, padded).finish_s[: problem.graph.num_ops]
+        np.testing.assert_array_equal(
+            finish_s.max(axis=0), reference.latencies(problem, placements)
+        )
+
+
+def test_what_is_scheduled_before_a_step_may_alter_has_been_visited():
+    rng = np.random.default_rng(2)
+    for _ in range(20):
+        problem, _ = reference.random_problem(rng, "makespan", SIZE, colocated=0.4)
+        t, leader = _batched(problem).globals, opgraph.representatives(problem.graph)
+        num_ops, deciding = len(leader), len(set(leader))
+        assert set(t.order[:deciding]) == set(leader)
+        assert sorted(t.order) == list(range(16))
+        np.testing.assert_array_equal(t.order[t.visit[:num_ops]], leader)
+        assert (np.diff(t.begin[:deciding]) > 0).all()
+        for step in range(deciding):
+            due = t.scheduled[:num_ops] < t.begin[step]
+            assert (t.visit[:num_ops][due] < step).all()
+            assert t.scheduled[t.visit == step].min() == t.begin[step]
+        assert (t.begin[deciding:] == t.num_steps).all()
+
+
+def test_features_of_the_diamond():
+    """op0 ends at 1, op2 runs there from 1 to 2; op1 elsewhere from 1 + 110 to 113; op3 at 243."""
+    t = jax.device_put(_diamond().globals)
+    assert t.order[:4].tolist() == [0, 2, 1, 3]
+    placement = np.zeros((16, 2), np.int32)
+    placement[1, 0] = 1
+    start_s = placeto.simulate(t, placement).start_s[:16]
+    assert start_s[:4, 0].tolist() == [0, 111, 1, 243]
+    assert start_s[:4, 1].tolist() == [0, 2, 1, 3]
+    seen = placeto.features(t, jnp.asarray(placement), start_s, step=1)
+    late = 243.0
+    expected = [  # cost, output, current, done, device, start
+        [0.5, 1.0, 10 / 40, 0, 1, 1, 0, -1 / late],
+        [0.5, 1.0, 30 / 40, 0, 0, 0, 1, 110 / late],
+        [0.5, 1.0, 40 / 40, 1, 0, 1, 0, 0],
+        [0.5, 1.0, 0, 0, 0, 1, 0, 242 / late],
+    ]
+    np.testing.assert_allclose(seen[:4, 0], expected, rtol=1e-6)
+    np.testing.assert_allclose(seen[:4, 1, -1], [-1 / 3, 1 / 3, 0, 2 / 3], rtol=1e-6)
+    np.testing.assert_allclose(seen[:4, 1, 5:7], [[1, 0]] * 4)
+
+
+def test_features_are_finite_whatever_cannot_run():
+    graph = helpers.diamond()
+    compute_s = np.float32([[1, np.inf], [np.inf, np.inf], [0, 3], [1, 1]])
+    unlinked = np.float32([[0, np.inf], [0, 0]])
+    costs = helpers.unit_costs(graph, compute_s=compute_s, transfer_latency_s=unlinked)
+    problem = helpers.as_problem(graph, costs, "makespan")
+    t = jax.device_put(_batched(problem).globals)
+    placements = jnp.asarray(np.pad(helpers.all_placements(4, 2).T, ((0, 12), (0, 0))))
+    start_s = placeto.simulate(t, placements).start_s[:16]
+    assert np.isinf(start_s[:4]).any()
+    seen = jax.vmap(placeto.features, in_axes=(None, None, None, 0))(
+        t, placements, start_s, jnp.arange(16)
+    )
+    assert np.isfinite(seen).all()
+    assert np.abs(seen).max() == 1
+
+
+def test_relations_of_the_diamond():
+    none, own, ancestor, descendant, parallel = range(5)
+    relation = _diamond().globals.relation
+    np.testing.assert_array_equal(
+        relation[:4, :4],
+        [
+            [own, descendant, descendant, descendant],
+            [ancestor, own, parallel, descendant],
+            [ancestor, parallel, own, descendant],
+            [ancestor, ancestor, ancestor, own],
+        ],
+    )
+    assert (relation[4:] == none).all()
+    assert (relation[:, 4:] == none).all()
+
+
+def test_pools_of_the_diamond():
+    """Each pool has a weight of its own; a negative product counts as 0, an empty pool is 0."""
+    relation = _diamond().globals.relation[:, :5]  # with one operation of padding
+    embedding = jnp.array([[2.0, 0], [3, 0], [5, 1], [-7, 0], [99, 99]])
+    params = {"params": {"Dense_0": {"kernel": jnp.array([[1.0, -1, 10], [0, 0, 1]])}}}
+    of_op1, of_op3, of_op0 = (_Pools(1).apply(params, embedding, relation[i])[0] for i in (1, 3, 0))
+    np.testing.assert_allclose(of_op1, [2, 7, 51])
+    np.testing.assert_allclose(of_op3, [(2 + 3 + 5) / 3, 0, 0], rtol=1e-6)
+    np.testing.assert_allclose(of_op0, [0, 7 / 3, 0], rtol=1e-6)
+
+
+@pytest.mark.parametrize(
+    ("rounds", "forward", "expected"),
+    [
+        (1, True, [1, 2 + 2, 3 + 2, 4 + 5]),
+        (2, True, [1, 2 + 2, 3 + 2, 4 + (8 + 10) / 2]),
+        (1, False, [1 + 5, 2 + 8, 3 + 8, 4]),
+        (2, False, [1 + (20 + 22) / 2, 2 + 8, 3 + 8, 4]),
+    ],
+)
+def test_messages_of_the_diamond(rounds, forward, expected):
+    """Twice the mean of what arrives, around what each operation starts with: 1, 2, 3, 4."""
+    graph = _diamond()
+    links = placeto._links(graph)[0 if forward else 1]
+    weights = {
+        "Dense_0": {"kernel": jnp.ones((1, 1))},
+        "Dense_1": {"kernel": jnp.full((1, 1), 2.0)},
+    }
+    x = jnp.pad(jnp.arange(1.0, 5), (0, 12))[:, None]
+    heard = _Messages(1, rounds).apply({"params": {"Scan_Round_0": weights}}, x, links)
+    np.testing.assert_allclose(heard[:4, 0], expected)
+    assert isinstance(links, _Links)
+
+
+@functools.cache
+def _heard() -> Callable[[Params, Array], dict[str, Array]]:
+    """What operations of the diamond hear [16, 3, H] in each direction, of features."""
+    graph, names = _diamond(), ("forward", "backward")
+
+    @jax.jit
+    def outputs(params: Params, seen: Array) -> dict[str, Array]:
+        _, state = placeto._Network(2, 8, 2).apply(
+            {"params": params},
+            seen,
+            graph.globals.relation[1],
+            *placeto._links(graph),
+            capture_intermediates=lambda module, _: module.name in names,
+            mutable=["intermediates"],
+        )
+        found = {name: state["intermediates"][name]["__call__"][0] for name in names}
+        return jax.tree.map(lambda leaf: leaf.reshape(16, 3, -1), found)
+
+    return outputs
+
+
+def test_directions_have_weights_of_their_own():
+    params, seen = _params(_diamond())["params"], jax.random.normal(jax.random.key(0), (16, 3, 8))
+    before = _heard()(params, seen)
+    for name, other in (("forward", "backward"), ("backward", "forward")):
+        after = _heard()(params | {name: jax.tree.map(jnp.negative, params[name])}, seen)
+        assert np.abs(after[name] - before[name]).max() > 0.1
+        np.testing.assert_array_equal(after[other], before[other])
+
+
+@pytest.mark.parametrize(
+    ("moved", "forward", "backward"), [(0, [0, 1, 2, 3], [0]), (2, [2, 3], [0, 2])]
+)
+def test_operations_hear_ancestors_forward_and_descendants_backward(moved, forward, backward):
+    params, seen = _params(_diamond())["params"], jax.random.normal(jax.random.key(0), (16, 3, 8))
+    before, after = _heard()(params, seen), _heard()(params, seen.at[moved].add(1))
+    for name, expected in (("forward", forward), ("backward", backward)):
+        differs = (after[name] != before[name]).any(axis=(1, 2))
+        assert np.flatnonzero(differs).tolist() == expected
+
+
+@pytest.mark.parametrize("colocated", [0.0, 0.5])
+def test_a_step_moves_what_it_visits_and_nothing_else(colocated):
+    problem, _ = reference.random_problem(
+        np.random.default_rng(3), "makespan", SIZE, colocated=colocated
+    )
+    graph = _batched(problem)
+    graph.nodes["mask"][:10] = True  # those that follow decide nothing all the same
+    leader, t = opgraph.representatives(problem.graph), graph.globals
+    drawn = _policy(3).sample(_params(graph, 3), jax.random.key(1), graph, 20)
+    start = np.broadcast_to(placeto.initial_placement(graph), (20, 1, 16))
+    placement = np.concatenate([start, drawn.placement], axis=1)
+    moved = (np.diff(placement, axis=1) != 0).any(axis=0)
+    deciding = len(set(leader))
+    assert (moved <= (t.visit == np.arange(16)[:, None])).all()
+    np.testing.assert_array_equal(moved.any(axis=1), np.arange(16) < deciding)
+    assert (placement[..., :10] == placement[..., leader]).all()
+    for quantity in (drawn.log_prob, drawn.entropy):
+        assert (np.asarray(quantity)[:, :deciding] != 0).all()
+        assert (np.asarray(quantity)[:, deciding:] == 0).all()
+
+
+def test_an_episode_starts_on_the_first_allowed_devices():
+    allowed = np.array([[1, 1], [0, 1], [1, 0], [0, 1]], bool)
+    start = placeto.initial_placement(
+        helpers.batched(helpers.diamond(), allowed=allowed, costed=True)
+    )
+    assert start.tolist() == [0, 1, 0, 1] + [0] * 12
+
+
+def _log_prob(params: Params, placements: np.ndarray) -> LogProb:
+    """Of the episodes that end in the placements [16, 4] of the diamond."""
+    final = np.pad(placements, ((0, 0), (0, 12)))
+    drawn = Sample(np.repeat(final[:, None], 16, axis=1), jnp.zeros(()), jnp.zeros(()))
+    return _policy().log_prob(params, _diamond(), drawn)
+
+
+def test_probabilities_of_all_episodes_sum_to_one():
+    each = _log_prob(_params(_diamond()), helpers.all_placements(4, 2)).log_prob
+    assert np.exp(each.sum(axis=1)).sum() == pytest.approx(1, abs=1e-5)
+    assert np.ptp(each.sum(axis=1)) > 0.1
+
+
+def test_greedy_takes_the_most_probable_device_at_every_step():
+    params = _params(_diamond())
+    greedy = np.asarray(_policy().greedy(params, _diamond()))
+    each = _log_prob(params, np.tile(greedy[:4], (16, 1))).log_prob
+    assert (each[:, :4] > np.log(0.5)).all()
+
+
+def test_a_search_starts_near_the_uniform_policy():
+    params = _policy().init(jax.random.key(0), _diamond())
+    entropy = _log_prob(params, helpers.all_placements(4, 2)).entropy
+    assert (entropy[:, :4] > 0.95 * np.log(2)).all()
+
+
+def _choosy(rng: np.random.Generator, graph: OpGraph) -> tuple[Problem, np.ndarray]:
+    """A problem where crossings are free, and each operation's cheaper device."""
+    compute_s = rng.uniform(1, 2, (graph.num_ops, 2)).astype(np.float32)
+    cheaper = rng.integers(0, 2, graph.num_ops)
+    compute_s[np.arange(graph.num_ops), cheaper] /= 4
+    free = np.zeros((2, 2), np.float32)
+    costs = helpers.unit_costs(
+        graph, compute_s=compute_s, transfer_latency_s=free, transfer_s_per_byte=free
+    )
+    return helpers.as_problem(graph, costs, "serial"), cheaper
+
+
+def test_what_is_learned_on_some_graphs_holds_for_others():
+    """REINFORCE on each step's drop of the latency, on eight operations whose costs vary."""
+    rng, policy = np.random.default_rng(4), placeto.make(num_devices=2, rounds=2)
+    optimiser = optax.adam(0.01)
+
+    @jax.jit
+    def update(state: Any, key: Array, graph: jraph.GraphsTuple, tables: Any) -> Any:
+        drawn = policy.sample(state[0], key, graph, 32)
+        placements = drawn.placement[..., :8].reshape(-1, 8)
+        latency_s = simulators.simulate("serial", tables, placements).latency_s.reshape(32, 16)
+        drop = -jnp.diff(latency_s, axis=1, prepend=0)
+
+        def loss(params: Params) -> Array:
+            log_prob = policy.log_prob(params, graph, drawn).log_prob
+            return -((drop - drop.mean(axis=0)) * log_prob).sum(axis=1).mean()
+
+        updates, opt_state = optimiser.update(jax.grad(loss)(state[0]), state[1])
+        return optax.apply_updates(state[0], updates), opt_state
+
+    params = _policy().init(jax.random.key(0), _diamond())
+    state = params, optimiser.init(params)
+    for step in range(50):
+        problem, _ = _choosy(rng, helpers.fork_join(6))
+        state = update(state, jax.random.key(step), _batched(problem), simulators.tables(problem))
+
+    problem, cheaper = _choosy(rng, helpers.random_dag(rng, 50, edge_probability=0.1))
+    other = _batched(problem, num_nodes=63, num_edges=200)
+    before, after = (np.asarray(_policy().greedy(p, other))[:50] for p in (params, state[0]))
+    assert (before == cheaper).mean() < 0.7
+    assert (after == cheaper).mean() > 0.9
+
+
+def test_a_graph_without_tables_is_refused():
+    graph = helpers.batched(helpers.diamond())
+    with pytest.raises(ValueError, match=r"globals are NoneType; give .*placeto.tables"):
+        placeto.make(num_devices=2).init(jax.random.key(0), graph)
