@@ -3,6 +3,7 @@
     python -m experiments.benchmark policy
     python -m experiments.benchmark search
     python -m experiments.benchmark simulators
+    python -m experiments.benchmark learning
 
 `policy`: on one CPU core, what one sample with its log-probability costs, what 64 at once cost, and
 what a learning step (sample, simulate, update) with 64 samples costs, for HSDAG on the coarsened
@@ -14,6 +15,10 @@ devices, for each zoo model.
 
 `simulators`: placements a second of each objective on a random graph of 800 operations, 1024 at
 once and one at a time, and how the cost of an operation grows with their number.
+
+`learning`: REINFORCE beside PPO, each as tuned, at the default budget: 5 seeds on the coarsened
+graphs under two objectives, with three devices and random costs under which placing is a question.
+A cell is the mean excess over the best that any of the searches found.
 """
 
 import os
@@ -256,7 +261,95 @@ def _layered(num_ops: int) -> Any:
     )
 
 
-BENCHMARKS = {"policy": policy, "search": search, "simulators": simulators}
+def learning() -> None:
+    """Prints how far REINFORCE and PPO end from the best found, and how long they take."""
+    import numpy as np
+    from rich.console import Console
+    from rich.table import Table
+
+    table = Table(title="mean [worst] excess over the best found, 5 seeds; seconds a search")
+    for column in ("graph", "objective", "best ms", *_LEARNERS, "s", "s, ppo"):
+        table.add_column(column, justify="left" if column in ("graph", "objective") else "right")
+    for name in _NETWORKS:
+        for objective in ("serial", "makespan"):
+            found = {kind: _learn(name, objective, kind) for kind in _LEARNERS}
+            best_s = min(float(values.min()) for values, _ in found.values())
+            excess = [100 * (values / best_s - 1) for values, _ in found.values()]
+            table.add_row(
+                name,
+                objective,
+                f"{1e3 * best_s:.3f}",
+                *(f"{np.mean(e):.2f}% [{np.max(e):.2f}%]" for e in excess),
+                *(f"{seconds:.1f}" for _, seconds in found.values()),
+            )
+    Console(width=100).print(table)
+
+
+# Each with what measured best for it on these problems.
+_LEARNERS: dict[str, dict[str, Any]] = {
+    "reinforce": {"num_samples": 16, "entropy_weight": 0.8},
+    "ppo": {},
+}
+
+
+def _learn(name: str, objective: str, kind: str) -> tuple[Any, float]:
+    """Best latencies [5] that a learner finds, and the mean seconds of a compiled search."""
+    import jax
+    import numpy as np
+
+    from experiments import build
+    from placement import simulators
+    from placement.learning import trainer
+
+    config = _config(name)
+    problem = _question(build.network(config).coarsening.graph, objective)
+    with config.unlocked():
+        config.learner.algorithm = kind
+        for key, value in _LEARNERS[kind].items():
+            config.learner[key] = value
+    graph = build.policy_graph(problem, config)
+    _, learner = build.learner(config, len(problem.devices))
+    simulator, evaluate = trainer.Simulator.of(problem), simulators.evaluator(problem)
+    best_s, seconds = [], []
+    for seed in (0, *range(5)):  # the first compiles
+        progress = trainer.start(
+            learner, jax.random.PRNGKey(seed), graph, evaluate, problem.graph.num_ops, 3
+        )
+        start = time.perf_counter()
+        steps = trainer.search_simulated(learner, graph, simulator, progress, config.budget)
+        for report in steps:
+            progress = report.progress
+        seconds.append(time.perf_counter() - start)
+        best_s.append(progress.best_s)
+    return np.array(best_s[1:]), float(np.mean(seconds[1:]))
+
+
+def _question(graph: Any, objective: str) -> Any:
+    """Three devices, each the fastest for some operations; a crossing costs about an operation."""
+    import numpy as np
+
+    problem = _problem(graph)
+    generator = np.random.default_rng(0)
+    size = np.exp(generator.uniform(np.log(1e-5), np.log(1e-3), (graph.num_ops, 1)))
+    speed = np.exp(generator.normal(0, 0.7, (graph.num_ops, 3)))
+    apart = 1.0 - np.eye(3, dtype=np.float32)
+    rate = 2e-4 / max(float(graph.edge_bytes.mean()), 1.0)
+    costs = problem.costs._replace(
+        compute_s=(size / speed).astype(np.float32),
+        transfer_latency_s=apart * np.float32(2e-5),
+        transfer_s_per_byte=apart * np.float32(rate),
+        capacity_bytes=np.full(3, np.inf, np.float32),
+        accelerator=np.arange(3, dtype=np.int32),
+    )
+    return problem._replace(costs=costs, objective=objective, devices=("a", "b", "c"))
+
+
+BENCHMARKS = {
+    "policy": policy,
+    "search": search,
+    "simulators": simulators,
+    "learning": learning,
+}
 
 
 def main(argv: list[str]) -> None:

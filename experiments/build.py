@@ -29,7 +29,8 @@ FEATURES = ("op_type", "degrees", "fractal", "positional", "output_shape")
 # of 20 steps, discount 0.95, reward 1/latency and Adam at 1e-3, as the authors; both place groups.
 # 'released' keeps what its update does otherwise: one rollout, no baseline, no clipping, and
 # single-device placements that take 1e10 seconds. 'tuned' is what measures best here: one step,
-# many samples, a device for every operation, which sees its own embedding and its group's.
+# many samples, a device for every operation, which sees its own embedding and its group's, and PPO:
+# `python -m experiments.benchmark learning` prints it beside REINFORCE.
 _EPISODE = {"levels": 8, "threshold": 0.5, "decide": "group", "episode_steps": 20}
 _INVERSE = {
     "algorithm": "reinforce",
@@ -39,7 +40,10 @@ _INVERSE = {
     "entropy_weight": 0.0,
 }
 VARIANTS: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {
-    "tuned": ({"levels": 1, "threshold": 0.5, "decide": "operation"}, {"algorithm": "reinforce"}),
+    "tuned": (
+        {"levels": 1, "threshold": 0.5, "decide": "operation"},
+        {"algorithm": "ppo", "entropy_weight": 0.4},
+    ),
     "paper": (_EPISODE, _INVERSE | {"num_samples": 8}),
     "released": (
         _EPISODE,
@@ -230,7 +234,7 @@ def simulator(setting_: Setting) -> trainer.Simulator:
     found = trainer.Simulator.of(setting_.coarse)
     if (representatives == np.arange(len(representatives))).all():
         return found
-    return found._replace(index=jnp.asarray(representatives))
+    return found._replace(assignment=jnp.asarray(representatives))
 
 
 def _given(overrides: ConfigDict) -> dict[str, Any]:

@@ -5,7 +5,7 @@ tensor's change of layout and precision costs, what a lost fusion costs. The ser
 linear in coefficients of these terms, so that measured placements correct them by least squares:
 
     latency(p) = sum_d x_d * compute_s on d
-               + sum_{s != d} ( latency_s[s, d] * crossings s -> d + s_per_byte[s, d] * bytes s -> d )
+               + sum_{s != d} latency_s[s, d] * crossings s -> d + s_per_byte[s, d] * bytes s -> d
                + z * (cut_s of the lost fusions) + w * (number of lost fusions)
 
 Placements tell some of these apart poorly, such as the two directions of a crossing. So each

@@ -55,7 +55,7 @@ def make(
         entropy = now.entropy.mean()
         log_ratio = now.log_prob - batch.drawn.log_prob
         gain, clipped = surrogate(log_ratio, batch.advantage, clip=clip)
-        value = -gain.mean() - settings.entropy_weight * entropy
+        value = -gain.mean() - base.bonus(settings, graph, entropy)
         return value, {"entropy": entropy, "clipped": clipped.mean()}
 
     passes = partial(_epochs, epochs=epochs, num_minibatches=num_minibatches)

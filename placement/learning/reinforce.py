@@ -2,7 +2,7 @@
 
 The gradient of the expected return is estimated on B episodes of T steps as
 
-    - 1/(B T) sum_b sum_t advantage[b, t] * grad log pi(placement[b, t])  -  w * grad entropy
+    - 1/(B T) sum_b sum_t advantage[b, t] * grad log pi(placement[b, t])  -  grad bonus
 """
 
 import jraph
@@ -23,7 +23,7 @@ def make(policy: Policy, settings: base.Settings) -> base.Learner:
     ) -> tuple[Array, base.Metrics]:
         now = policy.log_prob(params, graph, batch.drawn)
         entropy = now.entropy.mean()
-        value = -(batch.advantage * now.log_prob).mean() - settings.entropy_weight * entropy
+        value = -(batch.advantage * now.log_prob).mean() - base.bonus(settings, graph, entropy)
         return value, {"entropy": entropy}
 
     return base.make(policy, settings, loss)

@@ -17,6 +17,7 @@ import jraph
 import numpy as np
 
 from placement import simulators
+from placement.graphs import coarsen
 from placement.learning.base import Learner, Metrics, State
 from placement.types import Array, Evaluate, Problem
 
@@ -43,8 +44,8 @@ class Progress(NamedTuple):
 class Report(NamedTuple):
     """Progress to save and to resume from, and what to log of the steps that led there.
 
-    A record is a step's metrics beside its number `step`, `evaluations` made until its end, `best_s`
-    so far and `mean_s`, the mean of the step's placements that can run.
+    A record is a step's metrics beside its number `step`, the `evaluations` made until its end,
+    `best_s` so far, and `mean_s`, the mean of the step's placements that can run.
     """
 
     progress: Progress
@@ -56,9 +57,9 @@ class Simulator(NamedTuple):
 
     objective: str  # a key of `simulators.OBJECTIVES`
     tables: Any  # of `simulators.tables`
-    # int32 [N]: the operation of the policy's graph that places each of the simulator's; None where
-    # the two number the same operations.
-    index: Array | None = None
+    # int32 [N]: the operation of the policy's graph that places each of the simulator's, as of
+    # `graphs.coarsen.lift`; None where the two number the same operations.
+    assignment: Array | None = None
 
     @classmethod
     def of(cls, problem: Problem) -> "Simulator":
@@ -168,7 +169,7 @@ def search_simulated(
             simulator.objective,
             num_ops,
             chunk,
-            (graph, simulator.tables, simulator.index, reference_s),
+            (graph, simulator.tables, simulator.assignment, reference_s),
             progress.state,
             left,
         )
@@ -228,10 +229,13 @@ def _step(
     state: State,
     left: Array,
 ) -> tuple[State, _Step]:
-    graph, tables, index, reference_s = inputs
+    graph, tables, assignment, reference_s = inputs
     advanced, drawn = learner.sample(state, graph)
-    placements = drawn.placement[..., :num_ops] if index is None else drawn.placement[..., index]
-    placements = placements.reshape(-1, num_ops)
+    placements = drawn.placement.reshape(-1, drawn.placement.shape[-1])
+    if assignment is None:
+        placements = placements[:, :num_ops]
+    else:
+        placements = coarsen.lift(assignment, placements)
     outcome = simulators.simulate(objective, tables, placements)
     evaluated = jnp.minimum(left, len(placements))
     counts = jnp.arange(len(placements)) < evaluated
@@ -272,10 +276,10 @@ def _record(progress: Progress, mean_s: float, metrics: Metrics) -> dict[str, fl
 
 def _remember(
     progress: Progress,
-    placements: np.ndarray,
-    latency_s: np.ndarray,
-    number: np.ndarray,
-    evaluated: int,
+    placements: Array,
+    latency_s: Array,
+    number: Array,
+    evaluated: Array | int,
 ) -> Progress:
     """Counts evaluations and merges placements into the elite, duplicates left out.
 

@@ -102,7 +102,8 @@ def latency(t: Tables, placement: Array) -> Array:
         start = jnp.maximum(arrival, _chosen(free, device))
         end = start + _chosen(jnp.broadcast_to(compute_s[:, None], free.shape), device)
         own = (device == jnp.arange(num_devices)[:, None]) & s.last
-        return (finish.at[s.output].set(end), jnp.where(own, end, free), arrival), None
+        finish = jax.lax.dynamic_update_index_in_dim(finish, end, s.output, 0)  # `at` is slower
+        return (finish, jnp.where(own, end, free), arrival), None
 
     finish = jnp.zeros(placement.shape, jnp.float32)
     start = finish, jnp.zeros((num_devices, batch)), jnp.zeros(batch)

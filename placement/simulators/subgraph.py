@@ -97,7 +97,8 @@ def _pass(t: Tables, placement: Array, part_s: Array) -> tuple[Array, Array]:
         host_s = arrival + tensors.pick(compute_s[None], lambda d: device[None] == d)[0]
         end = jnp.where(on_part, jnp.where(own, part_s, 0.0).sum(axis=0), host_s)
         last = jnp.where(s.last & ~on_part, jnp.maximum(last, end), last)
-        return (finish.at[s.output].set(end), ready, last, arrival), None
+        finish = jax.lax.dynamic_update_index_in_dim(finish, end, s.output, 0)
+        return (finish, ready, last, arrival), None
 
     nothing = jnp.zeros(placement.shape[1])
     start = jnp.zeros(placement.shape), jnp.zeros(part_s.shape), nothing, nothing
@@ -132,7 +133,8 @@ def _is_cyclic(t: Tables, placement: Array) -> Array:
             arrival |= jnp.where(inside, 0, reached[s.inputs[slot]])
         waits |= jnp.where(own & s.last, arrival, 0)
         mine = jnp.where(on_part, 1 << device, arrival)
-        return (reached.at[s.output].set(mine), waits, arrival), None
+        reached = jax.lax.dynamic_update_index_in_dim(reached, mine, s.output, 0)
+        return (reached, waits, arrival), None
 
     batch = placement.shape[1]
     start = (

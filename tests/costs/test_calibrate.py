@@ -79,7 +79,7 @@ def test_no_coefficient_is_negative():
 
 
 def test_unfused_edges_and_the_diagonal_stay_free():
-    graph, costs, _ = _problem(np.random.default_rng(4))
+    _, costs, _ = _problem(np.random.default_rng(4))
     calibrated = calibrate.apply(costs, TRUE)
     np.testing.assert_array_equal(calibrated.cut_s > 0, costs.cut_s > 0)
     assert (np.diag(calibrated.transfer_latency_s) == 0).all()

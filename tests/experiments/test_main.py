@@ -69,6 +69,15 @@ MISTAKES = {
     "unknown flag": (["--confg.budget=3"], ["confg.budget"]),
     "no budget": (["--config.budget=0"], ["budget=0"]),
     "budget of a wrong type": (["--config.budget=many"], ["many"]),
+    "unknown method to compare": (
+        ["--task=compare", "--config.methods=hsdag,magic"],
+        ["magic", "random"],
+    ),
+    "no seeds": (["--task=compare", "--config.seeds=0"], ["seeds=0"]),
+    "a graph that cannot run": (
+        ["--config.graph=synthetic:ops=9", "--config.devices=host"],
+        ["roofline"],
+    ),
     "several methods to place": (["--config.method=hsdag,random"], ["--task=compare"]),
 }
 
@@ -167,12 +176,26 @@ def test_place_measures_a_model_file_and_writes_the_run_directory(tmp_path: Path
 
 
 def test_compare_rows_carry_graph_and_seed(tmp_path: Path) -> None:
-    flags = ["--config.method=random,hsdag", "--config.evaluate=simulate", "--config.seed=3"]
-    code, _, err = run(tmp_path, "--task=compare", "--config.devices=host", *flags)
+    synthetic = "synthetic:family=chain,ops=20,seed=1"
+    flags = ["--config.methods=random,human_expert", "--config.seed=3", "--config.seeds=2"]
+    flags += ["--task=compare", "--config.devices=roofline:cpu,gpu"]
+    code, _, err = run(tmp_path, *flags, f"--config.graphs=resnet50,{synthetic}")
     assert code == 0, err
     summary = check_summary(tmp_path)
-    assert {(row["graph"], row["seed"]) for row in summary["rows"]} == {("resnet50", 3)}
-    assert all(row["measured_s"] is None for row in summary["rows"])
+    assert {(row["graph"], row["seed"]) for row in summary["rows"]} == {
+        *(("resnet50", 3), ("resnet50", 4), (synthetic, 3), (synthetic, 4))
+    }
+    assert {row["method"] for row in summary["rows"]} == {
+        *("single:cpu", "single:gpu", "random", "human_expert")
+    }
+    assert len((tmp_path / "comparison.csv").read_text().splitlines()) == 1 + 16
+
+    finished = tmp_path / "cells" / "resnet50" / "seed-3" / "summary.json"
+    before = finished.stat().st_mtime_ns
+    code, out, err = run(tmp_path, *flags, f"--config.graphs=resnet50,{synthetic}")
+    assert code == 0, err
+    assert out.count("finished before") == 4
+    assert finished.stat().st_mtime_ns == before
 
 
 def test_described_devices_are_placed_on_and_never_measured(tmp_path: Path) -> None:

@@ -36,8 +36,10 @@ def test_the_algorithm_decides_the_update_alone(make):
     np.testing.assert_array_equal(own.placement, drawn.placement)
 
 
-@pytest.mark.parametrize("reward", ["inverse", "sqrt", "log"])
-@pytest.mark.parametrize("baseline", ["leave_one_out", "none"])
+@pytest.mark.parametrize(
+    ("reward", "baseline"),
+    [("inverse", "none"), ("inverse", "leave_one_out"), ("sqrt", "none"), ("log", "leave_one_out")],
+)
 def test_failures_leave_the_parameters_finite(make, reward, baseline):
     state, drawn = _drawn()
     learner = make(POLICY, Settings(num_samples=8, reward=reward, baseline=baseline))

@@ -34,7 +34,7 @@ def test_one_epoch_of_one_minibatch_has_the_gradient_of_reinforce():
     np.testing.assert_allclose(
         optax.tree.get(actual.opt_state, "mu"), optax.tree.get(expected.opt_state, "mu"), atol=1e-6
     )
-    assert own_metrics["grad_norm"] == pytest.approx(metrics["grad_norm"], rel=1e-5)
+    assert own_metrics["grad_norm"] == pytest.approx(float(metrics["grad_norm"]))
     assert own_metrics["clipped"] == 0
 
 

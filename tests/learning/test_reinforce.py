@@ -83,7 +83,8 @@ def test_where_all_placements_are_alike_only_the_entropy_is_learned():
     def entropy(params: Array) -> Array:
         return -(jax.nn.softmax(params) * jax.nn.log_softmax(params))[:NUM_OPS].sum()
 
-    np.testing.assert_allclose(gradient, -0.25 * jax.grad(entropy)(params), rtol=1e-3, atol=1e-6)
+    weight = 0.25 / np.sqrt(NUM_OPS)
+    np.testing.assert_allclose(gradient, -weight * jax.grad(entropy)(params), rtol=1e-3, atol=1e-6)
 
 
 def test_the_gradient_is_clipped_to_the_norm():
