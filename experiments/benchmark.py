@@ -267,8 +267,8 @@ def learning() -> None:
     from rich.console import Console
     from rich.table import Table
 
-    table = Table(title="mean [worst] excess over the best found, 5 seeds; seconds a search")
-    for column in ("graph", "objective", "best ms", *_LEARNERS, "s", "s, ppo"):
+    table = Table(title="mean (worst) excess over the best found, 5 seeds; seconds a search")
+    for column in ("graph", "objective", "best ms", *_LEARNERS, "s", "s (ppo)"):
         table.add_column(column, justify="left" if column in ("graph", "objective") else "right")
     for name in _NETWORKS:
         for objective in ("serial", "makespan"):
@@ -279,7 +279,7 @@ def learning() -> None:
                 name,
                 objective,
                 f"{1e3 * best_s:.3f}",
-                *(f"{np.mean(e):.2f}% [{np.max(e):.2f}%]" for e in excess),
+                *(f"{np.mean(e):.2f}% ({np.max(e):.2f}%)" for e in excess),
                 *(f"{seconds:.1f}" for _, seconds in found.values()),
             )
     Console(width=100).print(table)

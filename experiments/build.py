@@ -42,7 +42,7 @@ _INVERSE = {
 VARIANTS: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {
     "tuned": (
         {"levels": 1, "threshold": 0.5, "decide": "operation"},
-        {"algorithm": "ppo", "entropy_weight": 0.4},
+        {"algorithm": "ppo", "entropy_weight": 0.2},
     ),
     "paper": (_EPISODE, _INVERSE | {"num_samples": 8}),
     "released": (
