@@ -10,7 +10,8 @@ The globals are None: what a policy needs beside these is put there by its own f
 `placement.policies.placeto.tables`.
 
 Edges lead from producer to reader, each pair of neighbours once whatever the number of tensors
-between the two, sorted by producer, then reader. Padding edges join the last padding node to itself.
+between the two, sorted by producer, then reader. Padding edges join the last padding node to
+itself.
 """
 
 import jraph
