@@ -8,7 +8,6 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import jax
-import jax.numpy as jnp
 import jraph
 import numpy as np
 from ml_collections import ConfigDict
@@ -16,7 +15,7 @@ from ml_collections import ConfigDict
 from placement import simulators, zoo
 from placement.costs import tables, workloads
 from placement.graphs import batching, coarsen, features, opgraph
-from placement.learning import base, ppo, reinforce, trainer
+from placement.learning import base, ppo, reinforce
 from placement.policies import hsdag
 from placement.runtime import extract, frontend
 from placement.types import Array, CostModel, Evaluate, OpGraph, Policy, Problem
@@ -226,15 +225,6 @@ def learner(config: ConfigDict, num_devices: int) -> tuple[Policy, base.Learner]
             "learner.algorithm=ppo"
         )
     return policy, ALGORITHMS[algorithm](policy, base.Settings(**chosen), **own)
-
-
-def simulator(setting_: Setting) -> trainer.Simulator:
-    """What compiled searches evaluate with: the same latencies as `setting_.simulate`."""
-    representatives = opgraph.representatives(setting_.coarse.graph)
-    found = trainer.Simulator.of(setting_.coarse)
-    if (representatives == np.arange(len(representatives))).all():
-        return found
-    return found._replace(assignment=jnp.asarray(representatives))
 
 
 def _given(overrides: ConfigDict) -> dict[str, Any]:

@@ -12,14 +12,16 @@ from typing import Any, NamedTuple
 
 import flax.serialization
 import jax
+import jax.numpy as jnp
 import numpy as np
 from ml_collections import ConfigDict
 from rich import progress as rich_progress
 
 from experiments import build
+from placement.graphs import opgraph
 from placement.learning import trainer
 from placement.reporting import runs
-from placement.types import Evaluate, Solution
+from placement.types import Evaluate, Problem, Solution
 
 _SAVE_EVERY_S = 5.0
 # What may change between an interrupted run and the one that goes on from it.
@@ -66,7 +68,7 @@ def learned(
         host = build.penalised(evaluate) if released else evaluate
         steps = trainer.search(learner, graph, host, progress, config.budget)
     else:
-        simulator = build.simulator(setting)
+        simulator = _simulator(setting.coarse)
         steps = trainer.search_simulated(learner, graph, simulator, progress, config.budget)
     started = time.monotonic() - spent_s
     status = "finished"
@@ -92,6 +94,14 @@ def learned(
     elapsed = time.monotonic() - started
     checkpoint.save(progress, elapsed, now=True)
     return _found(progress, status, elapsed)
+
+
+def _simulator(problem: Problem) -> trainer.Simulator:
+    """What compiled searches evaluate with; co-located operations follow the first of them."""
+    representatives = opgraph.representatives(problem.graph)
+    own = (representatives == np.arange(problem.graph.num_ops)).all()
+    simulator = trainer.Simulator.of(problem)
+    return simulator if own else simulator._replace(assignment=jnp.asarray(representatives))
 
 
 @contextlib.contextmanager

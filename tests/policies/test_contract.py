@@ -10,8 +10,8 @@ import jraph
 import numpy as np
 import pytest
 
-from placement.policies import hsdag, placeto
-from placement.types import Array, LogProb, Params, Policy, Sample
+from placement.policies import colocrl, hierarchical, hsdag, placeto
+from placement.types import Array, LogProb, OpGraph, Params, Policy, Sample
 from tests import helpers
 
 pytestmark = pytest.mark.usefixtures("quick_compilation")
@@ -23,9 +23,21 @@ POLICIES: dict[str, Callable[[], Policy]] = {
     "hsdag, no parse": lambda: hsdag.make(num_devices=2, hidden_size=8, levels=0),
     "hsdag, three steps": lambda: hsdag.make(num_devices=2, hidden_size=8, episode_steps=3),
     "placeto": lambda: placeto.make(num_devices=2, rounds=3),
+    "colocrl": lambda: colocrl.make(num_devices=2, hidden_size=8),
+    "hierarchical": lambda: hierarchical.make(
+        num_devices=2, num_groups=2, grouper_size=8, hidden_size=8, noise=0.1
+    ),
+    "hierarchical, random groups": lambda: hierarchical.make(
+        num_devices=2, num_groups=3, hidden_size=8, grouping="random"
+    ),
 }
 STEPS = {"hsdag, three steps": 3, "placeto": 16}  # T in the smallest bucket, where it is not 1
 ONE_STEP = [name for name in POLICIES if name not in STEPS]
+# These draw more than a placement, here one of two groups for each operation: what has a
+# probability is both together.
+LATENT = ("hierarchical",)
+# These choose one device after another: what is likeliest at each step need not be so in the end.
+SEQUENTIAL = ("colocrl", "hierarchical", "hierarchical, random groups")
 NUM_SAMPLES = 512
 
 # The graphs carry what Placeto reads; other policies must not mind.
@@ -68,13 +80,33 @@ def _answers(name: str, graph: jraph.GraphsTuple, seed: int = 2) -> _Answers:
     return _compiled(name)(_params(name), jax.random.key(seed), graph)
 
 
-def _distribution(name: str, graph: jraph.GraphsTuple) -> tuple[Sample, np.ndarray]:
-    """The distinct placements among the samples of a tiny graph, and their log-probabilities."""
-    drawn = _answers(name, graph).drawn
-    placement = drawn.placement[:, 0, : graph.nodes["mask"].sum()]
-    _, first = np.unique(placement, axis=0, return_index=True)
-    distinct = Sample(placement[first][:, None], drawn.log_prob[first], drawn.entropy[first])
-    return distinct, np.asarray(distinct.log_prob[:, 0])
+class _Distribution(NamedTuple):
+    """The distinct outcomes among many samples of a tiny graph."""
+
+    outcome: np.ndarray  # [K, N]; with latents [K, 2 N], these first
+    log_prob: np.ndarray  # [K]
+    entropy: np.ndarray  # [K]
+
+
+def _tiny(name: str) -> OpGraph:
+    """With latents there are more outcomes, so the graph is smaller."""
+    return helpers.chain(3) if name in LATENT else helpers.diamond()
+
+
+def _outcomes(drawn: Sample, num_ops: int) -> np.ndarray:
+    decided = (
+        drawn.placement if drawn.latent is None else jnp.stack((drawn.latent, drawn.placement), 2)
+    )
+    return np.asarray(decided[..., :num_ops]).reshape(len(drawn.placement), -1)
+
+
+def _distribution(name: str, graph: jraph.GraphsTuple) -> _Distribution:
+    drawn = [_answers(name, graph, seed).drawn for seed in range(10, 14)]
+    drawn = jax.tree.map(lambda *batches: np.concatenate(batches), *drawn)
+    outcome, first = np.unique(
+        _outcomes(drawn, graph.nodes["mask"].sum()), axis=0, return_index=True
+    )
+    return _Distribution(outcome, drawn.log_prob[first, 0], drawn.entropy[first, 0])
 
 
 def _deciding_steps(name: str, num_ops: int) -> int:
@@ -102,6 +134,11 @@ def test_shapes_and_types(name):
         assert quantity.shape == (NUM_SAMPLES, steps)
         assert quantity.dtype == jnp.float32
     assert set(np.unique(drawn.placement)) | set(np.unique(greedy)) <= {0, 1}
+    if name in LATENT:
+        assert drawn.latent.shape == drawn.placement.shape
+        assert drawn.latent.dtype == jnp.int32
+    else:
+        assert drawn.latent is None
 
 
 @every_policy
@@ -128,11 +165,10 @@ def test_padding_changes_nothing(name):
     tight = _answers(name, _batched(graph))
     wide = _answers(name, _batched(graph, num_nodes=37, num_edges=50))
     steps = _deciding_steps(name, num_ops)
-    np.testing.assert_array_equal(
-        wide.drawn.placement[:, :steps, :num_ops], tight.drawn.placement[:, :steps, :num_ops]
-    )
+    decided = [(answer.drawn.placement, answer.drawn.latent) for answer in (wide, tight)]
+    _close(*jax.tree.map(lambda x: x[:, :steps, :num_ops], decided))
     np.testing.assert_array_equal(wide.greedy[:num_ops], tight.greedy[:num_ops])
-    _close(*(jax.tree.map(lambda x: x[:, :steps], (a.drawn[1:], a.again)) for a in (wide, tight)))
+    _close(*(jax.tree.map(lambda x: x[:, :steps], (a.drawn[1:3], a.again)) for a in (wide, tight)))
 
 
 @every_policy
@@ -175,32 +211,39 @@ def test_a_forced_placement_is_certain(name):
     drawn, _, greedy = _answers(name, _batched(helpers.diamond(), allowed=only_second))
     assert (drawn.placement[..., :4] == 1).all()
     assert (greedy[:4] == 1).all()
-    np.testing.assert_allclose(drawn.log_prob, 0.0, atol=1e-6)
-    np.testing.assert_allclose(drawn.entropy, 0.0, atol=1e-6)
+    if name not in LATENT:
+        np.testing.assert_allclose(drawn.log_prob, 0.0, atol=1e-6)
+        np.testing.assert_allclose(drawn.entropy, 0.0, atol=1e-6)
 
 
 @every_one_step_policy
 @pytest.mark.parametrize("restricted", [False, True])
-def test_probabilities_of_all_placements_sum_to_one(name, restricted):
-    allowed = np.ones((4, 2), bool)
+def test_probabilities_of_all_outcomes_sum_to_one(name, restricted):
+    graph = _tiny(name)
+    allowed = np.ones((graph.num_ops, 2), bool)
     allowed[1, 0] = not restricted
-    _, log_prob = _distribution(name, _batched(helpers.diamond(), allowed=allowed))
+    log_prob = _distribution(name, _batched(graph, allowed=allowed)).log_prob
     assert np.exp(log_prob).sum() == pytest.approx(1.0, abs=1e-4)
     assert restricted or np.ptp(log_prob) > 0.05
 
 
-@pytest.mark.parametrize("name", [name for name in ONE_STEP if name != "hsdag, groups"])
+_SHARED = ("hsdag, groups", "hierarchical, random groups")  # fixed groups share a device
+
+
+@pytest.mark.parametrize("name", [name for name in ONE_STEP if name not in _SHARED])
 def test_policies_that_place_operations_can_reach_every_placement(name):
-    distinct, _ = _distribution(name, _batched(helpers.diamond()))
-    np.testing.assert_array_equal(distinct.placement[:, 0], helpers.all_placements(4, 2))
+    graph = _tiny(name)
+    outcome = _distribution(name, _batched(graph)).outcome
+    reached = np.unique(outcome[:, -graph.num_ops :], axis=0)
+    np.testing.assert_array_equal(reached, helpers.all_placements(graph.num_ops, 2))
 
 
 @every_one_step_policy
 def test_samples_are_as_frequent_as_their_probability_says(name):
-    graph = _batched(helpers.diamond())
-    distinct, log_prob = _distribution(name, graph)
-    drawn = _answers(name, graph, seed=5).drawn.placement[:, 0, :4]
-    counts = (drawn[None] == distinct.placement).all(axis=-1).sum(axis=1)
+    graph = _tiny(name)
+    outcome, log_prob, _ = _distribution(name, _batched(graph))
+    drawn = _outcomes(_answers(name, _batched(graph), seed=5).drawn, graph.num_ops)
+    counts = (drawn[:, None] == outcome).all(axis=-1).sum(axis=0)
     expected = NUM_SAMPLES * np.exp(log_prob)
     deviation = np.sqrt(expected * (1 - np.exp(log_prob)))
     assert (np.abs(counts - expected) < 4 * deviation + 1e-3).all()
@@ -209,18 +252,17 @@ def test_samples_are_as_frequent_as_their_probability_says(name):
 @every_one_step_policy
 def test_entropy_is_that_of_the_distribution(name):
     """For one that decides step by step, given what it drew: right on average over the draws."""
-    distinct, log_prob = _distribution(name, _batched(helpers.diamond()))
+    _, log_prob, entropy = _distribution(name, _batched(_tiny(name)))
     probability = np.exp(log_prob)
-    expected = -(probability * log_prob).sum()
-    assert probability @ distinct.entropy[:, 0] == pytest.approx(expected, rel=1e-4)
+    assert probability @ entropy == pytest.approx(-(probability * log_prob).sum(), rel=1e-4)
 
 
-@every_one_step_policy
+@pytest.mark.parametrize("name", [name for name in ONE_STEP if name not in SEQUENTIAL])
 def test_greedy_is_the_most_probable_placement(name):
     graph = _batched(helpers.diamond())
-    distinct, log_prob = _distribution(name, graph)
+    outcome, log_prob, _ = _distribution(name, graph)
     greedy = _answers(name, graph).greedy[:4]
-    np.testing.assert_array_equal(greedy, distinct.placement[log_prob.argmax(), 0])
+    np.testing.assert_array_equal(greedy, outcome[log_prob.argmax()])
 
 
 @every_policy
@@ -249,4 +291,5 @@ def test_a_single_operation_and_a_full_bucket(name, num_ops):
     drawn, _, _ = _answers(name, _batched(helpers.chain(num_ops)))
     assert np.isfinite(drawn.log_prob).all()
     assert (drawn.entropy[:, : _deciding_steps(name, num_ops)] > 0).all()
-    assert (drawn.entropy < num_ops * np.log(2) + 1e-4).all()
+    decisions = 2 * num_ops if name in LATENT else num_ops
+    assert (drawn.entropy < decisions * np.log(2) + 1e-4).all()

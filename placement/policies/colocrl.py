@@ -1,0 +1,66 @@
+"""ColocRL: a sequence-to-sequence LSTM over the operations (Mirhoseini et al., ICML 2017).
+
+    e_n  = relu(Dense(features of n, features of the first six operations that read n))
+    d    = Placer(e_1, .., e_N)                               `placement.policies.seq2seq`
+
+The paper places groups that heuristics make: operations that the framework co-locates, and chains
+in which each operation serves only the next. In this project `placement.graphs.coarsen` merges
+those for every method before it sees the graph, so that here a node is a group. Nodes are decided
+in their order, topological in coarse graphs. Operations that follow another are not in the
+sequence. The encoder does not depend on the draw: one pass serves all samples.
+
+Departures from the paper: those of `placement.policies.seq2seq`; a group is told by the operation
+that stands for it; the encoder reads both ways, as the Hierarchical Planner's.
+"""
+
+from typing import cast
+
+import chex
+import jax
+import jax.numpy as jnp
+import jraph
+
+from placement.policies import seq2seq
+from placement.types import Array, Params, Policy
+
+
+def make(
+    *,
+    num_devices: int,
+    hidden_size: int = 512,
+    temperature: float = 1.0,
+    tanh_constant: float = 5.0,
+    noise: float = 0.0,
+    aligned: bool = True,
+) -> Policy:
+    """The ColocRL policy.
+
+    Args:
+      num_devices: D.
+      hidden_size: H, of the embedding, the encoder and the decoder.
+      temperature: divides the logits of the devices.
+      tanh_constant: C, bounds them; 0 does not.
+      noise: the share of every choice that is uniform.
+      aligned: whether a choice sees the node that it is for; False in the paper.
+
+    Raises:
+      ValueError: an impossible hyper-parameter, see `seq2seq.Settings`.
+    """
+    placer = seq2seq.Placer(
+        seq2seq.Settings(num_devices, hidden_size, temperature, tanh_constant, noise, aligned)
+    )
+    embedding = seq2seq.Embedding(hidden_size)
+
+    def sequence(params: Params, graph: jraph.GraphsTuple) -> tuple[seq2seq.Items, Array]:
+        mask, allowed = graph.nodes["mask"], graph.nodes["allowed"]
+        embedded = cast(Array, embedding.apply(params["embedding"], graph))
+        return seq2seq.Items(embedded, mask, allowed & mask[:, None]), jnp.arange(len(mask))
+
+    def init(key: chex.PRNGKey, graph: jraph.GraphsTuple) -> Params:
+        embedding_key, placer_key = jax.random.split(key)
+        params = {"embedding": embedding.init(embedding_key, graph)}
+        items, _ = sequence(params, graph)
+        bias = jnp.zeros((1, *items.allowed.shape))
+        return {**params, "placer": placer.init(placer_key, items, bias)}
+
+    return seq2seq.policy(placer, init, sequence)

@@ -1,0 +1,196 @@
+"""The Hierarchical Planner: groups, then devices for the groups (Mirhoseini et al., ICLR 2018).
+
+    g_n  ~ softmax(MLP(features of n, features of the first six operations that read n))     grouper
+    e_g  = log(1 + [edges to each group, edges from each group, members, sum of their features])
+    d    = Placer(e_1, .., e_G)                               `placement.policies.seq2seq`
+
+Every operation draws its group by itself; the members of a group share one device, among those that
+can run all of them. The sum of features counts the types and adds up the output shapes. Both parts
+are trained together: the log-probability of a sample is that of its groups, which it keeps as
+`latent`, plus that of the devices given the groups. Only the grouper's logits do not depend on the
+draw: every sample has its own sequence.
+
+An empty group is not in the sequence and costs nothing. Where no device can run all members of a
+group, nothing is decided for it: each member takes the first device that it is allowed on.
+Operations that follow another draw no group and are in none.
+
+Departures from the paper and the authors' code: those of `placement.policies.seq2seq`; a group's
+sums pass a signed logarithm instead of being divided by the largest; the grouper has a ReLU, which
+their code lacks; a sample draws groups and devices both, where the paper has four placements for
+each grouping; there are never more groups than nodes.
+"""
+
+import dataclasses
+from typing import cast
+
+import chex
+import flax.linen as nn
+import jax
+import jax.numpy as jnp
+import jraph
+
+from placement.policies import colocrl, distributions, seq2seq
+from placement.types import Array, LogProb, Params, Policy, Sample
+
+GROUPINGS = ("learned", "random", "none")
+
+
+def make(
+    *,
+    num_devices: int,
+    num_groups: int = 256,
+    grouper_size: int = 64,
+    hidden_size: int = 512,
+    temperature: float = 1.0,
+    tanh_constant: float = 5.0,
+    noise: float = 0.0,
+    aligned: bool = True,
+    grouping: str = "learned",
+    grouping_seed: int = 0,
+) -> Policy:
+    """The Hierarchical Planner's policy.
+
+    Args:
+      num_devices: D.
+      num_groups: G; no more than the padded nodes are used, so that parameters of small graphs fit
+        those of one bucket only.
+      grouper_size: hidden units of the grouper.
+      hidden_size: H, of the placer's encoder and decoder.
+      temperature: divides the logits of the devices (10 in the paper, with Adam at 0.1).
+      tanh_constant: C, bounds them; 0 does not.
+      noise: the share of every choice, of groups and of devices, that is uniform.
+      aligned: whether a choice sees the group that it is for; False in the paper.
+      grouping: 'learned'; 'random': every operation's group is drawn once, from `grouping_seed`,
+        and the placer alone learns (the paper's table 2); 'none': every operation by itself, which
+        is `colocrl`'s network.
+      grouping_seed: of the random grouping.
+
+    Raises:
+      ValueError: an unknown grouping, no groups, or what `seq2seq.Settings` refuses.
+    """
+    if grouping not in GROUPINGS:
+        raise ValueError(f"unknown grouping {grouping!r}; valid: {', '.join(GROUPINGS)}")
+    if num_groups < 1 or grouper_size < 1:
+        raise ValueError(f"{num_groups=}, {grouper_size=}: give at least 1 of each")
+    settings = seq2seq.Settings(
+        num_devices, hidden_size, temperature, tanh_constant, noise, aligned
+    )
+    if grouping == "none":
+        return colocrl.make(**dataclasses.asdict(settings))
+    if grouping == "random":
+        return _random(seq2seq.Placer(settings), num_groups, grouping_seed)
+    return _learned(seq2seq.Placer(settings), _Grouper(num_groups, grouper_size, noise))
+
+
+def pool(graph: jraph.GraphsTuple, group: Array, num_groups: int) -> seq2seq.Items:
+    """The groups as items, from the group int32 [N] of each operation.
+
+    Their embedding is float32 [G, 2 G + 1 + F].
+    """
+    mask, features = graph.nodes["mask"], graph.nodes["features"]
+    group = jnp.where(mask, group, num_groups)  # out of bounds: dropped below
+    edges = jnp.zeros((num_groups, num_groups))
+    edges = edges.at[group[graph.senders], group[graph.receivers]].add(
+        graph.edges["mask"].astype(jnp.float32), mode="drop"
+    )
+    each = jnp.concatenate([jnp.ones((len(mask), 1)), features], axis=-1)
+    summed = jax.ops.segment_sum(each, group, num_groups)
+    barred = jax.ops.segment_sum(1.0 - graph.nodes["allowed"], group, num_groups)
+    present = summed[:, 0] > 0
+    embedding = jnp.concatenate([edges, edges.T, summed], axis=-1)
+    embedding = jnp.sign(embedding) * jnp.log1p(jnp.abs(embedding))
+    return seq2seq.Items(embedding, present, present[:, None] & (barred == 0))
+
+
+def random_groups(seed: int, num_nodes: int, num_groups: int) -> Array:
+    """A group int32 [N] for each node; those of the first nodes do not depend on their number."""
+    return jax.random.randint(jax.random.key(seed), (num_nodes,), 0, num_groups)
+
+
+class _Grouper(nn.Module):
+    """Log-probabilities [N, G] of every operation's group."""
+
+    num_groups: int
+    hidden_size: int
+    noise: float
+
+    @nn.compact
+    def __call__(self, graph: jraph.GraphsTuple) -> Array:
+        hidden = seq2seq.Embedding(self.hidden_size)(graph)
+        log_probs = jax.nn.log_softmax(nn.Dense(min(self.num_groups, len(hidden)))(hidden))
+        return seq2seq.mix(log_probs, jnp.ones_like(log_probs, bool), self.noise)
+
+
+def _random(placer: seq2seq.Placer, num_groups: int, seed: int) -> Policy:
+    def sequence(params: Params, graph: jraph.GraphsTuple) -> tuple[seq2seq.Items, Array]:
+        num_nodes = len(graph.nodes["mask"])
+        size = min(num_groups, num_nodes)
+        group = random_groups(seed, num_nodes, size)
+        return pool(graph, group, size), group
+
+    def init(key: chex.PRNGKey, graph: jraph.GraphsTuple) -> Params:
+        items, _ = sequence({}, graph)
+        return {"placer": placer.init(key, items, jnp.zeros((1, *items.allowed.shape)))}
+
+    return seq2seq.policy(placer, init, sequence)
+
+
+def _learned(placer: seq2seq.Placer, grouper: _Grouper) -> Policy:
+    num_devices = placer.settings.num_devices
+
+    def init(key: chex.PRNGKey, graph: jraph.GraphsTuple) -> Params:
+        grouper_key, placer_key = jax.random.split(key)
+        log_probs, params = grouper.init_with_output(grouper_key, graph)
+        items = pool(graph, jnp.argmax(log_probs, axis=-1), log_probs.shape[-1])
+        bias = jnp.zeros((1, *items.allowed.shape))
+        return {"grouper": params, "placer": placer.init(placer_key, items, bias)}
+
+    def group_log_probs(params: Params, graph: jraph.GraphsTuple) -> Array:
+        return cast(Array, grouper.apply(params["grouper"], graph))
+
+    def episode(
+        params: Params, graph: jraph.GraphsTuple, log_probs: Array, group: Array, bias: Array
+    ) -> Sample:
+        """One sample, of the groups int32 [N] and of the devices that follow from bias [G, D]."""
+        mask = graph.nodes["mask"]
+        items = pool(graph, group, len(bias))
+        chosen = seq2seq.place(placer, params["placer"], graph, items, group, bias[None])
+        return Sample(
+            placement=chosen.device,
+            log_prob=chosen.log_prob + distributions.log_prob(log_probs, group, mask),
+            entropy=chosen.entropy + distributions.entropy(log_probs, mask),
+            latent=group[None],
+        )
+
+    def sample(
+        params: Params, key: chex.PRNGKey, graph: jraph.GraphsTuple, num_samples: int
+    ) -> Sample:
+        log_probs = group_log_probs(params, graph)
+
+        def draw(key: chex.PRNGKey) -> Sample:
+            group_key, device_key = jax.random.split(key)
+            group = distributions.sample(group_key, log_probs)
+            bias = jax.random.gumbel(device_key, (log_probs.shape[-1], num_devices))
+            return episode(params, graph, log_probs, group, bias)
+
+        return jax.vmap(draw)(jax.random.split(key, num_samples))
+
+    def log_prob(params: Params, graph: jraph.GraphsTuple, drawn: Sample) -> LogProb:
+        if drawn.latent is None:
+            raise ValueError("the sample does not say its groups (latent is None)")
+        log_probs = group_log_probs(params, graph)
+
+        def score(group: Array, placement: Array) -> LogProb:
+            bias = seq2seq.follow(graph, group, placement, log_probs.shape[-1])
+            again = episode(params, graph, log_probs, group, bias)
+            return LogProb(again.log_prob, again.entropy)
+
+        return jax.vmap(score)(drawn.latent[:, 0], drawn.placement[:, 0])
+
+    def greedy(params: Params, graph: jraph.GraphsTuple) -> Array:
+        log_probs = group_log_probs(params, graph)
+        group = jnp.argmax(log_probs, axis=-1).astype(jnp.int32)
+        bias = jnp.zeros((log_probs.shape[-1], num_devices))
+        return episode(params, graph, log_probs, group, bias).placement[0]
+
+    return Policy(init, sample, log_prob, greedy)

@@ -1,0 +1,313 @@
+"""A sequence-to-sequence LSTM that gives devices to items, one after another.
+
+The items, groups of operations in `hierarchical` and operations in `colocrl`, stand in G slots. For
+slot t, with e_t the item's embedding and d_t its device (Mirhoseini et al. 2017 and 2018):
+
+    m_t     = [LSTM over e_1 .. e_t, LSTM over e_G .. e_t]        encoder
+    s_t     = LSTM(d_{t-1}; s_{t-1}), s_0 the encoder's last      decoder
+    a_t     = softmax over k of v . tanh(W s_t + U m_k)           attention by content
+    c_t     = sum over k of a_tk U m_k
+    logits  = V [s_t, c_t, m_t]
+    d_t     ~ softmax(C tanh(logits / temperature))               over the devices allowed
+
+A slot that is not `present` (padding, an empty group, an operation that follows another) is stepped
+over: it changes no state, is not attended to and decides nothing, so that no number depends on the
+padding. An item that is allowed nowhere is attended to, and decides nothing.
+
+Departures from the papers: the logits also read m_t, the item that is decided (`aligned`), since
+attention by content would first have to learn how to count; the devices fed back are D + 1 unit
+vectors, whose embeddings are thus rows of the decoder's input matrix; the last layer starts at a
+tenth of the usual scale, so that a search starts near the uniform policy. The authors' code adds
+noise to the logits of the first 750 steps, which the score of a stored sample cannot repeat. Here
+`noise` is part of the distribution, the share of every choice that is uniform, at any step: the
+probabilities are exact. What is to fade out in a search is the learner's weight on the entropy.
+"""
+
+import dataclasses
+import functools
+from collections.abc import Callable
+from typing import NamedTuple, cast
+
+import chex
+import flax.linen as nn
+import jax
+import jax.numpy as jnp
+import jraph
+
+from placement.policies import distributions
+from placement.types import Array, LogProb, Params, Policy, Sample
+
+NUM_READERS = 6  # outgoing edges that an operation's embedding shows, as in the paper of 2018
+
+_Carry = tuple[Array, Array]  # cell and hidden states
+_scan = functools.partial(nn.scan, variable_broadcast="params", split_rngs={"params": False})
+
+
+@dataclasses.dataclass(frozen=True)
+class Settings:
+    """Hyper-parameters of a `Placer`; static.
+
+    Raises:
+      ValueError: an impossible one.
+    """
+
+    num_devices: int  # D
+    hidden_size: int  # H, even: each direction of the encoder has half
+    temperature: float  # divides the logits
+    tanh_constant: float  # C, bounds the logits either way; 0 does not
+    noise: float  # share of every choice that is uniform
+    aligned: bool  # whether the logits read the item that is decided; the papers' do not
+
+    def __post_init__(self) -> None:
+        if self.hidden_size < 2 or self.hidden_size % 2:
+            raise ValueError(
+                f"hidden_size={self.hidden_size} has no halves for the encoder's two directions; "
+                "give an even number"
+            )
+        if not self.temperature > 0:
+            raise ValueError(f"temperature={self.temperature} divides no logits; give more than 0")
+        if not self.tanh_constant >= 0:
+            raise ValueError(
+                f"tanh_constant={self.tanh_constant} bounds nothing; give more than 0, or 0 for "
+                "logits without a bound"
+            )
+        if not 0 <= self.noise < 1:
+            raise ValueError(f"noise={self.noise} is no share; give 0 or more, and less than 1")
+
+
+class Items(NamedTuple):
+    """A sequence to place, in G slots."""
+
+    embedding: Array  # float32 [G, F]
+    present: Array  # bool [G]
+    allowed: Array  # bool [G, D]; nowhere where not present
+
+    @property
+    def decide(self) -> Array:
+        """bool [G]: whether a device is chosen for the item."""
+        return jnp.any(self.allowed, axis=-1)
+
+
+class Choices(NamedTuple):
+    """K decoded sequences."""
+
+    device: Array  # int32 [K, G]; without meaning where nothing is decided
+    log_prob: Array  # float32 [K]
+    entropy: Array  # float32 [K]: of each choice given those before it, summed
+
+
+class Embedding(nn.Module):
+    """Of operations: one layer over their features and those of the first that read them.
+
+    The paper gives the numbers of these neighbours; here they are told by their features, among
+    which is their position. The features of a neighbour that is missing are zero.
+    """
+
+    size: int
+
+    @nn.compact
+    def __call__(self, graph: jraph.GraphsTuple) -> Array:  # -> [N, size]
+        features = jnp.asarray(graph.nodes["features"])
+        neighbours = features[readers(graph)].reshape(len(features), -1)
+        return jax.nn.relu(nn.Dense(self.size)(jnp.concatenate([features, neighbours], axis=-1)))
+
+
+class _Cell(nn.Module):
+    """An LSTM cell that steps over what is not to be kept; its output there is zero."""
+
+    hidden_size: int
+
+    @nn.compact
+    def __call__(self, carry: _Carry, step: tuple[Array, Array]) -> tuple[_Carry, Array]:
+        x, keep = step
+        after, output = nn.OptimizedLSTMCell(self.hidden_size)(carry, x)
+        carry = jax.tree.map(lambda new, old: jnp.where(keep, new, old), after, carry)
+        return carry, jnp.where(keep, output, 0.0)
+
+
+class _Encoder(nn.Module):
+    """Reads items both ways: states [G, H], zero where none is present, and the last states."""
+
+    hidden_size: int
+
+    @nn.compact
+    def __call__(self, items: Items) -> tuple[Array, _Carry]:
+        half = self.hidden_size // 2
+        zero, steps = (jnp.zeros(half), jnp.zeros(half)), (items.embedding, items.present)
+        forth, states_forth = _scan(_Cell)(half, name="forth")(zero, steps)
+        back, states_back = _scan(_Cell, reverse=True)(half, name="back")(zero, steps)
+        last = jax.tree.map(lambda *ends: jnp.concatenate(ends), forth, back)
+        return jnp.concatenate([states_forth, states_back], axis=-1), last
+
+
+class _Attention(nn.Module):
+    """Additive attention (Bahdanau et al. 2015); keys serve as values, as in the authors' code."""
+
+    @nn.compact
+    def __call__(self, query: Array, keys: Array, present: Array) -> Array:  # [K, H] -> [K, H]
+        query = nn.Dense(keys.shape[-1], use_bias=False, name="query")(query)
+        # A broadcast whose gradient is a product of matrices: on a CPU, XLA's sum over the leading
+        # axis takes forty times as long.
+        copies = jnp.einsum("k,gh->kgh", jnp.ones(len(query)), keys)
+        score = nn.Dense(1, use_bias=False, name="score")(jnp.tanh(query[:, None] + copies))[..., 0]
+        return jax.nn.softmax(jnp.where(present, score, -1e9)) @ keys
+
+
+class _Step(nn.Module):
+    """Decodes a slot of K sequences: devices [K] and their log-probabilities [K, D]."""
+
+    settings: Settings
+
+    @nn.compact
+    def __call__(
+        self,
+        carry: tuple[_Carry, Array],  # LSTM, previous device [K]
+        keys: Array,
+        present: Array,
+        slot: tuple[Array, Array, Array],  # state [H], allowed [D], bias [K, D]
+    ) -> tuple[tuple[_Carry, Array], tuple[Array, Array]]:
+        (lstm, previous), (state, allowed, bias), own = carry, slot, self.settings
+        decides = jnp.any(allowed)
+        fed_back = jax.nn.one_hot(previous, own.num_devices + 1)
+        lstm, output = _Cell(own.hidden_size, name="lstm")(lstm, (fed_back, decides))
+        # The attention works on [K, G, H]: computed again for the gradient rather than kept.
+        context = nn.remat(_Attention, prevent_cse=False)(name="attention")(output, keys, present)
+        seen = [output, context]
+        if own.aligned:
+            seen.append(jnp.broadcast_to(state, output.shape))
+        small = nn.initializers.variance_scaling(0.01, "fan_in", "truncated_normal")
+        head = nn.Dense(own.num_devices, use_bias=False, kernel_init=small, name="head")
+        logits = squash(head(jnp.concatenate(seen, axis=-1)), own.temperature, own.tanh_constant)
+        log_probs = mix(distributions.masked_log_softmax(logits, allowed), allowed, own.noise)
+        device = jnp.argmax(log_probs + bias, axis=-1).astype(jnp.int32)
+        return (lstm, jnp.where(decides, device, previous)), (device, log_probs)
+
+
+class Placer(nn.Module):
+    """Decodes K sequences of one list of items, which it encodes once."""
+
+    settings: Settings
+
+    @nn.compact
+    def __call__(self, items: Items, bias: Array) -> Choices:
+        """At each step, takes the device of highest log-probability plus bias.
+
+        Args:
+          items: G slots.
+          bias: float32 [K, G, D]: Gumbel noise draws samples, zeros decode greedily, and `follow`
+            repeats what was drawn.
+        """
+        states, last = _Encoder(self.settings.hidden_size, name="encoder")(items)
+        keys = nn.Dense(self.settings.hidden_size, use_bias=False, name="keys")(states)
+        steps = _scan(_Step, in_axes=(nn.broadcast, nn.broadcast, 0), out_axes=1)
+        start = (
+            jax.tree.map(lambda x: jnp.tile(x, (len(bias), 1)), last),
+            jnp.full(len(bias), self.settings.num_devices, jnp.int32),
+        )
+        slots = (states, items.allowed, jnp.swapaxes(bias, 0, 1))
+        _, (device, log_probs) = steps(self.settings, name="decoder")(
+            start, keys, items.present, slots
+        )
+        log_prob = jax.vmap(distributions.log_prob, (0, 0, None))(log_probs, device, items.decide)
+        entropy = jax.vmap(distributions.entropy, (0, None))(log_probs, items.decide)
+        return Choices(device, log_prob, entropy)
+
+
+def readers(graph: jraph.GraphsTuple) -> Array:
+    """The first operations that read each operation, int32 [N, NUM_READERS].
+
+    Where there are fewer, the last node, which is padding. Edges are sorted by sender.
+    """
+    num_nodes = len(graph.nodes["mask"])
+    number = jnp.arange(len(graph.senders)) - jnp.searchsorted(graph.senders, graph.senders)
+    missing = jnp.full((num_nodes, NUM_READERS), num_nodes - 1, jnp.int32)
+    return missing.at[graph.senders, number].set(graph.receivers, mode="drop")
+
+
+def squash(logits: Array, temperature: float, tanh_constant: float) -> Array:
+    """Logits divided by the temperature and bounded by the constant, by nothing if that is 0."""
+    logits = logits / temperature
+    return tanh_constant * jnp.tanh(logits) if tanh_constant else logits
+
+
+def mix(log_probs: Array, allowed: Array, noise: float) -> Array:
+    """Log-probabilities [..., D] with the share `noise` of them uniform over what is allowed."""
+    if not noise:
+        return log_probs
+    uniform = distributions.masked_log_softmax(jnp.zeros_like(log_probs), allowed)
+    return jnp.logaddexp(jnp.log1p(-noise) + log_probs, jnp.log(noise) + uniform)
+
+
+def gumbel(keys: Array, shape: tuple[int, ...]) -> Array:
+    """A bias [K, *shape], from K keys; that of the first slots does not depend on their number."""
+    return jax.vmap(lambda key: jax.random.gumbel(key, shape))(keys)
+
+
+def follow(graph: jraph.GraphsTuple, item: Array, placement: Array, num_slots: int) -> Array:
+    """The bias [G, D] that repeats a placement int32 [N], given the item of each operation."""
+    num_devices = graph.nodes["allowed"].shape[-1]
+    decided = jnp.where(graph.nodes["mask"], placement, -1)
+    device = jax.ops.segment_max(decided, item, num_slots)
+    return jnp.where(jax.nn.one_hot(device, num_devices, dtype=bool), jnp.inf, 0.0)
+
+
+def place(
+    placer: Placer,
+    params: Params,
+    graph: jraph.GraphsTuple,
+    items: Items,
+    item: Array,
+    bias: Array,
+) -> Choices:
+    """Decodes placements: `device` is int32 [K, N], of the operations.
+
+    Args:
+      placer: the module; `params` are its parameters.
+      params: see there.
+      graph: N nodes.
+      items: the sequence, in G slots.
+      item: int32 [N], the slot of each operation. One whose item decides nothing, or which is none,
+        gets the first device that it is allowed on.
+      bias: float32 [K, G, D], see `Placer`.
+    """
+    chosen = cast(Choices, placer.apply(params, items, bias))
+    decided = graph.nodes["mask"] & items.decide[item]
+    first = jnp.argmax(graph.nodes["allowed"], axis=-1).astype(jnp.int32)
+    return chosen._replace(device=jnp.where(decided, chosen.device[:, item], first))
+
+
+def policy(
+    placer: Placer,
+    init: Callable[[chex.PRNGKey, jraph.GraphsTuple], Params],
+    sequence: Callable[[Params, jraph.GraphsTuple], tuple[Items, Array]],
+) -> Policy:
+    """The policy over a sequence that does not depend on the draw: encoded once for all samples.
+
+    Args:
+      placer: the module; its parameters are `params['placer']`.
+      init: see `Policy`.
+      sequence: the items, and the item int32 [N] of each operation.
+    """
+
+    def sample(
+        params: Params, key: chex.PRNGKey, graph: jraph.GraphsTuple, num_samples: int
+    ) -> Sample:
+        items, item = sequence(params, graph)
+        bias = gumbel(jax.random.split(key, num_samples), items.allowed.shape)
+        drawn = place(placer, params["placer"], graph, items, item, bias)
+        return Sample(drawn.device[:, None], drawn.log_prob[:, None], drawn.entropy[:, None])
+
+    def log_prob(params: Params, graph: jraph.GraphsTuple, drawn: Sample) -> LogProb:
+        items, item = sequence(params, graph)
+        bias = jax.vmap(follow, (None, None, 0, None))(
+            graph, item, drawn.placement[:, 0], len(items.present)
+        )
+        again = place(placer, params["placer"], graph, items, item, bias)
+        return LogProb(again.log_prob[:, None], again.entropy[:, None])
+
+    def greedy(params: Params, graph: jraph.GraphsTuple) -> Array:
+        items, item = sequence(params, graph)
+        bias = jnp.zeros((1, *items.allowed.shape))
+        return place(placer, params["placer"], graph, items, item, bias).device[0]
+
+    return Policy(init, sample, log_prob, greedy)

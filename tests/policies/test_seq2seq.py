@@ -1,0 +1,228 @@
+import dataclasses
+import functools
+from collections.abc import Callable
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from placement.policies import seq2seq
+from placement.policies.seq2seq import Choices, Items, Settings
+from placement.types import Array, Params
+from tests import helpers
+
+pytestmark = pytest.mark.usefixtures("quick_compilation")
+
+SETTINGS = Settings(
+    num_devices=3, hidden_size=4, temperature=1.5, tanh_constant=2.0, noise=0.1, aligned=True
+)
+NUM_SLOTS, NUM_FEATURES = 5, 2
+
+
+def _items(present: list[bool], seed: int = 0) -> Items:
+    rng = np.random.default_rng(seed)
+    embedding = rng.normal(size=(len(present), NUM_FEATURES)).astype(np.float32)
+    allowed = np.tile(np.array(present)[:, None], (1, 3))
+    return Items(embedding, np.array(present), allowed)
+
+
+EVERY = _items([True] * NUM_SLOTS)
+
+
+@functools.cache
+def _params(aligned: bool = True) -> Params:
+    """Far enough from the initial ones that every term of the formulas counts."""
+    placer = seq2seq.Placer(dataclasses.replace(SETTINGS, aligned=aligned))
+    params = jax.jit(placer.init)(jax.random.key(0), EVERY, jnp.zeros((1, NUM_SLOTS, 3)))
+    rng = np.random.default_rng(1)
+    return jax.tree.map(lambda x: x + 0.5 * rng.normal(size=x.shape).astype(np.float32), params)
+
+
+@functools.cache
+def _compiled(settings: Settings) -> Callable[[Params, Items, Array], Choices]:
+    return jax.jit(seq2seq.Placer(settings).apply)
+
+
+def _decode(items: Items, bias: Array, settings: Settings = SETTINGS) -> Choices:
+    return _compiled(settings)(_params(settings.aligned), items, bias)
+
+
+def _bias(devices: list[list[int]]) -> np.ndarray:
+    """Makes the placer choose these, [K, G]."""
+    return np.where(np.eye(3, dtype=bool)[np.array(devices)], np.inf, 0.0).astype(np.float32)
+
+
+def _softmax(x: np.ndarray) -> np.ndarray:
+    return np.exp(x) / np.exp(x).sum()
+
+
+class _Reference:
+    """The formulas of the module's docstring for one sequence in which every item is present."""
+
+    def __init__(self, params: Params):
+        self.params = jax.tree.map(lambda x: np.asarray(x, np.float64), params["params"])
+
+    @staticmethod
+    def lstm(params: Params, carry: tuple, x: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        cell, hidden = carry
+        gates = params["OptimizedLSTMCell_0"]
+        i, f, g, o = (
+            x @ gates[f"i{name}"]["kernel"]
+            + hidden @ gates[f"h{name}"]["kernel"]
+            + gates[f"h{name}"]["bias"]
+            for name in "ifgo"
+        )
+        cell = cell / (1 + np.exp(-f)) + np.tanh(g) / (1 + np.exp(-i))
+        return cell, np.tanh(cell) / (1 + np.exp(-o))
+
+    def encode(self, embedding: np.ndarray) -> tuple[np.ndarray, tuple]:
+        read, ends = [], []
+        for name, order in (("forth", embedding), ("back", embedding[::-1])):
+            carry, states = (np.zeros(2), np.zeros(2)), []
+            for x in order:
+                carry = self.lstm(self.params["encoder"][name], carry, x)
+                states.append(carry[1])
+            read.append(states if name == "forth" else states[::-1])
+            ends.append(carry)
+        return np.concatenate(read, axis=1), tuple(map(np.concatenate, zip(*ends, strict=True)))
+
+    def probabilities(self, items: Items, devices: list[int], aligned: bool = True) -> np.ndarray:
+        """[G, D], of each choice given the devices before it."""
+        states, carry = self.encode(items.embedding)
+        keys = states @ self.params["keys"]["kernel"]
+        decoder, found = self.params["decoder"], []
+        for state, previous in zip(states, [3, *devices], strict=False):
+            carry = self.lstm(decoder["lstm"], carry, np.eye(4)[previous])
+            query = carry[1] @ decoder["attention"]["query"]["kernel"]
+            score = np.tanh(query + keys) @ decoder["attention"]["score"]["kernel"][:, 0]
+            seen = [carry[1], _softmax(score) @ keys, *([state] if aligned else [])]
+            logits = 2.0 * np.tanh(np.concatenate(seen) @ decoder["head"]["kernel"] / 1.5)
+            found.append(0.9 * _softmax(logits) + 0.1 / 3)
+        return np.array(found)
+
+
+def _check(chosen: Choices, items: Items, devices: list[list[int]], aligned: bool = True) -> None:
+    """Compares decoded sequences with the reference's, of items that are all present."""
+    reference = _Reference(_params(aligned))
+    for row, log_prob, entropy in zip(devices, chosen.log_prob, chosen.entropy, strict=True):
+        probabilities = reference.probabilities(items, row, aligned)
+        expected = np.log(probabilities[np.arange(len(row)), row]).sum()
+        np.testing.assert_allclose(log_prob, expected, rtol=1e-5)
+        expected = -(probabilities * np.log(probabilities)).sum()
+        np.testing.assert_allclose(entropy, expected, rtol=1e-5)
+
+
+@pytest.mark.parametrize("aligned", [True, False])
+def test_the_placer_computes_the_formulas(aligned):
+    devices = [[0, 0, 0, 0, 0], [2, 0, 1, 1, 2]]
+    chosen = _decode(EVERY, _bias(devices), dataclasses.replace(SETTINGS, aligned=aligned))
+    assert chosen.device.tolist() == devices
+    _check(chosen, EVERY, devices, aligned)
+
+
+@pytest.mark.parametrize("empty", [[0], [4], [2], [1, 3], [0, 1, 4]])
+def test_a_slot_without_an_item_is_as_if_it_were_not_there(empty):
+    """Neither LSTM reads it, none attends to it, and its device is not fed back."""
+    filled = np.delete(np.arange(NUM_SLOTS), empty)
+    items = _items([slot in filled for slot in range(NUM_SLOTS)])
+    devices = np.array([[2, 1, 0, 1, 2], [0, 0, 2, 0, 1]])
+    compact = Items(*(field[filled] for field in items))
+    _check(_decode(items, _bias(devices)), compact, devices[:, filled].tolist())
+
+
+def test_an_item_that_is_allowed_nowhere_is_seen_but_decides_nothing():
+    allowed = EVERY.allowed.copy()
+    allowed[2] = False
+    nowhere = EVERY._replace(allowed=allowed)
+    chosen = _decode(nowhere, _bias([[0, 1, 0, 1, 0], [0, 1, 2, 1, 0]]))
+    assert chosen.log_prob[0] == chosen.log_prob[1]
+    assert float(chosen.entropy[0]) < 4 * np.log(3)
+    another = nowhere.embedding + (np.arange(NUM_SLOTS) == 2)[:, None].astype(np.float32)
+    seen = _decode(nowhere._replace(embedding=another), _bias([[0, 1, 0, 1, 0]] * 2))
+    assert abs(float(seen.log_prob[0] - chosen.log_prob[0])) > 1e-3
+
+
+def test_zeros_decode_the_likeliest_device_given_those_before():
+    allowed = EVERY.allowed.copy()
+    allowed[1] = [True, False, True]
+    greedy = _decode(EVERY._replace(allowed=allowed), np.zeros((2, NUM_SLOTS, 3), np.float32))
+    devices = greedy.device[0].tolist()
+    probabilities = _Reference(_params()).probabilities(EVERY, devices)
+    assert devices == np.where(allowed, probabilities, 0).argmax(axis=1).tolist()
+    assert len(set(devices)) > 1
+
+
+def test_a_temperature_divides_and_a_constant_bounds():
+    logits = jnp.array([-30.0, 0.0, 3.0])
+    np.testing.assert_allclose(seq2seq.squash(logits, 2.0, 0.0), [-15, 0, 1.5])
+    np.testing.assert_allclose(
+        seq2seq.squash(logits, 2.0, 5.0), 5 * np.tanh([-15, 0, 1.5]), rtol=1e-6
+    )
+    assert np.abs(seq2seq.squash(100 * logits, 2.0, 5.0)).max() <= 5
+
+
+@pytest.mark.parametrize("change", [{"temperature": 1e6}, {"noise": 0.999}])
+def test_the_highest_temperature_and_noise_make_choices_uniform(change):
+    bias = _bias([[0, 1, 2, 0, 1]] * 2)
+    entropy = _decode(EVERY, bias, dataclasses.replace(SETTINGS, **change)).entropy[0]
+    assert float(entropy) == pytest.approx(NUM_SLOTS * np.log(3), rel=1e-4)
+    assert _decode(EVERY, bias).entropy[0] < 0.98 * entropy
+
+
+def test_noise_is_uniform_over_what_is_allowed():
+    log_probs = jnp.log(jnp.array([[0.9, 0.1, 1e-30], [0.25, 0.25, 0.5]]))
+    allowed = np.array([[True, True, False], [True, True, True]])
+    mixed = np.exp(seq2seq.mix(log_probs, allowed, 0.3))
+    np.testing.assert_allclose(mixed, [[0.78, 0.22, 0], [0.275, 0.275, 0.45]], atol=1e-6)
+    assert seq2seq.mix(log_probs, allowed, 0.0) is log_probs
+
+
+def test_readers_are_the_first_six_by_number():
+    assert _readers(helpers.diamond())[:4].tolist() == [
+        [1, 2, 15, 15, 15, 15],
+        [3, 15, 15, 15, 15, 15],
+        [3, 15, 15, 15, 15, 15],
+        [15] * 6,
+    ]
+    assert _readers(helpers.fork_join(8))[0].tolist() == [1, 2, 3, 4, 5, 6]
+
+
+def _readers(graph) -> np.ndarray:
+    return np.asarray(seq2seq.readers(helpers.batched(graph)))
+
+
+@pytest.mark.parametrize(("changed", "seen"), [(0, True), (6, True), (7, False), (9, False)])
+def test_an_embedding_shows_an_operation_and_its_first_six_readers(changed, seen):
+    graph = helpers.batched(helpers.fork_join(8))
+    embedding = seq2seq.Embedding(16)
+    params = embedding.init(jax.random.key(0), graph)
+    before = embedding.apply(params, graph)
+    graph.nodes["features"][changed] += 1
+    assert (embedding.apply(params, graph)[0] != before[0]).any() == seen
+
+
+def test_a_placement_is_repeated_by_following_it():
+    """Operations that do not decide have no say in their group's device."""
+    graph = helpers.batched(helpers.diamond(), 3)
+    graph.nodes["mask"][2] = False
+    item = np.array([2, 0, 0, 2, *[1] * 12])
+    placement = np.array([1, 0, 2, 1, *[2] * 12])
+    bias = seq2seq.follow(graph, item, placement, 4)
+    assert bias.tolist() == [[np.inf, 0, 0], [0, 0, 0], [0, np.inf, 0], [0, 0, 0]]
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"hidden_size": 7}, "hidden_size=7 has no halves"),
+        ({"hidden_size": 0}, "hidden_size=0 has no halves"),
+        ({"temperature": 0.0}, "temperature=0.0 divides no logits"),
+        ({"tanh_constant": -1.0}, "tanh_constant=-1.0 bounds nothing"),
+        ({"noise": 1.0}, "noise=1.0 is no share"),
+    ],
+)
+def test_impossible_settings_are_refused_in_one_line(change, message):
+    with pytest.raises(ValueError, match=message) as error:
+        dataclasses.replace(SETTINGS, **change)
+    assert "\n" not in str(error.value)
