@@ -4,7 +4,7 @@ A configuration file starts from `base()`, changes what it is about, and locks t
 misspelt key on the command line is refused.
 """
 
-from ml_collections import ConfigDict, config_dict
+from ml_collections import ConfigDict
 
 
 def base() -> ConfigDict:
@@ -26,7 +26,9 @@ def base() -> ConfigDict:
     config.costs = ""
     # 'serial' (HETERO), 'makespan' (devices overlap), 'max_load' (pipeline) or 'subgraph'.
     config.objective = "serial"
-    # One method for --task=place.
+    # One method for --task=place. A learned one (hsdag, hierarchical, colocrl, placeto) takes its
+    # hyper-parameters as arguments, such as 'hsdag:variant=paper,num_samples=16'; an unknown one is
+    # answered with those that are valid. `experiments.learned` says where they are explained.
     config.method = "hsdag"
     # Of --task=compare: comma lists of methods (or 'all') and of graphs ('' is config.graph), and
     # how many seeds, from config.seed on.
@@ -44,35 +46,4 @@ def base() -> ConfigDict:
     config.measure_s = 30.0
     # Of --task=profile: placements measured to calibrate the costs, and as many to check them.
     config.calibration_placements = 60
-    # Blocks of node features; leave some out for an ablation.
-    config.features = "op_type,degrees,fractal,positional,output_shape"
-    # Of HSDAG: 'tuned', 'paper' or 'released'. The keys below override single hyper-parameters of
-    # the variant; what they mean stands at `policies.hsdag.make`, `learning.base.Settings` and
-    # `learning.ppo.make`.
-    config.variant = "tuned"
-    config.policy = ConfigDict(
-        {
-            "hidden_size": config_dict.placeholder(int),
-            "levels": config_dict.placeholder(int),
-            "threshold": config_dict.placeholder(float),
-            "decide": config_dict.placeholder(str),
-            "episode_steps": config_dict.placeholder(int),
-        }
-    )
-    config.learner = ConfigDict(
-        {
-            "algorithm": config_dict.placeholder(str),  # 'reinforce' or 'ppo'
-            "num_samples": config_dict.placeholder(int),
-            "learning_rate": config_dict.placeholder(float),
-            "reward": config_dict.placeholder(str),
-            "baseline": config_dict.placeholder(str),
-            "discount": config_dict.placeholder(float),
-            "entropy_weight": config_dict.placeholder(float),
-            "max_grad_norm": config_dict.placeholder(float),
-            # Of PPO alone.
-            "epochs": config_dict.placeholder(int),
-            "num_minibatches": config_dict.placeholder(int),
-            "clip": config_dict.placeholder(float),
-        }
-    )
     return config.lock()

@@ -3,10 +3,10 @@
     python -m experiments.main --config=configs/hsdag.py --workdir=runs/hsdag \
         --config.graph=resnet50 --config.evaluate=simulate+verify
 
-`--config.variant=released` reproduces the update of the authors' released code, faults included;
-`--config.variant=tuned` is this project's default. `--config.features=op_type,degrees` and the like
-are the ablations. With `--config.evaluate=measure` every placement is run on the devices: some
-seconds a placement, so lower the budget.
+`--config.method=hsdag:variant=released` reproduces the update of the authors' released code, faults
+included; `hsdag` alone is this project's default. `hsdag:variant=paper,features=op_type+degrees`
+and the like are the ablations. With `--config.evaluate=measure` every placement is run on the
+devices: some seconds a placement, so lower the budget.
 """
 
 from ml_collections import ConfigDict
@@ -17,6 +17,6 @@ from configs import common
 def get_config() -> ConfigDict:
     """The paper's 25 episodes of 20 steps are a budget of 500 a rollout; here 8 rollouts a step."""
     config = common.base()
-    config.variant = "paper"
+    config.method = "hsdag:variant=paper"
     config.budget = 4_000
     return config

@@ -73,16 +73,15 @@ def _times_ms(op_graph: Any) -> tuple[float, float, float]:
     import jax
     import jax.numpy as jnp
 
-    from experiments import build
+    from experiments import learned
     from placement import simulators
 
     problem = _problem(op_graph)
-    config = _config(op_graph.name)
-    graph = build.policy_graph(problem, config)
-    hsdag, learner = build.learner(config, len(problem.devices))
+    method = learned.make("hsdag", len(problem.devices), False)
+    graph, learner = method.graph(problem), method.learner
     evaluate = simulators.evaluator(problem)
     state = learner.init(jax.random.PRNGKey(0), graph)
-    sample = jax.jit(hsdag.sample, static_argnums=3)
+    sample = jax.jit(method.policy.sample, static_argnums=3)
 
     def step() -> Any:
         advanced, drawn = learner.sample(state, graph)
@@ -171,8 +170,14 @@ def _search_s(name: str) -> tuple[float, float, float, float]:
     singles = np.tile(np.arange(num_devices)[:, None], (1, num_ops))
     draws = np.random.default_rng(0).integers(0, num_devices, (10_000, num_ops))
     with tempfile.TemporaryDirectory() as workdir:
-        found = search_lib.learned(
-            config, setting, setting.simulate, Path(workdir), seed=0, console=Console(quiet=True)
+        found = search_lib.train(
+            "hsdag",
+            config,
+            setting,
+            setting.simulate,
+            Path(workdir),
+            seed=0,
+            console=Console(quiet=True),
         )
     return (
         float(np.min(setting.simulate(singles))),
@@ -286,9 +291,9 @@ def learning() -> None:
 
 
 # Each with what measured best for it on these problems.
-_LEARNERS: dict[str, dict[str, Any]] = {
-    "reinforce": {"num_samples": 16, "entropy_weight": 0.8},
-    "ppo": {},
+_LEARNERS = {
+    "reinforce": "hsdag:algorithm=reinforce,num_samples=16,entropy_weight=0.8",
+    "ppo": "hsdag",
 }
 
 
@@ -297,18 +302,14 @@ def _learn(name: str, objective: str, kind: str) -> tuple[Any, float]:
     import jax
     import numpy as np
 
-    from experiments import build
+    from experiments import build, learned
     from placement import simulators
     from placement.learning import trainer
 
     config = _config(name)
     problem = _question(build.network(config).coarsening.graph, objective)
-    with config.unlocked():
-        config.learner.algorithm = kind
-        for key, value in _LEARNERS[kind].items():
-            config.learner[key] = value
-    graph = build.policy_graph(problem, config)
-    _, learner = build.learner(config, len(problem.devices))
+    method = learned.make(_LEARNERS[kind], len(problem.devices), False)
+    graph, learner = method.graph(problem), method.learner
     simulator, evaluate = trainer.Simulator.of(problem), simulators.evaluator(problem)
     best_s, seconds = [], []
     for seed in (0, *range(5)):  # the first compiles

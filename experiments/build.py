@@ -2,59 +2,20 @@
 
 import json
 import os
-import re
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any, NamedTuple
 
-import jax
-import jraph
 import numpy as np
 from ml_collections import ConfigDict
 
 from placement import simulators, zoo
 from placement.costs import tables, workloads
-from placement.graphs import batching, coarsen, features, opgraph
-from placement.learning import base, ppo, reinforce
-from placement.policies import hsdag
+from placement.graphs import coarsen, opgraph
 from placement.runtime import extract, frontend
-from placement.types import Array, CostModel, Evaluate, OpGraph, Policy, Problem
+from placement.types import CostModel, Evaluate, OpGraph, Problem
 from placement.zoo import synthetic
 
 EVALUATE = ("simulate", "measure", "simulate+verify")
-FEATURES = ("op_type", "degrees", "fractal", "positional", "output_shape")
-
-# HSDAG's hyper-parameters: of the policy, and of the learner. 'paper' and 'released' have episodes
-# of 20 steps, discount 0.95, reward 1/latency and Adam at 1e-3, as the authors; both place groups.
-# 'released' keeps what its update does otherwise: one rollout, no baseline, no clipping, and
-# single-device placements that take 1e10 seconds. 'tuned' is what measures best here: one step,
-# many samples, a device for every operation, which sees its own embedding and its group's, and PPO:
-# `python -m experiments.benchmark learning` prints it beside REINFORCE.
-_EPISODE = {"levels": 8, "threshold": 0.5, "decide": "group", "episode_steps": 20}
-_INVERSE = {
-    "algorithm": "reinforce",
-    "learning_rate": 1e-3,
-    "reward": "inverse",
-    "discount": 0.95,
-    "entropy_weight": 0.0,
-}
-VARIANTS: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {
-    "tuned": (
-        {"levels": 1, "threshold": 0.5, "decide": "operation"},
-        {"algorithm": "ppo", "entropy_weight": 0.2},
-    ),
-    "paper": (_EPISODE, _INVERSE | {"num_samples": 8}),
-    "released": (
-        _EPISODE,
-        _INVERSE | {"num_samples": 1, "baseline": "none", "max_grad_norm": float("inf")},
-    ),
-}
-RELEASED_SINGLE_DEVICE_S = 1e10
-ALGORITHMS: dict[str, Callable[..., base.Learner]] = {
-    "reinforce": reinforce.make,
-    "ppo": ppo.make,
-}
-PPO_ALONE = ("epochs", "num_minibatches", "clip")
 
 
 class Network(NamedTuple):
@@ -84,9 +45,6 @@ def check(config: ConfigDict) -> None:
     """
     among("objective", config.objective, tuple(simulators.OBJECTIVES))
     among("evaluate", config.evaluate, EVALUATE)
-    among("variant", config.variant, tuple(VARIANTS))
-    for name in feature_names(config):
-        among("feature", name, FEATURES)
     for key in ("budget", "time_limit_s", "measure_s"):
         if not config[key] > 0:
             raise ValueError(f"{key}={config[key]} leaves nothing to run; give {key} > 0")
@@ -96,30 +54,6 @@ def among(kind: str, value: str, valid: tuple[str, ...]) -> None:
     """Refuses a value that is not among the valid ones, with a ValueError that names them."""
     if value not in valid:
         raise ValueError(f"unknown {kind} {value!r}; valid: {', '.join(valid)}")
-
-
-def names(text: str) -> tuple[str, ...]:
-    """The entries of a comma list."""
-    return tuple(entry.strip() for entry in text.split(",") if entry.strip())
-
-
-def graph_names(text: str) -> tuple[str, ...]:
-    """The entries of a comma list of graphs, whose arguments may hold commas themselves.
-
-    'resnet50,nmt:layers=2,steps=30' is two: what looks like KEY=VALUE belongs to the one before.
-    """
-    found: list[str] = []
-    for entry in names(text):
-        if found and ":" in found[-1] and re.fullmatch(r"\w+=[^:/]*", entry):
-            found[-1] += f",{entry}"
-        else:
-            found.append(entry)
-    return tuple(found)
-
-
-def feature_names(config: ConfigDict) -> tuple[str, ...]:
-    """The blocks of node features that are switched on."""
-    return names(config.features)
 
 
 def network(config: ConfigDict) -> Network:
@@ -187,61 +121,6 @@ def allowed(problem: Problem) -> np.ndarray:
     together = np.ones_like(finite)
     np.logical_and.at(together, representatives, finite)
     return together[representatives]
-
-
-def policy_graph(problem: Problem, config: ConfigDict) -> jraph.GraphsTuple:
-    """The padded graph with features that policies read.
-
-    Of co-located operations only the first decides.
-    """
-    chosen = feature_names(config)
-    node_features = features.node_features(
-        problem.graph, **{name: name in chosen for name in FEATURES}
-    )
-    graph = batching.to_graphs_tuple(problem.graph, node_features, allowed(problem))
-    num_ops = problem.graph.num_ops
-    decides = opgraph.representatives(problem.graph) == np.arange(num_ops)
-    graph.nodes["mask"][:num_ops] = decides
-    return jax.device_put(graph)
-
-
-def learner(config: ConfigDict, num_devices: int) -> tuple[Policy, base.Learner]:
-    """HSDAG in the configured variant, single hyper-parameters overridden.
-
-    Raises:
-      ValueError: no such algorithm, a hyper-parameter that it does not have, an impossible value.
-    """
-    policy_defaults, learner_defaults = VARIANTS[config.variant]
-    policy = hsdag.make(num_devices=num_devices, **policy_defaults | _given(config.policy))
-    if config.evaluate == "measure":  # a step must fit into the budget that devices allow
-        learner_defaults = {"num_samples": 8} | learner_defaults
-    chosen = learner_defaults | _given(config.learner)
-    algorithm = chosen.pop("algorithm")
-    among("algorithm", algorithm, tuple(ALGORITHMS))
-    own = {key: chosen.pop(key) for key in PPO_ALONE if key in chosen}
-    if own and algorithm != "ppo":
-        raise ValueError(
-            f"learner.{next(iter(own))} is a hyper-parameter of ppo; leave it out, or give "
-            "learner.algorithm=ppo"
-        )
-    return policy, ALGORITHMS[algorithm](policy, base.Settings(**chosen), **own)
-
-
-def _given(overrides: ConfigDict) -> dict[str, Any]:
-    return {key: value for key, value in overrides.items() if value is not None}
-
-
-def penalised(evaluate: Evaluate) -> Evaluate:
-    """Evaluation as in HSDAG's released code: a single-device placement takes 1e10 seconds."""
-
-    def wrapped(placements: Array) -> Array:
-        placements = np.asarray(placements)
-        single = (placements == placements[:, :1]).all(axis=1)
-        return np.where(
-            single, np.float32(RELEASED_SINGLE_DEVICE_S), np.asarray(evaluate(placements))
-        )
-
-    return wrapped
 
 
 def affinity(setting_: Setting, placement: np.ndarray) -> dict[str, str]:

@@ -14,7 +14,8 @@ from typing import Any
 from ml_collections import ConfigDict
 from rich.console import Console
 
-from experiments import build, methods, place
+from experiments import build, learned, methods, place
+from placement import arguments
 from placement.reporting import comparison, runs, tables
 
 # What the list of cells depends on, and no cell itself.
@@ -32,7 +33,7 @@ def run(config: ConfigDict, workdir: Path) -> dict[str, Any]:
     """
     started = time.monotonic()
     chosen, beside = _methods(config)
-    graphs = build.graph_names(config.graphs or config.graph)
+    graphs = arguments.entries(config.graphs or config.graph)
     if config.seeds < 1:
         raise ValueError(f"seeds={config.seeds} leaves nothing to run; give seeds > 0")
     build.check(config)
@@ -55,10 +56,10 @@ def run(config: ConfigDict, workdir: Path) -> dict[str, Any]:
 def _methods(config: ConfigDict) -> tuple[tuple[str, ...], tuple[str, ...]]:
     """The methods asked for, and those that come beside them where they can run."""
     if config.methods.strip() == "all":
-        return (), tuple(methods.METHODS)
-    chosen = build.names(config.methods)
+        return (), methods.NAMES
+    chosen = arguments.entries(config.methods)
     for method in chosen:
-        build.among("method", method, ("all", *methods.METHODS))
+        methods.check(method)
     return tuple(m for m in chosen if m != "single"), ("single",)
 
 
@@ -129,7 +130,8 @@ def _best(rows: list[dict[str, Any]]) -> str:
 
 
 def _report(summary: dict[str, Any], workdir: Path, console: Console) -> None:
-    found = comparison.compare(summary["rows"], methods.LEARNED)
+    named = dict.fromkeys(row["method"] for row in summary["rows"])
+    found = comparison.compare(summary["rows"], tuple(filter(learned.is_learned, named)))
     runs.write_text(workdir / "comparison.csv", comparison.to_csv(summary["rows"]))
     runs.write_text(
         workdir / "report.md",

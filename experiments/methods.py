@@ -9,7 +9,7 @@ import numpy as np
 from ml_collections import ConfigDict
 from rich.console import Console
 
-from experiments import build, search, subject
+from experiments import build, learned, search, subject
 from placement import simulators
 from placement.runtime import devices as devices_lib
 from placement.runtime.hetero import Affinity
@@ -70,9 +70,10 @@ def openvino_hetero(context: Context) -> list[Entry]:
     return [Entry("hetero", solution, (None,), (predicted_s,), context.about.present)]
 
 
-def hsdag(context: Context) -> list[Entry]:
-    """HSDAG, trained on this one graph."""
-    found = search.learned(
+def trained(method: str, context: Context) -> list[Entry]:
+    """A learned method, trained on this one graph."""
+    found = search.train(
+        method,
         context.config,
         context.setting,
         context.evaluate,
@@ -83,7 +84,7 @@ def hsdag(context: Context) -> list[Entry]:
     predicted_s = tuple(float(value) for value in context.setting.simulate(found.elite))
     affinities = tuple(build.affinity(context.setting, placement) for placement in found.elite)
     solution = found.solution._replace(value_s=predicted_s[0])
-    return [Entry("hsdag", solution, affinities, predicted_s, context.about.present)]
+    return [Entry(method, solution, affinities, predicted_s, context.about.present)]
 
 
 def human_expert(context: Context) -> list[Entry]:
@@ -100,15 +101,33 @@ def human_expert(context: Context) -> list[Entry]:
     return [Entry("human_expert", solution, (affinity,), (predicted_s,), context.about.present)]
 
 
-METHODS: dict[str, Callable[[Context], list[Entry]]] = {
-    "hsdag": hsdag,
+OTHERS: dict[str, Callable[[Context], list[Entry]]] = {
     "single": single,
     "hetero": openvino_hetero,
     "random": random,
     "human_expert": human_expert,
 }
-LEARNED = ("hsdag",)
+NAMES = (*learned.RECIPES, *OTHERS)
 _OF_PRESENT_DEVICES = ("hetero",)
+
+
+def run(method: str, context: Context) -> list[Entry]:
+    """What a method of `NAMES`, a learned one with its arguments, finds."""
+    if learned.is_learned(method):
+        return trained(method, context)
+    return OTHERS[method](context)
+
+
+def check(method: str) -> None:
+    """Refuses what is no method, or a learned one with impossible hyper-parameters.
+
+    Raises:
+      ValueError: one line.
+    """
+    if learned.is_learned(method):
+        learned.make(method, 2, False)
+    else:
+        build.among("method", method, NAMES)
 
 
 def runnable(

@@ -15,6 +15,7 @@ from rich.console import Console
 
 import placement
 from experiments import build, methods, report, subject, verify
+from placement import arguments
 from placement.graphs import coarsen
 from placement.reporting import runs
 from placement.runtime import devices as devices_lib
@@ -36,7 +37,7 @@ def run(config: ConfigDict, workdir: Path) -> dict[str, Any]:
     Raises:
       ValueError: anything about the configuration that cannot be run, in one line.
     """
-    chosen = build.names(config.method)
+    chosen = arguments.entries(config.method)
     if len(chosen) != 1:
         raise ValueError(
             f"method={config.method!r} with --task=place; give one method, or --task=compare"
@@ -66,7 +67,7 @@ def run_methods(
     started, cpu_started = time.monotonic(), _cpu_s()
     build.check(config)
     for method in chosen:
-        build.among("method", method, tuple(methods.METHODS))
+        methods.check(method)
     about = subject.find(config)
     order = methods.runnable(chosen, beside, about)
     if config.budget < about.num_devices:
@@ -86,7 +87,7 @@ def run_methods(
         entries, searched = [], []  # and the measurements that finding each took
         for method in order:
             before = counter()
-            found = methods.METHODS[method](context)
+            found = methods.run(method, context)
             entries += found
             searched += [counter() - before] * len(found)
         entries += methods.references(about.present)

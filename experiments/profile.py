@@ -92,8 +92,8 @@ def _calibrated(
     )
     costs = calibrate.apply(profiled, calibration)
     setting = build.setting(about.net, costs, about.names, config.objective)
-    found = search.learned(
-        config, setting, setting.simulate, workdir, seed=config.seed, console=console
+    found = search.train(
+        "hsdag", config, setting, setting.simulate, workdir, seed=config.seed, console=console
     )
     drawn = _draw(rng, shape, config.calibration_placements - len(found.elite))
     held_out = drawn + [("best found", placement) for placement in found.elite]

@@ -17,7 +17,7 @@ import numpy as np
 from ml_collections import ConfigDict
 from rich import progress as rich_progress
 
-from experiments import build
+from experiments import build, learned
 from placement.graphs import opgraph
 from placement.learning import trainer
 from placement.reporting import runs
@@ -25,7 +25,10 @@ from placement.types import Evaluate, Problem, Solution
 
 _SAVE_EVERY_S = 5.0
 # What may change between an interrupted run and the one that goes on from it.
-_MAY_CHANGE = ("budget", "time_limit_s", "measure_s", "evaluate")
+_MAY_CHANGE = (
+    *("budget", "time_limit_s", "measure_s", "evaluate"),
+    *("method", "methods", "graphs", "seeds"),
+)
 
 
 class Found(NamedTuple):
@@ -35,7 +38,8 @@ class Found(NamedTuple):
     elite: np.ndarray  # int32 [K, M], the fastest distinct placements, fastest first
 
 
-def learned(
+def train(
+    method: str,
     config: ConfigDict,
     setting: build.Setting,
     evaluate: Evaluate,
@@ -44,14 +48,17 @@ def learned(
     seed: int,
     console: Any,
 ) -> Found:
-    """Trains the configured policy until its budget or time is spent, or Ctrl-C.
+    """Trains a learned method until the budget or time is spent, or Ctrl-C.
 
-    Resumes from the checkpoint in `workdir` where there is one of the same configuration and costs.
+    Resumes from the checkpoint in `workdir` where there is one of the same method, configuration
+    and costs. The time counts from the beginning, compilation included.
     """
+    began = time.monotonic()
     num_ops, num_devices = setting.coarse.costs.compute_s.shape
-    graph = build.policy_graph(setting.coarse, config)
-    _, learner = build.learner(config, num_devices)
-    released = config.variant == "released"
+    _, learner, policy_graph, released = learned.make(
+        method, num_devices, config.evaluate == "measure"
+    )
+    graph = policy_graph(setting.coarse)
     progress = trainer.start(
         learner,
         jax.random.PRNGKey(seed),
@@ -61,25 +68,28 @@ def learned(
         num_devices,
         keep_single_devices=not released,
     )
-    checkpoint = _Checkpoint(workdir, _fingerprint(config, setting, seed))
+    checkpoint = _Checkpoint(workdir, _fingerprint(method, config, setting, seed))
     progress, spent_s = checkpoint.restore(progress)
-    _forget_later_records(workdir / "metrics.jsonl", seed, int(progress.step))
+    of_search = {"method": method, "seed": seed}
+    _forget_later_records(workdir / "metrics.jsonl", of_search, int(progress.step))
     if released or config.evaluate == "measure":
-        host = build.penalised(evaluate) if released else evaluate
+        host = learned.penalised(evaluate) if released else evaluate
         steps = trainer.search(learner, graph, host, progress, config.budget)
     else:
         simulator = _simulator(setting.coarse)
         steps = trainer.search_simulated(learner, graph, simulator, progress, config.budget)
-    started = time.monotonic() - spent_s
+    started = began - spent_s
     status = "finished"
     bar = _bar(console)
-    task = bar.add_task("hsdag", total=config.budget, best="")
+    task = bar.add_task(method, total=config.budget, best="")
     with _interrupts(console) as interrupted, bar:
         for report in steps:
             elapsed = time.monotonic() - started
             # Logged before it counts: going on drops records too many, but cannot add one.
             for record in report.records:
-                runs.append_jsonl(workdir / "metrics.jsonl", _record(record, seed, elapsed))
+                runs.append_jsonl(
+                    workdir / "metrics.jsonl", of_search | {"elapsed_s": round(elapsed, 4)} | record
+                )
             progress = report.progress
             bar.update(task, completed=progress.evaluations, best=_ms(progress.best_s))
             checkpoint.save(progress, elapsed)
@@ -139,14 +149,10 @@ def _found(progress: trainer.Progress, status: str, search_s: float) -> Found:
     return Found(solution, progress.elite[: max(known, 1)])
 
 
-def _record(record: dict[str, float], seed: int, elapsed_s: float) -> dict[str, Any]:
-    return {"method": "hsdag", "seed": seed, "elapsed_s": round(elapsed_s, 4), **record}
-
-
-def _forget_later_records(path: Path, seed: int, step: int) -> None:
+def _forget_later_records(path: Path, of_search: dict[str, Any], step: int) -> None:
     """Drops what was logged of this search after the checkpoint: it is about to happen again."""
     records = runs.read_jsonl(path)
-    kept = [r for r in records if r["seed"] != seed or r["step"] <= step]
+    kept = [r for r in records if r["step"] <= step or not of_search.items() <= r.items()]
     if len(kept) < len(records):
         runs.write_text(path, "".join(json.dumps(record) + "\n" for record in kept))
 
@@ -166,11 +172,11 @@ def _ms(seconds: float) -> str:
     return f"{seconds * 1e3:.3f} ms"
 
 
-def _fingerprint(config: ConfigDict, setting: build.Setting, seed: int) -> str:
+def _fingerprint(method: str, config: ConfigDict, setting: build.Setting, seed: int) -> str:
     kept = {k: v for k, v in config.to_dict().items() if k not in _MAY_CHANGE}
     digest = hashlib.sha256(json.dumps(kept, sort_keys=True, default=str).encode())
     digest.update(np.asarray(setting.coarse.costs.compute_s).tobytes())
-    digest.update(str(seed).encode())
+    digest.update(f"{method} {seed}".encode())
     return digest.hexdigest()
 
 

@@ -12,6 +12,7 @@ ROOT = Path(__file__).resolve().parent.parent
 _CORE = {"types", "graphs", "costs"}
 _ALLOWED = {
     "__init__": set(),
+    "arguments": set(),
     "types": set(),
     "graphs": {"types"},
     "costs": {"types", "graphs"},
@@ -20,7 +21,7 @@ _ALLOWED = {
     "solvers": _CORE | {"simulators"},
     "learning": _CORE | {"simulators", "policies", "solvers"},
     "runtime": _CORE,
-    "zoo": _CORE,
+    "zoo": _CORE | {"arguments"},
     "reporting": _CORE,
 }
 _PURE = set(_ALLOWED) - {"runtime", "reporting"}

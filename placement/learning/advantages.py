@@ -3,31 +3,63 @@
 Shapes: B samples, T steps of an episode. Latencies of placements that could not run are inf.
 """
 
-from typing import Any
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
 
 from placement.types import Array
 
+REWARDS = ("inverse", "sqrt", "log", "improvement")
+FAILED_RATIO = 100.0  # see `failures_as_constant`
+EARLY_UPDATES = 500
+_KEPT = 0.9  # share of the moving average that an update keeps, as in the authors' code
+
+
+class Weighed(NamedTuple):
+    """Latencies to learn from."""
+
+    latency_s: Array  # float32 [B, T]
+    counts: Array  # bool [B, T]: False where a step is left out of baseline and gradient
+
+
+def failures_as_constant(latency_s: Array, reference_s: Array, updates: Array) -> Weighed:
+    """Early, what could not run counts as 100 times the reference; later it is left out.
+
+    Early are the first 500 updates. So Mirhoseini et al. (2017, section 3.2; 2018): a large
+    constant until the policy mostly avoids what fails, since later a rare failure, far from the
+    baseline, would undo what has been learned. The numbers are in units of `reference_s` [] and of
+    this project's batches; the papers' constant is in seconds of their machine. The returns of an
+    episode's earlier steps hold the constant still.
+    """
+    ran = jnp.isfinite(latency_s)
+    early = updates < EARLY_UPDATES
+    return Weighed(jnp.where(ran, latency_s, FAILED_RATIO * reference_s), ran | early)
+
 
 def rewards(kind: str, latency_s: Array, reference_s: Array) -> Array:
     """Rewards [B, T] of latencies [B, T], larger is better, of order 1 near `reference_s` [].
 
-    'inverse'  reference / latency              HSDAG (Duan et al. 2024): 1/latency, made unit-free
-    'sqrt'     -sqrt(latency / reference)       Hierarchical Planner (Mirhoseini et al. 2018)
-    'log'      -log(latency / reference)        relative differences count alike everywhere
+    'inverse'      reference / latency           HSDAG (Duan et al. 2024): 1/latency, unit-free
+    'sqrt'         -sqrt(latency / reference)    Hierarchical Planner (Mirhoseini et al. 2018)
+    'log'          -log(latency / reference)     relative differences count alike everywhere
+    'improvement'  (latency before the step - after it) / reference   Placeto (Addanki et al. 2019)
 
     A placement that could not run is worth the batch's worst that could, less one; 0 as 'inverse'.
+    Before the first step an episode's latency is taken to be the reference: the same constant in
+    every sample, which no baseline lets through.
     """
     ratio = latency_s / reference_s
     ran = jnp.isfinite(ratio)
     safe = jnp.maximum(jnp.where(ran, ratio, 1.0), 1e-6)  # a free placement has a finite reward
     if kind == "inverse":
         return jnp.where(ran, 1.0 / safe, 0.0)
-    value = {"sqrt": lambda r: -jnp.sqrt(r), "log": lambda r: -jnp.log(r)}[kind](safe)
+    value = {"sqrt": lambda r: -jnp.sqrt(r), "log": lambda r: -jnp.log(r)}.get(kind, jnp.negative)(
+        safe
+    )
     worst = jnp.where(ran, value, jnp.inf).min()
-    return jnp.where(ran, value, jnp.where(jnp.isfinite(worst), worst, 0.0) - 1.0)
+    value = jnp.where(ran, value, jnp.where(jnp.isfinite(worst), worst, 0.0) - 1.0)
+    return jnp.diff(value, axis=1, prepend=-1.0) if kind == "improvement" else value
 
 
 def discounted_returns(reward: Array, discount: float) -> Array:
@@ -42,14 +74,36 @@ def discounted_returns(reward: Array, discount: float) -> Array:
     return returns.T
 
 
-def leave_one_out(returns: Array) -> Array:
+def leave_one_out(returns: Array, counts: Array) -> Array:
     """Returns less the mean of the other samples' at the same step, scaled to unit deviation.
 
     The baseline of a sample does not depend on it, so the gradient stays unbiased up to the scale
     (Kool et al. 2019, 'Buy 4 REINFORCE samples, get a baseline for free'). B must be at least 2.
+    Zero where `counts`, bool [B, T], is False, and where no other sample counts.
     """
-    batch = returns.shape[0]
+    number = counts.sum(axis=0)
     # Equal returns cancel exactly, so that no rounding of their mean is scaled up to an advantage.
-    shifted = returns - returns[:1]
-    centred = (shifted - shifted.mean(axis=0)) * (batch / (batch - 1))
-    return centred / (centred.std() + 1e-8)
+    shifted = jnp.where(counts, returns - returns[:1], 0.0)
+    mean = shifted.sum(axis=0) / jnp.maximum(number, 1)
+    centred = (shifted - mean) * number / jnp.maximum(number - 1, 1)
+    centred = jnp.where(counts & (number > 1), centred, 0.0)
+    return centred / (_deviation(centred, counts) + 1e-8)
+
+
+def moving_average(returns: Array, counts: Array, baseline: Array) -> tuple[Array, Array]:
+    """Returns less a moving average [T] of earlier batches' means, and the average from now on.
+
+    Mirhoseini et al. 2017 and 2018; not scaled. `baseline` is nan before the first batch that
+    counts, which is then its own. A step of which no sample counts leaves the average as it is.
+    """
+    number = counts.sum(axis=0)
+    mean = jnp.where(counts, returns, 0.0).sum(axis=0) / jnp.maximum(number, 1)
+    so_far = jnp.where(jnp.isnan(baseline), mean, baseline)
+    after = jnp.where(number > 0, _KEPT * so_far + (1 - _KEPT) * mean, baseline)
+    return jnp.where(counts, returns - so_far, 0.0), after
+
+
+def _deviation(centred: Array, counts: Array) -> Array:
+    number = jnp.maximum(counts.sum(), 1)
+    mean = centred.sum() / number
+    return jnp.sqrt(jnp.where(counts, (centred - mean) ** 2, 0.0).sum() / number)

@@ -17,6 +17,8 @@ import optax
 from placement.learning import advantages
 from placement.types import Array, Params, Policy, Sample
 
+_DECAY_FROM, _DECAY_EVERY = 400, 50  # gradient steps, as in the Hierarchical Planner's code
+
 
 @dataclasses.dataclass(frozen=True)
 class Settings:
@@ -24,8 +26,13 @@ class Settings:
 
     num_samples: int = 64  # B, episodes an update
     learning_rate: float = 1e-3
+    # Factor on the learning rate every 50 gradient steps after the first 400.
+    learning_rate_decay: float = 1.0
     reward: str = "log"  # see `advantages.rewards`
-    baseline: str = "leave_one_out"  # or 'none'
+    baseline: str = "leave_one_out"  # or 'moving_average' or 'none', see `advantages`
+    # What could not run: 'worst': see `advantages.rewards`; or 'constant', of the Hierarchical
+    # Planner: see `advantages.failures_as_constant`.
+    failed: str = "worst"
     discount: float = 0.95
     entropy_weight: float = 0.8  # see `bonus`
     max_grad_norm: float = 1.0  # inf: no clipping
@@ -37,6 +44,8 @@ class State(NamedTuple):
     params: Params
     opt_state: Any
     key: chex.PRNGKey
+    baseline: Array  # float32 [T]: the moving average of returns; nan before the first update
+    updates: Array  # int32 []: batches learned from
 
 
 class Learner(NamedTuple):
@@ -64,13 +73,16 @@ Descend = Callable[[State, Batch], tuple[State, Metrics]]
 
 
 def bonus(settings: Settings, graph: jraph.GraphsTuple, entropy: Array) -> Array:
-    """What a loss takes off for entropy [] in nats: w * entropy / sqrt(operations that decide).
+    """What a loss takes off for entropy [B, T] in nats: w * mean / sqrt(decisions a step).
 
-    A placement's log-probability is a sum over operations, and advantages have unit deviation, so
+    A step's log-probability is a sum over its decisions, and advantages have unit deviation, so
     that the noise of the gradient grows with the root of their number, while the entropy's gradient
-    does not shrink: without the root, a weight that suits ten operations drowns a hundred.
+    does not shrink: without the root, a weight that suits ten operations drowns a hundred. The
+    episode's steps are taken to share the operations: a policy places all of them in one step, or
+    visits one a step.
     """
-    return settings.entropy_weight * entropy / jnp.sqrt(graph.nodes["mask"].sum())
+    decisions = graph.nodes["mask"].sum() / entropy.shape[1]
+    return settings.entropy_weight * entropy.mean() / jnp.sqrt(jnp.maximum(decisions, 1.0))
 
 
 def once(descend: Descend, state: State, batch: Batch) -> tuple[State, Metrics]:
@@ -93,17 +105,17 @@ def make(
       passes: the gradient steps of an update.
 
     Raises:
-      ValueError: a reward or baseline that does not exist, or too few samples for the baseline.
+      ValueError: a reward, baseline or treatment of failures that does not exist, or too few
+        samples for the baseline.
     """
     _check(settings)
-    optimiser = optax.chain(
-        optax.clip_by_global_norm(settings.max_grad_norm), optax.adam(settings.learning_rate)
-    )
+    optimiser = _optimiser(settings)
 
     def init(key: chex.PRNGKey, graph: jraph.GraphsTuple) -> State:
         key, init_key = jax.random.split(key)
         params = jax.jit(policy.init)(init_key, graph)  # eagerly it takes seconds
-        return State(params, optimiser.init(params), key)
+        unknown = jnp.full(_steps(policy, params, init_key, graph), jnp.nan)
+        return State(params, optimiser.init(params), key, unknown, jnp.zeros((), jnp.int32))
 
     @jax.jit
     def sample(state: State, graph: jraph.GraphsTuple) -> tuple[State, Sample]:
@@ -129,23 +141,57 @@ def make(
             metrics = {"loss": value, **metrics, "grad_norm": optax.tree.norm(grads)}
             return state._replace(params=params, opt_state=opt_state), metrics
 
-        batch = Batch(drawn, _advantage(settings, latency_s, reference_s))
-        return passes(descend, state, batch)
+        advantage, baseline = _advantage(settings, state, latency_s, reference_s)
+        state = state._replace(baseline=baseline, updates=state.updates + 1)
+        return passes(descend, state, Batch(drawn, advantage))
 
     return Learner(init, sample, update)
 
 
-def _advantage(settings: Settings, latency_s: Array, reference_s: Array) -> Array:
+def _steps(policy: Policy, params: Params, key: chex.PRNGKey, graph: jraph.GraphsTuple) -> int:
+    """T, of a policy's episodes on a graph."""
+
+    def draw(params: Params, key: chex.PRNGKey, graph: jraph.GraphsTuple) -> Sample:
+        return policy.sample(params, key, graph, 1)
+
+    return int(jax.eval_shape(draw, params, key, graph).log_prob.shape[1])
+
+
+def _optimiser(settings: Settings) -> optax.GradientTransformation:
+    rate: Any = settings.learning_rate
+    if settings.learning_rate_decay != 1:
+        rate = optax.exponential_decay(
+            rate, _DECAY_EVERY, settings.learning_rate_decay, _DECAY_FROM, staircase=True
+        )
+    return optax.chain(optax.clip_by_global_norm(settings.max_grad_norm), optax.adam(rate))
+
+
+def _advantage(
+    settings: Settings, state: State, latency_s: Array, reference_s: Array
+) -> tuple[Array, Array]:
+    """Advantages [B, T], and the moving average [T] from now on."""
+    counts: Array = jnp.ones(latency_s.shape, bool)
+    if settings.failed == "constant":
+        latency_s, counts = advantages.failures_as_constant(latency_s, reference_s, state.updates)
     reward = advantages.rewards(settings.reward, latency_s, reference_s)
     returns = advantages.discounted_returns(reward, settings.discount)
-    return advantages.leave_one_out(returns) if settings.baseline == "leave_one_out" else returns
+    if settings.baseline == "moving_average":
+        return advantages.moving_average(returns, counts, state.baseline)
+    if settings.baseline == "leave_one_out":
+        return advantages.leave_one_out(returns, counts), state.baseline
+    return jnp.where(counts, returns, 0.0), state.baseline
 
 
 def _check(settings: Settings) -> None:
-    if settings.reward not in ("inverse", "sqrt", "log"):
-        raise ValueError(f"unknown reward {settings.reward!r}; valid: inverse, sqrt, log")
-    if settings.baseline not in ("leave_one_out", "none"):
-        raise ValueError(f"unknown baseline {settings.baseline!r}; valid: leave_one_out, none")
+    for kind, value, valid in (
+        ("reward", settings.reward, advantages.REWARDS),
+        ("baseline", settings.baseline, ("leave_one_out", "moving_average", "none")),
+        ("failed", settings.failed, ("worst", "constant")),
+    ):
+        if value not in valid:
+            raise ValueError(f"unknown {kind} {value!r}; valid: {', '.join(valid)}")
+    if settings.num_samples < 1:
+        raise ValueError(f"num_samples={settings.num_samples}: give at least 1")
     if settings.baseline == "leave_one_out" and settings.num_samples < 2:
         raise ValueError(
             f"num_samples={settings.num_samples}: the leave_one_out baseline needs at least 2"

@@ -52,11 +52,10 @@ def make(
         params: Params, graph: jraph.GraphsTuple, batch: base.Batch
     ) -> tuple[Array, base.Metrics]:
         now = policy.log_prob(params, graph, batch.drawn)
-        entropy = now.entropy.mean()
         log_ratio = now.log_prob - batch.drawn.log_prob
         gain, clipped = surrogate(log_ratio, batch.advantage, clip=clip)
-        value = -gain.mean() - base.bonus(settings, graph, entropy)
-        return value, {"entropy": entropy, "clipped": clipped.mean()}
+        value = -gain.mean() - base.bonus(settings, graph, now.entropy)
+        return value, {"entropy": now.entropy.mean(), "clipped": clipped.mean()}
 
     passes = partial(_epochs, epochs=epochs, num_minibatches=num_minibatches)
     return base.make(policy, settings, loss, passes)

@@ -22,8 +22,7 @@ def make(policy: Policy, settings: base.Settings) -> base.Learner:
         params: Params, graph: jraph.GraphsTuple, batch: base.Batch
     ) -> tuple[Array, base.Metrics]:
         now = policy.log_prob(params, graph, batch.drawn)
-        entropy = now.entropy.mean()
-        value = -(batch.advantage * now.log_prob).mean() - base.bonus(settings, graph, entropy)
-        return value, {"entropy": entropy}
+        value = -(batch.advantage * now.log_prob).mean() - base.bonus(settings, graph, now.entropy)
+        return value, {"entropy": now.entropy.mean()}
 
     return base.make(policy, settings, loss)

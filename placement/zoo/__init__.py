@@ -10,7 +10,7 @@ from collections.abc import Callable
 
 import openvino as ov
 
-from placement.zoo import arguments
+from placement import arguments
 from placement.zoo.bert import bert_base
 from placement.zoo.inception_v3 import inception_v3
 from placement.zoo.nmt import nmt

@@ -25,9 +25,9 @@ from collections.abc import Callable
 
 import numpy as np
 
+from placement import arguments
 from placement.graphs import opgraph
 from placement.types import OpGraph
-from placement.zoo import arguments
 
 NAME = "synthetic"
 

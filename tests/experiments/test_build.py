@@ -1,4 +1,4 @@
-"""Lists of graphs, and who may decide what."""
+"""Who may decide what, and what calibration draws."""
 
 import numpy as np
 import pytest
@@ -6,19 +6,6 @@ import pytest
 from experiments import build, profile
 from placement.types import Problem
 from tests import helpers
-
-
-@pytest.mark.parametrize(
-    ("text", "expected"),
-    [
-        ("resnet50, bert_base", ("resnet50", "bert_base")),
-        ("resnet50,nmt:layers=2,steps=30,rnnlm", ("resnet50", "nmt:layers=2,steps=30", "rnnlm")),
-        ("synthetic:ops=9,seed=1,a/b=c.xml", ("synthetic:ops=9,seed=1", "a/b=c.xml")),
-        ("", ()),
-    ],
-)
-def test_commas_within_a_graphs_arguments_do_not_end_it(text, expected):
-    assert build.graph_names(text) == expected
 
 
 def test_co_located_operations_run_where_all_of_them_can():

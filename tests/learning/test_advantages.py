@@ -8,12 +8,18 @@ from placement.learning import advantages
 INF = np.inf
 
 
+def _leave_one_out(returns, counts=None):
+    counts = jnp.ones(returns.shape, bool) if counts is None else counts
+    return advantages.leave_one_out(jnp.asarray(returns, jnp.float32), counts)
+
+
 @pytest.mark.parametrize(
     ("kind", "expected"),
     [
         ("inverse", [[2.0, 1.0, 0.5]]),
         ("sqrt", [[-np.sqrt(0.5), -1.0, -np.sqrt(2.0)]]),
         ("log", [[np.log(2.0), 0.0, -np.log(2.0)]]),
+        ("improvement", [[0.5, -0.5, -1.0]]),
     ],
 )
 def test_rewards_by_hand(kind, expected):
@@ -65,7 +71,7 @@ def test_one_step_returns_its_reward():
 def test_leave_one_out_is_the_difference_from_the_others_mean_up_to_one_scale():
     returns = np.random.default_rng(0).normal(size=(5, 3))
     others = [[np.delete(returns[:, t], b).mean() for t in range(3)] for b in range(5)]
-    advantage = np.asarray(advantages.leave_one_out(jnp.asarray(returns, jnp.float32)))
+    advantage = np.asarray(_leave_one_out(returns))
     ratio = advantage / (returns - np.array(others))
     assert (ratio > 0).all()
     np.testing.assert_allclose(ratio, ratio[0, 0], rtol=1e-4)
@@ -75,7 +81,7 @@ def test_leave_one_out_is_the_difference_from_the_others_mean_up_to_one_scale():
 def test_advantages_have_unit_deviation_however_the_steps_differ(steps):
     rng = np.random.default_rng(1)
     returns = 50.0 * np.arange(steps) + 1e-2 * rng.normal(size=(200, steps))
-    advantage = advantages.leave_one_out(jnp.asarray(returns, jnp.float32))
+    advantage = _leave_one_out(returns)
     assert np.std(advantage) == pytest.approx(1.0, rel=0.02)
 
 
@@ -83,5 +89,55 @@ def test_advantages_have_unit_deviation_however_the_steps_differ(steps):
 @pytest.mark.parametrize("batch", [7, 64])
 def test_equal_returns_have_no_advantage(value, batch):
     """Rounding in the mean must not be blown up by the deviation, which is rounding as well."""
-    advantage = jax.jit(advantages.leave_one_out)(jnp.full((batch, 2), value, jnp.float32))
+    advantage = jax.jit(_leave_one_out)(jnp.full((batch, 2), value, jnp.float32))
     assert np.abs(advantage).max() == 0.0
+
+
+def test_what_does_not_count_neither_learns_nor_shifts_the_others():
+    returns = np.random.default_rng(0).normal(size=(6, 2))
+    counts = np.ones((6, 2), bool)
+    counts[3:, 0] = False
+    together = np.concatenate([returns, 100 * np.ones((1, 2))])
+    left_out = np.concatenate([counts, np.zeros((1, 2), bool)])
+    advantage = np.asarray(_leave_one_out(together, left_out))
+    np.testing.assert_allclose(advantage[:6], _leave_one_out(returns, counts), rtol=1e-5)
+    assert (advantage[~left_out] == 0).all()
+    assert (advantage[left_out] != 0).all()
+
+
+def test_a_sample_that_alone_counts_has_no_baseline_and_no_advantage():
+    counts = np.array([[True], [False], [False]])
+    assert (_leave_one_out(np.array([[3.0], [5.0], [9.0]]), counts) == 0).all()
+
+
+def test_the_moving_average_by_hand():
+    """Of two steps; nothing counts at the second at first."""
+    returns = jnp.array([[1.0, 5.0], [3.0, 7.0]])
+    first = jnp.array([[True, False], [True, False]])
+    unknown = jnp.full(2, jnp.nan)
+    advantage, baseline = advantages.moving_average(returns, first, unknown)
+    assert advantage.tolist() == [[-1.0, 0.0], [1.0, 0.0]]
+    assert baseline[0] == 2.0
+    assert jnp.isnan(baseline[1])
+    advantage, baseline = advantages.moving_average(returns + 10, ~first, baseline)
+    assert advantage.tolist() == [[0.0, -1.0], [0.0, 1.0]]
+    advantage, baseline = advantages.moving_average(returns, ~first | first, baseline)
+    np.testing.assert_allclose(advantage, [[-1.0, -11.0], [1.0, -9.0]])
+    np.testing.assert_allclose(baseline, [2.0, 0.9 * 16 + 0.1 * 6], rtol=1e-6)
+
+
+def test_failures_are_a_large_constant_early_and_left_out_later():
+    latency_s = jnp.array([[2.0], [INF]])
+    early = advantages.failures_as_constant(latency_s, 3.0, advantages.EARLY_UPDATES - 1)
+    late = advantages.failures_as_constant(latency_s, 3.0, advantages.EARLY_UPDATES)
+    assert early.latency_s.tolist() == late.latency_s.tolist() == [[2.0], [300.0]]
+    assert early.counts.tolist() == [[True], [True]]
+    assert late.counts.tolist() == [[True], [False]]
+
+
+def test_an_episode_of_improvements_returns_the_whole_improvement():
+    latency_s = jnp.array([[4.0, 1.0, 2.0], [6.0, INF, 3.0]])
+    reward = advantages.rewards("improvement", latency_s, 2.0)
+    assert np.isfinite(reward).all()
+    np.testing.assert_allclose(reward.sum(axis=1), [1 - 1.0, 1 - 1.5])
+    assert reward[1, 1] == pytest.approx(3.0 - 4.0)  # the worst that ran is 3, less one

@@ -37,14 +37,21 @@ def test_the_algorithm_decides_the_update_alone(make):
 
 
 @pytest.mark.parametrize(
-    ("reward", "baseline"),
-    [("inverse", "none"), ("inverse", "leave_one_out"), ("sqrt", "none"), ("log", "leave_one_out")],
+    ("reward", "baseline", "failed"),
+    [
+        ("inverse", "none", "worst"),
+        ("inverse", "leave_one_out", "worst"),
+        ("sqrt", "none", "worst"),
+        ("log", "leave_one_out", "worst"),
+        ("sqrt", "moving_average", "constant"),
+        ("improvement", "leave_one_out", "constant"),
+    ],
 )
-def test_failures_leave_the_parameters_finite(make, reward, baseline):
+def test_failures_leave_the_parameters_finite(make, reward, baseline, failed):
     state, drawn = _drawn()
-    learner = make(POLICY, Settings(num_samples=8, reward=reward, baseline=baseline))
-    for failed in (np.arange(8) % 2 == 0, np.ones(8, bool)):
-        latency_s = np.where(failed, np.inf, 2.0).astype(np.float32)[:, None]
+    learner = make(POLICY, Settings(num_samples=8, reward=reward, baseline=baseline, failed=failed))
+    for broken in (np.arange(8) % 2 == 0, np.ones(8, bool)):
+        latency_s = np.where(broken, np.inf, 2.0).astype(np.float32)[:, None]
         after, metrics = learner.update(state, GRAPH, drawn, latency_s, 1.0)
         assert np.isfinite(after.params).all()
         assert all(np.isfinite(value) for value in metrics.values())
@@ -73,7 +80,11 @@ def test_failures_become_less_likely(make):
     ("settings", "message"),
     [
         ({"reward": "speed"}, "unknown reward 'speed'; valid: inverse, sqrt, log"),
-        ({"baseline": "mean"}, "unknown baseline 'mean'; valid: leave_one_out, none"),
+        (
+            {"baseline": "mean"},
+            "unknown baseline 'mean'; valid: leave_one_out, moving_average, none",
+        ),
+        ({"failed": "never"}, "unknown failed 'never'; valid: worst, constant"),
         (
             {"num_samples": 1},
             "num_samples=1: the leave_one_out baseline needs at least 2|num_samples=1 does not",
@@ -84,3 +95,35 @@ def test_impossible_settings_are_refused_in_one_line(make, settings, message):
     with pytest.raises(ValueError, match=message) as error:
         make(POLICY, Settings(**settings))
     assert "\n" not in str(error.value)
+
+
+def test_the_moving_average_remembers_earlier_batches(make):
+    """The same latencies twice: at first they are their own baseline, then they are too."""
+    learner = make(POLICY, Settings(num_samples=8, reward="sqrt", baseline="moving_average"))
+    state, drawn = learner.sample(learner.init(jax.random.key(0), GRAPH), GRAPH)
+    assert np.isnan(state.baseline).all()
+    for latency_s, expected in ((4.0, -2.0), (4.0, -2.0), (9.0, -2.1)):
+        latencies = np.full((8, 1), latency_s, np.float32)
+        state, _ = learner.update(state, GRAPH, drawn, latencies, 1.0)
+        np.testing.assert_allclose(state.baseline, [expected], rtol=1e-6)
+    assert state.updates == 3
+
+
+def _moved(make, decay: float, count: int) -> float:
+    """How far the parameters move in an update that is preceded by `count` gradient steps."""
+    settings = Settings(num_samples=8, learning_rate_decay=decay, entropy_weight=0.0)
+    learner = make(POLICY, settings)
+    state, drawn = learner.sample(learner.init(jax.random.key(0), GRAPH), GRAPH)
+    late = jax.tree.map(
+        lambda leaf: jnp.full_like(leaf, count) if leaf.dtype == jnp.int32 else leaf,
+        state.opt_state,
+    )
+    latency_s = np.arange(1.0, 9.0, dtype=np.float32)[:, None]
+    after, _ = learner.update(state._replace(opt_state=late), GRAPH, drawn, latency_s, 1.0)
+    return float(np.abs(after.params - state.params).max())
+
+
+@pytest.mark.parametrize(("count", "halvings"), [(0, 0), (440, 0), (450, 1), (501, 2)])
+def test_the_learning_rate_decays_after_the_first_steps(make, count, halvings):
+    ratio = _moved(make, 0.5, count) / _moved(make, 1.0, count)
+    assert ratio == pytest.approx(0.5**halvings, rel=0.05)

@@ -1,0 +1,97 @@
+"""Texts such as 'nmt:layers=4,steps=30': a name, a colon, and its arguments."""
+
+import re
+from collections.abc import Mapping
+from typing import Any
+
+Value = bool | int | float | str
+
+
+def entries(text: str) -> tuple[str, ...]:
+    """The entries of a comma list, whose arguments may hold commas themselves.
+
+    'resnet50,nmt:layers=2,steps=30' is two: what looks like KEY=VALUE belongs to the one before.
+    """
+    found: list[str] = []
+    for entry in filter(None, map(str.strip, text.split(","))):
+        if found and ":" in found[-1] and re.fullmatch(r"\w+=[^:/]*", entry):
+            found[-1] += f",{entry}"
+        else:
+            found.append(entry)
+    return tuple(found)
+
+
+def split(text: str, kind: str = "graph") -> tuple[str, dict[str, str]]:
+    """'nmt:layers=4,steps=30' as ('nmt', {'layers': '4', 'steps': '30'}).
+
+    Args:
+      text: to split.
+      kind: what it names, for errors.
+
+    Raises:
+      ValueError: an argument is not KEY=VALUE, or is given twice.
+    """
+    name, colon, rest = text.partition(":")
+    given: dict[str, str] = {}
+    for entry in rest.split(",") if colon else ():
+        key, _, value = entry.partition("=")
+        if not (key and value):
+            raise ValueError(
+                f"{kind} {text!r} has the malformed argument {entry!r}; "
+                "write NAME:KEY=VALUE,KEY=VALUE, or NAME alone for its defaults"
+            )
+        if key in given:
+            raise ValueError(f"{kind} {text!r} gives argument {key!r} twice; keep one")
+        given[key] = value
+    return name, given
+
+
+def values(
+    text: str,
+    given: Mapping[str, str],
+    defaults: Mapping[str, Value],
+    *,
+    least: Mapping[str, int] | None = None,
+    kind: str = "graph",
+) -> dict[str, Any]:
+    """Every argument's value: the one given, of the default's type, else the default.
+
+    Args:
+      text: what the user wrote, for errors.
+      given: from `split`.
+      defaults: the valid arguments.
+      least: the smallest valid number for some whole numbers; 1 for the others.
+      kind: what the text names, for errors.
+
+    Raises:
+      ValueError: an argument that is not valid, of another type, or too small.
+    """
+    listed = ", ".join(f"{key}={value}" for key, value in defaults.items())
+    valid = f"valid arguments and their defaults: {listed or 'none'}"
+    chosen: dict[str, Any] = dict(defaults)
+    for key, value in given.items():
+        if key not in defaults:
+            raise ValueError(f"{kind} {text!r} has the unknown argument {key!r}; {valid}")
+        try:
+            chosen[key] = _value(value, defaults[key], (least or {}).get(key, 1))
+        except ValueError as error:
+            wanted = f"{kind} {text!r} gives {key} as {value!r}; {error}; {valid}"
+            raise ValueError(wanted) from None
+    return chosen
+
+
+def _value(text: str, default: Value, least: int) -> Value:
+    if isinstance(default, bool):
+        if text.lower() not in ("true", "false"):
+            raise ValueError("give True or False")
+        return text.lower() == "true"
+    if isinstance(default, int):
+        if not text.isdecimal() or int(text) < least:
+            raise ValueError(f"give a whole number of at least {least}")
+        return int(text)
+    if isinstance(default, float):
+        try:
+            return float(text)
+        except ValueError:
+            raise ValueError("give a number") from None
+    return text

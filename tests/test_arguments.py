@@ -1,0 +1,51 @@
+import pytest
+
+from placement import arguments
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("resnet50, bert_base", ("resnet50", "bert_base")),
+        ("resnet50,nmt:layers=2,steps=30,rnnlm", ("resnet50", "nmt:layers=2,steps=30", "rnnlm")),
+        ("synthetic:ops=9,seed=1,a/b=c.xml", ("synthetic:ops=9,seed=1", "a/b=c.xml")),
+        ("", ()),
+    ],
+)
+def test_commas_within_a_graphs_arguments_do_not_end_it(text, expected):
+    assert arguments.entries(text) == expected
+
+
+DEFAULTS = {"size": 8, "rate": 0.5, "aligned": True, "kind": "a", "levels": 1}
+
+
+def _values(text: str) -> dict:
+    name, given = arguments.split(text, "method")
+    assert name == "m"
+    return arguments.values(text, given, DEFAULTS, least={"levels": 0}, kind="method")
+
+
+def test_values_have_the_types_of_their_defaults():
+    chosen = _values("m:size=12,rate=1e-3,aligned=false,kind=b+c,levels=0")
+    assert chosen == {"size": 12, "rate": 1e-3, "aligned": False, "kind": "b+c", "levels": 0}
+    assert _values("m:rate=inf")["rate"] == float("inf")
+    assert _values("m") == DEFAULTS
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("m:size=0", "gives size as '0'; give a whole number of at least 1"),
+        ("m:size=many", "give a whole number"),
+        ("m:rate=fast", "gives rate as 'fast'; give a number"),
+        ("m:aligned=1", "give True or False"),
+        ("m:colour=red", "unknown argument 'colour'; valid arguments and their defaults: size=8"),
+        ("m:size", "malformed argument 'size'"),
+        ("m:size=1,size=2", "gives argument 'size' twice"),
+    ],
+)
+def test_errors_name_what_is_valid(text, said):
+    with pytest.raises(ValueError, match=said) as error:
+        _values(text)
+    assert str(error.value).startswith(f"method {text!r}")
+    assert "\n" not in str(error.value)
