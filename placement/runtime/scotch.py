@@ -1,0 +1,37 @@
+"""Runs Scotch, a partitioner of graphs that is installed as a program, not as a package."""
+
+import os
+import shutil
+import subprocess
+
+# Debian's name, then Scotch's own, which programs of other kinds have too.
+_PROGRAMS = ("scotch_gmap", "gmap")
+
+
+def gmap(text: str) -> str:
+    """The standard output of `gmap - - -`: maps a graph onto an architecture, both in `text`.
+
+    `gpart`, its simpler sister, knows no parts of different sizes. One thread, as with several the
+    same text gives another mapping every time; the seed is fixed in Scotch.
+
+    Raises:
+      ValueError: it is not installed, or refuses the text.
+    """
+    program = next(filter(None, map(shutil.which, _PROGRAMS)), None)
+    if program is None:
+        raise ValueError(
+            "scotch is not installed: no program scotch_gmap; install Debian's package 'scotch' "
+            "(apt-get install scotch)"
+        )
+    found = subprocess.run(
+        [program, "-", "-", "-"],
+        input=text,
+        capture_output=True,
+        text=True,
+        env=os.environ | {"SCOTCH_PTHREAD_NUMBER": "1"},
+    )
+    # It ends with 0 after some errors.
+    if found.returncode or "ERROR" in found.stderr:
+        cause = " ".join(found.stderr.split()) or f"ended with {found.returncode}"
+        raise ValueError(f"{program} failed: {cause}")
+    return found.stdout

@@ -1,0 +1,70 @@
+"""Scotch as a program: found, run, and refused in one line."""
+
+import shutil
+import stat
+from pathlib import Path
+
+import pytest
+
+from placement.runtime import scotch
+
+# Two pairs of vertices joined by a light edge, on two equal parts.
+PAIRS = "0\n4 6\n0 011\n1 1 9 1\n1 2 9 0 1 2\n1 2 1 1 9 3\n1 1 9 2\ncmpltw 2 1 1\n"
+installed = pytest.mark.skipif(
+    not (shutil.which("scotch_gmap") or shutil.which("gmap")), reason="Scotch is not installed"
+)
+
+
+def _program(folder: Path, monkeypatch: pytest.MonkeyPatch, name: str, script: str) -> None:
+    path = folder / name
+    path.write_text(f"#!/bin/sh\n{script}\n")
+    path.chmod(path.stat().st_mode | stat.S_IXUSR)
+    monkeypatch.setenv("PATH", str(folder))
+
+
+@installed
+def test_scotch_maps_a_graph():
+    count, *pairs = scotch.gmap(PAIRS).split()
+    assert (count, pairs[::2]) == ("4", ["0", "1", "2", "3"])
+    assert pairs[1::2] in (["0", "0", "1", "1"], ["1", "1", "0", "0"])
+
+
+@installed
+def test_what_scotch_refuses_is_an_error_in_one_line():
+    with pytest.raises(ValueError, match="failed: gmap: ERROR: ") as error:
+        scotch.gmap(PAIRS.replace("4 6", "4 5"))
+    assert "\n" not in str(error.value)
+
+
+def test_without_scotch_the_package_is_named(tmp_path, monkeypatch):
+    monkeypatch.setenv("PATH", str(tmp_path))
+    with pytest.raises(ValueError, match=r"scotch is not installed.* package 'scotch'") as error:
+        scotch.gmap(PAIRS)
+    assert "\n" not in str(error.value)
+
+
+def test_the_program_reads_the_text_on_one_thread(tmp_path, monkeypatch):
+    _program(
+        tmp_path,
+        monkeypatch,
+        "scotch_gmap",
+        'echo "$@" $SCOTCH_PTHREAD_NUMBER; read line; echo "$line"',
+    )
+    assert scotch.gmap("text\n") == "- - - 1\ntext\n"
+
+
+def test_the_name_that_only_scotch_has_is_preferred(tmp_path, monkeypatch):
+    _program(tmp_path, monkeypatch, "gmap", "echo own")
+    assert scotch.gmap("") == "own\n"
+    _program(tmp_path, monkeypatch, "scotch_gmap", "echo packaged")
+    assert scotch.gmap("") == "packaged\n"
+
+
+@pytest.mark.parametrize(
+    ("script", "cause"),
+    [("exit 3", "ended with 3"), ("echo 'ERROR: bad' >&2", "ERROR: bad"), ("kill -9 $$", "-9")],
+)
+def test_failures_are_told(tmp_path, monkeypatch, script, cause):
+    _program(tmp_path, monkeypatch, "scotch_gmap", script)
+    with pytest.raises(ValueError, match=f"scotch_gmap failed: .*{cause}"):
+        scotch.gmap(PAIRS)
