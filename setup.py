@@ -33,12 +33,14 @@ CORE = [
     "scipy>=1.17",
 ]
 PLOTS = ["matplotlib>=3.11"]
+PARTITIONERS = ["kahip>=3.25", "pymetis>=2025.2"]
 EXTRAS = {
-    "solvers": ["kahip>=3.25", "ortools>=9.15", "pymetis>=2025.2"],
+    "solvers": [*PARTITIONERS, "ortools>=9.15"],
     "plots": PLOTS,
     "distributed": ["ray>=2.60"],
     "test": [
         *PLOTS,
+        *PARTITIONERS,
         "hypothesis>=6.170",
         "mypy>=2.4",
         "onnx>=1.23",
