@@ -23,7 +23,7 @@ _CSV = (
     *("graph", "seed", "method", "predicted_s", "measured_s", "versus_best_single_device"),
     *("bound_s", "gap", "search_s", "evaluations", "measurements", "status"),
 )
-_SINGLE = "best single device"
+SINGLE = "best single device"
 
 
 class Cell(NamedTuple):
@@ -88,7 +88,7 @@ def to_csv(rows: Iterable[Row]) -> str:
 
 
 def _method(row: Row) -> str:
-    return _SINGLE if row["method"].startswith("single:") else row["method"]
+    return SINGLE if row["method"].startswith("single:") else row["method"]
 
 
 def _predicted_s(row: Row) -> float | None:
