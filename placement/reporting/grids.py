@@ -39,11 +39,11 @@ def markdown(header: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
 def rich_table(
     header: Sequence[str], rows: Iterable[Sequence[str]], *, title: str, caption: str = ""
 ) -> Table:
-    """The grid for a terminal."""
+    """The grid for a terminal: where that is too narrow, texts fold, and no digit is lost."""
     table = Table(title=title, caption=caption or None, caption_justify="left", box=box.SIMPLE_HEAD)
     table.add_column(header[0], overflow="fold")
     for name in header[1:]:
-        table.add_column(name, justify="right")
+        table.add_column(name, justify="right", overflow="fold")
     for row in rows:
         table.add_row(*row)
     return table

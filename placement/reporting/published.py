@@ -7,7 +7,7 @@ is the unit of both.
 
 A file of published figures is a JSON object of `Table`'s fields but `name`; its rows are objects of
 `Row`'s fields, `reduction` in them of `Reduction`'s. What has a default may be left out.
-Methods are named as rows of a comparison are, with four exceptions: 'CPU only' and 'GPU only' are
+Methods are named as rows of a comparison are, with these exceptions: 'CPU only' and 'GPU only' are
 the fastest single device of that kind, and 'METHOD, best', 'METHOD, median' and 'METHOD, worst' are
 over seeds.
 """
@@ -77,14 +77,24 @@ class Pair(NamedTuple):
     their_value: float
 
 
+class OurReduction(NamedTuple):
+    """What stands beside a published reduction; fractions, nan where there is none."""
+
+    value: float
+    # Of the best single device, over the same graphs: what is left of `value` where a slow baseline
+    # made it large.
+    of_single: float
+
+
 class PairedRow(NamedTuple):
     """A row of a published table, ours beside theirs."""
 
     label: str
     accelerators: int | None  # in theirs
     pairs: tuple[Pair, ...]
-    our_reductions: Mapping[str, float]  # of ours that are the published method; 1 is all of it
-    reduction: float  # theirs; nan where not given
+    our_reductions: Mapping[str, OurReduction]  # of ours that are the published method
+    reduction: float  # theirs, a fraction; nan where not given
+    largest: bool  # as `Reduction.largest`, both
 
 
 class Paired(NamedTuple):
@@ -209,14 +219,21 @@ def _paired(source: Table, ours: _Values, objective: str) -> Paired | None:
     rows = [row for row in source.rows if row.objective in (None, objective)]
     if not any(_graph(row, graph, ours) in ours for row in rows for graph in row.graphs):
         return None
-    theirs = tuple(dict.fromkeys(method for row in rows for method in row.values))
-    columns = [(name, method) for method in theirs for name in _names(method, ours) or [method]]
+    published = dict.fromkeys(method for row in rows for method in row.values)
+    columns = [(name, method) for method in published for name in _names(method, ours) or [method]]
     paired = []
     for row in rows:
-        best = math.nan if row.reduction is None else row.reduction.percent / 100
-        pairs = _pairs(source, row, columns, ours)
-        reductions = _reductions(row, ours)
-        paired.append(PairedRow(_label(row, ours), row.accelerators, pairs, reductions, best))
+        theirs = row.reduction
+        paired.append(
+            PairedRow(
+                label=_label(row, ours),
+                accelerators=row.accelerators,
+                pairs=_pairs(source, row, columns, ours),
+                our_reductions=_reductions(row, ours),
+                reduction=math.nan if theirs is None else theirs.percent / 100,
+                largest=theirs is not None and theirs.largest,
+            )
+        )
     return Paired(source, tuple(name for name, _ in columns), tuple(paired))
 
 
@@ -248,23 +265,32 @@ def _pairs(
     return tuple(pairs)
 
 
-def _reductions(row: Row, ours: _Values) -> dict[str, float]:
-    """Ours, by what the published method is called in ours; against those of the others present."""
+def _reductions(row: Row, ours: _Values) -> dict[str, OurReduction]:
+    """By what the published method is called in ours; against those of the others that ran."""
     if row.reduction is None:
         return {}
-    _, against, _, largest = row.reduction
-    others = [name for method in against for name in _names(method, ours)]
+    others = [name for method in row.reduction.against for name in _names(method, ours)]
+    reference = max if row.reduction.largest else min
     found = {}
     for name in _names(row.reduction.method, ours):
-        reductions = []
-        for graph in row.graphs:
-            means = ours.get(_graph(row, graph, ours), {})
-            values = [means[other] for other in others if other in means]
-            if name in means and values:
-                reductions.append(1 - means[name] / (max if largest else min)(values))
-        if reductions:
-            found[name] = max(reductions)
+        value = _largest(row, ours, name, others, reference)
+        if not math.isnan(value):
+            of_single = _largest(row, ours, name, [comparison.SINGLE], min)
+            found[name] = OurReduction(value, of_single)
     return found
+
+
+def _largest(
+    row: Row, ours: _Values, name: str, others: Sequence[str], reference: Callable[..., float]
+) -> float:
+    """Over the row's graphs; against the others' slowest or fastest, as `reference` picks."""
+    reductions = []
+    for graph in row.graphs:
+        means = ours.get(_graph(row, graph, ours), {})
+        values = [means[other] for other in others if other in means]
+        if name in means and values:
+            reductions.append(1 - means[name] / reference(values))
+    return max(reductions, default=math.nan)
 
 
 def _label(row: Row, ours: _Values) -> str:
@@ -288,35 +314,39 @@ def _grid(paired: Paired, bold: str) -> tuple[list[str], list[list[str]]]:
 
 
 def _cells(pairs: Sequence[Pair], source: Table, bold: str) -> list[str]:
-    """The lowest of ours and the lowest of theirs in bold."""
-    our_best = min((p.our_value for p in pairs if not math.isnan(p.our_value)), default=math.nan)
-    their_best = min(
-        (p.their_value for p in pairs if not math.isnan(p.their_value)), default=math.nan
-    )
-    texts = []
-    for p in pairs:
-        our_unit = source.unit if source.same_costs else None
-        ours = _side(p.ours, p.our_value, our_unit, bold if p.our_value == our_best else "{}")
-        best = p.their_value == their_best
-        theirs = _side(p.theirs, p.their_value, source.unit, bold if best else "{}")
-        texts.append("-" if ours == theirs == "-" else f"{ours} vs {theirs}")
-    return texts
+    our_unit = source.unit if source.same_costs else None
+    ours = _side([(p.our_value, p.ours) for p in pairs], our_unit, bold)
+    theirs = _side([(p.their_value, p.theirs) for p in pairs], source.unit, bold)
+    return [
+        "-" if our == their == "-" else f"{our} vs {their}"
+        for our, their in zip(ours, theirs, strict=True)
+    ]
 
 
-def _side(ratio: float, value: float, unit: str | None, mark: str) -> str:
+def _side(known: Sequence[tuple[float, float]], unit: str | None, bold: str) -> list[str]:
+    """Values and their ratios, written: the lowest and what is written like it in bold."""
+    texts = [_text(value, ratio, unit) for value, ratio in known]
+    lowest = min(
+        ((value, text) for (value, _), text in zip(known, texts, strict=True) if text != "-"),
+        default=(math.nan, ""),
+    )[1]
+    return [bold.format(text) if text == lowest else text for text in texts]
+
+
+def _text(value: float, ratio: float, unit: str | None) -> str:
     """The ratio and, unless its unit is None, the value in brackets."""
-    if math.isnan(value):
-        return "-"
     text = "-" if math.isnan(ratio) else f"{ratio:.3f}"
-    if unit is not None:
-        text += f" ({f'{value:.6g} {unit}'.strip()})"
-    return mark.format(text)
+    if unit is None or math.isnan(value):
+        return text
+    return f"{text} ({f'{value:.6g} {unit}'.strip()})"
 
 
 def _reduction_text(row: PairedRow) -> str:
-    ours = [f"{value:.1%}" for value in row.our_reductions.values()]
-    if len(ours) > 1:
-        names = row.our_reductions
-        ours = [f"{text} ({name})" for text, name in zip(ours, names, strict=True)]
+    texts = []
+    for name, (value, of_single) in row.our_reductions.items():
+        remarks = [name] if len(row.our_reductions) > 1 else []
+        if row.largest and not math.isnan(of_single):
+            remarks.append(f"{of_single:z.1%} against the best single device")
+        texts.append(f"{value:z.1%}" + (f" ({'; '.join(remarks)})" if remarks else ""))
     theirs = "-" if math.isnan(row.reduction) else f"{100 * row.reduction:.4g}%"
-    return "-" if not ours and theirs == "-" else f"{', '.join(ours) or '-'} vs {theirs}"
+    return "-" if not texts and theirs == "-" else f"{', '.join(texts) or '-'} vs {theirs}"
