@@ -24,7 +24,7 @@ import rich.table
 from placement.reporting import comparison, grids, runs
 
 _SINGLES = {"cpu": "CPU only", "gpu": "GPU only"}  # by what a single device's name contains
-_AS_PUBLISHED = ":variant=paper"  # a method with this argument is the one that the paper means
+_AS_PUBLISHED = "variant=paper"  # a method with this argument is the one that its paper means
 _OVER_SEEDS: dict[str, Callable[[list[float]], Any]] = {
     "best": min,
     "median": np.median,
@@ -243,9 +243,16 @@ def _graph(row: Row, graph: str, ours: _Values) -> str:
 
 
 def _names(method: str, ours: _Values) -> list[str]:
-    """What a published method is called in ours."""
-    valid = (method, method + _AS_PUBLISHED)
-    return list(dict.fromkeys(name for means in ours.values() for name in means if name in valid))
+    """What a published method is called in ours: arguments may be in another order."""
+    names = dict.fromkeys(name for means in ours.values() for name in means)
+    return [name for name in names if _parts(name) == _parts(method)]
+
+
+def _parts(method: str) -> tuple[str, frozenset[str], str]:
+    """'NAME:A=1,B=2, best' as its name, arguments and what it is over seeds."""
+    text, _, over_seeds = method.partition(", ")
+    name, _, arguments = text.partition(":")
+    return name, frozenset(arguments.split(",")) - {"", _AS_PUBLISHED}, over_seeds
 
 
 def _pairs(

@@ -134,6 +134,20 @@ def test_random_groups_are_the_best_median_and_worst_of_the_seeds():
     assert paired.rows[1].our_reductions["hierarchical"].value == pytest.approx(0.25)
 
 
+def test_arguments_are_told_apart_but_for_their_order_and_the_variant_of_the_paper():
+    names = ["single:cpu", "hierarchical:variant=paper", "hierarchical:variant=released"]
+    names += ["hierarchical:variant=paper,grouping=random", "hierarchical:grouping=none"]
+    rows = [_row("resnet50", name, 1.0 + i) for i, name in enumerate(names)]
+    (paired,) = published.pair([_table("hierarchical_random_groups")], rows, "makespan")
+    pairs = _pairs(paired, "resnet50")
+    assert {method: pair.our_value for method, pair in pairs.items() if pair.our_value > 1} == {
+        "hierarchical:variant=paper": 2.0,
+        "hierarchical:variant=paper,grouping=random, best": 4.0,
+        "hierarchical:variant=paper,grouping=random, median": 4.0,
+        "hierarchical:variant=paper,grouping=random, worst": 4.0,
+    }
+
+
 def test_the_largest_reduction_is_over_graphs_and_baselines_and_says_what_is_missing():
     rows = [*ROWS, _row("resnet50", "single:cpu", 4.0), _row("resnet50", "hsdag", 3.0)]
     (paired,) = published.pair([_table("hsdag")], rows, "makespan")
