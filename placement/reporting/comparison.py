@@ -13,11 +13,9 @@ from collections.abc import Callable, Collection, Iterable, Mapping
 from typing import Any, NamedTuple
 
 import numpy as np
-from rich import box
 from rich.table import Table
-from scipy import stats
 
-from placement.reporting import tables
+from placement.reporting import grids, tables
 
 Row = Mapping[str, Any]
 
@@ -25,7 +23,7 @@ _CSV = (
     *("graph", "seed", "method", "predicted_s", "measured_s", "versus_best_single_device"),
     *("bound_s", "gap", "search_s", "evaluations", "measurements", "status"),
 )
-_SINGLE = "best single device"
+SINGLE = "best single device"
 
 
 class Cell(NamedTuple):
@@ -70,25 +68,12 @@ def compare(rows: Iterable[Row], learned: Collection[str]) -> Comparison:
 
 def rich_table(found: Comparison, title: str) -> Table:
     """The table for a terminal: rows graphs, columns methods, the best of a row in bold."""
-    table = Table(title=title, box=box.SIMPLE_HEAD)
-    table.add_column("graph", overflow="fold")
-    for method in found.methods:
-        table.add_column(method, justify="right")
-    table.add_column("reduction", justify="right")
-    for graph in found.graphs:
-        texts = _texts(found, graph, "[bold]{}[/bold]")
-        table.add_row(_label(found, graph), *texts, _percent(found, graph))
-    return table
+    return grids.rich_table(*_grid(found, grids.BOLD_RICH), title=title)
 
 
 def markdown(found: Comparison) -> str:
     """The same table in Markdown."""
-    header = ["graph", *found.methods, "reduction"]
-    lines = [_line(header), _line(["---", *["---:"] * (len(header) - 1)])]
-    for graph in found.graphs:
-        texts = _texts(found, graph, "**{}**")
-        lines.append(_line([_label(found, graph), *texts, _percent(found, graph)]))
-    return "\n".join(lines)
+    return grids.markdown(*_grid(found, grids.BOLD_MARKDOWN))
 
 
 def to_csv(rows: Iterable[Row]) -> str:
@@ -103,7 +88,7 @@ def to_csv(rows: Iterable[Row]) -> str:
 
 
 def _method(row: Row) -> str:
-    return _SINGLE if row["method"].startswith("single:") else row["method"]
+    return SINGLE if row["method"].startswith("single:") else row["method"]
 
 
 def _predicted_s(row: Row) -> float | None:
@@ -117,11 +102,8 @@ def _cell(rows: list[Row], seconds: Callable[[Row], float | None]) -> Cell:
         value = seconds(row)
         by_seed.setdefault(row["seed"], []).append(math.inf if value is None else value)
     values = np.array([min(found) for found in by_seed.values()])
-    half_width_s = math.nan
-    if len(values) > 1 and np.isfinite(values).all():
-        half_width_s = float(stats.t.ppf(0.975, len(values) - 1) * stats.sem(values))
     search_s = float(np.mean([row["search_s"] for row in rows]))
-    return Cell(float(values.mean()), half_width_s, len(values), search_s)
+    return Cell(float(values.mean()), grids.half_width(values), len(values), search_s)
 
 
 def _fastest(cells: Mapping[str, Cell]) -> str:
@@ -134,6 +116,14 @@ def _reduction(cells: Mapping[str, Cell], learned: Collection[str]) -> float:
     return 1 - ours / others if math.isfinite(ours) and math.isfinite(others) else math.nan
 
 
+def _grid(found: Comparison, best: str) -> tuple[list[str], list[list[str]]]:
+    rows = [
+        [_label(found, graph), *_texts(found, graph, best), _percent(found, graph)]
+        for graph in found.graphs
+    ]
+    return ["graph", *found.methods, "reduction"], rows
+
+
 def _texts(found: Comparison, graph: str, best: str) -> list[str]:
     cells, unit, texts = found.cells[graph], _unit(found, graph), []
     for method in found.methods:
@@ -141,9 +131,7 @@ def _texts(found: Comparison, graph: str, best: str) -> list[str]:
             texts.append("-")
             continue
         cell = cells[method]
-        text = unit.write(cell.mean_s)
-        if not math.isnan(cell.half_width_s):
-            text += f" ± {unit.write(cell.half_width_s)}"
+        text = grids.mean_text(unit, cell.mean_s, cell.half_width_s)
         texts.append(best.format(text) if method == found.best[graph] else text)
     return texts
 
@@ -159,10 +147,6 @@ def _label(found: Comparison, graph: str) -> str:
 def _percent(found: Comparison, graph: str) -> str:
     value = found.reduction[graph]
     return "-" if math.isnan(value) else f"{value:.1%}"
-
-
-def _line(cells: Iterable[str]) -> str:
-    return "| " + " | ".join(cells) + " |"
 
 
 def _missing(value: Any) -> bool:

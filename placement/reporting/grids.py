@@ -1,0 +1,53 @@
+"""What the tables over graphs and seeds share: intervals, how a mean is written, and the grid.
+
+A grid is a header and rows of texts. Its first column is left-aligned, the others right-aligned.
+What a text emphasises it marks itself, with `BOLD_MARKDOWN` or `BOLD_RICH`.
+"""
+
+import math
+from collections.abc import Iterable, Sequence
+
+import numpy as np
+from rich import box
+from rich.table import Table
+from scipy import stats
+
+from placement.reporting import tables
+
+BOLD_MARKDOWN = "**{}**"
+BOLD_RICH = "[bold]{}[/bold]"
+
+
+def half_width(values: np.ndarray) -> float:
+    """Half the width of the mean's 95% interval, Student's t; nan of fewer than two finite."""
+    if len(values) < 2 or not np.isfinite(values).all():
+        return math.nan
+    return float(stats.t.ppf(0.975, len(values) - 1) * stats.sem(values))
+
+
+def mean_text(unit: tables.Unit, mean_s: float, half_width_s: float) -> str:
+    """'1.500 ± 0.020', without the unit's name; the mean alone where there is no interval."""
+    text = unit.write(mean_s)
+    return text if math.isnan(half_width_s) else f"{text} ± {unit.write(half_width_s)}"
+
+
+def markdown(header: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
+    """The grid in Markdown, without a final newline."""
+    return "\n".join(map(_line, [header, ["---", *["---:"] * (len(header) - 1)], *rows]))
+
+
+def rich_table(
+    header: Sequence[str], rows: Iterable[Sequence[str]], *, title: str, caption: str = ""
+) -> Table:
+    """The grid for a terminal: where that is too narrow, texts fold, and no digit is lost."""
+    table = Table(title=title, caption=caption or None, caption_justify="left", box=box.SIMPLE_HEAD)
+    table.add_column(header[0], overflow="fold")
+    for name in header[1:]:
+        table.add_column(name, justify="right", overflow="fold")
+    for row in rows:
+        table.add_row(*row)
+    return table
+
+
+def _line(cells: Iterable[str]) -> str:
+    return "| " + " | ".join(cells) + " |"
