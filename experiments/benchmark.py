@@ -78,7 +78,7 @@ def _times_ms(op_graph: Any) -> tuple[float, float, float]:
 
     problem = _problem(op_graph)
     method = learned.make("hsdag", len(problem.devices), False)
-    graph, learner = method.graph(problem), method.learner
+    graph, learner = method.read(problem).graph, method.learner
     evaluate = simulators.evaluator(problem)
     state = learner.init(jax.random.PRNGKey(0), graph)
     sample = jax.jit(method.policy.sample, static_argnums=3)
@@ -309,7 +309,7 @@ def _learn(name: str, objective: str, kind: str) -> tuple[Any, float]:
     config = _config(name)
     problem = _question(build.network(config).coarsening.graph, objective)
     method = learned.make(_LEARNERS[kind], len(problem.devices), False)
-    graph, learner = method.graph(problem), method.learner
+    graph, learner = method.read(problem).graph, method.learner
     simulator, evaluate = trainer.Simulator.of(problem), simulators.evaluator(problem)
     best_s, seconds = [], []
     for seed in (0, *range(5)):  # the first compiles

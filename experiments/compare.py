@@ -16,10 +16,11 @@ from rich.console import Console
 
 from experiments import build, learned, methods, place
 from placement import arguments
-from placement.reporting import comparison, runs, tables
+from placement.reporting import comparison, learning_curves, published, runs, tables
 
 # What the list of cells depends on, and no cell itself.
 _NOT_OF_A_CELL = ("graphs", "methods", "seeds")
+_PUBLISHED = Path(__file__).parent.parent / "third_party" / "published"
 
 
 def run(config: ConfigDict, workdir: Path) -> dict[str, Any]:
@@ -39,17 +40,21 @@ def run(config: ConfigDict, workdir: Path) -> dict[str, Any]:
     build.check(config)
     console = Console()
     cells = [(g, config.seed + s) for g in graphs for s in range(config.seeds)]
-    summaries = []
+    summaries, directories = [], []
     for number, (graph, seed) in enumerate(cells, 1):
         console.rule(f"{number}/{len(cells)}: {graph}, seed {seed}")
-        summaries.append(_cell(config, workdir, graph, seed, chosen, beside, console))
+        name = re.sub(r"[^\w.=-]+", "_", graph)
+        directories.append(workdir / "cells" / name / f"seed-{seed}")
+        cell = ConfigDict(config.to_dict())
+        cell.graph, cell.seed = graph, seed
+        summaries.append(_cell(cell, directories[-1], chosen, beside, console))
         if any(row["status"] == "interrupted" for row in summaries[-1]["rows"]):
             console.print("interrupted: the same command goes on from here")
             break
     summary = _summary(config, summaries, time.monotonic() - started)
     runs.write_json(workdir / "config.json", config.to_dict())
     runs.write_json(workdir / "summary.json", summary)
-    _report(summary, workdir, console)
+    _report(summary, workdir, directories, console)
     return summary
 
 
@@ -64,18 +69,13 @@ def _methods(config: ConfigDict) -> tuple[tuple[str, ...], tuple[str, ...]]:
 
 
 def _cell(
-    config: ConfigDict,
-    workdir: Path,
-    graph: str,
-    seed: int,
+    cell: ConfigDict,
+    directory: Path,
     chosen: tuple[str, ...],
     beside: tuple[str, ...],
     console: Console,
 ) -> dict[str, Any]:
-    cell = ConfigDict(config.to_dict())
-    cell.graph, cell.seed = graph, seed
     asked = {"methods": [*beside, *chosen], "config": _essence(cell)}
-    directory = workdir / "cells" / re.sub(r"[^\w.=-]+", "_", graph) / f"seed-{seed}"
     finished = directory / "asked.json"
     if finished.exists() and json.loads(finished.read_text()) == asked:
         console.print("finished before")
@@ -129,15 +129,42 @@ def _best(rows: list[dict[str, Any]]) -> str:
     return min(ratios, key=lambda method: sum(ratios[method]) / len(ratios[method]))
 
 
-def _report(summary: dict[str, Any], workdir: Path, console: Console) -> None:
-    named = dict.fromkeys(row["method"] for row in summary["rows"])
-    found = comparison.compare(summary["rows"], tuple(filter(learned.is_learned, named)))
-    runs.write_text(workdir / "comparison.csv", comparison.to_csv(summary["rows"]))
-    runs.write_text(
-        workdir / "report.md",
-        f"# Comparison, objective {summary['objective']}\n\n{comparison.markdown(found)}\n\n"
-        + tables.report_markdown(summary),
-    )
+def _report(summary: dict[str, Any], workdir: Path, cells: list[Path], console: Console) -> None:
+    rows = summary["rows"]
+    named = dict.fromkeys(row["method"] for row in rows)
+    found = comparison.compare(rows, tuple(filter(learned.is_learned, named)))
+    curves = learning_curves.summarise(_logs(cells), _single_s(rows))
+    beside = published.pair(published.read(_PUBLISHED), rows, summary["objective"])
+    parts = [f"# Comparison, objective {summary['objective']}", comparison.markdown(found)]
+    parts += [learning_curves.markdown(curves)] if curves.learned else []
+    parts += [*map(published.markdown, beside), tables.report_markdown(summary)]
+    runs.write_text(workdir / "comparison.csv", comparison.to_csv(rows))
+    runs.write_text(workdir / "report.md", "\n\n".join(parts))
     console.print(comparison.rich_table(found, f"objective {summary['objective']}"))
+    if curves.learned:
+        console.print(learning_curves.rich_table(curves))
+    for paired in beside:
+        console.print(published.rich_table(paired))
     for name in ("report.md", "comparison.csv"):
         console.print(str(workdir / name), markup=False, soft_wrap=True)
+
+
+def _logs(cells: list[Path]) -> dict[str, list[dict[str, Any]]]:
+    """What the searches of the cells logged, by graph."""
+    logs: dict[str, list[dict[str, Any]]] = {}
+    for directory in cells:
+        summary = json.loads((directory / "summary.json").read_text())
+        wanted = {row["method"] for row in summary["rows"]}
+        records = runs.read_jsonl(directory / "metrics.jsonl")
+        of_graph = logs.setdefault(summary["graph"]["name"], [])
+        of_graph += (record for record in records if record["method"] in wanted)
+    return logs
+
+
+def _single_s(rows: list[dict[str, Any]]) -> dict[str, float]:
+    """The best single device of every graph, as searches evaluate it."""
+    found: dict[str, float] = {}
+    for row in rows:
+        if row["method"].startswith("single:") and row["predicted_s"] is not None:
+            found[row["graph"]] = min(found.get(row["graph"], math.inf), row["predicted_s"])
+    return found

@@ -18,7 +18,8 @@ import numpy as np
 
 from experiments import build
 from placement import arguments
-from placement.graphs import batching, features, opgraph
+from placement.costs import tables
+from placement.graphs import batching, coarsen, features, opgraph
 from placement.learning import base, ppo, reinforce
 from placement.policies import colocrl, hierarchical, hsdag, placeto
 from placement.types import Array, Evaluate, Policy, Problem
@@ -34,12 +35,24 @@ _Values = dict[str, Any]
 _LEAST = {"levels": 0, "grouping_seed": 0}
 
 
+class Reading(NamedTuple):
+    """A problem as a policy reads it."""
+
+    graph: jraph.GraphsTuple  # padded
+    # int32 [N], the node that places each of the problem's operations; None: that of its number.
+    assignment: np.ndarray | None
+
+
 class Recipe(NamedTuple):
-    """A policy, and the hyper-parameters of policy and learner by variant: departures from the
-    defaults where these are defined."""
+    """A policy, what it reads, and how it is trained.
+
+    The variants are departures of the policy's and of the learner's hyper-parameters from the
+    defaults where these are defined.
+    """
 
     make: Callable[..., Policy]
     variants: dict[str, tuple[_Values, _Values]]
+    read: Callable[..., Reading]
 
 
 class Method(NamedTuple):
@@ -47,9 +60,61 @@ class Method(NamedTuple):
 
     policy: Policy
     learner: base.Learner
-    graph: Callable[[Problem], jraph.GraphsTuple]  # padded, with what the policy reads
+    read: Callable[[Problem], Reading]
     # As in HSDAG's released code: single devices count as 1e10 seconds and are no incumbents.
     released: bool
+
+
+def operations(problem: Problem, blocks: tuple[str, ...]) -> Reading:
+    """A node for every operation; of co-located ones only the first decides."""
+    graph = _graph(problem, _features(problem, blocks))
+    return Reading(graph, _assignment(problem))
+
+
+def groups(problem: Problem, blocks: tuple[str, ...]) -> Reading:
+    """A node for every group of ColocRL's heuristic, see `coarsen.sole_consumers`.
+
+    Where operations are co-located from the start, these are its groups, and nothing is merged.
+    """
+    if _assignment(problem) is not None:
+        return operations(problem, blocks)
+    graph, assignment, edges = coarsen.sole_consumers(problem.graph)
+    costs = tables.coarse_costs(problem.costs, assignment, edges)
+    merged = problem._replace(graph=graph, costs=costs)
+    return Reading(_graph(merged, _features(merged, blocks)), assignment)
+
+
+def with_schedule(problem: Problem) -> Reading:
+    """A node for every operation with Placeto's tables, and one of padding.
+
+    Not a whole bucket: a step for each node of padding would be evaluated and change nothing.
+    """
+    num_nodes = problem.graph.num_ops + 1
+    graph = _graph(problem, np.zeros((problem.graph.num_ops, 0)), num_nodes)
+    read = placeto.tables(problem, num_nodes, len(graph.senders))
+    return Reading(graph._replace(globals=jax.device_put(read)), _assignment(problem))
+
+
+def _features(problem: Problem, blocks: tuple[str, ...]) -> np.ndarray:
+    return features.node_features(problem.graph, **{name: name in blocks for name in FEATURES})
+
+
+def _assignment(problem: Problem) -> np.ndarray | None:
+    """Operations follow the first of their class; None where each is alone in its own."""
+    first = opgraph.representatives(problem.graph)
+    return None if (first == np.arange(len(first))).all() else first
+
+
+def _graph(
+    problem: Problem, node_features: np.ndarray, num_nodes: int | None = None
+) -> jraph.GraphsTuple:
+    graph = batching.to_graphs_tuple(
+        problem.graph, node_features, build.allowed(problem), num_nodes=num_nodes
+    )
+    num_ops = problem.graph.num_ops
+    decides = opgraph.representatives(problem.graph) == np.arange(num_ops)
+    graph.nodes["mask"][:num_ops] = decides
+    return jax.device_put(graph)
 
 
 # 'tuned' is what measures best here, and the default: PPO, which `python -m experiments.benchmark
@@ -94,6 +159,7 @@ RECIPES: dict[str, Recipe] = {
                 _INVERSE | {"num_samples": 1, "baseline": "none", "max_grad_norm": float("inf")},
             ),
         },
+        operations,
     ),
     "hierarchical": Recipe(
         hierarchical.make,
@@ -101,10 +167,12 @@ RECIPES: dict[str, Recipe] = {
             "tuned": (_SMALL_LSTM | {"num_groups": 64}, _TUNED),
             "paper": (_LSTM, _MIRHOSEINI),
         },
+        operations,
     ),
     "colocrl": Recipe(
         colocrl.make,
         {"tuned": (_SMALL_LSTM, _TUNED), "paper": (_LSTM, _MIRHOSEINI)},
+        groups,
     ),
     "placeto": Recipe(
         placeto.make,
@@ -121,6 +189,7 @@ RECIPES: dict[str, Recipe] = {
                 },
             ),
         },
+        with_schedule,
     ),
 }
 
@@ -159,7 +228,7 @@ def make(method: str, num_devices: int, measured: bool) -> Method:
         **({"num_samples": 8} if measured else {}),
         **{key: value for key, value in of_learner.items() if key != "algorithm"},
     }
-    shared = {"features": "+".join(FEATURES)} if recipe.make is not placeto.make else {}
+    shared = {"features": "+".join(FEATURES)} if recipe.read is not with_schedule else {}
     chosen = arguments.values(
         method, given, shared | policy_defaults | learner_defaults, least=_LEAST, kind="method"
     )
@@ -167,51 +236,18 @@ def make(method: str, num_devices: int, measured: bool) -> Method:
     own = {key: chosen[key] for key in _defaults(_ALGORITHMS[algorithm])}
     settings = {key: chosen[key] for key in learner_defaults if key not in own}
     learner = _ALGORITHMS[algorithm](policy, base.Settings(**settings), **own)
-    graph = placeto_graph
+    read = recipe.read
     if shared:
         blocks = tuple(filter(None, chosen["features"].split("+")))
         for block in blocks:
             build.among("feature", block, FEATURES)
-        graph = functools.partial(policy_graph, blocks=blocks)
-    return Method(policy, learner, graph, variant == "released")
+        read = functools.partial(read, blocks=blocks)
+    return Method(policy, learner, read, variant == "released")
 
 
 def _defaults(make_: Callable[..., Any]) -> dict[str, arguments.Value]:
     parameters = inspect.signature(make_).parameters.values()
     return {p.name: p.default for p in parameters if p.default is not p.empty}
-
-
-def policy_graph(problem: Problem, blocks: tuple[str, ...] = FEATURES) -> jraph.GraphsTuple:
-    """The padded graph with node features.
-
-    Of co-located operations only the first decides.
-    """
-    chosen = {name: name in blocks for name in FEATURES}
-    return _deciding(problem, features.node_features(problem.graph, **chosen))
-
-
-def placeto_graph(problem: Problem) -> jraph.GraphsTuple:
-    """The graph with Placeto's tables, and one node of padding.
-
-    Not a whole bucket: a step for each node of padding would be evaluated and change nothing.
-    """
-    num_nodes = problem.graph.num_ops + 1
-    nothing = np.zeros((problem.graph.num_ops, 0))
-    graph = _deciding(problem, nothing, num_nodes)
-    tables = placeto.tables(problem, num_nodes, len(graph.senders))
-    return graph._replace(globals=jax.device_put(tables))
-
-
-def _deciding(
-    problem: Problem, node_features: np.ndarray, num_nodes: int | None = None
-) -> jraph.GraphsTuple:
-    graph = batching.to_graphs_tuple(
-        problem.graph, node_features, build.allowed(problem), num_nodes=num_nodes
-    )
-    num_ops = problem.graph.num_ops
-    decides = opgraph.representatives(problem.graph) == np.arange(num_ops)
-    graph.nodes["mask"][:num_ops] = decides
-    return jax.device_put(graph)
 
 
 def penalised(evaluate: Evaluate) -> Evaluate:

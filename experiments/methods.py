@@ -1,6 +1,9 @@
 """Every method as a function from a run's context to entries: placements, not yet measured."""
 
+import functools
+import importlib.util
 import math
+import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import NamedTuple
@@ -12,9 +15,11 @@ from rich.console import Console
 from experiments import build, learned, search, subject
 from placement import simulators
 from placement.runtime import devices as devices_lib
+from placement.runtime import scotch
 from placement.runtime.hetero import Affinity
 from placement.runtime.measure import Measurer
 from placement.solvers import human_expert as expert
+from placement.solvers import partition
 from placement.types import Evaluate, Solution
 
 
@@ -101,14 +106,30 @@ def human_expert(context: Context) -> list[Entry]:
     return [Entry("human_expert", solution, (affinity,), (predicted_s,), context.about.present)]
 
 
+def _partitioned(
+    name: str, partition: Callable[..., np.ndarray]
+) -> Callable[[Context], list[Entry]]:
+    """A baseline of `solvers.partition`, on the coarse operations."""
+
+    def method(context: Context) -> list[Entry]:
+        started = time.monotonic()
+        placement = partition(context.setting.coarse, seed=context.seed)
+        return [_entry(context, name, placement, time.monotonic() - started)]
+
+    return method
+
+
 OTHERS: dict[str, Callable[[Context], list[Entry]]] = {
     "single": single,
     "hetero": openvino_hetero,
     "random": random,
     "human_expert": human_expert,
+    "metis": _partitioned("metis", partition.metis),
+    "kahip": _partitioned("kahip", partition.kahip),
+    "scotch": _partitioned("scotch", functools.partial(partition.scotch, gmap=scotch.gmap)),
+    "min_cut": _partitioned("min_cut", partition.min_cut),
 }
 NAMES = (*learned.RECIPES, *OTHERS)
-_OF_PRESENT_DEVICES = ("hetero",)
 
 
 def run(method: str, context: Context) -> list[Entry]:
@@ -131,21 +152,38 @@ def check(method: str) -> None:
 
 
 def runnable(
-    chosen: tuple[str, ...], beside: tuple[str, ...], about: subject.Subject
+    chosen: tuple[str, ...], beside: tuple[str, ...], about: subject.Subject, console: Console
 ) -> tuple[str, ...]:
-    """The methods to run, `beside` first and without those that need devices to be present.
+    """The methods to run, `beside` first and without those that cannot run here, which are named.
 
     Raises:
-      ValueError: one of `chosen` needs devices to be present.
+      ValueError: one of `chosen` cannot run here.
     """
-    lacking = _OF_PRESENT_DEVICES if not about.present else ()
-    for method in chosen:
-        if method in lacking:
-            raise ValueError(
-                f"method {method!r} asks OpenVINO itself, and the devices are described; "
-                "give --config.devices=host or present devices, or leave it out"
-            )
-    return (*(method for method in beside if method not in lacking), *chosen)
+    able = []
+    for method in (*beside, *chosen):
+        reason = _lacking(method, about)
+        if reason and method in chosen:
+            raise ValueError(f"method {method!r} cannot run: {reason}")
+        if reason:
+            console.print(f"without {method}: {reason}", markup=False, soft_wrap=True)
+        else:
+            able.append(method)
+    return tuple(able)
+
+
+def _lacking(method: str, about: subject.Subject) -> str | None:
+    """What a method needs that is not here, in words."""
+    if method == "hetero" and not about.present:
+        return (
+            "it asks OpenVINO itself, and the devices are described; "
+            "give --config.devices=host or present devices"
+        )
+    package = {"metis": "pymetis", "min_cut": "pymetis", "kahip": "kahip"}.get(method)
+    if package and importlib.util.find_spec(package) is None:
+        return f"{package} is not installed; pip install 'placement[solvers]'"
+    if method == "scotch":
+        return scotch.missing()
+    return None
 
 
 def references(devices: tuple[devices_lib.Device, ...]) -> list[Entry]:
@@ -162,8 +200,8 @@ def references(devices: tuple[devices_lib.Device, ...]) -> list[Entry]:
     ]
 
 
-def _entry(context: Context, method: str, placement: np.ndarray) -> Entry:
+def _entry(context: Context, method: str, placement: np.ndarray, search_s: float = 0.0) -> Entry:
     predicted_s = float(context.setting.simulate(placement[None])[0])
-    solution = Solution(placement, predicted_s, float("nan"), "finished", 0.0, 1)
+    solution = Solution(placement, predicted_s, float("nan"), "finished", search_s, 1)
     affinity = build.affinity(context.setting, placement)
     return Entry(method, solution, (affinity,), (predicted_s,), context.about.present)

@@ -69,7 +69,7 @@ def run_methods(
     for method in chosen:
         methods.check(method)
     about = subject.find(config)
-    order = methods.runnable(chosen, beside, about)
+    order = methods.runnable(chosen, beside, about, console)
     if config.budget < about.num_devices:
         raise ValueError(
             f"budget={config.budget} does not cover the {about.num_devices} single devices, which "

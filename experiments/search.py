@@ -6,24 +6,23 @@ import json
 import signal
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import flax.serialization
 import jax
-import jax.numpy as jnp
 import numpy as np
 from ml_collections import ConfigDict
 from rich import progress as rich_progress
 
 from experiments import build, learned
-from placement.graphs import opgraph
 from placement.learning import trainer
 from placement.reporting import runs
-from placement.types import Evaluate, Problem, Solution
+from placement.types import Evaluate, Solution
 
 _SAVE_EVERY_S = 5.0
+_REPORT_EVERY_S = 1.0
 # What may change between an interrupted run and the one that goes on from it.
 _MAY_CHANGE = (
     *("budget", "time_limit_s", "measure_s", "evaluate"),
@@ -55,10 +54,8 @@ def train(
     """
     began = time.monotonic()
     num_ops, num_devices = setting.coarse.costs.compute_s.shape
-    _, learner, policy_graph, released = learned.make(
-        method, num_devices, config.evaluate == "measure"
-    )
-    graph = policy_graph(setting.coarse)
+    _, learner, read, released = learned.make(method, num_devices, config.evaluate == "measure")
+    graph, assignment = read(setting.coarse)
     progress = trainer.start(
         learner,
         jax.random.PRNGKey(seed),
@@ -74,12 +71,16 @@ def train(
     _forget_later_records(workdir / "metrics.jsonl", of_search, int(progress.step))
     if released or config.evaluate == "measure":
         host = learned.penalised(evaluate) if released else evaluate
-        steps = trainer.search(learner, graph, host, progress, config.budget)
+        steps = trainer.search(learner, graph, host, progress, config.budget, assignment=assignment)
     else:
-        simulator = _simulator(setting.coarse)
-        steps = trainer.search_simulated(learner, graph, simulator, progress, config.budget)
+        simulator = trainer.Simulator.of(setting.coarse)._replace(assignment=assignment)
+        steps = trainer.search_simulated(
+            learner, graph, simulator, progress, config.budget, pace=_pace()
+        )
     started = began - spent_s
     status = "finished"
+    if spent_s > config.time_limit_s:
+        steps, status = iter(()), "time limit"
     bar = _bar(console)
     task = bar.add_task(method, total=config.budget, best="")
     with _interrupts(console) as interrupted, bar:
@@ -106,12 +107,22 @@ def train(
     return _found(progress, status, elapsed)
 
 
-def _simulator(problem: Problem) -> trainer.Simulator:
-    """What compiled searches evaluate with; co-located operations follow the first of them."""
-    representatives = opgraph.representatives(problem.graph)
-    own = (representatives == np.arange(problem.graph.num_ops)).all()
-    simulator = trainer.Simulator.of(problem)
-    return simulator if own else simulator._replace(assignment=jnp.asarray(representatives))
+def _pace() -> Callable[[], int]:
+    """How many steps to take until the next report: about a second's.
+
+    The first chunk, which compiles, and the second, which is timed, have one.
+    """
+    asked: list[float] = []
+    steps = 1
+
+    def pace() -> int:
+        nonlocal steps
+        asked.append(time.monotonic())
+        if len(asked) > 2:
+            steps = max(1, int(_REPORT_EVERY_S * steps / (asked[-1] - asked[-2])))
+        return steps
+
+    return pace
 
 
 @contextlib.contextmanager

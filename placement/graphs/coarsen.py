@@ -92,6 +92,27 @@ def coarsen(graph: OpGraph) -> Coarsening:
     return _build(graph, order, quotient.parts, standing)
 
 
+def sole_consumers(graph: OpGraph) -> Coarsening:
+    """Every operation that serves only one other joins it, whatever else that one reads.
+
+    The co-location heuristic of ColocRL (Mirhoseini et al. 2017, section 3.3), applied once to all
+    operations: repeated, it would leave one group of a network with one output. A group's tensors
+    leave it only from the last operation of a tree, so that the quotient stays acyclic.
+
+    Args:
+      graph: N operations, each of a `colocation` class of its own.
+
+    Returns:
+      As `coarsen`.
+    """
+    order = dag.topological_order(graph)
+    identity = _quotient(graph, order, np.arange(graph.num_ops))
+    only = np.bincount(identity.senders, minlength=graph.num_ops)[identity.senders] == 1
+    trees = dag.weak_components(graph.num_ops, identity.senders[only], identity.receivers[only])
+    parts = _quotient(graph, order, trees[identity.parts]).parts
+    return _build(graph, order, parts, _standing(graph, order))
+
+
 def lift(assignment: Array, placement: Array) -> Array:
     """The placement of the original operations that a coarse placement stands for.
 

@@ -6,7 +6,7 @@ devices and simulators alike; `search_simulated` compiles sampling, simulation a
 `scan` over a chunk of steps. Both take the same steps from the same key.
 """
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from functools import partial
 from typing import Any, NamedTuple
 
@@ -19,7 +19,7 @@ import numpy as np
 from placement import simulators
 from placement.graphs import coarsen
 from placement.learning.base import Learner, Metrics, State
-from placement.types import Array, Evaluate, Problem
+from placement.types import Array, Evaluate, Problem, Sample
 
 ELITE = 4  # distinct placements that a search remembers: the few that are worth verifying
 
@@ -57,9 +57,7 @@ class Simulator(NamedTuple):
 
     objective: str  # a key of `simulators.OBJECTIVES`
     tables: Any  # of `simulators.tables`
-    # int32 [N]: the operation of the policy's graph that places each of the simulator's, as of
-    # `graphs.coarsen.lift`; None where the two number the same operations.
-    assignment: Array | None = None
+    assignment: Array | None = None  # see `search`
 
     @classmethod
     def of(cls, problem: Problem) -> "Simulator":
@@ -106,6 +104,8 @@ def search(
     evaluate: Evaluate,
     progress: Progress,
     budget: int,
+    *,
+    assignment: Array | None = None,
 ) -> Iterator[Report]:
     """Runs steps until `budget` evaluations are spent, yielding after each.
 
@@ -116,12 +116,14 @@ def search(
       progress: where to go on from: `start`, or a checkpoint.
       budget: placements evaluated in all, the single devices included. The last step may be cut
         short: its samples beyond the budget are neither evaluated nor learned from.
+      assignment: int32 [N], the node of the policy's graph that places each operation, as of
+        `graphs.coarsen.lift`; None where the two have the same numbers.
     """
     num_ops = progress.elite.shape[1]
     while progress.evaluations < budget:
         state, drawn = learner.sample(progress.state, graph)
         batch, steps = drawn.log_prob.shape
-        placements = np.asarray(drawn.placement)[..., :num_ops].reshape(-1, num_ops)
+        placements = np.asarray(_lifted(drawn, assignment, num_ops))
         allowance = budget - progress.evaluations
         latency_s = np.asarray(evaluate(placements[:allowance]), np.float32)
         evaluated = len(latency_s)
@@ -148,6 +150,7 @@ def search_simulated(
     budget: int,
     *,
     chunk: int = 16,
+    pace: Callable[[], int] | None = None,
 ) -> Iterator[Report]:
     """As `search`, in the simulator and compiled, yielding after every `chunk` steps.
 
@@ -159,11 +162,14 @@ def search_simulated(
       learner, graph, progress, budget: as of `search`.
       simulator: of the operations of `progress.elite`.
       chunk: steps between two reports, for the caller to log, save and stop.
+      pace: asked before each chunk how many of its steps to take, so that a caller with a clock
+        gets its reports in time however long a step takes; None takes all.
     """
     reference_s = jnp.float32(progress.reference_s)
     num_ops = progress.elite.shape[1]
     while progress.evaluations < budget:
         left = np.int32(min(budget - progress.evaluations, np.iinfo(np.int32).max))
+        allowed = np.int32(chunk if pace is None else min(chunk, max(1, pace())))
         state, done = _steps(
             learner,
             simulator.objective,
@@ -172,6 +178,7 @@ def search_simulated(
             (graph, simulator.tables, simulator.assignment, reference_s),
             progress.state,
             left,
+            allowed,
         )
         records = []
         for step in _unstacked(jax.device_get(done)):
@@ -188,7 +195,7 @@ def search_simulated(
 class _Step(NamedTuple):
     """What the host learns of a compiled step."""
 
-    evaluated: Array  # int32 []: placements evaluated; 0 of a step that the budget left out
+    evaluated: Array  # int32 []: placements evaluated; 0 of a step that was left out
     learned: Array  # bool []: all of them were
     best: Array  # int32 [N]
     best_s: Array  # float32 []; inf where no placement can run
@@ -206,18 +213,20 @@ def _steps(
     inputs: tuple[Any, ...],
     state: State,
     left: Array,
+    allowed: Array,
 ) -> tuple[State, _Step]:
-    """Up to `length` steps, until `left` evaluations are spent; every leaf of `_Step` [length]."""
+    """Up to `allowed` steps, until `left` evaluations are spent; every leaf of `_Step` [length]."""
 
-    def step(carry: tuple[State, Array], _: None) -> tuple[tuple[State, Array], _Step]:
+    def step(carry: tuple[State, Array], number: Array) -> tuple[tuple[State, Array], _Step]:
         taken = partial(_step, learner, objective, num_ops, inputs)
         blank = jax.tree.map(
             lambda leaf: jnp.zeros(leaf.shape, leaf.dtype), jax.eval_shape(taken, *carry)[1]
         )
-        state, done = jax.lax.cond(carry[1] > 0, taken, lambda state, _: (state, blank), *carry)
+        wanted = (carry[1] > 0) & (number < allowed)
+        state, done = jax.lax.cond(wanted, taken, lambda state, _: (state, blank), *carry)
         return (state, carry[1] - done.evaluated), done
 
-    (state, _), done = jax.lax.scan(step, (state, left), length=length)
+    (state, _), done = jax.lax.scan(step, (state, left), jnp.arange(length))
     return state, done
 
 
@@ -231,11 +240,7 @@ def _step(
 ) -> tuple[State, _Step]:
     graph, tables, assignment, reference_s = inputs
     advanced, drawn = learner.sample(state, graph)
-    placements = drawn.placement.reshape(-1, drawn.placement.shape[-1])
-    if assignment is None:
-        placements = placements[:, :num_ops]
-    else:
-        placements = coarsen.lift(assignment, placements)
+    placements = _lifted(drawn, assignment, num_ops)
     outcome = simulators.simulate(objective, tables, placements)
     evaluated = jnp.minimum(left, len(placements))
     counts = jnp.arange(len(placements)) < evaluated
@@ -258,8 +263,14 @@ def _step(
     )
 
 
+def _lifted(drawn: Sample, assignment: Array | None, num_ops: int) -> Array:
+    """The placements of all steps, int32 [B T, N]."""
+    placements = drawn.placement.reshape(-1, drawn.placement.shape[-1])
+    return placements[:, :num_ops] if assignment is None else coarsen.lift(assignment, placements)
+
+
 def _unstacked(done: _Step) -> Iterator[_Step]:
-    """The steps of a chunk that the budget did not leave out."""
+    """The steps of a chunk that were taken."""
     for i in range(int((np.asarray(done.evaluated) > 0).sum())):
         yield jax.tree.map(lambda leaf, i=i: leaf[i], done)
 

@@ -3,11 +3,13 @@
     e_n  = relu(Dense(features of n, features of the first six operations that read n))
     d    = Placer(e_1, .., e_N)                               `placement.policies.seq2seq`
 
-The paper places groups that heuristics make: operations that the framework co-locates, and chains
-in which each operation serves only the next. In this project `placement.graphs.coarsen` merges
-those for every method before it sees the graph, so that here a node is a group. Nodes are decided
-in their order, topological in coarse graphs. Operations that follow another are not in the
-sequence. The encoder does not depend on the draw: one pass serves all samples.
+The paper places groups that heuristics make: operations that the framework co-locates, which
+`placement.graphs.coarsen` merges for every method, and an operation with the only one that it
+serves, which `coarsen.sole_consumers` merges for this one: hand over that graph, and a node is a
+group. (The paper's further rules, a group for each step of an LSTM layer, know the networks by
+name and are left out.) Nodes are decided in their order, topological in coarse graphs. Operations
+that follow another are not in the sequence. The encoder does not depend on the draw: one pass
+serves all samples.
 
 Departures from the paper: those of `placement.policies.seq2seq`; a group is told by the operation
 that stands for it; the encoder reads both ways, as the Hierarchical Planner's.

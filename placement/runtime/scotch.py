@@ -8,6 +8,20 @@ import subprocess
 _PROGRAMS = ("scotch_gmap", "gmap")
 
 
+def missing() -> str | None:
+    """In words that it is not installed, if so."""
+    if _program():
+        return None
+    return (
+        "scotch is not installed: no program scotch_gmap; install Debian's package 'scotch' "
+        "(apt-get install scotch)"
+    )
+
+
+def _program() -> str | None:
+    return next(filter(None, map(shutil.which, _PROGRAMS)), None)
+
+
 def gmap(text: str) -> str:
     """The standard output of `gmap - - -`: maps a graph onto an architecture, both in `text`.
 
@@ -17,12 +31,9 @@ def gmap(text: str) -> str:
     Raises:
       ValueError: it is not installed, or refuses the text.
     """
-    program = next(filter(None, map(shutil.which, _PROGRAMS)), None)
+    program = _program()
     if program is None:
-        raise ValueError(
-            "scotch is not installed: no program scotch_gmap; install Debian's package 'scotch' "
-            "(apt-get install scotch)"
-        )
+        raise ValueError(missing())
     found = subprocess.run(
         [program, "-", "-", "-"],
         input=text,

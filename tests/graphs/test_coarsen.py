@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from placement.graphs import dag, opgraph
-from placement.graphs.coarsen import coarsen, lift
+from placement.graphs.coarsen import coarsen, lift, sole_consumers
 from tests import helpers
 
 SEEDS = st.integers(0, 2**32 - 1)
@@ -268,3 +268,30 @@ def test_hundred_thousand_operations():
     coarse, assignment, _ = coarsen(helpers.fork_join(1_000, length=99))
     assert coarse.num_ops == 1_002
     np.testing.assert_array_equal(np.bincount(assignment)[1:-1], 99)
+
+
+def test_an_operation_joins_the_only_one_that_it_serves():
+    """c reads a and b; d and e read c, so that a group ends there; f reads both."""
+    graph = _graph(["Add"] * 6, ["ac", "bc", "cd", "ce", "df", "ef"])
+    grouped = sole_consumers(graph)
+    assert sorted(_groups(grouped, graph)) == ["abc", "def"]
+    assert sorted(grouped.edges.tolist()) == [2, 3]
+
+
+def test_two_tensors_to_the_same_operation_serve_one():
+    graph = _graph(["Split", "Add", "Add"], ["ab", "ab", "bc"])
+    assert _groups(sole_consumers(graph), graph) == ["abc"]
+
+
+@few
+@hypothesis.given(SEEDS)
+def test_groups_of_sole_consumers_are_the_trees_and_stay_acyclic(seed):
+    _, graph = _random(seed, colocated=0.0)
+    grouped = sole_consumers(graph)
+    opgraph.validate(grouped.graph)
+    readers = [set(graph.receivers[graph.senders == op]) for op in range(graph.num_ops)]
+    for op, served in enumerate(readers):
+        if len(served) == 1:
+            assert grouped.assignment[op] == grouped.assignment[next(iter(served))]
+    ends = [op for op, served in enumerate(readers) if len(served) != 1]
+    assert len(set(grouped.assignment[ends])) == len(ends) == grouped.graph.num_ops
