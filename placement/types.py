@@ -92,10 +92,10 @@ class Sample(NamedTuple):
 
     placement: Array  # int32 [T, N]
     log_prob: Array  # float32 [T]: log-probability of each step's decisions
-    entropy: Array  # float32 [T]: entropy of each step's decisions, in nats
+    entropy: Array  # float32 [T]: entropy of each step's choices of devices, in nats
     # What the policy decided beside the placement and `log_prob` has to be told: int32 [T, N], the
     # group drawn for each operation, of `placement.policies.hierarchical`; None of most policies.
-    # `log_prob` and `entropy` are then of both together.
+    # `log_prob` is then of both together, and `entropy` of the devices given the groups.
     latent: Array | None = None
 
 
@@ -104,6 +104,7 @@ class LogProb(NamedTuple):
 
     log_prob: Array  # float32 [T]
     entropy: Array  # float32 [T]
+    choices: Array  # float32 [T]: how many choices of devices the entropy is summed over
 
 
 class Policy(NamedTuple):

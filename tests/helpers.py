@@ -312,7 +312,8 @@ def independent_policy(num_devices: int = 2) -> Policy:
             table, drawn.placement[:, 0], mask
         )
         entropy = jnp.broadcast_to(distributions.entropy(table, mask), value.shape)
-        return LogProb(value[:, None], entropy[:, None])
+        choices = jnp.broadcast_to(mask.sum().astype(jnp.float32), value.shape)
+        return LogProb(value[:, None], entropy[:, None], choices[:, None])
 
     def sample(params: Array, key: Array, graph: jraph.GraphsTuple, num_samples: int) -> Sample:
         keys = jax.random.split(key, num_samples)

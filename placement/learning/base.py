@@ -15,7 +15,7 @@ import jraph
 import optax
 
 from placement.learning import advantages
-from placement.types import Array, Params, Policy, Sample
+from placement.types import Array, LogProb, Params, Policy, Sample
 
 _DECAY_FROM, _DECAY_EVERY = 400, 50  # gradient steps, as in the Hierarchical Planner's code
 
@@ -72,17 +72,14 @@ Loss = Callable[[Params, jraph.GraphsTuple, Batch], tuple[Array, Metrics]]
 Descend = Callable[[State, Batch], tuple[State, Metrics]]
 
 
-def bonus(settings: Settings, graph: jraph.GraphsTuple, entropy: Array) -> Array:
-    """What a loss takes off for entropy [B, T] in nats: w * mean / sqrt(decisions a step).
+def bonus(settings: Settings, now: LogProb) -> Array:
+    """What a loss takes off for entropy: the mean over B and T of w * entropy / sqrt(choices).
 
-    A step's log-probability is a sum over its decisions, and advantages have unit deviation, so
-    that the noise of the gradient grows with the root of their number, while the entropy's gradient
-    does not shrink: without the root, a weight that suits ten operations drowns a hundred. The
-    episode's steps are taken to share the operations: a policy places all of them in one step, or
-    visits one a step.
+    A step's log-probability is a sum over its choices, and advantages have unit deviation, so that
+    the noise of the gradient grows with the root of their number, while the entropy's gradient does
+    not shrink: without the root, a weight that suits ten choices drowns a hundred.
     """
-    decisions = graph.nodes["mask"].sum() / entropy.shape[1]
-    return settings.entropy_weight * entropy.mean() / jnp.sqrt(jnp.maximum(decisions, 1.0))
+    return settings.entropy_weight * (now.entropy / jnp.sqrt(jnp.maximum(now.choices, 1.0))).mean()
 
 
 def once(descend: Descend, state: State, batch: Batch) -> tuple[State, Metrics]:

@@ -54,7 +54,7 @@ def make(
         now = policy.log_prob(params, graph, batch.drawn)
         log_ratio = now.log_prob - batch.drawn.log_prob
         gain, clipped = surrogate(log_ratio, batch.advantage, clip=clip)
-        value = -gain.mean() - base.bonus(settings, graph, now.entropy)
+        value = -gain.mean() - base.bonus(settings, now)
         return value, {"entropy": now.entropy.mean(), "clipped": clipped.mean()}
 
     passes = partial(_epochs, epochs=epochs, num_minibatches=num_minibatches)

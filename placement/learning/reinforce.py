@@ -22,7 +22,7 @@ def make(policy: Policy, settings: base.Settings) -> base.Learner:
         params: Params, graph: jraph.GraphsTuple, batch: base.Batch
     ) -> tuple[Array, base.Metrics]:
         now = policy.log_prob(params, graph, batch.drawn)
-        value = -(batch.advantage * now.log_prob).mean() - base.bonus(settings, graph, now.entropy)
+        value = -(batch.advantage * now.log_prob).mean() - base.bonus(settings, now)
         return value, {"entropy": now.entropy.mean()}
 
     return base.make(policy, settings, loss)

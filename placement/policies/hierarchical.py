@@ -1,14 +1,21 @@
 """The Hierarchical Planner: groups, then devices for the groups (Mirhoseini et al., ICLR 2018).
 
-    g_n  ~ softmax(MLP(features of n, features of the first six operations that read n))     grouper
+    g_n  ~ softmax(MLP(features of n, features of the first six operations that read n)      grouper
+                   - slices * (slice of n - g)^2)
     e_g  = log(1 + [edges to each group, edges from each group, members, sum of their features])
     d    = Placer(e_1, .., e_G)                               `placement.policies.seq2seq`
 
 Every operation draws its group by itself; the members of a group share one device, among those that
 can run all of them. The sum of features counts the types and adds up the output shapes. Both parts
 are trained together: the log-probability of a sample is that of its groups, which it keeps as
-`latent`, plus that of the devices given the groups. Only the grouper's logits do not depend on the
-draw: every sample has its own sequence.
+`latent`, plus that of the devices given the groups. The entropy is of the devices alone: a learner
+that is paid for the grouper's drives it towards groups of scattered operations. Only the grouper's
+logits do not depend on the draw: every sample has its own sequence.
+
+The last term of the grouper is not the papers' and 0 by default. With it the groups start as G
+slices of the nodes' order, topological in coarse graphs, which the network then moves away from:
+`slices` is how strongly. Groups that start as scattered draws (or as any function of features) cut
+nearly every edge, so that whatever the placer learns first is to leave all but one device alone.
 
 An empty group is not in the sequence and costs nothing. Where no device can run all members of a
 group, nothing is decided for it: each member takes the first device that it is allowed on.
@@ -45,6 +52,7 @@ def make(
     tanh_constant: float = 5.0,
     noise: float = 0.0,
     aligned: bool = True,
+    slices: float = 0.0,
     grouping: str = "learned",
     grouping_seed: int = 0,
 ) -> Policy:
@@ -60,6 +68,7 @@ def make(
       tanh_constant: C, bounds them; 0 does not.
       noise: the share of every choice, of groups and of devices, that is uniform.
       aligned: whether a choice sees the group that it is for; False in the paper.
+      slices: how strongly an operation is drawn to the group of its place in the order.
       grouping: 'learned'; 'random': every operation's group is drawn once, from `grouping_seed`,
         and the placer alone learns (the paper's table 2); 'none': every operation by itself, which
         is `colocrl`'s network.
@@ -72,6 +81,8 @@ def make(
         raise ValueError(f"unknown grouping {grouping!r}; valid: {', '.join(GROUPINGS)}")
     if num_groups < 1 or grouper_size < 1:
         raise ValueError(f"{num_groups=}, {grouper_size=}: give at least 1 of each")
+    if not slices >= 0:
+        raise ValueError(f"{slices=} draws nothing together; give at least 0")
     settings = seq2seq.Settings(
         num_devices, hidden_size, temperature, tanh_constant, noise, aligned
     )
@@ -79,7 +90,7 @@ def make(
         return colocrl.make(**dataclasses.asdict(settings))
     if grouping == "random":
         return _random(seq2seq.Placer(settings), num_groups, grouping_seed)
-    return _learned(seq2seq.Placer(settings), _Grouper(num_groups, grouper_size, noise))
+    return _learned(seq2seq.Placer(settings), _Grouper(num_groups, grouper_size, noise, slices))
 
 
 def pool(graph: jraph.GraphsTuple, group: Array, num_groups: int) -> seq2seq.Items:
@@ -113,12 +124,21 @@ class _Grouper(nn.Module):
     num_groups: int
     hidden_size: int
     noise: float
+    slices: float
 
     @nn.compact
     def __call__(self, graph: jraph.GraphsTuple) -> Array:
         hidden = seq2seq.Embedding(self.hidden_size)(graph)
-        log_probs = jax.nn.log_softmax(nn.Dense(min(self.num_groups, len(hidden)))(hidden))
+        logits = nn.Dense(min(self.num_groups, len(hidden)))(hidden)
+        logits -= self.slices * _from_slice(graph.nodes["mask"], logits.shape[-1]) ** 2
+        log_probs = jax.nn.log_softmax(logits)
         return seq2seq.mix(log_probs, jnp.ones_like(log_probs, bool), self.noise)
+
+
+def _from_slice(mask: Array, num_groups: int) -> Array:
+    """How many groups, float32 [N, G], a node's place in the order is from each group's middle."""
+    place = (jnp.cumsum(mask) - 0.5) / jnp.maximum(mask.sum(), 1) * num_groups
+    return place[:, None] - (jnp.arange(num_groups) + 0.5)
 
 
 def _random(placer: seq2seq.Placer, num_groups: int, seed: int) -> Policy:
@@ -150,16 +170,16 @@ def _learned(placer: seq2seq.Placer, grouper: _Grouper) -> Policy:
 
     def episode(
         params: Params, graph: jraph.GraphsTuple, log_probs: Array, group: Array, bias: Array
-    ) -> Sample:
+    ) -> tuple[Sample, LogProb]:
         """One sample, of the groups int32 [N] and of the devices that follow from bias [G, D]."""
         mask = graph.nodes["mask"]
         items = pool(graph, group, len(bias))
         chosen = seq2seq.place(placer, params["placer"], graph, items, group, bias[None])
-        return Sample(
-            placement=chosen.device,
-            log_prob=chosen.log_prob + distributions.log_prob(log_probs, group, mask),
-            entropy=chosen.entropy + distributions.entropy(log_probs, mask),
-            latent=group[None],
+        log_prob = chosen.log_prob + distributions.log_prob(log_probs, group, mask)
+        choices = items.decide.sum(keepdims=True).astype(jnp.float32)
+        return (
+            Sample(chosen.device, log_prob, chosen.entropy, latent=group[None]),
+            LogProb(log_prob, chosen.entropy, choices),
         )
 
     def sample(
@@ -171,7 +191,7 @@ def _learned(placer: seq2seq.Placer, grouper: _Grouper) -> Policy:
             group_key, device_key = jax.random.split(key)
             group = distributions.sample(group_key, log_probs)
             bias = jax.random.gumbel(device_key, (log_probs.shape[-1], num_devices))
-            return episode(params, graph, log_probs, group, bias)
+            return episode(params, graph, log_probs, group, bias)[0]
 
         return jax.vmap(draw)(jax.random.split(key, num_samples))
 
@@ -182,8 +202,7 @@ def _learned(placer: seq2seq.Placer, grouper: _Grouper) -> Policy:
 
         def score(group: Array, placement: Array) -> LogProb:
             bias = seq2seq.follow(graph, group, placement, log_probs.shape[-1])
-            again = episode(params, graph, log_probs, group, bias)
-            return LogProb(again.log_prob, again.entropy)
+            return episode(params, graph, log_probs, group, bias)[1]
 
         return jax.vmap(score)(drawn.latent[:, 0], drawn.placement[:, 0])
 
@@ -191,6 +210,6 @@ def _learned(placer: seq2seq.Placer, grouper: _Grouper) -> Policy:
         log_probs = group_log_probs(params, graph)
         group = jnp.argmax(log_probs, axis=-1).astype(jnp.int32)
         bias = jnp.zeros((log_probs.shape[-1], num_devices))
-        return episode(params, graph, log_probs, group, bias).placement[0]
+        return episode(params, graph, log_probs, group, bias)[0].placement[0]
 
     return Policy(init, sample, log_prob, greedy)

@@ -152,7 +152,8 @@ def make(
         mask = masks(graph, root)
         value = jax.vmap(score, in_axes=(None, None, 0))(log_probs, mask, drawn.placement)
         entropy = jax.vmap(distributions.entropy)(log_probs, mask)
-        return LogProb(value, jnp.broadcast_to(entropy, value.shape))
+        choices = mask.sum(axis=-1).astype(jnp.float32)
+        return LogProb(value, *(jnp.broadcast_to(x, value.shape) for x in (entropy, choices)))
 
     def greedy(params: Params, graph: jraph.GraphsTuple) -> Array:
         log_probs, root = apply(params, graph)

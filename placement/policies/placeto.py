@@ -377,7 +377,8 @@ def make(*, num_devices: int, hidden_size: int = 8, rounds: int = 8) -> Policy:
             return decided[step]
 
         again = _episode(network, params, graph, decided.shape[1], repeat)
-        return LogProb(again.log_prob, again.entropy)
+        choices = _decides(graph).astype(jnp.float32)
+        return LogProb(again.log_prob, again.entropy, jnp.broadcast_to(choices, decided.T.shape))
 
     def greedy(params: Params, graph: jraph.GraphsTuple) -> Array:
         def best(step: Array, log_probs: Array) -> Array:
@@ -404,7 +405,7 @@ def _episode(
     t, links = _tables_of(graph), _links(graph)
     num_nodes = len(t.order)
     logits_of = jax.checkpoint(network.apply, prevent_cse=False)
-    decides = graph.nodes["mask"][t.order] & (t.visit[t.order] == jnp.arange(num_nodes))
+    decides = _decides(graph)
 
     def decide(step: Array, placement: Array, times: Schedule) -> tuple[Any, tuple[Array, Array]]:
         node = t.order[step]
@@ -429,6 +430,13 @@ def _episode(
     start = placement, simulate(t, placement)
     _, (placements, log_prob, entropy) = jax.lax.scan(take, start, jnp.arange(num_nodes))
     return Sample(jnp.transpose(placements, (2, 0, 1)), log_prob.T, entropy.T)
+
+
+def _decides(graph: jraph.GraphsTuple) -> Array:
+    """bool [T]: whether a step places an operation."""
+    t = _tables_of(graph)
+    steps = jnp.arange(len(t.order))
+    return jnp.asarray(graph.nodes["mask"])[t.order] & (jnp.asarray(t.visit)[t.order] == steps)
 
 
 def _tables_of(graph: jraph.GraphsTuple) -> Tables:

@@ -303,7 +303,8 @@ def policy(
             graph, item, drawn.placement[:, 0], len(items.present)
         )
         again = place(placer, params["placer"], graph, items, item, bias)
-        return LogProb(again.log_prob[:, None], again.entropy[:, None])
+        choices = jnp.broadcast_to(items.decide.sum().astype(jnp.float32), again.log_prob.shape)
+        return LogProb(again.log_prob[:, None], again.entropy[:, None], choices[:, None])
 
     def greedy(params: Params, graph: jraph.GraphsTuple) -> Array:
         items, item = sequence(params, graph)

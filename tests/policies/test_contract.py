@@ -38,6 +38,8 @@ ONE_STEP = [name for name in POLICIES if name not in STEPS]
 LATENT = ("hierarchical",)
 # These choose one device after another: what is likeliest at each step need not be so in the end.
 SEQUENTIAL = ("colocrl", "hierarchical", "hierarchical, random groups")
+# Fixed groups share a device.
+_SHARED = ("hsdag, groups", "hierarchical, random groups")
 NUM_SAMPLES = 512
 
 # The graphs carry what Placeto reads; other policies must not mind.
@@ -130,7 +132,7 @@ def test_shapes_and_types(name):
     assert drawn.placement.shape == (NUM_SAMPLES, steps, 16)
     assert greedy.shape == (16,)
     assert drawn.placement.dtype == greedy.dtype == jnp.int32
-    for quantity in (drawn.log_prob, drawn.entropy, again.log_prob, again.entropy):
+    for quantity in (drawn.log_prob, drawn.entropy, *again):
         assert quantity.shape == (NUM_SAMPLES, steps)
         assert quantity.dtype == jnp.float32
     assert set(np.unique(drawn.placement)) | set(np.unique(greedy)) <= {0, 1}
@@ -227,9 +229,6 @@ def test_probabilities_of_all_outcomes_sum_to_one(name, restricted):
     assert restricted or np.ptp(log_prob) > 0.05
 
 
-_SHARED = ("hsdag, groups", "hierarchical, random groups")  # fixed groups share a device
-
-
 @pytest.mark.parametrize("name", [name for name in ONE_STEP if name not in _SHARED])
 def test_policies_that_place_operations_can_reach_every_placement(name):
     graph = _tiny(name)
@@ -249,7 +248,20 @@ def test_samples_are_as_frequent_as_their_probability_says(name):
     assert (np.abs(counts - expected) < 4 * deviation + 1e-3).all()
 
 
-@every_one_step_policy
+@every_policy
+def test_choices_are_those_that_the_entropy_is_of(name):
+    graph = helpers.fork_join(3)
+    _, again, _ = _answers(name, _batched(graph))
+    assert (again.entropy <= again.choices * np.log(2) + 1e-4).all()
+    each_operation = 1 if name == "placeto" else STEPS.get(name, 1)
+    chosen = again.choices.sum(axis=1)
+    assert (chosen >= 1).all()
+    assert (chosen <= each_operation * graph.num_ops).all()
+    if name not in (*_SHARED, *LATENT):
+        assert (chosen == each_operation * graph.num_ops).all()
+
+
+@pytest.mark.parametrize("name", [name for name in ONE_STEP if name not in LATENT])
 def test_entropy_is_that_of_the_distribution(name):
     """For one that decides step by step, given what it drew: right on average over the draws."""
     _, log_prob, entropy = _distribution(name, _batched(_tiny(name)))
@@ -291,5 +303,4 @@ def test_a_single_operation_and_a_full_bucket(name, num_ops):
     drawn, _, _ = _answers(name, _batched(helpers.chain(num_ops)))
     assert np.isfinite(drawn.log_prob).all()
     assert (drawn.entropy[:, : _deciding_steps(name, num_ops)] > 0).all()
-    decisions = 2 * num_ops if name in LATENT else num_ops
-    assert (drawn.entropy < decisions * np.log(2) + 1e-4).all()
+    assert (drawn.entropy < num_ops * np.log(2) + 1e-4).all()

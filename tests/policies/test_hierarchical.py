@@ -153,10 +153,16 @@ def test_empty_groups_cost_nothing():
     """A search starts near the uniform policy: of the devices, each group in use counts alike."""
     drawn = _draw(EIGHT)
     used = np.array([len(set(row)) for row in np.asarray(drawn.latent)[:, 0, :4].tolist()])
-    of_groups = drawn.entropy[:, 0] - used * np.log(2)
     assert len(set(used.tolist())) > 1
-    assert np.ptp(of_groups) < 0.05
-    assert 0.6 * 4 * np.log(8) < of_groups.mean() <= 4 * np.log(8)
+    np.testing.assert_allclose(drawn.entropy[:, 0], used * np.log(2), atol=0.05)
+
+
+def test_groups_start_as_slices_of_the_order_if_drawn_together():
+    slices = np.repeat(np.arange(3), 4)
+    for pull, least, most in ((20.0, 0.9, 1.0), (0.0, 0.0, 0.5)):
+        policy = hierarchical.make(num_groups=3, slices=pull, **SMALL)
+        latent = _draw(policy, helpers.batched(helpers.chain(12))).latent
+        assert least <= (np.asarray(latent)[:, 0, :12] == slices).mean() <= most
 
 
 def test_members_share_their_groups_device():
