@@ -31,8 +31,8 @@ _ALGORITHMS: dict[str, Callable[..., base.Learner]] = {
     "ppo": ppo.make,
 }
 _Values = dict[str, Any]
-# Whole numbers that may be 0; those of a method's other hyper-parameters are at least 1.
-_LEAST = {"levels": 0, "grouping_seed": 0}
+# Whole numbers that may be 0; the other hyper-parameters that are whole numbers are at least 1.
+_LEAST = {"levels": 0}
 
 
 class Reading(NamedTuple):
@@ -128,7 +128,10 @@ def _graph(
 #
 # The Hierarchical Planner's 'paper': 256 groups, LSTMs of 512, Adam at 0.1 with decay, the
 # authors' published constants (tensorflow/python/grappler/hierarchical_controller.py). The paper
-# leaves ColocRL's open; they are taken to be the same.
+# leaves ColocRL's open; they are taken to be the same. In 'tuned' groups start as slices.
+#
+# Placeto's 'paper': one episode an update, and a moving average for every step. 'tuned' has two
+# episodes, each the other's baseline: every step costs an evaluation, so a batch is expensive.
 _EPISODE = {"levels": 8, "threshold": 0.5, "decide": "group", "episode_steps": 20}
 _INVERSE = {
     "algorithm": "reinforce",
@@ -145,6 +148,12 @@ _MIRHOSEINI = {
     "baseline": "moving_average",
     "failed": "constant",
     "entropy_weight": 0.0,
+}
+_IMPROVEMENT = {
+    "algorithm": "reinforce",
+    "reward": "improvement",
+    "discount": 0.99,
+    "entropy_weight": 0.01,
 }
 _SMALL_LSTM = {"hidden_size": 64}
 _LSTM = {"hidden_size": 512, "tanh_constant": 1.0, "aligned": False}
@@ -164,7 +173,7 @@ RECIPES: dict[str, Recipe] = {
     "hierarchical": Recipe(
         hierarchical.make,
         {
-            "tuned": (_SMALL_LSTM | {"num_groups": 64}, _TUNED),
+            "tuned": (_SMALL_LSTM | {"num_groups": 32, "slices": 4.0}, _TUNED),
             "paper": (_LSTM, _MIRHOSEINI),
         },
         operations,
@@ -177,17 +186,8 @@ RECIPES: dict[str, Recipe] = {
     "placeto": Recipe(
         placeto.make,
         {
-            "tuned": ({}, _TUNED | {"num_samples": 4, "reward": "improvement", "discount": 0.99}),
-            "paper": (
-                {},
-                {
-                    "algorithm": "reinforce",
-                    "num_samples": 4,
-                    "reward": "improvement",
-                    "discount": 0.99,
-                    "baseline": "moving_average",
-                },
-            ),
+            "tuned": ({}, _IMPROVEMENT | {"num_samples": 2, "learning_rate": 0.03}),
+            "paper": ({}, _IMPROVEMENT | {"num_samples": 1, "baseline": "moving_average"}),
         },
         with_schedule,
     ),

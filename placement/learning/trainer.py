@@ -45,7 +45,8 @@ class Report(NamedTuple):
     """Progress to save and to resume from, and what to log of the steps that led there.
 
     A record is a step's metrics beside its number `step`, the `evaluations` made until its end,
-    `best_s` so far, and `mean_s`, the mean of the step's placements that can run.
+    `best_s` so far, and `mean_s`, the mean of the placements that the step's episodes ended with
+    and that can run.
     """
 
     progress: Progress
@@ -139,7 +140,9 @@ def search(
             )
             progress = progress._replace(state=state)
         progress = progress._replace(step=progress.step + 1)
-        yield Report(progress, (_record(progress, _finite_mean(latency_s), metrics),))
+        # Placements come episode by episode, and so do those of a step that is cut short.
+        mean_s = _finite_mean(latency_s[steps - 1 :: steps])
+        yield Report(progress, (_record(progress, mean_s, metrics),))
 
 
 def search_simulated(
@@ -200,7 +203,7 @@ class _Step(NamedTuple):
     best: Array  # int32 [N]
     best_s: Array  # float32 []; inf where no placement can run
     best_at: Array  # int32 []: its number within the step
-    mean_s: Array
+    mean_s: Array  # float32 []: of what the episodes ended with
     metrics: Metrics
 
 
@@ -249,7 +252,8 @@ def _step(
     after, metrics = learner.update(advanced, graph, drawn, penalised_s, reference_s)
     learned = evaluated == len(placements)
     best_at = jnp.argmin(latency_s)
-    ran = jnp.isfinite(latency_s)
+    last_s = latency_s.reshape(drawn.log_prob.shape)[:, -1]
+    ran = jnp.isfinite(last_s)
     return jax.tree.map(partial(jnp.where, learned), after, state), _Step(
         evaluated=evaluated,
         learned=learned,
@@ -257,7 +261,7 @@ def _step(
         best_s=latency_s[best_at],
         best_at=best_at,
         mean_s=jnp.where(
-            ran.any(), jnp.where(ran, latency_s, 0.0).sum() / jnp.maximum(ran.sum(), 1), jnp.inf
+            ran.any(), jnp.where(ran, last_s, 0.0).sum() / jnp.maximum(ran.sum(), 1), jnp.inf
         ),
         metrics=metrics,
     )

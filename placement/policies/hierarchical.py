@@ -54,7 +54,6 @@ def make(
     aligned: bool = True,
     slices: float = 0.0,
     grouping: str = "learned",
-    grouping_seed: int = 0,
 ) -> Policy:
     """The Hierarchical Planner's policy.
 
@@ -69,10 +68,9 @@ def make(
       noise: the share of every choice, of groups and of devices, that is uniform.
       aligned: whether a choice sees the group that it is for; False in the paper.
       slices: how strongly an operation is drawn to the group of its place in the order.
-      grouping: 'learned'; 'random': every operation's group is drawn once, from `grouping_seed`,
+      grouping: 'learned'; 'random': every operation's group is drawn once, with the parameters,
         and the placer alone learns (the paper's table 2); 'none': every operation by itself, which
         is `colocrl`'s network.
-      grouping_seed: of the random grouping.
 
     Raises:
       ValueError: an unknown grouping, no groups, or what `seq2seq.Settings` refuses.
@@ -89,7 +87,7 @@ def make(
     if grouping == "none":
         return colocrl.make(**dataclasses.asdict(settings))
     if grouping == "random":
-        return _random(seq2seq.Placer(settings), num_groups, grouping_seed)
+        return _random(seq2seq.Placer(settings), num_groups)
     return _learned(seq2seq.Placer(settings), _Grouper(num_groups, grouper_size, noise, slices))
 
 
@@ -113,9 +111,13 @@ def pool(graph: jraph.GraphsTuple, group: Array, num_groups: int) -> seq2seq.Ite
     return seq2seq.Items(embedding, present, present[:, None] & (barred == 0))
 
 
-def random_groups(seed: int, num_nodes: int, num_groups: int) -> Array:
-    """A group int32 [N] for each node; those of the first nodes do not depend on their number."""
-    return jax.random.randint(jax.random.key(seed), (num_nodes,), 0, num_groups)
+def random_groups(seed: Array, num_nodes: int, num_groups: int) -> Array:
+    """A group int32 [N] for each node; those of the first nodes do not depend on their number.
+
+    The seed is a float32 [], since it is a parameter, though no gradient reaches it.
+    """
+    key = jax.random.key(jax.lax.stop_gradient(seed).astype(jnp.uint32))
+    return jax.random.randint(key, (num_nodes,), 0, num_groups)
 
 
 class _Grouper(nn.Module):
@@ -141,16 +143,19 @@ def _from_slice(mask: Array, num_groups: int) -> Array:
     return place[:, None] - (jnp.arange(num_groups) + 0.5)
 
 
-def _random(placer: seq2seq.Placer, num_groups: int, seed: int) -> Policy:
+def _random(placer: seq2seq.Placer, num_groups: int) -> Policy:
     def sequence(params: Params, graph: jraph.GraphsTuple) -> tuple[seq2seq.Items, Array]:
         num_nodes = len(graph.nodes["mask"])
         size = min(num_groups, num_nodes)
-        group = random_groups(seed, num_nodes, size)
+        group = random_groups(params["seed"], num_nodes, size)
         return pool(graph, group, size), group
 
     def init(key: chex.PRNGKey, graph: jraph.GraphsTuple) -> Params:
-        items, _ = sequence({}, graph)
-        return {"placer": placer.init(key, items, jnp.zeros((1, *items.allowed.shape)))}
+        seed_key, placer_key = jax.random.split(key)
+        params = {"seed": jax.random.uniform(seed_key, maxval=2.0**24)}
+        items, _ = sequence(params, graph)
+        bias = jnp.zeros((1, *items.allowed.shape))
+        return {**params, "placer": placer.init(placer_key, items, bias)}
 
     return seq2seq.policy(placer, init, sequence)
 

@@ -28,8 +28,9 @@ current one's is subtracted, by what is then the largest: that is 0 for the last
 are means without biases (sums over eight rounds grow with the eighth power of the fan-in), pools
 are means (an option of theirs) that the placer reads as they are, and F, G and the placer are as
 shallow as with their `--small-nn`. The order is by priority, not any topological one; the start is
-the first allowed device, as with their `--zero-placement-init`. Devices that cannot run an
-operation are masked, and the placer's last layer starts at a tenth of the usual scale.
+the fastest device alone (theirs: the first, or a random placement), so that what an episode
+evaluates on its way is near what is worth finding. Devices that cannot run an operation are masked,
+and the placer's last layer starts at a tenth of the usual scale.
 """
 
 import dataclasses
@@ -66,6 +67,7 @@ class Tables(NamedTuple):
     simulator: makespan.Tables  # of the distinct pairs of neighbours, padded
     constant: Array  # float32 [N, D + 1]: costs and output bytes, over the largest of the graph
     relation: Array  # int8 [N, N]: [i, j] is what j is to i; 0 where either is padding
+    start: Array  # int32 []: the device that episodes start from
 
 
 class Schedule(NamedTuple):
@@ -109,6 +111,7 @@ def tables(problem: Problem, num_nodes: int, num_edges: int) -> Tables:
         simulator=simulator,
         constant=_constant(problem, num_nodes),
         relation=_relation(graph, num_nodes),
+        start=_fastest_device(problem),
     )
 
 
@@ -161,6 +164,14 @@ def _constant(problem: Problem, num_nodes: int) -> np.ndarray:
     return np.pad(columns.astype(np.float32), ((0, num_nodes - graph.num_ops), (0, 0)))
 
 
+def _fastest_device(problem: Problem) -> np.ndarray:
+    """int32 []: of the devices that can run most operations, the one that takes least for them."""
+    compute_s = np.asarray(problem.costs.compute_s, np.float64)
+    finite = np.isfinite(compute_s)
+    total_s = np.where(finite, compute_s, 0.0).sum(axis=0)
+    return np.lexsort((total_s, -finite.sum(axis=0)))[0].astype(np.int32)
+
+
 def _relation(graph: OpGraph, num_nodes: int) -> np.ndarray:
     leads_to = dag.reachability(graph)
     relation = np.full(leads_to.shape, _PARALLEL, np.int8)
@@ -171,9 +182,10 @@ def _relation(graph: OpGraph, num_nodes: int) -> np.ndarray:
 
 
 def initial_placement(graph: jraph.GraphsTuple) -> Array:
-    """Where every episode starts, int32 [N]: each operation's first allowed device."""
+    """Where every episode starts, int32 [N]: all on the fastest device, or the first allowed."""
     t = _tables_of(graph)
-    first = jnp.argmax(jnp.asarray(graph.nodes["allowed"]), axis=1).astype(jnp.int32)
+    allowed = jnp.asarray(graph.nodes["allowed"])
+    first = jnp.where(allowed[:, t.start], t.start, jnp.argmax(allowed, axis=1)).astype(jnp.int32)
     return first[jnp.asarray(t.order)[t.visit]]
 
 

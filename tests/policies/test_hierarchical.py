@@ -3,6 +3,7 @@ import itertools
 from collections.abc import Callable
 
 import jax
+import jax.numpy as jnp
 import jraph
 import numpy as np
 import pytest
@@ -175,10 +176,22 @@ def test_members_share_their_groups_device():
 
 
 def test_random_groups_are_fixed_by_their_seed_alone():
-    groups = hierarchical.random_groups(0, 1000, 8)
-    np.testing.assert_array_equal(hierarchical.random_groups(0, 400, 8), groups[:400])
-    assert (hierarchical.random_groups(1, 1000, 8) != groups).sum() > 800
+    groups = hierarchical.random_groups(jnp.float32(0), 1000, 8)
+    np.testing.assert_array_equal(hierarchical.random_groups(jnp.float32(0), 400, 8), groups[:400])
+    assert (hierarchical.random_groups(jnp.float32(1), 1000, 8) != groups).sum() > 800
     assert np.bincount(groups, minlength=8).min() > 90
+
+
+def test_every_search_draws_random_groups_of_its_own_and_keeps_them():
+    policy = hierarchical.make(grouping="random", num_groups=8, **SMALL)
+    learner = reinforce.make(policy, base.Settings(num_samples=8))
+    seeds = []
+    for key in (0, 1):
+        state, drawn = learner.sample(learner.init(jax.random.key(key), GRAPH), GRAPH)
+        latency_s = np.arange(1.0, 9.0, dtype=np.float32)[:, None]
+        after, _ = learner.update(state, GRAPH, drawn, latency_s, 1.0)
+        seeds += [state.params["seed"], after.params["seed"]]
+    assert seeds[0] == seeds[1] != seeds[2] == seeds[3]
 
 
 def _program(policy: Policy) -> tuple[Params, str]:
@@ -203,7 +216,7 @@ def test_no_more_groups_are_used_than_there_are_nodes():
 
 def test_only_the_placer_learns_where_groups_are_random():
     params, _ = _program(hierarchical.make(num_groups=2, grouping="random", **SMALL))
-    assert set(params) == {"placer"}
+    assert set(params) == {"placer", "seed"}
 
 
 def test_it_learns_the_best_placement_of_the_diamond():

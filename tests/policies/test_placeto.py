@@ -261,7 +261,8 @@ def test_a_step_moves_what_it_visits_and_nothing_else(colocated):
     graph = _batched(problem)
     graph.nodes["mask"][:10] = True  # those that follow decide nothing all the same
     leader, t = opgraph.representatives(problem.graph), graph.globals
-    drawn = _policy(3).sample(_params(graph, 3), jax.random.key(1), graph, 20)
+    params = _policy(3).init(jax.random.key(0), graph)  # near the uniform policy
+    drawn = _policy(3).sample(params, jax.random.key(1), graph, 20)
     start = np.broadcast_to(placeto.initial_placement(graph), (20, 1, 16))
     placement = np.concatenate([start, drawn.placement], axis=1)
     moved = (np.diff(placement, axis=1) != 0).any(axis=0)
@@ -274,12 +275,19 @@ def test_a_step_moves_what_it_visits_and_nothing_else(colocated):
         assert (np.asarray(quantity)[:, deciding:] == 0).all()
 
 
-def test_an_episode_starts_on_the_first_allowed_devices():
-    allowed = np.array([[1, 1], [0, 1], [1, 0], [0, 1]], bool)
-    start = placeto.initial_placement(
-        helpers.batched(helpers.diamond(), allowed=allowed, costed=True)
+def test_an_episode_starts_on_the_fastest_device_or_the_first_allowed():
+    problem = helpers.as_problem(
+        helpers.diamond(), helpers.unit_costs(helpers.diamond(), 3), "serial"
     )
-    assert start.tolist() == [0, 1, 0, 1] + [0] * 12
+    compute_s = np.ones((4, 3), np.float32)
+    compute_s[:, 2] = 0.5
+    compute_s[:, 1] = 0.1
+    compute_s[1, 1] = np.inf  # what cannot run everything is not the fastest
+    problem = problem._replace(costs=problem.costs._replace(compute_s=compute_s))
+    graph = _batched(problem)
+    assert placeto.initial_placement(graph)[:4].tolist() == [2, 2, 2, 2]
+    graph.nodes["allowed"][:4] = [[1, 1, 1], [0, 1, 0], [1, 0, 1], [1, 1, 0]]
+    assert placeto.initial_placement(graph)[:4].tolist() == [2, 1, 2, 0]
 
 
 def _log_prob(params: Params, placements: np.ndarray) -> LogProb:

@@ -1,0 +1,21 @@
+"""ColocRL (Mirhoseini et al. 2017) as its authors describe it, on any graph.
+
+    python -m experiments.main --config=configs/colocrl.py --workdir=runs/colocrl
+
+`--config.method=colocrl` alone is this project's default: a smaller LSTM, trained by PPO.
+"""
+
+from ml_collections import ConfigDict
+
+from configs import common
+
+
+def get_config() -> ConfigDict:
+    """RNNLM on a CPU and two GPUs, all described: nothing is measured."""
+    config = common.base()
+    config.graph = "rnnlm"
+    config.devices = "roofline:cpu,gpu,gpu"
+    config.objective = "makespan"
+    config.method = "colocrl:variant=paper"
+    config.budget = 2_000
+    return config

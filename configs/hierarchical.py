@@ -1,0 +1,22 @@
+"""The Hierarchical Planner (Mirhoseini et al. 2018) as its authors describe it, on any graph.
+
+    python -m experiments.main --config=configs/hierarchical.py --workdir=runs/hierarchical
+
+The ablations are `--config.method=hierarchical:variant=paper,grouping=random` and `grouping=none`;
+`hierarchical` alone is this project's default, smaller and with groups that start as slices.
+"""
+
+from ml_collections import ConfigDict
+
+from configs import common
+
+
+def get_config() -> ConfigDict:
+    """RNNLM on a CPU and two GPUs, all described: nothing is measured."""
+    config = common.base()
+    config.graph = "rnnlm"
+    config.devices = "roofline:cpu,gpu,gpu"
+    config.objective = "makespan"
+    config.method = "hierarchical:variant=paper"
+    config.budget = 2_000
+    return config
