@@ -143,8 +143,8 @@ def _report(summary: dict[str, Any], workdir: Path, cells: list[Path], console: 
     console.print(comparison.rich_table(found, f"objective {summary['objective']}"))
     if curves.learned:
         console.print(learning_curves.rich_table(curves))
-    for paired in beside:
-        console.print(published.rich_table(paired))
+    if beside:
+        console.print(f"published figures beside ours: {', '.join(p.source.name for p in beside)}")
     for name in ("report.md", "comparison.csv"):
         console.print(str(workdir / name), markup=False, soft_wrap=True)
 

@@ -54,43 +54,33 @@ def train(
     """
     began = time.monotonic()
     num_ops, num_devices = setting.coarse.costs.compute_s.shape
-    _, learner, read, released = learned.make(method, num_devices, config.evaluate == "measure")
-    graph, assignment = read(setting.coarse)
+    made = learned.make(method, num_devices, config.evaluate == "measure")
+    reading = made.read(setting.coarse)
     progress = trainer.start(
-        learner,
+        made.learner,
         jax.random.PRNGKey(seed),
-        graph,
+        reading.graph,
         evaluate,
         num_ops,
         num_devices,
-        keep_single_devices=not released,
+        keep_single_devices=not made.released,
     )
     checkpoint = _Checkpoint(workdir, _fingerprint(method, config, setting, seed))
     progress, spent_s = checkpoint.restore(progress)
     of_search = {"method": method, "seed": seed}
     _forget_later_records(workdir / "metrics.jsonl", of_search, int(progress.step))
-    if released or config.evaluate == "measure":
-        host = learned.penalised(evaluate) if released else evaluate
-        steps = trainer.search(learner, graph, host, progress, config.budget, assignment=assignment)
-    else:
-        simulator = trainer.Simulator.of(setting.coarse)._replace(assignment=assignment)
-        steps = trainer.search_simulated(
-            learner, graph, simulator, progress, config.budget, pace=_pace()
-        )
     started = began - spent_s
-    status = "finished"
-    if spent_s > config.time_limit_s:
-        steps, status = iter(()), "time limit"
+    status = "time limit" if spent_s > config.time_limit_s else "finished"
+    steps = _steps(made, reading, config, setting, evaluate, progress)
     bar = _bar(console)
     task = bar.add_task(method, total=config.budget, best="")
     with _interrupts(console) as interrupted, bar:
-        for report in steps:
+        for report in steps if status == "finished" else ():
             elapsed = time.monotonic() - started
             # Logged before it counts: going on drops records too many, but cannot add one.
             for record in report.records:
-                runs.append_jsonl(
-                    workdir / "metrics.jsonl", of_search | {"elapsed_s": round(elapsed, 4)} | record
-                )
+                timed = of_search | {"elapsed_s": round(elapsed, 4)} | record
+                runs.append_jsonl(workdir / "metrics.jsonl", timed)
             progress = report.progress
             bar.update(task, completed=progress.evaluations, best=_ms(progress.best_s))
             checkpoint.save(progress, elapsed)
@@ -105,6 +95,27 @@ def train(
     elapsed = time.monotonic() - started
     checkpoint.save(progress, elapsed, now=True)
     return _found(progress, status, elapsed)
+
+
+def _steps(
+    made: learned.Method,
+    reading: learned.Reading,
+    config: ConfigDict,
+    setting: build.Setting,
+    evaluate: Evaluate,
+    progress: trainer.Progress,
+) -> Iterator[trainer.Report]:
+    """The search, on the host where placements are measured, else compiled."""
+    graph, assignment = reading
+    if made.released or config.evaluate == "measure":
+        host = learned.penalised(evaluate) if made.released else evaluate
+        return trainer.search(
+            made.learner, graph, host, progress, config.budget, assignment=assignment
+        )
+    simulator = trainer.Simulator.of(setting.coarse)._replace(assignment=assignment)
+    return trainer.search_simulated(
+        made.learner, graph, simulator, progress, config.budget, pace=_pace()
+    )
 
 
 def _pace() -> Callable[[], int]:

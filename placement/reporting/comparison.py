@@ -146,7 +146,7 @@ def _label(found: Comparison, graph: str) -> str:
 
 def _percent(found: Comparison, graph: str) -> str:
     value = found.reduction[graph]
-    return "-" if math.isnan(value) else f"{value:.1%}"
+    return "-" if math.isnan(value) else f"{value:z.1%}"
 
 
 def _missing(value: Any) -> bool:

@@ -19,7 +19,6 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
-import rich.table
 
 from placement.reporting import comparison, grids, runs
 
@@ -142,16 +141,6 @@ def markdown(paired: Paired) -> str:
         source.differs,
     ]
     return "\n\n".join(parts)
-
-
-def rich_table(paired: Paired) -> rich.table.Table:
-    """The same for a terminal."""
-    source = paired.source
-    return grids.rich_table(
-        *_grid(paired, grids.BOLD_RICH),
-        title=f"published figures: {source.name}",
-        caption="\n".join([_LEGEND, f"{source.title}; {source.table}.", source.differs]),
-    )
 
 
 def _table(path: Path) -> Table:

@@ -203,6 +203,30 @@ def test_compare_rows_carry_graph_and_seed(tmp_path: Path) -> None:
     assert finished.stat().st_mtime_ns == before
 
 
+def test_all_learned_methods_are_compared_and_their_learning_reported(tmp_path: Path) -> None:
+    """With arguments, beside the partitioners, on a graph that is small enough for seconds."""
+    learned = "hsdag:num_samples=8,hidden_size=8", "colocrl:num_samples=8,hidden_size=8"
+    learned += ("hierarchical:num_groups=4,num_samples=8,hidden_size=8", "placeto:rounds=2")
+    graph = "synthetic:family=layered,ops=12,seed=1"
+    flags = ["--task=compare", "--config.devices=roofline:cpu,gpu,gpu", f"--config.graph={graph}"]
+    flags += ["--config.objective=makespan", "--config.budget=80"]
+    flags += [f"--config.methods={','.join(learned)},metis,kahip,min_cut"]
+    code, _, err = run(tmp_path, *flags)
+    assert code == 0, err
+    rows = {row["method"]: row for row in check_summary(tmp_path)["rows"]}
+    single_s = min(row["predicted_s"] for name, row in rows.items() if name.startswith("single:"))
+    for method in learned:
+        assert rows[method]["evaluations"] == 80
+        assert rows[method]["predicted_s"] <= single_s
+    report = (tmp_path / "report.md").read_text()
+    assert "### How the learned methods learned" in report
+    for method in (*learned, "metis", "kahip", "min_cut"):
+        assert f"| {method} " in report
+    logs = (tmp_path / "cells").glob("*/*/metrics.jsonl")
+    logged = [json.loads(line) for path in logs for line in path.read_text().splitlines()]
+    assert {record["method"] for record in logged} == set(learned)
+
+
 def test_described_devices_are_placed_on_and_never_measured(tmp_path: Path) -> None:
     flags = ["--config.devices=roofline:cpu,gpu,gpu", "--config.objective=makespan"]
     code, out, err = run(tmp_path, *flags)

@@ -358,10 +358,58 @@ def test_in_the_simulator_only_what_fits_is_remembered_but_the_excess_is_learned
     assert last.elite.sum(axis=1).tolist() == [FORK_JOIN.num_ops / 2] * len(last.elite)
 
 
-def test_in_the_simulator_co_located_operations_follow_the_first():
+def test_what_a_step_is_worth_on_average_is_what_its_episodes_end_with():
+    learner = reinforce.make(_episodic(3), Settings(num_samples=4, reward="inverse"))
+    evaluate = simulators.evaluator(_problem(DIAMOND))
+    counted, seen = _counting(evaluate)
+    start = _start(evaluate, learner=learner)
+    reports = list(trainer.search(learner, helpers.batched(DIAMOND), counted, start, 2 + 12 + 7))
+    for (record,), placements in zip((r.records for r in reports), seen, strict=True):
+        ends = placements[2::3]
+        assert len(ends) == len(placements) // 3
+        assert record["mean_s"] == pytest.approx(float(np.mean(evaluate(ends))), rel=1e-5)
+
+
+FOLLOWING = np.arange(FORK_JOIN.num_ops)
+FOLLOWING[[3, 5]] = [1, 2]
+
+
+def test_in_the_simulator_the_pace_decides_the_reports_and_not_the_steps():
     problem, learner = _problem(FORK_JOIN, 11), _learner()
-    first = np.arange(FORK_JOIN.num_ops)
-    first[[3, 5]] = [1, 2]
+    evaluate, batched = simulators.evaluator(problem), helpers.batched(FORK_JOIN)
+    start, budget = _start(evaluate, FORK_JOIN), 2 + 10 * BATCH + 5
+    paces = iter([0, 2, 9, 1, 1, 1, 1])
+    paced = list(
+        trainer.search_simulated(
+            learner,
+            batched,
+            trainer.Simulator.of(problem),
+            start,
+            budget,
+            chunk=4,
+            pace=lambda: next(paces),
+        )
+    )
+    assert [len(report.records) for report in paced] == [1, 2, 4, 1, 1, 1, 1]
+    plain = _simulated(problem, budget, start, learner=learner)
+    _assert_equal(paced[-1].progress._replace(state=None), plain[-1].progress._replace(state=None))
+
+
+def test_on_the_host_operations_follow_those_that_place_them():
+    evaluate, seen = _counting(simulators.evaluator(_problem(FORK_JOIN, 11)))
+    start, batched = _start(evaluate, FORK_JOIN), helpers.batched(FORK_JOIN)
+    steps = trainer.search(
+        _learner(), batched, evaluate, start, 2 + 4 * BATCH, assignment=FOLLOWING
+    )
+    *_, last = steps
+    placements = np.concatenate(seen)
+    np.testing.assert_array_equal(placements, placements[:, FOLLOWING])
+    assert len(np.unique(placements, axis=0)) > 10
+    np.testing.assert_array_equal(last.progress.elite, last.progress.elite[:, FOLLOWING])
+
+
+def test_in_the_simulator_co_located_operations_follow_the_first():
+    problem, learner, first = _problem(FORK_JOIN, 11), _learner(), FOLLOWING
     simulator = trainer.Simulator.of(problem)._replace(assignment=first)
     every = helpers.all_placements(FORK_JOIN.num_ops, 2)[:, first]
     evaluate = simulators.evaluator(problem)
