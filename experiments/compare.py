@@ -14,13 +14,12 @@ from typing import Any
 from ml_collections import ConfigDict
 from rich.console import Console
 
-from experiments import build, learned, methods, place
+from experiments import build, methods, place, report
 from placement import arguments
-from placement.reporting import comparison, learning_curves, published, runs, tables
+from placement.reporting import runs, tables
 
 # What the list of cells depends on, and no cell itself.
 _NOT_OF_A_CELL = ("graphs", "methods", "seeds")
-_PUBLISHED = Path(__file__).parent.parent / "third_party" / "published"
 
 
 def run(config: ConfigDict, workdir: Path) -> dict[str, Any]:
@@ -43,10 +42,9 @@ def run(config: ConfigDict, workdir: Path) -> dict[str, Any]:
     summaries, directories = [], []
     for number, (graph, seed) in enumerate(cells, 1):
         console.rule(f"{number}/{len(cells)}: {graph}, seed {seed}")
-        name = re.sub(r"[^\w.=-]+", "_", graph)
-        directories.append(workdir / "cells" / name / f"seed-{seed}")
         cell = ConfigDict(config.to_dict())
         cell.graph, cell.seed = graph, seed
+        directories.append(workdir / "cells" / re.sub(r"[^\w.=-]+", "_", graph) / f"seed-{seed}")
         summaries.append(_cell(cell, directories[-1], chosen, beside, console))
         if any(row["status"] == "interrupted" for row in summaries[-1]["rows"]):
             console.print("interrupted: the same command goes on from here")
@@ -54,7 +52,8 @@ def run(config: ConfigDict, workdir: Path) -> dict[str, Any]:
     summary = _summary(config, summaries, time.monotonic() - started)
     runs.write_json(workdir / "config.json", config.to_dict())
     runs.write_json(workdir / "summary.json", summary)
-    _report(summary, workdir, directories, console)
+    runs.write_json(workdir / report.CELLS, [str(d.relative_to(workdir)) for d in directories])
+    report.write_comparison(summary, workdir, console)
     return summary
 
 
@@ -127,44 +126,3 @@ def _best(rows: list[dict[str, Any]]) -> str:
         ratio = tables.number(row["versus_best_single_device"])
         ratios.setdefault(row["method"], []).append(math.inf if not ratio else math.log(ratio))
     return min(ratios, key=lambda method: sum(ratios[method]) / len(ratios[method]))
-
-
-def _report(summary: dict[str, Any], workdir: Path, cells: list[Path], console: Console) -> None:
-    rows = summary["rows"]
-    named = dict.fromkeys(row["method"] for row in rows)
-    found = comparison.compare(rows, tuple(filter(learned.is_learned, named)))
-    curves = learning_curves.summarise(_logs(cells), _single_s(rows))
-    beside = published.pair(published.read(_PUBLISHED), rows, summary["objective"])
-    parts = [f"# Comparison, objective {summary['objective']}", comparison.markdown(found)]
-    parts += [learning_curves.markdown(curves)] if curves.learned else []
-    parts += [*map(published.markdown, beside), tables.report_markdown(summary)]
-    runs.write_text(workdir / "comparison.csv", comparison.to_csv(rows))
-    runs.write_text(workdir / "report.md", "\n\n".join(parts))
-    console.print(comparison.rich_table(found, f"objective {summary['objective']}"))
-    if curves.learned:
-        console.print(learning_curves.rich_table(curves))
-    if beside:
-        console.print(f"published figures beside ours: {', '.join(p.source.name for p in beside)}")
-    for name in ("report.md", "comparison.csv"):
-        console.print(str(workdir / name), markup=False, soft_wrap=True)
-
-
-def _logs(cells: list[Path]) -> dict[str, list[dict[str, Any]]]:
-    """What the searches of the cells logged, by graph."""
-    logs: dict[str, list[dict[str, Any]]] = {}
-    for directory in cells:
-        summary = json.loads((directory / "summary.json").read_text())
-        wanted = {row["method"] for row in summary["rows"]}
-        records = runs.read_jsonl(directory / "metrics.jsonl")
-        of_graph = logs.setdefault(summary["graph"]["name"], [])
-        of_graph += (record for record in records if record["method"] in wanted)
-    return logs
-
-
-def _single_s(rows: list[dict[str, Any]]) -> dict[str, float]:
-    """The best single device of every graph, as searches evaluate it."""
-    found: dict[str, float] = {}
-    for row in rows:
-        if row["method"].startswith("single:") and row["predicted_s"] is not None:
-            found[row["graph"]] = min(found.get(row["graph"], math.inf), row["predicted_s"])
-    return found

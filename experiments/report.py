@@ -1,13 +1,18 @@
 """The `report` task: table, report.md and figures from a run directory's summary."""
 
 import json
+import math
 from pathlib import Path
 from typing import Any
 
 from ml_collections import ConfigDict
 from rich.console import Console
 
-from placement.reporting import plots, runs, tables
+from experiments import learned
+from placement.reporting import comparison, learning_curves, plots, published, runs, tables
+
+CELLS = "cells.json"  # the run directories that a comparison consists of
+_PUBLISHED = Path(__file__).parent.parent / "third_party" / "published"
 
 
 def run(config: ConfigDict, workdir: Path) -> dict[str, Any]:
@@ -23,7 +28,10 @@ def run(config: ConfigDict, workdir: Path) -> dict[str, Any]:
         raise ValueError(
             f"no summary.json in {str(workdir)!r}; run --task=place with this --workdir first"
         ) from error
-    write(summary, workdir, Console())
+    if "graph" in summary["rows"][0]:
+        write_comparison(summary, workdir, Console())
+    else:
+        write(summary, workdir, Console())
     return summary
 
 
@@ -43,3 +51,46 @@ def write(summary: dict[str, Any], workdir: Path, console: Console) -> None:
             plots.plot_search(runs.read_jsonl(metrics), figures / "search.png")
     except ValueError as error:
         console.print(f"no figures: {error}", markup=False, soft_wrap=True)
+
+
+def write_comparison(summary: dict[str, Any], workdir: Path, console: Console) -> None:
+    """Prints the table over graphs and seeds, and how learned methods learned; writes report.md."""
+    rows = summary["rows"]
+    named = dict.fromkeys(row["method"] for row in rows)
+    found = comparison.compare(rows, tuple(filter(learned.is_learned, named)))
+    curves = learning_curves.summarise(_logs(workdir), _single_s(rows))
+    beside = published.pair(published.read(_PUBLISHED), rows, summary["objective"])
+    parts = [f"# Comparison, objective {summary['objective']}", comparison.markdown(found)]
+    parts += [learning_curves.markdown(curves)] if curves.learned else []
+    parts += [*map(published.markdown, beside), tables.report_markdown(summary)]
+    runs.write_text(workdir / "comparison.csv", comparison.to_csv(rows))
+    runs.write_text(workdir / "report.md", "\n\n".join(parts))
+    console.print(comparison.rich_table(found, f"objective {summary['objective']}"))
+    if curves.learned:
+        console.print(learning_curves.rich_table(curves))
+    if beside:
+        console.print(f"published figures beside ours: {', '.join(p.source.name for p in beside)}")
+    for name in ("report.md", "comparison.csv"):
+        console.print(str(workdir / name), markup=False, soft_wrap=True)
+
+
+def _logs(workdir: Path) -> dict[str, list[dict[str, Any]]]:
+    """What the searches of the comparison's cells logged, by graph."""
+    logs: dict[str, list[dict[str, Any]]] = {}
+    for cell in json.loads((workdir / CELLS).read_text()):
+        directory = workdir / cell
+        summary = json.loads((directory / "summary.json").read_text())
+        wanted = {row["method"] for row in summary["rows"]}
+        records = runs.read_jsonl(directory / "metrics.jsonl")
+        of_graph = logs.setdefault(summary["graph"]["name"], [])
+        of_graph += (record for record in records if record["method"] in wanted)
+    return logs
+
+
+def _single_s(rows: list[dict[str, Any]]) -> dict[str, float]:
+    """The best single device of every graph, as searches evaluate it."""
+    found: dict[str, float] = {}
+    for row in rows:
+        if row["method"].startswith("single:") and row["predicted_s"] is not None:
+            found[row["graph"]] = min(found.get(row["graph"], math.inf), row["predicted_s"])
+    return found

@@ -222,6 +222,10 @@ def test_all_learned_methods_are_compared_and_their_learning_reported(tmp_path: 
     assert "### How the learned methods learned" in report
     for method in (*learned, "metis", "kahip", "min_cut"):
         assert f"| {method} " in report
+    (tmp_path / "report.md").unlink()
+    code, _, err = run(tmp_path, "--task=report")
+    assert code == 0, err
+    assert (tmp_path / "report.md").read_text() == report
     logs = (tmp_path / "cells").glob("*/*/metrics.jsonl")
     logged = [json.loads(line) for path in logs for line in path.read_text().splitlines()]
     assert {record["method"] for record in logged} == set(learned)
