@@ -14,8 +14,8 @@ import rich.table
 
 from placement.reporting import grids, tables
 
-# Of metrics.jsonl: method, seed, step, evaluations, elapsed_s, best_s, mean_s. A latency is null
-# where nothing could run.
+# Of metrics.jsonl: method, seed, step, evaluations, elapsed_s, best_s, mean_s, and loss where the
+# step was learned from. A latency is null where nothing could run.
 Record = Mapping[str, Any]
 
 _LAST = 0.1  # of the records: the last updates
@@ -137,8 +137,8 @@ def rich_table(found: Curves) -> rich.table.Table:
 
 
 def _learned(searches: Sequence[Sequence[Record]], budget: Budget, single_s: float) -> Learned:
-    first_s = np.array([_or_nan(search[0]["mean_s"]) for search in searches])
-    last_s = np.array([_last_s(search) for search in searches])
+    first_s = np.array([_or_nan(_updates(search)[0]["mean_s"]) for search in searches])
+    last_s = np.array([_last_s(_updates(search)) for search in searches])
     return Learned(
         seeds=len(searches),
         first_s=_estimate(first_s),
@@ -155,9 +155,14 @@ def _learned(searches: Sequence[Sequence[Record]], budget: Budget, single_s: flo
     )
 
 
-def _last_s(search: Sequence[Record]) -> float:
-    count = max(1, int(_LAST * len(search)))
-    return float(np.mean([_or_nan(record["mean_s"]) for record in search[-count:]]))
+def _updates(search: Sequence[Record]) -> Sequence[Record]:
+    """The steps that were learned from: the budget may cut the last one short."""
+    return [record for record in search if "loss" in record] or search
+
+
+def _last_s(updates: Sequence[Record]) -> float:
+    count = max(1, int(_LAST * len(updates)))
+    return float(np.mean([_or_nan(record["mean_s"]) for record in updates[-count:]]))
 
 
 def _best_s(search: Sequence[Record], spent: str, limit: float, single_s: float) -> float:

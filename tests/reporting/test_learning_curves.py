@@ -142,3 +142,11 @@ def test_tables_show_intervals_and_the_best_in_bold():
     Console(file=out, width=200).print(learning_curves.rich_table(found))
     assert "0.500 (2.000 ± 12.706)" in out.getvalue()
     assert "of hsdag; placeto has 1.000." in out.getvalue()
+
+
+def test_a_step_that_the_budget_cut_short_is_no_update():
+    steps = _search("hsdag", 0, [0.4, 0.2, math.inf], [0.002] * 3)
+    complete = [record | {"loss": 0.0} for record in steps[:2]]
+    learned = _found(a=[*complete, steps[2]]).learned["a"]["hsdag"]
+    assert learned.improvement.mean == pytest.approx(0.5)
+    assert learned.evaluations == 30
