@@ -22,7 +22,10 @@ def get_config() -> ConfigDict:
     config.graphs = "inception_v3,resnet50,rnnlm,nmt:layers=2"
     config.devices = "roofline:cpu,gpu,gpu"
     config.objective = "makespan"
-    config.methods = "human_expert,scotch,min_cut,hierarchical,hierarchical:grouping=random"
+    config.methods = (
+        "human_expert,scotch,min_cut,"
+        "hierarchical,hierarchical:slices=0,hierarchical:grouping=random"
+    )
     config.seeds = 5
     config.budget = 8_000
     config.time_limit_s = 30.0
