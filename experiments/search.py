@@ -23,6 +23,7 @@ from placement.types import Evaluate, Solution
 
 _SAVE_EVERY_S = 5.0
 _REPORT_EVERY_S = 1.0
+_CHUNK = 16  # steps between two reports at most
 # What may change between an interrupted run and the one that goes on from it.
 _MAY_CHANGE = (
     *("budget", "time_limit_s", "measure_s", "evaluate"),
@@ -114,12 +115,12 @@ def _steps(
         )
     simulator = trainer.Simulator.of(setting.coarse)._replace(assignment=assignment)
     return trainer.search_simulated(
-        made.learner, graph, simulator, progress, config.budget, pace=_pace()
+        made.learner, graph, simulator, progress, config.budget, chunk=_CHUNK, pace=_pace()
     )
 
 
 def _pace() -> Callable[[], int]:
-    """How many steps to take until the next report: about a second's.
+    """How many steps to take until the next report: about a second's, `_CHUNK` at most.
 
     The first chunk, which compiles, and the second, which is timed, have one.
     """
@@ -130,7 +131,8 @@ def _pace() -> Callable[[], int]:
         nonlocal steps
         asked.append(time.monotonic())
         if len(asked) > 2:
-            steps = max(1, int(_REPORT_EVERY_S * steps / (asked[-1] - asked[-2])))
+            step_s = max((asked[-1] - asked[-2]) / steps, _REPORT_EVERY_S / _CHUNK)
+            steps = max(1, int(_REPORT_EVERY_S / step_s))
         return steps
 
     return pace
