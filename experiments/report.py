@@ -66,10 +66,10 @@ def write_comparison(summary: dict[str, Any], workdir: Path, console: Console) -
     runs.write_text(workdir / "comparison.csv", comparison.to_csv(rows))
     runs.write_text(workdir / "report.md", "\n\n".join(parts))
     console.print(comparison.rich_table(found, f"objective {summary['objective']}"))
-    if curves.learned:
-        console.print(learning_curves.rich_table(curves))
+    for line in learning_curves.verdict(curves):
+        console.print(line, markup=False)
     if beside:
-        console.print(f"published figures beside ours: {', '.join(p.source.name for p in beside)}")
+        console.print("how they learned, and published figures beside ours: report.md")
     for name in ("report.md", "comparison.csv"):
         console.print(str(workdir / name), markup=False, soft_wrap=True)
 

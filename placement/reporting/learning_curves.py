@@ -10,7 +10,6 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
-import rich.table
 
 from placement.reporting import grids, tables
 
@@ -117,23 +116,12 @@ def markdown(found: Curves) -> str:
     """A Markdown section: a row a graph and method, the verdict and the equal budgets below."""
     parts = [
         "### How the learned methods learned",
-        grids.markdown(_HEADER, _rows(found, grids.BOLD_MARKDOWN)),
+        grids.markdown(_HEADER, _rows(found)),
         "\n".join(f"- {line}" for line in verdict(found)),
         _budgets(found),
         _LEGEND,
     ]
     return "\n\n".join(parts)
-
-
-def rich_table(found: Curves) -> rich.table.Table:
-    """The same for a terminal."""
-    lines = [*(line.replace("`", "") for line in verdict(found)), _budgets(found), _LEGEND]
-    return grids.rich_table(
-        _HEADER,
-        _rows(found, grids.BOLD_RICH),
-        title="how the learned methods learned",
-        caption="\n".join(lines),
-    )
 
 
 def _learned(searches: Sequence[Sequence[Record]], budget: Budget, single_s: float) -> Learned:
@@ -231,7 +219,7 @@ def _listed(names: Sequence[str]) -> str:
     return f"{', '.join(others)} and {last}" if others else last
 
 
-def _rows(found: Curves, bold: str) -> list[list[str]]:
+def _rows(found: Curves) -> list[list[str]]:
     rows = []
     for graph, of_graph in found.learned.items():
         unit = tables.unit({"predicted_s": x.best_at_evaluations_s.mean} for x in of_graph.values())
@@ -249,8 +237,8 @@ def _rows(found: Curves, bold: str) -> list[list[str]]:
                     _percent(learned.improvement),
                     f"{learned.evaluations:.0f}",
                     f"{learned.wall_s:.1f}",
-                    _best_text(learned.best_at_evaluations_s, single_s, unit, at_evaluations, bold),
-                    _best_text(learned.best_at_wall_s, single_s, unit, at_wall, bold),
+                    _best_text(learned.best_at_evaluations_s, single_s, unit, at_evaluations),
+                    _best_text(learned.best_at_wall_s, single_s, unit, at_wall),
                 ]
             )
     return rows
@@ -262,9 +250,9 @@ def _best(estimates: Sequence[Estimate], single_s: float) -> str:
     return min((ratio for ratio in ratios if ratio != "-"), key=float, default="")
 
 
-def _best_text(estimate: Estimate, single_s: float, unit: tables.Unit, best: str, bold: str) -> str:
+def _best_text(estimate: Estimate, single_s: float, unit: tables.Unit, best: str) -> str:
     ratio = _ratio(estimate, single_s)
-    marked = bold.format(ratio) if ratio == best else ratio
+    marked = grids.BOLD_MARKDOWN.format(ratio) if ratio == best else ratio
     return f"{marked} ({grids.mean_text(unit, *estimate)})"
 
 

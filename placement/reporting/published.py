@@ -116,7 +116,7 @@ def read(directory: runs.StrPath) -> tuple[Table, ...]:
 def pair(
     sources: Iterable[Table], rows: Iterable[comparison.Row], objective: str
 ) -> tuple[Paired, ...]:
-    """Every published table that has a graph in common with ours, whole, with ours beside it.
+    """Every published table that shares a graph and a method with ours, whole, ours beside it.
 
     Methods and graphs that a table lacks are left out of it: `comparison` has them.
 
@@ -135,7 +135,7 @@ def markdown(paired: Paired) -> str:
     source = paired.source
     parts = [
         f"### Published figures: {source.name}",
-        grids.markdown(*_grid(paired, grids.BOLD_MARKDOWN)),
+        grids.markdown(*_grid(paired)),
         _LEGEND,
         f"{source.title}; {source.table}.",
         source.differs,
@@ -207,6 +207,10 @@ def _kind(method: str) -> str | None:
 def _paired(source: Table, ours: _Values, objective: str) -> Paired | None:
     rows = [row for row in source.rows if row.objective in (None, objective)]
     if not any(_graph(row, graph, ours) in ours for row in rows for graph in row.graphs):
+        return None
+    methods = {method for row in rows for method in row.values} - set(_SINGLES.values())
+    methods |= {row.reduction.method for row in rows if row.reduction is not None}
+    if not any(_names(method, ours) for method in methods):
         return None
     published = dict.fromkeys(method for row in rows for method in row.values)
     columns = [(name, method) for method in published for name in _names(method, ours) or [method]]
@@ -297,36 +301,36 @@ def _label(row: Row, ours: _Values) -> str:
     return f"{text}; ours without {', '.join(missing)}" if missing else text
 
 
-def _grid(paired: Paired, bold: str) -> tuple[list[str], list[list[str]]]:
+def _grid(paired: Paired) -> tuple[list[str], list[list[str]]]:
     header = ["graph", "accelerators, theirs", *paired.methods]
     reduced = any(row.our_reductions or not math.isnan(row.reduction) for row in paired.rows)
     rows = []
     for row in paired.rows:
         accelerators = "-" if row.accelerators is None else str(row.accelerators)
-        cells = [row.label, accelerators, *_cells(row.pairs, paired.source, bold)]
+        cells = [row.label, accelerators, *_cells(row.pairs, paired.source)]
         rows.append([*cells, _reduction_text(row)] if reduced else cells)
     header += ["reduction"] if reduced else []
     return header, rows
 
 
-def _cells(pairs: Sequence[Pair], source: Table, bold: str) -> list[str]:
+def _cells(pairs: Sequence[Pair], source: Table) -> list[str]:
     our_unit = source.unit if source.same_costs else None
-    ours = _side([(p.our_value, p.ours) for p in pairs], our_unit, bold)
-    theirs = _side([(p.their_value, p.theirs) for p in pairs], source.unit, bold)
+    ours = _side([(p.our_value, p.ours) for p in pairs], our_unit)
+    theirs = _side([(p.their_value, p.theirs) for p in pairs], source.unit)
     return [
         "-" if our == their == "-" else f"{our} vs {their}"
         for our, their in zip(ours, theirs, strict=True)
     ]
 
 
-def _side(known: Sequence[tuple[float, float]], unit: str | None, bold: str) -> list[str]:
+def _side(known: Sequence[tuple[float, float]], unit: str | None) -> list[str]:
     """Values and their ratios, written: the lowest and what is written like it in bold."""
     texts = [_text(value, ratio, unit) for value, ratio in known]
     lowest = min(
         ((value, text) for (value, _), text in zip(known, texts, strict=True) if text != "-"),
         default=(math.nan, ""),
     )[1]
-    return [bold.format(text) if text == lowest else text for text in texts]
+    return [grids.BOLD_MARKDOWN.format(text) if text == lowest else text for text in texts]
 
 
 def _text(value: float, ratio: float, unit: str | None) -> str:

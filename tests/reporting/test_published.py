@@ -115,6 +115,12 @@ def test_a_table_without_a_graph_in_common_is_left_out():
     assert names == ["hierarchical_planner", "hierarchical_random_groups", "hsdag"]
 
 
+def test_a_table_of_other_methods_than_ours_is_left_out():
+    rows = [_row("resnet50", "single:cpu", 4.0), _row("resnet50", "hsdag", 4.0)]
+    found = published.pair(published.read(DIRECTORY), rows, "makespan")
+    assert [paired.source.name for paired in found] == ["hsdag"]
+
+
 def test_an_alias_is_paired():
     rows = [_row("nmt", "single:CPU", 2.0), _row("nmt", "hierarchical", 1.0)]
     (paired,) = published.pair([_table("hierarchical_planner")], rows, "serial")
