@@ -67,8 +67,14 @@ def compare(rows: Iterable[Row], learned: Collection[str]) -> Comparison:
 
 
 def rich_table(found: Comparison, title: str) -> Table:
-    """The table for a terminal: rows graphs, columns methods, the best of a row in bold."""
-    return grids.rich_table(*_grid(found, grids.BOLD_RICH), title=title)
+    """The table for a terminal: graphs by methods, the best of a graph in bold.
+
+    Whichever are more go down, since a terminal is longer than it is wide.
+    """
+    header, rows = _grid(found, grids.BOLD_RICH)
+    if len(found.methods) > len(found.graphs):
+        header, *rows = map(list, zip(header, *rows, strict=True))
+    return grids.rich_table(header, rows, title=title)
 
 
 def markdown(found: Comparison) -> str:

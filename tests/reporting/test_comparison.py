@@ -75,9 +75,23 @@ def test_tables_show_the_best_in_bold_and_a_dash_for_what_is_missing():
     assert lines[2].startswith("| a, ms | 2.000 ± 0.000 | **1.500 ±")
     assert lines[2].endswith("| - | 25.0% |")
     assert lines[3] == "| b, s | **3.000** | 4.000 | - | -33.3% |"
+
+
+def _printed(found: comparison.Comparison, width: int = 80) -> list[list[str]]:
     text = io.StringIO()
-    Console(file=text, width=120).print(comparison.rich_table(found, "title"))
-    assert "-33.3%" in text.getvalue()
+    Console(file=text, width=width).print(comparison.rich_table(found, "title"))
+    lines = [line.split() for line in text.getvalue().splitlines()]
+    return [words for words in lines if words]
+
+
+def test_in_a_terminal_the_longer_list_goes_down():
+    few = comparison.compare([row for row in ROWS if row["graph"] == "b"], {"hsdag"})
+    lines = _printed(few)
+    assert lines[1] == ["graph", "b,", "s"]
+    assert ["hsdag", "4.000"] in lines
+    assert lines[-1] == ["reduction", "-33.3%"]
+    many = [{**row, "graph": f"{row['graph']}{i}"} for row in ROWS for i in range(3)]
+    assert _printed(comparison.compare(many, {"hsdag"}), 120)[1][:2] == ["graph", "best"]
 
 
 def test_the_csv_has_every_row_and_an_empty_cell_for_what_is_missing():
