@@ -63,7 +63,7 @@ def make(
         those of one bucket only.
       grouper_size: hidden units of the grouper.
       hidden_size: H, of the placer's encoder and decoder.
-      temperature: divides the logits of the devices (10 in the paper, with Adam at 0.1).
+      temperature: divides the logits of the devices.
       tanh_constant: C, bounds them; 0 does not.
       noise: the share of every choice, of groups and of devices, that is uniform.
       aligned: whether a choice sees the group that it is for; False in the paper.
