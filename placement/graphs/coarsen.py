@@ -95,7 +95,7 @@ def coarsen(graph: OpGraph) -> Coarsening:
 def sole_consumers(graph: OpGraph) -> Coarsening:
     """Every operation that serves only one other joins it, whatever else that one reads.
 
-    The co-location heuristic of ColocRL (Mirhoseini et al. 2017, section 3.3), applied once to all
+    The co-location heuristic of ColocRL (Mirhoseini et al. 2017), applied once to all
     operations: repeated, it would leave one group of a network with one output. A group's tensors
     leave it only from the last operation of a tree, so that the quotient stays acyclic.
 

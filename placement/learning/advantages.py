@@ -26,7 +26,7 @@ class Weighed(NamedTuple):
 def failures_as_constant(latency_s: Array, reference_s: Array, updates: Array) -> Weighed:
     """Early, what could not run counts as 100 times the reference; later it is left out.
 
-    Early are the first 500 updates. So Mirhoseini et al. (2017, section 3.2; 2018): a large
+    Early are the first 500 updates. So Mirhoseini et al. (2017 and 2018): a large
     constant until the policy mostly avoids what fails, since later a rare failure, far from the
     baseline, would undo what has been learned. The numbers are in units of `reference_s` [] and of
     this project's batches; the papers' constant is in seconds of their machine. The returns of an
@@ -46,8 +46,8 @@ def rewards(kind: str, latency_s: Array, reference_s: Array) -> Array:
     'improvement'  (latency before the step - after it) / reference   Placeto (Addanki et al. 2019)
 
     A placement that could not run is worth the batch's worst that could, less one; 0 as 'inverse'.
-    Before the first step an episode's latency is taken to be the reference: the same constant in
-    every sample, which no baseline lets through.
+    Before the first step an episode's latency is taken to be the reference: a constant, the same in
+    every sample, which a baseline takes off.
     """
     ratio = latency_s / reference_s
     ran = jnp.isfinite(ratio)
