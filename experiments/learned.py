@@ -128,9 +128,9 @@ def _graph(
 #
 # The Hierarchical Planner's 'paper': 256 groups, LSTMs of 512 and Adam with decay, the authors'
 # published constants (tensorflow/python/grappler/hierarchical_controller.py) but for the learning
-# rate, which is 1e-3: on inception_v3 the Planner at their 0.1 and ColocRL at 0.01 saturated within a
-# dozen updates on placements worse than those they began with. The paper leaves ColocRL's open; they
-# are taken to be the same. In 'tuned' groups start as slices.
+# rate, which is 1e-3: on inception_v3 the Planner at their 0.1 and ColocRL at 0.01 saturated within
+# a dozen updates, on placements worse than those they began with. The paper leaves ColocRL's open;
+# they are taken to be the same. In 'tuned' groups start as slices.
 #
 # Placeto's 'paper': one episode an update, and a moving average for every step. 'tuned' has two
 # episodes, each the other's baseline: every step costs an evaluation, so a batch is expensive.
