@@ -135,6 +135,10 @@ class Solution(NamedTuple):
     placement: np.ndarray  # int32 [N]
     value_s: float  # the objective's value, recomputed by the shared evaluation
     bound_s: float  # a proven lower bound, nan where the method has none
-    status: str  # 'optimal', 'finished', 'time limit', 'interrupted' or 'infeasible'
+    # 'optimal', 'finished', 'time limit', 'interrupted', 'infeasible: why' or 'failed: why'
+    status: str
     search_s: float
     evaluations: int
+    # What the bound and 'optimal' hold for: 'all' placements or the 'contiguous' ones, in which no
+    # path leaves a device and returns to it.
+    scope: str = "all"

@@ -1,1 +1,120 @@
-"""Solvers: classical and exact searches for a placement."""
+"""Solvers: classical and exact searches for a placement, behind one interface."""
+
+from typing import NamedTuple
+
+import numpy as np
+
+from placement import simulators
+from placement.solvers import base
+from placement.solvers.allowance import Allowance
+from placement.types import Problem, Solution
+
+BUDGET = 32_000
+
+
+class Solver(NamedTuple):
+    """A solver and the objectives that it is made for."""
+
+    find: base.Find
+    objectives: tuple[str, ...]
+
+
+_NONE = {
+    base.ALL: "no placement keeps all limits, as {} proved",
+    base.CONTIGUOUS: "no contiguous placement keeps all limits, as {} proved",
+}
+ANY = tuple(simulators.OBJECTIVES)
+SOLVERS: dict[str, Solver] = {}
+
+
+def solve(
+    name: str,
+    problem: Problem,
+    *,
+    seed: int = 0,
+    time_limit_s: float = 60.0,
+    budget: int = BUDGET,
+) -> Solution:
+    """Searches for the best placement of a problem with one of `SOLVERS`.
+
+    Args:
+      name: of the solver.
+      problem: what is to be placed.
+      seed: of all randomness.
+      time_limit_s: when to stop. Building a model and a step that has begun are not cut off.
+      budget: how many placements to evaluate at most; exact solvers do not look at it.
+
+    Returns:
+      The placement found, with its value from the problem's simulator. `bound_s` is a lower bound
+      of the placements in `scope`, nan where the solver has none. A problem that is proven to have
+      no feasible placement has status 'infeasible: why'; where merely none was found the status is
+      'failed: why'. The value of either is inf.
+
+    Raises:
+      ValueError: no such solver, or none for this objective; or the solver cannot be used on this
+        problem, such as an enumeration of too many placements: one line.
+    """
+    check(name, problem.objective)
+    allowance = Allowance(time_limit_s, budget)
+    reason = infeasible(problem)
+    found = base.Found(None) if reason else SOLVERS[name].find(problem, seed, allowance)
+    search_s = allowance.spent_s()
+    placement, value_s = found.placement, np.inf
+    if placement is not None:
+        placement = np.asarray(placement, np.int32)
+        value_s = float(simulators.evaluator(problem)(placement[None])[0])
+    else:
+        placement = _anything(problem)
+    if reason or found.status == "infeasible":
+        status = f"infeasible: {reason or _NONE[found.scope].format(name)}"
+    elif np.isinf(value_s):
+        status = f"failed: {found.status}, no feasible placement found"
+    else:
+        status = found.status
+    bound_s = _bound(found, value_s, name)
+    return Solution(
+        placement, value_s, bound_s, status, search_s, found.evaluations, scope=found.scope
+    )
+
+
+def check(name: str, objective: str) -> None:
+    """Refuses what is no solver, or none of this objective, with a ValueError of one line."""
+    if name not in SOLVERS:
+        raise ValueError(f"unknown solver {name!r}; valid: {', '.join(SOLVERS)}")
+    if objective not in SOLVERS[name].objectives:
+        able = ", ".join(other for other in SOLVERS if objective in SOLVERS[other].objectives)
+        raise ValueError(
+            f"method {name!r} is for objective {' or '.join(SOLVERS[name].objectives)}, not "
+            f"{objective!r}; for {objective!r} there are {able}"
+        )
+
+
+def infeasible(problem: Problem) -> str | None:
+    """Why no placement can be feasible, where a look at the limits shows it."""
+    classes, memory = base.classes(problem), base.memory(problem)
+    stuck = np.flatnonzero(~classes.allowed.any(axis=1))
+    if len(stuck):
+        op = problem.graph.op_names[int(np.argmax(classes.number == stuck[0]))]
+        return f"no device runs operation {op!r} and all that is co-located with it"
+    limited = memory.devices.any(axis=0)
+    needed, capacity = classes.memory_bytes.sum(), memory.capacity_bytes.sum()
+    if limited.all() and needed > capacity:
+        return f"operations occupy {needed:.0f} bytes, all devices together have {capacity:.0f}"
+    return None
+
+
+def _bound(found: base.Found, value_s: float, name: str) -> float:
+    """The bound on the simulator's scale, where a value may lie below it by rounding alone."""
+    if np.isnan(found.bound_s):
+        return found.bound_s
+    slack = base.ROUNDING * abs(found.bound_s)
+    if value_s < found.bound_s - slack:
+        raise AssertionError(f"{name}: value {value_s} is below its bound {found.bound_s}")
+    if found.status == "optimal" and value_s > found.bound_s + slack:
+        raise AssertionError(f"{name}: 'optimal' at {value_s}, but the bound is {found.bound_s}")
+    return value_s if found.status == "optimal" else min(found.bound_s, value_s)
+
+
+def _anything(problem: Problem) -> np.ndarray:
+    """int32 [N]: each operation where it computes fastest, to have something to show."""
+    return np.asarray(problem.costs.compute_s).argmin(axis=1).astype(np.int32)

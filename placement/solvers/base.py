@@ -1,0 +1,85 @@
+"""What every solver is given and returns.
+
+A solver is a function `find(problem, seed, allowance) -> Found`; `placement.solvers.solve` gives it
+a name, recomputes the value of what it found by the shared simulator and checks its bound.
+
+Costs and tables are float32, as the simulators read them; solvers add them up in float64. So what a
+solver takes for the value of a placement may differ from the simulator's by its rounding,
+`ROUNDING` at most.
+"""
+
+from collections.abc import Callable
+from typing import NamedTuple
+
+import numpy as np
+
+from placement.graphs import opgraph
+from placement.solvers.allowance import Allowance
+from placement.types import Problem
+
+ROUNDING = 1e-5  # relative
+ALL, CONTIGUOUS = "all", "contiguous"  # of `Found.scope`
+
+
+class Found(NamedTuple):
+    """What a solver found."""
+
+    placement: np.ndarray | None  # int [N]; None where it found none
+    bound_s: float = float("nan")  # a proven lower bound of the placements in `scope`
+    status: str = "finished"  # 'optimal' (in `scope`), 'finished', 'time limit' or 'infeasible'
+    evaluations: int = 0  # placements simulated
+    # What the bound and the status hold for: ALL placements, or the CONTIGUOUS ones alone, in which
+    # no path leaves a device and returns to it (Tarnawski et al. 2020, section 3).
+    scope: str = ALL
+
+
+# (problem, seed, allowance) -> Found. Randomness comes from the seed alone.
+Find = Callable[[Problem, int, Allowance], Found]
+
+
+class Classes(NamedTuple):
+    """A problem's co-location classes, the C things that are placed.
+
+    Classes are numbered by their first operation, so that without co-location class n is
+    operation n.
+    """
+
+    number: np.ndarray  # int32 [N]: the class of every operation
+    compute_s: np.ndarray  # float64 [C, D]: inf where a device does not support all of the class
+    memory_bytes: np.ndarray  # float64 [C]
+
+    @property
+    def allowed(self) -> np.ndarray:
+        """bool [C, D]: the devices that can run a class."""
+        return np.isfinite(self.compute_s)
+
+
+class Memory(NamedTuple):
+    """Memories with a limit; parts of one accelerator share theirs."""
+
+    devices: np.ndarray  # bool [K, D]: whose memory it is
+    capacity_bytes: np.ndarray  # float64 [K]
+
+
+def classes(problem: Problem) -> Classes:
+    """The classes of a problem."""
+    costs = problem.costs
+    representative = opgraph.representatives(problem.graph)
+    _, number = np.unique(representative, return_inverse=True)
+    seconds = np.asarray(costs.compute_s, np.float64)
+    compute_s = np.zeros((number.max() + 1, seconds.shape[1]))
+    np.add.at(compute_s, number, seconds)
+    memory_bytes = np.bincount(number, np.asarray(costs.memory_bytes, np.float64))
+    return Classes(number.astype(np.int32), compute_s, memory_bytes)
+
+
+def memory(problem: Problem) -> Memory:
+    """The limited memories of a problem; none where nothing is limited."""
+    costs = problem.costs
+    capacity = np.asarray(costs.capacity_bytes, np.float64)
+    accelerator = np.asarray(costs.accelerator)
+    same = (accelerator[:, None] == accelerator) & (accelerator >= 0)
+    same |= np.eye(len(accelerator), dtype=bool)
+    first = same.argmax(axis=1) == np.arange(len(accelerator))
+    rows = first & np.isfinite(capacity)
+    return Memory(same[rows], capacity[rows])
