@@ -5,7 +5,7 @@ from typing import NamedTuple
 import numpy as np
 
 from placement import simulators
-from placement.solvers import base
+from placement.solvers import base, genetic, graph_cut, trivial, walks
 from placement.solvers.allowance import Allowance
 from placement.types import Problem, Solution
 
@@ -24,7 +24,16 @@ _NONE = {
     base.CONTIGUOUS: "no contiguous placement keeps all limits, as {} proved",
 }
 ANY = tuple(simulators.OBJECTIVES)
-SOLVERS: dict[str, Solver] = {}
+SOLVERS: dict[str, Solver] = {
+    "random": Solver(trivial.random, ANY),
+    "round_robin": Solver(trivial.round_robin, ANY),
+    "topological": Solver(trivial.topological, ANY),
+    "local_search": Solver(walks.local_search, ANY),
+    "annealing": Solver(walks.annealing, ANY),
+    "genetic": Solver(genetic.find, ANY),
+    "brute_force": Solver(trivial.brute_force, ANY),
+    "graph_cut": Solver(graph_cut.find, ("serial",)),
+}
 
 
 def solve(

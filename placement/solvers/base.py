@@ -13,7 +13,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from placement.graphs import opgraph
+from placement.graphs import dag, opgraph
 from placement.solvers.allowance import Allowance
 from placement.types import Problem
 
@@ -71,6 +71,12 @@ def classes(problem: Problem) -> Classes:
     np.add.at(compute_s, number, seconds)
     memory_bytes = np.bincount(number, np.asarray(costs.memory_bytes, np.float64))
     return Classes(number.astype(np.int32), compute_s, memory_bytes)
+
+
+def in_order(problem: Problem, of: Classes) -> np.ndarray:
+    """int [C]: the classes by their first operation in topological order."""
+    number = of.number[dag.topological_order(problem.graph)]
+    return number[np.sort(np.unique(number, return_index=True)[1])]
 
 
 def memory(problem: Problem) -> Memory:

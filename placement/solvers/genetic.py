@@ -1,0 +1,94 @@
+"""`genetic`: a genetic algorithm for any objective, on the compiled simulator.
+
+A generation has `walks.CHAINS` placements, the first of them the single devices. Each child takes a
+stretch of a topological order from one parent and the rest from the other (two-point crossover,
+Holland 1975), the parents being the better of two drawn at random (tournaments); then it takes a
+step of `placement.solvers.walks` with probability `MUTATED`, and so does every class on its own,
+with probability 1 / C. The next generation is the best of parents and children together, each
+placement once.
+"""
+
+from functools import partial
+from typing import NamedTuple
+
+import chex
+import jax
+import jax.numpy as jnp
+
+from placement.solvers import base, walks
+from placement.solvers.allowance import Allowance
+from placement.types import Array, Problem
+
+MUTATED = 0.8
+_GENERATIONS = 50  # between two looks at the clock
+
+
+class _Evolution(NamedTuple):
+    key: chex.PRNGKey
+    alive: walks.Batch
+
+
+def find(problem: Problem, seed: int, allowance: Allowance) -> base.Found:
+    """Evolves placements until the budget or the time is spent."""
+    held, starts = walks.space(problem)
+    evolution = _Evolution(jax.random.PRNGKey(seed), starts)
+    generations = max(0, allowance.budget // walks.CHAINS - 1)
+    done = 0
+    while done < generations and not allowance.over():
+        count = min(_GENERATIONS, generations - done)
+        evolution = _evolved(problem.objective, held, evolution, count)
+        evolution.alive.cost_s.block_until_ready()
+        done += count
+    best = int(jnp.argmin(evolution.alive.latency_s))
+    alive, evaluations = evolution.alive, (done + 1) * walks.CHAINS
+    return walks.finish(
+        problem, alive.placement[best], alive.latency_s[best], evaluations, allowance.budget
+    )
+
+
+@partial(jax.jit, static_argnums=0)
+def _evolved(objective: str, held: walks.Space, evolution: _Evolution, count: Array) -> _Evolution:
+    def generation(_: Array, before: _Evolution) -> _Evolution:
+        key, for_parents, for_children, for_steps = jax.random.split(before.key, 4)
+        alive = before.alive
+        one, other = _tournaments(for_parents, alive.cost_s)
+        children = _crossed(for_children, held, alive.placement[one], alive.placement[other])
+        children = _mutated(for_steps, held, children)
+        born = walks.evaluate(objective, held, children)
+        return _Evolution(key, _survivors(alive, born))
+
+    return jax.lax.fori_loop(0, count, generation, evolution)
+
+
+def _tournaments(key: chex.PRNGKey, cost_s: Array) -> tuple[Array, Array]:
+    """Two parents int32 [B] for every child, each the better of two."""
+    drawn = jax.random.randint(key, (2, 2, len(cost_s)), 0, len(cost_s))
+    better = jnp.where(cost_s[drawn[:, 0]] <= cost_s[drawn[:, 1]], drawn[:, 0], drawn[:, 1])
+    return better[0], better[1]
+
+
+def _crossed(key: chex.PRNGKey, held: walks.Space, one: Array, other: Array) -> Array:
+    ends = jax.random.randint(key, (2, len(one), 1), 0, one.shape[1] + 1)
+    inside = (held.rank >= ends.min(axis=0)) & (held.rank < ends.max(axis=0))
+    return jnp.where(inside, other, one)
+
+
+def _mutated(key: chex.PRNGKey, held: walks.Space, placement: Array) -> Array:
+    num_classes, num_devices = held.allowed.shape
+    for_which, for_steps, for_classes, for_devices = jax.random.split(key, 4)
+    stepped = jax.random.bernoulli(for_which, MUTATED, (len(placement), 1))
+    placement = jnp.where(stepped, walks.moved(for_steps, held, placement), placement)
+    changed = jax.random.bernoulli(for_classes, 1 / num_classes, placement.shape)
+    device = jax.random.randint(for_devices, placement.shape, 0, num_devices)
+    changed &= held.allowed[jnp.arange(num_classes), device]
+    return jnp.where(changed, device, placement)
+
+
+def _survivors(alive: walks.Batch, born: walks.Batch) -> walks.Batch:
+    """The best of both batches; of equal placements, the first."""
+    both = jax.tree.map(lambda a, b: jnp.concatenate([a, b]), alive, born)
+    same = (both.placement[:, None] == both.placement).all(axis=2)
+    again = jnp.tril(same, -1).any(axis=1)
+    # Not inf, which a placement that cannot run costs: repeated ones come last of all.
+    order = jnp.lexsort((both.cost_s, again))[: len(alive.cost_s)]
+    return jax.tree.map(lambda values: values[order], both)
