@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from ml_collections import ConfigDict
 
-from placement import simulators, zoo
+from placement import arguments, simulators, zoo
 from placement.costs import tables, workloads
 from placement.graphs import coarsen, opgraph
 from placement.runtime import extract, frontend
@@ -62,8 +62,9 @@ def network(config: ConfigDict) -> Network:
     Raises:
       ValueError: no such graph, an unreadable file, dynamic inputs without shapes.
     """
-    if config.graph.endswith(".json"):
-        return _workload(config)
+    path, given = _workload_file(config.graph)
+    if path is not None:
+        return _workload(path, given, config)
     if config.graph.split(":")[0] == synthetic.NAME:
         graph = synthetic.build(config.graph)
         return Network(None, graph, coarsen.coarsen(graph), {})
@@ -73,17 +74,25 @@ def network(config: ConfigDict) -> Network:
     return Network(model, extraction.graph, coarsen.coarsen(extraction.graph), extraction.estimated)
 
 
-def _workload(config: ConfigDict) -> Network:
+def _workload_file(graph: str) -> tuple[Path | None, dict[str, str]]:
+    """The path and arguments of 'FILE.json' or 'FILE.json:parts=2'; no path of another graph."""
+    path, suffix, given = graph.partition(".json")
+    if not suffix or given[:1] not in ("", ":"):
+        return None, {}
+    return Path(path + suffix), arguments.split(graph)[1] if given else {}
+
+
+def _workload(path: Path, given: dict[str, str], config: ConfigDict) -> Network:
     """A workload file's graph is not coarsened: that would lose placements, and optima with them.
 
     Its co-located operations follow the first of them instead (`coarsen.lift` by representatives).
     """
-    path = Path(config.graph)
+    parts = arguments.values(config.graph, given, {"parts": 1})["parts"]
     try:
         data = json.loads(path.read_text())
     except (OSError, UnicodeDecodeError, json.JSONDecodeError) as error:
-        raise ValueError(f"cannot read workload {config.graph!r}: {error}") from error
-    read = workloads.from_json(data, name=path.stem, objective=config.objective)
+        raise ValueError(f"cannot read workload {str(path)!r}: {error}") from error
+    read = workloads.from_json(data, name=path.stem, objective=config.objective, parts=parts)
     graph = read.graph
     representatives = opgraph.representatives(graph)
     edges = np.arange(graph.num_edges, dtype=np.int32)

@@ -14,7 +14,7 @@ from typing import Any
 from ml_collections import ConfigDict
 from rich.console import Console
 
-from experiments import build, methods, place, report
+from experiments import bounds, build, methods, place, report
 from placement import arguments
 from placement.reporting import runs, tables
 
@@ -45,7 +45,7 @@ def run(config: ConfigDict, workdir: Path) -> dict[str, Any]:
         cell = ConfigDict(config.to_dict())
         cell.graph, cell.seed = graph, seed
         directories.append(workdir / "cells" / re.sub(r"[^\w.=-]+", "_", graph) / f"seed-{seed}")
-        summaries.append(_cell(cell, directories[-1], chosen, beside, console))
+        summaries.append(_cell(cell, directories[-1], chosen, beside, workdir, console))
         if any(row["status"] == "interrupted" for row in summaries[-1]["rows"]):
             console.print("interrupted: the same command goes on from here")
             break
@@ -63,7 +63,7 @@ def _methods(config: ConfigDict) -> tuple[tuple[str, ...], tuple[str, ...]]:
         return (), methods.NAMES
     chosen = arguments.entries(config.methods)
     for method in chosen:
-        methods.check(method)
+        methods.check(method, config.objective)
     return tuple(m for m in chosen if m != "single"), ("single",)
 
 
@@ -72,6 +72,7 @@ def _cell(
     directory: Path,
     chosen: tuple[str, ...],
     beside: tuple[str, ...],
+    workdir: Path,
     console: Console,
 ) -> dict[str, Any]:
     asked = {"methods": [*beside, *chosen], "config": _essence(cell)}
@@ -79,7 +80,10 @@ def _cell(
     if finished.exists() and json.loads(finished.read_text()) == asked:
         console.print("finished before")
         return json.loads((directory / "summary.json").read_text())
-    summary = place.run_methods(cell, directory, chosen, beside=beside, console=console)
+    known = workdir / bounds.FILE
+    summary = place.run_methods(
+        cell, directory, chosen, beside=beside, known=known, console=console
+    )
     if not any(row["status"] == "interrupted" for row in summary["rows"]):
         runs.write_json(finished, asked)
     return json.loads((directory / "summary.json").read_text())

@@ -13,7 +13,7 @@ from ml_collections import ConfigDict
 from rich.console import Console
 
 from experiments import build, learned, search, subject
-from placement import simulators
+from placement import simulators, solvers
 from placement.runtime import devices as devices_lib
 from placement.runtime import scotch
 from placement.runtime.hetero import Affinity
@@ -45,6 +45,7 @@ class Entry(NamedTuple):
     predicted_s: tuple[float, ...]  # of each affinity
     devices: tuple[devices_lib.Device, ...]  # none where they are described
     reference: bool = False  # runs on a device that placements cannot use
+    full: bool = False  # the placement is of all operations, where others are of the coarse ones
 
 
 def single(context: Context) -> list[Entry]:
@@ -56,14 +57,6 @@ def single(context: Context) -> list[Entry]:
     ]
 
 
-def random(context: Context) -> list[Entry]:
-    """One uniformly random placement of the coarse operations, on devices that support them."""
-    generator = np.random.default_rng(context.seed)
-    allowed = build.allowed(context.setting.coarse)
-    draw = np.where(allowed, generator.random(allowed.shape), -1.0)
-    return [_entry(context, "random", draw.argmax(axis=1).astype(np.int32))]
-
-
 def openvino_hetero(context: Context) -> list[Entry]:
     """OpenVINO's own choice: every operation on the first device that supports it."""
     full, measurer = context.setting.full, context.measurer
@@ -72,7 +65,8 @@ def openvino_hetero(context: Context) -> list[Entry]:
     placement = np.array([full.devices.index(chosen[name]) for name in full.graph.op_names])
     predicted_s = float(simulators.evaluator(full)(placement[None])[0])
     solution = Solution(placement, predicted_s, float("nan"), "finished", 0.0, 1)
-    return [Entry("hetero", solution, (None,), (predicted_s,), context.about.present)]
+    present = context.about.present
+    return [Entry("hetero", solution, (None,), (predicted_s,), present, full=True)]
 
 
 def trained(method: str, context: Context) -> list[Entry]:
@@ -101,9 +95,32 @@ def human_expert(context: Context) -> list[Entry]:
     placement = expert.place(full.graph, accelerators, host)
     predicted_s = float(simulators.evaluator(full)(placement[None])[0])
     solution = Solution(placement, predicted_s, float("nan"), "finished", 0.0, 1)
-    names = (full.devices[i] for i in placement)
-    affinity = dict(zip(full.graph.op_names, names, strict=True))
-    return [Entry("human_expert", solution, (affinity,), (predicted_s,), context.about.present)]
+    return [_full_entry(context, "human_expert", solution)]
+
+
+def _solved(name: str) -> Callable[[Context], list[Entry]]:
+    """A solver of `placement.solvers`.
+
+    All but `graph_cut`, which is exact and fast on all operations, place the coarse ones.
+    """
+
+    def method(context: Context) -> list[Entry]:
+        setting, config = context.setting, context.config
+        full = name == "graph_cut"
+        solution = solvers.solve(
+            name,
+            setting.full if full else setting.coarse,
+            seed=context.seed,
+            time_limit_s=config.time_limit_s,
+            budget=config.budget,
+        )
+        if full:
+            return [_full_entry(context, name, solution)]
+        affinity = build.affinity(setting, solution.placement)
+        present = context.about.present
+        return [Entry(name, solution, (affinity,), (solution.value_s,), present)]
+
+    return method
 
 
 def _partitioned(
@@ -122,14 +139,15 @@ def _partitioned(
 OTHERS: dict[str, Callable[[Context], list[Entry]]] = {
     "single": single,
     "hetero": openvino_hetero,
-    "random": random,
     "human_expert": human_expert,
     "metis": _partitioned("metis", partition.metis),
     "kahip": _partitioned("kahip", partition.kahip),
     "scotch": _partitioned("scotch", functools.partial(partition.scotch, gmap=scotch.gmap)),
     "min_cut": _partitioned("min_cut", partition.min_cut),
+    **{name: _solved(name) for name in solvers.SOLVERS},
 }
 NAMES = (*learned.RECIPES, *OTHERS)
+_PACKAGES = {"metis": "pymetis", "min_cut": "pymetis", "kahip": "kahip", "cpsat": "ortools"}
 
 
 def run(method: str, context: Context) -> list[Entry]:
@@ -139,8 +157,9 @@ def run(method: str, context: Context) -> list[Entry]:
     return OTHERS[method](context)
 
 
-def check(method: str) -> None:
-    """Refuses what is no method, or a learned one with impossible hyper-parameters.
+def check(method: str, objective: str) -> None:
+    """Refuses what is no method, a learned one with impossible hyper-parameters, or a solver of
+    other objectives.
 
     Raises:
       ValueError: one line.
@@ -149,10 +168,16 @@ def check(method: str) -> None:
         learned.make(method, 2, False)
     else:
         build.among("method", method, NAMES)
+    if method in solvers.SOLVERS:
+        solvers.check(method, objective)
 
 
 def runnable(
-    chosen: tuple[str, ...], beside: tuple[str, ...], about: subject.Subject, console: Console
+    chosen: tuple[str, ...],
+    beside: tuple[str, ...],
+    about: subject.Subject,
+    objective: str,
+    console: Console,
 ) -> tuple[str, ...]:
     """The methods to run, `beside` first and without those that cannot run here, which are named.
 
@@ -161,7 +186,7 @@ def runnable(
     """
     able = []
     for method in (*beside, *chosen):
-        reason = _lacking(method, about)
+        reason = _lacking(method, about, objective)
         if reason and method in chosen:
             raise ValueError(f"method {method!r} cannot run: {reason}")
         if reason:
@@ -171,14 +196,16 @@ def runnable(
     return tuple(able)
 
 
-def _lacking(method: str, about: subject.Subject) -> str | None:
+def _lacking(method: str, about: subject.Subject, objective: str) -> str | None:
     """What a method needs that is not here, in words."""
+    if method in solvers.SOLVERS and objective not in solvers.SOLVERS[method].objectives:
+        return f"it is for {' and '.join(solvers.SOLVERS[method].objectives)}"
     if method == "hetero" and not about.present:
         return (
             "it asks OpenVINO itself, and the devices are described; "
             "give --config.devices=host or present devices"
         )
-    package = {"metis": "pymetis", "min_cut": "pymetis", "kahip": "kahip"}.get(method)
+    package = _PACKAGES.get(method)
     if package and importlib.util.find_spec(package) is None:
         return f"{package} is not installed; pip install 'placement[solvers]'"
     if method == "scotch":
@@ -198,6 +225,22 @@ def references(devices: tuple[devices_lib.Device, ...]) -> list[Entry]:
         Entry(f"reference:{device.label}", unknown, (None,), (math.nan,), (device,), reference=True)
         for device in devices_lib.all_threads(devices)
     ]
+
+
+def failed(method: str, error: ValueError, context: Context) -> Entry:
+    """The row of a method that cannot be used on this problem."""
+    nowhere = np.zeros(context.setting.coarse.graph.num_ops, np.int32)
+    solution = Solution(nowhere, math.inf, math.nan, f"failed: {error}", 0.0, 0)
+    return Entry(method, solution, (None,), (math.inf,), ())
+
+
+def _full_entry(context: Context, method: str, solution: Solution) -> Entry:
+    """Of a placement of all operations."""
+    full = context.setting.full
+    names = (full.devices[i] for i in solution.placement)
+    affinity = dict(zip(full.graph.op_names, names, strict=True))
+    present = context.about.present
+    return Entry(method, solution, (affinity,), (solution.value_s,), present, full=True)
 
 
 def _entry(context: Context, method: str, placement: np.ndarray, search_s: float = 0.0) -> Entry:

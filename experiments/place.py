@@ -14,7 +14,7 @@ from ml_collections import ConfigDict
 from rich.console import Console
 
 import placement
-from experiments import build, methods, report, subject, verify
+from experiments import bounds, build, methods, report, subject, verify
 from placement import arguments
 from placement.graphs import coarsen
 from placement.reporting import runs
@@ -57,19 +57,21 @@ def run_methods(
     chosen: tuple[str, ...],
     *,
     beside: tuple[str, ...] = (),
+    known: Path | None = None,
     console: Console,
 ) -> dict[str, Any]:
     """Runs the methods, measures what they found together, and writes the run directory.
 
     `beside` are methods that nobody asked for: they come first, and are left out where they need
-    devices that are not present.
+    devices that are not present or are for other objectives. `known` is the file of bounds, by
+    default that of the run directory.
     """
     started, cpu_started = time.monotonic(), _cpu_s()
     build.check(config)
     for method in chosen:
-        methods.check(method)
+        methods.check(method, config.objective)
     about = subject.find(config)
-    order = methods.runnable(chosen, beside, about, console)
+    order = methods.runnable(chosen, beside, about, config.objective, console)
     if config.budget < about.num_devices:
         raise ValueError(
             f"budget={config.budget} does not cover the {about.num_devices} single devices, which "
@@ -87,11 +89,12 @@ def run_methods(
         entries, searched = [], []  # and the measurements that finding each took
         for method in order:
             before = counter()
-            found = methods.run(method, context)
+            found = _found(method, context, alone=chosen == (method,))
             entries += found
             searched += [counter() - before] * len(found)
         entries += methods.references(about.present)
         entries, outcomes, counts = _verify(config, measurer, entries, console)
+    entries = bounds.beside(entries, setting, known or workdir / bounds.FILE)
     counts = [a + b for a, b in itertools.zip_longest(counts, searched, fillvalue=0)]
     rows = verify.rows(entries, outcomes, counts)
     graph = about.net.graph
@@ -110,6 +113,20 @@ def run_methods(
         _write_placement(workdir, summary, best, about)
     runs.write_json(workdir / "summary.json", summary)
     return summary
+
+
+def _found(method: str, context: methods.Context, *, alone: bool) -> list[methods.Entry]:
+    """What a method finds; one that cannot be used here is refused alone, and a row among others.
+
+    Raises:
+      ValueError: it cannot be used on this problem, in one line.
+    """
+    try:
+        return methods.run(method, context)
+    except ValueError as error:
+        if alone:
+            raise
+        return [methods.failed(method, error, context)]
 
 
 def _cpu_s() -> float:

@@ -103,6 +103,8 @@ def _row(
 ) -> dict[str, Any]:
     solution = entry.solution
     status, measured = solution.status, None
+    if solution.scope != "all":
+        status = f"{status}, {solution.scope}"
     comparable = math.isfinite(unit_predicted) and math.isfinite(solution.value_s)
     versus = solution.value_s / unit_predicted if comparable else None
     if isinstance(outcome, Measurement):

@@ -1,9 +1,10 @@
 """Many methods on many graphs: the table of the Hierarchical Planner's paper, rows from any seeds.
 
 A cell is the mean over the seeds with its 95% interval (Student's t); of one seed the value alone.
-Measured latencies count where a graph has them, else predicted ones. The last column is the
+Measured latencies count where a graph has them, else predicted ones. A column is the
 reduction that the best learned method achieves against the best of the others, in percent:
-negative where it loses.
+negative where it loses. Where a lower bound of the best method's placements is known, it stands
+beside, with the method's gap to it.
 """
 
 import csv
@@ -33,6 +34,7 @@ class Cell(NamedTuple):
     half_width_s: float  # of the 95% interval; nan with fewer than two seeds
     seeds: int
     search_s: float  # mean
+    bound_s: float  # the least of the seeds' bounds; nan where any is missing
 
 
 class Comparison(NamedTuple):
@@ -109,7 +111,9 @@ def _cell(rows: list[Row], seconds: Callable[[Row], float | None]) -> Cell:
         by_seed.setdefault(row["seed"], []).append(math.inf if value is None else value)
     values = np.array([min(found) for found in by_seed.values()])
     search_s = float(np.mean([row["search_s"] for row in rows]))
-    return Cell(float(values.mean()), grids.half_width(values), len(values), search_s)
+    bounds = [tables.number(row.get("bound_s")) for row in rows]
+    bound_s = float(np.min([math.nan if bound is None else bound for bound in bounds]))
+    return Cell(float(values.mean()), grids.half_width(values), len(values), search_s, bound_s)
 
 
 def _fastest(cells: Mapping[str, Cell]) -> str:
@@ -124,10 +128,17 @@ def _reduction(cells: Mapping[str, Cell], learned: Collection[str]) -> float:
 
 def _grid(found: Comparison, best: str) -> tuple[list[str], list[list[str]]]:
     rows = [
-        [_label(found, graph), *_texts(found, graph, best), _percent(found, graph)]
+        [_label(found, graph), *_texts(found, graph, best), _percent(found.reduction[graph])]
         for graph in found.graphs
     ]
-    return ["graph", *found.methods, "reduction"], rows
+    header = ["graph", *found.methods, "reduction"]
+    bounded = [found.cells[graph][found.best[graph]] for graph in found.graphs]
+    if not all(math.isnan(cell.bound_s) for cell in bounded):
+        header += ["bound", "gap of the best"]
+        for row, graph, cell in zip(rows, found.graphs, bounded, strict=True):
+            row += [_unit(found, graph).write(cell.bound_s)]
+            row += [_percent(cell.mean_s / cell.bound_s - 1)]
+    return header, rows
 
 
 def _texts(found: Comparison, graph: str, best: str) -> list[str]:
@@ -150,9 +161,8 @@ def _label(found: Comparison, graph: str) -> str:
     return f"{graph}, {_unit(found, graph).name}"
 
 
-def _percent(found: Comparison, graph: str) -> str:
-    value = found.reduction[graph]
-    return "-" if math.isnan(value) else f"{value:z.1%}"
+def _percent(value: float) -> str:
+    return f"{value:z.1%}" if math.isfinite(value) else "-"
 
 
 def _missing(value: Any) -> bool:

@@ -210,9 +210,14 @@ def _columns(rows: Iterable[Row]) -> list[_Column]:
     columns += [
         _Column("method", _shown_method, numeric=False),
         _Column(f"predic-\nted {latency.name}", lambda row: latency.write(row.get("predicted_s"))),
-        _Column(f"measured {latency.name}\n[low, high]", lambda row: _measured(row, latency)),
-        _Column("vs best\nsingle", lambda row: _fixed(row.get("versus_best_single_device"), 3)),
     ]
+    if any(median_s(row) is not None for row in rows):
+        columns.append(
+            _Column(f"measured {latency.name}\n[low, high]", lambda row: _measured(row, latency))
+        )
+    columns.append(
+        _Column("vs best\nsingle", lambda row: _fixed(row.get("versus_best_single_device"), 3))
+    )
     if any(number(row.get("bound_s")) is not None for row in rows):
         columns.append(
             _Column(f"bound\n{latency.name}", lambda row: latency.write(row.get("bound_s")))

@@ -86,6 +86,15 @@ def solve(
     )
 
 
+def lower_bound(problem: Problem, *, time_limit_s: float = 10.0) -> float:
+    """A lower bound of the objective for all placements, in seconds; -inf where none is known."""
+    if infeasible(problem):
+        return float("-inf")
+    if problem.objective == "serial":
+        return graph_cut.find(problem, 0, Allowance(time_limit_s, BUDGET)).bound_s
+    return float("-inf")
+
+
 def check(name: str, objective: str) -> None:
     """Refuses what is no solver, or none of this objective, with a ValueError of one line."""
     if name not in SOLVERS:

@@ -41,9 +41,7 @@ def find(problem: Problem, seed: int, allowance: Allowance) -> base.Found:
         done += count
     best = int(jnp.argmin(evolution.alive.latency_s))
     alive, evaluations = evolution.alive, (done + 1) * walks.CHAINS
-    return walks.finish(
-        problem, alive.placement[best], alive.latency_s[best], evaluations, allowance.budget
-    )
+    return walks.finish(alive.placement[best], alive.latency_s[best], evaluations, allowance.budget)
 
 
 @partial(jax.jit, static_argnums=0)
@@ -68,19 +66,21 @@ def _tournaments(key: chex.PRNGKey, cost_s: Array) -> tuple[Array, Array]:
 
 
 def _crossed(key: chex.PRNGKey, held: walks.Space, one: Array, other: Array) -> Array:
-    ends = jax.random.randint(key, (2, len(one), 1), 0, one.shape[1] + 1)
+    ends = jax.random.randint(key, (2, len(one), 1), 0, held.num_classes + 1)
     inside = (held.rank >= ends.min(axis=0)) & (held.rank < ends.max(axis=0))
     return jnp.where(inside, other, one)
 
 
 def _mutated(key: chex.PRNGKey, held: walks.Space, placement: Array) -> Array:
-    num_classes, num_devices = held.allowed.shape
+    num_ops, num_devices = held.allowed.shape
     for_which, for_steps, for_classes, for_devices = jax.random.split(key, 4)
     stepped = jax.random.bernoulli(for_which, MUTATED, (len(placement), 1))
     placement = jnp.where(stepped, walks.moved(for_steps, held, placement), placement)
-    changed = jax.random.bernoulli(for_classes, 1 / num_classes, placement.shape)
+    # One draw a class, which all its operations read.
+    changed = jax.random.bernoulli(for_classes, 1 / held.num_classes, placement.shape)
     device = jax.random.randint(for_devices, placement.shape, 0, num_devices)
-    changed &= held.allowed[jnp.arange(num_classes), device]
+    changed, device = changed[:, held.rank], device[:, held.rank]
+    changed &= held.allowed[jnp.arange(num_ops), device]
     return jnp.where(changed, device, placement)
 
 

@@ -68,8 +68,9 @@ def brute_force(problem: Problem, seed: int, allowance: Allowance) -> base.Found
     total = float(np.prod(np.array(sizes, float)))
     if free > _FREE or total > _MOST:
         raise ValueError(
-            f"brute_force: {free} operations are free, or {total:.3g} placements; it takes "
-            f"at most {_FREE} and {_MOST}: give a smaller graph, fewer devices or another method"
+            f"graph {problem.graph.name!r} has {free} free operations and {total:.3g} placements; "
+            f"brute_force takes at most {_FREE} and {_MOST}: give a smaller graph, fewer devices "
+            "or another method"
         )
     evaluate = simulators.evaluator(problem)
     best, best_s, seen = None, np.inf, 0

@@ -36,19 +36,19 @@ _STEPS = 50  # between two looks at the clock
 
 
 class Space(NamedTuple):
-    """What searches walk in: the C classes of a problem, and what simulating them needs."""
+    """What searches walk in: placements of N operations that keep C classes together."""
 
-    tables: Any  # of `simulators.tables`
-    number: Array  # int32 [N]: the class of every operation
-    rank: Array  # int32 [C]: position in `base.in_order`
-    allowed: Array  # bool [C, D]
+    tables: Any  # of `simulators.tables`, without co-location, which steps keep
+    rank: Array  # int32 [N]: the position of an operation's class in `base.in_order`
+    allowed: Array  # bool [N, D]: what supports all of an operation's class
+    num_classes: Array  # int32: C
     excess_s: Array  # float32: what breaking a limit costs at least
 
 
 class Batch(NamedTuple):
-    """B placements of the classes and what they cost."""
+    """B placements and what they cost."""
 
-    placement: Array  # int32 [B, C]
+    placement: Array  # int32 [B, N]
     cost_s: Array  # float32 [B]: the latency, more where limits are broken
     latency_s: Array  # float32 [B]: inf where limits are broken
 
@@ -57,7 +57,7 @@ class _Walk(NamedTuple):
     key: chex.PRNGKey
     at: Batch
     stale: Array  # int32 [B]: steps since a chain last found something better
-    best: Array  # int32 [C]
+    best: Array  # int32 [N]
     best_s: Array  # float32
     step: Array  # int32
 
@@ -75,26 +75,28 @@ def annealing(problem: Problem, seed: int, allowance: Allowance) -> base.Found:
 def space(problem: Problem) -> tuple[Space, Batch]:
     """The space of a problem, and the single devices in it as a batch of `CHAINS`."""
     classes = base.classes(problem)
+    limits, of_objective = simulators.tables(problem)
+    allowed, number = classes.allowed[classes.number], classes.number
     held = Space(
-        tables=simulators.tables(problem),
-        number=jnp.asarray(classes.number),
-        rank=jnp.asarray(np.argsort(base.in_order(problem, classes)), jnp.int32),
-        allowed=jnp.asarray(classes.allowed),
+        tables=(limits._replace(representative=None), of_objective),
+        rank=jnp.asarray(np.argsort(base.in_order(problem, classes))[number], jnp.int32),
+        allowed=jnp.asarray(allowed),
+        num_classes=jnp.int32(len(classes.compute_s)),
         excess_s=jnp.float32(0),
     )
-    fastest = classes.compute_s.argmin(axis=1)
-    devices = np.arange(CHAINS) % classes.compute_s.shape[1]
-    starts = np.where(classes.allowed[:, devices], devices, fastest[:, None]).T
+    fastest = classes.compute_s.argmin(axis=1)[number]
+    devices = np.arange(CHAINS) % allowed.shape[1]
+    starts = np.where(allowed[:, devices], devices, fastest[:, None]).T
     batch = evaluate(problem.objective, held, jnp.asarray(starts, jnp.int32))
-    finite = jnp.where(jnp.isfinite(batch.cost_s), batch.cost_s, 0)
-    held = held._replace(excess_s=finite.max())
+    finite_s = jnp.where(jnp.isfinite(batch.cost_s), batch.cost_s, 0)
+    held = held._replace(excess_s=finite_s.max())
     return held, evaluate(problem.objective, held, batch.placement)
 
 
 @partial(jax.jit, static_argnums=0)
 def evaluate(objective: str, held: Space, placement: Array) -> Batch:
-    """What placements int32 [B, C] of the classes cost."""
-    outcome = simulators.simulate(objective, held.tables, placement[:, held.number])
+    """What placements int32 [B, N] cost."""
+    outcome = simulators.simulate(objective, held.tables, placement)
     broken_s = outcome.latency_s + held.excess_s * (1 + outcome.overflow)
     cost_s = jnp.where(outcome.feasible, outcome.latency_s, broken_s)
     latency_s = jnp.where(outcome.feasible, outcome.latency_s, jnp.inf)
@@ -102,11 +104,11 @@ def evaluate(objective: str, held: Space, placement: Array) -> Batch:
 
 
 def moved(key: chex.PRNGKey, held: Space, placement: Array) -> Array:
-    """A step of every placement int32 [B, C]."""
-    batch, (num_classes, num_devices) = len(placement), held.allowed.shape
+    """A step of every placement int32 [B, N]."""
+    batch, num_devices = len(placement), held.allowed.shape[1]
     keys = jax.random.split(key, 5)
-    start = jax.random.randint(keys[0], (batch, 1), 0, num_classes)
-    length = num_classes ** jax.random.uniform(keys[1], (batch, 1))
+    start = jax.random.randint(keys[0], (batch, 1), 0, held.num_classes)
+    length = held.num_classes ** jax.random.uniform(keys[1], (batch, 1))
     length = jnp.where(jax.random.bernoulli(keys[2], 0.5, (batch, 1)), 1, length)
     device = jax.random.randint(keys[3], (batch,), 0, num_devices)
     before = jnp.argmax(held.rank == jnp.maximum(start - 1, 0), axis=1)
@@ -116,15 +118,11 @@ def moved(key: chex.PRNGKey, held: Space, placement: Array) -> Array:
     return jnp.where(inside & held.allowed[:, device].T, device[:, None], placement)
 
 
-def finish(
-    problem: Problem, placement: Array, latency_s: Array, evaluations: int, budget: int
-) -> base.Found:
-    """What a search of classes found, for all operations."""
-    status = "finished" if evaluations >= budget - CHAINS else "time limit"
-    if not np.isfinite(latency_s):
-        return base.Found(None, status=status, evaluations=evaluations)
-    lifted = np.asarray(placement)[base.classes(problem).number]
-    return base.Found(lifted, status=status, evaluations=evaluations)
+def finish(found: Array, latency_s: Array, evaluations: int, budget: int) -> base.Found:
+    """What a search found, once it is over."""
+    placement = np.asarray(found) if np.isfinite(latency_s) else None
+    status = "finished" if evaluations > budget - CHAINS else "time limit"
+    return base.Found(placement, status=status, evaluations=evaluations)
 
 
 def _walk(problem: Problem, seed: int, allowance: Allowance, *, annealed: bool) -> base.Found:
@@ -148,7 +146,7 @@ def _walk(problem: Problem, seed: int, allowance: Allowance, *, annealed: bool) 
         walk.best_s.block_until_ready()
         done += count
     evaluations = (done + 1) * CHAINS
-    return finish(problem, walk.best, walk.best_s, evaluations, allowance.budget)
+    return finish(walk.best, walk.best_s, evaluations, allowance.budget)
 
 
 @partial(jax.jit, static_argnums=(0, 1))
@@ -195,15 +193,15 @@ def _steps(
 
 
 def _stretches(key: chex.PRNGKey, held: Space, placement: Array) -> Array:
-    """New starts, [B, C]: 2 * D + 1 stretches of a topological order, each on a random device."""
-    batch, (num_classes, num_devices) = len(placement), held.allowed.shape
+    """New starts, [B, N]: 2 * D + 1 stretches of a topological order, each on a random device."""
+    batch, num_devices = len(placement), held.allowed.shape[1]
     for_ends, for_devices = jax.random.split(key)
-    ends = jax.random.randint(for_ends, (batch, 2 * num_devices, 1), 0, num_classes)
+    ends = jax.random.randint(for_ends, (batch, 2 * num_devices, 1), 0, held.num_classes)
     stretch = (held.rank >= ends).sum(axis=1)
     devices = jax.random.randint(for_devices, (batch, 2 * num_devices + 1), 0, num_devices)
     device = jnp.take_along_axis(devices, stretch, axis=1)
-    classes = jnp.arange(num_classes)
-    return jnp.where(held.allowed[classes, device], device, placement)
+    allowed = held.allowed[jnp.arange(placement.shape[1]), device]
+    return jnp.where(allowed, device, placement)
 
 
 def _chosen(mask: Array, yes: Array, no: Array) -> Array:

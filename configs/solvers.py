@@ -1,0 +1,19 @@
+"""Every classical and exact solver of an objective, on one graph, with bounds.
+
+    python -m experiments.main --config=configs/solvers.py --task=solve --workdir=runs/solvers \
+        --config.objective=makespan
+
+A minute for each solver that does not finish by itself.
+"""
+
+from ml_collections import ConfigDict
+
+from configs import common
+
+
+def get_config() -> ConfigDict:
+    """Inception-V3 on described devices; solvers need no device."""
+    config = common.base()
+    config.devices = "roofline:cpu,gpu"
+    config.evaluate = "simulate"
+    return config

@@ -1,0 +1,78 @@
+"""The best lower bound known for what a run places, kept in bounds.json.
+
+Two sets of placements have bounds. *Full* ones give every operation a device of its own choice;
+*coarse* ones, in which searches work, keep merged operations together (`graphs.coarsen`). A full
+bound holds for coarse placements too, the reverse is not true: it stands beside a row only if the
+row's placement is coarse.
+"""
+
+import hashlib
+import json
+from pathlib import Path
+from typing import NamedTuple
+
+import numpy as np
+
+from experiments import build
+from experiments.methods import Entry
+from placement import solvers
+from placement.reporting import runs
+from placement.solvers import base
+from placement.types import Problem
+
+FILE = "bounds.json"
+
+
+class Bounds(NamedTuple):
+    """Lower bounds of the objective; -inf where nothing is known."""
+
+    full_s: float
+    coarse_s: float  # at least full_s
+
+
+def beside(entries: list[Entry], setting: build.Setting, path: Path) -> list[Entry]:
+    """The entries with the best bound that holds for each one's placement.
+
+    Bounds come from the entries' own solvers, from `solvers.lower_bound` and from the file, where
+    the best are kept: computed once for all runs with this file. A solver of contiguous placements
+    keeps its own bound where it is better: it holds for no other row.
+    """
+    known = _known(entries, setting, path)
+    return [entry._replace(solution=_bounded(entry, known)) for entry in entries]
+
+
+def _bounded(entry: Entry, known: Bounds) -> solvers.Solution:
+    solution = entry.solution
+    bound_s = known.full_s if entry.full else known.coarse_s
+    if solution.scope == base.CONTIGUOUS:
+        bound_s = max(bound_s, -np.inf if np.isnan(solution.bound_s) else solution.bound_s)
+    # Sums of float32 in another order may lie below a bound by their rounding.
+    near = solution.value_s >= bound_s * (1 - base.ROUNDING)
+    bound_s = min(bound_s, solution.value_s) if near else bound_s
+    return solution._replace(bound_s=bound_s if np.isfinite(bound_s) else float("nan"))
+
+
+def _known(entries: list[Entry], setting: build.Setting, path: Path) -> Bounds:
+    kept = json.loads(path.read_text()) if path.exists() else {}
+    key = _digest(setting.full)
+    full_s, coarse_s = kept.get(key) or (solvers.lower_bound(setting.full), -np.inf)
+    for entry in entries:
+        solution = entry.solution
+        if solution.scope == base.ALL and not np.isnan(solution.bound_s):
+            whole = entry.full or setting.coarse is setting.full
+            full_s = max(full_s, solution.bound_s) if whole else full_s
+            coarse_s = max(coarse_s, solution.bound_s)
+    found = Bounds(full_s, max(full_s, coarse_s))
+    if np.isfinite(found.full_s) and kept.get(key) != list(found):
+        runs.write_json(path, kept | {key: found})
+    return found
+
+
+def _digest(problem: Problem) -> str:
+    """Of all that the objective's value depends on."""
+    graph, costs = problem.graph, problem.costs
+    digest = hashlib.sha256(problem.objective.encode())
+    of_graph = (graph.senders, graph.receivers, graph.tensors, graph.edge_bytes, graph.colocation)
+    for array in map(np.asarray, (*of_graph, *costs)):
+        digest.update(f"{array.dtype} {array.shape}".encode() + array.tobytes())
+    return digest.hexdigest()[:16]

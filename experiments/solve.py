@@ -1,0 +1,37 @@
+"""The `solve` task: classical and exact solvers on one problem, in the simulator, with bounds."""
+
+from pathlib import Path
+from typing import Any
+
+from ml_collections import ConfigDict
+from rich.console import Console
+
+from experiments import place, report
+from placement import arguments, solvers
+
+
+def run(config: ConfigDict, workdir: Path) -> dict[str, Any]:
+    """Runs the solvers of `config.methods`, by default all of the objective that can run here.
+
+    Args:
+      config: of `configs.common`; nothing is measured, whatever it says of evaluation.
+      workdir: the run directory, whose placement.json becomes the best placement of all.
+
+    Returns:
+      The summary, as written to summary.json.
+
+    Raises:
+      ValueError: anything about the configuration that cannot be run, in one line.
+    """
+    config = ConfigDict(config.to_dict())
+    config.evaluate = "simulate"
+    chosen: tuple[str, ...] = ()
+    beside = ("single", *solvers.SOLVERS)
+    if config.methods.strip() != "all":
+        chosen, beside = arguments.entries(config.methods), ("single",)
+    for method in chosen:
+        solvers.check(method, config.objective)
+    console = Console()
+    summary = place.run_methods(config, workdir, chosen, beside=beside, console=console)
+    report.write(summary, workdir, console)
+    return summary

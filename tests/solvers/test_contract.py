@@ -1,0 +1,160 @@
+"""What every solver promises, checked against the enumeration of small random problems.
+
+Problems of one size share the simulator's compilation. Costs are whole numbers, so that values
+agree exactly, whatever the order of sums.
+"""
+
+import functools
+import importlib.util
+
+import numpy as np
+import pytest
+
+from placement import simulators, solvers
+from placement.graphs import dag
+from placement.types import Problem, Solution
+from tests import helpers
+from tests.simulators import reference
+
+SIZE = (6, 8, 6, 3)  # operations, edges, tensors, devices
+# Enough for a search to go round its loop, few enough that it need not find the optimum.
+BUDGET = 320
+EXACT = ("brute_force", "graph_cut", "ideals_dp", "milp", "milp_noncontiguous", "cpsat")
+BLIND = ("random", "round_robin", "topological")
+DRAWS = {True: 60, False: 20}  # by whether the solver is exact
+PAIRS = [
+    (name, objective) for name, made in solvers.SOLVERS.items() for objective in made.objectives
+]
+
+
+@functools.cache
+def problems(objective: str, draws: int) -> list[tuple[Problem, np.ndarray]]:
+    """Problems, and the latency of every placement in the order of `all_placements`."""
+    rng = np.random.default_rng(0)
+    found = []
+    for draw in range(draws):
+        problem, _ = reference.random_problem(
+            rng, objective, SIZE, colocated=0.2 * (draw % 2), limited=0.5 * (draw % 3 == 0)
+        )
+        # Finite, so that no draw simulates without memories, which would compile anew.
+        capacity = np.minimum(problem.costs.capacity_bytes, np.float32(2**30))
+        problem = problem._replace(costs=problem.costs._replace(capacity_bytes=capacity))
+        latency_s = np.asarray(simulators.evaluator(problem)(placements()))
+        found.append((problem, latency_s))
+    return found
+
+
+@functools.cache
+def placements() -> np.ndarray:
+    return helpers.all_placements(SIZE[0], SIZE[3])
+
+
+def contiguous(problem: Problem, placement: np.ndarray) -> bool:
+    """Whether no path leaves a device and returns to it, by the paths themselves."""
+    reaches = dag.reachability(problem.graph)
+    for device in range(len(problem.devices)):
+        on = placement == device
+        outside = ~on & reaches[on].any(axis=0) & reaches[:, on].any(axis=1)
+        if outside.any():
+            return False
+    return True
+
+
+def solve(name: str, problem: Problem, **options: float) -> Solution:
+    for package in {"cpsat": ["ortools"]}.get(name, []):
+        if importlib.util.find_spec(package) is None:
+            pytest.skip(f"{package} is not installed")
+    return solvers.solve(name, problem, seed=1, budget=BUDGET, **options)
+
+
+@pytest.mark.parametrize(("name", "objective"), PAIRS)
+def test_value_is_simulated_bound_is_valid_and_exact_ones_are_optimal(name, objective):
+    statuses = []
+    for problem, latency_s in problems(objective, DRAWS[name in EXACT]):
+        solution = solve(name, problem)
+        statuses.append(solution.status)
+        row = np.flatnonzero((placements() == solution.placement).all(axis=1))[0]
+        possible = latency_s
+        if solution.scope == "contiguous":
+            fits = [contiguous(problem, placement) for placement in placements()]
+            possible = np.where(fits, latency_s, np.inf)
+        if solution.status.startswith("infeasible"):
+            assert np.isinf(possible).all()
+            assert np.isinf(solution.value_s)
+            continue
+        if solution.status.startswith("failed"):
+            assert np.isinf(solution.value_s)
+            assert name not in EXACT
+            continue
+        assert solution.value_s == latency_s[row] < np.inf
+        assert not solution.bound_s > possible.min()
+        assert not solution.bound_s > solution.value_s
+        if solution.status == "optimal":
+            assert solution.value_s == possible.min() == solution.bound_s
+    # No solver passes by giving up; but what does not search often breaks a limit.
+    solved = np.mean([not status.startswith(("infeasible", "failed")) for status in statuses])
+    assert solved > (0.1 if name in BLIND else 0.5)
+    if name in EXACT:
+        assert {status.split(":")[0] for status in statuses} <= {"optimal", "infeasible"}
+
+
+@pytest.mark.parametrize(("name", "objective"), PAIRS)
+def test_the_same_seed_finds_the_same(name, objective):
+    problem = problems(objective, DRAWS[False])[1][0]
+    one, other = (solve(name, problem) for _ in range(2))
+    np.testing.assert_array_equal(one.placement, other.placement)
+    assert one.status == other.status
+
+
+@pytest.mark.parametrize(("name", "objective"), PAIRS)
+def test_a_problem_without_a_placement_is_one_line(name, objective):
+    problem = problems(objective, DRAWS[False])[1][0]
+    compute_s = np.array(problem.costs.compute_s)
+    compute_s[2] = np.inf
+    solution = solve(name, problem._replace(costs=problem.costs._replace(compute_s=compute_s)))
+    assert solution.status.startswith("infeasible: ")
+    assert "'op2'" in solution.status
+    assert "\n" not in solution.status
+    assert solution.value_s == np.inf
+
+
+@pytest.mark.parametrize("objective", simulators.OBJECTIVES)
+def test_the_lower_bound_of_an_objective_is_valid(objective):
+    shares = []
+    for problem, latency_s in problems(objective, DRAWS[True]):
+        bound_s, optimum_s = solvers.lower_bound(problem), latency_s.min()
+        assert bound_s <= optimum_s * (1 + 1e-5)
+        if 0 < optimum_s < np.inf:
+            shares.append(bound_s / optimum_s)
+    assert np.median(shares) > 0.5
+
+
+def test_memory_that_cannot_suffice_is_one_line():
+    problem = helpers.as_problem(
+        helpers.chain(3),
+        helpers.unit_costs(
+            helpers.chain(3),
+            memory_bytes=np.full(3, 10, np.float32),
+            capacity_bytes=np.full(2, 14, np.float32),
+        ),
+        "serial",
+    )
+    solution = solvers.solve("local_search", problem)
+    assert solution.status == (
+        "infeasible: operations occupy 30 bytes, all devices together have 28"
+    )
+
+
+def test_mistakes_are_one_line():
+    problem = helpers.as_problem(helpers.chain(3), helpers.unit_costs(helpers.chain(3)), "serial")
+    with pytest.raises(ValueError, match=r"unknown solver 'magic'; valid: .*graph_cut"):
+        solvers.solve("magic", problem)
+    with pytest.raises(ValueError, match=r"'graph_cut' is for objective serial, not 'makespan'"):
+        solvers.solve("graph_cut", problem._replace(objective="makespan"))
+
+
+def test_no_time_still_gives_a_placement():
+    problem = problems("serial", DRAWS[False])[1][0]
+    solution = solve("annealing", problem, time_limit_s=0.0)
+    assert solution.status == "time limit"
+    assert np.isfinite(solution.value_s)
