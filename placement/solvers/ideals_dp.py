@@ -1,0 +1,269 @@
+"""Dynamic programs over ideals for `max_load` (Tarnawski et al. 2020, arXiv 2006.16423, section 4).
+
+With I an ideal and n the number of devices of every kind that may be used, the least load of the
+busiest device that computes I is
+
+    best({}, n) = 0
+    best(I, n)  = min over ideals A < I and kinds k with n_k > 0 of
+                  max(best(A, n - e_k), load of I - A on a device of kind k),
+
+inf where the device does not support or cannot hold I - A; what is wanted is best(V, all devices).
+Devices may stay empty. The paper knows two kinds, accelerators and CPU cores; here devices that
+cost the same are a kind. `ideals_dp` takes all ideals and so is exact for contiguous placements.
+`linearised_dp` takes the prefixes of one topological order (the paper's DPL): a restriction, but
+the prefixes number V + 1 where the ideals may be exponentially many.
+
+Departures from the paper: a bound of the value is known before the search, that of the linearised
+program, and a state is left out where it exceeds the bound, or where what remains to be computed,
+even if spread evenly over the devices that remain, would. No such state lies on the way to a better
+placement. Replicated parts (the paper's appendix) have no place in `max_load` and are left out.
+"""
+
+import itertools
+import math
+from typing import NamedTuple
+
+import numpy as np
+
+from placement.graphs import dag
+from placement.solvers import base, contiguous, ideals
+from placement.solvers.allowance import Allowance
+from placement.solvers.contiguous import Kinds, Split
+from placement.solvers.ideals import Ideals
+from placement.types import Problem
+
+STATES = 20_000_000  # pairs of an ideal and numbers of devices, 16 bytes each
+_BLOCK = 2_000_000  # pairs of ideals looked at together
+_LOOSE = 1 + 1e-9  # an optimum may equal the bound but for rounding
+_NO_BOUND_S = 1e300  # finite, so that no devices times no bound is 0
+
+
+class Best(NamedTuple):
+    """The best way to split what is to be split over the devices."""
+
+    value_s: float  # inf where none was found
+    placement: np.ndarray | None  # int [N]
+    complete: bool = True  # whether the search came to its end
+
+
+class _Facts(NamedTuple):
+    """What the search reads of L ideals, and of S states: numbers of devices of the K kinds."""
+
+    words: np.ndarray  # uint64 [L, W]: the ideals as bits
+    terms: ideals.Terms
+    compute_s: np.ndarray  # float64 [K, L]: of an ideal, without what is unsupported
+    unsupported: np.ndarray  # float64 [K, L]: how many of its vertices are
+    memory_bytes: np.ndarray  # float64 [L]
+    rest_s: np.ndarray  # float64 [L]: of what is not in it, each vertex where it computes fastest
+    capacity_bytes: np.ndarray  # float64 [K]
+    counts: np.ndarray  # int [S, K]
+    strides: np.ndarray  # int [K]: how far apart states are that differ by one device
+
+
+class _Tables(NamedTuple):
+    """Of every ideal and state; filled level by level."""
+
+    best_s: np.ndarray  # float64 [L, S]: inf also where it is too much to matter
+    inner: np.ndarray  # int32 [L, S]: the ideal before the last device's
+    kind: np.ndarray  # int8 [L, S]: that device's
+    reached: np.ndarray  # bool [L]: whether any state is finite
+
+
+def ideals_dp(problem: Problem, seed: int, allowance: Allowance) -> base.Found:
+    """The best contiguous placement, proven to be so; see `contiguous` for what that is.
+
+    Args:
+      problem: of objective 'max_load'.
+      seed: not used.
+      allowance: its time is looked at between levels; the linearised program's placement is
+        returned where it ends.
+
+    Raises:
+      ValueError: there are too many ideals or states, or see `contiguous.splits`.
+    """
+    del seed
+    kinds, splits = contiguous.splits(problem)
+    lattices = [_all_ideals(problem, split) for split in splits]
+    best = _linearised(kinds, splits, allowance)
+    for split, lattice in zip(splits, lattices, strict=True):
+        best = _better(best, search(split, kinds, lattice, best.value_s, allowance))
+    if not best.complete:
+        return base.Found(best.placement, status="time limit", scope=base.CONTIGUOUS)
+    if best.placement is None:
+        return base.Found(None, np.inf, "infeasible", scope=base.CONTIGUOUS)
+    return base.Found(best.placement, best.value_s, "optimal", scope=base.CONTIGUOUS)
+
+
+def linearised_dp(problem: Problem, seed: int, allowance: Allowance) -> base.Found:
+    """The best split of one topological order into stretches, a contiguous placement.
+
+    Args:
+      problem: of objective 'max_load'.
+      seed: not used.
+      allowance: of time.
+
+    Raises:
+      ValueError: see `contiguous.splits`.
+    """
+    del seed
+    best = _linearised(*contiguous.splits(problem), allowance)
+    return base.Found(best.placement, status="finished" if best.complete else "time limit")
+
+
+def _all_ideals(problem: Problem, split: Split) -> Ideals:
+    found = ideals.enumerate_ideals(split)
+    if isinstance(found, int):
+        raise ValueError(
+            f"graph {problem.graph.name!r} has too many ideals for 'ideals_dp': {found} were "
+            f"counted, at most {ideals.LIMIT} are taken; use 'linearised_dp'"
+        )
+    return found
+
+
+def _linearised(kinds: Kinds, splits: list[Split], allowance: Allowance) -> Best:
+    best = Best(np.inf, None)
+    for split in splits:
+        lattice = ideals.prefixes(_depth_first(split))
+        best = _better(best, search(split, kinds, lattice, best.value_s, allowance))
+    return best
+
+
+def _better(one: Best, other: Best) -> Best:
+    winner = other if other.value_s < one.value_s else one
+    return winner._replace(complete=one.complete and other.complete)
+
+
+def _depth_first(split: Split) -> np.ndarray:
+    """int [V]: a topological order that goes on from the vertex before while it can.
+
+    So a branch stays in one stretch, where Kahn's algorithm would take branches in turns.
+    """
+    starts, targets = dag.successors(split.num_vertices, split.before, split.after)
+    waiting = np.bincount(split.after, minlength=split.num_vertices)
+    ready = np.flatnonzero(waiting == 0)[::-1].tolist()
+    order = []
+    while ready:
+        vertex = ready.pop()
+        order.append(vertex)
+        for target in targets[starts[vertex] : starts[vertex + 1]][::-1].tolist():
+            waiting[target] -= 1
+            if waiting[target] == 0:
+                ready.append(target)
+    return np.array(order)
+
+
+def search(
+    split: Split, kinds: Kinds, lattice: Ideals, bound_s: float, allowance: Allowance
+) -> Best:
+    """The best split whose ideals are in the lattice, if its value is no more than the bound.
+
+    Raises:
+      ValueError: the machine has too many kinds of devices for this many ideals.
+    """
+    shape = tuple(count + 1 for count in kinds.count)
+    num_ideals, num_states = len(lattice.member), int(np.prod(shape, dtype=float))
+    if num_ideals * num_states > STATES:
+        raise ValueError(
+            f"{num_ideals} ideals and {num_states} ways to use {sum(kinds.count)} devices of "
+            f"{len(shape)} kinds are more than {STATES} states; give fewer kinds of devices"
+        )
+    if np.isinf(split.compute_s).all(axis=1).any():
+        return Best(np.inf, None)
+    facts = _facts(split, kinds, lattice, shape)
+    tables = _Tables(
+        best_s=np.full((num_ideals, num_states), np.inf),
+        inner=np.zeros((num_ideals, num_states), np.int32),
+        kind=np.zeros((num_ideals, num_states), np.int8),
+        reached=np.zeros(num_ideals, bool),
+    )
+    tables.best_s[0], tables.reached[0] = 0.0, True
+    upper_s = min(bound_s, _NO_BOUND_S) * _LOOSE
+    for first, end in itertools.pairwise(lattice.starts[1:].tolist()):
+        if allowance.over():
+            return Best(np.inf, None, complete=False)
+        _fill_level(facts, tables, np.arange(first, end), upper_s)
+    value_s = float(tables.best_s[-1, -1])
+    if np.isinf(value_s):
+        return Best(np.inf, None)
+    return Best(value_s, _placement(facts, tables, kinds, lattice)[split.number])
+
+
+def _facts(split: Split, kinds: Kinds, lattice: Ideals, shape: tuple[int, ...]) -> _Facts:
+    member = lattice.member.astype(np.float64)
+    finite = np.isfinite(split.compute_s)
+    return _Facts(
+        words=ideals.packed(lattice),
+        terms=ideals.terms(split, lattice),
+        compute_s=(member @ np.where(finite, split.compute_s, 0.0)).T,
+        unsupported=(member @ ~finite).T,
+        memory_bytes=member @ split.memory_bytes,
+        rest_s=(1 - member) @ split.compute_s.min(axis=1),
+        capacity_bytes=kinds.capacity_bytes,
+        counts=np.stack(np.unravel_index(np.arange(math.prod(shape)), shape), axis=1),
+        strides=np.cumprod([1, *shape[:0:-1]])[::-1],
+    )
+
+
+def _fill_level(facts: _Facts, tables: _Tables, level: np.ndarray, upper_s: float) -> None:
+    """Fills the rows of a level of ideals, all within reach of the bound; earlier ones are."""
+    left = facts.counts[-1].sum() - facts.counts.sum(axis=1)
+    level = level[facts.rest_s[level] <= left.max() * upper_s]
+    if not len(level):
+        return
+    inner = np.flatnonzero(tables.reached[: level[0]])
+    inner = inner[facts.rest_s[inner] <= facts.rest_s[level].max() + upper_s]
+    if not len(inner):
+        return
+    for rows in np.array_split(level, -(-len(level) * len(inner) // _BLOCK)):
+        load_s = _loads_s(facts, rows, inner)
+        useful = (load_s <= upper_s).any(axis=(0, 1))
+        if useful.any():
+            _fill(facts, tables, rows, inner[useful], load_s[:, :, useful])
+    best_s = tables.best_s[level]
+    best_s[(best_s > upper_s) | (facts.rest_s[level, None] > left * upper_s)] = np.inf
+    tables.best_s[level] = best_s
+    tables.reached[level] = np.isfinite(best_s).any(axis=1)
+
+
+def _loads_s(facts: _Facts, outer: np.ndarray, inner: np.ndarray) -> np.ndarray:
+    """float64 [K, |outer|, |inner|]: of the stretches on a device of each kind; inf if barred."""
+
+    def stretch(grows: np.ndarray) -> np.ndarray:
+        return grows[..., outer, None] - grows[..., None, inner]
+
+    load_s = ideals.traffic_s(facts.terms, outer, inner)
+    load_s += stretch(facts.compute_s)
+    barred = stretch(facts.memory_bytes) > facts.capacity_bytes[:, None, None]
+    barred |= stretch(facts.unsupported) > 0
+    barred |= ~ideals.within(facts.words, outer, inner)
+    load_s[barred] = np.inf
+    return load_s
+
+
+def _fill(
+    facts: _Facts, tables: _Tables, outer: np.ndarray, inner: np.ndarray, load_s: np.ndarray
+) -> None:
+    """The recurrence, for some ideals and all that may lie within them."""
+    before_s = tables.best_s[inner]
+    rows = np.arange(len(outer))
+    for state, kind in np.argwhere(facts.counts > 0).tolist():
+        value_s = np.maximum(before_s[:, state - facts.strides[kind]], load_s[kind])
+        chosen = value_s.argmin(axis=1)
+        least_s = value_s[rows, chosen]
+        better = least_s < tables.best_s[outer, state]
+        at = outer[better]
+        tables.best_s[at, state] = least_s[better]
+        tables.inner[at, state] = inner[chosen[better]]
+        tables.kind[at, state] = kind
+
+
+def _placement(facts: _Facts, tables: _Tables, kinds: Kinds, lattice: Ideals) -> np.ndarray:
+    """int [V]: the devices on the way to the value of all vertices and devices."""
+    placement = np.empty(lattice.member.shape[1], int)
+    outer, state = len(lattice.member) - 1, len(facts.counts) - 1
+    while outer > 0:
+        inner, kind = tables.inner[outer, state], tables.kind[outer, state]
+        device = kinds.devices[kind][facts.counts[state, kind] - 1]
+        placement[lattice.member[outer] & ~lattice.member[inner]] = device
+        outer, state = int(inner), int(state - facts.strides[kind])
+    return placement
