@@ -67,7 +67,7 @@ class Kinds(NamedTuple):
     capacity_bytes: np.ndarray  # float64 [K]
 
     @property
-    def count(self) -> tuple[int, ...]:
+    def sizes(self) -> tuple[int, ...]:
         """K numbers of devices."""
         return tuple(len(devices) for devices in self.devices)
 

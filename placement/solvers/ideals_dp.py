@@ -160,11 +160,11 @@ def search(
     Raises:
       ValueError: the machine has too many kinds of devices for this many ideals.
     """
-    shape = tuple(count + 1 for count in kinds.count)
+    shape = tuple(count + 1 for count in kinds.sizes)
     num_ideals, num_states = len(lattice.member), int(np.prod(shape, dtype=float))
     if num_ideals * num_states > STATES:
         raise ValueError(
-            f"{num_ideals} ideals and {num_states} ways to use {sum(kinds.count)} devices of "
+            f"{num_ideals} ideals and {num_states} ways to use {sum(kinds.sizes)} devices of "
             f"{len(shape)} kinds are more than {STATES} states; give fewer kinds of devices"
         )
     if np.isinf(split.compute_s).all(axis=1).any():
