@@ -166,21 +166,22 @@ def traffic_s(table: Terms, outer: np.ndarray, inner: np.ndarray) -> np.ndarray:
     near = (table.inner[0] <= inner[-1]) & (table.inner[1] >= inner[0])
     near &= (table.outer[0] <= outer[-1]) & (table.outer[1] >= outer[0])
     chosen = np.flatnonzero(near)
-    of_outer, of_inner = (
-        _factors(table, chosen, rows, side) for rows, side in ((outer, "outer"), (inner, "inner"))
-    )
-    total = []
-    for weight_s in table.weight_s[chosen].T:
+    of_outer = _factors(table, chosen, outer, "outer")
+    of_inner = _factors(table, chosen, inner, "inner")
+    used = of_outer.any(axis=0) & of_inner.any(axis=0)
+    left, right = of_outer[:, used].astype(float), of_inner[:, used].astype(float).T
+    total_s = np.zeros((table.weight_s.shape[1], len(outer), len(inner)))
+    for load_s, weight_s in zip(total_s, table.weight_s[chosen[used]].T, strict=True):
         barred = np.isinf(weight_s)
-        load_s = (of_outer * np.where(barred, 0.0, weight_s)) @ of_inner.T
+        if weight_s.any():  # a host pays nothing
+            np.matmul(left * np.where(barred, 0.0, weight_s), right, out=load_s)
         if barred.any():
-            load_s[of_outer[:, barred] @ of_inner[:, barred].T > 0] = np.inf
-        total.append(load_s)
-    return np.stack(total)
+            load_s[left[:, barred] @ right[barred] > 0] = np.inf
+    return total_s
 
 
 def _factors(table: Terms, chosen: np.ndarray, rows: np.ndarray, side: str) -> np.ndarray:
-    """float64 [*, F']: one side of the chosen terms, which come in order of their forms."""
+    """bool [*, F']: one side of the chosen terms, which come in order of their forms."""
     parts = []
     for number, form in enumerate(_FORMS):
         own = chosen[table.form[chosen] == number]
@@ -188,4 +189,4 @@ def _factors(table: Terms, chosen: np.ndarray, rows: np.ndarray, side: str) -> n
         factor = getattr(form, side)
         facts = table.made[where], table.read[where], table.k[own], table.readers[tensor]
         parts.append(factor(*facts))
-    return np.concatenate(parts, axis=1).astype(np.float64)
+    return np.concatenate(parts, axis=1)

@@ -32,7 +32,7 @@ from placement.solvers.contiguous import Kinds, Split
 from placement.solvers.ideals import Ideals
 from placement.types import Problem
 
-STATES = 20_000_000  # pairs of an ideal and numbers of devices, 16 bytes each
+STATES = 50_000_000  # pairs of an ideal and numbers of devices, 8 bytes each
 _BLOCK = 2_000_000  # pairs of ideals looked at together
 _LOOSE = 1 + 1e-9  # an optimum may equal the bound but for rounding
 _NO_BOUND_S = 1e300  # finite, so that no devices times no bound is 0
@@ -60,13 +60,12 @@ class _Facts(NamedTuple):
     strides: np.ndarray  # int [K]: how far apart states are that differ by one device
 
 
-class _Tables(NamedTuple):
-    """Of every ideal and state; filled level by level."""
+class _Stretches(NamedTuple):
+    """Pairs of an ideal and one within it, ordered by the first, and a device's load between."""
 
-    best_s: np.ndarray  # float64 [L, S]: inf also where it is too much to matter
-    inner: np.ndarray  # int32 [L, S]: the ideal before the last device's
-    kind: np.ndarray  # int8 [L, S]: that device's
-    reached: np.ndarray  # bool [L]: whether any state is finite
+    outer: np.ndarray  # int [*]
+    inner: np.ndarray  # int [*]
+    load_s: np.ndarray  # float64 [*]
 
 
 def ideals_dp(problem: Problem, seed: int, allowance: Allowance) -> base.Found:
@@ -170,22 +169,17 @@ def search(
     if np.isinf(split.compute_s).all(axis=1).any():
         return Best(np.inf, None)
     facts = _facts(split, kinds, lattice, shape)
-    tables = _Tables(
-        best_s=np.full((num_ideals, num_states), np.inf),
-        inner=np.zeros((num_ideals, num_states), np.int32),
-        kind=np.zeros((num_ideals, num_states), np.int8),
-        reached=np.zeros(num_ideals, bool),
-    )
-    tables.best_s[0], tables.reached[0] = 0.0, True
+    best_s = np.full((num_ideals, num_states), np.inf)
+    best_s[0] = 0.0
     upper_s = min(bound_s, _NO_BOUND_S) * _LOOSE
     for first, end in itertools.pairwise(lattice.starts[1:].tolist()):
         if allowance.over():
             return Best(np.inf, None, complete=False)
-        _fill_level(facts, tables, np.arange(first, end), upper_s)
-    value_s = float(tables.best_s[-1, -1])
+        _fill(facts, best_s, np.arange(first, end), upper_s)
+    value_s = float(best_s[-1, -1])
     if np.isinf(value_s):
         return Best(np.inf, None)
-    return Best(value_s, _placement(facts, tables, kinds, lattice)[split.number])
+    return Best(value_s, _placement(facts, best_s, kinds, lattice)[split.number])
 
 
 def _facts(split: Split, kinds: Kinds, lattice: Ideals, shape: tuple[int, ...]) -> _Facts:
@@ -204,66 +198,67 @@ def _facts(split: Split, kinds: Kinds, lattice: Ideals, shape: tuple[int, ...]) 
     )
 
 
-def _fill_level(facts: _Facts, tables: _Tables, level: np.ndarray, upper_s: float) -> None:
-    """Fills the rows of a level of ideals, all within reach of the bound; earlier ones are."""
+def _fill(facts: _Facts, best_s: np.ndarray, level: np.ndarray, upper_s: float) -> None:
+    """The recurrence, for a level of ideals; rows of smaller ones are filled."""
     left = facts.counts[-1].sum() - facts.counts.sum(axis=1)
     level = level[facts.rest_s[level] <= left.max() * upper_s]
     if not len(level):
         return
-    inner = np.flatnonzero(tables.reached[: level[0]])
+    inner = np.flatnonzero(np.isfinite(best_s[: level[0]]).any(axis=1))
     inner = inner[facts.rest_s[inner] <= facts.rest_s[level].max() + upper_s]
-    if not len(inner):
-        return
-    for rows in np.array_split(level, -(-len(level) * len(inner) // _BLOCK)):
-        load_s = _loads_s(facts, rows, inner)
-        useful = (load_s <= upper_s).any(axis=(0, 1))
-        if useful.any():
-            _fill(facts, tables, rows, inner[useful], load_s[:, :, useful])
-    best_s = tables.best_s[level]
-    best_s[(best_s > upper_s) | (facts.rest_s[level, None] > left * upper_s)] = np.inf
-    tables.best_s[level] = best_s
-    tables.reached[level] = np.isfinite(best_s).any(axis=1)
+    for rows in np.array_split(level, -(-len(level) * len(inner) // _BLOCK) or 1):
+        if len(inner):
+            _fill_rows(facts, best_s, _stretches(facts, rows, inner, upper_s))
+    reached_s = best_s[level]
+    reached_s[facts.rest_s[level, None] > left * upper_s] = np.inf
+    best_s[level] = reached_s
 
 
-def _loads_s(facts: _Facts, outer: np.ndarray, inner: np.ndarray) -> np.ndarray:
-    """float64 [K, |outer|, |inner|]: of the stretches on a device of each kind; inf if barred."""
-
-    def stretch(grows: np.ndarray) -> np.ndarray:
-        return grows[..., outer, None] - grows[..., None, inner]
-
-    load_s = ideals.traffic_s(facts.terms, outer, inner)
-    load_s += stretch(facts.compute_s)
-    barred = stretch(facts.memory_bytes) > facts.capacity_bytes[:, None, None]
-    barred |= stretch(facts.unsupported) > 0
-    barred |= ~ideals.within(facts.words, outer, inner)
-    load_s[barred] = np.inf
-    return load_s
-
-
-def _fill(
-    facts: _Facts, tables: _Tables, outer: np.ndarray, inner: np.ndarray, load_s: np.ndarray
-) -> None:
-    """The recurrence, for some ideals and all that may lie within them."""
-    before_s = tables.best_s[inner]
-    rows = np.arange(len(outer))
-    for state, kind in np.argwhere(facts.counts > 0).tolist():
-        value_s = np.maximum(before_s[:, state - facts.strides[kind]], load_s[kind])
-        chosen = value_s.argmin(axis=1)
-        least_s = value_s[rows, chosen]
-        better = least_s < tables.best_s[outer, state]
-        at = outer[better]
-        tables.best_s[at, state] = least_s[better]
-        tables.inner[at, state] = inner[chosen[better]]
-        tables.kind[at, state] = kind
+def _stretches(
+    facts: _Facts, outer: np.ndarray, inner: np.ndarray, upper_s: float
+) -> list[_Stretches]:
+    """The stretches between ideals that a device of a kind can take within the bound, by kind."""
+    inside = facts.rest_s[inner] - facts.rest_s[outer, None] <= upper_s
+    inside &= ideals.within(facts.words, outer, inner)
+    traffic_s = ideals.traffic_s(facts.terms, outer, inner)[:, inside]
+    row, column = np.nonzero(inside)
+    large, small = outer[row], inner[column]
+    held_bytes = facts.memory_bytes[large] - facts.memory_bytes[small]
+    found = []
+    for kind, capacity_bytes in enumerate(facts.capacity_bytes):
+        load_s = traffic_s[kind] + (facts.compute_s[kind, large] - facts.compute_s[kind, small])
+        fits = (load_s <= upper_s) & (held_bytes <= capacity_bytes)
+        fits &= facts.unsupported[kind, large] == facts.unsupported[kind, small]
+        found.append(_Stretches(large[fits], small[fits], load_s[fits]))
+    return found
 
 
-def _placement(facts: _Facts, tables: _Tables, kinds: Kinds, lattice: Ideals) -> np.ndarray:
+def _fill_rows(facts: _Facts, best_s: np.ndarray, stretches: list[_Stretches]) -> None:
+    for kind, found in enumerate(stretches):
+        if not len(found.outer):
+            continue
+        outer, starts = np.unique(found.outer, return_index=True)
+        for state in np.flatnonzero(facts.counts[:, kind]):
+            before_s = best_s[found.inner, state - facts.strides[kind]]
+            least_s = np.minimum.reduceat(np.maximum(before_s, found.load_s), starts)
+            best_s[outer, state] = np.minimum(best_s[outer, state], least_s)
+
+
+def _placement(facts: _Facts, best_s: np.ndarray, kinds: Kinds, lattice: Ideals) -> np.ndarray:
     """int [V]: the devices on the way to the value of all vertices and devices."""
     placement = np.empty(lattice.member.shape[1], int)
     outer, state = len(lattice.member) - 1, len(facts.counts) - 1
     while outer > 0:
-        inner, kind = tables.inner[outer, state], tables.kind[outer, state]
+        smaller = np.flatnonzero(np.isfinite(best_s[:outer]).any(axis=1))
+        options = []
+        for kind, found in enumerate(_stretches(facts, np.array([outer]), smaller, np.inf)):
+            if facts.counts[state, kind] and len(found.outer):
+                before_s = best_s[found.inner, state - facts.strides[kind]]
+                value_s = np.maximum(before_s, found.load_s)
+                at = int(value_s.argmin())
+                options.append((float(value_s[at]), kind, int(found.inner[at])))
+        _, kind, inner = min(options)
         device = kinds.devices[kind][facts.counts[state, kind] - 1]
         placement[lattice.member[outer] & ~lattice.member[inner]] = device
-        outer, state = int(inner), int(state - facts.strides[kind])
+        outer, state = inner, state - int(facts.strides[kind])
     return placement
