@@ -5,7 +5,7 @@ from typing import NamedTuple
 import numpy as np
 
 from placement import simulators
-from placement.solvers import base, ideals_dp
+from placement.solvers import base, ideals_dp, pipedream
 from placement.solvers.allowance import Allowance
 from placement.types import Problem, Solution
 
@@ -27,6 +27,7 @@ ANY = tuple(simulators.OBJECTIVES)
 SOLVERS: dict[str, Solver] = {
     "ideals_dp": Solver(ideals_dp.ideals_dp, ("max_load",)),
     "linearised_dp": Solver(ideals_dp.linearised_dp, ("max_load",)),
+    "pipedream": Solver(pipedream.pipedream, ("max_load",)),
 }
 
 

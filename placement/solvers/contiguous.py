@@ -84,6 +84,25 @@ def splits(problem: Problem) -> tuple[Kinds, list[Split]]:
     return kinds, [_family(problem, columns, kinds, along) for along in families]
 
 
+def depth_first_order(split: Split) -> np.ndarray:
+    """int [V]: a topological order that goes on from the vertex before while it can.
+
+    So a branch stays in one stretch, where Kahn's algorithm would take branches in turns.
+    """
+    starts, targets = dag.successors(split.num_vertices, split.before, split.after)
+    waiting = np.bincount(split.after, minlength=split.num_vertices)
+    ready = np.flatnonzero(waiting == 0)[::-1].tolist()
+    order = []
+    while ready:
+        vertex = ready.pop()
+        order.append(vertex)
+        for target in targets[starts[vertex] : starts[vertex + 1]][::-1].tolist():
+            waiting[target] -= 1
+            if waiting[target] == 0:
+                ready.append(target)
+    return np.array(order)
+
+
 def _check(problem: Problem) -> None:
     graph = problem.graph
     wrong = np.flatnonzero(graph.backward[graph.senders] & ~graph.backward[graph.receivers])

@@ -25,7 +25,6 @@ from typing import NamedTuple
 
 import numpy as np
 
-from placement.graphs import dag
 from placement.solvers import base, contiguous, ideals
 from placement.solvers.allowance import Allowance
 from placement.solvers.contiguous import Kinds, Split
@@ -122,7 +121,7 @@ def _all_ideals(problem: Problem, split: Split) -> Ideals:
 def _linearised(kinds: Kinds, splits: list[Split], allowance: Allowance) -> Best:
     best = Best(np.inf, None)
     for split in splits:
-        lattice = ideals.prefixes(_depth_first(split))
+        lattice = ideals.prefixes(contiguous.depth_first_order(split))
         best = _better(best, search(split, kinds, lattice, best.value_s, allowance))
     return best
 
@@ -130,25 +129,6 @@ def _linearised(kinds: Kinds, splits: list[Split], allowance: Allowance) -> Best
 def _better(one: Best, other: Best) -> Best:
     winner = other if other.value_s < one.value_s else one
     return winner._replace(complete=one.complete and other.complete)
-
-
-def _depth_first(split: Split) -> np.ndarray:
-    """int [V]: a topological order that goes on from the vertex before while it can.
-
-    So a branch stays in one stretch, where Kahn's algorithm would take branches in turns.
-    """
-    starts, targets = dag.successors(split.num_vertices, split.before, split.after)
-    waiting = np.bincount(split.after, minlength=split.num_vertices)
-    ready = np.flatnonzero(waiting == 0)[::-1].tolist()
-    order = []
-    while ready:
-        vertex = ready.pop()
-        order.append(vertex)
-        for target in targets[starts[vertex] : starts[vertex + 1]][::-1].tolist():
-            waiting[target] -= 1
-            if waiting[target] == 0:
-                ready.append(target)
-    return np.array(order)
 
 
 def search(
