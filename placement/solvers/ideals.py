@@ -67,25 +67,25 @@ _FORMS = (
 
 
 def enumerate_ideals(split: Split) -> Ideals | int:
-    """All ideals, level by level; how many were counted where they are more than `LIMIT`."""
-    num_vertices = split.num_vertices
-    feeds = np.zeros((num_vertices, num_vertices), np.int16)
+    """All ideals, level by level; how many were counted where they are more than `LIMIT`.
+
+    Vertices are numbered topologically, so that an ideal less its last vertex is one too: each is
+    found once, from that smaller one.
+    """
+    vertices = np.arange(split.num_vertices)
+    feeds = np.zeros((len(vertices), len(vertices)), np.int16)
     feeds[split.before, split.after] = 1
-    member, waiting = np.zeros((1, num_vertices), bool), feeds.sum(axis=0, dtype=np.int16)[None]
-    levels = [member]
-    found = 1
-    while len(levels) <= num_vertices:
-        row, added = np.nonzero((waiting == 0) & ~member)
-        larger = member[row]
-        larger[np.arange(len(row)), added] = True
-        packed = np.packbits(larger, axis=1)
-        as_one = packed.view(f"V{packed.shape[1]}").ravel()
-        _, first = np.unique(as_one, return_index=True)
-        member, waiting = larger[first], waiting[row[first]] - feeds[added[first]]
-        levels.append(member)
-        found += len(member)
+    member, last = np.zeros((1, len(vertices)), bool), np.array([-1])
+    waiting = feeds.sum(axis=0, dtype=np.int16)[None]  # for how many each vertex does
+    levels, found = [member], 1
+    for _ in vertices:
+        row, last = np.nonzero((waiting == 0) & (vertices > last[:, None]))
+        found += len(row)
         if found > LIMIT:
             return found
+        member, waiting = member[row], waiting[row] - feeds[last]
+        member[np.arange(len(row)), last] = True
+        levels.append(member)
     return _ideals(levels)
 
 

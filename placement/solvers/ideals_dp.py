@@ -119,11 +119,21 @@ def _all_ideals(problem: Problem, split: Split) -> Ideals:
 
 
 def _linearised(kinds: Kinds, splits: list[Split], allowance: Allowance) -> Best:
-    best = Best(np.inf, None)
+    best = _single(kinds, splits[0])
     for split in splits:
         lattice = ideals.prefixes(contiguous.depth_first_order(split))
         best = _better(best, search(split, kinds, lattice, best.value_s, allowance))
     return best
+
+
+def _single(kinds: Kinds, split: Split) -> Best:
+    """The best device for everything."""
+    total_s = split.compute_s.sum(axis=0)
+    total_s[split.memory_bytes.sum() > kinds.capacity_bytes] = np.inf
+    kind = int(total_s.argmin())
+    if np.isinf(total_s[kind]):
+        return Best(np.inf, None)
+    return Best(float(total_s[kind]), np.full(len(split.number), kinds.devices[kind][0]))
 
 
 def _better(one: Best, other: Best) -> Best:
@@ -146,12 +156,12 @@ def search(
             f"{num_ideals} ideals and {num_states} ways to use {sum(kinds.sizes)} devices of "
             f"{len(shape)} kinds are more than {STATES} states; give fewer kinds of devices"
         )
-    if np.isinf(split.compute_s).all(axis=1).any():
+    upper_s = min(bound_s, _NO_BOUND_S) * _LOOSE
+    if (split.compute_s > upper_s).all(axis=1).any():
         return Best(np.inf, None)
-    facts = _facts(split, kinds, lattice, shape)
+    facts = _facts(split, kinds, lattice, shape, upper_s)
     best_s = np.full((num_ideals, num_states), np.inf)
     best_s[0] = 0.0
-    upper_s = min(bound_s, _NO_BOUND_S) * _LOOSE
     for first, end in itertools.pairwise(lattice.starts[1:].tolist()):
         if allowance.over():
             return Best(np.inf, None, complete=False)
@@ -162,20 +172,29 @@ def search(
     return Best(value_s, _placement(facts, best_s, kinds, lattice)[split.number])
 
 
-def _facts(split: Split, kinds: Kinds, lattice: Ideals, shape: tuple[int, ...]) -> _Facts:
-    member = lattice.member.astype(np.float64)
-    finite = np.isfinite(split.compute_s)
+def _facts(
+    split: Split, kinds: Kinds, lattice: Ideals, shape: tuple[int, ...], upper_s: float
+) -> _Facts:
+    # What alone takes too long counts as unsupported: a huge cost would drown others in a sum.
+    able = split.compute_s <= upper_s
+    compute_s = np.where(able, split.compute_s, 0.0)
     return _Facts(
         words=ideals.packed(lattice),
         terms=ideals.terms(split, lattice),
-        compute_s=(member @ np.where(finite, split.compute_s, 0.0)).T,
-        unsupported=(member @ ~finite).T,
-        memory_bytes=member @ split.memory_bytes,
-        rest_s=(1 - member) @ split.compute_s.min(axis=1),
+        compute_s=_summed(lattice.member, compute_s).T,
+        unsupported=_summed(lattice.member, ~able).T,
+        memory_bytes=_summed(lattice.member, split.memory_bytes),
+        rest_s=_summed(~lattice.member, split.compute_s.min(axis=1)),
         capacity_bytes=kinds.capacity_bytes,
         counts=np.stack(np.unravel_index(np.arange(math.prod(shape)), shape), axis=1),
         strides=np.cumprod([1, *shape[:0:-1]])[::-1],
     )
+
+
+def _summed(member: np.ndarray, values: np.ndarray) -> np.ndarray:
+    """float64 [L, *]: values [V, *] summed over the members, some ideals at a time."""
+    pieces = np.array_split(member, -(-member.size // _BLOCK))
+    return np.concatenate([piece.astype(float) @ values for piece in pieces])
 
 
 def _fill(facts: _Facts, best_s: np.ndarray, level: np.ndarray, upper_s: float) -> None:
