@@ -167,11 +167,12 @@ def traffic_s(table: Terms, outer: np.ndarray, inner: np.ndarray) -> np.ndarray:
     near &= (table.outer[0] <= outer[-1]) & (table.outer[1] >= outer[0])
     chosen = np.flatnonzero(near)
     of_outer = _factors(table, chosen, outer, "outer")
-    of_inner = _factors(table, chosen, inner, "inner")
-    used = of_outer.any(axis=0) & of_inner.any(axis=0)
-    left, right = of_outer[:, used].astype(float), of_inner[:, used].astype(float).T
+    used = of_outer.any(axis=0)
+    chosen = chosen[used]
+    left = of_outer[:, used].astype(float)
+    right = _factors(table, chosen, inner, "inner").astype(float).T
     total_s = np.zeros((table.weight_s.shape[1], len(outer), len(inner)))
-    for load_s, weight_s in zip(total_s, table.weight_s[chosen[used]].T, strict=True):
+    for load_s, weight_s in zip(total_s, table.weight_s[chosen].T, strict=True):
         barred = np.isinf(weight_s)
         if weight_s.any():  # a host pays nothing
             np.matmul(left * np.where(barred, 0.0, weight_s), right, out=load_s)

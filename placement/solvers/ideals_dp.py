@@ -32,6 +32,7 @@ from placement.solvers.ideals import Ideals
 from placement.types import Problem
 
 STATES = 50_000_000  # pairs of an ideal and numbers of devices, 8 bytes each
+_FIRST_GUESS, _GUESSES = 1.2, 10  # of a value, as multiple of an even load: 1.2, 1.2 ** 2, ...
 _BLOCK = 2_000_000  # pairs of ideals looked at together
 _LOOSE = 1 + 1e-9  # an optimum may equal the bound but for rounding
 _NO_BOUND_S = 1e300  # finite, so that no devices times no bound is 0
@@ -122,8 +123,20 @@ def _linearised(kinds: Kinds, splits: list[Split], allowance: Allowance) -> Best
     best = _single(kinds, splits[0])
     for split in splits:
         lattice = ideals.prefixes(contiguous.depth_first_order(split))
-        best = _better(best, search(split, kinds, lattice, best.value_s, allowance))
+        for bound_s in _guesses(split, kinds, best.value_s):
+            found = search(split, kinds, lattice, bound_s, allowance)
+            best = _better(best, found)
+            if found.placement is not None or not found.complete:
+                break
     return best
+
+
+def _guesses(split: Split, kinds: Kinds, bound_s: float) -> list[float]:
+    """Bounds to try in turn, the last of which holds: a low one leaves little to search."""
+    seconds = split.compute_s.min(axis=1)
+    even_s = max(seconds.max(), seconds.sum() / sum(kinds.sizes))
+    guesses = even_s * _FIRST_GUESS ** np.arange(1, _GUESSES)
+    return [*guesses[guesses < bound_s].tolist(), bound_s]
 
 
 def _single(kinds: Kinds, split: Split) -> Best:
