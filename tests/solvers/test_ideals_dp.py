@@ -110,3 +110,109 @@ def test_equals_brute_force_over_contiguous_placements(seeds: range):
             assert is_contiguous(problem.graph, restricted.placement.tolist(), NUM_DEVICES)
     assert any(outcomes)
     assert not all(outcomes)
+
+
+def _problem(num_ops: int, edges: list[tuple[int, int]], **given: object) -> Problem:
+    """Two accelerators, where every operation takes 1 and crossings nothing, unless given."""
+    senders, receivers = np.array(edges, np.int32).reshape(-1, 2).T
+    fields = {key: given.pop(key) for key in ("colocation", "backward") if key in given}
+    graph = opgraph.make(
+        name="hand-made",
+        op_names=[f"op{i}" for i in range(num_ops)],
+        op_types=["MatMul"] * num_ops,
+        senders=senders,
+        receivers=receivers,
+        edge_bytes=np.zeros(len(edges)),
+        **fields,
+    )
+    free = {
+        "compute_s": np.ones((num_ops, 2), np.float32),
+        "transfer_latency_s": np.zeros((2, 2), np.float32),
+        "transfer_s_per_byte": np.zeros((2, 2), np.float32),
+    }
+    return helpers.as_problem(graph, helpers.unit_costs(graph, **{**free, **given}), "max_load")
+
+
+def test_too_many_ideals_in_one_line():
+    problem = _problem(20, [])
+    with pytest.raises(ValueError, match=r"has too many ideals.*linearised_dp") as raised:
+        solvers.solve("ideals_dp", problem)
+    assert "\n" not in str(raised.value)
+    assert solvers.solve("linearised_dp", problem).value_s == 10
+
+
+def test_memory_that_no_contiguous_split_fits():
+    """Sizes 1, 2, 1 in 2 and 2: the ends fit together, but the middle lies between them."""
+    problem = _problem(
+        3,
+        [(0, 1), (1, 2)],
+        memory_bytes=np.array([1, 2, 1], np.float32),
+        capacity_bytes=np.full(2, 2, np.float32),
+    )
+    found = solvers.solve("ideals_dp", problem)
+    assert found.status.startswith("infeasible: no contiguous placement")
+    assert found.scope == base.CONTIGUOUS
+
+
+def test_colocation_around_what_another_device_must_run():
+    compute_s = np.array([[1, INF], [INF, 1], [1, INF]], np.float32)
+    problem = _problem(
+        3, [(0, 1), (1, 2)], compute_s=compute_s, colocation=np.array([0, 1, 0], np.int32)
+    )
+    found = solvers.solve("ideals_dp", problem)
+    assert found.status.startswith("infeasible: no contiguous placement")
+
+
+@pytest.mark.parametrize("edges", [[(0, 1), (3, 2)], [(0, 1), (2, 3)]], ids=["against", "along"])
+def test_backward_pass_runs_against_the_forward_one_or_along(edges: list[tuple[int, int]]):
+    """Operations 2 and 3 are the backward ones of 0 and 1: half of both goes to each device."""
+    problem = _problem(
+        4, edges, backward=[False, False, True, True], colocation=np.array([0, 1, 0, 1], np.int32)
+    )
+    found = solvers.solve("ideals_dp", problem)
+    assert (found.value_s, found.status) == (2, "optimal")
+
+
+def test_backward_before_forward_is_refused():
+    problem = _problem(2, [(0, 1)], backward=[True, False])
+    with pytest.raises(ValueError, match=r"backward operation 'op0' feeds forward operation 'op1'"):
+        solvers.solve("ideals_dp", problem)
+
+
+def test_shared_limited_memory_is_refused():
+    problem = _problem(
+        2,
+        [(0, 1)],
+        capacity_bytes=np.full(2, 9, np.float32),
+        accelerator=np.zeros(2, np.int32),
+    )
+    with pytest.raises(ValueError, match="share one limited memory"):
+        solvers.solve("ideals_dp", problem)
+
+
+def test_out_of_time_gives_the_best_known_without_a_bound():
+    found = ideals_dp.ideals_dp(_problem(2, [(0, 1)]), 0, Allowance(0.0, 1))
+    assert (found.status, found.scope) == ("time limit", base.CONTIGUOUS)
+    assert found.placement.tolist() == [0, 0]
+    assert np.isnan(found.bound_s)
+
+
+def test_ideals_of_a_diamond():
+    graph = helpers.diamond()
+    problem = helpers.as_problem(graph, helpers.unit_costs(graph), "max_load")
+    _, (split,) = contiguous.splits(problem)
+    found = ideals.enumerate_ideals(split)
+    assert found.starts.tolist() == [0, 1, 2, 4, 5, 6]
+    assert {tuple(row) for row in found.member[2:4].astype(int)} == {(1, 1, 0, 0), (1, 0, 1, 0)}
+
+
+def test_what_costs_nothing_joins_its_neighbour():
+    """op0 joins op1, its reader; op3 joins op2, whose tensor is dearer to send than its own."""
+    edges = [(0, 1), (2, 3), (3, 4)]
+    compute_s = np.array([0, 1, 1, 0, 1], np.float32)[:, None].repeat(2, axis=1)
+    crossing_s = np.array([5, 7, 6], np.float32)
+    _, (split,) = contiguous.splits(_problem(5, edges, compute_s=compute_s, crossing_s=crossing_s))
+    number = split.number
+    assert number[0] == number[1]
+    assert number[3] == number[2]  # what op3 makes is no dearer than what it alone reads
+    assert split.num_vertices == 3
