@@ -139,6 +139,6 @@ class Solution(NamedTuple):
     status: str
     search_s: float
     evaluations: int
-    # What the bound and 'optimal' hold for: 'all' placements or the 'contiguous' ones, in which no
-    # path leaves a device and returns to it.
+    # What the bound and 'optimal' hold for: 'all' placements or the 'contiguous' ones, in which an
+    # order of the devices exists that every tensor follows (`placement.solvers.contiguous`).
     scope: str = "all"

@@ -5,7 +5,7 @@ from typing import NamedTuple
 import numpy as np
 
 from placement import simulators
-from placement.solvers import base, genetic, graph_cut, trivial, walks
+from placement.solvers import base, genetic, graph_cut, ideals_dp, pipedream, trivial, walks
 from placement.solvers.allowance import Allowance
 from placement.types import Problem, Solution
 
@@ -33,6 +33,9 @@ SOLVERS: dict[str, Solver] = {
     "genetic": Solver(genetic.find, ANY),
     "brute_force": Solver(trivial.brute_force, ANY),
     "graph_cut": Solver(graph_cut.find, ("serial",)),
+    "ideals_dp": Solver(ideals_dp.ideals_dp, ("max_load",)),
+    "linearised_dp": Solver(ideals_dp.linearised_dp, ("max_load",)),
+    "pipedream": Solver(pipedream.pipedream, ("max_load",)),
 }
 
 

@@ -29,7 +29,7 @@ class Found(NamedTuple):
     status: str = "finished"  # 'optimal' (in `scope`), 'finished', 'time limit' or 'infeasible'
     evaluations: int = 0  # placements simulated
     # What the bound and the status hold for: ALL placements, or the CONTIGUOUS ones alone, in which
-    # no path leaves a device and returns to it (Tarnawski et al. 2020, section 3).
+    # an order of the devices exists that every tensor follows (`placement.solvers.contiguous`).
     scope: str = ALL
 
 

@@ -1,0 +1,53 @@
+"""PipeDream's planner: a chain worked out by hand, and what limits a stage."""
+
+import numpy as np
+import pytest
+
+from placement import solvers
+from placement.types import Problem
+from tests import helpers
+
+pytestmark = pytest.mark.usefixtures("quick_compilation")
+
+
+def _chain(seconds: list[float], crossing_s: list[float], **changes: np.ndarray) -> Problem:
+    """A chain on three equal accelerators."""
+    graph = helpers.chain(len(seconds))
+    none = np.zeros((3, 3), np.float32)
+    fields = {
+        "compute_s": np.tile(np.array(seconds, np.float32)[:, None], 3),
+        "crossing_s": np.array(crossing_s, np.float32),
+        "transfer_latency_s": none,
+        "transfer_s_per_byte": none,
+    }
+    costs = helpers.unit_costs(graph, 3, **{**fields, **changes})
+    return helpers.as_problem(graph, costs, "max_load")
+
+
+def test_balances_computing():
+    found = solvers.solve("pipedream", _chain([3, 1, 2, 2, 1], [0, 0, 0, 0]))
+    assert found.placement.tolist() == [0, 1, 1, 2, 2]
+    assert (found.value_s, found.status) == (3, "finished")
+
+
+def test_crossings_overlap_in_the_plan_and_add_up_in_its_value():
+    """Cutting before the last plans max(4, 3) = 4, where the load is 4 + 3; one device takes 5."""
+    found = solvers.solve("pipedream", _chain([4, 1], [3]))
+    assert len(set(found.placement.tolist())) == 2
+    assert found.value_s == 7
+    assert solvers.solve("ideals_dp", _chain([4, 1], [3])).value_s == 5
+
+
+def test_does_not_cut_where_a_crossing_takes_longer_than_everything():
+    found = solvers.solve("pipedream", _chain([4, 1], [6]))
+    assert len(set(found.placement.tolist())) == 1
+
+
+def test_memory_limits_a_stage():
+    problem = _chain(
+        [0, 0, 9],
+        [1, 1],
+        memory_bytes=np.ones(3, np.float32),
+        capacity_bytes=np.ones(3, np.float32),
+    )
+    assert len(set(solvers.solve("pipedream", problem).placement.tolist())) == 3
