@@ -5,7 +5,7 @@ from typing import NamedTuple
 import numpy as np
 
 from placement import simulators
-from placement.solvers import base
+from placement.solvers import base, cpsat, greedy, milp
 from placement.solvers.allowance import Allowance
 from placement.types import Problem, Solution
 
@@ -24,7 +24,12 @@ _NONE = {
     base.CONTIGUOUS: "no contiguous placement keeps all limits, as {} proved",
 }
 ANY = tuple(simulators.OBJECTIVES)
-SOLVERS: dict[str, Solver] = {}
+SOLVERS: dict[str, Solver] = {
+    "milp": Solver(milp.find, ("max_load", "subgraph")),
+    "milp_noncontiguous": Solver(milp.find_noncontiguous, ("max_load",)),
+    "cpsat": Solver(cpsat.find, tuple(cpsat.FINDS)),
+    "greedy": Solver(greedy.find, ("subgraph",)),
+}
 
 
 def solve(
