@@ -55,7 +55,7 @@ def subgraph(problem: Problem) -> float:
         classes.allowed[classes.number], np.asarray(problem.costs.compute_s, np.float64), np.inf
     )
     free = is_host & ~memory.devices.any(axis=0)
-    limited = memory.devices[:, ~is_host].any(axis=0).all()
+    limited = not is_host.all() and memory.devices[:, ~is_host].any(axis=0).all()
     if limited and free.any():
         capacity = memory.capacity_bytes[memory.devices[:, ~is_host].any(axis=1)].sum()
         if classes.memory_bytes.sum() > capacity:
@@ -136,7 +136,7 @@ def _shared_path(
 ) -> float:
     """The longest path with shares of classes on hosts; variables are T, t [N] and h [C]."""
     graph, is_host = problem.graph, np.asarray(problem.costs.accelerator) < 0
-    host_s, own_s = compute_s[:, is_host].min(axis=1), compute_s[:, ~is_host].min(axis=1)
+    host_s, own_s = compute_s[:, is_host].min(axis=1), compute_s[:, ~is_host].min(axis=1, initial=np.inf)
     count, num_classes = graph.num_ops, len(classes.memory_bytes)
     low, high = np.zeros(num_classes), np.ones(num_classes)
     low[classes.number[np.isinf(own_s)]] = 1.0

@@ -14,7 +14,7 @@ from placement import simulators
 from placement.graphs import dag
 from placement.solvers import base
 from placement.solvers.allowance import Allowance
-from placement.types import Problem
+from placement.types import OpGraph, Problem
 
 _SHARES = 24  # loads tried
 _ROUNDS = 60  # moves at most
@@ -42,7 +42,7 @@ def find(problem: Problem, seed: int, allowance: Allowance, *, contiguous: bool 
     rng = np.random.default_rng(seed)
     until_s = allowance.left_s() * (1 - _SPENT)
     classes, evaluate = base.classes(problem), simulators.evaluator(problem)
-    reach = _phases(problem) if contiguous else None
+    reach = phases(problem.graph) if contiguous else None
     candidates = _stretches(problem, classes)
     best, value_s = _first(evaluate, candidates, classes, reach, np.inf)
     evaluations = len(candidates)
@@ -75,9 +75,9 @@ def is_contiguous(placement: np.ndarray, reach: np.ndarray) -> bool:
     return True
 
 
-def _phases(problem: Problem) -> np.ndarray:
+def phases(graph: OpGraph) -> np.ndarray:
     """bool [N, N]: paths within the forward or within the backward operations."""
-    reach, backward = dag.reachability(problem.graph), problem.graph.backward
+    reach, backward = dag.reachability(graph), graph.backward
     return reach & (backward[:, None] == backward)
 
 
