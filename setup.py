@@ -33,14 +33,14 @@ CORE = [
     "scipy>=1.17",
 ]
 PLOTS = ["matplotlib>=3.11"]
-PARTITIONERS = ["kahip>=3.25", "pymetis>=2025.2"]
+SOLVERS = ["kahip>=3.25", "ortools>=9.15", "pymetis>=2025.2"]
 EXTRAS = {
-    "solvers": [*PARTITIONERS, "ortools>=9.15"],
+    "solvers": SOLVERS,
     "plots": PLOTS,
     "distributed": ["ray>=2.60"],
     "test": [
         *PLOTS,
-        *PARTITIONERS,
+        *SOLVERS,
         "hypothesis>=6.170",
         "mypy>=2.4",
         "onnx>=1.23",

@@ -5,7 +5,18 @@ from typing import NamedTuple
 import numpy as np
 
 from placement import simulators
-from placement.solvers import base, genetic, graph_cut, ideals_dp, pipedream, trivial, walks
+from placement.solvers import (
+    base,
+    cpsat,
+    genetic,
+    graph_cut,
+    greedy,
+    ideals_dp,
+    milp,
+    pipedream,
+    trivial,
+    walks,
+)
 from placement.solvers.allowance import Allowance
 from placement.types import Problem, Solution
 
@@ -36,6 +47,10 @@ SOLVERS: dict[str, Solver] = {
     "ideals_dp": Solver(ideals_dp.ideals_dp, ("max_load",)),
     "linearised_dp": Solver(ideals_dp.linearised_dp, ("max_load",)),
     "pipedream": Solver(pipedream.pipedream, ("max_load",)),
+    "milp": Solver(milp.find, ("max_load", "subgraph")),
+    "milp_noncontiguous": Solver(milp.find_noncontiguous, ("max_load",)),
+    "cpsat": Solver(cpsat.find, tuple(cpsat.FINDS)),
+    "greedy": Solver(greedy.find, ("subgraph",)),
 }
 
 

@@ -89,3 +89,8 @@ def memory(problem: Problem) -> Memory:
     first = same.argmax(axis=1) == np.arange(len(accelerator))
     rows = first & np.isfinite(capacity)
     return Memory(same[rows], capacity[rows])
+
+
+def missing(package: str) -> ValueError:
+    """What to raise where an optional package is not installed."""
+    return ValueError(f"{package} is not installed; pip install 'placement[solvers]'")

@@ -24,6 +24,7 @@ from typing import NamedTuple
 import numpy as np
 from scipy import sparse
 
+from placement.solvers import base
 from placement.types import CostModel, Problem
 
 _TOTAL = 10**7  # sums, twice for edges, stay far below 2**31, as 32-bit partitioners need
@@ -227,7 +228,7 @@ def _metis(graph: Weighted, shares: np.ndarray, seed: int) -> np.ndarray:
     try:
         import pymetis
     except ImportError as error:
-        raise _missing("pymetis") from error
+        raise base.missing("pymetis") from error
     adjacency = graph.adjacency
     _, parts = pymetis.part_graph(
         len(shares),
@@ -244,12 +245,8 @@ def _kahip(graph: Weighted, shares: np.ndarray, seed: int) -> np.ndarray:
     try:
         import kahip
     except ImportError as error:
-        raise _missing("kahip") from error
+        raise base.missing("kahip") from error
     adjacency = graph.adjacency
     csr = (adjacency.indptr, adjacency.data, adjacency.indices)
     _, parts = kahip.kaffpa(graph.weights, *csr, len(shares), 0.03, True, seed, _ECO)
     return np.array(parts)
-
-
-def _missing(package: str) -> ValueError:
-    return ValueError(f"{package} is not installed; pip install 'placement[solvers]'")

@@ -1,0 +1,125 @@
+"""Integer programs on CP-SAT, of OR-Tools (an optional package).
+
+Times are whole numbers of a unit, in which the horizon is about 2**30. Seconds that are added are
+rounded down, so that a bound of the program is one of the problem, and no more than a 2**30-th a
+term too low. Values are the simulator's.
+"""
+
+from typing import Any
+
+import numpy as np
+
+from placement.solvers import base, bounds, max_load_program, program, subgraph_program
+from placement.solvers.allowance import Allowance
+from placement.types import Problem
+
+_UNITS = 2**30  # in a horizon
+# More strategies than processors: they share what they learn, and taking turns pays.
+_WORKERS = 8
+
+
+def find(problem: Problem, seed: int, allowance: Allowance) -> base.Found:
+    """The best of all placements; a search that the clock ends need not repeat.
+
+    Raises:
+      ValueError: ortools is not installed.
+    """
+    return FINDS[problem.objective](problem, seed, allowance)
+
+
+def max_load(problem: Problem, seed: int, allowance: Allowance) -> base.Found:
+    """`find` for the objective max_load."""
+    return program.search(
+        problem,
+        seed,
+        allowance,
+        build=max_load_program.build,
+        backend=solve,
+        lower_s=bounds.max_load(problem),
+    )
+
+
+def subgraph(problem: Problem, seed: int, allowance: Allowance) -> base.Found:
+    """`find` for the objective subgraph."""
+    return program.search(
+        problem,
+        seed,
+        allowance,
+        build=subgraph_program.build,
+        backend=solve,
+        lower_s=bounds.subgraph(problem),
+    )
+
+
+FINDS: dict[str, base.Find] = {"max_load": max_load, "subgraph": subgraph}
+
+
+def solve(
+    built: program.Program, hint: np.ndarray | None, seed: int, allowance: Allowance
+) -> program.Outcome:
+    """Solves a program: a `program.Backend`."""
+    cp_model = import_cp_model()
+    unit_s = built.horizon_s / _UNITS
+    model, booleans, times = _model(cp_model, built, unit_s)
+    if hint is not None:
+        for number, device in enumerate(hint.tolist()):
+            for other, boolean in enumerate(built.assigned[number].tolist()):
+                model.add_hint(booleans[boolean], other == device)
+    model.minimize(times[built.total])
+    solver = cp_model.CpSolver()
+    solver.parameters.max_time_in_seconds = allowance.left_s()
+    solver.parameters.num_workers = _WORKERS
+    solver.parameters.random_seed = seed % 2**31
+    status = solver.solve(model)
+    if status == cp_model.INFEASIBLE:
+        return program.Outcome("infeasible", None, np.nan)
+    bound_s = solver.best_objective_bound * unit_s
+    if status not in (cp_model.OPTIMAL, cp_model.FEASIBLE):
+        return program.Outcome("time limit", None, max(bound_s, 0.0))
+    assigned = np.array([[solver.value(booleans[b]) for b in row] for row in built.assigned], bool)
+    return program.Outcome(
+        "optimal" if status == cp_model.OPTIMAL else "time limit", assigned, bound_s
+    )
+
+
+def import_cp_model() -> Any:
+    """OR-Tools' module of CP-SAT.
+
+    Raises:
+      ValueError: ortools is not installed.
+    """
+    try:
+        from ortools.sat.python import cp_model
+    except ImportError as error:
+        raise base.missing("ortools") from error
+    return cp_model
+
+
+def _model(cp_model: Any, built: program.Program, unit_s: float) -> tuple[Any, list, list]:
+    model = cp_model.CpModel()
+    booleans = [model.new_bool_var("") for _ in range(built.num_booleans)]
+    times = [model.new_int_var(int(s / unit_s), _UNITS, "") for s in built.lower_s]
+
+    def literal(number: int) -> Any:
+        return booleans[number] if number >= 0 else ~booleans[~number]
+
+    def weighted(terms: Any, whole: Any) -> Any:
+        numbers, weights = [b for b, _ in terms], [whole(w) for _, w in terms]
+        return cp_model.LinearExpr.weighted_sum([booleans[b] for b in numbers], weights)
+
+    for clause in built.clauses:
+        model.add_bool_or([literal(number) for number in clause])
+    for row in built.exactly_one:
+        model.add_exactly_one([booleans[b] for b in row])
+    for least in built.at_least:
+        total = sum(booleans[b] for b in least.booleans)
+        model.add(total >= least.count).only_enforce_if(literal(least.when))
+    for most in built.at_most:
+        model.add(weighted(most.terms, lambda w: int(np.ceil(w))) <= int(most.capacity))
+    for after in built.afters:
+        early = sum(times[t] for t in after.early)
+        limit = early + weighted(after.terms, lambda s: int(s / unit_s))
+        row = model.add(times[after.late] >= limit)
+        if after.when:
+            row.only_enforce_if([literal(number) for number in after.when])
+    return model, booleans, times

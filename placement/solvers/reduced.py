@@ -1,0 +1,189 @@
+"""A problem as integer programs see it: what moves together, and the tensors between.
+
+A *task* is an operation, or several that are one without loss; a *class* is the tasks that share a
+device. A tensor t has a source class s and reader classes R other than s, and costs in_s[t, d] and
+out_s[t, d] as in `placement.simulators.max_load`. Tensors with equal source and readers are added.
+
+Two tasks u -> v become one, where one of them, z, computes for nothing on every device and occupies
+no memory, and
+
+    z = v: all that v reads is made by u and read by v alone, and sends no less than v does:
+           sum over tensors of v of in_s[d] and out_s[d] <= that of the tensors from u to v;
+    z = u: all that u makes is read by v alone, and sends no less than u receives.
+
+For then z may move to the other's device without loss: what the other's device pays in place of the
+tensors between u and v is no more than those, and so is what the old device pays that now lacks z;
+nothing waits for longer, no new cycle and no new way back to a device arises. It is asked of
+operations that co-location leaves alone, and that are both forward or both backward.
+"""
+
+from typing import NamedTuple
+
+import numpy as np
+
+from placement.graphs import dag
+from placement.simulators import max_load, tensors
+from placement.solvers import base
+from placement.types import Problem
+
+
+class Reduced(NamedTuple):
+    """N operations in V tasks in C classes, and K tensors."""
+
+    task: np.ndarray  # int [N]
+    owner: np.ndarray  # int [V]: the class of a task
+    edges: np.ndarray  # int [2, Q]: senders and receivers, the distinct edges between tasks
+    backward: np.ndarray  # bool [V]
+    task_s: np.ndarray  # float64 [V, D]
+    compute_s: np.ndarray  # float64 [C, D]
+    memory_bytes: np.ndarray  # float64 [C]
+    source: np.ndarray  # int [K]: the class that makes a tensor
+    readers: tuple[np.ndarray, ...]  # K of int: the other classes that read it, at least one
+    in_s: np.ndarray  # float64 [K, D]
+    out_s: np.ndarray  # float64 [K, D]
+
+    def lift(self, of_classes: np.ndarray) -> np.ndarray:
+        """The devices int [N] of operations, of those [C] of classes."""
+        return of_classes[self.owner[self.task]]
+
+    def lower(self, placement: np.ndarray) -> np.ndarray:
+        """The devices int [C] of classes, of those [N] of operations."""
+        of_tasks = np.empty(len(self.owner), int)
+        of_tasks[self.task] = placement
+        of_classes = np.empty(len(self.compute_s), int)
+        of_classes[self.owner] = of_tasks
+        return of_classes
+
+
+def reduce(problem: Problem) -> Reduced:
+    """The problem with tasks merged that can be without loss."""
+    graph = problem.graph
+    task = np.arange(graph.num_ops)
+    _, group, size = np.unique(graph.colocation, return_inverse=True, return_counts=True)
+    fixed = size[group] > 1
+    while True:
+        current = _build(problem, task)
+        partner = _mergers(current, fixed)
+        if (partner == np.arange(len(partner))).all():
+            return current
+        _, number = np.unique(partner, return_inverse=True)
+        _, first = np.unique(number, return_index=True)
+        task, fixed = number[task], fixed[first]
+
+
+def alike(problem: Problem, reduced: Reduced) -> np.ndarray:
+    """int [D]: equal numbers for devices that cost the same and are as large."""
+    accelerator = np.asarray(problem.costs.accelerator)
+    columns = np.concatenate(
+        [
+            (accelerator >= 0)[None],
+            np.asarray(problem.costs.capacity_bytes)[None],
+            reduced.task_s,
+            reduced.in_s,
+            reduced.out_s,
+        ]
+    )
+    _, first, number = np.unique(columns, axis=1, return_index=True, return_inverse=True)
+    return first[number.ravel()]
+
+
+def _build(problem: Problem, task: np.ndarray) -> Reduced:
+    graph, costs = problem.graph, problem.costs
+    classes = base.classes(problem)
+    _, first = np.unique(task, return_index=True)
+    owner = classes.number[first]
+    _, owner = np.unique(owner, return_inverse=True)  # merged tasks leave gaps
+    task_s = _sums(task, np.asarray(costs.compute_s, np.float64))
+    memory_bytes = _sums(owner, _sums(task, _needed_bytes(problem)))
+    _, edge, number = np.unique(graph.tensors, return_index=True, return_inverse=True)
+    crossing_s = tensors.edge_transfer_s(graph, costs)[edge].astype(np.float64)
+    in_s, out_s = max_load.link_s(crossing_s, np.asarray(costs.accelerator))
+    home = owner[task]
+    order = np.argsort(number, kind="stable")
+    ends = np.cumsum(np.bincount(number, minlength=len(edge)))[:-1]
+    readers = np.split(home[graph.receivers[order]], ends)
+    source, readers_, in_s, out_s = _distinct(home[graph.senders[edge]], readers, in_s, out_s)
+    return Reduced(
+        task=task,
+        owner=owner,
+        edges=np.stack(dag.quotient(graph, task)),
+        backward=graph.backward[first],
+        task_s=task_s,
+        compute_s=_sums(owner, task_s),
+        memory_bytes=memory_bytes,
+        source=source,
+        readers=readers_,
+        in_s=in_s,
+        out_s=out_s,
+    )
+
+
+def _needed_bytes(problem: Problem) -> np.ndarray:
+    """float64 [N]: what operations occupy, nothing where all fit into any memory together."""
+    memory_bytes = np.asarray(problem.costs.memory_bytes, np.float64)
+    fits = memory_bytes.sum() <= base.memory(problem).capacity_bytes.min(initial=np.inf)
+    return memory_bytes * (not fits)
+
+
+def _sums(number: np.ndarray, values: np.ndarray) -> np.ndarray:
+    total = np.zeros((int(number.max()) + 1, *values.shape[1:]))
+    np.add.at(total, number, values)
+    return total
+
+
+def _distinct(
+    source: np.ndarray, readers: list[np.ndarray], in_s: np.ndarray, out_s: np.ndarray
+) -> tuple[np.ndarray, tuple[np.ndarray, ...], np.ndarray, np.ndarray]:
+    """The tensors that leave their class, those with equal ends added up."""
+    found: dict[tuple[int, ...], int] = {}
+    number = np.full(len(source), -1)
+    for index, (made, read) in enumerate(zip(source.tolist(), readers, strict=True)):
+        outside = sorted(set(read.tolist()) - {made})
+        if outside:
+            number[index] = found.setdefault((made, *outside), len(found))
+    kept = number >= 0
+    total_in_s = np.zeros((len(found), in_s.shape[1]))
+    total_out_s = np.zeros_like(total_in_s)
+    np.add.at(total_in_s, number[kept], in_s[kept])
+    np.add.at(total_out_s, number[kept], out_s[kept])
+    ends = [np.array(key, int) for key in found]
+    made_by = np.array([key[0] for key in ends], int)
+    return made_by, tuple(key[1:] for key in ends), total_in_s, total_out_s
+
+
+def _mergers(reduced: Reduced, fixed: np.ndarray) -> np.ndarray:
+    """int [V]: the task that each may be merged with; a task takes part in one merger."""
+    count = len(reduced.owner)
+    member = np.empty(len(reduced.compute_s), int)  # the task of a class that has one alone
+    member[reduced.owner] = np.arange(count)
+    made: list[list[int]] = [[] for _ in range(count)]
+    read: list[list[int]] = [[] for _ in range(count)]
+    for tensor, source in enumerate(member[reduced.source].tolist()):
+        made[source].append(tensor)
+        for reader in member[reduced.readers[tensor]].tolist():
+            read[reader].append(tensor)
+    memory_bytes = reduced.memory_bytes[reduced.owner]
+    idle = ~fixed & (reduced.task_s == 0).all(axis=1) & (memory_bytes == 0)
+    partner, free = np.arange(count), ~fixed
+    for task in np.flatnonzero(idle).tolist():
+        sources = {int(member[reduced.source[t]]) for t in read[task]}
+        readers = {int(r) for t in made[task] for r in member[reduced.readers[t]]}
+        alone = all(len(reduced.readers[t]) == 1 for t in read[task])
+        other = -1
+        if len(sources) == 1 and alone and _covers(reduced, read[task], made[task]):
+            other = sources.pop()
+        elif len(readers) == 1 and _covers(reduced, made[task], read[task]):
+            other = readers.pop()
+        same = other >= 0 and reduced.backward[task] == reduced.backward[other]
+        if same and free[task] and free[other]:
+            partner[task] = other
+            free[[task, other]] = False
+    return partner
+
+
+def _covers(reduced: Reduced, between: list[int], others: list[int]) -> bool:
+    """Whether some tensors cost no less than others do on every device."""
+    return all(
+        bool((cost_s[between].sum(axis=0) >= cost_s[others].sum(axis=0)).all())
+        for cost_s in (reduced.in_s, reduced.out_s)
+    )

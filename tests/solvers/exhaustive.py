@@ -1,0 +1,66 @@
+"""Small random problems, and their optima by trying every placement."""
+
+from collections.abc import Iterator
+
+import numpy as np
+
+from placement import simulators
+from placement.solvers import incumbent
+from placement.types import Problem, Solution
+from tests import helpers
+
+NUM_OPS, NUM_EDGES, NUM_TENSORS = 6, 9, 6
+_PLACEMENTS = {num: helpers.all_placements(NUM_OPS, num) for num in (3, 4)}
+
+
+def problems(
+    objective: str, count: int, *, seed: int = 0, num_devices: int = 3, shared: bool = False
+) -> Iterator[Problem]:
+    """Random problems whose simulators are compiled a few times in all.
+
+    Half of them have co-located operations, half of them limited memories. Where `shared`, devices
+    may be parts of one accelerator; a third of the problems has equal accelerators.
+    """
+    rng = np.random.default_rng(seed)
+    base = helpers.random_dag_of_size(rng, NUM_OPS, NUM_EDGES, NUM_TENSORS)
+    for number in range(count):
+        graph = helpers.rewired(rng, base, colocated=0.3 * (number % 2))
+        costs = helpers.random_costs(
+            rng,
+            graph,
+            num_devices,
+            unsupported=rng.choice([0, 0, 0.1]),
+            unlinked=rng.choice([0, 0, 0.1]),
+            limited=0.6 * (number % 4 >= 2),
+            crossing=rng.random() < 0.7,
+            accelerator=helpers.random_accelerators(rng, num_devices, shared=shared),
+        )
+        if number % 3 == 0:  # all accelerators cost what the first one costs, and links nothing
+            accelerators = np.flatnonzero(costs.accelerator >= 0)
+            costs.compute_s[:, accelerators] = costs.compute_s[:, accelerators[:1]]
+            costs.capacity_bytes[accelerators] = costs.capacity_bytes[accelerators[:1]]
+            nothing = np.zeros_like(costs.transfer_s_per_byte)
+            costs = costs._replace(transfer_latency_s=nothing, transfer_s_per_byte=nothing)
+        yield helpers.as_problem(graph, costs, objective)
+
+
+def optimum(problem: Problem, *, contiguous: bool = False) -> float:
+    """The least value of all placements, inf where none is feasible."""
+    placements = _PLACEMENTS[len(problem.devices)]
+    values = np.asarray(simulators.evaluator(problem)(placements))
+    if contiguous:
+        reach = incumbent.phases(problem.graph)
+        for row in np.argsort(values, kind="stable"):
+            if incumbent.is_contiguous(placements[row], reach):
+                return float(values[row])
+    return float(values.min())
+
+
+def check(problem: Problem, found: Solution, best_s: float) -> None:
+    """A solution is the optimum and is known to be; or there is none, which is known too."""
+    if np.isinf(best_s):
+        assert found.status.startswith("infeasible")
+    else:
+        assert found.status == "optimal"
+        np.testing.assert_allclose(found.value_s, best_s, rtol=1e-6)
+        assert found.bound_s <= found.value_s

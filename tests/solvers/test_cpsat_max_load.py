@@ -1,0 +1,39 @@
+import sys
+
+import numpy as np
+import pytest
+
+from placement import solvers
+from tests import helpers
+from tests.solvers import exhaustive
+
+
+def test_equals_enumeration():
+    for problem in exhaustive.problems("max_load", 100, seed=3):
+        exhaustive.check(problem, solvers.solve("cpsat", problem), exhaustive.optimum(problem))
+
+
+def test_equals_enumeration_of_four_devices():
+    for problem in exhaustive.problems("max_load", 40, seed=4, num_devices=4):
+        exhaustive.check(problem, solvers.solve("cpsat", problem), exhaustive.optimum(problem))
+
+
+def test_names_the_extra_that_is_missing(monkeypatch):
+    monkeypatch.setitem(sys.modules, "ortools.sat.python", None)
+    graph = helpers.chain(4)
+    costs = helpers.unit_costs(graph, 2, accelerator=np.array([0, -1], np.int32))
+    with pytest.raises(ValueError, match=r"ortools is not installed.*placement\[solvers\]"):
+        solvers.solve("cpsat", helpers.as_problem(graph, costs, "max_load"))
+
+
+def test_infeasible_is_proven():
+    graph = helpers.chain(3)
+    costs = helpers.unit_costs(
+        graph,
+        2,
+        memory_bytes=np.full(3, 10, np.float32),
+        capacity_bytes=np.array([15, 15], np.float32),  # 30 bytes in all, but each holds one
+    )
+    found = solvers.solve("cpsat", helpers.as_problem(graph, costs, "max_load"))
+    assert found.status.startswith("infeasible")
+    assert found.value_s == np.inf

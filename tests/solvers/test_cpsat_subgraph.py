@@ -1,0 +1,44 @@
+import numpy as np
+import pytest
+
+from placement import solvers
+from tests import helpers
+from tests.solvers import exhaustive
+
+
+@pytest.mark.parametrize(("shared", "num_devices"), [(False, 3), (True, 3), (True, 4)])
+def test_equals_enumeration(shared, num_devices):
+    for problem in exhaustive.problems(
+        "subgraph", 60, seed=5, shared=shared, num_devices=num_devices
+    ):
+        exhaustive.check(problem, solvers.solve("cpsat", problem), exhaustive.optimum(problem))
+
+
+def test_parts_do_not_wait_for_each_other_where_nothing_takes_time():
+    graph = helpers.diamond()
+    costs = helpers.unit_costs(
+        graph,
+        2,
+        compute_s=np.zeros((4, 2), np.float32),
+        transfer_latency_s=np.zeros((2, 2), np.float32),
+        transfer_s_per_byte=np.zeros((2, 2), np.float32),
+        memory_bytes=np.array([10, 20, 20, 10], np.float32),
+        capacity_bytes=np.array([40, 20], np.float32),
+    )
+    found = solvers.solve("cpsat", helpers.as_problem(graph, costs, "subgraph"))
+    assert found.status == "optimal"
+    assert found.value_s == 0.0
+
+
+def test_greedy_fills_accelerators_in_order():
+    graph = helpers.chain(5)
+    costs = helpers.unit_costs(
+        graph,
+        3,
+        accelerator=np.array([0, 1, -1], np.int32),
+        memory_bytes=np.full(5, 10, np.float32),
+        capacity_bytes=np.array([20, 20, np.inf], np.float32),
+    )
+    found = solvers.solve("greedy", helpers.as_problem(graph, costs, "subgraph"))
+    assert found.placement.tolist() == [0, 0, 1, 1, 2]
+    assert found.status == "finished"
