@@ -5,7 +5,7 @@ from typing import NamedTuple
 import numpy as np
 
 from placement import simulators
-from placement.solvers import base
+from placement.solvers import baechi, base, list_scheduling
 from placement.solvers.allowance import Allowance
 from placement.types import Problem, Solution
 
@@ -24,7 +24,13 @@ _NONE = {
     base.CONTIGUOUS: "no contiguous placement keeps all limits, as {} proved",
 }
 ANY = tuple(simulators.OBJECTIVES)
-SOLVERS: dict[str, Solver] = {}
+SOLVERS: dict[str, Solver] = {
+    "heft": Solver(list_scheduling.heft, ("makespan",)),
+    "peft": Solver(list_scheduling.peft, ("makespan",)),
+    "m_topo": Solver(baechi.m_topo, ("makespan",)),
+    "m_etf": Solver(baechi.m_etf, ("makespan",)),
+    "m_sct": Solver(baechi.m_sct, ("makespan",)),
+}
 
 
 def solve(
