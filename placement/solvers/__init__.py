@@ -5,7 +5,7 @@ from typing import NamedTuple
 import numpy as np
 
 from placement import simulators
-from placement.solvers import baechi, base, list_scheduling
+from placement.solvers import baechi, base, large_neighbourhood, list_scheduling
 from placement.solvers.allowance import Allowance
 from placement.types import Problem, Solution
 
@@ -30,6 +30,7 @@ SOLVERS: dict[str, Solver] = {
     "m_topo": Solver(baechi.m_topo, ("makespan",)),
     "m_etf": Solver(baechi.m_etf, ("makespan",)),
     "m_sct": Solver(baechi.m_sct, ("makespan",)),
+    "lns": Solver(large_neighbourhood.lns, ("makespan",)),
 }
 
 
