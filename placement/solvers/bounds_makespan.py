@@ -169,9 +169,7 @@ def _alike(windows: _Windows) -> tuple[np.ndarray, np.ndarray]:
     return first, number
 
 
-def _intervals(
-    windows: _Windows, device: int, latency_s: float
-) -> list[tuple[np.ndarray, float]]:
+def _intervals(windows: _Windows, device: int, latency_s: float) -> list[tuple[np.ndarray, float]]:
     """Intervals on a device: what each operation must compute there, [N], and their length."""
     head_s, compute_s, tail_s = (field[:, device] for field in windows)
     some = np.isfinite(compute_s)

@@ -168,9 +168,7 @@ def _moved(space: _Space, at: np.ndarray, blocks: _Blocks) -> np.ndarray:
     return np.where(blocks.members & able, blocks.device[:, None], at).astype(np.int32)
 
 
-def _joined(
-    space: _Space, at: np.ndarray, blocks: _Blocks, better: np.ndarray
-) -> np.ndarray:
+def _joined(space: _Space, at: np.ndarray, blocks: _Blocks, better: np.ndarray) -> np.ndarray:
     """int32 [J, C]: the best two blocks together, the best three, and so on."""
     rows, row = [], at
     for nth, block in enumerate(better.tolist()):
