@@ -45,7 +45,7 @@ _POINTS = 6  # of each device, where intervals begin and where they end
 _PASSES = 4  # of closing devices; each is valid by itself
 
 
-class _Windows(NamedTuple):
+class Windows(NamedTuple):
     """When operations run on devices, given a T: inf where a device is closed."""
 
     head_s: np.ndarray  # float64 [N, D]
@@ -57,8 +57,8 @@ class _Windows(NamedTuple):
         return self.head_s + self.compute_s + self.tail_s
 
 
-class _Edges(NamedTuple):
-    """The edges in an order in which senders' heads are known before they are read."""
+class Edges(NamedTuple):
+    """The edges, those of earlier receivers first."""
 
     senders: list[int]
     receivers: list[int]
@@ -67,10 +67,10 @@ class _Edges(NamedTuple):
 
 def makespan(problem: Problem) -> float:
     """A lower bound in seconds of the latency of every placement, inf if none is feasible."""
-    edges, classes = _edges(problem), base.classes(problem)
+    edges, classes = edges_of(problem), base.classes(problem)
     compute_s = np.asarray(problem.costs.compute_s, np.float64)
-    unlimited = _windows(edges, np.where(classes.allowed[classes.number], compute_s, np.inf))
-    low, high = unlimited.through_s().min(axis=1).max(), _longest_s(edges, compute_s)
+    unlimited = windows_of(edges, np.where(classes.allowed[classes.number], compute_s, np.inf))
+    low, high = unlimited.through_s().min(axis=1).max(), longest_s(edges, compute_s)
     if not np.isfinite(low) or _refuted(problem, edges, unlimited, high):
         return np.inf
     low = max(low, _TOLERANCE * high)  # below, it is not worth the search
@@ -83,15 +83,20 @@ def makespan(problem: Problem) -> float:
     return float(low)
 
 
-def _edges(problem: Problem) -> _Edges:
+def edges_of(problem: Problem) -> Edges:
+    """The pairs of operations that edges join, each once with its longest delay."""
     graph = problem.graph
     place = np.argsort(dag.topological_order(graph))
-    order = np.argsort(place[graph.receivers], kind="stable")
-    delay_s = edge_delay_s(graph, problem.costs).astype(np.float64)[order]
-    return _Edges(graph.senders[order].tolist(), graph.receivers[order].tolist(), delay_s)
+    pairs = np.stack([place[graph.receivers], graph.senders, graph.receivers])
+    (_, senders, receivers), number = np.unique(pairs, axis=1, return_inverse=True)
+    num_devices = len(problem.devices)
+    delay_s = np.zeros((len(senders), num_devices, num_devices))
+    np.maximum.at(delay_s, number, edge_delay_s(graph, problem.costs))
+    return Edges(senders.tolist(), receivers.tolist(), delay_s)
 
 
-def _windows(edges: _Edges, compute_s: np.ndarray) -> _Windows:
+def windows_of(edges: Edges, compute_s: np.ndarray) -> Windows:
+    """The windows of operations that take float64 [N, D], inf where a device is closed."""
     head_s, tail_s = np.zeros_like(compute_s), np.zeros_like(compute_s)
     for sender, receiver, delay_s in zip(*edges, strict=True):
         end_s = head_s[sender] + compute_s[sender]
@@ -101,33 +106,38 @@ def _windows(edges: _Edges, compute_s: np.ndarray) -> _Windows:
     for sender, receiver, delay_s in zip(*backwards, strict=True):
         onward_s = (delay_s + compute_s[receiver] + tail_s[receiver]).min(axis=1)
         tail_s[sender] = np.maximum(tail_s[sender], onward_s)
-    return _Windows(head_s, compute_s, tail_s)
+    return Windows(head_s, compute_s, tail_s)
 
 
-def _longest_s(edges: _Edges, compute_s: np.ndarray) -> float:
+def longest_s(edges: Edges, compute_s: np.ndarray) -> float:
     """One thing after another, each as slow as can be: no latency that is finite is longer."""
     slow = [np.where(np.isfinite(a), a, 0.0) for a in (compute_s, edges.delay_s)]
     return float(slow[0].max(axis=1).sum() + slow[1].max(axis=(1, 2)).sum())
 
 
-def _refuted(problem: Problem, edges: _Edges, windows: _Windows, latency_s: float) -> bool:
-    """Whether no placement is as fast as `latency_s`."""
-    classes = base.classes(problem)
+def closed(classes: base.Classes, edges: Edges, windows: Windows, latency_s: float) -> Windows:
+    """The windows of what is no slower than `latency_s`."""
     for _ in range(_PASSES):
-        closed = windows.through_s() > latency_s * (1 + _TOLERANCE)
-        closed_class = np.zeros(classes.compute_s.shape, bool)
-        np.logical_or.at(closed_class, classes.number, closed)
-        if closed_class.all(axis=1).any():
-            return True
-        compute_s = np.where(closed_class[classes.number], np.inf, windows.compute_s)
+        late = windows.through_s() > latency_s * (1 + _TOLERANCE)
+        late_class = np.zeros(classes.compute_s.shape, bool)
+        np.logical_or.at(late_class, classes.number, late)
+        compute_s = np.where(late_class[classes.number], np.inf, windows.compute_s)
         if (np.isinf(compute_s) == np.isinf(windows.compute_s)).all():
             break
-        windows = _windows(edges, compute_s)
-    return _overloaded(problem, classes, windows, latency_s)
+        windows = windows_of(edges, compute_s)
+    return windows
+
+
+def _refuted(problem: Problem, edges: Edges, windows: Windows, latency_s: float) -> bool:
+    """Whether no placement is as fast as `latency_s`."""
+    classes = base.classes(problem)
+    windows = closed(classes, edges, windows, latency_s)
+    impossible = np.isinf(windows.compute_s).all(axis=1).any()
+    return bool(impossible) or _overloaded(problem, classes, windows, latency_s)
 
 
 def _overloaded(
-    problem: Problem, classes: base.Classes, windows: _Windows, latency_s: float
+    problem: Problem, classes: base.Classes, windows: Windows, latency_s: float
 ) -> bool:
     """Whether the linear program has no shares: its least excess, in units of T, is positive."""
     columns, group = _alike(windows)
@@ -162,14 +172,14 @@ def _overloaded(
     return solved.status == 0 and solved.fun > _TOLERANCE
 
 
-def _alike(windows: _Windows) -> tuple[np.ndarray, np.ndarray]:
+def _alike(windows: Windows) -> tuple[np.ndarray, np.ndarray]:
     """One device of each kind, int [K], and the kind of every device, int [D]."""
     rows = np.concatenate(windows)
     _, first, number = np.unique(rows, axis=1, return_index=True, return_inverse=True)
     return first, number
 
 
-def _intervals(windows: _Windows, device: int, latency_s: float) -> list[tuple[np.ndarray, float]]:
+def _intervals(windows: Windows, device: int, latency_s: float) -> list[tuple[np.ndarray, float]]:
     """Intervals on a device: what each operation must compute there, [N], and their length."""
     head_s, compute_s, tail_s = (field[:, device] for field in windows)
     some = np.isfinite(compute_s)

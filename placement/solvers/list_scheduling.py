@@ -36,7 +36,7 @@ from placement.types import Problem
 
 
 class Board:
-    """A schedule in the making, in lists: element-wise access to arrays would take most of the time.
+    """A schedule in the making, in lists, whose elements are read faster than those of arrays.
 
     `place` is the only change; a class of co-located operations is home where its first one is.
     """
