@@ -22,8 +22,10 @@ and its N - 1 delays loses less than 2 N units; with
     unit = value of the known placement * ROUNDING / (4 N)
 
 that is half of `base.ROUNDING`, and an optimum of the rounded problem counts as one where the
-simulator's value of it agrees with the bound. Several workers share the search, so that of equally
-good placements another may be found each time.
+simulator's value of it agrees with the bound.
+
+One worker searches, which repeats itself, without linear relaxations: they are weak here, as half
+an operation on either of two devices crosses nothing, and proofs are many times slower with them.
 """
 
 import itertools
@@ -72,7 +74,9 @@ def find(problem: Problem, seed: int, allowance: Allowance) -> base.Found:
         raise ValueError("ortools is not installed; pip install 'placement[solvers]'") from error
     shorter = Allowance(_HINT_SHARE * allowance.left_s(), min(_HINT_BUDGET, allowance.budget))
     known = large_neighbourhood.lns(problem, seed, shorter)
-    value_s, bound_s = _value(problem, known.placement), bounds_makespan.makespan(problem)
+    best = known.placement
+    assert best is not None
+    value_s, bound_s = _value(problem, best), bounds_makespan.makespan(problem)
     if bound_s == inf:
         return base.Found(None, status="infeasible", evaluations=known.evaluations)
     if value_s <= bound_s * (1 + base.ROUNDING):
@@ -82,14 +86,15 @@ def find(problem: Problem, seed: int, allowance: Allowance) -> base.Found:
     variables = _variables(model, whole)
     _add_constraints(model, problem, whole, variables)
     if value_s < inf:
-        _add_hint(model, problem, whole, variables, known.placement)
+        _add_hint(model, problem, whole, variables, best)
     solver = cp_model.CpSolver()
     solver.parameters.max_time_in_seconds = allowance.left_s()
     solver.parameters.random_seed = seed
+    solver.parameters.num_workers = 1
+    solver.parameters.linearization_level = 0
     status = solver.solve(model)
     if status == cp_model.INFEASIBLE and value_s == inf:
         return base.Found(None, status="infeasible", evaluations=known.evaluations)
-    best = known.placement
     if status in (cp_model.OPTIMAL, cp_model.FEASIBLE):
         home = [next(d for d, x in row.items() if solver.value(x)) for row in variables.on]
         best = min(best, np.array(home)[whole.classes.number], key=lambda p: _value(problem, p))
