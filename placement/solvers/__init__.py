@@ -1,17 +1,23 @@
 """Solvers: classical and exact searches for a placement, behind one interface."""
 
+from collections.abc import Callable
 from typing import NamedTuple
 
 import numpy as np
 
 from placement import simulators
 from placement.solvers import (
+    baechi,
     base,
+    bounds,
+    bounds_makespan,
     cpsat,
     genetic,
     graph_cut,
     greedy,
     ideals_dp,
+    large_neighbourhood,
+    list_scheduling,
     milp,
     pipedream,
     trivial,
@@ -51,6 +57,18 @@ SOLVERS: dict[str, Solver] = {
     "milp_noncontiguous": Solver(milp.find_noncontiguous, ("max_load",)),
     "cpsat": Solver(cpsat.find, tuple(cpsat.FINDS)),
     "greedy": Solver(greedy.find, ("subgraph",)),
+    "heft": Solver(list_scheduling.heft, ("makespan",)),
+    "peft": Solver(list_scheduling.peft, ("makespan",)),
+    "m_topo": Solver(baechi.m_topo, ("makespan",)),
+    "m_etf": Solver(baechi.m_etf, ("makespan",)),
+    "m_sct": Solver(baechi.m_sct, ("makespan",)),
+    "lns": Solver(large_neighbourhood.lns, ("makespan",)),
+}
+
+_BOUNDS: dict[str, Callable[[Problem], float]] = {
+    "makespan": bounds_makespan.makespan,
+    "max_load": bounds.max_load,
+    "subgraph": bounds.subgraph,
 }
 
 
@@ -108,9 +126,11 @@ def lower_bound(problem: Problem, *, time_limit_s: float = 10.0) -> float:
     """A lower bound of the objective for all placements, in seconds; -inf where none is known."""
     if infeasible(problem):
         return float("-inf")
+    if problem.objective in _BOUNDS:
+        return _BOUNDS[problem.objective](problem)
     if problem.objective == "serial":
         return graph_cut.find(problem, 0, Allowance(time_limit_s, BUDGET)).bound_s
-    return float("-inf")
+    raise AssertionError(problem.objective)
 
 
 def check(name: str, objective: str) -> None:

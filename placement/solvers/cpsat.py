@@ -9,7 +9,14 @@ from typing import Any
 
 import numpy as np
 
-from placement.solvers import base, bounds, max_load_program, program, subgraph_program
+from placement.solvers import (
+    base,
+    bounds,
+    cpsat_makespan,
+    max_load_program,
+    program,
+    subgraph_program,
+)
 from placement.solvers.allowance import Allowance
 from placement.types import Problem
 
@@ -51,7 +58,11 @@ def subgraph(problem: Problem, seed: int, allowance: Allowance) -> base.Found:
     )
 
 
-FINDS: dict[str, base.Find] = {"max_load": max_load, "subgraph": subgraph}
+FINDS: dict[str, base.Find] = {
+    "makespan": cpsat_makespan.find,
+    "max_load": max_load,
+    "subgraph": subgraph,
+}
 
 
 def solve(
