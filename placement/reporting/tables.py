@@ -171,16 +171,17 @@ def median_s(row: Row) -> float | None:
 
 
 def unit(rows: Iterable[Row]) -> Unit:
-    """The unit in which the typical latency of the rows has four digits."""
+    """The unit for the typical latency of the rows, in which the least has four digits."""
     rows = list(rows)
     values = [number(row.get("predicted_s")) for row in rows] + [median_s(row) for row in rows]
-    typical_s = float(np.median([value for value in values if value] or [1e-3]))
+    known = [value for value in values if value] or [1e-3]
+    typical_s = float(np.median(known))
     name, per_s = next(
         (name, per_s)
         for name, per_s in (("s", 1.0), ("ms", 1e3), ("us", 1e6))
         if typical_s * per_s >= 1.0 or name == "us"
     )
-    digits_before = max(1, math.floor(math.log10(typical_s * per_s)) + 1)
+    digits_before = max(1, math.floor(math.log10(min(known) * per_s)) + 1)
     return Unit(name, per_s, max(0, 4 - digits_before))
 
 
