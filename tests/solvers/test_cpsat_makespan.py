@@ -75,11 +75,11 @@ def test_without_ortools_one_line_says_what_to_install(monkeypatch):
 
 def test_the_bound_is_never_above_the_optimum_and_often_close():
     tight = 0
-    for problem, optimum in _problems():
+    for problem, optimum in _problems()[:60]:
         bound = bounds_makespan.makespan(problem)
         assert bound <= optimum * (1 + base.ROUNDING)
         tight += bound > 0.9 * optimum
-    assert tight > PROBLEMS // 4
+    assert tight > 15
 
 
 def test_the_bound_by_hand():
@@ -134,8 +134,8 @@ def test_polish_never_worsens_and_ends_within_its_budget():
 
 def test_lns_nearly_always_finds_the_optimum_of_small_problems():
     missed = 0
-    for problem, optimum in _problems()[:30]:
-        found = large_neighbourhood.lns(problem, 0, Allowance(10, 3200))
+    for problem, optimum in _problems()[:24]:
+        found = large_neighbourhood.lns(problem, 0, Allowance(10, 1920))
         missed += float(simulators.evaluator(problem)(found.placement[None])[0]) > optimum
     assert missed <= 3
 
