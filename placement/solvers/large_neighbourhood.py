@@ -12,9 +12,11 @@ overlaps with the rest pays for them. A block is a stretch of a linear order of 
 
 Lengths are log-uniform. A round draws `BATCH` blocks and simulates them at once; those that improve
 are also joined, best first, and simulated with the next round. The search goes on from the best
-of a round if it is not worse than where it stands by more than a threshold (Dueck and Scheuer 1990)
-that falls to zero as the budget is spent; it returns to the best known when it has found nothing
-better for `_PATIENCE` rounds. Large neighbourhoods: Shaw 1998.
+of a round unless it is worse than where it stands; a block that is on its device already counts,
+so that a round without gain stands still or drifts among equals. After several of them, the more
+the larger the graph, a few blocks of the best known placement are moved whatever that costs, and
+the search starts there (iterated local search; Lourenço, Martin and Stützle 2003). Large
+neighbourhoods: Shaw 1998.
 """
 
 from math import log
@@ -33,8 +35,8 @@ from placement.types import Problem
 
 BATCH = 64  # placements simulated at once: one compilation
 _JOINED = 8  # of them joins of the last round's
-_PATIENCE = 50
-_THRESHOLD = 3e-3  # relative, at the start
+_PATIENCE, _PER_ROUND = 10, 16  # rounds without gain: so many, and one for so many classes
+_KICKS = 4
 STARTS: tuple[base.Find, ...] = (
     list_scheduling.heft,
     list_scheduling.peft,
@@ -91,18 +93,19 @@ def polish(problem: Problem, placement: np.ndarray, seed: int, allowance: Allowa
         rows = np.concatenate([joined, _moved(space, at, blocks)])
         values = np.asarray(evaluate(rows[:, space.number]))
         evaluations += len(rows)
-        better = np.argsort(values[len(joined) :], kind="stable")
-        better = better[values[len(joined) :][better] < at_s]
+        drawn = values[len(joined) :]
+        better = np.argsort(drawn, kind="stable")[: np.count_nonzero(drawn < at_s)]
         joined = _joined(space, at, blocks, better[: _JOINED + 1])
+        stale += 1
         chosen = int(values.argmin())
-        threshold = _THRESHOLD * (1 - evaluations / allowance.budget)
-        if values[chosen] <= at_s * (1 + threshold):
+        if values[chosen] <= at_s:
+            stale = 0 if values[chosen] < at_s else stale
             at, at_s = rows[chosen], float(values[chosen])
-        stale = 0 if at_s < best_s else stale + 1
         if at_s < best_s:
             best, best_s = at, at_s
-        elif stale > _PATIENCE:
-            at, at_s, stale = best, best_s, 0
+        if stale > _PATIENCE + len(at) // _PER_ROUND:
+            at, at_s, stale = _kicked(rng, space, best), np.inf, 0
+            joined = joined[:0]
     status = "time limit" if allowance.over() else "finished"
     return base.Found(best[space.number], status=status, evaluations=evaluations)
 
@@ -166,6 +169,13 @@ def _moved(space: _Space, at: np.ndarray, blocks: _Blocks) -> np.ndarray:
     """int32 [M, C]: each block on its device, as far as that supports it."""
     able = space.allowed.T[blocks.device]
     return np.where(blocks.members & able, blocks.device[:, None], at).astype(np.int32)
+
+
+def _kicked(rng: np.random.Generator, space: _Space, at: np.ndarray) -> np.ndarray:
+    """Somewhere near: a few blocks moved, whatever that costs."""
+    for _ in range(rng.integers(1, _KICKS + 1)):
+        at = _moved(space, at, _draw(rng, space, at, 1))[0]
+    return at
 
 
 def _joined(space: _Space, at: np.ndarray, blocks: _Blocks, better: np.ndarray) -> np.ndarray:
