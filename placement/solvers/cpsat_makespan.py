@@ -71,7 +71,7 @@ def find(problem: Problem, seed: int, allowance: Allowance) -> base.Found:
     try:
         from ortools.sat.python import cp_model
     except ImportError as error:
-        raise ValueError("ortools is not installed; pip install 'placement[solvers]'") from error
+        raise base.missing("ortools") from error
     shorter = Allowance(_HINT_SHARE * allowance.left_s(), min(_HINT_BUDGET, allowance.budget))
     known = large_neighbourhood.lns(problem, seed, shorter)
     best = known.placement
