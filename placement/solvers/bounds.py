@@ -21,7 +21,7 @@ cannot hold everything, with the least that the host has to take, in shares h[c]
 Neither charges communication, which a placement avoids on a device that takes everything.
 """
 
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 from scipy import optimize, sparse
@@ -30,6 +30,7 @@ from placement.graphs import dag
 from placement.solvers import base
 from placement.types import Problem
 
+_TOLERANCE = 1e-7  # relative: of linear programs
 _HEAVY = 16  # classes a device: with more, the relaxation is as good
 
 
@@ -136,10 +137,8 @@ def _shared_path(
 ) -> float:
     """The longest path with shares of classes on hosts; variables are T, t [N] and h [C]."""
     graph, is_host = problem.graph, np.asarray(problem.costs.accelerator) < 0
-    host_s, own_s = (
-        compute_s[:, is_host].min(axis=1),
-        compute_s[:, ~is_host].min(axis=1, initial=np.inf),
-    )
+    host_s = compute_s[:, is_host].min(axis=1)
+    own_s = compute_s[:, ~is_host].min(axis=1)
     count, num_classes = graph.num_ops, len(classes.memory_bytes)
     low, high = np.zeros(num_classes), np.ones(num_classes)
     low[classes.number[np.isinf(own_s)]] = 1.0
@@ -172,12 +171,16 @@ def _shared_path(
     return _least(np.eye(1, upper.shape[1])[0], upper, limits, None, None, bounds)
 
 
-def _least(objective, upper, limits, equal, values, bounds) -> float:  # type: ignore[no-untyped-def]
+def _least(
+    objective: np.ndarray,
+    upper: sparse.csr_array,
+    limits: np.ndarray,
+    equal: sparse.csr_array | None,
+    values: np.ndarray | None,
+    bounds: Any,
+) -> float:
     """The optimum of a linear program, a little below; 0 where the solver gives up."""
     found = optimize.linprog(objective, upper, limits, equal, values, bounds, method="highs")
     if found.status == 2:
         return np.inf
     return float(found.fun) * (1 - _TOLERANCE) if found.status == 0 else 0.0
-
-
-_TOLERANCE = 1e-7  # relative: of linear programs

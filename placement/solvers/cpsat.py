@@ -122,9 +122,9 @@ def _model(cp_model: Any, built: program.Program, unit_s: float) -> tuple[Any, l
         model.add_bool_or([literal(number) for number in clause])
     for row in built.exactly_one:
         model.add_exactly_one([booleans[b] for b in row])
-    for least in built.at_least:
-        total = sum(booleans[b] for b in least.booleans)
-        model.add(total >= least.count).only_enforce_if(literal(least.when))
+    for few in built.at_least:
+        total = sum(booleans[b] for b in few.booleans)
+        model.add(total >= few.least).only_enforce_if(literal(few.when))
     for most in built.at_most:
         model.add(weighted(most.terms, lambda w: int(np.ceil(w))) <= int(most.capacity))
     for after in built.afters:

@@ -7,8 +7,8 @@ are z[v, d], whether a task leads to one on device d, itself included:
 
     z[v, d] >= x[v, d];    z[u, d] >= z[v, d] and x[u, d] - x[v, d] + z[v, d] <= 1 for edges u -> v
 
-over edges within the forward or within the backward operations, which are contiguous each for
-itself (their section 5.3), as co-location may join the two.
+over edges within the forward or within the backward operations: each are contiguous for themselves,
+as co-location may join the two, and then no path of a training graph could leave a device.
 
 Added are two things that no optimum lacks. Equal devices are entered in order: a class may be on
 the second of them only if an earlier class, in order of falling cost, is on the first. And some

@@ -116,7 +116,7 @@ def _add(rows: _Rows, built: program.Program, unit_s: float) -> None:
         rows.add([(b, 1.0) for b in booleans], 1.0)
         rows.add([(b, -1.0) for b in booleans], -1.0)
     for few in built.at_least:
-        rows.add([*((b, 1.0) for b in few.booleans), (few.when, -float(few.count))], 0.0)
+        rows.add([*((b, 1.0) for b in few.booleans), (few.when, -float(few.least))], 0.0)
     for most in built.at_most:
         scale = max(most.capacity, 1.0) / _UNITS
         rows.add([(b, -w / scale) for b, w in most.terms], -most.capacity / scale)

@@ -4,7 +4,7 @@ A `Program` has Boolean variables and times. Among the Booleans are x[c, d], cla
 with sum_d x[c, d] = 1. Constraints are of four kinds:
 
     clause    one literal at least holds
-    at least  sum of Booleans >= count, if a literal holds
+    at least  sum of Booleans >= least, if a literal holds
     at most   sum of weight * Boolean <= capacity
     after     late >= sum of early times + sum of seconds * Boolean, if all literals hold
 
@@ -22,15 +22,17 @@ from placement.solvers.allowance import Allowance
 from placement.solvers.reduced import Reduced, reduce
 from placement.types import Problem
 
+_EXACT = 1e-9  # relative: what float64 sums differ by
+
 # A literal: the Boolean b as b, its negation as ~b, which is negative.
 Literal = int
 
 
 class AtLeast(NamedTuple):
-    """sum of `booleans` >= count if `when` holds."""
+    """sum of `booleans` >= least if `when` holds."""
 
     booleans: Sequence[int]
-    count: int
+    least: int
     when: Literal
 
 
@@ -109,8 +111,6 @@ class Outcome(NamedTuple):
 Build = Callable[[Problem, Reduced, float, float], Program]
 # (program, hint int [C] or None, seed, allowance) -> Outcome.
 Backend = Callable[[Program, np.ndarray | None, int, Allowance], Outcome]
-# What keeps the ends of tensors together below a horizon: pairs of classes int [2, P].
-Joins = Callable[[Problem, Reduced, float], np.ndarray]
 
 
 def search(
@@ -144,9 +144,6 @@ def search(
         return base.Found(best, value_s, "optimal", evaluations, scope)
     bound_s = min(max(lower_s, outcome.bound_s), value_s)
     return base.Found(best, bound_s, outcome.status, evaluations, scope)
-
-
-_EXACT = 1e-9  # relative: what float64 sums differ by
 
 
 def _any_value(reduced: Reduced) -> float:

@@ -97,7 +97,7 @@ def _places(built: program.Program, accelerator: np.ndarray, alike: np.ndarray) 
     parts = np.flatnonzero(accelerator >= 0)
     place = built.booleans(len(parts), len(parts))
     built.exactly_one += [*place.tolist(), *place.T.tolist()]
-    order = []  # pairs of parts, the earlier first
+    order: list[tuple[int, int]] = []  # pairs of parts, the earlier first
     numbers, first = np.unique(accelerator[parts], return_index=True)
     rows = {int(n): np.flatnonzero(accelerator[parts] == n).tolist() for n in numbers}
     kinds: dict[tuple[int, ...], int] = {}
@@ -121,7 +121,7 @@ def _keep_order(
     x = built.assigned[tasks.owner][:, parts]
     count = len(parts)
     after = built.booleans(len(x), count)
-    for v, k in np.ndindex(*after.shape):
+    for v, k in itertools.product(range(len(x)), range(count)):
         if k + 1 < count:
             built.clause(after[v, k], ~after[v, k + 1])
         for d in range(count):

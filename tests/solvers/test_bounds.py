@@ -1,7 +1,6 @@
 import numpy as np
 import pytest
 
-from placement.graphs import opgraph
 from placement.solvers import bounds
 from tests import helpers
 from tests.solvers import exhaustive
@@ -54,9 +53,10 @@ def test_what_accelerators_cannot_hold_is_on_the_host():
     np.testing.assert_allclose(bound_s, 2.5 + 3, rtol=1e-6)
 
 
-def test_many_operations_within_a_second():
+def test_thousands_of_operations():
     rng = np.random.default_rng(0)
     graph = helpers.random_dag_of_size(rng, 2000, 4000, 2500)
-    assert opgraph.representatives(graph).max() == 1999
     costs = helpers.random_costs(rng, graph, 4)
-    assert bounds.max_load(helpers.as_problem(graph, costs, "max_load")) > 0
+    fastest_s = costs.compute_s.min(axis=1)
+    bound_s = bounds.max_load(helpers.as_problem(graph, costs, "max_load"))
+    assert bound_s >= max(fastest_s.sum() / 4 * (1 - 1e-6), fastest_s.max())
