@@ -30,6 +30,8 @@ class Found(NamedTuple):
     evaluations: int = 0  # placements simulated
     # What the bound and the status hold for: ALL placements, or the CONTIGUOUS ones alone, in which
     # an order of the devices exists that every tensor follows (`placement.solvers.contiguous`).
+    # `milp` looks at each device by itself, as the paper's program does: no path leaves it and
+    # returns. That admits more placements, so that its bound holds for these as well.
     scope: str = ALL
 
 

@@ -83,6 +83,11 @@ MISTAKES = {
         ["--config.graph=synthetic:ops=9", "--config.devices=host"],
         ["roofline"],
     ),
+    "a solver of another objective": (
+        ["--config.method=heft"],
+        ["'heft'", "makespan", "graph_cut"],
+    ),
+    "no solver": (["--task=solve", "--config.methods=hsdag"], ["hsdag", "graph_cut"]),
     "several methods to place": (["--config.method=hsdag,random"], ["--task=compare"]),
 }
 
