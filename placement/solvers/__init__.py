@@ -51,6 +51,7 @@ SOLVERS: dict[str, Solver] = {
     "brute_force": Solver(trivial.brute_force, ANY),
     "graph_cut": Solver(graph_cut.find, ("serial",)),
     "ideals_dp": Solver(ideals_dp.ideals_dp, ("max_load",)),
+    "dp_split": Solver(ideals_dp.dp_split, ("subgraph",)),
     "linearised_dp": Solver(ideals_dp.linearised_dp, ("max_load",)),
     "pipedream": Solver(pipedream.pipedream, ("max_load",)),
     "milp": Solver(milp.find, ("max_load", "subgraph")),

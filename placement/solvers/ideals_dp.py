@@ -93,6 +93,17 @@ def ideals_dp(problem: Problem, seed: int, allowance: Allowance) -> base.Found:
     return base.Found(best.placement, best.value_s, "optimal", scope=base.CONTIGUOUS)
 
 
+def dp_split(problem: Problem, seed: int, allowance: Allowance) -> base.Found:
+    """The split of `ideals_dp` for `max_load`, under `subgraph`: one of their baselines.
+
+    Raises:
+      ValueError: as `ideals_dp`.
+    """
+    found = ideals_dp(problem._replace(objective="max_load"), seed, allowance)
+    status = "finished" if found.status == "optimal" else "time limit"
+    return base.Found(found.placement, status=status)
+
+
 def linearised_dp(problem: Problem, seed: int, allowance: Allowance) -> base.Found:
     """The best split of one topological order into stretches, a contiguous placement.
 
