@@ -46,6 +46,10 @@ class Format(NamedTuple):
 
 PLAIN = Format((), None)
 
+# Operations that read a tensor in whatever order of axes it comes, as the CPU's plug-in runs them.
+# Any other makes it transpose the tensor, and they should not have to read the transposed one.
+_FOLLOWING = frozenset({"Convolution", "GroupConvolution", "Concat"})
+
 
 class Split(NamedTuple):
     """A model in parts; a part comes after those that it reads from."""
@@ -177,16 +181,16 @@ def _submodel(
     part: Part,
     formats: Mapping[Tensor, Format],
 ) -> ov.Model:
-    parameters, values = [], {}
-    for name, index in part.reads:
-        output = nodes[name].output(index)
-        parameter, value = _unpacked(output, formats.get((name, index), PLAIN))
-        parameter.set_friendly_name(f"{name}:{index}")
-        parameters.append(parameter)
-        values[name, index] = value
     own = [nodes[name] for name in part.ops]
+    parameters = []
+    following, other = {}, {}
+    for name, index in part.reads:
+        output, format_ = nodes[name].output(index), formats.get((name, index), PLAIN)
+        parameters.append(_parameter(output, format_, f"{name}:{index}"))
+        following[name, index] = _unpacked(parameters[-1], output, format_, np.int64)
+        other[name, index] = _unpacked(parameters[-1], output, format_, np.int32)
     for op in own:
-        _redirect(op, values)
+        _redirect(op, following if op.get_type_name() in _FOLLOWING else other)
     values = {}
     for op in own:
         order = formats.get(_tensor(op.output(0)), PLAIN).order if op.outputs() else ()
@@ -233,18 +237,28 @@ def _packed(value: ov.Output, format_: Format) -> ov.Output:
     return value
 
 
-def _unpacked(like: ov.Output, format_: Format) -> tuple[ov.Node, ov.Output]:
-    """An input for a value that is handed over, and the value as the model has it."""
-    shape, element_type = like.get_partial_shape(), like.get_element_type()
+def _parameter(like: ov.Output, format_: Format, name: str) -> ov.Node:
+    """An input for a value that is handed over."""
+    shape = like.get_partial_shape()
     if format_.order:
         shape = ov.PartialShape([shape[axis] for axis in format_.order])
-    parameter = ops.parameter(shape, format_.element_type or element_type)
+    return ops.parameter(shape, format_.element_type or like.get_element_type(), name=name)
+
+
+def _unpacked(
+    parameter: ov.Node, like: ov.Output, format_: Format, index_type: type[np.integer]
+) -> ov.Output:
+    """The value that is handed over, as the model has it.
+
+    The plug-in would take two of these for one, unless their `index_type` differs.
+    """
     value = parameter.output(0)
     if format_.element_type is not None:
-        value = ops.convert(value, element_type).output(0)
+        value = ops.convert(value, like.get_element_type()).output(0)
     if format_.order:
-        value = ops.transpose(value, np.argsort(format_.order)).output(0)
-    return parameter, value
+        axes = np.argsort(format_.order).astype(index_type)
+        value = ops.transpose(value, axes).output(0)
+    return value
 
 
 def _tensor(output: ov.Output) -> Tensor:
