@@ -50,6 +50,7 @@ def run(config: ConfigDict, workdir: Path) -> dict[str, Any]:
             console.print("interrupted: the same command goes on from here")
             break
     summary = _summary(config, summaries, time.monotonic() - started)
+    runs.prepare_workdir(workdir)
     runs.write_json(workdir / "config.json", config.to_dict())
     runs.write_json(workdir / "summary.json", summary)
     runs.write_json(workdir / report.CELLS, [str(d.relative_to(workdir)) for d in directories])

@@ -109,7 +109,7 @@ def _row(
     versus = solution.value_s / unit_predicted if comparable else None
     if isinstance(outcome, Measurement):
         measured = outcome.latency._asdict()
-        versus = _ratio(outcome) / unit_measured
+        versus = _ratio(outcome) / unit_measured if math.isfinite(unit_measured) else None
     elif isinstance(outcome, Failure):
         status, versus = f"failed: {outcome.stage}: {outcome.cause}", None
     row = {

@@ -53,9 +53,15 @@ class MeasurementCache:
                 record["wrong"] = True
         self._records[key] = record
         if self._path is not None:
-            with open(self._path, "a") as file:
-                file.write("\n" * self._torn + json.dumps(record) + "\n")
-            self._torn = False
+            self._append(self._path, json.dumps(record))
+
+    def _append(self, path: Path, line: str) -> None:
+        try:
+            with open(path, "a") as file:
+                file.write("\n" * self._torn + line + "\n")
+        except OSError as error:  # that of a full disk does not name the file
+            raise OSError(error.errno, error.strerror, str(path)) from error
+        self._torn = False
 
 
 class MeasuredEvaluate:
@@ -109,7 +115,7 @@ class MeasuredEvaluate:
         )
         self.measurements += len(new)
         if isinstance(outcomes[0], Failure):
-            raise RuntimeError(f"the baseline cannot be measured: {outcomes[0].cause}")
+            raise ChildProcessError(f"the baseline cannot be measured: {outcomes[0].cause}")
         for k, outcome in zip((base, *new), outcomes, strict=True):
             self._cache.add(k, outcome)
 
@@ -149,7 +155,8 @@ def as_evaluate(
       accept_wrong: time placements with wrong outputs too; give such measurements a cache apart.
 
     Raises:
-      RuntimeError: (when called) the baseline, all on the first device, cannot be measured.
+      ChildProcessError: (when called) the baseline, all on the first device, cannot be measured.
+      OSError: (when called) the cache cannot be written.
     """
     return MeasuredEvaluate(measurer, op_names, cache, min_rounds, time_limit_s, accept_wrong)
 

@@ -8,6 +8,7 @@ the guilty candidate of a crash, and a hang from a long task, without a message 
 It loads no JAX: that would take longer than most measurements.
 """
 
+import ctypes
 import gc
 import os
 import signal
@@ -33,6 +34,13 @@ STAGES = ("open", "compile", "request", "infer", "wrong output", "threads")
 # its values) is off by 0.9 or more. CPUs without f16 take it for bf16 in silence.
 TOLERANCES: Mapping[str, float] = {"f32": 1e-3, "f16": 0.1, "bf16": 0.1}
 
+# What RuntimeErrors of OpenVINO, and the system behind it, say when memory, or room for a thread's
+# stack, runs out.
+_EXHAUSTED = (
+    *("bad_alloc", "Failed to allocate", "Cannot allocate memory"),
+    "Resource temporarily unavailable",
+)
+_PR_SET_PDEATHSIG = 1
 _THREAD_SLACK = 1.25  # times the number of threads asked for
 _THREAD_WINDOW_S = 0.06
 _TINY = 1e-30
@@ -255,7 +263,7 @@ class _Session:
     def _check(self, task: Task, accept_wrong: bool) -> _Runner:
         start = time.perf_counter()
         self._beat.set(task.number, "compile")
-        register(self._core, task.devices)
+        _attempt("compile", register, self._core, task.devices)
         compiled = _attempt(
             "compile", compile_placement, self._core, self._model, task.affinity, task.devices
         )
@@ -321,6 +329,7 @@ class _Session:
                 try:
                     requests[index].infer()
                 except RuntimeError as error:
+                    _raise_if_exhausted(error)
                     del times[index]
                     self._connection.send(("failure", index, "infer", essence(error)))
                     continue
@@ -335,7 +344,14 @@ def _attempt(stage: str, function: Any, *arguments: Any) -> Any:
     try:
         return function(*arguments)
     except (RuntimeError, ValueError) as error:
+        _raise_if_exhausted(error)
         raise _FailedError(stage, essence(error)) from error
+
+
+def _raise_if_exhausted(error: Exception) -> None:
+    """Raises a MemoryError, which ends the process: others need the memory that it holds."""
+    if any(sign in str(error) for sign in _EXHAUSTED):
+        raise MemoryError(essence(error)) from error
 
 
 def _outputs(request: ov.InferRequest) -> list[np.ndarray]:
@@ -351,8 +367,12 @@ def _submodels(compiled: ov.CompiledModel) -> int:
 
 
 def main(descriptor: int, directory: Path) -> None:
-    """Answers requests until the connection closes. Ctrl-C is left to the parent."""
+    """Answers requests until the connection closes. Ctrl-C is left to the parent.
+
+    A parent that is killed takes this process with it, even one that computes or hangs.
+    """
     signal.signal(signal.SIGINT, signal.SIG_IGN)
+    ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
     connection = Connection(descriptor)
     try:
         session = _Session(connection, directory)
@@ -371,6 +391,10 @@ def main(descriptor: int, directory: Path) -> None:
                 connection.send(("error", essence(error)))
     except (EOFError, BrokenPipeError, ConnectionResetError):
         return  # the parent closed it, or is gone
+    except MemoryError as error:
+        connection.send(("exhausted", essence(error)))
+    except (RuntimeError, ValueError, OSError) as error:  # the session did not open
+        connection.send(("error", essence(error)))
 
 
 if __name__ == "__main__":
