@@ -9,14 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from placement.solvers import (
-    base,
-    bounds,
-    cpsat_makespan,
-    max_load_program,
-    program,
-    subgraph_program,
-)
+from placement.solvers import base, cpsat_makespan, program, program_search
 from placement.solvers.allowance import Allowance
 from placement.types import Problem
 
@@ -31,44 +24,15 @@ def find(problem: Problem, seed: int, allowance: Allowance) -> base.Found:
     Raises:
       ValueError: ortools is not installed.
     """
-    return FINDS[problem.objective](problem, seed, allowance)
-
-
-def max_load(problem: Problem, seed: int, allowance: Allowance) -> base.Found:
-    """`find` for the objective max_load."""
-    return program.search(
-        problem,
-        seed,
-        allowance,
-        build=max_load_program.build,
-        backend=solve,
-        lower_s=bounds.max_load(problem),
-    )
-
-
-def subgraph(problem: Problem, seed: int, allowance: Allowance) -> base.Found:
-    """`find` for the objective subgraph."""
-    return program.search(
-        problem,
-        seed,
-        allowance,
-        build=subgraph_program.build,
-        backend=solve,
-        lower_s=bounds.subgraph(problem),
-    )
-
-
-FINDS: dict[str, base.Find] = {
-    "makespan": cpsat_makespan.find,
-    "max_load": max_load,
-    "subgraph": subgraph,
-}
+    if problem.objective == "makespan":
+        return cpsat_makespan.find(problem, seed, allowance)
+    return program_search.search(problem, seed, allowance, backend=solve)
 
 
 def solve(
     built: program.Program, hint: np.ndarray | None, seed: int, allowance: Allowance
 ) -> program.Outcome:
-    """Solves a program: a `program.Backend`."""
+    """Solves a program: a `program_search.Backend`."""
     cp_model = import_cp_model()
     unit_s = built.horizon_s / _UNITS
     model, booleans, times = _model(cp_model, built, unit_s)
