@@ -33,7 +33,7 @@ def solve(
     built: program.Program, hint: np.ndarray | None, seed: int, allowance: Allowance
 ) -> program.Outcome:
     """Solves a program: a `program_search.Backend`."""
-    cp_model = import_cp_model()
+    cp_model = base.import_cp_model()
     unit_s = built.horizon_s / _UNITS
     model, booleans, times = _model(cp_model, built, unit_s)
     if hint is not None:
@@ -55,19 +55,6 @@ def solve(
     return program.Outcome(
         "optimal" if status == cp_model.OPTIMAL else "time limit", assigned, bound_s
     )
-
-
-def import_cp_model() -> Any:
-    """OR-Tools' module of CP-SAT.
-
-    Raises:
-      ValueError: ortools is not installed.
-    """
-    try:
-        from ortools.sat.python import cp_model
-    except ImportError as error:
-        raise base.missing("ortools") from error
-    return cp_model
 
 
 def _model(cp_model: Any, built: program.Program, unit_s: float) -> tuple[Any, list, list]:
