@@ -130,4 +130,6 @@ def _best(rows: list[dict[str, Any]]) -> str:
     for row in own:
         ratio = tables.number(row["versus_best_single_device"])
         ratios.setdefault(row["method"], []).append(math.inf if not ratio else math.log(ratio))
-    return min(ratios, key=lambda method: sum(ratios[method]) / len(ratios[method]))
+    cells = max(map(len, ratios.values()))
+    complete = [method for method in ratios if len(ratios[method]) == cells]
+    return min(complete, key=lambda method: sum(ratios[method]))

@@ -99,28 +99,33 @@ def human_expert(context: Context) -> list[Entry]:
 
 
 def _solved(name: str) -> Callable[[Context], list[Entry]]:
-    """A solver of `placement.solvers`.
-
-    All but `graph_cut`, which is exact and fast on all operations, place the coarse ones.
-    """
+    """A solver of `placement.solvers`; Ctrl-C within it is a row that says so."""
 
     def method(context: Context) -> list[Entry]:
-        setting, config = context.setting, context.config
-        full = name == "graph_cut"
-        solution = solvers.solve(
-            name,
-            setting.full if full else setting.coarse,
-            seed=context.seed,
-            time_limit_s=config.time_limit_s,
-            budget=config.budget,
-        )
-        if full:
-            return [_full_entry(context, name, solution)]
-        affinity = build.affinity(setting, solution.placement)
-        present = context.about.present
-        return [Entry(name, solution, (affinity,), (solution.value_s,), present)]
+        started = time.monotonic()
+        try:
+            return [_solve(name, context)]
+        except KeyboardInterrupt:
+            return [_nothing(context, name, "interrupted", time.monotonic() - started)]
 
     return method
+
+
+def _solve(name: str, context: Context) -> Entry:
+    """All but `graph_cut`, which is exact and fast on all operations, place the coarse ones."""
+    setting, config = context.setting, context.config
+    full = name == "graph_cut"
+    solution = solvers.solve(
+        name,
+        setting.full if full else setting.coarse,
+        seed=context.seed,
+        time_limit_s=config.time_limit_s,
+        budget=config.budget,
+    )
+    if full:
+        return _full_entry(context, name, solution)
+    affinity = build.affinity(setting, solution.placement)
+    return Entry(name, solution, (affinity,), (solution.value_s,), context.about.present)
 
 
 def _partitioned(
@@ -229,8 +234,12 @@ def references(devices: tuple[devices_lib.Device, ...]) -> list[Entry]:
 
 def failed(method: str, error: ValueError, context: Context) -> Entry:
     """The row of a method that cannot be used on this problem."""
+    return _nothing(context, method, f"failed: {error}")
+
+
+def _nothing(context: Context, method: str, status: str, search_s: float = 0.0) -> Entry:
     nowhere = np.zeros(context.setting.coarse.graph.num_ops, np.int32)
-    solution = Solution(nowhere, math.inf, math.nan, f"failed: {error}", 0.0, 0)
+    solution = Solution(nowhere, math.inf, math.nan, status, search_s, 0)
     return Entry(method, solution, (None,), (math.inf,), ())
 
 

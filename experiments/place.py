@@ -64,7 +64,8 @@ def run_methods(
 
     `beside` are methods that nobody asked for: they come first, and are left out where they need
     devices that are not present or are for other objectives. `known` is the file of bounds, by
-    default that of the run directory.
+    default that of the run directory. Ctrl-C in a method ends the list: what was found until then
+    is written.
     """
     started, cpu_started = time.monotonic(), _cpu_s()
     build.check(config)
@@ -87,11 +88,15 @@ def run_methods(
             config, workdir, about, measurer, setting, evaluate, config.seed, console
         )
         entries, searched = [], []  # and the measurements that finding each took
-        for method in order:
+        for number, method in enumerate(order, 1):
             before = counter()
             found = _found(method, context, alone=chosen == (method,))
             entries += found
             searched += [counter() - before] * len(found)
+            if _interrupted(found):
+                rest = ", ".join(order[number:]) or "no method"
+                console.print(f"interrupted in {method}; left out: {rest}", markup=False)
+                break
         entries += methods.references(about.present)
         entries, outcomes, counts = _verify(config, measurer, entries, console)
     entries = bounds.beside(entries, setting, known or workdir / bounds.FILE)
@@ -129,6 +134,10 @@ def _found(method: str, context: methods.Context, *, alone: bool) -> list[method
         return [methods.failed(method, error, context)]
 
 
+def _interrupted(entries: list[methods.Entry]) -> bool:
+    return any(entry.solution.status == "interrupted" for entry in entries)
+
+
 def _cpu_s() -> float:
     """CPU seconds of this process and of the workers that have ended."""
     return sum(os.times()[:4])
@@ -160,12 +169,11 @@ def _evaluate(
 def _verify(
     config: ConfigDict, measurer: Measurer | None, entries: list[methods.Entry], console: Console
 ) -> tuple[list[methods.Entry], list[Any], list[int]]:
-    interrupted = any(entry.solution.status == "interrupted" for entry in entries)
     unmeasured = entries, [None] * len(entries), [0] * len(entries)
     if measurer is None or config.evaluate == "simulate":
         own = [entry for entry in entries if not entry.reference]
         return own, [None] * len(own), [0] * len(own)
-    if interrupted:
+    if _interrupted(entries):
         console.print("interrupted: nothing is measured; the same command goes on from here")
         return unmeasured
     try:

@@ -5,6 +5,7 @@ from typing import Any
 
 from experiments.methods import Entry
 from placement.runtime.measure import Candidate, Failure, Measurement, Measurer
+from placement.solvers import base
 
 Outcome = Measurement | Failure | None  # None: not measured
 
@@ -103,7 +104,7 @@ def _row(
 ) -> dict[str, Any]:
     solution = entry.solution
     status, measured = solution.status, None
-    if solution.scope != "all":
+    if solution.scope != base.ALL:
         status = f"{status}, {solution.scope}"
     comparable = math.isfinite(unit_predicted) and math.isfinite(solution.value_s)
     versus = solution.value_s / unit_predicted if comparable else None
