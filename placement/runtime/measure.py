@@ -144,6 +144,7 @@ class Measurer:
         devices: Sequence[Device],
         *,
         seed: int = 0,
+        input_values: str = "",
         timeout_s: float = 60.0,
     ):
         """Writes the model where the worker reads it; the worker starts with the first request.
@@ -152,6 +153,7 @@ class Measurer:
           model: static, folded, with unique friendly names (`frontend.prepare`).
           devices: what placements are on, in the order of their indices.
           seed: of the inputs that the model is run with.
+          input_values: of those that are not to be drawn, see `frontend.example_inputs`.
           timeout_s: what one compilation, or one inference, may take.
         """
         self.devices = tuple(devices)
@@ -161,7 +163,7 @@ class Measurer:
         self._folder = tempfile.TemporaryDirectory(prefix="placement-")
         directory = Path(self._folder.name)
         ov.serialize(model, directory / "model.xml", directory / "model.bin")
-        inputs = frontend.example_inputs(model, seed)
+        inputs = frontend.example_inputs(model, seed, input_values)
         np.savez(directory / "inputs.npz", *inputs)
         self.fingerprint = _fingerprint(directory)
         weights = (directory / "model.bin").stat().st_size
@@ -340,6 +342,12 @@ class _Worker:
         except _DiedError as died:
             self.kill()
             raise RuntimeError(f"measuring did not start: {died}") from died
+        if kind == "unusable":
+            self.kill()
+            raise ValueError(
+                f"the plain CPU cannot run the model: {content}; where that is for an input's "
+                "values, give them, such as --config.input_values='length:12'"
+            )
         assert kind == "ready"
         assert not content, "the worker loaded JAX"
 
