@@ -16,6 +16,9 @@ def base() -> ConfigDict:
     config.graph = "inception_v3"
     # Shapes of dynamic inputs, such as 'images:1,3,224,224;ids:1,128'.
     config.input_shapes = ""
+    # Values of inputs that not every number suits, such as 'rate:16000;lengths:5,3': one for all
+    # elements, or one each. The others are drawn at random from the seed.
+    config.input_values = ""
     # True: the full view, as in HSDAG's paper. False: without constants and their conversions.
     config.constants = True
     # 'auto', 'host', a comma list of OpenVINO devices such as 'CPU,GPU.0', or described hardware

@@ -56,7 +56,9 @@ def run(config: ConfigDict, workdir: Path) -> dict[str, Any]:
     runs.prepare_workdir(workdir)
     runs.write_json(workdir / "config.json", config.to_dict())
     console = Console()
-    with Measurer(about.net.model, about.present, seed=config.seed) as measurer:
+    with Measurer(
+        about.net.model, about.present, seed=config.seed, input_values=config.input_values
+    ) as measurer:
         fidelity = _calibrated(config, workdir, about, measurer, console)
     runs.write_json(workdir / "fidelity.json", fidelity)
     _print(fidelity, console)

@@ -99,7 +99,9 @@ def opened(
         console.print("the devices are described, not present: nothing is measured")
         yield about.costs, None
         return
-    with Measurer(about.net.model, about.present, seed=config.seed) as measurer:
+    with Measurer(
+        about.net.model, about.present, seed=config.seed, input_values=config.input_values
+    ) as measurer:
         saved = profiled(config, measurer, workdir, console)
         yield cost_model(about.net.graph, saved), measurer
 

@@ -149,6 +149,7 @@ class Measurer:
         devices: Sequence[Device],
         *,
         seed: int = 0,
+        input_values: str = "",
         timeout_s: float = 60.0,
     ):
         """Writes the model where the worker reads it; the worker starts with the first request.
@@ -157,6 +158,7 @@ class Measurer:
           model: static, folded, with unique friendly names (`frontend.prepare`).
           devices: what placements are on, in the order of their indices.
           seed: of the inputs that the model is run with.
+          input_values: of those that are not to be drawn, see `frontend.example_inputs`.
           timeout_s: what one compilation, or one inference, may take.
 
         Raises:
@@ -170,7 +172,8 @@ class Measurer:
         directory = self._scratch.path
         try:
             ov.serialize(model, directory / "model.xml", directory / "model.bin")
-            np.savez(directory / "inputs.npz", *frontend.example_inputs(model, seed))
+            inputs = frontend.example_inputs(model, seed, input_values)
+            np.savez(directory / "inputs.npz", *inputs)
         except (RuntimeError, OSError) as error:  # OpenVINO's has no cause: 'iostream error'
             free = shutil.disk_usage(directory).free >> 20
             self._scratch.close()
@@ -361,6 +364,12 @@ class _Worker:
         if kind == "error":
             self.kill()
             raise ChildProcessError(f"measuring did not start: {content}")
+        if kind == "unusable":
+            self.kill()
+            raise ValueError(
+                f"the plain CPU cannot run the model: {content}; where that is for an input's "
+                "values, give them, such as --config.input_values='length:12'"
+            )
         assert kind == "ready"
         assert not content, "the worker loaded JAX"
 

@@ -24,6 +24,7 @@ import openvino as ov
 from openvino import opset13 as ops
 from scipy.optimize import nnls
 
+from placement.runtime import inseparable
 from placement.runtime.devices import Device, reference_device
 from placement.runtime.hetero import compile_placement, constant_names
 
@@ -84,6 +85,7 @@ def profile_devices(
       seconds: of inference, roughly, over all devices.
       alive: called before every step that may take long.
     """
+    stateful = inseparable.is_stateful(model)
     subjects = []
     for device in devices:
         alive()
@@ -99,6 +101,9 @@ def profile_devices(
     while rounds < _ROUNDS[0] or (rounds < _ROUNDS[1] and time.perf_counter() - start < seconds):
         for subject, samples in zip(subjects, latencies, strict=True):
             alive()
+            if stateful:  # or what grows would make every inference slower than the one before
+                subject.plain.reset_state()
+                subject.counted.reset_state()
             begin = time.perf_counter()
             subject.plain.infer()
             samples.append(time.perf_counter() - begin)

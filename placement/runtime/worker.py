@@ -22,9 +22,9 @@ from typing import Any, NamedTuple
 import numpy as np
 import openvino as ov
 
-from placement.runtime import profile
+from placement.runtime import inseparable, profile
 from placement.runtime.devices import Device, open_core, reference_device, register
-from placement.runtime.hetero import Affinity, compile_placement
+from placement.runtime.hetero import Affinity, compile_placement, constant_names
 
 STAGES = ("open", "compile", "request", "infer", "wrong output", "threads")
 
@@ -41,6 +41,15 @@ _EXHAUSTED = (
     "Resource temporarily unavailable",
 )
 _PR_SET_PDEATHSIG = 1
+
+# Of a model that rounds its tensors to 256 levels itself: as many as bf16 tells apart in an octave,
+# so that it may be as far off. Where f32 differs by its last bit, a value becomes another level.
+_QUANTISED_TOLERANCE = TOLERANCES["bf16"]
+
+_LOW_BIT = (ov.Type.i8, ov.Type.u8, ov.Type.i4, ov.Type.u4)
+
+_STATEFUL_INFERENCES = 4  # compared from the initial state on, of a model with variables
+
 _THREAD_SLACK = 1.25  # times the number of threads asked for
 _THREAD_WINDOW_S = 0.06
 _TINY = 1e-30
@@ -129,9 +138,25 @@ def thread_share(request: ov.InferRequest, beat: Callable[[], None]) -> float:
     return used / 1e9 / wall
 
 
-def tolerance(devices: Sequence[Device]) -> float:
+def tolerance(devices: Sequence[Device], *, quantised: bool = False) -> float:
     """The largest error accepted of outputs computed on `devices`."""
-    return max(TOLERANCES[device.precision] for device in devices)
+    allowed = max(TOLERANCES[device.precision] for device in devices)
+    return max(allowed, _QUANTISED_TOLERANCE) if quantised else allowed
+
+
+def is_quantised(model: ov.Model) -> bool:
+    """Whether a model rounds values to 8 bits or fewer at run time."""
+    constant = constant_names(model)
+    return any(
+        op.get_type_name() == "FakeQuantize"
+        or (
+            op.get_type_name() == "Convert"
+            and op.get_input_element_type(0).is_real()
+            and op.get_output_element_type(0) in _LOW_BIT
+        )
+        for op in model.get_ops()
+        if op.get_friendly_name() not in constant
+    )
 
 
 def essence(error: BaseException) -> str:
@@ -202,8 +227,10 @@ class _Session:
         self._model = self._core.read_model(directory / "model.xml")
         with np.load(directory / "inputs.npz") as arrays:
             self._inputs = [arrays[name] for name in arrays.files]
+        self._stateful = inseparable.is_stateful(self._model)
+        self._quantised = is_quantised(self._model)
         compiled = compile_placement(self._core, self._model, None, [reference_device()])
-        self._reference = _outputs(self._request(compiled))
+        self._reference = self._outputs(self._request(compiled))
         self._kept: tuple[Task, _Runner] | None = None
 
     def measure(
@@ -271,8 +298,9 @@ class _Session:
         self._beat.set(task.number, "request")
         request = _attempt("request", self._request, compiled)
         self._beat.set(task.number, "infer")
-        outputs = _attempt("infer", _outputs, request)
-        compared, allowed = compare(self._reference, outputs), tolerance(task.used())
+        outputs = _attempt("infer", self._outputs, request)
+        allowed = tolerance(task.used(), quantised=self._quantised)
+        compared = compare(self._reference, outputs)
         if not (compared.error <= allowed or accept_wrong):
             cause = f"outputs differ by {compared.error:.3g} of their spread, over {allowed:g}"
             raise _FailedError("wrong output", cause)
@@ -306,13 +334,25 @@ class _Session:
             request.set_input_tensor(i, ov.Tensor(array))
         return request
 
+    def _outputs(self, request: ov.InferRequest) -> list[np.ndarray]:
+        """All outputs; of a model with variables those of several inferences, as a state that is
+        not carried over shows in the second only.
+        """
+        if not self._stateful:
+            return _outputs(request)
+        request.reset_state()
+        found = [array for _ in range(_STATEFUL_INFERENCES) for array in _outputs(request)]
+        request.reset_state()
+        return found
+
     def _rounds(
         self, requests: dict[int, ov.InferRequest], min_rounds: int, seconds: float
     ) -> dict[int, list[float]]:
         """Seconds of every inference, one a round; a request that fails in between drops out.
 
         Where a round begins rotates, and its direction alternates: what an inference leaves in the
-        caches is not always found by the same one.
+        caches is not always found by the same one. Variables start anew before each: a state that
+        grows would make every inference slower than the one before.
         """
         times: dict[int, list[float]] = {index: [] for index in requests}
         gc.collect()
@@ -325,6 +365,8 @@ class _Session:
             order = order[shift:] + order[:shift]
             for index in order if number % 2 else order[::-1]:
                 self._beat.set(index, "infer")
+                if self._stateful:
+                    requests[index].reset_state()
                 begin = time.perf_counter()
                 try:
                     requests[index].infer()
@@ -375,7 +417,12 @@ def main(descriptor: int, directory: Path) -> None:
     ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
     connection = Connection(descriptor)
     try:
-        session = _Session(connection, directory)
+        try:
+            session = _Session(connection, directory)
+        except RuntimeError as error:
+            _raise_if_exhausted(error)
+            connection.send(("unusable", essence(error)))
+            return
         connection.send(("ready", "jax" in sys.modules))
         methods: dict[str, Callable[..., None]] = {
             "measure": session.measure,
@@ -393,7 +440,7 @@ def main(descriptor: int, directory: Path) -> None:
         return  # the parent closed it, or is gone
     except MemoryError as error:
         connection.send(("exhausted", essence(error)))
-    except (RuntimeError, ValueError, OSError) as error:  # the session did not open
+    except (ValueError, OSError) as error:  # the session did not open
         connection.send(("error", essence(error)))
 
 
