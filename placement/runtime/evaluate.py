@@ -165,7 +165,10 @@ def key(measurer: Measurer, candidate: Candidate) -> str:
     """SHA-256 of what a measurement depends on: model, machine, devices and placement."""
     devices = [[device.name, dict(device.properties)] for device in candidate.devices]
     affinity = None if candidate.affinity is None else dict(candidate.affinity)
-    text = json.dumps([measurer.fingerprint, devices, affinity], sort_keys=True)
+    what = [measurer.fingerprint, devices, affinity]
+    if candidate.stretches is not None:
+        what.append(candidate.stretches)
+    text = json.dumps(what, sort_keys=True)
     return hashlib.sha256(text.encode()).hexdigest()
 
 

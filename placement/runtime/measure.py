@@ -42,6 +42,7 @@ from placement.runtime import extract, frontend
 from placement.runtime.devices import Device, reference_device
 from placement.runtime.hetero import Affinity, quotient
 from placement.runtime.scratch import Scratch
+from placement.runtime.split import Stretch
 from placement.runtime.worker import Beat, Task, essence
 
 MIN_SAMPLES = 6  # fewer have no 95% interval of the median
@@ -58,6 +59,9 @@ class Candidate(NamedTuple):
 
     affinity: Affinity | None  # None: HETERO's own choice; with one device, that device alone
     devices: tuple[Device, ...]
+    # The affinity's devices work at the same time, each through its stretches in turn; None: as
+    # HETERO runs it.
+    stretches: tuple[Stretch, ...] | None = None
 
 
 class Interval(NamedTuple):
@@ -74,7 +78,8 @@ class Measurement(NamedTuple):
 
     latency: Interval  # seconds
     ratio: Interval  # latency over the baseline's in the same round; nan if the baseline failed
-    submodels: int  # that OpenVINO ran one after another
+    submodels: int
+    overlap: float  # share of an inference during which several devices computed; 0 under HETERO
     parts: int | None  # connected sets of operations on one device; None if HETERO chose
     acyclic: bool | None  # the parts' graph; where it is not, OpenVINO splits parts
     execution_devices: tuple[str, ...]
@@ -168,6 +173,11 @@ class Measurer:
         self.reference = reference_device().label
         self._timeout_s = timeout_s
         self._graph = extract.op_graph(model, name="model", constants=False).graph
+        self.computed = frozenset(
+            name
+            for name, kind in zip(self._graph.op_names, self._graph.op_types, strict=True)
+            if kind not in ("Parameter", "Result")
+        )
         self._scratch = Scratch()
         directory = self._scratch.path
         try:
@@ -259,6 +269,22 @@ class Measurer:
     def crossings(self) -> Crossings:
         """What handing a tensor from device to device costs, see `profile.measure_crossings`."""
         return Crossings(*self._answer("crossings", self.devices))
+
+    def timeline(self, stretches: Sequence[Stretch], *, inferences: int) -> np.ndarray:
+        """When the stretches of a placement run, devices at the same time.
+
+        Args:
+          stretches: of the measurer's devices, as `split.split` takes them.
+          inferences: how many to look at.
+
+        Returns:
+          float64 [inferences, P, 2]: begin and end of each part, seconds from the first begin. P
+          counts the stretches that compute anything.
+
+        Raises:
+          RuntimeError: the stretches cannot be run.
+        """
+        return self._answer("timeline", tuple(stretches), self.devices, inferences)
 
     def own_choice(self) -> dict[str, str]:
         """What HETERO chooses where nothing is labelled: operation name -> device name."""

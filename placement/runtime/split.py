@@ -46,8 +46,9 @@ class Format(NamedTuple):
 
 PLAIN = Format((), None)
 
-# Operations that read a tensor in whatever order of axes it comes, as the CPU's plug-in runs them.
-# Any other makes it transpose the tensor, and they should not have to read the transposed one.
+_CHANNELS_LAST = (0, 2, 3, 1)
+
+# Operations that the CPU's plug-in runs on channels last whatever comes before them.
 _FOLLOWING = frozenset({"Convolution", "GroupConvolution", "Concat"})
 
 
@@ -183,15 +184,15 @@ def _submodel(
 ) -> ov.Model:
     own = [nodes[name] for name in part.ops]
     parameters = []
-    following, other = {}, {}
+    values, kept = {}, {}
     for name, index in part.reads:
         output, format_ = nodes[name].output(index), formats.get((name, index), PLAIN)
         parameters.append(_parameter(output, format_, f"{name}:{index}"))
-        following[name, index] = _unpacked(parameters[-1], output, format_, np.int64)
-        other[name, index] = _unpacked(parameters[-1], output, format_, np.int32)
+        values[name, index] = _unpacked(parameters[-1], output, format_)
+        kept[name, index] = _kept_order(values[name, index], format_.order)
     for op in own:
-        _redirect(op, following if op.get_type_name() in _FOLLOWING else other)
-    values = {}
+        _redirect(op, values if op.get_type_name() in _FOLLOWING else kept)
+    values.clear()
     for op in own:
         order = formats.get(_tensor(op.output(0)), PLAIN).order if op.outputs() else ()
         if op.get_type_name() == "Concat" and order:
@@ -245,20 +246,27 @@ def _parameter(like: ov.Output, format_: Format, name: str) -> ov.Node:
     return ops.parameter(shape, format_.element_type or like.get_element_type(), name=name)
 
 
-def _unpacked(
-    parameter: ov.Node, like: ov.Output, format_: Format, index_type: type[np.integer]
-) -> ov.Output:
-    """The value that is handed over, as the model has it.
-
-    The plug-in would take two of these for one, unless their `index_type` differs.
-    """
+def _unpacked(parameter: ov.Node, like: ov.Output, format_: Format) -> ov.Output:
+    """The value that is handed over, as the model has it."""
     value = parameter.output(0)
     if format_.element_type is not None:
         value = ops.convert(value, like.get_element_type()).output(0)
     if format_.order:
-        axes = np.argsort(format_.order).astype(index_type)
-        value = ops.transpose(value, axes).output(0)
+        value = ops.transpose(value, np.argsort(format_.order)).output(0)
     return value
+
+
+def _kept_order(value: ov.Output, order: tuple[int, ...]) -> ov.Output:
+    """The value, for readers that would make the plug-in transpose it.
+
+    A pooling, or a sum, takes its input in the order of axes in which the operation before it left
+    it. So a convolution comes before it, which keeps the order: one weight a channel, all ones.
+    """
+    shape = value.get_partial_shape()
+    if order != _CHANNELS_LAST or shape[1].is_dynamic:
+        return value
+    ones = np.ones((shape[1].get_length(), 1, 1, 1, 1), np.float32)
+    return ops.group_convolution(value, ones, [1, 1], [0, 0], [0, 0], [1, 1]).output(0)
 
 
 def _tensor(output: ov.Output) -> Tensor:

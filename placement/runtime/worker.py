@@ -24,7 +24,9 @@ import openvino as ov
 
 from placement.runtime import inseparable, profile
 from placement.runtime.devices import Device, open_core, reference_device, register
+from placement.runtime.executor import Executor, Submodels, Workers, overlap
 from placement.runtime.hetero import Affinity, compile_placement, constant_names
+from placement.runtime.split import Stretch
 
 STAGES = ("open", "compile", "request", "infer", "wrong output", "threads")
 
@@ -52,6 +54,8 @@ _STATEFUL_INFERENCES = 4  # compared from the initial state on, of a model with 
 
 _THREAD_SLACK = 1.25  # times the number of threads asked for
 _THREAD_WINDOW_S = 0.06
+_WARM_UP = 2
+_OVERLAPS = 5  # inferences whose median overlap counts
 _TINY = 1e-30
 
 
@@ -61,6 +65,7 @@ class Task(NamedTuple):
     number: int
     affinity: Affinity | None
     devices: tuple[Device, ...]
+    stretches: tuple[Stretch, ...] | None
 
     def used(self) -> tuple[Device, ...]:
         """The devices that may compute."""
@@ -105,7 +110,7 @@ class _FailedError(Exception):
 class _Runner(NamedTuple):
     """A candidate that passed its checks."""
 
-    request: ov.InferRequest
+    request: ov.InferRequest | Executor
     facts: dict[str, Any]  # fields of `measure.Measurement`
 
 
@@ -123,8 +128,9 @@ def compare(reference: Sequence[np.ndarray], outputs: Sequence[np.ndarray]) -> C
     return Comparison(max(errors, default=0.0), sum(int(n.sum()) for n in nans) / max(values, 1))
 
 
-def thread_share(request: ov.InferRequest, beat: Callable[[], None]) -> float:
-    """How many threads on average run, or wait for a core, while `request` is inferred.
+def thread_shares(request: Any, beat: Callable[[], None]) -> dict[str, float]:
+    """For each thread the share of the time in which it runs, or waits for a core, while `request`
+    is inferred.
 
     Waiting counts, because on a busy machine two threads that share a core would pass for one.
     """
@@ -133,9 +139,8 @@ def thread_share(request: ov.InferRequest, beat: Callable[[], None]) -> float:
         beat()
         request.infer()
         count += 1
-    wall = time.perf_counter() - start
-    used = sum(spent - before.get(thread, 0) for thread, spent in _thread_times().items())
-    return used / 1e9 / wall
+    wall_ns = 1e9 * (time.perf_counter() - start)
+    return {t: (spent - before.get(t, 0)) / wall_ns for t, spent in _thread_times().items()}
 
 
 def tolerance(devices: Sequence[Device], *, quantised: bool = False) -> float:
@@ -227,6 +232,8 @@ class _Session:
         self._model = self._core.read_model(directory / "model.xml")
         with np.load(directory / "inputs.npz") as arrays:
             self._inputs = [arrays[name] for name in arrays.files]
+        self._submodels = Submodels(self._core, self._model)
+        self._workers = Workers()
         self._stateful = inseparable.is_stateful(self._model)
         self._quantised = is_quantised(self._model)
         compiled = compile_placement(self._core, self._model, None, [reference_device()])
@@ -265,6 +272,22 @@ class _Session:
         found = profile.measure_crossings(self._core, self._model, devices, self._alive)
         self._connection.send(("done", found))
 
+    def timeline(
+        self, stretches: Sequence[Stretch], devices: Sequence[Device], inferences: int
+    ) -> None:
+        """Sends when each part began and ended, [inferences, P, 2], seconds from the first."""
+        register(self._core, devices)
+        self._alive()
+        executor = self._executor(stretches, devices)
+        found = np.empty((inferences + _WARM_UP, len(executor.split.parts), 2))
+        for row in found:
+            self._alive()
+            executor.infer()
+            for span in executor.spans:
+                row[span.part] = span.begin_s, span.end_s
+            row -= row.min()
+        self._connection.send(("done", found[_WARM_UP:]))
+
     def own_choice(self, devices: Sequence[Device]) -> None:
         """Sends what HETERO chooses for every operation where nothing is labelled."""
         register(self._core, devices)
@@ -291,12 +314,11 @@ class _Session:
         start = time.perf_counter()
         self._beat.set(task.number, "compile")
         _attempt("compile", register, self._core, task.devices)
-        compiled = _attempt(
-            "compile", compile_placement, self._core, self._model, task.affinity, task.devices
-        )
+        if task.stretches is None:
+            request, facts = self._hetero(task)
+        else:
+            request, facts = self._concurrent(task)
         compile_s = time.perf_counter() - start
-        self._beat.set(task.number, "request")
-        request = _attempt("request", self._request, compiled)
         self._beat.set(task.number, "infer")
         outputs = _attempt("infer", self._outputs, request)
         allowed = tolerance(task.used(), quantised=self._quantised)
@@ -304,9 +326,7 @@ class _Session:
         if not (compared.error <= allowed or accept_wrong):
             cause = f"outputs differ by {compared.error:.3g} of their spread, over {allowed:g}"
             raise _FailedError("wrong output", cause)
-        facts = {
-            "submodels": _submodels(compiled),
-            "execution_devices": tuple(compiled.get_property("EXECUTION_DEVICES")),
+        facts |= {
             "thread_share": self._threads(task, request),
             "output_error": compared.error,
             "nan_share": compared.nan_share,
@@ -315,16 +335,60 @@ class _Session:
         }
         return _Runner(request, facts)
 
-    def _threads(self, task: Task, request: ov.InferRequest) -> float:
+    def _hetero(self, task: Task) -> tuple[ov.InferRequest, dict[str, Any]]:
+        """A placement whose submodels follow one another."""
+        compiled = _attempt(
+            "compile", compile_placement, self._core, self._model, task.affinity, task.devices
+        )
+        self._beat.set(task.number, "request")
+        facts = {
+            "submodels": _submodels(compiled),
+            "execution_devices": tuple(compiled.get_property("EXECUTION_DEVICES")),
+            "overlap": 0.0,
+        }
+        return _attempt("request", self._request, compiled), facts
+
+    def _concurrent(self, task: Task) -> tuple[Executor, dict[str, Any]]:
+        """A placement whose devices work at the same time."""
+        assert task.stretches is not None
+        executor = _attempt("compile", self._executor, task.stretches, task.devices)
+        self._beat.set(task.number, "infer")
+        overlaps: list[float] = []
+        while len(overlaps) < _OVERLAPS:
+            _attempt("infer", executor.infer)
+            overlaps.append(overlap(executor.spans))
+        facts = {
+            "submodels": len(executor.split.parts),
+            "execution_devices": tuple(device.name for device in executor.devices),
+            "overlap": float(np.median(overlaps)),
+        }
+        return executor, facts
+
+    def _executor(self, stretches: Sequence[Stretch], devices: Sequence[Device]) -> Executor:
+        """An executor with its inputs in place."""
+        executor = Executor(self._submodels, stretches, devices, self._workers)
+        for i, array in enumerate(self._inputs):
+            executor.set_input_tensor(i, ov.Tensor(array))
+        return executor
+
+    def _threads(self, task: Task, request: ov.InferRequest | Executor) -> float:
         """The share of a task, at the best of three tries."""
-        allowed = _THREAD_SLACK * max(device.num_threads for device in task.used())
+        threads = [device.num_threads for device in task.used()]
+        bound: set[str] = set()
+        allowed = _THREAD_SLACK * max(threads)
+        if isinstance(request, Executor):
+            bound = _bound_threads(request)
+            free = [device.num_threads for device in request.devices if device.core is None]
+            allowed = _THREAD_SLACK * (1 + sum(free)) - 1
         shares: list[float] = []
         while len(shares) < 3:
             _settle(lambda: self._beat.set(task.number, "infer"))
-            shares.append(thread_share(request, lambda: self._beat.set(task.number, "infer")))
+            found = thread_shares(request, lambda: self._beat.set(task.number, "infer"))
+            shares.append(sum(share for thread, share in found.items() if thread not in bound))
             if shares[-1] <= allowed:
-                return shares[-1]
-        cause = f"computes on {min(shares):.2f} threads at once, over {allowed:g}"
+                return sum(found.values())
+        beside = " beside those of the devices" if bound else ""
+        cause = f"computes on {min(shares):.2f} threads at once{beside}, over {allowed:g}"
         raise _FailedError("threads", cause)
 
     def _request(self, compiled: ov.CompiledModel) -> ov.InferRequest:
@@ -382,6 +446,22 @@ class _Session:
         return times
 
 
+def _bound_threads(executor: Executor) -> set[str]:
+    """The threads of those devices that have a core, each found to be on that core alone."""
+    bound = set()
+    for device in executor.devices:
+        if device.core is None:
+            continue
+        thread = executor.workers.threads[device.name]
+        cores = os.sched_getaffinity(thread)
+        if cores != {device.core}:
+            listed = ", ".join(map(str, sorted(cores)))
+            cause = f"the thread of {device.name} may run on cores {listed}, not on its own alone"
+            raise _FailedError("threads", cause)
+        bound.add(str(thread))
+    return bound
+
+
 def _attempt(stage: str, function: Any, *arguments: Any) -> Any:
     try:
         return function(*arguments)
@@ -429,6 +509,7 @@ def main(descriptor: int, directory: Path) -> None:
             "profile": session.profile,
             "crossings": session.crossings,
             "own_choice": session.own_choice,
+            "timeline": session.timeline,
         }
         while True:
             method, *arguments = connection.recv()
