@@ -115,13 +115,15 @@ def test_a_worker_that_dies_while_nothing_is_asked_is_replaced(model):
         pid = opened.progress().pid
         os.kill(pid, signal.SIGSEGV)
         assert wait_until(lambda: not is_running(pid))
-        # No candidate is blamed, not even that which the dead worker was at last.
-        assert kinds(opened.measure([on(model, A), on(model, B)], **ROUNDS)) == ["measured"] * 2
+        assert set(opened.own_choice().values()) == {A}
         assert opened.progress().pid != pid
 
 
 def test_a_worker_that_hangs_while_nothing_is_asked_is_replaced(model):
-    """Even if the request is larger than what a connection holds, so that sending it would wait."""
+    """Even if the request is larger than what a connection holds, so that sending it would wait.
+
+    No candidate is blamed, not even that which the worker was at last.
+    """
     large = Candidate({"no such operation" * 2**17: A}, HOST)
     with measure.Measurer(model, HOST, timeout_s=1.5) as opened:
         opened.measure([on(model, A)], **ROUNDS)
@@ -223,7 +225,7 @@ def test_a_device_that_is_gone_costs_what_was_to_run_on_it(model):
         )
         assert kinds(outcomes) == ["measured", "compile", "compile", "measured"], outcomes
         assert all("GPU" in failure.cause.upper() for failure in outcomes[1:3])
-        with pytest.raises(ChildProcessError, match="(?i)GPU") as raised:
+        with pytest.raises(ChildProcessError, match=r"(?i)GPU") as raised:
             opened.profile(seconds=0.1)
         assert "\n" not in str(raised.value)
 
@@ -247,7 +249,7 @@ def test_a_cpu_that_is_gone_ends_measuring_in_one_line(model, tmp_path, monkeypa
     """The worker finds another OpenVINO than the process that resolved the devices."""
     with measure.Measurer(model, HOST) as opened:
         monkeypatch.syspath_prepend(without_cpu_plugin(tmp_path))
-        with pytest.raises(ChildProcessError, match="measuring did not start: .*CPU") as raised:
+        with pytest.raises(ChildProcessError, match=r"measuring did not start: .*CPU") as raised:
             opened.measure([on(model, A)], **ROUNDS)
         assert "\n" not in str(raised.value)
         assert capfd.readouterr().err == ""
