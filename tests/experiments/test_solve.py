@@ -1,7 +1,6 @@
 """`--task=solve`, and the bounds beside every row."""
 
 import json
-import signal
 from pathlib import Path
 
 import numpy as np
@@ -77,7 +76,7 @@ def test_a_method_that_cannot_be_used_is_a_row_among_others_and_refused_alone(tm
 
 def test_ctrl_c_in_a_solver_keeps_what_others_found(tmp_path, monkeypatch, capsys):
     def interrupted(*_: object) -> None:
-        signal.raise_signal(signal.SIGINT)
+        raise KeyboardInterrupt
 
     monkeypatch.setitem(solvers.SOLVERS, "genetic", solvers.Solver(interrupted, solvers.ANY))
     wanted = config(tmp_path, methods="ideals_dp,genetic,local_search")
@@ -96,7 +95,7 @@ def test_ctrl_c_in_a_solver_keeps_what_others_found(tmp_path, monkeypatch, capsy
 def test_the_best_of_an_interrupted_comparison_is_one_of_all_its_cells(tmp_path, monkeypatch):
     def once(problem: Problem, seed: int, allowance: Allowance) -> base.Found:
         if seed == 1:
-            signal.raise_signal(signal.SIGINT)
+            raise KeyboardInterrupt
         return base.Found(np.array([1, 0, 1, 0, 0]))  # worth 10
 
     monkeypatch.setitem(solvers.SOLVERS, "genetic", solvers.Solver(once, solvers.ANY))
