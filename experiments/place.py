@@ -16,12 +16,11 @@ from rich.console import Console
 import placement
 from experiments import bounds, build, methods, report, subject, verify
 from placement import arguments
-from placement.graphs import coarsen
 from placement.reporting import runs
 from placement.runtime import devices as devices_lib
 from placement.runtime import evaluate as evaluate_lib
 from placement.runtime.measure import Measurer
-from placement.types import Array, Evaluate
+from placement.types import Evaluate
 
 
 def run(config: ConfigDict, workdir: Path) -> dict[str, Any]:
@@ -158,12 +157,13 @@ def _evaluate(
         return setting.simulate, lambda: 0
     assert measurer is not None
     cache = evaluate_lib.MeasurementCache(workdir / "measurements.jsonl")
-    measured = evaluate_lib.as_evaluate(measurer, setting.full.graph.op_names, cache)
-
-    def evaluate(placements: Array) -> Array:
-        return measured(coarsen.lift(setting.assignment, np.asarray(placements)))
-
-    return evaluate, lambda: measured.measurements
+    measured = evaluate_lib.as_evaluate(
+        measurer,
+        setting.coarse.graph.num_ops,
+        lambda placement: build.candidate(setting, placement, measurer.devices, config.backend),
+        cache,
+    )
+    return measured, lambda: measured.measurements
 
 
 def _verify(
@@ -192,7 +192,7 @@ def _write_placement(
 ) -> None:
     """Writes the best method's placement with what is needed to trust and repeat it."""
     row = next(row for row in summary["rows"] if row["method"] == entry.method)
-    affinity = entry.affinities[0]
+    affinity, _, stretches = entry.candidates[0]
     if affinity is None:  # HETERO's own choice, which is of all operations
         affinity = dict(
             zip(
@@ -212,7 +212,7 @@ def _write_placement(
         },
         "row": row,
     }
-    runs.write_json(
-        workdir / "placement.json",
-        {"method": row["method"], "placement": dict(affinity), "provenance": provenance},
-    )
+    found: dict[str, Any] = {"method": row["method"], "placement": dict(affinity)}
+    if stretches is not None:
+        found["stretches"] = stretches
+    runs.write_json(workdir / "placement.json", found | {"provenance": provenance})

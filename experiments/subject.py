@@ -46,7 +46,8 @@ def find(config: ConfigDict) -> Subject:
     net = build.network(config)
     described = _described(config, net)
     if described is None:
-        devices = devices_lib.resolve(config.devices)
+        concurrent = config.backend == "concurrent"
+        devices = devices_lib.resolve(config.devices, concurrent=concurrent)
         names = tuple(device.name for device in devices)
         return Subject(net, names, tuple(device.label for device in devices), devices, None)
     if config.evaluate == "measure":

@@ -4,7 +4,7 @@ import math
 from typing import Any
 
 from experiments.methods import Entry
-from placement.runtime.measure import Candidate, Failure, Measurement, Measurer
+from placement.runtime.measure import Failure, Measurement, Measurer
 from placement.solvers import base
 
 Outcome = Measurement | Failure | None  # None: not measured
@@ -27,38 +27,34 @@ def measure(
       measured for each.
     """
     baseline = min(_singles(entries), key=lambda entry: entry.solution.value_s)
-    several = sum(len(entry.affinities) > 1 for entry in entries)
+    several = sum(len(entry.candidates) > 1 for entry in entries)
     counts = [1] * len(entries)
     for i, entry in enumerate(entries):
-        if len(entry.affinities) > 1:
-            counts[i] += len(entry.affinities)
+        if len(entry.candidates) > 1:
+            counts[i] += len(entry.candidates)
             entries = entries.copy()
             entries[i] = _fastest(measurer, entry, baseline, seconds / (3 * several))
-    candidates = [_candidate(baseline)]
+    candidates = [baseline.candidates[0]]
     for entry in entries:
-        if _candidate(entry) not in candidates:
-            candidates.append(_candidate(entry))
+        if entry.candidates[0] not in candidates:
+            candidates.append(entry.candidates[0])
     outcomes = measurer.measure(candidates, min_rounds=_MIN_ROUNDS, time_limit_s=seconds)
-    return entries, [outcomes[candidates.index(_candidate(entry))] for entry in entries], counts
+    found: list[Outcome] = [outcomes[candidates.index(entry.candidates[0])] for entry in entries]
+    return entries, found, counts
 
 
 def _fastest(measurer: Measurer, entry: Entry, baseline: Entry, seconds: float) -> Entry:
     """The entry with its fastest candidate and that one's prediction; the first if all failed."""
-    candidates = [Candidate(affinity, entry.devices) for affinity in entry.affinities]
     outcomes = measurer.measure(
-        [_candidate(baseline), *candidates], min_rounds=_MIN_ROUNDS, time_limit_s=seconds
+        [baseline.candidates[0], *entry.candidates], min_rounds=_MIN_ROUNDS, time_limit_s=seconds
     )[1:]
     best = min(range(len(outcomes)), key=lambda i: _ratio(outcomes[i]))
     predicted_s = entry.predicted_s[best]
     return entry._replace(
         solution=entry.solution._replace(value_s=predicted_s),
-        affinities=(entry.affinities[best],),
+        candidates=(entry.candidates[best],),
         predicted_s=(predicted_s,),
     )
-
-
-def _candidate(entry: Entry) -> Candidate:
-    return Candidate(entry.affinities[0], entry.devices)
 
 
 def _singles(entries: list[Entry]) -> list[Entry]:
