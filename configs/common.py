@@ -27,6 +27,10 @@ def base() -> ConfigDict:
     # What operations cost: '' profiles the devices; or a path to the profile.json of another run,
     # such as one of another machine, whose devices need not be here with evaluate=simulate.
     config.costs = ""
+    # How measured placements run: 'hetero' (OpenVINO's, one submodel after another; objective
+    # 'serial') or 'concurrent' (devices at the same time; objective 'makespan', or 'max_load' for
+    # the throughput of a stream of requests).
+    config.backend = "hetero"
     # 'serial' (HETERO), 'makespan' (devices overlap), 'max_load' (pipeline) or 'subgraph'.
     config.objective = "serial"
     # One method for --task=place. A learned one (hsdag, hierarchical, colocrl, placeto) takes its

@@ -10,7 +10,7 @@ from ml_collections import ConfigDict
 
 from placement import arguments, simulators, zoo
 from placement.costs import tables, workloads
-from placement.graphs import coarsen, dag, opgraph
+from placement.graphs import coarsen, opgraph
 from placement.runtime import extract, frontend
 from placement.runtime.devices import Device
 from placement.runtime.measure import Candidate
@@ -156,7 +156,7 @@ def candidate(
     if backend == "hetero" or not devices:
         return Candidate(where, devices)
     cut = stretches.cut(setting_.coarse, placement)
-    members = groups(setting_)
+    members = coarsen.members(setting_.full.graph, setting_.assignment)
     return Candidate(
         where,
         devices,
@@ -165,12 +165,3 @@ def candidate(
             for ops in cut.stretches
         ),
     )
-
-
-def groups(setting_: Setting) -> list[list[str]]:
-    """For each coarse operation the names of those that it stands for, in topological order."""
-    graph = setting_.full.graph
-    members: list[list[str]] = [[] for _ in range(setting_.coarse.graph.num_ops)]
-    for op in dag.topological_order(graph).tolist():
-        members[setting_.assignment[op]].append(graph.op_names[op])
-    return members

@@ -49,6 +49,11 @@ class Terms(NamedTuple):
     lost: int  # how many were
 
 
+# The terms of placements, at the profiled costs, given the costs as calibrated so far, where it
+# depends on them what a latency consists of.
+TermsOf = Callable[[CostModel], Sequence[Terms]]
+
+
 class Calibration(NamedTuple):
     """The coefficients; devices in the order of the placement's indices."""
 
@@ -61,7 +66,7 @@ class Calibration(NamedTuple):
 
 def fit(
     costs: CostModel,
-    terms: Callable[[CostModel], Sequence[Terms]],
+    terms: TermsOf,
     latency_s: np.ndarray,
     *,
     rounds: int = 1,
@@ -70,8 +75,7 @@ def fit(
 
     Args:
       costs: as profiled.
-      terms: those of M placements at the profiled costs, given the costs as calibrated so far,
-        where it depends on them what a latency consists of.
+      terms: of M placements.
       latency_s: float [M], measured.
       rounds: how often to fit, each time with terms made anew.
     """
