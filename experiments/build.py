@@ -162,6 +162,6 @@ def candidate(
         devices,
         tuple(
             Stretch(devices[placement[ops[0]]].name, tuple(n for op in ops for n in members[op]))
-            for ops in cut.stretches
+            for ops in cut
         ),
     )
