@@ -4,7 +4,7 @@ import math
 from typing import Any
 
 from experiments.methods import Entry
-from placement.runtime.measure import Candidate, Failure, Measurement, Measurer
+from placement.runtime.measure import MIN_SAMPLES, Candidate, Failure, Measurement, Measurer
 
 Outcome = Measurement | Failure | None  # None: not measured
 
@@ -14,7 +14,7 @@ _MIN_ROUNDS = 10
 def measure(
     measurer: Measurer, entries: list[Entry], seconds: float
 ) -> tuple[list[Entry], list[Outcome], list[int]]:
-    """Measures every entry beside the predicted best single device, in one interleaved session.
+    """Measures every entry beside the predicted best single device that runs, interleaved.
 
     An entry with several candidates is first narrowed down to the fastest of them, whose number
     then is not used: the fastest of several noisy measurements is too fast. Entries of the same
@@ -25,7 +25,7 @@ def measure(
       The entries with the chosen candidate alone, an outcome each, and how many placements were
       measured for each.
     """
-    baseline = min(_singles(entries), key=lambda entry: entry.solution.value_s)
+    baseline = _baseline(measurer, entries)
     several = sum(len(entry.affinities) > 1 for entry in entries)
     counts = [1] * len(entries)
     for i, entry in enumerate(entries):
@@ -39,6 +39,18 @@ def measure(
             candidates.append(_candidate(entry))
     outcomes = measurer.measure(candidates, min_rounds=_MIN_ROUNDS, time_limit_s=seconds)
     return entries, [outcomes[candidates.index(_candidate(entry))] for entry in entries], counts
+
+
+def _baseline(measurer: Measurer, entries: list[Entry]) -> Entry:
+    """The single device predicted best of those that run: ratios to one that fails are none."""
+    singles = sorted(_singles(entries), key=lambda entry: entry.solution.value_s)
+    for single in singles:
+        (outcome,) = measurer.measure(
+            [_candidate(single)], min_rounds=MIN_SAMPLES, time_limit_s=0.0
+        )
+        if isinstance(outcome, Measurement):
+            return single
+    return singles[0]
 
 
 def _fastest(measurer: Measurer, entry: Entry, baseline: Entry, seconds: float) -> Entry:
