@@ -4,7 +4,7 @@ import math
 from typing import Any
 
 from experiments.methods import Entry
-from placement.runtime.measure import Failure, Measurement, Measurer
+from placement.runtime.measure import MIN_SAMPLES, Failure, Measurement, Measurer
 from placement.solvers import base
 
 Outcome = Measurement | Failure | None  # None: not measured
@@ -15,7 +15,7 @@ _MIN_ROUNDS = 10
 def measure(
     measurer: Measurer, entries: list[Entry], seconds: float
 ) -> tuple[list[Entry], list[Outcome], list[int]]:
-    """Measures every entry beside the predicted best single device, in one interleaved session.
+    """Measures every entry beside the predicted best single device that runs, interleaved.
 
     An entry with several candidates is first narrowed down to the fastest of them, whose number
     then is not used: the fastest of several noisy measurements is too fast. Entries of the same
@@ -26,7 +26,7 @@ def measure(
       The entries with the chosen candidate alone, an outcome each, and how many placements were
       measured for each.
     """
-    baseline = min(_singles(entries), key=lambda entry: entry.solution.value_s)
+    baseline = _baseline(measurer, entries)
     several = sum(len(entry.candidates) > 1 for entry in entries)
     counts = [1] * len(entries)
     for i, entry in enumerate(entries):
@@ -41,6 +41,18 @@ def measure(
     outcomes = measurer.measure(candidates, min_rounds=_MIN_ROUNDS, time_limit_s=seconds)
     found: list[Outcome] = [outcomes[candidates.index(entry.candidates[0])] for entry in entries]
     return entries, found, counts
+
+
+def _baseline(measurer: Measurer, entries: list[Entry]) -> Entry:
+    """The single device predicted best of those that run: ratios to one that fails are none."""
+    singles = sorted(_singles(entries), key=lambda entry: entry.solution.value_s)
+    for single in singles:
+        (outcome,) = measurer.measure(
+            [single.candidates[0]], min_rounds=MIN_SAMPLES, time_limit_s=0.0
+        )
+        if isinstance(outcome, Measurement):
+            return single
+    return singles[0]
 
 
 def _fastest(measurer: Measurer, entry: Entry, baseline: Entry, seconds: float) -> Entry:

@@ -186,7 +186,11 @@ def _plausible(parameter: ov.Node) -> list[int]:
     shape = parameter.get_output_partial_shape(0)
     if shape.rank.is_dynamic:
         return [1, 3, 224, 224]
-    sizes = [1] + [128] * (len(shape) - 1)
+    sizes = [128] * len(shape)
+    # The batch: behind what is fixed, as the layers of a recurrent state are.
+    batch = next((i for i, d in enumerate(shape) if d.is_dynamic or d.get_length() == 1), 0)
+    if sizes:
+        sizes[batch] = 1
     if len(shape) == 4:
         channels_last = shape[3].is_static and shape[1].is_dynamic
         sizes = [1, 224, 224, 3] if channels_last else [1, 3, 224, 224]

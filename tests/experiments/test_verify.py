@@ -16,7 +16,11 @@ class GivenOutcomes:
     RATIOS = {"single": 1.0, "first": 1.1, "second": 0.9}  # noqa: RUF012
 
     def measure(self, candidates, *, min_rounds, time_limit_s):
-        return [self._outcome(candidate.affinity["op"]) for candidate in candidates]
+        outcomes = [self._outcome(candidate.affinity["op"]) for candidate in candidates]
+        if isinstance(outcomes[0], Failure):  # ratios to nothing
+            none = Interval(math.nan, math.nan, math.nan, 0)
+            outcomes[1:] = [outcome._replace(ratio=none) for outcome in outcomes[1:]]
+        return outcomes
 
     def _outcome(self, device):
         if device == "bad":
@@ -59,3 +63,11 @@ def test_what_cannot_be_told_from_the_single_device_is_not_best() -> None:
     _, outcomes, rows = table(entry("single:A", single=1.0), entry("hsdag", single=1.0))
     assert rows[1]["versus_best_single_device"] == 1.0
     assert verify.best(rows, outcomes) == "single:A"
+
+
+def test_ratios_are_to_a_single_device_that_runs() -> None:
+    """The one predicted best computes wrong outputs, as bf16 does for some models."""
+    singles = entry("single:A", bad=0.1), entry("single:B", single=1.0)
+    _, outcomes, rows = table(*singles, entry("hsdag", second=0.5))
+    assert outcomes[2].ratio.median == 0.9
+    assert verify.best(rows, outcomes) == "hsdag"

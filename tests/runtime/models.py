@@ -41,8 +41,8 @@ def _file(package: str, file: str, input_shapes: str = "") -> Callable[[], Sampl
     return lambda: Sample(frontend.load(packaged(package, file)), input_shapes)
 
 
-def _light(name: str) -> Callable[[], Sample]:
-    return _file("onnx", f"backend/test/data/light/light_{name}.onnx")
+def _wake_word(name: str, input_shapes: str = "") -> Callable[[], Sample]:
+    return _file("pyopen_wakeword", f"models/{name}.tflite", input_shapes)
 
 
 def _model(
@@ -279,9 +279,10 @@ def deep() -> Sample:
 
 
 MODELS: dict[str, Callable[[], Sample]] = {
-    "light_resnet50": _light("resnet50"),
-    "light_shufflenet": _light("shufflenet"),
-    "light_squeezenet": _light("squeezenet"),
+    "light_shufflenet": _file("onnx", "backend/test/data/light/light_shufflenet.onnx"),
+    "melspectrogram": _wake_word("melspectrogram", "serving_default_input:0:1,1280"),
+    "speech_embedding": _wake_word("embedding_model", "serving_default_input_1:0:1,76,32,1"),
+    "wake_word": _wake_word("okay_nabu"),
     "dynamic_input": dynamic_input,
     "branches": branches,
     "loop": loop,
