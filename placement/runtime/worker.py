@@ -13,6 +13,7 @@ import gc
 import os
 import signal
 import sys
+import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
 from multiprocessing.connection import Connection
@@ -377,7 +378,8 @@ class _Session:
         bound: set[str] = set()
         allowed = _THREAD_SLACK * max(threads)
         if isinstance(request, Executor):
-            bound = _bound_threads(request)
+            # The thread that waits here for the inference computes nothing, and may wait for a core.
+            bound = _bound_threads(request) | {str(threading.get_native_id())}
             free = [device.num_threads for device in request.devices if device.core is None]
             allowed = _THREAD_SLACK * (1 + sum(free)) - 1
         shares: list[float] = []
