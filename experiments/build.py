@@ -22,6 +22,7 @@ from placement.zoo import synthetic
 EVALUATE = ("simulate", "measure", "simulate+verify")
 # How measured placements run, and the objectives that predict it.
 BACKENDS = {"hetero": ("serial",), "concurrent": ("makespan", "max_load")}
+_LANES = 2  # requests under way for each device of a pipeline
 
 
 class Network(NamedTuple):
@@ -156,6 +157,7 @@ def candidate(
     if backend == "hetero" or not devices:
         return Candidate(where, devices)
     cut = stretches.cut(setting_.coarse, placement)
+    lanes = _LANES * len(devices) if setting_.coarse.objective == "max_load" else 1
     members = coarsen.members(setting_.full.graph, setting_.assignment)
     return Candidate(
         where,
@@ -164,4 +166,5 @@ def candidate(
             Stretch(devices[placement[ops[0]]].name, tuple(n for op in ops for n in members[op]))
             for ops in cut
         ),
+        lanes,
     )

@@ -192,7 +192,7 @@ def _write_placement(
 ) -> None:
     """Writes the best method's placement with what is needed to trust and repeat it."""
     row = next(row for row in summary["rows"] if row["method"] == entry.method)
-    affinity, _, stretches = entry.candidates[0]
+    affinity, stretches = entry.candidates[0].affinity, entry.candidates[0].stretches
     if affinity is None:  # HETERO's own choice, which is of all operations
         affinity = dict(
             zip(

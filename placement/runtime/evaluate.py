@@ -168,7 +168,7 @@ def key(measurer: Measurer, candidate: Candidate) -> str:
     affinity = None if candidate.affinity is None else dict(candidate.affinity)
     what: list[object] = [measurer.fingerprint, devices, affinity]
     if candidate.stretches is not None:
-        what.append(candidate.stretches)
+        what += [candidate.stretches, candidate.lanes]
     text = json.dumps(what, sort_keys=True)
     return hashlib.sha256(text.encode()).hexdigest()
 

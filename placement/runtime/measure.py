@@ -62,6 +62,9 @@ class Candidate(NamedTuple):
     # The affinity's devices work at the same time, each through its stretches in turn; None: as
     # HETERO runs it.
     stretches: tuple[Stretch, ...] | None = None
+    # Requests under way at once. Of more than one the latency is what each adds to a stream of
+    # them, the reciprocal of the throughput.
+    lanes: int = 1
 
 
 class Interval(NamedTuple):

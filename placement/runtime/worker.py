@@ -56,6 +56,7 @@ _STATEFUL_INFERENCES = 4  # compared from the initial state on, of a model with 
 _THREAD_SLACK = 1.25  # times the number of threads asked for
 _THREAD_WINDOW_S = 0.06
 _WARM_UP = 2
+_STREAM = 5  # requests a lane
 _OVERLAPS = 5  # inferences whose median overlap counts
 _TINY = 1e-30
 
@@ -67,6 +68,7 @@ class Task(NamedTuple):
     affinity: Affinity | None
     devices: tuple[Device, ...]
     stretches: tuple[Stretch, ...] | None
+    lanes: int
 
     def used(self) -> tuple[Device, ...]:
         """The devices that may compute."""
@@ -352,7 +354,7 @@ class _Session:
     def _concurrent(self, task: Task) -> tuple[Executor, dict[str, Any]]:
         """A placement whose devices work at the same time."""
         assert task.stretches is not None
-        executor = _attempt("compile", self._executor, task.stretches, task.devices)
+        executor = _attempt("compile", self._executor, task.stretches, task.devices, task.lanes)
         self._beat.set(task.number, "infer")
         overlaps: list[float] = []
         while len(overlaps) < _OVERLAPS:
@@ -365,9 +367,11 @@ class _Session:
         }
         return executor, facts
 
-    def _executor(self, stretches: Sequence[Stretch], devices: Sequence[Device]) -> Executor:
+    def _executor(
+        self, stretches: Sequence[Stretch], devices: Sequence[Device], lanes: int = 1
+    ) -> Executor:
         """An executor with its inputs in place."""
-        executor = Executor(self._submodels, stretches, devices, self._workers)
+        executor = Executor(self._submodels, stretches, devices, self._workers, lanes=lanes)
         for i, array in enumerate(self._inputs):
             executor.set_input_tensor(i, ov.Tensor(array))
         return executor
@@ -378,7 +382,7 @@ class _Session:
         bound: set[str] = set()
         allowed = _THREAD_SLACK * max(threads)
         if isinstance(request, Executor):
-            # The thread that waits here for the inference computes nothing, and may wait for a core.
+            # The thread that waits for the inference computes nothing, but may wait for a core.
             bound = _bound_threads(request) | {str(threading.get_native_id())}
             free = [device.num_threads for device in request.devices if device.core is None]
             allowed = _THREAD_SLACK * (1 + sum(free)) - 1
@@ -433,19 +437,27 @@ class _Session:
                 self._beat.set(index, "infer")
                 if self._stateful:
                     requests[index].reset_state()
-                begin = time.perf_counter()
                 try:
-                    requests[index].infer()
+                    taken_s = _timed(requests[index])
                 except RuntimeError as error:
                     _raise_if_exhausted(error)
                     del times[index]
                     self._connection.send(("failure", index, "infer", essence(error)))
                     continue
                 if number >= 0:
-                    times[index].append(time.perf_counter() - begin)
+                    times[index].append(taken_s)
             number += 1
         gc.enable()
         return times
+
+
+def _timed(request: ov.InferRequest | Executor) -> float:
+    """Seconds of an inference; where several are under way at once, what each adds to a stream."""
+    if isinstance(request, Executor) and request.lanes > 1:
+        return request.stream(_STREAM * request.lanes)
+    begin = time.perf_counter()
+    request.infer()
+    return time.perf_counter() - begin
 
 
 def _bound_threads(executor: Executor) -> set[str]:
