@@ -111,7 +111,7 @@ def _row(
     unit_predicted: float,
 ) -> dict[str, Any]:
     solution = entry.solution
-    status, measured = solution.status, None
+    status, measured, interval = solution.status, None, None
     if solution.scope != base.ALL:
         status = f"{status}, {solution.scope}"
     comparable = math.isfinite(unit_predicted) and math.isfinite(solution.value_s)
@@ -119,6 +119,8 @@ def _row(
     if isinstance(outcome, Measurement):
         measured = outcome.latency._asdict()
         versus = _ratio(outcome) / unit_measured if math.isfinite(unit_measured) else None
+        if versus is not None and math.isfinite(outcome.ratio.low):
+            interval = [outcome.ratio.low / unit_measured, outcome.ratio.high / unit_measured]
     elif isinstance(outcome, Failure):
         status, versus = f"failed: {outcome.stage}: {outcome.cause}", None
     row = {
@@ -126,6 +128,7 @@ def _row(
         "predicted_s": solution.value_s,
         "measured_s": measured,
         "versus_best_single_device": versus,
+        "versus_interval": interval,  # 95%, of the paired ratios' median
         "bound_s": solution.bound_s,
         "gap": solution.value_s / solution.bound_s - 1.0,
         "search_s": solution.search_s,
