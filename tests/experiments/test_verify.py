@@ -3,10 +3,11 @@
 import math
 
 import numpy as np
+import pytest
 
 from experiments import verify
 from experiments.methods import Entry
-from placement.runtime.measure import Failure, Interval, Measurement
+from placement.runtime.measure import Candidate, Failure, Interval, Measurement
 from placement.types import Solution
 
 
@@ -27,13 +28,27 @@ class GivenOutcomes:
             return Failure("infer", "it broke")
         ratio = self.RATIOS[device]
         spread = Interval(ratio, ratio - 0.01, ratio + 0.01, 20)
-        return Measurement(spread, spread, 1, 1, True, (device,), 1.0, 0.0, 0.0, 1e-3, 0.1)
+        return Measurement(
+            latency=spread,
+            ratio=spread,
+            submodels=1,
+            overlap=0.0,
+            parts=1,
+            acyclic=True,
+            execution_devices=(device,),
+            thread_share=1.0,
+            output_error=0.0,
+            nan_share=0.0,
+            tolerance=1e-3,
+            compile_s=0.1,
+        )
 
 
 def entry(method: str, **predicted_s: float) -> Entry:
     values = tuple(predicted_s.values())
     solution = Solution(np.zeros(1, np.int32), values[0], math.nan, "finished", 0.0, 1)
-    return Entry(method, solution, tuple({"op": name} for name in predicted_s), values, ())
+    candidates = tuple(Candidate({"op": name}, ()) for name in predicted_s)
+    return Entry(method, solution, candidates, values)
 
 
 def table(*entries: Entry):
@@ -44,9 +59,10 @@ def table(*entries: Entry):
 def test_the_prediction_in_a_row_is_that_of_the_placement_measured() -> None:
     learned = entry("hsdag", first=0.5, second=0.6)
     chosen, outcomes, rows = table(entry("single:A", single=1.0), learned)
-    assert chosen[1].affinities == ({"op": "second"},)
+    assert chosen[1].candidates == (Candidate({"op": "second"}, ()),)
     assert rows[1]["predicted_s"] == 0.6
     assert rows[1]["measured_s"]["median"] == 0.9
+    assert rows[1]["versus_interval"] == pytest.approx([0.89, 0.91])
     assert rows[1]["measurements"] == 3
     assert verify.best(rows, outcomes) == "hsdag"
 
@@ -55,6 +71,7 @@ def test_a_failure_has_no_number_and_is_never_best() -> None:
     _, outcomes, rows = table(entry("single:A", single=1.0), entry("hsdag", bad=0.1))
     assert rows[1]["measured_s"] is None
     assert rows[1]["versus_best_single_device"] is None
+    assert rows[1]["versus_interval"] is None
     assert rows[1]["status"] == "failed: infer: it broke"
     assert verify.best(rows, outcomes) == "single:A"
 
