@@ -263,9 +263,7 @@ def _filled(drawn: np.ndarray, name: str, values: list[str]) -> np.ndarray:
             f"input_values gives {name!r} {len(array)} values, but its shape is "
             f"{list(drawn.shape)}; give one for all, or {drawn.size}"
         )
-    return np.ascontiguousarray(
-        np.broadcast_to(array if len(array) == 1 else array.reshape(drawn.shape), drawn.shape)
-    )
+    return array.reshape(drawn.shape) if len(array) == drawn.size else np.full_like(drawn, array[0])
 
 
 def _parse_entry(entry: str, parameters: list[ov.Node]) -> tuple[str, tuple[int, ...]]:

@@ -366,6 +366,8 @@ def test_given_values_take_the_place_of_drawn_ones():
     drawn = frontend.example_inputs(model, 0)
     number, counts, words = frontend.example_inputs(model, 0, "x1:3,4,5,6; x2:ab")
     np.testing.assert_array_equal(number, drawn[0])
+    scalar = _input("n", [], ov.Type.i64)
+    assert frontend.example_inputs(_model(ops.abs(scalar), scalar), 0, "n:12")[0].tolist() == 12
     np.testing.assert_array_equal(counts, [[3, 4], [5, 6]])
     assert counts.dtype == np.int64
     assert words.tolist() == [["ab", "ab"], ["ab", "ab"]]
