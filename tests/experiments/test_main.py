@@ -9,7 +9,10 @@ import time
 from pathlib import Path
 
 import onnx
+import openvino as ov
 import pytest
+
+from tests.runtime import small
 
 ROOT = Path(__file__).parents[2]
 LIGHT = Path(onnx.__file__).parent / "backend/test/data/light"
@@ -53,8 +56,17 @@ MISTAKES = {
         ["roofline:cpu,gpu", "host"],
     ),
     "profile of another objective": (
-        ["--config.objective=makespan", "--task=profile", "--config.devices=host"],
-        ["makespan", "serial"],
+        ["--config.objective=subgraph", "--task=profile", "--config.devices=host"],
+        ["subgraph", "serial"],
+    ),
+    "unknown backend": (["--config.backend=parallel"], ["parallel", "hetero", "concurrent"]),
+    "an objective that another backend measures": (
+        ["--config.objective=makespan", "--config.devices=host"],
+        ["makespan", "hetero", "--config.objective=serial", "--config.backend=concurrent"],
+    ),
+    "host devices in a precision that no CPU has": (
+        ["--config.devices=host:f32,int4"],
+        ["int4", "f32"],
     ),
     "missing workload": (["--config.graph=nowhere.json"], ["nowhere.json"]),
     "missing costs": (
@@ -141,8 +153,8 @@ def test_report_without_a_run_is_refused(tmp_path: Path) -> None:
 
 
 ROW_KEYS = {
-    "method", "predicted_s", "measured_s", "versus_best_single_device", "bound_s", "gap",
-    "search_s", "evaluations", "measurements", "status",
+    "method", "predicted_s", "measured_s", "versus_best_single_device", "versus_interval",
+    "bound_s", "gap", "search_s", "evaluations", "measurements", "status",
 }  # fmt: skip
 
 
@@ -183,6 +195,60 @@ def test_place_measures_a_model_file_and_writes_the_run_directory(tmp_path: Path
     code, _, err = run(tmp_path, "--task=report")
     assert code == 0, err
     assert (tmp_path / "report.md").read_text() == report
+
+
+CONCURRENT = ("--config.backend=concurrent", "--config.objective=makespan")
+
+
+@pytest.fixture(scope="module")
+def branches(tmp_path_factory) -> Path:
+    """The file of a model with two branches that take milliseconds."""
+    path = tmp_path_factory.mktemp("model") / "branches.xml"
+    ov.save_model(small.branches(size=512, length=6), path)
+    return path
+
+
+def test_devices_that_work_at_the_same_time_are_placed_on_and_measured(
+    branches: Path, tmp_path: Path
+) -> None:
+    flags = [f"--config.graph={branches}", "--config.devices=auto", *CONCURRENT]
+    code, _, err = run(tmp_path, *flags, "--config.method=lns")
+    assert code == 0, err
+    summary = check_summary(tmp_path)
+    rows = {row["method"]: row for row in summary["rows"]}
+    assert rows["lns"]["measured_s"], rows["lns"]["status"]
+    assert rows["lns"]["predicted_s"] < 0.9 * min(
+        row["predicted_s"] for name, row in rows.items() if name.startswith("single:")
+    )
+    placed = json.loads((tmp_path / "placement.json").read_text())
+    assert ("stretches" in placed) == (placed["method"] != "hetero")
+    stretches = placed.get("stretches", [])
+    named = [name for _, names in stretches for name in names]
+    assert len(named) == len(set(named))
+    for device, names in stretches:
+        assert {placed["placement"][name] for name in names} == {device}
+
+    code, _, err = run(tmp_path, *flags, "--config.objective=max_load", "--config.method=annealing")
+    assert code == 0, err
+    rows = {row["method"]: row for row in check_summary(tmp_path)["rows"]}
+    assert rows["annealing"]["measured_s"], rows["annealing"]["status"]
+
+
+def test_a_profile_of_devices_at_the_same_time_says_how_far_it_is_right(
+    branches: Path, tmp_path: Path
+) -> None:
+    flags = [f"--config.graph={branches}", *CONCURRENT, "--config.calibration_placements=12"]
+    code, _, err = run(tmp_path, *flags, "--config.devices=host", "--task=profile")
+    assert code == 0, err
+    fidelity = json.loads((tmp_path / "fidelity.json").read_text())
+    assert {(row["predicted by"], row["costs"]) for row in fidelity["rows"]} == {
+        *(("makespan", "profiled"), ("makespan", "calibrated")),
+        *(("stretches", "profiled"), ("stretches", "calibrated")),
+    }
+    costs = f"--config.costs={tmp_path / 'profile.json'}"
+    code, _, err = run(tmp_path / "hetero", flags[0], costs, "--config.devices=host")
+    assert code == 2
+    assert "backend='hetero'" in err
 
 
 def test_compare_rows_carry_graph_and_seed(tmp_path: Path) -> None:
