@@ -20,6 +20,7 @@ from placement.graphs import coarsen
 from placement.reporting import runs
 from placement.runtime import devices as devices_lib
 from placement.runtime import evaluate as evaluate_lib
+from placement.runtime import fingerprint
 from placement.runtime.measure import Measurer
 from placement.types import Array, Evaluate
 
@@ -204,6 +205,8 @@ def _write_placement(
         },
         "row": row,
     }
+    if about.net.model is not None:  # for --task=deploy to tell whether it is still the same
+        provenance["model"] = fingerprint.of(about.net.model)
     runs.write_json(
         workdir / "placement.json",
         {"method": row["method"], "placement": dict(affinity), "provenance": provenance},
