@@ -8,7 +8,6 @@ import shutil
 from pathlib import Path
 from typing import Any
 
-import openvino as ov
 from ml_collections import ConfigDict
 from rich.console import Console
 
@@ -83,7 +82,6 @@ def _artifact(
         "fallback": "yes" if decision.fallback else "no",
         "decision": decision.reason,
         "fingerprint": fingerprint.digest(fingerprint.of(net.model)),
-        "openvino": ov.get_version(),
     }
     return deploy.Artifact(
         model=net.model,
@@ -123,7 +121,6 @@ def _record(
         "fallback": decision.fallback,
         "deployed": shown[decision.form],
         "openvino_alone": decision.alone or "HETERO",
-        "reason": decision.reason,
         "seed": config.seed,
         "rows": [
             {
@@ -138,6 +135,7 @@ def _record(
             for row in rows
         ],
         "checks": checks,
+        "machine": devices.describe_machine(),
         "usage": _usage(workdir, artifact),
     }
 
@@ -199,7 +197,7 @@ def _print(
 ) -> None:
     console.print(deployment.rich_table(record))
     word = "falls back to a single device" if decision.fallback else "deployed"
-    console.print(f"{word}: {record['reason']}", markup=False, soft_wrap=True)
+    console.print(f"{word}: {record['decision']}", markup=False, soft_wrap=True)
     deployed = next(row for row in record["rows"] if row["name"] == record["deployed"])
     for row in record["rows"]:
         faster = row["measured_s"] and row["measured_s"]["high"] < deployed["measured_s"]["low"]

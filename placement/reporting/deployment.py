@@ -28,7 +28,9 @@ def rich_table(record: Record) -> Table:
     for column in _COLUMNS:
         numeric = column not in ("", "status")
         header = Text(column.replace(" [", "\n["))
-        table.add_column(header, justify="right" if numeric else "left", no_wrap=numeric)
+        table.add_column(
+            header, justify="right" if numeric else "left", no_wrap=numeric, overflow="fold"
+        )
     for row in record["rows"]:
         style = "bold" if row["name"] == record["deployed"] else None
         table.add_row(*map(Text, _cells(row)), style=style)

@@ -117,7 +117,7 @@ def load(
     file = file / MODEL if file.is_dir() else file
     core = ov.Core()
     model = _read(core, file)
-    told = _renamed(_told(model, file), devices or {}, core)
+    told = _renamed(_told(model, file), devices or {})
     _check_present(core, told)
     devices_lib.register(core, told.devices)
     form = {None: told.form, True: CONCURRENT, False: _serial_form(told)}[concurrent]
@@ -157,7 +157,7 @@ def _described(artifact: Artifact) -> tuple[ov.Model, _Told]:
         model = hetero.label(artifact.model, artifact.affinity, used)
         _make_names_unique(model)
         ops = model.get_ordered_ops()
-        labels = {op.get_friendly_name(): op.get_rt_info()["affinity"] for op in ops}
+        labels = {op.get_friendly_name(): op.get_rt_info()["affinity"].astype(str) for op in ops}
         device = f"HETERO:{','.join(used)}"
         config: dict[str, Any] = {
             "DEVICE_PROPERTIES": {name: dict(by_name[name].properties) for name in used}
@@ -219,8 +219,8 @@ def _told(model: ov.Model, file: Path) -> _Told:
     return told
 
 
-def _renamed(told: _Told, devices: Mapping[str, str], core: ov.Core) -> _Told:
-    """The same with other names of devices; a host device's new name may be a real device's."""
+def _renamed(told: _Told, devices: Mapping[str, str]) -> _Told:
+    """The same with other names of devices; what a host device is renamed to is to be present."""
     names = [device.name for device in told.devices]
     unknown = [name for name in devices if name not in names]
     if unknown:
@@ -232,14 +232,13 @@ def _renamed(told: _Told, devices: Mapping[str, str], core: ov.Core) -> _Told:
     if "DEVICE_PROPERTIES" in config:
         config = {"DEVICE_PROPERTIES": {to[n]: p for n, p in config["DEVICE_PROPERTIES"].items()}}
     prefix, _, listed = told.device.rpartition(":")
-    present = core.available_devices
     return told._replace(
         device=prefix + ":" * bool(prefix) + ",".join(to[name] for name in listed.split(",")),
         config=config,
         affinity={op: to[name] for op, name in told.affinity.items()},
         stretches=tuple(Stretch(to[device], ops) for device, ops in told.stretches),
         devices=tuple(
-            dataclasses.replace(d, name=to[d.name], host=d.host and to[d.name] not in present)
+            dataclasses.replace(d, name=to[d.name], host=d.host and d.name not in devices)
             for d in told.devices
         ),
     )
