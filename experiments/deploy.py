@@ -160,9 +160,10 @@ def _write(
     shutil.rmtree(beside, ignore_errors=True)
     beside.mkdir()
     try:
-        deploy.save(artifact, beside)
-        by_name = {device.name: device for device in artifact.devices}
-        allowed = worker.tolerance(list(by_name.values()))
+        without_blob = deploy.save(artifact, beside)
+        if without_blob:
+            record["checks"]["compiled model"] = f"not written: {without_blob}"
+        allowed = worker.tolerance(artifact.devices)
         errors = preflight.artifact_errors(beside, artifact.model, config.seed)
         for way, error in errors.items():
             if not error <= allowed:
@@ -173,11 +174,13 @@ def _write(
             record["checks"][f"outputs after {way}"] = (
                 f"off by {error:.2g} of their spread, up to {allowed:g} allowed"
             )
-        left_out = () if (beside / deploy.BLOB).exists() else (deploy.BLOB, deploy.IMPORT)
+        left_out = (deploy.BLOB, deploy.IMPORT) if without_blob else ()
         record["files"] = {name: what for name, what in _FILES.items() if name not in left_out}
         runs.write_text(beside / "deploy.md", deployment.markdown(record))
         runs.write_json(beside / "deploy.json", record)
         _replace(beside, final)
+    except RuntimeError as error:
+        raise ValueError(f"the model cannot be deployed: {worker.essence(error)}") from error
     finally:
         shutil.rmtree(beside, ignore_errors=True)
 

@@ -47,7 +47,7 @@ def markdown(record: Record) -> str:
     files = [f"- `{name}`: {what}" for name, what in record["files"].items()]
     parts = [
         f"# Deployment of {record['graph']}",
-        f"**{_sentence(record['reason'])}**",
+        f"**{_sentence(record['decision'])}**",
         "\n".join(lines),
         "Medians and their 95% intervals, of interleaved inferences; ratios are paired, below 1 is "
         "faster. An output error is the largest difference from the plain f32 CPU over the spread "

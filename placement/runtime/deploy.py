@@ -66,22 +66,29 @@ class _Told(NamedTuple):
     devices: tuple[Device, ...]
 
 
-def save(artifact: Artifact, folder: Path) -> None:
+def save(artifact: Artifact, folder: Path) -> str:
     """Writes the model and the compiled blob into an existing folder.
+
+    Returns:
+      Why there is no blob, '' if there is one.
 
     Raises:
       ValueError: the placement does not fit the model.
-      RuntimeError: OpenVINO's own.
+      RuntimeError: OpenVINO cannot write, read or compile the model.
     """
     model, told = _described(artifact)
     # Its default is to round weights to f16.
     ov.save_model(model, folder / MODEL, compress_to_fp16=False)
     core = devices_lib.open_core(told.devices)
     used = _serial_devices(told)
-    if any(not _exports(core, device) for device in used):
-        return
-    blob = _compile(core, core.read_model(folder / MODEL), told).export_model()
-    (folder / BLOB).write_bytes(blob.getvalue())
+    compiled = _compile(core, core.read_model(folder / MODEL), told)
+    unable = [device.name for device in used if not _exports(core, device)]
+    if unable:
+        return f"{few(unable)} cannot export what it compiled"
+    try:
+        (folder / BLOB).write_bytes(compiled.export_model().getvalue())
+    except RuntimeError as error:
+        return essence(error)
     needed = {
         "file": BLOB,
         "form": _serial_form(told),
@@ -92,6 +99,7 @@ def save(artifact: Artifact, folder: Path) -> None:
         **artifact.notes,
     }
     (folder / IMPORT).write_text(json.dumps(needed, indent=2) + "\n")
+    return ""
 
 
 def load(
@@ -172,6 +180,7 @@ def _described(artifact: Artifact) -> tuple[ov.Model, _Told]:
     told = _Told(artifact.form, device, config, labels, stretches, artifact.devices)
     content: dict[str, Any] = {
         "version": _VERSION,
+        "openvino": ov.get_version(),
         **artifact.notes,
         "form": told.form,
         "device": told.device,
