@@ -44,6 +44,7 @@ EXTRAS = {
         "hypothesis>=6.170",
         "mypy>=2.4",
         "onnx>=1.23",
+        'pyopen-wakeword>=1.1; platform_system == "Linux"',
         "pytest>=9.2",
         "pytest-timeout>=2.4",
         "ruff>=0.17",

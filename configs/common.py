@@ -10,12 +10,15 @@ from ml_collections import ConfigDict
 def base() -> ConfigDict:
     """The common configuration, locked."""
     config = ConfigDict()
-    # A network of the zoo (inception_v3, resnet50, bert_base, rnnlm, nmt), a path to .xml, .onnx,
-    # .tflite, .pb or .json (a workload of Tarnawski et al., with devices and costs of its own), or
-    # a synthetic graph such as 'synthetic:family=layered,ops=1000,seed=0'.
+    # A network of the zoo (inception_v3, resnet50, two_stream, bert_base, rnnlm, nmt), a path to
+    # .xml, .onnx, .tflite, .pb or .json (a workload of Tarnawski et al., with devices and costs of
+    # its own), or a synthetic graph such as 'synthetic:family=layered,ops=1000,seed=0'.
     config.graph = "inception_v3"
     # Shapes of dynamic inputs, such as 'images:1,3,224,224;ids:1,128'.
     config.input_shapes = ""
+    # Values of inputs that not every number suits, such as 'rate:16000;lengths:5,3': one for all
+    # elements, or one each. The others are drawn at random from the seed.
+    config.input_values = ""
     # True: the full view, as in HSDAG's paper. False: without constants and their conversions.
     config.constants = True
     # 'auto', 'host', a comma list of OpenVINO devices such as 'CPU,GPU.0', or described hardware
@@ -24,6 +27,10 @@ def base() -> ConfigDict:
     # What operations cost: '' profiles the devices; or a path to the profile.json of another run,
     # such as one of another machine, whose devices need not be here with evaluate=simulate.
     config.costs = ""
+    # How measured placements run: 'hetero' (OpenVINO's, one submodel after another; objective
+    # 'serial') or 'concurrent' (devices at the same time; objective 'makespan', or 'max_load' for
+    # the throughput of a stream of requests).
+    config.backend = "hetero"
     # 'serial' (HETERO), 'makespan' (devices overlap), 'max_load' (pipeline) or 'subgraph'.
     config.objective = "serial"
     # One method for --task=place. A learned one (hsdag, hierarchical, colocrl, placeto) takes its

@@ -18,7 +18,7 @@ from experiments.methods import Entry
 from placement import solvers
 from placement.reporting import runs
 from placement.solvers import base
-from placement.types import Problem
+from placement.types import Problem, Solution
 
 FILE = "bounds.json"
 
@@ -41,7 +41,7 @@ def beside(entries: list[Entry], setting: build.Setting, path: Path) -> list[Ent
     return [entry._replace(solution=_bounded(entry, known)) for entry in entries]
 
 
-def _bounded(entry: Entry, known: Bounds) -> solvers.Solution:
+def _bounded(entry: Entry, known: Bounds) -> Solution:
     solution = entry.solution
     bound_s = known.full_s if entry.full else known.coarse_s
     if solution.scope == base.CONTIGUOUS:

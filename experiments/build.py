@@ -12,10 +12,17 @@ from placement import arguments, simulators, zoo
 from placement.costs import tables, workloads
 from placement.graphs import coarsen, opgraph
 from placement.runtime import extract, frontend
+from placement.runtime.devices import Device
+from placement.runtime.measure import Candidate
+from placement.runtime.split import Stretch
+from placement.simulators import stretches
 from placement.types import CostModel, Evaluate, OpGraph, Problem
 from placement.zoo import synthetic
 
 EVALUATE = ("simulate", "measure", "simulate+verify")
+# How measured placements run, and the objectives that predict it.
+BACKENDS = {"hetero": ("serial",), "concurrent": ("makespan", "max_load")}
+_LANES = 2  # requests under way for each device of a pipeline
 
 
 class Network(NamedTuple):
@@ -45,6 +52,7 @@ def check(config: ConfigDict) -> None:
     """
     among("objective", config.objective, tuple(simulators.OBJECTIVES))
     among("evaluate", config.evaluate, EVALUATE)
+    among("backend", config.backend, tuple(BACKENDS))
     for key in ("budget", "time_limit_s", "measure_s"):
         if not config[key] > 0:
             raise ValueError(f"{key}={config[key]} leaves nothing to run; give {key} > 0")
@@ -139,3 +147,24 @@ def affinity(setting_: Setting, placement: np.ndarray) -> dict[str, str]:
         name: setting_.full.devices[device]
         for name, device in zip(setting_.full.graph.op_names, lifted, strict=True)
     }
+
+
+def candidate(
+    setting_: Setting, placement: np.ndarray, devices: tuple[Device, ...], backend: str
+) -> Candidate:
+    """What to measure of a coarse placement int32 [M]."""
+    where = affinity(setting_, placement)
+    if backend == "hetero" or not devices:
+        return Candidate(where, devices)
+    cut = stretches.cut(setting_.coarse, placement)
+    lanes = _LANES * len(devices) if setting_.coarse.objective == "max_load" else 1
+    members = coarsen.members(setting_.full.graph, setting_.assignment)
+    return Candidate(
+        where,
+        devices,
+        tuple(
+            Stretch(devices[placement[ops[0]]].name, tuple(n for op in ops for n in members[op]))
+            for ops in cut
+        ),
+        lanes,
+    )

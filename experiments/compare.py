@@ -50,6 +50,7 @@ def run(config: ConfigDict, workdir: Path) -> dict[str, Any]:
             console.print("interrupted: the same command goes on from here")
             break
     summary = _summary(config, summaries, time.monotonic() - started)
+    runs.prepare_workdir(workdir)
     runs.write_json(workdir / "config.json", config.to_dict())
     runs.write_json(workdir / "summary.json", summary)
     runs.write_json(workdir / report.CELLS, [str(d.relative_to(workdir)) for d in directories])
@@ -129,4 +130,6 @@ def _best(rows: list[dict[str, Any]]) -> str:
     for row in own:
         ratio = tables.number(row["versus_best_single_device"])
         ratios.setdefault(row["method"], []).append(math.inf if not ratio else math.log(ratio))
-    return min(ratios, key=lambda method: sum(ratios[method]) / len(ratios[method]))
+    cells = max(map(len, ratios.values()))
+    complete = [method for method in ratios if len(ratios[method]) == cells]
+    return min(complete, key=lambda method: sum(ratios[method]))

@@ -1,6 +1,10 @@
 """The entry point: flags, then the task.
 
 python -m experiments.main --config=configs/quickstart.py --workdir=runs/quickstart
+
+It exits with 0; with 2 if the command asks for what cannot be; with 3 if the machine failed (a full
+disk, a device that is gone, a worker that dies of the baseline); with 130 if it was interrupted.
+After 3 and 130, and after a kill, the same command goes on from what was saved.
 """
 
 import importlib
@@ -23,7 +27,7 @@ _TASK = flags.DEFINE_string("task", "place", f"One of {', '.join(TASKS)}.")
 
 
 def main(argv: Sequence[str]) -> None:
-    """Runs the task; a user's mistake is one line and exit code 2."""
+    """Runs the task; what goes wrong by no fault of the program is one line and an exit code."""
     try:
         if len(argv) > 1:
             raise ValueError(f"unexpected argument {argv[1]!r}; flags look like --task=place")
@@ -38,6 +42,8 @@ def main(argv: Sequence[str]) -> None:
         task.run(_CONFIG.value, Path(_WORKDIR.value))
     except ValueError as error:
         refuse(error)
+    except OSError as error:
+        give_up(error)
     except KeyboardInterrupt:
         print("interrupted; the same command goes on from what this one saved", file=sys.stderr)
         sys.exit(130)
@@ -55,6 +61,15 @@ def refuse(error: Exception) -> NoReturn:
     """Prints the error's first line and exits with 2."""
     print(f"error: {' '.join(str(error).split())}", file=sys.stderr)
     sys.exit(2)
+
+
+def give_up(error: OSError) -> NoReturn:
+    """Prints what failed, with the file if it is about one, and exits with 3."""
+    where = f"{error.filename}: " if error.filename else ""
+    cause = " ".join((error.strerror or str(error)).split())
+    rest = "the same command goes on from what was saved"
+    print(f"error: {where}{cause}; {rest}", file=sys.stderr)
+    sys.exit(3)
 
 
 def _with_installed_config(argv: list[str]) -> list[str]:

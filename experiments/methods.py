@@ -16,8 +16,7 @@ from experiments import build, learned, search, subject
 from placement import simulators, solvers
 from placement.runtime import devices as devices_lib
 from placement.runtime import scotch
-from placement.runtime.hetero import Affinity
-from placement.runtime.measure import Measurer
+from placement.runtime.measure import Candidate, Measurer
 from placement.solvers import human_expert as expert
 from placement.solvers import partition
 from placement.types import Evaluate, Solution
@@ -41,9 +40,8 @@ class Entry(NamedTuple):
 
     method: str
     solution: Solution  # of the coarse problem where a method searched; value_s as predicted
-    affinities: tuple[Affinity | None, ...]  # what to measure, the most promising first
-    predicted_s: tuple[float, ...]  # of each affinity
-    devices: tuple[devices_lib.Device, ...]  # none where they are described
+    candidates: tuple[Candidate, ...]  # what to measure, the most promising first
+    predicted_s: tuple[float, ...]  # of each candidate
     reference: bool = False  # runs on a device that placements cannot use
     full: bool = False  # the placement is of all operations, where others are of the coarse ones
 
@@ -65,8 +63,8 @@ def openvino_hetero(context: Context) -> list[Entry]:
     placement = np.array([full.devices.index(chosen[name]) for name in full.graph.op_names])
     predicted_s = float(simulators.evaluator(full)(placement[None])[0])
     solution = Solution(placement, predicted_s, float("nan"), "finished", 0.0, 1)
-    present = context.about.present
-    return [Entry("hetero", solution, (None,), (predicted_s,), present, full=True)]
+    candidate = Candidate(None, context.about.present)
+    return [Entry("hetero", solution, (candidate,), (predicted_s,), full=True)]
 
 
 def trained(method: str, context: Context) -> list[Entry]:
@@ -81,9 +79,9 @@ def trained(method: str, context: Context) -> list[Entry]:
         console=context.console,
     )
     predicted_s = tuple(float(value) for value in context.setting.simulate(found.elite))
-    affinities = tuple(build.affinity(context.setting, placement) for placement in found.elite)
+    candidates = tuple(_candidate(context, placement) for placement in found.elite)
     solution = found.solution._replace(value_s=predicted_s[0])
-    return [Entry(method, solution, affinities, predicted_s, context.about.present)]
+    return [Entry(method, solution, candidates, predicted_s)]
 
 
 def human_expert(context: Context) -> list[Entry]:
@@ -99,28 +97,32 @@ def human_expert(context: Context) -> list[Entry]:
 
 
 def _solved(name: str) -> Callable[[Context], list[Entry]]:
-    """A solver of `placement.solvers`.
-
-    All but `graph_cut`, which is exact and fast on all operations, place the coarse ones.
-    """
+    """A solver of `placement.solvers`; Ctrl-C within it is a row that says so."""
 
     def method(context: Context) -> list[Entry]:
-        setting, config = context.setting, context.config
-        full = name == "graph_cut"
-        solution = solvers.solve(
-            name,
-            setting.full if full else setting.coarse,
-            seed=context.seed,
-            time_limit_s=config.time_limit_s,
-            budget=config.budget,
-        )
-        if full:
-            return [_full_entry(context, name, solution)]
-        affinity = build.affinity(setting, solution.placement)
-        present = context.about.present
-        return [Entry(name, solution, (affinity,), (solution.value_s,), present)]
+        started = time.monotonic()
+        try:
+            return [_solve(name, context)]
+        except KeyboardInterrupt:
+            return [_nothing(context, name, "interrupted", time.monotonic() - started)]
 
     return method
+
+
+def _solve(name: str, context: Context) -> Entry:
+    """All but `graph_cut`, which is exact and fast on all operations, place the coarse ones."""
+    setting, config = context.setting, context.config
+    full = name == "graph_cut"
+    solution = solvers.solve(
+        name,
+        setting.full if full else setting.coarse,
+        seed=context.seed,
+        time_limit_s=config.time_limit_s,
+        budget=config.budget,
+    )
+    if full:
+        return _full_entry(context, name, solution)
+    return Entry(name, solution, (_candidate(context, solution.placement),), (solution.value_s,))
 
 
 def _partitioned(
@@ -222,29 +224,45 @@ def references(devices: tuple[devices_lib.Device, ...]) -> list[Entry]:
         return []
     unknown = Solution(np.empty(0, np.int32), float("nan"), float("nan"), "finished", 0.0, 0)
     return [
-        Entry(f"reference:{device.label}", unknown, (None,), (math.nan,), (device,), reference=True)
+        Entry(
+            f"reference:{device.label}",
+            unknown,
+            (Candidate(None, (device,)),),
+            (math.nan,),
+            reference=True,
+        )
         for device in devices_lib.all_threads(devices)
     ]
 
 
 def failed(method: str, error: ValueError, context: Context) -> Entry:
     """The row of a method that cannot be used on this problem."""
+    return _nothing(context, method, f"failed: {error}")
+
+
+def _nothing(context: Context, method: str, status: str, search_s: float = 0.0) -> Entry:
     nowhere = np.zeros(context.setting.coarse.graph.num_ops, np.int32)
-    solution = Solution(nowhere, math.inf, math.nan, f"failed: {error}", 0.0, 0)
-    return Entry(method, solution, (None,), (math.inf,), ())
+    solution = Solution(nowhere, math.inf, math.nan, status, search_s, 0)
+    return Entry(method, solution, (Candidate(None, ()),), (math.inf,))
 
 
 def _full_entry(context: Context, method: str, solution: Solution) -> Entry:
     """Of a placement of all operations."""
     full = context.setting.full
-    names = (full.devices[i] for i in solution.placement)
-    affinity = dict(zip(full.graph.op_names, names, strict=True))
-    present = context.about.present
-    return Entry(method, solution, (affinity,), (solution.value_s,), present, full=True)
+    everything = context.setting._replace(coarse=full, assignment=np.arange(full.graph.num_ops))
+    candidate = build.candidate(
+        everything, solution.placement, context.about.present, context.config.backend
+    )
+    return Entry(method, solution, (candidate,), (solution.value_s,), full=True)
 
 
 def _entry(context: Context, method: str, placement: np.ndarray, search_s: float = 0.0) -> Entry:
     predicted_s = float(context.setting.simulate(placement[None])[0])
     solution = Solution(placement, predicted_s, float("nan"), "finished", search_s, 1)
-    affinity = build.affinity(context.setting, placement)
-    return Entry(method, solution, (affinity,), (predicted_s,), context.about.present)
+    return Entry(method, solution, (_candidate(context, placement),), (predicted_s,))
+
+
+def _candidate(context: Context, placement: np.ndarray) -> Candidate:
+    """Of a coarse placement; without devices where they are described."""
+    about, config = context.about, context.config
+    return build.candidate(context.setting, placement, about.present, config.backend)

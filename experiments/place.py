@@ -16,13 +16,12 @@ from rich.console import Console
 import placement
 from experiments import bounds, build, methods, report, subject, verify
 from placement import arguments
-from placement.graphs import coarsen
 from placement.reporting import runs
 from placement.runtime import devices as devices_lib
 from placement.runtime import evaluate as evaluate_lib
 from placement.runtime import fingerprint
 from placement.runtime.measure import Measurer
-from placement.types import Array, Evaluate
+from placement.types import Evaluate
 
 
 def run(config: ConfigDict, workdir: Path) -> dict[str, Any]:
@@ -65,7 +64,8 @@ def run_methods(
 
     `beside` are methods that nobody asked for: they come first, and are left out where they need
     devices that are not present or are for other objectives. `known` is the file of bounds, by
-    default that of the run directory.
+    default that of the run directory. Ctrl-C in a method ends the list: what was found until then
+    is written.
     """
     started, cpu_started = time.monotonic(), _cpu_s()
     build.check(config)
@@ -88,11 +88,15 @@ def run_methods(
             config, workdir, about, measurer, setting, evaluate, config.seed, console
         )
         entries, searched = [], []  # and the measurements that finding each took
-        for method in order:
+        for number, method in enumerate(order, 1):
             before = counter()
             found = _found(method, context, alone=chosen == (method,))
             entries += found
             searched += [counter() - before] * len(found)
+            if _interrupted(found):
+                rest = ", ".join(order[number:]) or "no method"
+                console.print(f"interrupted in {method}; left out: {rest}", markup=False)
+                break
         entries += methods.references(about.present)
         entries, outcomes, counts = _verify(config, measurer, entries, console)
     entries = bounds.beside(entries, setting, known or workdir / bounds.FILE)
@@ -130,6 +134,10 @@ def _found(method: str, context: methods.Context, *, alone: bool) -> list[method
         return [methods.failed(method, error, context)]
 
 
+def _interrupted(entries: list[methods.Entry]) -> bool:
+    return any(entry.solution.status == "interrupted" for entry in entries)
+
+
 def _cpu_s() -> float:
     """CPU seconds of this process and of the workers that have ended."""
     return sum(os.times()[:4])
@@ -150,23 +158,23 @@ def _evaluate(
         return setting.simulate, lambda: 0
     assert measurer is not None
     cache = evaluate_lib.MeasurementCache(workdir / "measurements.jsonl")
-    measured = evaluate_lib.as_evaluate(measurer, setting.full.graph.op_names, cache)
-
-    def evaluate(placements: Array) -> Array:
-        return measured(coarsen.lift(setting.assignment, np.asarray(placements)))
-
-    return evaluate, lambda: measured.measurements
+    measured = evaluate_lib.as_evaluate(
+        measurer,
+        setting.coarse.graph.num_ops,
+        lambda placement: build.candidate(setting, placement, measurer.devices, config.backend),
+        cache,
+    )
+    return measured, lambda: measured.measurements
 
 
 def _verify(
     config: ConfigDict, measurer: Measurer | None, entries: list[methods.Entry], console: Console
 ) -> tuple[list[methods.Entry], list[Any], list[int]]:
-    interrupted = any(entry.solution.status == "interrupted" for entry in entries)
     unmeasured = entries, [None] * len(entries), [0] * len(entries)
     if measurer is None or config.evaluate == "simulate":
         own = [entry for entry in entries if not entry.reference]
         return own, [None] * len(own), [0] * len(own)
-    if interrupted:
+    if _interrupted(entries):
         console.print("interrupted: nothing is measured; the same command goes on from here")
         return unmeasured
     try:
@@ -185,7 +193,7 @@ def _write_placement(
 ) -> None:
     """Writes the best method's placement with what is needed to trust and repeat it."""
     row = next(row for row in summary["rows"] if row["method"] == entry.method)
-    affinity = entry.affinities[0]
+    affinity, stretches = entry.candidates[0].affinity, entry.candidates[0].stretches
     if affinity is None:  # HETERO's own choice, which is of all operations
         affinity = dict(
             zip(
@@ -207,7 +215,7 @@ def _write_placement(
     }
     if about.net.model is not None:  # for --task=deploy to tell whether it is still the same
         provenance["model"] = fingerprint.of(about.net.model)
-    runs.write_json(
-        workdir / "placement.json",
-        {"method": row["method"], "placement": dict(affinity), "provenance": provenance},
-    )
+    found: dict[str, Any] = {"method": row["method"], "placement": dict(affinity)}
+    if stretches is not None:
+        found["stretches"] = stretches
+    runs.write_json(workdir / "placement.json", found | {"provenance": provenance})

@@ -5,6 +5,7 @@ did not see, how far the `serial` objective's prediction is from what HETERO tak
 contiguous, half fine-grained; the last are the fastest that a search finds in the simulator.
 """
 
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -18,14 +19,15 @@ from scipy import stats
 from experiments import build, search, subject
 from placement import simulators
 from placement.costs import calibrate
-from placement.graphs import coarsen
+from placement.costs.calibrate import TermsOf
 from placement.reporting import runs
 from placement.runtime import evaluate as evaluate_lib
-from placement.runtime.evaluate import MeasuredEvaluate
 from placement.runtime.measure import Measurer
+from placement.simulators import stretches
 from placement.types import CostModel, Problem
 
 ROUNDS = 30  # inferences of every placement
+_ROUNDS = 5  # of fitting
 _AT_ONCE = 15
 _MOST_CUTS = 8
 _FLIPPED = (0.03, 0.1, 0.25, 0.5)
@@ -48,15 +50,21 @@ def run(config: ConfigDict, workdir: Path) -> dict[str, Any]:
             f"devices={config.devices!r} are described; give present devices, such as "
             "--config.devices=host"
         )
-    if config.objective != "serial" or config.costs:
+    if config.costs:
         raise ValueError(
-            f"--task=profile calibrates objective='serial' and profiles anew; given "
-            f"objective={config.objective!r}, costs={config.costs!r}: leave both out"
+            f"--task=profile profiles anew; given costs={config.costs!r}: leave them out"
+        )
+    if config.objective not in _PREDICTORS:
+        raise ValueError(
+            f"--task=profile calibrates {' and '.join(_PREDICTORS)}; given "
+            f"objective={config.objective!r}: give one of them"
         )
     runs.prepare_workdir(workdir)
     runs.write_json(workdir / "config.json", config.to_dict())
     console = Console()
-    with Measurer(about.net.model, about.present, seed=config.seed) as measurer:
+    with Measurer(
+        about.net.model, about.present, seed=config.seed, input_values=config.input_values
+    ) as measurer:
         fidelity = _calibrated(config, workdir, about, measurer, console)
     runs.write_json(workdir / "fidelity.json", fidelity)
     _print(fidelity, console)
@@ -71,52 +79,89 @@ def _calibrated(
     measurer: Measurer,
     console: Console,
 ) -> dict[str, Any]:
-    saved = subject.profiled(config, measurer, workdir, console)
+    saved = subject.profiled(config, about.net, measurer, workdir, console)
     saved.pop("calibration", None)  # of an earlier run of this task
-    graph, assignment = about.net.graph, about.net.coarsening.assignment
-    profiled = subject.cost_model(graph, saved)
-    # Wrong outputs take as long as right ones, so such placements are timed and counted.
-    cache = evaluate_lib.MeasurementCache(workdir / "calibration.jsonl")
-    measured = evaluate_lib.as_evaluate(
-        measurer, graph.op_names, cache, min_rounds=ROUNDS, time_limit_s=0.0, accept_wrong=True
-    )
+    profiled = subject.cost_model(about.net.graph, saved)
+    before = build.setting(about.net, profiled, about.names, config.objective)
     rng = np.random.default_rng(config.seed)
-    shape = about.net.coarsening.graph.num_ops, about.num_devices
-    drawn = _draw(rng, shape, config.calibration_placements)
-    seen = _lifted(assignment, drawn)
-    seen_s = _measure(measured, seen, "calibrating", console)
+    shape = before.coarse.graph.num_ops, about.num_devices
+    seen = _placements(_draw(rng, shape, config.calibration_placements))
+    seen_s, _ = _measure(config, workdir, before, measurer, seen, "calibrating", console)
     ran = np.isfinite(seen_s)
-    calibration = calibrate.fit(graph, profiled, seen[ran], seen_s[ran])
-    runs.write_json(
-        workdir / "profile.json", saved | {"calibration": calibrate.to_json(calibration)}
+    terms = _concurrent_terms if config.backend == "concurrent" else _serial_terms
+    calibration = calibrate.fit(
+        before.coarse.costs, terms(before.coarse, seen[ran]), seen_s[ran], rounds=_ROUNDS
     )
-    costs = calibrate.apply(profiled, calibration)
-    setting = build.setting(about.net, costs, about.names, config.objective)
+    saved |= {"calibration": calibrate.to_json(calibration)}
+    runs.write_json(workdir / "profile.json", saved)
+    after = build.setting(
+        about.net, calibrate.apply(profiled, calibration), about.names, config.objective
+    )
     found = search.train(
-        "hsdag", config, setting, setting.simulate, workdir, seed=config.seed, console=console
+        "hsdag", config, after, after.simulate, workdir, seed=config.seed, console=console
     )
     drawn = _draw(rng, shape, config.calibration_placements - len(found.elite))
-    held_out = drawn + [("best found", placement) for placement in found.elite]
-    lifted = _lifted(assignment, held_out)
-    held_out_s = _measure(measured, lifted, "checking", console)
+    drawn += [("best found", placement) for placement in found.elite]
+    kinds, held_out = [kind for kind, _ in drawn], _placements(drawn)
+    held_out_s, wrong = _measure(config, workdir, after, measurer, held_out, "checking", console)
+    rows, predicted_s = [], np.empty(0)
+    for name, predict in _PREDICTORS[config.objective].items():
+        for costs, setting in (("profiled", before), ("calibrated", after)):
+            predicted_s = predict(setting.coarse, held_out)
+            rows += _rows(kinds, held_out_s, predicted_s, {"predicted by": name, "costs": costs})
     return {
-        "graph": graph.name,
+        "graph": about.net.graph.name,
         "devices": list(about.labels),
+        "backend": config.backend,
         "inferences": ROUNDS,
         "calibrated_on": int(ran.sum()),
-        "rows": _rows([kind for kind, _ in held_out], held_out_s, lifted, about, profiled, costs),
+        "rows": rows,
         "placements": [
             {
                 "kind": kind,
-                "measured_s": float(seconds),
-                "predicted_s": float(predicted_s),
-                "wrong_output": measured.outputs_wrong(placement),
+                "measured_s": float(measured_s),
+                "predicted_s": float(seconds),  # by the last predictor, at calibrated costs
+                "wrong_output": bool(is_wrong),
             }
-            for (kind, _), seconds, predicted_s, placement in zip(
-                held_out, held_out_s, _predict(about, costs, lifted), lifted, strict=True
+            for kind, measured_s, seconds, is_wrong in zip(
+                kinds, held_out_s, predicted_s, wrong, strict=True
             )
         ],
     }
+
+
+def _simulated(problem: Problem, placements: np.ndarray) -> np.ndarray:
+    return np.asarray(simulators.evaluator(problem)(placements))
+
+
+def _in_stretches(problem: Problem, placements: np.ndarray) -> np.ndarray:
+    return np.array([stretches.latency_s(problem, placement) for placement in placements])
+
+
+# How each objective's placements are predicted, the most faithful way last.
+_PREDICTORS: dict[str, dict[str, Callable[[Problem, np.ndarray], np.ndarray]]] = {
+    "serial": {"serial": _simulated},
+    "makespan": {"makespan": _simulated, "stretches": _in_stretches},
+}
+
+
+def _serial_terms(problem: Problem, placements: np.ndarray) -> TermsOf:
+    fixed = [calibrate.serial_terms(problem.graph, problem.costs, p) for p in placements]
+    return lambda _: fixed
+
+
+def _concurrent_terms(problem: Problem, placements: np.ndarray) -> TermsOf:
+    """Of the stretches that ran; which of them are critical depends on the costs."""
+    ran = [stretches.cut(problem, placement) for placement in placements]
+
+    def terms(costs: CostModel) -> list[calibrate.Terms]:
+        calibrated = problem._replace(costs=costs)
+        return [
+            stretches.terms(problem, p, cut, stretches.schedule(calibrated, p, cut))
+            for p, cut in zip(placements, ran, strict=True)
+        ]
+
+    return terms
 
 
 def _draw(
@@ -143,55 +188,62 @@ def _draw(
     return [(kind, placement.astype(np.int32)) for kind, placement in drawn]
 
 
-def _lifted(assignment: np.ndarray, drawn: list[tuple[str, np.ndarray]]) -> np.ndarray:
-    """int32 [M, N], of all operations."""
-    return np.asarray(coarsen.lift(assignment, np.array([placement for _, placement in drawn])))
+def _placements(drawn: list[tuple[str, np.ndarray]]) -> np.ndarray:
+    """int32 [M, N]."""
+    return np.array([placement for _, placement in drawn])
 
 
 def _measure(
-    measured: MeasuredEvaluate, placements: np.ndarray, what: str, console: Console
-) -> np.ndarray:
-    """Seconds [M]; what was measured before an interruption is not measured again."""
+    config: ConfigDict,
+    workdir: Path,
+    setting: build.Setting,
+    measurer: Measurer,
+    placements: np.ndarray,
+    what: str,
+    console: Console,
+) -> tuple[np.ndarray, list[bool]]:
+    """Seconds [M], and whose outputs are wrong.
+
+    What was measured before an interruption is not measured again. Wrong outputs take as long as
+    right ones, so that such placements are timed and counted.
+    """
+    measured = evaluate_lib.as_evaluate(
+        measurer,
+        setting.coarse.graph.num_ops,
+        lambda placement: build.candidate(setting, placement, measurer.devices, config.backend),
+        evaluate_lib.MeasurementCache(workdir / "calibration.jsonl"),
+        min_rounds=ROUNDS,
+        time_limit_s=0.0,
+        accept_wrong=True,
+    )
     found = []
     for start in rich_progress.track(
         range(0, len(placements), _AT_ONCE), description=what, console=console
     ):
         found.append(measured(placements[start : start + _AT_ONCE]))
-    return np.concatenate(found)
-
-
-def _predict(about: subject.Subject, costs: CostModel, placements: np.ndarray) -> np.ndarray:
-    problem = Problem(about.net.graph, costs, "serial", about.names)
-    return np.asarray(simulators.evaluator(problem)(placements))
+    return np.concatenate(found), [measured.outputs_wrong(p) for p in placements]
 
 
 def _rows(
-    kinds: list[str],
-    measured_s: np.ndarray,
-    placements: np.ndarray,
-    about: subject.Subject,
-    profiled: CostModel,
-    costs: CostModel,
+    kinds: list[str], measured_s: np.ndarray, predicted_s: np.ndarray, about: dict[str, str]
 ) -> list[dict[str, Any]]:
     """Rank correlation and errors, of all placements and of each kind."""
     rows = []
-    for source, used in (("profiled", profiled), ("calibrated", costs)):
-        predicted_s = _predict(about, used, placements)
-        for kind in ("all", *dict.fromkeys(kinds)):
-            of_kind = np.array([kind in ("all", k) for k in kinds])
-            chosen = of_kind & np.isfinite(measured_s)
-            error = np.abs(predicted_s[chosen] / measured_s[chosen] - 1)
-            rows.append(
-                {
-                    "costs": source,
-                    "kind": kind,
-                    "placements": int(chosen.sum()),
-                    "failed": int((of_kind & ~chosen).sum()),
-                    "spearman": float(stats.spearmanr(predicted_s[chosen], measured_s[chosen])[0]),
-                    "median_error": float(np.median(error)),
-                    "p90_error": float(np.quantile(error, 0.9)),
-                }
-            )
+    for kind in ("all", *dict.fromkeys(kinds)):
+        of_kind = np.array([kind in ("all", k) for k in kinds])
+        chosen = of_kind & np.isfinite(measured_s)
+        error = np.abs(predicted_s[chosen] / measured_s[chosen] - 1)
+        rows.append(
+            about
+            | {
+                "kind": kind,
+                "placements": int(chosen.sum()),
+                "failed": int((of_kind & ~chosen).sum()),
+                "spearman": float(stats.spearmanr(predicted_s[chosen], measured_s[chosen])[0]),
+                "median_error": float(np.median(error)),
+                "p90_error": float(np.quantile(error, 0.9)),
+            }
+        )
     return rows
 
 
@@ -201,10 +253,12 @@ def _print(fidelity: dict[str, Any], console: Console) -> None:
         title=f"{fidelity['graph']}: predicted against measured, {fidelity['inferences']} "
         f"inferences a placement; {wrong} of {len(fidelity['placements'])} compute wrong outputs"
     )
-    for column in ("costs", "placements", "n", "Spearman", "median error", "90th percentile"):
-        table.add_column(column, justify="left" if column in ("costs", "placements") else "right")
+    words = ("predicted by", "costs", "placements")
+    for column in (*words, "n", "Spearman", "median error", "90th percentile"):
+        table.add_column(column, justify="left" if column in words else "right")
     for row in fidelity["rows"]:
         table.add_row(
+            row["predicted by"],
             row["costs"],
             row["kind"],
             str(row["placements"]),

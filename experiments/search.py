@@ -21,7 +21,6 @@ from placement.learning import trainer
 from placement.reporting import runs
 from placement.types import Evaluate, Solution
 
-_SAVE_EVERY_S = 5.0
 _REPORT_EVERY_S = 1.0
 _CHUNK = 16  # steps between two reports at most
 # What may change between an interrupted run and the one that goes on from it.
@@ -52,6 +51,10 @@ def train(
 
     Resumes from the checkpoint in `workdir` where there is one of the same method, configuration
     and costs. The time counts from the beginning, compilation included.
+
+    The checkpoint is written after every report, so that a search that is killed loses one report
+    at most: on devices one step; in the simulator the steps of about a second, `_CHUNK` at most,
+    which the search that goes on takes again, the same ones.
     """
     began = time.monotonic()
     num_ops, num_devices = setting.coarse.costs.compute_s.shape
@@ -93,9 +96,7 @@ def train(
             if elapsed > config.time_limit_s:
                 status = "time limit"
                 break
-    elapsed = time.monotonic() - started
-    checkpoint.save(progress, elapsed, now=True)
-    return _found(progress, status, elapsed)
+    return _found(progress, status, time.monotonic() - started)
 
 
 def _steps(
@@ -205,11 +206,10 @@ def _fingerprint(method: str, config: ConfigDict, setting: build.Setting, seed: 
 
 
 class _Checkpoint:
-    """The search's state in `checkpoint/`, written whole or not at all, some seconds apart."""
+    """The search's state in `checkpoint/`, written whole or not at all."""
 
     def __init__(self, workdir: Path, fingerprint: str):
         self._path = workdir / "checkpoint" / f"{fingerprint[:16]}.msgpack"
-        self._saved = time.monotonic()
 
     def restore(self, fresh: trainer.Progress) -> tuple[trainer.Progress, float]:
         """The saved progress and the seconds it took, or the fresh one."""
@@ -218,10 +218,7 @@ class _Checkpoint:
         saved = flax.serialization.from_bytes((fresh, 0.0), self._path.read_bytes())
         return saved
 
-    def save(self, progress: trainer.Progress, elapsed_s: float, *, now: bool = False) -> None:
-        if not now and time.monotonic() - self._saved < _SAVE_EVERY_S:
-            return
+    def save(self, progress: trainer.Progress, elapsed_s: float) -> None:
         self._path.parent.mkdir(exist_ok=True)
         data = flax.serialization.to_bytes((jax.device_get(progress), elapsed_s))
         runs.write_bytes(self._path, data)
-        self._saved = time.monotonic()

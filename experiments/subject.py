@@ -11,13 +11,16 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, NamedTuple
 
+import numpy as np
 from ml_collections import ConfigDict
 from rich.console import Console
 
 from experiments import build
 from placement.costs import calibrate, roofline, tables
+from placement.graphs import coarsen
 from placement.reporting import runs
 from placement.runtime import devices as devices_lib
+from placement.runtime import handover
 from placement.runtime.measure import Measurer
 from placement.types import CostModel, OpGraph
 
@@ -46,7 +49,13 @@ def find(config: ConfigDict) -> Subject:
     net = build.network(config)
     described = _described(config, net)
     if described is None:
-        devices = devices_lib.resolve(config.devices)
+        concurrent = config.backend == "concurrent"
+        devices = devices_lib.resolve(config.devices, concurrent=concurrent)
+        if config.evaluate != "simulate" and config.objective not in build.BACKENDS[config.backend]:
+            raise ValueError(
+                f"objective={config.objective!r} does not predict what backend={config.backend!r} "
+                f"measures; give {_matching(config)}, or --config.evaluate=simulate"
+            )
         names = tuple(device.name for device in devices)
         return Subject(net, names, tuple(device.label for device in devices), devices, None)
     if config.evaluate == "measure":
@@ -99,9 +108,19 @@ def opened(
         console.print("the devices are described, not present: nothing is measured")
         yield about.costs, None
         return
-    with Measurer(about.net.model, about.present, seed=config.seed) as measurer:
-        saved = profiled(config, measurer, workdir, console)
+    with Measurer(
+        about.net.model, about.present, seed=config.seed, input_values=config.input_values
+    ) as measurer:
+        saved = profiled(config, about.net, measurer, workdir, console)
         yield cost_model(about.net.graph, saved), measurer
+
+
+def _matching(config: ConfigDict) -> str:
+    """The flags that would make backend and objective match, either way."""
+    objectives = " or ".join(build.BACKENDS[config.backend])
+    backends = [name for name, those in build.BACKENDS.items() if config.objective in those]
+    other = f", or --config.backend={backends[0]}" if backends else ""
+    return f"--config.objective={objectives}{other}"
 
 
 def _introduce(console: Console, about: Subject) -> None:
@@ -121,7 +140,7 @@ def _introduce(console: Console, about: Subject) -> None:
 
 
 def profiled(
-    config: ConfigDict, measurer: Measurer, workdir: Path, console: Console
+    config: ConfigDict, net: build.Network, measurer: Measurer, workdir: Path, console: Console
 ) -> dict[str, Any]:
     """What the devices cost, as JSON-able data: profiled, or read from where it was saved.
 
@@ -139,21 +158,45 @@ def profiled(
                 f"costs={config.costs!r} are of {', '.join(_labels(saved))}, but the devices are "
                 f"{', '.join(given)}; give --config.evaluate=simulate to use them without these"
             )
+        if (config.backend == "concurrent") != ("handovers" in saved):
+            raise ValueError(
+                f"costs={config.costs!r} are not those of backend={config.backend!r}; give the "
+                "profile.json of a run with that backend"
+            )
         return saved
     path = workdir / "profile.json"
-    key = hashlib.sha256(json.dumps([measurer.fingerprint, given]).encode()).hexdigest()
+    what = [measurer.fingerprint, given, config.backend]
+    key = hashlib.sha256(json.dumps(what).encode()).hexdigest()
     saved = json.loads(path.read_text()) if path.exists() else {}
     if saved.get("key") != key:
         with console.status("profiling the devices"):
-            profiles, crossings = measurer.profile(), measurer.crossings()
-        saved = {"key": key, **tables.to_json(profiles, crossings)}
+            profiles = measurer.profile()
+            if config.backend == "hetero":
+                saved = tables.to_json(profiles, measurer.crossings())
+            else:
+                handovers = _handovers(net, measurer, profiles)
+                saved = tables.to_json(profiles, handovers.crossings)
+                saved["handovers"] = tables.handovers_to_json(handovers)
+        saved["key"] = key
         runs.write_json(path, saved)
     return saved
+
+
+def _handovers(
+    net: build.Network, measurer: Measurer, profiles: tuple[tables.DeviceProfile, ...]
+) -> tables.Handovers:
+    groups = coarsen.members(net.graph, net.coarsening.assignment)
+    able = np.array(
+        [[not profile.unsupported.intersection(group) for profile in profiles] for group in groups]
+    )
+    return handover.measure(measurer, net.coarsening.graph, groups, able)
 
 
 def cost_model(graph: OpGraph, saved: dict[str, Any]) -> CostModel:
     """The costs that saved data stands for: as profiled, then as calibrated if it was."""
     costs = tables.cost_model(graph, *tables.from_json(saved))
+    if "handovers" in saved:
+        costs = tables.concurrent(graph, costs, tables.handovers_from_json(saved["handovers"]))
     if "calibration" not in saved:
         return costs
     return calibrate.apply(costs, calibrate.from_json(saved["calibration"]))

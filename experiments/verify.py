@@ -4,7 +4,8 @@ import math
 from typing import Any
 
 from experiments.methods import Entry
-from placement.runtime.measure import Candidate, Failure, Measurement, Measurer
+from placement.runtime.measure import MIN_SAMPLES, Failure, Measurement, Measurer
+from placement.solvers import base
 
 Outcome = Measurement | Failure | None  # None: not measured
 
@@ -14,7 +15,7 @@ _MIN_ROUNDS = 10
 def measure(
     measurer: Measurer, entries: list[Entry], seconds: float
 ) -> tuple[list[Entry], list[Outcome], list[int]]:
-    """Measures every entry beside the predicted best single device, in one interleaved session.
+    """Measures every entry beside the predicted best single device that runs, interleaved.
 
     An entry with several candidates is first narrowed down to the fastest of them, whose number
     then is not used: the fastest of several noisy measurements is too fast. Entries of the same
@@ -25,39 +26,47 @@ def measure(
       The entries with the chosen candidate alone, an outcome each, and how many placements were
       measured for each.
     """
-    baseline = min(_singles(entries), key=lambda entry: entry.solution.value_s)
-    several = sum(len(entry.affinities) > 1 for entry in entries)
+    baseline = _baseline(measurer, entries)
+    several = sum(len(entry.candidates) > 1 for entry in entries)
     counts = [1] * len(entries)
     for i, entry in enumerate(entries):
-        if len(entry.affinities) > 1:
-            counts[i] += len(entry.affinities)
+        if len(entry.candidates) > 1:
+            counts[i] += len(entry.candidates)
             entries = entries.copy()
             entries[i] = _fastest(measurer, entry, baseline, seconds / (3 * several))
-    candidates = [_candidate(baseline)]
+    candidates = [baseline.candidates[0]]
     for entry in entries:
-        if _candidate(entry) not in candidates:
-            candidates.append(_candidate(entry))
+        if entry.candidates[0] not in candidates:
+            candidates.append(entry.candidates[0])
     outcomes = measurer.measure(candidates, min_rounds=_MIN_ROUNDS, time_limit_s=seconds)
-    return entries, [outcomes[candidates.index(_candidate(entry))] for entry in entries], counts
+    found: list[Outcome] = [outcomes[candidates.index(entry.candidates[0])] for entry in entries]
+    return entries, found, counts
+
+
+def _baseline(measurer: Measurer, entries: list[Entry]) -> Entry:
+    """The single device predicted best of those that run: ratios to one that fails are none."""
+    singles = sorted(_singles(entries), key=lambda entry: entry.solution.value_s)
+    for single in singles:
+        (outcome,) = measurer.measure(
+            [single.candidates[0]], min_rounds=MIN_SAMPLES, time_limit_s=0.0
+        )
+        if isinstance(outcome, Measurement):
+            return single
+    return singles[0]
 
 
 def _fastest(measurer: Measurer, entry: Entry, baseline: Entry, seconds: float) -> Entry:
     """The entry with its fastest candidate and that one's prediction; the first if all failed."""
-    candidates = [Candidate(affinity, entry.devices) for affinity in entry.affinities]
     outcomes = measurer.measure(
-        [_candidate(baseline), *candidates], min_rounds=_MIN_ROUNDS, time_limit_s=seconds
+        [baseline.candidates[0], *entry.candidates], min_rounds=_MIN_ROUNDS, time_limit_s=seconds
     )[1:]
     best = min(range(len(outcomes)), key=lambda i: _ratio(outcomes[i]))
     predicted_s = entry.predicted_s[best]
     return entry._replace(
         solution=entry.solution._replace(value_s=predicted_s),
-        affinities=(entry.affinities[best],),
+        candidates=(entry.candidates[best],),
         predicted_s=(predicted_s,),
     )
-
-
-def _candidate(entry: Entry) -> Candidate:
-    return Candidate(entry.affinities[0], entry.devices)
 
 
 def _singles(entries: list[Entry]) -> list[Entry]:
@@ -102,14 +111,16 @@ def _row(
     unit_predicted: float,
 ) -> dict[str, Any]:
     solution = entry.solution
-    status, measured = solution.status, None
-    if solution.scope != "all":
+    status, measured, interval = solution.status, None, None
+    if solution.scope != base.ALL:
         status = f"{status}, {solution.scope}"
     comparable = math.isfinite(unit_predicted) and math.isfinite(solution.value_s)
     versus = solution.value_s / unit_predicted if comparable else None
     if isinstance(outcome, Measurement):
         measured = outcome.latency._asdict()
-        versus = _ratio(outcome) / unit_measured
+        versus = _ratio(outcome) / unit_measured if math.isfinite(unit_measured) else None
+        if versus is not None and math.isfinite(outcome.ratio.low):
+            interval = [outcome.ratio.low / unit_measured, outcome.ratio.high / unit_measured]
     elif isinstance(outcome, Failure):
         status, versus = f"failed: {outcome.stage}: {outcome.cause}", None
     row = {
@@ -117,6 +128,7 @@ def _row(
         "predicted_s": solution.value_s,
         "measured_s": measured,
         "versus_best_single_device": versus,
+        "versus_interval": interval,  # 95%, of the paired ratios' median
         "bound_s": solution.bound_s,
         "gap": solution.value_s / solution.bound_s - 1.0,
         "search_s": solution.search_s,

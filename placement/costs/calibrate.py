@@ -1,4 +1,4 @@
-"""Corrects profiled `serial` costs by measured latencies of placements.
+"""Corrects profiled costs by measured latencies of placements.
 
 A profile misses what only shows where a model is cut: what one more submodel costs to start, what a
 tensor's change of layout and precision costs, what a lost fusion costs. The serial objective is
@@ -16,8 +16,12 @@ as large as the prior is unsure; with the latencies' relative error as the unit,
 
 is, up to constants, the negative logarithm of a posterior. All coefficients are at least zero, so
 its minimum is a non-negative least squares problem.
+
+Where devices overlap, the latency is the sum of these terms along a longest path of stretches
+(`placement.simulators.stretches`), which depends on the coefficients: it is fitted in rounds.
 """
 
+from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -35,6 +39,21 @@ _LATENCY_S = 20e-6
 _S_PER_BYTE = 0.2e-9
 
 
+class Terms(NamedTuple):
+    """What the coefficients of a placement's latency are multiplied with."""
+
+    compute_s: np.ndarray  # float64 [D]: on each device
+    crossings: np.ndarray  # float64 [D, D]: tensors handed over
+    bytes: np.ndarray  # float64 [D, D]: of these
+    lost_s: float  # what lost fusions cost
+    lost: int  # how many were
+
+
+# The terms of placements, at the profiled costs, given the costs as calibrated so far, where it
+# depends on them what a latency consists of.
+TermsOf = Callable[[CostModel], Sequence[Terms]]
+
+
 class Calibration(NamedTuple):
     """The coefficients; devices in the order of the placement's indices."""
 
@@ -46,26 +65,31 @@ class Calibration(NamedTuple):
 
 
 def fit(
-    graph: OpGraph, costs: CostModel, placements: np.ndarray, latency_s: np.ndarray
+    costs: CostModel,
+    terms: TermsOf,
+    latency_s: np.ndarray,
+    *,
+    rounds: int = 1,
 ) -> Calibration:
     """The calibration that explains measured latencies best.
 
     Args:
-      graph: N operations.
       costs: as profiled.
-      placements: int32 [M, N].
+      terms: of M placements.
       latency_s: float [M], measured.
+      rounds: how often to fit, each time with terms made anew.
     """
-    num_devices = np.asarray(costs.compute_s).shape[1]
-    apart = ~np.eye(num_devices, dtype=bool)
+    apart = ~np.eye(np.asarray(costs.compute_s).shape[1], dtype=bool)
     prior, deviation = _prior(costs, apart)
-    terms = np.zeros((len(placements), len(prior)))
-    for row, placement in zip(terms, placements, strict=True):
-        row[:] = _terms(graph, costs, placement)
-    # Every coefficient in units of its deviation, so that the prior's rows are the identity.
-    matrix = np.concatenate([terms * deviation / (latency_s[:, None] * ERROR), np.eye(len(prior))])
-    target = np.concatenate([np.full(len(terms), 1 / ERROR), prior / deviation])
-    return _unflatten(nnls(matrix, target)[0] * deviation, apart)
+    calibration = _unflatten(prior, apart)
+    for _ in range(rounds):
+        rows = [_flatten(row, apart) for row in terms(apply(costs, calibration))]
+        matrix = np.reshape(rows, (len(latency_s), len(prior))) / (latency_s[:, None] * ERROR)
+        # Every coefficient in units of its deviation, so that the prior's rows are the identity.
+        matrix = np.concatenate([matrix * deviation, np.eye(len(prior))])
+        target = np.concatenate([np.full(len(rows), 1 / ERROR), prior / deviation])
+        calibration = _unflatten(nnls(matrix, target)[0] * deviation, apart)
+    return calibration
 
 
 def apply(costs: CostModel, calibration: Calibration) -> CostModel:
@@ -120,26 +144,29 @@ def _unflatten(flat: np.ndarray, apart: np.ndarray) -> Calibration:
     return Calibration(compute, latency_s, s_per_byte, float(cut[0]), float(cut[1]))
 
 
-def _terms(graph: OpGraph, costs: CostModel, placement: np.ndarray) -> np.ndarray:
-    """What the coefficients of a placement's latency are multiplied with, flat."""
+def serial_terms(graph: OpGraph, costs: CostModel, placement: np.ndarray) -> Terms:
+    """Of the `serial` objective; a placement is int32 [N]."""
     compute_s, cut_s = np.asarray(costs.compute_s, np.float64), np.asarray(costs.cut_s, np.float64)
     num_devices = compute_s.shape[1]
-    apart = ~np.eye(num_devices, dtype=bool)
     chosen_s = compute_s[np.arange(graph.num_ops), placement]
     source, reader = placement[graph.senders], placement[graph.receivers]
     # A tensor crosses to a device once, however many of its operations read it.
     crossing = np.flatnonzero(source != reader)
     pair = graph.tensors[crossing].astype(np.int64) * num_devices + reader[crossing]
     crossing = crossing[np.unique(pair, return_index=True)[1]]
-    count, bytes_ = np.zeros(apart.shape), np.zeros(apart.shape)
+    count, bytes_ = np.zeros((num_devices,) * 2), np.zeros((num_devices,) * 2)
     np.add.at(count, (source[crossing], reader[crossing]), 1)
     np.add.at(bytes_, (source[crossing], reader[crossing]), graph.edge_bytes[crossing])
     lost = cut_s[source != reader]
-    return np.concatenate(
-        [
-            np.bincount(placement, chosen_s, num_devices),
-            count[apart],
-            bytes_[apart],
-            [lost.sum(), np.count_nonzero(lost)],
-        ]
+    return Terms(
+        compute_s=np.bincount(placement, chosen_s, num_devices),
+        crossings=count,
+        bytes=bytes_,
+        lost_s=float(lost.sum()),
+        lost=int(np.count_nonzero(lost)),
     )
+
+
+def _flatten(terms: Terms, apart: np.ndarray) -> np.ndarray:
+    between = [terms.crossings[apart], terms.bytes[apart]]
+    return np.concatenate([terms.compute_s, *between, [terms.lost_s, terms.lost]])

@@ -25,6 +25,16 @@ class Crossings(NamedTuple):
     s_per_byte: np.ndarray  # float64 [D, D], zero diagonal
 
 
+class Handovers(NamedTuple):
+    """What M sets of operations cost as submodels of their own, devices at the same time."""
+
+    groups: tuple[tuple[str, ...], ...]  # M disjoint sets of operations' names
+    alone_s: np.ndarray  # float64 [M, D], nan where the device cannot run the set
+    # From the end of one submodel to the begin of the next on another, idle device, and what
+    # reading there takes longer.
+    crossings: Crossings
+
+
 def to_json(profiles: tuple[DeviceProfile, ...], crossings: Crossings) -> dict[str, Any]:
     """Profiles and crossings as JSON-able data, so that one machine's can be used on another."""
     return {
@@ -46,6 +56,44 @@ def from_json(data: dict[str, Any]) -> tuple[tuple[DeviceProfile, ...], Crossing
     )
     crossings = {name: np.array(matrix) for name, matrix in data["crossings"].items()}
     return profiles, Crossings(**crossings)
+
+
+def handovers_to_json(handovers: Handovers) -> dict[str, Any]:
+    """JSON-able data; nan becomes None."""
+    alone = [[None if np.isnan(s) else s for s in row] for row in handovers.alone_s.tolist()]
+    crossings = {name: matrix.tolist() for name, matrix in handovers.crossings._asdict().items()}
+    return {"groups": [list(g) for g in handovers.groups], "alone_s": alone} | crossings
+
+
+def handovers_from_json(data: dict[str, Any]) -> Handovers:
+    """What `handovers_to_json` wrote."""
+    return Handovers(
+        groups=tuple(tuple(group) for group in data["groups"]),
+        alone_s=np.array(data["alone_s"], float),
+        crossings=Crossings(np.array(data["latency_s"]), np.array(data["s_per_byte"])),
+    )
+
+
+def concurrent(graph: OpGraph, costs: CostModel, handovers: Handovers) -> CostModel:
+    """Costs of devices that work at the same time, from those under HETERO.
+
+    Cutting an edge between two of the sets costs what its reader takes longer by itself than within
+    the whole model, the mean over the devices.
+    """
+    number = {name: i for i, group in enumerate(handovers.groups) for name in group}
+    group = np.array([number.get(name, -1) for name in graph.op_names])
+    known = np.flatnonzero(group >= 0)
+    inside_s = np.zeros(handovers.alone_s.shape)
+    np.add.at(inside_s, group[known], np.asarray(costs.compute_s, float)[known])
+    more_s = np.maximum(handovers.alone_s - inside_s, 0.0)
+    lost_s = np.append(np.nanmean(more_s, axis=1), 0.0)  # the last is of operations in no set
+    between = group[graph.senders] != group[graph.receivers]
+    cut_s = np.where(between, lost_s[group[graph.receivers]], np.asarray(costs.cut_s))
+    return costs._replace(
+        cut_s=cut_s.astype(np.float32),
+        transfer_latency_s=handovers.crossings.latency_s.astype(np.float32),
+        transfer_s_per_byte=handovers.crossings.s_per_byte.astype(np.float32),
+    )
 
 
 def cost_model(

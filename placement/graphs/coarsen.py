@@ -113,6 +113,14 @@ def sole_consumers(graph: OpGraph) -> Coarsening:
     return _build(graph, order, parts, _standing(graph, order))
 
 
+def members(graph: OpGraph, assignment: np.ndarray) -> list[list[str]]:
+    """For each coarse operation the names of those that it stands for, in topological order."""
+    names: list[list[str]] = [[] for _ in range(int(assignment.max()) + 1)]
+    for op in dag.topological_order(graph).tolist():
+        names[assignment[op]].append(graph.op_names[op])
+    return names
+
+
 def lift(assignment: Array, placement: Array) -> Array:
     """The placement of the original operations that a coarse placement stands for.
 

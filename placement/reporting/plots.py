@@ -1,11 +1,13 @@
 """Figures of a run. matplotlib is an extra, imported only when a figure is drawn."""
 
+import io
 import math
 import os
 from collections.abc import Mapping, Sequence
+from pathlib import Path
 from typing import Any
 
-from placement.reporting import tables
+from placement.reporting import runs, tables
 
 _COLOURS = ("#0072b2", "#d55e00", "#009e73", "#cc79a7", "#e69f00", "#56b4e9", "#000000")
 _BEST, _OTHER = "#0072b2", "#b8c4ce"
@@ -159,4 +161,6 @@ def _in_unit(seconds: Any, unit: tables.Unit) -> float:
 
 def _save(figure: Any, axes: Any, path: str | os.PathLike[str]) -> None:
     axes.spines[["top", "right"]].set_visible(False)
-    figure.savefig(path, dpi=150)
+    image = io.BytesIO()
+    figure.savefig(image, dpi=150, format=Path(path).suffix[1:] or None)
+    runs.write_bytes(path, image.getvalue())

@@ -2,15 +2,18 @@
 
 A run may be killed at any moment, and another process may read the directory at any moment. So a
 file is written beside its place, flushed to the disk and renamed over it, which POSIX makes atomic.
-A log grows by one write a record; what a killed run left unfinished at its end is no record.
+A log grows by one write a record; what a killed run left unfinished at its end is no record. What
+it left beside a file goes when the directory is next prepared. A write that fails, as on a full
+disk, raises an `OSError` that names the file, and leaves the file as it was.
 
 JSON has no NaN and no infinity: both are written as null, which reads as "there is no number".
 """
 
+import contextlib
 import json
 import math
 import os
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -20,7 +23,7 @@ StrPath = str | os.PathLike[str]
 
 
 def prepare_workdir(path: StrPath) -> Path:
-    """Creates a run directory, with its parents, unless it is there.
+    """Creates a run directory, with its parents, unless it is there; clears what kills left there.
 
     Args:
         path: The directory.
@@ -39,6 +42,9 @@ def prepare_workdir(path: StrPath) -> Path:
         raise ValueError(f"workdir {str(path)!r} cannot be created: {reason}") from error
     if not os.access(workdir, os.W_OK | os.X_OK):
         raise ValueError(f"workdir {str(path)!r} cannot be written to: permission denied")
+    for left in (*workdir.glob(".*.tmp"), *workdir.glob("*/.*.tmp")):
+        if _is_abandoned(left):
+            left.unlink(missing_ok=True)
     return workdir
 
 
@@ -48,15 +54,19 @@ def write_bytes(path: StrPath, data: bytes) -> None:
     Args:
         path: The file; its directory exists.
         data: The whole content.
+
+    Raises:
+        OSError: It cannot be written; the error names the file.
     """
     target = Path(path)
     beside = target.with_name(f".{target.name}.{os.getpid()}.tmp")
     try:
-        with open(beside, "wb") as file:
-            file.write(data)
-            file.flush()
-            os.fsync(file.fileno())
-        os.replace(beside, target)
+        with _naming(target):
+            with open(beside, "wb") as file:
+                file.write(data)
+                file.flush()
+                os.fsync(file.fileno())
+            os.replace(beside, target)
     finally:
         beside.unlink(missing_ok=True)
 
@@ -88,12 +98,16 @@ def append_jsonl(path: StrPath, record: Mapping[str, Any]) -> None:
     Args:
         path: The log, created when missing.
         record: The fields of the record.
+
+    Raises:
+        OSError: It cannot be written; the error names the log.
     """
     line = json.dumps(_plain(record), allow_nan=False).encode() + b"\n"
-    _drop_unfinished_line(Path(path))
-    with open(path, "ab") as file:
-        file.write(line)
-        file.flush()
+    with _naming(Path(path)):
+        _drop_unfinished_line(Path(path))
+        with open(path, "ab") as file:
+            file.write(line)
+            file.flush()
 
 
 def read_jsonl(path: StrPath) -> list[dict[str, Any]]:
@@ -119,6 +133,29 @@ def read_jsonl(path: StrPath) -> list[dict[str, Any]]:
         except ValueError as error:
             raise ValueError(f"{log}, line {number} is not JSON: {error}") from error
     return records
+
+
+@contextlib.contextmanager
+def _naming(path: Path) -> Iterator[None]:
+    """Errors name the file, as those of a full disk do not by themselves."""
+    try:
+        yield
+    except OSError as error:
+        raise OSError(error.errno, error.strerror, str(path)) from error
+
+
+def _is_abandoned(beside: Path) -> bool:
+    """Whether this is a `.NAME.PID.tmp` that no other process can be writing any more."""
+    pid = beside.name.split(".")[-2]
+    if not pid.isdecimal():
+        return False
+    try:
+        os.kill(int(pid), 0)
+    except ProcessLookupError:
+        return True
+    except PermissionError:
+        return False
+    return int(pid) == os.getpid()  # of an earlier process with this number
 
 
 def _drop_unfinished_line(log: Path) -> None:

@@ -323,8 +323,10 @@ def _judged(row: Row) -> str:
         return f"Best is `{row['method']}` ({kind}): no placement is clearly faster."
     if ratio is None:
         return f"Best is `{row['method']}` ({kind}); no single device ran to compare it with."
+    low, high = (number(bound) for bound in row.get("versus_interval") or (None, None))
+    between = "" if low is None or high is None else f" [{low:.3f}, {high:.3f}]"
     return (
-        f"Best is `{row['method']}`, at {ratio:.3f} of the best single device ({kind}): "
+        f"Best is `{row['method']}`, at {ratio:.3f}{between} of the best single device ({kind}): "
         f"{abs(1 - ratio):.1%} {'lower' if ratio < 1 else 'higher'} latency."
     )
 

@@ -3,7 +3,9 @@
 Where OpenVINO finds one device only, two are made of the CPU ('host'): its plug-in is registered
 twice more, as CPU_F32 and CPU_BF16, one thread each, in the two precisions that the names say. A
 placement on them runs for real, crossings included, and its operations do cost differently, but it
-says nothing about accelerators; so the label of such a device always contains 'host'.
+says nothing about accelerators; so the label of such a device always contains 'host'. For devices
+that work at the same time ('host:bf16,bf16') the precisions need not differ: each has a core of its
+own, and two cores are faster than one.
 
 HETERO runs the parts of one inference one after another, so two host devices never compute at the
 same time there, and each has the machine to itself while it does. Pinning by OpenVINO is off: left
@@ -36,12 +38,15 @@ class Device:
     host: bool  # one of several devices made of one CPU
 
 
-def resolve(spec: str) -> tuple[Device, ...]:
+def resolve(spec: str, *, concurrent: bool = False) -> tuple[Device, ...]:
     """The devices that `spec` names, in the order of a placement's indices.
 
     Args:
-      spec: 'auto' (all of OpenVINO's devices if there are two or more, else 'host'), 'host' (two
-        devices made of the CPU), or names of OpenVINO's devices such as 'CPU,GPU.0'.
+      spec: 'auto' (all of OpenVINO's devices if there are two or more, else host devices), 'host'
+        (two devices made of the CPU, in f32 and in bf16), the same with other precisions, such as
+        'host:bf16,bf16', or names of OpenVINO's devices such as 'CPU,GPU.0'.
+      concurrent: that the devices are to work at the same time: the host devices of 'auto' are
+        then alike, both in the faster precision.
 
     Raises:
       ValueError: a device is unknown or named twice, or `spec` describes hardware ('roofline:').
@@ -54,8 +59,12 @@ def resolve(spec: str) -> tuple[Device, ...]:
         )
     core = ov.Core()
     available = core.available_devices
+    if spec.startswith("host:"):
+        return _host(tuple(p.strip() for p in spec.removeprefix("host:").split(",")), core)
     if spec == "host" or (spec == "auto" and len(available) < 2):
-        return _host(core)
+        precisions = _host_precisions(core)
+        alike = spec == "auto" and concurrent
+        return _host((precisions[-1],) * 2 if alike else (precisions[0], precisions[-1]), core)
     names = available if spec == "auto" else [name.strip() for name in spec.split(",")]
     unknown = [name for name in names if name not in available]
     if unknown:
@@ -119,7 +128,7 @@ def describe_machine() -> dict[str, Any]:
 
 def _valid(core: ov.Core) -> str:
     available = ", ".join(core.available_devices)
-    return f"'auto', 'host', or a comma list of the available devices ({available})"
+    return f"'auto', 'host', 'host:f32,f32', or a comma list of the available devices ({available})"
 
 
 def _cores() -> list[int]:
@@ -141,16 +150,24 @@ def _host_precisions(core: ov.Core) -> tuple[str, ...]:
     return ("f32", "bf16") if has_bf16 else ("f32",)
 
 
-def _host(core: ov.Core) -> tuple[Device, ...]:
-    """Two devices of one thread each; equal ones where the CPU computes in f32 only."""
-    cores = _cores()
-    precisions = _host_precisions(core)
-    twins = len(precisions) == 1
+def _host(precisions: tuple[str, ...], core: ov.Core) -> tuple[Device, ...]:
+    """A device of one thread for each precision, on successive cores."""
+    cores, valid = _cores(), _host_precisions(core)
+    wrong = [precision for precision in precisions if precision not in valid]
+    if wrong:
+        raise ValueError(
+            f"host devices cannot compute in {wrong[0]!r} here; give {' or '.join(valid)}"
+        )
+    if len(precisions) > max(2, len(cores)):
+        raise ValueError(
+            f"{len(precisions)} host devices, but this process may use {len(cores)} cores; give "
+            "as many precisions as cores at most"
+        )
+    note = "" if len(valid) > 1 else ", no bf16 here"
     devices = []
-    for i, precision in enumerate(("f32", "f32") if twins else precisions):
-        name = f"CPU_{precision.upper()}" + (f"_{i}" if twins else "")
+    for i, precision in enumerate(precisions):
+        name = f"CPU_{precision.upper()}" + f"_{i}" * (precisions.count(precision) > 1)
         own = cores[i % len(cores)]
-        note = ", no bf16 here" if twins else ""
         devices.append(
             Device(
                 name=name,

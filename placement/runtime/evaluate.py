@@ -10,7 +10,7 @@ import hashlib
 import json
 import math
 import os
-from collections.abc import Sequence
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -53,9 +53,15 @@ class MeasurementCache:
                 record["wrong"] = True
         self._records[key] = record
         if self._path is not None:
-            with open(self._path, "a") as file:
-                file.write("\n" * self._torn + json.dumps(record) + "\n")
-            self._torn = False
+            self._append(self._path, json.dumps(record))
+
+    def _append(self, path: Path, line: str) -> None:
+        try:
+            with open(path, "a") as file:
+                file.write("\n" * self._torn + line + "\n")
+        except OSError as error:  # that of a full disk does not name the file
+            raise OSError(error.errno, error.strerror, str(path)) from error
+        self._torn = False
 
 
 class MeasuredEvaluate:
@@ -64,7 +70,8 @@ class MeasuredEvaluate:
     def __init__(
         self,
         measurer: Measurer,
-        op_names: Sequence[str],
+        num_ops: int,
+        candidate: Callable[[np.ndarray], Candidate],
         cache: MeasurementCache,
         min_rounds: int,
         time_limit_s: float,
@@ -72,17 +79,18 @@ class MeasuredEvaluate:
     ):
         self.measurements = 0  # candidates measured, the baseline not counted
         self._measurer = measurer
-        self._op_names = tuple(op_names)
+        self._num_ops = num_ops
+        self._candidate = candidate
         self._cache = cache
         self._min_rounds = min_rounds
         self._time_limit_s = time_limit_s
         self._accept_wrong = accept_wrong
-        self._baseline = self._candidate(np.zeros(len(self._op_names), np.int32))
+        self._baseline = candidate(np.zeros(num_ops, np.int32))
 
     def __call__(self, placements: Array) -> np.ndarray:
         placements = np.asarray(placements)
         assert placements.ndim == 2
-        assert placements.shape[1] == len(self._op_names)
+        assert placements.shape[1] == self._num_ops
         candidates = [self._candidate(placement) for placement in placements]
         keys = [key(self._measurer, candidate) for candidate in candidates]
         base = key(self._measurer, self._baseline)
@@ -109,7 +117,7 @@ class MeasuredEvaluate:
         )
         self.measurements += len(new)
         if isinstance(outcomes[0], Failure):
-            raise RuntimeError(f"the baseline cannot be measured: {outcomes[0].cause}")
+            raise ChildProcessError(f"the baseline cannot be measured: {outcomes[0].cause}")
         for k, outcome in zip((base, *new), outcomes, strict=True):
             self._cache.add(k, outcome)
 
@@ -119,15 +127,11 @@ class MeasuredEvaluate:
         assert baseline is not None
         return record["ratio"] * baseline["latency_s"] if "ratio" in record else math.inf
 
-    def _candidate(self, placement: np.ndarray) -> Candidate:
-        names = [device.name for device in self._measurer.devices]
-        chosen = (names[index] for index in placement)
-        return Candidate(dict(zip(self._op_names, chosen, strict=True)), self._measurer.devices)
-
 
 def as_evaluate(
     measurer: Measurer,
-    op_names: Sequence[str],
+    num_ops: int,
+    candidate: Callable[[np.ndarray], Candidate],
     cache: MeasurementCache,
     *,
     min_rounds: int = 2 * MIN_SAMPLES,
@@ -142,23 +146,30 @@ def as_evaluate(
 
     Args:
       measurer: open while the function is in use.
-      op_names: N names, as a placement's columns.
+      num_ops: N.
+      candidate: what to measure of a placement int32 [N].
       cache: shared by everything that measures.
       min_rounds: inferences of each new placement at least.
       time_limit_s: of timing for each new placement, unless `min_rounds` need more.
       accept_wrong: time placements with wrong outputs too; give such measurements a cache apart.
 
     Raises:
-      RuntimeError: (when called) the baseline, all on the first device, cannot be measured.
+      ChildProcessError: (when called) the baseline, all on the first device, cannot be measured.
+      OSError: (when called) the cache cannot be written.
     """
-    return MeasuredEvaluate(measurer, op_names, cache, min_rounds, time_limit_s, accept_wrong)
+    return MeasuredEvaluate(
+        measurer, num_ops, candidate, cache, min_rounds, time_limit_s, accept_wrong
+    )
 
 
 def key(measurer: Measurer, candidate: Candidate) -> str:
     """SHA-256 of what a measurement depends on: model, machine, devices and placement."""
     devices = [[device.name, dict(device.properties)] for device in candidate.devices]
     affinity = None if candidate.affinity is None else dict(candidate.affinity)
-    text = json.dumps([measurer.fingerprint, devices, affinity], sort_keys=True)
+    what: list[object] = [measurer.fingerprint, devices, affinity]
+    if candidate.stretches is not None:
+        what += [candidate.stretches, candidate.lanes]
+    text = json.dumps(what, sort_keys=True)
     return hashlib.sha256(text.encode()).hexdigest()
 
 

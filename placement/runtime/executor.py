@@ -10,6 +10,9 @@ thread alone (one thread, pinning off), so that the thread's core is the device'
 """
 
 import collections
+import contextlib
+import ctypes
+import functools
 import itertools
 import os
 import queue
@@ -118,16 +121,31 @@ class Submodels:
 
 
 class Workers:
-    """A thread for each device, bound to its core; shared by all executors of a process."""
+    """A thread for each device, bound to its core; executors share them.
 
-    def __init__(self, devices: Iterable[Device]):
-        """Starts the threads; they end with `close`."""
-        self._queues: dict[str, queue.PriorityQueue] = {}
+    While an inference is under way a thread that is bound to a core waits for its next part
+    spinning: a core that has gone to sleep takes 50 us and more to wake, which is what a small
+    part takes to run.
+    """
+
+    def __init__(self) -> None:
+        """Without threads: `start` starts them, and they end with `close`."""
         self.threads: dict[str, int] = {}  # device name: the system's number of its thread
+        self._queues: dict[str, queue.PriorityQueue] = {}
+        self._calls: dict[str, _Call] = {}
+        self._threads: list[threading.Thread] = []
+        self._under_way = 0
+        self._lock = threading.Lock()
+
+    def start(self, devices: Iterable[Device]) -> None:
+        """Starts the threads of those devices that have none."""
         started = threading.Semaphore(0)
-        self._threads = []
         for device in devices:
+            if device.name in self._queues:
+                continue
             self._queues[device.name] = queue.PriorityQueue()
+            if device.core is not None:
+                self._calls[device.name] = _Call()
             thread = threading.Thread(
                 target=self._work, args=(device, started), name=device.name, daemon=True
             )
@@ -135,14 +153,28 @@ class Workers:
             thread.start()
             started.acquire()
 
-    def put(self, device: str, priority: tuple[int, int], job: Callable[[], None]) -> None:
-        """Lets a device's thread call `job`, those of lower `priority` first."""
+    def put(self, device: str, priority: tuple[float, int], job: Callable[[], None] | None) -> None:
+        """Lets a device's thread call `job`, those of lower `priority` first; None ends it."""
         self._queues[device].put((priority, job))
+        if device in self._calls:
+            self._calls[device].make()
+
+    def begin(self) -> None:
+        """An inference is under way."""
+        with self._lock:
+            self._under_way += 1
+
+    def end(self) -> None:
+        """It has ended."""
+        with self._lock:
+            self._under_way -= 1
+        for call in self._calls.values():
+            call.make()
 
     def close(self) -> None:
         """Ends the threads once their queues are empty."""
-        for waiting in self._queues.values():
-            waiting.put((_STOP, None))
+        for name in self._queues:
+            self.put(name, _STOP, None)
         for thread in self._threads:
             thread.join()
 
@@ -151,9 +183,39 @@ class Workers:
             os.sched_setaffinity(0, {device.core})
         self.threads[device.name] = threading.get_native_id()
         started.release()
-        waiting = self._queues[device.name]
-        while (job := waiting.get()[1]) is not None:
+        while (job := self._next(device.name)) is not None:
             job()
+
+    def _next(self, device: str) -> Callable[[], None] | None:
+        waiting, call = self._queues[device], self._calls.get(device)
+        while call is not None and self._under_way:
+            with contextlib.suppress(queue.Empty):
+                return waiting.get_nowait()[1]
+            call.wait()
+        return waiting.get()[1]
+
+
+class _Call:
+    """One thread waits, spinning and without Python's lock, for another's call.
+
+    It is a spin lock of the C library that is always taken: a call releases it once.
+    """
+
+    _libc = ctypes.CDLL(None)
+
+    def __init__(self) -> None:
+        self._lock = ctypes.c_int()
+        self._at = ctypes.byref(self._lock)
+        self._libc.pthread_spin_init(self._at, 0)
+        self.wait()
+
+    def wait(self) -> None:
+        """Returns after the next call, or at once after one that nobody waited for."""
+        self._libc.pthread_spin_lock(self._at)
+
+    def make(self) -> None:
+        """Calls; several before a wait are one."""
+        self._libc.pthread_spin_unlock(self._at)
 
 
 class Executor:
@@ -174,7 +236,7 @@ class Executor:
           submodels_: of the model.
           stretches: as `split.split` takes them; their order is the order of priority.
           devices: those that the stretches name, at least.
-          workers: with a thread for each of them.
+          workers: threads of devices that have none yet are started.
           lanes: how many requests may be under way at once (`stream`).
 
         Raises:
@@ -182,6 +244,11 @@ class Executor:
           RuntimeError: OpenVINO's own.
         """
         self.split = split(submodels_.model, stretches)
+        used = {part.device for part in self.split.parts}
+        self.devices = tuple(device for device in devices if device.name in used)
+        self.lanes = lanes
+        self.workers = workers
+        workers.start(self.devices)
         compiled = submodels_.compile(self.split.parts, devices)
         self._lanes = [_Lane(self.split, compiled, workers) for _ in range(lanes)]
 
@@ -215,21 +282,34 @@ class Executor:
                 request.reset_state()
 
     def stream(self, count: int) -> float:
-        """Runs `count` requests, as many at once as there are lanes; seconds from first to last.
+        """Runs `count` requests on the inputs that are set, as many at once as there are lanes.
 
         Those of a stateful model would mix their states.
+
+        Returns:
+          Seconds that each request adds, once as many as there are lanes have ended.
+
+        Raises:
+          ValueError: no more requests than lanes.
         """
+        if count <= self.lanes:
+            raise ValueError(f"{count} requests fill {self.lanes} lanes just once; give more")
         free: queue.SimpleQueue[_Lane] = queue.SimpleQueue()
+        ended: list[float] = []
+
+        def end(lane: _Lane) -> None:
+            ended.append(time.perf_counter())
+            free.put(lane)
+
         for lane in self._lanes:
             free.put(lane)
-        begin = time.perf_counter()
         for number in range(count):
             lane = free.get()
             lane.check()
-            lane.start(number, lambda lane=lane: free.put(lane))
+            lane.start(number, functools.partial(end, lane))
         for _ in self._lanes:
             free.get().check()
-        return time.perf_counter() - begin
+        return (ended[-1] - ended[self.lanes - 1]) / (count - self.lanes)
 
 
 class _Lane:
@@ -263,6 +343,7 @@ class _Lane:
         self._missing = [len(part.after) for part in parts]
         self._left = len(parts)
         self.spans.clear()
+        self._workers.begin()
         for i, part in enumerate(parts):
             if not part.after:
                 self._put(i)
@@ -297,7 +378,7 @@ class _Lane:
             if self._error is None:  # else the rest is only counted down
                 self.requests[part].infer()
                 self._hand_over(part, self._handed[part])
-        except BaseException as error:  # noqa: BLE001 - raised again where the caller waits
+        except BaseException as error:  # raised again where the caller waits
             self._error = error
         span = Span(part, begin, time.perf_counter())
         with self._lock:
@@ -312,6 +393,7 @@ class _Lane:
         for reader in ready:
             self._put(reader)
         if ended:
+            self._workers.end()
             self._done()
 
     def _hand_over(self, source: int, links: Sequence["_Link"]) -> None:
@@ -346,23 +428,18 @@ def _handovers(of: Split, compiled: Sequence[ov.CompiledModel]) -> list[list[_Li
     return links
 
 
-def overlap(spans: Sequence[Span], of: Split) -> float:
+def overlap(spans: Sequence[Span]) -> float:
     """The share of an inference during which two devices or more were computing."""
-    events = sorted(
-        itertools.chain.from_iterable(((s.begin_s, 1), (s.end_s, -1)) for s in spans),
-    )
-    together, running, last = 0.0, 0, events[0][0]
-    for moment, change in events:
-        if running > 1:
-            together += moment - last
+    events = sorted(event for span in spans for event in ((span.begin_s, 1), (span.end_s, -1)))
+    together, running = 0.0, 0
+    for (begin_s, change), (end_s, _) in itertools.pairwise(events):
         running += change
-        last = moment
+        if running > 1:
+            together += end_s - begin_s
     return together / max(events[-1][0] - events[0][0], 1e-12)
 
 
-def _content(
-    part: Part, device: Device, formats: Mapping[Tensor, Format]
-) -> tuple[object, ...]:
+def _content(part: Part, device: Device, formats: Mapping[Tensor, Format]) -> tuple[object, ...]:
     """What a compiled submodel depends on, given the model."""
     properties = tuple(sorted((key, str(value)) for key, value in device.properties.items()))
     handed_over = tuple((tensor, formats.get(tensor)) for tensor in part.reads + part.hands_over)

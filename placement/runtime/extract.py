@@ -8,7 +8,7 @@ import numpy as np
 import openvino as ov
 
 from placement.graphs import opgraph
-from placement.runtime import flops
+from placement.runtime import flops, inseparable
 from placement.types import OpGraph
 
 # Without inputs that depend on the request, yet no constants: they hold or make a state, or are
@@ -41,8 +41,9 @@ def op_graph(model: ov.Model, *, name: str, constants: bool = True) -> Extractio
 
     An edge for every input of every operation, of the size of the tensor read; inputs that read
     one output share a tensor number. Constants, and operations on nothing but constants, must be
-    on the device of their first consumer, `ReadValue` with its `Assign`, a Result with its producer
-    (`colocation`). What is computed from constants alone is computed at compilation: 0 FLOPs.
+    on the device of their first consumer, a Result on that of its producer, and together what
+    `inseparable` lists, such as a `ReadValue` and its `Assign` (`colocation`). What is computed
+    from constants alone is computed at compilation: 0 FLOPs.
     An If, Loop or TensorIterator is one operation.
 
     Args:
@@ -76,7 +77,7 @@ def op_graph(model: ov.Model, *, name: str, constants: bool = True) -> Extractio
         output_shapes=tuple(_output_shape(ops.nodes[i]) for i in kept),
         flops=work[kept],
         weight_bytes=_weight_bytes(ops, move=not constants)[kept],
-        colocation=_renumbered(_colocation(ops)[kept].tolist()),
+        colocation=_renumbered(_colocation(ops, inseparable.groups(model))[kept].tolist()),
         tensors=_renumbered((sender, source.get_index()) for sender, _, source in edges),
     )
     return Extraction(graph, estimated)
@@ -135,13 +136,11 @@ def _weight_bytes(ops: _Ops, *, move: bool) -> np.ndarray:
     return weight_bytes
 
 
-def _colocation(ops: _Ops) -> np.ndarray:
+def _colocation(ops: _Ops, together: list[frozenset[int]]) -> np.ndarray:
     """int64 [N]: equal numbers share a device."""
     groups = np.arange(len(ops.nodes))
-    variables: dict[str, int] = {}
-    for i, node in enumerate(ops.nodes):
-        if node.get_type_name() in ("ReadValue", "Assign"):
-            groups[i] = variables.setdefault(node.get_attributes()["variable_id"], i)
+    for members in together:
+        groups[list(members)] = min(members)
     groups = groups[_owners(ops)]
     for i, node in enumerate(ops.nodes):
         if node.get_type_name() == "Result":

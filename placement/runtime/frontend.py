@@ -4,6 +4,7 @@ Also inputs to run it with. A mistake in the file or in the shapes asked for is 
 one line.
 """
 
+import math
 import re
 from collections import Counter
 from collections.abc import Iterable, Iterator
@@ -38,6 +39,11 @@ _NOT_TELLING = (
     *("Exception from ", "Check '", "FrontEnd API failed", "While validating", "Loading input"),
     *("Model wasn't fully converted", "Summary:", "Shape inference input", "Unable to read the"),
 )
+
+# Where operations read how long each of their sequences is.
+_LENGTHS = {"LSTMSequence": 3, "GRUSequence": 2, "RNNSequence": 2, "ReverseSequence": 1}
+
+_MOST_STEPS = 9  # of a Range whose end is an input
 
 _WORDS = ("placement", "of", "a", "neural", "network", "on", "two", "devices")
 
@@ -115,27 +121,38 @@ def prepare(model: ov.Model, input_shapes: str = "") -> ov.Model:
     return prepared
 
 
-def example_inputs(model: ov.Model, seed: int) -> list[np.ndarray]:
+def example_inputs(model: ov.Model, seed: int, input_values: str = "") -> list[np.ndarray]:
     """One array for each of `model.inputs`, drawn from `seed`.
 
     Floats are standard normal, booleans fair coins, strings short words. Integers that look up rows
-    of a table are uniform over its rows; all others are 0 or 1, which suits masks and token types.
+    of a table are uniform over its rows, and those that are lengths of sequences over their
+    lengths; a single one that is compared with a constant equals it. All others are 0 or 1, which
+    suits masks and token types.
 
     Args:
       model: a model with static inputs.
       seed: equal seeds give equal arrays.
+      input_values: such as 'rate:16000;lengths:5,3', of inputs that are not to be drawn: one value
+        for all elements, or one each.
 
     Raises:
-      ValueError: an input has a type that NumPy lacks (bf16, u4, ...).
+      ValueError: an input has a type that NumPy lacks (bf16, u4, ...), or `input_values` is
+        malformed or names no input.
     """
     generator = np.random.default_rng(seed)
-    return [_example_input(port, generator) for port in model.inputs]
+    given = _parse_values(input_values, model)
+    drawn = [_example_input(port, generator) for port in model.inputs]
+    return [_filled(array, *given[i]) if i in given else array for i, array in enumerate(drawn)]
 
 
 def _essence(error: Exception, otherwise: str) -> str:
     """The line of OpenVINO's exception that says what is wrong and with which operation, if any."""
     lines = [line.strip() for line in str(error).splitlines() if line.strip()]
-    telling = [line for line in lines if not line.startswith(_NOT_TELLING)]
+    telling = [
+        line
+        for line in lines
+        if not line.startswith(_NOT_TELLING) and not line.endswith("with a message:")
+    ]
     if not telling:
         return otherwise
     reason = telling[0].lstrip("- ").rstrip(".!; ")
@@ -169,7 +186,11 @@ def _plausible(parameter: ov.Node) -> list[int]:
     shape = parameter.get_output_partial_shape(0)
     if shape.rank.is_dynamic:
         return [1, 3, 224, 224]
-    sizes = [1] + [128] * (len(shape) - 1)
+    sizes = [128] * len(shape)
+    # The batch: behind what is fixed, as the layers of a recurrent state are.
+    batch = next((i for i, d in enumerate(shape) if d.is_dynamic or d.get_length() == 1), 0)
+    if sizes:
+        sizes[batch] = 1
     if len(shape) == 4:
         channels_last = shape[3].is_static and shape[1].is_dynamic
         sizes = [1, 224, 224, 3] if channels_last else [1, 3, 224, 224]
@@ -188,13 +209,7 @@ def _parse(text: str, model: ov.Model) -> dict[int, tuple[int, ...]]:
     shapes: dict[int, tuple[int, ...]] = {}
     for entry in text.split(";") if text.strip() else ():
         name, shape = _parse_entry(entry.strip(), parameters)
-        matches = [i for i, parameter in enumerate(parameters) if name in _names(parameter)]
-        if not matches:
-            raise ValueError(
-                f"input_shapes names {name!r}, which is no input of the model; "
-                f"its inputs are {_listed(parameters)}"
-            )
-        index = matches[0]
+        index = _index("input_shapes", name, parameters)
         if index in shapes:
             raise ValueError(f"input_shapes gives input {name!r} two shapes; keep one")
         allowed = parameters[index].get_output_partial_shape(0)
@@ -205,6 +220,52 @@ def _parse(text: str, model: ov.Model) -> dict[int, tuple[int, ...]]:
             )
         shapes[index] = shape
     return shapes
+
+
+def _index(key: str, name: str, parameters: list[ov.Node]) -> int:
+    """The index of the input called `name`, which `key` mentions."""
+    matches = [i for i, parameter in enumerate(parameters) if name in _names(parameter)]
+    if not matches:
+        raise ValueError(
+            f"{key} names {name!r}, which is no input of the model; "
+            f"its inputs are {_listed(parameters)}"
+        )
+    return matches[0]
+
+
+def _parse_values(text: str, model: ov.Model) -> dict[int, tuple[str, list[str]]]:
+    """'rate:16000;lengths:5,3' as {input's index: (name, values)}."""
+    parameters = model.get_parameters()
+    given: dict[int, tuple[str, list[str]]] = {}
+    for entry in text.split(";") if text.strip() else ():
+        name, colon, values = entry.strip().rpartition(":")
+        if not colon:
+            raise ValueError(
+                f"input_values has the malformed entry {entry.strip()!r}; write NAME:VALUE,... "
+                f"with ';' between inputs; the model's are {_listed(parameters)}"
+            )
+        index = _index("input_values", name.strip(), parameters)
+        given[index] = name.strip(), [value.strip() for value in values.split(",")]
+    return given
+
+
+def _filled(drawn: np.ndarray, name: str, values: list[str]) -> np.ndarray:
+    """An array like `drawn` of the values of input `name`: one for all elements, or one each."""
+    try:
+        array = np.array(values).astype(drawn.dtype.type)
+    except (ValueError, OverflowError) as error:
+        raise ValueError(
+            f"input_values gives {name!r} {','.join(values)!r}, not of its type {drawn.dtype}; "
+            "give one value for all of its elements, or one each"
+        ) from error
+    if len(array) not in (1, drawn.size):
+        raise ValueError(
+            f"input_values gives {name!r} {len(array)} values, but its shape is "
+            f"{list(drawn.shape)}; give one for all, or {drawn.size}"
+        )
+    return np.ascontiguousarray(
+        np.broadcast_to(array if len(array) == 1 else array.reshape(drawn.shape), drawn.shape)
+    )
 
 
 def _parse_entry(entry: str, parameters: list[ov.Node]) -> tuple[str, tuple[int, ...]]:
@@ -288,35 +349,60 @@ def _example_input(port: ov.Output, generator: np.random.Generator) -> np.ndarra
             f"input {_names(port.get_node())[0]!r} has type {element_type.get_type_name()}, which "
             "NumPy lacks; give the model float32 or integer inputs when exporting it"
         )
-    rows = _table_rows(port)
-    if rows is None and element_type.is_real():
+    within = _range(port)
+    if within is None and element_type.is_real():
         return generator.standard_normal(shape).astype(dtype)
-    return generator.integers(2 if rows is None else rows, size=shape).astype(dtype)
+    within = range(2) if within is None else within
+    return generator.integers(within.start, within.stop, size=shape).astype(dtype)
 
 
-def _table_rows(port: ov.Output) -> int | None:
-    """How many rows the smallest table has that is indexed by the values at `port`, if any."""
-    tables = []
+def _range(port: ov.Output) -> range | None:
+    """The numbers that all readers of `port` take, as far as the readers tell."""
+    ranges = []
     for reader in port.get_target_inputs():
         op, index = reader.get_node(), reader.get_index()
-        rows = _indexed(op, index)
-        if rows is None and op.get_type_name() in _VALUE_KEEPING and index == 0:
-            rows = _table_rows(op.output(0))
-        if rows is not None:
-            tables.append(rows)
-    return min(tables, default=None)
+        within = _taken(op, index)
+        if within is None and op.get_type_name() in _VALUE_KEEPING and index == 0:
+            within = _range(op.output(0))
+        if within is not None:
+            ranges.append(within)
+    return min(ranges, key=len, default=None)
 
 
-def _indexed(op: ov.Node, index: int) -> int | None:
-    """The range of the input number `index` of `op`, if it indexes something of known size."""
+def _taken(op: ov.Node, index: int) -> range | None:
+    """The numbers that input number `index` of `op` takes, if it is no ordinary one."""
     kind = op.get_type_name()
     if kind.startswith("Embedding") and index == 2 and "Packed" not in kind:
-        return 1  # offsets and segments must ascend: let them all be 0
+        return range(1)  # offsets and segments must ascend: let them all be 0
+    if _LENGTHS.get(kind) == index:
+        steps = op.get_attributes()["seq_axis"] if kind == "ReverseSequence" else 1
+        return range(1, _size(op, steps) + 1)
+    if kind == "Range" and index == 1:
+        return range(1, _MOST_STEPS)
+    if kind in ("Equal", "NotEqual"):
+        return _equal(op.input_value(index), op.input_value(1 - index).get_node())
     axis = _index_axis(op) if index == 1 else None
-    table = op.get_input_partial_shape(0)
-    if axis is None or table.rank.is_dynamic or table[axis].is_dynamic:
+    return range(_size(op, axis)) if axis is not None and _size(op, axis) else None
+
+
+def _size(op: ov.Node, axis: int) -> int:
+    """The length of an axis of the first input of `op`, 0 where it is unknown."""
+    shape = op.get_input_partial_shape(0)
+    known = shape.rank.is_static and shape[axis].is_static
+    return shape[axis].get_length() if known else 0
+
+
+def _equal(value: ov.Output, other: ov.Node) -> range | None:
+    """The integer that a single `value` is compared with, if that is a constant."""
+    single = value.get_partial_shape().is_static and math.prod(value.get_shape()) == 1
+    if (
+        not single
+        or other.get_type_name() != "Constant"
+        or not other.get_element_type().is_integral()
+    ):
         return None
-    return table[axis].get_length()
+    number = int(other.get_data().flat[0])
+    return range(number, number + 1)
 
 
 def _index_axis(op: ov.Node) -> int | None:

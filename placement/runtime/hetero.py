@@ -8,11 +8,15 @@ HETERO accepts every placement of static models. Where the quotient graph of a p
 outnumber parts; it also merges a Result into its producer's submodel whatever its label.
 """
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Container, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
 import openvino as ov
+from openvino import opset13
+from scipy.sparse import coo_array
+from scipy.sparse.csgraph import connected_components
 
+from placement.runtime import inseparable
 from placement.runtime.devices import Device
 
 if TYPE_CHECKING:  # it loads JAX, which the process that measures does without
@@ -48,7 +52,7 @@ def compile_placement(
 
     Raises:
       ValueError: the affinity misses an operation, names one that the model lacks or a device that
-        is not among `devices`, or separates an Assign from its ReadValue.
+        is not among `devices`, or separates what is `inseparable`.
       RuntimeError: OpenVINO's own.
     """
     if affinity is None and len(devices) == 1:
@@ -62,28 +66,35 @@ def compile_placement(
 def label(model: ov.Model, affinity: Affinity, names: Sequence[str]) -> ov.Model:
     """A clone of `model` with a device on every operation, as `compile_placement` describes.
 
-    A clone does not copy weights, and neither does giving each device constants of its own.
+    Every part has constants of its own: to HETERO, what reads one constant on one device is
+    connected, so that a scalar read everywhere closes cycles and has hundreds of submodels made of
+    a few parts. A clone does not copy weights, and neither do these copies.
     """
     _check(model, affinity, names)
     clone = model.clone()
     constant = constant_names(clone)
-    # Each device reads the constants of a clone of its own; the first those of this one.
-    constants = {names[0]: _by_name(clone)}
+    devices = _devices(clone, affinity, constant, names[0])
+    parts = _parts(clone, devices)
+    _refuse_split_variables(clone, parts)
+    shared = _shared_constants(clone, constant, parts)
+    reading: dict[str, list[ov.Input]] = {}
     for op in clone.get_ordered_ops():
-        if op.get_friendly_name() in constant:
-            continue
-        producer = op.input_value(0).get_node().get_friendly_name() if op.inputs() else ""
-        device = affinity.get(op.get_friendly_name()) or affinity.get(producer, names[0])
-        _set(op, device)
-        if device not in constants:
-            constants[device] = _by_name(model.clone())
-        for port in op.inputs():
+        name = op.get_friendly_name()
+        if name in devices:
+            _set(op, devices[name])
+            reading.setdefault(parts[name], []).extend(
+                port for port in op.inputs() if _source(port).get_friendly_name() in constant
+            )
+    for part, ports in reading.items():
+        own = _copies(
+            [_source(port) for port in ports if _source(port).get_friendly_name() in shared]
+        )
+        for port in ports:
             read = port.get_source_output()
-            name = read.get_node().get_friendly_name()
-            if name in constant:
-                own = constants[device][name]
-                port.replace_source_output(own.output(read.get_index()))
-                _label_constants(own, device, renamed=device != names[0])
+            if read.get_node().get_friendly_name() in own:
+                node = own[read.get_node().get_friendly_name()]
+                port.replace_source_output(node.output(read.get_index()))
+            _label_constants(_source(port), devices[part], renamed=devices[part] != names[0])
     return clone
 
 
@@ -136,15 +147,112 @@ def _check(model: ov.Model, affinity: Affinity, names: Sequence[str]) -> None:
         raise ValueError(
             f"the placement has no device for {_few(missing)}; give every operation one"
         )
-    variables: dict[str, str] = {}
-    for name, op in ops.items():
-        if op.get_type_name() in ("ReadValue", "Assign"):
+    for group in inseparable.groups(model):
+        listed = [name for i, name in enumerate(ops) if i in group and name in affinity]
+        if len({affinity[name] for name in listed}) > 1:
+            raise ValueError(
+                f"the placement separates {_few(listed)}, which HETERO runs right only together; "
+                "put them on one device"
+            )
+
+
+def _devices(
+    model: ov.Model, affinity: Affinity, constant: frozenset[str], otherwise: str
+) -> dict[str, str]:
+    """The device of every operation that is not constant."""
+    devices: dict[str, str] = {}
+    for op in model.get_ordered_ops():
+        name = op.get_friendly_name()
+        if name not in constant:
+            producer = _source(op.input(0)).get_friendly_name() if op.inputs() else ""
+            devices[name] = affinity.get(name) or affinity.get(producer, otherwise)
+    return devices
+
+
+def _parts(model: ov.Model, devices: Mapping[str, str]) -> dict[str, str]:
+    """Of every operation listed, an operation that stands for its connected part of one device."""
+    parent = {name: name for name in devices}
+
+    def root(name: str) -> str:
+        while parent[name] != name:
+            parent[name] = parent[parent[name]]
+            name = parent[name]
+        return name
+
+    for sender, receiver in _edges(model, devices):
+        if devices[sender] == devices[receiver]:
+            parent[root(receiver)] = root(sender)
+    return {name: root(name) for name in devices}
+
+
+def _edges(model: ov.Model, listed: Container[str]) -> list[tuple[str, str]]:
+    """Producer and reader of every tensor between operations that are listed."""
+    edges = [
+        (_source(port).get_friendly_name(), op.get_friendly_name())
+        for op in model.get_ordered_ops()
+        for port in op.inputs()
+    ]
+    return [edge for edge in edges if edge[0] in listed and edge[1] in listed]
+
+
+def _refuse_split_variables(model: ov.Model, parts: Mapping[str, str]) -> None:
+    """Refuses that a part with a variable depends on itself through another part.
+
+    HETERO would split it, and read a variable in one submodel that it writes in another.
+
+    Raises:
+      ValueError: it does.
+    """
+    stateful = [op for op in model.get_ordered_ops() if op.get_type_name() == "Assign"]
+    if not stateful:
+        return
+    numbers = {part: i for i, part in enumerate(dict.fromkeys(parts.values()))}
+    edges = [(numbers[parts[a]], numbers[parts[b]]) for a, b in _edges(model, parts)]
+    rows, columns = zip(*edges, strict=True)
+    matrix = coo_array(([1] * len(edges), (rows, columns)), (len(numbers), len(numbers)))
+    cycles = connected_components(matrix, connection="strong")[1].tolist()
+    for op in stateful:
+        if cycles.count(cycles[numbers[parts[op.get_friendly_name()]]]) > 1:
             variable = op.get_attributes()["variable_id"]
-            if variables.setdefault(variable, affinity[name]) != affinity[name]:
-                raise ValueError(
-                    f"the placement separates the operations of variable {variable!r}; "
-                    "put its ReadValue and Assign on one device"
-                )
+            raise ValueError(
+                f"the part of the model with variable {variable!r} depends on itself through "
+                "another device, so that HETERO would split it; put what is between there too"
+            )
+
+
+def _shared_constants(
+    model: ov.Model, constant: frozenset[str], parts: Mapping[str, str]
+) -> frozenset[str]:
+    """Names of the constants that, or of which sources, are read by several parts."""
+    ops = model.get_ordered_ops()
+    readers: dict[str, set[str]] = {name: set() for name in constant}
+    for op in reversed(ops):
+        name = op.get_friendly_name()
+        for port in op.inputs():
+            source = _source(port).get_friendly_name()
+            if source in constant:
+                readers[source] |= readers[name] if name in constant else {parts[name]}
+    shared: set[str] = set()
+    for op in ops:
+        name = op.get_friendly_name()
+        sources = (source.get_node().get_friendly_name() for source in op.input_values())
+        if name in constant and (len(readers[name]) > 1 or any(s in shared for s in sources)):
+            shared.add(name)
+    return frozenset(shared)
+
+
+def _copies(constants: Sequence[ov.Node]) -> dict[str, ov.Node]:
+    """Copies of constant operations with all that they are computed from, by name."""
+    if not constants:
+        return {}
+    unique = {op.get_friendly_name(): op for op in constants}
+    outputs = [output for op in unique.values() for output in op.outputs()]
+    results = [opset13.result(output) for output in outputs]
+    return _by_name(ov.Model(results, [], "constants").clone())
+
+
+def _source(port: ov.Input) -> ov.Node:
+    return port.get_source_output().get_node()
 
 
 def _few(names: Iterable[str]) -> str:

@@ -12,20 +12,23 @@ whatever their distribution; k is the largest that keeps this at 95%. It takes s
 independent, so that it says nothing about a drift longer than the measurement.
 
 Everything happens in another process (`placement.runtime.worker`), because OpenVINO may crash or
-hang on a placement. A candidate that does is recorded as a `Failure` and the others are measured
-again in a new process.
+hang on a placement, or run out of memory. A candidate that does is recorded as a `Failure` and the
+others are measured again in a new process. A process that dies while it is at no candidate is
+replaced, a few times.
 """
 
-import contextlib
+import errno
 import functools
 import hashlib
 import json
 import multiprocessing.connection
 import os
+import shutil
 import signal
+import socket
+import struct
 import subprocess
 import sys
-import tempfile
 import time
 from collections.abc import Iterator, Sequence
 from pathlib import Path
@@ -38,7 +41,9 @@ from placement.costs.tables import Crossings, DeviceProfile
 from placement.runtime import extract, frontend
 from placement.runtime.devices import Device, reference_device
 from placement.runtime.hetero import Affinity, quotient
-from placement.runtime.worker import Beat, Task
+from placement.runtime.scratch import Scratch
+from placement.runtime.split import Stretch
+from placement.runtime.worker import Beat, Task, essence
 
 MIN_SAMPLES = 6  # fewer have no 95% interval of the median
 
@@ -46,6 +51,7 @@ _START_S = 120.0  # for loading OpenVINO and the model, and the reference output
 _POLL_S = 0.25
 _CHUNK_BYTES = 4 << 30  # of weights compiled at once; a device keeps up to two copies
 _CHUNK = 16  # candidates at once at most
+_DEATHS = 3  # of a worker, at no candidate, before measuring is given up
 
 
 class Candidate(NamedTuple):
@@ -53,6 +59,12 @@ class Candidate(NamedTuple):
 
     affinity: Affinity | None  # None: HETERO's own choice; with one device, that device alone
     devices: tuple[Device, ...]
+    # The affinity's devices work at the same time, each through its stretches in turn; None: as
+    # HETERO runs it.
+    stretches: tuple[Stretch, ...] | None = None
+    # Requests under way at once. Of more than one the latency is what each adds to a stream of
+    # them, the reciprocal of the throughput.
+    lanes: int = 1
 
 
 class Interval(NamedTuple):
@@ -69,7 +81,8 @@ class Measurement(NamedTuple):
 
     latency: Interval  # seconds
     ratio: Interval  # latency over the baseline's in the same round; nan if the baseline failed
-    submodels: int  # that OpenVINO ran one after another
+    submodels: int
+    overlap: float  # share of an inference during which several devices computed; 0 under HETERO
     parts: int | None  # connected sets of operations on one device; None if HETERO chose
     acyclic: bool | None  # the parts' graph; where it is not, OpenVINO splits parts
     execution_devices: tuple[str, ...]
@@ -83,7 +96,7 @@ class Measurement(NamedTuple):
 class Failure(NamedTuple):
     """A candidate that did not run, or not as it should."""
 
-    # 'compile', 'request', 'infer', 'wrong output', 'threads', 'timeout' or 'crash'
+    # 'compile', 'request', 'infer', 'wrong output', 'threads', 'timeout', 'memory' or 'crash'
     stage: str
     cause: str  # one line
 
@@ -144,6 +157,7 @@ class Measurer:
         devices: Sequence[Device],
         *,
         seed: int = 0,
+        input_values: str = "",
         timeout_s: float = 60.0,
     ):
         """Writes the model where the worker reads it; the worker starts with the first request.
@@ -152,17 +166,32 @@ class Measurer:
           model: static, folded, with unique friendly names (`frontend.prepare`).
           devices: what placements are on, in the order of their indices.
           seed: of the inputs that the model is run with.
+          input_values: of those that are not to be drawn, see `frontend.example_inputs`.
           timeout_s: what one compilation, or one inference, may take.
+
+        Raises:
+          OSError: the model cannot be written.
         """
         self.devices = tuple(devices)
         self.reference = reference_device().label
         self._timeout_s = timeout_s
         self._graph = extract.op_graph(model, name="model", constants=False).graph
-        self._folder = tempfile.TemporaryDirectory(prefix="placement-")
-        directory = Path(self._folder.name)
-        ov.serialize(model, directory / "model.xml", directory / "model.bin")
-        inputs = frontend.example_inputs(model, seed)
-        np.savez(directory / "inputs.npz", *inputs)
+        self.computed = frozenset(
+            name
+            for name, kind in zip(self._graph.op_names, self._graph.op_types, strict=True)
+            if kind not in ("Parameter", "Result")
+        )
+        self._scratch = Scratch()
+        directory = self._scratch.path
+        try:
+            ov.serialize(model, directory / "model.xml", directory / "model.bin")
+            inputs = frontend.example_inputs(model, seed, input_values)
+            np.savez(directory / "inputs.npz", *inputs)
+        except (RuntimeError, OSError) as error:  # OpenVINO's has no cause: 'iostream error'
+            free = shutil.disk_usage(directory).free >> 20
+            self._scratch.close()
+            cause = f"cannot write the model, {free} MiB are free: {essence(error)}"
+            raise OSError(errno.EIO, cause, str(directory)) from error
         self.fingerprint = _fingerprint(directory)
         weights = (directory / "model.bin").stat().st_size
         self._chunk = max(1, min(_CHUNK, _CHUNK_BYTES // max(1, 2 * weights)) - 1)
@@ -177,7 +206,7 @@ class Measurer:
     def close(self) -> None:
         """Ends the worker and removes what was written for it."""
         self._stop()
-        self._folder.cleanup()
+        self._scratch.close()
 
     def progress(self) -> Progress | None:
         """What the worker is at, as a progress display may ask from another thread."""
@@ -210,7 +239,7 @@ class Measurer:
 
         Raises:
           ValueError: too few rounds.
-          RuntimeError: the worker does not start.
+          ChildProcessError: the worker does not start, or keeps dying while it is at no candidate.
         """
         if min_rounds < MIN_SAMPLES:
             raise ValueError(f"min_rounds is {min_rounds}; give {MIN_SAMPLES} or more")
@@ -244,6 +273,22 @@ class Measurer:
         """What handing a tensor from device to device costs, see `profile.measure_crossings`."""
         return Crossings(*self._answer("crossings", self.devices))
 
+    def timeline(self, stretches: Sequence[Stretch], *, inferences: int) -> np.ndarray:
+        """When the stretches of a placement run, devices at the same time.
+
+        Args:
+          stretches: of the measurer's devices, as `split.split` takes them.
+          inferences: how many to look at.
+
+        Returns:
+          float64 [inferences, P, 2]: begin and end of each part, seconds from the first begin. P
+          counts the stretches that compute anything.
+
+        Raises:
+          RuntimeError: the stretches cannot be run.
+        """
+        return self._answer("timeline", tuple(stretches), self.devices, inferences)
+
     def own_choice(self) -> dict[str, str]:
         """What HETERO chooses where nothing is labelled: operation name -> device name."""
         return self._answer("own_choice", self.devices)
@@ -253,6 +298,7 @@ class Measurer:
     ) -> dict[int, Measurement | Failure]:
         """Measures until no candidate brings the worker down; each that does is left out."""
         failures: dict[int, Measurement | Failure] = {}
+        deaths = 0
         while left := [i for i in indices if i not in failures]:
             tasks = [Task(i, *candidates[i]) for i in left]
             facts: dict[int, dict[str, Any]] = {}
@@ -265,9 +311,12 @@ class Measurer:
                     else:
                         return failures | self._summaries(candidates, facts, content[0])
             except _DiedError as died:
-                if died.candidate not in left:
-                    raise RuntimeError(died.failure.cause) from died
-                failures[died.candidate] = died.failure
+                if died.candidate in left:
+                    failures[died.candidate] = died.failure
+                    continue
+                deaths += 1
+                if deaths == _DEATHS:
+                    raise ChildProcessError(died.failure.cause) from died
         return failures
 
     def _summaries(
@@ -294,13 +343,15 @@ class Measurer:
         try:
             ((_, content),) = self._ask(*request)
         except _DiedError as died:
-            raise RuntimeError(died.failure.cause) from died
+            raise ChildProcessError(died.failure.cause) from died
         return content
 
     def _ask(self, *request: Any) -> Iterator[tuple[Any, ...]]:
         """Yields the messages that answer a request, up to the last, 'done'."""
+        if self._worker is not None and not self._worker.is_alive():
+            self._stop()
         if self._worker is None:
-            self._worker = _Worker(Path(self._folder.name))
+            self._worker = _Worker(self._scratch.path)
         complete = False
         try:
             for message in self._worker.ask(request, self._timeout_s):
@@ -338,19 +389,34 @@ class _Worker:
         try:
             kind, content = self._receive(_START_S)
         except _DiedError as died:
+            kind, content = "error", died.failure.cause
+        if kind == "error":
             self.kill()
-            raise RuntimeError(f"measuring did not start: {died}") from died
+            raise ChildProcessError(f"measuring did not start: {content}")
+        if kind == "unusable":
+            self.kill()
+            raise ValueError(
+                f"the plain CPU cannot run the model: {content}; where that is for an input's "
+                "values, give them, such as --config.input_values='length:12'"
+            )
         assert kind == "ready"
         assert not content, "the worker loaded JAX"
 
     def ask(self, request: tuple[Any, ...], timeout_s: float) -> Iterator[tuple[Any, ...]]:
         """Sends a request and yields what comes back, up to 'done'."""
-        with contextlib.suppress(BrokenPipeError):  # found out, with the cause, by receiving
+        self._beat.set(-1, "open")  # to blame no candidate of the last request
+        _limit_sending(self._connection, timeout_s)
+        try:
             self._connection.send(request)
+        except BlockingIOError as error:
+            cause = f"the worker took no request within {timeout_s:g} s"
+            raise _DiedError(-1, Failure("timeout", cause)) from error
+        except BrokenPipeError:
+            pass  # found out, with the cause, by receiving
         while True:
             message = self._receive(timeout_s)
             if message[0] == "error":
-                raise RuntimeError(message[1])
+                raise ChildProcessError(message[1])
             yield message
             if message[0] == "done":
                 return
@@ -358,6 +424,9 @@ class _Worker:
     def progress(self) -> Progress:
         candidate, stage, _ = self._beat.read()
         return Progress(self.process.pid, candidate, stage)
+
+    def is_alive(self) -> bool:
+        return self.process.poll() is None
 
     def kill(self) -> None:
         """Ends the process at once, hung or not."""
@@ -369,7 +438,7 @@ class _Worker:
         """The next message.
 
         Raises:
-          _DiedError: the process ended, or its beat stood still for `timeout_s`.
+          _DiedError: the process ended, ran out of memory, or its beat stood still for `timeout_s`.
         """
         count, since = self._beat.read()[2], time.monotonic()
         while not self._connection.poll(min(_POLL_S, timeout_s)):
@@ -380,14 +449,28 @@ class _Worker:
                 cause = f"no end of {stage!r} within {timeout_s:g} s"
                 raise _DiedError(candidate, Failure("timeout", cause))
         try:
-            return self._connection.recv()
+            message = self._connection.recv()
         except (EOFError, ConnectionResetError) as error:
             candidate, stage, _ = self._beat.read()
             cause = f"worker {_ending(self.process.wait())} during {stage!r}"
             raise _DiedError(candidate, Failure("crash", cause)) from error
+        if message[0] == "exhausted":
+            candidate, stage, _ = self._beat.read()
+            cause = f"out of memory during {stage!r}: {message[1]}"
+            raise _DiedError(candidate, Failure("memory", cause))
+        return message
+
+
+def _limit_sending(connection: multiprocessing.connection.Connection, seconds: float) -> None:
+    """Lets `send` raise a BlockingIOError if the other side does not read for so long."""
+    limit = struct.pack("ll", int(seconds), int(seconds % 1 * 1e6))
+    with socket.socket(fileno=os.dup(connection.fileno())) as end:
+        end.setsockopt(socket.SOL_SOCKET, socket.SO_SNDTIMEO, limit)
 
 
 def _ending(code: int) -> str:
+    if code == -signal.SIGKILL:
+        return "ended by signal SIGKILL, as when the machine runs out of memory,"
     if code < 0:
         return f"ended by signal {signal.Signals(-code).name}"
     return f"ended with code {code}"

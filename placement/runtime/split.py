@@ -46,6 +46,11 @@ class Format(NamedTuple):
 
 PLAIN = Format((), None)
 
+_CHANNELS_LAST = (0, 2, 3, 1)
+
+# Operations that the CPU's plug-in runs on channels last whatever comes before them.
+_FOLLOWING = frozenset({"Convolution", "GroupConvolution", "Concat"})
+
 
 class Split(NamedTuple):
     """A model in parts; a part comes after those that it reads from."""
@@ -177,17 +182,17 @@ def _submodel(
     part: Part,
     formats: Mapping[Tensor, Format],
 ) -> ov.Model:
-    parameters, values = [], {}
-    for name, index in part.reads:
-        output = nodes[name].output(index)
-        parameter, value = _unpacked(output, formats.get((name, index), PLAIN))
-        parameter.set_friendly_name(f"{name}:{index}")
-        parameters.append(parameter)
-        values[name, index] = value
     own = [nodes[name] for name in part.ops]
+    parameters = []
+    values, kept = {}, {}
+    for name, index in part.reads:
+        output, format_ = nodes[name].output(index), formats.get((name, index), PLAIN)
+        parameters.append(_parameter(output, format_, f"{name}:{index}"))
+        values[name, index] = _unpacked(parameters[-1], output, format_)
+        kept[name, index] = _kept_order(values[name, index], format_.order)
     for op in own:
-        _redirect(op, values)
-    values = {}
+        _redirect(op, values if op.get_type_name() in _FOLLOWING else kept)
+    values.clear()
     for op in own:
         order = formats.get(_tensor(op.output(0)), PLAIN).order if op.outputs() else ()
         if op.get_type_name() == "Concat" and order:
@@ -233,18 +238,35 @@ def _packed(value: ov.Output, format_: Format) -> ov.Output:
     return value
 
 
-def _unpacked(like: ov.Output, format_: Format) -> tuple[ov.Node, ov.Output]:
-    """An input for a value that is handed over, and the value as the model has it."""
-    shape, element_type = like.get_partial_shape(), like.get_element_type()
+def _parameter(like: ov.Output, format_: Format, name: str) -> ov.Node:
+    """An input for a value that is handed over."""
+    shape = like.get_partial_shape()
     if format_.order:
         shape = ov.PartialShape([shape[axis] for axis in format_.order])
-    parameter = ops.parameter(shape, format_.element_type or element_type)
+    return ops.parameter(shape, format_.element_type or like.get_element_type(), name=name)
+
+
+def _unpacked(parameter: ov.Node, like: ov.Output, format_: Format) -> ov.Output:
+    """The value that is handed over, as the model has it."""
     value = parameter.output(0)
     if format_.element_type is not None:
-        value = ops.convert(value, element_type).output(0)
+        value = ops.convert(value, like.get_element_type()).output(0)
     if format_.order:
         value = ops.transpose(value, np.argsort(format_.order)).output(0)
-    return parameter, value
+    return value
+
+
+def _kept_order(value: ov.Output, order: tuple[int, ...]) -> ov.Output:
+    """The value, for readers that would make the plug-in transpose it.
+
+    A pooling, or a sum, takes its input in the order of axes in which the operation before it left
+    it. So a convolution comes before it, which keeps the order: one weight a channel, all ones.
+    """
+    shape = value.get_partial_shape()
+    if order != _CHANNELS_LAST or shape[1].is_dynamic:
+        return value
+    ones = np.ones((shape[1].get_length(), 1, 1, 1, 1), np.float32)
+    return ops.group_convolution(value, ones, [1, 1], [0, 0], [0, 0], [1, 1]).output(0)
 
 
 def _tensor(output: ov.Output) -> Tensor:

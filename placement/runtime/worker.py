@@ -8,10 +8,12 @@ the guilty candidate of a crash, and a hang from a long task, without a message 
 It loads no JAX: that would take longer than most measurements.
 """
 
+import ctypes
 import gc
 import os
 import signal
 import sys
+import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
 from multiprocessing.connection import Connection
@@ -21,9 +23,11 @@ from typing import Any, NamedTuple
 import numpy as np
 import openvino as ov
 
-from placement.runtime import profile
+from placement.runtime import inseparable, profile
 from placement.runtime.devices import Device, open_core, reference_device, register
-from placement.runtime.hetero import Affinity, compile_placement
+from placement.runtime.executor import Executor, Submodels, Workers, overlap
+from placement.runtime.hetero import Affinity, compile_placement, constant_names
+from placement.runtime.split import Stretch
 
 STAGES = ("open", "compile", "request", "infer", "wrong output", "threads")
 
@@ -33,8 +37,27 @@ STAGES = ("open", "compile", "request", "infer", "wrong output", "threads")
 # its values) is off by 0.9 or more. CPUs without f16 take it for bf16 in silence.
 TOLERANCES: Mapping[str, float] = {"f32": 1e-3, "f16": 0.1, "bf16": 0.1}
 
+# What RuntimeErrors of OpenVINO, and the system behind it, say when memory, or room for a thread's
+# stack, runs out.
+_EXHAUSTED = (
+    *("bad_alloc", "Failed to allocate", "Cannot allocate memory"),
+    "Resource temporarily unavailable",
+)
+_PR_SET_PDEATHSIG = 1
+
+# Of a model that rounds its tensors to 256 levels itself: as many as bf16 tells apart in an octave,
+# so that it may be as far off. Where f32 differs by its last bit, a value becomes another level.
+_QUANTISED_TOLERANCE = TOLERANCES["bf16"]
+
+_LOW_BIT = (ov.Type.i8, ov.Type.u8, ov.Type.i4, ov.Type.u4)
+
+_STATEFUL_INFERENCES = 4  # compared from the initial state on, of a model with variables
+
 _THREAD_SLACK = 1.25  # times the number of threads asked for
 _THREAD_WINDOW_S = 0.06
+_WARM_UP = 2
+_STREAM = 5  # requests a lane
+_OVERLAPS = 5  # inferences whose median overlap counts
 _TINY = 1e-30
 
 
@@ -44,6 +67,8 @@ class Task(NamedTuple):
     number: int
     affinity: Affinity | None
     devices: tuple[Device, ...]
+    stretches: tuple[Stretch, ...] | None
+    lanes: int
 
     def used(self) -> tuple[Device, ...]:
         """The devices that may compute."""
@@ -88,7 +113,7 @@ class _FailedError(Exception):
 class _Runner(NamedTuple):
     """A candidate that passed its checks."""
 
-    request: ov.InferRequest
+    request: ov.InferRequest | Executor
     facts: dict[str, Any]  # fields of `measure.Measurement`
 
 
@@ -106,8 +131,9 @@ def compare(reference: Sequence[np.ndarray], outputs: Sequence[np.ndarray]) -> C
     return Comparison(max(errors, default=0.0), sum(int(n.sum()) for n in nans) / max(values, 1))
 
 
-def thread_share(request: ov.InferRequest, beat: Callable[[], None]) -> float:
-    """How many threads on average run, or wait for a core, while `request` is inferred.
+def thread_shares(request: Any, beat: Callable[[], None]) -> dict[str, float]:
+    """For each thread the share of the time in which it runs, or waits for a core, while `request`
+    is inferred.
 
     Waiting counts, because on a busy machine two threads that share a core would pass for one.
     """
@@ -116,14 +142,29 @@ def thread_share(request: ov.InferRequest, beat: Callable[[], None]) -> float:
         beat()
         request.infer()
         count += 1
-    wall = time.perf_counter() - start
-    used = sum(spent - before.get(thread, 0) for thread, spent in _thread_times().items())
-    return used / 1e9 / wall
+    wall_ns = 1e9 * (time.perf_counter() - start)
+    return {t: (spent - before.get(t, 0)) / wall_ns for t, spent in _thread_times().items()}
 
 
-def tolerance(devices: Sequence[Device]) -> float:
+def tolerance(devices: Sequence[Device], *, quantised: bool = False) -> float:
     """The largest error accepted of outputs computed on `devices`."""
-    return max(TOLERANCES[device.precision] for device in devices)
+    allowed = max(TOLERANCES[device.precision] for device in devices)
+    return max(allowed, _QUANTISED_TOLERANCE) if quantised else allowed
+
+
+def is_quantised(model: ov.Model) -> bool:
+    """Whether a model rounds values to 8 bits or fewer at run time."""
+    constant = constant_names(model)
+    return any(
+        op.get_type_name() == "FakeQuantize"
+        or (
+            op.get_type_name() == "Convert"
+            and op.get_input_element_type(0).is_real()
+            and op.get_output_element_type(0) in _LOW_BIT
+        )
+        for op in model.get_ops()
+        if op.get_friendly_name() not in constant
+    )
 
 
 def essence(error: BaseException) -> str:
@@ -166,7 +207,8 @@ def _settle(beat: Callable[[], None]) -> None:
         beat()
         before, begin = _thread_times(), time.perf_counter()
         time.sleep(0.01)
-        spent = sum(total - before.get(thread, 0) for thread, total in _thread_times().items())
+        own = str(threading.get_native_id())  # reads the times: long, where threads are many
+        spent = sum(t - before.get(n, 0) for n, t in _thread_times().items() if n != own)
         busy = spent / 1e9 > 0.2 * (time.perf_counter() - begin)
 
 
@@ -194,8 +236,12 @@ class _Session:
         self._model = self._core.read_model(directory / "model.xml")
         with np.load(directory / "inputs.npz") as arrays:
             self._inputs = [arrays[name] for name in arrays.files]
+        self._submodels = Submodels(self._core, self._model)
+        self._workers = Workers()
+        self._stateful = inseparable.is_stateful(self._model)
+        self._quantised = is_quantised(self._model)
         compiled = compile_placement(self._core, self._model, None, [reference_device()])
-        self._reference = _outputs(self._request(compiled))
+        self._reference = self._outputs(self._request(compiled))
         self._kept: tuple[Task, _Runner] | None = None
 
     def measure(
@@ -230,6 +276,22 @@ class _Session:
         found = profile.measure_crossings(self._core, self._model, devices, self._alive)
         self._connection.send(("done", found))
 
+    def timeline(
+        self, stretches: Sequence[Stretch], devices: Sequence[Device], inferences: int
+    ) -> None:
+        """Sends when each part began and ended, [inferences, P, 2], seconds from the first."""
+        register(self._core, devices)
+        self._alive()
+        executor = self._executor(stretches, devices)
+        found = np.empty((inferences + _WARM_UP, len(executor.split.parts), 2))
+        for row in found:
+            self._alive()
+            executor.infer()
+            for span in executor.spans:
+                row[span.part] = span.begin_s, span.end_s
+            row -= row.min()
+        self._connection.send(("done", found[_WARM_UP:]))
+
     def own_choice(self, devices: Sequence[Device]) -> None:
         """Sends what HETERO chooses for every operation where nothing is labelled."""
         register(self._core, devices)
@@ -255,22 +317,20 @@ class _Session:
     def _check(self, task: Task, accept_wrong: bool) -> _Runner:
         start = time.perf_counter()
         self._beat.set(task.number, "compile")
-        register(self._core, task.devices)
-        compiled = _attempt(
-            "compile", compile_placement, self._core, self._model, task.affinity, task.devices
-        )
+        _attempt("compile", register, self._core, task.devices)
+        if task.stretches is None:
+            request, facts = self._hetero(task)
+        else:
+            request, facts = self._concurrent(task)
         compile_s = time.perf_counter() - start
-        self._beat.set(task.number, "request")
-        request = _attempt("request", self._request, compiled)
         self._beat.set(task.number, "infer")
-        outputs = _attempt("infer", _outputs, request)
-        compared, allowed = compare(self._reference, outputs), tolerance(task.used())
+        outputs = _attempt("infer", self._outputs, request)
+        allowed = tolerance(task.used(), quantised=self._quantised)
+        compared = compare(self._reference, outputs)
         if not (compared.error <= allowed or accept_wrong):
             cause = f"outputs differ by {compared.error:.3g} of their spread, over {allowed:g}"
             raise _FailedError("wrong output", cause)
-        facts = {
-            "submodels": _submodels(compiled),
-            "execution_devices": tuple(compiled.get_property("EXECUTION_DEVICES")),
+        facts |= {
             "thread_share": self._threads(task, request),
             "output_error": compared.error,
             "nan_share": compared.nan_share,
@@ -279,16 +339,63 @@ class _Session:
         }
         return _Runner(request, facts)
 
-    def _threads(self, task: Task, request: ov.InferRequest) -> float:
+    def _hetero(self, task: Task) -> tuple[ov.InferRequest, dict[str, Any]]:
+        """A placement whose submodels follow one another."""
+        compiled = _attempt(
+            "compile", compile_placement, self._core, self._model, task.affinity, task.devices
+        )
+        self._beat.set(task.number, "request")
+        facts = {
+            "submodels": _submodels(compiled),
+            "execution_devices": tuple(compiled.get_property("EXECUTION_DEVICES")),
+            "overlap": 0.0,
+        }
+        return _attempt("request", self._request, compiled), facts
+
+    def _concurrent(self, task: Task) -> tuple[Executor, dict[str, Any]]:
+        """A placement whose devices work at the same time."""
+        assert task.stretches is not None
+        executor = _attempt("compile", self._executor, task.stretches, task.devices, task.lanes)
+        self._beat.set(task.number, "infer")
+        overlaps: list[float] = []
+        while len(overlaps) < _OVERLAPS:
+            _attempt("infer", executor.infer)
+            overlaps.append(overlap(executor.spans))
+        facts = {
+            "submodels": len(executor.split.parts),
+            "execution_devices": tuple(device.name for device in executor.devices),
+            "overlap": float(np.median(overlaps)),
+        }
+        return executor, facts
+
+    def _executor(
+        self, stretches: Sequence[Stretch], devices: Sequence[Device], lanes: int = 1
+    ) -> Executor:
+        """An executor with its inputs in place."""
+        executor = Executor(self._submodels, stretches, devices, self._workers, lanes=lanes)
+        for i, array in enumerate(self._inputs):
+            executor.set_input_tensor(i, ov.Tensor(array))
+        return executor
+
+    def _threads(self, task: Task, request: ov.InferRequest | Executor) -> float:
         """The share of a task, at the best of three tries."""
-        allowed = _THREAD_SLACK * max(device.num_threads for device in task.used())
+        threads = [device.num_threads for device in task.used()]
+        bound: set[str] = set()
+        allowed = _THREAD_SLACK * max(threads)
+        if isinstance(request, Executor):
+            # The thread that waits for the inference computes nothing, but may wait for a core.
+            bound = _bound_threads(request) | {str(threading.get_native_id())}
+            free = [device.num_threads for device in request.devices if device.core is None]
+            allowed = _THREAD_SLACK * (1 + sum(free)) - 1
         shares: list[float] = []
         while len(shares) < 3:
             _settle(lambda: self._beat.set(task.number, "infer"))
-            shares.append(thread_share(request, lambda: self._beat.set(task.number, "infer")))
+            found = thread_shares(request, lambda: self._beat.set(task.number, "infer"))
+            shares.append(sum(share for thread, share in found.items() if thread not in bound))
             if shares[-1] <= allowed:
-                return shares[-1]
-        cause = f"computes on {min(shares):.2f} threads at once, over {allowed:g}"
+                return sum(found.values())
+        beside = " beside those of the devices" if bound else ""
+        cause = f"computes on {min(shares):.2f} threads at once{beside}, over {allowed:g}"
         raise _FailedError("threads", cause)
 
     def _request(self, compiled: ov.CompiledModel) -> ov.InferRequest:
@@ -298,13 +405,25 @@ class _Session:
             request.set_input_tensor(i, ov.Tensor(array))
         return request
 
+    def _outputs(self, request: ov.InferRequest) -> list[np.ndarray]:
+        """All outputs; of a model with variables those of several inferences, as a state that is
+        not carried over shows in the second only.
+        """
+        if not self._stateful:
+            return _outputs(request)
+        request.reset_state()
+        found = [array for _ in range(_STATEFUL_INFERENCES) for array in _outputs(request)]
+        request.reset_state()
+        return found
+
     def _rounds(
         self, requests: dict[int, ov.InferRequest], min_rounds: int, seconds: float
     ) -> dict[int, list[float]]:
         """Seconds of every inference, one a round; a request that fails in between drops out.
 
         Where a round begins rotates, and its direction alternates: what an inference leaves in the
-        caches is not always found by the same one.
+        caches is not always found by the same one. Variables start anew before each: a state that
+        grows would make every inference slower than the one before.
         """
         times: dict[int, list[float]] = {index: [] for index in requests}
         gc.collect()
@@ -317,25 +436,59 @@ class _Session:
             order = order[shift:] + order[:shift]
             for index in order if number % 2 else order[::-1]:
                 self._beat.set(index, "infer")
-                begin = time.perf_counter()
+                if self._stateful:
+                    requests[index].reset_state()
                 try:
-                    requests[index].infer()
+                    taken_s = _timed(requests[index])
                 except RuntimeError as error:
+                    _raise_if_exhausted(error)
                     del times[index]
                     self._connection.send(("failure", index, "infer", essence(error)))
                     continue
                 if number >= 0:
-                    times[index].append(time.perf_counter() - begin)
+                    times[index].append(taken_s)
             number += 1
         gc.enable()
         return times
+
+
+def _timed(request: ov.InferRequest | Executor) -> float:
+    """Seconds of an inference; where several are under way at once, what each adds to a stream."""
+    if isinstance(request, Executor) and request.lanes > 1:
+        return request.stream(_STREAM * request.lanes)
+    begin = time.perf_counter()
+    request.infer()
+    return time.perf_counter() - begin
+
+
+def _bound_threads(executor: Executor) -> set[str]:
+    """The threads of those devices that have a core, each found to be on that core alone."""
+    bound = set()
+    for device in executor.devices:
+        if device.core is None:
+            continue
+        thread = executor.workers.threads[device.name]
+        cores = os.sched_getaffinity(thread)
+        if cores != {device.core}:
+            listed = ", ".join(map(str, sorted(cores)))
+            cause = f"the thread of {device.name} may run on cores {listed}, not on its own alone"
+            raise _FailedError("threads", cause)
+        bound.add(str(thread))
+    return bound
 
 
 def _attempt(stage: str, function: Any, *arguments: Any) -> Any:
     try:
         return function(*arguments)
     except (RuntimeError, ValueError) as error:
+        _raise_if_exhausted(error)
         raise _FailedError(stage, essence(error)) from error
+
+
+def _raise_if_exhausted(error: Exception) -> None:
+    """Raises a MemoryError, which ends the process: others need the memory that it holds."""
+    if any(sign in str(error) for sign in _EXHAUSTED):
+        raise MemoryError(essence(error)) from error
 
 
 def _outputs(request: ov.InferRequest) -> list[np.ndarray]:
@@ -351,17 +504,27 @@ def _submodels(compiled: ov.CompiledModel) -> int:
 
 
 def main(descriptor: int, directory: Path) -> None:
-    """Answers requests until the connection closes. Ctrl-C is left to the parent."""
+    """Answers requests until the connection closes. Ctrl-C is left to the parent.
+
+    A parent that is killed takes this process with it, even one that computes or hangs.
+    """
     signal.signal(signal.SIGINT, signal.SIG_IGN)
+    ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
     connection = Connection(descriptor)
     try:
-        session = _Session(connection, directory)
+        try:
+            session = _Session(connection, directory)
+        except RuntimeError as error:
+            _raise_if_exhausted(error)
+            connection.send(("unusable", essence(error)))
+            return
         connection.send(("ready", "jax" in sys.modules))
         methods: dict[str, Callable[..., None]] = {
             "measure": session.measure,
             "profile": session.profile,
             "crossings": session.crossings,
             "own_choice": session.own_choice,
+            "timeline": session.timeline,
         }
         while True:
             method, *arguments = connection.recv()
@@ -371,6 +534,10 @@ def main(descriptor: int, directory: Path) -> None:
                 connection.send(("error", essence(error)))
     except (EOFError, BrokenPipeError, ConnectionResetError):
         return  # the parent closed it, or is gone
+    except MemoryError as error:
+        connection.send(("exhausted", essence(error)))
+    except (ValueError, OSError) as error:  # the session did not open
+        connection.send(("error", essence(error)))
 
 
 if __name__ == "__main__":

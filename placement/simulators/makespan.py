@@ -55,12 +55,23 @@ def edge_delay_s(graph: OpGraph, costs: CostModel) -> np.ndarray:
     return delay_s + np.where(apart, np.asarray(costs.cut_s, np.float32)[:, None, None], 0)
 
 
-def upward_rank(graph: OpGraph, costs: CostModel) -> np.ndarray:
-    """float64 [N]: the longest path from each operation to the end, at means of finite costs."""
-    compute_s = _finite_mean(np.asarray(costs.compute_s, np.float64))
+def mean_delay_s(graph: OpGraph, costs: CostModel) -> np.ndarray:
+    """float64 [E]: an edge's delay, the mean of the pairs of devices that are linked."""
     delay_s = edge_delay_s(graph, costs).astype(np.float64)
     apart = ~np.eye(delay_s.shape[-1], dtype=bool)
-    delay_s = _finite_mean(delay_s[:, apart]).tolist()
+    return finite_mean(delay_s[:, apart])
+
+
+def finite_mean(values: np.ndarray) -> np.ndarray:
+    """Mean [N] of the finite ones among [N, M]; zero where there is none."""
+    finite = np.isfinite(values)
+    return np.where(finite, values, 0.0).sum(axis=1) / np.maximum(finite.sum(axis=1), 1)
+
+
+def upward_rank(graph: OpGraph, costs: CostModel) -> np.ndarray:
+    """float64 [N]: the longest path from each operation to the end, at means of finite costs."""
+    compute_s = finite_mean(np.asarray(costs.compute_s, np.float64))
+    delay_s = mean_delay_s(graph, costs).tolist()
     starts, edges = dag.successors(graph.num_ops, graph.senders, np.arange(graph.num_edges))
     start_list, edge_list = starts.tolist(), edges.tolist()
     receivers, rank = graph.receivers.tolist(), compute_s.tolist()
@@ -77,12 +88,6 @@ def priority_order(graph: OpGraph, costs: CostModel) -> np.ndarray:
     topological = dag.topological_order(graph)
     rank = upward_rank(graph, costs)[topological]
     return topological[np.argsort(-rank, kind="stable")]
-
-
-def _finite_mean(values: np.ndarray) -> np.ndarray:
-    """Mean [N] of the finite ones among [N, M]; zero where there is none."""
-    finite = np.isfinite(values)
-    return np.where(finite, values, 0.0).sum(axis=1) / np.maximum(finite.sum(axis=1), 1)
 
 
 def latency(t: Tables, placement: Array) -> Array:

@@ -56,7 +56,7 @@ SOLVERS: dict[str, Solver] = {
     "pipedream": Solver(pipedream.pipedream, ("max_load",)),
     "milp": Solver(milp.find, ("max_load", "subgraph")),
     "milp_noncontiguous": Solver(milp.find_noncontiguous, ("max_load",)),
-    "cpsat": Solver(cpsat.find, tuple(cpsat.FINDS)),
+    "cpsat": Solver(cpsat.find, ("makespan", "max_load", "subgraph")),
     "greedy": Solver(greedy.find, ("subgraph",)),
     "heft": Solver(list_scheduling.heft, ("makespan",)),
     "peft": Solver(list_scheduling.peft, ("makespan",)),

@@ -38,7 +38,7 @@ from placement.graphs import dag
 from placement.simulators import makespan
 from placement.solvers import base
 from placement.solvers.allowance import Allowance
-from placement.solvers.list_scheduling import Board, finite_mean, mean_delay_s
+from placement.solvers.list_scheduling import Board
 from placement.types import Problem
 
 _LP_SHARE = 0.5  # of the time that is left
@@ -98,7 +98,7 @@ def favourite_children(problem: Problem, time_limit_s: float) -> np.ndarray:
     senders, receivers, delay_s = _distinct_edges(problem)
     if not len(senders):
         return child
-    compute_s = finite_mean(np.asarray(problem.costs.compute_s, np.float64))
+    compute_s = makespan.finite_mean(np.asarray(problem.costs.compute_s, np.float64))
     scale = max(compute_s.max(), delay_s.max()) or 1.0
     sends, reads = _incidence(senders, num_ops), _incidence(receivers, num_ops)
     rows = [
@@ -128,7 +128,7 @@ def _distinct_edges(problem: Problem) -> tuple[np.ndarray, np.ndarray, np.ndarra
     pairs = np.stack([graph.senders, graph.receivers])
     (senders, receivers), number = np.unique(pairs, axis=1, return_inverse=True)
     delay_s = np.zeros(len(senders))
-    np.maximum.at(delay_s, number, mean_delay_s(problem))
+    np.maximum.at(delay_s, number, makespan.mean_delay_s(graph, problem.costs))
     return senders, receivers, delay_s
 
 

@@ -9,7 +9,7 @@ solver takes for the value of a placement may differ from the simulator's by its
 """
 
 from collections.abc import Callable
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -96,3 +96,16 @@ def memory(problem: Problem) -> Memory:
 def missing(package: str) -> ValueError:
     """What to raise where an optional package is not installed."""
     return ValueError(f"{package} is not installed; pip install 'placement[solvers]'")
+
+
+def import_cp_model() -> Any:
+    """OR-Tools' module of CP-SAT.
+
+    Raises:
+      ValueError: ortools is not installed.
+    """
+    try:
+        from ortools.sat.python import cp_model
+    except ImportError as error:
+        raise missing("ortools") from error
+    return cp_model

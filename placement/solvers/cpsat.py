@@ -9,14 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from placement.solvers import (
-    base,
-    bounds,
-    cpsat_makespan,
-    max_load_program,
-    program,
-    subgraph_program,
-)
+from placement.solvers import base, cpsat_makespan, program, program_search
 from placement.solvers.allowance import Allowance
 from placement.types import Problem
 
@@ -31,45 +24,16 @@ def find(problem: Problem, seed: int, allowance: Allowance) -> base.Found:
     Raises:
       ValueError: ortools is not installed.
     """
-    return FINDS[problem.objective](problem, seed, allowance)
-
-
-def max_load(problem: Problem, seed: int, allowance: Allowance) -> base.Found:
-    """`find` for the objective max_load."""
-    return program.search(
-        problem,
-        seed,
-        allowance,
-        build=max_load_program.build,
-        backend=solve,
-        lower_s=bounds.max_load(problem),
-    )
-
-
-def subgraph(problem: Problem, seed: int, allowance: Allowance) -> base.Found:
-    """`find` for the objective subgraph."""
-    return program.search(
-        problem,
-        seed,
-        allowance,
-        build=subgraph_program.build,
-        backend=solve,
-        lower_s=bounds.subgraph(problem),
-    )
-
-
-FINDS: dict[str, base.Find] = {
-    "makespan": cpsat_makespan.find,
-    "max_load": max_load,
-    "subgraph": subgraph,
-}
+    if problem.objective == "makespan":
+        return cpsat_makespan.find(problem, seed, allowance)
+    return program_search.search(problem, seed, allowance, backend=solve)
 
 
 def solve(
     built: program.Program, hint: np.ndarray | None, seed: int, allowance: Allowance
 ) -> program.Outcome:
-    """Solves a program: a `program.Backend`."""
-    cp_model = import_cp_model()
+    """Solves a program: a `program_search.Backend`."""
+    cp_model = base.import_cp_model()
     unit_s = built.horizon_s / _UNITS
     model, booleans, times = _model(cp_model, built, unit_s)
     if hint is not None:
@@ -91,19 +55,6 @@ def solve(
     return program.Outcome(
         "optimal" if status == cp_model.OPTIMAL else "time limit", assigned, bound_s
     )
-
-
-def import_cp_model() -> Any:
-    """OR-Tools' module of CP-SAT.
-
-    Raises:
-      ValueError: ortools is not installed.
-    """
-    try:
-        from ortools.sat.python import cp_model
-    except ImportError as error:
-        raise base.missing("ortools") from error
-    return cp_model
 
 
 def _model(cp_model: Any, built: program.Program, unit_s: float) -> tuple[Any, list, list]:

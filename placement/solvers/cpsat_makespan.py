@@ -68,10 +68,7 @@ def find(problem: Problem, seed: int, allowance: Allowance) -> base.Found:
     Raises:
       ValueError: ortools is not installed.
     """
-    try:
-        from ortools.sat.python import cp_model
-    except ImportError as error:
-        raise base.missing("ortools") from error
+    cp_model = base.import_cp_model()
     shorter = Allowance(_HINT_SHARE * allowance.left_s(), min(_HINT_BUDGET, allowance.budget))
     known = large_neighbourhood.lns(problem, seed, shorter)
     best = known.placement

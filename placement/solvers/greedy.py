@@ -43,8 +43,4 @@ def _order(problem: Problem, classes: base.Classes) -> np.ndarray:
     """int [C]: the classes in topological order, or as near to one as there is."""
     count = len(classes.memory_bytes)
     order = dag.sort_nodes(count, *dag.quotient(problem.graph, classes.number))
-    if len(order) == count:
-        return order
-    numbers = classes.number[dag.topological_order(problem.graph)]
-    _, first = np.unique(numbers, return_index=True)
-    return numbers[np.sort(first)]
+    return order if len(order) == count else base.in_order(problem, classes)

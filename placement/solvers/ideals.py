@@ -29,9 +29,7 @@ class Ideals(NamedTuple):
     """L ideals in order of size: none but earlier ones lie within another."""
 
     member: np.ndarray  # bool [L, V]
-    starts: (
-        np.ndarray
-    )  # int [M + 1]: ideals starts[m] to starts[m + 1] - 1 are one level, of a size
+    starts: np.ndarray  # int [M + 1]: where each level, the ideals of one size, begins and ends
 
 
 class Terms(NamedTuple):

@@ -114,8 +114,7 @@ def _moves(placement: np.ndarray, classes: base.Classes) -> np.ndarray:
 
 def _stretches(problem: Problem, classes: base.Classes) -> np.ndarray:
     """Placements of classes int [M, C]: stretches of the order, and each device alone."""
-    order = classes.number[dag.topological_order(problem.graph)]
-    order = order[np.sort(np.unique(order, return_index=True)[1])]  # where classes begin
+    order = base.in_order(problem, classes)
     accelerator = np.asarray(problem.costs.accelerator)
     devices = np.argsort(accelerator < 0, kind="stable")  # hosts take what is left
     total_s = np.where(classes.allowed, classes.compute_s, np.inf).min(axis=1).sum()

@@ -137,7 +137,7 @@ def peft(problem: Problem, seed: int, allowance: Allowance) -> base.Found:
     """
     del seed, allowance
     board, table = Board(problem), optimistic_cost_s(problem)
-    rank = finite_mean(table).tolist()
+    rank = makespan.finite_mean(table).tolist()
     onward = table.tolist()
     queue = [(-rank[op], op) for op in board.ready()]
     heapq.heapify(queue)
@@ -158,7 +158,7 @@ def optimistic_cost_s(problem: Problem) -> np.ndarray:
     classes = base.classes(problem)
     allowed = classes.allowed[classes.number]
     compute_s = np.where(allowed, np.asarray(costs.compute_s, np.float64), inf)
-    mean_s = mean_delay_s(problem)
+    mean_s = makespan.mean_delay_s(graph, costs)
     table = np.where(allowed, 0.0, inf)
     _, outputs = _neighbours(problem)
     for op in dag.topological_order(graph)[::-1].tolist():
@@ -166,19 +166,6 @@ def optimistic_cost_s(problem: Problem) -> np.ndarray:
             onward = table[receiver] + compute_s[receiver]
             table[op] = np.maximum(table[op], np.minimum(onward, onward.min() + mean_s[edge]))
     return table
-
-
-def mean_delay_s(problem: Problem) -> np.ndarray:
-    """float64 [E]: an edge's delay, the mean of the pairs of devices that are linked."""
-    delay_s = makespan.edge_delay_s(problem.graph, problem.costs).astype(np.float64)
-    apart = ~np.eye(delay_s.shape[-1], dtype=bool)
-    return finite_mean(delay_s[:, apart])
-
-
-def finite_mean(values: np.ndarray) -> np.ndarray:
-    """Mean [N] of the finite ones among [N, M]; zero where there is none."""
-    finite = np.isfinite(values)
-    return np.where(finite, values, 0.0).sum(axis=1) / np.maximum(finite.sum(axis=1), 1)
 
 
 def _starts(board: Board, op: int) -> dict[int, float]:

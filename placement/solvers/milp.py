@@ -9,12 +9,11 @@ the horizon cuts off what is worse than the one known, which is returned where n
 """
 
 from collections.abc import Iterable
-from functools import partial
 
 import numpy as np
 from scipy import optimize, sparse
 
-from placement.solvers import base, bounds, max_load_program, program, subgraph_program
+from placement.solvers import base, program, program_search
 from placement.solvers.allowance import Allowance
 from placement.types import Problem
 
@@ -24,42 +23,19 @@ _GAP = 1e-7  # relative, at which a search may end
 
 def find(problem: Problem, seed: int, allowance: Allowance) -> base.Found:
     """The best contiguous placement under max_load, of all placements under subgraph."""
-    if problem.objective == "max_load":
-        return program.search(
-            problem,
-            seed,
-            allowance,
-            build=partial(max_load_program.build, contiguous=True),
-            backend=solve,
-            lower_s=bounds.max_load(problem),
-            scope=base.CONTIGUOUS,
-        )
-    return program.search(
-        problem,
-        seed,
-        allowance,
-        build=subgraph_program.build,
-        backend=solve,
-        lower_s=bounds.subgraph(problem),
-    )
+    contiguous = problem.objective == "max_load"
+    return program_search.search(problem, seed, allowance, backend=solve, contiguous=contiguous)
 
 
 def find_noncontiguous(problem: Problem, seed: int, allowance: Allowance) -> base.Found:
     """The best of all placements under max_load."""
-    return program.search(
-        problem,
-        seed,
-        allowance,
-        build=max_load_program.build,
-        backend=solve,
-        lower_s=bounds.max_load(problem),
-    )
+    return program_search.search(problem, seed, allowance, backend=solve)
 
 
 def solve(
     built: program.Program, hint: np.ndarray | None, seed: int, allowance: Allowance
 ) -> program.Outcome:
-    """Solves a program: a `program.Backend`. HiGHS gets neither the hint nor the seed."""
+    """Solves a program: a `program_search.Backend`. HiGHS gets neither the hint nor the seed."""
     del hint, seed
     unit_s = built.horizon_s / _UNITS
     rows = _Rows(built.num_booleans)

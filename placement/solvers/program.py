@@ -1,4 +1,4 @@
-"""Integer programs of placements, and what every search by them has in common.
+"""Integer programs of placements, and what is the same for every objective.
 
 A `Program` has Boolean variables and times. Among the Booleans are x[c, d], class c on device d,
 with sum_d x[c, d] = 1. Constraints are of four kinds:
@@ -9,20 +9,17 @@ with sum_d x[c, d] = 1. Constraints are of four kinds:
     after     late >= sum of early times + sum of seconds * Boolean, if all literals hold
 
 Minimised is the time `total`. The program says what holds, a backend (`milp`, `cpsat`) how that is
-solved. `search` gives it a horizon: the value of a placement that is known beforehand.
+solved. `program_search` gives it a horizon: the value of a placement that is known beforehand.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import NamedTuple
 
 import numpy as np
 
-from placement.solvers import base, incumbent
-from placement.solvers.allowance import Allowance
-from placement.solvers.reduced import Reduced, reduce
+from placement.solvers import base
+from placement.solvers.reduced import Reduced
 from placement.types import Problem
-
-_EXACT = 1e-9  # relative: what float64 sums differ by
 
 # A literal: the Boolean b as b, its negation as ~b, which is negative.
 Literal = int
@@ -105,52 +102,6 @@ class Outcome(NamedTuple):
     status: str  # 'optimal', 'infeasible' or 'time limit'
     assigned: np.ndarray | None  # bool [C, D]
     bound_s: float
-
-
-# (problem, reduced, horizon_s, lower_s) -> the program whose times end at the horizon.
-Build = Callable[[Problem, Reduced, float, float], Program]
-# (program, hint int [C] or None, seed, allowance) -> Outcome.
-Backend = Callable[[Program, np.ndarray | None, int, Allowance], Outcome]
-
-
-def search(
-    problem: Problem,
-    seed: int,
-    allowance: Allowance,
-    *,
-    build: Build,
-    backend: Backend,
-    lower_s: float,
-    scope: str = base.ALL,
-) -> base.Found:
-    """Finds a placement by hand, then a better one or a proof by a program."""
-    known = incumbent.find(problem, seed, allowance, contiguous=scope == base.CONTIGUOUS)
-    best, value_s = known.placement, known.value_s
-    if value_s <= lower_s * (1 + _EXACT):
-        return base.Found(best, value_s, "optimal", known.evaluations, scope)
-    reduced = reduce(problem)
-    horizon_s = value_s * (1 + base.ROUNDING) if best is not None else _any_value(reduced)
-    program = build(problem, reduced, horizon_s, lower_s)
-    hint = None if best is None else reduced.lower(best)
-    outcome = backend(program, hint, seed, allowance)
-    evaluations = known.evaluations
-    if outcome.assigned is not None:
-        found = reduced.lift(outcome.assigned.argmax(axis=1))
-        found_s = incumbent.value(problem, found)
-        evaluations += 1
-        if found_s <= value_s:
-            best, value_s = found, found_s
-    if outcome.status == "infeasible" and best is not None:  # nothing within the horizon is better
-        return base.Found(best, value_s, "optimal", evaluations, scope)
-    bound_s = min(max(lower_s, outcome.bound_s), value_s)
-    return base.Found(best, bound_s, outcome.status, evaluations, scope)
-
-
-def _any_value(reduced: Reduced) -> float:
-    """No finite placement's value is above: all that computing and crossing could ever cost."""
-    costs = (reduced.compute_s, reduced.in_s, reduced.out_s)
-    total = sum(float(np.where(np.isfinite(c), c, 0.0).sum()) for c in costs)
-    return max(total, 1.0)
 
 
 def assign(program: Program, problem: Problem, reduced: Reduced) -> None:

@@ -14,7 +14,7 @@ from placement import arguments
 from placement.zoo.bert import bert_base
 from placement.zoo.inception_v3 import inception_v3
 from placement.zoo.nmt import nmt
-from placement.zoo.resnet import resnet50
+from placement.zoo.resnet import resnet50, two_stream
 from placement.zoo.rnnlm import rnnlm
 
 # The keyword arguments of a builder are the arguments of its network: whole numbers from 1.
@@ -24,6 +24,7 @@ _BUILDERS: dict[str, Callable[..., ov.Model]] = {
     "nmt": nmt,
     "resnet50": resnet50,
     "rnnlm": rnnlm,
+    "two_stream": two_stream,
 }
 
 

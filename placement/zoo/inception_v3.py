@@ -39,8 +39,8 @@ def inception_v3() -> ov.Model:
     x = _module_d(x, "Mixed_7a")
     for name in ("Mixed_7b", "Mixed_7c"):
         x = _module_e(x, name)
-    logits = layers.classifier(x, classes=1000, gain=_CLASSIFIER_GAIN)
-    return ov.Model([logits], [images], "inception_v3")
+    scores = layers.classifier(x, classes=1000, gain=_CLASSIFIER_GAIN)
+    return ov.Model([layers.result(scores, "logits")], [images], "inception_v3")
 
 
 def _transform_input(images: ov.Node) -> ov.Node:

@@ -209,8 +209,10 @@ def dense(x: Value, name: str, features: int, *, gain: float = 1.0) -> ov.Node:
     return ops.add(product, offset, name=f"{name}/bias_add")
 
 
-def classifier(x: Value, *, classes: int, gain: float) -> ov.Node:
-    """Global mean, flatten, dense layer `fc`, Result `logits`: [1, C, H, W] -> [1, classes]."""
-    pooled = ops.reduce_mean(x, integers("pool/axes", [2, 3]), True, name="pool")
-    flat = ops.reshape(pooled, integers("flatten/shape", [1, x.shape[1]]), False, name="flatten")
-    return result(dense(flat, "fc", classes, gain=gain), "logits")
+def classifier(x: Value, *, classes: int, gain: float, prefix: str = "") -> ov.Node:
+    """Global mean, flatten, dense layer `fc`: [1, C, H, W] -> [1, classes]."""
+    axes = integers(f"{prefix}pool/axes", [2, 3])
+    pooled = ops.reduce_mean(x, axes, True, name=f"{prefix}pool")
+    shape = integers(f"{prefix}flatten/shape", [1, x.shape[1]])
+    flat = ops.reshape(pooled, shape, False, name=f"{prefix}flatten")
+    return dense(flat, f"{prefix}fc", classes, gain=gain)

@@ -1,4 +1,4 @@
-"""ResNet-50 for images."""
+"""ResNet-50 for images, and two of them for videos."""
 
 import openvino as ov
 from openvino import opset13 as ops
@@ -24,14 +24,41 @@ def resnet50() -> ov.Model:
     396 operations and 411 edges; 178 operations without constants and their Converts.
     """
     images = layers.parameter("images", (1, 3, 224, 224), ov.Type.f32)
-    x = layers.conv_relu(images, "conv1", 64, (7, 7), stride=2, pad=(3, 3))
-    x = layers.max_pool(x, "maxpool", stride=2, pad=1)
+    scores = layers.classifier(_features(images, ""), classes=1000, gain=_CLASSIFIER_GAIN)
+    return ov.Model([layers.result(scores, "logits")], [images], "resnet50")
+
+
+def two_stream() -> ov.Model:
+    """Two ResNet-50: frame [1, 3, 224, 224], flow [1, 20, 224, 224] -> scores [1, 101], float32.
+
+    Simonyan and Zisserman 2014, "Two-Stream Convolutional Networks for Action Recognition in
+    Videos": one network sees a frame, the other the optical flow of ten, and their softmax scores
+    are averaged (section 2); classes of UCF-101. Both are ResNet-50, as in Feichtenhofer et al.
+    2016, "Spatiotemporal Residual Networks for Video Action Recognition", without its connections
+    between the streams. Two heavy branches that meet at the end.
+    """
+    frame = layers.parameter("frame", (1, 3, 224, 224), ov.Type.f32)
+    flow = layers.parameter("flow", (1, 20, 224, 224), ov.Type.f32)
+    streams = []
+    for name, images in (("spatial", frame), ("temporal", flow)):
+        x = _features(images, f"{name}/")
+        scores = layers.classifier(x, classes=101, gain=_CLASSIFIER_GAIN, prefix=f"{name}/")
+        streams.append(ops.softmax(scores, 1, name=f"{name}/softmax"))
+    total = ops.add(*streams, name="sum")
+    mean = ops.multiply(total, layers.scalar("half", 0.5), name="mean")
+    return ov.Model([layers.result(mean, "scores")], [frame, flow], "two_stream")
+
+
+def _features(images: layers.Value, prefix: str) -> ov.Node:
+    """All but the classifier: [1, C, 224, 224] -> [1, 2048, 7, 7]."""
+    x: layers.Value = layers.conv_relu(images, f"{prefix}conv1", 64, (7, 7), stride=2, pad=(3, 3))
+    x = layers.max_pool(x, f"{prefix}maxpool", stride=2, pad=1)
     for stage, (blocks, width, first_stride) in enumerate(_STAGES, start=1):
         for block in range(blocks):
             stride = first_stride if block == 0 else 1
-            x = _bottleneck(x, f"layer{stage}/{block}", width, stride, project=block == 0)
-    logits = layers.classifier(x, classes=1000, gain=_CLASSIFIER_GAIN)
-    return ov.Model([logits], [images], "resnet50")
+            name = f"{prefix}layer{stage}/{block}"
+            x = _bottleneck(x, name, width, stride, project=block == 0)
+    return x
 
 
 def _bottleneck(x: layers.Value, name: str, width: int, stride: int, *, project: bool) -> ov.Node:

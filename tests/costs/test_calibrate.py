@@ -37,11 +37,18 @@ def _serial_s(graph: OpGraph, costs: CostModel, placements: np.ndarray) -> np.nd
     return np.asarray(simulators.evaluator(Problem(graph, costs, "serial", ("a", "b")))(placements))
 
 
+def _fit(
+    graph: OpGraph, costs: CostModel, placements: np.ndarray, measured_s: np.ndarray
+) -> calibrate.Calibration:
+    terms = [calibrate.serial_terms(graph, costs, placement) for placement in placements]
+    return calibrate.fit(costs, lambda _: terms, measured_s)
+
+
 def test_recovers_what_distorted_the_profile():
     graph, costs, placements = _problem(np.random.default_rng(0))
     truth = calibrate.apply(costs, TRUE)
     measured_s = _serial_s(graph, truth, placements)
-    found = calibrate.fit(graph, costs, placements[:100], measured_s[:100])
+    found = _fit(graph, costs, placements[:100], measured_s[:100])
     predicted_s = _serial_s(graph, calibrate.apply(costs, found), placements)
     before = np.abs(_serial_s(graph, costs, placements) / measured_s - 1)[100:]
     after = np.abs(predicted_s / measured_s - 1)[100:]
@@ -52,7 +59,7 @@ def test_recovers_what_distorted_the_profile():
 
 def test_without_measurements_the_profile_stands():
     graph, costs, placements = _problem(np.random.default_rng(1))
-    found = calibrate.fit(graph, costs, placements[:0], np.zeros(0))
+    found = _fit(graph, costs, placements[:0], np.zeros(0))
     calibrated = calibrate.apply(costs, found)
     np.testing.assert_allclose(
         _serial_s(graph, calibrated, placements), _serial_s(graph, costs, placements), rtol=1e-5
@@ -64,7 +71,7 @@ def test_what_placements_cannot_tell_stays_near_the_profile():
     graph, costs, _ = _problem(np.random.default_rng(2))
     singles = np.tile([[0], [1]], (1, graph.num_ops)).astype(np.int32)
     measured_s = _serial_s(graph, costs, singles) * [1.2, 0.8]
-    found = calibrate.fit(graph, costs, singles, measured_s)
+    found = _fit(graph, costs, singles, measured_s)
     np.testing.assert_allclose(found.latency_s, costs.transfer_latency_s, atol=1e-12)
     np.testing.assert_allclose(found.s_per_byte, costs.transfer_s_per_byte, atol=1e-16)
     assert found.compute == pytest.approx([1.2, 0.8], rel=0.02)
@@ -73,7 +80,7 @@ def test_what_placements_cannot_tell_stays_near_the_profile():
 def test_no_coefficient_is_negative():
     graph, costs, placements = _problem(np.random.default_rng(3))
     slow_s = _serial_s(graph, costs, placements[:2])
-    found = calibrate.fit(graph, costs, placements[:2], slow_s * [0.01, 30.0])
+    found = _fit(graph, costs, placements[:2], slow_s * [0.01, 30.0])
     for name, value in found._asdict().items():
         assert np.all(np.asarray(value) >= 0), name
 

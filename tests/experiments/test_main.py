@@ -20,7 +20,7 @@ def start(workdir: Path, *flags: str, config: str = "configs/smoke.py") -> subpr
     return subprocess.Popen(
         [*command, f"--workdir={workdir}", *flags],
         cwd=ROOT,
-        env=os.environ | {"COLUMNS": "120"},
+        env=os.environ | {"COLUMNS": "120", "JAX_DISABLE_MOST_OPTIMIZATIONS": "1"},  # for speed
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         text=True,

@@ -9,7 +9,10 @@ from ml_collections import ConfigDict
 
 from configs import solvers as solvers_config
 from experiments import bounds, build, compare, methods, solve
-from placement.types import Solution
+from placement import solvers
+from placement.solvers import base
+from placement.solvers.allowance import Allowance
+from placement.types import Problem, Solution
 from tests import helpers
 
 # Two accelerators, a host, and two chains that feed one operation: ids 0 -> 2, 1 -> 3, (2, 3) -> 4.
@@ -69,6 +72,40 @@ def test_a_method_that_cannot_be_used_is_a_row_among_others_and_refused_alone(tm
     wanted.methods = "brute_force"
     with pytest.raises(ValueError, match="free operations"):
         solve.run(wanted, tmp_path / "alone")
+
+
+def test_ctrl_c_in_a_solver_keeps_what_others_found(tmp_path, monkeypatch, capsys):
+    def interrupted(*_: object) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setitem(solvers.SOLVERS, "genetic", solvers.Solver(interrupted, solvers.ANY))
+    wanted = config(tmp_path, methods="ideals_dp,genetic,local_search")
+    summary = solve.run(wanted, tmp_path / "run")
+    assert summary["best"] == "ideals_dp"
+    found = rows(json.loads((tmp_path / "run/summary.json").read_text()))
+    assert found["ideals_dp"]["predicted_s"] == 9
+    assert (found["genetic"]["status"], found["genetic"]["predicted_s"]) == ("interrupted", None)
+    assert "local_search" not in found
+    assert (tmp_path / "run/placement.json").exists()
+    printed = capsys.readouterr().out
+    assert "interrupted in genetic; left out: local_search" in printed
+    assert "ideals_dp" in printed
+
+
+def test_the_best_of_an_interrupted_comparison_is_one_of_all_its_cells(tmp_path, monkeypatch):
+    def once(problem: Problem, seed: int, allowance: Allowance) -> base.Found:
+        if seed == 1:
+            raise KeyboardInterrupt
+        return base.Found(np.array([1, 0, 1, 0, 0]))  # worth 10
+
+    monkeypatch.setitem(solvers.SOLVERS, "genetic", solvers.Solver(once, solvers.ANY))
+    wanted = config(tmp_path, methods="topological,genetic,ideals_dp", seeds=3)
+    summary = compare.run(wanted, tmp_path / "run")
+    ran = [(row["seed"], row["method"]) for row in summary["rows"]]
+    ran = [(seed, method) for seed, method in ran if not method.startswith("single:")]
+    both = [(seed, method) for seed in (0, 1) for method in ("topological", "genetic")]
+    assert sorted(ran) == sorted([*both, (0, "ideals_dp")])
+    assert summary["best"] in ("topological", "single:acc0")
 
 
 def test_parts_of_an_accelerator_are_an_argument_of_the_workload(tmp_path):

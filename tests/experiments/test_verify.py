@@ -3,10 +3,11 @@
 import math
 
 import numpy as np
+import pytest
 
 from experiments import verify
 from experiments.methods import Entry
-from placement.runtime.measure import Failure, Interval, Measurement
+from placement.runtime.measure import Candidate, Failure, Interval, Measurement
 from placement.types import Solution
 
 
@@ -16,20 +17,38 @@ class GivenOutcomes:
     RATIOS = {"single": 1.0, "first": 1.1, "second": 0.9}  # noqa: RUF012
 
     def measure(self, candidates, *, min_rounds, time_limit_s):
-        return [self._outcome(candidate.affinity["op"]) for candidate in candidates]
+        outcomes = [self._outcome(candidate.affinity["op"]) for candidate in candidates]
+        if isinstance(outcomes[0], Failure):  # ratios to nothing
+            none = Interval(math.nan, math.nan, math.nan, 0)
+            outcomes[1:] = [outcome._replace(ratio=none) for outcome in outcomes[1:]]
+        return outcomes
 
     def _outcome(self, device):
         if device == "bad":
             return Failure("infer", "it broke")
         ratio = self.RATIOS[device]
         spread = Interval(ratio, ratio - 0.01, ratio + 0.01, 20)
-        return Measurement(spread, spread, 1, 1, True, (device,), 1.0, 0.0, 0.0, 1e-3, 0.1)
+        return Measurement(
+            latency=spread,
+            ratio=spread,
+            submodels=1,
+            overlap=0.0,
+            parts=1,
+            acyclic=True,
+            execution_devices=(device,),
+            thread_share=1.0,
+            output_error=0.0,
+            nan_share=0.0,
+            tolerance=1e-3,
+            compile_s=0.1,
+        )
 
 
 def entry(method: str, **predicted_s: float) -> Entry:
     values = tuple(predicted_s.values())
     solution = Solution(np.zeros(1, np.int32), values[0], math.nan, "finished", 0.0, 1)
-    return Entry(method, solution, tuple({"op": name} for name in predicted_s), values, ())
+    candidates = tuple(Candidate({"op": name}, ()) for name in predicted_s)
+    return Entry(method, solution, candidates, values)
 
 
 def table(*entries: Entry):
@@ -40,9 +59,10 @@ def table(*entries: Entry):
 def test_the_prediction_in_a_row_is_that_of_the_placement_measured() -> None:
     learned = entry("hsdag", first=0.5, second=0.6)
     chosen, outcomes, rows = table(entry("single:A", single=1.0), learned)
-    assert chosen[1].affinities == ({"op": "second"},)
+    assert chosen[1].candidates == (Candidate({"op": "second"}, ()),)
     assert rows[1]["predicted_s"] == 0.6
     assert rows[1]["measured_s"]["median"] == 0.9
+    assert rows[1]["versus_interval"] == pytest.approx([0.89, 0.91])
     assert rows[1]["measurements"] == 3
     assert verify.best(rows, outcomes) == "hsdag"
 
@@ -51,6 +71,7 @@ def test_a_failure_has_no_number_and_is_never_best() -> None:
     _, outcomes, rows = table(entry("single:A", single=1.0), entry("hsdag", bad=0.1))
     assert rows[1]["measured_s"] is None
     assert rows[1]["versus_best_single_device"] is None
+    assert rows[1]["versus_interval"] is None
     assert rows[1]["status"] == "failed: infer: it broke"
     assert verify.best(rows, outcomes) == "single:A"
 
@@ -59,3 +80,11 @@ def test_what_cannot_be_told_from_the_single_device_is_not_best() -> None:
     _, outcomes, rows = table(entry("single:A", single=1.0), entry("hsdag", single=1.0))
     assert rows[1]["versus_best_single_device"] == 1.0
     assert verify.best(rows, outcomes) == "single:A"
+
+
+def test_ratios_are_to_a_single_device_that_runs() -> None:
+    """The one predicted best computes wrong outputs, as bf16 does for some models."""
+    singles = entry("single:A", bad=0.1), entry("single:B", single=1.0)
+    _, outcomes, rows = table(*singles, entry("hsdag", second=0.5))
+    assert outcomes[2].ratio.median == 0.9
+    assert verify.best(rows, outcomes) == "hsdag"

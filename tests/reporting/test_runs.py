@@ -1,7 +1,9 @@
 import json
 import math
 import os
+import resource
 import stat
+import subprocess
 
 import jax.numpy as jnp
 import numpy as np
@@ -111,6 +113,42 @@ def test_prepare_workdir_makes_parents_and_accepts_one_that_is_there(tmp_path):
     (path / "kept").touch()
     assert runs.prepare_workdir(str(path)) == path
     assert os.listdir(path) == ["kept"]
+
+
+def test_prepare_workdir_clears_what_killed_runs_left_and_nothing_else(tmp_path):
+    ended = subprocess.Popen(["true"])
+    ended.wait()
+    (tmp_path / "checkpoint").mkdir()
+    left = [f".summary.json.{ended.pid}.tmp", f"checkpoint/.a.msgpack.{ended.pid}.tmp"]
+    left += [f".of.an.earlier.process.{os.getpid()}.tmp"]
+    kept = [f".summary.json.{os.getppid()}.tmp", ".notes.tmp", f"notes.{ended.pid}.tmp"]
+    for name in (*left, *kept):
+        (tmp_path / name).touch()
+    runs.prepare_workdir(tmp_path)
+    assert sorted(os.listdir(tmp_path)) == sorted(["checkpoint", *kept])
+    assert os.listdir(tmp_path / "checkpoint") == []
+
+
+@pytest.mark.parametrize(
+    "write",
+    [
+        lambda path: runs.write_bytes(path, b"x" * 99),
+        lambda path: runs.append_jsonl(path, {"x": "x" * 99}),
+    ],
+)
+def test_a_disk_that_takes_no_more_is_an_error_that_names_the_file(tmp_path, write):
+    path = tmp_path / "log"
+    path.write_text("{}\n")
+    before = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (9, before[1]))
+    try:
+        with pytest.raises(OSError, match="File too large") as raised:
+            write(path)
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, before)
+    assert raised.value.filename == str(path)
+    assert os.listdir(tmp_path) == ["log"]
+    assert runs.read_jsonl(path) == [{}]
 
 
 @pytest.mark.parametrize("name", ["file", "file/below"])

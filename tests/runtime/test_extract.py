@@ -136,8 +136,9 @@ def test_a_state_stays_on_one_device(tmp_path):
     for kept in (model, ov.Core().read_model(path)):
         graph = extract.op_graph(kept, name="m").graph
         groups = _by_name(graph, graph.colocation)
-        assert groups["read"] == groups["assign"] == groups["start"]
-        assert groups["total"] == groups["out"] != groups["read"]
+        between = {groups[name] for name in ("start", "read", "total", "assign", "out")}
+        assert len(between) == 1
+        assert groups["x"] not in between
         bare = extract.op_graph(kept, name="m", constants=False).graph
         assert {"read", "assign"} < set(bare.op_names)
 

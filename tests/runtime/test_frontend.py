@@ -1,6 +1,7 @@
 """Tests of `placement.runtime.frontend`."""
 
 import pathlib
+import re
 
 import numpy as np
 import onnx
@@ -341,6 +342,48 @@ def test_example_inputs_index_within_tables():
     highest = [array.max() for array in frontend.example_inputs(model, 0)]
     assert 90 < highest[0] < 100
     assert highest[1:] == [6, 1]
+
+
+def test_example_inputs_suit_lengths_and_comparisons():
+    x, counts = _input("x", [3, 5, 4]), _input("counts", [3], ov.Type.i64)
+    rate, end = (_input(name, [], ov.Type.i64) for name in ("rate", "end"))
+    outputs = [
+        ops.reverse_sequence(x, counts, 0, 1),
+        ops.equal(rate, ops.constant(np.int64(16000))),
+        ops.range(ops.constant(np.int64(0)), end, ops.constant(np.int64(1)), "i64"),
+    ]
+    model = ov.Model([ops.result(y) for y in outputs], [x, counts, rate, end], "model")
+    drawn = [frontend.example_inputs(model, seed)[1:] for seed in range(40)]
+    assert {int(n) for lengths, _, _ in drawn for n in lengths} == {1, 2, 3, 4, 5}
+    assert {int(given) for _, given, _ in drawn} == {16000}
+    assert {int(last) for _, _, last in drawn} == set(range(1, 9))
+
+
+def test_given_values_take_the_place_of_drawn_ones():
+    types = (ov.Type.f32, ov.Type.i64, ov.Type.string)
+    inputs = [_input(f"x{i}", [2, 2], dtype) for i, dtype in enumerate(types)]
+    model = ov.Model([ops.result(x) for x in inputs], inputs, "model")
+    drawn = frontend.example_inputs(model, 0)
+    number, counts, words = frontend.example_inputs(model, 0, "x1:3,4,5,6; x2:ab")
+    np.testing.assert_array_equal(number, drawn[0])
+    np.testing.assert_array_equal(counts, [[3, 4], [5, 6]])
+    assert counts.dtype == np.int64
+    assert words.tolist() == [["ab", "ab"], ["ab", "ab"]]
+
+
+@pytest.mark.parametrize(
+    ("values", "said"),
+    [
+        ("x9:3", "'x9', which is no input"),
+        ("x1", "malformed entry 'x1'"),
+        ("x1:many", "'many', not of its type int64"),
+        ("x1:1,2,3", r"3 values, but its shape is \[2, 2\]; give one for all, or 4"),
+    ],
+)
+def test_malformed_values_are_refused_in_one_line(values, said):
+    x = _input("x1", [2, 2], ov.Type.i64)
+    message = _message(frontend.example_inputs, _model(ops.abs(x), x), 0, values)
+    assert re.search(said, message)
 
 
 def test_example_inputs_make_embedding_bags_run():

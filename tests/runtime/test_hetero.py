@@ -1,9 +1,10 @@
 import numpy as np
 import openvino as ov
 import pytest
+from openvino import opset13 as ops
 
 from placement.runtime import devices, extract, hetero
-from tests.runtime import small
+from tests.runtime import models, small
 
 HOST = devices.resolve("host")
 A, B = (device.name for device in HOST)
@@ -105,13 +106,35 @@ def test_a_wrong_mapping_is_refused_in_one_line(core, change, said):
 
 def test_a_variable_stays_on_one_device(core):
     model = small.counter()
-    with pytest.raises(ValueError, match="variable 'state'"):
-        hetero.compile_placement(core, model, small.everywhere(model, A, write=B), HOST)
+    for change in ({"write": B}, {"sum": B}):
+        with pytest.raises(ValueError, match="separates 'read', 'sum' and 1 more"):
+            hetero.compile_placement(core, model, small.everywhere(model, A, **change), HOST)
     compiled = hetero.compile_placement(core, model, small.everywhere(model, A), HOST)
     request = compiled.create_infer_request()
     for count in (1, 2):
         request.infer([np.ones(4, np.float32)])
         np.testing.assert_array_equal(request.output_tensors[0].data, np.full(4, count))
+
+
+def test_a_part_with_a_variable_on_a_cycle_is_refused(core):
+    model = models.cache().model  # x and its product on one device, another product on the other
+    names = {op.get_friendly_name(): op.get_type_name() for op in model.get_ordered_ops()}
+    product = next(name for name, kind in names.items() if kind == "MatMul")
+    with pytest.raises(ValueError, match="variable 'cache' depends on itself"):
+        hetero.compile_placement(core, model, small.everywhere(model, A, **{product: B}), HOST)
+
+
+def test_a_constant_read_everywhere_joins_no_parts(core):
+    source = ops.parameter([1, 8], np.float32, name="x")
+    scalar, value = ops.constant(np.float32(0.5), name="half"), source
+    for i in range(6):  # the scalar would join three parts on a device to one, and close cycles
+        value = ops.tanh(ops.multiply(value, scalar, name=f"scale_{i}"), name=f"tanh_{i}")
+    model = ov.Model([ops.result(value, name="y")], [source], "scaled")
+    odd = {f"{kind}_{i}": B for kind in ("scale", "tanh") for i in (1, 3, 5)}
+    compiled = hetero.compile_placement(core, model, small.everywhere(model, A, **odd), HOST)
+    assert submodels(compiled) == 6
+    expected = run(core.compile_model(model, "CPU", {"INFERENCE_PRECISION_HINT": "f32"}))
+    np.testing.assert_allclose(run(compiled), expected, atol=0.05 * np.ptp(expected))
 
 
 def test_quotient_counts_parts_and_finds_cycles(core):

@@ -16,6 +16,7 @@ SIZES = {
     "bert_base": (1009, 1068, 444),
     "inception_v3": (728, 764, 325),
     "resnet50": (396, 411, 178),
+    "two_stream": (797, 828, 359),
     SMALL_NMT: (378, 517, 297),
     SMALL_RNNLM: (128, 170, 99),
 }
@@ -23,6 +24,7 @@ SAMPLED_WEIGHT = {
     "bert_base": "encoder/3/attention/query/weight",
     "inception_v3": "Mixed_6b/branch7x7_2/weight",
     "resnet50": "layer2/1/conv2/weight",
+    "two_stream": "temporal/layer2/1/conv2/weight",
     SMALL_NMT: "decoder/lstm2/weight",
     SMALL_RNNLM: "lstm1/weight",
 }
@@ -139,6 +141,18 @@ def test_outputs_depend_on_the_input(network):
         assert all(0.3 < values.std() < 3.0 for values in output)
         for one, two in itertools.combinations(output, 2):
             assert np.corrcoef(one, two)[0, 1] < 0.95
+
+
+def test_both_streams_count():
+    compiled = _compile(zoo.build("two_stream"))
+    rng = np.random.default_rng(0)
+    shapes = {"frame": (1, 3, 224, 224), "flow": (1, 20, 224, 224)}
+    inputs = {name: rng.standard_normal(shape, np.float32) for name, shape in shapes.items()}
+    scores = np.array(compiled(inputs)["scores"])
+    assert scores.sum() == pytest.approx(1.0, abs=1e-4)
+    for name, shape in shapes.items():
+        other = compiled(inputs | {name: rng.standard_normal(shape, np.float32)})["scores"]
+        assert np.abs(other - scores).max() > 0.1 * scores.max()
 
 
 def test_bert_ignores_masked_words():

@@ -1,0 +1,42 @@
+"""A temporary folder that outlives a kill of its owner only until the next one is made.
+
+A living owner holds a lock on it, which the kernel releases however the owner ends. What another
+process may still be setting up, and anything that is not of this project, is left alone.
+"""
+
+import contextlib
+import fcntl
+import shutil
+import tempfile
+from pathlib import Path
+
+_PREFIX = "placement-worker-"
+_LOCK = "lock"
+_MODEL = "model.xml"
+_FILES = {_LOCK, _MODEL, "model.bin", "inputs.npz", "beat"}
+
+
+class Scratch:
+    """The folder, for the files named above."""
+
+    def __init__(self) -> None:
+        """Makes it, and removes those whose owners were killed."""
+        _clear_abandoned()
+        self._folder = tempfile.TemporaryDirectory(prefix=_PREFIX)
+        self.path = Path(self._folder.name)
+        self._lock = open(self.path / _LOCK, "w")  # noqa: SIM115
+        fcntl.flock(self._lock, fcntl.LOCK_EX)
+
+    def close(self) -> None:
+        """Removes it."""
+        self._folder.cleanup()
+        self._lock.close()
+
+
+def _clear_abandoned() -> None:
+    for folder in Path(tempfile.gettempdir()).glob(f"{_PREFIX}*"):
+        with contextlib.suppress(OSError), open(folder / _LOCK) as lock:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            # Its owner has had the lock since before it wrote the model.
+            if (folder / _MODEL).exists() and {path.name for path in folder.iterdir()} <= _FILES:
+                shutil.rmtree(folder)

@@ -1,0 +1,75 @@
+"""A search by an integer program: a placement by hand, then a better one or a proof."""
+
+from collections.abc import Callable
+from functools import partial
+from typing import NamedTuple
+
+import numpy as np
+
+from placement.solvers import base, bounds, incumbent, max_load_program, subgraph_program
+from placement.solvers.allowance import Allowance
+from placement.solvers.program import Outcome, Program
+from placement.solvers.reduced import Reduced, reduce
+from placement.types import Problem
+
+_EXACT = 1e-9  # relative: what float64 sums differ by
+
+# (problem, reduced, horizon_s, lower_s) -> the program whose times end at the horizon. That of
+# max_load takes `contiguous` as well.
+Build = Callable[..., Program]
+# (program, hint int [C] or None, seed, allowance) -> Outcome.
+Backend = Callable[[Program, np.ndarray | None, int, Allowance], Outcome]
+
+
+class Formulation(NamedTuple):
+    """An objective as programs see it."""
+
+    build: Build
+    lower_s: Callable[[Problem], float]
+
+
+FORMULATIONS: dict[str, Formulation] = {
+    "max_load": Formulation(max_load_program.build, bounds.max_load),
+    "subgraph": Formulation(subgraph_program.build, bounds.subgraph),
+}
+
+
+def search(
+    problem: Problem,
+    seed: int,
+    allowance: Allowance,
+    *,
+    backend: Backend,
+    contiguous: bool = False,
+) -> base.Found:
+    """The best placement that a backend finds, or the best contiguous one (under max_load)."""
+    formulation = FORMULATIONS[problem.objective]
+    lower_s, scope = formulation.lower_s(problem), base.CONTIGUOUS if contiguous else base.ALL
+    known = incumbent.find(problem, seed, allowance, contiguous=contiguous)
+    best, value_s = known.placement, known.value_s
+    if value_s <= lower_s * (1 + _EXACT):
+        return base.Found(best, value_s, "optimal", known.evaluations, scope)
+    reduced = reduce(problem)
+    horizon_s = value_s * (1 + base.ROUNDING) if best is not None else _any_value(reduced)
+    build = partial(formulation.build, contiguous=True) if contiguous else formulation.build
+    program = build(problem, reduced, horizon_s, lower_s)
+    hint = None if best is None else reduced.lower(best)
+    outcome = backend(program, hint, seed, allowance)
+    evaluations = known.evaluations
+    if outcome.assigned is not None:
+        found = reduced.lift(outcome.assigned.argmax(axis=1))
+        found_s = incumbent.value(problem, found)
+        evaluations += 1
+        if found_s <= value_s:
+            best, value_s = found, found_s
+    if outcome.status == "infeasible" and best is not None:  # nothing within the horizon is better
+        return base.Found(best, value_s, "optimal", evaluations, scope)
+    bound_s = min(max(lower_s, outcome.bound_s), value_s)
+    return base.Found(best, bound_s, outcome.status, evaluations, scope)
+
+
+def _any_value(reduced: Reduced) -> float:
+    """No finite placement's value is above: all that computing and crossing could ever cost."""
+    costs = (reduced.compute_s, reduced.in_s, reduced.out_s)
+    total = sum(float(np.where(np.isfinite(c), c, 0.0).sum()) for c in costs)
+    return max(total, 1.0)

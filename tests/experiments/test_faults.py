@@ -1,0 +1,248 @@
+"""Faults that really happen to the command line: SIGKILL at several moments, and full disks."""
+
+import json
+import os
+import resource
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import flax.serialization
+import onnx
+import pytest
+
+from experiments import search
+
+ROOT = Path(__file__).parents[2]
+SQUEEZENET = Path(onnx.__file__).parent / "backend/test/data/light/light_squeezenet.onnx"
+SIMULATED = (
+    "--config.graph=synthetic:family=layered,ops=12,seed=1",
+    "--config.devices=roofline:cpu,gpu",
+    "--config.method=hsdag:num_samples=8,hidden_size=8,levels=0,algorithm=reinforce",
+)
+ENDLESS = "--config.budget=2000000000"
+
+
+@pytest.fixture(scope="module")
+def cache(tmp_path_factory) -> Path:
+    """Of what JAX compiles: runs that are repeated compile once."""
+    return tmp_path_factory.mktemp("compiled")
+
+
+def start(
+    cache: Path, workdir: Path, *flags: str, before: Callable[[], None] | None = None
+) -> subprocess.Popen:
+    command = [sys.executable, "-m", "experiments.main", "--config=configs/smoke.py"]
+    quick = {
+        "JAX_DISABLE_MOST_OPTIMIZATIONS": "1",
+        "JAX_COMPILATION_CACHE_DIR": str(cache),
+        "JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS": "0",
+        "JAX_PERSISTENT_CACHE_MIN_ENTRY_SIZE_BYTES": "-1",
+    }
+    return subprocess.Popen(
+        [*command, f"--workdir={workdir}", *flags],
+        cwd=ROOT,
+        env={**os.environ, **quick},
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        preexec_fn=before,
+    )
+
+
+def run(*arguments: Any, before: Callable[[], None] | None = None) -> tuple[int, str]:
+    process = start(*arguments, before=before)
+    _, err = process.communicate(timeout=240)
+    return process.returncode, err
+
+
+def kill_when(process: subprocess.Popen, condition: Callable[[], bool]) -> None:
+    """Kills it at a moment at which the condition holds: it is stopped first, then looked at."""
+    deadline = time.monotonic() + 120
+    while True:
+        time.sleep(0.0005)
+        assert process.poll() is None, process.communicate()[1]
+        assert time.monotonic() < deadline
+        if not condition():
+            continue
+        process.send_signal(signal.SIGSTOP)
+        os.waitid(os.P_PID, process.pid, os.WSTOPPED | os.WEXITED | os.WNOWAIT)
+        if condition():
+            break
+        process.send_signal(signal.SIGCONT)
+    process.kill()
+    process.communicate()
+    assert process.returncode == -signal.SIGKILL
+
+
+def unfinished(workdir: Path) -> list[Path]:
+    return list((workdir / "checkpoint").glob(".*.tmp"))
+
+
+def saved_step(workdir: Path) -> int:
+    """That of the checkpoint, which can be read."""
+    (path,) = (workdir / "checkpoint").glob("*.msgpack")
+    progress = flax.serialization.msgpack_restore(path.read_bytes())["0"]
+    return int(progress["step"])
+
+
+def check_whole(workdir: Path) -> None:
+    for path in workdir.rglob("*.json"):
+        json.loads(path.read_text())
+
+
+def log(workdir: Path) -> list[dict[str, Any]]:
+    """The whole lines of the log, without the times."""
+    lines = (workdir / "metrics.jsonl").read_text().split("\n")[:-1]
+    return [{k: v for k, v in json.loads(line).items() if k != "elapsed_s"} for line in lines]
+
+
+def contents(workdir: Path) -> dict[str, bytes]:
+    return {
+        str(path.relative_to(workdir)): path.read_bytes()
+        for path in workdir.rglob("*")
+        if path.is_file()
+    }
+
+
+@pytest.fixture(scope="module")
+def finished(tmp_path_factory, cache) -> Path:
+    """A run that was killed twice and then finished; see the first test."""
+    workdir = tmp_path_factory.mktemp("killed") / "run"
+    process = start(cache, workdir, *SIMULATED, ENDLESS)
+    kill_when(process, lambda: any((workdir / "checkpoint").glob("*.msgpack")))
+    check_whole(workdir)
+    first, logged = saved_step(workdir), log(workdir)
+    assert 1 <= first <= len(logged) <= first + search._CHUNK
+
+    grown = (workdir / "metrics.jsonl").stat().st_size + 2**15
+
+    def writes() -> bool:
+        return bool(unfinished(workdir)) and (workdir / "metrics.jsonl").stat().st_size > grown
+
+    kill_when(start(cache, workdir, *SIMULATED, ENDLESS), writes)
+    check_whole(workdir)
+    second, again = saved_step(workdir), log(workdir)
+    assert unfinished(workdir)
+    assert first < second < len(again) <= second + search._CHUNK
+    assert again[: len(logged)] == logged
+
+    code, err = run(cache, workdir, *SIMULATED, f"--config.budget={8 * len(again) + 80}")
+    assert code == 0, err
+    final = log(workdir)
+    assert [record["step"] for record in final] == list(range(1, len(final) + 1))
+    assert final[: len(again)] == again  # those after the checkpoint were taken again, alike
+    assert len(final) > len(again)
+    return workdir
+
+
+def test_a_killed_search_goes_on_from_its_last_report(finished):
+    (row,) = [
+        row
+        for row in json.loads((finished / "summary.json").read_text())["rows"]
+        if row["method"].startswith("hsdag")
+    ]
+    assert row["status"] == "finished"
+    assert row["evaluations"] == log(finished)[-1]["evaluations"]
+    assert row["predicted_s"] == pytest.approx(log(finished)[-1]["best_s"])
+    assert not unfinished(finished)  # what the kill left was cleared
+
+
+def test_a_file_that_cannot_grow_is_named_in_one_line_and_what_was_there_is_kept(finished, cache):
+    before = contents(finished)
+    limit = 2**15  # the log is larger, and so is the checkpoint
+    assert len(before["metrics.jsonl"]) > limit
+    code, err = run(
+        *(cache, finished, *SIMULATED, ENDLESS),
+        before=lambda: resource.setrlimit(resource.RLIMIT_FSIZE, (limit, limit)),
+    )
+    assert code == 3
+    (line,) = err.strip().splitlines()
+    assert line.startswith(f"error: {finished / 'metrics.jsonl'}: File too large; ")
+    assert "the same command goes on" in line
+    after = contents(finished)
+    assert after.keys() == before.keys()
+    changed = {name for name in before if after[name] != before[name]}
+    assert changed <= {"config.json", "environment.json"}
+    check_whole(finished)
+
+
+def test_a_device_that_is_gone_since_the_last_run_changes_nothing_that_it_left(finished, cache):
+    before = contents(finished)
+    flags = (f"--config.graph={SQUEEZENET}", "--config.devices=CPU,GPU.9")
+    code, err = run(cache, finished, *flags)
+    assert code == 2
+    (line,) = err.strip().splitlines()
+    assert "unknown device 'GPU.9'" in line
+    assert "CPU" in line
+    assert contents(finished) == before
+
+
+def can_mount() -> bool:
+    probe = "mount -t tmpfs -o size=16k tmpfs /mnt"
+    tried = shutil.which("unshare") and subprocess.run(
+        ["unshare", "-rm", "sh", "-c", probe], capture_output=True, check=False
+    )
+    return bool(tried) and tried.returncode == 0
+
+
+@pytest.mark.skipif(not can_mount(), reason="needs unprivileged user namespaces")
+def test_a_full_disk_is_named_in_one_line_and_leaves_whole_files(tmp_path, cache):
+    """A file system of 16 KiB, which is gone with the process: so what it held is copied."""
+    disk, copy = tmp_path / "disk", tmp_path / "copy"
+    disk.mkdir()
+    script = """
+        mount -t tmpfs -o size=16k tmpfs "$1" && disk=$1 copy=$2 && shift 2 && "$@"
+        code=$?; cp -r "$disk" "$copy"; exit $code
+    """
+    command = [sys.executable, "-m", "experiments.main", "--config=configs/smoke.py"]
+    flags = [*SIMULATED, "--config.method=random", f"--workdir={disk / 'run'}"]
+    done = subprocess.run(
+        ["unshare", "-rm", "sh", "-c", script, "sh", str(disk), str(copy), *command, *flags],
+        cwd=ROOT,
+        env={**os.environ, "PYTHONPATH": str(ROOT)},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 3, done.stderr
+    (line,) = done.stderr.strip().splitlines()
+    assert line.startswith(f"error: {disk / 'run'}/")
+    assert ": No space left on device; " in line
+    written = contents(copy / "run")
+    assert "config.json" in written
+    assert not any(name.endswith(".tmp") for name in written)
+    check_whole(copy)
+
+
+def workers(parent: int) -> list[int]:
+    found = []
+    for task in Path(f"/proc/{parent}/task").glob("*/children"):
+        for child in task.read_text().split():
+            if b"placement.runtime.worker" in Path(f"/proc/{child}/cmdline").read_bytes():
+                found.append(int(child))
+    return found
+
+
+def test_a_worker_that_is_killed_before_anything_is_known_is_one_line_and_exit_code_3(
+    tmp_path, cache
+):
+    flags = (f"--config.graph={SQUEEZENET}", "--config.devices=host", "--config.method=random")
+    process = start(cache, tmp_path, *flags)
+    deadline = time.monotonic() + 120
+    while not (found := workers(process.pid)) and time.monotonic() < deadline:
+        time.sleep(0.01)
+    os.kill(found[0], signal.SIGKILL)
+    _, err = process.communicate(timeout=60)
+    assert process.returncode == 3, err
+    (line,) = err.strip().splitlines()
+    assert line.startswith("error: ")
+    assert "ended by signal SIGKILL" in line
+    assert "the same command goes on" in line
+    assert not (tmp_path / "profile.json").exists()
+    check_whole(tmp_path)
