@@ -13,7 +13,7 @@ from rich.console import Console
 
 from experiments import build
 from placement.reporting import deployment, runs
-from placement.runtime import deploy, devices, fingerprint, preflight, trial, worker
+from placement.runtime import deploy, devices, fingerprint, frontend, preflight, trial, worker
 from placement.runtime.devices import Device
 from placement.runtime.preflight import Placed
 
@@ -58,6 +58,7 @@ def run(config: ConfigDict, workdir: Path) -> dict[str, Any]:
             found,
             seconds=config.measure_s,
             seed=config.seed,
+            input_values=config.input_values,
             say=status.update,
         )
         decision = trial.decide(placed, rows)
@@ -163,8 +164,10 @@ def _write(
         without_blob = deploy.save(artifact, beside)
         if without_blob:
             record["checks"]["compiled model"] = f"not written: {without_blob}"
-        allowed = worker.tolerance(artifact.devices)
-        errors = preflight.artifact_errors(beside, artifact.model, config.seed)
+        model = artifact.model
+        allowed = worker.tolerance(artifact.devices, quantised=worker.is_quantised(model))
+        inputs = frontend.example_inputs(model, config.seed, config.input_values)
+        errors = preflight.artifact_errors(beside, model, inputs)
         for way, error in errors.items():
             if not error <= allowed:
                 raise ValueError(

@@ -285,7 +285,7 @@ def _compile(core: ov.Core, model: ov.Model, told: _Told) -> ov.CompiledModel:
 def _concurrent(core: ov.Core, model: ov.Model, told: _Told) -> Network:
     used = {stretch.device for stretch in told.stretches}
     devices = [_on_a_core(d, i) for i, d in enumerate(told.devices) if d.name in used]
-    workers = Workers(devices)
+    workers = Workers()
     try:
         executor = Executor(Submodels(core, model), told.stretches, devices, workers)
     except BaseException:

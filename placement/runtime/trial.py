@@ -2,26 +2,24 @@
 
 Rounds are interleaved and ratios paired, as `placement.runtime.measure` explains. The placement is
 deployed only if it is faster than the best single device, that is, if the 95% interval of the ratio
-lies below 1. Its concurrent form is measured in this process, beside the best single device.
+lies below 1.
 """
 
-import gc
 import math
-import time
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
-import numpy as np
 import openvino as ov
 
-from placement.runtime import deploy, devices, frontend, hetero, preflight, worker
+from placement.runtime import deploy, devices
 from placement.runtime.devices import Device
-from placement.runtime.executor import Executor, Submodels, Workers
-from placement.runtime.measure import Candidate, Failure, Interval, Measurement, Measurer, interval
+from placement.runtime.measure import Candidate, Failure, Interval, Measurement, Measurer
 from placement.runtime.preflight import Placed
 
 REFERENCE = "reference"  # the form of a row about a device that the placement cannot use
 MIN_ROUNDS = 10
+
+_FORMS = (deploy.HETERO, deploy.CONCURRENT)
 
 
 class Row(NamedTuple):
@@ -52,6 +50,7 @@ def measure(
     *,
     seconds: float,
     seed: int,
+    input_values: str = "",
     say: Callable[[str], None] = lambda _: None,
 ) -> list[Row]:
     """Measures every device alone, the forms of the placement, and devices for reference.
@@ -60,9 +59,9 @@ def measure(
       placed: the placement.
       model: as placed.
       devices_: that could be used, among them those that are.
-      seconds: of timing, compilation not included; half as much again where the placement has a
-        concurrent form.
+      seconds: of timing, compilation not included.
       seed: of the inputs.
+      input_values: of those that are not to be drawn, see `frontend.example_inputs`.
       say: told what is being done.
 
     Returns:
@@ -73,9 +72,9 @@ def measure(
     """
     used = tuple(device for device in devices_ if device.name in placed.used)
     alone = {f"single:{device.name}": Candidate(None, (device,)) for device in devices_}
-    mixed = {"placement": Candidate(placed.affinity, used)} if len(used) > 1 else {}
+    mixed = _forms(placed, used) if len(used) > 1 else {}
     others = {d.label: Candidate(None, (d,)) for d in devices.all_threads(devices_)}
-    with Measurer(model, devices_, seed=seed) as measurer:
+    with Measurer(model, devices_, seed=seed, input_values=input_values) as measurer:
         say("looking for the best single device")
         found = _outcomes(measurer, alone, seconds / 4)
         for _ in alone:  # until none turns out to be faster than the one taken for the best
@@ -84,14 +83,10 @@ def measure(
             found = _outcomes(measurer, alone | mixed | others, seconds)
             if not any(_beats_the_first(found[name]) for name in list(alone)[1:]):
                 break
-    forms = dict.fromkeys(alone, deploy.SINGLE) | dict.fromkeys(mixed, deploy.HETERO)
-    rows = [_row(name, form, found[name]) for name, form in forms.items()]
-    if mixed and rows[-1].latency is None and not placed.stretches:
-        raise _refusal(placed, rows[-1].status)
-    if mixed and placed.stretches:
-        say("measuring the placement with its devices at the same time")
-        best = next(iter(alone.values())).devices[0] if rows[0].latency else None
-        rows.append(_measure_concurrent(placed, model, used, best, seconds / 2, seed))
+    rows = [_row(name, deploy.SINGLE, found[name]) for name in alone]
+    rows += [_row(name, form, found[name]) for name, form in zip(mixed, _FORMS, strict=False)]
+    if mixed and rows[-1].latency is None:  # the form that was searched for
+        raise _refusal(placed, f"{rows[-1].name}: {rows[-1].status}")
     return rows + [_row(name, REFERENCE, found[name]) for name in others]
 
 
@@ -103,7 +98,7 @@ def decide(placed: Placed, rows: Sequence[Row]) -> Decision:
     Raises:
       ValueError: nothing that OpenVINO could run alone works.
     """
-    forms = [row for row in rows if row.form in (deploy.HETERO, deploy.CONCURRENT) and row.latency]
+    forms = [row for row in rows if row.form in _FORMS and row.latency]
     if rows[0].latency is None:
         serial = [row for row in forms if row.form == deploy.HETERO]
         if not serial:
@@ -141,6 +136,14 @@ def _decide_single(placed: Placed, rows: Sequence[Row], best: str) -> Decision:
     return Decision(deploy.SINGLE, best, True, reason)
 
 
+def _forms(placed: Placed, used: tuple[Device, ...]) -> dict[str, Candidate]:
+    """What there is of `_FORMS`, the one that the placement was found for last."""
+    found = {"placement": Candidate(placed.affinity, used)}
+    if placed.stretches:
+        found["placement, concurrent"] = Candidate(placed.affinity, used, placed.stretches)
+    return found
+
+
 def _refusal(placed: Placed, cause: str) -> ValueError:
     return ValueError(
         f"the placement (of {placed.method}) cannot be deployed here: {cause}; "
@@ -174,65 +177,3 @@ def _row(name: str, form: str, outcome: Measurement | Failure) -> Row:
         return Row(name, form, None, None, None, None, f"{outcome.stage}: {outcome.cause}")
     ratio = None if math.isnan(outcome.ratio.median) else outcome.ratio
     return Row(name, form, outcome.latency, ratio, outcome.output_error, outcome.tolerance, "ok")
-
-
-def _measure_concurrent(
-    placed: Placed,
-    model: ov.Model,
-    used: Sequence[Device],
-    best: Device | None,
-    seconds: float,
-    seed: int,
-) -> Row:
-    """The concurrent form beside the best single device.
-
-    Raises:
-      ValueError: it fails or computes wrong outputs.
-    """
-    inputs = frontend.example_inputs(model, seed)
-    core = devices.open_core([*used, *([best] if best else [])])
-    allowed, workers = worker.tolerance(used), Workers(used)
-    try:
-        executor = Executor(Submodels(core, model), placed.stretches, used, workers)
-        runners: list[Any] = [executor]
-        if best is not None:
-            compiled = hetero.compile_placement(core, model, None, [best])
-            runners.append(compiled.create_infer_request())
-        for runner in runners:
-            for index, array in enumerate(inputs):
-                runner.set_input_tensor(index, ov.Tensor(array))
-        executor.infer()
-        outputs = [np.array(tensor.data) for tensor in executor.output_tensors]
-        error = worker.compare(preflight.reference_outputs(model, inputs), outputs).error
-        if not error <= allowed:
-            raise RuntimeError(f"outputs differ by {error:.3g} of their spread, over {allowed:g}")
-        times = _rounds(runners, seconds)
-    except (RuntimeError, ValueError) as cause:
-        said_ = f"with its devices at the same time: {worker.essence(cause)}"
-        raise _refusal(placed, said_) from cause
-    finally:
-        workers.close()
-    ratio = interval(times[0] / times[1]) if best is not None else None
-    name = "placement, concurrent"
-    return Row(name, deploy.CONCURRENT, interval(times[0]), ratio, error, allowed, "ok")
-
-
-def _rounds(runners: Sequence[Any], seconds: float) -> list[np.ndarray]:
-    """Seconds of every inference, one of each runner a round; each goes first in turn."""
-    times: list[list[float]] = [[] for _ in runners]
-    numbers = list(range(len(runners)))
-    gc.collect()
-    gc.disable()
-    try:
-        start, count = time.perf_counter(), -1  # round -1 warms up
-        while count < MIN_ROUNDS or time.perf_counter() - start < seconds:
-            for i in numbers if count % 2 else numbers[::-1]:
-                runners[i].reset_state()
-                begin = time.perf_counter()
-                runners[i].infer()
-                if count >= 0:
-                    times[i].append(time.perf_counter() - begin)
-            count += 1
-    finally:
-        gc.enable()
-    return [np.array(found) for found in times]

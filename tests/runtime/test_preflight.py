@@ -1,6 +1,7 @@
 import json
 
 import numpy as np
+import openvino as ov
 import pytest
 
 from placement.runtime import deploy, devices, fingerprint, preflight
@@ -148,9 +149,13 @@ def test_outputs_of_what_was_written_are_compared(tmp_path):
         model, small.everywhere(model, A, left=B), (), HOST, deploy.HETERO, None, {}
     )
     deploy.save(artifact, tmp_path)
-    errors = preflight.artifact_errors(tmp_path, model, 0)
+    inputs = [np.ones((4, 8), np.float32)]
+    errors = preflight.artifact_errors(tmp_path, model, inputs)
     assert errors.keys() == {"load", "import"}
     assert all(0 <= error < 0.05 for error in errors.values())
-    other = small.convolutions()
-    inputs = [np.zeros((1, 16, 14, 14), np.float32)]
-    assert len(preflight.reference_outputs(other, inputs)) == 1
+    negated = small.diamond()
+    ((result,),) = [[op] for op in negated.get_results()]
+    negative = ov.opset13.negative(result.input_value(0), name="negative")
+    result.input(0).replace_source_output(negative.output(0))
+    errors = preflight.artifact_errors(tmp_path, negated, inputs)
+    assert all(error > 0.5 for error in errors.values())
