@@ -81,7 +81,6 @@ def _artifact(
         "graph": net.graph.name,
         "method": placed.method,
         "fallback": "yes" if decision.fallback else "no",
-        "decision": decision.reason,
         "fingerprint": fingerprint.digest(fingerprint.of(net.model)),
     }
     return deploy.Artifact(
@@ -91,6 +90,7 @@ def _artifact(
         devices=tuple(device for device in found if device.name in needed),
         form=decision.form,
         alone=decision.alone,
+        decision=decision.reason,
         notes=notes,
     )
 
@@ -118,6 +118,7 @@ def _record(
     }
     return {
         **artifact.notes,
+        "decision": decision.reason,
         "form": decision.form,
         "fallback": decision.fallback,
         "deployed": shown[decision.form],

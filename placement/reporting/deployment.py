@@ -2,7 +2,7 @@
 deploy.md. The record is what deploy.json holds.
 """
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 from rich import box
@@ -72,15 +72,15 @@ def _cells(row: Record) -> list[str]:
         error = f"{row['output_error']:.2g} [{row['tolerance']:g}]"
     return [
         row["name"],
-        _interval(row["measured_s"], 1e3, 3),
-        _interval(row["ratio"], 1, 3),
+        _interval(row["measured_s"], lambda seconds: f"{1e3 * seconds:.4g}"),
+        _interval(row["ratio"], lambda ratio: f"{ratio:.3f}"),
         error,
         row["status"].replace("|", "\\|"),
     ]
 
 
-def _interval(found: Record | None, scale: float, decimals: int) -> str:
+def _interval(found: Record | None, write: Callable[[float], str]) -> str:
     if found is None:
         return "-"
-    median, low, high = (f"{found[k] * scale:.{decimals}f}" for k in ("median", "low", "high"))
+    median, low, high = (write(found[key]) for key in ("median", "low", "high"))
     return f"{median} [{low}, {high}]"

@@ -52,7 +52,8 @@ class Artifact(NamedTuple):
     devices: tuple[Device, ...]  # what it may run on, in HETERO's order of preference
     form: str  # what is loaded unless something else is asked for
     alone: str | None  # the device of form 'single', or None where OpenVINO alone runs 'hetero'
-    notes: Mapping[str, str]  # for people: where it comes from and why this form
+    decision: str  # why this form, for people
+    notes: Mapping[str, str]  # where it comes from, for people
 
 
 class _Told(NamedTuple):
@@ -96,6 +97,7 @@ def save(artifact: Artifact, folder: Path) -> str:
         "config": told.config,
         "register": _registered(used),
         "openvino": ov.get_version(),
+        "decision": artifact.decision,
         **artifact.notes,
     }
     (folder / IMPORT).write_text(json.dumps(needed, indent=2) + "\n")
@@ -130,9 +132,10 @@ def load(
     devices_lib.register(core, told.devices)
     form = {None: told.form, True: CONCURRENT, False: _serial_form(told)}[concurrent]
     if form == CONCURRENT and not told.stretches:
+        why = model.get_rt_info([_SECTION, "decision"]).astype(str)
         raise ValueError(
-            f"{str(file)!r} has no concurrent form; load it without concurrent=True, or place it "
-            "with --config.backend=concurrent and deploy it again"
+            f"{str(file)!r} has no concurrent form ({why}); load it without concurrent=True, or "
+            "place it with --config.backend=concurrent and deploy it again"
         )
     try:
         if form == CONCURRENT:
@@ -181,6 +184,7 @@ def _described(artifact: Artifact) -> tuple[ov.Model, _Told]:
     content: dict[str, Any] = {
         "version": _VERSION,
         "openvino": ov.get_version(),
+        "decision": artifact.decision,
         **artifact.notes,
         "form": told.form,
         "device": told.device,

@@ -82,7 +82,7 @@ class Network:
 
 def _names(port: ov.Output) -> list[str]:
     """Names an input goes by, the one to show first."""
-    return [*sorted(port.get_names()), port.get_node().get_friendly_name()]
+    return list(dict.fromkeys([*sorted(port.get_names()), port.get_node().get_friendly_name()]))
 
 
 def _ordered(
@@ -95,7 +95,7 @@ def _ordered(
             raise ValueError(f"{len(inputs)} inputs given; the model has {len(names)}: {shown}")
         return list(inputs)
     unknown = [name for name in inputs if not any(name in aliases for aliases in names)]
-    given = [[inputs[name] for name in dict.fromkeys(a) if name in inputs] for a in names]
+    given = [[inputs[name] for name in a if name in inputs] for a in names]
     if unknown or any(len(arrays) != 1 for arrays in given):
         raise ValueError(
             f"inputs are given for {few(inputs)}; give one for each of the model's: {shown}"

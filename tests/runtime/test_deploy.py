@@ -29,9 +29,8 @@ INPUT = np.random.default_rng(1).standard_normal((4, 8)).astype(np.float32)
 
 def artifact(model: ov.Model, *, form: str, alone: str | None = None, **others: str):
     stretches = STRETCHES if form == deploy.CONCURRENT else ()
-    notes = {"decision": "by a test"}
     affinity = small.everywhere(model, A, **others)
-    return deploy.Artifact(model, affinity, stretches, HOST, form, alone, notes)
+    return deploy.Artifact(model, affinity, stretches, HOST, form, alone, "by a test", {})
 
 
 def saved(folder: Path, model: ov.Model, **kwargs) -> Path:
@@ -103,7 +102,7 @@ def test_a_single_device_is_compiled_without_hetero(tmp_path):
         assert net.form == deploy.SINGLE
         assert net.compiled.get_property("EXECUTION_DEVICES") == [B]
         assert "HETERO_NUMBER_OF_SUBMODELS" not in net.compiled.get_property("SUPPORTED_PROPERTIES")
-    with pytest.raises(ValueError, match="no concurrent form"):
+    with pytest.raises(ValueError, match=r"no concurrent form \(by a test\)"):
         placement.load(tmp_path, concurrent=True)
 
 
@@ -151,7 +150,7 @@ def test_devices_that_do_not_fit_are_refused_in_one_line(folder, given, said):
 def test_a_device_that_the_machine_lacks_is_refused(tmp_path):
     present = dataclasses.replace(HOST[0], name="CPU", host=False)
     model = small.diamond()
-    everything = deploy.Artifact(model, {}, (), (present,), deploy.SINGLE, "CPU", {})
+    everything = deploy.Artifact(model, {}, (), (present,), deploy.SINGLE, "CPU", "", {})
     deploy.save(everything, tmp_path)
     file = tmp_path / "model.xml"
     text = file.read_text()

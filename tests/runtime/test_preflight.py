@@ -146,7 +146,7 @@ def test_where_no_single_device_works_the_placement_is_deployed():
 def test_outputs_of_what_was_written_are_compared(tmp_path):
     model = small.diamond()
     artifact = deploy.Artifact(
-        model, small.everywhere(model, A, left=B), (), HOST, deploy.HETERO, None, {}
+        model, small.everywhere(model, A, left=B), (), HOST, deploy.HETERO, None, "", {}
     )
     deploy.save(artifact, tmp_path)
     inputs = [np.ones((4, 8), np.float32)]
