@@ -17,7 +17,7 @@ from absl import app, flags
 from ml_collections import config_flags
 
 CONFIGS = Path(__file__).parent.parent / "configs"
-TASKS = ("place", "compare", "solve", "profile", "report")
+TASKS = ("place", "deploy", "compare", "solve", "profile", "report")
 
 _CONFIG = config_flags.DEFINE_config_file(
     "config", None, "The configuration file.", lock_config=True

@@ -19,6 +19,7 @@ from placement import arguments
 from placement.reporting import runs
 from placement.runtime import devices as devices_lib
 from placement.runtime import evaluate as evaluate_lib
+from placement.runtime import fingerprint
 from placement.runtime.measure import Measurer
 from placement.types import Evaluate
 
@@ -212,6 +213,8 @@ def _write_placement(
         },
         "row": row,
     }
+    if about.net.model is not None:  # for --task=deploy to tell whether it is still the same
+        provenance["model"] = fingerprint.of(about.net.model)
     found: dict[str, Any] = {"method": row["method"], "placement": dict(affinity)}
     if stretches is not None:
         found["stretches"] = stretches

@@ -11,7 +11,7 @@ ROOT = Path(__file__).resolve().parent.parent
 # What each part of `placement/` may import of the others, beside itself.
 _CORE = {"types", "graphs", "costs"}
 _ALLOWED = {
-    "__init__": set(),
+    "__init__": {"runtime"},  # inside `load` only: importing `placement` stays light
     "arguments": set(),
     "types": set(),
     "graphs": {"types"},
@@ -133,6 +133,8 @@ def test_no_file_breaks_the_import_rules():
         ("placement/solvers/allowance.py", "import os"),
         ("placement/zoo/bert.py", "import pathlib"),
         ("placement/graphs/dag.py", "import openvino as ov"),
+        ("placement/__init__.py", "from placement.policies import hsdag"),
+        ("placement/__init__.py", "import openvino as ov"),
         ("experiments/build.py", "import openvino"),
         ("experiments/build.py", "from absl import flags"),
         ("placement/costs/tables.py", "import ml_collections"),

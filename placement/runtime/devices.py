@@ -21,7 +21,7 @@ from typing import Any
 
 import openvino as ov
 
-_CPU_PLUGIN = "openvino_intel_cpu_plugin"
+CPU_PLUGIN = "openvino_intel_cpu_plugin"
 _PRECISIONS = ("f32", "f16", "bf16")
 
 
@@ -103,7 +103,7 @@ def register(core: ov.Core, devices: Iterable[Device]) -> None:
     """Registers the CPU plug-in under the names of those host devices that `core` lacks."""
     for device in devices:
         if device.host and device.name not in core.available_devices:
-            core.register_plugin(_CPU_PLUGIN, device.name)
+            core.register_plugin(CPU_PLUGIN, device.name)
 
 
 def describe_machine() -> dict[str, Any]:

@@ -100,6 +100,7 @@ MISTAKES = {
         ["'heft'", "makespan", "graph_cut"],
     ),
     "no solver": (["--task=solve", "--config.methods=hsdag"], ["hsdag", "graph_cut"]),
+    "nothing to deploy": (["--task=deploy"], ["no placement.json", "--task=place"]),
     "several methods to place": (["--config.method=hsdag,random"], ["--task=compare"]),
 }
 

@@ -1,0 +1,115 @@
+"""A deployed model that is ready to run."""
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+import openvino as ov
+
+from placement.runtime.executor import Executor, Workers
+from placement.runtime.fingerprint import few
+
+
+class Network:
+    """Runs a compiled model, one inference at a time; a context manager."""
+
+    def __init__(
+        self,
+        model: ov.Model,
+        compiled: ov.CompiledModel | Executor,
+        *,
+        form: str,
+        workers: Workers | None = None,
+    ):
+        """Makes a request of what was compiled; `placement.load` makes these.
+
+        Args:
+          model: whose inputs and outputs these are.
+          compiled: the model.
+          form: 'single', 'hetero' or 'concurrent', see `placement.runtime.deploy`.
+          workers: of the executor, closed with this.
+        """
+        self.form = form
+        self.compiled = None if isinstance(compiled, Executor) else compiled
+        self.names = [_names(port) for port in model.inputs]  # that each input goes by
+        self._model = model
+        self._runner: Any = (
+            compiled if isinstance(compiled, Executor) else compiled.create_infer_request()
+        )
+        self._workers = workers
+        self._tensors: list[ov.Tensor] = []
+        self._closed = False
+
+    def __enter__(self) -> "Network":
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def infer(self, inputs: Sequence[np.ndarray] | Mapping[str, np.ndarray]) -> list[np.ndarray]:
+        """The model's outputs, in order.
+
+        Args:
+          inputs: an array for each input of the model, in order or by any of its names.
+
+        Raises:
+          ValueError: inputs are missing, unknown, or of a wrong shape or type; or it is closed.
+        """
+        if self._closed:
+            raise ValueError("the network is closed; load it again")
+        arrays = _ordered(inputs, self.names)
+        # Their memory is read until the inference has ended.
+        self._tensors = [
+            _tensor(array, port, names[0])
+            for array, port, names in zip(arrays, self._model.inputs, self.names, strict=True)
+        ]
+        for index, tensor in enumerate(self._tensors):
+            self._runner.set_input_tensor(index, tensor)
+        self._runner.infer()
+        return [np.array(tensor.data) for tensor in self._runner.output_tensors]
+
+    def reset_state(self) -> None:
+        """Sets every variable of the model to its initial value."""
+        self._runner.reset_state()
+
+    def close(self) -> None:
+        """Ends the devices' threads, if it has any; it infers no more."""
+        self._closed = True
+        if self._workers is not None:
+            self._workers.close()
+            self._workers = None
+
+
+def _names(port: ov.Output) -> list[str]:
+    """Names an input goes by, the one to show first."""
+    return list(dict.fromkeys([*sorted(port.get_names()), port.get_node().get_friendly_name()]))
+
+
+def _ordered(
+    inputs: Sequence[np.ndarray] | Mapping[str, np.ndarray], names: list[list[str]]
+) -> list[np.ndarray]:
+    """The arrays in the order of the inputs that have these names."""
+    shown = ", ".join(aliases[0] for aliases in names)
+    if not isinstance(inputs, Mapping):
+        if len(inputs) != len(names):
+            raise ValueError(f"{len(inputs)} inputs given; the model has {len(names)}: {shown}")
+        return list(inputs)
+    unknown = [name for name in inputs if not any(name in aliases for aliases in names)]
+    given = [[inputs[name] for name in a if name in inputs] for a in names]
+    if unknown or any(len(arrays) != 1 for arrays in given):
+        raise ValueError(
+            f"inputs are given for {few(inputs)}; give one for each of the model's: {shown}"
+        )
+    return [arrays[0] for arrays in given]
+
+
+def _tensor(array: np.ndarray, port: ov.Output, name: str) -> ov.Tensor:
+    array, shape = np.asarray(array), tuple(port.get_shape())
+    if array.shape != shape:
+        raise ValueError(f"input {name!r} has shape {list(array.shape)}; give {list(shape)}")
+    if port.get_element_type() == ov.Type.string:
+        return ov.Tensor(array)
+    dtype = port.get_element_type().to_dtype()
+    if not np.can_cast(array.dtype, dtype, "same_kind"):
+        raise ValueError(f"input {name!r} is {array.dtype}; give {np.dtype(dtype).name}")
+    return ov.Tensor(np.ascontiguousarray(array, dtype=dtype))

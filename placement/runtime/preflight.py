@@ -1,0 +1,178 @@
+"""What is checked of a placement on the machine that is to run it, before it is measured there.
+
+The devices are present, the model is the one that was placed, and every device supports what it is
+given. What fails is refused in one line. `placement.runtime.trial` then measures, and what was
+written is loaded once more (`artifact_errors`), as its users will.
+"""
+
+import json
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+import openvino as ov
+
+from placement.runtime import deploy, devices, fingerprint, hetero, worker
+from placement.runtime.devices import Device
+from placement.runtime.fingerprint import few
+from placement.runtime.network import Network
+from placement.runtime.split import Stretch
+
+
+class Placed(NamedTuple):
+    """What placement.json says."""
+
+    method: str
+    affinity: Mapping[str, str]
+    stretches: tuple[Stretch, ...]  # none: it has no concurrent form
+    devices: tuple[str, ...]  # that it could choose from
+    graph: str
+    model: fingerprint.Fingerprint | None  # None in a file of an earlier version
+
+    @property
+    def used(self) -> frozenset[str]:
+        """The devices that have something to run."""
+        return frozenset(self.affinity.values())
+
+
+def read(path: Path) -> Placed:
+    """Reads a placement.json.
+
+    Raises:
+      ValueError: there is none, or it is none.
+    """
+    try:
+        data = json.loads(path.read_text())
+        provenance = data["provenance"]
+        return Placed(
+            data["method"],
+            data["placement"],
+            tuple(Stretch(device, tuple(ops)) for device, ops in data.get("stretches") or ()),
+            tuple(provenance["devices"]),
+            provenance["graph"]["name"],
+            provenance.get("model"),
+        )
+    except FileNotFoundError as error:
+        raise ValueError(
+            f"no placement.json in {str(path.parent)!r}; run --task=place with this --workdir first"
+        ) from error
+    except (OSError, ValueError, KeyError, TypeError) as error:
+        raise ValueError(
+            f"cannot read {str(path)!r} ({type(error).__name__}: {error}); "
+            "run --task=place with this --workdir again"
+        ) from error
+
+
+def find_devices(placed: Placed, spec: str) -> tuple[Device, ...]:
+    """The devices to measure on: those of `spec`, or with 'auto' those placed on that are here.
+
+    Raises:
+      ValueError: a device that the placement uses is not among them.
+    """
+    host = {device.name: device for device in devices.resolve("host")}
+    here = ov.Core().available_devices
+    if spec == "auto":
+        wanted = [name for name in placed.devices if name in here or name in host]
+        found = tuple(host[n] if n in host else devices.resolve(n)[0] for n in wanted)
+        where = f"not present: here are {', '.join([*here, *host])}"
+    else:
+        found = devices.resolve(spec)
+        where = f"not among devices={spec!r}: {', '.join(device.name for device in found)}"
+    absent = sorted(placed.used - {device.name for device in found})
+    if absent:
+        raise ValueError(
+            f"the placement uses {few(absent)}, {where}; place the model on devices that are here: "
+            "--task=place"
+        )
+    return found
+
+
+def check_model(placed: Placed, model: ov.Model, name: str) -> None:
+    """Refuses a model that is not the one that was placed, saying in what it differs.
+
+    Raises:
+      ValueError: it is not.
+    """
+    if placed.model is not None:
+        found = fingerprint.differences(placed.model, fingerprint.of(model))
+    else:
+        constant = hetero.constant_names(model)
+        ops = {op.get_friendly_name(): op.get_type_name() for op in model.get_ordered_ops()}
+        # Of constants and Results a placement need not have a device.
+        free = [name for name, kind in ops.items() if name in constant or kind == "Result"]
+        found = fingerprint.other_names([*placed.affinity, *free], ops)
+    if found:
+        raise ValueError(
+            f"the model {name!r} is not the one that was placed ({placed.graph!r}): "
+            f"{'; '.join(found)}; give that one, or run --task=place on this one"
+        )
+
+
+def check_support(
+    core: Any, model: ov.Model, affinity: hetero.Affinity, devices_: Sequence[Device]
+) -> None:
+    """Refuses operations that their device does not support.
+
+    Args:
+      core: an `ov.Core` that knows the devices.
+      model: as placed.
+      affinity: the placement.
+      devices_: that it uses.
+
+    Raises:
+      ValueError: a device does not support an operation that is placed on it.
+    """
+    constant = hetero.constant_names(model)
+    for device in devices_:
+        supported = core.query_model(model, device.name, dict(device.properties))
+        lacking = [
+            f"{op.get_friendly_name()} ({op.get_type_name()})"
+            for op in model.get_ordered_ops()
+            if affinity.get(op.get_friendly_name()) == device.name
+            and op.get_friendly_name() not in constant
+            and op.get_type_name() not in ("Parameter", "Result")
+            and op.get_friendly_name() not in supported
+        ]
+        if lacking:
+            raise ValueError(
+                f"{device.label} does not support {few(lacking)} of the placement; "
+                "place the model on this machine: --task=place"
+            )
+
+
+def artifact_errors(
+    folder: Path, model: ov.Model, inputs: Sequence[np.ndarray]
+) -> dict[str, float]:
+    """Runs what was written as its users will; errors of outputs against the reference device.
+
+    Args:
+      folder: that `deploy.save` wrote.
+      model: that was deployed.
+      inputs: to compare outputs for.
+
+    Returns:
+      The error (`worker.compare`) of 'load', and of 'import' where there is a blob.
+
+    Raises:
+      ValueError: it cannot be loaded.
+    """
+    reference = reference_outputs(model, inputs)
+    with deploy.load(folder) as network:
+        errors = {"load": worker.compare(reference, _twice(network, inputs)).error}
+    if (folder / deploy.BLOB).exists():
+        imported = Network(model, deploy.import_blob(folder), form="imported")
+        errors["import"] = worker.compare(reference, _twice(imported, inputs)).error
+    return errors
+
+
+def reference_outputs(model: ov.Model, inputs: Sequence[np.ndarray]) -> list[np.ndarray]:
+    """What the device computes whose outputs count as right, in two inferences."""
+    device = devices.reference_device()
+    compiled = hetero.compile_placement(ov.Core(), model, None, [device])
+    return _twice(Network(model, compiled, form=deploy.SINGLE), inputs)
+
+
+def _twice(network: Network, inputs: Sequence[np.ndarray]) -> list[np.ndarray]:
+    """Outputs of two inferences: a state that is not carried over shows in the second only."""
+    return network.infer(inputs) + network.infer(inputs)

@@ -1,0 +1,179 @@
+"""A placement against every single device, measured where it is to run; and what to make of it.
+
+Rounds are interleaved and ratios paired, as `placement.runtime.measure` explains. The placement is
+deployed only if it is faster than the best single device, that is, if the 95% interval of the ratio
+lies below 1.
+"""
+
+import math
+from collections.abc import Callable, Mapping, Sequence
+from typing import NamedTuple
+
+import openvino as ov
+
+from placement.runtime import deploy, devices
+from placement.runtime.devices import Device
+from placement.runtime.measure import Candidate, Failure, Interval, Measurement, Measurer
+from placement.runtime.preflight import Placed
+
+REFERENCE = "reference"  # the form of a row about a device that the placement cannot use
+MIN_ROUNDS = 10
+
+_FORMS = (deploy.HETERO, deploy.CONCURRENT)
+
+
+class Row(NamedTuple):
+    """What was measured of one way to run the model."""
+
+    name: str  # 'single:CPU', 'placement', 'placement, concurrent' or a reference's label
+    form: str  # 'single', 'hetero', 'concurrent' or 'reference'
+    latency: Interval | None  # seconds; None where it failed
+    ratio: Interval | None  # to the best single device, paired; None where there is none
+    output_error: float | None
+    tolerance: float | None
+    status: str  # 'ok', or what went wrong
+
+
+class Decision(NamedTuple):
+    """What is to be deployed."""
+
+    form: str
+    alone: str | None  # the device of what OpenVINO runs alone; None where that is 'hetero'
+    fallback: bool  # whether a single device takes the placement's place
+    reason: str
+
+
+def measure(
+    placed: Placed,
+    model: ov.Model,
+    devices_: Sequence[Device],
+    *,
+    seconds: float,
+    seed: int,
+    input_values: str = "",
+    say: Callable[[str], None] = lambda _: None,
+) -> list[Row]:
+    """Measures every device alone, the forms of the placement, and devices for reference.
+
+    Args:
+      placed: the placement.
+      model: as placed.
+      devices_: that could be used, among them those that are.
+      seconds: of timing, compilation not included.
+      seed: of the inputs.
+      input_values: of those that are not to be drawn, see `frontend.example_inputs`.
+      say: told what is being done.
+
+    Returns:
+      Rows: devices alone, the best first, then the placement's forms, then references.
+
+    Raises:
+      ValueError: the placement fails or computes wrong outputs.
+    """
+    used = tuple(device for device in devices_ if device.name in placed.used)
+    alone = {f"single:{device.name}": Candidate(None, (device,)) for device in devices_}
+    mixed = _forms(placed, used) if len(used) > 1 else {}
+    others = {d.label: Candidate(None, (d,)) for d in devices.all_threads(devices_)}
+    with Measurer(model, devices_, seed=seed, input_values=input_values) as measurer:
+        say("looking for the best single device")
+        found = _outcomes(measurer, alone, seconds / 4)
+        for _ in alone:  # until none turns out to be faster than the one taken for the best
+            alone = dict(sorted(alone.items(), key=lambda item: _ratio(found[item[0]])))
+            say("measuring the placement beside the single devices")
+            found = _outcomes(measurer, alone | mixed | others, seconds)
+            if not any(_beats_the_first(found[name]) for name in list(alone)[1:]):
+                break
+    rows = [_row(name, deploy.SINGLE, found[name]) for name in alone]
+    rows += [_row(name, form, found[name]) for name, form in zip(mixed, _FORMS, strict=False)]
+    if mixed and rows[-1].latency is None:  # the form that was searched for
+        raise _refusal(placed, f"{rows[-1].name}: {rows[-1].status}")
+    return rows + [_row(name, REFERENCE, found[name]) for name in others]
+
+
+def decide(placed: Placed, rows: Sequence[Row]) -> Decision:
+    """What to deploy: the fastest form of the placement if it is faster than every single device.
+
+    A placement that gives one device everything is kept unless another device is faster.
+
+    Raises:
+      ValueError: nothing that OpenVINO could run alone works.
+    """
+    forms = [row for row in rows if row.form in _FORMS and row.latency]
+    if rows[0].latency is None:
+        serial = [row for row in forms if row.form == deploy.HETERO]
+        if not serial:
+            raise _refusal(placed, rows[0].status)
+        return Decision(deploy.HETERO, None, False, "no single device runs the model")
+    best = rows[0].name.partition(":")[2]
+    if len(placed.used) == 1:
+        return _decide_single(placed, rows, best)
+    faster = [(row.ratio.median, row) for row in forms if row.ratio and row.ratio.high < 1]
+    if not faster:
+        told = "; ".join(f"{row.name}: {said(row.ratio)}" for row in forms)
+        reason = f"the placement is not faster than {best} alone ({told})"
+        return Decision(deploy.SINGLE, best, True, f"{reason}, which is deployed instead")
+    _, chosen = min(faster, key=lambda pair: pair[0])
+    serial = [row for _, row in faster if row.form == deploy.HETERO]
+    reason = f"{chosen.name}: {said(chosen.ratio)} of the time of {best}, the best single device"
+    return Decision(chosen.form, None if serial else best, False, reason)
+
+
+def said(ratio: Interval | None) -> str:
+    """A ratio with its interval."""
+    return f"{ratio.median:.3f} [{ratio.low:.3f}, {ratio.high:.3f}]" if ratio else "-"
+
+
+def _decide_single(placed: Placed, rows: Sequence[Row], best: str) -> Decision:
+    """Of a placement that is all on one device, which OpenVINO then runs without HETERO."""
+    (own,) = placed.used
+    row = next(row for row in rows if row.name == f"single:{own}")
+    reason = f"the placement gives {own} everything"
+    if row.ratio is not None and row.ratio.low <= 1:
+        reason += ", and no single device is faster"
+        return Decision(deploy.SINGLE, own, False, reason)
+    told = f"takes {said(row.ratio)} of its time" if row.ratio else f"failed: {row.status}"
+    reason += f", but {own} {told}: {best} is deployed instead"
+    return Decision(deploy.SINGLE, best, True, reason)
+
+
+def _forms(placed: Placed, used: tuple[Device, ...]) -> dict[str, Candidate]:
+    """What there is of `_FORMS`, the one that the placement was found for last."""
+    found = {"placement": Candidate(placed.affinity, used)}
+    if placed.stretches:
+        found["placement, concurrent"] = Candidate(placed.affinity, used, placed.stretches)
+    return found
+
+
+def _refusal(placed: Placed, cause: str) -> ValueError:
+    return ValueError(
+        f"the placement (of {placed.method}) cannot be deployed here: {cause}; "
+        "place the model on this machine: --task=place"
+    )
+
+
+def _outcomes(
+    measurer: Measurer, candidates: Mapping[str, Candidate], seconds: float
+) -> dict[str, Measurement | Failure]:
+    listed = list(candidates.values())
+    found = measurer.measure(listed, min_rounds=MIN_ROUNDS, time_limit_s=seconds)
+    return dict(zip(candidates, found, strict=True))
+
+
+def _ratio(outcome: Measurement | Failure) -> float:
+    """To the first candidate, paired; the latency where that failed, inf without a number."""
+    if isinstance(outcome, Failure):
+        return math.inf
+    ratio = outcome.ratio.median
+    return outcome.latency.median if math.isnan(ratio) else ratio
+
+
+def _beats_the_first(outcome: Measurement | Failure) -> bool:
+    """Also where the first failed, and no ratio to it is a number."""
+    return isinstance(outcome, Measurement) and not outcome.ratio.high >= 1
+
+
+def _row(name: str, form: str, outcome: Measurement | Failure) -> Row:
+    if isinstance(outcome, Failure):
+        return Row(name, form, None, None, None, None, f"{outcome.stage}: {outcome.cause}")
+    ratio = None if math.isnan(outcome.ratio.median) else outcome.ratio
+    return Row(name, form, outcome.latency, ratio, outcome.output_error, outcome.tolerance, "ok")

@@ -1,0 +1,161 @@
+import json
+
+import numpy as np
+import openvino as ov
+import pytest
+
+from placement.runtime import deploy, devices, fingerprint, preflight
+from placement.runtime.measure import Interval
+from placement.runtime.split import Stretch
+from placement.runtime.trial import REFERENCE, Row, decide
+from tests.runtime import small
+
+HOST = devices.resolve("host")
+A, B = (device.name for device in HOST)
+
+
+def placed(**kwargs) -> preflight.Placed:
+    given = {"method": "m", "affinity": {"a": A, "b": B}, "stretches": (), "devices": (A, B)}
+    return preflight.Placed(**(given | {"graph": "g", "model": None} | kwargs))
+
+
+def test_a_placement_is_read_with_or_without_stretches_and_model(tmp_path):
+    file = tmp_path / "placement.json"
+    provenance = {"graph": {"name": "g"}, "devices": {A: {}, B: {}}}
+    data = {"method": "m", "placement": {"a": A, "b": B}, "provenance": provenance}
+    file.write_text(json.dumps(data))
+    assert preflight.read(file) == placed()
+    model = fingerprint.of(small.diamond())
+    stretches = [[A, ["a"]], [B, ["b"]]]
+    file.write_text(
+        json.dumps(data | {"stretches": stretches, "provenance": provenance | {"model": model}})
+    )
+    read = preflight.read(file)
+    assert read.stretches == (Stretch(A, ("a",)), Stretch(B, ("b",)))
+    assert read.model == model
+
+
+@pytest.mark.parametrize("content", [None, "{", '{"method": "m"}', "[]"])
+def test_what_is_no_placement_is_refused_in_one_line(tmp_path, content):
+    file = tmp_path / "placement.json"
+    if content is not None:
+        file.write_text(content)
+    with pytest.raises(ValueError, match="--task=place") as caught:
+        preflight.read(file)
+    assert "\n" not in str(caught.value)
+
+
+def test_devices_are_those_placed_on_unless_others_are_given():
+    assert preflight.find_devices(placed(), "auto") == HOST
+    assert preflight.find_devices(placed(), "host") == HOST
+    idle = placed(devices=(A, B, "GPU.7"))  # nothing is placed on it
+    assert preflight.find_devices(idle, "auto") == HOST
+    (cpu,) = preflight.find_devices(placed(affinity={"a": "CPU"}, devices=("CPU",)), "auto")
+    assert cpu.name == "CPU"
+    with pytest.raises(ValueError, match=r"'GPU.7', not present: here are .*CPU"):
+        preflight.find_devices(placed(affinity={"a": "GPU.7"}, devices=("GPU.7",)), "auto")
+    with pytest.raises(ValueError, match="not among devices='CPU': CPU;"):
+        preflight.find_devices(placed(), "CPU")
+
+
+def test_without_its_content_a_model_is_known_by_names():
+    model = small.diamond()
+    same = placed(affinity=small.everywhere(model, A))
+    preflight.check_model(same, model, "diamond")
+    affinity = small.everywhere(model, A, gone=B)
+    del affinity["left"]
+    with pytest.raises(ValueError, match="lacks 'gone'; it has new 'left'") as caught:
+        preflight.check_model(placed(affinity=affinity), model, "diamond")
+    assert "'diamond'" in str(caught.value)
+
+
+class Supporting:
+    """A core whose devices support all but one operation."""
+
+    def __init__(self, without: str):
+        self._without = without
+
+    def query_model(self, model, device, properties):
+        ops = (op.get_friendly_name() for op in model.get_ops())
+        return {name: device for name in ops if name != self._without}
+
+
+def test_an_operation_that_its_device_does_not_support_is_named():
+    model = small.diamond()
+    affinity = small.everywhere(model, A, left=B)
+    preflight.check_support(devices.open_core(HOST), model, affinity, HOST)
+    preflight.check_support(Supporting("m_left"), model, affinity, HOST)
+    with pytest.raises(ValueError, match=r"does not support 'left \(MatMul\)'") as caught:
+        preflight.check_support(Supporting("left"), model, affinity, HOST)
+    assert HOST[1].label in str(caught.value)
+
+
+def row(name: str, form: str, ratio: float | None, spread: float = 0.02) -> Row:
+    if ratio is None:
+        return Row(name, form, None, None, None, None, "infer: it broke")
+    within = Interval(ratio, ratio - spread, ratio + spread, 20)
+    return Row(name, form, within, within, 0.0, 0.1, "ok")
+
+
+def rows(hetero: float | None = None, concurrent: float | None = None) -> list[Row]:
+    single = [row(f"single:{B}", deploy.SINGLE, 1.0, 0.0), row(f"single:{A}", deploy.SINGLE, 2.0)]
+    forms = [row("placement", deploy.HETERO, hetero)]
+    forms.append(row("placement, concurrent", deploy.CONCURRENT, concurrent))
+    return single + forms + [row("CPU", REFERENCE, 0.1)]
+
+
+@pytest.mark.parametrize(
+    ("hetero", "concurrent", "form", "alone"),
+    [
+        (0.9, None, deploy.HETERO, None),
+        (0.99, None, deploy.SINGLE, B),  # the interval reaches beyond 1
+        (1.5, None, deploy.SINGLE, B),
+        (None, None, deploy.SINGLE, B),
+        (0.9, 0.8, deploy.CONCURRENT, None),
+        (0.8, 0.9, deploy.HETERO, None),
+        (1.2, 0.9, deploy.CONCURRENT, B),  # OpenVINO alone is better off with one device
+        (None, 0.9, deploy.CONCURRENT, B),
+        (1.2, 1.1, deploy.SINGLE, B),
+    ],
+)
+def test_only_what_is_faster_than_the_best_single_device_is_deployed(
+    hetero, concurrent, form, alone
+):
+    found = decide(placed(), rows(hetero, concurrent))
+    assert (found.form, found.alone, found.fallback) == (form, alone, form == deploy.SINGLE)
+    assert B in found.reason
+
+
+@pytest.mark.parametrize(("device", "alone", "fallback"), [(B, B, False), (A, B, True)])
+def test_a_placement_on_one_device_is_kept_unless_another_is_faster(device, alone, fallback):
+    found = decide(placed(affinity={"a": device}), rows()[:2])
+    assert (found.form, found.alone, found.fallback) == (deploy.SINGLE, alone, fallback)
+    equal = [row(f"single:{B}", deploy.SINGLE, 1.0), row(f"single:{A}", deploy.SINGLE, 1.01)]
+    assert not decide(placed(affinity={"a": device}), equal).fallback
+
+
+def test_where_no_single_device_works_the_placement_is_deployed():
+    broken = [row(f"single:{name}", deploy.SINGLE, None) for name in (A, B)]
+    works = row("placement", deploy.HETERO, 1.0)._replace(ratio=None)
+    found = decide(placed(), [*broken, works])
+    assert (found.form, found.alone, found.fallback) == (deploy.HETERO, None, False)
+    with pytest.raises(ValueError, match="it broke"):
+        decide(placed(), [*broken, row("placement", deploy.HETERO, None)])
+
+
+def test_outputs_of_what_was_written_are_compared(tmp_path):
+    model = small.diamond()
+    artifact = deploy.Artifact(
+        model, small.everywhere(model, A, left=B), (), HOST, deploy.HETERO, None, "", {}
+    )
+    deploy.save(artifact, tmp_path)
+    inputs = [np.ones((4, 8), np.float32)]
+    errors = preflight.artifact_errors(tmp_path, model, inputs)
+    assert errors.keys() == {"load", "import"}
+    assert all(0 <= error < 0.05 for error in errors.values())
+    negated = small.diamond()
+    ((result,),) = [[op] for op in negated.get_results()]
+    negative = ov.opset13.negative(result.input_value(0), name="negative")
+    result.input(0).replace_source_output(negative.output(0))
+    errors = preflight.artifact_errors(tmp_path, negated, inputs)
+    assert all(error > 0.5 for error in errors.values())
