@@ -1,3 +1,5 @@
+import itertools
+
 import hypothesis
 import hypothesis.strategies as st
 import numpy as np
@@ -76,7 +78,7 @@ def _quotient(
     pairs = set(zip(part[graph.senders].tolist(), part[graph.receivers].tolist(), strict=True))
     for device in set(placement.tolist()):
         row = [part[op] for op in order if placement[op] == device]
-        pairs |= set(zip(row[:-1], row[1:], strict=True))
+        pairs |= set(itertools.pairwise(row))
     pairs = {(int(a), int(b)) for a, b in pairs if a != b}
     senders, receivers = np.array(sorted(pairs), int).reshape(-1, 2).T
     return senders, receivers
@@ -116,8 +118,8 @@ def _finish_s(problem: Problem, placement: np.ndarray, found: stretches.Stretche
 def test_a_diamond_by_hand():
     """0, 1 and 3 on a device where each takes 1, 2 on one where it takes 2; crossings take 2.
 
-    0 ends at 1, 2 runs from 3 to 5, and what it computes arrives at 7. 1 may run at any time before,
-    but not in one stretch with 0, which 2 waits for, nor would 3 wait any shorter apart from it.
+    0 ends at 1, 2 runs from 3 to 5, and what it computes arrives at 7. 1 runs before that: in one
+    stretch with 0 it would delay 2, and in one with 3 it would begin at 7 itself.
     """
     problem = _problem(helpers.diamond(), _two_apart(helpers.diamond()))
     placement = np.array([0, 0, 1, 0], np.int32)
@@ -282,9 +284,7 @@ def test_terms_sum_to_the_latency(seed):
 @few
 @hypothesis.given(seed=SEEDS)
 def test_terms_at_other_costs_sum_to_the_latency_there(seed):
-    """A schedule at calibrated costs consists of terms at the profiled ones, which the calibration's
-    coefficients multiply.
-    """
+    """What the calibration's coefficients multiply, so that it can be fitted."""
     problem, placement = _random(seed)
     num_devices = problem.costs.compute_s.shape[1]
     apart = 1 - np.eye(num_devices)
