@@ -73,7 +73,7 @@ def split(model: ov.Model, stretches: Sequence[Stretch]) -> Split:
     Raises:
       ValueError: an operation is in no stretch or in two, or is none of the model's; a stretch
         comes before one that it reads from; one part has a variable's Assign and another its
-        ReadValue.
+        ReadValue; the model computes nothing.
     """
     constant = constant_names(model)
     nodes = {op.get_friendly_name(): op for op in model.get_ordered_ops()}
@@ -89,6 +89,8 @@ def split(model: ov.Model, stretches: Sequence[Stretch]) -> Split:
     missing = [name for name in computed if name not in of]
     if missing:
         raise ValueError(f"no stretch has operation {missing[0]!r}; give every operation one")
+    if not computed:
+        raise ValueError("the model computes nothing, so that there is nothing to cut")
     used = sorted({of[name] for name in computed})
     numbers = {old: new for new, old in enumerate(used)}
     part_of = {name: numbers[of[name]] for name in computed}
@@ -97,7 +99,7 @@ def split(model: ov.Model, stretches: Sequence[Stretch]) -> Split:
             source = op.input_value(0).get_node().get_friendly_name()
             part_of[name] = part_of.get(source, 0)
     _check_variables(nodes, part_of)
-    return _split(model, [stretches[i].device for i in used], part_of, constant)
+    return _split(model, {i: stretches[i].device for i in used}, part_of, constant)
 
 
 def _check_variables(nodes: Mapping[str, ov.Node], part_of: Mapping[str, int]) -> None:
@@ -113,8 +115,10 @@ def _check_variables(nodes: Mapping[str, ov.Node], part_of: Mapping[str, int]) -
 
 
 def _split(
-    model: ov.Model, devices: Sequence[str], part_of: Mapping[str, int], constant: frozenset[str]
+    model: ov.Model, used: Mapping[int, str], part_of: Mapping[str, int], constant: frozenset[str]
 ) -> Split:
+    """The parts, given those stretches that compute anything and their devices."""
+    numbers, devices = list(used), list(used.values())
     count = len(devices)
     inputs = {op.get_friendly_name(): i for i, op in enumerate(model.get_parameters())}
     results = {op.get_friendly_name(): i for i, op in enumerate(model.get_results())}
@@ -140,8 +144,8 @@ def _split(
         late = [source for source in after[part] if source >= part]
         if late:
             raise ValueError(
-                f"stretch {part} reads from stretch {late[0]}, which does not come before it; "
-                "cut them so that they can run one after another"
+                f"stretch {numbers[part]} reads from stretch {numbers[late[0]]}, which does not "
+                "come before it; cut them so that they can run one after another"
             )
     parts = tuple(
         Part(

@@ -135,8 +135,8 @@ class _Run(NamedTuple):
 
     @property
     def latency_s(self) -> float:
-        """inf where stretches wait for each other in a cycle."""
-        return max(self.finish_s) if len(self.order) == len(self.finish_s) else np.inf
+        """nan, which is no less than inf either, where stretches wait for each other in a cycle."""
+        return max(self.finish_s) if len(self.order) == len(self.finish_s) else np.nan
 
 
 class _Row:

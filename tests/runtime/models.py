@@ -73,7 +73,7 @@ def dynamic_input() -> Sample:
     shape = ops.shape_of(hidden)
     rows = ops.gather(shape, np.array([0, 1]), np.int64(0))
     heads = ops.reshape(hidden, ops.concat([rows, ops.constant([2, 4], np.int64)], 0), False)
-    mixed = ops.softmax(ops.transpose(heads, [0, 2, 1, 3]), 2)
+    mixed = ops.softmax(ops.transpose(heads, [0, 2, 1, 3]), 3)
     pooled = ops.reduce_mean(mixed, np.array([2]), False)
     return Sample(_model([pooled], [tokens, mask], "dynamic_input"), "tokens:2,7;mask:2,7")
 

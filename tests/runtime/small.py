@@ -1,8 +1,14 @@
 """Small models that run on the real CPU plug-in in milliseconds."""
 
+from collections.abc import Sequence
+
 import numpy as np
 import openvino as ov
 from openvino import opset13 as ops
+
+from placement.runtime import devices
+from placement.runtime.executor import Executor
+from placement.runtime.split import Stretch
 
 
 def convolutions(*, channels: int = 16, size: int = 14, length: int = 4) -> ov.Model:
@@ -67,3 +73,48 @@ def everywhere(model: ov.Model, device: str, **others: str) -> dict[str, str]:
         if op.get_type_name() not in ("Constant", "Result")
     }
     return listed | others
+
+
+def branches(*, size: int = 8, length: int = 3) -> ov.Model:
+    """Two chains of products of the input, left_0, left_1, ... and right_0, ..., and their sum."""
+    generator = np.random.default_rng(0)
+    source = ops.parameter([size, size], np.float32, name="x")
+    ends = []
+    for side in ("left", "right"):
+        value = source
+        for i in range(length):
+            matrix = generator.standard_normal((size, size)) / size**0.5
+            constant = ops.constant(matrix.astype(np.float32), name=f"m_{side}_{i}")
+            value = ops.matmul(value, constant, False, False, name=f"{side}_{i}")
+        ends.append(value)
+    total = ops.add(*ends, name="sum")
+    return ov.Model([ops.result(total, name="y")], [source], "branches")
+
+
+def in_two(length: int, left: str, right: str) -> tuple[Stretch, ...]:
+    """The stretches of `branches` with a branch on each of two devices, the sum on the first."""
+    return (
+        Stretch(left, tuple(f"left_{i}" for i in range(length))),
+        Stretch(right, tuple(f"right_{i}" for i in range(length))),
+        Stretch(left, ("sum",)),
+    )
+
+
+def outputs(
+    request: ov.InferRequest | Executor, inputs: Sequence[np.ndarray], *, inferences: int = 1
+) -> list[np.ndarray]:
+    """Copies of all outputs of some inferences that follow one another."""
+    for i, array in enumerate(inputs):
+        request.set_input_tensor(i, ov.Tensor(array))
+    found = []
+    for _ in range(inferences):
+        request.infer()
+        found += [np.array(tensor.data) for tensor in request.output_tensors]
+    return found
+
+
+def expected(model: ov.Model, inputs: Sequence[np.ndarray], **how: int) -> list[np.ndarray]:
+    """What the reference device computes."""
+    reference = devices.reference_device()
+    compiled = ov.Core().compile_model(model, reference.name, dict(reference.properties))
+    return outputs(compiled.create_infer_request(), inputs, **how)
