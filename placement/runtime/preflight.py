@@ -27,6 +27,7 @@ class Placed(NamedTuple):
     affinity: Mapping[str, str]
     stretches: tuple[Stretch, ...]  # none: it has no concurrent form
     devices: tuple[str, ...]  # that it could choose from
+    host: str  # those of them that are made of the CPU, as `devices.resolve` takes it; '' for none
     graph: str
     model: fingerprint.Fingerprint | None  # None in a file of an earlier version
 
@@ -50,6 +51,7 @@ def read(path: Path) -> Placed:
             data["placement"],
             tuple(Stretch(device, tuple(ops)) for device, ops in data.get("stretches") or ()),
             tuple(provenance["devices"]),
+            _host(provenance["devices"]),
             provenance["graph"]["name"],
             provenance.get("model"),
         )
@@ -64,15 +66,25 @@ def read(path: Path) -> Placed:
         ) from error
 
 
+def _host(told: Mapping[str, Any]) -> str:
+    precisions = [
+        device["properties"]["INFERENCE_PRECISION_HINT"]
+        for device in told.values()
+        if "[host" in device["label"]
+    ]
+    return f"host:{','.join(precisions)}" if precisions else ""
+
+
 def find_devices(placed: Placed, spec: str) -> tuple[Device, ...]:
     """The devices to measure on: those of `spec`, or with 'auto' those placed on that are here.
 
     Raises:
       ValueError: a device that the placement uses is not among them.
     """
-    host = {device.name: device for device in devices.resolve("host")}
     here = ov.Core().available_devices
     if spec == "auto":
+        made = devices.resolve(placed.host) if placed.host else ()
+        host = {device.name: device for device in made}
         wanted = [name for name in placed.devices if name in here or name in host]
         found = tuple(host[n] if n in host else devices.resolve(n)[0] for n in wanted)
         where = f"not present: here are {', '.join([*here, *host])}"

@@ -19,7 +19,8 @@ from placement.runtime.measure import Interval
 from tests.runtime import small
 
 ROOT = Path(__file__).parents[2]
-A, B = (device.name for device in devices.resolve("host"))
+HOST = devices.resolve("host")
+A, B = (device.name for device in HOST)
 STRETCHES = [[A, ["x", "top"]], [B, ["left"]], [A, ["right", "bottom"]]]
 INPUT = np.random.default_rng(1).standard_normal((4, 8)).astype(np.float32)
 
@@ -37,7 +38,7 @@ def prepared(workdir: Path, model: ov.Model, *, stretches=(), **others: str) -> 
     read = frontend.prepare(frontend.load(str(file)))
     provenance = {
         "graph": {"name": "model"},
-        "devices": {name: {} for name in (A, B)},
+        "devices": {d.name: {"label": d.label, "properties": dict(d.properties)} for d in HOST},
         "model": fingerprint.of(read),
     }
     data = {"method": "by hand", "placement": small.everywhere(read, A, **others)}

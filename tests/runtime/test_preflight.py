@@ -16,12 +16,17 @@ A, B = (device.name for device in HOST)
 
 def placed(**kwargs) -> preflight.Placed:
     given = {"method": "m", "affinity": {"a": A, "b": B}, "stretches": (), "devices": (A, B)}
-    return preflight.Placed(**(given | {"graph": "g", "model": None} | kwargs))
+    rest = {"host": "host:f32,bf16" if "BF16" in B else "host:f32,f32", "graph": "g", "model": None}
+    return preflight.Placed(**(given | rest | kwargs))
+
+
+def told(*made: devices.Device) -> dict:
+    return {d.name: {"label": d.label, "properties": dict(d.properties)} for d in made}
 
 
 def test_a_placement_is_read_with_or_without_stretches_and_model(tmp_path):
     file = tmp_path / "placement.json"
-    provenance = {"graph": {"name": "g"}, "devices": {A: {}, B: {}}}
+    provenance = {"graph": {"name": "g"}, "devices": told(*HOST)}
     data = {"method": "m", "placement": {"a": A, "b": B}, "provenance": provenance}
     file.write_text(json.dumps(data))
     assert preflight.read(file) == placed()
@@ -33,6 +38,17 @@ def test_a_placement_is_read_with_or_without_stretches_and_model(tmp_path):
     read = preflight.read(file)
     assert read.stretches == (Stretch(A, ("a",)), Stretch(B, ("b",)))
     assert read.model == model
+
+
+def test_host_devices_are_found_as_they_were_when_placed_on(tmp_path):
+    """By default there are others, of other names."""
+    alike = devices.resolve("host:f32,f32")
+    names = [device.name for device in alike]
+    provenance = {"graph": {"name": "g"}, "devices": told(*alike)}
+    data = {"method": "m", "placement": {"a": names[1]}, "provenance": provenance}
+    file = tmp_path / "placement.json"
+    file.write_text(json.dumps(data))
+    assert preflight.find_devices(preflight.read(file), "auto") == alike
 
 
 @pytest.mark.parametrize("content", [None, "{", '{"method": "m"}', "[]"])

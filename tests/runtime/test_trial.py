@@ -16,7 +16,7 @@ HAS_BF16 = "BF16" in ov.Core().get_property("CPU", "OPTIMIZATION_CAPABILITIES")
 
 def placed(model: ov.Model, stretches=(), **others: str) -> preflight.Placed:
     affinity = small.everywhere(model, A, **others)
-    return preflight.Placed("by hand", affinity, stretches, (A, B), "model", None)
+    return preflight.Placed("by hand", affinity, stretches, (A, B), "", "model", None)
 
 
 def measured(of: preflight.Placed, model: ov.Model, on=HOST) -> list[trial.Row]:
