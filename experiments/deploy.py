@@ -13,7 +13,16 @@ from rich.console import Console
 
 from experiments import build
 from placement.reporting import deployment, runs
-from placement.runtime import deploy, devices, fingerprint, frontend, preflight, trial, worker
+from placement.runtime import (
+    deploy,
+    devices,
+    fingerprint,
+    frontend,
+    outputs,
+    preflight,
+    trial,
+    worker,
+)
 from placement.runtime.devices import Device
 from placement.runtime.preflight import Placed
 
@@ -166,7 +175,7 @@ def _write(
         if without_blob:
             record["checks"]["compiled model"] = f"not written: {without_blob}"
         model = artifact.model
-        allowed = worker.tolerance(artifact.devices, quantised=worker.is_quantised(model))
+        allowed = outputs.tolerance(artifact.devices, quantised=outputs.is_quantised(model))
         inputs = frontend.example_inputs(model, config.seed, config.input_values)
         errors = preflight.artifact_errors(beside, model, inputs)
         for way, error in errors.items():

@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import openvino as ov
 
-from placement.runtime import deploy, devices, fingerprint, hetero, worker
+from placement.runtime import deploy, devices, fingerprint, hetero, outputs
 from placement.runtime.devices import Device
 from placement.runtime.fingerprint import few
 from placement.runtime.network import Network
@@ -164,17 +164,17 @@ def artifact_errors(
       inputs: to compare outputs for.
 
     Returns:
-      The error (`worker.compare`) of 'load', and of 'import' where there is a blob.
+      The error (`outputs.compare`) of 'load', and of 'import' where there is a blob.
 
     Raises:
       ValueError: it cannot be loaded.
     """
     reference = reference_outputs(model, inputs)
     with deploy.load(folder) as network:
-        errors = {"load": worker.compare(reference, _twice(network, inputs)).error}
+        errors = {"load": outputs.compare(reference, _twice(network, inputs)).error}
     if (folder / deploy.BLOB).exists():
         imported = Network(model, deploy.import_blob(folder), form="imported")
-        errors["import"] = worker.compare(reference, _twice(imported, inputs)).error
+        errors["import"] = outputs.compare(reference, _twice(imported, inputs)).error
     return errors
 
 

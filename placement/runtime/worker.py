@@ -15,7 +15,7 @@ import signal
 import sys
 import threading
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -23,19 +23,13 @@ from typing import Any, NamedTuple
 import numpy as np
 import openvino as ov
 
-from placement.runtime import inseparable, profile
+from placement.runtime import inseparable, outputs, profile, threads
 from placement.runtime.devices import Device, open_core, reference_device, register
 from placement.runtime.executor import Executor, Submodels, Workers, overlap
-from placement.runtime.hetero import Affinity, compile_placement, constant_names
+from placement.runtime.hetero import Affinity, compile_placement
 from placement.runtime.split import Stretch
 
 STAGES = ("open", "compile", "request", "infer", "wrong output", "threads")
-
-# Largest error (`compare`) accepted of outputs computed in a precision.
-# Seen on the networks of the zoo: 0 to 2e-6 in f32 and up to 0.023 in bf16, where what goes wrong
-# (OpenVINO 2026.4 fuses bf16 attention and misreads a mask that an f32 submodel hands it, whatever
-# its values) is off by 0.9 or more. CPUs without f16 take it for bf16 in silence.
-TOLERANCES: Mapping[str, float] = {"f32": 1e-3, "f16": 0.1, "bf16": 0.1}
 
 # What RuntimeErrors of OpenVINO, and the system behind it, say when memory, or room for a thread's
 # stack, runs out.
@@ -45,20 +39,12 @@ _EXHAUSTED = (
 )
 _PR_SET_PDEATHSIG = 1
 
-# Of a model that rounds its tensors to 256 levels itself: as many as bf16 tells apart in an octave,
-# so that it may be as far off. Where f32 differs by its last bit, a value becomes another level.
-_QUANTISED_TOLERANCE = TOLERANCES["bf16"]
-
-_LOW_BIT = (ov.Type.i8, ov.Type.u8, ov.Type.i4, ov.Type.u4)
-
 _STATEFUL_INFERENCES = 4  # compared from the initial state on, of a model with variables
 
 _THREAD_SLACK = 1.25  # times the number of threads asked for
-_THREAD_WINDOW_S = 0.06
 _WARM_UP = 2
 _STREAM = 5  # requests a lane
 _OVERLAPS = 5  # inferences whose median overlap counts
-_TINY = 1e-30
 
 
 class Task(NamedTuple):
@@ -76,13 +62,6 @@ class Task(NamedTuple):
             return self.devices
         names = set(self.affinity.values())
         return tuple(device for device in self.devices if device.name in names)
-
-
-class Comparison(NamedTuple):
-    """How far outputs are from the reference."""
-
-    error: float  # largest of all outputs
-    nan_share: float  # of the output values, those that are NaN in both, which counts as equal
 
 
 class Beat:
@@ -117,112 +96,12 @@ class _Runner(NamedTuple):
     facts: dict[str, Any]  # fields of `measure.Measurement`
 
 
-def compare(reference: Sequence[np.ndarray], outputs: Sequence[np.ndarray]) -> Comparison:
-    """The error of outputs against the reference's.
-
-    Of a floating-point output: max |a - b| over the spread of the reference, max - min; over its
-    magnitude where it is constant. NaN against NaN, and infinity against the same, are equal; NaN
-    or infinity against anything else is an infinite error. Of any other: the share of elements
-    that differ.
-    """
-    errors = [_error(a, b) for a, b in zip(reference, outputs, strict=True)]
-    nans = [np.isnan(a) & np.isnan(b) for a, b in zip(reference, outputs, strict=True) if _real(a)]
-    values = sum(a.size for a in reference)
-    return Comparison(max(errors, default=0.0), sum(int(n.sum()) for n in nans) / max(values, 1))
-
-
-def thread_shares(request: Any, beat: Callable[[], None]) -> dict[str, float]:
-    """For each thread the share of the time in which it runs, or waits for a core, while `request`
-    is inferred.
-
-    Waiting counts, because on a busy machine two threads that share a core would pass for one.
-    """
-    before, start, count = _thread_times(), time.perf_counter(), 0
-    while count < 3 or time.perf_counter() - start < _THREAD_WINDOW_S:
-        beat()
-        request.infer()
-        count += 1
-    wall_ns = 1e9 * (time.perf_counter() - start)
-    return {t: (spent - before.get(t, 0)) / wall_ns for t, spent in _thread_times().items()}
-
-
-def tolerance(devices: Sequence[Device], *, quantised: bool = False) -> float:
-    """The largest error accepted of outputs computed on `devices`."""
-    allowed = max(TOLERANCES[device.precision] for device in devices)
-    return max(allowed, _QUANTISED_TOLERANCE) if quantised else allowed
-
-
-def is_quantised(model: ov.Model) -> bool:
-    """Whether a model rounds values to 8 bits or fewer at run time."""
-    constant = constant_names(model)
-    return any(
-        op.get_type_name() == "FakeQuantize"
-        or (
-            op.get_type_name() == "Convert"
-            and op.get_input_element_type(0).is_real()
-            and op.get_output_element_type(0) in _LOW_BIT
-        )
-        for op in model.get_ops()
-        if op.get_friendly_name() not in constant
-    )
-
-
 def essence(error: BaseException) -> str:
     """One line of an exception: OpenVINO's say where in its source they come from first."""
     lines = [line.strip() for line in str(error).splitlines() if line.strip()]
     places = ("Exception from ", "Standard exception from ")
     telling = [line for line in lines if not line.startswith(places)] or lines
     return " ".join(telling)[:500] or type(error).__name__
-
-
-def _real(array: np.ndarray) -> bool:
-    return array.dtype.kind == "f"
-
-
-def _error(a: np.ndarray, b: np.ndarray) -> float:
-    if a.shape != b.shape:
-        return float("inf")
-    if a.size == 0:
-        return 0.0
-    if not _real(a):
-        return float(np.mean(a != b))
-    a, b = a.astype(np.float64), b.astype(np.float64)
-    differ = ~((a == b) | (np.isnan(a) & np.isnan(b)))
-    if not np.all(np.isfinite(a[differ]) & np.isfinite(b[differ])):
-        return float("inf")
-    finite = a[np.isfinite(a)]
-    if not differ.any():
-        return 0.0
-    spread = np.ptp(finite) or np.abs(finite).max()
-    return float(np.abs(a[differ] - b[differ]).max() / max(spread, _TINY))
-
-
-def _settle(beat: Callable[[], None]) -> None:
-    """Waits, 2 s at most, until no thread spins that a compilation or another model left.
-
-    They yield while they spin, which on a busy machine takes them long.
-    """
-    start, busy = time.perf_counter(), True
-    while busy and time.perf_counter() - start < 2.0:
-        beat()
-        before, begin = _thread_times(), time.perf_counter()
-        time.sleep(0.01)
-        own = str(threading.get_native_id())  # reads the times: long, where threads are many
-        spent = sum(t - before.get(n, 0) for n, t in _thread_times().items() if n != own)
-        busy = spent / 1e9 > 0.2 * (time.perf_counter() - begin)
-
-
-def _thread_times() -> dict[str, int]:
-    """Nanoseconds that each thread of this process ran or waited for a core."""
-    times = {}
-    for thread in os.listdir("/proc/self/task"):
-        try:
-            with open(f"/proc/self/task/{thread}/schedstat") as file:
-                running, waiting, _ = map(int, file.read().split())
-        except OSError:  # it ended
-            continue
-        times[thread] = running + waiting
-    return times
 
 
 class _Session:
@@ -239,7 +118,7 @@ class _Session:
         self._submodels = Submodels(self._core, self._model)
         self._workers = Workers()
         self._stateful = inseparable.is_stateful(self._model)
-        self._quantised = is_quantised(self._model)
+        self._quantised = outputs.is_quantised(self._model)
         compiled = compile_placement(self._core, self._model, None, [reference_device()])
         self._reference = self._outputs(self._request(compiled))
         self._kept: tuple[Task, _Runner] | None = None
@@ -324,9 +203,9 @@ class _Session:
             request, facts = self._concurrent(task)
         compile_s = time.perf_counter() - start
         self._beat.set(task.number, "infer")
-        outputs = _attempt("infer", self._outputs, request)
-        allowed = tolerance(task.used(), quantised=self._quantised)
-        compared = compare(self._reference, outputs)
+        found = _attempt("infer", self._outputs, request)
+        allowed = outputs.tolerance(task.used(), quantised=self._quantised)
+        compared = outputs.compare(self._reference, found)
         if not (compared.error <= allowed or accept_wrong):
             cause = f"outputs differ by {compared.error:.3g} of their spread, over {allowed:g}"
             raise _FailedError("wrong output", cause)
@@ -379,9 +258,9 @@ class _Session:
 
     def _threads(self, task: Task, request: ov.InferRequest | Executor) -> float:
         """The share of a task, at the best of three tries."""
-        threads = [device.num_threads for device in task.used()]
+        asked = [device.num_threads for device in task.used()]
         bound: set[str] = set()
-        allowed = _THREAD_SLACK * max(threads)
+        allowed = _THREAD_SLACK * max(asked)
         if isinstance(request, Executor):
             # The thread that waits for the inference computes nothing, but may wait for a core.
             bound = _bound_threads(request) | {str(threading.get_native_id())}
@@ -389,8 +268,8 @@ class _Session:
             allowed = _THREAD_SLACK * (1 + sum(free)) - 1
         shares: list[float] = []
         while len(shares) < 3:
-            _settle(lambda: self._beat.set(task.number, "infer"))
-            found = thread_shares(request, lambda: self._beat.set(task.number, "infer"))
+            threads.settle(lambda: self._beat.set(task.number, "infer"))
+            found = threads.shares(request, lambda: self._beat.set(task.number, "infer"))
             shares.append(sum(share for thread, share in found.items() if thread not in bound))
             if shares[-1] <= allowed:
                 return sum(found.values())
@@ -428,7 +307,7 @@ class _Session:
         times: dict[int, list[float]] = {index: [] for index in requests}
         gc.collect()
         gc.disable()
-        _settle(self._alive)
+        threads.settle(self._alive)
         start, number = time.perf_counter(), -1  # round -1 warms up
         while times and (number < min_rounds or time.perf_counter() - start < seconds):
             order = list(times)

@@ -11,7 +11,7 @@ import numpy as np
 import openvino as ov
 import pytest
 
-from placement.runtime import devices, evaluate, measure, worker
+from placement.runtime import devices, evaluate, measure, outputs
 from placement.runtime.measure import Candidate, Failure, Measurement
 from tests.runtime import small
 
@@ -63,23 +63,23 @@ def test_five_samples_have_no_interval(measurer, model):
 
 def test_error_is_relative_to_the_spread():
     reference = np.array([10.0, 12.0], np.float32)
-    assert worker.compare([reference], [reference + 1]).error == pytest.approx(0.5)
+    assert outputs.compare([reference], [reference + 1]).error == pytest.approx(0.5)
     constant = np.full(3, 4.0, np.float32)
-    assert worker.compare([constant], [constant + 1]).error == pytest.approx(0.25)
-    assert worker.compare([np.zeros(2)], [np.zeros(2)]).error == 0.0
-    assert worker.compare([np.zeros(2)], [np.ones(2)]).error > 1
+    assert outputs.compare([constant], [constant + 1]).error == pytest.approx(0.25)
+    assert outputs.compare([np.zeros(2)], [np.zeros(2)]).error == 0.0
+    assert outputs.compare([np.zeros(2)], [np.ones(2)]).error > 1
     integers = np.array([1, 2, 3, 4])
-    assert worker.compare([integers], [np.array([1, 2, 3, 9])]).error == 0.25
-    assert worker.compare([reference, integers], [reference, integers[::-1]]).error == 1.0
+    assert outputs.compare([integers], [np.array([1, 2, 3, 9])]).error == 0.25
+    assert outputs.compare([reference, integers], [reference, integers[::-1]]).error == 1.0
 
 
 def test_nan_and_infinity_are_equal_to_themselves_only():
     reference = np.array([np.nan, np.inf, 0.0, 1.0])
-    assert worker.compare([reference], [reference]) == (0.0, 0.25)
+    assert outputs.compare([reference], [reference]) == (0.0, 0.25)
     for position, value in ((0, 1.0), (1, -np.inf), (1, 5.0), (2, np.nan), (2, np.inf)):
         wrong = reference.copy()
         wrong[position] = value
-        assert worker.compare([reference], [wrong]).error == math.inf
+        assert outputs.compare([reference], [wrong]).error == math.inf
 
 
 def test_the_worker_loads_no_jax():
@@ -115,8 +115,8 @@ def test_placements_are_measured_against_the_first(measurer, model):
         assert outcome.output_error <= outcome.tolerance
         assert outcome.nan_share == 0
         assert outcome.compile_s > 0
-    assert outcomes[0].tolerance == worker.TOLERANCES["f32"]
-    assert outcomes[1].tolerance == outcomes[2].tolerance == worker.TOLERANCES[HOST[1].precision]
+    assert outcomes[0].tolerance == outputs.TOLERANCES["f32"]
+    assert outcomes[1].tolerance == outcomes[2].tolerance == outputs.TOLERANCES[HOST[1].precision]
 
 
 def test_random_placements_are_measured_in_chunks(model, monkeypatch):

@@ -10,7 +10,7 @@ import openvino as ov
 import pytest
 
 from placement.graphs import opgraph
-from placement.runtime import devices, extract, frontend, hetero, inseparable, measure, worker
+from placement.runtime import devices, extract, frontend, hetero, inseparable, measure, outputs
 from placement.runtime.measure import Candidate, Failure, Measurement
 from tests.runtime.models import MODELS
 
@@ -62,7 +62,7 @@ def test_random_placements_compute_what_one_device_does(name):
     assert found[0].submodels == 1
     assert len(ran) > 1
     assert all(outcome.submodels > 1 for outcome in ran[1:])
-    quantised = worker.is_quantised(model)
+    quantised = outputs.is_quantised(model)
     assert quantised == (name == "int8")
     assert max(outcome.output_error for outcome in ran) <= (0.1 if quantised else 1e-3)
     assert all(profile.latency_s > 0 for profile in profiles)
@@ -102,7 +102,7 @@ def test_states_carry_over_from_inference_to_inference(name):
     core = devices.open_core(HOST)
     inputs = frontend.example_inputs(model, 0)
     one = core.compile_model(model, "CPU", {"INFERENCE_PRECISION_HINT": "f32"})
-    expected = outputs(one, inputs)
+    expected = computed(one, inputs)
     assert not np.allclose(expected[0], expected[1], atol=1e-2)
     np.testing.assert_array_equal(expected[0], expected[3])
     last = graph.op_types.index("Result")  # and what it reads, apart from the rest
@@ -110,10 +110,10 @@ def test_states_carry_over_from_inference_to_inference(name):
     placement[[last, graph.senders[graph.receivers == last][0]]] = 1
     cut = hetero.compile_placement(core, model, candidate(graph, placement).affinity, HOST)
     assert cut.get_property("HETERO_NUMBER_OF_SUBMODELS") == 2
-    np.testing.assert_allclose(outputs(cut, inputs), expected, atol=1e-5)
+    np.testing.assert_allclose(computed(cut, inputs), expected, atol=1e-5)
 
 
-def outputs(compiled: ov.CompiledModel, inputs: list[np.ndarray]) -> list[np.ndarray]:
+def computed(compiled: ov.CompiledModel, inputs: list[np.ndarray]) -> list[np.ndarray]:
     """The first output of three inferences, and of the first after the states began anew."""
     request, found = compiled.create_infer_request(), []
     for start in (False, False, False, True):

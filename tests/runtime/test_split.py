@@ -13,7 +13,7 @@ from openvino import opset13 as ops
 
 from placement.costs import tables
 from placement.graphs import coarsen
-from placement.runtime import devices, extract, frontend, inseparable, split, worker
+from placement.runtime import devices, extract, frontend, inseparable, outputs, split
 from placement.runtime.executor import Executor, Submodels, Workers
 from placement.runtime.split import Format, Stretch
 from placement.simulators import stretches
@@ -50,7 +50,7 @@ def run(core, workers, model, cut, host=HOST, **how):
 def error(model, found, **how):
     wanted = small.expected(model, frontend.example_inputs(model, 0), **how)
     assert [a.dtype for a in found] == [a.dtype for a in wanted]
-    return worker.compare(wanted, found).error
+    return outputs.compare(wanted, found).error
 
 
 def cuts(model: ov.Model, *, constants: bool = False) -> list[list[Stretch]]:
@@ -88,7 +88,7 @@ def test_random_placements_compute_what_one_device_does(name, core, workers):
         assert any(np.unique(array).size > 1 for array in wanted)
     if inferences > 1:
         assert not np.allclose(wanted[0], wanted[1], atol=1e-3)
-    allowed = worker.tolerance(HOST, quantised=worker.is_quantised(model))
+    allowed = outputs.tolerance(HOST, quantised=outputs.is_quantised(model))
     submodels = Submodels(core, model)
     counts = set()
     for cut in cuts(model):
@@ -96,7 +96,7 @@ def test_random_placements_compute_what_one_device_does(name, core, workers):
         counts.add(len(executor.split.parts))
         for _ in range(2):  # the second time from the initial states again
             found = small.outputs(executor, inputs, inferences=inferences)
-            assert worker.compare(wanted, found).error <= allowed
+            assert outputs.compare(wanted, found).error <= allowed
             executor.reset_state()
     assert max(counts) > 1 or name == "int8"  # a chain, which coarsening leaves as one
 
@@ -112,9 +112,9 @@ def test_every_operation_may_be_a_part(name, core, workers):
     cut = [Stretch(HOST[i % 2].name, (op,)) for i, op in enumerate(graph.op_names)]
     computing = [kind for kind in graph.op_types if kind not in ("Parameter", "Result")]
     assert len(split.split(model, cut).parts) == len(computing) > 3
-    quantised = worker.is_quantised(model)
+    quantised = outputs.is_quantised(model)
     found = run(core, workers, model, cut, inferences=2)
-    assert error(model, found, inferences=2) <= worker.tolerance(HOST, quantised=quantised)
+    assert error(model, found, inferences=2) <= outputs.tolerance(HOST, quantised=quantised)
 
 
 def test_constants_may_be_listed_too(core, workers):
@@ -328,7 +328,7 @@ def test_tensors_are_handed_over_as_the_plug_in_keeps_them(core, workers, precis
     cut.append(Stretch(host[1].name, JOINED[5:]))
     executor = Executor(submodels, cut, host, workers)
     found = small.outputs(executor, frontend.example_inputs(model, 0))
-    assert error(model, found) <= worker.tolerance(host)
+    assert error(model, found) <= outputs.tolerance(host)
     (lane,) = executor._lanes
     for part, request in zip(executor.split.parts, lane.requests, strict=True):
         compiled = request.get_compiled_model()
