@@ -344,7 +344,10 @@ def test_tensors_are_handed_over_as_the_plug_in_keeps_them(core, workers, precis
         moved = [
             node.node_name
             for node in request.get_profiling_info()
-            if node.node_type in ("Reorder", "Transpose") and node.status == node.Status.EXECUTED
+            if node.node_type in ("Reorder", "Transpose")
+            and node.status == node.Status.EXECUTED
+            # One that makes bf16 of f32, of which the plug-in names both, moves nothing.
+            and (node.node_type == "Transpose" or "abcd" in node.node_name)
         ]
         # The model's own input and output have channels first.
         ends = sum([("x", 0) in part.reads, bool(part.results)])
