@@ -56,7 +56,7 @@ class Submodels:
         }
         self._sizes: dict[tuple[object, ...], int] = {}
         self._constants = _constants_read(model)
-        self._formats: dict[str, dict[Tensor, Format]] = {}
+        self._formats: dict[tuple[object, ...], dict[Tensor, Format]] = {}
 
     def compile(self, parts: Sequence[Part], devices: Sequence[Device]) -> list[ov.CompiledModel]:
         """A compiled model for each part; only those that are new are compiled."""
@@ -98,7 +98,8 @@ class Submodels:
 
     def _kept_formats(self, device: Device) -> dict[Tensor, Format]:
         """How a device keeps the tensors of the whole model."""
-        if device.name not in self._formats:
+        key = device.name, _properties(device)
+        if key not in self._formats:
             try:
                 compiled = self._core.compile_model(
                     self.model, device.name, dict(device.properties)
@@ -106,8 +107,8 @@ class Submodels:
                 found = _formats(self.model, compiled)
             except RuntimeError:  # an operation that it does not support, and will not be given
                 found = {}
-            self._formats[device.name] = found
-        return self._formats[device.name]
+            self._formats[key] = found
+        return self._formats[key]
 
     def _weights(self, part: Part) -> int:
         read = {name for op in part.ops for name in self._constants.get(op, ())}
@@ -138,11 +139,20 @@ class Workers:
         self._lock = threading.Lock()
 
     def start(self, devices: Iterable[Device]) -> None:
-        """Starts the threads of those devices that have none."""
+        """Starts the threads of those devices that have none.
+
+        Raises:
+          ValueError: a device has a core that this process may not use.
+        """
         started = threading.Semaphore(0)
         for device in devices:
             if device.name in self._queues:
                 continue
+            if device.core is not None and device.core not in os.sched_getaffinity(0):
+                raise ValueError(
+                    f"{device.name} is to have core {device.core}, which this process may not use; "
+                    "resolve the devices in the process that runs them"
+                )
             self._queues[device.name] = queue.PriorityQueue()
             if device.core is not None:
                 self._calls[device.name] = _Call()
@@ -172,11 +182,14 @@ class Workers:
             call.make()
 
     def close(self) -> None:
-        """Ends the threads once their queues are empty."""
+        """Ends the threads once their queues are empty; `start` starts new ones."""
         for name in self._queues:
             self.put(name, _STOP, None)
         for thread in self._threads:
             thread.join()
+        for of_device in (self.threads, self._queues, self._calls):
+            of_device.clear()
+        self._threads.clear()
 
     def _work(self, device: Device, started: threading.Semaphore) -> None:
         if device.core is not None:
@@ -257,7 +270,7 @@ class Executor:
         done = threading.Semaphore(0)
         lane.start(0, done.release)
         done.acquire()
-        lane.check()
+        _raise_first([lane])
 
     def set_input_tensor(self, index: int, tensor: ov.Tensor) -> None:
         """Sets an input of the model, on all lanes; its memory is shared, not copied."""
@@ -291,11 +304,15 @@ class Executor:
         begin = time.perf_counter()
         for number in range(count):
             lane = free.get()
-            lane.check()
+            if lane.failed:  # the others end what they are at
+                free.put(lane)
+                break
             lane.start(number, functools.partial(free.put, lane))
         for _ in self._lanes:
-            free.get().check()
-        return time.perf_counter() - begin
+            free.get()
+        seconds = time.perf_counter() - begin
+        _raise_first(self._lanes)
+        return seconds
 
 
 class _Lane:
@@ -334,11 +351,15 @@ class _Lane:
             if not part.after:
                 self._put(i)
 
-    def check(self) -> None:
-        """Raises what went wrong in the last inference, if anything did."""
-        if self._error is not None:
-            error, self._error = self._error, None
-            raise error
+    @property
+    def failed(self) -> bool:
+        """Whether something went wrong in the last inference."""
+        return self._error is not None
+
+    def take_error(self) -> BaseException | None:
+        """What went wrong in the last inference, told once."""
+        error, self._error = self._error, None
+        return error
 
     def set_input(self, index: int, tensor: ov.Tensor) -> None:
         for part, request in zip(self._split.parts, self.requests, strict=True):
@@ -388,6 +409,13 @@ class _Lane:
             self.requests[link.reader].set_input_tensor(link.input, tensor)
 
 
+def _raise_first(lanes: Iterable[_Lane]) -> None:
+    """Raises what went wrong in the last inferences, if anything did."""
+    errors = [error for lane in lanes if (error := lane.take_error()) is not None]
+    if errors:
+        raise errors[0]
+
+
 class _Link(NamedTuple):
     """An output of a part that is an input of another."""
 
@@ -427,9 +455,13 @@ def overlap(spans: Sequence[Span]) -> float:
 
 def _content(part: Part, device: Device, formats: Mapping[Tensor, Format]) -> tuple[object, ...]:
     """What a compiled submodel depends on, given the model."""
-    properties = tuple(sorted((key, str(value)) for key, value in device.properties.items()))
     handed_over = tuple((tensor, formats.get(tensor)) for tensor in part.reads + part.hands_over)
-    return device.name, properties, part.ops, len(part.reads), handed_over, part.results
+    shape = part.ops, len(part.reads), handed_over, part.results
+    return device.name, _properties(device), *shape
+
+
+def _properties(device: Device) -> tuple[tuple[str, str], ...]:
+    return tuple(sorted((key, str(value)) for key, value in device.properties.items()))
 
 
 def _on_cpu(device: str) -> bool:
