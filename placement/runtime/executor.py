@@ -9,7 +9,6 @@ Inference is synchronous on the device's thread: OpenVINO's CPU plug-in then com
 thread alone (one thread, pinning off), so that the thread's core is the device's core.
 """
 
-import collections
 import contextlib
 import ctypes
 import functools
@@ -18,16 +17,15 @@ import os
 import queue
 import threading
 import time
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import NamedTuple
 
 import openvino as ov
 
 from placement.runtime.devices import Device
-from placement.runtime.hetero import constant_names
-from placement.runtime.split import PLAIN, Format, Part, Split, Stretch, Tensor, split, submodels
+from placement.runtime.split import Split, Stretch, split
+from placement.runtime.submodels import Submodels
 
-_CACHE_BYTES = 4 << 30  # of weights in compiled submodels, of which a device may keep two copies
 _STOP = (float("inf"), -1)  # after every part of every request
 
 
@@ -37,87 +35,6 @@ class Span(NamedTuple):
     part: int
     begin_s: float
     end_s: float
-
-
-class Submodels:
-    """Compiled submodels by content, so that similar placements of a model share them."""
-
-    def __init__(self, core: ov.Core, model: ov.Model):
-        """A cache of submodels of `model`, for devices that `core` knows."""
-        self.compiled = 0  # how many were, since the beginning
-        self.model = model
-        self._core = core
-        self._kept: collections.OrderedDict[tuple[object, ...], ov.CompiledModel]
-        self._kept = collections.OrderedDict()
-        self._bytes = {
-            op.get_friendly_name(): op.get_byte_size()
-            for op in model.get_ordered_ops()
-            if op.get_type_name() == "Constant"
-        }
-        self._sizes: dict[tuple[object, ...], int] = {}
-        self._constants = _constants_read(model)
-        self._formats: dict[str, dict[Tensor, Format]] = {}
-
-    def compile(self, parts: Sequence[Part], devices: Sequence[Device]) -> list[ov.CompiledModel]:
-        """A compiled model for each part; only those that are new are compiled."""
-        by_name = {device.name: device for device in devices}
-        formats = self._handed_over(parts, by_name)
-        keys = [_content(part, by_name[part.device], formats) for part in parts]
-        new = [i for i, key in enumerate(keys) if key not in self._kept]
-        built = submodels(self.model, [parts[i] for i in new], formats)
-        for i, model in zip(new, built, strict=True):
-            device = by_name[parts[i].device]
-            self._kept[keys[i]] = self._core.compile_model(
-                model, device.name, dict(device.properties)
-            )
-            self._sizes[keys[i]] = self._weights(parts[i])
-            self.compiled += 1
-        found = [self._kept[key] for key in keys]
-        for key in keys:
-            self._kept.move_to_end(key)
-        self._forget()
-        return found
-
-    def _handed_over(
-        self, parts: Sequence[Part], devices: Mapping[str, Device]
-    ) -> dict[Tensor, Format]:
-        """The formats of tensors that only the CPU's plug-in writes and reads.
-
-        Each is that in which its device keeps the tensor, so that handing it over converts nothing.
-        """
-        found: dict[Tensor, Format] = {}
-        for part in parts:
-            if part.hands_over and _on_cpu(part.device):
-                kept = self._kept_formats(devices[part.device])
-                found |= {t: kept[t] for t in part.hands_over if t in kept}
-        for part in parts:
-            if not _on_cpu(part.device):
-                for tensor in part.reads:
-                    found.pop(tensor, None)
-        return found
-
-    def _kept_formats(self, device: Device) -> dict[Tensor, Format]:
-        """How a device keeps the tensors of the whole model."""
-        if device.name not in self._formats:
-            try:
-                compiled = self._core.compile_model(
-                    self.model, device.name, dict(device.properties)
-                )
-                found = _formats(self.model, compiled)
-            except RuntimeError:  # an operation that it does not support, and will not be given
-                found = {}
-            self._formats[device.name] = found
-        return self._formats[device.name]
-
-    def _weights(self, part: Part) -> int:
-        read = {name for op in part.ops for name in self._constants.get(op, ())}
-        return sum(self._bytes[name] for name in read)
-
-    def _forget(self) -> None:
-        """Drops those that were used the longest ago while all together are too large."""
-        while len(self._kept) > 1 and sum(self._sizes.values()) > _CACHE_BYTES:
-            key, _ = self._kept.popitem(last=False)
-            del self._sizes[key]
 
 
 class Workers:
@@ -138,11 +55,20 @@ class Workers:
         self._lock = threading.Lock()
 
     def start(self, devices: Iterable[Device]) -> None:
-        """Starts the threads of those devices that have none."""
+        """Starts the threads of those devices that have none.
+
+        Raises:
+          ValueError: a device has a core that this process may not use.
+        """
         started = threading.Semaphore(0)
         for device in devices:
             if device.name in self._queues:
                 continue
+            if device.core is not None and device.core not in os.sched_getaffinity(0):
+                raise ValueError(
+                    f"{device.name} is to have core {device.core}, which this process may not use; "
+                    "resolve the devices in the process that runs them"
+                )
             self._queues[device.name] = queue.PriorityQueue()
             if device.core is not None:
                 self._calls[device.name] = _Call()
@@ -172,11 +98,14 @@ class Workers:
             call.make()
 
     def close(self) -> None:
-        """Ends the threads once their queues are empty."""
+        """Ends the threads once their queues are empty; `start` starts new ones."""
         for name in self._queues:
             self.put(name, _STOP, None)
         for thread in self._threads:
             thread.join()
+        for of_device in (self.threads, self._queues, self._calls):
+            of_device.clear()
+        self._threads.clear()
 
     def _work(self, device: Device, started: threading.Semaphore) -> None:
         if device.core is not None:
@@ -258,7 +187,7 @@ class Executor:
         done = threading.Semaphore(0)
         lane.start(0, done.release)
         done.acquire()
-        lane.check()
+        _raise_first([lane])
 
     def set_input_tensor(self, index: int, tensor: ov.Tensor) -> None:
         """Sets an input of the model, on all lanes; its memory is shared, not copied."""
@@ -305,10 +234,13 @@ class Executor:
             free.put(lane)
         for number in range(count):
             lane = free.get()
-            lane.check()
+            if lane.failed:  # the others end what they are at
+                free.put(lane)
+                break
             lane.start(number, functools.partial(end, lane))
         for _ in self._lanes:
-            free.get().check()
+            free.get()
+        _raise_first(self._lanes)
         return (ended[-1] - ended[self.lanes - 1]) / (count - self.lanes)
 
 
@@ -348,11 +280,15 @@ class _Lane:
             if not part.after:
                 self._put(i)
 
-    def check(self) -> None:
-        """Raises what went wrong in the last inference, if anything did."""
-        if self._error is not None:
-            error, self._error = self._error, None
-            raise error
+    @property
+    def failed(self) -> bool:
+        """Whether something went wrong in the last inference."""
+        return self._error is not None
+
+    def take_error(self) -> BaseException | None:
+        """What went wrong in the last inference, told once."""
+        error, self._error = self._error, None
+        return error
 
     def set_input(self, index: int, tensor: ov.Tensor) -> None:
         for part, request in zip(self._split.parts, self.requests, strict=True):
@@ -402,6 +338,13 @@ class _Lane:
             self.requests[link.reader].set_input_tensor(link.input, tensor)
 
 
+def _raise_first(lanes: Iterable[_Lane]) -> None:
+    """Raises what went wrong in the last inferences, if anything did."""
+    errors = [error for lane in lanes if (error := lane.take_error()) is not None]
+    if errors:
+        raise errors[0]
+
+
 class _Link(NamedTuple):
     """An output of a part that is an input of another."""
 
@@ -437,59 +380,3 @@ def overlap(spans: Sequence[Span]) -> float:
         if running > 1:
             together += end_s - begin_s
     return together / max(events[-1][0] - events[0][0], 1e-12)
-
-
-def _content(part: Part, device: Device, formats: Mapping[Tensor, Format]) -> tuple[object, ...]:
-    """What a compiled submodel depends on, given the model."""
-    properties = tuple(sorted((key, str(value)) for key, value in device.properties.items()))
-    handed_over = tuple((tensor, formats.get(tensor)) for tensor in part.reads + part.hands_over)
-    return device.name, properties, part.ops, len(part.reads), handed_over, part.results
-
-
-def _on_cpu(device: str) -> bool:
-    return "CPU" in device
-
-
-def _formats(model: ov.Model, compiled: ov.CompiledModel) -> dict[Tensor, Format]:
-    """How a compiled model keeps its floating-point tensors, where that is not as the model says.
-
-    The plug-in names a layout by its axes, the slowest first: 'acdb' is NHWC. Blocked ones have
-    other letters, and are no order of axes.
-    """
-    ops = {op.get_friendly_name(): op for op in model.get_ordered_ops()}
-    found: dict[Tensor, Format] = {}
-    for node in compiled.get_runtime_model().get_ordered_ops():
-        info = {key: str(value.astype(str)) for key, value in node.get_rt_info().items()}
-        names = [n for n in info.get("originalLayersNames", "").split(",") if n in ops]
-        layouts, types = (info.get(k, "").split(",") for k in ("outputLayouts", "outputPrecisions"))
-        for index, (layout, element_type) in enumerate(zip(layouts, types, strict=False)):
-            axes = tuple(ord(letter) - ord("a") for letter in layout)
-            if sorted(axes) != list(range(len(axes))):
-                continue
-            order = axes if axes != tuple(sorted(axes)) else ()
-            kept = Format(order, ov.Type.bf16 if element_type == "bf16" else None)
-            for name in names:
-                if index < ops[name].get_output_size() and _fits(ops[name].output(index), axes):
-                    found[name, index] = kept
-    return {tensor: kept for tensor, kept in found.items() if kept != PLAIN}
-
-
-def _fits(output: ov.Output, axes: Sequence[int]) -> bool:
-    rank = output.get_partial_shape().rank
-    known = rank.is_static and rank.get_length() == len(axes)
-    return known and output.get_element_type() == ov.Type.f32
-
-
-def _constants_read(model: ov.Model) -> dict[str, set[str]]:
-    """For each operation, the Constants that it reads, directly or through what they make."""
-    constant = constant_names(model)
-    behind: dict[str, set[str]] = {}
-    for op in model.get_ordered_ops():
-        name = op.get_friendly_name()
-        found = {name} if op.get_type_name() == "Constant" else set()
-        for source in op.input_values():
-            other = source.get_node().get_friendly_name()
-            if other in constant:
-                found |= behind[other]
-        behind[name] = found
-    return behind

@@ -25,9 +25,10 @@ import openvino as ov
 
 from placement.runtime import inseparable, outputs, profile, threads
 from placement.runtime.devices import Device, open_core, reference_device, register
-from placement.runtime.executor import Executor, Submodels, Workers, overlap
+from placement.runtime.executor import Executor, Workers, overlap
 from placement.runtime.hetero import Affinity, compile_placement
 from placement.runtime.split import Stretch
+from placement.runtime.submodels import Submodels
 
 STAGES = ("open", "compile", "request", "infer", "wrong output", "threads")
 

@@ -1,7 +1,20 @@
+import json
+
 import numpy as np
 import pytest
 
-from placement.costs.tables import Crossings, DeviceProfile, coarse_costs, cost_model
+from placement.costs.tables import (
+    Crossings,
+    DeviceProfile,
+    Handovers,
+    coarse_costs,
+    concurrent,
+    cost_model,
+    from_json,
+    handovers_from_json,
+    handovers_to_json,
+    to_json,
+)
 from placement.graphs import coarsen
 from placement.types import CostModel, OpGraph
 from tests import helpers
@@ -142,3 +155,54 @@ def test_costs_of_a_coarsening_have_its_sizes():
     assert result.compute_s.shape == (coarse.graph.num_ops, 3)
     assert result.memory_bytes.shape == (coarse.graph.num_ops,)
     assert result.cut_s.shape == (coarse.graph.num_edges,)
+
+
+def _handovers(alone_s: list[list[float]], *groups: str) -> Handovers:
+    apart = 1 - np.eye(2)
+    crossings = Crossings(7e-6 * apart, 5e-10 * apart)
+    return Handovers(tuple(tuple(g.split()) for g in groups), np.array(alone_s), crossings)
+
+
+def test_concurrent_costs_by_hand():
+    """op0, then op1 with op2, then op3, which takes less alone than within, then op4, in no set."""
+    graph = helpers.chain(5)
+    within = _profile([(f"op{i}", 1.0) for i in range(5)], 5.0)
+    twice = _profile([(f"op{i}", 2.0) for i in range(5)], 10.0, unsupported="op0")
+    costs = _model(graph, within, twice)._replace(cut_s=np.arange(1, 5, dtype=np.float32))
+    alone = _handovers([[1.5, np.nan], [2.25, 4.75], [0.5, 1.0]], "op0", "op1 op2", "op3")
+    found = concurrent(graph, costs, alone)
+    # 0.25 on the one and 0.75 on the other; as before; no less than nothing; nothing.
+    assert found.cut_s.tolist() == [0.5, 2.0, 0.0, 0.0]
+    np.testing.assert_allclose(found.transfer_latency_s, alone.crossings.latency_s)
+    np.testing.assert_allclose(found.transfer_s_per_byte, alone.crossings.s_per_byte)
+    assert {array.dtype for array in found[:-1]} == {np.dtype(np.float32)}
+    for name in ("compute_s", "crossing_s", "memory_bytes", "capacity_bytes", "accelerator"):
+        np.testing.assert_array_equal(getattr(found, name), getattr(costs, name))
+
+
+def test_what_one_device_cannot_run_costs_what_it_does_on_the_others():
+    graph = helpers.chain(3)
+    able = _profile([("op0", 1.0), ("op1", 1.0), ("op2", 1.0)], 3.0)
+    unable = _profile([("op0", 1.0), ("op1", 1.0)], 2.0, unsupported="op2")
+    alone = _handovers([[1.0, 1.0], [1.0, 1.0], [1.5, np.nan]], "op0", "op1", "op2")
+    assert concurrent(graph, _model(graph, able, unable), alone).cut_s.tolist() == [0.0, 0.5]
+
+
+def test_profiles_and_crossings_survive_json():
+    profiles = (_profile([("op0 op1", 0.5), ("op2", 1.0)], 2.0, "op3 op4"), _profile([], name="B"))
+    crossings = Crossings(np.array([[0, 1e-6], [2e-6, 0]]), np.array([[0, 3e-10], [4e-10, 0]]))
+    data = json.loads(json.dumps({"more": 1, **to_json(profiles, crossings)}))
+    again, links = from_json(data)
+    assert again == profiles
+    for one, other in zip(links, crossings, strict=True):
+        np.testing.assert_array_equal(one, other)
+
+
+def test_handovers_survive_json():
+    alone = _handovers([[1.5, np.nan], [2.25, 4.75]], "op0", "op1 op2")
+    text = json.dumps(handovers_to_json(alone), allow_nan=False)
+    again = handovers_from_json(json.loads(text))
+    assert again.groups == alone.groups
+    np.testing.assert_array_equal(again.alone_s, alone.alone_s)
+    for one, other in zip(again.crossings, alone.crossings, strict=True):
+        np.testing.assert_array_equal(one, other)

@@ -1,4 +1,5 @@
 import json
+import os
 
 import openvino as ov
 import pytest
@@ -35,6 +36,80 @@ def test_auto_is_host_where_there_is_one_device():
         assert [device.name for device in found] == available
     else:
         assert found == devices.resolve("host")
+
+
+HAS_BF16 = "BF16" in ov.Core().get_property("CPU", "OPTIMIZATION_CAPABILITIES")
+
+
+@pytest.mark.parametrize(
+    ("spec", "precisions", "names"),
+    [
+        ("host:f32", ["f32"], ["CPU_F32"]),
+        ("host:f32,f32", ["f32", "f32"], ["CPU_F32_0", "CPU_F32_1"]),
+        pytest.param(
+            *("host: bf16 , bf16 ", ["bf16", "bf16"], ["CPU_BF16_0", "CPU_BF16_1"]),
+            marks=pytest.mark.skipif(not HAS_BF16, reason="needs bf16"),
+        ),
+        pytest.param(
+            *("host:bf16,f32", ["bf16", "f32"], ["CPU_BF16", "CPU_F32"]),
+            marks=pytest.mark.skipif(not HAS_BF16, reason="needs bf16"),
+        ),
+    ],
+)
+def test_host_devices_in_given_precisions(spec, precisions, names):
+    found = devices.resolve(spec)
+    assert found == devices.resolve(spec, concurrent=True)
+    assert [device.precision for device in found] == precisions
+    assert [device.name for device in found] == names
+    cores = sorted(os.sched_getaffinity(0))
+    assert [device.core for device in found] == [cores[i % len(cores)] for i in range(len(found))]
+    for device in found:
+        assert device.host
+        assert device.num_threads == device.properties["INFERENCE_NUM_THREADS"] == 1
+        assert device.properties["INFERENCE_PRECISION_HINT"] == device.precision
+        assert device.label == f"{device.name} [host, {device.precision}" + (
+            f"{'' if HAS_BF16 else ', no bf16 here'}, core {device.core}]"
+        )
+    core = devices.open_core(found)
+    assert set(names) <= set(core.available_devices)
+
+
+def test_of_devices_that_work_at_once_auto_takes_two_alike():
+    available = ov.Core().available_devices
+    found = devices.resolve("auto", concurrent=True)
+    if len(available) > 1:
+        assert [device.name for device in found] == available
+    else:
+        fastest = "bf16" if HAS_BF16 else "f32"
+        assert found == devices.resolve(f"host:{fastest},{fastest}")
+        assert len({device.name for device in found}) == 2
+    assert devices.resolve("host", concurrent=True) == devices.resolve("host")
+
+
+@pytest.mark.parametrize(
+    ("spec", "said"),
+    [
+        ("host:f64,f32", "cannot compute in 'f64'.*give f32"),
+        ("host:", "cannot compute in ''"),
+        ("host:f32,", "cannot compute in ''"),
+        ("host:f16", "cannot compute in 'f16'"),
+        ("host:" + ",".join(["f32"] * 500), "500 host devices, but this process may use"),
+    ],
+)
+def test_host_devices_that_there_are_not_are_refused_in_one_line(spec, said):
+    with pytest.raises(ValueError, match=said) as caught:
+        devices.resolve(spec)
+    assert "\n" not in str(caught.value)
+
+
+def test_there_are_no_more_host_devices_than_cores(monkeypatch):
+    monkeypatch.setattr(devices, "_cores", lambda: [3, 5, 8])
+    found = devices.resolve("host:f32,f32,f32")
+    assert [device.core for device in found] == [3, 5, 8]
+    with pytest.raises(ValueError, match="4 host devices, but this process may use 3 cores"):
+        devices.resolve("host:f32,f32,f32,f32")
+    monkeypatch.setattr(devices, "_cores", lambda: [4])  # two run in turn there
+    assert [device.core for device in devices.resolve("host:f32,f32")] == [4, 4]
 
 
 def test_cpu_by_name_has_all_threads_and_openvinos_own_precision():

@@ -14,8 +14,9 @@ from openvino import opset13 as ops
 from placement.costs import tables
 from placement.graphs import coarsen
 from placement.runtime import devices, extract, frontend, inseparable, outputs, split
-from placement.runtime.executor import Executor, Submodels, Workers
+from placement.runtime.executor import Executor, Workers
 from placement.runtime.split import Format, Stretch
+from placement.runtime.submodels import Submodels
 from placement.simulators import stretches
 from tests import helpers
 from tests.runtime import small
@@ -344,7 +345,10 @@ def test_tensors_are_handed_over_as_the_plug_in_keeps_them(core, workers, precis
         moved = [
             node.node_name
             for node in request.get_profiling_info()
-            if node.node_type in ("Reorder", "Transpose") and node.status == node.Status.EXECUTED
+            if node.node_type in ("Reorder", "Transpose")
+            and node.status == node.Status.EXECUTED
+            # One that makes bf16 of f32, of which the plug-in names both, moves nothing.
+            and (node.node_type == "Transpose" or "abcd" in node.node_name)
         ]
         # The model's own input and output have channels first.
         ends = sum([("x", 0) in part.reads, bool(part.results)])
