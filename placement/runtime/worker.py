@@ -378,7 +378,7 @@ class _Session:
         bound: set[str] = set()
         allowed = _THREAD_SLACK * max(threads)
         if isinstance(request, Executor):
-            # The thread that waits here for the inference computes nothing, and may wait for a core.
+            # The thread that waits here for the inference computes nothing, but may lack a core.
             bound = _bound_threads(request) | {str(threading.get_native_id())}
             free = [device.num_threads for device in request.devices if device.core is None]
             allowed = _THREAD_SLACK * (1 + sum(free)) - 1
