@@ -114,6 +114,7 @@ class Workers:
         started.release()
         while (job := self._next(device.name)) is not None:
             job()
+            del job  # which holds requests, until the next one else
 
     def _next(self, device: str) -> Callable[[], None] | None:
         waiting, call = self._queues[device], self._calls.get(device)

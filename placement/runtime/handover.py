@@ -31,7 +31,7 @@ def measure(
       able: bool [M, D]: the devices that can run it; what one cannot run another does meanwhile.
 
     Raises:
-      RuntimeError: the parts cannot be run.
+      ChildProcessError: the parts cannot be run.
     """
     computing = [i for i, group in enumerate(groups) if measurer.computed.intersection(group)]
     names = tuple(tuple(groups[i]) for i in computing)

@@ -251,7 +251,7 @@ class Measurer:
           counts the stretches that compute anything.
 
         Raises:
-          RuntimeError: the stretches cannot be run.
+          ChildProcessError: the stretches cannot be run.
         """
         return self._answer("timeline", tuple(stretches), self.devices, inferences)
 

@@ -1,9 +1,11 @@
 """Parts on two host devices at the same time, each on a core of its own where there are two."""
 
 import dataclasses
+import gc
 import os
 import threading
 import time
+import weakref
 
 import numpy as np
 import openvino as ov
@@ -361,6 +363,20 @@ def test_a_thread_spins_while_it_waits_for_another_device(core, own_workers):
         time.sleep(0.05)
     own_workers.end()
     assert cpu_s(own_workers.threads[A]) - before >= 0.05
+
+
+def test_an_executor_that_nobody_has_is_freed(core, own_workers):
+    """And with it its requests, which hold memory, though the threads wait for the next one."""
+    model = small.branches()
+    found = Executor(Submodels(core, model), small.in_two(3, A, B), HOST, own_workers)
+    small.outputs(found, frontend.example_inputs(model, 0))
+    (lane,) = map(weakref.ref, found._lanes)
+    del found
+    end = time.monotonic() + 20
+    while lane() is not None and time.monotonic() < end:
+        time.sleep(0.01)
+        gc.collect()
+    assert lane() is None
 
 
 def test_closing_ends_the_threads(core):

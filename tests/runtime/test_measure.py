@@ -238,10 +238,20 @@ def test_without_a_baseline_there_are_latencies_but_no_ratios(model, measurer):
     assert outcomes[1].ratio.n == 0
 
 
+def evaluator(opened: measure.Measurer, names: list[str], cache: evaluate.MeasurementCache):
+    """An `Evaluate` of placements of the operations `names`, under HETERO."""
+
+    def candidate(placement: np.ndarray) -> Candidate:
+        devices = [HOST[device].name for device in placement]
+        return Candidate(dict(zip(names, devices, strict=True)), HOST)
+
+    return evaluate.as_evaluate(opened, len(names), candidate, cache, min_rounds=6)
+
+
 def test_evaluate_measures_a_placement_once(measurer, model, tmp_path):
     names = list(small.everywhere(model, A))
     file = tmp_path / "measurements.jsonl"
-    run = evaluate.as_evaluate(measurer, names, evaluate.MeasurementCache(file), min_rounds=6)
+    run = evaluator(measurer, names, evaluate.MeasurementCache(file))
     placements = np.zeros((4, len(names)), np.int32)
     placements[1] = 1
     placements[2, 3:] = 1
@@ -257,7 +267,7 @@ def test_evaluate_measures_a_placement_once(measurer, model, tmp_path):
 
     with open(file, "a") as torn:
         torn.write('{"key": "half')
-    later = evaluate.as_evaluate(measurer, names, evaluate.MeasurementCache(file), min_rounds=6)
+    later = evaluator(measurer, names, evaluate.MeasurementCache(file))
     np.testing.assert_array_equal(later(placements), seconds)
     assert later.measurements == 0
     other = np.zeros((1, len(names)), np.int32)
@@ -283,7 +293,7 @@ def test_a_placement_that_cannot_run_evaluates_to_infinity():
     names = ["x", "read", "sum", "write"]
     apart = np.array([[0, 0, 0, 1], [1, 1, 1, 1]], np.int32)  # Assign away from ReadValue
     with measure.Measurer(model, HOST) as opened:
-        run = evaluate.as_evaluate(opened, names, evaluate.MeasurementCache(), min_rounds=6)
+        run = evaluator(opened, names, evaluate.MeasurementCache())
         seconds = run(apart)
     assert seconds[0] == np.inf
     assert np.isfinite(seconds[1])
