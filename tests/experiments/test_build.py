@@ -4,6 +4,8 @@ import numpy as np
 import pytest
 
 from experiments import build, profile
+from placement.graphs import coarsen, dag
+from placement.runtime import devices
 from placement.types import Problem
 from tests import helpers
 
@@ -26,3 +28,36 @@ def test_calibration_draws_both_kinds_of_placements(num_ops):
         assert set(placement) <= {0, 1, 2}
         if kind == "contiguous" and num_ops > 1:
             assert 1 <= np.count_nonzero(np.diff(placement)) <= 8
+
+
+def test_a_candidate_of_devices_that_work_at_once_has_every_operation_in_one_stretch():
+    graph = helpers.random_dag(np.random.default_rng(2), 30, edge_probability=0.1)
+    coarsening = coarsen.coarsen(graph)
+    host = devices.resolve("host:f32,f32")
+    names = tuple(device.name for device in host)
+    net = build.Network(None, graph, coarsening, {})
+    costs = helpers.random_costs(np.random.default_rng(3), graph, 2)
+    setting = build.setting(net, costs, names, "makespan")
+    placement = np.arange(coarsening.graph.num_ops, dtype=np.int32) % 2
+    where = {
+        name: names[placement[op]]
+        for name, op in zip(graph.op_names, coarsening.assignment, strict=True)
+    }
+    found = build.candidate(setting, placement, host, "concurrent")
+    assert (found.affinity, found.devices) == (where, host)
+    assert sorted(op for _, ops in found.stretches for op in ops) == sorted(graph.op_names)
+    assert all(where[op] == device for device, ops in found.stretches for op in ops)
+    position = {op: i for i, op in enumerate(op for _, ops in found.stretches for op in ops)}
+    for sender, receiver in zip(graph.senders, graph.receivers, strict=True):
+        assert position[graph.op_names[sender]] < position[graph.op_names[receiver]]
+    assert build.candidate(setting, placement, host, "hetero") == (where, host, None)
+
+
+def test_members_are_in_topological_order():
+    graph = helpers.random_dag(np.random.default_rng(4), 30, edge_probability=0.1)
+    assignment = coarsen.coarsen(graph).assignment
+    members = coarsen.members(graph, assignment)
+    assert len(members) == assignment.max() + 1 < graph.num_ops
+    order = [graph.op_names[op] for op in dag.topological_order(graph)]
+    for number, names in enumerate(members):
+        assert names == [op for op in order if assignment[graph.op_names.index(op)] == number]
