@@ -47,6 +47,7 @@ EXTRAS = {
         'pyopen-wakeword>=1.1; platform_system == "Linux"',
         "pytest>=9.2",
         "pytest-timeout>=2.4",
+        "pytest-xdist>=3.8",
         "ruff>=0.17",
     ],
 }

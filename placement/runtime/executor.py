@@ -42,7 +42,7 @@ class Workers:
 
     While an inference is under way a thread that is bound to a core waits for its next part
     spinning: a core that has gone to sleep takes 50 us and more to wake, which is what a small
-    part takes to run.
+    part takes to run. Threads that have to share a core do not spin.
     """
 
     def __init__(self) -> None:
@@ -50,6 +50,7 @@ class Workers:
         self.threads: dict[str, int] = {}  # device name: the system's number of its thread
         self._queues: dict[str, queue.PriorityQueue] = {}
         self._calls: dict[str, _Call] = {}
+        self._cores: dict[int, list[str]] = {}  # core: the devices whose threads it has
         self._threads: list[threading.Thread] = []
         self._under_way = 0
         self._lock = threading.Lock()
@@ -71,7 +72,12 @@ class Workers:
                 )
             self._queues[device.name] = queue.PriorityQueue()
             if device.core is not None:
-                self._calls[device.name] = _Call()
+                sharing = self._cores.setdefault(device.core, [])
+                sharing.append(device.name)
+                if len(sharing) == 1:
+                    self._calls[device.name] = _Call()
+                else:
+                    self._stop_spinning(sharing[0])
             thread = threading.Thread(
                 target=self._work, args=(device, started), name=device.name, daemon=True
             )
@@ -82,8 +88,8 @@ class Workers:
     def put(self, device: str, priority: tuple[float, int], job: Callable[[], None] | None) -> None:
         """Lets a device's thread call `job`, those of lower `priority` first; None ends it."""
         self._queues[device].put((priority, job))
-        if device in self._calls:
-            self._calls[device].make()
+        if (call := self._calls.get(device)) is not None:
+            call.make()
 
     def begin(self) -> None:
         """An inference is under way."""
@@ -94,7 +100,7 @@ class Workers:
         """It has ended."""
         with self._lock:
             self._under_way -= 1
-        for call in self._calls.values():
+        for call in list(self._calls.values()):
             call.make()
 
     def close(self) -> None:
@@ -103,9 +109,13 @@ class Workers:
             self.put(name, _STOP, None)
         for thread in self._threads:
             thread.join()
-        for of_device in (self.threads, self._queues, self._calls):
-            of_device.clear()
-        self._threads.clear()
+        for kept in (self.threads, self._queues, self._calls, self._cores, self._threads):
+            kept.clear()
+
+    def _stop_spinning(self, device: str) -> None:
+        call = self._calls.pop(device, None)
+        if call is not None:
+            call.make()
 
     def _work(self, device: Device, started: threading.Semaphore) -> None:
         if device.core is not None:
@@ -117,8 +127,8 @@ class Workers:
             del job  # which holds requests, until the next one else
 
     def _next(self, device: str) -> Callable[[], None] | None:
-        waiting, call = self._queues[device], self._calls.get(device)
-        while call is not None and self._under_way:
+        waiting = self._queues[device]
+        while self._under_way and (call := self._calls.get(device)) is not None:
             with contextlib.suppress(queue.Empty):
                 return waiting.get_nowait()[1]
             call.wait()

@@ -1,7 +1,7 @@
 """Compiled submodels, kept by content, and the formats in which they hand tensors over."""
 
 import collections
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 
 import openvino as ov
 
@@ -15,11 +15,15 @@ _CACHE_BYTES = 4 << 30  # of weights in compiled submodels, of which a device ma
 class Submodels:
     """Compiled submodels by content, so that similar placements of a model share them."""
 
-    def __init__(self, core: ov.Core, model: ov.Model):
-        """A cache of submodels of `model`, for devices that `core` knows."""
+    def __init__(self, core: ov.Core, model: ov.Model, *, alive: Callable[[], None] = lambda: None):
+        """A cache of submodels of `model`, for devices that `core` knows.
+
+        `alive` is called before each compilation: of thousands of submodels they take minutes.
+        """
         self.compiled = 0  # how many were, since the beginning
         self.model = model
         self._core = core
+        self._alive = alive
         self._kept: collections.OrderedDict[tuple[object, ...], ov.CompiledModel]
         self._kept = collections.OrderedDict()
         self._bytes = {
@@ -40,6 +44,7 @@ class Submodels:
         built = submodels(self.model, [parts[i] for i in new], formats)
         for i, model in zip(new, built, strict=True):
             device = by_name[parts[i].device]
+            self._alive()
             self._kept[keys[i]] = self._core.compile_model(
                 model, device.name, dict(device.properties)
             )

@@ -12,6 +12,7 @@ import onnx
 import openvino as ov
 import pytest
 
+from tests.experiments import command
 from tests.runtime import small
 
 ROOT = Path(__file__).parents[2]
@@ -108,7 +109,8 @@ MISTAKES = {
 @pytest.mark.parametrize("mistake", MISTAKES)
 def test_a_mistake_is_one_line_and_exit_code_2(mistake: str, tmp_path: Path) -> None:
     flags, words = MISTAKES[mistake]
-    code, out, err = run(tmp_path / "run", *flags)
+    workdir = tmp_path / "run"
+    code, out, err = command.run(workdir, *flags, config="configs/smoke.py", outputs=tmp_path)
     assert code == 2
     assert out == ""
     assert len(err.strip().splitlines()) == 1

@@ -12,6 +12,8 @@ from placement.runtime.measure import Candidate, Failure, Measurement
 from placement.runtime.split import Stretch
 from tests.runtime import small
 
+pytestmark = pytest.mark.alone
+
 HOST = devices.resolve("host:f32,f32")
 A, B = (device.name for device in HOST)
 LENGTH = 4

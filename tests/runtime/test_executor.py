@@ -19,6 +19,8 @@ from placement.runtime.split import Stretch
 from placement.runtime.submodels import Submodels
 from tests.runtime import small
 
+pytestmark = pytest.mark.alone
+
 HOST = devices.resolve("host:f32,f32")
 A, B = (device.name for device in HOST)
 two_cores = pytest.mark.skipif(len(os.sched_getaffinity(0)) < 2, reason="needs two cores")
@@ -363,6 +365,22 @@ def test_a_thread_spins_while_it_waits_for_another_device(core, own_workers):
         time.sleep(0.05)
     own_workers.end()
     assert cpu_s(own_workers.threads[A]) - before >= 0.05
+
+
+def test_threads_that_share_a_core_do_not_spin(core, own_workers):
+    """Or one would keep the core from what it waits for."""
+    crowded = tuple(dataclasses.replace(device, core=HOST[0].core) for device in HOST)
+    model, (source,) = small.branches(), frontend.example_inputs(small.branches(), 0)
+    found = Executor(Submodels(core, model), small.in_two(3, A, B), crowded, own_workers)
+    (output,) = small.outputs(found, [source])
+    np.testing.assert_allclose(output, small.expected(model, [source])[0], rtol=1e-3, atol=1e-3)
+    own_workers.begin()
+    time.sleep(0.02)
+    before = [cpu_s(thread) for thread in own_workers.threads.values()]
+    time.sleep(0.2)
+    after = [cpu_s(thread) for thread in own_workers.threads.values()]
+    own_workers.end()
+    assert max(b - a for a, b in zip(before, after, strict=True)) < 0.02
 
 
 def test_an_executor_that_nobody_has_is_freed(core, own_workers):

@@ -15,6 +15,8 @@ from placement.runtime import devices, evaluate, measure, outputs
 from placement.runtime.measure import Candidate, Failure, Measurement
 from tests.runtime import small
 
+pytestmark = pytest.mark.alone
+
 HOST = devices.resolve("host")
 A, B = (device.name for device in HOST)
 HAS_BF16 = "BF16" in ov.Core().get_property("CPU", "OPTIMIZATION_CAPABILITIES")

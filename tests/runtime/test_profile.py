@@ -5,6 +5,8 @@ import pytest
 from placement.runtime import devices, measure, profile
 from tests.runtime import small
 
+pytestmark = pytest.mark.alone
+
 HOST = devices.resolve("host")
 A, B = (device.name for device in HOST)
 

@@ -27,6 +27,7 @@ A, B = (device.name for device in HOST)
 HAS_BF16 = "BF16" in ov.Core().get_property("CPU", "OPTIMIZATION_CAPABILITIES")
 needs_bf16 = pytest.mark.skipif(not HAS_BF16, reason="needs a processor that computes in bf16")
 NHWC = (0, 2, 3, 1)
+CHAINS = ("int8", "speech_embedding", "wake_word")  # coarsened to one operation
 CONSTANT_OUTPUTS = ("light_shufflenet",)  # its weights are all the same
 
 

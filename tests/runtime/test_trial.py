@@ -9,6 +9,8 @@ from placement.runtime import deploy, devices, preflight, trial
 from placement.runtime.split import Stretch
 from tests.runtime import small
 
+pytestmark = pytest.mark.alone
+
 HOST = devices.resolve("host")
 A, B = (device.name for device in HOST)
 HAS_BF16 = "BF16" in ov.Core().get_property("CPU", "OPTIMIZATION_CAPABILITIES")
