@@ -94,6 +94,10 @@ class _FailedError(Exception):
         self.stage = stage
 
 
+class _UnusableError(Exception):
+    """The reference device cannot run the model with its inputs."""
+
+
 class _Runner(NamedTuple):
     """A candidate that passed its checks."""
 
@@ -125,7 +129,11 @@ class _Session:
         self._stateful = inseparable.is_stateful(self._model)
         self._quantised = outputs.is_quantised(self._model)
         compiled = compile_placement(self._core, self._model, None, [reference_device()])
-        self._reference = self._outputs(self._request(compiled))
+        try:
+            self._reference = self._outputs(self._request(compiled))
+        except RuntimeError as error:
+            _raise_if_exhausted(error)
+            raise _UnusableError(essence(error)) from error
         self._kept: tuple[Task, _Runner] | None = None
 
     def measure(
@@ -376,12 +384,7 @@ def _raise_if_exhausted(error: Exception) -> None:
 
 
 def _outputs(request: ov.InferRequest | Executor) -> list[np.ndarray]:
-    """Not by `infer` where it can be helped: on one thread of the CPU it tells no error."""
-    if isinstance(request, Executor):
-        request.infer()
-    else:
-        request.start_async()
-        request.wait()
+    request.infer()
     return [np.array(tensor.data) for tensor in request.output_tensors]
 
 
@@ -403,9 +406,8 @@ def main(descriptor: int, directory: Path) -> None:
     try:
         try:
             session = _Session(connection, directory)
-        except RuntimeError as error:
-            _raise_if_exhausted(error)
-            connection.send(("unusable", essence(error)))
+        except _UnusableError as error:
+            connection.send(("unusable", str(error)))
             return
         connection.send(("ready", "jax" in sys.modules))
         methods: dict[str, Callable[..., None]] = {
@@ -425,7 +427,7 @@ def main(descriptor: int, directory: Path) -> None:
         return  # the parent closed it, or is gone
     except MemoryError as error:
         connection.send(("exhausted", essence(error)))
-    except (ValueError, OSError) as error:  # the session did not open
+    except (RuntimeError, ValueError, OSError) as error:  # the session did not open
         connection.send(("error", essence(error)))
 
 

@@ -1,19 +1,22 @@
-"""Runs the command line in a process that need not load JAX and OpenVINO again.
+"""The command line, as tests run it."""
 
-A server that has loaded them forks for each command, before either has started any thread. For
-commands that are refused; what computes is given a process of its own.
-"""
-
+import json
 import multiprocessing
 import os
+import subprocess
 import sys
 from pathlib import Path
 
+ROOT = Path(__file__).parents[2]
 _TASKS = ("compare", "deploy", "place", "profile", "report", "solve")
 
 
-def run(workdir: Path, *flags: str, config: str, outputs: Path) -> tuple[int, str, str]:
-    """Exit code, standard output and standard error; files for these go to `outputs`."""
+def refuse(workdir: Path, *flags: str, config: str, outputs: Path) -> tuple[int, str, str]:
+    """Exit code, standard output and standard error of a command that is to be refused.
+
+    A server that has loaded JAX and OpenVINO forks for each command, before either has started any
+    thread; what computes is given a process of its own (`run`). Files go to `outputs`.
+    """
     context = multiprocessing.get_context("forkserver")
     context.set_forkserver_preload([f"experiments.{task}" for task in _TASKS])
     streams = [outputs / name for name in ("stdout", "stderr")]
@@ -32,3 +35,38 @@ def _main(argv: list[str], out: Path, err: Path) -> None:
     from experiments import main
 
     main.cli()
+
+
+def start(workdir: Path, *flags: str, config: str = "configs/smoke.py") -> subprocess.Popen:
+    command = [sys.executable, "-m", "experiments.main", f"--config={config}"]
+    return subprocess.Popen(
+        [*command, f"--workdir={workdir}", *flags],
+        cwd=ROOT,
+        env=os.environ | {"COLUMNS": "120", "JAX_DISABLE_MOST_OPTIMIZATIONS": "1"},  # for speed
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+
+
+def run(workdir: Path, *flags: str, config: str = "configs/smoke.py") -> tuple[int, str, str]:
+    process = start(workdir, *flags, config=config)
+    out, err = process.communicate(timeout=240)
+    return process.returncode, out, err
+
+
+ROW_KEYS = {
+    "method", "predicted_s", "measured_s", "versus_best_single_device", "versus_interval",
+    "bound_s", "gap", "search_s", "evaluations", "measurements", "status",
+}  # fmt: skip
+
+
+def check_summary(workdir: Path) -> dict:
+    summary = json.loads((workdir / "summary.json").read_text())
+    assert set(summary) == {
+        "graph", "devices", "objective", "seed", "rows", "best", "compute_s", "wall_s",
+    }  # fmt: skip
+    own = [row for row in summary["rows"] if "reference" not in row]
+    assert all(set(row) - {"graph", "seed"} == ROW_KEYS for row in own)
+    assert summary["best"] in [row["method"] for row in own]
+    return summary

@@ -6,6 +6,7 @@ import pytest
 from experiments import build, profile
 from placement.graphs import coarsen, dag
 from placement.runtime import devices
+from placement.runtime.measure import Candidate
 from placement.types import Problem
 from tests import helpers
 
@@ -50,7 +51,7 @@ def test_a_candidate_of_devices_that_work_at_once_has_every_operation_in_one_str
     position = {op: i for i, op in enumerate(op for _, ops in found.stretches for op in ops)}
     for sender, receiver in zip(graph.senders, graph.receivers, strict=True):
         assert position[graph.op_names[sender]] < position[graph.op_names[receiver]]
-    assert build.candidate(setting, placement, host, "hetero") == (where, host, None)
+    assert build.candidate(setting, placement, host, "hetero") == Candidate(where, host)
 
 
 def test_members_are_in_topological_order():

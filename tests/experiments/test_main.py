@@ -1,40 +1,18 @@
 """The command line: what a user's mistake prints, and a whole run on the real CPU plug-in."""
 
 import json
-import os
 import signal
-import subprocess
-import sys
 import time
 from pathlib import Path
 
 import onnx
-import openvino as ov
 import pytest
 
 from tests.experiments import command
-from tests.runtime import small
+from tests.experiments.command import check_summary, run, start
 
 ROOT = Path(__file__).parents[2]
 LIGHT = Path(onnx.__file__).parent / "backend/test/data/light"
-
-
-def start(workdir: Path, *flags: str, config: str = "configs/smoke.py") -> subprocess.Popen:
-    command = [sys.executable, "-m", "experiments.main", f"--config={config}"]
-    return subprocess.Popen(
-        [*command, f"--workdir={workdir}", *flags],
-        cwd=ROOT,
-        env=os.environ | {"COLUMNS": "120", "JAX_DISABLE_MOST_OPTIMIZATIONS": "1"},  # for speed
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        text=True,
-    )
-
-
-def run(workdir: Path, *flags: str, config: str = "configs/smoke.py") -> tuple[int, str, str]:
-    process = start(workdir, *flags, config=config)
-    out, err = process.communicate(timeout=240)
-    return process.returncode, out, err
 
 
 MISTAKES = {
@@ -110,7 +88,7 @@ MISTAKES = {
 def test_a_mistake_is_one_line_and_exit_code_2(mistake: str, tmp_path: Path) -> None:
     flags, words = MISTAKES[mistake]
     workdir = tmp_path / "run"
-    code, out, err = command.run(workdir, *flags, config="configs/smoke.py", outputs=tmp_path)
+    code, out, err = command.refuse(workdir, *flags, config="configs/smoke.py", outputs=tmp_path)
     assert code == 2
     assert out == ""
     assert len(err.strip().splitlines()) == 1
@@ -155,23 +133,6 @@ def test_report_without_a_run_is_refused(tmp_path: Path) -> None:
     assert "summary.json" in err
 
 
-ROW_KEYS = {
-    "method", "predicted_s", "measured_s", "versus_best_single_device", "versus_interval",
-    "bound_s", "gap", "search_s", "evaluations", "measurements", "status",
-}  # fmt: skip
-
-
-def check_summary(workdir: Path) -> dict:
-    summary = json.loads((workdir / "summary.json").read_text())
-    assert set(summary) == {
-        "graph", "devices", "objective", "seed", "rows", "best", "compute_s", "wall_s",
-    }  # fmt: skip
-    own = [row for row in summary["rows"] if "reference" not in row]
-    assert all(set(row) - {"graph", "seed"} == ROW_KEYS for row in own)
-    assert summary["best"] in [row["method"] for row in own]
-    return summary
-
-
 def test_place_measures_a_model_file_and_writes_the_run_directory(tmp_path: Path) -> None:
     flags = [f"--config.graph={LIGHT / 'light_squeezenet.onnx'}", "--config.devices=host"]
     code, out, err = run(tmp_path, *flags)
@@ -198,60 +159,6 @@ def test_place_measures_a_model_file_and_writes_the_run_directory(tmp_path: Path
     code, _, err = run(tmp_path, "--task=report")
     assert code == 0, err
     assert (tmp_path / "report.md").read_text() == report
-
-
-CONCURRENT = ("--config.backend=concurrent", "--config.objective=makespan")
-
-
-@pytest.fixture(scope="module")
-def branches(tmp_path_factory) -> Path:
-    """The file of a model with two branches that take milliseconds."""
-    path = tmp_path_factory.mktemp("model") / "branches.xml"
-    ov.save_model(small.branches(size=512, length=6), path)
-    return path
-
-
-def test_devices_that_work_at_the_same_time_are_placed_on_and_measured(
-    branches: Path, tmp_path: Path
-) -> None:
-    flags = [f"--config.graph={branches}", "--config.devices=auto", *CONCURRENT]
-    code, _, err = run(tmp_path, *flags, "--config.method=lns")
-    assert code == 0, err
-    summary = check_summary(tmp_path)
-    rows = {row["method"]: row for row in summary["rows"]}
-    assert rows["lns"]["measured_s"], rows["lns"]["status"]
-    assert rows["lns"]["predicted_s"] < 0.9 * min(
-        row["predicted_s"] for name, row in rows.items() if name.startswith("single:")
-    )
-    placed = json.loads((tmp_path / "placement.json").read_text())
-    assert ("stretches" in placed) == (placed["method"] != "hetero")
-    stretches = placed.get("stretches", [])
-    named = [name for _, names in stretches for name in names]
-    assert len(named) == len(set(named))
-    for device, names in stretches:
-        assert {placed["placement"][name] for name in names} == {device}
-
-    code, _, err = run(tmp_path, *flags, "--config.objective=max_load", "--config.method=annealing")
-    assert code == 0, err
-    rows = {row["method"]: row for row in check_summary(tmp_path)["rows"]}
-    assert rows["annealing"]["measured_s"], rows["annealing"]["status"]
-
-
-def test_a_profile_of_devices_at_the_same_time_says_how_far_it_is_right(
-    branches: Path, tmp_path: Path
-) -> None:
-    flags = [f"--config.graph={branches}", *CONCURRENT, "--config.calibration_placements=12"]
-    code, _, err = run(tmp_path, *flags, "--config.devices=host", "--task=profile")
-    assert code == 0, err
-    fidelity = json.loads((tmp_path / "fidelity.json").read_text())
-    assert {(row["predicted by"], row["costs"]) for row in fidelity["rows"]} == {
-        *(("makespan", "profiled"), ("makespan", "calibrated")),
-        *(("stretches", "profiled"), ("stretches", "calibrated")),
-    }
-    costs = f"--config.costs={tmp_path / 'profile.json'}"
-    code, _, err = run(tmp_path / "hetero", flags[0], costs, "--config.devices=host")
-    assert code == 2
-    assert "backend='hetero'" in err
 
 
 def test_compare_rows_carry_graph_and_seed(tmp_path: Path) -> None:
@@ -340,36 +247,6 @@ def test_a_workload_file_is_placed_within_its_memory(tmp_path: Path) -> None:
     assert rows["hsdag"]["predicted_s"] == 2.5  # two and two, one tensor between them
     placed = json.loads((tmp_path / "run" / "placement.json").read_text())["placement"]
     assert placed["op0"] == placed["op1"] != placed["op2"] == placed["op3"]
-
-
-def test_a_calibrated_profile_says_how_far_it_is_right_and_trains_without_devices(
-    tmp_path: Path,
-) -> None:
-    model = f"--config.graph={LIGHT / 'light_squeezenet.onnx'}"
-    flags = [model, "--config.devices=host", "--config.calibration_placements=12"]
-    code, out, err = run(tmp_path, *flags, "--task=profile")
-    assert code == 0, err
-    fidelity = json.loads((tmp_path / "fidelity.json").read_text())
-    assert "fine-grained" in out
-    assert {row["kind"] for row in fidelity["rows"]} == {
-        *("all", "contiguous", "fine-grained", "best found")
-    }
-    for row in fidelity["rows"]:
-        if row["kind"] == "all":
-            assert row["placements"] + row["failed"] == 12
-            assert 0 <= row["median_error"] <= row["p90_error"]
-    for placement in fidelity["placements"]:
-        assert placement["predicted_s"] > 0
-
-    elsewhere = tmp_path / "elsewhere"
-    costs = f"--config.costs={tmp_path / 'profile.json'}"
-    code, _, err = run(elsewhere, model, costs, "--config.evaluate=simulate")
-    assert code == 0, err
-    rows = check_summary(elsewhere)["rows"]
-    assert [row["method"] for row in rows if row["method"].startswith("single:")] == [
-        f"single:{label.split(' [')[0]}" for label in fidelity["devices"]
-    ]
-    assert not (elsewhere / "profile.json").exists()
 
 
 def test_ctrl_c_keeps_what_was_found_and_the_same_command_goes_on(tmp_path: Path) -> None:

@@ -1,0 +1,95 @@
+"""Devices measured through the command line, in both backends: calibration, and overlap."""
+
+import json
+from pathlib import Path
+
+import onnx
+import openvino as ov
+import pytest
+
+from tests.experiments.command import check_summary, run
+from tests.runtime import small
+
+LIGHT = Path(onnx.__file__).parent / "backend/test/data/light"
+CONCURRENT = ("--config.backend=concurrent", "--config.objective=makespan")
+
+
+@pytest.fixture(scope="module")
+def branches(tmp_path_factory) -> Path:
+    """The file of a model with two branches that take milliseconds."""
+    path = tmp_path_factory.mktemp("model") / "branches.xml"
+    ov.save_model(small.branches(size=512, length=6), path)
+    return path
+
+
+def test_devices_that_work_at_the_same_time_are_placed_on_and_measured(
+    branches: Path, tmp_path: Path
+) -> None:
+    flags = [f"--config.graph={branches}", "--config.devices=auto", *CONCURRENT]
+    code, _, err = run(tmp_path, *flags, "--config.method=lns")
+    assert code == 0, err
+    summary = check_summary(tmp_path)
+    rows = {row["method"]: row for row in summary["rows"]}
+    assert rows["lns"]["measured_s"], rows["lns"]["status"]
+    assert rows["lns"]["predicted_s"] < 0.9 * min(
+        row["predicted_s"] for name, row in rows.items() if name.startswith("single:")
+    )
+    placed = json.loads((tmp_path / "placement.json").read_text())
+    assert ("stretches" in placed) == (placed["method"] != "hetero")
+    stretches = placed.get("stretches", [])
+    named = [name for _, names in stretches for name in names]
+    assert len(named) == len(set(named))
+    for device, names in stretches:
+        assert {placed["placement"][name] for name in names} == {device}
+
+    code, _, err = run(tmp_path, *flags, "--config.objective=max_load", "--config.method=annealing")
+    assert code == 0, err
+    rows = {row["method"]: row for row in check_summary(tmp_path)["rows"]}
+    assert rows["annealing"]["measured_s"], rows["annealing"]["status"]
+
+
+def test_a_profile_of_devices_at_the_same_time_says_how_far_it_is_right(
+    branches: Path, tmp_path: Path
+) -> None:
+    flags = [f"--config.graph={branches}", *CONCURRENT, "--config.calibration_placements=12"]
+    code, _, err = run(tmp_path, *flags, "--config.devices=host", "--task=profile")
+    assert code == 0, err
+    fidelity = json.loads((tmp_path / "fidelity.json").read_text())
+    assert {(row["predicted by"], row["costs"]) for row in fidelity["rows"]} == {
+        *(("makespan", "profiled"), ("makespan", "calibrated")),
+        *(("stretches", "profiled"), ("stretches", "calibrated")),
+    }
+    costs = f"--config.costs={tmp_path / 'profile.json'}"
+    code, _, err = run(tmp_path / "hetero", flags[0], costs, "--config.devices=host")
+    assert code == 2
+    assert "backend='hetero'" in err
+
+
+def test_a_calibrated_profile_says_how_far_it_is_right_and_trains_without_devices(
+    tmp_path: Path,
+) -> None:
+    model = f"--config.graph={LIGHT / 'light_squeezenet.onnx'}"
+    flags = [model, "--config.devices=host", "--config.calibration_placements=12"]
+    code, out, err = run(tmp_path, *flags, "--task=profile")
+    assert code == 0, err
+    fidelity = json.loads((tmp_path / "fidelity.json").read_text())
+    assert "fine-grained" in out
+    assert {row["kind"] for row in fidelity["rows"]} == {
+        *("all", "contiguous", "fine-grained", "best found")
+    }
+    for row in fidelity["rows"]:
+        if row["kind"] == "all":
+            assert row["placements"] + row["failed"] == 12
+            assert 0 <= row["median_error"] <= row["p90_error"]
+    for placement in fidelity["placements"]:
+        assert placement["predicted_s"] > 0
+
+    elsewhere = tmp_path / "elsewhere"
+    costs = f"--config.costs={tmp_path / 'profile.json'}"
+    code, _, err = run(elsewhere, model, costs, "--config.evaluate=simulate")
+    assert code == 0, err
+    rows = check_summary(elsewhere)["rows"]
+    assert [row["method"] for row in rows if row["method"].startswith("single:")] == [
+        f"single:{label.split(' [')[0]}" for label in fidelity["devices"]
+    ]
+    assert not (elsewhere / "profile.json").exists()
