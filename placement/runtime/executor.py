@@ -1,9 +1,10 @@
 """Runs a placement with its devices at the same time, which HETERO cannot.
 
 Every device has a thread of its own, bound to the device's core where it has one, and a queue. A
-part (`placement.runtime.split`) enters its device's queue when its last input is there; the device
-takes the oldest request's first, and of one request the part that comes first in the split. A part
-reads the very memory that another wrote, wherever its device can.
+part (`placement.runtime.split`) enters its device's queue when its last input is there and the
+device has run those of its parts that come before it. Where several requests are under way at once,
+inputs suffice, and the device takes the oldest request's part first, and of one request the first
+of the split. A part reads the very memory that another wrote, wherever its device can.
 
 Inference is synchronous on the device's thread: OpenVINO's CPU plug-in then computes on that
 thread alone (one thread, pinning off), so that the thread's core is the device's core.
@@ -190,7 +191,8 @@ class Executor:
         self.workers = workers
         workers.start(self.devices)
         compiled = submodels_.compile(self.split.parts, devices)
-        self._lanes = [_Lane(self.split, compiled, workers) for _ in range(lanes)]
+        waits_for = _waits_for(self.split, in_turn=lanes == 1)
+        self._lanes = [_Lane(self.split, compiled, workers, waits_for) for _ in range(lanes)]
 
     def infer(self) -> None:
         """Runs the model on the inputs that are set, and waits for its outputs."""
@@ -258,16 +260,23 @@ class Executor:
 class _Lane:
     """One request of every part, and the memory between them: runs one inference at a time."""
 
-    def __init__(self, of: Split, compiled: Sequence[ov.CompiledModel], workers: Workers):
+    def __init__(
+        self,
+        of: Split,
+        compiled: Sequence[ov.CompiledModel],
+        workers: Workers,
+        waits_for: Sequence[frozenset[int]],
+    ):
         self.requests = [model.create_infer_request() for model in compiled]
         self.spans: list[Span] = []
         self._split = of
         self._workers = workers
         self._lock = threading.Lock()
-        self._readers: list[list[int]] = [[] for _ in of.parts]
-        for number, part in enumerate(of.parts):
-            for source in part.after:
-                self._readers[source].append(number)
+        self._waits_for = waits_for
+        self._followers: list[list[int]] = [[] for _ in of.parts]
+        for number, sources in enumerate(waits_for):
+            for source in sources:
+                self._followers[source].append(number)
         self._handed = _handovers(of, compiled)
         for source, links in enumerate(self._handed):
             self._hand_over(source, [link for link in links if link.static])
@@ -283,13 +292,13 @@ class _Lane:
         """Begins an inference; `done` is called from a device's thread when it has ended."""
         parts = self._split.parts
         self._number, self._done = number, done
-        self._missing = [len(part.after) for part in parts]
+        self._missing = [len(sources) for sources in self._waits_for]
         self._left = len(parts)
         self.spans.clear()
         self._workers.begin()
-        for i, part in enumerate(parts):
-            if not part.after:
-                self._put(i)
+        for part, sources in enumerate(self._waits_for):
+            if not sources:
+                self._put(part)
 
     @property
     def failed(self) -> bool:
@@ -331,14 +340,14 @@ class _Lane:
         with self._lock:
             self.spans.append(span)
             ready = []
-            for reader in self._readers[part]:
-                self._missing[reader] -= 1
-                if self._missing[reader] == 0:
-                    ready.append(reader)
+            for follower in self._followers[part]:
+                self._missing[follower] -= 1
+                if self._missing[follower] == 0:
+                    ready.append(follower)
             self._left -= 1
             ended = self._left == 0
-        for reader in ready:
-            self._put(reader)
+        for follower in ready:
+            self._put(follower)
         if ended:
             self._workers.end()
             self._done()
@@ -347,6 +356,21 @@ class _Lane:
         for link in links:
             tensor = self.requests[source].get_output_tensor(link.output)
             self.requests[link.reader].set_input_tensor(link.input, tensor)
+
+
+def _waits_for(of: Split, *, in_turn: bool) -> list[frozenset[int]]:
+    """For each part, those that have to end before it starts.
+
+    Where a device runs its parts in turn, it waits for its next part's inputs even if it could run
+    a later part meanwhile: that one may be long, and others wait for the next.
+    """
+    last: dict[str, int] = {}
+    found = []
+    for number, part in enumerate(of.parts):
+        before = {last[part.device]} if in_turn and part.device in last else set()
+        found.append(frozenset(before.union(part.after)))
+        last[part.device] = number
+    return found
 
 
 def _raise_first(lanes: Iterable[_Lane]) -> None:
