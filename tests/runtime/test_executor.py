@@ -12,7 +12,7 @@ import openvino as ov
 import pytest
 from openvino import opset13 as ops
 
-from placement.runtime import devices, executor, frontend
+from placement.runtime import devices, executor, frontend, split
 from placement.runtime import submodels as submodels_lib
 from placement.runtime.executor import Executor, Span, Workers
 from placement.runtime.split import Stretch
@@ -194,6 +194,21 @@ def test_of_parts_that_are_ready_the_first_of_the_cut_runs_first(core, workers):
     for _ in range(5):
         small.outputs(found, frontend.example_inputs(model, 0))
         assert [span.part for span in found.spans] == list(range(7))
+
+
+def test_a_device_runs_its_parts_in_turn_unless_requests_overlap():
+    """Part 2 could run while the first device waits for what part 1 hands over."""
+    model = small.branches(length=2)
+    cut = (
+        Stretch(B, ("right_0",)),
+        Stretch(A, ("right_1",)),
+        Stretch(A, ("left_0", "left_1")),
+        Stretch(B, ("sum",)),
+    )
+    found = split.split(model, cut)
+    inputs = [set(), {0}, set(), {1, 2}]
+    assert executor._waits_for(found, in_turn=False) == inputs
+    assert executor._waits_for(found, in_turn=True) == [set(), {0}, {1}, {0, 1, 2}]
 
 
 def test_a_job_of_an_earlier_request_or_part_goes_first(own_workers):
