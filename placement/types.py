@@ -142,3 +142,12 @@ class Solution(NamedTuple):
     # What the bound and 'optimal' hold for: 'all' placements or the 'contiguous' ones, in which an
     # order of the devices exists that every tensor follows (`placement.solvers.contiguous`).
     scope: str = "all"
+
+
+class Span(NamedTuple):
+    """A time during which a device runs some operations, one after another."""
+
+    device: int
+    ops: tuple[int, ...]  # in the order in which they run
+    start_s: float
+    finish_s: float

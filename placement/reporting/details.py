@@ -1,0 +1,146 @@
+"""What a run knows of its best placement: enough to draw it without model, device or simulator.
+
+`details.json` holds columns, so that a graph of 100,000 operations stays a file of some megabytes.
+Infinite costs, of operations that a device does not support, are null there.
+"""
+
+import dataclasses
+import json
+import math
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from placement.graphs import opgraph
+from placement.reporting import runs
+from placement.types import OpGraph, Span
+
+_GRAPH_ARRAYS = (
+    *("senders", "receivers", "edge_bytes", "tensors"),
+    *("flops", "weight_bytes", "colocation", "backward"),
+)
+
+
+@dataclasses.dataclass(frozen=True)
+class Timeline:
+    """When the devices work on one request."""
+
+    spans: tuple[Span, ...]  # of coarse operations; those of one device may overlap under a host
+    how: str  # it was obtained, in a few words for people
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class Details:
+    """A placement of N operations, merged into M coarse ones, on D devices.
+
+    Where a method placed every operation by itself, the coarse graph is the graph (M = N).
+    """
+
+    method: str
+    objective: str
+    devices: tuple[str, ...]  # D labels
+    graph: OpGraph  # N operations
+    coarse: OpGraph  # M operations, each wholly on one device
+    assignment: np.ndarray  # int32 [N]: the coarse operation of each operation
+    placement: np.ndarray  # int32 [M]: the device of each coarse operation
+    compute_s: np.ndarray  # float64 [N, D]; inf where the device does not support the operation
+    memory_bytes: np.ndarray  # float64 [N]: what each operation occupies on its device
+    capacity_bytes: np.ndarray  # float64 [D]; inf where unlimited
+    compute_load_s: np.ndarray  # float64 [D]: what each device computes for one request
+    transfer_load_s: np.ndarray  # float64 [D]: what it receives and sends, as `max_load` counts it
+    predicted: Timeline
+    measured: Timeline | None  # None where nothing was measured
+
+    @property
+    def op_placement(self) -> np.ndarray:
+        """int32 [N]: the device of every operation."""
+        return self.placement[self.assignment]
+
+    @property
+    def load_bytes(self) -> np.ndarray:
+        """float64 [D]: what the operations of each device occupy."""
+        return np.bincount(self.op_placement, self.memory_bytes, minlength=len(self.devices))
+
+
+def write(path: Path, details: Details) -> None:
+    """Writes details whole or not at all.
+
+    Raises:
+      OSError: it cannot be written; the error names the file.
+    """
+    runs.write_json(path, _to_json(details))
+
+
+def read(path: Path) -> Details | None:
+    """Reads what `write` wrote; None where there is no such file.
+
+    Raises:
+      ValueError: it holds something else.
+    """
+    if not path.exists():
+        return None
+    try:
+        return _from_json(json.loads(path.read_text()))
+    except (KeyError, TypeError, ValueError, IndexError) as error:
+        raise ValueError(
+            f"{str(path)!r} holds no details of a placement ({error}); run --task=place again"
+        ) from error
+
+
+def _to_json(details: Details) -> dict[str, Any]:
+    data = {field.name: getattr(details, field.name) for field in dataclasses.fields(details)}
+    merged = details.coarse is not details.graph
+    return data | {
+        "graph": _graph_to_json(details.graph),
+        "coarse": _graph_to_json(details.coarse) if merged else None,
+        "predicted": _timeline_to_json(details.predicted),
+        "measured": details.measured and _timeline_to_json(details.measured),
+    }
+
+
+def _from_json(data: Mapping[str, Any]) -> Details:
+    graph = _graph_from_json(data["graph"])
+    return Details(
+        method=data["method"],
+        objective=data["objective"],
+        devices=tuple(data["devices"]),
+        graph=graph,
+        coarse=_graph_from_json(data["coarse"]) if data["coarse"] else graph,
+        assignment=np.array(data["assignment"], np.int32),
+        placement=np.array(data["placement"], np.int32),
+        compute_s=_numbers(data["compute_s"]).reshape(-1, len(data["devices"])),
+        memory_bytes=_numbers(data["memory_bytes"]),
+        capacity_bytes=_numbers(data["capacity_bytes"]),
+        compute_load_s=_numbers(data["compute_load_s"]),
+        transfer_load_s=_numbers(data["transfer_load_s"]),
+        predicted=_timeline_from_json(data["predicted"]),
+        measured=data["measured"] and _timeline_from_json(data["measured"]),
+    )
+
+
+def _graph_to_json(graph: OpGraph) -> dict[str, Any]:
+    columns = ("name", "op_names", "op_types", "output_shapes", *_GRAPH_ARRAYS)
+    return {column: getattr(graph, column) for column in columns}
+
+
+def _graph_from_json(data: Mapping[str, Any]) -> OpGraph:
+    return opgraph.make(**data)
+
+
+def _timeline_to_json(timeline: Timeline) -> dict[str, Any]:
+    return {"how": timeline.how, "spans": timeline.spans}
+
+
+def _timeline_from_json(data: Mapping[str, Any]) -> Timeline:
+    spans = (
+        Span(device, tuple(ops), start, finish) for device, ops, start, finish in data["spans"]
+    )
+    return Timeline(tuple(spans), data["how"])
+
+
+def _numbers(values: Any) -> np.ndarray:
+    """float64, null being inf."""
+    array = np.array(values, np.float64)  # of which null is nan
+    return np.where(np.isnan(array), math.inf, array)
