@@ -1,0 +1,169 @@
+"""When each device works on what, of one placement: the schedules behind the objectives' numbers.
+
+The simulators say how long a placement takes, for many placements at once; here is why, for one.
+The last span ends when the objective says, to the rounding of float32:
+
+- `serial`: the submodels one after another. A submodel is what its device can run before another
+  has to; what its operations read from other devices, and what the cuts cost, comes before it.
+- `makespan`: an operation a span, by the recursion of `placement.simulators.makespan`.
+- `max_load`: the same, of one request alone: of a stream the busiest device sets the pace, and no
+  span ends then.
+- `subgraph`: an accelerator's part is one span, its communication included. The host is infinitely
+  wide: its spans, an operation each, overlap.
+"""
+
+import collections
+import itertools
+from collections.abc import Callable
+
+import numpy as np
+
+from placement.graphs import dag
+from placement.simulators import makespan, max_load, stretches, tensors
+from placement.types import CostModel, OpGraph, Problem, Span
+
+
+def predict(problem: Problem, placement: np.ndarray) -> tuple[Span, ...]:
+    """The spans of a placement int32 [N] that can run, by start; every operation is in one."""
+    found = _PREDICT[problem.objective](problem, np.asarray(placement))
+    return tuple(sorted(found, key=lambda span: span.start_s))
+
+
+def in_stretches(problem: Problem, placement: np.ndarray) -> tuple[Span, ...]:
+    """The spans of the stretches in which concurrent devices run a placement int32 [N]."""
+    placement = np.asarray(placement)
+    cut = stretches.cut(problem, placement)
+    run = stretches.schedule(problem, placement, cut)
+    spans = [
+        Span(int(placement[ops[0]]), tuple(ops.tolist()), float(start_s), float(finish_s))
+        for ops, start_s, finish_s in zip(cut, run.start_s, run.finish_s, strict=True)
+    ]
+    return tuple(sorted(spans, key=lambda span: span.start_s))
+
+
+def loads(problem: Problem, placement: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """What each device computes, and receives and sends, for one request: float64 [D] each.
+
+    As `max_load` counts them, of which the sum is the device's load.
+    """
+    columns = np.asarray(placement, np.int32)[:, None]
+    tables = max_load.tables(problem.graph, problem.costs)
+    total_s = np.asarray(max_load.loads(tables, columns), np.float64)[:, 0]
+    compute_s = np.asarray(problem.costs.compute_s, np.float64)
+    chosen_s = compute_s[np.arange(len(placement)), placement]
+    computed_s = np.bincount(placement, chosen_s, minlength=compute_s.shape[1])
+    return computed_s, np.maximum(0.0, total_s - computed_s)
+
+
+def _serial(problem: Problem, placement: np.ndarray) -> list[Span]:
+    graph, costs = problem.graph, problem.costs
+    compute_s = np.asarray(costs.compute_s, np.float64)
+    waits_s = _serial_waits_s(graph, costs, placement)
+    spans, clock = [], 0.0
+    for ops in _submodels(graph, placement):
+        device = int(placement[ops[0]])
+        start = clock + float(waits_s[ops].sum())
+        clock = start + float(compute_s[ops, device].sum())
+        spans.append(Span(device, tuple(ops), start, clock))
+    return spans
+
+
+def _submodels(graph: OpGraph, placement: np.ndarray) -> list[list[int]]:
+    """Operations in the order in which they run, a device going on for as long as it can."""
+    starts, targets = (
+        a.tolist() for a in dag.successors(graph.num_ops, graph.senders, graph.receivers)
+    )
+    waiting = np.bincount(graph.receivers, minlength=graph.num_ops)
+    ready: dict[int, collections.deque[int]] = collections.defaultdict(collections.deque)
+    for op in np.flatnonzero(waiting == 0).tolist():
+        ready[int(placement[op])].append(op)
+    left, device_of = waiting.tolist(), placement.tolist()
+    found: list[list[int]] = []
+    while any(ready.values()):
+        device = max(ready, key=lambda d: len(ready[d]))  # the one with the most to do
+        ops = []
+        while ready[device]:
+            op = ready[device].popleft()
+            ops.append(op)
+            for target in targets[starts[op] : starts[op + 1]]:
+                left[target] -= 1
+                if left[target] == 0:
+                    ready[device_of[target]].append(target)
+        found.append(ops)
+    return found
+
+
+def _serial_waits_s(graph: OpGraph, costs: CostModel, placement: np.ndarray) -> np.ndarray:
+    """float64 [N]: what crosses before each operation: a tensor before its device's first reader.
+
+    First in the order in which operations run; and the cuts between an operation and its inputs.
+    """
+    order = np.concatenate(_submodels(graph, placement))
+    rank = np.argsort(order)
+    source, device = placement[graph.senders], placement[graph.receivers]
+    apart = np.flatnonzero(source != device)
+    waits_s = np.bincount(
+        graph.receivers[apart], np.asarray(costs.cut_s, float)[apart], minlength=graph.num_ops
+    )
+    apart = apart[np.argsort(rank[graph.receivers[apart]], kind="stable")]
+    pairs = np.stack([graph.tensors[apart], device[apart]])
+    first = apart[np.unique(pairs, axis=1, return_index=True)[1]]
+    crossing_s = tensors.edge_transfer_s(graph, costs)[first, source[first], device[first]]
+    np.add.at(waits_s, graph.receivers[first], crossing_s)
+    return waits_s
+
+
+def _makespan(problem: Problem, placement: np.ndarray) -> list[Span]:
+    graph, costs = problem.graph, problem.costs
+    delay_s = makespan.edge_delay_s(graph, costs)
+    compute_s = np.asarray(costs.compute_s, np.float64)
+    starts, edges = dag.successors(graph.num_ops, graph.receivers, np.arange(graph.num_edges))
+    finish_s, free_s = np.zeros(graph.num_ops), np.zeros(compute_s.shape[1])
+    spans = []
+    for op in makespan.priority_order(graph, costs).tolist():
+        inputs, device = edges[starts[op] : starts[op + 1]], int(placement[op])
+        sources = graph.senders[inputs]
+        arrival_s = finish_s[sources] + delay_s[inputs, placement[sources], device]
+        start = max(float(free_s[device]), float(arrival_s.max(initial=0.0)))
+        finish_s[op] = free_s[device] = start + compute_s[op, device]
+        spans.append(Span(device, (op,), start, float(finish_s[op])))
+    return spans
+
+
+def _subgraph(problem: Problem, placement: np.ndarray) -> list[Span]:
+    """Of a placement whose parts do not wait for each other in a cycle."""
+    graph, accelerator = problem.graph, np.asarray(problem.costs.accelerator)
+    num_devices = len(accelerator)
+    on_part = accelerator[placement] >= 0
+    members = [np.flatnonzero(on_part & (placement == d)).tolist() for d in range(num_devices)]
+    members += [[] if part else [op] for op, part in enumerate(on_part)]
+    chosen_s = np.asarray(problem.costs.compute_s, float)[np.arange(graph.num_ops), placement]
+    load_s = np.where(accelerator >= 0, np.add(*loads(problem, placement)), 0.0)
+    busy_s = np.concatenate([load_s, np.where(on_part, 0.0, chosen_s)])
+    node = np.where(on_part, placement, num_devices + np.arange(graph.num_ops))
+    turns = [
+        (one, other)
+        for one, other in itertools.combinations(range(num_devices), 2)
+        if accelerator[one] == accelerator[other] >= 0
+    ]
+    before, after = np.array(turns, int).reshape(-1, 2).T
+    senders = np.append(node[graph.senders], before)
+    receivers = np.append(node[graph.receivers], after)
+    apart = senders != receivers
+    senders, receivers = senders[apart], receivers[apart]
+    starts, sources = dag.successors(len(members), receivers, senders)
+    finish_s, spans = np.zeros(len(members)), []
+    for number in dag.sort_nodes(len(members), senders, receivers).tolist():
+        start = float(finish_s[sources[starts[number] : starts[number + 1]]].max(initial=0.0))
+        finish_s[number] = start + busy_s[number]
+        if ops := members[number]:
+            spans.append(Span(int(placement[ops[0]]), tuple(ops), start, float(finish_s[number])))
+    return spans
+
+
+_PREDICT: dict[str, Callable[[Problem, np.ndarray], list[Span]]] = {
+    "serial": _serial,
+    "makespan": _makespan,
+    "max_load": _makespan,
+    "subgraph": _subgraph,
+}

@@ -1,0 +1,98 @@
+import itertools
+
+import numpy as np
+import pytest
+
+from placement import simulators
+from placement.graphs import dag
+from placement.simulators import max_load, stretches, timeline
+from tests import helpers
+from tests.simulators import reference
+
+SIZE = (9, 14, 11, 3)
+OBJECTIVES = ("serial", "makespan", "subgraph")
+
+
+def _problems(objective, **options):
+    """A few of the simulators' random problems."""
+    return itertools.islice(reference.random_problems(objective, SIZE, **options), 8)
+
+
+def _finite(problem, placements):
+    """The placements that can run, with their latencies."""
+    latency_s = np.asarray(
+        simulators.simulate(problem.objective, simulators.tables(problem), placements).latency_s
+    )
+    ran = np.isfinite(latency_s)
+    return placements[ran], latency_s[ran]
+
+
+@pytest.mark.parametrize("objective", OBJECTIVES)
+def test_the_last_span_ends_when_the_objective_says(objective):
+    compared = 0
+    for problem, placements in _problems(objective, shared=True):
+        placements, latency_s = _finite(problem, placements)
+        for placement, expected_s in zip(placements[:12], latency_s, strict=False):
+            spans = timeline.predict(problem, placement)
+            ends = max(span.finish_s for span in spans)
+            assert ends == pytest.approx(expected_s, rel=1e-5)
+            compared += 1
+    assert compared > 30
+
+
+@pytest.mark.parametrize("objective", OBJECTIVES)
+def test_every_operation_is_in_one_span_of_its_device_after_its_inputs(objective):
+    for problem, placements in _problems(objective):
+        placements, _ = _finite(problem, placements)
+        for placement in placements[:6]:
+            spans = timeline.predict(problem, placement)
+            where = {op: span for span in spans for op in span.ops}
+            assert sorted(op for span in spans for op in span.ops) == list(range(SIZE[0]))
+            assert all(placement[op] == span.device for op, span in where.items())
+            for u, v in zip(problem.graph.senders, problem.graph.receivers, strict=True):
+                before, after = where[int(u)], where[int(v)]
+                if before is after:
+                    assert objective == "subgraph" or before.ops.index(u) < before.ops.index(v)
+                else:
+                    assert before.finish_s <= after.start_s + 1e-5 * after.finish_s
+
+
+def test_serial_spans_of_the_diamond_wait_for_what_crosses():
+    # op1 on device 1, which takes 2; a crossing takes 100 + its bytes: 10 there, 30 back.
+    problem = helpers.as_problem(helpers.diamond(), helpers.unit_costs(helpers.diamond()), "serial")
+    spans = timeline.predict(problem, np.array([0, 1, 0, 0]))
+    assert [(s.device, s.ops, s.start_s, s.finish_s) for s in spans] == [
+        (0, (0, 2), 0.0, 2.0),
+        (1, (1,), 112.0, 114.0),
+        (0, (3,), 244.0, 245.0),
+    ]
+
+
+def test_stretches_are_spans_and_end_when_they_are_predicted_to():
+    for problem, placements in _problems("makespan"):
+        placements, _ = _finite(problem, placements)
+        for placement in placements[:4]:
+            spans = timeline.in_stretches(problem, placement)
+            ends = max(span.finish_s for span in spans)
+            assert ends == pytest.approx(stretches.latency_s(problem, placement))
+            assert sorted(op for span in spans for op in span.ops) == list(range(SIZE[0]))
+
+
+def test_loads_are_those_of_the_pipeline_and_of_the_operations():
+    for problem, placements in _problems("max_load", shared=True):
+        placements, _ = _finite(problem, placements)
+        for placement in placements[:4]:
+            compute_s, transfer_s = timeline.loads(problem, placement)
+            tables = max_load.tables(problem.graph, problem.costs)
+            load_s = np.asarray(max_load.loads(tables, placement[:, None]))[:, 0]
+            np.testing.assert_allclose(compute_s + transfer_s, load_s, rtol=1e-5, atol=1e-6)
+            chosen_s = np.asarray(problem.costs.compute_s)[np.arange(SIZE[0]), placement]
+            assert compute_s.sum() == pytest.approx(chosen_s.sum(), rel=1e-6)
+
+
+def test_spans_of_a_stream_are_those_of_one_request():
+    problem = helpers.as_problem(helpers.chain(4), helpers.unit_costs(helpers.chain(4)), "max_load")
+    spans = timeline.predict(problem, np.array([0, 0, 1, 1]))
+    assert [span.ops for span in spans] == [(op,) for op in dag.topological_order(problem.graph)]
+    alone = problem._replace(objective="makespan")
+    assert spans == timeline.predict(alone, np.array([0, 0, 1, 1]))
