@@ -14,13 +14,13 @@ from ml_collections import ConfigDict
 from rich.console import Console
 
 import placement
-from experiments import bounds, build, methods, report, subject, verify
+from experiments import bounds, build, explain, methods, report, subject, verify
 from placement import arguments
-from placement.reporting import runs
+from placement.reporting import details, runs
 from placement.runtime import devices as devices_lib
 from placement.runtime import evaluate as evaluate_lib
 from placement.runtime import fingerprint
-from placement.runtime.measure import Measurer
+from placement.runtime.measure import Measurement, Measurer
 from placement.types import Evaluate
 
 
@@ -99,9 +99,16 @@ def run_methods(
                 break
         entries += methods.references(about.present)
         entries, outcomes, counts = _verify(config, measurer, entries, console)
-    entries = bounds.beside(entries, setting, known or workdir / bounds.FILE)
-    counts = [a + b for a, b in itertools.zip_longest(counts, searched, fillvalue=0)]
-    rows = verify.rows(entries, outcomes, counts)
+        entries = bounds.beside(entries, setting, known or workdir / bounds.FILE)
+        counts = [a + b for a, b in itertools.zip_longest(counts, searched, fillvalue=0)]
+        rows = verify.rows(entries, outcomes, counts)
+        method = verify.best(rows, outcomes)
+        best, outcome = next(
+            pair for pair in zip(entries, outcomes, strict=True) if pair[0].method == method
+        )
+        can_run = np.isfinite(best.solution.value_s)
+        ran = measurer if isinstance(outcome, Measurement) else None
+        told = _explained(best, about, setting, config, ran, console) if can_run else None
     graph = about.net.graph
     summary = {
         "graph": {"name": graph.name, "num_ops": graph.num_ops, "num_edges": graph.num_edges},
@@ -109,13 +116,13 @@ def run_methods(
         "objective": config.objective,
         "seed": config.seed,
         "rows": rows,
-        "best": verify.best(rows, outcomes),
+        "best": method,
         "compute_s": _cpu_s() - cpu_started,
         "wall_s": time.monotonic() - started,
     }
-    best = next(entry for entry in entries if entry.method == summary["best"])
-    if np.isfinite(best.solution.value_s):
+    if told is not None:
         _write_placement(workdir, summary, best, about)
+        explain.write(workdir, told, about)
     runs.write_json(workdir / "summary.json", summary)
     return summary
 
@@ -183,6 +190,23 @@ def _verify(
     except KeyboardInterrupt:
         console.print("interrupted while measuring; the same command measures again")
         return unmeasured
+
+
+def _explained(
+    best: methods.Entry,
+    about: subject.Subject,
+    setting: build.Setting,
+    config: ConfigDict,
+    measurer: Measurer | None,
+    console: Console,
+) -> details.Details:
+    """The details of the best placement; without measured times if these cannot be taken."""
+    try:
+        return explain.best(best, about, setting, config, measurer)
+    except (KeyboardInterrupt, ChildProcessError) as error:
+        cause = str(error) or "interrupted"
+        console.print(f"no measured timeline: {cause}", markup=False, soft_wrap=True)
+        return explain.best(best, about, setting, config, None)
 
 
 def _write_placement(

@@ -28,7 +28,7 @@ from typing import Any, NamedTuple
 import openvino as ov
 
 from placement.runtime import devices as devices_lib
-from placement.runtime import hetero
+from placement.runtime import hetero, visible
 from placement.runtime.devices import Device
 from placement.runtime.executor import Executor, Workers
 from placement.runtime.fingerprint import few
@@ -81,6 +81,7 @@ def save(artifact: Artifact, folder: Path) -> str:
     model, told = _described(artifact)
     # Its default is to round weights to f16.
     ov.save_model(model, folder / MODEL, compress_to_fp16=False)
+    _show_devices(folder / MODEL, told)
     core = devices_lib.open_core(told.devices)
     used = _serial_devices(told)
     compiled = _compile(core, core.read_model(folder / MODEL), told)
@@ -198,6 +199,15 @@ def _described(artifact: Artifact) -> tuple[ov.Model, _Told]:
     for key, value in content.items():
         model.set_rt_info(str(value), [_SECTION, key])
     return model, told
+
+
+def _show_devices(file: Path, told: _Told) -> None:
+    """Writes devices where viewers show them; what loads the file goes by its runtime information.
+
+    With one device the operations have no labels.
+    """
+    text = file.read_bytes()
+    file.write_bytes(visible.annotate(text, told.affinity, otherwise=told.device))
 
 
 def _told(model: ov.Model, file: Path) -> _Told:

@@ -255,6 +255,24 @@ class Measurer:
         """
         return self._answer("timeline", tuple(stretches), self.devices, inferences)
 
+    def submodel_times(
+        self, candidate: Candidate, *, inferences: int
+    ) -> list[tuple[tuple[str, ...], float]]:
+        """How long each submodel of a placement computes under HETERO.
+
+        Args:
+          candidate: without stretches.
+          inferences: to average over.
+
+        Returns:
+          The names of each submodel's nodes, operations of the model or not, and its seconds, in
+          the order in which they run. What lies between two submodels is not counted.
+
+        Raises:
+          ChildProcessError: the placement cannot be run.
+        """
+        return self._answer("submodel_times", candidate.affinity, candidate.devices, inferences)
+
     def own_choice(self) -> dict[str, str]:
         """What HETERO chooses where nothing is labelled: operation name -> device name."""
         return self._answer("own_choice", self.devices)

@@ -23,7 +23,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import openvino as ov
 
-from placement.runtime import inseparable, outputs, profile, threads
+from placement.runtime import inseparable, outputs, profile, submodel_times, threads
 from placement.runtime.devices import Device, open_core, reference_device, register
 from placement.runtime.executor import Executor, Workers, overlap
 from placement.runtime.hetero import Affinity, compile_placement
@@ -183,6 +183,16 @@ class _Session:
                 row[span.part] = span.begin_s, span.end_s
             row -= row.min()
         self._connection.send(("done", found[_WARM_UP:]))
+
+    def submodel_times(
+        self, affinity: Affinity | None, devices: Sequence[Device], inferences: int
+    ) -> None:
+        """Sends what `submodel_times.measure` returns."""
+        register(self._core, devices)
+        found = submodel_times.measure(
+            self._core, self._model, self._inputs, affinity, devices, inferences, self._alive
+        )
+        self._connection.send(("done", found))
 
     def own_choice(self, devices: Sequence[Device]) -> None:
         """Sends what HETERO chooses for every operation where nothing is labelled."""
@@ -416,6 +426,7 @@ def main(descriptor: int, directory: Path) -> None:
             "crossings": session.crossings,
             "own_choice": session.own_choice,
             "timeline": session.timeline,
+            "submodel_times": session.submodel_times,
         }
         while True:
             method, *arguments = connection.recv()

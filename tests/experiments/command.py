@@ -7,6 +7,8 @@ import subprocess
 import sys
 from pathlib import Path
 
+from placement.reporting import details
+
 ROOT = Path(__file__).parents[2]
 _TASKS = ("compare", "deploy", "place", "profile", "report", "solve")
 
@@ -70,3 +72,27 @@ def check_summary(workdir: Path) -> dict:
     assert all(set(row) - {"graph", "seed"} == ROW_KEYS for row in own)
     assert summary["best"] in [row["method"] for row in own]
     return summary
+
+
+def check_details(workdir: Path) -> None:
+    """That details.json and placed.xml are of the placement that the run wrote."""
+    told = details.read(workdir / "details.json")
+    assert told is not None
+    placed = json.loads((workdir / "placement.json").read_text())
+    summary = json.loads((workdir / "summary.json").read_text())
+    (row,) = (row for row in summary["rows"] if row["method"] == placed["method"])
+    names = list(placed["provenance"]["devices"])
+    assert (told.method, told.objective) == (summary["best"], summary["objective"])
+    assert placed["placement"] == {
+        name: names[device]
+        for name, device in zip(told.graph.op_names, told.op_placement, strict=True)
+    }
+    shown = (workdir / "placed.xml").read_text()
+    assert all(f'device="{name}"' in shown for name in placed["placement"].values())
+    for timeline in filter(None, (told.predicted, told.measured)):
+        for span in timeline.spans:
+            assert {int(told.placement[op]) for op in span.ops} == {span.device}
+    assert (told.measured is None) == (row["measured_s"] is None)
+    if told.measured is not None:
+        ends_s = max(span.finish_s for span in told.measured.spans)
+        assert 0.3 * row["measured_s"]["median"] < ends_s < 3 * row["measured_s"]["median"]

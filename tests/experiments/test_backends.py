@@ -7,7 +7,7 @@ import onnx
 import openvino as ov
 import pytest
 
-from tests.experiments.command import check_summary, run
+from tests.experiments.command import check_details, check_summary, run
 from tests.runtime import small
 
 LIGHT = Path(onnx.__file__).parent / "backend/test/data/light"
@@ -37,6 +37,7 @@ def test_devices_that_work_at_the_same_time_are_placed_on_and_measured(
     placed = json.loads((tmp_path / "placement.json").read_text())
     assert ("stretches" in placed) == (placed["method"] != "hetero")
     stretches = placed.get("stretches", [])
+    check_details(tmp_path)
     named = [name for _, names in stretches for name in names]
     assert len(named) == len(set(named))
     for device, names in stretches:

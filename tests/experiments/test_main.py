@@ -9,7 +9,7 @@ import onnx
 import pytest
 
 from tests.experiments import command
-from tests.experiments.command import check_summary, run, start
+from tests.experiments.command import check_details, check_summary, run, start
 
 ROOT = Path(__file__).parents[2]
 LIGHT = Path(onnx.__file__).parent / "backend/test/data/light"
@@ -150,6 +150,7 @@ def test_place_measures_a_model_file_and_writes_the_run_directory(tmp_path: Path
     placed = json.loads((tmp_path / "placement.json").read_text())
     assert placed["method"] == summary["best"]
     assert len(placed["placement"]) == summary["graph"]["num_ops"]
+    check_details(tmp_path)
     for name in ("config.json", "environment.json", "metrics.jsonl", "report.md"):
         assert (tmp_path / name).stat().st_size > 0
     assert "hsdag" in out
@@ -224,6 +225,7 @@ def test_described_devices_are_placed_on_and_never_measured(tmp_path: Path) -> N
     assert "nothing is measured" in out
     placed = json.loads((tmp_path / "placement.json").read_text())
     assert set(placed["placement"].values()) <= {"cpu", "gpu0", "gpu1"}
+    check_details(tmp_path)
 
 
 def test_a_workload_file_is_placed_within_its_memory(tmp_path: Path) -> None:
