@@ -30,12 +30,12 @@ import openvino as ov
 from placement.runtime import devices as devices_lib
 from placement.runtime import hetero, visible
 from placement.runtime.devices import Device
+from placement.runtime.errors import essence
 from placement.runtime.executor import Executor, Workers
 from placement.runtime.fingerprint import few
 from placement.runtime.network import Network
 from placement.runtime.split import Stretch
 from placement.runtime.submodels import Submodels
-from placement.runtime.worker import essence
 
 MODEL, BLOB, IMPORT = "model.xml", "compiled.blob", "compiled.json"
 SINGLE, HETERO, CONCURRENT = "single", "hetero", "concurrent"

@@ -32,11 +32,12 @@ import openvino as ov
 from placement.costs.tables import Crossings, DeviceProfile
 from placement.runtime import extract, frontend
 from placement.runtime.devices import Device, reference_device
+from placement.runtime.errors import essence
 from placement.runtime.hetero import Affinity, quotient
 from placement.runtime.process import DiedError, Failure, Progress, WorkerProcess
 from placement.runtime.scratch import Scratch
 from placement.runtime.split import Stretch
-from placement.runtime.worker import Task, essence
+from placement.runtime.worker import Task
 
 MIN_SAMPLES = 6  # fewer have no 95% interval of the median
 

@@ -25,6 +25,13 @@ import openvino as ov
 
 from placement.runtime import inseparable, outputs, profile, submodel_times, threads
 from placement.runtime.devices import Device, open_core, reference_device, register
+from placement.runtime.errors import (
+    FailedError,
+    UnusableError,
+    attempt,
+    essence,
+    raise_if_exhausted,
+)
 from placement.runtime.executor import Executor, Workers, overlap
 from placement.runtime.hetero import Affinity, compile_placement
 from placement.runtime.split import Stretch
@@ -32,12 +39,6 @@ from placement.runtime.submodels import Submodels
 
 STAGES = ("open", "compile", "request", "infer", "wrong output", "threads")
 
-# What RuntimeErrors of OpenVINO, and the system behind it, say when memory, or room for a thread's
-# stack, runs out.
-_EXHAUSTED = (
-    *("bad_alloc", "Failed to allocate", "Cannot allocate memory"),
-    "Resource temporarily unavailable",
-)
 _PR_SET_PDEATHSIG = 1
 
 _STATEFUL_INFERENCES = 4  # compared from the initial state on, of a model with variables
@@ -86,31 +87,11 @@ class Beat:
         return candidate, STAGES[stage], count
 
 
-class _FailedError(Exception):
-    """A candidate cannot be measured."""
-
-    def __init__(self, stage: str, cause: str):
-        super().__init__(cause)
-        self.stage = stage
-
-
-class _UnusableError(Exception):
-    """The reference device cannot run the model with its inputs."""
-
-
 class _Runner(NamedTuple):
     """A candidate that passed its checks."""
 
     request: ov.InferRequest | Executor
     facts: dict[str, Any]  # fields of `measure.Measurement`
-
-
-def essence(error: BaseException) -> str:
-    """One line of an exception: OpenVINO's say where in its source they come from first."""
-    lines = [line.strip() for line in str(error).splitlines() if line.strip()]
-    places = ("Exception from ", "Standard exception from ")
-    telling = [line for line in lines if not line.startswith(places)] or lines
-    return " ".join(telling)[:500] or type(error).__name__
 
 
 class _Session:
@@ -132,8 +113,8 @@ class _Session:
         try:
             self._reference = self._outputs(self._request(compiled))
         except RuntimeError as error:
-            _raise_if_exhausted(error)
-            raise _UnusableError(essence(error)) from error
+            raise_if_exhausted(error)
+            raise UnusableError(essence(error)) from error
         self._kept: tuple[Task, _Runner] | None = None
 
     def measure(
@@ -146,7 +127,7 @@ class _Session:
                 runners[task.number] = self._checked(
                     task, keep=task is tasks[0], accept_wrong=accept_wrong
                 )
-            except _FailedError as failed:
+            except FailedError as failed:
                 self._connection.send(("failure", task.number, failed.stage, str(failed)))
             else:
                 self._connection.send(("checked", task.number, runners[task.number].facts))
@@ -219,19 +200,19 @@ class _Session:
     def _check(self, task: Task, accept_wrong: bool) -> _Runner:
         start = time.perf_counter()
         self._beat.set(task.number, "compile")
-        _attempt("compile", register, self._core, task.devices)
+        attempt("compile", register, self._core, task.devices)
         if task.stretches is None:
             request, facts = self._hetero(task)
         else:
             request, facts = self._concurrent(task)
         compile_s = time.perf_counter() - start
         self._beat.set(task.number, "infer")
-        found = _attempt("infer", self._outputs, request)
+        found = attempt("infer", self._outputs, request)
         allowed = outputs.tolerance(task.used(), quantised=self._quantised)
         compared = outputs.compare(self._reference, found)
         if not (compared.error <= allowed or accept_wrong):
             cause = f"outputs differ by {compared.error:.3g} of their spread, over {allowed:g}"
-            raise _FailedError("wrong output", cause)
+            raise FailedError("wrong output", cause)
         facts |= {
             "thread_share": self._threads(task, request),
             "output_error": compared.error,
@@ -243,7 +224,7 @@ class _Session:
 
     def _hetero(self, task: Task) -> tuple[ov.InferRequest, dict[str, Any]]:
         """A placement whose submodels follow one another."""
-        compiled = _attempt(
+        compiled = attempt(
             "compile", compile_placement, self._core, self._model, task.affinity, task.devices
         )
         self._beat.set(task.number, "request")
@@ -252,16 +233,16 @@ class _Session:
             "execution_devices": tuple(compiled.get_property("EXECUTION_DEVICES")),
             "overlap": 0.0,
         }
-        return _attempt("request", self._request, compiled), facts
+        return attempt("request", self._request, compiled), facts
 
     def _concurrent(self, task: Task) -> tuple[Executor, dict[str, Any]]:
         """A placement whose devices work at the same time."""
         assert task.stretches is not None
-        executor = _attempt("compile", self._executor, task.stretches, task.devices, task.lanes)
+        executor = attempt("compile", self._executor, task.stretches, task.devices, task.lanes)
         self._beat.set(task.number, "infer")
         overlaps: list[float] = []
         while len(overlaps) < _OVERLAPS:
-            _attempt("infer", executor.infer)
+            attempt("infer", executor.infer)
             overlaps.append(overlap(executor.spans))
         facts = {
             "submodels": len(executor.split.parts),
@@ -298,7 +279,7 @@ class _Session:
                 return sum(found.values())
         beside = " beside those of the devices" if bound else ""
         cause = f"computes on {min(shares):.2f} threads at once{beside}, over {allowed:g}"
-        raise _FailedError("threads", cause)
+        raise FailedError("threads", cause)
 
     def _request(self, compiled: ov.CompiledModel) -> ov.InferRequest:
         """A request with its inputs in place, so that `infer()` needs no arguments."""
@@ -343,7 +324,7 @@ class _Session:
                 try:
                     taken_s = _timed(requests[index])
                 except RuntimeError as error:
-                    _raise_if_exhausted(error)
+                    raise_if_exhausted(error)
                     del times[index]
                     self._connection.send(("failure", index, "infer", essence(error)))
                     continue
@@ -374,23 +355,9 @@ def _bound_threads(executor: Executor) -> set[str]:
         if cores != {device.core}:
             listed = ", ".join(map(str, sorted(cores)))
             cause = f"the thread of {device.name} may run on cores {listed}, not on its own alone"
-            raise _FailedError("threads", cause)
+            raise FailedError("threads", cause)
         bound.add(str(thread))
     return bound
-
-
-def _attempt(stage: str, function: Any, *arguments: Any) -> Any:
-    try:
-        return function(*arguments)
-    except (RuntimeError, ValueError) as error:
-        _raise_if_exhausted(error)
-        raise _FailedError(stage, essence(error)) from error
-
-
-def _raise_if_exhausted(error: Exception) -> None:
-    """Raises a MemoryError, which ends the process: others need the memory that it holds."""
-    if any(sign in str(error) for sign in _EXHAUSTED):
-        raise MemoryError(essence(error)) from error
 
 
 def _outputs(request: ov.InferRequest | Executor) -> list[np.ndarray]:
@@ -416,7 +383,7 @@ def main(descriptor: int, directory: Path) -> None:
     try:
         try:
             session = _Session(connection, directory)
-        except _UnusableError as error:
+        except UnusableError as error:
             connection.send(("unusable", str(error)))
             return
         connection.send(("ready", "jax" in sys.modules))

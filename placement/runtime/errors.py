@@ -1,0 +1,50 @@
+"""What goes wrong in OpenVINO, in one line, and whether the process can go on after it."""
+
+from typing import Any
+
+# What RuntimeErrors of OpenVINO, and the system behind it, say when memory, or room for a thread's
+# stack, runs out.
+_EXHAUSTED = (
+    *("bad_alloc", "Failed to allocate", "Cannot allocate memory"),
+    "Resource temporarily unavailable",
+)
+
+
+class FailedError(Exception):
+    """A candidate cannot be measured."""
+
+    def __init__(self, stage: str, cause: str):
+        super().__init__(cause)
+        self.stage = stage
+
+
+class UnusableError(Exception):
+    """The reference device cannot run the model with its inputs."""
+
+
+def essence(error: BaseException) -> str:
+    """One line of an exception: OpenVINO's say where in its source they come from first."""
+    lines = [line.strip() for line in str(error).splitlines() if line.strip()]
+    places = ("Exception from ", "Standard exception from ")
+    telling = [line for line in lines if not line.startswith(places)] or lines
+    return " ".join(telling)[:500] or type(error).__name__
+
+
+def attempt(stage: str, function: Any, *arguments: Any) -> Any:
+    """What the function returns.
+
+    Raises:
+      FailedError: it raised a RuntimeError or a ValueError.
+      MemoryError: that was for want of memory.
+    """
+    try:
+        return function(*arguments)
+    except (RuntimeError, ValueError) as error:
+        raise_if_exhausted(error)
+        raise FailedError(stage, essence(error)) from error
+
+
+def raise_if_exhausted(error: Exception) -> None:
+    """Raises a MemoryError, which ends the process: others need the memory that it holds."""
+    if any(sign in str(error) for sign in _EXHAUSTED):
+        raise MemoryError(essence(error)) from error
