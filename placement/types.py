@@ -93,9 +93,11 @@ class Sample(NamedTuple):
     placement: Array  # int32 [T, N]
     log_prob: Array  # float32 [T]: log-probability of each step's decisions
     entropy: Array  # float32 [T]: entropy of each step's choices of devices, in nats
-    # What the policy decided beside the placement and `log_prob` has to be told: int32 [T, N], the
-    # group drawn for each operation, of `placement.policies.hierarchical`; None of most policies.
-    # `log_prob` is then of both together, and `entropy` of the devices given the groups.
+    # What the policy drew beside the placement and `log_prob` has to be told; None of most policies.
+    # Of `placement.policies.hierarchical` int32 [T, N], the group of each operation: `log_prob` is
+    # then of both together, and `entropy` of the devices given the groups. Of
+    # `placement.policies.scheduler` float32 [T, Z], numbers from a fixed distribution: `log_prob`
+    # is of the placement given these.
     latent: Array | None = None
 
 
@@ -108,7 +110,7 @@ class LogProb(NamedTuple):
 
 
 class Policy(NamedTuple):
-    """Three pure functions over a batched graph (`placement.graphs.batching`).
+    """Pure functions over a padded graph (`placement.graphs.batching`).
 
     `init(key, graph) -> params`.
     `sample(params, key, graph, num_samples) -> Sample` with a leading axis B on every field; what
@@ -116,12 +118,16 @@ class Policy(NamedTuple):
     `log_prob(params, graph, sample) -> LogProb` with the same leading axis; for the sample's own
     parameters it equals what `sample` returned.
     `greedy(params, graph) -> int32 [N]`: the last step's placement of highest probability.
+    `improve(params, key, graph, before int32 [B, N] or None, B) -> Sample` with T = 1: a step that
+    follows the placements before, for searches that choose among these; None of policies whose
+    steps do not.
     """
 
     init: Callable[[chex.PRNGKey, jraph.GraphsTuple], Params]
     sample: Callable[[Params, chex.PRNGKey, jraph.GraphsTuple, int], Sample]
     log_prob: Callable[[Params, jraph.GraphsTuple, Sample], LogProb]
     greedy: Callable[[Params, jraph.GraphsTuple], Array]
+    improve: Callable[..., Sample] | None = None
 
 
 # Placements int32 [B, N] -> latencies float32 [B] in seconds. The simulator's is jittable, the

@@ -33,7 +33,6 @@ evaluates on its way is near what is worth finding. Devices that cannot run an o
 and the placer's last layer starts at a tenth of the usual scale.
 """
 
-import dataclasses
 from collections.abc import Callable
 from typing import Any, NamedTuple, cast
 
@@ -45,7 +44,7 @@ import jraph
 import numpy as np
 
 from placement.graphs import dag, opgraph
-from placement.policies import distributions, encoders
+from placement.policies import distributions, encoders, unrolled
 from placement.simulators import makespan, schedule
 from placement.types import Array, LogProb, OpGraph, Params, Policy, Problem, Sample
 
@@ -87,10 +86,11 @@ def tables(problem: Problem, num_nodes: int, num_edges: int) -> Tables:
     """
     graph, num_ops = problem.graph, problem.graph.num_ops
     priority = makespan.priority_order(graph, problem.costs)
-    simulator, num_steps = _simulator(problem, priority, num_nodes, num_edges)
-    capacity = len(simulator.steps.op)
+    follows = unrolled.unroll(problem, priority, num_nodes, num_edges)
+    num_steps = int(follows.num_steps)
+    capacity = len(follows.simulator.steps.op)
     scheduled = np.full(num_nodes, capacity, np.int32)
-    scheduled[priority] = np.flatnonzero(simulator.steps.first[:num_steps])
+    scheduled[priority] = np.flatnonzero(follows.simulator.steps.first[:num_steps])
 
     leader = opgraph.representatives(graph)
     earliest = np.full(num_ops, capacity, np.int32)
@@ -107,44 +107,12 @@ def tables(problem: Problem, num_nodes: int, num_edges: int) -> Tables:
         visit=visit,
         begin=begin,
         scheduled=scheduled,
-        num_steps=np.array(num_steps, np.int32),
-        simulator=simulator,
+        num_steps=follows.num_steps,
+        simulator=follows.simulator,
         constant=_constant(problem, num_nodes),
         relation=_relation(graph, num_nodes),
         start=_fastest_device(problem),
     )
-
-
-def _simulator(
-    problem: Problem, priority: np.ndarray, num_nodes: int, num_edges: int
-) -> tuple[makespan.Tables, int]:
-    """The simulator's tables at a size that the bucket alone decides, and their real length.
-
-    Parallel edges become one, of their longest delay: tensors that arrive earlier hold up nothing.
-    """
-    graph, costs = problem.graph, problem.costs
-    ends = np.stack([graph.senders, graph.receivers], axis=1)
-    pairs, number = np.unique(ends, axis=0, return_inverse=True)
-    each_s = makespan.edge_delay_s(graph, costs)
-    delay_s = np.zeros((len(pairs) + 1, *each_s.shape[1:]), np.float32)
-    np.maximum.at(delay_s, number.reshape(-1), each_s)
-    pairs = pairs.astype(np.int32).reshape(-1, 2)
-    simple = dataclasses.replace(graph, senders=pairs[:, 0], receivers=pairs[:, 1])
-    steps = schedule.steps(simple, priority)
-    found = makespan.Tables(
-        steps._replace(
-            inputs=np.where(steps.inputs == graph.num_ops, num_nodes, steps.inputs),
-            output=np.where(steps.last, steps.op, num_nodes + 1),
-        ),
-        np.asarray(costs.compute_s, np.float32)[steps.op],
-        delay_s[steps.edges],
-    )
-    num_steps = len(steps.op)
-    longer = num_nodes + num_edges // schedule.WIDTH - num_steps
-    padded = jax.tree.map(
-        lambda leaf: np.pad(leaf, [(0, longer)] + [(0, 0)] * (leaf.ndim - 1)), found
-    )
-    return padded, num_steps
 
 
 def _constant(problem: Problem, num_nodes: int) -> np.ndarray:

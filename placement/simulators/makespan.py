@@ -90,6 +90,25 @@ def priority_order(graph: OpGraph, costs: CostModel) -> np.ndarray:
     return topological[np.argsort(-rank, kind="stable")]
 
 
+def optimistic_cost_s(graph: OpGraph, costs: CostModel, allowed: np.ndarray) -> np.ndarray:
+    """PEFT's table (Arabnejad and Barbosa 2014, equation 5), float64 [N, D].
+
+    The least time from the end of an operation on a device to the end of the graph, if every
+    descendant had its best device to itself; inf where `allowed`, bool [N, D], is false.
+    """
+    compute_s = np.where(allowed, np.asarray(costs.compute_s, np.float64), np.inf)
+    mean_s = mean_delay_s(graph, costs)
+    table = np.where(allowed, 0.0, np.inf)
+    starts, edges = dag.successors(graph.num_ops, graph.senders, np.arange(graph.num_edges))
+    for op in dag.topological_order(graph)[::-1].tolist():
+        leaving = edges[starts[op] : starts[op + 1]]
+        if len(leaving):
+            onward = table[graph.receivers[leaving]] + compute_s[graph.receivers[leaving]]
+            elsewhere = onward.min(axis=1) + mean_s[leaving]
+            table[op] = np.maximum(table[op], np.minimum(onward, elsewhere[:, None]).max(axis=0))
+    return table
+
+
 def latency(t: Tables, placement: Array) -> Array:
     """Seconds of placements int32 [N, B] -> float32 [B]."""
     num_devices, batch = t.compute_s.shape[1], placement.shape[1]

@@ -24,11 +24,9 @@ and without gaps filled, so that its latency may differ from the schedule's on e
 
 import heapq
 from bisect import bisect_right
-from math import inf
 
 import numpy as np
 
-from placement.graphs import dag
 from placement.simulators import makespan
 from placement.solvers import base
 from placement.solvers.allowance import Allowance
@@ -136,7 +134,10 @@ def peft(problem: Problem, seed: int, allowance: Allowance) -> base.Found:
     Departure: OCT and its mean are over the devices that support an operation.
     """
     del seed, allowance
-    board, table = Board(problem), optimistic_cost_s(problem)
+    classes = base.classes(problem)
+    allowed = classes.allowed[classes.number]
+    board = Board(problem)
+    table = makespan.optimistic_cost_s(problem.graph, problem.costs, allowed)
     rank = makespan.finite_mean(table).tolist()
     onward = table.tolist()
     queue = [(-rank[op], op) for op in board.ready()]
@@ -150,22 +151,6 @@ def peft(problem: Problem, seed: int, allowance: Allowance) -> base.Found:
         for after in board.place(op, device, starts[device]):
             heapq.heappush(queue, (-rank[after], after))
     return base.Found(np.array(board.placed))
-
-
-def optimistic_cost_s(problem: Problem) -> np.ndarray:
-    """PEFT's table, float64 [N, D]: inf where a device does not support an operation's class."""
-    graph, costs = problem.graph, problem.costs
-    classes = base.classes(problem)
-    allowed = classes.allowed[classes.number]
-    compute_s = np.where(allowed, np.asarray(costs.compute_s, np.float64), inf)
-    mean_s = makespan.mean_delay_s(graph, costs)
-    table = np.where(allowed, 0.0, inf)
-    _, outputs = _neighbours(problem)
-    for op in dag.topological_order(graph)[::-1].tolist():
-        for edge, receiver in outputs[op]:
-            onward = table[receiver] + compute_s[receiver]
-            table[op] = np.maximum(table[op], np.minimum(onward, onward.min() + mean_s[edge]))
-    return table
 
 
 def _starts(board: Board, op: int) -> dict[int, float]:

@@ -1,0 +1,497 @@
+"""A list scheduler that has learned what to weigh: for graphs, and devices, never seen before.
+
+An episode places all operations T times over. Every time they are taken in the simulator's order of
+priority, and v goes to a device d with probability softmax over d of
+
+    logit(v, d) = - ( x_0(v, d) + sum_i w_i x_i(v, d) ) / tau + MLP[ x(v, d), e_v, c_d, z ]
+
+    w   = w' + w'' * z_1..7,   log tau = a + b * z_0,   z ~ N(0, I), drawn anew every time
+    e_v = GCN of what the operation costs and where it stands in the graph
+    c_d = MLP of what the device is: its speed by class of operation, its memory, its link
+
+where x_i(v, d) is what placing v on d means under the schedule so far, less the least over d, in
+units of the graph's median operation, so that nothing has a scale of its own:
+
+    x_0  the earliest finish of v on d, which alone would be HEFT (Topcuoglu et al. 2002)
+    x_1  the least time from there to the end, PEFT's optimistic cost (Arabnejad and Barbosa 2014)
+    x_2  what v's inputs take to get to d, summed
+    x_3  what v computes on d
+    x_4  how long d would wait for them, idle
+    x_5  the longest way of v's output to its readers, where the placement before had them
+    x_6  the same, summed
+    x_7  1 where the placement before had v elsewhere
+
+The last three are what makes a step an improvement of the placement before it: a list scheduler
+looks back alone, and puts an operation where its inputs are, not where its readers will be. The
+first step of an episode has no placement before it, and they are zero.
+
+The numbers z are a style: how far to look ahead, how dear a crossing is, how much to dare. They
+differ from sample to sample, so that the best of many samples is much better than their mean, and
+what training makes of them is w'', b and the MLP. At the beginning the MLP is zero, and w', w'', a
+and b are set by hand to styles that differ widely.
+
+Nothing here has a size that depends on the number of devices, and operations have no names and
+types: a policy that was trained on some graphs and devices places others. `graph.globals` must be
+`tables(problem, ...)`.
+
+Memory: a device without room for v is no candidate, unless none has room. Co-located operations
+choose each for itself, and follow the first of them in what is evaluated.
+"""
+
+import dataclasses
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+import chex
+import flax.linen as nn
+import jax
+import jax.numpy as jnp
+import jraph
+import numpy as np
+
+from placement.policies import encoders, unrolled
+from placement.simulators import makespan, schedule
+from placement.types import Array, LogProb, Params, Policy, Problem, Sample
+
+NUM_FEATURES = 8
+# The weights' means and spreads over styles of x_1 to x_7, and those of log tau.
+_WEIGHTS = (0.4, 0.6, 0.5, 0.0, 0.4, 0.2, 0.6)
+_SPREADS = (0.4, 1.0, 0.6, 0.3, 0.5, 0.4, 0.8)
+_LOG_TAU, _LOG_TAU_SPREAD, _LEAST_LOG_TAU = -2.0, 1.5, -7.0
+_TYPES = (
+    ("MatMul", "LSTMCell", "LSTMSequence", "GRUCell", "GRUSequence"),
+    ("Convolution", "GroupConvolution", "ConvolutionBackpropData"),
+)
+
+
+class Tables(NamedTuple):
+    """What the policy must know of a problem: N operations, padded; times in units of `unit_s`.
+
+    Hand it over as `globals` of the graph, never in a closure: XLA folds constants.
+    """
+
+    unrolled: unrolled.Unrolled
+    onward: Array  # float32 [N, D]: PEFT's optimistic cost
+    node: Array  # float32 [N, 8]: what an operation costs, and where it stands
+    device: Array  # float32 [D, 7]: what a device is
+    memory: Array  # float32 [N]: over the graph's whole
+    capacity: Array  # float32 [D]: over the same
+
+
+def tables(problem: Problem, num_nodes: int, num_edges: int) -> Tables:
+    """The tables of a problem, on the host.
+
+    Args:
+      problem: of the graph that the policy places.
+      num_nodes: padded number of nodes of the policy's graph.
+      num_edges: its padded number of edges.
+    """
+    graph, costs = problem.graph, problem.costs
+    compute_s = np.asarray(costs.compute_s, np.float64)
+    mean_s = makespan.finite_mean(compute_s)
+    unit_s = float(np.median(mean_s[mean_s > 0])) if (mean_s > 0).any() else 1.0
+    follows = unrolled.unroll(problem, makespan.priority_order(graph, costs), num_nodes, num_edges)
+    simulator = follows.simulator
+    finite = np.isfinite(simulator.compute_s)
+    scaled = simulator._replace(
+        compute_s=np.where(finite, simulator.compute_s, 0.0).astype(np.float32) / unit_s,
+        delay_s=simulator.delay_s / unit_s,
+    )
+    onward = makespan.optimistic_cost_s(graph, costs, np.isfinite(compute_s)) / unit_s
+    memory_bytes = np.asarray(costs.memory_bytes, np.float64)
+    whole = memory_bytes.sum() or 1.0
+    rows = (0, num_nodes - graph.num_ops)
+    found = Tables(
+        unrolled=follows._replace(simulator=scaled, delay_s=follows.delay_s / unit_s),
+        onward=np.pad(np.where(np.isfinite(onward), onward, 0.0), (rows, (0, 0))),
+        node=np.pad(_node_features(problem, unit_s), (rows, (0, 0))),
+        device=_device_features(problem, unit_s),
+        memory=np.pad(memory_bytes / whole, rows),
+        capacity=np.asarray(costs.capacity_bytes, np.float64) / whole,
+    )
+    return jax.tree.map(
+        lambda leaf: leaf.astype(np.float32) if leaf.dtype == np.float64 else leaf, found
+    )
+
+
+def _node_features(problem: Problem, unit_s: float) -> np.ndarray:
+    """float64 [N, 8], of order 1."""
+    graph, costs = problem.graph, problem.costs
+    compute_s = np.asarray(costs.compute_s, np.float64)
+    mean_s = makespan.finite_mean(compute_s)
+    least_s = np.where(np.isfinite(compute_s), compute_s, np.inf).min(axis=1)
+    least_s = np.where(np.isfinite(least_s), least_s, 0.0)
+    onward_s = makespan.upward_rank(graph, costs)
+    reverse = dataclasses.replace(graph, senders=graph.receivers, receivers=graph.senders)
+    so_far_s = makespan.upward_rank(reverse, costs)
+    longest_s = float(onward_s.max()) or 1.0
+    leaving_s = np.zeros(graph.num_ops)
+    np.maximum.at(leaving_s, graph.senders, makespan.mean_delay_s(graph, costs))
+    fan_out = np.bincount(graph.senders, minlength=graph.num_ops)
+    fan_in = np.bincount(graph.receivers, minlength=graph.num_ops)
+    columns = (
+        *(np.log1p(mean_s / unit_s), np.log1p(least_s / unit_s), np.log1p(leaving_s / unit_s)),
+        *(onward_s / longest_s, so_far_s / longest_s, (onward_s + so_far_s - mean_s) / longest_s),
+        *(np.log1p(fan_in), np.log1p(fan_out)),
+    )
+    return np.stack(columns, axis=1)
+
+
+def _device_features(problem: Problem, unit_s: float) -> np.ndarray:
+    """float64 [D, 7]: its slowness, in all and by class of operation; its links; its memory."""
+    graph, costs = problem.graph, problem.costs
+    compute_s = np.asarray(costs.compute_s, np.float64)
+    kinds = np.array([_kind(op_type) for op_type in graph.op_types])
+    members = [np.ones(len(kinds), bool), *(kinds == kind for kind in range(len(_TYPES)))]
+    slowness = [_slowness(compute_s[of_kind]) for of_kind in members]
+    apart = ~np.eye(compute_s.shape[1], dtype=bool)
+    latency_s = np.asarray(costs.transfer_latency_s, np.float64)
+    s_per_byte = np.asarray(costs.transfer_s_per_byte, np.float64)
+    mean_bytes = float(graph.edge_bytes.mean()) if graph.num_edges else 0.0
+    links = [
+        makespan.finite_mean(np.where(apart, each, np.inf))
+        for each in (latency_s, s_per_byte * mean_bytes)
+    ]
+    needed = float(np.asarray(costs.memory_bytes, np.float64).sum()) or 1.0
+    room = np.minimum(1.0, np.asarray(costs.capacity_bytes, np.float64) / needed)
+    host = (np.asarray(costs.accelerator) < 0).astype(float)
+    return np.stack([*slowness, *(np.log1p(x / unit_s) for x in links), room, host], axis=1)
+
+
+def _kind(op_type: str) -> int:
+    """The class of operations to which a type belongs; -1 for those that are light."""
+    return next((kind for kind, types in enumerate(_TYPES) if op_type in types), -1)
+
+
+def _slowness(compute_s: np.ndarray) -> np.ndarray:
+    """Log of what each device takes, float64 [n, D], over the fastest; 0 where nothing computes."""
+    total_s = np.where(np.isfinite(compute_s), compute_s, 0.0).sum(axis=0)
+    least_s = total_s.min()
+    return np.log(total_s / least_s) if least_s > 0 else np.zeros(len(total_s))
+
+
+class _Style(NamedTuple):
+    """How B placements are made."""
+
+    weights: Array  # float32 [B, NUM_FEATURES]: the first is 1
+    tau: Array  # float32 [B]
+    hidden: Array  # float32 [B, H]
+
+
+class _Network(nn.Module):
+    """The parts of a logit; `hidden_size` is H."""
+
+    hidden_size: int
+
+    def setup(self) -> None:
+        self.embed = encoders.MLP((self.hidden_size, self.hidden_size))
+        self.gcn = encoders.GCN(self.hidden_size)
+        self.of_node = nn.Dense(self.hidden_size)
+        self.of_device = nn.Dense(self.hidden_size, use_bias=False)
+        self.of_style = nn.Dense(self.hidden_size, use_bias=False)
+        self.of_features = nn.Dense(self.hidden_size, use_bias=False)
+        self.out = nn.Dense(1, use_bias=False, kernel_init=nn.initializers.zeros)
+        self.weights = self.param("weights", lambda _: jnp.array(_WEIGHTS))
+        self.spreads = self.param("spreads", lambda _: jnp.array(_SPREADS))
+        self.log_tau = self.param("log_tau", lambda _: jnp.array((_LOG_TAU, _LOG_TAU_SPREAD)))
+
+    def __call__(self, graph: jraph.GraphsTuple) -> Array:
+        """Calls every part, for `init`."""
+        x = jnp.zeros((graph.globals.device.shape[0], 1, NUM_FEATURES))
+        style = self.style(jnp.zeros((1, NUM_FEATURES)))
+        return self.logits(x, self.encode(graph)[0], style)
+
+    def encode(self, graph: jraph.GraphsTuple) -> Array:
+        """What is known of operations and devices beforehand, [N, D, H]."""
+        t = graph.globals
+        embedded = self.gcn(graph, self.embed(t.node))
+        return self.of_node(embedded)[:, None] + self.of_device(jnp.asarray(t.device))
+
+    def style(self, z: Array) -> _Style:
+        """Of z [B, NUM_FEATURES]."""
+        weights = self.weights + self.spreads * z[:, 1:]
+        log_tau = self.log_tau[0] + self.log_tau[1] * z[:, 0]
+        return _Style(
+            weights=jnp.concatenate([jnp.ones_like(z[:, :1]), weights], axis=1),
+            tau=jnp.exp(jnp.maximum(log_tau, _LEAST_LOG_TAU)),
+            hidden=self.of_style(z),
+        )
+
+    def logits(self, x: Array, encoded: Array, style: _Style) -> Array:
+        """[..., D, B], of features x [..., D, B, NUM_FEATURES] and of what was encoded [..., D, H]."""
+        linear = (x * style.weights).sum(axis=-1) / style.tau
+        squashed = jnp.sign(x) * jnp.log1p(jnp.abs(x))
+        hidden = self.of_features(squashed) + encoded[..., None, :] + style.hidden
+        return self.out(jax.nn.relu(hidden))[..., 0] - linear
+
+
+# `visit(kept, op [], output [], x [D, B, F], candidate bool [D, B]) -> (device int32 [B], kept)`:
+# what becomes of an operation, and what is kept of it; called once for each of its steps, of which
+# the last alone counts: `output` is then `op`, else the scratch row N + 1.
+_Visit = Callable[[Any, Array, Array, Array, Array], tuple[Array, Any]]
+
+
+def make(*, num_devices: int, hidden_size: int = 16, episode_steps: int = 3) -> Policy:
+    """The policy; its graphs carry `tables` as their globals.
+
+    The parameters do not depend on the number of devices, which the graph tells.
+
+    Args:
+      num_devices: D, of the graphs.
+      hidden_size: H, of embeddings and of the MLP.
+      episode_steps: T, how often an episode places all operations.
+    """
+    del num_devices
+    network = _Network(hidden_size)
+
+    def init(key: chex.PRNGKey, graph: jraph.GraphsTuple) -> Params:
+        return network.init(key, _checked(graph))
+
+    def improve(
+        params: Params,
+        key: chex.PRNGKey,
+        graph: jraph.GraphsTuple,
+        before: Array | None,
+        batch: int,
+    ) -> Sample:
+        graph = _checked(graph)
+        z_key, key = jax.random.split(key)
+        z = jax.random.normal(z_key, (batch, NUM_FEATURES))
+        return _drawn(network, params, key, graph, before, z)
+
+    def sample(
+        params: Params, key: chex.PRNGKey, graph: jraph.GraphsTuple, num_samples: int
+    ) -> Sample:
+        steps, before = [], None
+        for step_key in jax.random.split(key, episode_steps):
+            steps.append(improve(params, step_key, graph, before, num_samples))
+            before = steps[-1].placement[:, 0]
+        return jax.tree.map(lambda *leaves: jnp.concatenate(leaves, axis=1), *steps)
+
+    def log_prob(params: Params, graph: jraph.GraphsTuple, drawn: Sample) -> LogProb:
+        return _again(network, params, _checked(graph), drawn)
+
+    def greedy(params: Params, graph: jraph.GraphsTuple) -> Array:
+        graph, before = _checked(graph), None
+        style = jnp.zeros((1, NUM_FEATURES)).at[0, 0].set(-jnp.inf)  # the mean one, without chance
+        for _ in range(episode_steps):
+            key = jax.random.PRNGKey(0)
+            before = _drawn(network, params, key, graph, before, style).placement[:, 0]
+        return before[0]
+
+    return Policy(init, sample, log_prob, greedy, improve)
+
+
+def _drawn(
+    network: _Network,
+    params: Params,
+    key: chex.PRNGKey,
+    graph: jraph.GraphsTuple,
+    before: Array | None,
+    z: Array,
+) -> Sample:
+    """A step of B episodes in the styles z [B, NUM_FEATURES]."""
+    encoded = network.apply(params, graph, method="encode")
+    style = network.apply(params, z, method="style")
+    decides = jnp.append(jnp.asarray(graph.nodes["mask"]), jnp.zeros(2, bool))
+
+    def visit(
+        kept: tuple[Array, Array], op: Array, output: Array, x: Array, candidate: Array
+    ) -> tuple[Array, tuple[Array, Array]]:
+        logits = network.apply(params, x, encoded[op], style, method="logits")
+        log_probs = _log_softmax(logits, candidate, axis=0)
+        noise = jax.random.gumbel(jax.random.fold_in(key, op), log_probs.shape)
+        device = jnp.argmax(log_probs + noise, axis=0).astype(jnp.int32)
+        chosen = jnp.take_along_axis(log_probs, device[None], axis=0)[0]
+        now = jnp.where(decides[output], jnp.stack([chosen, _entropy(log_probs, axis=0)]), 0.0)
+        return device, (kept[0] + now[0], kept[1] + now[1])
+
+    nothing = jnp.zeros(len(z))
+    columns = None if before is None else jnp.asarray(before).T
+    placement, (log_prob, entropy) = _walk(graph, columns, len(z), visit, (nothing, nothing))
+    return Sample(placement.T[:, None], log_prob[:, None], entropy[:, None], z[:, None])
+
+
+def _again(network: _Network, params: Params, graph: jraph.GraphsTuple, drawn: Sample) -> LogProb:
+    """All steps of all episodes at once, side by side: what each has decided is known.
+
+    What was seen does not depend on the parameters, so that the gradient walks through nothing.
+    """
+    batch, steps, num_nodes = drawn.placement.shape
+    columns = jnp.asarray(drawn.placement).reshape(batch * steps, num_nodes)
+    earlier = jnp.roll(columns, 1, axis=0)
+    is_first = jnp.arange(batch * steps) % steps == 0
+    seen = _seen(graph, columns.T, earlier.T, is_first)
+    x, candidate = jax.lax.stop_gradient(seen)
+    encoded = network.apply(params, graph, method="encode")
+    style = network.apply(params, drawn.latent.reshape(batch * steps, -1), method="style")
+    log_probs = _log_softmax(
+        network.apply(params, x, encoded, style, method="logits"), candidate, axis=1
+    )
+    decides = jnp.asarray(graph.nodes["mask"])[:, None]
+    device = columns.T[:, None]
+    log_prob = jnp.take_along_axis(log_probs, device, axis=1)[:, 0]
+    entropy = _entropy(log_probs, axis=1)
+    total, spread = (jnp.where(decides, each, 0.0).sum(axis=0) for each in (log_prob, entropy))
+    choices = jnp.full((batch, steps), decides.sum().astype(jnp.float32))
+    return LogProb(total.reshape(batch, steps), spread.reshape(batch, steps), choices)
+
+
+def _seen(
+    graph: jraph.GraphsTuple, placement: Array, before: Array, is_first: Array
+) -> tuple[Array, Array]:
+    """Features [N, D, B, F] and candidates [N, D, B] of placements int32 [N, B] in the making."""
+    (num_nodes, batch), num_devices = placement.shape, graph.globals.onward.shape[1]
+    shape = num_nodes + 2, num_devices, batch
+    put = jax.lax.dynamic_update_index_in_dim
+
+    def visit(
+        kept: tuple[Array, Array], op: Array, output: Array, x: Array, candidate: Array
+    ) -> tuple[Array, tuple[Array, Array]]:
+        return placement[op], (put(kept[0], x, output, 0), put(kept[1], candidate, output, 0))
+
+    kept = jnp.zeros((*shape, NUM_FEATURES)), jnp.ones(shape, bool)
+    _, seen = _walk(graph, before, batch, visit, kept, is_first)
+    return jax.tree.map(lambda leaf: leaf[:num_nodes], seen)
+
+
+class _Schedule(NamedTuple):
+    """A schedule in the making, of B placements; two rows beyond the operations' are scratch."""
+
+    device: Array  # int32 [N + 2, B]
+    finish: Array  # float32 [N + 2, B]
+    free: Array  # float32 [D, B]: when the device has done all that it has
+    used: Array  # float32 [D, B]: memory
+    arrival: Array  # float32 [D, B]: when the inputs of the operation under way are there
+    crossing: Array  # float32 [D, B]: what they take to get there, summed
+
+
+def _walk(
+    graph: jraph.GraphsTuple,
+    before: Array | None,
+    batch: int,
+    visit: _Visit,
+    kept: Any,
+    is_first: Array | None = None,
+) -> tuple[Array, Any]:
+    """Places all operations in the order of priority, B times side by side.
+
+    Args:
+      graph: with `Tables`.
+      before: int32 [N, B], the placement before; None where there is none.
+      batch: B.
+      visit: see `_Visit`.
+      kept: what it keeps at the beginning.
+      is_first: bool [B], where there is no placement before after all.
+
+    Returns:
+      The placements int32 [N, B], and what was kept.
+    """
+    t: Tables = graph.globals
+    num_nodes, num_devices = t.onward.shape
+    allowed = jnp.asarray(graph.nodes["allowed"])
+    steps, compute, delay = t.unrolled.simulator
+    devices = jnp.arange(num_devices)[:, None]
+    leaving = _leaving(t, before, is_first)
+    put = jax.lax.dynamic_update_index_in_dim
+
+    def step(i: Array, carry: tuple[_Schedule, Any]) -> tuple[_Schedule, Any]:
+        now, kept = carry
+        s, compute_of, delay_of = jax.tree.map(lambda leaf: leaf[i], (steps, compute, delay))
+        arrival = jnp.where(s.first, 0.0, now.arrival)
+        crossing = jnp.where(s.first, 0.0, now.crossing)
+        for slot in range(schedule.WIDTH):
+            there = now.device[s.inputs[slot]]
+            taken = _rows(delay_of[slot], there)
+            arrival = jnp.maximum(arrival, now.finish[s.inputs[slot]] + taken)
+            crossing += taken
+        end = jnp.maximum(arrival, now.free) + compute_of[:, None]
+        fits = now.used + t.memory[s.op] <= t.capacity[:, None]
+        candidate = allowed[s.op][:, None] & (fits | ~fits.any(axis=0))
+        x = _features(t, s.op, end, compute_of, arrival - now.free, crossing, leaving, candidate)
+        device, kept = visit(kept, s.op, s.output, x, candidate)
+        here = (device == devices) & s.last
+        finish = jnp.where(here, end, 0.0).sum(axis=0)
+        return _Schedule(
+            device=put(now.device, device, s.output, 0),
+            finish=put(now.finish, finish, s.output, 0),
+            free=jnp.where(here, end, now.free),
+            used=now.used + jnp.where(here, t.memory[s.op], 0.0),
+            arrival=arrival,
+            crossing=crossing,
+        ), kept
+
+    nothing, rows = jnp.zeros((num_devices, batch)), (num_nodes + 2, batch)
+    start = _Schedule(jnp.zeros(rows, jnp.int32), jnp.zeros(rows), *4 * (nothing,))
+    num_steps = jnp.asarray(t.unrolled.num_steps)
+    done, kept = jax.lax.fori_loop(0, num_steps, step, (start, kept))
+    return done.device[:num_nodes], kept
+
+
+def _features(
+    t: Tables,
+    op: Array,
+    end: Array,
+    compute: Array,
+    idle: Array,
+    crossing: Array,
+    leaving: tuple[Array, ...],
+    candidate: Array,
+) -> Array:
+    """What placing an operation on each device means, [D, B, NUM_FEATURES], less the least."""
+    shape = end.shape
+    columns = (
+        *(end, t.onward[op][:, None], crossing, compute[:, None], jnp.maximum(idle, 0.0)),
+        *(each[op] for each in leaving),
+    )
+    x = jnp.stack([jnp.broadcast_to(column, shape) for column in columns], axis=-1)
+    least = jnp.where(candidate[..., None], x, jnp.inf).min(axis=0)
+    return jnp.where(candidate[..., None], x - least, 0.0)
+
+
+def _leaving(t: Tables, before: Array | None, is_first: Array | None) -> tuple[Array, ...]:
+    """x_5 to x_7 of a placement before, int32 [N, B]: [N, D, B] each, or [N, 1, 1] without one."""
+    num_nodes, num_devices = t.onward.shape
+    if before is None:
+        return 3 * (jnp.zeros((num_nodes, 1, 1)),)
+    follows = t.unrolled
+    rows = jnp.concatenate([before, jnp.zeros((1, before.shape[1]), before.dtype)])
+    there = rows[follows.receivers]
+    way = _pick([follows.delay_s[:, :, d, None] for d in range(num_devices)], there[:, None])
+    summed = jraph.segment_sum(way, follows.senders, num_nodes + 1)[:num_nodes]
+    longest = jnp.maximum(jraph.segment_max(way, follows.senders, num_nodes + 1)[:num_nodes], 0.0)
+    moved = (before[:, None] != jnp.arange(num_devices)[:, None]).astype(jnp.float32)
+    found = longest, summed, moved
+    return found if is_first is None else tuple(jnp.where(is_first, 0.0, x) for x in found)
+
+
+def _rows(table: Array, row: Array) -> Array:
+    """`table[row[b], d]`, [D, B], of a table [D, D]. Selects, not a gather: they vectorise."""
+    return _pick([values[:, None] for values in table], row)
+
+
+def _pick(values: list[Array], choice: Array) -> Array:
+    """`values[choice]`, element by element."""
+    chosen = values[0]
+    for number in range(1, len(values)):
+        chosen = jnp.where(choice == number, values[number], chosen)
+    return jnp.broadcast_to(chosen, jnp.broadcast_shapes(chosen.shape, choice.shape))
+
+
+def _log_softmax(logits: Array, candidate: Array, *, axis: int) -> Array:
+    """Over the candidates; the others have a probability of zero."""
+    return jax.nn.log_softmax(jnp.where(candidate, logits, -1e9), axis=axis)
+
+
+def _entropy(log_probs: Array, *, axis: int) -> Array:
+    return -(jnp.exp(log_probs) * log_probs).sum(axis=axis)
+
+
+def _checked(graph: jraph.GraphsTuple) -> jraph.GraphsTuple:
+    if not isinstance(graph.globals, Tables):
+        raise ValueError(
+            f"the scheduler reads costs, and the graph's globals are "
+            f"{type(graph.globals).__name__}; give "
+            "graph._replace(globals=scheduler.tables(problem, num_nodes, num_edges))"
+        )
+    return jax.tree.map(jnp.asarray, graph)
