@@ -93,7 +93,7 @@ class Sample(NamedTuple):
     placement: Array  # int32 [T, N]
     log_prob: Array  # float32 [T]: log-probability of each step's decisions
     entropy: Array  # float32 [T]: entropy of each step's choices of devices, in nats
-    # What the policy drew beside the placement and `log_prob` has to be told; None of most policies.
+    # What the policy drew beside the placement and `log_prob` has to be told; None of most.
     # Of `placement.policies.hierarchical` int32 [T, N], the group of each operation: `log_prob` is
     # then of both together, and `entropy` of the devices given the groups. Of
     # `placement.policies.scheduler` float32 [T, Z], numbers from a fixed distribution: `log_prob`

@@ -2,10 +2,14 @@
 
 A learner is a loss on a batch of B episodes of T steps, and how often a batch is stepped on.
 Advantages have unit deviation, so that the entropy's weight means the same on every graph.
+
+Of a policy that places several graphs at once (`learning.several`) a batch has `num_samples`
+episodes of each, graph after graph. Episodes are compared with those of their own graph alone.
 """
 
 import dataclasses
 from collections.abc import Callable
+from functools import partial
 from typing import Any, NamedTuple
 
 import chex
@@ -24,7 +28,7 @@ _DECAY_FROM, _DECAY_EVERY = 400, 50  # gradient steps, as in the Hierarchical Pl
 class Settings:
     """Hyper-parameters of every learner; static under jit."""
 
-    num_samples: int = 64  # B, episodes an update
+    num_samples: int = 64  # B, episodes an update; of several graphs, of each
     learning_rate: float = 1e-3
     # Factor on the learning rate every 50 gradient steps after the first 400.
     learning_rate_decay: float = 1.0
@@ -50,7 +54,8 @@ class State(NamedTuple):
 
 class Learner(NamedTuple):
     """`init(key, graph) -> State`; `sample(state, graph) -> (State, Sample)` advances the key;
-    `update(state, graph, sample, latency_s [B, T], reference_s []) -> (State, metrics)`.
+    `update(state, graph, sample, latency_s [B, T], reference_s) -> (State, metrics)`, where the
+    reference is [], or [G] of G graphs.
     """
 
     init: Callable[[chex.PRNGKey, jraph.GraphsTuple], State]
@@ -167,16 +172,27 @@ def _advantage(
     settings: Settings, state: State, latency_s: Array, reference_s: Array
 ) -> tuple[Array, Array]:
     """Advantages [B, T], and the moving average [T] from now on."""
+    shape = latency_s.shape
+    of_graphs = latency_s.reshape(-1, settings.num_samples, shape[-1])
+    references = jnp.broadcast_to(reference_s, len(of_graphs))
+    returns, counts = jax.vmap(partial(_returns, settings, state))(of_graphs, references)
+    if settings.baseline == "moving_average":
+        flat = returns.reshape(shape), counts.reshape(shape)
+        return advantages.moving_average(*flat, state.baseline)
+    if settings.baseline == "leave_one_out":
+        return jax.vmap(advantages.leave_one_out)(returns, counts).reshape(shape), state.baseline
+    return jnp.where(counts, returns, 0.0).reshape(shape), state.baseline
+
+
+def _returns(
+    settings: Settings, state: State, latency_s: Array, reference_s: Array
+) -> tuple[Array, Array]:
+    """Of one graph's episodes, [B, T]: returns, and which of them count."""
     counts: Array = jnp.ones(latency_s.shape, bool)
     if settings.failed == "constant":
         latency_s, counts = advantages.failures_as_constant(latency_s, reference_s, state.updates)
     reward = advantages.rewards(settings.reward, latency_s, reference_s)
-    returns = advantages.discounted_returns(reward, settings.discount)
-    if settings.baseline == "moving_average":
-        return advantages.moving_average(returns, counts, state.baseline)
-    if settings.baseline == "leave_one_out":
-        return advantages.leave_one_out(returns, counts), state.baseline
-    return jnp.where(counts, returns, 0.0), state.baseline
+    return advantages.discounted_returns(reward, settings.discount), counts
 
 
 def _check(settings: Settings) -> None:

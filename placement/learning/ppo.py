@@ -13,6 +13,7 @@ other episodes', as in `reinforce`; advantages are normalised over the batch and
 minibatch.
 """
 
+from collections.abc import Callable
 from functools import partial
 
 import jax
@@ -57,7 +58,8 @@ def make(
         value = -gain.mean() - base.bonus(settings, now)
         return value, {"entropy": now.entropy.mean(), "clipped": clipped.mean()}
 
-    passes = partial(_epochs, epochs=epochs, num_minibatches=num_minibatches)
+    cut = partial(shares, num_minibatches=num_minibatches, num_samples=settings.num_samples)
+    passes = partial(_epochs, epochs=epochs, cut=cut)
     return base.make(policy, settings, loss, passes)
 
 
@@ -68,10 +70,15 @@ def surrogate(log_ratio: Array, advantage: Array, *, clip: float) -> tuple[Array
     return jnp.minimum(free, bounded), bounded < free
 
 
-def shares(key: Array, batch: base.Batch, num_minibatches: int) -> base.Batch:
-    """The batch shuffled and cut: every leaf [B, ...] becomes [num_minibatches, B', ...]."""
-    order = jax.random.permutation(key, batch.advantage.shape[0]).reshape(num_minibatches, -1)
-    return jax.tree.map(lambda leaf: leaf[order], batch)
+def shares(key: Array, batch: base.Batch, num_minibatches: int, num_samples: int) -> base.Batch:
+    """The batch shuffled and cut: every leaf [B, ...] becomes [num_minibatches, B', ...].
+
+    Each share has as many of each graph's `num_samples` episodes, graph after graph.
+    """
+    order = jax.random.permutation(key, num_samples).reshape(num_minibatches, 1, -1)
+    first = jnp.arange(0, batch.advantage.shape[0], num_samples)[:, None]
+    index = (first + order).reshape(num_minibatches, -1)
+    return jax.tree.map(lambda leaf: leaf[index], batch)
 
 
 def _epochs(
@@ -80,14 +87,13 @@ def _epochs(
     batch: base.Batch,
     *,
     epochs: int,
-    num_minibatches: int,
+    cut: Callable[[Array, base.Batch], base.Batch],
 ) -> tuple[base.State, base.Metrics]:
     """The metrics are means over the gradient steps."""
 
     def epoch(state: base.State, _: None) -> tuple[base.State, base.Metrics]:
         key, shuffle_key = jax.random.split(state.key)
-        minibatches = shares(shuffle_key, batch, num_minibatches)
-        return jax.lax.scan(descend, state._replace(key=key), minibatches)
+        return jax.lax.scan(descend, state._replace(key=key), cut(shuffle_key, batch))
 
     state, metrics = jax.lax.scan(epoch, state, length=epochs)
     return state, jax.tree.map(jnp.mean, metrics)

@@ -218,7 +218,7 @@ class _Network(nn.Module):
         )
 
     def logits(self, x: Array, encoded: Array, style: _Style) -> Array:
-        """[..., D, B], of features x [..., D, B, NUM_FEATURES] and of what was encoded [..., D, H]."""
+        """[..., D, B] of features x [..., D, B, NUM_FEATURES] and what was encoded [..., D, H]."""
         linear = (x * style.weights).sum(axis=-1) / style.tau
         squashed = jnp.sign(x) * jnp.log1p(jnp.abs(x))
         hidden = self.of_features(squashed) + encoded[..., None, :] + style.hidden

@@ -5,6 +5,7 @@ import pytest
 
 from placement import simulators, solvers
 from placement.graphs import opgraph
+from placement.simulators import makespan
 from placement.simulators.makespan import upward_rank
 from placement.solvers import baechi, base, list_scheduling
 from placement.types import Problem

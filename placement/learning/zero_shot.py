@@ -1,0 +1,86 @@
+"""Placing a graph that a policy has never seen: samples and the simulator, and no learning.
+
+The policy places all operations `steps` times (`Policy.improve`). After each time the fastest share
+of the placements is kept, copied to be as many again, and improved on: a search whose every move is
+the policy's. Nothing else is tried, neither single devices nor another method's placements.
+"""
+
+from functools import partial
+from typing import NamedTuple
+
+import chex
+import jax
+import jax.numpy as jnp
+import jraph
+import numpy as np
+
+from placement import simulators
+from placement.learning.trainer import Simulator
+from placement.types import Array, Params, Policy
+
+KEPT = 8  # one of so many placements is improved on
+
+
+class Found(NamedTuple):
+    """What was found."""
+
+    placement: np.ndarray  # int32 [N]
+    latency_s: np.ndarray  # float32 [steps]: of the fastest placement after each; inf: none can run
+
+
+def place(
+    policy: Policy,
+    params: Params,
+    graph: jraph.GraphsTuple,
+    simulator: Simulator,
+    key: chex.PRNGKey,
+    *,
+    num_ops: int,
+    num_samples: int = 256,
+    steps: int = 6,
+) -> Found:
+    """Places a graph with `steps` * `num_samples` evaluations; compiled once a size.
+
+    Args:
+      policy: one that has `improve`.
+      params: of the policy, trained on other graphs.
+      graph: padded, as the policy reads it.
+      simulator: of the problem that is placed, with as many operations.
+      key: consumed.
+      num_ops: N, without padding.
+      num_samples: a multiple of `KEPT`.
+      steps: how often all operations are placed.
+    """
+    inputs = graph, simulator.tables, params
+    shape = num_ops, num_samples, steps
+    placements, latency_s = _place(policy, simulator.objective, shape, inputs, key)
+    best = int(np.argmin(latency_s))
+    return Found(np.asarray(placements[best]), np.minimum.accumulate(np.asarray(latency_s)))
+
+
+@partial(jax.jit, static_argnums=(0, 1, 2))
+def _place(
+    policy: Policy,
+    objective: str,
+    shape: tuple[int, int, int],
+    inputs: tuple[jraph.GraphsTuple, object, Params],
+    key: chex.PRNGKey,
+) -> tuple[Array, Array]:
+    """The fastest placement of each step, [steps, N], and its latency."""
+    graph, tables, params = inputs
+    num_ops, num_samples, steps = shape
+    assert policy.improve is not None
+    improve = policy.improve
+
+    def step(before: Array | None, key: chex.PRNGKey) -> tuple[Array, tuple[Array, Array]]:
+        placed = improve(params, key, graph, before, num_samples).placement[:, 0]
+        outcome = simulators.simulate(objective, tables, placed[:, :num_ops])
+        latency_s = jnp.where(outcome.feasible, outcome.latency_s, jnp.inf)
+        fastest = jnp.argsort(latency_s)[: num_samples // KEPT]
+        best = fastest[0]
+        return jnp.repeat(placed[fastest], KEPT, axis=0), (placed[best, :num_ops], latency_s[best])
+
+    first_key, *_ = keys = jax.random.split(key, steps)
+    before, first = step(None, first_key)
+    _, rest = jax.lax.scan(step, before, keys[1:])
+    return jax.tree.map(lambda one, others: jnp.concatenate([one[None], others]), first, rest)
