@@ -19,7 +19,6 @@ import jraph
 import numpy as np
 
 from placement.learning.base import Learner, Metrics, State
-from placement.policies import scheduler
 from placement.simulators import makespan
 from placement.types import Array, LogProb, Params, Policy, Sample
 
