@@ -13,6 +13,7 @@ from placement.types import Array
 REWARDS = ("inverse", "sqrt", "log", "improvement")
 FAILED_RATIO = 100.0  # see `failures_as_constant`
 EARLY_UPDATES = 500
+BEST_SHARE = 0.25  # see `risk_seeking`
 _KEPT = 0.9  # share of the moving average that an update keeps, as in the authors' code
 
 
@@ -88,6 +89,18 @@ def leave_one_out(returns: Array, counts: Array) -> Array:
     centred = (shifted - mean) * number / jnp.maximum(number - 1, 1)
     centred = jnp.where(counts & (number > 1), centred, 0.0)
     return centred / (_deviation(centred, counts) + 1e-8)
+
+
+def risk_seeking(returns: Array, counts: Array) -> Array:
+    """Returns beyond the best quarter's limit, [B, T]; zero below it; scaled to unit deviation.
+
+    The gradient is then that of the mean of the best quarter (Petersen et al. 2021, arXiv
+    1912.04871, proposition 1): for policies of whose samples the best is taken, which are not to
+    give up their variety for a better mean.
+    """
+    limit = jnp.quantile(jnp.where(counts, returns, -jnp.inf), 1 - BEST_SHARE, axis=0)
+    beyond = jnp.where(counts & jnp.isfinite(limit), jnp.maximum(returns - limit, 0.0), 0.0)
+    return beyond / (_deviation(beyond, counts) + 1e-8)
 
 
 def moving_average(returns: Array, counts: Array, baseline: Array) -> tuple[Array, Array]:

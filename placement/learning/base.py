@@ -21,6 +21,11 @@ import optax
 from placement.learning import advantages
 from placement.types import Array, LogProb, Params, Policy, Sample
 
+# Baselines that compare an episode with the others of its batch.
+_OVER_OTHERS = {
+    "leave_one_out": advantages.leave_one_out,
+    "risk_seeking": advantages.risk_seeking,
+}
 _DECAY_FROM, _DECAY_EVERY = 400, 50  # gradient steps, as in the Hierarchical Planner's code
 
 
@@ -33,7 +38,8 @@ class Settings:
     # Factor on the learning rate every 50 gradient steps after the first 400.
     learning_rate_decay: float = 1.0
     reward: str = "log"  # see `advantages.rewards`
-    baseline: str = "leave_one_out"  # or 'moving_average' or 'none', see `advantages`
+    # Or 'risk_seeking', 'moving_average' or 'none', see `advantages`.
+    baseline: str = "leave_one_out"
     # What could not run: 'worst': see `advantages.rewards`; or 'constant', of the Hierarchical
     # Planner: see `advantages.failures_as_constant`.
     failed: str = "worst"
@@ -179,8 +185,9 @@ def _advantage(
     if settings.baseline == "moving_average":
         flat = returns.reshape(shape), counts.reshape(shape)
         return advantages.moving_average(*flat, state.baseline)
-    if settings.baseline == "leave_one_out":
-        return jax.vmap(advantages.leave_one_out)(returns, counts).reshape(shape), state.baseline
+    if settings.baseline in _OVER_OTHERS:
+        compared = jax.vmap(_OVER_OTHERS[settings.baseline])(returns, counts)
+        return compared.reshape(shape), state.baseline
     return jnp.where(counts, returns, 0.0).reshape(shape), state.baseline
 
 
@@ -198,14 +205,14 @@ def _returns(
 def _check(settings: Settings) -> None:
     for kind, value, valid in (
         ("reward", settings.reward, advantages.REWARDS),
-        ("baseline", settings.baseline, ("leave_one_out", "moving_average", "none")),
+        ("baseline", settings.baseline, (*_OVER_OTHERS, "moving_average", "none")),
         ("failed", settings.failed, ("worst", "constant")),
     ):
         if value not in valid:
             raise ValueError(f"unknown {kind} {value!r}; valid: {', '.join(valid)}")
     if settings.num_samples < 1:
         raise ValueError(f"num_samples={settings.num_samples}: give at least 1")
-    if settings.baseline == "leave_one_out" and settings.num_samples < 2:
+    if settings.baseline in _OVER_OTHERS and settings.num_samples < 2:
         raise ValueError(
-            f"num_samples={settings.num_samples}: the leave_one_out baseline needs at least 2"
+            f"num_samples={settings.num_samples}: the {settings.baseline} baseline needs at least 2"
         )
