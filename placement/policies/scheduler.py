@@ -273,10 +273,9 @@ def make(*, num_devices: int, hidden_size: int = 16, episode_steps: int = 3) -> 
 
     def greedy(params: Params, graph: jraph.GraphsTuple) -> Array:
         graph, before = _checked(graph), None
-        style = jnp.zeros((1, NUM_FEATURES)).at[0, 0].set(-jnp.inf)  # the mean one, without chance
         for _ in range(episode_steps):
-            key = jax.random.PRNGKey(0)
-            before = _drawn(network, params, key, graph, before, style).placement[:, 0]
+            z = jnp.zeros((1, NUM_FEATURES))  # the mean style
+            before = _drawn(network, params, None, graph, before, z).placement[:, 0]
         return before[0]
 
     return Policy(init, sample, log_prob, greedy, improve)
@@ -285,12 +284,12 @@ def make(*, num_devices: int, hidden_size: int = 16, episode_steps: int = 3) -> 
 def _drawn(
     network: _Network,
     params: Params,
-    key: chex.PRNGKey,
+    key: chex.PRNGKey | None,
     graph: jraph.GraphsTuple,
     before: Array | None,
     z: Array,
 ) -> Sample:
-    """A step of B episodes in the styles z [B, NUM_FEATURES]."""
+    """A step of B episodes in the styles z [B, NUM_FEATURES]; without a key the likeliest."""
     encoded = network.apply(params, graph, method="encode")
     style = network.apply(params, z, method="style")
     decides = jnp.append(jnp.asarray(graph.nodes["mask"]), jnp.zeros(2, bool))
@@ -300,8 +299,10 @@ def _drawn(
     ) -> tuple[Array, tuple[Array, Array]]:
         logits = network.apply(params, x, encoded[op], style, method="logits")
         log_probs = _log_softmax(logits, candidate, axis=0)
-        noise = jax.random.gumbel(jax.random.fold_in(key, op), log_probs.shape)
-        device = jnp.argmax(log_probs + noise, axis=0).astype(jnp.int32)
+        drawn = log_probs
+        if key is not None:
+            drawn += jax.random.gumbel(jax.random.fold_in(key, op), log_probs.shape)
+        device = jnp.argmax(drawn, axis=0).astype(jnp.int32)
         chosen = jnp.take_along_axis(log_probs, device[None], axis=0)[0]
         now = jnp.where(decides[output], jnp.stack([chosen, _entropy(log_probs, axis=0)]), 0.0)
         return device, (kept[0] + now[0], kept[1] + now[1])

@@ -1,0 +1,209 @@
+"""The learned list scheduler: what its features are, what it repeats, and what it knows at once."""
+
+import functools
+import itertools
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from placement import simulators
+from placement.graphs import batching
+from placement.policies import scheduler
+from placement.simulators import makespan
+from placement.types import Problem
+from tests import helpers
+from tests.simulators import reference
+
+pytestmark = pytest.mark.usefixtures("quick_compilation")
+
+SAMPLES, STEPS = 32, 3
+POLICY = scheduler.make(num_devices=2, hidden_size=8, episode_steps=STEPS)
+
+
+def _read(problem: Problem, num_nodes: int | None = None, num_edges: int | None = None):
+    allowed = np.isfinite(np.asarray(problem.costs.compute_s))
+    nothing = np.zeros((problem.graph.num_ops, 0))
+    graph = batching.to_graphs_tuple(
+        problem.graph, nothing, allowed, num_nodes=num_nodes, num_edges=num_edges
+    )
+    sizes = len(graph.nodes["mask"]), len(graph.senders)
+    return graph._replace(globals=scheduler.tables(problem, *sizes))
+
+
+def _problem(graph=None, **changes) -> Problem:
+    """Computing takes 1 on device 0 and 2 on device 1; crossings 0.5 and 0.01 a byte."""
+    graph = helpers.diamond() if graph is None else graph
+    apart = 1 - np.eye(2, dtype=np.float32)
+    links = {"transfer_latency_s": 0.5 * apart, "transfer_s_per_byte": 0.01 * apart}
+    return helpers.as_problem(graph, helpers.unit_costs(graph, **links, **changes), "makespan")
+
+
+@functools.cache
+def _moved(seed: int = 1):
+    """Parameters away from the initial ones, at which the MLP says nothing."""
+    params = jax.jit(POLICY.init)(jax.random.key(0), _read(_problem()))
+    leaves, tree = jax.tree.flatten(params)
+    rng = np.random.default_rng(seed)
+    moved = [leaf + 0.2 * rng.normal(size=leaf.shape).astype(np.float32) for leaf in leaves]
+    return jax.tree.unflatten(tree, moved)
+
+
+@jax.jit
+def _ask(params, key, graph):
+    drawn = POLICY.sample(params, key, graph, SAMPLES)
+    return drawn, POLICY.log_prob(params, graph, drawn), POLICY.greedy(params, graph)
+
+
+def test_what_was_sampled_is_repeated_and_shapes_are_those_of_the_contract():
+    problem = _problem(helpers.fork_join(4, 2))
+    drawn, again, greedy = _ask(_moved(), jax.random.key(2), _read(problem))
+    num_nodes = batching.bucket(problem.graph.num_ops)
+    assert drawn.placement.shape == (SAMPLES, STEPS, num_nodes)
+    assert drawn.placement.dtype == greedy.dtype == jnp.int32
+    assert greedy.shape == (num_nodes,)
+    assert drawn.latent.shape == (SAMPLES, STEPS, scheduler.NUM_FEATURES)
+    np.testing.assert_allclose(again.log_prob, drawn.log_prob, rtol=1e-3, atol=1e-3)
+    np.testing.assert_allclose(again.entropy, drawn.entropy, rtol=1e-3, atol=1e-3)
+    assert (np.asarray(again.choices) == problem.graph.num_ops).all()
+    assert len(np.unique(np.asarray(drawn.placement[:, 0, :10]), axis=0)) > 4
+
+
+def test_padding_changes_nothing():
+    problem = _problem(helpers.fork_join(3, 2))
+    num_ops = problem.graph.num_ops
+    small, _, _ = answers = _ask(_moved(), jax.random.key(2), _read(problem))
+    large, again, greedy = _ask(_moved(), jax.random.key(2), _read(problem, 40, 50))
+    np.testing.assert_array_equal(small.placement[..., :num_ops], large.placement[..., :num_ops])
+    np.testing.assert_allclose(small.log_prob, large.log_prob, rtol=1e-4, atol=1e-4)
+    np.testing.assert_allclose(answers[1].entropy, again.entropy, rtol=1e-4, atol=1e-4)
+    np.testing.assert_array_equal(answers[2][:num_ops], greedy[:num_ops])
+
+
+def test_gradients_are_finite_and_reach_every_parameter():
+    graph = _read(_problem(helpers.fork_join(4, 2)))
+    drawn, _, _ = _ask(_moved(), jax.random.key(3), graph)
+    weight = jnp.asarray(np.random.default_rng(0).normal(size=(SAMPLES, STEPS)))
+
+    def loss(params):
+        now = POLICY.log_prob(params, graph, drawn)
+        return (weight * now.log_prob).mean() + now.entropy.mean()
+
+    for path, leaf in jax.tree_util.tree_leaves_with_path(jax.grad(loss)(_moved())):
+        assert np.isfinite(leaf).all(), path
+        assert np.abs(leaf).max() > 0, path
+
+
+def test_one_set_of_parameters_serves_any_number_of_devices():
+    for num_devices in (2, 3):
+        graph = helpers.fork_join(6)
+        costs = helpers.unit_costs(graph, num_devices)
+        drawn, again, _ = _ask(
+            _moved(), jax.random.key(1), _read(helpers.as_problem(graph, costs, "makespan"))
+        )
+        np.testing.assert_allclose(again.log_prob, drawn.log_prob, rtol=1e-3, atol=1e-3)
+        assert set(np.unique(drawn.placement)) <= set(range(num_devices))
+
+
+def test_the_order_of_devices_is_nothing_to_it():
+    """Devices that trade places trade probabilities."""
+    problem = _problem(helpers.fork_join(4, 2))
+    drawn, _, _ = _ask(_moved(), jax.random.key(4), _read(problem))
+    compute_s = np.asarray(problem.costs.compute_s)[:, ::-1]
+    other = problem._replace(costs=problem.costs._replace(compute_s=compute_s))
+    swapped = drawn._replace(placement=1 - drawn.placement)
+    one = POLICY.log_prob(_moved(), _read(problem), drawn)
+    two = POLICY.log_prob(_moved(), _read(other), swapped)
+    np.testing.assert_allclose(one.log_prob, two.log_prob, rtol=1e-3, atol=1e-3)
+
+
+def test_the_scale_of_time_is_nothing_to_it():
+    problem = _problem(helpers.fork_join(4, 2))
+    costs = problem.costs
+    slower = costs._replace(
+        compute_s=1e-6 * np.asarray(costs.compute_s),
+        transfer_latency_s=1e-6 * np.asarray(costs.transfer_latency_s),
+        transfer_s_per_byte=1e-6 * np.asarray(costs.transfer_s_per_byte),
+    )
+    drawn, _, _ = _ask(_moved(), jax.random.key(5), _read(problem))
+    again = POLICY.log_prob(_moved(), _read(problem._replace(costs=slower)), drawn)
+    np.testing.assert_allclose(again.log_prob, drawn.log_prob, rtol=1e-3, atol=1e-3)
+
+
+def test_a_schedule_in_the_making_is_the_simulators():
+    """Its tables are the simulator's, in another unit of time."""
+    drawn = reference.random_problems("makespan", (9, 14, 11, 3))
+    for problem, placements in itertools.islice(drawn, 8):
+        graph = _read(problem)
+        t = graph.globals
+        columns = np.zeros((len(graph.nodes["mask"]), len(placements)), np.int32)
+        columns[:9] = placements.T
+        latency = np.asarray(makespan.latency(t.unrolled.simulator, columns))
+        expected_s = np.asarray(
+            simulators.simulate("makespan", simulators.tables(problem), placements).latency_s
+        )
+        ran = np.isfinite(expected_s)
+        if not ran.any() or not np.isfinite(np.asarray(problem.costs.compute_s)).all():
+            continue
+        ratio = latency[ran] / expected_s[ran]
+        np.testing.assert_allclose(ratio, ratio[0], rtol=1e-4)
+
+
+def test_features_by_hand():
+    """What op1 of the diamond sees when op0 and op2, before it in priority, are on device 0."""
+    graph = jax.tree.map(jnp.asarray, _read(_problem()))
+    columns = jnp.zeros((16, 1), jnp.int32)
+    x, candidate = scheduler._seen(graph, columns, columns, jnp.array([False]))
+    assert bool(candidate[:4].all())
+    np.testing.assert_array_equal(x[1, 0, 0], np.zeros(scheduler.NUM_FEATURES))
+    # op0 ends at 1, op2 at 2. There op1 ends at 3; on device 1, idle until then, its input is there
+    # at 1.6 and it ends at 3.6. From there op3 is done in 1, or in 1 and the mean crossing, 0.8.
+    seconds = np.array([0.6, 0.8, 0.6, 1.0, 1.6, 0.8, 0.8])
+    np.testing.assert_allclose(x[1, 1, 0, :7], seconds / 1.5, rtol=1e-5)
+    assert x[1, 1, 0, 7] == 1
+    first, _ = scheduler._seen(graph, columns, columns, jnp.array([True]))
+    np.testing.assert_array_equal(first[1, 1, 0, 5:], np.zeros(3))
+    np.testing.assert_array_equal(first[1, 1, 0, :5], x[1, 1, 0, :5])
+
+
+def test_a_full_memory_is_no_candidate_unless_all_are():
+    graph = helpers.chain(4)
+    costs = helpers.unit_costs(
+        graph, memory_bytes=np.ones(4, np.float32), capacity_bytes=np.array([1, 4], np.float32)
+    )
+    read = _read(helpers.as_problem(graph, costs, "makespan"))
+    drawn, _, greedy = _ask(_moved(), jax.random.key(1), read)
+    assert (np.asarray(drawn.placement[..., :4]) == 0).sum(axis=-1).max() == 1
+    assert (np.asarray(greedy[:4]) == 0).sum() <= 1
+    tight = costs._replace(capacity_bytes=np.array([1, 1], np.float32))
+    drawn, _, _ = _ask(
+        _moved(), jax.random.key(1), _read(helpers.as_problem(graph, tight, "makespan"))
+    )
+    assert np.isfinite(np.asarray(drawn.log_prob)).all()
+
+
+def test_operations_stay_where_they_are_supported():
+    graph = helpers.chain(4)
+    compute_s = np.array([[1, np.inf], [1, 2], [np.inf, 2], [1, 2]], np.float32)
+    read = _read(_problem(graph, compute_s=compute_s))
+    drawn, again, _ = _ask(_moved(), jax.random.key(1), read)
+    assert (np.asarray(drawn.placement[..., 0]) == 0).all()
+    assert (np.asarray(drawn.placement[..., 2]) == 1).all()
+    assert np.isfinite(np.asarray(again.log_prob)).all()
+
+
+def test_without_its_tables_it_says_what_to_give():
+    graph = _read(_problem())._replace(globals=None)
+    with pytest.raises(ValueError, match=r"scheduler\.tables"):
+        POLICY.init(jax.random.key(0), graph)
+
+
+def test_before_it_has_learned_a_sample_is_optimal():
+    problem = _problem(helpers.fork_join(2, 2))
+    placements = helpers.all_placements(problem.graph.num_ops, 2)
+    best_s = float(np.asarray(simulators.evaluator(problem)(placements)).min())
+    params = jax.jit(POLICY.init)(jax.random.key(0), _read(problem))
+    drawn, _, _ = _ask(params, jax.random.key(6), _read(problem))
+    found = np.asarray(drawn.placement[:, -1, : problem.graph.num_ops])
+    assert np.asarray(simulators.evaluator(problem)(found)).min() == pytest.approx(best_s)
