@@ -76,6 +76,7 @@ class Tables(NamedTuple):
     device: Array  # float32 [D, 7]: what a device is
     memory: Array  # float32 [N]: over the graph's whole
     capacity: Array  # float32 [D]: over the same
+    unit_s: Array  # float32 []
 
 
 def tables(problem: Problem, num_nodes: int, num_edges: int) -> Tables:
@@ -108,6 +109,7 @@ def tables(problem: Problem, num_nodes: int, num_edges: int) -> Tables:
         device=_device_features(problem, unit_s),
         memory=np.pad(memory_bytes / whole, rows),
         capacity=np.asarray(costs.capacity_bytes, np.float64) / whole,
+        unit_s=np.asarray(unit_s),
     )
     return jax.tree.map(
         lambda leaf: leaf.astype(np.float32) if leaf.dtype == np.float64 else leaf, found

@@ -1,0 +1,132 @@
+"""Learning on several graphs at once, and what comes of it on another."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from placement import simulators
+from placement.graphs import batching
+from placement.learning import base, reinforce, several, zero_shot
+from placement.learning.trainer import Simulator
+from placement.policies import scheduler
+from placement.types import Problem
+from tests import helpers
+
+pytestmark = pytest.mark.usefixtures("quick_compilation")
+
+SAMPLES = 16
+POLICY = scheduler.make(num_devices=2, hidden_size=8, episode_steps=2)
+TOGETHER = several.over(POLICY)
+
+
+def _problem(branches: int, length: int) -> Problem:
+    graph = helpers.fork_join(branches, length)
+    apart = 1 - np.eye(2, dtype=np.float32)
+    costs = helpers.unit_costs(graph, transfer_latency_s=0.5 * apart, transfer_s_per_byte=0 * apart)
+    return helpers.as_problem(graph, costs, "makespan")
+
+
+def _read(problem: Problem):
+    nothing = np.zeros((problem.graph.num_ops, 0))
+    allowed = np.isfinite(np.asarray(problem.costs.compute_s))
+    graph = batching.to_graphs_tuple(problem.graph, nothing, allowed, num_nodes=20, num_edges=30)
+    return graph._replace(globals=scheduler.tables(problem, 20, 30))
+
+
+PROBLEMS = [_problem(2, 2), _problem(4, 1), _problem(3, 3)]
+GRAPHS = [_read(problem) for problem in PROBLEMS]
+STACK = several.stack(GRAPHS)
+
+
+def test_the_reference_is_the_fastest_single_device():
+    for problem, graph, reference in zip(PROBLEMS, GRAPHS, STACK.reference, strict=True):
+        num_ops = problem.graph.num_ops
+        single_s = np.asarray(simulators.evaluator(problem)(np.zeros((1, num_ops), np.int32)))
+        unit_s = graph.globals.unit_s
+        assert reference * unit_s == pytest.approx(single_s[0])
+
+
+def test_graphs_of_different_sizes_are_refused():
+    other = batching.to_graphs_tuple(helpers.chain(3), np.zeros((3, 0)), np.ones((3, 2), bool))
+    other = other._replace(globals=GRAPHS[0].globals)
+    with pytest.raises(ValueError, match="2 sizes"):
+        several.stack([GRAPHS[0], other])
+
+
+def test_each_graph_of_a_stack_is_placed_as_it_is_alone():
+    params = jax.jit(TOGETHER.init)(jax.random.key(0), STACK.graphs)
+    key = jax.random.key(1)
+    drawn = TOGETHER.sample(params, key, STACK.graphs, SAMPLES)
+    again = TOGETHER.log_prob(params, STACK.graphs, drawn)
+    greedy = TOGETHER.greedy(params, STACK.graphs)
+    for i, graph_key in enumerate(jax.random.split(key, len(GRAPHS))):
+        own = slice(i * SAMPLES, (i + 1) * SAMPLES)
+        alone = POLICY.sample(params, graph_key, GRAPHS[i], SAMPLES)
+        np.testing.assert_array_equal(drawn.placement[own], alone.placement)
+        np.testing.assert_allclose(drawn.log_prob[own], alone.log_prob, rtol=1e-4, atol=1e-4)
+        np.testing.assert_allclose(again.log_prob[own], alone.log_prob, rtol=1e-3, atol=1e-3)
+        np.testing.assert_array_equal(greedy[i], POLICY.greedy(params, GRAPHS[i]))
+
+
+def test_an_update_of_one_graph_is_the_learners_own():
+    """Episodes are compared within their graph, so that a stack of one changes nothing."""
+    settings = base.Settings(num_samples=SAMPLES)
+    alone, together = reinforce.make(POLICY, settings), reinforce.make(TOGETHER, settings)
+    one = several.stack(GRAPHS[:1])
+    state = alone.init(jax.random.key(0), GRAPHS[0])
+    drawn = POLICY.sample(state.params, jax.random.key(1), GRAPHS[0], SAMPLES)
+    rng = np.random.default_rng(0)
+    latency_s = jnp.asarray(rng.uniform(1, 2, (SAMPLES, 2)), jnp.float32)
+    first, _ = alone.update(state, GRAPHS[0], drawn, latency_s, jnp.float32(1.5))
+    second, _ = together.update(state, one.graphs, drawn, latency_s, jnp.array([1.5]))
+    for a, b in zip(jax.tree.leaves(first.params), jax.tree.leaves(second.params), strict=True):
+        np.testing.assert_allclose(a, b, rtol=1e-4, atol=1e-6)
+
+
+def test_advantages_do_not_mix_graphs_that_take_longer_with_others():
+    settings = base.Settings(num_samples=4, discount=0.0)
+    state = base.State(None, None, jax.random.key(0), jnp.full(1, jnp.nan), jnp.zeros((), int))
+    latency_s = np.array([1.0, 2.0, 3.0, 4.0])
+    both = jnp.asarray(np.append(latency_s, 100 * latency_s)[:, None], jnp.float32)
+    advantage, _ = base._advantage(settings, state, both, jnp.array([1.0, 100.0]))
+    np.testing.assert_allclose(advantage[:4], advantage[4:], rtol=1e-5)
+    assert advantage[0] > 0 > advantage[3]
+
+
+def test_learning_makes_the_best_samples_of_all_graphs_better():
+    settings = base.Settings(
+        *(SAMPLES, 3e-2), baseline="risk_seeking", entropy_weight=0.0, discount=0.0
+    )
+    learner = reinforce.make(TOGETHER, settings)
+    state = learner.init(jax.random.key(0), STACK.graphs)
+    # From a policy that pays for what is cheap: it has to unlearn it.
+    params = jax.tree.map(lambda leaf: leaf, state.params)
+    params["params"]["weights"] = jnp.full(7, -3.0)
+    state = state._replace(params=params)
+    ratios = []
+    for _ in range(40):
+        state, metrics = several.step(learner, state, STACK)
+        ratios.append(float(metrics["ratio"]))
+    assert np.mean(ratios[-5:]) < np.mean(ratios[:5]) - 0.02
+
+
+def test_a_graph_that_was_never_seen_is_placed_optimally_without_learning():
+    params = jax.jit(POLICY.init)(jax.random.key(0), GRAPHS[0])
+    problem = _problem(2, 3)
+    found = zero_shot.place(
+        POLICY,
+        params,
+        _read(problem),
+        Simulator.of(problem),
+        jax.random.key(2),
+        num_ops=problem.graph.num_ops,
+        num_samples=32,
+        steps=3,
+    )
+    value_s = simulators.evaluator(problem)(found.placement[None])[0]
+    assert found.latency_s.shape == (3,)
+    assert (np.diff(found.latency_s) <= 0).all()
+    assert found.latency_s[-1] == pytest.approx(float(value_s))
+    every = helpers.all_placements(problem.graph.num_ops, 2)
+    assert float(value_s) == pytest.approx(float(simulators.evaluator(problem)(every).min()))
