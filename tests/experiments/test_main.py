@@ -150,7 +150,7 @@ def test_place_measures_a_model_file_and_writes_the_run_directory(tmp_path: Path
     placed = json.loads((tmp_path / "placement.json").read_text())
     assert placed["method"] == summary["best"]
     assert len(placed["placement"]) == summary["graph"]["num_ops"]
-    for name in ("config.json", "environment.json", "metrics.jsonl", "report.md"):
+    for name in ("config.json", "environment.json", "metrics.jsonl", "report.md", "report.html"):
         assert (tmp_path / name).stat().st_size > 0
     assert "hsdag" in out
 
