@@ -93,14 +93,13 @@ def _write_page(
 ) -> None:
     """Writes report.html of what the run directory holds."""
     page, figures = workdir / "report.html", sorted((workdir / "figures").glob("*.svg"))
-    sources = {"Configuration": "config.json", "Environment": "environment.json"}
-    known = {title: workdir / name for title, name in sources.items()}
+    known = [p for p in (workdir / "config.json", workdir / "environment.json") if p.exists()]
     text = html.page(
         summary,
         details=details.read(workdir / "details.json"),
-        figures={path.stem.replace("_", " ").capitalize(): path.read_text() for path in figures},
+        figures={path.stem.capitalize(): path.read_text("utf-8") for path in figures},
         notes=notes,
-        provenance={t: json.loads(path.read_text()) for t, path in known.items() if path.exists()},
+        provenance={path.stem.capitalize(): json.loads(path.read_text()) for path in known},
     )
     runs.write_text(page, text)
     console.print(f"report: {page}", markup=False, soft_wrap=True)

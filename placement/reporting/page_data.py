@@ -21,19 +21,21 @@ def columns(details: Details) -> Columns:
     """Everything that the page shows of a placement.
 
     Returns:
-      `devices`: D labels; `costs` and `clock`: the units of what operations cost and of when they
-      run; `types` and `shapes`: texts, which `ops` numbers; `ops`: columns of N; `coarse`: M names,
-      null where nothing was merged; `deviceOf` and `nodeOf`: of the M coarse operations; `blocks`:
-      whether some nodes are blocks; `nodes`: columns of K, of which a block has no `type`; `edges`:
-      columns of what joins two nodes.
+      `devices`: D labels; `how` the times were obtained; `costs` and `clock`: the units of what
+      operations cost and of when they run; `types` and `shapes`: texts, which `ops` numbers; `ops`:
+      columns of N; `coarse`: M names, null where nothing was merged; `deviceOf` and `nodeOf`: of
+      the M coarse operations; `blocks`: whether some nodes are blocks; `nodes`: columns of K, of
+      which a block has no `type`; `edges`: columns of what joins two nodes.
     """
     parts = blocks.blocks(details, _MOST_NODES)
     costs = tables.unit({"predicted_s": value} for value in details.compute_s.ravel())
     clock = tables.unit({"predicted_s": span.finish_s} for span in details.predicted.spans)
     types, type_numbers = _numbered(details.graph.op_types)
     shapes, shape_numbers = _numbered(map(_shape, details.graph.output_shapes))
+    timelines = filter(None, (details.predicted, details.measured))
     return {
         "devices": details.devices,
+        "how": [timeline.how for timeline in timelines],
         "costs": _unit(costs),
         "clock": _unit(clock),
         "types": types,
@@ -44,7 +46,7 @@ def columns(details: Details) -> Columns:
             "shape": shape_numbers,
             "coarse": details.assignment.tolist(),
             "seconds": _in_unit(details.compute_s.T, costs),
-            "bytes": details.memory_bytes.tolist(),
+            "bytes": details.memory_bytes.round(2).tolist(),
         },
         "coarse": None if details.coarse is details.graph else details.coarse.op_names,
         "deviceOf": details.placement.tolist(),

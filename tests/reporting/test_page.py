@@ -223,6 +223,19 @@ def test_pointer_and_focus_show_what_an_operation_costs_and_when_it_runs(show):
     expect(tip).to_be_hidden()
 
 
+def test_the_legend_counts_what_is_where_and_says_how_times_were_obtained(show):
+    page = show(_diamond())
+    assert page.locator("#legend li").all_inner_texts() == [
+        "A\nCPU [f32, 1 thread, host]: 3 operations",
+        "B\nGPU.0 [f16]: 1 operation",
+        "within a device",
+        "to another device (2)",
+    ]
+    drawn_as = "All 4 operations are drawn. "
+    times = "Times: simulated; measured, the median of 9 inferences."
+    expect(page.locator("#drawn")).to_have_text(drawn_as + times)
+
+
 def test_words_and_device_narrow_the_list(show, hundreds):
     page = show(hundreds)
     count = page.locator("#count")

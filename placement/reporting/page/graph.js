@@ -2,8 +2,6 @@
 
 const STEP = { x: 136, y: 46 }; // between layers, and between neighbours in a layer
 const NODE = { width: 104, height: 30 };
-const LEGIBLE = 0.55; // of the scale: below, nodes have no text
-const LARGEST = 3;
 
 /**
  * Draws the graph and keeps it.
@@ -152,7 +150,10 @@ function boundsOf(nodes) {
 /** Where an arrow key leads from a node: along an edge, else to the nearest in that direction. */
 function neighboursOf(nodes, edges) {
   const layers = new Map();
-  nodes.x.forEach((x, node) => layers.set(x, [...(layers.get(x) ?? []), node]));
+  nodes.x.forEach((x, node) => {
+    if (!layers.has(x)) layers.set(x, []);
+    layers.get(x).push(node);
+  });
   for (const layer of layers.values()) layer.sort((a, b) => nodes.y[a] - nodes.y[b]);
   const depths = [...layers.keys()].sort((a, b) => a - b);
   const nearest = (node, others) => {

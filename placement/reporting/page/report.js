@@ -101,24 +101,27 @@ function watchWidth(box) {
 
 function describeDrawing(told) {
   const { nodes, edges, ops } = told;
-  const count = ops.name.length;
-  const drawn = nodes.name.length;
-  const crossings = edges.crossing.filter(Boolean).length;
-  const what = told.blocks ? "block" : "coarse operation";
-  const many = plural(count, "operation");
-  byId("drawn").textContent =
-    drawn === count ? `All ${many} are drawn.` : `${many} are drawn as ${plural(drawn, what)}.`;
+  const many = plural(ops.name.length, "operation");
+  const drawn = plural(nodes.name.length, told.blocks ? "block" : "coarse operation");
+  const all = nodes.name.length === ops.name.length;
+  const what = all ? `All ${many} are drawn.` : `${many} are drawn as ${drawn}.`;
+  byId("drawn").textContent = `${what} Times: ${told.how.join("; ")}.`;
+
+  const entry = (sample, text) => byId("legend").append(element("li", {}, sample, text));
+  const counts = told.devices.map(() => 0);
+  for (const whole of ops.coarse) counts[told.deviceOf[whole]] += 1;
   told.devices.forEach((device, number) => {
-    byId("legend").append(element("li", {}, key(number), device));
+    entry(key(number), `${device}: ${plural(counts[number], "operation")}`);
     byId("device").append(element("option", { value: number }, `${letters(number)} ${device}`));
   });
-  const line = (kind, text) => {
+  const line = (kind) => {
     const sample = svgElement("svg", { class: "key", viewBox: "0 0 38 26", "aria-hidden": "true" });
     sample.append(svgElement("path", { class: kind, d: "M0 13H38" }));
-    byId("legend").append(element("li", {}, sample, text));
+    return sample;
   };
-  line("edge", "within a device");
-  line("edge crossing", `to another device (${crossings.toLocaleString("en")})`);
+  const crossings = edges.crossing.filter(Boolean).length;
+  entry(line("edge"), "within a device");
+  entry(line("edge crossing"), `to another device (${crossings.toLocaleString("en")})`);
 }
 
 function start(told) {

@@ -1,6 +1,9 @@
 // What part of the graph is in view: moved and zoomed by pointers, wheel, buttons and keys.
 
-const LEAST = 0.2; // of the scale to start with
+// Scales, in screen pixels a unit of the drawing.
+const LARGEST = 3;
+const LEGIBLE = 0.55; // below, nodes have no text
+const LEAST = 0.2; // to start with
 const PAUSE_MS = 250; // a wheel that scrolls the page goes on scrolling it over the graph
 
 /**
