@@ -203,6 +203,7 @@ def test_all_learned_methods_are_compared_and_their_learning_reported(tmp_path: 
     assert "### How the learned methods learned" in report
     for method in (*learned, "metis", "kahip", "min_cut"):
         assert f"| {method} " in report
+    assert "<h3>How the learned methods learned</h3>" in (tmp_path / "report.html").read_text()
     (tmp_path / "report.md").unlink()
     code, _, err = run(tmp_path, "--task=report")
     assert code == 0, err

@@ -93,7 +93,7 @@ function drawNode(told, node) {
   const { nodes } = told;
   const device = nodes.device[node];
   const group = svgElement("g", {
-    class: `node d${device % 7}`,
+    class: `node d${device % COLOURS}`,
     transform: `translate(${nodes.x[node] * STEP.x} ${nodes.y[node] * STEP.y})`,
     role: "button",
     tabindex: -1,

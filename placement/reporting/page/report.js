@@ -1,5 +1,6 @@
 // What every part of the page uses, the tables, and the start.
 
+const COLOURS = 6; // as many as the style has for devices
 const byId = (id) => document.getElementById(id);
 
 /** An HTML element with attributes and children; texts are texts, never markup. */
@@ -48,7 +49,7 @@ function shape(device, width, height) {
 
 /** A device's shape with its letter, as in the graph. */
 function key(device) {
-  const drawn = svgElement("svg", { class: `key d${device % 7}`, viewBox: "-19 -13 38 26" });
+  const drawn = svgElement("svg", { class: `key d${device % COLOURS}`, viewBox: "-19 -13 38 26" });
   drawn.setAttribute("aria-hidden", "true");
   drawn.append(
     svgElement("path", { class: "shape", d: shape(device, 34, 22) }),
