@@ -1,4 +1,4 @@
-// What every part of the page uses, the tables, and the start.
+// What every part of the page uses, the tables, and the start. All scripts share one scope.
 
 const COLOURS = 6; // as many as the style has for devices
 const byId = (id) => document.getElementById(id);

@@ -1,7 +1,7 @@
 // What a node says of itself while the pointer is on it or it has the focus.
 
 /**
- * Shows a node's costs and times beside it.
+ * Shows a node's costs and times, of one node at a time.
  *
  * @param told What the page knows of the placement.
  * @param shapes The nodes as they are drawn.
