@@ -25,6 +25,7 @@ CORE = [
     "flax>=0.12.8",
     "jax>=0.10.2",
     "jraph==0.0.6.dev0",
+    "markdown-it-py>=4.3",
     "ml_collections>=1.1",
     "numpy>=2.4",
     "openvino>=2026.4",
@@ -41,9 +42,11 @@ EXTRAS = {
     "test": [
         *PLOTS,
         *SOLVERS,
+        "axe-playwright-python>=0.1.8",
         "hypothesis>=6.170",
         "mypy>=2.4",
         "onnx>=1.23",
+        "playwright>=1.65",
         'pyopen-wakeword>=1.1; platform_system == "Linux"',
         "pytest>=9.2",
         "pytest-timeout>=2.4",
@@ -65,7 +68,7 @@ setup(
         include=[f"{top}{below}" for top in PACKAGES for below in ("", ".*")],
         exclude=["*__pycache__*"],
     ),
-    package_data={"placement": ["py.typed"]},
+    package_data={"placement": ["py.typed", "reporting/page/*"]},
     install_requires=CORE,
     extras_require=EXTRAS,
     classifiers=[

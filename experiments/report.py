@@ -1,4 +1,4 @@
-"""The `report` task: table, report.md and figures from a run directory's summary."""
+"""The `report` task: table, report.md, report.html and figures from a run directory."""
 
 import json
 import math
@@ -9,7 +9,16 @@ from ml_collections import ConfigDict
 from rich.console import Console
 
 from experiments import learned
-from placement.reporting import comparison, learning_curves, plots, published, runs, tables
+from placement.reporting import (
+    comparison,
+    details,
+    html,
+    learning_curves,
+    plots,
+    published,
+    runs,
+    tables,
+)
 
 CELLS = "cells.json"  # the run directories that a comparison consists of
 _PUBLISHED = Path(__file__).parent.parent / "third_party" / "published"
@@ -36,7 +45,7 @@ def run(config: ConfigDict, workdir: Path) -> dict[str, Any]:
 
 
 def write(summary: dict[str, Any], workdir: Path, console: Console) -> None:
-    """Prints the table; writes report.md and, where matplotlib is installed, the figures."""
+    """Prints the table; writes the reports and, where matplotlib is installed, the figures."""
     runs.write_text(workdir / "report.md", tables.report_markdown(summary))
     console.print(tables.rich_table(summary))
     placed = workdir / "placement.json"
@@ -51,6 +60,7 @@ def write(summary: dict[str, Any], workdir: Path, console: Console) -> None:
             plots.plot_search(runs.read_jsonl(metrics), figures / "search.png")
     except ValueError as error:
         console.print(f"no figures: {error}", markup=False, soft_wrap=True)
+    _write_page(summary, workdir, console)
 
 
 def write_comparison(summary: dict[str, Any], workdir: Path, console: Console) -> None:
@@ -72,6 +82,27 @@ def write_comparison(summary: dict[str, Any], workdir: Path, console: Console) -
         console.print("how they learned, and published figures beside ours: report.md")
     for name in ("report.md", "comparison.csv"):
         console.print(str(workdir / name), markup=False, soft_wrap=True)
+    _write_page(summary, workdir, console, {"Comparison": "\n\n".join(parts[1:-1])})
+
+
+def _write_page(
+    summary: dict[str, Any],
+    workdir: Path,
+    console: Console,
+    notes: dict[str, str] | None = None,
+) -> None:
+    """Writes report.html of what the run directory holds."""
+    page, figures = workdir / "report.html", sorted((workdir / "figures").glob("*.svg"))
+    known = [p for p in (workdir / "config.json", workdir / "environment.json") if p.exists()]
+    text = html.page(
+        summary,
+        details=details.read(workdir / "details.json"),
+        figures={path.stem.capitalize(): path.read_text("utf-8") for path in figures},
+        notes=notes,
+        provenance={path.stem.capitalize(): json.loads(path.read_text()) for path in known},
+    )
+    runs.write_text(page, text)
+    console.print(f"report: {page}", markup=False, soft_wrap=True)
 
 
 def _logs(workdir: Path) -> dict[str, list[dict[str, Any]]]:

@@ -151,7 +151,7 @@ def test_place_measures_a_model_file_and_writes_the_run_directory(tmp_path: Path
     assert placed["method"] == summary["best"]
     assert len(placed["placement"]) == summary["graph"]["num_ops"]
     check_details(tmp_path)
-    for name in ("config.json", "environment.json", "metrics.jsonl", "report.md"):
+    for name in ("config.json", "environment.json", "metrics.jsonl", "report.md", "report.html"):
         assert (tmp_path / name).stat().st_size > 0
     assert "hsdag" in out
 
@@ -204,6 +204,7 @@ def test_all_learned_methods_are_compared_and_their_learning_reported(tmp_path: 
     assert "### How the learned methods learned" in report
     for method in (*learned, "metis", "kahip", "min_cut"):
         assert f"| {method} " in report
+    assert "<h3>How the learned methods learned</h3>" in (tmp_path / "report.html").read_text()
     (tmp_path / "report.md").unlink()
     code, _, err = run(tmp_path, "--task=report")
     assert code == 0, err
