@@ -106,10 +106,15 @@ def topological_order(graph: OpGraph) -> np.ndarray:
 
 def levels(graph: OpGraph) -> np.ndarray:
     """int32 [N]: the number of edges on a longest path from a source to the operation."""
-    starts, targets = successors(graph.num_ops, graph.senders, graph.receivers)
+    return depths(graph.num_ops, graph.senders, graph.receivers)
+
+
+def depths(num_nodes: int, senders: np.ndarray, receivers: np.ndarray) -> np.ndarray:
+    """The level of every node, int32 [N]; without cycles."""
+    starts, targets = successors(num_nodes, senders, receivers)
     start_list, target_list = starts.tolist(), targets.tolist()
-    level = [0] * graph.num_ops
-    for node in topological_order(graph).tolist():
+    level = [0] * num_nodes
+    for node in sort_nodes(num_nodes, senders, receivers).tolist():
         following = level[node] + 1
         for target in target_list[start_list[node] : start_list[node + 1]]:
             level[target] = max(level[target], following)
