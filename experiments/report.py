@@ -8,8 +8,8 @@ from typing import Any
 from ml_collections import ConfigDict
 from rich.console import Console
 
-from experiments import learned
-from placement.reporting import comparison, learning_curves, plots, published, runs, tables
+from experiments import figures, learned
+from placement.reporting import comparison, learning_curves, published, runs, tables
 
 CELLS = "cells.json"  # the run directories that a comparison consists of
 _PUBLISHED = Path(__file__).parent.parent / "third_party" / "published"
@@ -36,28 +36,21 @@ def run(config: ConfigDict, workdir: Path) -> dict[str, Any]:
 
 
 def write(summary: dict[str, Any], workdir: Path, console: Console) -> None:
-    """Prints the table; writes report.md and, where matplotlib is installed, the figures."""
+    """Prints the table; writes report.md, figures as far as they can be drawn, and the trace."""
     runs.write_text(workdir / "report.md", tables.report_markdown(summary))
     console.print(tables.rich_table(summary))
     placed = workdir / "placement.json"
     if placed.exists():
         console.print(f"placement: {placed}", markup=False, soft_wrap=True)
-    figures = workdir / "figures"
-    metrics = workdir / "metrics.jsonl"
-    try:
-        figures.mkdir(exist_ok=True)
-        plots.plot_latencies(summary, figures / "latencies.png")
-        if metrics.exists():
-            plots.plot_search(runs.read_jsonl(metrics), figures / "search.png")
-    except ValueError as error:
-        console.print(f"no figures: {error}", markup=False, soft_wrap=True)
+    figures.of_run(summary, workdir, console)
 
 
 def write_comparison(summary: dict[str, Any], workdir: Path, console: Console) -> None:
     """Prints the table over graphs and seeds, and how learned methods learned; writes report.md."""
     rows = summary["rows"]
     named = dict.fromkeys(row["method"] for row in rows)
-    found = comparison.compare(rows, tuple(filter(learned.is_learned, named)))
+    learners = tuple(filter(learned.is_learned, named))
+    found = comparison.compare(rows, learners)
     curves = learning_curves.summarise(_logs(workdir), _single_s(rows))
     beside = published.pair(published.read(_PUBLISHED), rows, summary["objective"])
     parts = [f"# Comparison, objective {summary['objective']}", comparison.markdown(found)]
@@ -70,6 +63,7 @@ def write_comparison(summary: dict[str, Any], workdir: Path, console: Console) -
         console.print(line, markup=False)
     if beside:
         console.print("how they learned, and published figures beside ours: report.md")
+    figures.of_comparison(rows, learners, workdir, console)
     for name in ("report.md", "comparison.csv"):
         console.print(str(workdir / name), markup=False, soft_wrap=True)
 

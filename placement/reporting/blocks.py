@@ -80,12 +80,11 @@ def summaries(details: Details, parts: np.ndarray) -> list[list[str]]:
 
     Of several: '12 ops', 'Convolution x5', 'Add x3', the types that take longest in the lead.
     """
-    graph, chosen = details.graph, details.op_placement
-    seconds = details.compute_s[np.arange(graph.num_ops), chosen]
     members: list[list[int]] = [[] for _ in range(int(parts.max()) + 1)]
     for op, block in enumerate(parts[details.assignment].tolist()):
         members[block].append(op)
-    return [_summary(graph, ops, seconds) for ops in members]
+    seconds = details.op_compute_s
+    return [_summary(details.graph, ops, seconds) for ops in members]
 
 
 def _summary(graph: OpGraph, ops: list[int], seconds: np.ndarray) -> list[str]:

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 
 from placement.graphs import dag
-from placement.reporting import blocks, layout, plots
+from placement.reporting import blocks, labels, layout, plots
 from placement.reporting.details import Details
 
 if TYPE_CHECKING:
@@ -137,7 +137,7 @@ def _drawing(details: Details, header: float) -> _Drawing:
 def _draw_header(axes: Any, details: Details, num_blocks: int, legend: _Legend) -> None:
     graph = details.graph
     title = f"{graph.name}: placed by {details.method} for {details.objective}"
-    axes.text(_MARGIN, -_TITLE, plots.shortened(title, 12, _WIDTH - 2 * _MARGIN), fontsize=12)
+    axes.text(_MARGIN, -_TITLE, labels.shortened(title, 12, _WIDTH - 2 * _MARGIN), fontsize=12)
     told = (
         f"{graph.num_ops:,} operations in {num_blocks} blocks, darker where they take longer; "
         f"tensors that cross between devices: {_crossings(details):,} (bold, dashed)"
@@ -157,7 +157,7 @@ def _legend(details: Details) -> _Legend:
         f"{label}: {count:,} operation{'' if count == 1 else 's'}, {share:.0%} of computing time"
         for label, count, share in zip(details.devices, counts, shares, strict=True)
     ]
-    step = max(plots.text_width(text, _LEGEND_SIZE) for text in texts) + _LEGEND_KEY
+    step = max(labels.width(text, _LEGEND_SIZE) for text in texts) + _LEGEND_KEY
     return _Legend(texts, max(1, int((_WIDTH - 2 * _MARGIN) / step)), step)
 
 
@@ -242,7 +242,7 @@ def _lines(page: _Page, path: np.ndarray) -> Iterator[list[tuple[float, float]]]
 
 def _draw_blocks(axes: Any, drawing: _Drawing, details: Details) -> None:
     parts, found, page = drawing.parts, drawing.found, drawing.page
-    seconds = np.bincount(parts[details.assignment], _seconds(details))
+    seconds = np.bincount(parts[details.assignment], details.op_compute_s)
     darkness = np.sqrt(seconds / (seconds.max() or 1.0))
     shades = _SHADES[0] + (_SHADES[1] - _SHADES[0]) * darkness
     width, height = page.box
@@ -271,11 +271,6 @@ def _draw_blocks(axes: Any, drawing: _Drawing, details: Details) -> None:
         )
 
 
-def _seconds(details: Details) -> np.ndarray:
-    """float64 [N]: what each operation takes on its device."""
-    return details.compute_s[np.arange(details.graph.num_ops), details.op_placement]
-
-
 def _fitted(told: list[str], width: float, height: float) -> tuple[list[str], float]:
     """As much as there is room for of what a block is and how long it takes; lines and their size.
 
@@ -288,7 +283,7 @@ def _fitted(told: list[str], width: float, height: float) -> tuple[list[str], fl
     for texts in (told, [head, kind, time], [head, time], [kind, time], [head], [time]):
         for size in _SIZES:
             lines = [line for text in texts for line in _wrapped(text, size, width)]
-            widest = max(plots.text_width(line, size) for line in lines)
+            widest = max(labels.width(line, size) for line in lines)
             if widest <= width and len(lines) * size * _LEADING <= height:
                 return lines, size
     return [], _SIZES[-1]
@@ -298,7 +293,7 @@ def _wrapped(text: str, size: float, width: float) -> list[str]:
     """Lines that end after the marks that names of operations are made of."""
     lines = [""]
     for token in re.findall(r"[^/_.:]*[/_.:]*", text):
-        if lines[-1] and plots.text_width(lines[-1] + token, size) > width:
+        if lines[-1] and labels.width(lines[-1] + token, size) > width:
             lines.append(token)
         else:
             lines[-1] += token
