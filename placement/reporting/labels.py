@@ -2,11 +2,14 @@
 
 import functools
 from collections.abc import Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from placement.reporting import layout, plots
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
 
 _SIZE, _LINE = 8.0, 11.0  # of the text beside points, and from line to line
 _POINTER: Any = {
@@ -16,6 +19,8 @@ _POINTER: Any = {
     "shrinkA": 0,
     "shrinkB": 0,
 }
+_LEGEND, _MOST_COLUMNS = 10.0, 4
+_KEY = 5.0  # sizes of text that a legend's entry takes beside its words
 _REACHES = (2.0, 8.0, 18.0, 32.0, 50.0, 75.0)  # from a point to its label
 _WAYS = ((1, 0), (-1, 0), (0, 1), (0, -1), (1, 1), (1, -1), (-1, 1), (-1, -1))
 
@@ -33,6 +38,25 @@ def shortened(text: str, size: float, most: float) -> str:
         if width(f"{text[:end]}…", size) <= most:
             return f"{text[:end]}…"
     return ""
+
+
+def legend_below(figure: "Figure", handles: Sequence[Any]) -> None:
+    """Explains what a picture uses, below it, where no data can be; in columns that fit."""
+    if not handles:
+        return
+    room = (figure.get_figwidth() * 72 - _LEGEND) / _LEGEND  # in sizes of the text
+    widths = [width(handle.get_label(), 1.0) for handle in handles]
+    for columns in range(_MOST_COLUMNS, 0, -1):
+        parts = [part for part in np.array_split(widths, columns) if len(part)]
+        if sum(part.max() + _KEY for part in parts) <= room:
+            break
+    figure.legend(
+        handles=handles,
+        loc="outside lower left",
+        ncols=columns,
+        fontsize=_LEGEND,
+        frameon=False,
+    )
 
 
 def beside(axes: Any, points: Sequence[tuple[float, float]], texts: Sequence[str]) -> None:

@@ -47,7 +47,7 @@ def loads(details: Details) -> "Figure":
         axes.spines[["top", "right"]].set_visible(False)
     title = f"{details.graph.name}: load of the devices, placed by {details.method}"
     figure.suptitle(title, x=0.01, ha="left", fontsize="medium")
-    plots.legend_below(figure, keys)
+    labels.legend_below(figure, keys)
     return figure
 
 

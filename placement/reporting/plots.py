@@ -133,9 +133,3 @@ def line_key(label: str, style: Mapping[str, Any]) -> Any:
     from matplotlib.lines import Line2D
 
     return Line2D([], [], **style, label=label)
-
-
-def legend_below(figure: "Figure", handles: Sequence[Any]) -> None:
-    """Explains what the picture uses, below it, where no data can be."""
-    if handles:
-        figure.legend(handles=handles, loc="outside lower left", ncols=4, frameon=False)

@@ -92,7 +92,7 @@ def errors(samples: Sequence[Pair], name: str) -> "Figure":
     axes.set_xlabel(f"measured latency ({unit.name}); band: ±{_NEAR:.0%}")
     axes.set_ylabel(f"predicted latency ({unit.name})")
     figure.suptitle(f"{name}\n{_judged(seconds)}", x=0.01, ha="left", fontsize="medium")
-    plots.legend_below(figure, axes.get_legend_handles_labels()[0])
+    labels.legend_below(figure, axes.get_legend_handles_labels()[0])
     return figure
 
 
@@ -124,8 +124,8 @@ def ratios(rows: Sequence[tables.Row], learned: Collection[str]) -> "Figure":
     if not any(math.isfinite(r.mean) for of_graph in found.values() for r in of_graph.values()):
         raise ValueError("no method has a ratio to the best single device to plot")
     methods = _ranked(found)
-    columns = min(_PANELS, len(found))
-    down = math.ceil(len(found) / columns)
+    down = math.ceil(len(found) / _PANELS)
+    columns = math.ceil(len(found) / down)
     figure = plots.new_figure(2.2 + 3.2 * columns, 0.8 + down * (0.7 + 0.21 * len(methods)))
     panels = figure.subplots(down, columns, sharey=True, squeeze=False).ravel()
     panels[0].set_yticks(range(len(methods)), methods)
@@ -141,7 +141,7 @@ def ratios(rows: Sequence[tables.Row], learned: Collection[str]) -> "Figure":
     figure.suptitle(title, x=0.01, ha="left", fontsize="medium")
     keys = [plots.line_key("best single device", _EQUAL)]
     keys += [plots.line_key(kind, _KINDS[kind] | _MARKED) for kind in _KINDS]
-    plots.legend_below(figure, [*keys, plots.line_key("proven bound (predicted)", plots.BOUND)])
+    labels.legend_below(figure, [*keys, plots.line_key("proven bound (predicted)", plots.BOUND)])
     return figure
 
 
@@ -217,7 +217,7 @@ def front(rows: Iterable[tables.Row]) -> "Figure":
     axes.set_ylabel("requests per second, one after another")
     axes.set_title("Latency, throughput and memory", loc="left")
     axes.spines[["top", "right"]].set_visible(False)
-    plots.legend_below(figure, axes.get_legend_handles_labels()[0])
+    labels.legend_below(figure, axes.get_legend_handles_labels()[0])
     texts = [", ".join(names) for names in points.values()]
     labels.near(axes, np.stack([latency, throughput], axis=1), texts, np.sqrt(areas) / 2)
     return figure

@@ -60,7 +60,7 @@ def search(metrics: Sequence[Mapping[str, Any]], rows: Sequence[tables.Row] = ()
     axes.set_ylabel(f"latency as the search evaluates it ({unit.name})")
     axes.xaxis.set_major_formatter(lambda count, _: f"{count:,.0f}")
     handles = dict(zip(*reversed(axes.get_legend_handles_labels()), strict=True))  # one a label
-    plots.legend_below(figure, list(handles.values()))
+    labels.legend_below(figure, list(handles.values()))
     _draw_references(axes, rows, unit)
     axes.spines[["top", "right"]].set_visible(False)
     return figure
@@ -98,7 +98,7 @@ def latencies(summary: tables.Summary) -> "Figure":
     axes.set_xlim(left=0)
     axes.set_xlabel(f"{'measured' if measured else 'predicted'} latency ({unit.name})")
     figure.suptitle(tables.title(summary), x=0.01, ha="left", fontsize="medium")
-    plots.legend_below(figure, _explained(rows, measured=measured, best=bool(best)))
+    labels.legend_below(figure, _explained(rows, measured=measured, best=bool(best)))
     axes.tick_params(axis="y", length=0)
     axes.spines[["top", "right"]].set_visible(False)
     return figure

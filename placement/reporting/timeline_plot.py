@@ -13,7 +13,8 @@ if TYPE_CHECKING:
 
 _WIDTH = 11.69  # inches: A4 in landscape
 _AROUND = 0.55  # inches that a panel takes beside its lanes
-_ALL_LANES, _LARGEST_LANE, _SMALLEST_LANE = 4.6, 0.36, 0.05  # inches
+_ALL_LANES, _LARGEST_LANE, _SMALLEST_LANE = 4.6, 0.36, 0.03  # inches
+_SMALLEST_ROW = 0.2  # inches: of a device
 _APART = 0.3  # of a lane, between devices
 _LABEL_SIZE, _MOST_LABEL = 9.0, 190.0  # of a device, in points
 _TINT = 0.55
@@ -24,18 +25,21 @@ _LATENCY: Any = {"color": "black", "linewidth": 1.2, "linestyle": "--", "zorder"
 _PREDICTED: Any = {"color": plots.ALARM, "linewidth": 1.4, "linestyle": ":", "zorder": 4}
 
 
+_WHAT = ("predicted", "measured")
+
+
 class _Panel(NamedTuple):
     """A schedule as it is drawn, lane under lane; heights are in lanes."""
 
     schedule: Timeline
     what: str
     lane_of: list[int]  # of each span, within its device
-    lanes: np.ndarray  # int64 [D]
+    rooms: np.ndarray  # float64 [D]: the lanes of each device, or what its label needs
     tops: np.ndarray  # float64 [D]
 
     @property
     def height(self) -> float:
-        return float(self.tops[-1] + self.lanes[-1] + _APART)
+        return float(self.tops[-1] + self.rooms[-1] + _APART)
 
 
 def timeline(details: Details) -> "Figure":
@@ -47,14 +51,17 @@ def timeline(details: Details) -> "Figure":
     Raises:
       ValueError: no schedule is known, or matplotlib is not installed.
     """
-    drawn = [_panel("predicted", details.predicted, len(details.devices))]
-    if details.measured is not None:
-        drawn.append(_panel("measured", details.measured, len(details.devices)))
-    latest_s = max(timelines.latency_s(panel.schedule) for panel in drawn)
+    schedules = [details.predicted, *filter(None, [details.measured])]
+    latest_s = max(map(timelines.latency_s, schedules))
     if latest_s == 0:
         raise ValueError("no schedule of the placement is known to draw")
+    counts = [_lanes(schedule, len(details.devices)) for schedule in schedules]
+    lane = np.clip(_ALL_LANES / sum(map(sum, counts)), _SMALLEST_LANE, _LARGEST_LANE)
+    drawn = [
+        _panel(what, schedule, np.maximum(lanes, _SMALLEST_ROW / lane))
+        for what, schedule, lanes in zip(_WHAT, schedules, counts, strict=False)
+    ]
     heights = [panel.height for panel in drawn]
-    lane = np.clip(_ALL_LANES / sum(heights), _SMALLEST_LANE, _LARGEST_LANE)
     figure = plots.new_figure(_WIDTH, lane * sum(heights) + _AROUND * (len(drawn) + 1))
     panels = figure.subplots(len(drawn), 1, sharex=True, squeeze=False, height_ratios=heights)
     unit = tables.unit([{"predicted_s": latest_s}])
@@ -64,19 +71,24 @@ def timeline(details: Details) -> "Figure":
     axes.set_xlabel(f"time since the request ({unit.name})")
     figure.suptitle(_title(details), x=0.01, ha="left", fontsize="medium")
     keys = [plots.line_key("latency", _LATENCY), plots.line_key("predicted", _PREDICTED)]
-    plots.legend_below(figure, keys[: len(drawn)])
+    labels.legend_below(figure, keys[: len(drawn)])
     figure.draw_without_rendering()  # after which widths are known
     for axes, panel in zip(panels[:, 0], drawn, strict=True):
         _draw_spans(axes, panel, details, unit)
     return figure
 
 
-def _panel(what: str, schedule: Timeline, num_devices: int) -> _Panel:
-    lane_of, lanes = timelines.lanes(schedule), np.ones(num_devices, np.int64)
-    for span, lane in zip(schedule.spans, lane_of, strict=True):
+def _lanes(schedule: Timeline, num_devices: int) -> list[int]:
+    """How many each device needs, one of an idle device."""
+    lanes = [1] * num_devices
+    for span, lane in zip(schedule.spans, timelines.lanes(schedule), strict=True):
         lanes[span.device] = max(lanes[span.device], lane + 1)
-    tops = np.cumsum(lanes + _APART) - lanes
-    return _Panel(schedule, what, lane_of, lanes, tops)
+    return lanes
+
+
+def _panel(what: str, schedule: Timeline, rooms: np.ndarray) -> _Panel:
+    tops = np.cumsum(rooms + _APART) - rooms
+    return _Panel(schedule, what, timelines.lanes(schedule), rooms, tops)
 
 
 def _title(details: Details) -> str:
@@ -90,14 +102,14 @@ def _draw_panel(axes: Any, panel: _Panel, details: Details, unit: tables.Unit) -
     busy = timelines.busy_s(panel.schedule.spans, len(details.devices)) / latency_s
     axes.set_ylim(panel.height, 0)
     names = [labels.shortened(label, _LABEL_SIZE, _MOST_LABEL) for label in details.devices]
-    axes.set_yticks(panel.tops + panel.lanes / 2, names, fontsize=_LABEL_SIZE)
+    axes.set_yticks(panel.tops + panel.rooms / 2, names, fontsize=_LABEL_SIZE)
     axes.tick_params(axis="y", length=0)
     axes.spines[["top", "right", "left"]].set_visible(False)
-    for top, lanes, share in zip(panel.tops, panel.lanes, busy, strict=True):
-        axes.axhspan(top, top + lanes, facecolor=plots.PALE, zorder=0)
+    for top, room, share in zip(panel.tops, panel.rooms, busy, strict=True):
+        axes.axhspan(top, top + room, facecolor=plots.PALE, zorder=0)
         axes.annotate(
             f"{share:.0%} busy",
-            (1.01, top + lanes / 2),
+            (1.01, top + room / 2),
             xycoords=("axes fraction", "data"),
             va="center",
             fontsize=_LABEL_SIZE,
