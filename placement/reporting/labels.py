@@ -118,7 +118,7 @@ def near(axes: Any, points: np.ndarray, texts: Sequence[str], radii: np.ndarray)
             va="center",
             fontsize=_SIZE,
             arrowprops=pointer,
-            bbox={"facecolor": "white", "edgecolor": "none", "alpha": 0.7, "pad": 0.5},
+            bbox={"facecolor": "white", "edgecolor": "none", "pad": 0.5},
         )
 
 

@@ -169,7 +169,8 @@ def _draw_ratios(
         beside = {"xycoords": ("axes fraction", "data"), "annotation_clip": False}
         text = _told(ratio)
         axes.annotate(text, (1.02, place), va="center", fontsize=_SMALL, weight=weight, **beside)
-    axes.grid(axis="y", color=plots.PALE, zorder=0)
+    axes.set_axisbelow(True)
+    axes.grid(axis="y", color=plots.PALE)
     axes.tick_params(axis="y", length=0, labelsize=_SMALL)
     axes.spines[["top", "right"]].set_visible(False)
 

@@ -19,6 +19,7 @@ _APART = 0.3  # of a lane, between devices
 _LABEL_SIZE, _MOST_LABEL = 9.0, 190.0  # of a device, in points
 _TINT = 0.55
 _OUTLINED = 3.0  # from this width in points on, a line parts spans
+_MOST_SHAPES = 5_000  # in an SVG; more become an image in it
 _TEXT_SIZE, _PADDING = 7.0, 3.0  # of what a span runs, in points
 _CENTRED: Any = {"fontsize": _TEXT_SIZE, "ha": "center", "va": "center", "zorder": 3}
 _LATENCY: Any = {"color": "black", "linewidth": 1.2, "linestyle": "--", "zorder": 4}
@@ -140,7 +141,9 @@ def _draw_spans(axes: Any, panel: _Panel, details: Details, unit: tables.Unit) -
     for (device, outlined), polygons in boxes.items():
         tint = plots.mixed(plots.device_style(device)["facecolor"], _TINT)
         line: Any = {"edgecolor": "white", "linewidth": 0.6} if outlined else {"edgecolor": "none"}
-        axes.add_collection(PolyCollection(polygons, facecolor=tint, zorder=2, **line))
+        bars = PolyCollection(polygons, facecolor=tint, zorder=2, **line)
+        bars.set_rasterized(len(polygons) > _MOST_SHAPES)
+        axes.add_collection(bars)
 
 
 def _fitting(details: Details, span: Span, width: float) -> str:

@@ -3,7 +3,7 @@ import dataclasses
 import numpy as np
 import pytest
 
-from placement.reporting import timeline_plot
+from placement.reporting import plots, timeline_plot
 from placement.reporting.details import Timeline
 from placement.types import Span
 from tests.reporting import drawn, looks
@@ -89,3 +89,10 @@ def test_every_span_of_a_thousand_is_drawn():
     assert len(bars) == len(details.predicted.spans)
     spans_ms = np.array([(s.start_s, s.finish_s) for s in details.predicted.spans]) * 1e3
     np.testing.assert_allclose([bar[:2] for bar in bars], np.sort(spans_ms, axis=0), atol=1e-5)
+
+
+def test_an_svg_of_very_many_spans_stays_small(tmp_path):
+    spans = tuple(Span(0, (0,), float(i), i + 0.5) for i in range(6_000))
+    details = dataclasses.replace(drawn.diamond(), predicted=Timeline(spans, "simulated"))
+    plots.save(timeline_plot.timeline(details), tmp_path, "timeline")
+    assert (tmp_path / "timeline.svg").stat().st_size < 300_000
