@@ -94,7 +94,7 @@ def near(axes: Any, points: np.ndarray, texts: Sequence[str], radii: np.ndarray)
         radii: float64 [K]: how large the points are.
     """
     figure = axes.figure
-    figure.draw_without_rendering()  # after which it is known where points are
+    plots.arrange(figure)  # after which it is known where points are
     scale = 72 / figure.dpi
     spots = axes.transData.transform(points) * scale
     frame = axes.get_window_extent().extents.reshape(2, 2) * scale

@@ -40,11 +40,26 @@ def save(figure: "Figure", directory: Path, name: str) -> None:
     """
     import matplotlib
 
+    _take_literally(figure)
     for suffix, metadata in (("png", {"Software": None}), ("svg", {"Date": None})):
         image = io.BytesIO()
         with matplotlib.rc_context(_SAME_EVERY_TIME):
             figure.savefig(image, dpi=_DPI, format=suffix, metadata=metadata)
         runs.write_bytes(directory / f"{name}.{suffix}", image.getvalue())
+
+
+def arrange(figure: "Figure") -> None:
+    """Finds where everything lies, to place further things by it."""
+    _take_literally(figure)
+    figure.draw_without_rendering()
+
+
+def _take_literally(figure: "Figure") -> None:
+    """Dollars in names of operations are no formulas."""
+    from matplotlib.text import Text
+
+    for text in figure.findobj(Text):
+        text.set_parse_math(False)
 
 
 def new_figure(width: float, height: float, *, arranged: bool = True) -> "Figure":

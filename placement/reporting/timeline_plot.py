@@ -73,7 +73,7 @@ def timeline(details: Details) -> "Figure":
     figure.suptitle(_title(details), x=0.01, ha="left", fontsize="medium")
     keys = [plots.line_key("latency", _LATENCY), plots.line_key("predicted", _PREDICTED)]
     labels.legend_below(figure, keys[: len(drawn)])
-    figure.draw_without_rendering()  # after which widths are known
+    plots.arrange(figure)  # after which widths are known
     for axes, panel in zip(panels[:, 0], drawn, strict=True):
         _draw_spans(axes, panel, details, unit)
     return figure

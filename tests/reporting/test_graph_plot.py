@@ -3,7 +3,7 @@ import dataclasses
 import numpy as np
 import pytest
 
-from placement.reporting import blocks, graph_plot, plots
+from placement.reporting import blocks, graph_plot, plots, timeline_plot
 from tests import helpers
 from tests.reporting import drawn, looks
 
@@ -105,6 +105,17 @@ def test_deep_graphs_go_on_in_the_next_row():
     assert ends.min() >= 0
     assert ends.max() <= width
     looks.assert_legible(figure)
+
+
+def test_dollars_in_names_are_no_formulas(tmp_path):
+    details = drawn.diamond()
+    names = (r"a$\nothing$", "b$", "$c$", "d")
+    graph = dataclasses.replace(details.graph, name="$net$", op_names=names)
+    details = dataclasses.replace(details, graph=graph, coarse=graph)
+    plots.save(graph_plot.placement(details), tmp_path, "placement")
+    plots.save(timeline_plot.timeline(details), tmp_path, "timeline")
+    assert "$c$" in (tmp_path / "placement.svg").read_text()
+    assert r"a$\nothing$" in (tmp_path / "timeline.svg").read_text()
 
 
 def test_blocks_that_no_page_holds_are_refused():
