@@ -16,7 +16,7 @@ from rich.console import Console
 from rich.table import Table
 from scipy import stats
 
-from experiments import build, search, subject
+from experiments import build, figures, search, subject
 from placement import simulators
 from placement.costs import calibrate
 from placement.costs.calibrate import TermsOf
@@ -68,6 +68,7 @@ def run(config: ConfigDict, workdir: Path) -> dict[str, Any]:
         fidelity = _calibrated(config, workdir, about, measurer, console)
     runs.write_json(workdir / "fidelity.json", fidelity)
     _print(fidelity, console)
+    figures.of_fidelity(fidelity, workdir, console)
     console.print(f"costs: {workdir / 'profile.json'}", markup=False, soft_wrap=True)
     return fidelity
 

@@ -8,13 +8,12 @@ from typing import Any
 from ml_collections import ConfigDict
 from rich.console import Console
 
-from experiments import learned
+from experiments import figures, learned
 from placement.reporting import (
     comparison,
     details,
     html,
     learning_curves,
-    plots,
     published,
     runs,
     tables,
@@ -45,29 +44,22 @@ def run(config: ConfigDict, workdir: Path) -> dict[str, Any]:
 
 
 def write(summary: dict[str, Any], workdir: Path, console: Console) -> None:
-    """Prints the table; writes the reports and, where matplotlib is installed, the figures."""
+    """Prints the table; writes the reports, figures as far as they can be drawn, and the trace."""
     runs.write_text(workdir / "report.md", tables.report_markdown(summary))
     console.print(tables.rich_table(summary))
     placed = workdir / "placement.json"
     if placed.exists():
         console.print(f"placement: {placed}", markup=False, soft_wrap=True)
-    figures = workdir / "figures"
-    metrics = workdir / "metrics.jsonl"
-    try:
-        figures.mkdir(exist_ok=True)
-        plots.plot_latencies(summary, figures / "latencies.png")
-        if metrics.exists():
-            plots.plot_search(runs.read_jsonl(metrics), figures / "search.png")
-    except ValueError as error:
-        console.print(f"no figures: {error}", markup=False, soft_wrap=True)
-    _write_page(summary, workdir, console)
+    drawn = figures.of_run(summary, workdir, console)
+    _write_page(summary, workdir, drawn, console)
 
 
 def write_comparison(summary: dict[str, Any], workdir: Path, console: Console) -> None:
     """Prints the table over graphs and seeds, and how learned methods learned; writes report.md."""
     rows = summary["rows"]
     named = dict.fromkeys(row["method"] for row in rows)
-    found = comparison.compare(rows, tuple(filter(learned.is_learned, named)))
+    learners = tuple(filter(learned.is_learned, named))
+    found = comparison.compare(rows, learners)
     curves = learning_curves.summarise(_logs(workdir), _single_s(rows))
     beside = published.pair(published.read(_PUBLISHED), rows, summary["objective"])
     parts = [f"# Comparison, objective {summary['objective']}", comparison.markdown(found)]
@@ -80,24 +72,26 @@ def write_comparison(summary: dict[str, Any], workdir: Path, console: Console) -
         console.print(line, markup=False)
     if beside:
         console.print("how they learned, and published figures beside ours: report.md")
+    drawn = figures.of_comparison(rows, learners, workdir, console)
     for name in ("report.md", "comparison.csv"):
         console.print(str(workdir / name), markup=False, soft_wrap=True)
-    _write_page(summary, workdir, console, {"Comparison": "\n\n".join(parts[1:-1])})
+    _write_page(summary, workdir, drawn, console, {"Comparison": "\n\n".join(parts[1:-1])})
 
 
 def _write_page(
     summary: dict[str, Any],
     workdir: Path,
+    drawn: list[Path],
     console: Console,
     notes: dict[str, str] | None = None,
 ) -> None:
     """Writes report.html of what the run directory holds."""
-    page, figures = workdir / "report.html", sorted((workdir / "figures").glob("*.svg"))
+    page = workdir / "report.html"
     known = [p for p in (workdir / "config.json", workdir / "environment.json") if p.exists()]
     text = html.page(
         summary,
         details=details.read(workdir / "details.json"),
-        figures={path.stem.capitalize(): path.read_text("utf-8") for path in figures},
+        figures={path.stem.capitalize(): path.read_text("utf-8") for path in drawn},
         notes=notes,
         provenance={path.stem.capitalize(): json.loads(path.read_text()) for path in known},
     )

@@ -10,8 +10,9 @@ Three steps, of which each splits what the one before left together:
    parts of a device are in one stage unless another device has to run between them.
 2. *Bands.* Layers (`layout.layers`) are cut into bands of equal width. Within a stage no path leads
    from a band to an earlier one.
-3. *Components.* What no edges join within a stage and band are blocks of their own. No path leads
-   from one to another: it would pass through their stage and band only.
+3. *Components.* What no edges join within a stage and band are blocks of their own, unless they are
+   more than six: many branches that are alike are one block. No path leads from one component to
+   another: it would pass through their stage and band only.
 
 Sorted by stage, then by band, blocks are thus in topological order. The narrowest bands win that
 leave few enough blocks; where even one band leaves too many, the components of a stage and band
@@ -29,6 +30,7 @@ from placement.reporting.details import Details
 from placement.types import OpGraph
 
 _WIDENING = 1.2  # from one width of bands that is tried to the next
+_MOST_BESIDE = 6  # components of a stage and band
 _SHOWN_TYPES = 2
 
 
@@ -51,11 +53,9 @@ def blocks(details: Details, most: int) -> np.ndarray:
     layer = layout.layers(coarse.num_ops, coarse.senders, coarse.receivers)
     if len(np.unique(stage)) >= most:
         return _numbered(stage)
-    for apart in (True, False):  # the components of a band
+    for most_beside in (_MOST_BESIDE, 1):
         for width in _widths(int(layer.max()) + 1):
-            band = layer // width
-            joined = _components(coarse, stage, band) if apart else np.zeros_like(band)
-            found = _numbered(stage, band, joined)
+            found = _components(coarse, _numbered(stage, layer // width), most_beside)
             if found.max() < most:
                 return found
     return _numbered(stage)
@@ -68,24 +68,35 @@ def names(details: Details, parts: np.ndarray) -> tuple[str, ...]:
       details: M coarse operations, of which names count those that they stand for.
       parts: int32 [M]: the block of every coarse operation.
     """
-    graph, chosen = details.graph, details.op_placement
-    seconds = details.compute_s[np.arange(graph.num_ops), chosen]
+    counts = np.bincount(parts[details.assignment])
+    return tuple(
+        f"{head}: {', '.join(kinds)}" if count > 1 else head
+        for count, (head, *kinds) in zip(counts, summaries(details, parts), strict=True)
+    )
+
+
+def summaries(details: Details, parts: np.ndarray) -> list[list[str]]:
+    """Of each block what it is, the most telling first: 'conv1', 'Convolution' of an operation.
+
+    Of several: '12 ops', 'Convolution x5', 'Add x3', the types that take longest in the lead.
+    """
     members: list[list[int]] = [[] for _ in range(int(parts.max()) + 1)]
     for op, block in enumerate(parts[details.assignment].tolist()):
         members[block].append(op)
-    return tuple(_name(graph, ops, seconds) for ops in members)
+    seconds = details.op_compute_s
+    return [_summary(details.graph, ops, seconds) for ops in members]
 
 
-def _name(graph: OpGraph, ops: list[int], seconds: np.ndarray) -> str:
+def _summary(graph: OpGraph, ops: list[int], seconds: np.ndarray) -> list[str]:
     if len(ops) == 1:
-        return graph.op_names[ops[0]]
+        return [graph.op_names[ops[0]], graph.op_types[ops[0]]]
     counts, spent_s = Counter[str](), Counter[str]()
     for op in ops:
         counts[graph.op_types[op]] += 1
         spent_s[graph.op_types[op]] += seconds[op]
     longest = [kind for kind, _ in spent_s.most_common(_SHOWN_TYPES)]
-    texts = (f"{kind} x{counts[kind]}" if counts[kind] > 1 else kind for kind in longest)
-    return f"{len(ops)} ops: {', '.join(texts)}"
+    kinds = [f"{kind} x{counts[kind]}" if counts[kind] > 1 else kind for kind in longest]
+    return [f"{len(ops)} ops", *kinds]
 
 
 def _stages(details: Details) -> np.ndarray:
@@ -108,11 +119,17 @@ def _widths(num_layers: int) -> list[int]:
     )
 
 
-def _components(coarse: OpGraph, stage: np.ndarray, band: np.ndarray) -> np.ndarray:
-    """int32 [M]: equal numbers for what edges join without leaving stage and band."""
-    senders, receivers = coarse.senders, coarse.receivers
-    inside = (stage[senders] == stage[receivers]) & (band[senders] == band[receivers])
-    return dag.weak_components(coarse.num_ops, senders[inside], receivers[inside])
+def _components(coarse: OpGraph, parts: np.ndarray, most: int) -> np.ndarray:
+    """int32 [M]: what edges join within a part; the whole part where that leaves more than `most`.
+
+    Numbered in the order of the parts.
+    """
+    inside = parts[coarse.senders] == parts[coarse.receivers]
+    edges = coarse.senders[inside], coarse.receivers[inside]
+    joined = dag.weak_components(coarse.num_ops, *edges)
+    _, part_of = np.unique(np.stack([joined, parts]), axis=1)
+    few = np.bincount(part_of) <= most
+    return _numbered(parts, np.where(few[parts], joined, 0))
 
 
 def _numbered(*keys: np.ndarray) -> np.ndarray:

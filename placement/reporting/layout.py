@@ -7,7 +7,8 @@ that a tensor which is read many times is one line until it forks. Then layer af
 and backwards in turn, every item moves to the mean of its neighbours in the layers that it has just
 come from, and a least-squares projection (isotonic regression) moves those apart that are too
 close. The first sweeps also sort a layer by these means, which undoes crossings; the last keep the
-order and straighten lines, those between dummies most.
+order and straighten lines, those between dummies most. In the end whole layers are shifted, so that
+the median line is level.
 
 All is linear in nodes, edges and dummies, up to the logarithm of a sort.
 """
@@ -164,7 +165,28 @@ def _across(items: _Items) -> np.ndarray:
             inside = slice(bounds[number], bounds[number + 1])
             lines = (forwards if ahead else backwards)[number]
             y[inside] = _settled(y, inside, lines, half[inside], sorting=sweep < _SORTING)
+    y += _level(bounds, senders, receivers, y)
     return (y - y.min())[rank]
+
+
+def _level(
+    bounds: np.ndarray, senders: np.ndarray, receivers: np.ndarray, y: np.ndarray
+) -> np.ndarray:
+    """float64 [I]: shifts of whole layers after which half of the lines into each rise, half fall.
+
+    The sweeps let a picture climb, where its forks are alike; lines that are straight stay so
+    wherever most are.
+    """
+    numbers = np.repeat(np.arange(len(bounds) - 1), np.diff(bounds))
+    near = numbers[receivers] - numbers[senders] == 1
+    into, rise = numbers[receivers[near]], (y[receivers] - y[senders])[near]
+    ranked = np.lexsort((rise, into))
+    ends = np.searchsorted(into[ranked], np.arange(len(bounds)))
+    has_any = np.flatnonzero(np.diff(ends))
+    rises = np.zeros(len(bounds) - 1)
+    middle = ends[has_any] + ends[has_any + 1]
+    rises[has_any] = (rise[ranked][(middle - 1) // 2] + rise[ranked][middle // 2]) / 2
+    return -np.cumsum(rises)[numbers]
 
 
 def _lines(
