@@ -64,7 +64,7 @@ def of_comparison(
     drawings: dict[str, Callable[[], Any]] = {"ratios": lambda: relations.ratios(rows, learned)}
     for graph in dict.fromkeys(row["graph"] for row in rows):
         of_graph = [row for row in rows if row["graph"] == graph]
-        name = f"front of {re.sub(r'[^\w.=-]+', '_', graph)}"
+        name = "front-of-" + re.sub(r"[^\w.=-]+", "_", graph)
         drawings[name] = functools.partial(relations.front, of_graph)
     return _write(drawings, workdir, console)
 

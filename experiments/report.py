@@ -91,7 +91,9 @@ def _write_page(
     text = html.page(
         summary,
         details=details.read(workdir / "details.json"),
-        figures={path.stem.capitalize(): path.read_text("utf-8") for path in drawn},
+        figures={
+            path.stem.capitalize().replace("-", " "): path.read_text("utf-8") for path in drawn
+        },
         notes=notes,
         provenance={path.stem.capitalize(): json.loads(path.read_text()) for path in known},
     )
