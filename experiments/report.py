@@ -91,14 +91,16 @@ def _write_page(
     text = html.page(
         summary,
         details=details.read(workdir / "details.json"),
-        figures={
-            path.stem.capitalize().replace("-", " "): path.read_text("utf-8") for path in drawn
-        },
+        figures={_caption(path): path.read_text("utf-8") for path in drawn},
         notes=notes,
         provenance={path.stem.capitalize(): json.loads(path.read_text()) for path in known},
     )
     runs.write_text(page, text)
     console.print(f"report: {page}", markup=False, soft_wrap=True)
+
+
+def _caption(figure: Path) -> str:
+    return figure.stem.replace("-", " ").capitalize()
 
 
 def _logs(workdir: Path) -> dict[str, list[dict[str, Any]]]:
