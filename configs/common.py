@@ -10,9 +10,11 @@ from ml_collections import ConfigDict
 def base() -> ConfigDict:
     """The common configuration, locked."""
     config = ConfigDict()
-    # A network of the zoo (inception_v3, resnet50, two_stream, bert_base, rnnlm, nmt), a path to
-    # .xml, .onnx, .tflite, .pb or .json (a workload of Tarnawski et al., with devices and costs of
-    # its own), or a synthetic graph such as 'synthetic:family=layered,ops=1000,seed=0'.
+    # A network of the zoo (inception_v3, resnet50, two_stream, bert_base, rnnlm, nmt), in other
+    # sizes too ('resnet:depth=18,size=96', 'bert:layers=4'; an argument that is not valid is
+    # answered with those that are), a path to .xml, .onnx, .tflite, .pb or .json (a workload of
+    # Tarnawski et al., with devices and costs of its own), or a synthetic graph such as
+    # 'synthetic:family=layered,ops=1000,seed=0'.
     config.graph = "inception_v3"
     # Shapes of dynamic inputs, such as 'images:1,3,224,224;ids:1,128'.
     config.input_shapes = ""

@@ -90,7 +90,8 @@ def quotient_edges(
     sources, targets = parts[senders].astype(np.int64), parts[receivers]
     apart = sources != targets
     num_parts = int(parts.max()) + 1
-    pairs = np.unique(sources[apart] * num_parts + targets[apart])
+    # Asked for indices too NumPy sorts, which is many times faster here than its hash table.
+    pairs, _ = np.unique(sources[apart] * num_parts + targets[apart], return_index=True)
     return (pairs // num_parts).astype(np.int32), (pairs % num_parts).astype(np.int32)
 
 
