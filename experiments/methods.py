@@ -10,9 +10,8 @@ from typing import NamedTuple
 
 import numpy as np
 from ml_collections import ConfigDict
-from rich.console import Console
 
-from experiments import build, learned, search, subject
+from experiments import build, learned, metrics, progress, search, subject
 from placement import simulators, solvers
 from placement.runtime import devices as devices_lib
 from placement.runtime import scotch
@@ -32,7 +31,7 @@ class Context(NamedTuple):
     setting: build.Setting
     evaluate: Evaluate  # of coarse placements: the simulator, or the devices
     seed: int
-    console: Console
+    display: progress.Display
 
 
 class Entry(NamedTuple):
@@ -76,7 +75,7 @@ def trained(method: str, context: Context) -> list[Entry]:
         context.evaluate,
         context.workdir,
         seed=context.seed,
-        console=context.console,
+        display=context.display,
     )
     predicted_s = tuple(float(value) for value in context.setting.simulate(found.elite))
     candidates = tuple(_candidate(context, placement) for placement in found.elite)
@@ -113,13 +112,21 @@ def _solve(name: str, context: Context) -> Entry:
     """All but `graph_cut`, which is exact and fast on all operations, place the coarse ones."""
     setting, config = context.setting, context.config
     full = name == "graph_cut"
-    solution = solvers.solve(
-        name,
-        setting.full if full else setting.coarse,
-        seed=context.seed,
-        time_limit_s=config.time_limit_s,
-        budget=config.budget,
-    )
+    goal = progress.Goal(config.budget, config.time_limit_s, _single_s(setting))
+    with (
+        context.display.phase(f"searching {name}", goal) as phase,
+        metrics.Log(context.workdir, name, context.seed) as log,
+    ):
+        told = metrics.Told(log, phase)
+        solution = solvers.solve(
+            name,
+            setting.full if full else setting.coarse,
+            seed=context.seed,
+            time_limit_s=config.time_limit_s,
+            budget=config.budget,
+            observe=told.observe,
+        )
+        told.finish(solution)
     if full:
         return _full_entry(context, name, solution)
     return Entry(name, solution, (_candidate(context, solution.placement),), (solution.value_s,))
@@ -132,7 +139,8 @@ def _partitioned(
 
     def method(context: Context) -> list[Entry]:
         started = time.monotonic()
-        placement = partition(context.setting.coarse, seed=context.seed)
+        with context.display.phase(f"searching {name}"):
+            placement = partition(context.setting.coarse, seed=context.seed)
         return [_entry(context, name, placement, time.monotonic() - started)]
 
     return method
@@ -179,7 +187,7 @@ def runnable(
     beside: tuple[str, ...],
     about: subject.Subject,
     objective: str,
-    console: Console,
+    display: progress.Display,
 ) -> tuple[str, ...]:
     """The methods to run, `beside` first and without those that cannot run here, which are named.
 
@@ -192,7 +200,7 @@ def runnable(
         if reason and method in chosen:
             raise ValueError(f"method {method!r} cannot run: {reason}")
         if reason:
-            console.print(f"without {method}: {reason}", markup=False, soft_wrap=True)
+            display.say(f"without {method}: {reason}")
         else:
             able.append(method)
     return tuple(able)
@@ -233,6 +241,13 @@ def references(devices: tuple[devices_lib.Device, ...]) -> list[Entry]:
         )
         for device in devices_lib.all_threads(devices)
     ]
+
+
+def _single_s(setting: build.Setting) -> float:
+    """What the fastest single device takes in the simulator; one at a time, as rows are valued."""
+    num_ops, num_devices = setting.coarse.costs.compute_s.shape
+    singles = np.tile(np.arange(num_devices, dtype=np.int32)[:, None, None], (1, 1, num_ops))
+    return min(float(setting.simulate(single)[0]) for single in singles)
 
 
 def failed(method: str, error: ValueError, context: Context) -> Entry:

@@ -11,10 +11,9 @@ import flax
 import jax
 import numpy as np
 from ml_collections import ConfigDict
-from rich.console import Console
 
 import placement
-from experiments import bounds, build, methods, report, subject, verify
+from experiments import bounds, build, methods, progress, report, subject, verify
 from placement import arguments
 from placement.reporting import runs
 from placement.runtime import devices as devices_lib
@@ -24,12 +23,15 @@ from placement.runtime.measure import Measurer
 from placement.types import Evaluate
 
 
-def run(config: ConfigDict, workdir: Path) -> dict[str, Any]:
+def run(
+    config: ConfigDict, workdir: Path, display: progress.Display = progress.NORMAL
+) -> dict[str, Any]:
     """Places one model with the configured method, beside the trivial ones.
 
     Args:
       config: of `configs.common`.
       workdir: the run directory; a run that was interrupted there goes on.
+      display: where to say what is done.
 
     Returns:
       The summary, as written to summary.json.
@@ -43,11 +45,10 @@ def run(config: ConfigDict, workdir: Path) -> dict[str, Any]:
             f"method={config.method!r} with --task=place; give one method, or --task=compare"
         )
     beside = tuple(m for m in ("single", "hetero", "random") if m not in chosen)
-    console = Console()
-    summary = run_methods(config, workdir, chosen, beside=beside, console=console)
-    report.write(summary, workdir, console)
+    summary = run_methods(config, workdir, chosen, beside=beside, display=display)
+    report.write(summary, workdir, display.console)
     if not (workdir / "placement.json").exists():
-        console.print("no method found a placement that every device can run: no placement.json")
+        display.warn("no method found a placement that every device can run: no placement.json")
     return summary
 
 
@@ -58,7 +59,7 @@ def run_methods(
     *,
     beside: tuple[str, ...] = (),
     known: Path | None = None,
-    console: Console,
+    display: progress.Display,
 ) -> dict[str, Any]:
     """Runs the methods, measures what they found together, and writes the run directory.
 
@@ -72,7 +73,7 @@ def run_methods(
     for method in chosen:
         methods.check(method, config.objective)
     about = subject.find(config)
-    order = methods.runnable(chosen, beside, about, config.objective, console)
+    order = methods.runnable(chosen, beside, about, config.objective, display)
     if config.budget < about.num_devices:
         raise ValueError(
             f"budget={config.budget} does not cover the {about.num_devices} single devices, which "
@@ -81,11 +82,11 @@ def run_methods(
     runs.prepare_workdir(workdir)
     runs.write_json(workdir / "config.json", config.to_dict())
     runs.write_json(workdir / "environment.json", environment())
-    with subject.opened(about, config, workdir, console) as (costs, measurer):
+    with subject.opened(about, config, workdir, display) as (costs, measurer):
         setting = build.setting(about.net, costs, about.names, config.objective)
         evaluate, counter = _evaluate(config, setting, measurer, workdir)
         context = methods.Context(
-            config, workdir, about, measurer, setting, evaluate, config.seed, console
+            config, workdir, about, measurer, setting, evaluate, config.seed, display
         )
         entries, searched = [], []  # and the measurements that finding each took
         for number, method in enumerate(order, 1):
@@ -95,10 +96,10 @@ def run_methods(
             searched += [counter() - before] * len(found)
             if _interrupted(found):
                 rest = ", ".join(order[number:]) or "no method"
-                console.print(f"interrupted in {method}; left out: {rest}", markup=False)
+                display.warn(f"interrupted in {method}; left out: {rest}")
                 break
         entries += methods.references(about.present)
-        entries, outcomes, counts = _verify(config, measurer, entries, console)
+        entries, outcomes, counts = _verify(config, measurer, entries, display)
     entries = bounds.beside(entries, setting, known or workdir / bounds.FILE)
     counts = [a + b for a, b in itertools.zip_longest(counts, searched, fillvalue=0)]
     rows = verify.rows(entries, outcomes, counts)
@@ -168,20 +169,23 @@ def _evaluate(
 
 
 def _verify(
-    config: ConfigDict, measurer: Measurer | None, entries: list[methods.Entry], console: Console
+    config: ConfigDict,
+    measurer: Measurer | None,
+    entries: list[methods.Entry],
+    display: progress.Display,
 ) -> tuple[list[methods.Entry], list[Any], list[int]]:
     unmeasured = entries, [None] * len(entries), [0] * len(entries)
     if measurer is None or config.evaluate == "simulate":
         own = [entry for entry in entries if not entry.reference]
         return own, [None] * len(own), [0] * len(own)
     if _interrupted(entries):
-        console.print("interrupted: nothing is measured; the same command goes on from here")
+        display.warn("interrupted: nothing is measured; the same command goes on from here")
         return unmeasured
     try:
-        with console.status("measuring the placements, interleaved"):
+        with display.phase("measuring"):
             return verify.measure(measurer, entries, config.measure_s)
     except KeyboardInterrupt:
-        console.print("interrupted while measuring; the same command measures again")
+        display.warn("interrupted while measuring; the same command measures again")
         return unmeasured
 
 

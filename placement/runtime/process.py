@@ -32,6 +32,8 @@ class Progress(NamedTuple):
     pid: int
     candidate: int  # index in the call to `measure`, -1 for none of them
     stage: str  # one of `worker.STAGES`
+    candidates: int = 0  # in the call to `measure`; 0 outside of any
+    timing: bool = False  # those that are measured together are compiled and checked
 
 
 class DiedError(Exception):
