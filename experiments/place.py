@@ -1,4 +1,7 @@
-"""The `place` task: profile, search, verify, report. `compare` repeats it with several methods."""
+"""The `place` task: profile, search, verify, report.
+
+`compare` and `solve` repeat it with several methods.
+"""
 
 import itertools
 import os
@@ -13,7 +16,7 @@ import numpy as np
 from ml_collections import ConfigDict
 
 import placement
-from experiments import bounds, build, methods, progress, report, subject, verify
+from experiments import bounds, build, loads, methods, progress, report, subject, verify
 from placement import arguments
 from placement.reporting import runs
 from placement.runtime import devices as devices_lib
@@ -102,7 +105,7 @@ def run_methods(
         entries, outcomes, counts = _verify(config, measurer, entries, display)
     entries = bounds.beside(entries, setting, known or workdir / bounds.FILE)
     counts = [a + b for a, b in itertools.zip_longest(counts, searched, fillvalue=0)]
-    rows = verify.rows(entries, outcomes, counts)
+    rows = verify.rows(entries, outcomes, counts, loads.of(entries, setting))
     graph = about.net.graph
     summary = {
         "graph": {"name": graph.name, "num_ops": graph.num_ops, "num_edges": graph.num_edges},

@@ -57,7 +57,8 @@ def run(workdir: Path, *flags: str, config: str = "configs/smoke.py") -> tuple[i
 
 ROW_KEYS = {
     "method", "predicted_s", "measured_s", "versus_best_single_device", "versus_interval",
-    "bound_s", "gap", "search_s", "evaluations", "measurements", "status",
+    "bound_s", "gap", "search_s", "evaluations", "measurements", "max_load_s", "memory_bytes",
+    "status",
 }  # fmt: skip
 
 
