@@ -1,4 +1,4 @@
-"""The `compare` task: methods, graphs and seeds, the same budget for all, in one table.
+"""The `compare` task: methods, graphs and seeds in one table, the same budget for all.
 
 A cell, one graph with one seed, is a run directory of its own, `cells/GRAPH/seed-K`. A cell that is
 finished is not run again, so the same command goes on after an interruption, and a list may grow.

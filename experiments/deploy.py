@@ -1,4 +1,4 @@
-"""The `deploy` task: from placement.json and a model to files that OpenVINO runs, checked here.
+"""The `deploy` task: from placement.json to files that OpenVINO runs, checked here.
 
 Writes DIR/deploy/ whole or not at all; what is in it is told by `placement.runtime.deploy`. Where a
 single device turns out to be as fast as the placement, that device is what is deployed.

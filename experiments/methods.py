@@ -1,12 +1,11 @@
 """Every method as a function from a run's context to entries: placements, not yet measured."""
 
-import functools
 import importlib.util
 import math
 import time
 from collections.abc import Callable
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 from ml_collections import ConfigDict
@@ -84,7 +83,7 @@ def trained(method: str, context: Context) -> list[Entry]:
 
 
 def human_expert(context: Context) -> list[Entry]:
-    """What people choose, see `solvers.human_expert`: of all operations, not coarsened."""
+    """What people choose, by rules of thumb: of all operations, not coarsened."""
     full = context.setting.full
     is_host = np.asarray(full.costs.accelerator) < 0
     accelerators = np.flatnonzero(~is_host).tolist()
@@ -105,6 +104,7 @@ def _solved(name: str) -> Callable[[Context], list[Entry]]:
         except KeyboardInterrupt:
             return [_nothing(context, name, "interrupted", time.monotonic() - started)]
 
+    method.__doc__ = solvers.SOLVERS[name].find.__doc__
     return method
 
 
@@ -133,27 +133,31 @@ def _solve(name: str, context: Context) -> Entry:
 
 
 def _partitioned(
-    name: str, partition: Callable[..., np.ndarray]
+    name: str, partition: Callable[..., np.ndarray], **others: Any
 ) -> Callable[[Context], list[Entry]]:
     """A baseline of `solvers.partition`, on the coarse operations."""
 
     def method(context: Context) -> list[Entry]:
         started = time.monotonic()
         with context.display.phase(f"searching {name}"):
-            placement = partition(context.setting.coarse, seed=context.seed)
+            placement = partition(context.setting.coarse, seed=context.seed, **others)
         return [_entry(context, name, placement, time.monotonic() - started)]
 
+    method.__doc__ = partition.__doc__
     return method
 
 
-OTHERS: dict[str, Callable[[Context], list[Entry]]] = {
-    "single": single,
-    "hetero": openvino_hetero,
-    "human_expert": human_expert,
+# Nothing is searched.
+BASELINES = {"single": single, "hetero": openvino_hetero, "human_expert": human_expert}
+PARTITIONERS = {
     "metis": _partitioned("metis", partition.metis),
     "kahip": _partitioned("kahip", partition.kahip),
-    "scotch": _partitioned("scotch", functools.partial(partition.scotch, gmap=scotch.gmap)),
+    "scotch": _partitioned("scotch", partition.scotch, gmap=scotch.gmap),
     "min_cut": _partitioned("min_cut", partition.min_cut),
+}
+OTHERS: dict[str, Callable[[Context], list[Entry]]] = {
+    **BASELINES,
+    **PARTITIONERS,
     **{name: _solved(name) for name in solvers.SOLVERS},
 }
 NAMES = (*learned.RECIPES, *OTHERS)
@@ -215,12 +219,15 @@ def _lacking(method: str, about: subject.Subject, objective: str) -> str | None:
             "it asks OpenVINO itself, and the devices are described; "
             "give --config.devices=host or present devices"
         )
+    return missing(method)
+
+
+def missing(method: str) -> str | None:
+    """The software that a method needs and that is not installed, in words."""
     package = _PACKAGES.get(method)
     if package and importlib.util.find_spec(package) is None:
         return f"{package} is not installed; pip install 'placement[solvers]'"
-    if method == "scotch":
-        return scotch.missing()
-    return None
+    return scotch.missing() if method == "scotch" else None
 
 
 def references(devices: tuple[devices_lib.Device, ...]) -> list[Entry]:

@@ -1,4 +1,4 @@
-"""The `profile` task: what the model costs on the devices, calibrated, and how far that is right.
+"""The `profile` task: what a model costs on the devices, and how far that is right.
 
 Writes profile.json, which `--config.costs` reads, and fidelity.json: of placements that calibration
 did not see, how far the `serial` objective's prediction is from what HETERO takes. Half of them are

@@ -1,4 +1,4 @@
-"""The `report` task: table, report.md and figures from a run directory's summary."""
+"""The `report` task: table, report.md and figures of a run directory."""
 
 import json
 import math

@@ -1,11 +1,11 @@
-"""The `solve` task: classical and exact solvers on one problem, in the simulator, with bounds."""
+"""The `solve` task: classical and exact solvers in the simulator, with bounds."""
 
 from pathlib import Path
 from typing import Any
 
 from ml_collections import ConfigDict
 
-from experiments import place, progress, report
+from experiments import build, place, progress, report
 from placement import arguments, solvers
 
 
@@ -32,6 +32,7 @@ def run(
     if config.methods.strip() != "all":
         chosen, beside = arguments.entries(config.methods), ("single",)
     for method in chosen:
+        build.among("solver", method, tuple(solvers.SOLVERS))
         solvers.check(method, config.objective)
     summary = place.run_methods(config, workdir, chosen, beside=beside, display=display)
     report.write(summary, workdir, display.console)

@@ -50,7 +50,8 @@ def find(config: ConfigDict) -> Subject:
     if described is None:
         concurrent = config.backend == "concurrent"
         devices = devices_lib.resolve(config.devices, concurrent=concurrent)
-        if config.evaluate != "simulate" and config.objective not in build.BACKENDS[config.backend]:
+        objectives = build.BACKENDS[config.backend].objectives
+        if config.evaluate != "simulate" and config.objective not in objectives:
             raise ValueError(
                 f"objective={config.objective!r} does not predict what backend={config.backend!r} "
                 f"measures; give {_matching(config)}, or --config.evaluate=simulate"
@@ -119,8 +120,8 @@ def opened(
 
 def _matching(config: ConfigDict) -> str:
     """The flags that would make backend and objective match, either way."""
-    objectives = " or ".join(build.BACKENDS[config.backend])
-    backends = [name for name, those in build.BACKENDS.items() if config.objective in those]
+    objectives = " or ".join(build.BACKENDS[config.backend].objectives)
+    backends = [name for name, b in build.BACKENDS.items() if config.objective in b.objectives]
     other = f", or --config.backend={backends[0]}" if backends else ""
     return f"--config.objective={objectives}{other}"
 
