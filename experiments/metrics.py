@@ -122,10 +122,10 @@ class Told:
     def observe(self, evaluations: int, best_s: float) -> None:
         """Takes what is told, in any thread but one at a time."""
         now_s = time.monotonic()
-        self._evaluations, self._best_s = evaluations, min(self._best_s, best_s)
+        self._evaluations, self._best_s = evaluations, best_s
         self._step += 1
-        self._phase.tell(evaluations, self._best_s)
-        record = {"step": self._step, "evaluations": evaluations, "best_s": self._best_s}
+        self._phase.tell(evaluations, best_s)
+        record = {"step": self._step, "evaluations": evaluations, "best_s": best_s}
         self._waiting = record, now_s - self._began_s
         if now_s - self._logged_s >= _SOLVER_S:
             self._logged_s = now_s

@@ -11,6 +11,7 @@ from typing import Any
 
 import numpy as np
 from ml_collections import ConfigDict
+from rich import box
 from rich.console import Console
 from rich.table import Table
 from scipy import stats
@@ -254,7 +255,8 @@ def _print(fidelity: dict[str, Any], console: Console) -> None:
     wrong = sum(placement["wrong_output"] for placement in fidelity["placements"])
     table = Table(
         title=f"{fidelity['graph']}: predicted against measured, {fidelity['inferences']} "
-        f"inferences a placement; {wrong} of {len(fidelity['placements'])} compute wrong outputs"
+        f"inferences a placement; {wrong} of {len(fidelity['placements'])} compute wrong outputs",
+        box=box.SIMPLE_HEAD,
     )
     words = ("predicted by", "costs", "placements")
     for column in (*words, "n", "Spearman", "median error", "90th percentile"):

@@ -60,7 +60,7 @@ class Phase:
         self._busy, self._detail = busy, detail
         self._note = ""
         self._began_s = self._noted_s = time.monotonic()
-        self._first: _Told | None = None
+        self._since: _Told | None = None  # the rate counts from here
         self._last: _Told | None = None
 
     def note(self, text: str) -> None:
@@ -72,8 +72,10 @@ class Phase:
 
     def tell(self, evaluations: int, best_s: float = math.nan) -> None:
         """Says how far a search is; a best that is not finite is none."""
-        self._last = _Told(evaluations, best_s, time.monotonic())
-        self._first = self._first or self._last
+        told = _Told(evaluations, best_s, time.monotonic())
+        if self._last is not None and self._since is None:
+            self._since = told
+        self._last = told
         self.note("")
 
     def elapsed_s(self) -> float:
@@ -121,11 +123,11 @@ class Phase:
         return f"{text}, {best_s / self.goal.single_s:.3f} of the best single device"
 
     def _rate(self) -> float | None:
-        """Evaluations a second since the first were told, which compilation came before."""
-        if self._last is None or self._first is None or self._last is self._first:
+        """Evaluations a second since something was told twice, which is after compilation."""
+        if self._last is None or self._since is None:
             return None
-        seconds = self._last.when_s - self._first.when_s
-        evaluations = self._last.evaluations - self._first.evaluations
+        seconds = self._last.when_s - self._since.when_s
+        evaluations = self._last.evaluations - self._since.evaluations
         return evaluations / seconds if evaluations > 0 and seconds > 0 else None
 
 
@@ -238,4 +240,4 @@ def _busy(measurer: Measurer) -> str:
         return f"timing {at.candidates} placement{'s' if at.candidates > 1 else ''}"
     if at.candidate < 0 or at.stage not in _STAGES:
         return ""
-    return f"{_STAGES[at.stage]} {at.candidate + 1} of {at.candidates}"
+    return f"{_STAGES[at.stage]} placement {at.candidate + 1} of {at.candidates}"

@@ -68,6 +68,9 @@ class WorkerProcess:
             kind, content = self._receive(_START_S)
         except DiedError as died:
             kind, content = "error", died.failure.cause
+        except KeyboardInterrupt:  # nobody knows of the process yet
+            self.kill()
+            raise
         if kind == "error":
             self.kill()
             raise ChildProcessError(f"measuring did not start: {content}")
