@@ -32,7 +32,7 @@ def full(tasks: Sequence[str], exit_codes: Mapping[int, str]) -> str:
     keys = {name: common.KEYS[name] for name in _MOST_USED}
     examples = (
         "--config=quickstart --workdir=runs/mine \\\n      --config.graph=model.onnx",
-        "--config=solvers --task=solve --workdir=runs/solvers",
+        "--config=solvers --task=solve --workdir=runs/solve",
     )
     return "\n\n".join(
         [
