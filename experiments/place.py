@@ -87,7 +87,7 @@ def run_methods(
     runs.write_json(workdir / "environment.json", environment())
     with subject.opened(about, config, workdir, display) as (costs, measurer):
         setting = build.setting(about.net, costs, about.names, config.objective)
-        evaluate, counter = _evaluate(config, setting, measurer, workdir)
+        evaluate, counter = _evaluate(config, setting, measurer, workdir, display)
         context = methods.Context(
             config, workdir, about, measurer, setting, evaluate, config.seed, display
         )
@@ -155,13 +155,18 @@ def environment() -> dict[str, Any]:
 
 
 def _evaluate(
-    config: ConfigDict, setting: build.Setting, measurer: Measurer | None, workdir: Path
+    config: ConfigDict,
+    setting: build.Setting,
+    measurer: Measurer | None,
+    workdir: Path,
+    display: progress.Display,
 ) -> tuple[Evaluate, Callable[[], int]]:
     """What searches evaluate with, and a counter of the measurements that it made."""
     if config.evaluate != "measure":
         return setting.simulate, lambda: 0
     assert measurer is not None
     cache = evaluate_lib.MeasurementCache(workdir / "measurements.jsonl")
+    display.detail(f"placements measured before: {len(cache)}")
     measured = evaluate_lib.as_evaluate(
         measurer,
         setting.coarse.graph.num_ops,

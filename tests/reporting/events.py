@@ -9,10 +9,12 @@ from tensorboardX.record_writer import masked_crc32c
 
 
 def records(path: Path) -> Iterator[event_pb2.Event]:
-    """The events of one file, whose checksums hold."""
+    """The events of one file, whose checksums hold; one that a kill cut short is none."""
     data, at = path.read_bytes(), 0
-    while at < len(data):
+    while at + 12 <= len(data):
         (length,), (check,) = (struct.unpack_from(f, data, at + o) for f, o in (("Q", 0), ("I", 8)))
+        if at + 16 + length > len(data):
+            return
         assert check == masked_crc32c(data[at : at + 8])
         content = data[at + 12 : at + 12 + length]
         assert struct.unpack_from("I", data, at + 12 + length) == (masked_crc32c(content),)
