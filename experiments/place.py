@@ -103,7 +103,8 @@ def run_methods(
                 break
         entries += methods.references(about.present)
         entries, outcomes, counts = _verify(config, measurer, entries, display)
-    entries = bounds.beside(entries, setting, known or workdir / bounds.FILE)
+    with display.phase("bounding"):
+        entries = bounds.beside(entries, setting, known or workdir / bounds.FILE)
     counts = [a + b for a, b in itertools.zip_longest(counts, searched, fillvalue=0)]
     rows = verify.rows(entries, outcomes, counts, loads.of(entries, setting))
     graph = about.net.graph
