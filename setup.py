@@ -32,6 +32,7 @@ CORE = [
     "optax>=0.2.8",
     "rich>=15.0",
     "scipy>=1.17",
+    "tensorboardX>=2.6.5",
 ]
 PLOTS = ["matplotlib>=3.11"]
 SOLVERS = ["kahip>=3.25", "ortools>=9.15", "pymetis>=2025.2"]

@@ -8,7 +8,7 @@ from typing import Any
 from ml_collections import ConfigDict
 from rich.console import Console
 
-from experiments import figures, learned
+from experiments import figures, learned, progress
 from placement.reporting import (
     comparison,
     details,
@@ -23,8 +23,10 @@ CELLS = "cells.json"  # the run directories that a comparison consists of
 _PUBLISHED = Path(__file__).parent.parent / "third_party" / "published"
 
 
-def run(config: ConfigDict, workdir: Path) -> dict[str, Any]:
-    """Reports again on a finished run.
+def run(
+    config: ConfigDict | None, workdir: Path, display: progress.Display = progress.NORMAL
+) -> dict[str, Any]:
+    """Reports again on a finished run, whatever the configuration.
 
     Raises:
       ValueError: the run directory holds no readable summary.json.
@@ -37,9 +39,9 @@ def run(config: ConfigDict, workdir: Path) -> dict[str, Any]:
             f"no summary.json in {str(workdir)!r}; run --task=place with this --workdir first"
         ) from error
     if "graph" in summary["rows"][0]:
-        write_comparison(summary, workdir, Console())
+        write_comparison(summary, workdir, display.console)
     else:
-        write(summary, workdir, Console())
+        write(summary, workdir, display.console)
     return summary
 
 
@@ -104,7 +106,7 @@ def _caption(figure: Path) -> str:
 
 
 def _logs(workdir: Path) -> dict[str, list[dict[str, Any]]]:
-    """What the searches of the comparison's cells logged, by graph."""
+    """What the learned searches of the comparison's cells logged, by graph."""
     logs: dict[str, list[dict[str, Any]]] = {}
     for cell in json.loads((workdir / CELLS).read_text()):
         directory = workdir / cell
@@ -112,7 +114,11 @@ def _logs(workdir: Path) -> dict[str, list[dict[str, Any]]]:
         wanted = {row["method"] for row in summary["rows"]}
         records = runs.read_jsonl(directory / "metrics.jsonl")
         of_graph = logs.setdefault(summary["graph"]["name"], [])
-        of_graph += (record for record in records if record["method"] in wanted)
+        of_graph += (
+            record
+            for record in records
+            if record["method"] in wanted and learned.is_learned(record["method"])
+        )
     return logs
 
 

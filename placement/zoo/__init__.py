@@ -37,6 +37,11 @@ def names() -> tuple[str, ...]:
     return tuple(_BUILDERS)
 
 
+def summaries() -> dict[str, str]:
+    """What each network is, in one line."""
+    return {name: (f.__doc__ or "").partition("\n")[0] for name, f in _BUILDERS.items()}
+
+
 def build(text: str, *, weights: bool = True) -> ov.Model:
     """Builds a network; every build of a text gives identical weights.
 
@@ -51,7 +56,7 @@ def build(text: str, *, weights: bool = True) -> ov.Model:
     """
     name, given = arguments.split(text)
     if name not in _BUILDERS:
-        raise ValueError(f"unknown network {name!r}; valid names: {', '.join(names())}")
+        raise arguments.unknown("network", name, names())
     builder = _BUILDERS[name]
     parameters = inspect.signature(builder).parameters.values()
     defaults = {parameter.name: parameter.default for parameter in parameters}
