@@ -32,12 +32,6 @@ def of_run(summary: Mapping[str, Any], workdir: Path, console: Console) -> list[
     """
     rows, name = summary["rows"], summary["graph"]["name"]
     metrics = runs.read_jsonl(workdir / "metrics.jsonl")
-    drawings: dict[str, Callable[[], Any]] = {
-        "latencies": lambda: search_plots.latencies(summary),
-        "search": lambda: search_plots.search(metrics, rows),
-        "errors": lambda: relations.errors(relations.pairs(rows), name),
-        "front": lambda: relations.front(rows),
-    }
     details = details_lib.read(workdir / "details.json")
 
     def known() -> details_lib.Details:
@@ -45,10 +39,14 @@ def of_run(summary: Mapping[str, Any], workdir: Path, console: Console) -> list[
             raise ValueError("no details.json, as of an older run or one that found no placement")
         return details
 
-    drawings |= {
+    drawings: dict[str, Callable[[], Any]] = {
         "placement": lambda: graph_plot.placement(known()),
         "timeline": lambda: timeline_plot.timeline(known()),
         "loads": lambda: load_plot.loads(known()),
+        "latencies": lambda: search_plots.latencies(summary),
+        "search": lambda: search_plots.search(metrics, rows),
+        "errors": lambda: relations.errors(relations.pairs(rows), name),
+        "front": lambda: relations.front(rows),
     }
     trace = workdir / "trace.json"
     trace.unlink(missing_ok=True)  # of an earlier run

@@ -55,7 +55,7 @@ def search(metrics: Sequence[Mapping[str, Any]], rows: Sequence[tables.Row] = ()
         axes.step(counts, best, color=colour, linewidth=2.0, where="post", label=f"{method}: best")
         if not np.isnan(mean).all():
             axes.plot(counts, mean, color=colour, linewidth=1, alpha=0.5, label=f"{method}: mean")
-    axes.set_title("Search: best and mean latency of the placements tried", loc="left")
+    axes.set_title("Search: latency of the placements tried", loc="left")
     axes.set_xlabel("placements evaluated")
     axes.set_ylabel(f"latency as the search evaluates it ({unit.name})")
     axes.xaxis.set_major_formatter(lambda count, _: f"{count:,.0f}")

@@ -16,6 +16,7 @@ const PAUSE_MS = 250; // a wheel that scrolls the page goes on scrolling it over
 function viewOf(svg, frame, bounds) {
   const view = { x: 0, y: 0, scale: 0 }; // the centre, and screen pixels a unit
   const listeners = [];
+  frame.style.setProperty("--aspect", bounds.height / bounds.width);
 
   function draw() {
     const clamp = (value, low, high) => Math.min(Math.max(value, low), high);
