@@ -25,12 +25,14 @@ CORE = [
     "flax>=0.12.8",
     "jax>=0.10.2",
     "jraph==0.0.6.dev0",
+    "markdown-it-py>=4.3",
     "ml_collections>=1.1",
     "numpy>=2.4",
     "openvino>=2026.4",
     "optax>=0.2.8",
     "rich>=15.0",
     "scipy>=1.17",
+    "tensorboardX>=2.6.5",
 ]
 PLOTS = ["matplotlib>=3.11"]
 SOLVERS = ["kahip>=3.25", "ortools>=9.15", "pymetis>=2025.2"]
@@ -41,9 +43,11 @@ EXTRAS = {
     "test": [
         *PLOTS,
         *SOLVERS,
+        "axe-playwright-python>=0.1.8",
         "hypothesis>=6.170",
         "mypy>=2.4",
         "onnx>=1.23",
+        "playwright>=1.65",
         'pyopen-wakeword>=1.1; platform_system == "Linux"',
         "pytest>=9.2",
         "pytest-timeout>=2.4",
@@ -65,7 +69,7 @@ setup(
         include=[f"{top}{below}" for top in PACKAGES for below in ("", ".*")],
         exclude=["*__pycache__*"],
     ),
-    package_data={"placement": ["py.typed"]},
+    package_data={"placement": ["py.typed", "reporting/page/*"]},
     install_requires=CORE,
     extras_require=EXTRAS,
     classifiers=[

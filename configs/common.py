@@ -4,53 +4,66 @@ A configuration file starts from `base()`, changes what it is about, and locks t
 misspelt key on the command line is refused.
 """
 
+from typing import NamedTuple
+
 from ml_collections import ConfigDict
+
+
+class Key(NamedTuple):
+    """A key: its default, whose type is that of every value, and what it means in one line."""
+
+    default: bool | int | float | str
+    summary: str
+
+
+KEYS = {
+    # A network of the zoo (inception_v3, resnet50, two_stream, bert_base, rnnlm, nmt), in other
+    # sizes too ('resnet:depth=18,size=96', 'bert:layers=4'; an argument that is not valid is
+    # answered with those that are), a path to .xml, .onnx, .tflite, .pb or .json (a workload of
+    # Tarnawski et al., with devices and costs of its own), or a synthetic graph such as
+    # 'synthetic:family=layered,ops=1000,seed=0'.
+    "graph": Key("inception_v3", "a network, a model's path, or synthetic:ops=N"),
+    # Shapes of dynamic inputs, such as 'images:1,3,224,224;ids:1,128'.
+    "input_shapes": Key("", "shapes of dynamic inputs: images:1,3,224,224;ids:1,128"),
+    # Values of inputs that not every number suits, such as 'rate:16000;lengths:5,3': one for all
+    # elements, or one each. The others are drawn at random from the seed.
+    "input_values": Key("", "values of inputs that not every number suits: rate:16000"),
+    # True: the full view, as in HSDAG's paper. False: without constants and their conversions.
+    "constants": Key(True, "whether constants are operations"),
+    # 'auto', 'host', a comma list of OpenVINO devices such as 'CPU,GPU.0', or described hardware
+    # that needs none, such as 'roofline:cpu,gpu,gpu' (kinds: docs/DEVICES.md).
+    "devices": Key("auto", "auto, host, CPU,GPU.0, or roofline:cpu,gpu"),
+    # What operations cost: '' profiles the devices; or a path to the profile.json of another run,
+    # such as one of another machine, whose devices need not be here with evaluate=simulate.
+    "costs": Key("", "the profile.json of another run; '' profiles the devices"),
+    # How measured placements run: 'hetero' (OpenVINO's, one submodel after another; objective
+    # 'serial') or 'concurrent' (devices at the same time; objective 'makespan', or 'max_load' for
+    # the throughput of a stream of requests).
+    "backend": Key("hetero", "hetero (one part after another) or concurrent"),
+    # 'serial' (HETERO), 'makespan' (devices overlap), 'max_load' (pipeline) or 'subgraph'.
+    "objective": Key("serial", "serial, makespan, max_load or subgraph"),
+    # One method for --task=place. A learned one (hsdag, hierarchical, colocrl, placeto) takes its
+    # hyper-parameters as arguments, such as 'hsdag:variant=paper,num_samples=16'; an unknown one is
+    # answered with those that are valid. `experiments.learned` says where they are explained.
+    "method": Key("hsdag", "of --task=place: lns, hsdag:variant=paper, ..."),
+    # Of --task=compare: comma lists of methods (or 'all') and of graphs ('' is config.graph), and
+    # how many seeds, from config.seed on.
+    "methods": Key("all", "of --task=compare and solve: a comma list, or all"),
+    "graphs": Key("", "of --task=compare: a comma list; '' is the graph"),
+    "seeds": Key(1, "of --task=compare: how many, from the seed on"),
+    "evaluate": Key("simulate+verify", "simulate, measure or simulate+verify"),
+    # Placements evaluated by each search, the single devices included.
+    "budget": Key(32_000, "placements that each search evaluates"),
+    "seed": Key(0, "of all that is random"),
+    # Wall time of each search.
+    "time_limit_s": Key(60.0, "seconds that each search may take"),
+    # Wall time of timing the placements in the final table, compilation not included.
+    "measure_s": Key(30.0, "seconds of timing the placements found, on the devices"),
+    # Of --task=profile: placements measured to calibrate the costs, and as many to check them.
+    "calibration_placements": Key(60, "of --task=profile: placements to calibrate, and to check"),
+}
 
 
 def base() -> ConfigDict:
     """The common configuration, locked."""
-    config = ConfigDict()
-    # A network of the zoo (inception_v3, resnet50, two_stream, bert_base, rnnlm, nmt), a path to
-    # .xml, .onnx, .tflite, .pb or .json (a workload of Tarnawski et al., with devices and costs of
-    # its own), or a synthetic graph such as 'synthetic:family=layered,ops=1000,seed=0'.
-    config.graph = "inception_v3"
-    # Shapes of dynamic inputs, such as 'images:1,3,224,224;ids:1,128'.
-    config.input_shapes = ""
-    # Values of inputs that not every number suits, such as 'rate:16000;lengths:5,3': one for all
-    # elements, or one each. The others are drawn at random from the seed.
-    config.input_values = ""
-    # True: the full view, as in HSDAG's paper. False: without constants and their conversions.
-    config.constants = True
-    # 'auto', 'host', a comma list of OpenVINO devices such as 'CPU,GPU.0', or described hardware
-    # that needs none, such as 'roofline:cpu,gpu,gpu' (kinds: docs/DEVICES.md).
-    config.devices = "auto"
-    # What operations cost: '' profiles the devices; or a path to the profile.json of another run,
-    # such as one of another machine, whose devices need not be here with evaluate=simulate.
-    config.costs = ""
-    # How measured placements run: 'hetero' (OpenVINO's, one submodel after another; objective
-    # 'serial') or 'concurrent' (devices at the same time; objective 'makespan', or 'max_load' for
-    # the throughput of a stream of requests).
-    config.backend = "hetero"
-    # 'serial' (HETERO), 'makespan' (devices overlap), 'max_load' (pipeline) or 'subgraph'.
-    config.objective = "serial"
-    # One method for --task=place. A learned one (hsdag, hierarchical, colocrl, placeto) takes its
-    # hyper-parameters as arguments, such as 'hsdag:variant=paper,num_samples=16'; an unknown one is
-    # answered with those that are valid. `experiments.learned` says where they are explained.
-    config.method = "hsdag"
-    # Of --task=compare: comma lists of methods (or 'all') and of graphs ('' is config.graph), and
-    # how many seeds, from config.seed on.
-    config.methods = "all"
-    config.graphs = ""
-    config.seeds = 1
-    # 'simulate', 'measure' or 'simulate+verify'.
-    config.evaluate = "simulate+verify"
-    # Placements evaluated by each search, the single devices included.
-    config.budget = 32_000
-    config.seed = 0
-    # Wall time of each search.
-    config.time_limit_s = 60.0
-    # Wall time of timing the placements in the final table, compilation not included.
-    config.measure_s = 30.0
-    # Of --task=profile: placements measured to calibrate the costs, and as many to check them.
-    config.calibration_placements = 60
-    return config.lock()
+    return ConfigDict({name: key.default for name, key in KEYS.items()}).lock()

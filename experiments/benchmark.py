@@ -153,9 +153,8 @@ def _search_s(name: str) -> tuple[float, float, float, float]:
     from pathlib import Path
 
     import numpy as np
-    from rich.console import Console
 
-    from experiments import build
+    from experiments import build, progress
     from experiments import search as search_lib
     from placement.costs import tables
     from placement.runtime import devices as devices_lib
@@ -177,7 +176,7 @@ def _search_s(name: str) -> tuple[float, float, float, float]:
             setting.simulate,
             Path(workdir),
             seed=0,
-            console=Console(quiet=True),
+            display=progress.Display(progress.WARNING),
         )
     return (
         float(np.min(setting.simulate(singles))),

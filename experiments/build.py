@@ -20,9 +20,22 @@ from placement.types import CostModel, Evaluate, OpGraph, Problem
 from placement.zoo import synthetic
 
 EVALUATE = ("simulate", "measure", "simulate+verify")
-# How measured placements run, and the objectives that predict it.
-BACKENDS = {"hetero": ("serial",), "concurrent": ("makespan", "max_load")}
 _LANES = 2  # requests under way for each device of a pipeline
+
+
+class Backend(NamedTuple):
+    """How measured placements run."""
+
+    summary: str
+    objectives: tuple[str, ...]  # that predict it
+
+
+BACKENDS = {
+    "hetero": Backend("OpenVINO's HETERO: one submodel after another", ("serial",)),
+    "concurrent": Backend(
+        "a thread a device, submodels as soon as their inputs are there", ("makespan", "max_load")
+    ),
+}
 
 
 class Network(NamedTuple):
@@ -61,7 +74,7 @@ def check(config: ConfigDict) -> None:
 def among(kind: str, value: str, valid: tuple[str, ...]) -> None:
     """Refuses a value that is not among the valid ones, with a ValueError that names them."""
     if value not in valid:
-        raise ValueError(f"unknown {kind} {value!r}; valid: {', '.join(valid)}")
+        raise arguments.unknown(kind, value, valid)
 
 
 def network(config: ConfigDict) -> Network:

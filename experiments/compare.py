@@ -1,4 +1,4 @@
-"""The `compare` task: methods, graphs and seeds, the same budget for all, in one table.
+"""The `compare` task: methods, graphs and seeds in one table, the same budget for all.
 
 A cell, one graph with one seed, is a run directory of its own, `cells/GRAPH/seed-K`. A cell that is
 finished is not run again, so the same command goes on after an interruption, and a list may grow.
@@ -12,9 +12,8 @@ from pathlib import Path
 from typing import Any
 
 from ml_collections import ConfigDict
-from rich.console import Console
 
-from experiments import bounds, build, methods, place, report
+from experiments import bounds, build, methods, place, progress, report
 from placement import arguments
 from placement.reporting import runs, tables
 
@@ -22,7 +21,9 @@ from placement.reporting import runs, tables
 _NOT_OF_A_CELL = ("graphs", "methods", "seeds")
 
 
-def run(config: ConfigDict, workdir: Path) -> dict[str, Any]:
+def run(
+    config: ConfigDict, workdir: Path, display: progress.Display = progress.NORMAL
+) -> dict[str, Any]:
     """Runs every cell that is not finished yet, then reports on all.
 
     Returns:
@@ -37,24 +38,23 @@ def run(config: ConfigDict, workdir: Path) -> dict[str, Any]:
     if config.seeds < 1:
         raise ValueError(f"seeds={config.seeds} leaves nothing to run; give seeds > 0")
     build.check(config)
-    console = Console()
     cells = [(g, config.seed + s) for g in graphs for s in range(config.seeds)]
     summaries, directories = [], []
     for number, (graph, seed) in enumerate(cells, 1):
-        console.rule(f"{number}/{len(cells)}: {graph}, seed {seed}")
+        display.say(f"cell {number} of {len(cells)}: {graph}, seed {seed}")
         cell = ConfigDict(config.to_dict())
         cell.graph, cell.seed = graph, seed
         directories.append(workdir / "cells" / re.sub(r"[^\w.=-]+", "_", graph) / f"seed-{seed}")
-        summaries.append(_cell(cell, directories[-1], chosen, beside, workdir, console))
+        summaries.append(_cell(cell, directories[-1], chosen, beside, workdir, display))
         if any(row["status"] == "interrupted" for row in summaries[-1]["rows"]):
-            console.print("interrupted: the same command goes on from here")
+            display.warn("interrupted: the same command goes on from here")
             break
     summary = _summary(config, summaries, time.monotonic() - started)
     runs.prepare_workdir(workdir)
     runs.write_json(workdir / "config.json", config.to_dict())
     runs.write_json(workdir / "summary.json", summary)
     runs.write_json(workdir / report.CELLS, [str(d.relative_to(workdir)) for d in directories])
-    report.write_comparison(summary, workdir, console)
+    report.write_comparison(summary, workdir, display.console)
     return summary
 
 
@@ -74,16 +74,16 @@ def _cell(
     chosen: tuple[str, ...],
     beside: tuple[str, ...],
     workdir: Path,
-    console: Console,
+    display: progress.Display,
 ) -> dict[str, Any]:
     asked = {"methods": [*beside, *chosen], "config": _essence(cell)}
     finished = directory / "asked.json"
     if finished.exists() and json.loads(finished.read_text()) == asked:
-        console.print("finished before")
+        display.say("finished before")
         return json.loads((directory / "summary.json").read_text())
     known = workdir / bounds.FILE
     summary = place.run_methods(
-        cell, directory, chosen, beside=beside, known=known, console=console
+        cell, directory, chosen, beside=beside, known=known, display=display
     )
     if not any(row["status"] == "interrupted" for row in summary["rows"]):
         runs.write_json(finished, asked)

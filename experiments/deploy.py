@@ -1,4 +1,4 @@
-"""The `deploy` task: from placement.json and a model to files that OpenVINO runs, checked here.
+"""The `deploy` task: from placement.json to files that OpenVINO runs, checked here.
 
 Writes DIR/deploy/ whole or not at all; what is in it is told by `placement.runtime.deploy`. Where a
 single device turns out to be as fast as the placement, that device is what is deployed.
@@ -11,7 +11,7 @@ from typing import Any
 from ml_collections import ConfigDict
 from rich.console import Console
 
-from experiments import build
+from experiments import build, progress
 from placement.reporting import deployment, runs
 from placement.runtime import (
     deploy,
@@ -24,6 +24,7 @@ from placement.runtime import (
     worker,
 )
 from placement.runtime.devices import Device
+from placement.runtime.measure import Measurer
 from placement.runtime.preflight import Placed
 
 FOLDER = "deploy"
@@ -37,7 +38,9 @@ _FILES = {
 }
 
 
-def run(config: ConfigDict, workdir: Path) -> dict[str, Any]:
+def run(
+    config: ConfigDict, workdir: Path, display: progress.Display = progress.NORMAL
+) -> dict[str, Any]:
     """Deploys the placement of a run directory.
 
     Returns:
@@ -59,23 +62,18 @@ def run(config: ConfigDict, workdir: Path) -> dict[str, Any]:
     found = preflight.find_devices(placed, config.devices)
     used = [device for device in found if device.name in placed.used]
     preflight.check_support(devices.open_core(used), net.model, placed.affinity, used)
-    console = Console()
-    with console.status("") as status:
-        rows = trial.measure(
-            placed,
-            net.model,
-            found,
-            seconds=config.measure_s,
-            seed=config.seed,
-            input_values=config.input_values,
-            say=status.update,
-        )
-        decision = trial.decide(placed, rows)
-        artifact = _artifact(net, placed, found, decision)
-        record = _record(config, workdir, artifact, placed, rows, decision)
-        status.update("writing and loading it")
+    with (
+        display.phase("measuring") as phase,
+        Measurer(net.model, found, seed=config.seed, input_values=config.input_values) as measurer,
+        display.watching(measurer),
+    ):
+        rows = trial.measure(placed, measurer, seconds=config.measure_s, say=phase.note)
+    decision = trial.decide(placed, rows)
+    artifact = _artifact(net, placed, found, decision)
+    record = _record(config, workdir, artifact, placed, rows, decision)
+    with display.phase("writing what was decided, and loading it"):
         _write(workdir, artifact, record, config)
-    _print(record, decision, workdir, console)
+    _print(record, decision, workdir, display.console)
     return record
 
 

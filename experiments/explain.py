@@ -40,7 +40,7 @@ def best(
     if entry.full or setting.coarse is setting.full:
         problem, assignment = setting.full, np.arange(setting.full.graph.num_ops, dtype=np.int32)
     placement = np.empty(problem.graph.num_ops, np.int32)
-    placement[assignment] = _op_placement(entry, about)
+    placement[assignment] = methods.op_placement(entry, setting.full)
     costs = setting.full.costs
     compute_load_s, transfer_load_s = timeline.loads(problem, placement)
     return details.Details(
@@ -74,15 +74,6 @@ def write(workdir: Path, told: details.Details, about: subject.Subject) -> None:
         names = (about.names[device] for device in told.op_placement)
         affinity = dict(zip(told.graph.op_names, names, strict=True))
         runs.write_bytes(workdir / NETRON, visible.placed_xml(about.net.model, affinity))
-
-
-def _op_placement(entry: methods.Entry, about: subject.Subject) -> np.ndarray:
-    """int32 [N]: of the candidate that was measured, which need not be the search's first."""
-    affinity = entry.candidates[0].affinity
-    if affinity is None:  # HETERO's own choice
-        return entry.solution.placement
-    number = {name: device for device, name in enumerate(about.names)}
-    return np.array([number[affinity[name]] for name in about.net.graph.op_names], np.int32)
 
 
 def _predicted(problem: Problem, placement: np.ndarray, candidate: Candidate) -> details.Timeline:

@@ -1,10 +1,9 @@
 """The entry point: flags, then the task.
 
-python -m experiments.main --config=configs/quickstart.py --workdir=runs/quickstart
+python -m experiments.main --config=quickstart --workdir=runs/quickstart
 
-It exits with 0; with 2 if the command asks for what cannot be; with 3 if the machine failed (a full
-disk, a device that is gone, a worker that dies of the baseline); with 130 if it was interrupted.
-After 3 and 130, and after a kill, the same command goes on from what was saved.
+It exits with one of `EXIT_CODES`; after 3 and 130, and after a kill, the same command goes on from
+what was saved.
 """
 
 import importlib
@@ -16,11 +15,23 @@ from typing import NoReturn
 from absl import app, flags
 from ml_collections import config_flags
 
-CONFIGS = Path(__file__).parent.parent / "configs"
-TASKS = ("place", "deploy", "compare", "solve", "profile", "report")
+from configs import common
+from experiments import usage
+from placement import arguments
+
+TASKS = ("place", "deploy", "compare", "solve", "profile", "report", "list")
+EXIT_CODES = {
+    0: "done, or stopped by Ctrl-C with a table of what was found",
+    2: "the command asks for what cannot be",
+    3: "the machine failed: a full disk, a lost device, a worker that dies",
+    130: "stopped by Ctrl-C before there was a table",
+}
+_NEEDS = {"report": ("workdir",), "list": ()}  # of the others both flags
+_EXAMPLES = {"config": "quickstart", "workdir": "runs/quickstart"}
+_HELP = {"-h", "-help", "--help"}
 
 _CONFIG = config_flags.DEFINE_config_file(
-    "config", None, "The configuration file.", lock_config=True
+    "config", None, "The configuration: its name or its file.", lock_config=True
 )
 _WORKDIR = flags.DEFINE_string("workdir", None, "The run directory.")
 _TASK = flags.DEFINE_string("task", "place", f"One of {', '.join(TASKS)}.")
@@ -31,15 +42,14 @@ def main(argv: Sequence[str]) -> None:
     try:
         if len(argv) > 1:
             raise ValueError(f"unexpected argument {argv[1]!r}; flags look like --task=place")
-        if _CONFIG.value is None or _WORKDIR.value is None:
-            raise ValueError(
-                "give --config=configs/NAME.py and --workdir=DIR, "
-                "such as --config=configs/quickstart.py --workdir=runs/quickstart"
-            )
         if _TASK.value not in TASKS:
-            raise ValueError(f"unknown task {_TASK.value!r}; valid: {', '.join(TASKS)}")
+            raise arguments.unknown("task", _TASK.value, TASKS)
+        _check_needs(_TASK.value)
+        # Not loaded above, as they load JAX and OpenVINO: help and mistakes are told at once.
         task = importlib.import_module(f"experiments.{_TASK.value}")
-        task.run(_CONFIG.value, Path(_WORKDIR.value))
+        progress = importlib.import_module("experiments.progress")
+        workdir = Path(_WORKDIR.value) if _WORKDIR.value else None
+        task.run(_CONFIG.value, workdir, progress.Display(flags.FLAGS.verbosity))
     except ValueError as error:
         refuse(error)
     except OSError as error:
@@ -52,13 +62,18 @@ def main(argv: Sequence[str]) -> None:
 def parse(argv: list[str]) -> list[str]:
     """Parses flags; whatever is wrong with them is one line and exit code 2."""
     try:
-        return flags.FLAGS(_with_installed_config(argv))
+        return flags.FLAGS(_with_whole_config(argv))
+    except flags.UnrecognizedFlagError as error:
+        refuse(arguments.unknown("flag", error.flagname, ("config", "workdir", "task")))
     except (flags.Error, AttributeError, KeyError, ValueError, TypeError, OSError) as error:
+        if error.args and isinstance(cause := error.args[0], KeyError):
+            key = str(cause.args[0]).partition("\n")[0].strip("'")
+            error = arguments.unknown("key of the configuration", key, common.KEYS)
         refuse(error)
 
 
 def refuse(error: Exception) -> NoReturn:
-    """Prints the error's first line and exits with 2."""
+    """Prints the error in one line and exits with 2."""
     print(f"error: {' '.join(str(error).split())}", file=sys.stderr)
     sys.exit(2)
 
@@ -72,32 +87,51 @@ def give_up(error: OSError) -> NoReturn:
     sys.exit(3)
 
 
-def _with_installed_config(argv: list[str]) -> list[str]:
-    """Takes configs/NAME.py from the installation where the working directory has none.
+def _check_needs(task: str) -> None:
+    given = {"config": _CONFIG.value, "workdir": _WORKDIR.value}
+    missing = [name for name in _NEEDS.get(task, given) if not given[name]]
+    if missing:
+        wanted = " and ".join(f"--{name}" for name in missing)
+        such = " ".join(f"--{name}={_EXAMPLES[name]}" for name in missing)
+        names = f"; configurations: {', '.join(usage.configs())}" if "config" in missing else ""
+        raise ValueError(f"--task={task} needs {wanted}, such as {such}{names}")
+
+
+def _with_whole_config(argv: list[str]) -> list[str]:
+    """Puts a configuration's file in the place of its name.
 
     Raises:
-      ValueError: neither has it.
+      ValueError: there is none of that name, neither here nor in the installation.
     """
-    prefix = "--config="
-    return [
-        prefix + str(_existing(argument.removeprefix(prefix)))
-        if argument.startswith(prefix)
-        else argument
-        for argument in argv
-    ]
+    found = list(argv)
+    for i, argument in enumerate(found):
+        flag, equals, value = argument.partition("=")
+        if flag not in ("--config", "-config"):
+            continue
+        if equals:
+            found[i] = f"{flag}={_config_file(value)}"
+        elif i + 1 < len(found):
+            found[i + 1] = str(_config_file(found[i + 1]))
+    return found
 
 
-def _existing(path: str) -> Path:
-    installed = Path(__file__).parent.parent / path
-    for candidate in (Path(path), installed):
+def _config_file(text: str) -> Path:
+    """'hsdag' is configs/hsdag.py; a path may be relative to here or to the installation."""
+    for candidate in (Path(text), usage.CONFIGS.parent / text, usage.CONFIGS / f"{text}.py"):
         if candidate.is_file():
             return candidate
-    names = ", ".join(f"configs/{file.name}" for file in sorted(CONFIGS.glob("[a-z]*.py")))
-    raise ValueError(f"no configuration {path!r}; give the path of one, such as {names}")
+    raise arguments.unknown("configuration", text, usage.configs())
 
 
 def cli() -> None:
     """Runs absl with `parse` in place of its own parser, which answers with usage and exit 1."""
+    given = sys.argv[1:]
+    if not given:
+        print(usage.short(TASKS), file=sys.stderr)
+        sys.exit(2)
+    if _HELP.intersection(given):
+        print(usage.full(TASKS, EXIT_CODES))
+        sys.exit(0)
     app.run(main, flags_parser=parse)
 
 

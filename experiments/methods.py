@@ -1,25 +1,23 @@
 """Every method as a function from a run's context to entries: placements, not yet measured."""
 
-import functools
 import importlib.util
 import math
 import time
 from collections.abc import Callable
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 from ml_collections import ConfigDict
-from rich.console import Console
 
-from experiments import build, learned, search, subject
+from experiments import build, learned, metrics, progress, search, subject
 from placement import simulators, solvers
 from placement.runtime import devices as devices_lib
 from placement.runtime import scotch
 from placement.runtime.measure import Candidate, Measurer
 from placement.solvers import human_expert as expert
 from placement.solvers import partition
-from placement.types import Evaluate, Solution
+from placement.types import Evaluate, Problem, Solution
 
 
 class Context(NamedTuple):
@@ -32,7 +30,7 @@ class Context(NamedTuple):
     setting: build.Setting
     evaluate: Evaluate  # of coarse placements: the simulator, or the devices
     seed: int
-    console: Console
+    display: progress.Display
 
 
 class Entry(NamedTuple):
@@ -44,6 +42,18 @@ class Entry(NamedTuple):
     predicted_s: tuple[float, ...]  # of each candidate
     reference: bool = False  # runs on a device that placements cannot use
     full: bool = False  # the placement is of all operations, where others are of the coarse ones
+
+
+def op_placement(entry: Entry, problem: Problem) -> np.ndarray:
+    """int32 [N], of all operations: of the entry's first candidate, which is the one measured.
+
+    A search's fastest placement need not be the one whose measurement was best.
+    """
+    affinity = entry.candidates[0].affinity
+    if affinity is None:  # HETERO's own choice
+        return entry.solution.placement
+    number = {name: device for device, name in enumerate(problem.devices)}
+    return np.array([number[affinity[name]] for name in problem.graph.op_names], np.int32)
 
 
 def single(context: Context) -> list[Entry]:
@@ -76,7 +86,7 @@ def trained(method: str, context: Context) -> list[Entry]:
         context.evaluate,
         context.workdir,
         seed=context.seed,
-        console=context.console,
+        display=context.display,
     )
     predicted_s = tuple(float(value) for value in context.setting.simulate(found.elite))
     candidates = tuple(_candidate(context, placement) for placement in found.elite)
@@ -85,7 +95,7 @@ def trained(method: str, context: Context) -> list[Entry]:
 
 
 def human_expert(context: Context) -> list[Entry]:
-    """What people choose, see `solvers.human_expert`: of all operations, not coarsened."""
+    """What people choose, by rules of thumb: of all operations, not coarsened."""
     full = context.setting.full
     is_host = np.asarray(full.costs.accelerator) < 0
     accelerators = np.flatnonzero(~is_host).tolist()
@@ -106,6 +116,7 @@ def _solved(name: str) -> Callable[[Context], list[Entry]]:
         except KeyboardInterrupt:
             return [_nothing(context, name, "interrupted", time.monotonic() - started)]
 
+    method.__doc__ = solvers.SOLVERS[name].find.__doc__
     return method
 
 
@@ -113,39 +124,52 @@ def _solve(name: str, context: Context) -> Entry:
     """All but `graph_cut`, which is exact and fast on all operations, place the coarse ones."""
     setting, config = context.setting, context.config
     full = name == "graph_cut"
-    solution = solvers.solve(
-        name,
-        setting.full if full else setting.coarse,
-        seed=context.seed,
-        time_limit_s=config.time_limit_s,
-        budget=config.budget,
-    )
+    goal = progress.Goal(config.budget, config.time_limit_s, _single_s(setting))
+    with (
+        context.display.phase(f"searching {name}", goal) as phase,
+        metrics.Log(context.workdir, name, context.seed) as log,
+    ):
+        told = metrics.Told(log, phase)
+        solution = solvers.solve(
+            name,
+            setting.full if full else setting.coarse,
+            seed=context.seed,
+            time_limit_s=config.time_limit_s,
+            budget=config.budget,
+            observe=told.observe,
+        )
+        told.finish(solution)
     if full:
         return _full_entry(context, name, solution)
     return Entry(name, solution, (_candidate(context, solution.placement),), (solution.value_s,))
 
 
 def _partitioned(
-    name: str, partition: Callable[..., np.ndarray]
+    name: str, partition: Callable[..., np.ndarray], **others: Any
 ) -> Callable[[Context], list[Entry]]:
     """A baseline of `solvers.partition`, on the coarse operations."""
 
     def method(context: Context) -> list[Entry]:
         started = time.monotonic()
-        placement = partition(context.setting.coarse, seed=context.seed)
+        with context.display.phase(f"searching {name}"):
+            placement = partition(context.setting.coarse, seed=context.seed, **others)
         return [_entry(context, name, placement, time.monotonic() - started)]
 
+    method.__doc__ = partition.__doc__
     return method
 
 
-OTHERS: dict[str, Callable[[Context], list[Entry]]] = {
-    "single": single,
-    "hetero": openvino_hetero,
-    "human_expert": human_expert,
+# Nothing is searched.
+BASELINES = {"single": single, "hetero": openvino_hetero, "human_expert": human_expert}
+PARTITIONERS = {
     "metis": _partitioned("metis", partition.metis),
     "kahip": _partitioned("kahip", partition.kahip),
-    "scotch": _partitioned("scotch", functools.partial(partition.scotch, gmap=scotch.gmap)),
+    "scotch": _partitioned("scotch", partition.scotch, gmap=scotch.gmap),
     "min_cut": _partitioned("min_cut", partition.min_cut),
+}
+OTHERS: dict[str, Callable[[Context], list[Entry]]] = {
+    **BASELINES,
+    **PARTITIONERS,
     **{name: _solved(name) for name in solvers.SOLVERS},
 }
 NAMES = (*learned.RECIPES, *OTHERS)
@@ -179,7 +203,7 @@ def runnable(
     beside: tuple[str, ...],
     about: subject.Subject,
     objective: str,
-    console: Console,
+    display: progress.Display,
 ) -> tuple[str, ...]:
     """The methods to run, `beside` first and without those that cannot run here, which are named.
 
@@ -192,7 +216,7 @@ def runnable(
         if reason and method in chosen:
             raise ValueError(f"method {method!r} cannot run: {reason}")
         if reason:
-            console.print(f"without {method}: {reason}", markup=False, soft_wrap=True)
+            display.say(f"without {method}: {reason}")
         else:
             able.append(method)
     return tuple(able)
@@ -207,12 +231,15 @@ def _lacking(method: str, about: subject.Subject, objective: str) -> str | None:
             "it asks OpenVINO itself, and the devices are described; "
             "give --config.devices=host or present devices"
         )
+    return missing(method)
+
+
+def missing(method: str) -> str | None:
+    """The software that a method needs and that is not installed, in words."""
     package = _PACKAGES.get(method)
     if package and importlib.util.find_spec(package) is None:
         return f"{package} is not installed; pip install 'placement[solvers]'"
-    if method == "scotch":
-        return scotch.missing()
-    return None
+    return scotch.missing() if method == "scotch" else None
 
 
 def references(devices: tuple[devices_lib.Device, ...]) -> list[Entry]:
@@ -233,6 +260,13 @@ def references(devices: tuple[devices_lib.Device, ...]) -> list[Entry]:
         )
         for device in devices_lib.all_threads(devices)
     ]
+
+
+def _single_s(setting: build.Setting) -> float:
+    """What the fastest single device takes in the simulator; one at a time, as rows are valued."""
+    num_ops, num_devices = setting.coarse.costs.compute_s.shape
+    singles = np.tile(np.arange(num_devices, dtype=np.int32)[:, None, None], (1, 1, num_ops))
+    return min(float(setting.simulate(single)[0]) for single in singles)
 
 
 def failed(method: str, error: ValueError, context: Context) -> Entry:

@@ -1,4 +1,7 @@
-"""The `place` task: profile, search, verify, report. `compare` repeats it with several methods."""
+"""The `place` task: profile, search, verify, report.
+
+`compare` and `solve` repeat it with several methods.
+"""
 
 import itertools
 import os
@@ -11,10 +14,19 @@ import flax
 import jax
 import numpy as np
 from ml_collections import ConfigDict
-from rich.console import Console
 
 import placement
-from experiments import bounds, build, explain, methods, report, subject, verify
+from experiments import (
+    bounds,
+    build,
+    explain,
+    loads,
+    methods,
+    progress,
+    report,
+    subject,
+    verify,
+)
 from placement import arguments
 from placement.reporting import details, runs
 from placement.runtime import devices as devices_lib
@@ -24,12 +36,15 @@ from placement.runtime.measure import Measurement, Measurer
 from placement.types import Evaluate
 
 
-def run(config: ConfigDict, workdir: Path) -> dict[str, Any]:
+def run(
+    config: ConfigDict, workdir: Path, display: progress.Display = progress.NORMAL
+) -> dict[str, Any]:
     """Places one model with the configured method, beside the trivial ones.
 
     Args:
       config: of `configs.common`.
       workdir: the run directory; a run that was interrupted there goes on.
+      display: where to say what is done.
 
     Returns:
       The summary, as written to summary.json.
@@ -43,11 +58,10 @@ def run(config: ConfigDict, workdir: Path) -> dict[str, Any]:
             f"method={config.method!r} with --task=place; give one method, or --task=compare"
         )
     beside = tuple(m for m in ("single", "hetero", "random") if m not in chosen)
-    console = Console()
-    summary = run_methods(config, workdir, chosen, beside=beside, console=console)
-    report.write(summary, workdir, console)
+    summary = run_methods(config, workdir, chosen, beside=beside, display=display)
+    report.write(summary, workdir, display.console)
     if not (workdir / "placement.json").exists():
-        console.print("no method found a placement that every device can run: no placement.json")
+        display.warn("no method found a placement that every device can run: no placement.json")
     return summary
 
 
@@ -58,7 +72,7 @@ def run_methods(
     *,
     beside: tuple[str, ...] = (),
     known: Path | None = None,
-    console: Console,
+    display: progress.Display,
 ) -> dict[str, Any]:
     """Runs the methods, measures what they found together, and writes the run directory.
 
@@ -72,7 +86,7 @@ def run_methods(
     for method in chosen:
         methods.check(method, config.objective)
     about = subject.find(config)
-    order = methods.runnable(chosen, beside, about, config.objective, console)
+    order = methods.runnable(chosen, beside, about, config.objective, display)
     if config.budget < about.num_devices:
         raise ValueError(
             f"budget={config.budget} does not cover the {about.num_devices} single devices, which "
@@ -81,11 +95,11 @@ def run_methods(
     runs.prepare_workdir(workdir)
     runs.write_json(workdir / "config.json", config.to_dict())
     runs.write_json(workdir / "environment.json", environment())
-    with subject.opened(about, config, workdir, console) as (costs, measurer):
+    with subject.opened(about, config, workdir, display) as (costs, measurer):
         setting = build.setting(about.net, costs, about.names, config.objective)
-        evaluate, counter = _evaluate(config, setting, measurer, workdir)
+        evaluate, counter = _evaluate(config, setting, measurer, workdir, display)
         context = methods.Context(
-            config, workdir, about, measurer, setting, evaluate, config.seed, console
+            config, workdir, about, measurer, setting, evaluate, config.seed, display
         )
         entries, searched = [], []  # and the measurements that finding each took
         for number, method in enumerate(order, 1):
@@ -95,20 +109,21 @@ def run_methods(
             searched += [counter() - before] * len(found)
             if _interrupted(found):
                 rest = ", ".join(order[number:]) or "no method"
-                console.print(f"interrupted in {method}; left out: {rest}", markup=False)
+                display.warn(f"interrupted in {method}; left out: {rest}")
                 break
         entries += methods.references(about.present)
-        entries, outcomes, counts = _verify(config, measurer, entries, console)
-        entries = bounds.beside(entries, setting, known or workdir / bounds.FILE)
+        entries, outcomes, counts = _verify(config, measurer, entries, display)
+        with display.phase("bounding"):
+            entries = bounds.beside(entries, setting, known or workdir / bounds.FILE)
         counts = [a + b for a, b in itertools.zip_longest(counts, searched, fillvalue=0)]
-        rows = verify.rows(entries, outcomes, counts)
+        rows = verify.rows(entries, outcomes, counts, loads.of(entries, setting))
         method = verify.best(rows, outcomes)
         best, outcome = next(
             pair for pair in zip(entries, outcomes, strict=True) if pair[0].method == method
         )
         can_run = np.isfinite(best.solution.value_s)
         ran = measurer if isinstance(outcome, Measurement) else None
-        told = _explained(best, about, setting, config, ran, console) if can_run else None
+        told = _explained(best, about, setting, config, ran, display) if can_run else None
     graph = about.net.graph
     summary = {
         "graph": {"name": graph.name, "num_ops": graph.num_ops, "num_edges": graph.num_edges},
@@ -158,13 +173,18 @@ def environment() -> dict[str, Any]:
 
 
 def _evaluate(
-    config: ConfigDict, setting: build.Setting, measurer: Measurer | None, workdir: Path
+    config: ConfigDict,
+    setting: build.Setting,
+    measurer: Measurer | None,
+    workdir: Path,
+    display: progress.Display,
 ) -> tuple[Evaluate, Callable[[], int]]:
     """What searches evaluate with, and a counter of the measurements that it made."""
     if config.evaluate != "measure":
         return setting.simulate, lambda: 0
     assert measurer is not None
     cache = evaluate_lib.MeasurementCache(workdir / "measurements.jsonl")
+    display.detail(f"placements measured before: {len(cache)}")
     measured = evaluate_lib.as_evaluate(
         measurer,
         setting.coarse.graph.num_ops,
@@ -175,20 +195,23 @@ def _evaluate(
 
 
 def _verify(
-    config: ConfigDict, measurer: Measurer | None, entries: list[methods.Entry], console: Console
+    config: ConfigDict,
+    measurer: Measurer | None,
+    entries: list[methods.Entry],
+    display: progress.Display,
 ) -> tuple[list[methods.Entry], list[Any], list[int]]:
     unmeasured = entries, [None] * len(entries), [0] * len(entries)
     if measurer is None or config.evaluate == "simulate":
         own = [entry for entry in entries if not entry.reference]
         return own, [None] * len(own), [0] * len(own)
     if _interrupted(entries):
-        console.print("interrupted: nothing is measured; the same command goes on from here")
+        display.warn("interrupted: nothing is measured; the same command goes on from here")
         return unmeasured
     try:
-        with console.status("measuring the placements, interleaved"):
+        with display.phase("measuring"):
             return verify.measure(measurer, entries, config.measure_s)
     except KeyboardInterrupt:
-        console.print("interrupted while measuring; the same command measures again")
+        display.warn("interrupted while measuring; the same command measures again")
         return unmeasured
 
 
@@ -198,14 +221,14 @@ def _explained(
     setting: build.Setting,
     config: ConfigDict,
     measurer: Measurer | None,
-    console: Console,
+    display: progress.Display,
 ) -> details.Details:
     """The details of the best placement; without measured times if these cannot be taken."""
     try:
         return explain.best(best, about, setting, config, measurer)
     except (KeyboardInterrupt, ChildProcessError) as error:
         cause = str(error) or "interrupted"
-        console.print(f"no measured timeline: {cause}", markup=False, soft_wrap=True)
+        display.warn(f"no measured timeline: {cause}")
         return explain.best(best, about, setting, config, None)
 
 

@@ -1,4 +1,4 @@
-"""The `profile` task: what the model costs on the devices, calibrated, and how far that is right.
+"""The `profile` task: what a model costs on the devices, and how far that is right.
 
 Writes profile.json, which `--config.costs` reads, and fidelity.json: of placements that calibration
 did not see, how far the `serial` objective's prediction is from what HETERO takes. Half of them are
@@ -11,12 +11,12 @@ from typing import Any
 
 import numpy as np
 from ml_collections import ConfigDict
-from rich import progress as rich_progress
+from rich import box
 from rich.console import Console
 from rich.table import Table
 from scipy import stats
 
-from experiments import build, search, subject
+from experiments import build, figures, progress, search, subject
 from placement import simulators
 from placement.costs import calibrate
 from placement.costs.calibrate import TermsOf
@@ -33,7 +33,9 @@ _MOST_CUTS = 8
 _FLIPPED = (0.03, 0.1, 0.25, 0.5)
 
 
-def run(config: ConfigDict, workdir: Path) -> dict[str, Any]:
+def run(
+    config: ConfigDict, workdir: Path, display: progress.Display = progress.NORMAL
+) -> dict[str, Any]:
     """Profiles, calibrates, and checks the calibration on as many placements again.
 
     Returns:
@@ -61,14 +63,17 @@ def run(config: ConfigDict, workdir: Path) -> dict[str, Any]:
         )
     runs.prepare_workdir(workdir)
     runs.write_json(workdir / "config.json", config.to_dict())
-    console = Console()
-    with Measurer(
-        about.net.model, about.present, seed=config.seed, input_values=config.input_values
-    ) as measurer:
-        fidelity = _calibrated(config, workdir, about, measurer, console)
+    with (
+        Measurer(
+            about.net.model, about.present, seed=config.seed, input_values=config.input_values
+        ) as measurer,
+        display.watching(measurer),
+    ):
+        fidelity = _calibrated(config, workdir, about, measurer, display)
     runs.write_json(workdir / "fidelity.json", fidelity)
-    _print(fidelity, console)
-    console.print(f"costs: {workdir / 'profile.json'}", markup=False, soft_wrap=True)
+    _print(fidelity, display.console)
+    figures.of_fidelity(fidelity, workdir, display.console)
+    display.console.print(f"costs: {workdir / 'profile.json'}", markup=False, soft_wrap=True)
     return fidelity
 
 
@@ -77,16 +82,16 @@ def _calibrated(
     workdir: Path,
     about: subject.Subject,
     measurer: Measurer,
-    console: Console,
+    display: progress.Display,
 ) -> dict[str, Any]:
-    saved = subject.profiled(config, about.net, measurer, workdir, console)
+    saved = subject.profiled(config, about.net, measurer, workdir, display)
     saved.pop("calibration", None)  # of an earlier run of this task
     profiled = subject.cost_model(about.net.graph, saved)
     before = build.setting(about.net, profiled, about.names, config.objective)
     rng = np.random.default_rng(config.seed)
     shape = before.coarse.graph.num_ops, about.num_devices
     seen = _placements(_draw(rng, shape, config.calibration_placements))
-    seen_s, _ = _measure(config, workdir, before, measurer, seen, "calibrating", console)
+    seen_s, _ = _measure(config, workdir, before, measurer, seen, "calibrating", display)
     ran = np.isfinite(seen_s)
     terms = _concurrent_terms if config.backend == "concurrent" else _serial_terms
     calibration = calibrate.fit(
@@ -98,12 +103,12 @@ def _calibrated(
         about.net, calibrate.apply(profiled, calibration), about.names, config.objective
     )
     found = search.train(
-        "hsdag", config, after, after.simulate, workdir, seed=config.seed, console=console
+        "hsdag", config, after, after.simulate, workdir, seed=config.seed, display=display
     )
     drawn = _draw(rng, shape, config.calibration_placements - len(found.elite))
     drawn += [("best found", placement) for placement in found.elite]
     kinds, held_out = [kind for kind, _ in drawn], _placements(drawn)
-    held_out_s, wrong = _measure(config, workdir, after, measurer, held_out, "checking", console)
+    held_out_s, wrong = _measure(config, workdir, after, measurer, held_out, "checking", display)
     rows, predicted_s = [], np.empty(0)
     for name, predict in _PREDICTORS[config.objective].items():
         for costs, setting in (("profiled", before), ("calibrated", after)):
@@ -200,7 +205,7 @@ def _measure(
     measurer: Measurer,
     placements: np.ndarray,
     what: str,
-    console: Console,
+    display: progress.Display,
 ) -> tuple[np.ndarray, list[bool]]:
     """Seconds [M], and whose outputs are wrong.
 
@@ -217,10 +222,10 @@ def _measure(
         accept_wrong=True,
     )
     found = []
-    for start in rich_progress.track(
-        range(0, len(placements), _AT_ONCE), description=what, console=console
-    ):
-        found.append(measured(placements[start : start + _AT_ONCE]))
+    with display.phase(what, progress.Goal(len(placements))) as phase:
+        for start in range(0, len(placements), _AT_ONCE):
+            found.append(measured(placements[start : start + _AT_ONCE]))
+            phase.tell(start + len(found[-1]))
     return np.concatenate(found), [measured.outputs_wrong(p) for p in placements]
 
 
@@ -251,7 +256,8 @@ def _print(fidelity: dict[str, Any], console: Console) -> None:
     wrong = sum(placement["wrong_output"] for placement in fidelity["placements"])
     table = Table(
         title=f"{fidelity['graph']}: predicted against measured, {fidelity['inferences']} "
-        f"inferences a placement; {wrong} of {len(fidelity['placements'])} compute wrong outputs"
+        f"inferences a placement; {wrong} of {len(fidelity['placements'])} compute wrong outputs",
+        box=box.SIMPLE_HEAD,
     )
     words = ("predicted by", "costs", "placements")
     for column in (*words, "n", "Spearman", "median error", "90th percentile"):

@@ -1,4 +1,4 @@
-"""The `report` task: table, report.md and figures from a run directory's summary."""
+"""The `report` task: table, report.md, report.html and figures from a run directory."""
 
 import json
 import math
@@ -8,15 +8,25 @@ from typing import Any
 from ml_collections import ConfigDict
 from rich.console import Console
 
-from experiments import learned
-from placement.reporting import comparison, learning_curves, plots, published, runs, tables
+from experiments import figures, learned, progress
+from placement.reporting import (
+    comparison,
+    details,
+    html,
+    learning_curves,
+    published,
+    runs,
+    tables,
+)
 
 CELLS = "cells.json"  # the run directories that a comparison consists of
 _PUBLISHED = Path(__file__).parent.parent / "third_party" / "published"
 
 
-def run(config: ConfigDict, workdir: Path) -> dict[str, Any]:
-    """Reports again on a finished run.
+def run(
+    config: ConfigDict | None, workdir: Path, display: progress.Display = progress.NORMAL
+) -> dict[str, Any]:
+    """Reports again on a finished run, whatever the configuration.
 
     Raises:
       ValueError: the run directory holds no readable summary.json.
@@ -29,35 +39,29 @@ def run(config: ConfigDict, workdir: Path) -> dict[str, Any]:
             f"no summary.json in {str(workdir)!r}; run --task=place with this --workdir first"
         ) from error
     if "graph" in summary["rows"][0]:
-        write_comparison(summary, workdir, Console())
+        write_comparison(summary, workdir, display.console)
     else:
-        write(summary, workdir, Console())
+        write(summary, workdir, display.console)
     return summary
 
 
 def write(summary: dict[str, Any], workdir: Path, console: Console) -> None:
-    """Prints the table; writes report.md and, where matplotlib is installed, the figures."""
+    """Prints the table; writes the reports, figures as far as they can be drawn, and the trace."""
     runs.write_text(workdir / "report.md", tables.report_markdown(summary))
     console.print(tables.rich_table(summary))
     placed = workdir / "placement.json"
     if placed.exists():
         console.print(f"placement: {placed}", markup=False, soft_wrap=True)
-    figures = workdir / "figures"
-    metrics = workdir / "metrics.jsonl"
-    try:
-        figures.mkdir(exist_ok=True)
-        plots.plot_latencies(summary, figures / "latencies.png")
-        if metrics.exists():
-            plots.plot_search(runs.read_jsonl(metrics), figures / "search.png")
-    except ValueError as error:
-        console.print(f"no figures: {error}", markup=False, soft_wrap=True)
+    drawn = figures.of_run(summary, workdir, console)
+    _write_page(summary, workdir, drawn, console)
 
 
 def write_comparison(summary: dict[str, Any], workdir: Path, console: Console) -> None:
     """Prints the table over graphs and seeds, and how learned methods learned; writes report.md."""
     rows = summary["rows"]
     named = dict.fromkeys(row["method"] for row in rows)
-    found = comparison.compare(rows, tuple(filter(learned.is_learned, named)))
+    learners = tuple(filter(learned.is_learned, named))
+    found = comparison.compare(rows, learners)
     curves = learning_curves.summarise(_logs(workdir), _single_s(rows))
     beside = published.pair(published.read(_PUBLISHED), rows, summary["objective"])
     parts = [f"# Comparison, objective {summary['objective']}", comparison.markdown(found)]
@@ -70,12 +74,39 @@ def write_comparison(summary: dict[str, Any], workdir: Path, console: Console) -
         console.print(line, markup=False)
     if beside:
         console.print("how they learned, and published figures beside ours: report.md")
+    drawn = figures.of_comparison(rows, learners, workdir, console)
     for name in ("report.md", "comparison.csv"):
         console.print(str(workdir / name), markup=False, soft_wrap=True)
+    _write_page(summary, workdir, drawn, console, {"Comparison": "\n\n".join(parts[1:-1])})
+
+
+def _write_page(
+    summary: dict[str, Any],
+    workdir: Path,
+    drawn: list[Path],
+    console: Console,
+    notes: dict[str, str] | None = None,
+) -> None:
+    """Writes report.html of what the run directory holds."""
+    page = workdir / "report.html"
+    known = [p for p in (workdir / "config.json", workdir / "environment.json") if p.exists()]
+    text = html.page(
+        summary,
+        details=details.read(workdir / "details.json"),
+        figures={_caption(path): path.read_text("utf-8") for path in drawn},
+        notes=notes,
+        provenance={path.stem.capitalize(): json.loads(path.read_text()) for path in known},
+    )
+    runs.write_text(page, text)
+    console.print(f"report: {page}", markup=False, soft_wrap=True)
+
+
+def _caption(figure: Path) -> str:
+    return figure.stem.replace("-", " ").capitalize()
 
 
 def _logs(workdir: Path) -> dict[str, list[dict[str, Any]]]:
-    """What the searches of the comparison's cells logged, by graph."""
+    """What the learned searches of the comparison's cells logged, by graph."""
     logs: dict[str, list[dict[str, Any]]] = {}
     for cell in json.loads((workdir / CELLS).read_text()):
         directory = workdir / cell
@@ -83,7 +114,11 @@ def _logs(workdir: Path) -> dict[str, list[dict[str, Any]]]:
         wanted = {row["method"] for row in summary["rows"]}
         records = runs.read_jsonl(directory / "metrics.jsonl")
         of_graph = logs.setdefault(summary["graph"]["name"], [])
-        of_graph += (record for record in records if record["method"] in wanted)
+        of_graph += (
+            record
+            for record in records
+            if record["method"] in wanted and learned.is_learned(record["method"])
+        )
     return logs
 
 

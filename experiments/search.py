@@ -1,4 +1,4 @@
-"""Runs one search of a learned method: progress bar, checkpoint, limits, interrupt."""
+"""Runs one search of a learned method: log, checkpoint, limits, interrupt."""
 
 import contextlib
 import hashlib
@@ -14,9 +14,9 @@ import flax.serialization
 import jax
 import numpy as np
 from ml_collections import ConfigDict
-from rich import progress as rich_progress
 
-from experiments import build, learned
+from experiments import build, learned, metrics
+from experiments import progress as progress_lib
 from placement.learning import trainer
 from placement.reporting import runs
 from placement.types import Evaluate, Solution
@@ -45,7 +45,7 @@ def train(
     workdir: Path,
     *,
     seed: int,
-    console: Any,
+    display: progress_lib.Display,
 ) -> Found:
     """Trains a learned method until the budget or time is spent, or Ctrl-C.
 
@@ -60,43 +60,69 @@ def train(
     num_ops, num_devices = setting.coarse.costs.compute_s.shape
     made = learned.make(method, num_devices, config.evaluate == "measure")
     reading = made.read(setting.coarse)
-    progress = trainer.start(
-        made.learner,
-        jax.random.PRNGKey(seed),
-        reading.graph,
-        evaluate,
-        num_ops,
-        num_devices,
-        keep_single_devices=not made.released,
-    )
-    checkpoint = _Checkpoint(workdir, _fingerprint(method, config, setting, seed))
-    progress, spent_s = checkpoint.restore(progress)
-    of_search = {"method": method, "seed": seed}
-    _forget_later_records(workdir / "metrics.jsonl", of_search, int(progress.step))
-    started = began - spent_s
-    status = "time limit" if spent_s > config.time_limit_s else "finished"
-    steps = _steps(made, reading, config, setting, evaluate, progress)
-    bar = _bar(console)
-    task = bar.add_task(method, total=config.budget, best="")
-    with _interrupts(console) as interrupted, bar:
-        for report in steps if status == "finished" else ():
-            elapsed = time.monotonic() - started
-            # Logged before it counts: going on drops records too many, but cannot add one.
-            for record in report.records:
-                timed = of_search | {"elapsed_s": round(elapsed, 4)} | record
-                runs.append_jsonl(workdir / "metrics.jsonl", timed)
-            progress = report.progress
-            bar.update(task, completed=progress.evaluations, best=_ms(progress.best_s))
-            checkpoint.save(progress, elapsed)
-            if progress.evaluations >= config.budget:
-                break
-            if interrupted.is_set():
-                status = "interrupted"
-                break
-            if elapsed > config.time_limit_s:
-                status = "time limit"
-                break
+    with display.phase(f"searching {method}") as phase:
+        phase.note(_compiling(reading))
+        fresh = trainer.start(
+            made.learner,
+            jax.random.PRNGKey(seed),
+            reading.graph,
+            evaluate,
+            num_ops,
+            num_devices,
+            keep_single_devices=not made.released,
+        )
+        checkpoint = _Checkpoint(workdir, _fingerprint(method, config, setting, seed))
+        progress, spent_s = checkpoint.restore(fresh)
+        if progress.step:
+            display.detail(f"resuming {method} from step {progress.step}, after {spent_s:.1f} s")
+        single_s = float(progress.reference_s)
+        phase.goal = progress_lib.Goal(config.budget, config.time_limit_s, single_s, spent_s)
+        steps = _steps(made, reading, config, setting, evaluate, progress)
+        started, status = began - spent_s, "time limit"
+        at = {"step": int(progress.step), "evaluations": int(progress.evaluations)}
+        with (
+            metrics.Log(workdir, method, seed, **at) as log,
+            _interrupts(display) as interrupted,
+        ):
+            if spent_s <= config.time_limit_s:
+                progress, status = _followed(
+                    steps, progress, config, started, log, phase, checkpoint, interrupted
+                )
     return _found(progress, status, time.monotonic() - started)
+
+
+def _followed(
+    steps: Iterator[trainer.Report],
+    progress: trainer.Progress,
+    config: ConfigDict,
+    started: float,
+    log: metrics.Log,
+    phase: progress_lib.Phase,
+    checkpoint: "_Checkpoint",
+    interrupted: threading.Event,
+) -> tuple[trainer.Progress, str]:
+    """Logs, shows and saves every report until a limit is reached; the last one's, and a status."""
+    for report in steps:
+        elapsed = time.monotonic() - started
+        # Logged before it counts: going on drops records too many, but cannot add one.
+        for record, latencies_s in zip(report.records, report.latencies_s, strict=True):
+            log.add(record, elapsed, latencies_s)
+        progress = report.progress
+        phase.tell(progress.evaluations, progress.best_s)
+        checkpoint.save(progress, elapsed)
+        if progress.evaluations >= config.budget:
+            break
+        if interrupted.is_set():
+            return progress, "interrupted"
+        if elapsed > config.time_limit_s:
+            return progress, "time limit"
+    return progress, "finished"
+
+
+def _compiling(reading: learned.Reading) -> str:
+    """The sizes for which all graphs of a bucket share one compilation."""
+    nodes, edges = len(reading.graph.nodes["mask"]), len(reading.graph.senders)
+    return f"compiling for {nodes}x{edges} nodes and edges"
 
 
 def _steps(
@@ -140,7 +166,7 @@ def _pace() -> Callable[[], int]:
 
 
 @contextlib.contextmanager
-def _interrupts(console: Any) -> Iterator[threading.Event]:
+def _interrupts(display: progress_lib.Display) -> Iterator[threading.Event]:
     """Within it, the first Ctrl-C sets the event that it yields; the second raises as usual.
 
     KeyboardInterrupt cannot be raised in the middle of a step: C extensions lose it or turn it into
@@ -151,7 +177,7 @@ def _interrupts(console: Any) -> Iterator[threading.Event]:
     def ask(number: int, frame: Any) -> None:
         asked.set()
         signal.signal(signal.SIGINT, previous)
-        console.print("stopping after this step; Ctrl-C again stops at once")
+        display.warn("stopping after this step; Ctrl-C again stops at once")
 
     previous = signal.signal(signal.SIGINT, ask)
     try:
@@ -172,29 +198,6 @@ def _found(progress: trainer.Progress, status: str, search_s: float) -> Found:
     )
     # Of an infeasible problem the first is kept, so that measuring it records why.
     return Found(solution, progress.elite[: max(known, 1)])
-
-
-def _forget_later_records(path: Path, of_search: dict[str, Any], step: int) -> None:
-    """Drops what was logged of this search after the checkpoint: it is about to happen again."""
-    records = runs.read_jsonl(path)
-    kept = [r for r in records if r["step"] <= step or not of_search.items() <= r.items()]
-    if len(kept) < len(records):
-        runs.write_text(path, "".join(json.dumps(record) + "\n" for record in kept))
-
-
-def _bar(console: Any) -> rich_progress.Progress:
-    return rich_progress.Progress(
-        rich_progress.TextColumn("[bold]{task.description}"),
-        rich_progress.BarColumn(),
-        rich_progress.MofNCompleteColumn(),
-        rich_progress.TextColumn("best {task.fields[best]}"),
-        rich_progress.TimeElapsedColumn(),
-        console=console,
-    )
-
-
-def _ms(seconds: float) -> str:
-    return f"{seconds * 1e3:.3f} ms"
 
 
 def _fingerprint(method: str, config: ConfigDict, setting: build.Setting, seed: int) -> str:

@@ -1,21 +1,23 @@
-"""The `solve` task: classical and exact solvers on one problem, in the simulator, with bounds."""
+"""The `solve` task: classical and exact solvers in the simulator, with bounds."""
 
 from pathlib import Path
 from typing import Any
 
 from ml_collections import ConfigDict
-from rich.console import Console
 
-from experiments import place, report
+from experiments import build, place, progress, report
 from placement import arguments, solvers
 
 
-def run(config: ConfigDict, workdir: Path) -> dict[str, Any]:
+def run(
+    config: ConfigDict, workdir: Path, display: progress.Display = progress.NORMAL
+) -> dict[str, Any]:
     """Runs the solvers of `config.methods`, by default all of the objective that can run here.
 
     Args:
       config: of `configs.common`; nothing is measured, whatever it says of evaluation.
       workdir: the run directory, whose placement.json becomes the best placement of all.
+      display: where to say what is done.
 
     Returns:
       The summary, as written to summary.json.
@@ -30,8 +32,8 @@ def run(config: ConfigDict, workdir: Path) -> dict[str, Any]:
     if config.methods.strip() != "all":
         chosen, beside = arguments.entries(config.methods), ("single",)
     for method in chosen:
+        build.among("solver", method, tuple(solvers.SOLVERS))
         solvers.check(method, config.objective)
-    console = Console()
-    summary = place.run_methods(config, workdir, chosen, beside=beside, console=console)
-    report.write(summary, workdir, console)
+    summary = place.run_methods(config, workdir, chosen, beside=beside, display=display)
+    report.write(summary, workdir, display.console)
     return summary

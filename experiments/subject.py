@@ -13,9 +13,8 @@ from typing import Any, NamedTuple
 
 import numpy as np
 from ml_collections import ConfigDict
-from rich.console import Console
 
-from experiments import build
+from experiments import build, progress
 from placement.costs import calibrate, roofline, tables
 from placement.graphs import coarsen
 from placement.reporting import runs
@@ -51,7 +50,8 @@ def find(config: ConfigDict) -> Subject:
     if described is None:
         concurrent = config.backend == "concurrent"
         devices = devices_lib.resolve(config.devices, concurrent=concurrent)
-        if config.evaluate != "simulate" and config.objective not in build.BACKENDS[config.backend]:
+        objectives = build.BACKENDS[config.backend].objectives
+        if config.evaluate != "simulate" and config.objective not in objectives:
             raise ValueError(
                 f"objective={config.objective!r} does not predict what backend={config.backend!r} "
                 f"measures; give {_matching(config)}, or --config.evaluate=simulate"
@@ -100,47 +100,53 @@ def _described(config: ConfigDict, net: build.Network) -> Subject | None:
 
 @contextlib.contextmanager
 def opened(
-    about: Subject, config: ConfigDict, workdir: Path, console: Console
+    about: Subject, config: ConfigDict, workdir: Path, display: progress.Display
 ) -> Iterator[tuple[CostModel, Measurer | None]]:
     """The costs, and the measurement process where the devices are present, alive meanwhile."""
-    _introduce(console, about)
+    _introduce(display, about)
     if about.costs is not None:
-        console.print("the devices are described, not present: nothing is measured")
+        display.say("the devices are described, not present: nothing is measured")
         yield about.costs, None
         return
-    with Measurer(
-        about.net.model, about.present, seed=config.seed, input_values=config.input_values
-    ) as measurer:
-        saved = profiled(config, about.net, measurer, workdir, console)
+    with (
+        Measurer(
+            about.net.model, about.present, seed=config.seed, input_values=config.input_values
+        ) as measurer,
+        display.watching(measurer),
+    ):
+        saved = profiled(config, about.net, measurer, workdir, display)
         yield cost_model(about.net.graph, saved), measurer
 
 
 def _matching(config: ConfigDict) -> str:
     """The flags that would make backend and objective match, either way."""
-    objectives = " or ".join(build.BACKENDS[config.backend])
-    backends = [name for name, those in build.BACKENDS.items() if config.objective in those]
+    objectives = " or ".join(build.BACKENDS[config.backend].objectives)
+    backends = [name for name, b in build.BACKENDS.items() if config.objective in b.objectives]
     other = f", or --config.backend={backends[0]}" if backends else ""
     return f"--config.objective={objectives}{other}"
 
 
-def _introduce(console: Console, about: Subject) -> None:
+def _introduce(display: progress.Display, about: Subject) -> None:
     """Says what is placed, and where."""
     net, coarse = about.net, about.net.coarsening.graph
     smaller = (
         f"; coarsened to {coarse.num_ops} and {coarse.num_edges}" if coarse is not net.graph else ""
     )
-    console.print(
-        f"[bold]{net.graph.name}[/]: {net.graph.num_ops} operations, "
-        f"{net.graph.num_edges} edges{smaller}"
+    display.say(
+        f"{net.graph.name}: {net.graph.num_ops} operations, {net.graph.num_edges} edges{smaller}"
     )
     if net.estimated:
         listed = ", ".join(f"{count} {kind}" for kind, count in sorted(net.estimated.items()))
-        console.print(f"FLOPs estimated by bytes moved: {listed}", highlight=False)
-    console.print("devices: " + "; ".join(about.labels), markup=False)
+        display.say(f"FLOPs estimated by bytes moved: {listed}")
+    display.say("devices: " + "; ".join(about.labels))
 
 
 def profiled(
-    config: ConfigDict, net: build.Network, measurer: Measurer, workdir: Path, console: Console
+    config: ConfigDict,
+    net: build.Network,
+    measurer: Measurer,
+    workdir: Path,
+    display: progress.Display,
 ) -> dict[str, Any]:
     """What the devices cost, as JSON-able data: profiled, or read from where it was saved.
 
@@ -163,22 +169,27 @@ def profiled(
                 f"costs={config.costs!r} are not those of backend={config.backend!r}; give the "
                 "profile.json of a run with that backend"
             )
+        display.detail(f"costs read from {config.costs}")
         return saved
     path = workdir / "profile.json"
     what = [measurer.fingerprint, given, config.backend]
     key = hashlib.sha256(json.dumps(what).encode()).hexdigest()
     saved = json.loads(path.read_text()) if path.exists() else {}
-    if saved.get("key") != key:
-        with console.status("profiling the devices"):
-            profiles = measurer.profile()
-            if config.backend == "hetero":
-                saved = tables.to_json(profiles, measurer.crossings())
-            else:
-                handovers = _handovers(net, measurer, profiles)
-                saved = tables.to_json(profiles, handovers.crossings)
-                saved["handovers"] = tables.handovers_to_json(handovers)
-        saved["key"] = key
-        runs.write_json(path, saved)
+    if saved.get("key") == key:
+        display.detail(f"profiled before: {path}")
+        return saved
+    with display.phase("profiling the devices") as phase:
+        phase.note("operations, on each device alone")
+        profiles = measurer.profile()
+        phase.note("tensors, from device to device")
+        if config.backend == "hetero":
+            saved = tables.to_json(profiles, measurer.crossings())
+        else:
+            handovers = _handovers(net, measurer, profiles)
+            saved = tables.to_json(profiles, handovers.crossings)
+            saved["handovers"] = tables.handovers_to_json(handovers)
+    saved["key"] = key
+    runs.write_json(path, saved)
     return saved
 
 

@@ -3,6 +3,7 @@
 import math
 from typing import Any
 
+from experiments.loads import Load
 from experiments.methods import Entry
 from placement.runtime.measure import MIN_SAMPLES, Failure, Measurement, Measurer
 from placement.solvers import base
@@ -85,13 +86,14 @@ def rows(
     entries: list[Entry],
     outcomes: list[Outcome],
     measurements: list[int],
+    loads: list[Load],
 ) -> list[dict[str, Any]]:
     """Rows of summary.json. An outcome None was not measured; a failure has no number."""
     unit_measured = _fastest_single(entries, [_ratio(outcome) for outcome in outcomes])
     unit_predicted = _fastest_single(entries, [entry.solution.value_s for entry in entries])
     return [
-        _row(entry, outcome, count, unit_measured, unit_predicted)
-        for entry, outcome, count in zip(entries, outcomes, measurements, strict=True)
+        _row(entry, outcome, count, load, unit_measured, unit_predicted)
+        for entry, outcome, count, load in zip(entries, outcomes, measurements, loads, strict=True)
     ]
 
 
@@ -107,6 +109,7 @@ def _row(
     entry: Entry,
     outcome: Outcome,
     measurements: int,
+    load: Load,
     unit_measured: float,
     unit_predicted: float,
 ) -> dict[str, Any]:
@@ -134,6 +137,8 @@ def _row(
         "search_s": solution.search_s,
         "evaluations": solution.evaluations,
         "measurements": measurements,
+        "max_load_s": math.nan if isinstance(outcome, Failure) else load.max_load_s,
+        "memory_bytes": math.nan if isinstance(outcome, Failure) else load.memory_bytes,
         "status": status,
     }
     return row | ({"reference": True} if entry.reference else {})

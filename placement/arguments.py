@@ -1,7 +1,8 @@
 """Texts such as 'nmt:layers=4,steps=30': a name, a colon, and its arguments."""
 
+import difflib
 import re
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 Value = bool | int | float | str
@@ -44,6 +45,17 @@ def split(text: str, kind: str = "graph") -> tuple[str, dict[str, str]]:
             raise ValueError(f"{kind} {text!r} gives argument {key!r} twice; keep one")
         given[key] = value
     return name, given
+
+
+def unknown(kind: str, value: str, valid: Iterable[str]) -> ValueError:
+    """What to raise where a value is not among the valid ones: the error names them.
+
+    It asks whether one was meant that is spelt much the same; arguments of the value do not matter.
+    """
+    valid = tuple(valid)
+    near = difflib.get_close_matches(value.split(":")[0], valid, n=1)
+    meant = f": did you mean {near[0]!r}?" if near else ";"
+    return ValueError(f"unknown {kind} {value!r}{meant} valid: {', '.join(valid)}")
 
 
 def values(

@@ -49,3 +49,18 @@ def test_errors_name_what_is_valid(text, said):
         _values(text)
     assert str(error.value).startswith(f"method {text!r}")
     assert "\n" not in str(error.value)
+
+
+@pytest.mark.parametrize(
+    ("value", "said"),
+    [
+        ("hsdagg", "unknown method 'hsdagg': did you mean 'hsdag'? valid: hsdag, lns"),
+        (
+            "hsdg:levels=1",
+            "unknown method 'hsdg:levels=1': did you mean 'hsdag'? valid: hsdag, lns",
+        ),
+        ("magic", "unknown method 'magic'; valid: hsdag, lns"),
+    ],
+)
+def test_what_is_much_like_something_valid_is_asked_about(value, said):
+    assert str(arguments.unknown("method", value, ("hsdag", "lns"))) == said

@@ -53,6 +53,7 @@ _HOMES = {
     "openvino": ("placement/runtime/", "placement/zoo/"),
     "matplotlib": ("placement/reporting/",),
     "rich": ("placement/reporting/", "experiments/"),
+    "tensorboardX": ("placement/reporting/",),
     "ml_collections": ("experiments/", "configs/"),
     "absl": ("experiments/main.py",),
 }
@@ -139,6 +140,7 @@ def test_no_file_breaks_the_import_rules():
         ("experiments/build.py", "from absl import flags"),
         ("placement/costs/tables.py", "import ml_collections"),
         ("experiments/report.py", "import matplotlib.pyplot as plt"),
+        ("experiments/metrics.py", "from tensorboardX import SummaryWriter"),
     ],
 )
 def test_a_planted_breach_is_caught(path, source):

@@ -37,6 +37,7 @@ class DeviceSpec(NamedTuple):
     """What a device sustains, which is less than its peak."""
 
     kind: str
+    summary: str  # the hardware, in one line
     host: bool  # computes from host memory, where tensors are handed over
     precision: str  # of inference: a key of `ELEMENT_BYTES`
     flop_per_s: Mapping[str, float]  # of each of `CLASSES`, at this precision
@@ -54,6 +55,7 @@ SPECS: dict[str, DeviceSpec] = {
     for spec in (
         DeviceSpec(
             kind="cpu",
+            summary="Intel Core Ultra 5 245K: its 6 P-cores, DDR5-6400 in two channels",
             host=True,
             precision="f32",
             flop_per_s={
@@ -70,6 +72,7 @@ SPECS: dict[str, DeviceSpec] = {
         ),
         DeviceSpec(
             kind="igpu",
+            summary="the processor's Xe-LPG graphics: 4 Xe-cores without XMX",
             host=False,
             precision="f16",
             flop_per_s={
@@ -86,6 +89,7 @@ SPECS: dict[str, DeviceSpec] = {
         ),
         DeviceSpec(
             kind="gpu",
+            summary="Intel Arc B580: 12 GB GDDR6, PCIe 4.0 x8",
             host=False,
             precision="f16",
             flop_per_s={
@@ -102,6 +106,7 @@ SPECS: dict[str, DeviceSpec] = {
         ),
         DeviceSpec(
             kind="npu",
+            summary="the processor's NPU, of the generation of NPU 3720",
             host=False,
             precision="f16",
             flop_per_s={

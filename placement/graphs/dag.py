@@ -90,7 +90,8 @@ def quotient_edges(
     sources, targets = parts[senders].astype(np.int64), parts[receivers]
     apart = sources != targets
     num_parts = int(parts.max()) + 1
-    pairs = np.unique(sources[apart] * num_parts + targets[apart])
+    # Asked for indices too NumPy sorts, which is many times faster here than its hash table.
+    pairs, _ = np.unique(sources[apart] * num_parts + targets[apart], return_index=True)
     return (pairs // num_parts).astype(np.int32), (pairs % num_parts).astype(np.int32)
 
 
@@ -106,10 +107,15 @@ def topological_order(graph: OpGraph) -> np.ndarray:
 
 def levels(graph: OpGraph) -> np.ndarray:
     """int32 [N]: the number of edges on a longest path from a source to the operation."""
-    starts, targets = successors(graph.num_ops, graph.senders, graph.receivers)
+    return depths(graph.num_ops, graph.senders, graph.receivers)
+
+
+def depths(num_nodes: int, senders: np.ndarray, receivers: np.ndarray) -> np.ndarray:
+    """The level of every node, int32 [N]; without cycles."""
+    starts, targets = successors(num_nodes, senders, receivers)
     start_list, target_list = starts.tolist(), targets.tolist()
-    level = [0] * graph.num_ops
-    for node in topological_order(graph).tolist():
+    level = [0] * num_nodes
+    for node in sort_nodes(num_nodes, senders, receivers).tolist():
         following = level[node] + 1
         for target in target_list[start_list[node] : start_list[node + 1]]:
             level[target] = max(level[target], following)

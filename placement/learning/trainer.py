@@ -51,6 +51,8 @@ class Report(NamedTuple):
 
     progress: Progress
     records: tuple[dict[str, float], ...]
+    # For each record, float32 [k]: of the placements that the step evaluated, those that can run.
+    latencies_s: tuple[np.ndarray, ...]
 
 
 class Simulator(NamedTuple):
@@ -142,7 +144,7 @@ def search(
         progress = progress._replace(step=progress.step + 1)
         # Placements come episode by episode, and so do those of a step that is cut short.
         mean_s = _finite_mean(latency_s[steps - 1 :: steps])
-        yield Report(progress, (_record(progress, mean_s, metrics),))
+        yield Report(progress, (_record(progress, mean_s, metrics),), (_finite(latency_s),))
 
 
 def search_simulated(
@@ -183,7 +185,7 @@ def search_simulated(
             left,
             allowed,
         )
-        records = []
+        records, latencies_s = [], []
         for step in _unstacked(jax.device_get(done)):
             progress = _remember(
                 progress, step.best[None], step.best_s[None], step.best_at[None], step.evaluated
@@ -191,8 +193,9 @@ def search_simulated(
             progress = progress._replace(step=progress.step + 1)
             metrics = step.metrics if step.learned else {}
             records.append(_record(progress, float(step.mean_s), metrics))
+            latencies_s.append(_finite(np.asarray(step.latency_s)))
         progress = progress._replace(state=state)
-        yield Report(progress, tuple(records))
+        yield Report(progress, tuple(records), tuple(latencies_s))
 
 
 class _Step(NamedTuple):
@@ -204,6 +207,7 @@ class _Step(NamedTuple):
     best_s: Array  # float32 []; inf where no placement can run
     best_at: Array  # int32 []: its number within the step
     mean_s: Array  # float32 []: of what the episodes ended with
+    latency_s: Array  # float32 [B T]; inf where a placement was not evaluated or cannot run
     metrics: Metrics
 
 
@@ -263,6 +267,7 @@ def _step(
         mean_s=jnp.where(
             ran.any(), jnp.where(ran, last_s, 0.0).sum() / jnp.maximum(ran.sum(), 1), jnp.inf
         ),
+        latency_s=latency_s,
         metrics=metrics,
     )
 
@@ -326,6 +331,10 @@ def _remember(
     )
 
 
+def _finite(latency_s: np.ndarray) -> np.ndarray:
+    return latency_s[np.isfinite(latency_s)]
+
+
 def _finite_mean(latency_s: np.ndarray) -> float:
-    finite = latency_s[np.isfinite(latency_s)]
+    finite = _finite(latency_s)
     return float(finite.mean()) if finite.size else float("inf")

@@ -1,1 +1,1 @@
-"""Run directories, tables and plots."""
+"""Run directories, tables, figures and traces."""

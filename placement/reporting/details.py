@@ -59,6 +59,11 @@ class Details:
         return self.placement[self.assignment]
 
     @property
+    def op_compute_s(self) -> np.ndarray:
+        """float64 [N]: what every operation takes on its device."""
+        return self.compute_s[np.arange(self.graph.num_ops), self.op_placement]
+
+    @property
     def load_bytes(self) -> np.ndarray:
         """float64 [D]: what the operations of each device occupy."""
         return np.bincount(self.op_placement, self.memory_bytes, minlength=len(self.devices))

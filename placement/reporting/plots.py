@@ -1,166 +1,150 @@
-"""Figures of a run. matplotlib is an extra, imported only when a figure is drawn."""
+"""What all figures share: style, labels, files.
+
+A figure is a pure function of what a run wrote, and is saved twice: as pixels, and as an SVG that
+equal data make equal. matplotlib is an extra, imported only when a figure is drawn.
+
+Colours are Okabe and Ito's, which the colour-blind tell apart (https://jfly.uni-koeln.de/color/);
+hatches tell devices apart in grey print.
+"""
 
 import io
 import math
-import os
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
 
 from placement.reporting import runs, tables
 
-_COLOURS = ("#0072b2", "#d55e00", "#009e73", "#cc79a7", "#e69f00", "#56b4e9", "#000000")
-_BEST, _OTHER = "#0072b2", "#b8c4ce"
-_REFERENCE: dict[str, Any] = {"facecolor": "white", "edgecolor": "#555555", "hatch": "////"}
-_DIAMOND: dict[str, Any] = {
-    "marker": "D",
-    "color": "white",
-    "markeredgecolor": "black",
-    "markersize": 5,
-    "linestyle": "none",
-}
-_BAR_HEIGHT = 0.6
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+COLOURS = ("#0072b2", "#e69f00", "#009e73", "#cc79a7", "#56b4e9", "#f0e442")
+HATCHES = ("", "////", "....", "xxxx", "\\\\\\\\", "----", "++++")
+MARKERS = ("o", "s", "^", "D", "v", "P", "X")
+ALARM = "#d55e00"  # what matters among what has a colour
+GREY, PALE = "#767676", "#ececec"
+SMALLEST = 6.0  # points, of a text that is to be read in print
+BOUND: dict[str, Any] = {"color": "black", "linestyle": ":", "linewidth": 1.5}
+_DPI = 150
+_SAME_EVERY_TIME: Any = {"svg.hashsalt": "placement", "svg.fonttype": "none"}
+_DECADE = 10.0  # a span of values that asks for a logarithmic axis
 
 
-def plot_search(metrics: Sequence[Mapping[str, Any]], path: str | os.PathLike[str]) -> None:
-    """Draws the best and the mean latency of a search over its evaluations.
-
-    Args:
-        metrics: Records of `metrics.jsonl`: `evaluations`, `best_s`, `mean_s`, and optionally
-            `method` and `seed`; each method has a colour, each seed a line. Null leaves a gap.
-        path: The image to write; its suffix names the format.
+def save(figure: "Figure", directory: Path, name: str) -> None:
+    """Writes NAME.png and NAME.svg; equal figures make equal files.
 
     Raises:
-        ValueError: There are no records, or matplotlib is not installed.
+        OSError: They cannot be written; the error names the file.
     """
-    if not metrics:
-        raise ValueError("the search left no metrics to plot")
-    searches: dict[tuple[str, Any], list[Mapping[str, Any]]] = {}
-    for record in metrics:
-        key = (str(record.get("method", "search")), record.get("seed"))
-        searches.setdefault(key, []).append(record)
-    unit = tables.unit([{"predicted_s": record.get("best_s")} for record in metrics])
-    methods = list(dict.fromkeys(method for method, _ in searches))
-    figure, axes = _new_figure(7.0, 4.0)
-    for (method, _), records in searches.items():
-        colour = _COLOURS[methods.index(method) % len(_COLOURS)]
-        counts = [record["evaluations"] for record in records]
-        best, mean = (
-            [_in_unit(record.get(key), unit) for record in records] for key in ("best_s", "mean_s")
-        )
-        axes.step(counts, best, color=colour, linewidth=2.0, where="post", label=f"{method}: best")
-        axes.plot(counts, mean, color=colour, linewidth=1.0, alpha=0.45, label=f"{method}: mean")
-    axes.set_title("Search: best and mean latency of the placements tried", loc="left")
-    axes.set_xlabel("placements evaluated")
-    axes.set_ylabel(f"latency as the search evaluates it ({unit.name})")
-    axes.xaxis.set_major_formatter(lambda count, _: f"{count:,.0f}")
-    handles = dict(zip(*reversed(axes.get_legend_handles_labels()), strict=True))  # one a label
-    axes.legend(handles.values(), handles.keys(), frameon=False)
-    _save(figure, axes, path)
+    import matplotlib
+
+    _take_literally(figure)
+    for suffix, metadata in (("png", {"Software": None}), ("svg", {"Date": None})):
+        image = io.BytesIO()
+        with matplotlib.rc_context(_SAME_EVERY_TIME):
+            figure.savefig(image, dpi=_DPI, format=suffix, metadata=metadata)
+        runs.write_bytes(directory / f"{name}.{suffix}", image.getvalue())
 
 
-def plot_latencies(summary: tables.Summary, path: str | os.PathLike[str]) -> None:
-    """Draws the latency of every row that has one: bars, with intervals where measured.
+def arrange(figure: "Figure") -> None:
+    """Finds where everything lies, to place further things by it."""
+    _take_literally(figure)
+    figure.draw_without_rendering()
 
-    Bars are measured latencies, with the predicted ones as diamonds; where nothing was measured,
-    bars are predicted ones. Reference rows, outside the placement, are hatched.
+
+def _take_literally(figure: "Figure") -> None:
+    """Dollars in names of operations are no formulas."""
+    from matplotlib.text import Text
+
+    for text in figure.findobj(Text):
+        text.set_parse_math(False)
+
+
+def new_figure(width: float, height: float, *, arranged: bool = True) -> "Figure":
+    """An empty figure.
 
     Args:
-        summary: What `summary.json` holds.
-        path: The image to write; its suffix names the format.
+        width: In inches.
+        height: In inches.
+        arranged: Whether matplotlib makes room for labels.
 
     Raises:
-        ValueError: No row has a latency, or matplotlib is not installed.
+        ValueError: matplotlib is not installed.
     """
-    rows = [row for part in tables.split(summary["rows"]) for row in part if _has_latency(row)]
-    if not rows:
-        raise ValueError("no row of the summary has a latency to plot")
-    unit = tables.unit(rows)
-    figure, axes = _new_figure(7.5, 1.4 + 0.38 * len(rows))
-    measured = any(tables.median_s(row) is not None for row in rows)
-    best = tables.best_rows(summary)
-    for place, row in enumerate(rows):
-        _draw_bar(axes, place, row, unit, measured=measured, best=row in best)
-    axes.set_yticks(range(len(rows)), [_row_label(row, rows) for row in rows])
-    axes.set_ylim(len(rows) - 0.4, -0.6)
-    axes.margins(x=0.2)
-    axes.set_xlim(left=0)
-    axes.set_xlabel(f"{'measured' if measured else 'predicted'} latency ({unit.name})")
-    figure.suptitle(tables.title(summary), x=0.01, ha="left", fontsize="medium")
-    _legend(axes, rows, measured=measured, best=bool(best))
-    axes.tick_params(axis="y", length=0)
-    _save(figure, axes, path)
-
-
-def _new_figure(width: float, height: float) -> tuple[Any, Any]:
     try:
         from matplotlib.figure import Figure
     except ImportError as error:
         raise ValueError("matplotlib is missing: pip install 'placement[plots]'") from error
     # Without pyplot there is no global state, no display and nothing to close.
-    figure = Figure(figsize=(width, height), layout="constrained")
-    return figure, figure.subplots()
+    return Figure(figsize=(width, height), layout="constrained" if arranged else None)
 
 
-def _draw_bar(
-    axes: Any, place: int, row: tables.Row, unit: tables.Unit, *, measured: bool, best: bool
-) -> None:
-    predicted = _in_unit(row.get("predicted_s"), unit)
-    bar = _in_unit(tables.median_s(row), unit) if measured else predicted
-    style = _REFERENCE if row.get("reference") else {"color": _BEST if best else _OTHER}
-    end, text = bar, f"{bar:.{unit.decimals}f}"
-    if math.isnan(bar):
-        end, text = predicted, "not measured"
-    else:
-        axes.barh(place, bar, height=_BAR_HEIGHT, **style)
-    if measured and not math.isnan(bar):
-        low, high = (_in_unit(row["measured_s"].get(key), unit) for key in ("low", "high"))
-        error = [[bar - low], [high - bar]]
-        axes.errorbar(bar, place, xerr=error, color="black", capsize=3, linewidth=1)
-        end = max(bar, high)
-    if measured:  # at the bar's lower edge, clear of the interval
-        axes.plot(predicted, place + _BAR_HEIGHT / 2, **_DIAMOND)
-    axes.annotate(text, (end, place), (6, 0), textcoords="offset points", va="center")
+def device_style(device: int) -> dict[str, Any]:
+    """How patches of a device look; more devices than colours take further hatches."""
+    hatch = HATCHES[device % len(HATCHES)]
+    return {"facecolor": COLOURS[device % len(COLOURS)], "edgecolor": "white", "hatch": hatch}
 
 
-def _legend(axes: Any, rows: Sequence[tables.Row], *, measured: bool, best: bool) -> None:
-    """Explains what the picture uses, below it, where no bar can be."""
-    from matplotlib.lines import Line2D
-    from matplotlib.patches import Patch
-
-    handles: list[Any] = [Patch(color=_BEST, label="best")] if best else []
-    if any(row.get("reference") for row in rows):
-        handles.append(Patch(**_REFERENCE, label="outside the placement"))
-    if measured:
-        interval: dict[str, Any] = {"marker": "|", "color": "black", "linewidth": 1}
-        handles.append(Line2D([], [], **interval, label="95% interval"))
-        handles.append(Line2D([], [], **_DIAMOND, label="predicted"))
-    if handles:
-        axes.figure.legend(handles=handles, loc="outside lower left", ncols=4, frameon=False)
-
-
-def _row_label(row: tables.Row, rows: Sequence[tables.Row]) -> str:
-    """The method, with the graph and the seed where rows differ in them."""
-    parts = [
-        f"{key} {row[key]}" if key == "seed" else str(row[key])
-        for key in ("graph", "seed")
-        if key in row and any(other.get(key) != row[key] for other in rows)
-    ]
-    method = row["method"].removeprefix("reference:")
-    return method if not parts else f"{method} ({', '.join(parts)})"
-
-
-def _has_latency(row: tables.Row) -> bool:
-    return tables.median_s(row) is not None or tables.number(row.get("predicted_s")) is not None
-
-
-def _in_unit(seconds: Any, unit: tables.Unit) -> float:
+def in_unit(seconds: Any, unit: tables.Unit) -> float:
+    """The latency in the unit; nan where there is none."""
     value = tables.number(seconds)
     return math.nan if value is None else value * unit.per_s
 
 
-def _save(figure: Any, axes: Any, path: str | os.PathLike[str]) -> None:
-    axes.spines[["top", "right"]].set_visible(False)
-    image = io.BytesIO()
-    figure.savefig(image, dpi=150, format=Path(path).suffix[1:] or None)
-    runs.write_bytes(path, image.getvalue())
+def mixed(colour: str, share: float) -> tuple[float, float, float]:
+    """The colour with white: a tint."""
+    from matplotlib.colors import to_rgb
+
+    red, green, blue = (1 - share * (1 - channel) for channel in to_rgb(colour))
+    return red, green, blue
+
+
+def luminance(colour: tuple[float, float, float]) -> float:
+    """How bright a colour prints in grey, from 0 to 1 (ITU-R BT.709)."""
+    return float(np.dot((0.2126, 0.7152, 0.0722), colour))
+
+
+def duration(seconds: float) -> str:
+    """Three digits and the unit that suits them: '1.25 ms'."""
+    units = (("s", 1.0), ("ms", 1e3), ("us", 1e6))
+    fitting = (unit for unit in units if seconds * unit[1] >= 1 or seconds == 0)
+    name, per_s = next(fitting, units[-1])
+    return f"{seconds * per_s:.3g} {name}"
+
+
+def byte_unit(largest: float) -> tuple[str, float]:
+    """The unit that suits a number of bytes, and how many bytes it is."""
+    units = (("GB", 1e9), ("MB", 1e6), ("kB", 1e3))
+    return next((unit for unit in units if largest >= unit[1]), ("bytes", 1.0))
+
+
+def size(number: float) -> str:
+    """Three digits of a number of bytes, and its unit: '12.5 MB'."""
+    name, each = byte_unit(number)
+    return f"{number / each:.3g} {name}"
+
+
+def logarithmic(axes: Any, which: str) -> None:
+    """A scale of the 'x' or 'y' axis whose ticks are written out, several of them in a decade."""
+    from matplotlib.ticker import LogLocator, NullFormatter
+
+    axes.set(**{f"{which}scale": "log"})
+    axis = getattr(axes, f"{which}axis")
+    axis.set_major_locator(LogLocator(subs=(1, 2, 5)))
+    axis.set_major_formatter(lambda value, _: f"{value:g}")
+    axis.set_minor_formatter(NullFormatter())
+
+
+def spread_out(values: Sequence[float]) -> bool:
+    """Whether positive values span so much that only a logarithmic axis shows them all."""
+    known = [value for value in values if value > 0 and math.isfinite(value)]
+    return bool(known) and max(known) > _DECADE * min(known)
+
+
+def line_key(label: str, style: Mapping[str, Any]) -> Any:
+    """A legend's entry of a line or marker."""
+    from matplotlib.lines import Line2D
+
+    return Line2D([], [], **style, label=label)

@@ -61,7 +61,7 @@ def write_bytes(path: StrPath, data: bytes) -> None:
     target = Path(path)
     beside = target.with_name(f".{target.name}.{os.getpid()}.tmp")
     try:
-        with _naming(target):
+        with naming(target):
             with open(beside, "wb") as file:
                 file.write(data)
                 file.flush()
@@ -103,7 +103,7 @@ def append_jsonl(path: StrPath, record: Mapping[str, Any]) -> None:
         OSError: It cannot be written; the error names the log.
     """
     line = json.dumps(_plain(record), allow_nan=False).encode() + b"\n"
-    with _naming(Path(path)):
+    with naming(Path(path)):
         _drop_unfinished_line(Path(path))
         with open(path, "ab") as file:
             file.write(line)
@@ -136,8 +136,8 @@ def read_jsonl(path: StrPath) -> list[dict[str, Any]]:
 
 
 @contextlib.contextmanager
-def _naming(path: Path) -> Iterator[None]:
-    """Errors name the file, as those of a full disk do not by themselves."""
+def naming(path: Path) -> Iterator[None]:
+    """Within it an `OSError` names the file, as that of a full disk does not by itself."""
     try:
         yield
     except OSError as error:

@@ -22,11 +22,11 @@ _NONE = "-"
 _TEXT_WIDTH = 16  # columns of text in the terminal
 _UNRANKED = (math.inf, math.inf)
 _LONGEST_CAUSE = 200  # characters in the terminal; Markdown has the whole
-_LEGEND = (
+LEGEND = (
     "Measured: the median and its 95% interval. Against the best single device: below 1 is faster; "
     "measured over measured where both were measured, else predicted over predicted."
 )
-_HOST_NOTE = (
+HOST_NOTE = (
     "Devices labelled `host` are cores of one processor, each opened as an OpenVINO device of its "
     "own: the numbers exercise the real measurement boundary and are no claim about GPUs."
 )
@@ -45,10 +45,17 @@ class Unit(NamedTuple):
         return _NONE if value is None else f"{value * self.per_s:.{self.decimals}f}"
 
 
-class _Column(NamedTuple):
-    header: str
+class Column(NamedTuple):
+    """What a table says of every row."""
+
+    header: str  # with the line breaks that a terminal needs
     cell: Callable[[Row], str]
     numeric: bool = True
+
+    @property
+    def title(self) -> str:
+        """The header in one line."""
+        return self.header.replace("-\n", "").replace("\n", " ")
 
 
 def rich_table(summary: Summary) -> Table:
@@ -61,7 +68,7 @@ def rich_table(summary: Summary) -> Table:
         The table: the best row of each graph is bold, reference rows stand below a line, and why
         rows failed stands below the table.
     """
-    columns = _columns(summary["rows"])
+    shown = columns(summary["rows"])
     table = Table(
         title=Text(title(summary)),
         caption=Text("\n".join(_notes(summary))),
@@ -71,7 +78,7 @@ def rich_table(summary: Summary) -> Table:
         padding=0,
         show_edge=False,
     )
-    for column in columns:
+    for column in shown:
         table.add_column(
             Text(column.header),
             justify="right" if column.numeric else "left",
@@ -80,10 +87,10 @@ def rich_table(summary: Summary) -> Table:
             max_width=None if column.numeric else _TEXT_WIDTH,
         )
     best = best_rows(summary)
-    for graph in _graphs(summary["rows"]):
+    for graph in by_graph(summary["rows"]):
         for rows in split(graph):
             for row in rows:
-                cells = [Text(column.cell(_without_cause(row))) for column in columns]
+                cells = [Text(column.cell(_without_cause(row))) for column in shown]
                 table.add_row(*cells, style="bold" if row in best else None)
             table.add_section()
     return table
@@ -91,25 +98,25 @@ def rich_table(summary: Summary) -> Table:
 
 def markdown_table(summary: Summary) -> str:
     """The same table in Markdown, with whole causes of failures and without a final newline."""
-    columns = _columns(summary["rows"])
+    shown = columns(summary["rows"])
     lines = [
-        _line(column.header.replace("-\n", "").replace("\n", " ") for column in columns),
-        _line("---:" if column.numeric else "---" for column in columns),
+        _line(column.title for column in shown),
+        _line("---:" if column.numeric else "---" for column in shown),
     ]
     best = best_rows(summary)
     own, references = split(summary["rows"])
     for row in own:
         mark = "**" if row in best else ""
-        lines.append(_line(f"{mark}{_escaped(column.cell(row))}{mark}" for column in columns))
+        lines.append(_line(f"{mark}{_escaped(column.cell(row))}{mark}" for column in shown))
     if references:
-        lines.append(_line(["*for reference:*", *[""] * (len(columns) - 1)]))
-    lines += [_line(_escaped(column.cell(row)) for column in columns) for row in references]
+        lines.append(_line(["*for reference:*", *[""] * (len(shown) - 1)]))
+    lines += [_line(_escaped(column.cell(row)) for column in shown) for row in references]
     return "\n".join(lines)
 
 
 def compare_markdown(summary: Summary) -> str:
     """One Markdown table a graph, each under the graph's name where there are several."""
-    graphs = _graphs(summary["rows"])
+    graphs = by_graph(summary["rows"])
     if len(graphs) < 2:
         return markdown_table(summary)
     parts = []
@@ -143,19 +150,19 @@ def report_markdown(summary: Summary) -> str:
         "\n".join(facts),
         "## Result",
         compare_markdown(summary),
-        _LEGEND,
-        "\n".join(_verdict(summary)),
+        LEGEND,
+        "\n".join(verdict(summary)),
         "`placement.json` beside this file gives the device of every operation, and says how it "
         "was obtained.",
     ]
-    if _has_host(summary):
-        parts.append(_HOST_NOTE)
+    if has_host(summary):
+        parts.append(HOST_NOTE)
     return "\n\n".join(parts) + "\n"
 
 
 def title(summary: Summary) -> str:
     """What the rows are about, in one line."""
-    graph, count = summary["graph"], len(_graphs(summary["rows"]))
+    graph, count = summary["graph"], len(by_graph(summary["rows"]))
     sizes = f"{graph['name']}: {graph['num_ops']} operations, {graph['num_edges']} edges"
     return f"{sizes if count < 2 else f'{count} graphs'}; objective {summary['objective']}"
 
@@ -194,41 +201,42 @@ def split(rows: Iterable[Row]) -> tuple[list[Row], list[Row]]:
 
 def best_rows(summary: Summary) -> list[Row]:
     """The row to point out: one for each graph, never a reference or a row without a number."""
-    graphs = [_candidates(rows) for rows in _graphs(summary["rows"])]
+    graphs = [_candidates(rows) for rows in by_graph(summary["rows"])]
     if len(graphs) == 1:
         graphs = [[row for row in graphs[0] if row["method"] == summary["best"]]]
     return [min(rows, key=_rank) for rows in graphs if rows]
 
 
-def _columns(rows: Iterable[Row]) -> list[_Column]:
+def columns(rows: Iterable[Row]) -> list[Column]:
+    """The columns that some row has something to say in."""
     rows = list(rows)
     latency = unit(rows)
     columns = [
-        _Column(key, _as_it_is(key), numeric=key == "seed")
+        Column(key, _as_it_is(key), numeric=key == "seed")
         for key in ("graph", "seed")
         if len(_distinct(rows, key)) > 1
     ]
     columns += [
-        _Column("method", _shown_method, numeric=False),
-        _Column(f"predic-\nted {latency.name}", lambda row: latency.write(row.get("predicted_s"))),
+        Column("method", _shown_method, numeric=False),
+        Column(f"predic-\nted {latency.name}", lambda row: latency.write(row.get("predicted_s"))),
     ]
     if any(median_s(row) is not None for row in rows):
         columns.append(
-            _Column(f"measured {latency.name}\n[low, high]", lambda row: _measured(row, latency))
+            Column(f"measured {latency.name}\n[low, high]", lambda row: _measured(row, latency))
         )
     columns.append(
-        _Column("vs best\nsingle", lambda row: _fixed(row.get("versus_best_single_device"), 3))
+        Column("vs best\nsingle", lambda row: _fixed(row.get("versus_best_single_device"), 3))
     )
     if any(number(row.get("bound_s")) is not None for row in rows):
         columns.append(
-            _Column(f"bound\n{latency.name}", lambda row: latency.write(row.get("bound_s")))
+            Column(f"bound\n{latency.name}", lambda row: latency.write(row.get("bound_s")))
         )
-        columns.append(_Column("gap\n%", lambda row: _percent(row.get("gap"))))
+        columns.append(Column("gap\n%", lambda row: _percent(row.get("gap"))))
     return [
         *columns,
-        _Column("search\ns", lambda row: _fixed(row.get("search_s"), 2)),
-        _Column("evalu-\nations", _as_it_is("evaluations")),
-        _Column("status", _as_it_is("status"), numeric=False),
+        Column("search\ns", lambda row: _fixed(row.get("search_s"), 2)),
+        Column("evalu-\nations", _as_it_is("evaluations")),
+        Column("status", _as_it_is("status"), numeric=False),
     ]
 
 
@@ -280,7 +288,7 @@ def _distinct(rows: Iterable[Row], key: str) -> list[Any]:
     return list(dict.fromkeys(row[key] for row in rows if key in row))
 
 
-def _graphs(rows: Iterable[Row]) -> list[list[Row]]:
+def by_graph(rows: Iterable[Row]) -> list[list[Row]]:
     """The rows of each graph, in order of appearance; rows without a graph's name are of one."""
     graphs: dict[Any, list[Row]] = {}
     for row in rows:
@@ -289,17 +297,20 @@ def _graphs(rows: Iterable[Row]) -> list[list[Row]]:
 
 
 def _notes(summary: Summary) -> list[str]:
-    lines = [line.replace("`", "") for line in _verdict(summary)]
+    lines = [line.replace("`", "") for line in verdict(summary)]
     for row in summary["rows"]:
         if _without_cause(row) != row:
             lines.append(f"{row['method']} {_one_line(row['status'])[:_LONGEST_CAUSE]}")
-    if _has_host(summary):
+    if has_host(summary):
         lines.append("host: cores of one processor; no claim about GPUs.")
     return lines
 
 
-def _verdict(summary: Summary) -> list[str]:
-    """Which row is best and by how much, and what is faster without placing; by graph."""
+def verdict(summary: Summary) -> list[str]:
+    """Which row is best and by how much, and what is faster without placing; by graph.
+
+    Names stand in backquotes.
+    """
     best = best_rows(summary)
     if not best:
         return [f"There is no usable latency of `{summary['best']}`, so none is best."]
@@ -331,7 +342,8 @@ def _judged(row: Row) -> str:
     )
 
 
-def _has_host(summary: Summary) -> bool:
+def has_host(summary: Summary) -> bool:
+    """Whether `HOST_NOTE` applies."""
     return any("host" in label for label in summary["devices"])
 
 

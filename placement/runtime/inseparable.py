@@ -62,7 +62,9 @@ def _unsized(nodes: list[ov.Node], sources: list[list[int]]) -> list[frozenset[i
 
 
 def _is_unsized(shape: ov.PartialShape) -> bool:
-    return shape.rank.is_static and any(d.is_dynamic and d.get_min_length() > 0 for d in shape)
+    if shape.is_static or shape.rank.is_dynamic:
+        return False
+    return any(d.is_dynamic and d.get_min_length() > 0 for d in shape)
 
 
 def _merged(sets: Iterable[frozenset[int]]) -> list[frozenset[int]]:

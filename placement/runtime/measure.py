@@ -163,6 +163,7 @@ class Measurer:
         weights = (directory / "model.bin").stat().st_size
         self._chunk = max(1, min(_CHUNK, _CHUNK_BYTES // max(1, 2 * weights)) - 1)
         self._worker: WorkerProcess | None = None
+        self._candidates, self._timing = 0, False  # as of `Progress`
 
     def __enter__(self) -> "Measurer":
         return self
@@ -178,7 +179,9 @@ class Measurer:
     def progress(self) -> Progress | None:
         """What the worker is at, as a progress display may ask from another thread."""
         worker = self._worker
-        return None if worker is None else worker.progress()
+        if worker is None:
+            return None
+        return worker.progress()._replace(candidates=self._candidates, timing=self._timing)
 
     def measure(
         self,
@@ -213,11 +216,15 @@ class Measurer:
         results: dict[int, Measurement | Failure] = {}
         others = list(range(1, len(candidates)))
         chunks = [others[i : i + self._chunk] for i in range(0, len(others), self._chunk)] or [[]]
-        for chunk in chunks:
-            indices = chunk if isinstance(results.get(0), Failure) else [0, *chunk]
-            how = (min_rounds, time_limit_s / len(chunks), accept_wrong)
-            found = self._measure_chunk(candidates, indices, how)
-            results = found | results
+        self._candidates = len(candidates)
+        try:
+            for chunk in chunks:
+                indices = chunk if isinstance(results.get(0), Failure) else [0, *chunk]
+                how = (min_rounds, time_limit_s / len(chunks), accept_wrong)
+                found = self._measure_chunk(candidates, indices, how)
+                results = found | results
+        finally:
+            self._candidates = 0
         return [results[i] for i in range(len(candidates))]
 
     def profile(
@@ -287,6 +294,7 @@ class Measurer:
         while left := [i for i in indices if i not in failures]:
             tasks = [Task(i, *candidates[i]) for i in left]
             facts: dict[int, dict[str, Any]] = {}
+            self._timing = False
             try:
                 for kind, *content in self._ask("measure", tasks, *how):
                     if kind == "failure":
@@ -295,6 +303,7 @@ class Measurer:
                         facts[content[0]] = content[1]
                     else:
                         return failures | self._summaries(candidates, facts, content[0])
+                    self._timing = len(failures.keys() | facts.keys()) == len(indices)
             except DiedError as died:
                 if died.candidate in left:
                     failures[died.candidate] = died.failure

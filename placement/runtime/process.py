@@ -32,6 +32,8 @@ class Progress(NamedTuple):
     pid: int
     candidate: int  # index in the call to `measure`, -1 for none of them
     stage: str  # one of `worker.STAGES`
+    candidates: int = 0  # in the call to `measure`; 0 outside of any
+    timing: bool = False  # those that are measured together are compiled and checked
 
 
 class DiedError(Exception):
@@ -66,6 +68,9 @@ class WorkerProcess:
             kind, content = self._receive(_START_S)
         except DiedError as died:
             kind, content = "error", died.failure.cause
+        except KeyboardInterrupt:  # nobody knows of the process yet
+            self.kill()
+            raise
         if kind == "error":
             self.kill()
             raise ChildProcessError(f"measuring did not start: {content}")

@@ -9,8 +9,6 @@ import math
 from collections.abc import Callable, Mapping, Sequence
 from typing import NamedTuple
 
-import openvino as ov
-
 from placement.runtime import deploy, devices
 from placement.runtime.devices import Device
 from placement.runtime.measure import Candidate, Failure, Interval, Measurement, Measurer
@@ -45,23 +43,17 @@ class Decision(NamedTuple):
 
 def measure(
     placed: Placed,
-    model: ov.Model,
-    devices_: Sequence[Device],
+    measurer: Measurer,
     *,
     seconds: float,
-    seed: int,
-    input_values: str = "",
     say: Callable[[str], None] = lambda _: None,
 ) -> list[Row]:
     """Measures every device alone, the forms of the placement, and devices for reference.
 
     Args:
       placed: the placement.
-      model: as placed.
-      devices_: that could be used, among them those that are.
+      measurer: of the model as placed, on all devices that could be used.
       seconds: of timing, compilation not included.
-      seed: of the inputs.
-      input_values: of those that are not to be drawn, see `frontend.example_inputs`.
       say: told what is being done.
 
     Returns:
@@ -70,19 +62,18 @@ def measure(
     Raises:
       ValueError: the placement fails or computes wrong outputs.
     """
-    used = tuple(device for device in devices_ if device.name in placed.used)
-    alone = {f"single:{device.name}": Candidate(None, (device,)) for device in devices_}
+    used = tuple(device for device in measurer.devices if device.name in placed.used)
+    alone = {f"single:{device.name}": Candidate(None, (device,)) for device in measurer.devices}
     mixed = _forms(placed, used) if len(used) > 1 else {}
-    others = {d.label: Candidate(None, (d,)) for d in devices.all_threads(devices_)}
-    with Measurer(model, devices_, seed=seed, input_values=input_values) as measurer:
-        say("looking for the best single device")
-        found = _outcomes(measurer, alone, seconds / 4)
-        for _ in alone:  # until none turns out to be faster than the one taken for the best
-            alone = dict(sorted(alone.items(), key=lambda item: _ratio(found[item[0]])))
-            say("measuring the placement beside the single devices")
-            found = _outcomes(measurer, alone | mixed | others, seconds)
-            if not any(_beats_the_first(found[name]) for name in list(alone)[1:]):
-                break
+    others = {d.label: Candidate(None, (d,)) for d in devices.all_threads(measurer.devices)}
+    say("looking for the best single device")
+    found = _outcomes(measurer, alone, seconds / 4)
+    for _ in alone:  # until none turns out to be faster than the one taken for the best
+        alone = dict(sorted(alone.items(), key=lambda item: _ratio(found[item[0]])))
+        say("the placement beside the single devices")
+        found = _outcomes(measurer, alone | mixed | others, seconds)
+        if not any(_beats_the_first(found[name]) for name in list(alone)[1:]):
+            break
     rows = [_row(name, deploy.SINGLE, found[name]) for name in alone]
     rows += [_row(name, form, found[name]) for name, form in zip(mixed, _FORMS, strict=False)]
     if mixed and rows[-1].latency is None:  # the form that was searched for

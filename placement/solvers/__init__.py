@@ -23,7 +23,7 @@ from placement.solvers import (
     trivial,
     walks,
 )
-from placement.solvers.allowance import Allowance
+from placement.solvers.allowance import Allowance, Observe
 from placement.types import Problem, Solution
 
 BUDGET = 32_000
@@ -80,6 +80,7 @@ def solve(
     seed: int = 0,
     time_limit_s: float = 60.0,
     budget: int = BUDGET,
+    observe: Observe = lambda evaluations, best_s: None,
 ) -> Solution:
     """Searches for the best placement of a problem with one of `SOLVERS`.
 
@@ -89,6 +90,8 @@ def solve(
       seed: of all randomness.
       time_limit_s: when to stop. Building a model and a step that has begun are not cut off.
       budget: how many placements to evaluate at most; exact solvers do not look at it.
+      observe: told after every step of a search how many were evaluated and what the best is worth,
+        inf where none can run; from any thread.
 
     Returns:
       The placement found, with its value from the problem's simulator. `bound_s` is a lower bound
@@ -101,7 +104,7 @@ def solve(
         problem, such as an enumeration of too many placements: one line.
     """
     check(name, problem.objective)
-    allowance = Allowance(time_limit_s, budget)
+    allowance = Allowance(time_limit_s, budget, observe)
     reason = infeasible(problem)
     found = base.Found(None) if reason else SOLVERS[name].find(problem, seed, allowance)
     search_s = allowance.spent_s()

@@ -109,3 +109,16 @@ def import_cp_model() -> Any:
     except ImportError as error:
         raise missing("ortools") from error
     return cp_model
+
+
+def on_solution(cp_model: Any, found: Callable[[Any], None]) -> Any:
+    """A callback for CP-SAT, which calls found(callback) with each better solution.
+
+    `callback.value(variable)` is what the solution gives a variable.
+    """
+
+    class Callback(cp_model.CpSolverSolutionCallback):
+        def on_solution_callback(self) -> None:
+            found(self)
+
+    return Callback()

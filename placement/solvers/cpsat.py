@@ -5,6 +5,7 @@ rounded down, so that a bound of the program is one of the problem, and no more 
 term too low. Values are the simulator's.
 """
 
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -19,7 +20,9 @@ _WORKERS = 8
 
 
 def find(problem: Problem, seed: int, allowance: Allowance) -> base.Found:
-    """The best of all placements; a search that the clock ends need not repeat.
+    """A constraint program on CP-SAT, of all placements.
+
+    A search that the clock ends need not repeat.
 
     Raises:
       ValueError: ortools is not installed.
@@ -30,7 +33,11 @@ def find(problem: Problem, seed: int, allowance: Allowance) -> base.Found:
 
 
 def solve(
-    built: program.Program, hint: np.ndarray | None, seed: int, allowance: Allowance
+    built: program.Program,
+    hint: np.ndarray | None,
+    seed: int,
+    allowance: Allowance,
+    found: Callable[[np.ndarray], None],
 ) -> program.Outcome:
     """Solves a program: a `program_search.Backend`."""
     cp_model = base.import_cp_model()
@@ -45,16 +52,18 @@ def solve(
     solver.parameters.max_time_in_seconds = allowance.left_s()
     solver.parameters.num_workers = _WORKERS
     solver.parameters.random_seed = seed % 2**31
-    status = solver.solve(model)
+
+    def assigned(value: Callable[[Any], Any]) -> np.ndarray:
+        return np.array([[value(booleans[b]) for b in row] for row in built.assigned], bool)
+
+    status = solver.solve(model, base.on_solution(cp_model, lambda c: found(assigned(c.value))))
     if status == cp_model.INFEASIBLE:
         return program.Outcome("infeasible", None, np.nan)
     bound_s = solver.best_objective_bound * unit_s
     if status not in (cp_model.OPTIMAL, cp_model.FEASIBLE):
         return program.Outcome("time limit", None, max(bound_s, 0.0))
-    assigned = np.array([[solver.value(booleans[b]) for b in row] for row in built.assigned], bool)
-    return program.Outcome(
-        "optimal" if status == cp_model.OPTIMAL else "time limit", assigned, bound_s
-    )
+    ended = "optimal" if status == cp_model.OPTIMAL else "time limit"
+    return program.Outcome(ended, assigned(solver.value), bound_s)
 
 
 def _model(cp_model: Any, built: program.Program, unit_s: float) -> tuple[Any, list, list]:

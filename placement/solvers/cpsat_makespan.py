@@ -29,6 +29,7 @@ an operation on either of two devices crosses nothing, and proofs are many times
 """
 
 import itertools
+from collections.abc import Callable
 from math import ceil, inf
 from typing import Any, NamedTuple
 
@@ -69,7 +70,7 @@ def find(problem: Problem, seed: int, allowance: Allowance) -> base.Found:
       ValueError: ortools is not installed.
     """
     cp_model = base.import_cp_model()
-    shorter = Allowance(_HINT_SHARE * allowance.left_s(), min(_HINT_BUDGET, allowance.budget))
+    shorter = allowance.part(_HINT_SHARE, _HINT_BUDGET)
     known = large_neighbourhood.lns(problem, seed, shorter)
     best = known.placement
     assert best is not None
@@ -84,20 +85,34 @@ def find(problem: Problem, seed: int, allowance: Allowance) -> base.Found:
     _add_constraints(model, problem, whole, variables)
     if value_s < inf:
         _add_hint(model, problem, whole, variables, best)
-    solver = cp_model.CpSolver()
-    solver.parameters.max_time_in_seconds = allowance.left_s()
-    solver.parameters.random_seed = seed
-    solver.parameters.num_workers = 1
-    solver.parameters.linearization_level = 0
-    status = solver.solve(model)
+    evaluate = simulators.evaluator(problem)
+
+    def placement(value: Callable[[Any], Any]) -> np.ndarray:
+        home = [next(d for d, x in row.items() if value(x)) for row in variables.on]
+        return np.array(home)[whole.classes.number]
+
+    def tell(callback: Any) -> None:
+        found_s = float(evaluate(placement(callback.value)[None])[0])
+        allowance.tell(known.evaluations, min(value_s, found_s))
+
+    solver = _solver(cp_model, seed, allowance.left_s())
+    status = solver.solve(model, base.on_solution(cp_model, tell))
     if status == cp_model.INFEASIBLE and value_s == inf:
         return base.Found(None, status="infeasible", evaluations=known.evaluations)
     if status in (cp_model.OPTIMAL, cp_model.FEASIBLE):
-        home = [next(d for d, x in row.items() if solver.value(x)) for row in variables.on]
-        best = min(best, np.array(home)[whole.classes.number], key=lambda p: _value(problem, p))
+        best = min(best, placement(solver.value), key=lambda p: _value(problem, p))
     bound_s = max(bound_s, solver.best_objective_bound * unit_s)
     proven = _value(problem, best) <= bound_s * (1 + base.ROUNDING)
     return base.Found(best, bound_s, "optimal" if proven else "time limit", known.evaluations)
+
+
+def _solver(cp_model: Any, seed: int, seconds: float) -> Any:
+    solver = cp_model.CpSolver()
+    solver.parameters.max_time_in_seconds = seconds
+    solver.parameters.random_seed = seed
+    solver.parameters.num_workers = 1
+    solver.parameters.linearization_level = 0
+    return solver
 
 
 def _value(problem: Problem, placement: np.ndarray) -> float:

@@ -14,6 +14,7 @@ from typing import NamedTuple
 import chex
 import jax
 import jax.numpy as jnp
+import numpy as np
 
 from placement.solvers import base, walks
 from placement.solvers.allowance import Allowance
@@ -29,7 +30,7 @@ class _Evolution(NamedTuple):
 
 
 def find(problem: Problem, seed: int, allowance: Allowance) -> base.Found:
-    """Evolves placements until the budget or the time is spent."""
+    """A genetic algorithm: stretches crossed over, the better of parents and children survive."""
     held, starts = walks.space(problem)
     evolution = _Evolution(jax.random.PRNGKey(seed), starts)
     generations = max(0, allowance.budget // walks.CHAINS - 1)
@@ -37,8 +38,9 @@ def find(problem: Problem, seed: int, allowance: Allowance) -> base.Found:
     while done < generations and not allowance.over():
         count = min(_GENERATIONS, generations - done)
         evolution = _evolved(problem.objective, held, evolution, count)
-        evolution.alive.cost_s.block_until_ready()
         done += count
+        best_s = np.asarray(evolution.alive.latency_s).min()
+        allowance.tell((done + 1) * walks.CHAINS, float(best_s))
     best = int(jnp.argmin(evolution.alive.latency_s))
     alive, evaluations = evolution.alive, (done + 1) * walks.CHAINS
     return walks.finish(alive.placement[best], alive.latency_s[best], evaluations, allowance.budget)

@@ -72,7 +72,7 @@ class _Arcs(NamedTuple):
 
 
 def find(problem: Problem, seed: int, allowance: Allowance) -> base.Found:
-    """Minimum cuts: exact with two devices, else alpha-expansion and a bound; see the module.
+    """Minimum cuts: exact with two devices, else alpha-expansion and a bound.
 
     Returns:
       Status 'optimal' where the bound proves it; else 'finished', or 'time limit' where the integer

@@ -69,7 +69,9 @@ class _Stretches(NamedTuple):
 
 
 def ideals_dp(problem: Problem, seed: int, allowance: Allowance) -> base.Found:
-    """The best contiguous placement, proven to be so; see `contiguous` for what that is.
+    """A dynamic program over ideals: the best contiguous placement, with proof.
+
+    `contiguous` says what that is.
 
     Args:
       problem: of objective 'max_load'.
@@ -94,7 +96,7 @@ def ideals_dp(problem: Problem, seed: int, allowance: Allowance) -> base.Found:
 
 
 def dp_split(problem: Problem, seed: int, allowance: Allowance) -> base.Found:
-    """The split of `ideals_dp` for `max_load`, under `subgraph`: one of their baselines.
+    """The split of `ideals_dp` for `max_load`, under `subgraph` (Tarnawski et al. 2020).
 
     Raises:
       ValueError: as `ideals_dp`.
@@ -105,7 +107,7 @@ def dp_split(problem: Problem, seed: int, allowance: Allowance) -> base.Found:
 
 
 def linearised_dp(problem: Problem, seed: int, allowance: Allowance) -> base.Found:
-    """The best split of one topological order into stretches, a contiguous placement.
+    """A dynamic program over one topological order, cut into stretches: contiguous.
 
     Args:
       problem: of objective 'max_load'.

@@ -64,7 +64,7 @@ class _Blocks(NamedTuple):
 
 
 def lns(problem: Problem, seed: int, allowance: Allowance) -> base.Found:
-    """From the best of single devices and list schedules."""
+    """Large neighbourhoods (Shaw 1998), from the best of single devices and list schedules."""
     candidates = starts(problem, seed, allowance)
     values = simulators.evaluator(problem)(_padded(candidates))
     return polish(problem, candidates[int(np.argmin(values))], seed, allowance)
@@ -88,6 +88,7 @@ def polish(problem: Problem, placement: np.ndarray, seed: int, allowance: Allowa
     at_s = best_s = float(evaluate(_padded(at[None])[:, space.number])[0])
     joined = np.empty((0, len(at)), np.int32)
     stale, evaluations = 0, 1
+    allowance.tell(evaluations, best_s)
     while not allowance.over() and evaluations + BATCH <= allowance.budget:
         blocks = _draw(rng, space, at, BATCH - len(joined))
         rows = np.concatenate([joined, _moved(space, at, blocks)])
@@ -103,6 +104,7 @@ def polish(problem: Problem, placement: np.ndarray, seed: int, allowance: Allowa
             at, at_s = rows[chosen], float(values[chosen])
         if at_s < best_s:
             best, best_s = at, at_s
+        allowance.tell(evaluations, best_s)
         if stale > _PATIENCE + len(at) // _PER_ROUND:
             at, at_s, stale = _kicked(rng, space, best), np.inf, 0
             joined = joined[:0]

@@ -8,7 +8,7 @@ Times are measured in hundredths of the horizon. SciPy's HiGHS takes no placemen
 the horizon cuts off what is worse than the one known, which is returned where none is better.
 """
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 
 import numpy as np
 from scipy import optimize, sparse
@@ -22,39 +22,46 @@ _GAP = 1e-7  # relative, at which a search may end
 
 
 def find(problem: Problem, seed: int, allowance: Allowance) -> base.Found:
-    """The best contiguous placement under max_load, of all placements under subgraph."""
+    """An integer program on HiGHS; under max_load, of contiguous placements."""
     contiguous = problem.objective == "max_load"
     return program_search.search(problem, seed, allowance, backend=solve, contiguous=contiguous)
 
 
 def find_noncontiguous(problem: Problem, seed: int, allowance: Allowance) -> base.Found:
-    """The best of all placements under max_load."""
+    """An integer program on HiGHS, of all placements."""
     return program_search.search(problem, seed, allowance, backend=solve)
 
 
 def solve(
-    built: program.Program, hint: np.ndarray | None, seed: int, allowance: Allowance
+    built: program.Program,
+    hint: np.ndarray | None,
+    seed: int,
+    allowance: Allowance,
+    found: Callable[[np.ndarray], None],
 ) -> program.Outcome:
-    """Solves a program: a `program_search.Backend`. HiGHS gets neither the hint nor the seed."""
-    del hint, seed
+    """Solves a program: a `program_search.Backend`.
+
+    HiGHS gets neither the hint nor the seed, and tells what it found at its end.
+    """
+    del hint, seed, found
     unit_s = built.horizon_s / _UNITS
     rows = _Rows(built.num_booleans)
     _add(rows, built, unit_s)
     count = built.num_booleans
     lower = np.concatenate([np.zeros(count), np.array(built.lower_s) / unit_s])
     upper = np.concatenate([np.ones(count), np.full(len(built.lower_s), _UNITS)])
-    found = optimize.milp(
+    ended = optimize.milp(
         np.eye(1, len(lower), count + built.total)[0],
         integrality=np.arange(len(lower)) < count,
         bounds=optimize.Bounds(lower, upper),
         constraints=rows.constraint(len(lower)),
         options={"time_limit": max(allowance.left_s(), 0.01), "mip_rel_gap": _GAP},
     )
-    if found.status == 2:
+    if ended.status == 2:
         return program.Outcome("infeasible", None, np.nan)
-    bound_s = 0.0 if found.mip_dual_bound is None else float(found.mip_dual_bound) * unit_s
-    assigned = None if found.x is None else found.x[built.assigned] > 0.5
-    return program.Outcome("optimal" if found.status == 0 else "time limit", assigned, bound_s)
+    bound_s = 0.0 if ended.mip_dual_bound is None else float(ended.mip_dual_bound) * unit_s
+    assigned = None if ended.x is None else ended.x[built.assigned] > 0.5
+    return program.Outcome("optimal" if ended.status == 0 else "time limit", assigned, bound_s)
 
 
 class _Rows:

@@ -44,7 +44,7 @@ Partitioner = Callable[[Weighted, np.ndarray, int], np.ndarray]
 
 
 def metis(problem: Problem, *, seed: int = 0) -> np.ndarray:
-    """METIS (Karypis and Kumar 1998) on all devices: int32 [N].
+    """METIS (Karypis and Kumar 1998): all devices' shares, few bytes cut.
 
     Where one class outweighs a whole part, METIS may leave parts empty, and says so on stdout.
 
@@ -55,7 +55,7 @@ def metis(problem: Problem, *, seed: int = 0) -> np.ndarray:
 
 
 def kahip(problem: Problem, *, seed: int = 0) -> np.ndarray:
-    """KaFFPa of KaHIP (Sanders and Schulz 2013) on all devices: int32 [N].
+    """KaFFPa of KaHIP (Sanders and Schulz 2013): equal parts, few bytes cut.
 
     It takes no shares: all parts are equal, within its customary 3 %, however slow a device is.
 
@@ -66,7 +66,7 @@ def kahip(problem: Problem, *, seed: int = 0) -> np.ndarray:
 
 
 def scotch(problem: Problem, *, gmap: Callable[[str], str], seed: int = 0) -> np.ndarray:
-    """Scotch (Pellegrini and Roman 1996) on all devices: int32 [N].
+    """Scotch (Pellegrini and Roman 1996): all devices' shares, few bytes cut.
 
     Mirhoseini et al. also give Scotch the links' capacities; the architecture here, a complete
     graph, has equal links. Scotch has no seed: the seed shuffles its vertices.
@@ -91,7 +91,7 @@ def scotch(problem: Problem, *, gmap: Callable[[str], str], seed: int = 0) -> np
 
 
 def min_cut(problem: Problem, *, seed: int = 0) -> np.ndarray:
-    """The papers' MinCut, which leaves out the CPU: int32 [N].
+    """The papers' MinCut: METIS, which leaves out the CPU.
 
     The host gets only what no accelerator supports; where there is no accelerator, every device
     takes part. Departure from Mirhoseini et al. 2017: the partitioner is METIS even where Scotch is

@@ -27,7 +27,7 @@ from placement.types import Problem
 
 
 def pipedream(problem: Problem, seed: int, allowance: Allowance) -> base.Found:
-    """What PipeDream would plan.
+    """PipeDream's planner (Narayanan et al. 2019): a chain of stages.
 
     Args:
       problem: of objective 'max_load'.

@@ -6,6 +6,7 @@ from typing import NamedTuple
 
 import numpy as np
 
+from placement import simulators
 from placement.solvers import base, bounds, incumbent, max_load_program, subgraph_program
 from placement.solvers.allowance import Allowance
 from placement.solvers.program import Outcome, Program
@@ -17,8 +18,11 @@ _EXACT = 1e-9  # relative: what float64 sums differ by
 # (problem, reduced, horizon_s, lower_s) -> the program whose times end at the horizon. That of
 # max_load takes `contiguous` as well.
 Build = Callable[..., Program]
-# (program, hint int [C] or None, seed, allowance) -> Outcome.
-Backend = Callable[[Program, np.ndarray | None, int, Allowance], Outcome]
+# (program, hint int [C] or None, seed, allowance, found) -> Outcome. A backend that can is to call
+# found(assigned) with each solution better than all before, in any thread.
+Backend = Callable[
+    [Program, np.ndarray | None, int, Allowance, Callable[[np.ndarray], None]], Outcome
+]
 
 
 class Formulation(NamedTuple):
@@ -54,14 +58,22 @@ def search(
     build = partial(formulation.build, contiguous=True) if contiguous else formulation.build
     program = build(problem, reduced, horizon_s, lower_s)
     hint = None if best is None else reduced.lower(best)
-    outcome = backend(program, hint, seed, allowance)
-    evaluations = known.evaluations
+    evaluate, evaluations = simulators.evaluator(problem), known.evaluations
+
+    def valued(assigned: np.ndarray) -> tuple[np.ndarray, float]:
+        placement = reduced.lift(assigned.argmax(axis=1))
+        return placement, float(evaluate(placement[None])[0])
+
+    def tell(assigned: np.ndarray) -> None:
+        allowance.tell(evaluations, min(value_s, valued(assigned)[1]))
+
+    outcome = backend(program, hint, seed, allowance, tell)
     if outcome.assigned is not None:
-        found = reduced.lift(outcome.assigned.argmax(axis=1))
-        found_s = incumbent.value(problem, found)
+        found, found_s = valued(outcome.assigned)
         evaluations += 1
         if found_s <= value_s:
             best, value_s = found, found_s
+        allowance.tell(evaluations, value_s)
     if outcome.status == "infeasible" and best is not None:  # nothing within the horizon is better
         return base.Found(best, value_s, "optimal", evaluations, scope)
     bound_s = min(max(lower_s, outcome.bound_s), value_s)

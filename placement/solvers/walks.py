@@ -63,12 +63,12 @@ class _Walk(NamedTuple):
 
 
 def local_search(problem: Problem, seed: int, allowance: Allowance) -> base.Found:
-    """Descents with restarts; see the module docstring."""
+    """Local search: many walks side by side that take what costs no more, and start again."""
     return _walk(problem, seed, allowance, annealed=False)
 
 
 def annealing(problem: Problem, seed: int, allowance: Allowance) -> base.Found:
-    """Simulated annealing; see the module docstring."""
+    """Simulated annealing (Kirkpatrick et al. 1983): many walks side by side."""
     return _walk(problem, seed, allowance, annealed=True)
 
 
@@ -140,11 +140,12 @@ def _walk(problem: Problem, seed: int, allowance: Allowance, *, annealed: bool) 
     # Temperatures are relative to this; with nothing finite to start from, all steps are taken.
     scale_s = jnp.where(jnp.isfinite(walk.best_s), walk.best_s, held.excess_s)
     done = 0
+    allowance.tell(CHAINS, float(walk.best_s))
     while done < steps and not allowance.over():
         count = min(_STEPS, steps - done)
         walk = _steps(problem.objective, annealed, held, walk, scale_s, steps, count)
-        walk.best_s.block_until_ready()
         done += count
+        allowance.tell((done + 1) * CHAINS, float(walk.best_s))
     evaluations = (done + 1) * CHAINS
     return finish(walk.best, walk.best_s, evaluations, allowance.budget)
 

@@ -1,27 +1,31 @@
 """Benchmark networks built with the opset API, without any download.
 
 The architectures and operation counts are those of published exports; the weights are seeded
-noise, because placement depends on shapes and not on what a network has learnt. Some networks take
-sizes: 'nmt:layers=4,steps=30'.
+noise, because placement depends on shapes and not on what a network has learnt. Most networks take
+sizes: 'nmt:layers=4,steps=30'. `placement.zoo.families` draws them.
 """
 
+import contextlib
 import inspect
 from collections.abc import Callable
 
 import openvino as ov
 
 from placement import arguments
-from placement.zoo.bert import bert_base
+from placement.zoo import layers
+from placement.zoo.bert import bert, bert_base
 from placement.zoo.inception_v3 import inception_v3
 from placement.zoo.nmt import nmt
-from placement.zoo.resnet import resnet50, two_stream
+from placement.zoo.resnet import resnet, resnet50, two_stream
 from placement.zoo.rnnlm import rnnlm
 
 # The keyword arguments of a builder are the arguments of its network: whole numbers from 1.
 _BUILDERS: dict[str, Callable[..., ov.Model]] = {
+    "bert": bert,
     "bert_base": bert_base,
     "inception_v3": inception_v3,
     "nmt": nmt,
+    "resnet": resnet,
     "resnet50": resnet50,
     "rnnlm": rnnlm,
     "two_stream": two_stream,
@@ -33,19 +37,34 @@ def names() -> tuple[str, ...]:
     return tuple(_BUILDERS)
 
 
-def build(text: str) -> ov.Model:
+def summaries() -> dict[str, str]:
+    """What each network is, in one line."""
+    return {name: (f.__doc__ or "").partition("\n")[0] for name, f in _BUILDERS.items()}
+
+
+def build(text: str, *, weights: bool = True) -> ov.Model:
     """Builds a network; every build of a text gives identical weights.
 
     Args:
       text: a name, or a name and sizes, such as 'nmt:layers=4,steps=30'.
+      weights: False makes them zeros that take no memory until they are read: of a network of
+        which only the graph is wanted.
 
     Raises:
-      ValueError: no network has that name, or it does not take these arguments.
+      ValueError: no network has that name, it does not take these arguments, or not together, or
+        it does not fit in memory.
     """
     name, given = arguments.split(text)
     if name not in _BUILDERS:
-        raise ValueError(f"unknown network {name!r}; valid names: {', '.join(names())}")
+        raise arguments.unknown("network", name, names())
     builder = _BUILDERS[name]
     parameters = inspect.signature(builder).parameters.values()
     defaults = {parameter.name: parameter.default for parameter in parameters}
-    return builder(**arguments.values(text, given, defaults))
+    values = arguments.values(text, given, defaults)
+    try:
+        with contextlib.nullcontext() if weights else layers.undrawn():
+            return builder(**values)
+    except ValueError as error:
+        raise ValueError(f"graph {text!r}: {error}") from error
+    except MemoryError as error:
+        raise ValueError(f"graph {text!r} does not fit in memory; give smaller sizes") from error

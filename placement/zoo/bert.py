@@ -1,18 +1,12 @@
-"""BERT-base for text."""
+"""BERT for text."""
 
 import openvino as ov
 from openvino import opset13 as ops
 
-from placement.zoo import layers
+from placement.zoo import layers as parts
 
-_LAYERS = 12
-_HIDDEN = 768
-_HEADS = 12
-_HEAD = _HIDDEN // _HEADS
-_INTERMEDIATE = 3072
-_VOCABULARY = 30522
+_FEED_FORWARD = 4  # times as wide as the rest
 _TOKEN_TYPES = 2
-_SEQUENCE = 128
 _NORM_EPSILON = 1e-12
 
 # Words outweigh what all sequences share (positions, token types), so that inputs stay apart.
@@ -22,112 +16,151 @@ _SHARED_STD = 0.005
 _ATTENTION_GAIN = 2.0
 
 
-def bert_base() -> ov.Model:
-    """BERT-base with pooler, batch 1, sequence 128, all shapes static.
+def bert(
+    *,
+    layers: int = 12,
+    hidden: int = 768,
+    heads: int = 12,
+    length: int = 128,
+    batch: int = 1,
+    vocabulary: int = 30_522,
+) -> ov.Model:
+    """BERT with pooler, all shapes static.
 
-    input_ids, attention_mask, token_type_ids: int64 [1, 128].
-    last_hidden_state: float32 [1, 128, 768]; pooler_output: float32 [1, 768].
+    input_ids, attention_mask, token_type_ids: int64 [batch, length].
+    last_hidden_state: float32 [batch, length, hidden]; pooler_output: float32 [batch, hidden].
 
-    Devlin et al. 2018, "BERT", section 3 (L=12, H=768, A=12), in the layout Hugging Face's model
-    has when exported: position embeddings of the 128 rows folded into one constant, layer
-    normalisation as MVN, scale, shift; keys transposed by an operation of their own.
-    1009 operations and 1068 edges; 444 operations without constants and their Converts. Duan et
-    al. 2024 count 1009 and 1071 in their export. No edges are made up by sharing constants or
-    computing shapes in the graph: a placement that cuts there makes shapes dynamic.
+    Devlin et al. 2018, "BERT", section 3, in the layout Hugging Face's model has when exported:
+    position embeddings of the sequence folded into one constant, layer normalisation as MVN, scale,
+    shift; keys transposed by an operation of their own. The feed-forward layers are four times as
+    wide as the others. No edges are made up by sharing constants or computing shapes in the graph:
+    a placement that cuts there makes shapes dynamic.
+    49 operations and 48 edges, and 80 and 85 a layer.
+
+    Args:
+      layers: of the encoder.
+      hidden: numbers a token, a multiple of the heads.
+      heads: of every attention.
+      length: tokens of a sequence; beyond the paper's 512 as well.
+      batch: sequences.
+      vocabulary: words that have an embedding.
+
+    Raises:
+      ValueError: the heads do not divide `hidden`.
     """
+    if hidden % heads:
+        raise ValueError(
+            f"bert cannot share hidden={hidden} among heads={heads}; "
+            f"give a hidden size that is a multiple of heads, such as {-(-hidden // heads) * heads}"
+        )
     input_ids, attention_mask, token_type_ids = (
-        layers.parameter(name, (1, _SEQUENCE), ov.Type.i64)
+        parts.parameter(name, (batch, length), ov.Type.i64)
         for name in ("input_ids", "attention_mask", "token_type_ids")
     )
-    hidden = _embeddings(input_ids, token_type_ids)
+    words = _embedding(input_ids, "embeddings/word", (vocabulary, hidden), _WORD_STD)
+    x = _embeddings(words, token_type_ids)
     mask = _additive_mask(attention_mask)
-    for layer in range(_LAYERS):
-        hidden = _encoder_layer(hidden, mask, f"encoder/{layer}")
+    for layer in range(layers):
+        x = _encoder_layer(x, mask, heads, f"encoder/{layer}")
     outputs = [
-        layers.result(hidden, "last_hidden_state"),
-        layers.result(_pooler(hidden), "pooler_output"),
+        parts.result(x, "last_hidden_state"),
+        parts.result(_pooler(x), "pooler_output"),
     ]
-    return ov.Model(outputs, [input_ids, attention_mask, token_type_ids], "bert_base")
+    return ov.Model(outputs, [input_ids, attention_mask, token_type_ids], "bert")
 
 
-def _embedding(ids: ov.Node, name: str, rows: int, std: float) -> ov.Node:
-    """Rows of a table: int64 [1, S] -> [1, S, hidden]."""
-    table = layers.noise(f"{name}/weight", (rows, _HIDDEN), std=std)
+def bert_base() -> ov.Model:
+    """BERT-base: `bert` with the paper's sizes (L=12, H=768, A=12), batch 1, sequence 128.
+
+    1009 operations and 1068 edges; 444 operations without constants and their Converts. Duan et
+    al. 2024 count 1009 and 1071 in their export.
+    """
+    model = bert()
+    model.set_friendly_name("bert_base")
+    return model
+
+
+def _embedding(ids: ov.Node, name: str, shape: tuple[int, int], std: float) -> ov.Node:
+    """Rows of a table of `shape` [rows, hidden]: int64 [B, S] -> [B, S, hidden]."""
+    table = parts.noise(f"{name}/weight", shape, std=std)
     index = ops.convert(ids, "i32", name=f"{name}/ids")
-    return ops.gather(table, index, layers.integers(f"{name}/axis", 0), name=f"{name}/gather")
+    return ops.gather(table, index, parts.integers(f"{name}/axis", 0), name=f"{name}/gather")
 
 
-def _embeddings(input_ids: ov.Node, token_type_ids: ov.Node) -> ov.Node:
-    """Words, token types and positions, normalised: int64 [1, S] twice -> [1, S, hidden]."""
-    words = _embedding(input_ids, "embeddings/word", _VOCABULARY, _WORD_STD)
-    types = _embedding(token_type_ids, "embeddings/token_type", _TOKEN_TYPES, _SHARED_STD)
-    shape = (1, _SEQUENCE, _HIDDEN)
-    positions = layers.noise("embeddings/position/weight", shape, std=_SHARED_STD)
+def _embeddings(words: ov.Node, token_type_ids: ov.Node) -> ov.Node:
+    """With token types and positions, normalised: [B, S, hidden] -> the same shape."""
+    _, length, hidden = words.shape
+    table = (_TOKEN_TYPES, hidden)
+    types = _embedding(token_type_ids, "embeddings/token_type", table, _SHARED_STD)
+    positions = parts.noise("embeddings/position/weight", (1, length, hidden), std=_SHARED_STD)
     total = ops.add(words, types, name="embeddings/token_type/add")
     total = ops.add(total, positions, name="embeddings/position/add")
     return _layer_norm(total, "embeddings/norm")
 
 
 def _additive_mask(attention_mask: ov.Node) -> ov.Node:
-    """0 where attended and float16's lowest number elsewhere: int64 [1, S] -> [1, 1, 1, S]."""
+    """0 where attended and float16's lowest number elsewhere: int64 [B, S] -> [B, 1, 1, S]."""
     x = attention_mask
     for axis in (1, 2):
-        x = layers.unsqueeze(x, f"mask/unsqueeze{axis}", axis)
+        x = parts.unsqueeze(x, f"mask/unsqueeze{axis}", axis)
     x = ops.convert(x, "f32", name="mask/to_float")
-    inverted = ops.subtract(layers.scalar("mask/one", 1.0), x, name="mask/invert")
+    inverted = ops.subtract(parts.scalar("mask/one", 1.0), x, name="mask/invert")
     hidden = ops.convert(inverted, "boolean", name="mask/to_boolean")
-    return ops.select(hidden, layers.scalar("mask/lowest", -65504.0), inverted, name="mask/fill")
+    return ops.select(hidden, parts.scalar("mask/lowest", -65504.0), inverted, name="mask/fill")
 
 
 def _layer_norm(x: ov.Node, name: str) -> ov.Node:
     """Layer normalisation over the last axis: shape unchanged."""
-    axes = layers.integers(f"{name}/axes", [-1])
+    axes = parts.integers(f"{name}/axes", [-1])
     x = ops.mvn(x, axes, True, _NORM_EPSILON, "inside_sqrt", name=f"{name}/mvn")
-    scale = layers.noise(f"{name}/scale", (1, 1, _HIDDEN), std=0.1, mean=1.0)
+    shape = (1, 1, x.shape[-1])
+    scale = parts.noise(f"{name}/scale", shape, std=0.1, mean=1.0)
     x = ops.multiply(x, scale, name=f"{name}/multiply")
-    shift = layers.noise(f"{name}/shift", (1, 1, _HIDDEN), std=0.02)
+    shift = parts.noise(f"{name}/shift", shape, std=0.02)
     return ops.add(x, shift, name=f"{name}/add")
 
 
-def _heads(x: ov.Node, name: str) -> ov.Node:
-    """A dense layer split into heads: [1, S, hidden] -> [1, heads, S, hidden / heads]."""
-    x = layers.dense(x, name, _HIDDEN)
-    split = layers.integers(f"{name}/split/shape", [1, _SEQUENCE, _HEADS, _HEAD])
+def _split(x: ov.Node, heads: int, name: str) -> ov.Node:
+    """A dense layer split into heads: [B, S, hidden] -> [B, heads, S, hidden / heads]."""
+    batch, length, hidden = x.shape
+    x = parts.dense(x, name, hidden)
+    split = parts.integers(f"{name}/split/shape", [batch, length, heads, hidden // heads])
     x = ops.reshape(x, split, False, name=f"{name}/split")
-    order = layers.integers(f"{name}/transpose/order", [0, 2, 1, 3])
+    order = parts.integers(f"{name}/transpose/order", [0, 2, 1, 3])
     return ops.transpose(x, order, name=f"{name}/transpose")
 
 
-def _attention(x: ov.Node, mask: ov.Node, name: str) -> ov.Node:
-    """Self-attention before its output layer: [1, S, hidden] -> [1, S, hidden]."""
-    query, key, value = (_heads(x, f"{name}/{part}") for part in ("query", "key", "value"))
-    swap = layers.integers(f"{name}/key_columns/order", [0, 1, 3, 2])
+def _attention(x: ov.Node, mask: ov.Node, heads: int, name: str) -> ov.Node:
+    """Self-attention before its output layer: [B, S, hidden] -> the same shape."""
+    query, key, value = (_split(x, heads, f"{name}/{part}") for part in ("query", "key", "value"))
+    swap = parts.integers(f"{name}/key_columns/order", [0, 1, 3, 2])
     key = ops.transpose(key, swap, name=f"{name}/key_columns")
     scores = ops.matmul(query, key, False, False, name=f"{name}/scores")
-    root = layers.scalar(f"{name}/scale/root", _HEAD**0.5)
+    root = parts.scalar(f"{name}/scale/root", query.shape[-1] ** 0.5)
     scores = ops.divide(scores, root, name=f"{name}/scale")
     weights = ops.softmax(ops.add(scores, mask, name=f"{name}/mask"), -1, name=f"{name}/softmax")
     context = ops.matmul(weights, value, False, False, name=f"{name}/context")
-    order = layers.integers(f"{name}/transpose/order", [0, 2, 1, 3])
+    order = parts.integers(f"{name}/transpose/order", [0, 2, 1, 3])
     context = ops.transpose(context, order, name=f"{name}/transpose")
-    merged = layers.integers(f"{name}/merge/shape", [1, _SEQUENCE, _HIDDEN])
+    merged = parts.integers(f"{name}/merge/shape", x.shape)
     return ops.reshape(context, merged, False, name=f"{name}/merge")
 
 
-def _encoder_layer(x: ov.Node, mask: ov.Node, name: str) -> ov.Node:
-    """One encoder layer, normalising after each residual: [1, S, hidden] -> the same shape."""
-    y = _attention(x, mask, f"{name}/attention")
-    y = layers.dense(y, f"{name}/attention/output", _HIDDEN, gain=_ATTENTION_GAIN)
+def _encoder_layer(x: ov.Node, mask: ov.Node, heads: int, name: str) -> ov.Node:
+    """One encoder layer, normalising after each residual: [B, S, hidden] -> the same shape."""
+    hidden = x.shape[-1]
+    y = _attention(x, mask, heads, f"{name}/attention")
+    y = parts.dense(y, f"{name}/attention/output", hidden, gain=_ATTENTION_GAIN)
     x = ops.add(y, x, name=f"{name}/attention/residual")
     x = _layer_norm(x, f"{name}/attention/norm")
-    y = layers.dense(x, f"{name}/intermediate", _INTERMEDIATE)
+    y = parts.dense(x, f"{name}/intermediate", _FEED_FORWARD * hidden)
     y = ops.gelu(y, "erf", name=f"{name}/intermediate/gelu")
-    y = layers.dense(y, f"{name}/output", _HIDDEN)
+    y = parts.dense(y, f"{name}/output", hidden)
     return _layer_norm(ops.add(y, x, name=f"{name}/output/residual"), f"{name}/output/norm")
 
 
-def _pooler(hidden: ov.Node) -> ov.Node:
-    """Dense layer and tanh on the first token: [1, S, hidden] -> [1, hidden]."""
-    index, axis = layers.integers("pooler/index", 0), layers.integers("pooler/axis", 1)
-    first = ops.gather(hidden, index, axis, name="pooler/gather")
-    return ops.tanh(layers.dense(first, "pooler/dense", _HIDDEN), name="pooler/tanh")
+def _pooler(x: ov.Node) -> ov.Node:
+    """Dense layer and tanh on the first token: [B, S, hidden] -> [B, hidden]."""
+    index, axis = parts.integers("pooler/index", 0), parts.integers("pooler/axis", 1)
+    first = ops.gather(x, index, axis, name="pooler/gather")
+    return ops.tanh(parts.dense(first, "pooler/dense", x.shape[-1]), name="pooler/tanh")

@@ -1,10 +1,12 @@
 """Inception-V3 for images.
 
 Modules are tables: a branch is a tuple of steps, a step is (suffix, channels, kernel, stride).
-Convolutions of stride 1 inside modules keep the image size, those of stride 2 are unpadded.
+Convolutions of stride 1 inside modules keep the image size, those of stride 2 are unpadded. Shapes
+are those of the paper's sizes; `width` is the percentage of its channels, which every step has.
 """
 
 from collections.abc import Sequence
+from string import ascii_lowercase
 
 import openvino as ov
 from openvino import opset13 as ops
@@ -17,30 +19,64 @@ _Step = tuple[str, int, tuple[int, int], int]
 _INPUT_SCALE = (0.229 / 0.5, 0.224 / 0.5, 0.225 / 0.5)
 _INPUT_SHIFT = ((0.485 - 0.5) / 0.5, (0.456 - 0.5) / 0.5, (0.406 - 0.5) / 0.5)
 _INPUT_GAIN = 0.5 / 0.226  # undoes the scale above on average
-# Makes up for the mean over 8x8 positions, which divides the spread of a noise image by 8.
-_CLASSIFIER_GAIN = 10.0
+_CLASSIFIER_GAIN = 10 / 8
+
+_LEAST_SIZE = 75  # of which the last modules see one pixel
 
 
-def inception_v3() -> ov.Model:
-    """Inception-V3: images [1, 3, 299, 299] -> logits [1, 1000], both float32.
+def inception_v3(
+    *,
+    size: int = 299,
+    batch: int = 1,
+    width: int = 100,
+    early: int = 3,
+    middle: int = 4,
+    late: int = 2,
+) -> ov.Model:
+    """Inception-V3: images [batch, 3, size, size] -> logits [batch, 1000], both float32.
 
     Szegedy et al. 2015, "Rethinking the Inception Architecture for Computer Vision", section 6,
     in torchvision's layout, with its input transform, without the auxiliary classifier, batch
     normalisation folded. Nested concatenations are flattened.
-    728 operations and 764 edges; 325 operations without constants and their Converts.
+    728 operations and 764 edges; 325 operations without constants and their Converts. Each early
+    module has 51 operations, each middle one 72, each late one 65.
+
+    Args:
+      size: height and width of the images.
+      batch: images.
+      width: channels of every layer but the last, in percent of the paper's.
+      early: modules of the paper's figure 5, before the first that halves the image.
+      middle: those of figure 6, up to the second. The 7x1 convolutions of the first are 128 wide,
+        of the last 192, between 160.
+      late: those of figure 7, after it.
+
+    Raises:
+      ValueError: the images are too small, or no channel is left.
     """
-    images = layers.parameter("images", (1, 3, 299, 299), ov.Type.f32)
-    x = _stem(_transform_input(images))
-    for name, pool_width in (("Mixed_5b", 32), ("Mixed_5c", 64), ("Mixed_5d", 64)):
-        x = _module_a(x, name, pool_width)
-    x = _module_b(x, "Mixed_6a")
-    for name, width in (("Mixed_6b", 128), ("Mixed_6c", 160), ("Mixed_6d", 160), ("Mixed_6e", 192)):
-        x = _module_c(x, name, width)
-    x = _module_d(x, "Mixed_7a")
-    for name in ("Mixed_7b", "Mixed_7c"):
-        x = _module_e(x, name)
+    if size < _LEAST_SIZE:
+        raise ValueError(
+            f"inception_v3 reduces images of size={size} to nothing; "
+            f"give a size of at least {_LEAST_SIZE}"
+        )
+    images = layers.parameter("images", (batch, 3, size, size), ov.Type.f32)
+    x = _stem(_transform_input(images), width)
+    for i in range(early):
+        x = _module_a(x, _name(5, i + 1), 64 if i else 32, width)
+    x = _module_b(x, "Mixed_6a", width)
+    for i in range(middle):
+        inner = 192 if i == middle - 1 else 160 if i else 128
+        x = _module_c(x, _name(6, i + 1), inner, width)
+    x = _module_d(x, "Mixed_7a", width)
+    for i in range(late):
+        x = _module_e(x, _name(7, i + 1), width)
     scores = layers.classifier(x, classes=1000, gain=_CLASSIFIER_GAIN)
     return ov.Model([layers.result(scores, "logits")], [images], "inception_v3")
+
+
+def _name(stage: int, module: int) -> str:
+    """'Mixed_5b' for module 1 of stage 5; after 26 of them the letters have numbers."""
+    lap, letter = divmod(module, len(ascii_lowercase))
+    return f"Mixed_{stage}{ascii_lowercase[letter]}{lap or ''}"
 
 
 def _transform_input(images: ov.Node) -> ov.Node:
@@ -57,83 +93,89 @@ def _transform_input(images: ov.Node) -> ov.Node:
     return ops.concat(colours, 1, name="transform_input/concat")
 
 
-def _stem(x: layers.Value) -> ov.Output:
-    """The convolutions before the first module: [1, 3, 299, 299] -> [1, 192, 35, 35]."""
-    x = layers.conv_relu(x, "Conv2d_1a_3x3", 32, (3, 3), stride=2, gain=_INPUT_GAIN)
-    x = layers.conv_relu(x, "Conv2d_2a_3x3", 32, (3, 3))
-    x = layers.conv_relu(x, "Conv2d_2b_3x3", 64, (3, 3), pad=(1, 1))
+def _stem(x: layers.Value, width: int) -> ov.Output:
+    """The convolutions before the first module: [B, 3, 299, 299] -> [B, 192, 35, 35]."""
+    w32, w64, w80, w192 = (layers.scaled(channels, width) for channels in (32, 64, 80, 192))
+    x = layers.conv_relu(x, "Conv2d_1a_3x3", w32, (3, 3), stride=2, gain=_INPUT_GAIN)
+    x = layers.conv_relu(x, "Conv2d_2a_3x3", w32, (3, 3))
+    x = layers.conv_relu(x, "Conv2d_2b_3x3", w64, (3, 3), pad=(1, 1))
     x = layers.max_pool(x, "maxpool1", stride=2)
-    x = layers.conv_relu(x, "Conv2d_3b_1x1", 80, (1, 1))
-    x = layers.conv_relu(x, "Conv2d_4a_3x3", 192, (3, 3))
+    x = layers.conv_relu(x, "Conv2d_3b_1x1", w80, (1, 1))
+    x = layers.conv_relu(x, "Conv2d_4a_3x3", w192, (3, 3))
     return layers.max_pool(x, "maxpool2", stride=2)
 
 
-def _branch(x: layers.Value, name: str, steps: Sequence[_Step]) -> ov.Node:
+def _branch(x: layers.Value, name: str, steps: Sequence[_Step], width: int) -> ov.Node:
     """Convolutions one after another; a step's layer is called `name` + its suffix."""
-    for suffix, channels, (height, width), stride in steps:
-        pad = (height // 2, width // 2) if stride == 1 else (0, 0)
-        x = layers.conv_relu(x, name + suffix, channels, (height, width), stride=stride, pad=pad)
+    for suffix, channels, kernel, stride in steps:
+        pad = (kernel[0] // 2, kernel[1] // 2) if stride == 1 else (0, 0)
+        scaled = layers.scaled(channels, width)
+        x = layers.conv_relu(x, name + suffix, scaled, kernel, stride=stride, pad=pad)
     return x
 
 
-def _pool_branch(x: layers.Value, name: str, channels: int) -> ov.Node:
+def _pool_branch(x: layers.Value, name: str, channels: int, width: int) -> ov.Node:
     """A 3x3 mean and a 1x1 convolution."""
     pooled = layers.avg_pool(x, f"{name}/avg_pool")
-    return _branch(pooled, f"{name}/branch_pool", [("", channels, (1, 1), 1)])
+    return _branch(pooled, f"{name}/branch_pool", [("", channels, (1, 1), 1)], width)
 
 
-def _module_a(x: layers.Value, name: str, pool_width: int) -> ov.Node:
-    """Figure 5, one branch still a 5x5: [1, C, 35, 35] -> [1, 224 + pool_width, 35, 35]."""
-    one = _branch(x, f"{name}/branch1x1", [("", 64, (1, 1), 1)])
-    five = _branch(x, f"{name}/branch5x5", [("_1", 48, (1, 1), 1), ("_2", 64, (5, 5), 1)])
+def _module_a(x: layers.Value, name: str, pooled: int, width: int) -> ov.Node:
+    """Figure 5, one branch still a 5x5: [B, C, 35, 35] -> [B, 224 + pooled, 35, 35]."""
+    one = _branch(x, f"{name}/branch1x1", [("", 64, (1, 1), 1)], width)
+    five = _branch(x, f"{name}/branch5x5", [("_1", 48, (1, 1), 1), ("_2", 64, (5, 5), 1)], width)
     double = _branch(
         x,
         f"{name}/branch3x3dbl",
         [("_1", 64, (1, 1), 1), ("_2", 96, (3, 3), 1), ("_3", 96, (3, 3), 1)],
+        width,
     )
-    pool = _pool_branch(x, name, pool_width)
+    pool = _pool_branch(x, name, pooled, width)
     return ops.concat([one, five, double, pool], 1, name=f"{name}/concat")
 
 
-def _module_b(x: layers.Value, name: str) -> ov.Node:
-    """Figure 10, halving the image: [1, 288, 35, 35] -> [1, 768, 17, 17]."""
-    three = _branch(x, f"{name}/branch3x3", [("", 384, (3, 3), 2)])
+def _module_b(x: layers.Value, name: str, width: int) -> ov.Node:
+    """Figure 10, halving the image: [B, 288, 35, 35] -> [B, 768, 17, 17]."""
+    three = _branch(x, f"{name}/branch3x3", [("", 384, (3, 3), 2)], width)
     double = _branch(
         x,
         f"{name}/branch3x3dbl",
         [("_1", 64, (1, 1), 1), ("_2", 96, (3, 3), 1), ("_3", 96, (3, 3), 2)],
+        width,
     )
     pool = layers.max_pool(x, f"{name}/max_pool", stride=2)
     return ops.concat([three, double, pool], 1, name=f"{name}/concat")
 
 
-def _module_c(x: layers.Value, name: str, width: int) -> ov.Node:
-    """Figure 6 with n = 7: [1, 768, 17, 17] -> the same shape."""
+def _module_c(x: layers.Value, name: str, inner: int, width: int) -> ov.Node:
+    """Figure 6 with n = 7: [B, 768, 17, 17] -> the same shape."""
     row, column = (1, 7), (7, 1)
-    one = _branch(x, f"{name}/branch1x1", [("", 192, (1, 1), 1)])
+    one = _branch(x, f"{name}/branch1x1", [("", 192, (1, 1), 1)], width)
     seven = _branch(
         x,
         f"{name}/branch7x7",
-        [("_1", width, (1, 1), 1), ("_2", width, row, 1), ("_3", 192, column, 1)],
+        [("_1", inner, (1, 1), 1), ("_2", inner, row, 1), ("_3", 192, column, 1)],
+        width,
     )
     double = _branch(
         x,
         f"{name}/branch7x7dbl",
         [
-            ("_1", width, (1, 1), 1),
-            ("_2", width, column, 1),
-            ("_3", width, row, 1),
-            ("_4", width, column, 1),
+            ("_1", inner, (1, 1), 1),
+            ("_2", inner, column, 1),
+            ("_3", inner, row, 1),
+            ("_4", inner, column, 1),
             ("_5", 192, row, 1),
         ],
+        width,
     )
-    pool = _pool_branch(x, name, 192)
+    pool = _pool_branch(x, name, 192, width)
     return ops.concat([one, seven, double, pool], 1, name=f"{name}/concat")
 
 
-def _module_d(x: layers.Value, name: str) -> ov.Node:
-    """Halving the image again: [1, 768, 17, 17] -> [1, 1280, 8, 8]."""
-    three = _branch(x, f"{name}/branch3x3", [("_1", 192, (1, 1), 1), ("_2", 320, (3, 3), 2)])
+def _module_d(x: layers.Value, name: str, width: int) -> ov.Node:
+    """Halving the image again: [B, 768, 17, 17] -> [B, 1280, 8, 8]."""
+    three = _branch(x, f"{name}/branch3x3", [("_1", 192, (1, 1), 1), ("_2", 320, (3, 3), 2)], width)
     seven = _branch(
         x,
         f"{name}/branch7x7x3",
@@ -143,22 +185,25 @@ def _module_d(x: layers.Value, name: str) -> ov.Node:
             ("_3", 192, (7, 1), 1),
             ("_4", 192, (3, 3), 2),
         ],
+        width,
     )
     pool = layers.max_pool(x, f"{name}/max_pool", stride=2)
     return ops.concat([three, seven, pool], 1, name=f"{name}/concat")
 
 
-def _module_e(x: layers.Value, name: str) -> ov.Node:
-    """Figure 7, its two inner concatenations flattened: [1, C, 8, 8] -> [1, 2048, 8, 8]."""
-    one = _branch(x, f"{name}/branch1x1", [("", 320, (1, 1), 1)])
-    three = _branch(x, f"{name}/branch3x3", [("_1", 384, (1, 1), 1)])
-    double = _branch(x, f"{name}/branch3x3dbl", [("_1", 448, (1, 1), 1), ("_2", 384, (3, 3), 1)])
+def _module_e(x: layers.Value, name: str, width: int) -> ov.Node:
+    """Figure 7, its two inner concatenations flattened: [B, C, 8, 8] -> [B, 2048, 8, 8]."""
+    one = _branch(x, f"{name}/branch1x1", [("", 320, (1, 1), 1)], width)
+    three = _branch(x, f"{name}/branch3x3", [("_1", 384, (1, 1), 1)], width)
+    double = _branch(
+        x, f"{name}/branch3x3dbl", [("_1", 448, (1, 1), 1), ("_2", 384, (3, 3), 1)], width
+    )
     parts = [
         one,
-        _branch(three, f"{name}/branch3x3", [("_2a", 384, (1, 3), 1)]),
-        _branch(three, f"{name}/branch3x3", [("_2b", 384, (3, 1), 1)]),
-        _branch(double, f"{name}/branch3x3dbl", [("_3a", 384, (1, 3), 1)]),
-        _branch(double, f"{name}/branch3x3dbl", [("_3b", 384, (3, 1), 1)]),
-        _pool_branch(x, name, 192),
+        _branch(three, f"{name}/branch3x3", [("_2a", 384, (1, 3), 1)], width),
+        _branch(three, f"{name}/branch3x3", [("_2b", 384, (3, 1), 1)], width),
+        _branch(double, f"{name}/branch3x3dbl", [("_3a", 384, (1, 3), 1)], width),
+        _branch(double, f"{name}/branch3x3dbl", [("_3b", 384, (3, 1), 1)], width),
+        _pool_branch(x, name, 192, width),
     ]
     return ops.concat(parts, 1, name=f"{name}/concat")

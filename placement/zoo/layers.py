@@ -6,14 +6,16 @@ OpenVINO's decompression mark: two operations, as in a model that was saved with
 Convert. Every operation, constants included, gets a readable friendly name unique in its model:
 layer `a/b` owns `a/b/weight`, `a/b/weight/convert`, `a/b/conv`, `a/b/bias`, ...
 
-A weight depends only on SEED and its own name, so that editing one layer leaves the others as
-they were.
+A weight depends only on SEED, its own name and its shape, so that editing one layer leaves the
+others as they were.
 """
 
+import contextlib
 import functools
 import math
 import zlib
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextvars import ContextVar
 from typing import TypeAlias
 
 import numpy as np
@@ -37,6 +39,8 @@ _OPPOSITE = np.array([1.0, -1.0], dtype=np.float32)
 _BIAS_STD = 0.1
 _DENSE_BIAS_STD = 0.02
 
+_DRAWN = ContextVar("drawn", default=True)  # whether large weights are drawn
+
 # The smallest IR holding a marked Convert. Python can pass the mark on but not create it.
 _MARKED_IR = b"""<net name="marked" version="11"><layers>
 <layer id="0" name="x" type="Parameter" version="opset1"><data shape="1" element_type="f16"/>
@@ -59,6 +63,16 @@ def _decompression_mark() -> object:
     return convert.get_rt_info()[_MARK_KEY]
 
 
+@contextlib.contextmanager
+def undrawn() -> Iterator[None]:
+    """Within, weights are zeros, which take neither time nor memory until somebody reads them."""
+    token = _DRAWN.set(False)
+    try:
+        yield
+    finally:
+        _DRAWN.reset(token)
+
+
 def _uniform(name: str, shape: Sequence[int], std: float | np.ndarray) -> np.ndarray:
     """Zero-mean uniform float32 numbers of the given shape and standard deviation(s)."""
     # Scaled 16-bit integers: normal floats would take BERT's 110 M weights two seconds.
@@ -70,7 +84,7 @@ def _uniform(name: str, shape: Sequence[int], std: float | np.ndarray) -> np.nda
 def compressed(name: str, values: np.ndarray) -> ov.Node:
     """A float32 value stored as float16: Constant `name`, then Convert `name/convert`."""
     # Shared memory: the Constant keeps the array alive instead of copying it.
-    constant = ov.op.Constant(values.astype(np.float16), shared_memory=True)
+    constant = ov.op.Constant(values.astype(np.float16, copy=False), shared_memory=True)
     constant.set_friendly_name(name)
     convert = ops.convert(constant, "f32", name=f"{name}/convert")
     convert.set_rt_info(_decompression_mark(), _MARK_KEY)
@@ -88,6 +102,8 @@ def noise(
 
     Arrays of means and deviations are broadcast to `shape`.
     """
+    if not _DRAWN.get():
+        return compressed(name, np.zeros(shape, dtype=np.float16))
     return compressed(name, _uniform(name, shape, std) + np.asarray(mean, dtype=np.float32))
 
 
@@ -104,8 +120,8 @@ def integers(name: str, values: int | Sequence[int]) -> ov.Node:
 def filters(name: str, shape: Sequence[int], *, std: float, mirrored: bool) -> ov.Node:
     """A compressed weight [out, in, ...] of opposite numbers for inputs 2i and 2i+1.
 
-    An odd number of inputs (the colours of an image) is not paired: there each filter sums to zero
-    over its taps, which cancels a constant colour.
+    An odd number of inputs (the colours of an image) is not paired: there each filter of several
+    taps sums to zero over them, which cancels a constant colour.
 
     Args:
       name: of the Constant.
@@ -113,15 +129,32 @@ def filters(name: str, shape: Sequence[int], *, std: float, mirrored: bool) -> o
       std: standard deviation.
       mirrored: outputs 2i and 2i+1 have opposite filters too.
     """
+    if not _DRAWN.get():
+        return compressed(name, np.zeros(shape, dtype=np.float16))
     outputs, inputs, *kernel = shape
     signs_out = _OPPOSITE if mirrored else _OPPOSITE[:1]
     signs_in = _OPPOSITE if inputs % 2 == 0 else _OPPOSITE[:1]
     groups = (outputs // len(signs_out), 1, inputs // len(signs_in), 1, math.prod(kernel))
     drawn = _uniform(name, groups, std)
-    if len(signs_in) == 1:
+    if len(signs_in) == 1 and groups[-1] > 1:
         drawn -= drawn.mean(axis=-1, keepdims=True)
     signs = np.multiply.outer(signs_out, signs_in)[:, np.newaxis, :, np.newaxis]
     return compressed(name, (drawn * signs).reshape(shape))
+
+
+def scaled(channels: int, percent: int) -> int:
+    """A share of a layer's channels, to the nearest even number: mirror images stay in pairs.
+
+    Raises:
+      ValueError: none are left.
+    """
+    pairs = (channels * percent + 100) // 200
+    if not pairs:
+        raise ValueError(
+            f"width={percent} leaves none of {channels} channels; "
+            f"give a width of at least {-(-100 // channels)} percent"
+        )
+    return 2 * pairs
 
 
 def parameter(name: str, shape: Sequence[int], dtype: ov.Type) -> ov.Node:
@@ -159,7 +192,7 @@ def conv(
     pad: tuple[int, int] = (0, 0),
     gain: float = 1.0,
 ) -> ov.Node:
-    """Convolution and bias: [1, C, H, W] -> [1, channels, H', W'].
+    """Convolution and bias: [B, C, H, W] -> [B, channels, H', W'].
 
     He's scaling times `gain`; the bias stands for a folded batch normalisation.
     """
@@ -184,19 +217,19 @@ def conv_relu(
     pad: tuple[int, int] = (0, 0),
     gain: float = 1.0,
 ) -> ov.Node:
-    """`conv` and a ReLU: [1, C, H, W] -> [1, channels, H', W']."""
+    """`conv` and a ReLU: [B, C, H, W] -> [B, channels, H', W']."""
     y = conv(x, name, channels, kernel, stride=stride, pad=pad, gain=gain)
     return ops.relu(y, name=f"{name}/relu")
 
 
 def max_pool(x: Value, name: str, *, stride: int, pad: int = 0) -> ov.Output:
-    """3x3 maximum: [1, C, H, W] -> [1, C, H', W']."""
+    """3x3 maximum: [B, C, H, W] -> [B, C, H', W']."""
     pool = ops.max_pool(x, [stride] * 2, [1, 1], [pad] * 2, [pad] * 2, [3, 3], name=name)
     return pool.output(0)
 
 
 def avg_pool(x: Value, name: str) -> ov.Node:
-    """3x3 mean of stride 1, padding counted as zeros: [1, C, H, W] -> the same shape."""
+    """3x3 mean of stride 1, padding counted as zeros: [B, C, H, W] -> the same shape."""
     return ops.avg_pool(x, [1, 1], [1, 1], [1, 1], [3, 3], False, name=name)
 
 
@@ -210,9 +243,14 @@ def dense(x: Value, name: str, features: int, *, gain: float = 1.0) -> ov.Node:
 
 
 def classifier(x: Value, *, classes: int, gain: float, prefix: str = "") -> ov.Node:
-    """Global mean, flatten, dense layer `fc`: [1, C, H, W] -> [1, classes]."""
+    """Global mean, flatten, dense layer `fc`: [B, C, H, W] -> [B, classes].
+
+    LeCun's scaling times `gain`, times what makes up for the mean: over P positions it divides the
+    spread of a noise image by sqrt(P).
+    """
+    batch, channels, *image = x.shape
     axes = integers(f"{prefix}pool/axes", [2, 3])
     pooled = ops.reduce_mean(x, axes, True, name=f"{prefix}pool")
-    shape = integers(f"{prefix}flatten/shape", [1, x.shape[1]])
+    shape = integers(f"{prefix}flatten/shape", [batch, channels])
     flat = ops.reshape(pooled, shape, False, name=f"{prefix}flatten")
-    return dense(flat, f"{prefix}fc", classes, gain=gain)
+    return dense(flat, f"{prefix}fc", classes, gain=gain * math.sqrt(math.prod(image)))

@@ -1,47 +1,75 @@
-"""ResNet-50 for images, and two of them for videos."""
+"""ResNets for images, and two of them for videos."""
+
+from collections.abc import Callable
 
 import openvino as ov
 from openvino import opset13 as ops
 
 from placement.zoo import layers
 
-# (blocks, width of the 3x3, stride of the first block); a block's output is 4 widths wide.
-_STAGES = ((3, 64, 1), (4, 128, 2), (6, 256, 2), (3, 512, 2))
-_EXPANSION = 4
+# (width of the 3x3, stride of the first block) of each stage.
+_STAGES = ((64, 1), (128, 2), (256, 2), (512, 2))
+_EXPANSION = 4  # widths that a bottleneck's output is wide
 
 # A block adds variance to its input; small branches and damped projections keep it near one.
 _BRANCH_GAIN = 0.4
 _PROJECTION_GAIN = 0.7
-# Makes up for the mean over 7x7 positions, which divides the spread of a noise image by 7.
-_CLASSIFIER_GAIN = 8.0
+_CLASSIFIER_GAIN = 8 / 7
 
 
-def resnet50() -> ov.Model:
-    """ResNet-50: images [1, 3, 224, 224] -> logits [1, 1000], both float32.
+def resnet(*, depth: int = 50, width: int = 100, size: int = 224, batch: int = 1) -> ov.Model:
+    """ResNet: images [batch, 3, size, size] -> logits [batch, 1000], both float32.
 
     He et al. 2015, "Deep Residual Learning for Image Recognition", table 1, in torchvision's
     layout (stride in the 3x3 convolution, batch normalisation folded into weights and biases).
+    20 operations, 22 of each bottleneck or 15 of each basic block, and 6 of each projection.
+
+    Args:
+      depth: layers with weights: 18 or 34 (basic blocks), 50, 101 or 152 (bottlenecks).
+      width: channels of every layer but the last, in percent of the paper's.
+      size: height and width of the images; up to 32 the last stage sees one pixel.
+      batch: images.
+
+    Raises:
+      ValueError: the paper has no such depth, or no channel is left.
+    """
+    images = layers.parameter("images", (batch, 3, size, size), ov.Type.f32)
+    x = _features(images, "", depth, width)
+    scores = layers.classifier(x, classes=1000, gain=_CLASSIFIER_GAIN)
+    return ov.Model([layers.result(scores, "logits")], [images], f"resnet{depth}")
+
+
+def resnet50() -> ov.Model:
+    """ResNet-50: `resnet` with the paper's sizes.
+
     396 operations and 411 edges; 178 operations without constants and their Converts.
     """
-    images = layers.parameter("images", (1, 3, 224, 224), ov.Type.f32)
-    scores = layers.classifier(_features(images, ""), classes=1000, gain=_CLASSIFIER_GAIN)
-    return ov.Model([layers.result(scores, "logits")], [images], "resnet50")
+    return resnet()
 
 
-def two_stream() -> ov.Model:
-    """Two ResNet-50: frame [1, 3, 224, 224], flow [1, 20, 224, 224] -> scores [1, 101], float32.
+def two_stream(*, depth: int = 50, width: int = 100, size: int = 224, batch: int = 1) -> ov.Model:
+    """Two ResNets: frame [B, 3, size, size], flow [B, 20, size, size] -> scores [B, 101], float32.
 
     Simonyan and Zisserman 2014, "Two-Stream Convolutional Networks for Action Recognition in
     Videos": one network sees a frame, the other the optical flow of ten, and their softmax scores
     are averaged (section 2); classes of UCF-101. Both are ResNet-50, as in Feichtenhofer et al.
     2016, "Spatiotemporal Residual Networks for Video Action Recognition", without its connections
     between the streams. Two heavy branches that meet at the end.
+
+    Args:
+      depth: of both, as `resnet` has it; likewise all others.
+      width: percent of channels.
+      size: height and width.
+      batch: B, videos.
+
+    Raises:
+      ValueError: as `resnet`.
     """
-    frame = layers.parameter("frame", (1, 3, 224, 224), ov.Type.f32)
-    flow = layers.parameter("flow", (1, 20, 224, 224), ov.Type.f32)
+    frame = layers.parameter("frame", (batch, 3, size, size), ov.Type.f32)
+    flow = layers.parameter("flow", (batch, 20, size, size), ov.Type.f32)
     streams = []
     for name, images in (("spatial", frame), ("temporal", flow)):
-        x = _features(images, f"{name}/")
+        x = _features(images, f"{name}/", depth, width)
         scores = layers.classifier(x, classes=101, gain=_CLASSIFIER_GAIN, prefix=f"{name}/")
         streams.append(ops.softmax(scores, 1, name=f"{name}/softmax"))
     total = ops.add(*streams, name="sum")
@@ -49,24 +77,51 @@ def two_stream() -> ov.Model:
     return ov.Model([layers.result(mean, "scores")], [frame, flow], "two_stream")
 
 
-def _features(images: layers.Value, prefix: str) -> ov.Node:
-    """All but the classifier: [1, C, 224, 224] -> [1, 2048, 7, 7]."""
-    x: layers.Value = layers.conv_relu(images, f"{prefix}conv1", 64, (7, 7), stride=2, pad=(3, 3))
+def _features(images: layers.Value, prefix: str, depth: int, percent: int) -> ov.Node:
+    """All but the classifier: [B, C, H, W] -> [B, 2048 or 512, H / 32, W / 32] at full width."""
+    if depth not in _DEPTHS:
+        raise ValueError(f"no ResNet has depth={depth}; give one of {', '.join(map(str, _DEPTHS))}")
+    block, counts = _DEPTHS[depth]
+    stem = layers.scaled(64, percent)
+    x: layers.Value = layers.conv_relu(images, f"{prefix}conv1", stem, (7, 7), stride=2, pad=(3, 3))
     x = layers.max_pool(x, f"{prefix}maxpool", stride=2, pad=1)
-    for stage, (blocks, width, first_stride) in enumerate(_STAGES, start=1):
-        for block in range(blocks):
-            stride = first_stride if block == 0 else 1
-            name = f"{prefix}layer{stage}/{block}"
-            x = _bottleneck(x, name, width, stride, project=block == 0)
+    for stage, (count, (width, first_stride)) in enumerate(zip(counts, _STAGES, strict=True), 1):
+        for i in range(count):
+            stride = 1 if i else first_stride
+            x = block(x, f"{prefix}layer{stage}/{i}", layers.scaled(width, percent), stride)
     return x
 
 
-def _bottleneck(x: layers.Value, name: str, width: int, stride: int, *, project: bool) -> ov.Node:
-    """1x1, 3x3 and 1x1 convolutions beside a shortcut: [1, C, H, W] -> [1, 4 width, H', W']."""
-    out = _EXPANSION * width
+def _basic(x: layers.Value, name: str, width: int, stride: int) -> ov.Node:
+    """Two 3x3 convolutions beside a shortcut: [B, C, H, W] -> [B, width, H', W']."""
+    y = layers.conv_relu(x, f"{name}/conv1", width, (3, 3), stride=stride, pad=(1, 1))
+    y = layers.conv(y, f"{name}/conv2", width, (3, 3), pad=(1, 1), gain=_BRANCH_GAIN)
+    return _residual(x, y, name, stride)
+
+
+def _bottleneck(x: layers.Value, name: str, width: int, stride: int) -> ov.Node:
+    """1x1, 3x3 and 1x1 convolutions beside a shortcut: [B, C, H, W] -> [B, 4 width, H', W']."""
     y = layers.conv_relu(x, f"{name}/conv1", width, (1, 1))
     y = layers.conv_relu(y, f"{name}/conv2", width, (3, 3), stride=stride, pad=(1, 1))
-    y = layers.conv(y, f"{name}/conv3", out, (1, 1), gain=_BRANCH_GAIN)
-    if project:
-        x = layers.conv(x, f"{name}/downsample", out, (1, 1), stride=stride, gain=_PROJECTION_GAIN)
+    y = layers.conv(y, f"{name}/conv3", _EXPANSION * width, (1, 1), gain=_BRANCH_GAIN)
+    return _residual(x, y, name, stride)
+
+
+def _residual(x: layers.Value, y: ov.Node, name: str, stride: int) -> ov.Node:
+    """The sum of a block's input and its branch, the input projected where it has another shape."""
+    channels = y.shape[1]
+    if stride > 1 or x.shape[1] != channels:
+        x = layers.conv(
+            x, f"{name}/downsample", channels, (1, 1), stride=stride, gain=_PROJECTION_GAIN
+        )
     return ops.relu(ops.add(y, x, name=f"{name}/add"), name=f"{name}/relu")
+
+
+# Layers with weights -> its kind of block, and how many each stage has.
+_DEPTHS: dict[int, tuple[Callable[[layers.Value, str, int, int], ov.Node], tuple[int, ...]]] = {
+    18: (_basic, (2, 2, 2, 2)),
+    34: (_basic, (3, 4, 6, 3)),
+    50: (_bottleneck, (3, 4, 6, 3)),
+    101: (_bottleneck, (3, 4, 23, 3)),
+    152: (_bottleneck, (3, 8, 36, 3)),
+}

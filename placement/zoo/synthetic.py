@@ -1,17 +1,8 @@
 """Seeded random graphs of any size, in families: operations and tensors, without an `ov.Model`.
 
 `synthetic:family=layered,ops=1000,seed=0` names one. Every graph has one source, the first
-operation, from which all others can be reached, and one sink, the last. The families:
-
-    chain            every operation reads the one before.
-    fork_join        stage after stage, an operation forks into 2 to `width` chains of 1 to 8
-                     operations (one chain where `width` is 1), which the next stage's fork joins.
-    layered          layers of 1 to 2 `width` - 1 operations. An operation reads one to three
-                     others: one of the layer before, which fixes its level, the rest of the three
-                     layers before. One operation of the next layer reads what nobody else does.
-    series_parallel  grown from a single edge: half of all edges at a time, drawn at random, get an
-                     operation on them (series) or on a detour beside them (parallel), even odds.
-                     Two-terminal series-parallel, self-similar, with shortcuts of all lengths.
+operation, from which all others can be reached, and one sink, the last. The functions that connect
+a family's operations say what it looks like.
 
 What operations are goes by their number of inputs: two make an Add or a Multiply, more a Concat.
 Of those with one, 40% are a Convolution or MatMul with weights, the others light. FLOPs are
@@ -75,11 +66,21 @@ def build(text: str) -> OpGraph:
     return _furnish(text, rng, values["ops"], edges)
 
 
+def summaries() -> dict[str, str]:
+    """What the graphs of each family look like, in one line."""
+    return {name: (f.__doc__ or "").partition("\n")[0] for name, f in _FAMILIES.items()}
+
+
 def _chain(rng: np.random.Generator, num_ops: int) -> _Edges:
+    """A chain: every operation reads the one before."""
     return np.arange(num_ops - 1), np.arange(1, num_ops)
 
 
 def _fork_join(rng: np.random.Generator, num_ops: int, *, width: int = 8) -> _Edges:
+    """Forks into chains, stage after stage, which the next fork joins.
+
+    2 to `width` chains of 1 to 8 operations; one chain where `width` is 1.
+    """
     sink, width = num_ops - 1, min(width, num_ops)
     branches = rng.integers(min(2, width), width + 1, num_ops // 2 + 1)  # of every stage
     branches = branches[: np.searchsorted(np.cumsum(branches + 1), num_ops) + 1]
@@ -104,6 +105,12 @@ def _fork_join(rng: np.random.Generator, num_ops: int, *, width: int = 8) -> _Ed
 
 
 def _layered(rng: np.random.Generator, num_ops: int, *, width: int = 16) -> _Edges:
+    """Layers of random width; operations read from the three layers before.
+
+    A layer has 1 to 2 `width` - 1 operations. An operation reads one to three others: one of the
+    layer before, which fixes its level, the rest of the three layers before. One operation of the
+    next layer reads what nobody else does.
+    """
     sink = num_ops - 1
     sizes = np.append(1, rng.integers(1, 2 * width, num_ops))  # the source is a layer of its own
     bounds = np.minimum(np.append(0, np.cumsum(sizes)), sink)
@@ -130,6 +137,11 @@ def _layered(rng: np.random.Generator, num_ops: int, *, width: int = 16) -> _Edg
 
 
 def _series_parallel(rng: np.random.Generator, num_ops: int) -> _Edges:
+    """Series-parallel, self-similar, with shortcuts of all lengths.
+
+    Grown from a single edge: half of all edges at a time, drawn at random, get an operation on them
+    (series) or on a detour beside them (parallel), even odds.
+    """
     senders, receivers = np.array([0]), np.array([1])
     place = np.array([0.0, 1.0])  # ascends along every edge
     while len(place) < num_ops:

@@ -10,11 +10,16 @@ from pathlib import Path
 from placement.reporting import details
 
 ROOT = Path(__file__).parents[2]
-_TASKS = ("compare", "deploy", "place", "profile", "report", "solve")
+_TASKS = ("compare", "deploy", "list", "place", "profile", "report", "solve")
 
 
 def refuse(workdir: Path, *flags: str, config: str, outputs: Path) -> tuple[int, str, str]:
-    """Exit code, standard output and standard error of a command that is to be refused.
+    """Exit code, standard output and standard error of a command that is to be refused."""
+    return answer(f"--config={config}", f"--workdir={workdir}", *flags, outputs=outputs)
+
+
+def answer(*argv: str, outputs: Path) -> tuple[int, str, str]:
+    """Exit code, standard output and standard error of a command that does not compute.
 
     A server that has loaded JAX and OpenVINO forks for each command, before either has started any
     thread; what computes is given a process of its own (`run`). Files go to `outputs`.
@@ -22,8 +27,7 @@ def refuse(workdir: Path, *flags: str, config: str, outputs: Path) -> tuple[int,
     context = multiprocessing.get_context("forkserver")
     context.set_forkserver_preload([f"experiments.{task}" for task in _TASKS])
     streams = [outputs / name for name in ("stdout", "stderr")]
-    argv = [f"--config={config}", f"--workdir={workdir}", *flags]
-    process = context.Process(target=_main, args=(argv, *streams))
+    process = context.Process(target=_main, args=(list(argv), *streams))
     process.start()
     process.join(120)
     assert process.exitcode is not None, "it does not end"
@@ -59,7 +63,8 @@ def run(workdir: Path, *flags: str, config: str = "configs/smoke.py") -> tuple[i
 
 ROW_KEYS = {
     "method", "predicted_s", "measured_s", "versus_best_single_device", "versus_interval",
-    "bound_s", "gap", "search_s", "evaluations", "measurements", "status",
+    "bound_s", "gap", "search_s", "evaluations", "measurements", "max_load_s", "memory_bytes",
+    "status",
 }  # fmt: skip
 
 

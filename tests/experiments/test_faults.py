@@ -17,6 +17,7 @@ import onnx
 import pytest
 
 from experiments import search
+from tests.reporting import events
 
 ROOT = Path(__file__).parents[2]
 SQUEEZENET = Path(onnx.__file__).parent / "backend/test/data/light/light_squeezenet.onnx"
@@ -151,6 +152,17 @@ def test_a_killed_search_goes_on_from_its_last_report(finished):
     assert row["evaluations"] == log(finished)[-1]["evaluations"]
     assert row["predicted_s"] == pytest.approx(log(finished)[-1]["best_s"])
     assert not unfinished(finished)  # what the kill left was cleared
+
+
+def test_a_killed_search_draws_no_point_twice(finished):
+    (run_,) = (finished / "tensorboard").iterdir()
+    assert len(list(run_.iterdir())) == 3  # a file a session
+    points = events.scalars(run_, f"{log(finished)[0]['method']}/best_s")
+    steps = [step for step, _ in points]
+    assert steps == sorted(set(steps))
+    logged = {record["evaluations"]: record["best_s"] for record in log(finished)}
+    assert {step: logged[step] for step in steps} == dict(points)
+    assert steps[-1] == log(finished)[-1]["evaluations"]
 
 
 def test_a_file_that_cannot_grow_is_named_in_one_line_and_what_was_there_is_kept(finished, cache):

@@ -60,9 +60,21 @@ MISTAKES = {
         ["--config.method=hsdag:algorithm=reinforce,clip=0.3"],
         ["clip", "num_samples=64"],
     ),
-    "unknown key": (["--config.budgets=3"], ["budgets"]),
-    "unknown task": (["--task=plaice"], ["plaice", "compare"]),
-    "unknown flag": (["--confg.budget=3"], ["confg.budget"]),
+    "unknown key": (["--config.budgets=3"], ["budgets", "did you mean 'budget'?", "time_limit_s"]),
+    "unknown task": (["--task=plaice"], ["plaice", "did you mean 'place'?", "compare"]),
+    "unknown flag": (["--workdri=runs"], ["workdri", "did you mean 'workdir'?"]),
+    "a graph much like another": (
+        ["--config.graph=resnet5"],
+        ["resnet5'", "did you mean 'resnet50'?"],
+    ),
+    "a method much like another": (
+        ["--config.method=hsdagg:variant=paper"],
+        ["hsdagg", "did you mean 'hsdag'?"],
+    ),
+    "a solver much like another": (
+        ["--task=solve", "--config.methods=anealing"],
+        ["anealing", "did you mean 'annealing'?"],
+    ),
     "no budget": (["--config.budget=0"], ["budget=0"]),
     "budget of a wrong type": (["--config.budget=many"], ["many"]),
     "unknown method to compare": (
@@ -120,17 +132,37 @@ def test_a_dynamic_model_without_shapes_names_its_inputs(tmp_path: Path) -> None
     assert "--config.input_shapes='x:" in err
 
 
-def test_a_config_that_is_not_there_is_refused(tmp_path: Path) -> None:
-    code, _, err = run(tmp_path / "run", config="configs/nowhere.py")
-    assert code == 2
-    assert "configs/nowhere.py" in err
+@pytest.mark.parametrize(
+    ("flags", "words"),
+    [
+        (["--config=configs/nowhere.py"], ["configs/nowhere.py", "quickstart"]),
+        (["--config", "hsdga"], ["did you mean 'hsdag'?"]),
+        ([], ["--task=place needs --config", "--config=quickstart", "hsdag"]),
+        (["--task=compare"], ["--task=compare needs --config", "quickstart"]),
+        (["--task=report"], ["no summary.json", "--task=place"]),
+    ],
+)
+def test_what_is_not_given_or_not_there_is_one_line(flags, words, tmp_path: Path) -> None:
+    code, out, err = command.answer(*flags, f"--workdir={tmp_path / 'run'}", outputs=tmp_path)
+    assert (code, out) == (2, "")
     assert len(err.strip().splitlines()) == 1
+    assert all(word in err for word in words), err
 
 
-def test_report_without_a_run_is_refused(tmp_path: Path) -> None:
-    code, _, err = run(tmp_path, "--task=report")
+def test_a_run_directory_is_needed_and_said_so(tmp_path: Path) -> None:
+    for flags in (["--config=hsdag"], ["--task=report"]):
+        code, _, err = command.answer(*flags, outputs=tmp_path)
+        assert code == 2
+        assert "needs --workdir, such as --workdir=" in err
+
+
+@pytest.mark.parametrize("flags", [["--config=smoke"], ["--config", "smoke"]])
+def test_a_name_stands_for_the_configuration_that_is_installed(flags, tmp_path: Path) -> None:
+    """What is wrong here is the method: the configuration was found."""
+    flags = [*flags, "--config.method=magic", f"--workdir={tmp_path / 'run'}"]
+    code, _, err = command.answer(*flags, outputs=tmp_path)
     assert code == 2
-    assert "summary.json" in err
+    assert "unknown method 'magic'" in err
 
 
 def test_place_measures_a_model_file_and_writes_the_run_directory(tmp_path: Path) -> None:
@@ -151,13 +183,13 @@ def test_place_measures_a_model_file_and_writes_the_run_directory(tmp_path: Path
     assert placed["method"] == summary["best"]
     assert len(placed["placement"]) == summary["graph"]["num_ops"]
     check_details(tmp_path)
-    for name in ("config.json", "environment.json", "metrics.jsonl", "report.md"):
+    for name in ("config.json", "environment.json", "metrics.jsonl", "report.md", "report.html"):
         assert (tmp_path / name).stat().st_size > 0
     assert "hsdag" in out
 
     report = (tmp_path / "report.md").read_text()
     (tmp_path / "report.md").unlink()
-    code, _, err = run(tmp_path, "--task=report")
+    code, _, err = command.answer("--task=report", f"--workdir={tmp_path}", outputs=tmp_path)
     assert code == 0, err
     assert (tmp_path / "report.md").read_text() == report
 
@@ -192,7 +224,7 @@ def test_all_learned_methods_are_compared_and_their_learning_reported(tmp_path: 
     graph = "synthetic:family=layered,ops=12,seed=1"
     flags = ["--task=compare", "--config.devices=roofline:cpu,gpu,gpu", f"--config.graph={graph}"]
     flags += ["--config.objective=makespan", "--config.budget=80"]
-    flags += [f"--config.methods={','.join(learned)},metis,kahip,min_cut"]
+    flags += [f"--config.methods={','.join(learned)},lns,metis,kahip,min_cut"]
     code, _, err = run(tmp_path, *flags)
     assert code == 0, err
     rows = {row["method"]: row for row in check_summary(tmp_path)["rows"]}
@@ -201,16 +233,20 @@ def test_all_learned_methods_are_compared_and_their_learning_reported(tmp_path: 
         assert rows[method]["evaluations"] == 80
         assert rows[method]["predicted_s"] <= single_s
     report = (tmp_path / "report.md").read_text()
-    assert "### How the learned methods learned" in report
-    for method in (*learned, "metis", "kahip", "min_cut"):
+    for method in (*learned, "lns", "metis", "kahip", "min_cut"):
         assert f"| {method} " in report
+    _, _, section = report.partition("### How the learned methods learned")
+    section = section.partition("\n#")[0]
+    assert all(f"| {method} " in section for method in learned)
+    assert "lns" not in section
+    assert "<h3>How the learned methods learned</h3>" in (tmp_path / "report.html").read_text()
     (tmp_path / "report.md").unlink()
     code, _, err = run(tmp_path, "--task=report")
     assert code == 0, err
     assert (tmp_path / "report.md").read_text() == report
     logs = (tmp_path / "cells").glob("*/*/metrics.jsonl")
     logged = [json.loads(line) for path in logs for line in path.read_text().splitlines()]
-    assert {record["method"] for record in logged} == set(learned)
+    assert {record["method"] for record in logged} == {*learned, "lns"}
 
 
 def test_described_devices_are_placed_on_and_never_measured(tmp_path: Path) -> None:

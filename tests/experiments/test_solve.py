@@ -8,12 +8,14 @@ import pytest
 from ml_collections import ConfigDict
 
 from configs import solvers as solvers_config
-from experiments import bounds, build, compare, methods, solve
+from experiments import bounds, build, compare, methods, metrics, solve
 from placement import solvers
+from placement.reporting import runs
 from placement.solvers import base
 from placement.solvers.allowance import Allowance
 from placement.types import Problem, Solution
 from tests import helpers
+from tests.reporting import events
 
 # Two accelerators, a host, and two chains that feed one operation: ids 0 -> 2, 1 -> 3, (2, 3) -> 4.
 WORKLOAD = {
@@ -49,11 +51,33 @@ def test_solvers_find_the_optimum_and_every_row_has_its_gap(tmp_path):
     assert found["ideals_dp"]["status"] == "optimal, contiguous"
     assert found["milp_noncontiguous"]["status"] == "optimal"
     assert {row["bound_s"] for row in found.values()} == {9}
+    assert {row["max_load_s"] == row["predicted_s"] for row in found.values()} == {True}
+    assert found["ideals_dp"]["memory_bytes"] == 30  # {1, 3, 4}, 10 each
     for row in found.values():
         assert row["gap"] == pytest.approx(row["predicted_s"] / 9 - 1)
     placed = json.loads((tmp_path / "run/placement.json").read_text())["placement"]
     assert placed["node1"] == placed["node3"] == placed["node4"] != placed["node0"]
     assert placed["node0"] == placed["node2"]
+
+
+def test_what_solvers_tell_is_logged_once_however_often_they_run(tmp_path):
+    methods_ = ("local_search", "genetic", "milp", "round_robin")
+    wanted = config(tmp_path, methods=",".join(methods_))
+    for _ in range(2):
+        found = rows(solve.run(wanted, tmp_path / "run"))
+    logged = runs.read_jsonl(tmp_path / "run" / metrics.FILE)
+    assert list(dict.fromkeys(record["method"] for record in logged)) == [*methods_[:3]]
+    for method in methods_[:3]:
+        mine = [record for record in logged if record["method"] == method]
+        assert set(mine[0]) == {*("method", "seed", "step", "evaluations", "elapsed_s", "best_s")}
+        steps = [record["step"] for record in mine]
+        assert steps == sorted(set(steps))
+        assert mine[-1]["evaluations"] == found[method]["evaluations"]
+        assert mine[-1]["best_s"] == found[method]["predicted_s"]
+        drawn = events.scalars(tmp_path / f"run/tensorboard/{method}-seed-0", f"{method}/best_s")
+        assert drawn[-1] == (mine[-1]["evaluations"], mine[-1]["best_s"])
+    report = (tmp_path / "run/figures/search.png").read_bytes()
+    assert len(report) > 1000
 
 
 def test_all_means_the_solvers_of_the_objective(tmp_path, capsys):

@@ -6,9 +6,12 @@ import numpy as np
 import pytest
 
 from experiments import verify
+from experiments.loads import Load
 from experiments.methods import Entry
 from placement.runtime.measure import Candidate, Failure, Interval, Measurement
 from placement.types import Solution
+
+LOAD = Load(2.0, 64.0)
 
 
 class GivenOutcomes:
@@ -53,7 +56,7 @@ def entry(method: str, **predicted_s: float) -> Entry:
 
 def table(*entries: Entry):
     chosen, outcomes, counts = verify.measure(GivenOutcomes(), list(entries), 1.0)
-    return chosen, outcomes, verify.rows(chosen, outcomes, counts)
+    return chosen, outcomes, verify.rows(chosen, outcomes, counts, [LOAD] * len(entries))
 
 
 def test_the_prediction_in_a_row_is_that_of_the_placement_measured() -> None:
@@ -73,6 +76,8 @@ def test_a_failure_has_no_number_and_is_never_best() -> None:
     assert rows[1]["versus_best_single_device"] is None
     assert rows[1]["versus_interval"] is None
     assert rows[1]["status"] == "failed: infer: it broke"
+    assert np.isnan([rows[1]["max_load_s"], rows[1]["memory_bytes"]]).all()
+    assert (rows[0]["max_load_s"], rows[0]["memory_bytes"]) == LOAD
     assert verify.best(rows, outcomes) == "single:A"
 
 

@@ -95,6 +95,10 @@ def _records(reports: list[trainer.Report]) -> list[dict[str, float]]:
     return [record for report in reports for record in report.records]
 
 
+def _latencies_s(reports: list[trainer.Report]) -> list[np.ndarray]:
+    return [latencies_s for report in reports for latencies_s in report.latencies_s]
+
+
 def _counting(evaluate: Evaluate) -> tuple[Evaluate, list[np.ndarray]]:
     """The same evaluation, and a list that gains every batch of placements it is given."""
     seen: list[np.ndarray] = []
@@ -282,6 +286,9 @@ def test_in_the_simulator_the_steps_are_those_of_the_host(make, objective):
     compiled = _simulated(problem, budget, start, learner=learner)
     for actual, expected in zip(_records(compiled), _records(host), strict=True):
         assert actual == pytest.approx(expected, rel=1e-4, abs=1e-5)
+    for actual, expected in zip(_latencies_s(compiled), _latencies_s(host), strict=True):
+        np.testing.assert_allclose(actual, expected, rtol=1e-5)
+    assert [len(each) for each in _latencies_s(compiled)] == [BATCH] * 10 + [5]
     actual, expected = compiled[-1].progress, host[-1].progress
     np.testing.assert_allclose(actual.state.params, expected.state.params, rtol=1e-4, atol=1e-5)
     np.testing.assert_array_equal(actual.elite[0], expected.elite[0])
@@ -356,6 +363,20 @@ def test_in_the_simulator_only_what_fits_is_remembered_but_the_excess_is_learned
     last = reports[-1].progress
     assert last.best_s == _optimum(FORK_JOIN, evaluate)[0]
     assert last.elite.sum(axis=1).tolist() == [FORK_JOIN.num_ops / 2] * len(last.elite)
+
+
+def test_reports_carry_the_latencies_of_what_can_run():
+    inner = _evaluator(DIAMOND)
+
+    def evaluate(placements: np.ndarray) -> np.ndarray:
+        return np.where(np.asarray(placements)[:, 0] == 1, inner(placements), np.inf)
+
+    counted, seen = _counting(evaluate)
+    reports = _run(counted, 2 + 3 * BATCH)
+    for (latencies_s,), placements in zip((r.latencies_s for r in reports), seen[1:], strict=True):
+        every = np.asarray(evaluate(placements), np.float32)
+        assert latencies_s.tolist() == every[np.isfinite(every)].tolist()
+        assert 0 < len(latencies_s) < BATCH
 
 
 def test_what_a_step_is_worth_on_average_is_what_its_episodes_end_with():

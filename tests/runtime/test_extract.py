@@ -175,7 +175,7 @@ def test_repeated_names_are_refused_until_prepared():
 
 @pytest.mark.parametrize("prepare", [lambda model: model, frontend.prepare])
 def test_resnet50(prepare):
-    model = prepare(zoo.build("resnet50"))
+    model = prepare(zoo.build("resnet50", weights=False))
     full, estimated = extract.op_graph(model, name="resnet50")
     bare, _ = extract.op_graph(model, name="resnet50", constants=False)
     assert (full.num_ops, full.num_edges) == (396, 411)

@@ -16,7 +16,7 @@ from pathlib import Path
 import openvino as ov
 import pytest
 
-from placement.runtime import devices, evaluate, measure, scratch
+from placement.runtime import devices, evaluate, measure, process, scratch
 from placement.runtime.measure import Candidate, Failure, Measurement
 from tests.runtime import small
 
@@ -290,3 +290,16 @@ def test_a_cache_that_cannot_grow_is_an_error_that_names_it_and_keeps_its_record
     again.add("second", Failure("infer", "why"))
     assert evaluate.MeasurementCache(file).get("second")["cause"] == "why"
     assert len(evaluate.MeasurementCache(file)) == 2
+
+
+def test_ctrl_c_while_the_worker_starts_ends_it(tmp_path, monkeypatch):
+    started = []
+
+    def interrupted(worker: process.WorkerProcess, seconds: float) -> None:
+        started.append(worker.process)
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(process.WorkerProcess, "_receive", interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        process.WorkerProcess(tmp_path)
+    assert [worker.returncode for worker in started] == [-signal.SIGKILL]

@@ -5,7 +5,7 @@ import dataclasses
 import openvino as ov
 import pytest
 
-from placement.runtime import deploy, devices, preflight, trial
+from placement.runtime import deploy, devices, measure, preflight, trial
 from placement.runtime.split import Stretch
 from tests.runtime import small
 
@@ -22,7 +22,8 @@ def placed(model: ov.Model, stretches=(), **others: str) -> preflight.Placed:
 
 
 def measured(of: preflight.Placed, model: ov.Model, on=HOST) -> list[trial.Row]:
-    return trial.measure(of, model, on, seconds=0.2, seed=0)
+    with measure.Measurer(model, on) as measurer:
+        return trial.measure(of, measurer, seconds=0.2)
 
 
 def test_a_placement_that_cuts_a_small_model_falls_back():

@@ -6,6 +6,7 @@ agree exactly, whatever the order of sums.
 
 import functools
 import importlib.util
+from typing import Any
 
 import numpy as np
 import pytest
@@ -21,6 +22,11 @@ SIZE = (6, 8, 6, 3)  # operations, edges, tensors, devices
 BUDGET = 320
 EXACT = ("brute_force", "graph_cut", "ideals_dp", "milp", "milp_noncontiguous", "cpsat")
 BLIND = ("random", "round_robin", "topological")
+# They look for better and better placements.
+TELLING = (
+    *("local_search", "annealing", "genetic", "brute_force", "lns"),
+    *("milp", "milp_noncontiguous", "cpsat"),
+)
 DRAWS = {True: 60, False: 20}  # by whether the solver is exact
 PAIRS = [
     (name, objective) for name, made in solvers.SOLVERS.items() for objective in made.objectives
@@ -66,7 +72,7 @@ def ordered(problem: Problem, placement: np.ndarray) -> bool:
     return dag.is_acyclic(parts.max() + 1, *dag.quotient(problem.graph, parts))
 
 
-def solve(name: str, problem: Problem, **options: float) -> Solution:
+def solve(name: str, problem: Problem, **options: Any) -> Solution:
     for package in {"cpsat": ["ortools"]}.get(name, []):
         if importlib.util.find_spec(package) is None:
             pytest.skip(f"{package} is not installed")
@@ -103,6 +109,18 @@ def test_value_is_simulated_bound_is_valid_and_exact_ones_are_optimal(name, obje
     assert solved > (0.1 if name in BLIND else 0.5)
     if name in EXACT:
         assert {status.split(":")[0] for status in statuses} <= {"optimal", "infeasible"}
+
+
+@pytest.mark.parametrize(("name", "objective"), [pair for pair in PAIRS if pair[0] in TELLING])
+def test_what_a_search_tells_ends_with_what_it_returns(name, objective):
+    told: list[tuple[int, float]] = []
+    problem, latency_s = problems(objective, DRAWS[False])[1]
+    solution = solve(name, problem, observe=lambda *step: told.append(step))
+    evaluations, best_s = zip(*told, strict=True)
+    assert list(evaluations) == sorted(evaluations)
+    assert 1 <= evaluations[0] <= evaluations[-1] == solution.evaluations
+    assert set(best_s) <= {*latency_s.tolist(), np.inf}
+    assert min(best_s) == best_s[-1] == solution.value_s
 
 
 @pytest.mark.parametrize(("name", "objective"), PAIRS)

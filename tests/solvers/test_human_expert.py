@@ -17,7 +17,7 @@ TINY = "steps=3,batch=2,hidden=8,vocabulary=9"
 
 
 def _graph(text: str, constants: bool) -> OpGraph:
-    model = frontend.prepare(zoo.build(text))
+    model = frontend.prepare(zoo.build(text, weights=False))
     return extract.op_graph(model, name=text, constants=constants).graph
 
 

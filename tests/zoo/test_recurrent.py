@@ -114,7 +114,7 @@ def _words(seed: int, steps: int = 3) -> np.ndarray:
 
 
 def _full_view(text: str):
-    model = frontend.prepare(zoo.build(text))
+    model = frontend.prepare(zoo.build(text, weights=False))
     return extract.op_graph(model, name=text)
 
 

@@ -1,5 +1,6 @@
 """The zoo's networks: exact sizes, compressed weights, outputs that depend on the input."""
 
+import hashlib
 import itertools
 
 import numpy as np
@@ -8,16 +9,25 @@ import pytest
 
 from placement import zoo
 
-FIXED = ("bert_base", "inception_v3", "resnet50")
+SMALL_BERT = "bert:layers=2,hidden=64,heads=4,length=16,batch=2"
+SMALL_INCEPTION = "inception_v3:size=149,width=50,early=1,middle=1,late=1"
+SMALL_RESNET = "resnet:depth=18,width=25,size=64,batch=2"
 SMALL_NMT = "nmt:layers=3,steps=3,batch=4,hidden=32,vocabulary=50"
 SMALL_RNNLM = "rnnlm:steps=3,batch=4,hidden=32,vocabulary=50"
+WITHOUT_STEPS = (
+    *("bert_base", "inception_v3", "resnet50"),
+    *(SMALL_BERT, SMALL_INCEPTION, SMALL_RESNET),
+)
 # Operations, edges, and operations without constants and their Converts.
 SIZES = {
     "bert_base": (1009, 1068, 444),
     "inception_v3": (728, 764, 325),
     "resnet50": (396, 411, 178),
     "two_stream": (797, 828, 359),
+    SMALL_BERT: (209, 218, 94),
+    SMALL_INCEPTION: (345, 361, 154),
     SMALL_NMT: (378, 517, 297),
+    SMALL_RESNET: (158, 165, 72),
     SMALL_RNNLM: (128, 170, 99),
 }
 SAMPLED_WEIGHT = {
@@ -25,8 +35,19 @@ SAMPLED_WEIGHT = {
     "inception_v3": "Mixed_6b/branch7x7_2/weight",
     "resnet50": "layer2/1/conv2/weight",
     "two_stream": "temporal/layer2/1/conv2/weight",
+    SMALL_BERT: "encoder/1/attention/query/weight",
+    SMALL_INCEPTION: "Mixed_6b/branch7x7_2/weight",
     SMALL_NMT: "decoder/lstm2/weight",
+    SMALL_RESNET: "layer2/1/conv2/weight",
     SMALL_RNNLM: "lstm1/weight",
+}
+# Of the networks before they took sizes: a digest of their names, types, shapes and connections,
+# and the summed magnitudes of every 101st number of each weight.
+DEFAULTS = {
+    "bert_base": ("1ad6314bb1015975", 98124.58),
+    "inception_v3": ("95ad87cd08963fbc", 11038.31),
+    "resnet50": ("5a86694f0c1d1831", 9158.62),
+    "two_stream": ("b3bcd0f2e9219fd5", 12823.86),
 }
 
 
@@ -51,6 +72,16 @@ def _weight(model: ov.Model, name: str) -> np.ndarray:
     return constant.data
 
 
+def _structure(model: ov.Model) -> str:
+    lines = [
+        f"{op.get_friendly_name()} {op.get_type_name()} "
+        f"{[list(out.shape) for out in op.outputs()]} "
+        f"{[value.get_node().get_friendly_name() for value in op.input_values()]}"
+        for op in model.get_ops()
+    ]
+    return hashlib.sha256("\n".join(sorted(lines)).encode()).hexdigest()[:16]
+
+
 def _inputs(model: ov.Model, seed: int) -> dict[str, np.ndarray]:
     """A normal image, or random words in one segment of full length."""
     rng = np.random.default_rng(seed)
@@ -68,7 +99,7 @@ def _compile(model: ov.Model) -> ov.CompiledModel:
 
 
 def test_names_are_those_tested_here():
-    assert sorted(zoo.names()) == sorted(text.partition(":")[0] for text in SIZES)
+    assert set(zoo.names()) == {text.partition(":")[0] for text in SIZES}
 
 
 def test_sizes_are_exact(network):
@@ -77,6 +108,17 @@ def test_sizes_are_exact(network):
     edges = sum(len(op.inputs()) for op in ops)
     computing = sum(not _is_constant_part(op) for op in ops)
     assert (len(ops), edges, computing) == SIZES[name]
+
+
+@pytest.mark.parametrize("network", DEFAULTS, indirect=True)
+def test_by_default_networks_are_as_before_they_took_sizes(network):
+    name, model = network
+    structure, magnitude = DEFAULTS[name]
+    assert model.get_friendly_name() == name
+    assert _structure(model) == structure
+    floats = [op.data for op in _constants(model) if op.get_element_type().is_real()]
+    total = sum(np.abs(data.ravel()[::101]).sum(dtype=np.float64) for data in floats)
+    assert total == pytest.approx(magnitude, rel=1e-4)
 
 
 def test_shapes_are_static(network):
@@ -129,7 +171,7 @@ def test_weights_of_different_layers_differ():
     assert abs(np.corrcoef(one.ravel(), two.ravel())[0, 1]) < 0.1
 
 
-@pytest.mark.parametrize("network", FIXED, indirect=True)
+@pytest.mark.parametrize("network", WITHOUT_STEPS, indirect=True)
 def test_outputs_depend_on_the_input(network):
     _, model = network
     compiled = _compile(model)
@@ -141,6 +183,18 @@ def test_outputs_depend_on_the_input(network):
         assert all(0.3 < values.std() < 3.0 for values in output)
         for one, two in itertools.combinations(output, 2):
             assert np.corrcoef(one, two)[0, 1] < 0.95
+
+
+@pytest.mark.parametrize("name", [SMALL_BERT, SMALL_INCEPTION, SMALL_NMT, SMALL_RESNET])
+def test_without_weights_a_network_has_the_same_graph(name):
+    drawn, undrawn = (zoo.build(name, weights=weights) for weights in (True, False))
+    assert _structure(undrawn) == _structure(drawn)
+    weight = _weight(undrawn, SAMPLED_WEIGHT[name])
+    assert weight.dtype == np.float16
+    assert not weight.any()
+    np.testing.assert_array_equal(
+        _weight(zoo.build(name), SAMPLED_WEIGHT[name]), _weight(drawn, SAMPLED_WEIGHT[name])
+    )
 
 
 def test_both_streams_count():

@@ -1,0 +1,92 @@
+"""The figures of a run directory, and its trace: what can be drawn, and why the rest cannot."""
+
+import functools
+import re
+from collections.abc import Callable, Collection, Mapping
+from pathlib import Path
+from typing import Any
+
+from rich.console import Console
+
+from placement.reporting import details as details_lib
+from placement.reporting import (
+    graph_plot,
+    load_plot,
+    plots,
+    relations,
+    runs,
+    search_plots,
+    timeline_plot,
+    traces,
+)
+
+_DIRECTORY = "figures"
+_Drawings = Mapping[str, Callable[[], Any]]  # by name of the file
+
+
+def of_run(summary: Mapping[str, Any], workdir: Path, console: Console) -> list[Path]:
+    """Draws what a run found and how; writes trace.json where details.json is.
+
+    Returns:
+      The SVG files that were drawn, as of the other functions here.
+    """
+    rows, name = summary["rows"], summary["graph"]["name"]
+    metrics = runs.read_jsonl(workdir / "metrics.jsonl")
+    details = details_lib.read(workdir / "details.json")
+
+    def known() -> details_lib.Details:
+        if details is None:
+            raise ValueError("no details.json, as of an older run or one that found no placement")
+        return details
+
+    drawings: dict[str, Callable[[], Any]] = {
+        "placement": lambda: graph_plot.placement(known()),
+        "timeline": lambda: timeline_plot.timeline(known()),
+        "loads": lambda: load_plot.loads(known()),
+        "latencies": lambda: search_plots.latencies(summary),
+        "search": lambda: search_plots.search(metrics, rows),
+        "errors": lambda: relations.errors(relations.pairs(rows), name),
+        "front": lambda: relations.front(rows),
+    }
+    trace = workdir / "trace.json"
+    trace.unlink(missing_ok=True)  # of an earlier run
+    if details is not None:
+        traces.write(trace, details)
+    return _write(drawings, workdir, console)
+
+
+def of_comparison(
+    rows: list[dict[str, Any]], learned: Collection[str], workdir: Path, console: Console
+) -> list[Path]:
+    """Draws the methods beside each other, and what each placement trades for what, by graph."""
+    drawings: dict[str, Callable[[], Any]] = {"ratios": lambda: relations.ratios(rows, learned)}
+    for graph in dict.fromkeys(row["graph"] for row in rows):
+        of_graph = [row for row in rows if row["graph"] == graph]
+        name = "front-of-" + re.sub(r"[^\w.=-]+", "_", graph)
+        drawings[name] = functools.partial(relations.front, of_graph)
+    return _write(drawings, workdir, console)
+
+
+def of_fidelity(fidelity: Mapping[str, Any], workdir: Path, console: Console) -> None:
+    """Draws how far predictions are right, of what fidelity.json holds."""
+    placements = fidelity["placements"]
+    samples = [relations.Pair(p["kind"], p["predicted_s"], p["measured_s"]) for p in placements]
+    _write({"errors": lambda: relations.errors(samples, fidelity["graph"])}, workdir, console)
+
+
+def _write(drawings: _Drawings, workdir: Path, console: Console) -> list[Path]:
+    """Saves the figures that can be drawn, and says once of each reason what it left out."""
+    directory = workdir / _DIRECTORY
+    directory.mkdir(exist_ok=True)
+    drawn, left_out = [], dict[str, list[str]]()
+    for name, draw in drawings.items():
+        for suffix in ("png", "svg"):  # of an earlier run
+            (directory / f"{name}.{suffix}").unlink(missing_ok=True)
+        try:
+            plots.save(draw(), directory, name)
+            drawn.append(directory / f"{name}.svg")
+        except ValueError as error:
+            left_out.setdefault(str(error), []).append(name)
+    for reason, names in left_out.items():
+        console.print(f"no figure of {', '.join(names)}: {reason}", markup=False, soft_wrap=True)
+    return drawn

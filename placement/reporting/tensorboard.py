@@ -1,0 +1,105 @@
+"""Metrics of a search as TensorBoard reads them: a directory of event files a search.
+
+An event holds all that one step tells, at the number of evaluations made until then: numbers as
+scalars, latencies as a histogram. Events are written by this thread: they are few, and a write that
+fails, as on a full disk, is the caller's to know of.
+
+A search that goes on from a checkpoint writes another file, which begins by declaring what is later
+than the checkpoint void; TensorBoard then leaves that out.
+"""
+
+import time
+from collections.abc import Mapping
+from pathlib import Path
+
+import numpy as np
+from tensorboardX.proto import event_pb2, summary_pb2
+from tensorboardX.record_writer import RecordWriter
+from tensorboardX.summary import make_histogram
+
+from placement.reporting import runs
+
+_BINS = 30
+_NARROW = 1e-6  # relative
+
+
+class Events:
+    """Writes events of one search; there is no file until the first."""
+
+    def __init__(self, directory: Path, *, after: int):
+        """Prepares the events of a search.
+
+        Args:
+          directory: where the search's files are.
+          after: the number of evaluations from which the search goes on.
+        """
+        self._directory = directory
+        self._after = after
+        self._path = directory / f"events.out.tfevents.{time.time_ns()}"
+        self._file: RecordWriter | None = None
+
+    def add(
+        self, evaluations: int, numbers: Mapping[str, float], latencies_s: Mapping[str, np.ndarray]
+    ) -> None:
+        """Writes one event.
+
+        Args:
+          evaluations: made until then, the event's step.
+          numbers: by tag; those that are not finite are left out.
+          latencies_s: by tag, finite ones; none where there are none.
+
+        Raises:
+          OSError: it cannot be written; the error names the file.
+        """
+        values = [
+            summary_pb2.Summary.Value(tag=tag, simple_value=number)
+            for tag, number in numbers.items()
+            if np.isfinite(number)
+        ] + [
+            summary_pb2.Summary.Value(tag=tag, histo=_histogram(seconds.astype(np.float64)))
+            for tag, seconds in latencies_s.items()
+            if seconds.size
+        ]
+        summary = summary_pb2.Summary(value=values)
+        self._write(event_pb2.Event(wall_time=time.time(), step=evaluations, summary=summary))
+
+    def flush(self) -> None:
+        """Has what was written on the disk.
+
+        Raises:
+          OSError: it cannot be written; the error names the file.
+        """
+        if self._file is not None:
+            with runs.naming(self._path):
+                self._file.flush()
+
+    def close(self) -> None:
+        """Ends the file; what follows is written to another."""
+        if self._file is not None:
+            self.flush()
+            self._file.close()
+            self._file = None
+
+    def _write(self, event: event_pb2.Event) -> None:
+        with runs.naming(self._path):
+            if self._file is None:
+                self._directory.mkdir(parents=True, exist_ok=True)
+                self._file = RecordWriter(str(self._path))
+                self._begin()
+            self._file.write(event.SerializeToString())
+
+    def _begin(self) -> None:
+        assert self._file is not None
+        began = event_pb2.SessionLog(status=event_pb2.SessionLog.START)
+        for event in (
+            event_pb2.Event(wall_time=time.time(), file_version="brain.Event:2"),
+            event_pb2.Event(wall_time=time.time(), step=self._after + 1, session_log=began),
+        ):
+            self._file.write(event.SerializeToString())
+
+
+def _histogram(latencies_s: np.ndarray) -> summary_pb2.HistogramProto:
+    """Of float64 [k]. Latencies that are all equal fill one narrow bin, not a second about them."""
+    low_s, high_s = latencies_s.min(), latencies_s.max()
+    edges_s = np.linspace(low_s, max(high_s, low_s * (1 + _NARROW)), _BINS + 1)
+    return make_histogram(latencies_s, edges_s)

@@ -1,0 +1,99 @@
+"""Which figures a run directory gets, and what is said of the others."""
+
+import json
+import sys
+
+import pytest
+from rich.console import Console
+
+from experiments import figures
+from placement.reporting import details, runs
+from tests.reporting import drawn
+
+pytest.importorskip("matplotlib")
+
+
+def _row(method, predicted_s, median=None):
+    measured = median and {"median": median, "low": median, "high": median, "n": 9}
+    return {
+        "method": method,
+        "predicted_s": predicted_s,
+        "measured_s": measured,
+        "versus_best_single_device": predicted_s,
+        "bound_s": 0.5,
+        "status": "finished",
+    }
+
+
+def _summary(**extra):
+    return {
+        "graph": {"name": "diamond", "num_ops": 4, "num_edges": 4},
+        "objective": "serial",
+        "rows": [_row("single:CPU", 1.0, 1.1) | extra, _row("lns", 0.8, 0.9) | extra],
+        "best": "lns",
+    }
+
+
+def _console(capsys):
+    def lines():
+        return capsys.readouterr().out.splitlines()
+
+    return Console(width=200), lines
+
+
+def _drawn(workdir):
+    return {path.name for path in (workdir / "figures").iterdir()}
+
+
+def _both(*names):
+    return {f"{name}.{suffix}" for name in names for suffix in ("png", "svg")}
+
+
+def test_a_run_that_knows_everything_gets_every_figure_and_a_trace(tmp_path, capsys):
+    console, lines = _console(capsys)
+    runs.append_jsonl(tmp_path / "metrics.jsonl", {"evaluations": 1, "best_s": 1.0})
+    details.write(tmp_path / "details.json", drawn.diamond())
+    figures.of_run(_summary(max_load_s=0.1, memory_bytes=1e6), tmp_path, console)
+    names = ("latencies", "search", "errors", "front", "placement", "timeline", "loads")
+    assert _drawn(tmp_path) == _both(*names)
+    assert len(json.loads((tmp_path / "trace.json").read_text())["traceEvents"]) > 8
+    assert lines() == []
+
+
+def test_an_older_run_gets_what_it_knows_and_each_reason_once(tmp_path, capsys):
+    console, lines = _console(capsys)
+    figures.of_run(_summary(), tmp_path, console)
+    assert _drawn(tmp_path) == _both("latencies", "errors")
+    said = lines()
+    assert len(said) == 3
+    assert said[0] == "no figure of search: the search left no metrics to plot"
+    assert said[1].startswith("no figure of front: ")
+    assert said[2].startswith("no figure of placement, timeline, loads: no details.json")
+    assert not (tmp_path / "trace.json").exists()
+
+
+def test_without_matplotlib_one_line_names_the_extra_and_the_trace_is_written(
+    tmp_path, capsys, monkeypatch
+):
+    console, lines = _console(capsys)
+    details.write(tmp_path / "details.json", drawn.diamond())
+    monkeypatch.setitem(sys.modules, "matplotlib.figure", None)
+    figures.of_run(_summary(), tmp_path, console)
+    missing = [line for line in lines() if "pip install 'placement[plots]'" in line]
+    assert len(missing) == 1
+    assert "latencies, errors, placement, timeline, loads" in missing[0]
+    assert _drawn(tmp_path) == set()
+    assert (tmp_path / "trace.json").exists()
+
+
+def test_a_comparison_and_a_calibration_have_a_figure_each(tmp_path, capsys):
+    console, lines = _console(capsys)
+    rows = [row | {"graph": "diamond", "seed": 0} for row in _summary()["rows"]]
+    figures.of_comparison(rows, ["hsdag"], tmp_path, console)
+    placements = [
+        {"kind": "contiguous", "predicted_s": x, "measured_s": 1.1 * x, "wrong_output": False}
+        for x in (0.1, 0.2)
+    ]
+    figures.of_fidelity({"graph": "diamond", "placements": placements}, tmp_path, console)
+    assert _drawn(tmp_path) == _both("ratios", "errors")
+    assert lines() == []

@@ -1,0 +1,64 @@
+"""Events, read back from the files."""
+
+import errno
+import math
+
+import numpy as np
+import pytest
+
+from placement.reporting import tensorboard
+from tests.reporting import events
+
+
+def test_numbers_are_scalars_and_latencies_a_histogram(tmp_path):
+    seconds = np.array([1e-3, 2e-3, 2e-3, 4e-3], np.float32)
+    written = tensorboard.Events(tmp_path / "run", after=0)
+    written.add(64, {"m/best_s": 0.5, "m/mean_s": math.inf}, {"m/latency_s": seconds})
+    written.add(128, {"m/best_s": 0.25}, {"m/latency_s": np.empty(0)})
+    written.close()
+    first, second = events.read(tmp_path / "run")
+    assert (first.step, second.step) == (64, 128)
+    assert [value.tag for value in first.summary.value] == ["m/best_s", "m/latency_s"]
+    assert [value.tag for value in second.summary.value] == ["m/best_s"]
+    assert events.scalars(tmp_path / "run", "m/best_s") == [(64, 0.5), (128, 0.25)]
+    drawn = first.summary.value[1].histo
+    assert (drawn.num, drawn.min, drawn.max) == (4, seconds.min(), seconds.max())
+    assert drawn.sum == pytest.approx(9e-3)
+    assert sum(drawn.bucket) == 4
+    middle = [limit for limit, n in zip(drawn.bucket_limit, drawn.bucket, strict=True) if n == 2]
+    assert middle == [pytest.approx(2e-3, rel=0.1)]
+
+
+def test_latencies_that_are_all_equal_do_not_spread(tmp_path):
+    written = tensorboard.Events(tmp_path, after=0)
+    written.add(4, {}, {"m/latency_s": np.full(4, 5e-3)})
+    written.close()
+    (event,) = events.read(tmp_path)
+    drawn = event.summary.value[0].histo
+    assert sum(drawn.bucket) == 4
+    assert drawn.bucket_limit[-1] - drawn.bucket_limit[0] < 1e-6
+
+
+def test_a_search_that_goes_on_voids_what_came_after_its_checkpoint(tmp_path):
+    for after, steps in ((0, (10, 20, 30)), (20, (30, 40))):
+        written = tensorboard.Events(tmp_path, after=after)
+        for step in steps:
+            written.add(step, {"m/best_s": float(after)}, {})
+        written.close()
+    assert events.scalars(tmp_path, "m/best_s") == [(10, 0), (20, 0), (30, 20), (40, 20)]
+
+
+def test_without_an_event_there_is_no_file(tmp_path):
+    written = tensorboard.Events(tmp_path / "run", after=0)
+    written.flush()
+    written.close()
+    assert not (tmp_path / "run").exists()
+
+
+def test_an_error_names_the_file(tmp_path):
+    (tmp_path / "run").write_text("a file where the directory should be")
+    written = tensorboard.Events(tmp_path / "run", after=0)
+    with pytest.raises(FileExistsError) as caught:
+        written.add(1, {"m/best_s": 1.0}, {})
+    assert caught.value.errno == errno.EEXIST
+    assert "events.out.tfevents" in caught.value.filename

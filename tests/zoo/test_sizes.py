@@ -1,0 +1,157 @@
+"""Networks by their sizes: operations, FLOPs and shapes from formulas, and what is refused."""
+
+import numpy as np
+import pytest
+
+from placement import zoo
+from placement.runtime import extract
+from placement.types import OpGraph
+from placement.zoo import layers
+
+# Depth -> operations of a block, blocks, blocks with a projection, and the 10^9 multiply-adds that
+# torchvision's table of models states.
+RESNETS = {
+    18: (15, 8, 3, 1.81),
+    34: (15, 16, 3, 3.66),
+    50: (22, 16, 4, 4.09),
+    101: (22, 33, 4, 7.80),
+    152: (22, 50, 4, 11.51),
+}
+SMALL = (
+    "bert:layers=1,hidden=32,heads=2,length=8,vocabulary=50",
+    "inception_v3:size=75,width=10,early=1,middle=1,late=1",
+    "resnet:depth=50,width=25,size=33",
+    "two_stream:depth=18,width=10,size=32",
+)
+
+
+def _graph(text: str) -> OpGraph:
+    return extract.op_graph(zoo.build(text, weights=False), name=text).graph
+
+
+def _flops(graph: OpGraph, kind: str) -> float:
+    return sum(
+        flops for flops, each in zip(graph.flops, graph.op_types, strict=True) if each == kind
+    )
+
+
+def _shape(graph: OpGraph, name: str) -> tuple[int, ...]:
+    return graph.output_shapes[graph.op_names.index(name)]
+
+
+@pytest.mark.parametrize("depth", RESNETS)
+def test_resnets_are_the_published_ones(depth):
+    graph = _graph(f"resnet:depth={depth}")
+    ops, blocks, projections, multiply_adds = RESNETS[depth]
+    assert graph.num_ops == 20 + ops * blocks + 6 * projections
+    assert graph.flops.sum() == pytest.approx(2e9 * multiply_adds, rel=0.01)
+    # The stem, two or three in a block, and the classifier.
+    weighted = graph.op_types.count("Convolution") + graph.op_types.count("MatMul")
+    assert weighted == depth + projections
+
+
+def test_two_streams_are_two_resnets():
+    one, two = (_graph(f"{name}:depth=34,size=64,width=25") for name in ("resnet", "two_stream"))
+    assert two.num_ops == 2 * one.num_ops + 5  # two softmax, the sum, a half and its Convert, mean
+    in_stem = (_shape(one, "conv1/conv"), _shape(two, "temporal/conv1/conv"))
+    assert in_stem == ((1, 16, 32, 32),) * 2
+
+
+def test_channels_are_a_share_of_the_papers():
+    full, half = (_graph(f"resnet:depth=50,size=64,width={width}") for width in (100, 50))
+    assert full.op_names == half.op_names
+    stem = full.flops[full.op_names.index("conv1/conv")]
+    # The stem's colours stay three; every other convolution has half the inputs and outputs.
+    expected = stem / 2 + (_flops(full, "Convolution") - stem) / 4
+    assert _flops(half, "Convolution") == expected
+
+
+def test_shares_of_channels_are_even():
+    assert [layers.scaled(80, percent) for percent in (100, 50, 33, 2, 150)] == [80, 40, 26, 2, 120]
+
+
+def test_convolutions_grow_with_the_image():
+    small, large = (_graph(f"resnet:depth=18,width=25,size={size}") for size in (64, 128))
+    assert _flops(large, "Convolution") == 4 * _flops(small, "Convolution")
+    assert _shape(large, "layer4/1/relu") == (1, 128, 4, 4)
+
+
+@pytest.mark.parametrize(("size", "last"), [(75, 1), (106, 1), (107, 2), (299, 8)])
+def test_inception_ends_with_so_many_pixels(size, last):
+    graph = _graph(f"inception_v3:size={size},width=25")
+    assert _shape(graph, "Mixed_7c/concat") == (1, 512, last, last)
+
+
+def test_inception_module_by_module():
+    for early, middle, late in ((1, 1, 1), (2, 1, 3), (1, 30, 1)):
+        text = f"inception_v3:size=75,width=10,early={early},middle={middle},late={late}"
+        graph = _graph(text)
+        assert graph.num_ops == 157 + 51 * early + 72 * middle + 65 * late
+    # 30 modules and the one before them, which halves the image.
+    names = {name.split("/")[0] for name in graph.op_names if name.startswith("Mixed_6")}
+    assert len(names) == 31
+    assert {"Mixed_6a", "Mixed_6z", "Mixed_6a1", "Mixed_6e1"} < names
+
+
+@pytest.mark.parametrize(
+    ("num_layers", "hidden", "heads", "length", "batch"),
+    [(1, 12, 3, 5, 1), (2, 32, 4, 16, 3), (24, 32, 1, 4, 1), (2, 33, 11, 600, 1)],
+)
+def test_bert_layer_by_layer(num_layers, hidden, heads, length, batch):
+    sizes = f"layers={num_layers},hidden={hidden},heads={heads},length={length},batch={batch}"
+    graph = _graph(f"bert:{sizes},vocabulary=40")
+    assert graph.num_ops == 49 + 80 * num_layers
+    assert graph.num_edges == 48 + 85 * num_layers
+    # Query, key, value and output, scores and context, two feed-forward layers four times as wide.
+    tokens = batch * length
+    layer = 4 * tokens * hidden**2 + 2 * tokens * length * hidden + 8 * tokens * hidden**2
+    multiply_adds = num_layers * layer + batch * hidden**2  # the pooler's
+    assert _flops(graph, "MatMul") == 2 * multiply_adds
+    scores = _shape(graph, "encoder/0/attention/scores")
+    assert scores == (batch, heads, length, length)
+    assert _shape(graph, "embeddings/word/weight") == (40, hidden)
+
+
+def test_bert_base_is_a_bert():
+    ours, base = _graph("bert:layers=12,hidden=768,heads=12,length=128"), _graph("bert_base")
+    assert ours.op_names == base.op_names
+    np.testing.assert_array_equal(ours.flops, base.flops)
+
+
+@pytest.mark.parametrize("text", SMALL)
+def test_work_is_proportional_to_the_batch(text):
+    one, three = _graph(text), _graph(f"{text},batch=3")
+    assert one.op_names == three.op_names
+    np.testing.assert_array_equal(three.flops, 3 * one.flops)
+    np.testing.assert_array_equal(three.weight_bytes, one.weight_bytes)
+
+
+def test_weights_of_an_odd_number_of_inputs_are_not_zero():
+    model = zoo.build("bert:layers=1,hidden=9,heads=3,length=4,vocabulary=7")
+    (weight,) = (op for op in model.get_ops() if op.get_friendly_name() == "pooler/dense/weight")
+    assert (np.abs(weight.data) > 1e-3).mean() > 0.9
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("bert:hidden=100", "hidden=100 among heads=12; give .* multiple of heads, such as 108"),
+        ("bert:heads=7", "hidden=768 among heads=7; give .* such as 770"),
+        ("inception_v3:size=74", "size=74 to nothing; give a size of at least 75"),
+        ("inception_v3:width=3", "width=3 leaves none of 32 channels; .* at least 4 percent"),
+        ("resnet:width=1", "width=1 leaves none of 64 channels; .* at least 2 percent"),
+        ("resnet:depth=20", "depth=20; give one of 18, 34, 50, 101, 152"),
+        ("two_stream:depth=51", "depth=51; give one of 18, 34, 50, 101, 152"),
+        ("rnnlm:hidden=1000000000000", "does not fit in memory; give smaller sizes"),
+    ],
+)
+def test_impossible_sizes(text, said):
+    with pytest.raises(ValueError, match=said) as error:
+        zoo.build(text)
+    assert str(error.value).startswith(f"graph {text!r}")
+    assert "\n" not in str(error.value)
+
+
+@pytest.mark.parametrize("text", ["inception_v3:size=75", "inception_v3:width=4", "resnet:width=2"])
+def test_the_sizes_that_errors_name_are_possible(text):
+    assert _graph(text).num_ops in (396, 728)
