@@ -59,6 +59,13 @@ KEYS = {
     "time_limit_s": Key(60.0, "seconds that each search may take"),
     # Wall time of timing the placements in the final table, compilation not included.
     "measure_s": Key(30.0, "seconds of timing the placements found, on the devices"),
+    # A policy.msgpack of --task=pretrain, for `zero_shot` to place with and `scheduler` to go on
+    # from.
+    "init_from": Key("", "the policy.msgpack of --task=pretrain to start from"),
+    # Of --task=pretrain: families of networks (`placement.zoo.families`), and how many members of
+    # each, from the seed on.
+    "families": Key("layered,series_parallel", "of --task=pretrain: families to learn on"),
+    "members": Key(8, "of --task=pretrain: networks of each family"),
     # Of --task=profile: placements measured to calibrate the costs, and as many to check them.
     "calibration_placements": Key(60, "of --task=profile: placements to calibrate, and to check"),
 }

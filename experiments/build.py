@@ -95,6 +95,20 @@ def network(config: ConfigDict) -> Network:
     return Network(model, extraction.graph, coarsen.coarsen(extraction.graph), extraction.estimated)
 
 
+def without_weights(text: str) -> Network:
+    """A network of the zoo, or a synthetic one, as a graph alone: without constants or a model.
+
+    Raises:
+      ValueError: no such graph.
+    """
+    if text.split(":")[0] == synthetic.NAME:
+        graph = synthetic.build(text)
+    else:
+        model = frontend.prepare(zoo.build(text, weights=False), "")
+        graph = extract.op_graph(model, name=text, constants=False).graph
+    return Network(None, graph, coarsen.coarsen(graph), {})
+
+
 def _workload_file(graph: str) -> tuple[Path | None, dict[str, str]]:
     """The path and arguments of 'FILE.json' or 'FILE.json:parts=2'; no path of another graph."""
     path, suffix, given = graph.partition(".json")

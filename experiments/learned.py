@@ -10,8 +10,10 @@ import dataclasses
 import functools
 import inspect
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any, NamedTuple
 
+import flax.serialization
 import jax
 import jraph
 import numpy as np
@@ -21,11 +23,12 @@ from placement import arguments
 from placement.costs import tables
 from placement.graphs import batching, coarsen, features, opgraph
 from placement.learning import base, ppo, reinforce
-from placement.policies import colocrl, hierarchical, hsdag, placeto
-from placement.types import Array, Evaluate, Policy, Problem
+from placement.policies import colocrl, hierarchical, hsdag, placeto, scheduler
+from placement.types import Array, Evaluate, Params, Policy, Problem
 
 FEATURES = ("op_type", "degrees", "fractal", "positional", "output_shape")
 RELEASED_SINGLE_DEVICE_S = 1e10
+PRETRAINED = "policy.msgpack"
 _ALGORITHMS: dict[str, Callable[..., base.Learner]] = {
     "reinforce": reinforce.make,
     "ppo": ppo.make,
@@ -95,6 +98,18 @@ def with_schedule(problem: Problem) -> Reading:
     return Reading(graph._replace(globals=jax.device_put(read)), _assignment(problem))
 
 
+def with_board(problem: Problem, size: tuple[int, int] | None = None) -> Reading:
+    """A node for every operation, with the scheduler's tables.
+
+    `size` is the padded number of nodes and of edges, by default those of the bucket.
+    """
+    nothing = np.zeros((problem.graph.num_ops, 0))
+    num_nodes, num_edges = size or (None, None)
+    graph = _graph(problem, nothing, num_nodes, num_edges)
+    read = scheduler.tables(problem, len(graph.nodes["mask"]), len(graph.senders))
+    return Reading(graph._replace(globals=jax.device_put(read)), _assignment(problem))
+
+
 def _features(problem: Problem, blocks: tuple[str, ...]) -> np.ndarray:
     return features.node_features(problem.graph, **{name: name in blocks for name in FEATURES})
 
@@ -106,10 +121,17 @@ def _assignment(problem: Problem) -> np.ndarray | None:
 
 
 def _graph(
-    problem: Problem, node_features: np.ndarray, num_nodes: int | None = None
+    problem: Problem,
+    node_features: np.ndarray,
+    num_nodes: int | None = None,
+    num_edges: int | None = None,
 ) -> jraph.GraphsTuple:
     graph = batching.to_graphs_tuple(
-        problem.graph, node_features, build.allowed(problem), num_nodes=num_nodes
+        problem.graph,
+        node_features,
+        build.allowed(problem),
+        num_nodes=num_nodes,
+        num_edges=num_edges,
     )
     num_ops = problem.graph.num_ops
     decides = opgraph.representatives(problem.graph) == np.arange(num_ops)
@@ -156,6 +178,13 @@ _IMPROVEMENT = {
     "discount": 0.99,
     "entropy_weight": 0.01,
 }
+_BEST_OF_MANY = {
+    "algorithm": "reinforce",
+    "num_samples": 32,
+    "baseline": "risk_seeking",
+    "discount": 0.0,
+    "entropy_weight": 0.0,
+}
 _SMALL_LSTM = {"hidden_size": 64}
 _LSTM = {"hidden_size": 512, "tanh_constant": 1.0, "aligned": False}
 RECIPES: dict[str, Recipe] = {
@@ -192,7 +221,10 @@ RECIPES: dict[str, Recipe] = {
         },
         with_schedule,
     ),
+    "scheduler": Recipe(scheduler.make, {"tuned": ({}, _BEST_OF_MANY)}, with_board),
 }
+# These read costs, and no features of operations.
+_WITHOUT_FEATURES = (with_schedule, with_board)
 
 
 def is_learned(method: str) -> bool:
@@ -201,7 +233,12 @@ def is_learned(method: str) -> bool:
 
 
 @functools.cache  # the same objects again compile nothing again
-def make(method: str, num_devices: int, measured: bool) -> Method:
+def make(
+    method: str,
+    num_devices: int,
+    measured: bool,
+    over: Callable[[Policy], Policy] | None = None,
+) -> Method:
     """The method that a name and its arguments describe.
 
     Args:
@@ -209,6 +246,7 @@ def make(method: str, num_devices: int, measured: bool) -> Method:
       num_devices: D.
       measured: whether placements are evaluated on devices, which takes seconds each: a step then
         has few samples by default.
+      over: what the learner's policy is made of the method's; None: it is the same.
 
     Raises:
       ValueError: no such method, variant, algorithm, feature or hyper-parameter, or an impossible
@@ -229,14 +267,15 @@ def make(method: str, num_devices: int, measured: bool) -> Method:
         **({"num_samples": 8} if measured else {}),
         **{key: value for key, value in of_learner.items() if key != "algorithm"},
     }
-    shared = {"features": "+".join(FEATURES)} if recipe.read is not with_schedule else {}
+    shared = {"features": "+".join(FEATURES)} if recipe.read not in _WITHOUT_FEATURES else {}
     chosen = arguments.values(
         method, given, shared | policy_defaults | learner_defaults, least=_LEAST, kind="method"
     )
     policy = recipe.make(num_devices=num_devices, **{k: chosen[k] for k in policy_defaults})
     own = {key: chosen[key] for key in _defaults(_ALGORITHMS[algorithm])}
     settings = {key: chosen[key] for key in learner_defaults if key not in own}
-    learner = _ALGORITHMS[algorithm](policy, base.Settings(**settings), **own)
+    learns = policy if over is None else over(policy)
+    learner = _ALGORITHMS[algorithm](learns, base.Settings(**settings), **own)
     read = recipe.read
     if shared:
         blocks = tuple(filter(None, chosen["features"].split("+")))
@@ -249,6 +288,46 @@ def make(method: str, num_devices: int, measured: bool) -> Method:
 def _defaults(make_: Callable[..., Any]) -> dict[str, arguments.Value]:
     parameters = inspect.signature(make_).parameters.values()
     return {p.name: p.default for p in parameters if p.default is not p.empty}
+
+
+def of_checkpoint(path: str) -> str:
+    """The method, with its arguments, whose parameters a checkpoint holds.
+
+    Raises:
+      ValueError: it cannot be read: one line.
+    """
+    try:
+        return str(flax.serialization.msgpack_restore(Path(path).read_bytes())["method"])
+    except (OSError, ValueError, KeyError, TypeError) as error:
+        raise ValueError(
+            f"cannot read init_from={path!r} ({_first_line(error)}); give the {PRETRAINED} of a "
+            "--task=pretrain"
+        ) from error
+
+
+def load(path: str, method: str, params: Params) -> Params:
+    """The parameters in a checkpoint, in the shape of a method's own.
+
+    Args:
+      path: of a file that `experiments.pretrain` wrote.
+      method: with its arguments.
+      params: of that method, such as its initial ones.
+
+    Raises:
+      ValueError: it cannot be read, or holds another method's parameters: one line.
+    """
+    try:
+        data = flax.serialization.msgpack_restore(Path(path).read_bytes())
+        return flax.serialization.from_state_dict(params, data["params"])
+    except (OSError, ValueError, KeyError, TypeError) as error:
+        raise ValueError(
+            f"init_from={path!r} holds no parameters of {method!r} ({_first_line(error)}); give "
+            f"the {PRETRAINED} of a --task=pretrain with the same method"
+        ) from error
+
+
+def _first_line(error: Exception) -> str:
+    return (str(error) or type(error).__name__).partition("\n")[0]
 
 
 def penalised(evaluate: Evaluate) -> Evaluate:

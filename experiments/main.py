@@ -19,7 +19,7 @@ from configs import common
 from experiments import usage
 from placement import arguments
 
-TASKS = ("place", "deploy", "compare", "solve", "profile", "report", "list")
+TASKS = ("place", "deploy", "compare", "solve", "profile", "pretrain", "report", "list")
 EXIT_CODES = {
     0: "done, or stopped by Ctrl-C with a table of what was found",
     2: "the command asks for what cannot be",

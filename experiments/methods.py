@@ -7,11 +7,14 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any, NamedTuple
 
+import jax
 import numpy as np
 from ml_collections import ConfigDict
 
 from experiments import build, learned, metrics, progress, search, subject
 from placement import simulators, solvers
+from placement.learning import trainer
+from placement.learning import zero_shot as unseen
 from placement.runtime import devices as devices_lib
 from placement.runtime import scotch
 from placement.runtime.measure import Candidate, Measurer
@@ -106,6 +109,23 @@ def human_expert(context: Context) -> list[Entry]:
     return [_full_entry(context, "human_expert", solution)]
 
 
+def zero_shot(context: Context) -> list[Entry]:
+    """What a policy that has learned on other graphs makes of this one, without learning."""
+    started = time.monotonic()
+    setting, path = context.setting, context.config.init_from
+    num_ops, num_devices = setting.coarse.costs.compute_s.shape
+    method = learned.of_checkpoint(path)
+    made = learned.make(method, num_devices, False)
+    reading = made.read(setting.coarse)
+    init_key, key = jax.random.split(jax.random.PRNGKey(context.seed))
+    with context.display.phase("placing with zero_shot"):
+        params = learned.load(path, method, jax.jit(made.policy.init)(init_key, reading.graph))
+        simulator = trainer.Simulator.of(setting.coarse)._replace(assignment=reading.assignment)
+        found = unseen.place(made.policy, params, reading.graph, simulator, key, num_ops=num_ops)
+    entry = _entry(context, "zero_shot", found.placement, time.monotonic() - started)
+    return [entry._replace(solution=entry.solution._replace(evaluations=found.evaluations))]
+
+
 def _solved(name: str) -> Callable[[Context], list[Entry]]:
     """A solver of `placement.solvers`; Ctrl-C within it is a row that says so."""
 
@@ -160,7 +180,12 @@ def _partitioned(
 
 
 # Nothing is searched.
-BASELINES = {"single": single, "hetero": openvino_hetero, "human_expert": human_expert}
+BASELINES = {
+    "single": single,
+    "hetero": openvino_hetero,
+    "human_expert": human_expert,
+    "zero_shot": zero_shot,
+}
 PARTITIONERS = {
     "metis": _partitioned("metis", partition.metis),
     "kahip": _partitioned("kahip", partition.kahip),
@@ -202,7 +227,7 @@ def runnable(
     chosen: tuple[str, ...],
     beside: tuple[str, ...],
     about: subject.Subject,
-    objective: str,
+    config: ConfigDict,
     display: progress.Display,
 ) -> tuple[str, ...]:
     """The methods to run, `beside` first and without those that cannot run here, which are named.
@@ -212,7 +237,7 @@ def runnable(
     """
     able = []
     for method in (*beside, *chosen):
-        reason = _lacking(method, about, objective)
+        reason = _lacking(method, about, config)
         if reason and method in chosen:
             raise ValueError(f"method {method!r} cannot run: {reason}")
         if reason:
@@ -222,8 +247,11 @@ def runnable(
     return tuple(able)
 
 
-def _lacking(method: str, about: subject.Subject, objective: str) -> str | None:
+def _lacking(method: str, about: subject.Subject, config: ConfigDict) -> str | None:
     """What a method needs that is not here, in words."""
+    objective = config.objective
+    if method == "zero_shot" and not config.init_from:
+        return "it places with a policy that has learned; give --config.init_from=policy.msgpack"
     if method in solvers.SOLVERS and objective not in solvers.SOLVERS[method].objectives:
         return f"it is for {' and '.join(solvers.SOLVERS[method].objectives)}"
     if method == "hetero" and not about.present:

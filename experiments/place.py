@@ -86,7 +86,7 @@ def run_methods(
     for method in chosen:
         methods.check(method, config.objective)
     about = subject.find(config)
-    order = methods.runnable(chosen, beside, about, config.objective, display)
+    order = methods.runnable(chosen, beside, about, config, display)
     if config.budget < about.num_devices:
         raise ValueError(
             f"budget={config.budget} does not cover the {about.num_devices} single devices, which "

@@ -71,6 +71,9 @@ def train(
             num_devices,
             keep_single_devices=not made.released,
         )
+        if config.init_from:
+            params = learned.load(config.init_from, method, fresh.state.params)
+            fresh = fresh._replace(state=fresh.state._replace(params=params))
         checkpoint = _Checkpoint(workdir, _fingerprint(method, config, setting, seed))
         progress, spent_s = checkpoint.restore(fresh)
         if progress.step:
@@ -82,7 +85,7 @@ def train(
         at = {"step": int(progress.step), "evaluations": int(progress.evaluations)}
         with (
             metrics.Log(workdir, method, seed, **at) as log,
-            _interrupts(display) as interrupted,
+            interrupts(display) as interrupted,
         ):
             if spent_s <= config.time_limit_s:
                 progress, status = _followed(
@@ -166,7 +169,7 @@ def _pace() -> Callable[[], int]:
 
 
 @contextlib.contextmanager
-def _interrupts(display: progress_lib.Display) -> Iterator[threading.Event]:
+def interrupts(display: progress_lib.Display) -> Iterator[threading.Event]:
     """Within it, the first Ctrl-C sets the event that it yields; the second raises as usual.
 
     KeyboardInterrupt cannot be raised in the middle of a step: C extensions lose it or turn it into

@@ -95,8 +95,8 @@ def step(learner: Learner, state: State, batch: Stack) -> tuple[State, Metrics]:
       batch: the graphs.
 
     Returns:
-      The state, and metrics: the learner's, and `ratio`, the geometric mean over graphs of the
-      fastest sample's latency over that of the fastest single device.
+      The state, and metrics: the learner's; `ratio`, the geometric mean over graphs of the fastest
+      sample's latency over that of the fastest single device; `evaluated`, how many placements.
     """
     state, drawn = learner.sample(state, batch.graphs)
     count = len(batch.reference)
@@ -112,4 +112,5 @@ def step(learner: Learner, state: State, batch: Stack) -> tuple[State, Metrics]:
     fastest = found.min(axis=(1, 2)) / batch.reference
     latency_s = found.reshape(-1, found.shape[-1])
     state, metrics = learner.update(state, batch.graphs, drawn, latency_s, batch.reference)
-    return state, metrics | {"ratio": jnp.exp(jnp.log(fastest).mean())}
+    ratio = jnp.exp(jnp.log(fastest).mean())
+    return state, metrics | {"ratio": ratio, "evaluated": jnp.float32(found.size)}

@@ -6,7 +6,7 @@ the policy's. Nothing else is tried, neither single devices nor another method's
 """
 
 from functools import partial
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import chex
 import jax
@@ -15,6 +15,7 @@ import jraph
 import numpy as np
 
 from placement import simulators
+from placement.graphs import coarsen
 from placement.learning.trainer import Simulator
 from placement.types import Array, Params, Policy
 
@@ -26,6 +27,7 @@ class Found(NamedTuple):
 
     placement: np.ndarray  # int32 [N]
     latency_s: np.ndarray  # float32 [steps]: of the fastest placement after each; inf: none can run
+    evaluations: int
 
 
 def place(
@@ -51,11 +53,12 @@ def place(
       num_samples: a multiple of `KEPT`.
       steps: how often all operations are placed.
     """
-    inputs = graph, simulator.tables, params
+    inputs = graph, simulator.tables, simulator.assignment, params
     shape = num_ops, num_samples, steps
     placements, latency_s = _place(policy, simulator.objective, shape, inputs, key)
     best = int(np.argmin(latency_s))
-    return Found(np.asarray(placements[best]), np.minimum.accumulate(np.asarray(latency_s)))
+    so_far_s = np.minimum.accumulate(np.asarray(latency_s))
+    return Found(np.asarray(placements[best]), so_far_s, steps * num_samples)
 
 
 @partial(jax.jit, static_argnums=(0, 1, 2))
@@ -63,22 +66,23 @@ def _place(
     policy: Policy,
     objective: str,
     shape: tuple[int, int, int],
-    inputs: tuple[jraph.GraphsTuple, object, Params],
+    inputs: tuple[jraph.GraphsTuple, Any, Array | None, Params],
     key: chex.PRNGKey,
 ) -> tuple[Array, Array]:
     """The fastest placement of each step, [steps, N], and its latency."""
-    graph, tables, params = inputs
+    graph, tables, assignment, params = inputs
     num_ops, num_samples, steps = shape
     assert policy.improve is not None
     improve = policy.improve
 
     def step(before: Array | None, key: chex.PRNGKey) -> tuple[Array, tuple[Array, Array]]:
         placed = improve(params, key, graph, before, num_samples).placement[:, 0]
-        outcome = simulators.simulate(objective, tables, placed[:, :num_ops])
+        lifted = placed[:, :num_ops] if assignment is None else coarsen.lift(assignment, placed)
+        outcome = simulators.simulate(objective, tables, lifted)
         latency_s = jnp.where(outcome.feasible, outcome.latency_s, jnp.inf)
         fastest = jnp.argsort(latency_s)[: num_samples // KEPT]
         best = fastest[0]
-        return jnp.repeat(placed[fastest], KEPT, axis=0), (placed[best, :num_ops], latency_s[best])
+        return jnp.repeat(placed[fastest], KEPT, axis=0), (lifted[best], latency_s[best])
 
     first_key, *_ = keys = jax.random.split(key, steps)
     before, first = step(None, first_key)

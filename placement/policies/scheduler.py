@@ -40,7 +40,7 @@ choose each for itself, and follow the first of them in what is evaluated.
 
 import dataclasses
 from collections.abc import Callable
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, cast
 
 import chex
 import flax.linen as nn
@@ -299,7 +299,7 @@ def _drawn(
     def visit(
         kept: tuple[Array, Array], op: Array, output: Array, x: Array, candidate: Array
     ) -> tuple[Array, tuple[Array, Array]]:
-        logits = network.apply(params, x, encoded[op], style, method="logits")
+        logits = cast(Array, network.apply(params, x, encoded[op], style, method="logits"))
         log_probs = _log_softmax(logits, candidate, axis=0)
         drawn = log_probs
         if key is not None:
@@ -327,10 +327,10 @@ def _again(network: _Network, params: Params, graph: jraph.GraphsTuple, drawn: S
     seen = _seen(graph, columns.T, earlier.T, is_first)
     x, candidate = jax.lax.stop_gradient(seen)
     encoded = network.apply(params, graph, method="encode")
-    style = network.apply(params, drawn.latent.reshape(batch * steps, -1), method="style")
-    log_probs = _log_softmax(
-        network.apply(params, x, encoded, style, method="logits"), candidate, axis=1
-    )
+    z = jnp.asarray(drawn.latent).reshape(batch * steps, -1)
+    style = network.apply(params, z, method="style")
+    logits = cast(Array, network.apply(params, x, encoded, style, method="logits"))
+    log_probs = _log_softmax(logits, candidate, axis=1)
     decides = jnp.asarray(graph.nodes["mask"])[:, None]
     device = columns.T[:, None]
     log_prob = jnp.take_along_axis(log_probs, device, axis=1)[:, 0]

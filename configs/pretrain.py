@@ -1,0 +1,28 @@
+"""A policy that carries over: learned on some families of networks, to place others unseen.
+
+    python -m experiments.main --task=pretrain --config=pretrain --workdir=runs/pretrain
+
+Then, of networks and families that it has never seen,
+
+    python -m experiments.main --task=compare --config=pretrain --workdir=runs/unseen \\
+        --config.devices=roofline:cpu,gpu,gpu --config.graphs=inception_v3,rnnlm \\
+        --config.methods=heft,lns,zero_shot --config.init_from=runs/pretrain/policy.msgpack
+"""
+
+from ml_collections import ConfigDict
+
+from configs import common
+
+
+def get_config() -> ConfigDict:
+    """Families held out: inception_v3, rnnlm, nmt, two_stream, fork_join, chain."""
+    config = common.base().unlock()
+    config.evaluate = "simulate"
+    config.objective = "makespan"
+    config.method = "scheduler"
+    config.devices = "roofline:cpu,gpu,gpu;roofline:cpu,igpu,npu"
+    config.families = "layered,series_parallel,resnet,bert"
+    config.members = 12
+    config.budget = 1_000_000
+    config.time_limit_s = 1_800.0
+    return config.lock()
