@@ -32,7 +32,17 @@ def find(problem: Problem, seed: int, allowance: Allowance) -> base.Found:
 def solve(
     built: program.Program, hint: np.ndarray | None, seed: int, allowance: Allowance
 ) -> program.Outcome:
-    """Solves a program: a `program_search.Backend`."""
+    """Solves a program: a `program_search.Backend`.
+
+    Args:
+      built: the program.
+      hint: int [C], the device of each class to begin with, or None.
+      seed: of the search.
+      allowance: when to stop.
+
+    Raises:
+      ValueError: OR-Tools is not installed.
+    """
     cp_model = base.import_cp_model()
     unit_s = built.horizon_s / _UNITS
     model, booleans, times = _model(cp_model, built, unit_s)

@@ -86,7 +86,7 @@ def noise(
 ) -> ov.Node:
     """A compressed float constant of `shape`, uniform around `mean`, of deviation `std`.
 
-    Arrays of means and deviations are broadcast to `shape`.
+    Arrays of means and deviations, of any shapes that do so, are broadcast to `shape`.
     """
     return compressed(name, _uniform(name, shape, std) + np.asarray(mean, dtype=np.float32))
 
