@@ -42,6 +42,7 @@ EXTRAS = {
         *PLOTS,
         *SOLVERS,
         "hypothesis>=6.170",
+        "markdown-it-py>=4.3",
         "mypy>=2.4",
         "onnx>=1.23",
         'pyopen-wakeword>=1.1; platform_system == "Linux"',
