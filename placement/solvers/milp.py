@@ -35,7 +35,7 @@ def find_noncontiguous(problem: Problem, seed: int, allowance: Allowance) -> bas
 def solve(
     built: program.Program, hint: np.ndarray | None, seed: int, allowance: Allowance
 ) -> program.Outcome:
-    """Solves a program: a `program_search.Backend`. HiGHS gets neither hint (int [C]) nor seed."""
+    """Solves a program: a `program_search.Backend`. HiGHS gets neither the hint nor the seed."""
     del hint, seed
     unit_s = built.horizon_s / _UNITS
     rows = _Rows(built.num_booleans)
