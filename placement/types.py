@@ -108,7 +108,7 @@ class LogProb(NamedTuple):
 
 
 class Policy(NamedTuple):
-    """Three pure functions over a batched graph (`placement.graphs.batching`).
+    """Four pure functions over a batched graph (`placement.graphs.batching`).
 
     `init(key, graph) -> params`.
     `sample(params, key, graph, num_samples) -> Sample` with a leading axis B on every field; what
