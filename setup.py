@@ -45,6 +45,7 @@ EXTRAS = {
         *SOLVERS,
         "axe-playwright-python>=0.1.8",
         "hypothesis>=6.170",
+        "markdown-it-py>=4.3",
         "mypy>=2.4",
         "onnx>=1.23",
         "playwright>=1.65",

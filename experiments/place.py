@@ -80,6 +80,9 @@ def run_methods(
     devices that are not present or are for other objectives. `known` is the file of bounds, by
     default that of the run directory. Ctrl-C in a method ends the list: what was found until then
     is written.
+
+    Raises:
+      ValueError: anything about the configuration that cannot be run, in one line.
     """
     started, cpu_started = time.monotonic(), _cpu_s()
     build.check(config)

@@ -114,7 +114,12 @@ def sole_consumers(graph: OpGraph) -> Coarsening:
 
 
 def members(graph: OpGraph, assignment: np.ndarray) -> list[list[str]]:
-    """For each coarse operation the names of those that it stands for, in topological order."""
+    """For each coarse operation the names of those that it stands for, in topological order.
+
+    Args:
+      graph: N operations.
+      assignment: int32 [N], see `Coarsening`.
+    """
     names: list[list[str]] = [[] for _ in range(int(assignment.max()) + 1)]
     for op in dag.topological_order(graph).tolist():
         names[assignment[op]].append(graph.op_names[op])

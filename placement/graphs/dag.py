@@ -76,7 +76,7 @@ def weak_components(num_nodes: int, senders: np.ndarray, receivers: np.ndarray) 
 
 
 def is_acyclic(num_nodes: int, senders: np.ndarray, receivers: np.ndarray) -> bool:
-    """Whether no path returns to where it began; a self loop is a cycle."""
+    """Whether no path returns to where it began; a self loop is a cycle. Edges are int [E]."""
     if np.any(np.asarray(senders) == np.asarray(receivers)):
         return False
     components = strong_components(num_nodes, senders, receivers)
@@ -86,7 +86,15 @@ def is_acyclic(num_nodes: int, senders: np.ndarray, receivers: np.ndarray) -> bo
 def quotient_edges(
     senders: np.ndarray, receivers: np.ndarray, parts: np.ndarray
 ) -> tuple[np.ndarray, np.ndarray]:
-    """The distinct edges between different parts, as `quotient` gives them."""
+    """The distinct edges between different parts, as `quotient` gives them.
+
+    Args:
+      senders, receivers: int [E].
+      parts: int [N], the part of each node, from 0.
+
+    Returns:
+      Their ends, int32 [E'] each.
+    """
     sources, targets = parts[senders].astype(np.int64), parts[receivers]
     apart = sources != targets
     num_parts = int(parts.max()) + 1

@@ -88,7 +88,7 @@ def bonus(settings: Settings, now: LogProb) -> Array:
 
     A step's log-probability is a sum over its choices, and advantages have unit deviation, so that
     the noise of the gradient grows with the root of their number, while the entropy's gradient does
-    not shrink: without the root, a weight that suits ten choices drowns a hundred.
+    not shrink: without the root, a weight that suits ten choices drowns a hundred. A scalar, [].
     """
     return settings.entropy_weight * (now.entropy / jnp.sqrt(jnp.maximum(now.choices, 1.0))).mean()
 

@@ -64,7 +64,13 @@ def make(
 
 
 def surrogate(log_ratio: Array, advantage: Array, *, clip: float) -> tuple[Array, Array]:
-    """The clipped gain of each step, and whether clipping took its gradient away; any shape."""
+    """The clipped gain of each step, and whether clipping took its gradient away.
+
+    Args:
+      log_ratio: float32 [B, T], or any other shape, which the results have too.
+      advantage: of the same shape.
+      clip: c, see `make`.
+    """
     ratio = jnp.exp(jnp.minimum(log_ratio, _LARGEST_LOG_RATIO))
     free, bounded = ratio * advantage, jnp.clip(ratio, 1 - clip, 1 + clip) * advantage
     return jnp.minimum(free, bounded), bounded < free

@@ -81,8 +81,17 @@ def start(
     """Initial parameters, and the single-device placements, evaluated like any other.
 
     The fastest is the unit of the rewards and the search's first incumbent, so that no search ends
-    with a placement slower than the best single device. `keep_single_devices=False` keeps the unit
-    and forgets the incumbent, as the authors' released code of HSDAG does.
+    with a placement slower than the best single device.
+
+    Args:
+      learner: from `reinforce.make` or `ppo.make`.
+      key: consumed.
+      graph: padded, see `placement.graphs.batching`.
+      evaluate: latencies of placements int32 [b, N], without padding.
+      num_ops: N.
+      num_devices: D.
+      keep_single_devices: False keeps the unit and forgets the incumbent, as the authors' released
+        code of HSDAG does.
     """
     singles = np.tile(np.arange(num_devices, dtype=np.int32)[:, None], (1, num_ops))
     latency_s = np.asarray(evaluate(singles), np.float32)

@@ -14,7 +14,8 @@ class MLP(nn.Module):
     widths: tuple[int, ...]
 
     @nn.compact
-    def __call__(self, x: Array) -> Array:  # [..., F] -> [..., widths[-1]]
+    def __call__(self, x: Array) -> Array:
+        """[..., F] -> [..., widths[-1]]."""
         for width in self.widths[:-1]:
             x = jax.nn.relu(nn.Dense(width)(x))
         return nn.Dense(self.widths[-1])(x)
@@ -32,7 +33,8 @@ class GCN(nn.Module):
     num_layers: int = 2
 
     @nn.compact
-    def __call__(self, graph: jraph.GraphsTuple, x: Array) -> Array:  # [N, hidden] -> [N, hidden]
+    def __call__(self, graph: jraph.GraphsTuple, x: Array) -> Array:
+        """States [N, hidden_size] -> [N, hidden_size]; the graph's own nodes are not read."""
         both_ways = graph._replace(
             edges=None,
             senders=jnp.concatenate([graph.senders, graph.receivers]),

@@ -37,7 +37,14 @@ class Parse(NamedTuple):
 
 
 def dominant_edge(score: Array, live: Array, senders: Array, receivers: Array, n: int) -> Array:
-    """The highest-scored live edge at each node: int32 [n], len(score) where there is none."""
+    """The highest-scored live edge at each node: int32 [n], len(score) where there is none.
+
+    Args:
+      score: float32 [E]; of equal ones the first counts.
+      live: bool [E], the edges that count at all.
+      senders, receivers: int32 [E]; an edge is at both of its ends.
+      n: how many nodes there are.
+    """
     num_edges = score.shape[0]
     ends = jnp.concatenate([senders, receivers])
     masked = jnp.where(live, score, -jnp.inf)

@@ -106,7 +106,8 @@ class Embedding(nn.Module):
     size: int
 
     @nn.compact
-    def __call__(self, graph: jraph.GraphsTuple) -> Array:  # -> [N, size]
+    def __call__(self, graph: jraph.GraphsTuple) -> Array:
+        """Of every node of the graph, [N, size]."""
         features = jnp.asarray(graph.nodes["features"])
         neighbours = features[readers(graph)].reshape(len(features), -1)
         return jax.nn.relu(nn.Dense(self.size)(jnp.concatenate([features, neighbours], axis=-1)))
@@ -225,7 +226,7 @@ def readers(graph: jraph.GraphsTuple) -> Array:
 
 
 def squash(logits: Array, temperature: float, tanh_constant: float) -> Array:
-    """Logits divided by the temperature and bounded by the constant, by nothing if that is 0."""
+    """Logits [..., D] divided by the temperature and bounded by the constant, by nothing if 0."""
     logits = logits / temperature
     return tanh_constant * jnp.tanh(logits) if tanh_constant else logits
 

@@ -19,7 +19,10 @@ BOLD_RICH = "[bold]{}[/bold]"
 
 
 def half_width(values: np.ndarray) -> float:
-    """Half the width of the mean's 95% interval, Student's t; nan of fewer than two finite."""
+    """Half the width of the 95% interval of the mean of [K] values, by Student's t.
+
+    nan where they are fewer than two, or one is not finite.
+    """
     if len(values) < 2 or not np.isfinite(values).all():
         return math.nan
     return float(stats.t.ppf(0.975, len(values) - 1) * stats.sem(values))

@@ -65,7 +65,7 @@ class MeasurementCache:
 
 
 class MeasuredEvaluate:
-    """An `Evaluate` that measures; see `as_evaluate`."""
+    """An `Evaluate` that measures; see `as_evaluate`, which makes these."""
 
     def __init__(
         self,
@@ -88,6 +88,11 @@ class MeasuredEvaluate:
         self._baseline = candidate(np.zeros(num_ops, np.int32))
 
     def __call__(self, placements: Array) -> np.ndarray:
+        """Seconds float32 [B] of placements int32 [B, N]; inf of one that does not run.
+
+        Raises:
+          ChildProcessError: the baseline cannot be measured.
+        """
         placements = np.asarray(placements)
         assert placements.ndim == 2
         assert placements.shape[1] == self._num_ops
@@ -104,7 +109,7 @@ class MeasuredEvaluate:
         return np.array([self._seconds(k, base) for k in keys], np.float32)
 
     def outputs_wrong(self, placement: np.ndarray) -> bool:
-        """Whether a placement that was timed computes something else than the reference."""
+        """Whether a placement int32 [N] that was timed computes else than the reference."""
         record = self._cache.get(key(self._measurer, self._candidate(placement)))
         return record is not None and record.get("wrong", False)
 

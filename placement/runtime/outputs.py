@@ -36,7 +36,7 @@ def compare(reference: Sequence[np.ndarray], outputs: Sequence[np.ndarray]) -> C
     Of a floating-point output: max |a - b| over the spread of the reference, max - min; over its
     magnitude where it is constant. NaN against NaN, and infinity against the same, are equal; NaN
     or infinity against anything else is an infinite error. Of any other: the share of elements
-    that differ.
+    that differ. Both have one array for each output of the model, of the same shapes.
     """
     errors = [_error(a, b) for a, b in zip(reference, outputs, strict=True)]
     nans = [np.isnan(a) & np.isnan(b) for a, b in zip(reference, outputs, strict=True) if _real(a)]

@@ -161,7 +161,7 @@ def artifact_errors(
     Args:
       folder: that `deploy.save` wrote.
       model: that was deployed.
-      inputs: to compare outputs for.
+      inputs: to compare outputs for, an array for each of the model's.
 
     Returns:
       The error (`outputs.compare`) of 'load', and of 'import' where there is a blob.
@@ -179,7 +179,15 @@ def artifact_errors(
 
 
 def reference_outputs(model: ov.Model, inputs: Sequence[np.ndarray]) -> list[np.ndarray]:
-    """What the device computes whose outputs count as right, in two inferences."""
+    """What the device computes whose outputs count as right, in two inferences.
+
+    Args:
+      model: static.
+      inputs: an array for each of the model's.
+
+    Returns:
+      Its outputs in the first inference, then those in the second.
+    """
     device = devices.reference_device()
     compiled = hetero.compile_placement(ov.Core(), model, None, [device])
     return _twice(Network(model, compiled, form=deploy.SINGLE), inputs)

@@ -84,7 +84,12 @@ class WorkerProcess:
         assert not content, "the worker loaded JAX"
 
     def ask(self, request: tuple[Any, ...], timeout_s: float) -> Iterator[tuple[Any, ...]]:
-        """Sends a request and yields what comes back, up to 'done'."""
+        """Sends a request and yields what comes back, up to 'done'.
+
+        Raises:
+          DiedError: the worker crashed, or its beat stood still for `timeout_s`.
+          ChildProcessError: it answers with an error that is no candidate's.
+        """
         self._beat.set(-1, "open")  # to blame no candidate of the last request
         _limit_sending(self._connection, timeout_s)
         try:
@@ -103,10 +108,12 @@ class WorkerProcess:
                 return
 
     def progress(self) -> Progress:
+        """What the worker is at."""
         candidate, stage, _ = self._beat.read()
         return Progress(self.process.pid, candidate, stage)
 
     def is_alive(self) -> bool:
+        """Whether it has not ended."""
         return self.process.poll() is None
 
     def kill(self) -> None:

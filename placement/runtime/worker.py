@@ -74,6 +74,7 @@ class Beat:
         self._numbers = np.memmap(directory / "beat", dtype=np.int64, mode=mode, shape=(3,))  # type: ignore[call-overload]
 
     def set(self, candidate: int, stage: str) -> None:
+        """Tells what is worked at from now on: a candidate, -1 for none, and one of `STAGES`."""
         self._numbers[0], self._numbers[1] = candidate, STAGES.index(stage)
         self._numbers[2] += 1
 

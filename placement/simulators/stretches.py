@@ -99,7 +99,14 @@ def latency_s(problem: Problem, placement: np.ndarray) -> float:
 def terms(
     problem: Problem, placement: np.ndarray, stretches: Stretches, of: Schedule
 ) -> calibrate.Terms:
-    """What a schedule's longest path consists of, at the problem's costs."""
+    """What a schedule's longest path consists of, at the problem's costs.
+
+    Args:
+      problem: N operations.
+      placement: int32 [N].
+      stretches: as `cut` gives them.
+      of: the schedule of these, at whatever costs.
+    """
     row = _Row(problem, placement, np.concatenate(stretches))
     part = np.empty(problem.graph.num_ops, int)
     for number, members in enumerate(stretches):

@@ -110,7 +110,12 @@ def windows_of(edges: Edges, compute_s: np.ndarray) -> Windows:
 
 
 def longest_s(edges: Edges, compute_s: np.ndarray) -> float:
-    """One thing after another, each as slow as can be: no latency that is finite is longer."""
+    """One thing after another, each as slow as can be: no latency that is finite is longer.
+
+    Args:
+      edges: with delays [E, D, D].
+      compute_s: [N, D].
+    """
     slow = [np.where(np.isfinite(a), a, 0.0) for a in (compute_s, edges.delay_s)]
     return float(slow[0].max(axis=1).sum() + slow[1].max(axis=(1, 2)).sum())
 

@@ -39,7 +39,17 @@ def solve(
     allowance: Allowance,
     found: Callable[[np.ndarray], None],
 ) -> program.Outcome:
-    """Solves a program: a `program_search.Backend`."""
+    """Solves a program: a `program_search.Backend`.
+
+    Args:
+      built: the program.
+      hint: int [C], the device of each class to begin with, or None.
+      seed: of the search.
+      allowance: when to stop.
+
+    Raises:
+      ValueError: OR-Tools is not installed.
+    """
     cp_model = base.import_cp_model()
     unit_s = built.horizon_s / _UNITS
     model, booleans, times = _model(cp_model, built, unit_s)

@@ -88,7 +88,7 @@ def enumerate_ideals(split: Split) -> Ideals | int:
 
 
 def prefixes(order: np.ndarray) -> Ideals:
-    """The prefixes of a topological order."""
+    """The prefixes of a topological order, int [V]."""
     rank = np.argsort(order)
     return _ideals([rank[None] < size for size in range(len(order) + 1)])
 

@@ -172,6 +172,13 @@ def search(
 ) -> Best:
     """The best split whose ideals are in the lattice, if its value is no more than the bound.
 
+    Args:
+      split: V vertices.
+      kinds: the devices, those that cost the same together.
+      lattice: ideals of the split, the empty one and the whole among them.
+      bound_s: what the value must not exceed.
+      allowance: when to give up; the result is then not `complete`.
+
     Raises:
       ValueError: the machine has too many kinds of devices for this many ideals.
     """

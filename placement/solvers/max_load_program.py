@@ -30,7 +30,15 @@ def build(
     *,
     contiguous: bool = False,
 ) -> program.Program:
-    """The program of the placements that are worth at most the horizon."""
+    """The program of the placements that are worth at most the horizon.
+
+    Args:
+      problem: whose objective is max_load.
+      tasks: the same without what need not be decided.
+      horizon_s: what no load exceeds.
+      lower_s: a bound of the busiest device's load.
+      contiguous: whether contiguous placements alone are in it.
+    """
     built = program.Program(horizon_s)
     program.assign(built, problem, tasks)
     built.total = built.time(lower_s)

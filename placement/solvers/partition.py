@@ -111,7 +111,7 @@ def to_scotch(graph: Weighted, shares: np.ndarray) -> str:
     A graph is its version (0), the numbers of vertices and of arcs, the base of the numbering and
     three flags (no labels, which Scotch would allocate up to the largest of; arc weights; vertex
     weights); then a line for each vertex: its weight, its degree, and each arc's weight and end.
-    The architecture is complete, with one weight a part.
+    The architecture is complete, with one weight a part: `shares`, whole numbers [D].
     """
     adjacency = graph.adjacency
     lines = ["0", f"{len(graph.weights)} {adjacency.nnz}", "0 011"]

@@ -46,7 +46,15 @@ def search(
     backend: Backend,
     contiguous: bool = False,
 ) -> base.Found:
-    """The best placement that a backend finds, or the best contiguous one (under max_load)."""
+    """The best placement that a backend finds, or the best contiguous one (under max_load).
+
+    Args:
+      problem: whose objective is in `FORMULATIONS`.
+      seed: of the placement to begin with and of the backend.
+      allowance: when to stop.
+      backend: solves the program.
+      contiguous: whether contiguous placements alone count.
+    """
     formulation = FORMULATIONS[problem.objective]
     lower_s, scope = formulation.lower_s(problem), base.CONTIGUOUS if contiguous else base.ALL
     known = incumbent.find(problem, seed, allowance, contiguous=contiguous)

@@ -119,7 +119,14 @@ def moved(key: chex.PRNGKey, held: Space, placement: Array) -> Array:
 
 
 def finish(found: Array, latency_s: Array, evaluations: int, budget: int) -> base.Found:
-    """What a search found, once it is over."""
+    """What a search found, once it is over.
+
+    Args:
+      found: int32 [N], its best placement.
+      latency_s: float32 [], of that one; inf where none is feasible.
+      evaluations: placements simulated.
+      budget: how many it might have.
+    """
     placement = np.asarray(found) if np.isfinite(latency_s) else None
     status = "finished" if evaluations > budget - CHAINS else "time limit"
     return base.Found(placement, status=status, evaluations=evaluations)

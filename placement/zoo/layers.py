@@ -100,7 +100,7 @@ def noise(
 ) -> ov.Node:
     """A compressed float constant of `shape`, uniform around `mean`, of deviation `std`.
 
-    Arrays of means and deviations are broadcast to `shape`.
+    Arrays of means and deviations, of any shapes that do so, are broadcast to `shape`.
     """
     if not _DRAWN.get():
         return compressed(name, np.zeros(shape, dtype=np.float16))

@@ -43,12 +43,20 @@ def _main(argv: list[str], out: Path, err: Path) -> None:
     main.cli()
 
 
+# For speed. Commands that compile the same do it once, for as long as .pytest_cache lasts.
+_QUICK = {
+    "JAX_DISABLE_MOST_OPTIMIZATIONS": "1",
+    "JAX_COMPILATION_CACHE_DIR": str(ROOT / ".pytest_cache" / "jax"),
+    "JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS": "0.2",
+}
+
+
 def start(workdir: Path, *flags: str, config: str = "configs/smoke.py") -> subprocess.Popen:
     command = [sys.executable, "-m", "experiments.main", f"--config={config}"]
     return subprocess.Popen(
         [*command, f"--workdir={workdir}", *flags],
         cwd=ROOT,
-        env=os.environ | {"COLUMNS": "120", "JAX_DISABLE_MOST_OPTIMIZATIONS": "1"},  # for speed
+        env=os.environ | _QUICK | {"COLUMNS": "120"},
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         text=True,

@@ -66,9 +66,9 @@ def test_an_older_run_gets_what_it_knows_and_each_reason_once(tmp_path, capsys):
     assert _drawn(tmp_path) == _both("latencies", "errors")
     said = lines()
     assert len(said) == 3
-    assert said[0] == "no figure of search: the search left no metrics to plot"
-    assert said[1].startswith("no figure of front: ")
-    assert said[2].startswith("no figure of placement, timeline, loads: no details.json")
+    assert said[0].startswith("no figure of placement, timeline, loads: no details.json")
+    assert said[1] == "no figure of search: the search left no metrics to plot"
+    assert said[2].startswith("no figure of front: ")
     assert not (tmp_path / "trace.json").exists()
 
 
@@ -81,19 +81,32 @@ def test_without_matplotlib_one_line_names_the_extra_and_the_trace_is_written(
     figures.of_run(_summary(), tmp_path, console)
     missing = [line for line in lines() if "pip install 'placement[plots]'" in line]
     assert len(missing) == 1
-    assert "latencies, errors, placement, timeline, loads" in missing[0]
+    assert "placement, timeline, loads, latencies, errors" in missing[0]
     assert _drawn(tmp_path) == set()
     assert (tmp_path / "trace.json").exists()
 
 
-def test_a_comparison_and_a_calibration_have_a_figure_each(tmp_path, capsys):
+def test_a_comparison_and_a_calibration_have_figures(tmp_path, capsys):
     console, lines = _console(capsys)
-    rows = [row | {"graph": "diamond", "seed": 0} for row in _summary()["rows"]]
-    figures.of_comparison(rows, ["hsdag"], tmp_path, console)
+    summary = _summary(max_load_s=0.1, memory_bytes=1e6)
+    rows = [row | {"graph": g, "seed": 0} for g in ("a", "b:c=1") for row in summary["rows"]]
+    found = figures.of_comparison(rows, ["hsdag"], tmp_path, console)
     placements = [
         {"kind": "contiguous", "predicted_s": x, "measured_s": 1.1 * x, "wrong_output": False}
         for x in (0.1, 0.2)
     ]
     figures.of_fidelity({"graph": "diamond", "placements": placements}, tmp_path, console)
-    assert _drawn(tmp_path) == _both("ratios", "errors")
+    names = ("ratios", "front-of-a", "front-of-b_c=1")
+    assert _drawn(tmp_path) == _both(*names, "errors")
+    assert [path.stem for path in found] == [*names]
     assert lines() == []
+
+
+def test_a_figure_that_can_no_longer_be_drawn_does_not_stay(tmp_path, capsys):
+    console, _ = _console(capsys)
+    details.write(tmp_path / "details.json", drawn.diamond())
+    figures.of_run(_summary(), tmp_path, console)
+    (tmp_path / "details.json").unlink()
+    figures.of_run(_summary(), tmp_path, console)
+    assert _drawn(tmp_path) == _both("latencies", "errors")
+    assert not (tmp_path / "trace.json").exists()

@@ -13,6 +13,7 @@ import pytest
 from placement.policies import colocrl, hierarchical, hsdag, placeto
 from placement.types import Array, LogProb, OpGraph, Params, Policy, Sample
 from tests import helpers
+from tests.docs import pages
 
 pytestmark = pytest.mark.usefixtures("quick_compilation")
 
@@ -29,6 +30,9 @@ POLICIES: dict[str, Callable[[], Policy]] = {
     ),
     "hierarchical, random groups": lambda: hierarchical.make(
         num_devices=2, num_groups=3, hidden_size=8, grouping="random"
+    ),
+    "the page's": lambda: pages.module("docs/POLICIES.md", "neighbours.py").make(
+        num_devices=2, hidden_size=8
     ),
 }
 STEPS = {"hsdag, three steps": 3, "placeto": 16}  # T in the smallest bucket, where it is not 1

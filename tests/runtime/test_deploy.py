@@ -223,7 +223,9 @@ def in_a_fresh_process(program: str, cwd: Path) -> str:
 @pytest.mark.parametrize("way", ["model.xml", "compiled.json"])
 def test_the_snippets_of_the_docs_run_it_without_this_package(tmp_path, form, way):
     alone = B if form == deploy.SINGLE else None
-    saved(tmp_path, small.diamond(), form=form, alone=alone, left=B)
+    folder = tmp_path / "runs/mine/deploy"  # as the page names it
+    folder.mkdir(parents=True)
+    saved(folder, small.diamond(), form=form, alone=alone, left=B)
     np.save(tmp_path / "input.npy", INPUT)
     text = (ROOT / "docs" / "DEPLOY.md").read_text()
     blocks = re.findall(r"```python\n(.*?)```", text, re.DOTALL)
@@ -235,7 +237,7 @@ print(sorted(compiled.get_property("EXECUTION_DEVICES")), "placement" in sys.mod
 """
     used = [B] if form == deploy.SINGLE else sorted([A, B])
     assert in_a_fresh_process(snippet + show, tmp_path) == f"{used} False"
-    with placement.load(tmp_path) as net:
+    with placement.load(folder) as net:
         np.testing.assert_array_equal(np.load(tmp_path / "output.npy"), net.infer([INPUT])[0])
 
 

@@ -3,7 +3,6 @@ import itertools
 import numpy as np
 import pytest
 
-from placement import simulators
 from placement.graphs import dag
 from placement.simulators import max_load, stretches, timeline
 from tests import helpers
@@ -20,9 +19,7 @@ def _problems(objective, **options):
 
 def _finite(problem, placements):
     """The placements that can run, with their latencies."""
-    latency_s = np.asarray(
-        simulators.simulate(problem.objective, simulators.tables(problem), placements).latency_s
-    )
+    latency_s = np.array(reference.latencies(problem, placements))
     ran = np.isfinite(latency_s)
     return placements[ran], latency_s[ran]
 

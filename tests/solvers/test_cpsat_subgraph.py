@@ -9,7 +9,7 @@ from tests.solvers import exhaustive
 @pytest.mark.parametrize(("shared", "num_devices"), [(False, 3), (True, 3), (True, 4)])
 def test_equals_enumeration(shared, num_devices):
     for problem in exhaustive.problems(
-        "subgraph", 60, seed=5, shared=shared, num_devices=num_devices
+        "subgraph", 30, seed=5, shared=shared, num_devices=num_devices
     ):
         exhaustive.check(problem, solvers.solve("cpsat", problem), exhaustive.optimum(problem))
 

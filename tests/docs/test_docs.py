@@ -1,0 +1,160 @@
+"""The documentation runs: every command and every block of code, as written but with less to do.
+
+Blocks of one page run in order in one directory; pages that measure share theirs. A block of `text
+exact` is what the block before it prints, and one of `text output` the same but for its numbers,
+with '...' for any lines. All that is not as written stands in the tables here.
+"""
+
+import importlib
+import json
+from pathlib import Path
+
+import pytest
+
+from experiments import methods
+from placement import arguments
+from placement.runtime import scotch
+from tests.docs import pages
+from tests.docs.reader import Reader
+
+# Appended to every command that has a configuration, so that all of them together take seconds.
+SMALLER = (
+    *("--config.budget=64", "--config.time_limit_s=1"),
+    *("--config.measure_s=0.2", "--config.calibration_placements=4"),
+)
+_TINY = "synthetic:family=layered,ops=12,seed=1"
+_PROFILED = "--config.costs=runs/mine/profile.json"
+# Appended too, by the command's work directory. As many evaluations as devices let every learned
+# method be made and start, but take no step, which it would have to compile for seconds.
+OTHERWISE = {
+    "runs/makespan": (f"--config.graphs={_TINY}", "--config.seeds=1", "--config.budget=3"),
+    "runs/list": (f"--config.graphs={_TINY}", "--config.budget=3"),
+    "runs/serial": (f"--config.graphs={_TINY}", "--config.budget=2"),
+    "runs/solve": (f"--config.graph={_TINY}",),
+    "runs/elsewhere": ("--config.budget=2",),
+    # Few methods: the names of the others are checked with the tables. `hetero` asks OpenVINO.
+    "runs/reproduce_hierarchical": (
+        *(f"--config.graphs={_TINY}", "--config.seeds=1", "--config.budget=3"),
+        "--config.methods=scotch,hierarchical:slices=0",
+    ),
+    "runs/reproduce_hsdag": (
+        *(f"--config.graphs={_TINY}", "--config.devices=roofline:cpu,gpu", "--config.budget=2"),
+        "--config.methods=placeto,hsdag",
+    ),
+    # One method learns: what it leaves is compared with the README's list of files.
+    "runs/compare": (f"--config.graphs={_TINY}", "--config.seeds=1"),
+    # On the tutorial's model, which is profiled already.
+    "runs/two_stream": ("--config.graph=model.onnx", "--config.devices=auto", _PROFILED),
+    "runs/profile": (
+        *("--config.graph=model.onnx", "--config.devices=auto", "--workdir=runs/mine"),
+        "--config.budget=2",
+    ),
+}
+
+# Blocks that nothing can run, by their first line.
+NOT_RUN = {
+    "runtime: devices, clocks  |  the core: arrays in, arrays out            |  reporting: files": (
+        "a picture"
+    ),
+    "types -> graphs -> costs -> simulators -> policies, solvers -> learning -> experiments": (
+        "a formula"
+    ),
+    "compute_s = launch_s + max(flops / flop_per_s[class], moved_bytes / bytes_per_s)": "a formula",
+}
+
+# What a page needs that no package brings: a function that tells what is missing, or None.
+NEEDS = {"docs/REPRODUCTION.md": scotch.missing}
+
+# These follow one another: the tutorial makes the model and the run that the others go on with.
+MEASURING = (
+    *("docs/TUTORIAL.md", "README.md", "docs/DEPLOY.md"),
+    *("docs/EXPERIMENTS.md", "docs/CONCURRENT.md"),
+)
+# Files that a page takes for granted: four operations in a row, an accelerator that holds two.
+_WORKLOAD = {
+    "maxSizePerFPGA": 2,
+    "maxFPGAs": 2,
+    "maxCPUs": 1,
+    "nodes": [{"id": i, "cpuLatency": 10, "fpgaLatency": 1, "size": 1} for i in range(4)],
+    "edges": [{"sourceId": i, "destId": i + 1, "cost": 0.5} for i in range(3)],
+}
+GIVEN = {"workload.json": json.dumps(_WORKLOAD)}
+
+
+def _reader(directory: Path) -> Reader:
+    for name, text in GIVEN.items():
+        (directory / name).write_text(text)
+    return Reader(directory, SMALLER, OTHERWISE, NOT_RUN)
+
+
+def test_pages_that_measure_run_and_leave_the_files_that_they_name(tmp_path):
+    reader = _reader(tmp_path)
+    for page in MEASURING:
+        reader.follow(page)
+    made = {path.name + "/" * path.is_dir() for path in tmp_path.rglob("runs/**/*")}
+    named = _first_column("README.md", "file") | _first_column("docs/DEPLOY.md", "file")
+    assert named <= made
+    printed = (tmp_path / "runs/mine/report.md").read_text()
+    for page in ("README.md", "docs/TUTORIAL.md"):
+        (shown,) = [rows[0] for rows in pages.tables(page) if "predicted ms" in rows[0]]
+        assert shown in [pages.cells(line) for line in printed.splitlines()]
+
+
+@pytest.mark.parametrize("page", [page for page in pages.PAGES if page not in MEASURING])
+def test_pages_that_simulate_run(page, tmp_path):
+    missing = NEEDS[page]() if page in NEEDS else None
+    if missing:
+        pytest.skip(missing)
+    _reader(tmp_path).follow(page)
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("```sh\npython -m experiments.main --task=plaice\n```", "plaice"),
+        ("```sh\nmake cake\n```", "cake"),
+        ("```sh\nrm -r runs\n```", "no command"),
+        ("    make cake", "cake"),
+        ("```python\n1 / 0\n```", "page.md:2"),
+        ("```python\nprint(1)\n```\n\n```text exact\n2\n```", "not what is printed"),
+        ("```python\nprint('a 1')\n```\n\n```text output\nb 1\n```", "not what is printed"),
+        ("```text\na formula\n```", "page.md:2 is not run"),
+    ],
+)
+def test_a_block_that_does_not_do_what_the_page_says_is_noticed(text, said, tmp_path, monkeypatch):
+    (tmp_path / "page.md").write_text(f"{text}\n")
+    monkeypatch.setattr(pages, "ROOT", tmp_path)
+    reader = Reader(tmp_path, SMALLER, OTHERWISE, NOT_RUN)
+    pages.tokens.cache_clear()
+    with pytest.raises(AssertionError, match=said):
+        reader.follow("page.md")
+
+
+def test_numbers_and_widths_of_output_may_differ_and_lines_be_left_out(tmp_path, monkeypatch):
+    code = "```python\nprint('method   ms')\nprint('lns  1.5', 'x', 'b 2', sep='\\n')\n```"
+    (tmp_path / "page.md").write_text(
+        f"{code}\n\n```text output\nmethod us\nlns 27.1\n...\nb 3\n```"
+    )
+    monkeypatch.setattr(pages, "ROOT", tmp_path)
+    pages.tokens.cache_clear()
+    Reader(tmp_path, SMALLER, OTHERWISE, NOT_RUN).follow("page.md")
+
+
+@pytest.mark.parametrize("workdir", ["makespan", "reproduce_hierarchical", "reproduce_hsdag"])
+def test_tables_of_the_reproduction_have_a_column_for_each_method_of_the_command(workdir):
+    page = "docs/REPRODUCTION.md"
+    written = [words for block in pages.blocks(page) for words in pages.commands(block)]
+    (flags,) = [words for words in written if f"--workdir=runs/{workdir}" in words]
+    given = dict(flag.split("=", 1) for flag in flags if "=" in flag)
+    config = importlib.import_module(f"configs.{Path(given['--config']).stem}")
+    chosen = arguments.entries(given.get("--config.methods", config.get_config().methods))
+    for method in chosen:
+        methods.check(method, given.get("--config.objective", config.get_config().objective))
+    expected = ["graph", "best single device", *chosen, "reduction"]
+    assert expected in [rows[0] for rows in pages.tables(page)]
+
+
+def _first_column(page: str, header: str) -> set[str]:
+    """What stands `between backquotes` in the first column of a page's tables with this header."""
+    found = [rows[1:] for rows in pages.tables(page) if rows[0][0] == header]
+    return {name.strip("` ") for rows in found for row in rows for name in row[0].split(",")}
