@@ -37,6 +37,7 @@ SOLVERS = ["kahip>=3.25", "ortools>=9.15", "pymetis>=2025.2"]
 EXTRAS = {
     "solvers": SOLVERS,
     "plots": PLOTS,
+    "torch": ["torch>=2.13"],
     "distributed": ["ray>=2.60"],
     "test": [
         *PLOTS,
@@ -49,6 +50,7 @@ EXTRAS = {
         "pytest-timeout>=2.4",
         "pytest-xdist>=3.8",
         "ruff>=0.17",
+        "torch==2.13.0",  # whose tracing names operations, which tests expect
     ],
 }
 
