@@ -48,7 +48,8 @@ def graph_from(
         also a bound Flax module or a Flax `apply` with its parameters bound.
       example_inputs: a tuple of arguments, a dict of them by name, or the only one itself. An
         exported program may go without: it has its own.
-      input_shapes: other shapes, such as 'images:1,3,224,224', of what the examples leave dynamic.
+      input_shapes: such as 'images:8,3,224,224': other shapes than the examples', of a program with
+        dynamic ones.
 
     Raises:
       ValueError: nothing of these kinds, or it cannot be converted, in one line.
