@@ -39,6 +39,7 @@ SOLVERS = ["kahip>=3.25", "ortools>=9.15", "pymetis>=2025.2"]
 EXTRAS = {
     "solvers": SOLVERS,
     "plots": PLOTS,
+    "torch": ["torch>=2.13"],
     "distributed": ["ray>=2.60"],
     "test": [
         *PLOTS,
@@ -54,6 +55,7 @@ EXTRAS = {
         "pytest-timeout>=2.4",
         "pytest-xdist>=3.8",
         "ruff>=0.17",
+        "torch==2.13.0",  # whose tracing names operations, which tests expect
     ],
 }
 

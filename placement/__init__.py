@@ -4,6 +4,7 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from placement.runtime.deploy import Network
+    from placement.runtime.from_python import Converted
 
 __version__ = "0.1.0"
 
@@ -21,3 +22,13 @@ def load(
     from placement.runtime import deploy
 
     return deploy.load(path, devices, concurrent=concurrent)
+
+
+def graph_from(model: Any, example_inputs: Any = None, *, input_shapes: str = "") -> "Converted":
+    """Converts a PyTorch module or program, or a JAX function, to a model that can be placed.
+
+    See `placement.runtime.from_python.graph_from`.
+    """
+    from placement.runtime import from_python
+
+    return from_python.graph_from(model, example_inputs, input_shapes=input_shapes)

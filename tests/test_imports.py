@@ -11,7 +11,7 @@ ROOT = Path(__file__).resolve().parent.parent
 # What each part of `placement/` may import of the others, beside itself.
 _CORE = {"types", "graphs", "costs"}
 _ALLOWED = {
-    "__init__": {"runtime"},  # inside `load` only: importing `placement` stays light
+    "__init__": {"runtime"},  # inside functions only: importing `placement` stays light
     "arguments": set(),
     "types": set(),
     "graphs": {"types"},

@@ -1,5 +1,6 @@
 """What goes wrong in OpenVINO, in one line, and whether the process can go on after it."""
 
+import re
 from typing import Any
 
 # What RuntimeErrors of OpenVINO, and the system behind it, say when memory, or room for a thread's
@@ -7,6 +8,13 @@ from typing import Any
 _EXHAUSTED = (
     *("bad_alloc", "Failed to allocate", "Cannot allocate memory"),
     "Resource temporarily unavailable",
+)
+
+# Lines of OpenVINO's exceptions that say where in its source, or nothing.
+_NOT_TELLING = (
+    *("Exception from ", "Check '", "RuntimeError: Check '", "While validating", "Summary:"),
+    *("FrontEnd API failed", "Loading input", "Converting input", "Shape inference input"),
+    *("Model wasn't fully converted", "Unable to read the"),
 )
 
 
@@ -28,6 +36,24 @@ def essence(error: BaseException) -> str:
     places = ("Exception from ", "Standard exception from ")
     telling = [line for line in lines if not line.startswith(places)] or lines
     return " ".join(telling)[:500] or type(error).__name__
+
+
+def why(error: BaseException, otherwise: str) -> str:
+    """The line of an exception of OpenVINO's readers that says what is wrong, if any does.
+
+    With the operation that it is about, where it names one.
+    """
+    lines = [line.strip() for line in str(error).splitlines() if line.strip()]
+    telling = [
+        line
+        for line in lines
+        if not line.startswith(_NOT_TELLING) and not line.endswith("with a message:")
+    ]
+    if not telling:
+        return otherwise
+    reason = telling[0].lstrip("- ").rstrip(".!; ")
+    culprit = re.search(r"with friendly_name '(.*)'", str(error))
+    return f"{reason} (operation {culprit[1]!r})" if culprit else reason
 
 
 def attempt(stage: str, function: Any, *arguments: Any) -> Any:

@@ -5,7 +5,6 @@ one line.
 """
 
 import math
-import re
 from collections import Counter
 from collections.abc import Iterable, Iterator
 from pathlib import Path
@@ -14,6 +13,7 @@ import numpy as np
 import openvino as ov
 from openvino import passes
 
+from placement.runtime.errors import why
 from placement.runtime.flops import bodies
 
 _FORMATS = {
@@ -24,7 +24,7 @@ _FORMATS = {
 }
 
 # How ov::pass::DisableConstantFolding is filed in an operation's runtime information.
-_NO_FOLDING = "DisableConstantFolding_0"
+NO_FOLDING = "DisableConstantFolding_0"
 
 # Operations whose first output holds values of their first input, and nothing else.
 _VALUE_KEEPING = frozenset(
@@ -32,12 +32,6 @@ _VALUE_KEEPING = frozenset(
         *("Broadcast", "Concat", "Convert", "Gather", "Identity", "Reshape", "Slice", "Split"),
         *("Squeeze", "StridedSlice", "Tile", "Transpose", "Unsqueeze", "VariadicSplit"),
     }
-)
-
-# Lines of OpenVINO's exceptions that say where in its source, or nothing.
-_NOT_TELLING = (
-    *("Exception from ", "Check '", "FrontEnd API failed", "While validating", "Loading input"),
-    *("Model wasn't fully converted", "Summary:", "Shape inference input", "Unable to read the"),
 )
 
 # Where operations read how long each of their sequences is.
@@ -69,7 +63,7 @@ def load(path: str) -> ov.Model:
     try:
         return ov.Core().read_model(path)
     except RuntimeError as error:
-        reason = _essence(error, "its content is damaged or of another format")
+        reason = why(error, "its content is damaged or of another format")
         raise ValueError(
             f"model {path!r} cannot be read as {_FORMATS[file.suffix.lower()]}: {reason}; "
             f"give it the suffix of its format ({valid}) or export it again"
@@ -93,7 +87,7 @@ def prepare(model: ov.Model, input_shapes: str = "") -> ov.Model:
       ValueError: a dynamic input has no shape, or `input_shapes` is malformed, names no input, or
         does not fit the model.
     """
-    unnamed = {op.get_name() for op in _all_ops(model) if op.friendly_name == op.get_name()}
+    unnamed = {op.get_name() for op in all_ops(model) if op.friendly_name == op.get_name()}
     prepared = model.clone()
     _name_unnamed(prepared, unnamed)
     shapes = _parse(input_shapes, prepared)
@@ -111,7 +105,7 @@ def prepare(model: ov.Model, input_shapes: str = "") -> ov.Model:
         try:
             prepared.reshape({i: ov.PartialShape(list(shape)) for i, shape in shapes.items()})
         except RuntimeError as error:
-            reason = _essence(error, "its operations refuse them")
+            reason = why(error, "its operations refuse them")
             raise ValueError(
                 f"the model does not work with input_shapes {input_shapes!r}: {reason}; "
                 "give shapes that it was made for"
@@ -143,21 +137,6 @@ def example_inputs(model: ov.Model, seed: int, input_values: str = "") -> list[n
     given = _parse_values(input_values, model)
     drawn = [_example_input(port, generator) for port in model.inputs]
     return [_filled(array, *given[i]) if i in given else array for i, array in enumerate(drawn)]
-
-
-def _essence(error: Exception, otherwise: str) -> str:
-    """The line of OpenVINO's exception that says what is wrong and with which operation, if any."""
-    lines = [line.strip() for line in str(error).splitlines() if line.strip()]
-    telling = [
-        line
-        for line in lines
-        if not line.startswith(_NOT_TELLING) and not line.endswith("with a message:")
-    ]
-    if not telling:
-        return otherwise
-    reason = telling[0].lstrip("- ").rstrip(".!; ")
-    culprit = re.search(r"with friendly_name '(.*)'", str(error))
-    return f"{reason} (operation {culprit[1]!r})" if culprit else reason
 
 
 def _names(parameter: ov.Node) -> list[str]:
@@ -279,12 +258,12 @@ def _parse_entry(entry: str, parameters: list[ov.Node]) -> tuple[str, tuple[int,
     return name.strip(), tuple(map(int, sizes))
 
 
-def _all_ops(model: ov.Model) -> Iterator[ov.Node]:
+def all_ops(model: ov.Model) -> Iterator[ov.Node]:
     """The operations of a model in order, each followed by those inside its bodies."""
     for op in model.get_ordered_ops():
         yield op
         for body in bodies(op):
-            yield from _all_ops(body)
+            yield from all_ops(body)
 
 
 def _unpacks_weights(op: ov.Node) -> bool:
@@ -302,20 +281,20 @@ def _fold(model: ov.Model) -> None:
     The mark that a plug-in puts on a compressed weight ('decompression') does not protect it from
     this pass, hence the explicit one, taken off again so that plug-ins see the model as it was.
     """
-    unpacking = [op for op in _all_ops(model) if _unpacks_weights(op)]
+    unpacking = [op for op in all_ops(model) if _unpacks_weights(op)]
     for op in unpacking:
-        op.set_rt_info(True, _NO_FOLDING)
+        op.set_rt_info(True, NO_FOLDING)
     manager = passes.Manager()
     manager.register_pass(passes.ConstantFolding())
     manager.run_passes(model)
     for op in unpacking:
-        del op.get_rt_info()[_NO_FOLDING]
+        del op.get_rt_info()[NO_FOLDING]
 
 
 def _name_unnamed(model: ov.Model, unnamed: set[str]) -> None:
     """Renames operations that carry a name made from a counter of this process."""
     numbers: Counter[str] = Counter()
-    for op in _all_ops(model):
+    for op in all_ops(model):
         if op.get_friendly_name() in unnamed:
             kind = op.get_type_name()
             op.set_friendly_name(f"{kind}_{numbers[kind]}")

@@ -221,7 +221,7 @@ def test_prepare_keeps_compressed_weights_as_they_are(tmp_path):
     assert sorted(_types(prepared)) == ["Constant", "Convert", "MatMul", "Parameter", "Result"]
     marks = {op.get_type_name(): set(op.get_rt_info().keys()) for op in prepared.get_ordered_ops()}
     assert "decompression_0" in marks["Convert"]
-    assert frontend._NO_FOLDING not in marks["Convert"]
+    assert frontend.NO_FOLDING not in marks["Convert"]
     (constant,) = (op for op in prepared.get_ops() if op.get_type_name() == "Constant")
     assert constant.get_element_type() == ov.Type.f16
 
