@@ -1,0 +1,67 @@
+"""A policy learns on a family of graphs, and places a graph of another one."""
+
+import json
+from pathlib import Path
+
+import pytest
+
+from experiments import learned
+from tests.experiments import command
+from tests.experiments.command import check_summary, run
+
+# Graphs of one small size on two devices: one compilation.
+SMALL = ("--config.families=chain", "--config.members=2", "--config.devices=roofline:cpu,gpu")
+TINY = "scheduler:num_samples=4,hidden_size=4,episode_steps=2"
+UNSEEN = "synthetic:family=fork_join,ops=40,seed=3"
+
+
+def test_what_was_learned_on_some_graphs_places_another(tmp_path: Path) -> None:
+    learning = tmp_path / "pretrain"
+    flags = ["--task=pretrain", *SMALL, f"--config.method={TINY}"]
+    code, out, err = run(learning, *flags, "--config.budget=64", config="pretrain")
+    assert code == 0, err
+    assert learned.PRETRAINED in out
+    first = json.loads((learning / "pretraining.json").read_text())
+    assert first["graphs"] and all("chain" in text for text in first["graphs"])
+    assert (first["status"], first["evaluations"]) == ("finished", 64)
+
+    code, _, err = run(learning, *flags, "--config.budget=128", config="pretrain")
+    assert code == 0, err
+    second = json.loads((learning / "pretraining.json").read_text())
+    assert second["updates"] == 2 * first["updates"] > 0
+    records = [json.loads(line) for line in (learning / "metrics.jsonl").read_text().splitlines()]
+    assert [record["step"] for record in records] == list(range(1, second["updates"] + 1))
+
+    placing = tmp_path / "unseen"
+    checkpoint = f"--config.init_from={learning / learned.PRETRAINED}"
+    flags = [f"--config.graph={UNSEEN}", "--config.devices=roofline:cpu,gpu,gpu", checkpoint]
+    code, _, err = run(placing, *flags, "--config.method=zero_shot", config="pretrain")
+    assert code == 0, err
+    rows = {row["method"]: row for row in check_summary(placing)["rows"]}
+    assert rows["zero_shot"]["evaluations"] == 6 * 256
+    assert rows["zero_shot"]["predicted_s"] <= rows["random"]["predicted_s"]
+
+
+@pytest.mark.parametrize(
+    ("flags", "words"),
+    [
+        (["--task=pretrain", "--config.families=moon"], ["moon", "layered"]),
+        (["--task=pretrain", "--config.members=0"], ["members=0"]),
+        (["--task=pretrain", "--config.method=hsdag"], ["hsdag", "scheduler"]),
+        (["--task=pretrain", "--config.objective=serial"], ["serial", "makespan"]),
+        (["--config.method=zero_shot"], ["--config.init_from="]),
+        (["--config.method=zero_shot", "--config.init_from=nowhere"], ["nowhere", "pretrain"]),
+        (["--config.method=scheduler", "--config.init_from=setup.py"], ["setup.py", "pretrain"]),
+    ],
+)
+def test_a_mistake_is_one_line_and_exit_code_2(
+    flags: list[str], words: list[str], tmp_path: Path
+) -> None:
+    tiny = ["--config.graph=synthetic:ops=9", "--config.devices=roofline:cpu,gpu"]
+    code, _, err = command.refuse(
+        tmp_path / "run", *tiny, *flags, config="configs/pretrain.py", outputs=tmp_path
+    )
+    assert code == 2, err
+    assert err.startswith("error: ")
+    assert err.count("\n") == 1
+    assert all(word in err for word in words)
