@@ -5,6 +5,7 @@ import multiprocessing
 import os
 import subprocess
 import sys
+import tempfile
 from pathlib import Path
 
 from placement.reporting import details
@@ -13,60 +14,61 @@ ROOT = Path(__file__).parents[2]
 _TASKS = ("compare", "deploy", "list", "place", "profile", "report", "solve")
 
 
-def refuse(workdir: Path, *flags: str, config: str, outputs: Path) -> tuple[int, str, str]:
-    """Exit code, standard output and standard error of a command that is to be refused."""
-    return answer(f"--config={config}", f"--workdir={workdir}", *flags, outputs=outputs)
+# For speed. Commands that compile the same do it once, for as long as .pytest_cache lasts.
+_QUICK = {
+    "jax_disable_most_optimizations": True,
+    "jax_compilation_cache_dir": str(ROOT / ".pytest_cache" / "jax"),
+    "jax_persistent_cache_min_compile_time_secs": 0.2,
+}
 
 
-def answer(*argv: str, outputs: Path) -> tuple[int, str, str]:
-    """Exit code, standard output and standard error of a command that does not compute.
+def run(workdir: Path, *flags: str, config: str = "configs/smoke.py") -> tuple[int, str, str]:
+    """Exit code, standard output and standard error of a task."""
+    return answer(f"--config={config}", f"--workdir={workdir}", *flags)
 
-    A server that has loaded JAX and OpenVINO forks for each command, before either has started any
-    thread; what computes is given a process of its own (`run`). Files go to `outputs`.
+
+def answer(*argv: str) -> tuple[int, str, str]:
+    """Exit code, standard output and standard error of a command.
+
+    A server that has loaded JAX and OpenVINO forks for each, before either has started any thread.
     """
     context = multiprocessing.get_context("forkserver")
     context.set_forkserver_preload([f"experiments.{task}" for task in _TASKS])
-    streams = [outputs / name for name in ("stdout", "stderr")]
-    process = context.Process(target=_main, args=(list(argv), *streams))
-    process.start()
-    process.join(120)
-    assert process.exitcode is not None, "it does not end"
-    return process.exitcode, *(stream.read_text() for stream in streams)
+    with tempfile.TemporaryDirectory() as folder:
+        streams = [Path(folder) / name for name in ("stdout", "stderr")]
+        process = context.Process(target=_main, args=(list(argv), *streams))
+        process.start()
+        process.join(240)
+        assert process.exitcode is not None, "it does not end"
+        return process.exitcode, *(stream.read_text() for stream in streams)
 
 
 def _main(argv: list[str], out: Path, err: Path) -> None:
     for stream, path in ((sys.stdout, out), (sys.stderr, err)):
         os.dup2(os.open(path, os.O_WRONLY | os.O_CREAT), stream.fileno())
+    os.environ["COLUMNS"] = "120"
     sys.argv = ["experiments.main", *argv]
+    import jax
+
     from experiments import main
 
+    for name, value in _QUICK.items():
+        jax.config.update(name, value)
     main.cli()
 
 
-# For speed. Commands that compile the same do it once, for as long as .pytest_cache lasts.
-_QUICK = {
-    "JAX_DISABLE_MOST_OPTIMIZATIONS": "1",
-    "JAX_COMPILATION_CACHE_DIR": str(ROOT / ".pytest_cache" / "jax"),
-    "JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS": "0.2",
-}
-
-
 def start(workdir: Path, *flags: str, config: str = "configs/smoke.py") -> subprocess.Popen:
+    """A task in a process that signals may be sent to."""
     command = [sys.executable, "-m", "experiments.main", f"--config={config}"]
+    quick = {name.upper(): str(int(x) if x is True else x) for name, x in _QUICK.items()}
     return subprocess.Popen(
         [*command, f"--workdir={workdir}", *flags],
         cwd=ROOT,
-        env=os.environ | _QUICK | {"COLUMNS": "120"},
+        env=os.environ | quick | {"COLUMNS": "120"},
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         text=True,
     )
-
-
-def run(workdir: Path, *flags: str, config: str = "configs/smoke.py") -> tuple[int, str, str]:
-    process = start(workdir, *flags, config=config)
-    out, err = process.communicate(timeout=240)
-    return process.returncode, out, err
 
 
 ROW_KEYS = {

@@ -100,7 +100,7 @@ MISTAKES = {
 def test_a_mistake_is_one_line_and_exit_code_2(mistake: str, tmp_path: Path) -> None:
     flags, words = MISTAKES[mistake]
     workdir = tmp_path / "run"
-    code, out, err = command.refuse(workdir, *flags, config="configs/smoke.py", outputs=tmp_path)
+    code, out, err = run(workdir, *flags)
     assert code == 2
     assert out == ""
     assert len(err.strip().splitlines()) == 1
@@ -143,7 +143,7 @@ def test_a_dynamic_model_without_shapes_names_its_inputs(tmp_path: Path) -> None
     ],
 )
 def test_what_is_not_given_or_not_there_is_one_line(flags, words, tmp_path: Path) -> None:
-    code, out, err = command.answer(*flags, f"--workdir={tmp_path / 'run'}", outputs=tmp_path)
+    code, out, err = command.answer(*flags, f"--workdir={tmp_path / 'run'}")
     assert (code, out) == (2, "")
     assert len(err.strip().splitlines()) == 1
     assert all(word in err for word in words), err
@@ -151,7 +151,7 @@ def test_what_is_not_given_or_not_there_is_one_line(flags, words, tmp_path: Path
 
 def test_a_run_directory_is_needed_and_said_so(tmp_path: Path) -> None:
     for flags in (["--config=hsdag"], ["--task=report"]):
-        code, _, err = command.answer(*flags, outputs=tmp_path)
+        code, _, err = command.answer(*flags)
         assert code == 2
         assert "needs --workdir, such as --workdir=" in err
 
@@ -160,7 +160,7 @@ def test_a_run_directory_is_needed_and_said_so(tmp_path: Path) -> None:
 def test_a_name_stands_for_the_configuration_that_is_installed(flags, tmp_path: Path) -> None:
     """What is wrong here is the method: the configuration was found."""
     flags = [*flags, "--config.method=magic", f"--workdir={tmp_path / 'run'}"]
-    code, _, err = command.answer(*flags, outputs=tmp_path)
+    code, _, err = command.answer(*flags)
     assert code == 2
     assert "unknown method 'magic'" in err
 
@@ -189,7 +189,7 @@ def test_place_measures_a_model_file_and_writes_the_run_directory(tmp_path: Path
 
     report = (tmp_path / "report.md").read_text()
     (tmp_path / "report.md").unlink()
-    code, _, err = command.answer("--task=report", f"--workdir={tmp_path}", outputs=tmp_path)
+    code, _, err = command.answer("--task=report", f"--workdir={tmp_path}")
     assert code == 0, err
     assert (tmp_path / "report.md").read_text() == report
 

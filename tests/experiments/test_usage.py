@@ -20,7 +20,7 @@ def sections() -> dict[str, dict[str, str]]:
 
 @pytest.mark.parametrize("flag", ["--help", "-h"])
 def test_who_asks_for_help_gets_it_whatever_else_is_wrong(flag, tmp_path):
-    code, out, err = answer("--config=nowhere", flag, outputs=tmp_path)
+    code, out, err = answer("--config=nowhere", flag)
     assert (code, err) == (0, "")
     assert out.startswith("usage: python -m experiments.main")
     assert "exit codes:" in out
@@ -50,7 +50,7 @@ def test_a_task_is_described_where_it_is_defined():
 
 
 def test_without_arguments_help_is_short_and_an_error(tmp_path):
-    code, out, err = answer(outputs=tmp_path)
+    code, out, err = answer()
     assert (code, out) == (2, "")
     assert err.startswith("usage: ")
     assert "--help" in err.splitlines()[-1]
@@ -94,7 +94,7 @@ def test_what_is_missing_is_said_with_what_brings_it(monkeypatch):
 
 
 def test_the_list_needs_neither_configuration_nor_run_directory(sections, tmp_path):
-    code, out, err = answer("--task=list", outputs=tmp_path)
+    code, out, err = answer("--task=list")
     assert (code, err) == (0, "")
     assert len(out.splitlines()) == sum(1 + len(texts) for texts in sections.values())
     assert "  resnet50 " in out
