@@ -20,6 +20,7 @@ from experiments import (
     bounds,
     build,
     explain,
+    learned,
     loads,
     methods,
     progress,
@@ -88,6 +89,8 @@ def run_methods(
     build.check(config)
     for method in chosen:
         methods.check(method, config.objective)
+    if config.init_from:
+        learned.of_checkpoint(config.init_from)  # that can be read, before anything takes time
     about = subject.find(config)
     order = methods.runnable(chosen, beside, about, config, display)
     if config.budget < about.num_devices:

@@ -275,10 +275,11 @@ def make(*, num_devices: int, hidden_size: int = 16, episode_steps: int = 3) -> 
 
     def greedy(params: Params, graph: jraph.GraphsTuple) -> Array:
         graph, before = _checked(graph), None
+        mean_style = jnp.zeros((1, NUM_FEATURES))
         for _ in range(episode_steps):
-            z = jnp.zeros((1, NUM_FEATURES))  # the mean style
-            before = _drawn(network, params, None, graph, before, z).placement[:, 0]
-        return before[0]
+            drawn = _drawn(network, params, None, graph, before, mean_style)
+            before = drawn.placement[:, 0]
+        return drawn.placement[0, 0]
 
     return Policy(init, sample, log_prob, greedy, improve)
 

@@ -6,7 +6,6 @@ from pathlib import Path
 import pytest
 
 from experiments import learned
-from tests.experiments import command
 from tests.experiments.command import check_summary, run
 
 # Graphs of one small size on two devices: one compilation.
@@ -59,9 +58,7 @@ def test_a_mistake_is_one_line_and_exit_code_2(
     flags: list[str], words: list[str], tmp_path: Path
 ) -> None:
     tiny = ["--config.graph=synthetic:ops=9", "--config.devices=roofline:cpu,gpu"]
-    code, _, err = command.refuse(
-        tmp_path / "run", *tiny, *flags, config="configs/pretrain.py", outputs=tmp_path
-    )
+    code, _, err = run(tmp_path / "run", *tiny, *flags, config="pretrain")
     assert code == 2, err
     assert err.startswith("error: ")
     assert err.count("\n") == 1
