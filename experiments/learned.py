@@ -23,7 +23,7 @@ from placement import arguments
 from placement.costs import tables
 from placement.graphs import batching, coarsen, features, opgraph
 from placement.learning import base, ppo, reinforce
-from placement.policies import colocrl, hierarchical, hsdag, placeto, scheduler
+from placement.policies import colocrl, hierarchical, hsdag, placeto, scheduler, scheduler_tables
 from placement.types import Array, Evaluate, Params, Policy, Problem
 
 FEATURES = ("op_type", "degrees", "fractal", "positional", "output_shape")
@@ -106,7 +106,7 @@ def with_board(problem: Problem, size: tuple[int, int] | None = None) -> Reading
     nothing = np.zeros((problem.graph.num_ops, 0))
     num_nodes, num_edges = size or (None, None)
     graph = _graph(problem, nothing, num_nodes, num_edges)
-    read = scheduler.tables(problem, len(graph.nodes["mask"]), len(graph.senders))
+    read = scheduler_tables.tables(problem, len(graph.nodes["mask"]), len(graph.senders))
     return Reading(graph._replace(globals=jax.device_put(read)), _assignment(problem))
 
 

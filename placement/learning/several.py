@@ -26,12 +26,12 @@ from placement.types import Array, LogProb, Params, Policy, Sample
 class Stack(NamedTuple):
     """G graphs for one batch."""
 
-    graphs: jraph.GraphsTuple  # stacked, with `scheduler.Tables` as globals
+    graphs: jraph.GraphsTuple  # stacked, with `scheduler_tables.Tables` as globals
     reference: Array  # float32 [G]: latency of the fastest single device, in the graph's unit
 
 
 def stack(graphs: list[jraph.GraphsTuple]) -> Stack:
-    """Stacks padded graphs of one size, which carry `scheduler.tables`, on the host.
+    """Stacks padded graphs of one size, which carry `scheduler_tables.tables`, on the host.
 
     Raises:
       ValueError: sizes differ, or numbers of devices.

@@ -3,11 +3,12 @@
 An episode places all operations T times over. Every time they are taken in the simulator's order of
 priority, and v goes to a device d with probability softmax over d of
 
-    logit(v, d) = - ( x_0(v, d) + sum_i w_i x_i(v, d) ) / tau + MLP[ x(v, d), e_v, c_d, z ]
+    logit(v, d) = - ( x_0(v, d) + sum_i w_i x_i(v, d) ) / tau + MLP[ x'(v, d), e_v, c_d, z ]
 
     w   = w' + w'' * z_1..7,   log tau = a + b * z_0,   z ~ N(0, I), drawn anew every time
     e_v = GCN of what the operation costs and where it stands in the graph
     c_d = MLP of what the device is: its speed by class of operation, its memory, its link
+    x'  = x / (1 + x)
 
 where x_i(v, d) is what placing v on d means under the schedule so far, less the least over d, in
 units of the graph's median operation, so that nothing has a scale of its own:
@@ -32,13 +33,12 @@ and b are set by hand to styles that differ widely.
 
 Nothing here has a size that depends on the number of devices, and operations have no names and
 types: a policy that was trained on some graphs and devices places others. `graph.globals` must be
-`tables(problem, ...)`.
+`scheduler_tables.tables(problem, ...)`.
 
 Memory: a device without room for v is no candidate, unless none has room. Co-located operations
 choose each for itself, and follow the first of them in what is evaluated.
 """
 
-import dataclasses
 from collections.abc import Callable
 from typing import Any, NamedTuple, cast
 
@@ -47,141 +47,32 @@ import flax.linen as nn
 import jax
 import jax.numpy as jnp
 import jraph
-import numpy as np
 
-from placement.policies import encoders, unrolled
-from placement.simulators import makespan, schedule
-from placement.types import Array, LogProb, Params, Policy, Problem, Sample
+from placement.policies import encoders, scheduler_tables
+from placement.simulators import schedule
+from placement.types import Array, LogProb, Params, Policy, Sample
 
 NUM_FEATURES = 8
 # The weights' means and spreads over styles of x_1 to x_7, and those of log tau.
 _WEIGHTS = (0.4, 0.6, 0.5, 0.0, 0.4, 0.2, 0.6)
 _SPREADS = (0.4, 1.0, 0.6, 0.3, 0.5, 0.4, 0.8)
 _LOG_TAU, _LOG_TAU_SPREAD, _LEAST_LOG_TAU = -2.0, 1.5, -7.0
-_TYPES = (
-    ("MatMul", "LSTMCell", "LSTMSequence", "GRUCell", "GRUSequence"),
-    ("Convolution", "GroupConvolution", "ConvolutionBackpropData"),
-)
-
-
-class Tables(NamedTuple):
-    """What the policy must know of a problem: N operations, padded; times in units of `unit_s`.
-
-    Hand it over as `globals` of the graph, never in a closure: XLA folds constants.
-    """
-
-    unrolled: unrolled.Unrolled
-    onward: Array  # float32 [N, D]: PEFT's optimistic cost
-    node: Array  # float32 [N, 8]: what an operation costs, and where it stands
-    device: Array  # float32 [D, 7]: what a device is
-    memory: Array  # float32 [N]: over the graph's whole
-    capacity: Array  # float32 [D]: over the same
-    unit_s: Array  # float32 []
-
-
-def tables(problem: Problem, num_nodes: int, num_edges: int) -> Tables:
-    """The tables of a problem, on the host.
-
-    Args:
-      problem: of the graph that the policy places.
-      num_nodes: padded number of nodes of the policy's graph.
-      num_edges: its padded number of edges.
-    """
-    graph, costs = problem.graph, problem.costs
-    compute_s = np.asarray(costs.compute_s, np.float64)
-    mean_s = makespan.finite_mean(compute_s)
-    unit_s = float(np.median(mean_s[mean_s > 0])) if (mean_s > 0).any() else 1.0
-    follows = unrolled.unroll(problem, makespan.priority_order(graph, costs), num_nodes, num_edges)
-    simulator = follows.simulator
-    finite = np.isfinite(simulator.compute_s)
-    scaled = simulator._replace(
-        compute_s=np.where(finite, simulator.compute_s, 0.0).astype(np.float32) / unit_s,
-        delay_s=simulator.delay_s / unit_s,
-    )
-    onward = makespan.optimistic_cost_s(graph, costs, np.isfinite(compute_s)) / unit_s
-    memory_bytes = np.asarray(costs.memory_bytes, np.float64)
-    whole = memory_bytes.sum() or 1.0
-    rows = (0, num_nodes - graph.num_ops)
-    found = Tables(
-        unrolled=follows._replace(simulator=scaled, delay_s=follows.delay_s / unit_s),
-        onward=np.pad(np.where(np.isfinite(onward), onward, 0.0), (rows, (0, 0))),
-        node=np.pad(_node_features(problem, unit_s), (rows, (0, 0))),
-        device=_device_features(problem, unit_s),
-        memory=np.pad(memory_bytes / whole, rows),
-        capacity=np.asarray(costs.capacity_bytes, np.float64) / whole,
-        unit_s=np.asarray(unit_s),
-    )
-    return jax.tree.map(
-        lambda leaf: leaf.astype(np.float32) if leaf.dtype == np.float64 else leaf, found
-    )
-
-
-def _node_features(problem: Problem, unit_s: float) -> np.ndarray:
-    """float64 [N, 8], of order 1."""
-    graph, costs = problem.graph, problem.costs
-    compute_s = np.asarray(costs.compute_s, np.float64)
-    mean_s = makespan.finite_mean(compute_s)
-    least_s = np.where(np.isfinite(compute_s), compute_s, np.inf).min(axis=1)
-    least_s = np.where(np.isfinite(least_s), least_s, 0.0)
-    onward_s = makespan.upward_rank(graph, costs)
-    reverse = dataclasses.replace(graph, senders=graph.receivers, receivers=graph.senders)
-    so_far_s = makespan.upward_rank(reverse, costs)
-    longest_s = float(onward_s.max()) or 1.0
-    leaving_s = np.zeros(graph.num_ops)
-    np.maximum.at(leaving_s, graph.senders, makespan.mean_delay_s(graph, costs))
-    fan_out = np.bincount(graph.senders, minlength=graph.num_ops)
-    fan_in = np.bincount(graph.receivers, minlength=graph.num_ops)
-    columns = (
-        *(np.log1p(mean_s / unit_s), np.log1p(least_s / unit_s), np.log1p(leaving_s / unit_s)),
-        *(onward_s / longest_s, so_far_s / longest_s, (onward_s + so_far_s - mean_s) / longest_s),
-        *(np.log1p(fan_in), np.log1p(fan_out)),
-    )
-    return np.stack(columns, axis=1)
-
-
-def _device_features(problem: Problem, unit_s: float) -> np.ndarray:
-    """float64 [D, 7]: its slowness, in all and by class of operation; its links; its memory."""
-    graph, costs = problem.graph, problem.costs
-    compute_s = np.asarray(costs.compute_s, np.float64)
-    kinds = np.array([_kind(op_type) for op_type in graph.op_types])
-    members = [np.ones(len(kinds), bool), *(kinds == kind for kind in range(len(_TYPES)))]
-    slowness = [_slowness(compute_s[of_kind]) for of_kind in members]
-    apart = ~np.eye(compute_s.shape[1], dtype=bool)
-    latency_s = np.asarray(costs.transfer_latency_s, np.float64)
-    s_per_byte = np.asarray(costs.transfer_s_per_byte, np.float64)
-    mean_bytes = float(graph.edge_bytes.mean()) if graph.num_edges else 0.0
-    links = [
-        makespan.finite_mean(np.where(apart, each, np.inf))
-        for each in (latency_s, s_per_byte * mean_bytes)
-    ]
-    needed = float(np.asarray(costs.memory_bytes, np.float64).sum()) or 1.0
-    room = np.minimum(1.0, np.asarray(costs.capacity_bytes, np.float64) / needed)
-    host = (np.asarray(costs.accelerator) < 0).astype(float)
-    return np.stack([*slowness, *(np.log1p(x / unit_s) for x in links), room, host], axis=1)
-
-
-def _kind(op_type: str) -> int:
-    """The class of operations to which a type belongs; -1 for those that are light."""
-    return next((kind for kind, types in enumerate(_TYPES) if op_type in types), -1)
-
-
-def _slowness(compute_s: np.ndarray) -> np.ndarray:
-    """Log of what each device takes, float64 [n, D], over the fastest; 0 where nothing computes."""
-    total_s = np.where(np.isfinite(compute_s), compute_s, 0.0).sum(axis=0)
-    least_s = total_s.min()
-    return np.log(total_s / least_s) if least_s > 0 else np.zeros(len(total_s))
 
 
 class _Style(NamedTuple):
     """How B placements are made."""
 
-    weights: Array  # float32 [B, NUM_FEATURES]: the first is 1
+    weights: Array  # float32 [F, B]: the first is 1
     tau: Array  # float32 [B]
-    hidden: Array  # float32 [B, H]
+    hidden: Array  # float32 [H, B]
 
 
 class _Network(nn.Module):
-    """The parts of a logit; `hidden_size` is H."""
+    """The parts of a logit; `hidden_size` is H.
+
+    Episodes are the last axis of all that every step computes, which a processor's vectors are
+    filled with: there are many, and of features, devices and H only a few.
+    """
 
     hidden_size: int
 
@@ -191,15 +82,16 @@ class _Network(nn.Module):
         self.of_node = nn.Dense(self.hidden_size)
         self.of_device = nn.Dense(self.hidden_size, use_bias=False)
         self.of_style = nn.Dense(self.hidden_size, use_bias=False)
-        self.of_features = nn.Dense(self.hidden_size, use_bias=False)
-        self.out = nn.Dense(1, use_bias=False, kernel_init=nn.initializers.zeros)
+        shape = self.hidden_size, NUM_FEATURES
+        self.of_features = self.param("of_features", nn.initializers.lecun_normal(1, 0), shape)
+        self.out = self.param("out", nn.initializers.zeros, self.hidden_size)
         self.weights = self.param("weights", lambda _: jnp.array(_WEIGHTS))
         self.spreads = self.param("spreads", lambda _: jnp.array(_SPREADS))
         self.log_tau = self.param("log_tau", lambda _: jnp.array((_LOG_TAU, _LOG_TAU_SPREAD)))
 
     def __call__(self, graph: jraph.GraphsTuple) -> Array:
         """Calls every part, for `init`."""
-        x = jnp.zeros((graph.globals.device.shape[0], 1, NUM_FEATURES))
+        x = jnp.zeros((NUM_FEATURES, graph.globals.device.shape[0], 1))
         style = self.style(jnp.zeros((1, NUM_FEATURES)))
         return self.logits(x, self.encode(graph)[0], style)
 
@@ -214,20 +106,21 @@ class _Network(nn.Module):
         weights = self.weights + self.spreads * z[:, 1:]
         log_tau = self.log_tau[0] + self.log_tau[1] * z[:, 0]
         return _Style(
-            weights=jnp.concatenate([jnp.ones_like(z[:, :1]), weights], axis=1),
+            weights=jnp.concatenate([jnp.ones_like(z[:, :1]), weights], axis=1).T,
             tau=jnp.exp(jnp.maximum(log_tau, _LEAST_LOG_TAU)),
-            hidden=self.of_style(z),
+            hidden=self.of_style(z).T,
         )
 
     def logits(self, x: Array, encoded: Array, style: _Style) -> Array:
-        """[..., D, B] of features x [..., D, B, NUM_FEATURES] and what was encoded [..., D, H]."""
-        linear = (x * style.weights).sum(axis=-1) / style.tau
-        squashed = jnp.sign(x) * jnp.log1p(jnp.abs(x))
-        hidden = self.of_features(squashed) + encoded[..., None, :] + style.hidden
-        return self.out(jax.nn.relu(hidden))[..., 0] - linear
+        """[..., D, B] of features x [..., F, D, B] and what was encoded [..., D, H]."""
+        linear = (x * style.weights[:, None]).sum(axis=-3) / style.tau
+        # A quotient and a sum, not a logarithm and a product: half the time of an episode.
+        hidden = jnp.einsum("hf,...fdb->...hdb", self.of_features, x / (1.0 + x))
+        hidden += jnp.swapaxes(encoded, -1, -2)[..., None] + style.hidden[:, None]
+        return (self.out[:, None, None] * jax.nn.relu(hidden)).sum(axis=-3) - linear
 
 
-# `visit(kept, op [], output [], x [D, B, F], candidate bool [D, B]) -> (device int32 [B], kept)`:
+# `visit(kept, op [], output [], x [F, D, B], candidate bool [D, B]) -> (device int32 [B], kept)`:
 # what becomes of an operation, and what is kept of it; called once for each of its steps, of which
 # the last alone counts: `output` is then `op`, else the scratch row N + 1.
 _Visit = Callable[[Any, Array, Array, Array, Array], tuple[Array, Any]]
@@ -296,16 +189,14 @@ def _drawn(
     encoded = network.apply(params, graph, method="encode")
     style = network.apply(params, z, method="style")
     decides = jnp.append(jnp.asarray(graph.nodes["mask"]), jnp.zeros(2, bool))
+    luck = None if key is None else jax.random.uniform(key, (len(decides), len(z)))
 
     def visit(
         kept: tuple[Array, Array], op: Array, output: Array, x: Array, candidate: Array
     ) -> tuple[Array, tuple[Array, Array]]:
         logits = cast(Array, network.apply(params, x, encoded[op], style, method="logits"))
         log_probs = _log_softmax(logits, candidate, axis=0)
-        drawn = log_probs
-        if key is not None:
-            drawn += jax.random.gumbel(jax.random.fold_in(key, op), log_probs.shape)
-        device = jnp.argmax(drawn, axis=0).astype(jnp.int32)
+        device = _choice(log_probs, None if luck is None else luck[op])
         chosen = jnp.take_along_axis(log_probs, device[None], axis=0)[0]
         now = jnp.where(decides[output], jnp.stack([chosen, _entropy(log_probs, axis=0)]), 0.0)
         return device, (kept[0] + now[0], kept[1] + now[1])
@@ -314,6 +205,15 @@ def _drawn(
     columns = None if before is None else jnp.asarray(before).T
     placement, (log_prob, entropy) = _walk(graph, columns, len(z), visit, (nothing, nothing))
     return Sample(placement.T[:, None], log_prob[:, None], entropy[:, None], z[:, None])
+
+
+def _choice(log_probs: Array, luck: Array | None) -> Array:
+    """Devices int32 [B] of probabilities [D, B]: as luck, uniform [B], has it; or the likeliest."""
+    if luck is None:
+        return jnp.argmax(log_probs, axis=0).astype(jnp.int32)
+    so_far = jnp.cumsum(jnp.exp(log_probs), axis=0)
+    # A little less than all, lest rounding choose a device beyond the last possible one.
+    return (so_far <= luck * so_far[-1] * (1 - 1e-6)).sum(axis=0, dtype=jnp.int32)
 
 
 def _again(network: _Network, params: Params, graph: jraph.GraphsTuple, drawn: Sample) -> LogProb:
@@ -344,9 +244,9 @@ def _again(network: _Network, params: Params, graph: jraph.GraphsTuple, drawn: S
 def _seen(
     graph: jraph.GraphsTuple, placement: Array, before: Array, is_first: Array
 ) -> tuple[Array, Array]:
-    """Features [N, D, B, F] and candidates [N, D, B] of placements int32 [N, B] in the making."""
+    """Features [N, F, D, B] and candidates [N, D, B] of placements int32 [N, B] in the making."""
     (num_nodes, batch), num_devices = placement.shape, graph.globals.onward.shape[1]
-    shape = num_nodes + 2, num_devices, batch
+    rows, shape = num_nodes + 2, (num_devices, batch)
     put = jax.lax.dynamic_update_index_in_dim
 
     def visit(
@@ -354,7 +254,7 @@ def _seen(
     ) -> tuple[Array, tuple[Array, Array]]:
         return placement[op], (put(kept[0], x, output, 0), put(kept[1], candidate, output, 0))
 
-    kept = jnp.zeros((*shape, NUM_FEATURES)), jnp.ones(shape, bool)
+    kept = jnp.zeros((rows, NUM_FEATURES, *shape)), jnp.ones((rows, *shape), bool)
     _, seen = _walk(graph, before, batch, visit, kept, is_first)
     return jax.tree.map(lambda leaf: leaf[:num_nodes], seen)
 
@@ -381,7 +281,7 @@ def _walk(
     """Places all operations in the order of priority, B times side by side.
 
     Args:
-      graph: with `Tables`.
+      graph: with `scheduler_tables.Tables`.
       before: int32 [N, B], the placement before; None where there is none.
       batch: B.
       visit: see `_Visit`.
@@ -391,7 +291,7 @@ def _walk(
     Returns:
       The placements int32 [N, B], and what was kept.
     """
-    t: Tables = graph.globals
+    t: scheduler_tables.Tables = graph.globals
     num_nodes, num_devices = t.onward.shape
     allowed = jnp.asarray(graph.nodes["allowed"])
     steps, compute, delay = t.unrolled.simulator
@@ -433,7 +333,7 @@ def _walk(
 
 
 def _features(
-    t: Tables,
+    t: scheduler_tables.Tables,
     op: Array,
     end: Array,
     compute: Array,
@@ -442,18 +342,20 @@ def _features(
     leaving: tuple[Array, ...],
     candidate: Array,
 ) -> Array:
-    """What placing an operation on each device means, [D, B, NUM_FEATURES], less the least."""
+    """What placing an operation on each device means, [F, D, B], less the least."""
     shape = end.shape
     columns = (
         *(end, t.onward[op][:, None], crossing, compute[:, None], jnp.maximum(idle, 0.0)),
         *(each[op] for each in leaving),
     )
-    x = jnp.stack([jnp.broadcast_to(column, shape) for column in columns], axis=-1)
-    least = jnp.where(candidate[..., None], x, jnp.inf).min(axis=0)
-    return jnp.where(candidate[..., None], x - least, 0.0)
+    x = jnp.stack([jnp.broadcast_to(column, shape) for column in columns])
+    least = jnp.where(candidate, x, jnp.inf).min(axis=1, keepdims=True)
+    return jnp.where(candidate, x - least, 0.0)
 
 
-def _leaving(t: Tables, before: Array | None, is_first: Array | None) -> tuple[Array, ...]:
+def _leaving(
+    t: scheduler_tables.Tables, before: Array | None, is_first: Array | None
+) -> tuple[Array, ...]:
     """x_5 to x_7 of a placement before, int32 [N, B]: [N, D, B] each, or [N, 1, 1] without one."""
     num_nodes, num_devices = t.onward.shape
     if before is None:
@@ -492,10 +394,10 @@ def _entropy(log_probs: Array, *, axis: int) -> Array:
 
 
 def _checked(graph: jraph.GraphsTuple) -> jraph.GraphsTuple:
-    if not isinstance(graph.globals, Tables):
+    if not isinstance(graph.globals, scheduler_tables.Tables):
         raise ValueError(
             f"the scheduler reads costs, and the graph's globals are "
             f"{type(graph.globals).__name__}; give "
-            "graph._replace(globals=scheduler.tables(problem, num_nodes, num_edges))"
+            "graph._replace(globals=scheduler_tables.tables(problem, num_nodes, num_edges))"
         )
     return jax.tree.map(jnp.asarray, graph)

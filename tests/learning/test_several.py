@@ -9,7 +9,7 @@ from placement import simulators
 from placement.graphs import batching
 from placement.learning import base, reinforce, several, zero_shot
 from placement.learning.trainer import Simulator
-from placement.policies import scheduler
+from placement.policies import scheduler, scheduler_tables
 from placement.types import Problem
 from tests import helpers
 
@@ -31,7 +31,7 @@ def _read(problem: Problem):
     nothing = np.zeros((problem.graph.num_ops, 0))
     allowed = np.isfinite(np.asarray(problem.costs.compute_s))
     graph = batching.to_graphs_tuple(problem.graph, nothing, allowed, num_nodes=20, num_edges=30)
-    return graph._replace(globals=scheduler.tables(problem, 20, 30))
+    return graph._replace(globals=scheduler_tables.tables(problem, 20, 30))
 
 
 PROBLEMS = [_problem(2, 2), _problem(4, 1), _problem(3, 3)]

@@ -10,7 +10,7 @@ import pytest
 
 from placement import simulators
 from placement.graphs import batching
-from placement.policies import scheduler
+from placement.policies import scheduler, scheduler_tables
 from placement.simulators import makespan
 from placement.types import Problem
 from tests import helpers
@@ -29,7 +29,7 @@ def _read(problem: Problem, num_nodes: int | None = None, num_edges: int | None 
         problem.graph, nothing, allowed, num_nodes=num_nodes, num_edges=num_edges
     )
     sizes = len(graph.nodes["mask"]), len(graph.senders)
-    return graph._replace(globals=scheduler.tables(problem, *sizes))
+    return graph._replace(globals=scheduler_tables.tables(problem, *sizes))
 
 
 def _problem(graph=None, **changes) -> Problem:
@@ -156,15 +156,15 @@ def test_features_by_hand():
     columns = jnp.zeros((16, 1), jnp.int32)
     x, candidate = scheduler._seen(graph, columns, columns, jnp.array([False]))
     assert bool(candidate[:4].all())
-    np.testing.assert_array_equal(x[1, 0, 0], np.zeros(scheduler.NUM_FEATURES))
+    np.testing.assert_array_equal(x[1, :, 0, 0], np.zeros(scheduler.NUM_FEATURES))
     # op0 ends at 1, op2 at 2. There op1 ends at 3; on device 1, idle until then, its input is there
     # at 1.6 and it ends at 3.6. From there op3 is done in 1, or in 1 and the mean crossing, 0.8.
     seconds = np.array([0.6, 0.8, 0.6, 1.0, 1.6, 0.8, 0.8])
-    np.testing.assert_allclose(x[1, 1, 0, :7], seconds / 1.5, rtol=1e-5)
-    assert x[1, 1, 0, 7] == 1
+    np.testing.assert_allclose(x[1, :7, 1, 0], seconds / 1.5, rtol=1e-5)
+    assert x[1, 7, 1, 0] == 1
     first, _ = scheduler._seen(graph, columns, columns, jnp.array([True]))
-    np.testing.assert_array_equal(first[1, 1, 0, 5:], np.zeros(3))
-    np.testing.assert_array_equal(first[1, 1, 0, :5], x[1, 1, 0, :5])
+    np.testing.assert_array_equal(first[1, 5:, 1, 0], np.zeros(3))
+    np.testing.assert_array_equal(first[1, :5, 1, 0], x[1, :5, 1, 0])
 
 
 def test_a_full_memory_is_no_candidate_unless_all_are():
@@ -195,7 +195,7 @@ def test_operations_stay_where_they_are_supported():
 
 def test_without_its_tables_it_says_what_to_give():
     graph = _read(_problem())._replace(globals=None)
-    with pytest.raises(ValueError, match=r"scheduler\.tables"):
+    with pytest.raises(ValueError, match=r"scheduler_tables\.tables"):
         POLICY.init(jax.random.key(0), graph)
 
 

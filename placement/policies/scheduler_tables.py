@@ -1,0 +1,125 @@
+"""What the scheduler must know of a problem: the simulator's schedule, operations and devices."""
+
+import dataclasses
+from typing import NamedTuple
+
+import jax
+import numpy as np
+
+from placement.policies import unrolled
+from placement.simulators import makespan
+from placement.types import Array, Problem
+
+# Classes of operations in whose speed devices differ.
+_TYPES = (
+    ("MatMul", "LSTMCell", "LSTMSequence", "GRUCell", "GRUSequence"),
+    ("Convolution", "GroupConvolution", "ConvolutionBackpropData"),
+)
+
+
+class Tables(NamedTuple):
+    """What the policy must know of a problem: N operations, padded; times in units of `unit_s`.
+
+    Hand it over as `globals` of the graph, never in a closure: XLA folds constants.
+    """
+
+    unrolled: unrolled.Unrolled
+    onward: Array  # float32 [N, D]: PEFT's optimistic cost
+    node: Array  # float32 [N, 8]: what an operation costs, and where it stands
+    device: Array  # float32 [D, 7]: what a device is
+    memory: Array  # float32 [N]: over the graph's whole
+    capacity: Array  # float32 [D]: over the same
+    unit_s: Array  # float32 []
+
+
+def tables(problem: Problem, num_nodes: int, num_edges: int) -> Tables:
+    """The tables of a problem, on the host.
+
+    Args:
+      problem: of the graph that the policy places.
+      num_nodes: padded number of nodes of the policy's graph.
+      num_edges: its padded number of edges.
+    """
+    graph, costs = problem.graph, problem.costs
+    compute_s = np.asarray(costs.compute_s, np.float64)
+    mean_s = makespan.finite_mean(compute_s)
+    unit_s = float(np.median(mean_s[mean_s > 0])) if (mean_s > 0).any() else 1.0
+    follows = unrolled.unroll(problem, makespan.priority_order(graph, costs), num_nodes, num_edges)
+    simulator = follows.simulator
+    finite = np.isfinite(simulator.compute_s)
+    scaled = simulator._replace(
+        compute_s=np.where(finite, simulator.compute_s, 0.0).astype(np.float32) / unit_s,
+        delay_s=simulator.delay_s / unit_s,
+    )
+    onward = makespan.optimistic_cost_s(graph, costs, np.isfinite(compute_s)) / unit_s
+    memory_bytes = np.asarray(costs.memory_bytes, np.float64)
+    whole = memory_bytes.sum() or 1.0
+    rows = (0, num_nodes - graph.num_ops)
+    found = Tables(
+        unrolled=follows._replace(simulator=scaled, delay_s=follows.delay_s / unit_s),
+        onward=np.pad(np.where(np.isfinite(onward), onward, 0.0), (rows, (0, 0))),
+        node=np.pad(_node_features(problem, unit_s), (rows, (0, 0))),
+        device=_device_features(problem, unit_s),
+        memory=np.pad(memory_bytes / whole, rows),
+        capacity=np.asarray(costs.capacity_bytes, np.float64) / whole,
+        unit_s=np.asarray(unit_s),
+    )
+    return jax.tree.map(
+        lambda leaf: leaf.astype(np.float32) if leaf.dtype == np.float64 else leaf, found
+    )
+
+
+def _node_features(problem: Problem, unit_s: float) -> np.ndarray:
+    """float64 [N, 8], of order 1."""
+    graph, costs = problem.graph, problem.costs
+    compute_s = np.asarray(costs.compute_s, np.float64)
+    mean_s = makespan.finite_mean(compute_s)
+    least_s = np.where(np.isfinite(compute_s), compute_s, np.inf).min(axis=1)
+    least_s = np.where(np.isfinite(least_s), least_s, 0.0)
+    onward_s = makespan.upward_rank(graph, costs)
+    reverse = dataclasses.replace(graph, senders=graph.receivers, receivers=graph.senders)
+    so_far_s = makespan.upward_rank(reverse, costs)
+    longest_s = float(onward_s.max()) or 1.0
+    leaving_s = np.zeros(graph.num_ops)
+    np.maximum.at(leaving_s, graph.senders, makespan.mean_delay_s(graph, costs))
+    fan_out = np.bincount(graph.senders, minlength=graph.num_ops)
+    fan_in = np.bincount(graph.receivers, minlength=graph.num_ops)
+    columns = (
+        *(np.log1p(mean_s / unit_s), np.log1p(least_s / unit_s), np.log1p(leaving_s / unit_s)),
+        *(onward_s / longest_s, so_far_s / longest_s, (onward_s + so_far_s - mean_s) / longest_s),
+        *(np.log1p(fan_in), np.log1p(fan_out)),
+    )
+    return np.stack(columns, axis=1)
+
+
+def _device_features(problem: Problem, unit_s: float) -> np.ndarray:
+    """float64 [D, 7]: its slowness, in all and by class of operation; its links; its memory."""
+    graph, costs = problem.graph, problem.costs
+    compute_s = np.asarray(costs.compute_s, np.float64)
+    kinds = np.array([_kind(op_type) for op_type in graph.op_types])
+    members = [np.ones(len(kinds), bool), *(kinds == kind for kind in range(len(_TYPES)))]
+    slowness = [_slowness(compute_s[of_kind]) for of_kind in members]
+    apart = ~np.eye(compute_s.shape[1], dtype=bool)
+    latency_s = np.asarray(costs.transfer_latency_s, np.float64)
+    s_per_byte = np.asarray(costs.transfer_s_per_byte, np.float64)
+    mean_bytes = float(graph.edge_bytes.mean()) if graph.num_edges else 0.0
+    links = [
+        makespan.finite_mean(np.where(apart, each, np.inf))
+        for each in (latency_s, s_per_byte * mean_bytes)
+    ]
+    needed = float(np.asarray(costs.memory_bytes, np.float64).sum()) or 1.0
+    room = np.minimum(1.0, np.asarray(costs.capacity_bytes, np.float64) / needed)
+    host = (np.asarray(costs.accelerator) < 0).astype(float)
+    return np.stack([*slowness, *(np.log1p(x / unit_s) for x in links), room, host], axis=1)
+
+
+def _kind(op_type: str) -> int:
+    """The class of operations to which a type belongs; -1 for those that are light."""
+    return next((kind for kind, types in enumerate(_TYPES) if op_type in types), -1)
+
+
+def _slowness(compute_s: np.ndarray) -> np.ndarray:
+    """Log of what each device takes, float64 [n, D], over the fastest; 0 where nothing computes."""
+    total_s = np.where(np.isfinite(compute_s), compute_s, 0.0).sum(axis=0)
+    least_s = total_s.min()
+    return np.log(total_s / least_s) if least_s > 0 else np.zeros(len(total_s))
