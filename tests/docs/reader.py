@@ -14,6 +14,7 @@ from pathlib import Path
 
 from tests.docs import pages
 from tests.docs.pages import Block
+from tests.experiments import command
 
 _ENTRY = ["python", "-m", "experiments.main"]
 _LOADED = ["experiments.place", "experiments.compare", "experiments.deploy", "experiments.profile"]
@@ -111,7 +112,8 @@ def _redirected(
     os.environ["COLUMNS"] = "120"
     import jax
 
-    jax.config.update("jax_disable_most_optimizations", True)  # for speed
+    for name, value in command.QUICK.items():
+        jax.config.update(name, value)
     target(*args)
 
 

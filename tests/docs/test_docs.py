@@ -142,6 +142,15 @@ def test_numbers_and_widths_of_output_may_differ_and_lines_be_left_out(tmp_path,
     Reader(tmp_path, SMALLER, OTHERWISE, NOT_RUN).follow("page.md")
 
 
+def test_every_row_of_the_tables_here_is_of_a_block():
+    blocks = [block for page in pages.PAGES for block in pages.blocks(page)]
+    shell = [block for block in blocks if block.language in ("sh", pages.INDENTED)]
+    words = {word for block in shell for words in pages.commands(block) for word in words}
+    assert {f"--workdir={workdir}" for workdir in OTHERWISE} <= words
+    assert set(NOT_RUN) <= {block.text.splitlines()[0].strip() for block in blocks}
+    assert {*NEEDS, *MEASURING} <= set(pages.PAGES)
+
+
 @pytest.mark.parametrize("workdir", ["makespan", "reproduce_hierarchical", "reproduce_hsdag"])
 def test_tables_of_the_reproduction_have_a_column_for_each_method_of_the_command(workdir):
     page = "docs/REPRODUCTION.md"

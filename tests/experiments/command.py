@@ -15,7 +15,7 @@ _TASKS = ("compare", "deploy", "list", "place", "profile", "report", "solve")
 
 
 # For speed. Commands that compile the same do it once, for as long as .pytest_cache lasts.
-_QUICK = {
+QUICK = {
     "jax_disable_most_optimizations": True,
     "jax_compilation_cache_dir": str(ROOT / ".pytest_cache" / "jax"),
     "jax_persistent_cache_min_compile_time_secs": 0.2,
@@ -52,7 +52,7 @@ def _main(argv: list[str], out: Path, err: Path) -> None:
 
     from experiments import main
 
-    for name, value in _QUICK.items():
+    for name, value in QUICK.items():
         jax.config.update(name, value)
     main.cli()
 
@@ -60,7 +60,7 @@ def _main(argv: list[str], out: Path, err: Path) -> None:
 def start(workdir: Path, *flags: str, config: str = "configs/smoke.py") -> subprocess.Popen:
     """A task in a process that signals may be sent to."""
     command = [sys.executable, "-m", "experiments.main", f"--config={config}"]
-    quick = {name.upper(): str(int(x) if x is True else x) for name, x in _QUICK.items()}
+    quick = {name.upper(): str(int(x) if x is True else x) for name, x in QUICK.items()}
     return subprocess.Popen(
         [*command, f"--workdir={workdir}", *flags],
         cwd=ROOT,
