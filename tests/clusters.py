@@ -1,30 +1,30 @@
-"""A Ray cluster on this machine: a head that does nothing, and nodes that count as hosts."""
+"""A Ray cluster on this machine whose nodes count as hosts, a core each."""
 
 import contextlib
 import os
 from collections.abc import Iterator
 from typing import Any
 
-_STORE_BYTES = 80 << 20  # about the least that Ray takes
+_SMALL = {"num_cpus": 1, "object_store_memory": 80 << 20, "include_log_monitor": False}
 
 
 @contextlib.contextmanager
 def running(*names: str) -> Iterator[tuple[Any, dict[str, Any]]]:
-    """The cluster and its nodes by name, in `RAY_ADDRESS`; nothing of it is left afterwards."""
+    """The cluster and its nodes by name, the head first, which is the driver's own.
+
+    `RAY_ADDRESS` leads there meanwhile, and nothing of it is left afterwards.
+    """
     import ray
     from ray.cluster_utils import Cluster
 
-    head = {"num_cpus": 0, "include_dashboard": False, "object_store_memory": _STORE_BYTES}
-    made = Cluster(initialize_head=True, head_node_args=head)
+    first = _SMALL | {"node_name": names[0], "include_dashboard": False}
+    made = Cluster(initialize_head=True, head_node_args=first)
     try:
-        nodes = {name: add(made, name) for name in names}
+        nodes = {names[0]: made.head_node}
+        nodes |= {name: made.add_node(**_SMALL, node_name=name) for name in names[1:]}
         os.environ["RAY_ADDRESS"] = made.address
         yield made, nodes
     finally:
         os.environ.pop("RAY_ADDRESS", None)
         ray.shutdown()
         made.shutdown()
-
-
-def add(to: Any, name: str) -> Any:
-    return to.add_node(num_cpus=1, object_store_memory=_STORE_BYTES, node_name=name)
