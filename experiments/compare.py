@@ -23,7 +23,7 @@ from ml_collections import ConfigDict
 from experiments import bounds, build, hosts, methods, place, progress, report
 from placement import arguments
 from placement.reporting import runs, tables
-from placement.runtime import cluster
+from placement.runtime.pool import Job, Pool
 
 # What the list of cells depends on, and no cell itself.
 _NOT_OF_A_CELL = ("graphs", "methods", "seeds", "measure_on")
@@ -151,7 +151,7 @@ def _spread(cells: list[_Cell], workdir: Path, display: progress.Display) -> lis
     runs.prepare_workdir(workdir)
     runs.write_json(workdir / "environment.json", place.environment() | hosts.told(choice))
     display.say(f"cells: {len(cells) - len(left)} of {len(cells)} finished before")
-    with cluster.Pool(choice.hosts, contextlib.nullcontext, (), display.warn) as pool:
+    with Pool(choice.hosts, contextlib.nullcontext, (), display.warn) as pool:
         try:
             answers = pool.run([_job(cell, workdir) for cell in left])
             for count, (number, (files, known)) in enumerate(answers, 1):
@@ -167,12 +167,12 @@ def _spread(cells: list[_Cell], workdir: Path, display: progress.Display) -> lis
     return cells
 
 
-def _job(cell: _Cell, workdir: Path) -> cluster.Job:
+def _job(cell: _Cell, workdir: Path) -> Job:
     """Late when it has taken twice what its searches and its table may."""
     config = cell.config
     searches = len(cell.chosen) + len(cell.beside)
     known = bounds.read(workdir / bounds.FILE)
-    return cluster.Job(
+    return Job(
         f"the cell {cell.name}",
         _away,
         (config.to_dict(), cell.chosen, cell.beside, _packed(cell.directory), known),

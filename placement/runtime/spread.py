@@ -20,9 +20,10 @@ import numpy as np
 import openvino as ov
 
 from placement.costs.tables import Crossings, DeviceProfile
-from placement.runtime.cluster import Host, Job, Pool
+from placement.runtime.cluster import Host
 from placement.runtime.devices import Device
 from placement.runtime.measure import MOST_AT_ONCE, Candidate, Measurement, Measurer
+from placement.runtime.pool import Job, Pool
 from placement.runtime.process import Failure
 from placement.runtime.split import Stretch
 

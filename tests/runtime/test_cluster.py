@@ -17,7 +17,9 @@ import numpy as np
 import pytest
 
 from placement.runtime import cluster, devices, evaluate, measure, spread
-from placement.runtime.cluster import Choice, Host, Job
+from placement.runtime import pool as pool_lib
+from placement.runtime.cluster import Choice, Host
+from placement.runtime.pool import Job, Pool
 from tests import clusters
 from tests.runtime import small
 
@@ -45,8 +47,8 @@ def hosts(running, *names: str) -> tuple[Host, ...]:
     return tuple(Host(name, nodes[name].node_id, NEW) for name in names)
 
 
-def pool(running, said, *names: str) -> cluster.Pool:
-    return cluster.Pool(hosts(running, *names), contextlib.nullcontext, (), said.append)
+def pool(running, said, *names: str) -> Pool:
+    return Pool(hosts(running, *names), contextlib.nullcontext, (), said.append)
 
 
 @pytest.mark.parametrize(
@@ -209,6 +211,43 @@ def test_a_job_that_is_lost_every_time_ends_the_run_in_one_line(running, said):
         with pytest.raises(ChildProcessError, match=r"the job lost 3 times, .* the disk is full"):
             list(jobs.run([Job("the job", fails)]))
         assert len(said) == 2
+
+
+def test_what_another_host_is_at_is_not_lost_when_a_job_cannot_be_done(running, said):
+    def fails(_: None) -> None:
+        raise OSError("the disk is full")
+
+    def takes_long(_: None) -> str:
+        time.sleep(4)
+        return "done"
+
+    found: list[tuple[int, str]] = []
+    jobs = [Job("long", takes_long), Job("the job", fails)]
+    with (
+        pool(running, said, "a", "b") as both,
+        pytest.raises(ChildProcessError, match="lost 3 times"),
+    ):
+        found.extend(both.run(jobs))
+    assert found == [(0, "done")]
+
+
+def test_a_host_that_is_busy_is_waited_for_and_named(running, said, monkeypatch):
+    import ray
+
+    class Other: ...
+
+    (b,) = hosts(running, "b")
+    other = ray.remote(Other).options(**cluster.whole(b.node)).remote()
+    ray.get(other.__ray_ready__.remote())
+    monkeypatch.setattr(pool_lib, "_BUSY_S", 0.5)
+
+    def free(text: str) -> None:
+        said.append(text)
+        ray.kill(other)
+
+    with Pool([b], contextlib.nullcontext, (), free) as jobs:
+        assert list(jobs.run([Job("a job", lambda _: 1)])) == [(0, 1)]
+    assert said == ["host b has not begun: it may be busy with other work"]
 
 
 def test_what_is_wrong_with_a_job_itself_is_raised_at_once(running, said):
