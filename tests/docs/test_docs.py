@@ -32,7 +32,10 @@ OTHERWISE = {
     "runs/serial": (f"--config.graphs={_TINY}", "--config.budget=2"),
     "runs/solve": (f"--config.graph={_TINY}",),
     "runs/elsewhere": ("--config.budget=2",),
-    "runs/cluster": ("--config.budget=2", "--config.measure_on=here"),
+    "runs/cluster": (
+        *("--config.budget=2", "--config.measure_on=here"),
+        *("--config.devices=auto", _PROFILED, "--config.method=random"),
+    ),
     "runs/pretrain": ("--config.families=chain", "--config.members=1", "--config.budget=1"),
     "runs/unseen": (f"--config.graphs={_TINY}", "--config.methods=zero_shot"),
     # Few methods: the names of the others are checked with the tables. `hetero` asks OpenVINO.
