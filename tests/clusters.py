@@ -2,6 +2,7 @@
 
 import contextlib
 import os
+import tempfile
 from collections.abc import Iterator
 from typing import Any
 
@@ -17,14 +18,16 @@ def running(*names: str) -> Iterator[tuple[Any, dict[str, Any]]]:
     import ray
     from ray.cluster_utils import Cluster
 
-    first = _SMALL | {"node_name": names[0], "include_dashboard": False}
-    made = Cluster(initialize_head=True, head_node_args=first)
-    try:
-        nodes = {names[0]: made.head_node}
-        nodes |= {name: made.add_node(**_SMALL, node_name=name) for name in names[1:]}
-        os.environ["RAY_ADDRESS"] = made.address
-        yield made, nodes
-    finally:
-        os.environ.pop("RAY_ADDRESS", None)
-        ray.shutdown()
-        made.shutdown()
+    with tempfile.TemporaryDirectory(prefix="ray-", ignore_cleanup_errors=True) as folder:
+        how = _SMALL | {"temp_dir": folder}
+        first = how | {"node_name": names[0], "include_dashboard": False}
+        made = Cluster(initialize_head=True, head_node_args=first)
+        try:
+            nodes = {names[0]: made.head_node}
+            nodes |= {name: made.add_node(**how, node_name=name) for name in names[1:]}
+            os.environ["RAY_ADDRESS"] = made.address
+            yield made, nodes
+        finally:
+            os.environ.pop("RAY_ADDRESS", None)
+            ray.shutdown()
+            made.shutdown()
