@@ -54,6 +54,7 @@ EXTRAS = {
         "pytest>=9.2",
         "pytest-timeout>=2.4",
         "pytest-xdist>=3.8",
+        "ray>=2.60",
         "ruff>=0.17",
         "torch==2.13.0",  # whose tracing names operations, which tests expect
     ],

@@ -52,6 +52,9 @@ KEYS = {
     "graphs": Key("", "of --task=compare: a comma list; '' is the graph"),
     "seeds": Key(1, "of --task=compare: how many, from the seed on"),
     "evaluate": Key("simulate+verify", "simulate, measure or simulate+verify"),
+    # Where placements are measured: 'here', or on the hosts of a Ray cluster ('ray'), over which
+    # --task=compare spreads its cells too (docs/CLUSTER.md).
+    "measure_on": Key("here", "here, or ray: on the hosts of a Ray cluster"),
     # Placements evaluated by each search, the single devices included.
     "budget": Key(32_000, "placements that each search evaluates"),
     "seed": Key(0, "of all that is random"),

@@ -41,6 +41,19 @@ def beside(entries: list[Entry], setting: build.Setting, path: Path) -> list[Ent
     return [entry._replace(solution=_bounded(entry, known)) for entry in entries]
 
 
+def read(path: Path) -> dict[str, list[float]]:
+    """The bounds of a file, by problem; none if there is no file."""
+    return json.loads(path.read_text()) if path.exists() else {}
+
+
+def merge(path: Path, found: dict[str, list[float]]) -> None:
+    """Keeps the better of each of the file's bounds and of others that `read` returned."""
+    kept = read(path)
+    better = {key: [*map(max, pair, kept.get(key, pair))] for key, pair in found.items()}
+    if kept | better != kept:
+        runs.write_json(path, kept | better)
+
+
 def _bounded(entry: Entry, known: Bounds) -> Solution:
     solution = entry.solution
     bound_s = known.full_s if entry.full else known.coarse_s
@@ -53,7 +66,7 @@ def _bounded(entry: Entry, known: Bounds) -> Solution:
 
 
 def _known(entries: list[Entry], setting: build.Setting, path: Path) -> Bounds:
-    kept = json.loads(path.read_text()) if path.exists() else {}
+    kept = read(path)
     key = _digest(setting.full)
     full_s, coarse_s = kept.get(key) or (solvers.lower_bound(setting.full), -np.inf)
     for entry in entries:

@@ -20,6 +20,7 @@ from placement.types import CostModel, Evaluate, OpGraph, Problem
 from placement.zoo import synthetic
 
 EVALUATE = ("simulate", "measure", "simulate+verify")
+MEASURE_ON = ("here", "ray")
 _LANES = 2  # requests under way for each device of a pipeline
 
 
@@ -65,6 +66,7 @@ def check(config: ConfigDict) -> None:
     """
     among("objective", config.objective, tuple(simulators.OBJECTIVES))
     among("evaluate", config.evaluate, EVALUATE)
+    among("measure_on", config.measure_on, MEASURE_ON)
     among("backend", config.backend, tuple(BACKENDS))
     for key in ("budget", "time_limit_s", "measure_s"):
         if not config[key] > 0:

@@ -2,23 +2,57 @@
 
 A cell, one graph with one seed, is a run directory of its own, `cells/GRAPH/seed-K`. A cell that is
 finished is not run again, so the same command goes on after an interruption, and a list may grow.
+
+With `measure_on=ray` the cells that are left are spread over the hosts of a cluster, one at a time
+on each. A cell runs there as it would here, from a copy of its run directory, which comes back when
+the cell is finished.
 """
 
+import contextlib
+import itertools
 import json
 import math
 import re
+import tempfile
 import time
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from ml_collections import ConfigDict
 
-from experiments import bounds, build, methods, place, progress, report
+from experiments import bounds, build, hosts, methods, place, progress, report
 from placement import arguments
 from placement.reporting import runs, tables
+from placement.runtime.pool import Job, Pool
 
 # What the list of cells depends on, and no cell itself.
-_NOT_OF_A_CELL = ("graphs", "methods", "seeds")
+_NOT_OF_A_CELL = ("graphs", "methods", "seeds", "measure_on")
+_FINISHED = "asked.json"
+_REST_S = 600.0  # of a cell, beside its searches and its table: compiling and profiling
+
+
+class _Cell(NamedTuple):
+    """A graph with a seed."""
+
+    config: ConfigDict
+    directory: Path
+    chosen: tuple[str, ...]
+    beside: tuple[str, ...]
+
+    @property
+    def name(self) -> str:
+        return f"{self.config.graph}, seed {self.config.seed}"
+
+    def asked(self) -> dict[str, Any]:
+        """What a cell has to have been asked for to be finished."""
+        return {"methods": [*self.beside, *self.chosen], "config": _essence(self.config)}
+
+    def is_finished(self) -> bool:
+        finished = self.directory / _FINISHED
+        return finished.exists() and json.loads(finished.read_text()) == self.asked()
+
+    def summary(self) -> dict[str, Any]:
+        return json.loads((self.directory / "summary.json").read_text())
 
 
 def run(
@@ -38,22 +72,29 @@ def run(
     if config.seeds < 1:
         raise ValueError(f"seeds={config.seeds} leaves nothing to run; give seeds > 0")
     build.check(config)
-    cells = [(g, config.seed + s) for g in graphs for s in range(config.seeds)]
-    summaries, directories = [], []
-    for number, (graph, seed) in enumerate(cells, 1):
-        display.say(f"cell {number} of {len(cells)}: {graph}, seed {seed}")
-        cell = ConfigDict(config.to_dict())
-        cell.graph, cell.seed = graph, seed
-        directories.append(workdir / "cells" / re.sub(r"[^\w.=-]+", "_", graph) / f"seed-{seed}")
-        summaries.append(_cell(cell, directories[-1], chosen, beside, workdir, display))
-        if any(row["status"] == "interrupted" for row in summaries[-1]["rows"]):
-            display.warn("interrupted: the same command goes on from here")
-            break
+    if config.measure_on == "ray" and config.costs and config.evaluate != "simulate":
+        raise ValueError(
+            f"costs={config.costs!r}, but hosts profile for themselves what --task=compare "
+            "measures on them; leave the costs out, or measure_on=ray"
+        )
+    cells = []
+    for graph, number in itertools.product(graphs, range(config.seeds)):
+        of_cell = ConfigDict(config.to_dict())
+        of_cell.graph, of_cell.seed, of_cell.measure_on = graph, config.seed + number, "here"
+        folder = re.sub(r"[^\w.=-]+", "_", graph)
+        directory = workdir / "cells" / folder / f"seed-{of_cell.seed}"
+        cells.append(_Cell(of_cell, directory, chosen, beside))
+    spread = _spread if config.measure_on == "ray" else _in_turn
+    cells = spread(cells, workdir, display)
+    summaries = [cell.summary() for cell in cells]
     summary = _summary(config, summaries, time.monotonic() - started)
     runs.prepare_workdir(workdir)
     runs.write_json(workdir / "config.json", config.to_dict())
     runs.write_json(workdir / "summary.json", summary)
-    runs.write_json(workdir / report.CELLS, [str(d.relative_to(workdir)) for d in directories])
+    runs.write_json(
+        workdir / report.CELLS,
+        [str(cell.directory.relative_to(workdir)) for cell in cells],
+    )
     report.write_comparison(summary, workdir, display.console)
     return summary
 
@@ -68,26 +109,112 @@ def _methods(config: ConfigDict) -> tuple[tuple[str, ...], tuple[str, ...]]:
     return tuple(m for m in chosen if m != "single"), ("single",)
 
 
-def _cell(
-    cell: ConfigDict,
-    directory: Path,
+def _in_turn(cells: list[_Cell], workdir: Path, display: progress.Display) -> list[_Cell]:
+    """Runs the cells here, and returns those that have a summary: all unless interrupted."""
+    for number, cell in enumerate(cells, 1):
+        display.say(f"cell {number} of {len(cells)}: {cell.name}")
+        if cell.is_finished():
+            display.say("finished before")
+        elif not _run(cell, workdir, display):
+            display.warn("interrupted: the same command goes on from here")
+            return cells[:number]
+    return cells
+
+
+def _run(cell: _Cell, workdir: Path, display: progress.Display) -> bool:
+    """Runs a cell, and returns whether it is finished now."""
+    summary = place.run_methods(
+        cell.config,
+        cell.directory,
+        cell.chosen,
+        beside=cell.beside,
+        known=workdir / bounds.FILE,
+        display=display,
+    )
+    if any(row["status"] == "interrupted" for row in summary["rows"]):
+        return False
+    runs.write_json(cell.directory / _FINISHED, cell.asked())
+    return True
+
+
+def _spread(cells: list[_Cell], workdir: Path, display: progress.Display) -> list[_Cell]:
+    """Runs the cells on the hosts of a cluster; returns as `_in_turn` does.
+
+    Only hosts of the same hardware measure, and simulated cells too keep to one host each, as the
+    time of a search limits it.
+    """
+    left = [cell for cell in cells if not cell.is_finished()]
+    if not left:
+        return cells
+    choice = hosts.find()
+    hosts.introduce(choice, display)
+    runs.prepare_workdir(workdir)
+    runs.write_json(workdir / "environment.json", place.environment() | hosts.told(choice))
+    display.say(f"cells: {len(cells) - len(left)} of {len(cells)} finished before")
+    with Pool(choice.hosts, contextlib.nullcontext, (), display.warn) as pool:
+        try:
+            answers = pool.run([_job(cell, workdir) for cell in left])
+            for count, (number, (files, known)) in enumerate(answers, 1):
+                _take_back(left[number], files)
+                bounds.merge(workdir / bounds.FILE, known)
+                display.say(f"cell {count} of {len(left)} finished: {left[number].name}")
+        except KeyboardInterrupt:
+            finished = [cell for cell in cells if cell.is_finished()]
+            if not finished:
+                raise
+            display.warn("interrupted: the same command goes on from here")
+            return finished
+    return cells
+
+
+def _job(cell: _Cell, workdir: Path) -> Job:
+    """Late when it has taken twice what its searches and its table may."""
+    config = cell.config
+    searches = len(cell.chosen) + len(cell.beside)
+    known = bounds.read(workdir / bounds.FILE)
+    return Job(
+        f"the cell {cell.name}",
+        _away,
+        (config.to_dict(), cell.chosen, cell.beside, _packed(cell.directory), known),
+        deadline_s=2 * (searches * config.time_limit_s + config.measure_s) + _REST_S,
+    )
+
+
+def _away(
+    _: None,
+    config: dict[str, Any],
     chosen: tuple[str, ...],
     beside: tuple[str, ...],
-    workdir: Path,
-    display: progress.Display,
-) -> dict[str, Any]:
-    asked = {"methods": [*beside, *chosen], "config": _essence(cell)}
-    finished = directory / "asked.json"
-    if finished.exists() and json.loads(finished.read_text()) == asked:
-        display.say("finished before")
-        return json.loads((directory / "summary.json").read_text())
-    known = workdir / bounds.FILE
-    summary = place.run_methods(
-        cell, directory, chosen, beside=beside, known=known, display=display
-    )
-    if not any(row["status"] == "interrupted" for row in summary["rows"]):
-        runs.write_json(finished, asked)
-    return json.loads((directory / "summary.json").read_text())
+    files: dict[str, bytes],
+    known: dict[str, list[float]],
+) -> tuple[dict[str, bytes], dict[str, list[float]]]:
+    """On a host: runs a cell from the files of its run directory, and returns what they became."""
+    with tempfile.TemporaryDirectory() as folder:
+        workdir = Path(folder)
+        cell = _Cell(ConfigDict(config), workdir / "cell", chosen, beside)
+        bounds.merge(workdir / bounds.FILE, known)
+        _unpack(cell.directory, files)
+        _run(cell, workdir, progress.Display(progress.WARNING))
+        return _packed(cell.directory), bounds.read(workdir / bounds.FILE)
+
+
+def _take_back(cell: _Cell, files: dict[str, bytes]) -> None:
+    """What says that the cell is finished is written when all the rest is there."""
+    last = {_FINISHED: files.pop(_FINISHED)}
+    _unpack(cell.directory, files)
+    _unpack(cell.directory, last)
+
+
+def _packed(directory: Path) -> dict[str, bytes]:
+    """The files of a directory, if there is one, by their relative paths."""
+    files = (path for path in directory.rglob("*") if path.is_file())
+    return {str(path.relative_to(directory)): path.read_bytes() for path in files}
+
+
+def _unpack(directory: Path, files: dict[str, bytes]) -> None:
+    for name, data in files.items():
+        (directory / name).parent.mkdir(parents=True, exist_ok=True)
+        runs.write_bytes(directory / name, data)
 
 
 def _essence(cell: ConfigDict) -> dict[str, Any]:

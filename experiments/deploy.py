@@ -51,6 +51,11 @@ def run(
         wrong outputs; in one line.
     """
     build.check(config)
+    if config.measure_on != "here":
+        raise ValueError(
+            f"--task=deploy measures where it deploys; given measure_on={config.measure_on!r}: "
+            "leave it out"
+        )
     placed = preflight.read(workdir / "placement.json")
     net = build.network(config)
     if net.model is None:

@@ -8,7 +8,8 @@ from ml_collections import ConfigDict
 from experiments import build, methods, subject
 from placement.reporting import details, runs
 from placement.runtime import visible
-from placement.runtime.measure import Candidate, Measurer
+from placement.runtime.boundary import Boundary
+from placement.runtime.measure import Candidate
 from placement.simulators import timeline
 from placement.types import OpGraph, Problem, Span
 
@@ -29,7 +30,7 @@ def best(
     about: subject.Subject,
     setting: build.Setting,
     config: ConfigDict,
-    measurer: Measurer | None,
+    measurer: Boundary | None,
 ) -> details.Details:
     """A placement that can run, with what happens when; measured where there is a measurer.
 
@@ -83,7 +84,7 @@ def _predicted(problem: Problem, placement: np.ndarray, candidate: Candidate) ->
 
 
 def _measured(
-    measurer: Measurer,
+    measurer: Boundary,
     candidate: Candidate,
     graph: OpGraph,
     assignment: np.ndarray,

@@ -17,7 +17,8 @@ from placement.learning import trainer
 from placement.learning import zero_shot as unseen
 from placement.runtime import devices as devices_lib
 from placement.runtime import scotch
-from placement.runtime.measure import Candidate, Measurer
+from placement.runtime.boundary import Boundary
+from placement.runtime.measure import Candidate
 from placement.solvers import human_expert as expert
 from placement.solvers import partition
 from placement.types import Evaluate, Problem, Solution
@@ -29,7 +30,7 @@ class Context(NamedTuple):
     config: ConfigDict
     workdir: Path
     about: subject.Subject
-    measurer: Measurer | None  # where the devices are present
+    measurer: Boundary | None  # where the devices are present
     setting: build.Setting
     evaluate: Evaluate  # of coarse placements: the simulator, or the devices
     seed: int
@@ -271,12 +272,7 @@ def missing(method: str) -> str | None:
 
 
 def references(devices: tuple[devices_lib.Device, ...]) -> list[Entry]:
-    """Devices outside the placement that it has to be compared with, such as the whole CPU.
-
-    None where nothing is measured.
-    """
-    if not devices:
-        return []
+    """Devices outside the placement that it has to be compared with, such as the whole CPU."""
     unknown = Solution(np.empty(0, np.int32), float("nan"), float("nan"), "finished", 0.0, 0)
     return [
         Entry(
@@ -286,7 +282,7 @@ def references(devices: tuple[devices_lib.Device, ...]) -> list[Entry]:
             (math.nan,),
             reference=True,
         )
-        for device in devices_lib.all_threads(devices)
+        for device in devices
     ]
 
 

@@ -20,6 +20,7 @@ from experiments import (
     bounds,
     build,
     explain,
+    hosts,
     learned,
     loads,
     methods,
@@ -33,7 +34,8 @@ from placement.reporting import details, runs
 from placement.runtime import devices as devices_lib
 from placement.runtime import evaluate as evaluate_lib
 from placement.runtime import fingerprint
-from placement.runtime.measure import Measurement, Measurer
+from placement.runtime.boundary import Boundary
+from placement.runtime.measure import Measurement
 from placement.types import Evaluate
 
 
@@ -100,7 +102,7 @@ def run_methods(
         )
     runs.prepare_workdir(workdir)
     runs.write_json(workdir / "config.json", config.to_dict())
-    runs.write_json(workdir / "environment.json", environment())
+    runs.write_json(workdir / "environment.json", environment() | hosts.told(about.hosts))
     with subject.opened(about, config, workdir, display) as (costs, measurer):
         setting = build.setting(about.net, costs, about.names, config.objective)
         evaluate, counter = _evaluate(config, setting, measurer, workdir, display)
@@ -117,7 +119,7 @@ def run_methods(
                 rest = ", ".join(order[number:]) or "no method"
                 display.warn(f"interrupted in {method}; left out: {rest}")
                 break
-        entries += methods.references(about.present)
+        entries += methods.references(about.references)
         entries, outcomes, counts = _verify(config, measurer, entries, display)
         with display.phase("bounding"):
             entries = bounds.beside(entries, setting, known or workdir / bounds.FILE)
@@ -181,7 +183,7 @@ def environment() -> dict[str, Any]:
 def _evaluate(
     config: ConfigDict,
     setting: build.Setting,
-    measurer: Measurer | None,
+    measurer: Boundary | None,
     workdir: Path,
     display: progress.Display,
 ) -> tuple[Evaluate, Callable[[], int]]:
@@ -202,7 +204,7 @@ def _evaluate(
 
 def _verify(
     config: ConfigDict,
-    measurer: Measurer | None,
+    measurer: Boundary | None,
     entries: list[methods.Entry],
     display: progress.Display,
 ) -> tuple[list[methods.Entry], list[Any], list[int]]:
@@ -226,7 +228,7 @@ def _explained(
     about: subject.Subject,
     setting: build.Setting,
     config: ConfigDict,
-    measurer: Measurer | None,
+    measurer: Boundary | None,
     display: progress.Display,
 ) -> details.Details:
     """The details of the best placement; without measured times if these cannot be taken."""

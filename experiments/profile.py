@@ -22,7 +22,7 @@ from placement.costs import calibrate
 from placement.costs.calibrate import TermsOf
 from placement.reporting import runs
 from placement.runtime import evaluate as evaluate_lib
-from placement.runtime.measure import Measurer
+from placement.runtime.boundary import Boundary
 from placement.simulators import stretches
 from placement.types import CostModel, Problem
 
@@ -63,12 +63,7 @@ def run(
         )
     runs.prepare_workdir(workdir)
     runs.write_json(workdir / "config.json", config.to_dict())
-    with (
-        Measurer(
-            about.net.model, about.present, seed=config.seed, input_values=config.input_values
-        ) as measurer,
-        display.watching(measurer),
-    ):
+    with subject.measuring(about, config, display) as measurer:
         fidelity = _calibrated(config, workdir, about, measurer, display)
     runs.write_json(workdir / "fidelity.json", fidelity)
     _print(fidelity, display.console)
@@ -81,7 +76,7 @@ def _calibrated(
     config: ConfigDict,
     workdir: Path,
     about: subject.Subject,
-    measurer: Measurer,
+    measurer: Boundary,
     display: progress.Display,
 ) -> dict[str, Any]:
     saved = subject.profiled(config, about.net, measurer, workdir, display)
@@ -202,7 +197,7 @@ def _measure(
     config: ConfigDict,
     workdir: Path,
     setting: build.Setting,
-    measurer: Measurer,
+    measurer: Boundary,
     placements: np.ndarray,
     what: str,
     display: progress.Display,

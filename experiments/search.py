@@ -25,7 +25,7 @@ _REPORT_EVERY_S = 1.0
 _CHUNK = 16  # steps between two reports at most
 # What may change between an interrupted run and the one that goes on from it.
 _MAY_CHANGE = (
-    *("budget", "time_limit_s", "measure_s", "evaluate"),
+    *("budget", "time_limit_s", "measure_s", "evaluate", "measure_on"),
     *("method", "methods", "graphs", "seeds"),
 )
 

@@ -14,13 +14,15 @@ from typing import Any, NamedTuple
 import numpy as np
 from ml_collections import ConfigDict
 
-from experiments import build, progress
+from experiments import build, hosts, progress
 from placement.costs import calibrate, roofline, tables
 from placement.graphs import coarsen
 from placement.reporting import runs
+from placement.runtime import cluster, handover
 from placement.runtime import devices as devices_lib
-from placement.runtime import handover
+from placement.runtime.boundary import Boundary
 from placement.runtime.measure import Measurer
+from placement.runtime.spread import SpreadMeasurer
 from placement.types import CostModel, OpGraph
 
 
@@ -32,6 +34,8 @@ class Subject(NamedTuple):
     labels: tuple[str, ...]  # of the same, for reports
     present: tuple[devices_lib.Device, ...]  # the same, if they are present
     costs: CostModel | None  # if they are described
+    references: tuple[devices_lib.Device, ...] = ()  # what present ones have to be compared with
+    hosts: cluster.Choice | None = None  # that have the present ones; None: this machine
 
     @property
     def num_devices(self) -> int:
@@ -48,22 +52,32 @@ def find(config: ConfigDict) -> Subject:
     net = build.network(config)
     described = _described(config, net)
     if described is None:
-        concurrent = config.backend == "concurrent"
-        devices = devices_lib.resolve(config.devices, concurrent=concurrent)
+        choice = hosts.find() if config.measure_on == "ray" else None
+        devices, references = _resolved(config, choice)
         objectives = build.BACKENDS[config.backend].objectives
         if config.evaluate != "simulate" and config.objective not in objectives:
             raise ValueError(
                 f"objective={config.objective!r} does not predict what backend={config.backend!r} "
                 f"measures; give {_matching(config)}, or --config.evaluate=simulate"
             )
-        names = tuple(device.name for device in devices)
-        return Subject(net, names, tuple(device.label for device in devices), devices, None)
+        names, labels = tuple(d.name for d in devices), tuple(d.label for d in devices)
+        return Subject(net, names, labels, devices, None, references, choice)
     if config.evaluate == "measure":
         raise ValueError(
             f"evaluate='measure', but graph={config.graph!r} with devices={config.devices!r} has "
             "described devices, which cannot be measured; give --config.evaluate=simulate"
         )
     return described
+
+
+def _resolved(
+    config: ConfigDict, choice: cluster.Choice | None
+) -> tuple[tuple[devices_lib.Device, ...], ...]:
+    """The devices, and what they have to be compared with, as the host that has them sees them."""
+    spec, concurrent = config.devices, config.backend == "concurrent"
+    if choice is None:
+        return devices_lib.with_references(spec, concurrent)
+    return cluster.call(choice.hosts[0], devices_lib.with_references, spec, concurrent)
 
 
 def _described(config: ConfigDict, net: build.Network) -> Subject | None:
@@ -101,21 +115,38 @@ def _described(config: ConfigDict, net: build.Network) -> Subject | None:
 @contextlib.contextmanager
 def opened(
     about: Subject, config: ConfigDict, workdir: Path, display: progress.Display
-) -> Iterator[tuple[CostModel, Measurer | None]]:
-    """The costs, and the measurement process where the devices are present, alive meanwhile."""
+) -> Iterator[tuple[CostModel, Boundary | None]]:
+    """The costs, and what measures where the devices are present, alive meanwhile."""
     _introduce(display, about)
     if about.costs is not None:
         display.say("the devices are described, not present: nothing is measured")
         yield about.costs, None
         return
-    with (
-        Measurer(
-            about.net.model, about.present, seed=config.seed, input_values=config.input_values
-        ) as measurer,
-        display.watching(measurer),
-    ):
+    with measuring(about, config, display) as measurer:
         saved = profiled(config, about.net, measurer, workdir, display)
         yield cost_model(about.net.graph, saved), measurer
+
+
+@contextlib.contextmanager
+def measuring(about: Subject, config: ConfigDict, display: progress.Display) -> Iterator[Boundary]:
+    """What measures on the present devices, here or on hosts."""
+    model, seed, values = about.net.model, config.seed, config.input_values
+    if about.hosts is None:
+        with (
+            Measurer(model, about.present, seed=seed, input_values=values) as measurer,
+            display.watching(measurer),
+        ):
+            yield measurer
+        return
+    hosts.introduce(about.hosts, display)
+    on = about.hosts.hosts
+    with SpreadMeasurer(
+        model, about.present, on, seed=seed, input_values=values, say=display.warn
+    ) as spread:
+        yield spread
+        display.detail("requests answered by hosts: " + str(spread.answers))
+        if spread.losses:
+            display.warn(f"work was lost with a host, and done again, {spread.losses} times")
 
 
 def _matching(config: ConfigDict) -> str:
@@ -144,7 +175,7 @@ def _introduce(display: progress.Display, about: Subject) -> None:
 def profiled(
     config: ConfigDict,
     net: build.Network,
-    measurer: Measurer,
+    measurer: Boundary,
     workdir: Path,
     display: progress.Display,
 ) -> dict[str, Any]:
@@ -157,6 +188,8 @@ def profiled(
       ValueError: `config.costs` cannot be read or are of other devices.
     """
     given = tuple(device.label for device in measurer.devices)
+    what = [measurer.fingerprint, given, config.backend]
+    key = hashlib.sha256(json.dumps(what).encode()).hexdigest()
     if config.costs:
         saved = _saved(config.costs)
         if _labels(saved) != given:
@@ -169,11 +202,14 @@ def profiled(
                 f"costs={config.costs!r} are not those of backend={config.backend!r}; give the "
                 "profile.json of a run with that backend"
             )
+        if config.measure_on != "here" and saved.get("key") != key:
+            raise ValueError(
+                f"costs={config.costs!r} are not of this model on the hosts' processor and "
+                "version of OpenVINO; leave them out to profile a host"
+            )
         display.detail(f"costs read from {config.costs}")
         return saved
     path = workdir / "profile.json"
-    what = [measurer.fingerprint, given, config.backend]
-    key = hashlib.sha256(json.dumps(what).encode()).hexdigest()
     saved = json.loads(path.read_text()) if path.exists() else {}
     if saved.get("key") == key:
         display.detail(f"profiled before: {path}")
@@ -194,7 +230,7 @@ def profiled(
 
 
 def _handovers(
-    net: build.Network, measurer: Measurer, profiles: tuple[tables.DeviceProfile, ...]
+    net: build.Network, measurer: Boundary, profiles: tuple[tables.DeviceProfile, ...]
 ) -> tables.Handovers:
     groups = coarsen.members(net.graph, net.coarsening.assignment)
     able = np.array(

@@ -5,7 +5,8 @@ from typing import Any
 
 from experiments.loads import Load
 from experiments.methods import Entry
-from placement.runtime.measure import MIN_SAMPLES, Failure, Measurement, Measurer
+from placement.runtime.boundary import Boundary
+from placement.runtime.measure import MIN_SAMPLES, Failure, Measurement
 from placement.solvers import base
 
 Outcome = Measurement | Failure | None  # None: not measured
@@ -14,7 +15,7 @@ _MIN_ROUNDS = 10
 
 
 def measure(
-    measurer: Measurer, entries: list[Entry], seconds: float
+    measurer: Boundary, entries: list[Entry], seconds: float
 ) -> tuple[list[Entry], list[Outcome], list[int]]:
     """Measures every entry beside the predicted best single device that runs, interleaved.
 
@@ -44,7 +45,7 @@ def measure(
     return entries, found, counts
 
 
-def _baseline(measurer: Measurer, entries: list[Entry]) -> Entry:
+def _baseline(measurer: Boundary, entries: list[Entry]) -> Entry:
     """The single device predicted best of those that run: ratios to one that fails are none."""
     singles = sorted(_singles(entries), key=lambda entry: entry.solution.value_s)
     for single in singles:
@@ -56,7 +57,7 @@ def _baseline(measurer: Measurer, entries: list[Entry]) -> Entry:
     return singles[0]
 
 
-def _fastest(measurer: Measurer, entry: Entry, baseline: Entry, seconds: float) -> Entry:
+def _fastest(measurer: Boundary, entry: Entry, baseline: Entry, seconds: float) -> Entry:
     """The entry with its fastest candidate and that one's prediction; the first if all failed."""
     outcomes = measurer.measure(
         [baseline.candidates[0], *entry.candidates], min_rounds=_MIN_ROUNDS, time_limit_s=seconds

@@ -56,6 +56,7 @@ _HOMES = {
     "tensorboardX": ("placement/reporting/",),
     "ml_collections": ("experiments/", "configs/"),
     "absl": ("experiments/main.py",),
+    "ray": ("placement/runtime/cluster.py",),
 }
 
 
@@ -141,6 +142,7 @@ def test_no_file_breaks_the_import_rules():
         ("placement/costs/tables.py", "import ml_collections"),
         ("experiments/report.py", "import matplotlib.pyplot as plt"),
         ("experiments/metrics.py", "from tensorboardX import SummaryWriter"),
+        ("placement/runtime/spread.py", "def f():\n    import ray"),
     ],
 )
 def test_a_planted_breach_is_caught(path, source):

@@ -87,6 +87,12 @@ def all_threads(devices: Iterable[Device]) -> tuple[Device, ...]:
     return () if any(device.name == "CPU" for device in devices) else (_real(core, "CPU"),)
 
 
+def with_references(spec: str, concurrent: bool) -> tuple[tuple[Device, ...], tuple[Device, ...]]:
+    """The devices of `resolve`, and those of `all_threads` for them."""
+    devices = resolve(spec, concurrent=concurrent)
+    return devices, all_threads(devices)
+
+
 def reference_device() -> Device:
     """The device whose outputs count as right: the plain CPU in f32, with all its threads."""
     return _whole_cpu("f32")
@@ -124,6 +130,13 @@ def describe_machine() -> dict[str, Any]:
             for name in core.available_devices
         },
     }
+
+
+def hardware() -> dict[str, Any]:
+    """What measurements depend on beside model and placement; JSON-able."""
+    machine = describe_machine()
+    kept = {key: machine[key] for key in ("processor", "openvino", "devices")}
+    return kept | {"cores": _cores()}
 
 
 def _valid(core: ov.Core) -> str:

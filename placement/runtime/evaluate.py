@@ -16,7 +16,8 @@ from typing import Any
 
 import numpy as np
 
-from placement.runtime.measure import MIN_SAMPLES, Candidate, Failure, Measurement, Measurer
+from placement.runtime.boundary import Boundary
+from placement.runtime.measure import MIN_SAMPLES, Candidate, Failure, Measurement
 from placement.types import Array
 
 
@@ -69,7 +70,7 @@ class MeasuredEvaluate:
 
     def __init__(
         self,
-        measurer: Measurer,
+        measurer: Boundary,
         num_ops: int,
         candidate: Callable[[np.ndarray], Candidate],
         cache: MeasurementCache,
@@ -114,17 +115,18 @@ class MeasuredEvaluate:
         return record is not None and record.get("wrong", False)
 
     def _measure(self, base: str, new: dict[str, Candidate]) -> None:
-        outcomes = self._measurer.measure(
+        keys = (base, *new)
+        for part in self._measurer.parts(
             [self._baseline, *new.values()],
             min_rounds=self._min_rounds,
             time_limit_s=self._time_limit_s * len(new),
             accept_wrong=self._accept_wrong,
-        )
-        self.measurements += len(new)
-        if isinstance(outcomes[0], Failure):
-            raise ChildProcessError(f"the baseline cannot be measured: {outcomes[0].cause}")
-        for k, outcome in zip((base, *new), outcomes, strict=True):
-            self._cache.add(k, outcome)
+        ):
+            self.measurements += len(part.keys() - {0})
+            if isinstance(part[0], Failure):
+                raise ChildProcessError(f"the baseline cannot be measured: {part[0].cause}")
+            for number, outcome in part.items():
+                self._cache.add(keys[number], outcome)
 
     def _seconds(self, k: str, base: str) -> float:
         record, baseline = self._cache.get(k), self._cache.get(base)
@@ -134,7 +136,7 @@ class MeasuredEvaluate:
 
 
 def as_evaluate(
-    measurer: Measurer,
+    measurer: Boundary,
     num_ops: int,
     candidate: Callable[[np.ndarray], Candidate],
     cache: MeasurementCache,
@@ -167,7 +169,7 @@ def as_evaluate(
     )
 
 
-def key(measurer: Measurer, candidate: Candidate) -> str:
+def key(measurer: Boundary, candidate: Candidate) -> str:
     """SHA-256 of what a measurement depends on: model, machine, devices and placement."""
     devices = [[device.name, dict(device.properties)] for device in candidate.devices]
     affinity = None if candidate.affinity is None else dict(candidate.affinity)

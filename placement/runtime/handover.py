@@ -12,7 +12,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from placement.costs.tables import Crossings, Handovers
-from placement.runtime.measure import Measurer
+from placement.runtime.boundary import Boundary
 from placement.runtime.split import Stretch
 from placement.types import OpGraph
 
@@ -20,7 +20,7 @@ _INFERENCES = 20
 
 
 def measure(
-    measurer: Measurer, graph: OpGraph, groups: Sequence[Sequence[str]], able: np.ndarray
+    measurer: Boundary, graph: OpGraph, groups: Sequence[Sequence[str]], able: np.ndarray
 ) -> Handovers:
     """Measures the model of `measurer` on its devices.
 
@@ -71,7 +71,7 @@ def _before(graph: OpGraph, computing: list[int]) -> list[dict[int, int]]:
 
 
 def _timeline(
-    measurer: Measurer, names: Sequence[tuple[str, ...]], placement: np.ndarray
+    measurer: Boundary, names: Sequence[tuple[str, ...]], placement: np.ndarray
 ) -> np.ndarray:
     """float64 [inferences, M, 2]."""
     stretches = [

@@ -40,9 +40,9 @@ from placement.runtime.split import Stretch
 from placement.runtime.worker import Task
 
 MIN_SAMPLES = 6  # fewer have no 95% interval of the median
+MOST_AT_ONCE = 15  # candidates in the same rounds, beside the first
 
 _CHUNK_BYTES = 4 << 30  # of weights compiled at once; a device keeps up to two copies
-_CHUNK = 16  # candidates at once at most
 _DEATHS = 3  # of a worker, at no candidate, before measuring is given up
 
 
@@ -161,7 +161,7 @@ class Measurer:
             raise OSError(errno.EIO, cause, str(directory)) from error
         self.fingerprint = _fingerprint(directory)
         weights = (directory / "model.bin").stat().st_size
-        self._chunk = max(1, min(_CHUNK, _CHUNK_BYTES // max(1, 2 * weights)) - 1)
+        self._chunk = max(1, min(MOST_AT_ONCE, _CHUNK_BYTES // max(1, 2 * weights) - 1))
         self._worker: WorkerProcess | None = None
         self._candidates, self._timing = 0, False  # as of `Progress`
 
@@ -211,21 +211,42 @@ class Measurer:
           ValueError: too few rounds.
           ChildProcessError: the worker does not start, or keeps dying while it is at no candidate.
         """
+        results: dict[int, Measurement | Failure] = {}
+        for part in self.parts(
+            candidates, min_rounds=min_rounds, time_limit_s=time_limit_s, accept_wrong=accept_wrong
+        ):
+            results = part | results
+        return [results[i] for i in range(len(candidates))]
+
+    def parts(
+        self,
+        candidates: Sequence[Candidate],
+        *,
+        min_rounds: int,
+        time_limit_s: float,
+        accept_wrong: bool = False,
+    ) -> Iterator[dict[int, Measurement | Failure]]:
+        """Measures as `measure` does, and yields each chunk when it is measured.
+
+        Yields:
+          What became of the candidates of a chunk, by index. The first of all is in every chunk
+          unless it failed in the first.
+        """
         if min_rounds < MIN_SAMPLES:
             raise ValueError(f"min_rounds is {min_rounds}; give {MIN_SAMPLES} or more")
-        results: dict[int, Measurement | Failure] = {}
         others = list(range(1, len(candidates)))
         chunks = [others[i : i + self._chunk] for i in range(0, len(others), self._chunk)] or [[]]
+        how = (min_rounds, time_limit_s / len(chunks), accept_wrong)
+        first: Measurement | Failure | None = None
         self._candidates = len(candidates)
         try:
             for chunk in chunks:
-                indices = chunk if isinstance(results.get(0), Failure) else [0, *chunk]
-                how = (min_rounds, time_limit_s / len(chunks), accept_wrong)
+                indices = chunk if isinstance(first, Failure) else [0, *chunk]
                 found = self._measure_chunk(candidates, indices, how)
-                results = found | results
+                first = first or found[0]
+                yield found
         finally:
             self._candidates = 0
-        return [results[i] for i in range(len(candidates))]
 
     def profile(
         self, devices: Sequence[Device] | None = None, *, seconds: float = 6.0

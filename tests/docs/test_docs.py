@@ -32,6 +32,10 @@ OTHERWISE = {
     "runs/serial": (f"--config.graphs={_TINY}", "--config.budget=2"),
     "runs/solve": (f"--config.graph={_TINY}",),
     "runs/elsewhere": ("--config.budget=2",),
+    "runs/cluster": (
+        *("--config.budget=2", "--config.measure_on=here"),
+        *("--config.devices=auto", _PROFILED, "--config.method=random"),
+    ),
     "runs/pretrain": ("--config.families=chain", "--config.members=1", "--config.budget=1"),
     "runs/unseen": (f"--config.graphs={_TINY}", "--config.methods=zero_shot"),
     # Few methods: the names of the others are checked with the tables. `hetero` asks OpenVINO.
@@ -61,6 +65,9 @@ NOT_RUN = {
     "types -> graphs -> costs -> simulators -> policies, solvers -> learning -> experiments": (
         "a formula"
     ),
+    "ray start --head --port=6379": "machines that a test has not",
+    "host left out: lab3: processor Intel(R) Core(TM) Ultra 7 155H, not Intel(R) Core(TM) Ultra 7"
+    " 258V": "an example",
     "compute_s = launch_s + max(flops / flop_per_s[class], moved_bytes / bytes_per_s)": "a formula",
 }
 
@@ -70,7 +77,7 @@ NEEDS = {"docs/REPRODUCTION.md": scotch.missing}
 # These follow one another: the tutorial makes the model and the run that the others go on with.
 MEASURING = (
     *("docs/TUTORIAL.md", "README.md", "docs/DEPLOY.md"),
-    *("docs/EXPERIMENTS.md", "docs/CONCURRENT.md"),
+    *("docs/EXPERIMENTS.md", "docs/CONCURRENT.md", "docs/CLUSTER.md"),
 )
 # Files that a page takes for granted: four operations in a row, an accelerator that holds two.
 _WORKLOAD = {

@@ -53,6 +53,7 @@ MISTAKES = {
         ["nowhere.json", "profile.json"],
     ),
     "unknown evaluate": (["--config.evaluate=guess"], ["guess", "simulate+verify"]),
+    "unknown place to measure": (["--config.measure_on=rya"], ["rya", "did you mean 'ray'?"]),
     "unknown variant": (["--config.method=hsdag:variant=new"], ["new", "released"]),
     "unknown feature": (["--config.method=colocrl:features=colour"], ["colour", "fractal"]),
     "unknown hyper-parameter": (["--config.method=placeto:levels=3"], ["levels", "rounds=8"]),

@@ -122,7 +122,7 @@ def test_placements_are_measured_against_the_first(measurer, model):
 
 
 def test_random_placements_are_measured_in_chunks(model, monkeypatch):
-    monkeypatch.setattr(measure, "_CHUNK", 3)
+    monkeypatch.setattr(measure, "MOST_AT_ONCE", 2)
     generator = np.random.default_rng(0)
     names = list(small.everywhere(model, A))
     candidates = [on(model, A)]

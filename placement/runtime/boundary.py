@@ -1,0 +1,59 @@
+"""What a search on devices is given: the measurement boundary of one model, wherever it is."""
+
+from collections.abc import Iterator, Sequence
+from typing import Protocol
+
+import numpy as np
+
+from placement.costs.tables import Crossings, DeviceProfile
+from placement.runtime.devices import Device
+from placement.runtime.measure import Candidate, Measurement
+from placement.runtime.process import Failure
+from placement.runtime.split import Stretch
+
+
+class Boundary(Protocol):
+    """A `measure.Measurer`, where the methods are explained, or `spread.SpreadMeasurer`."""
+
+    devices: tuple[Device, ...]
+    computed: frozenset[str]
+    fingerprint: str
+
+    def measure(
+        self,
+        candidates: Sequence[Candidate],
+        *,
+        min_rounds: int,
+        time_limit_s: float,
+        accept_wrong: bool = False,
+    ) -> list[Measurement | Failure]:
+        """All on one machine, so that their ratios and intervals can be compared."""
+
+    def parts(
+        self,
+        candidates: Sequence[Candidate],
+        *,
+        min_rounds: int,
+        time_limit_s: float,
+        accept_wrong: bool = False,
+    ) -> Iterator[dict[int, Measurement | Failure]]:
+        """A few at a time, each few beside the first of all on a machine of the same hardware."""
+
+    def profile(
+        self, devices: Sequence[Device] | None = None, *, seconds: float = 6.0
+    ) -> tuple[DeviceProfile, ...]:
+        """What the model costs on each device."""
+
+    def crossings(self) -> Crossings:
+        """What handing a tensor from device to device costs."""
+
+    def timeline(self, stretches: Sequence[Stretch], *, inferences: int) -> np.ndarray:
+        """When the stretches of a placement run."""
+
+    def submodel_times(
+        self, candidate: Candidate, *, inferences: int
+    ) -> list[tuple[tuple[str, ...], float]]:
+        """How long each submodel of a placement computes under HETERO."""
+
+    def own_choice(self) -> dict[str, str]:
+        """What HETERO chooses where nothing is labelled."""

@@ -1,0 +1,33 @@
+"""A Ray cluster on this machine whose nodes count as hosts, a core each."""
+
+import contextlib
+import os
+import tempfile
+from collections.abc import Iterator
+from typing import Any
+
+_SMALL = {"num_cpus": 1, "object_store_memory": 80 << 20, "include_log_monitor": False}
+
+
+@contextlib.contextmanager
+def running(*names: str) -> Iterator[tuple[Any, dict[str, Any]]]:
+    """The cluster and its nodes by name, the head first, which is the driver's own.
+
+    `RAY_ADDRESS` leads there meanwhile, and nothing of it is left afterwards.
+    """
+    import ray
+    from ray.cluster_utils import Cluster
+
+    with tempfile.TemporaryDirectory(prefix="ray-", ignore_cleanup_errors=True) as folder:
+        how = _SMALL | {"temp_dir": folder}
+        first = how | {"node_name": names[0], "include_dashboard": False}
+        made = Cluster(initialize_head=True, head_node_args=first)
+        try:
+            nodes = {names[0]: made.head_node}
+            nodes |= {name: made.add_node(**how, node_name=name) for name in names[1:]}
+            os.environ["RAY_ADDRESS"] = made.address
+            yield made, nodes
+        finally:
+            os.environ.pop("RAY_ADDRESS", None)
+            ray.shutdown()
+            made.shutdown()
