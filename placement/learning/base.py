@@ -18,7 +18,7 @@ import jax.numpy as jnp
 import jraph
 import optax
 
-from placement.learning import advantages
+from placement.learning import advantages, mesh
 from placement.types import Array, LogProb, Params, Policy, Sample
 
 # Baselines that compare an episode with the others of its batch.
@@ -151,7 +151,7 @@ def make(
 
         advantage, baseline = _advantage(settings, state, latency_s, reference_s)
         state = state._replace(baseline=baseline, updates=state.updates + 1)
-        return passes(descend, state, Batch(drawn, advantage))
+        return passes(descend, state, Batch(drawn, mesh.whole(advantage)))
 
     return Learner(init, sample, update)
 
