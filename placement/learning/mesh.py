@@ -126,10 +126,10 @@ def fetch(tree: Any) -> Any:
 
 
 def _fetched(leaf: Any) -> Any:
-    if isinstance(leaf, jax.Array) and not leaf.is_fully_addressable:
-        if not leaf.is_fully_replicated:
-            return np.asarray(multihost_utils.process_allgather(leaf, tiled=True))
-    return jax.device_get(leaf)
+    at_hand = not isinstance(leaf, jax.Array) or leaf.is_fully_addressable
+    if at_hand or leaf.is_fully_replicated:
+        return jax.device_get(leaf)
+    return np.asarray(multihost_utils.process_allgather(leaf, tiled=True))
 
 
 def _split(samples: Any, num_samples: int) -> Any:

@@ -1,6 +1,6 @@
 """What learning comes to on this process's JAX devices: the same numbers however many there are.
 
-    python -m tests.learning.shared_out FILE
+    python -m tests.learning.shared_out FOLDER
 
 writes them as JSON; `test_mesh` compares those of eight devices with those of one.
 """
@@ -18,70 +18,80 @@ import numpy as np
 from experiments import learned
 from placement import simulators
 from placement.learning import mesh, several, trainer, zero_shot
-from placement.types import Problem
+from placement.policies import colocrl, placeto
+from placement.types import Policy, Problem
 from tests import helpers
 
 SAMPLES, STEPS, RESUMED_AT = 16, 4, 2
-# Every policy, each learner, each objective, and several steps an episode.
-METHODS = {
-    "hsdag:hidden_size=4,num_samples=16": "makespan",
-    "hierarchical:hidden_size=4,num_groups=3,num_samples=16,num_minibatches=1,epochs=1": "serial",
-    "colocrl:hidden_size=4,num_samples=16,algorithm=reinforce": "subgraph",
-    "placeto:hidden_size=2,rounds=2,num_samples=16": "max_load",
-    "scheduler:hidden_size=4,num_samples=16": "makespan",
-}
-RESUMED = "scheduler:hidden_size=4,num_samples=16"
+SEARCH = f"hsdag:hidden_size=4,num_samples={SAMPLES}"  # by PPO
+SCHEDULER = f"scheduler:hidden_size=4,episode_steps=1,num_samples={SAMPLES}"  # by REINFORCE
 
 
-def problem(objective: str, branches: int = 2) -> Problem:
-    """Ten operations, three devices, random costs."""
+def problem(branches: int = 2, objective: str = "makespan") -> Problem:
+    """Ten operations, three devices, random costs; under 'subgraph' one of them is a host."""
     graph = helpers.fork_join(branches, 8 // branches)
-    return helpers.as_problem(
-        graph, helpers.random_costs(np.random.default_rng(0), graph, 3), objective
-    )
+    costs = helpers.random_costs(np.random.default_rng(0), graph, 3)
+    if objective == "subgraph":
+        costs = costs._replace(accelerator=np.array([-1, 0, 1], np.int32))
+    return helpers.as_problem(graph, costs, objective)
 
 
 def search(
-    method: str, steps: int, progress: trainer.Progress | None = None
+    steps: int, saved: bytes | None = None
 ) -> tuple[trainer.Progress, list[dict[str, float]]]:
-    """Progress after some steps of a method, and their records."""
-    of = problem(METHODS[method])
-    made = learned.make(method, 3, False)
-    graph, assignment = made.read(of)
-    if progress is None:
-        progress = fresh(method)
-    simulator = trainer.Simulator.of(of)._replace(assignment=assignment)
-    shape = jax.eval_shape(made.learner.sample, progress.state, graph)[1].log_prob.shape
-    budget = progress.evaluations + (steps - progress.step) * int(np.prod(shape))
-    reports = trainer.search_simulated(made.learner, graph, simulator, progress, budget, chunk=4)
-    records = []
-    for report in reports:
+    """Progress after so many steps in all, from the beginning or from what was saved."""
+    of, made = problem(objective="subgraph"), learned.make(SEARCH, 3, False)
+    graph, key = made.read(of).graph, jax.random.PRNGKey(0)
+    evaluate = simulators.evaluator(of)
+    progress = trainer.start(made.learner, key, graph, evaluate, of.graph.num_ops, 3)
+    budget, records = progress.evaluations + steps * SAMPLES, []
+    if saved is not None:
+        progress = flax.serialization.from_bytes(progress, saved)
+    simulator = trainer.Simulator.of(of)
+    for report in trainer.search_simulated(
+        made.learner, graph, simulator, progress, budget, chunk=4
+    ):
         progress = report.progress
         records += report.records
     return progress, records
 
 
-def fresh(method: str) -> trainer.Progress:
-    """Progress before the first step."""
-    of = problem(METHODS[method])
-    made = learned.make(method, 3, False)
-    evaluate = simulators.evaluator(of)
-    key = jax.random.PRNGKey(0)
-    return trainer.start(made.learner, key, made.read(of).graph, evaluate, of.graph.num_ops, 3)
+def gradient(policy: Policy, graph: Any) -> dict[str, float]:
+    """What a policy draws, and the gradient of its log-probability, summed up."""
+
+    def step(key: jax.Array) -> dict[str, Any]:
+        init_key, key = jax.random.split(key)
+        params = policy.init(init_key, graph)
+        drawn = policy.sample(params, key, graph, SAMPLES)
+        weight = np.linspace(-1, 1, SAMPLES)[:, None]
+
+        def gain(params: Any) -> Any:
+            now = policy.log_prob(params, graph, drawn)
+            return (weight * now.log_prob + now.entropy).sum()
+
+        grads = jax.tree.leaves(jax.grad(gain)(params))
+        norms = {f"gradient {i}": (leaf**2).sum() ** 0.5 for i, leaf in enumerate(grads)}
+        return norms | {"drawn": (drawn.placement * (1 + np.arange(SAMPLES))[:, None, None]).sum()}
+
+    return {name: float(value) for name, value in jax.jit(step)(jax.random.PRNGKey(0)).items()}
 
 
-def share() -> dict[str, Any]:
-    """How many of the samples the first device holds."""
-    method = learned.make(RESUMED, 3, False)
-    graph = method.read(problem("makespan")).graph
-    _, drawn = method.learner.sample(fresh(RESUMED).state, graph)
-    return {"held": drawn.placement.addressable_shards[0].data.shape[0]}
+def of_colocrl() -> dict[str, float]:
+    """A sequence-to-sequence policy: its loops are over operations, forwards and backwards."""
+    policy = mesh.over(colocrl.make(num_devices=3, hidden_size=4))
+    return gradient(policy, helpers.batched(problem().graph, num_devices=3))
 
 
-def on_several_graphs() -> dict[str, Any]:
+def of_placeto() -> dict[str, float]:
+    """A policy whose episodes have as many steps as there are operations."""
+    policy = mesh.over(placeto.make(num_devices=3, hidden_size=2, rounds=2))
+    return gradient(policy, learned.with_schedule(problem()).graph)
+
+
+def of_several_graphs() -> dict[str, float]:
     """Learning on two graphs at once."""
-    made = learned.make(RESUMED, 3, False, over=several.over)
-    graphs = [learned.with_board(problem("makespan", n), (12, 14)).graph for n in (2, 4)]
+    made = learned.make(SCHEDULER, 3, False, over=several.over)
+    graphs = [learned.with_board(problem(branches), (12, 14)).graph for branches in (2, 4)]
     stack = several.stack([jax.device_get(graph) for graph in graphs])
     state = made.learner.init(jax.random.PRNGKey(0), stack.graphs)
     for _ in range(2):
@@ -89,33 +99,33 @@ def on_several_graphs() -> dict[str, Any]:
     return {name: float(value) for name, value in metrics.items()}
 
 
-def unseen() -> dict[str, Any]:
+def unseen() -> dict[str, float]:
     """Placing without learning."""
-    of = problem("makespan")
-    made = learned.make(RESUMED, 3, False)
+    of, made = problem(), learned.make(SCHEDULER, 3, False)
     graph = made.read(of).graph
     params = jax.jit(made.policy.init)(jax.random.PRNGKey(0), graph)
     found = zero_shot.place(
         made.policy, params, graph, trainer.Simulator.of(of), jax.random.PRNGKey(1),
-        num_ops=of.graph.num_ops, num_samples=16, steps=2,
+        num_ops=of.graph.num_ops, num_samples=SAMPLES, steps=2,
     )  # fmt: skip
-    return {"latency_s": found.latency_s.tolist(), "placement": found.placement.tolist()}
+    return {f"after {i}": float(value) for i, value in enumerate(found.latency_s)}
 
 
-CLAIMS: dict[str, Callable[[], Any]] = {
-    **{method: lambda method=method: search(method, STEPS)[1] for method in METHODS},
-    "share": share,
-    "several": on_several_graphs,
+PROGRAMS: dict[str, Callable[[], dict[str, float]]] = {
+    "hsdag": lambda: search(STEPS)[1][-1],
+    "colocrl": of_colocrl,
+    "placeto": of_placeto,
+    "several": of_several_graphs,
     "zero_shot": unseen,
 }
 
 
 def main(folder: Path) -> None:
-    """Writes what the claims come to, and a search that can be gone on with."""
+    """Writes what the programs come to, and a search to go on with."""
     jax.config.update("jax_disable_most_optimizations", True)
-    found = {name: claim() for name, claim in CLAIMS.items()}
-    progress = mesh.fetch(search(RESUMED, RESUMED_AT)[0])
-    (folder / "progress.msgpack").write_bytes(flax.serialization.to_bytes(progress))
+    found = {name: program() for name, program in PROGRAMS.items()}
+    saved = flax.serialization.to_bytes(mesh.fetch(search(RESUMED_AT)[0]))
+    (folder / "progress.msgpack").write_bytes(saved)
     (folder / "found.json").write_text(json.dumps(found))
 
 
