@@ -59,6 +59,7 @@ def join(coordinator: str, num_processes: int, process_id: int) -> None:
             heartbeat_timeout_seconds=_LOST_S,
             coordinator_bind_address=coordinator,
         )
+        jax.devices()  # all processes tell one another of theirs, each when it first asks
     except RuntimeError as error:
         raise OSError(f"cannot join {num_processes} processes at {coordinator}: {error}") from error
 

@@ -179,6 +179,7 @@ def _followed(
     """Learns until a limit is reached: progress, a status, and the last ratios."""
     saved, log, phase, interrupted = where
     began_s = time.monotonic() - at.spent_s
+    at = at._replace(state=made.learner.place(at.state))
     saved_s, ratios = time.monotonic(), list[float]()
     for number in _order(config.seed, len(batches), int(at.state.updates)):
         if at.evaluations >= config.budget:
@@ -212,7 +213,7 @@ def follow(told: dict[str, Any]) -> None:
     made = learned.make(told["method"], len(named[0]), False, over=several.over)
     batches = _batches(told["graphs"], named, progress.Display(progress.WARNING))
     fresh = made.learner.init(jax.random.PRNGKey(0), batches[0].graphs)
-    state = flax.serialization.from_bytes(fresh, told["state"])
+    state = made.learner.place(flax.serialization.from_bytes(fresh, told["state"]))
     while True:
         state, _ = several.step(made.learner, state, batches[hosts.hear()])
 

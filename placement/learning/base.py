@@ -61,12 +61,14 @@ class State(NamedTuple):
 class Learner(NamedTuple):
     """`init(key, graph) -> State`; `sample(state, graph) -> (State, Sample)` advances the key;
     `update(state, graph, sample, latency_s [B, T], reference_s) -> (State, metrics)`, where the
-    reference is [], or [G] of G graphs.
+    reference is [], or [G] of G graphs. `place(state) -> State` puts a state, such as one from a
+    checkpoint, where `update` leaves it: on one device, or on all that share the samples.
     """
 
     init: Callable[[chex.PRNGKey, jraph.GraphsTuple], State]
     sample: Callable[[State, jraph.GraphsTuple], tuple[State, Sample]]
     update: Callable[..., tuple[State, dict[str, Array]]]
+    place: Callable[[State], State]
 
 
 class Batch(NamedTuple):
@@ -153,7 +155,7 @@ def make(
         state = state._replace(baseline=baseline, updates=state.updates + 1)
         return passes(descend, state, Batch(drawn, mesh.whole(advantage)))
 
-    return Learner(init, sample, update)
+    return Learner(init, sample, update, partial(mesh.everywhere, num_samples=settings.num_samples))
 
 
 def _steps(policy: Policy, params: Params, key: chex.PRNGKey, graph: jraph.GraphsTuple) -> int:

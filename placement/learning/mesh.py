@@ -117,6 +117,17 @@ def whole(samples: Any) -> Any:
     return jax.lax.with_sharding_constraint(samples, NamedSharding(mesh, PartitionSpec()))
 
 
+def everywhere(tree: Any, num_samples: int) -> Any:
+    """A pytree on every device of the mesh for so many samples, where there is one.
+
+    Programs are compiled for where their arguments are: once, if these are there from the first.
+    """
+    mesh = of(num_samples)
+    if mesh is None:
+        return tree
+    return jax.jit(lambda leaves: leaves, out_shardings=NamedSharding(mesh, PartitionSpec()))(tree)
+
+
 def fetch(tree: Any) -> Any:
     """NumPy arrays of a pytree, whole on every host; all hosts have to ask.
 

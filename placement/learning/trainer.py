@@ -133,6 +133,7 @@ def search(
         `graphs.coarsen.lift`; None where the two have the same numbers.
     """
     num_ops = progress.elite.shape[1]
+    progress = progress._replace(state=learner.place(progress.state))
     while progress.evaluations < budget:
         state, drawn = learner.sample(progress.state, graph)
         batch, steps = drawn.log_prob.shape
@@ -182,6 +183,7 @@ def search_simulated(
     """
     reference_s = jnp.float32(progress.reference_s)
     num_ops = progress.elite.shape[1]
+    progress = progress._replace(state=learner.place(progress.state))
     while progress.evaluations < budget:
         left = np.int32(min(budget - progress.evaluations, np.iinfo(np.int32).max))
         allowed = np.int32(chunk if pace is None else min(chunk, max(1, pace())))
