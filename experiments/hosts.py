@@ -95,7 +95,8 @@ def hear() -> Any:
     Raises:
       Stopped: that it has done.
     """
-    client, key = distributed.global_state.client, _key()
+    client: Any = distributed.global_state.client
+    key = _key()
     while True:
         try:
             data = client.blocking_key_value_get_bytes(key, _WAIT_MS)

@@ -65,7 +65,10 @@ def over(policy: Policy) -> Policy:
     """The policy whose samples are shared out; where there is no mesh its programs are the same."""
 
     def log_prob(params: Params, graph: jraph.GraphsTuple, drawn: Sample) -> LogProb:
-        return each(lambda whole_, own: policy.log_prob(*whole_, own), (params, graph), drawn)
+        def own(held: tuple[Params, jraph.GraphsTuple], drawn: Sample) -> LogProb:
+            return policy.log_prob(*held, drawn)
+
+        return each(own, (params, graph), drawn)
 
     def sample(
         params: Params, key: chex.PRNGKey, graph: jraph.GraphsTuple, num_samples: int
