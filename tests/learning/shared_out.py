@@ -5,6 +5,7 @@
 writes them as JSON; `test_mesh` compares those of eight devices with those of one.
 """
 
+import functools
 import json
 import sys
 from collections.abc import Callable
@@ -19,7 +20,7 @@ from experiments import learned
 from placement import simulators
 from placement.learning import mesh, several, trainer, zero_shot
 from placement.policies import colocrl, placeto
-from placement.types import Policy, Problem
+from placement.types import Problem, Sample
 from tests import helpers
 
 SAMPLES, STEPS, RESUMED_AT = 16, 4, 2
@@ -36,28 +37,45 @@ def problem(branches: int = 2, objective: str = "makespan") -> Problem:
     return helpers.as_problem(graph, costs, objective)
 
 
-def search(
-    steps: int, saved: bytes | None = None
-) -> tuple[trainer.Progress, list[dict[str, float]]]:
-    """Progress after so many steps in all, from the beginning or from what was saved."""
+@functools.cache
+def start() -> trainer.Progress:
+    """Before the first step of the search."""
     of, made = problem(objective="subgraph"), learned.make(SEARCH, 3, False)
-    graph, key = made.read(of).graph, jax.random.PRNGKey(0)
-    evaluate = simulators.evaluator(of)
-    progress = trainer.start(made.learner, key, graph, evaluate, of.graph.num_ops, 3)
-    budget, records = progress.evaluations + steps * SAMPLES, []
-    if saved is not None:
-        progress = flax.serialization.from_bytes(progress, saved)
-    simulator = trainer.Simulator.of(of)
-    for report in trainer.search_simulated(
-        made.learner, graph, simulator, progress, budget, chunk=4
-    ):
-        progress = report.progress
-        records += report.records
-    return progress, records
+    evaluate, key = simulators.evaluator(of), jax.random.PRNGKey(0)
+    return trainer.start(made.learner, key, made.read(of).graph, evaluate, of.graph.num_ops, 3)
 
 
-def gradient(policy: Policy, graph: Any) -> dict[str, float]:
-    """What a policy draws, and the gradient of its log-probability, summed up."""
+def search(progress: trainer.Progress, until: int) -> list[trainer.Report]:
+    """The steps after some progress until so many are done in all."""
+    of, made = problem(objective="subgraph"), learned.make(SEARCH, 3, False)
+    budget = start().evaluations + until * SAMPLES
+    graph, simulator = made.read(of).graph, trainer.Simulator.of(of)
+    return list(trainer.search_simulated(made.learner, graph, simulator, progress, budget))
+
+
+def of_hsdag() -> dict[str, float]:
+    """The last step of a search by PPO."""
+    return search(start(), STEPS)[-1].records[-1]
+
+
+def of_colocrl() -> dict[str, float]:
+    """What a policy draws whose loops are over operations, and its log-probability again."""
+    policy = mesh.over(colocrl.make(num_devices=3, hidden_size=4))
+    graph = helpers.batched(problem().graph, num_devices=3)
+
+    def step(key: jax.Array) -> dict[str, Any]:
+        init_key, key = jax.random.split(key)
+        params = policy.init(init_key, graph)
+        drawn = policy.sample(params, key, graph, SAMPLES)
+        return _sums(drawn) | {"again": policy.log_prob(params, graph, drawn).log_prob.sum()}
+
+    return _called(step)
+
+
+def of_placeto() -> dict[str, float]:
+    """The gradient of a policy whose episodes have as many steps as there are operations."""
+    policy = mesh.over(placeto.make(num_devices=3, hidden_size=2, rounds=2))
+    graph = learned.with_schedule(problem()).graph
 
     def step(key: jax.Array) -> dict[str, Any]:
         init_key, key = jax.random.split(key)
@@ -66,26 +84,23 @@ def gradient(policy: Policy, graph: Any) -> dict[str, float]:
         weight = np.linspace(-1, 1, SAMPLES)[:, None]
 
         def gain(params: Any) -> Any:
-            now = policy.log_prob(params, graph, drawn)
-            return (weight * now.log_prob + now.entropy).sum()
+            return (weight * policy.log_prob(params, graph, drawn).log_prob).sum()
 
         grads = jax.tree.leaves(jax.grad(gain)(params))
-        norms = {f"gradient {i}": (leaf**2).sum() ** 0.5 for i, leaf in enumerate(grads)}
-        return norms | {"drawn": (drawn.placement * (1 + np.arange(SAMPLES))[:, None, None]).sum()}
+        return _sums(drawn) | {f"gradient {i}": (g**2).sum() ** 0.5 for i, g in enumerate(grads)}
 
+    return _called(step)
+
+
+def _sums(drawn: Sample) -> dict[str, Any]:
+    """Numbers that differ where samples differ, or their order."""
+    number = 1 + np.arange(SAMPLES)
+    placed = (drawn.placement * number[:, None, None]).sum()
+    return {"placed": placed, "log_prob": (drawn.log_prob * number[:, None]).sum()}
+
+
+def _called(step: Callable[[jax.Array], dict[str, Any]]) -> dict[str, float]:
     return {name: float(value) for name, value in jax.jit(step)(jax.random.PRNGKey(0)).items()}
-
-
-def of_colocrl() -> dict[str, float]:
-    """A sequence-to-sequence policy: its loops are over operations, forwards and backwards."""
-    policy = mesh.over(colocrl.make(num_devices=3, hidden_size=4))
-    return gradient(policy, helpers.batched(problem().graph, num_devices=3))
-
-
-def of_placeto() -> dict[str, float]:
-    """A policy whose episodes have as many steps as there are operations."""
-    policy = mesh.over(placeto.make(num_devices=3, hidden_size=2, rounds=2))
-    return gradient(policy, learned.with_schedule(problem()).graph)
 
 
 def of_several_graphs() -> dict[str, float]:
@@ -93,7 +108,7 @@ def of_several_graphs() -> dict[str, float]:
     made = learned.make(SCHEDULER, 3, False, over=several.over)
     graphs = [learned.with_board(problem(branches), (12, 14)).graph for branches in (2, 4)]
     stack = several.stack([jax.device_get(graph) for graph in graphs])
-    state = made.learner.init(jax.random.PRNGKey(0), stack.graphs)
+    state = made.learner.place(made.learner.init(jax.random.PRNGKey(0), stack.graphs))
     for _ in range(2):
         state, metrics = several.step(made.learner, state, stack)
     return {name: float(value) for name, value in metrics.items()}
@@ -112,7 +127,7 @@ def unseen() -> dict[str, float]:
 
 
 PROGRAMS: dict[str, Callable[[], dict[str, float]]] = {
-    "hsdag": lambda: search(STEPS)[1][-1],
+    "hsdag": of_hsdag,
     "colocrl": of_colocrl,
     "placeto": of_placeto,
     "several": of_several_graphs,
@@ -124,7 +139,8 @@ def main(folder: Path) -> None:
     """Writes what the programs come to, and a search to go on with."""
     jax.config.update("jax_disable_most_optimizations", True)
     found = {name: program() for name, program in PROGRAMS.items()}
-    saved = flax.serialization.to_bytes(mesh.fetch(search(RESUMED_AT)[0]))
+    progress = search(start(), RESUMED_AT)[-1].progress
+    saved = flax.serialization.to_bytes(mesh.fetch(progress))
     (folder / "progress.msgpack").write_bytes(saved)
     (folder / "found.json").write_text(json.dumps(found))
 

@@ -7,6 +7,7 @@ import subprocess
 import sys
 from pathlib import Path
 
+import flax.serialization
 import jax
 import numpy as np
 import pytest
@@ -59,23 +60,24 @@ def test_eight_devices_come_to_the_same_as_one(name, eight, alone):
 
 
 def test_no_loop_over_operations_waits_for_another_device(eight):
-    programs = list(eight.glob("*after_optimizations.txt"))
-    assert len(programs) >= 4
-    for program in programs:
+    summed = 0
+    for program in eight.glob("*after_optimizations.txt"):
         made = _COLLECTIVE.findall(program.read_text())
         gradients = [name for name in made if _GRADIENT in name]
-        assert gradients, "no gradient is summed over the devices"
+        summed += bool(gradients)
         others = set(made).difference(gradients)
         assert not [name for name in others if _IN_A_LOOP_OVER_OPERATIONS.search(name)]
+    assert summed == 3, "of hsdag, placeto and several graphs"
 
 
 def test_a_search_on_eight_devices_goes_on_on_one(eight):
     saved = (eight / "progress.msgpack").read_bytes()
-    progress, records = shared_out.search(shared_out.STEPS, saved)
-    whole, all_records = shared_out.search(shared_out.STEPS)
-    assert [record["step"] for record in records] == [shared_out.RESUMED_AT + 1, shared_out.STEPS]
-    assert records[-1] == pytest.approx(all_records[-1], rel=1e-3, abs=1e-4)
-    np.testing.assert_array_equal(progress.elite, whole.elite)
+    progress = flax.serialization.from_bytes(shared_out.start(), saved)
+    assert progress.step == shared_out.RESUMED_AT
+    resumed = shared_out.search(progress, shared_out.STEPS)[-1]
+    whole = shared_out.search(shared_out.start(), shared_out.STEPS)[-1]
+    assert resumed.records[-1] == pytest.approx(whole.records[-1], rel=1e-3, abs=1e-4)
+    np.testing.assert_array_equal(resumed.progress.elite, whole.progress.elite)
 
 
 @pytest.fixture
