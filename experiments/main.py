@@ -81,6 +81,8 @@ def _joined() -> bool:
             f"--{' and --'.join(missing)} missing; give each of several processes "
             "--coordinator=HOST:PORT --num_processes=N --process_id=I"
         )
+    # First of all what loads OpenVINO: that forks, which it must not once JAX has threads.
+    importlib.import_module("experiments.follow")
     importlib.import_module("experiments.hosts").join(**given)
     return True
 

@@ -50,7 +50,7 @@ def test_two_processes_find_what_one_finds_and_the_first_alone_writes(tmp_path, 
     for process in started:
         out, err = process.communicate(timeout=120)
         assert process.returncode == 0, err
-    assert not out
+    assert all(line.startswith("[Gloo]") for line in out.splitlines())  # of XLA, on CPUs
     assert not (tmp_path / "1").exists()
     placements = [
         json.loads((tmp_path / name / "placement.json").read_text())["placement"]
