@@ -4,6 +4,7 @@ import json
 import socket
 from pathlib import Path
 
+import flax.serialization
 import jax
 import numpy as np
 import pytest
@@ -83,7 +84,8 @@ def test_a_problem_that_is_told_is_the_same():
     rng = np.random.default_rng(0)
     graph = helpers.random_dag(rng, 8, colocated=0.3)
     problem = helpers.as_problem(graph, helpers.random_costs(rng, graph, 3), "makespan")
-    heard = hosts.unpacked(json.loads(json.dumps(hosts.packed(problem), default=np.ndarray.tolist)))
+    sent = flax.serialization.msgpack_serialize(hosts.packed(problem))
+    heard = hosts.unpacked(flax.serialization.msgpack_restore(sent))
     same = jax.tree.map(np.array_equal, heard.costs, problem.costs)
     assert all(same)
     assert (heard.objective, heard.devices) == (problem.objective, problem.devices)
