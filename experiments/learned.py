@@ -271,9 +271,9 @@ def make(
     chosen = arguments.values(
         method, given, shared | policy_defaults | learner_defaults, least=_LEAST, kind="method"
     )
-    mesh.check(chosen["num_samples"], chosen.get("num_minibatches", 1))
-    policy = recipe.make(num_devices=num_devices, **{k: chosen[k] for k in policy_defaults})
-    policy = mesh.over(policy)
+    policy = mesh.over(
+        recipe.make(num_devices=num_devices, **{k: chosen[k] for k in policy_defaults})
+    )
     own = {key: chosen[key] for key in _defaults(_ALGORITHMS[algorithm])}
     settings = {key: chosen[key] for key in learner_defaults if key not in own}
     learns = policy if over is None else over(policy)

@@ -105,6 +105,7 @@ def make(
     settings: Settings,
     loss: Loss,
     passes: Callable[[Descend, State, Batch], tuple[State, Metrics]] = once,
+    num_minibatches: int = 1,
 ) -> Learner:
     """The learner that descends a loss; `sample` and `update` are jitted.
 
@@ -113,15 +114,17 @@ def make(
       settings: see there.
       loss: to descend.
       passes: the gradient steps of an update.
+      num_minibatches: the equal shares of a batch that these take.
 
     Raises:
       ValueError: a reward, baseline or treatment of failures that does not exist, or too few
-        samples for the baseline.
+        samples for the baseline; `init` raises it for samples that the JAX devices cannot share.
     """
     _check(settings)
     optimiser = _optimiser(settings)
 
     def init(key: chex.PRNGKey, graph: jraph.GraphsTuple) -> State:
+        mesh.check(settings.num_samples, num_minibatches)
         key, init_key = jax.random.split(key)
         params = jax.jit(policy.init)(init_key, graph)  # eagerly it takes seconds
         unknown = jnp.full(_steps(policy, params, init_key, graph), jnp.nan)

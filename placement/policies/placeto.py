@@ -251,7 +251,7 @@ class _Links(NamedTuple):
 
 
 class _Round(nn.Module):
-    """One round of messages: y [N, B, H] -> (y, nothing), around the operations' own x."""
+    """One round of messages: y [N B, H] -> (y, nothing), around the operations' own x [N B, H]."""
 
     hidden_size: int
 
@@ -265,7 +265,7 @@ class _Round(nn.Module):
 
 
 class _Messages(nn.Module):
-    """`rounds` rounds in one direction, with the same weights: [N, B, H] -> [N, B, H]."""
+    """`rounds` rounds in one direction, with the same weights: [N B, H] -> [N B, H]."""
 
     hidden_size: int
     rounds: int
@@ -283,7 +283,7 @@ class _Messages(nn.Module):
 
 
 class _Pools(nn.Module):
-    """Summaries [B, 3 H] of the embeddings [N, B, 2 H] of ancestors, descendants and parallels."""
+    """Summaries [B, 3 H] of the embeddings [N B, 2 H] of ancestors, descendants and parallels."""
 
     hidden_size: int
 
@@ -308,13 +308,14 @@ class _Network(nn.Module):
 
     @nn.compact
     def __call__(self, x: Array, relation: Array, forward: _Links, backward: _Links) -> Array:
-        x = encoders.MLP((self.hidden_size, self.hidden_size))(x)
+        num_nodes, batch, _ = x.shape
+        x = encoders.MLP((self.hidden_size, self.hidden_size))(x.reshape(num_nodes * batch, -1))
         messages = (
             _Messages(self.hidden_size, self.rounds, name="forward")(x, forward),
             _Messages(self.hidden_size, self.rounds, name="backward")(x, backward),
         )
         embedding = jnp.concatenate(messages, axis=-1)
-        own = embedding[jnp.argmax(relation == _SELF)]
+        own = embedding.reshape(num_nodes, batch, -1)[jnp.argmax(relation == _SELF)]
         seen = jnp.concatenate([own, _Pools(self.hidden_size)(embedding, relation)], axis=-1)
         hidden = jax.nn.relu(nn.Dense(seen.shape[-1])(seen))
         small = nn.initializers.variance_scaling(0.01, "fan_in", "truncated_normal")

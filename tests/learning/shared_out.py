@@ -66,7 +66,7 @@ def of_colocrl() -> dict[str, float]:
     def step(key: jax.Array) -> dict[str, Any]:
         init_key, key = jax.random.split(key)
         params = policy.init(init_key, graph)
-        drawn = policy.sample(params, key, graph, SAMPLES)
+        drawn = jax.jit(policy.sample, static_argnums=3)(params, key, graph, SAMPLES)
         return _sums(drawn) | {"again": policy.log_prob(params, graph, drawn).log_prob.sum()}
 
     return _called(step)
