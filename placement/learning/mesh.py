@@ -8,8 +8,9 @@ there were no others, and the gradient is summed over the devices once, at the e
 compiler, loops over the steps of an LSTM would sum theirs at every step, and the simulator's loops
 would ask all devices whether one goes on. The draw itself is left to the compiler (`over`), since
 random numbers have to be those of all B samples, whatever K: the generator is partitionable, and
-each device makes its share of them. No loop over operations then waits for another device, but for Placeto's
-draw, whose network merges operations and samples into one axis: it is gathered at every step.
+each device makes its share of them. No loop over operations then waits for another device, but for
+Placeto's draw, whose network merges operations and samples into one axis: it is gathered at every
+step.
 """
 
 from collections.abc import Callable
