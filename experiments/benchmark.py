@@ -4,6 +4,7 @@
     python -m experiments.benchmark search
     python -m experiments.benchmark simulators
     python -m experiments.benchmark learning
+    python -m experiments.benchmark devices
 
 `policy`: on one CPU core, what one sample with its log-probability costs, what 64 at once cost, and
 what a learning step (sample, simulate, update) with 64 samples costs, for HSDAG on the coarsened
@@ -19,6 +20,9 @@ once and one at a time, and how the cost of an operation grows with their number
 `learning`: REINFORCE beside PPO, each as tuned, at the default budget: 5 seeds on the coarsened
 graphs under two objectives, with three devices and random costs under which placing is a question.
 A cell is the mean excess over the best that any of the searches found.
+
+`devices`: placements a second of simulators and of training, on each platform that JAX has and on
+one, two, four and eight devices of the CPU, see `experiments.benchmark_devices`.
 """
 
 import os
@@ -89,9 +93,9 @@ def _times_ms(op_graph: Any) -> tuple[float, float, float]:
         return learner.update(advanced, graph, drawn, latency_s[:, None], jnp.float32(1.0))
 
     key = jax.random.PRNGKey(1)
-    alone = _median_ms(lambda: sample(state.params, key, graph, 1))
-    together = _median_ms(lambda: sample(state.params, key, graph, _BATCH))
-    return alone, together, _median_ms(step)
+    alone = median_ms(lambda: sample(state.params, key, graph, 1))
+    together = median_ms(lambda: sample(state.params, key, graph, _BATCH))
+    return alone, together, median_ms(step)
 
 
 def _problem(graph: Any) -> Any:
@@ -115,7 +119,8 @@ def _problem(graph: Any) -> Any:
     return Problem(graph, costs, "serial", ("a", "b"))
 
 
-def _median_ms(function: Callable[[], Any], repeats: int = 100) -> float:
+def median_ms(function: Callable[[], Any], repeats: int = 100) -> float:
+    """The median time of a call, in milliseconds, after one that compiles."""
     import jax
     import numpy as np
 
@@ -216,6 +221,17 @@ def simulators() -> None:
     console.print(table)
 
 
+def problem_of_size(num_ops: int, objective: str) -> Any:
+    """A random graph on two devices, of which one is a host under 'subgraph'."""
+    import numpy as np
+
+    problem = _problem(_layered(num_ops))._replace(objective=objective)
+    if objective == "subgraph":
+        costs = problem.costs._replace(accelerator=np.array([-1, 0], np.int32))
+        problem = problem._replace(costs=costs)
+    return problem
+
+
 def _simulate_s(name: str, num_ops: int, batch: int) -> tuple[float, float]:
     """Seconds of a call to the simulator, the median, and of its compilation.
 
@@ -226,12 +242,10 @@ def _simulate_s(name: str, num_ops: int, batch: int) -> tuple[float, float]:
 
     from placement import simulators as simulators_lib
 
-    problem = _problem(_layered(num_ops))._replace(objective=name)
+    problem = problem_of_size(num_ops, name)
     generator = np.random.default_rng(1)
     placements = generator.integers(0, 2, (batch, num_ops), np.int32)
     if name == "subgraph":
-        costs = problem.costs._replace(accelerator=np.array([-1, 0], np.int32))
-        problem = problem._replace(costs=costs)
         ends = np.sort(generator.integers(0, num_ops, (batch, 2, 1)), axis=1)
         place = np.arange(num_ops)
         placements = ((place >= ends[:, 0]) & (place < ends[:, 1])).astype(np.int32)
@@ -242,7 +256,7 @@ def _simulate_s(name: str, num_ops: int, batch: int) -> tuple[float, float]:
     import jax
 
     held = jax.device_put(placements)
-    return _median_ms(lambda: evaluate(held), repeats=20) / 1e3, compile_s
+    return median_ms(lambda: evaluate(held), repeats=20) / 1e3, compile_s
 
 
 def _layered(num_ops: int) -> Any:
@@ -344,11 +358,19 @@ def _question(graph: Any, objective: str) -> Any:
     return problem._replace(costs=costs, objective=objective, devices=("a", "b", "c"))
 
 
+def devices() -> None:
+    """Prints what sharing out over several JAX devices costs or gains."""
+    from experiments import benchmark_devices
+
+    benchmark_devices.devices()
+
+
 BENCHMARKS = {
     "policy": policy,
     "search": search,
     "simulators": simulators,
     "learning": learning,
+    "devices": devices,
 }
 
 

@@ -22,7 +22,7 @@ from experiments import build
 from placement import arguments
 from placement.costs import tables
 from placement.graphs import batching, coarsen, features, opgraph
-from placement.learning import base, ppo, reinforce
+from placement.learning import base, mesh, ppo, reinforce
 from placement.policies import colocrl, hierarchical, hsdag, placeto, scheduler, scheduler_tables
 from placement.types import Array, Evaluate, Params, Policy, Problem
 
@@ -271,7 +271,9 @@ def make(
     chosen = arguments.values(
         method, given, shared | policy_defaults | learner_defaults, least=_LEAST, kind="method"
     )
-    policy = recipe.make(num_devices=num_devices, **{k: chosen[k] for k in policy_defaults})
+    policy = mesh.over(
+        recipe.make(num_devices=num_devices, **{k: chosen[k] for k in policy_defaults})
+    )
     own = {key: chosen[key] for key in _defaults(_ALGORITHMS[algorithm])}
     settings = {key: chosen[key] for key in learner_defaults if key not in own}
     learns = policy if over is None else over(policy)

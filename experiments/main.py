@@ -7,6 +7,7 @@ what was saved.
 """
 
 import importlib
+import signal
 import sys
 from collections.abc import Sequence
 from pathlib import Path
@@ -35,6 +36,9 @@ _CONFIG = config_flags.DEFINE_config_file(
 )
 _WORKDIR = flags.DEFINE_string("workdir", None, "The run directory.")
 _TASK = flags.DEFINE_string("task", "place", f"One of {', '.join(TASKS)}.")
+_COORDINATOR = flags.DEFINE_string("coordinator", None, "HOST:PORT of process 0, of several.")
+_NUM_PROCESSES = flags.DEFINE_integer("num_processes", None, "Processes that learn as one.")
+_PROCESS_ID = flags.DEFINE_integer("process_id", None, "The number of this one, from 0.")
 
 
 def main(argv: Sequence[str]) -> None:
@@ -45,11 +49,10 @@ def main(argv: Sequence[str]) -> None:
         if _TASK.value not in TASKS:
             raise arguments.unknown("task", _TASK.value, TASKS)
         _check_needs(_TASK.value)
-        # Not loaded above, as they load JAX and OpenVINO: help and mistakes are told at once.
-        task = importlib.import_module(f"experiments.{_TASK.value}")
-        progress = importlib.import_module("experiments.progress")
-        workdir = Path(_WORKDIR.value) if _WORKDIR.value else None
-        task.run(_CONFIG.value, workdir, progress.Display(flags.FLAGS.verbosity))
+        if _joined():
+            _run_with_others()
+        else:
+            _run()
     except ValueError as error:
         refuse(error)
     except OSError as error:
@@ -57,6 +60,44 @@ def main(argv: Sequence[str]) -> None:
     except KeyboardInterrupt:
         print("interrupted; the same command goes on from what this one saved", file=sys.stderr)
         sys.exit(130)
+
+
+def _run() -> None:
+    # Not loaded above, as they load JAX and OpenVINO: help and mistakes are told at once.
+    task = importlib.import_module(f"experiments.{_TASK.value}")
+    progress = importlib.import_module("experiments.progress")
+    workdir = Path(_WORKDIR.value) if _WORKDIR.value else None
+    task.run(_CONFIG.value, workdir, progress.Display(flags.FLAGS.verbosity))
+
+
+def _joined() -> bool:
+    """Whether this is one of several processes, which it then waits for."""
+    given = {flag.name: flag.value for flag in (_COORDINATOR, _NUM_PROCESSES, _PROCESS_ID)}
+    missing = [name for name, value in given.items() if value is None]
+    if len(missing) == len(given):
+        return False
+    if missing:
+        raise ValueError(
+            f"--{' and --'.join(missing)} missing; give each of several processes "
+            "--coordinator=HOST:PORT --num_processes=N --process_id=I"
+        )
+    # First of all what loads OpenVINO: that forks, which it must not once JAX has threads.
+    importlib.import_module("experiments.follow")
+    importlib.import_module("experiments.processes").join(**given)
+    return True
+
+
+def _run_with_others() -> None:
+    processes = importlib.import_module("experiments.processes")
+    if _PROCESS_ID.value:
+        # Ctrl-C often reaches all processes of a terminal: the first decides when all stop.
+        signal.signal(signal.SIGINT, signal.SIG_IGN)
+        importlib.import_module("experiments.follow").run()
+        return
+    try:
+        _run()
+    finally:
+        processes.dismiss()
 
 
 def parse(argv: list[str]) -> list[str]:

@@ -7,11 +7,12 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any, NamedTuple
 
+import flax.serialization
 import jax
 import numpy as np
 from ml_collections import ConfigDict
 
-from experiments import build, learned, metrics, progress, search, subject
+from experiments import build, learned, metrics, processes, progress, search, subject
 from placement import simulators, solvers
 from placement.learning import trainer
 from placement.learning import zero_shot as unseen
@@ -21,7 +22,7 @@ from placement.runtime.boundary import Boundary
 from placement.runtime.measure import Candidate
 from placement.solvers import human_expert as expert
 from placement.solvers import partition
-from placement.types import Evaluate, Problem, Solution
+from placement.types import Array, Evaluate, Params, Problem, Solution
 
 
 class Context(NamedTuple):
@@ -114,17 +115,43 @@ def zero_shot(context: Context) -> list[Entry]:
     """What a policy that has learned on other graphs makes of this one, without learning."""
     started = time.monotonic()
     setting, path = context.setting, context.config.init_from
-    num_ops, num_devices = setting.coarse.costs.compute_s.shape
+    num_devices = setting.coarse.costs.compute_s.shape[1]
     method = learned.of_checkpoint(path)
     made = learned.make(method, num_devices, False)
     reading = made.read(setting.coarse)
     init_key, key = jax.random.split(jax.random.PRNGKey(context.seed))
     with context.display.phase("placing with zero_shot"):
         params = learned.load(path, method, jax.jit(made.policy.init)(init_key, reading.graph))
-        simulator = trainer.Simulator.of(setting.coarse)._replace(assignment=reading.assignment)
-        found = unseen.place(made.policy, params, reading.graph, simulator, key, num_ops=num_ops)
+        with processes.leading(
+            "zero_shot",
+            lambda: {
+                "method": method,
+                "problem": processes.packed(setting.coarse),
+                "params": flax.serialization.to_bytes(params),
+                "key": np.asarray(key),
+            },
+        ):
+            found = _placed_unseen(made, setting.coarse, params, key)
     entry = _entry(context, "zero_shot", found.placement, time.monotonic() - started)
     return [entry._replace(solution=entry.solution._replace(evaluations=found.evaluations))]
+
+
+def follow(told: dict[str, Any]) -> None:
+    """Places what process 0 places with `zero_shot`."""
+    problem = processes.unpacked(told["problem"])
+    made = learned.make(told["method"], problem.costs.compute_s.shape[1], False)
+    key = told["key"]
+    fresh = jax.jit(made.policy.init)(key, made.read(problem).graph)
+    _placed_unseen(made, problem, flax.serialization.from_bytes(fresh, told["params"]), key)
+
+
+def _placed_unseen(
+    made: learned.Method, problem: Problem, params: Params, key: Array
+) -> unseen.Found:
+    reading = made.read(problem)
+    simulator = trainer.Simulator.of(problem)._replace(assignment=reading.assignment)
+    num_ops = problem.graph.num_ops
+    return unseen.place(made.policy, params, reading.graph, simulator, key, num_ops=num_ops)
 
 
 def _solved(name: str) -> Callable[[Context], list[Entry]]:

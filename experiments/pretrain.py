@@ -19,7 +19,7 @@ import jax
 import numpy as np
 from ml_collections import ConfigDict
 
-from experiments import build, learned, metrics, progress, search
+from experiments import build, learned, metrics, processes, progress, search
 from placement import arguments
 from placement.costs import roofline
 from placement.learning import base, several
@@ -67,7 +67,8 @@ def run(
     runs.write_json(workdir / "config.json", config.to_dict())
     with display.phase("reading graphs"):
         batches = _batches(texts, named, display)
-    told = _learned(config, workdir, made, batches, display)
+    graphs = {"graphs": texts, "devices": list(map(list, named))}
+    told = _learned(config, workdir, made, batches, graphs, display)
     told |= {"families": config.families, "devices": sets, "graphs": texts}
     runs.write_json(workdir / "pretraining.json", told)
     display.console.print(f"policy: {workdir / learned.PRETRAINED}", markup=False, soft_wrap=True)
@@ -136,9 +137,10 @@ def _learned(
     workdir: Path,
     made: learned.Method,
     batches: list[several.Stack],
+    graphs: dict[str, Any],
     display: progress.Display,
 ) -> dict[str, Any]:
-    """Goes through all batches again and again, each time in another order."""
+    """Goes through all batches, of these graphs, again and again, each time in another order."""
     state = made.learner.init(jax.random.PRNGKey(config.seed), batches[0].graphs)
     saved = _Saved(workdir / _STATE, config)
     at = saved.restore(_Progress(state, 0.0, 0))
@@ -149,6 +151,9 @@ def _learned(
             workdir, config.method, config.seed, step=step, evaluations=at.evaluations
         ) as log,
         search.interrupts(display) as interrupted,
+        processes.leading(
+            "pretrain", lambda: {"method": config.method, "state": _bytes(at.state), **graphs}
+        ),
     ):
         phase.goal = progress.Goal(config.budget, config.time_limit_s, spent_s=at.spent_s)
         at, status, recent = _followed(made, config, batches, at, (saved, log, phase, interrupted))
@@ -176,6 +181,7 @@ def _followed(
     """Learns until a limit is reached: progress, a status, and the last ratios."""
     saved, log, phase, interrupted = where
     began_s = time.monotonic() - at.spent_s
+    at = at._replace(state=made.learner.place(at.state))
     saved_s, ratios = time.monotonic(), list[float]()
     for number in _order(config.seed, len(batches), int(at.state.updates)):
         if at.evaluations >= config.budget:
@@ -186,7 +192,7 @@ def _followed(
             return at, "time limit", ratios
         shape = np.shape(batches[number].graphs.nodes["mask"])
         phase.note(f"compiling for {_GRAPHS} graphs of {shape[1]}" if not ratios else "")
-        state, found = several.step(made.learner, at.state, batches[number])
+        state, found = several.step(made.learner, at.state, batches[processes.tell(number)])
         record = {name: float(value) for name, value in found.items()}
         evaluations = at.evaluations + int(record.pop("evaluated"))
         at = _Progress(state, time.monotonic() - began_s, evaluations)
@@ -197,6 +203,25 @@ def _followed(
             saved_s = time.monotonic()
             saved.save(at)
     raise AssertionError("batches go on for ever")
+
+
+def follow(told: dict[str, Any]) -> None:
+    """Learns what process 0 learns.
+
+    Raises:
+      processes.Stopped: process 0 has stopped.
+    """
+    named = list(map(tuple, told["devices"]))
+    made = learned.make(told["method"], len(named[0]), False, over=several.over)
+    batches = _batches(told["graphs"], named, progress.Display(progress.WARNING))
+    fresh = made.learner.init(jax.random.PRNGKey(0), batches[0].graphs)
+    state = made.learner.place(flax.serialization.from_bytes(fresh, told["state"]))
+    while True:
+        state, _ = several.step(made.learner, state, batches[processes.hear()])
+
+
+def _bytes(state: base.State) -> bytes:
+    return flax.serialization.to_bytes(jax.device_get(state))
 
 
 def _order(seed: int, count: int, done: int) -> Iterator[int]:

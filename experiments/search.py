@@ -15,11 +15,12 @@ import jax
 import numpy as np
 from ml_collections import ConfigDict
 
-from experiments import build, learned, metrics
+from experiments import build, learned, metrics, processes
 from experiments import progress as progress_lib
+from placement import simulators
 from placement.learning import trainer
 from placement.reporting import runs
-from placement.types import Evaluate, Solution
+from placement.types import Evaluate, Problem, Solution
 
 _REPORT_EVERY_S = 1.0
 _CHUNK = 16  # steps between two reports at most
@@ -80,12 +81,28 @@ def train(
             display.detail(f"resuming {method} from step {progress.step}, after {spent_s:.1f} s")
         single_s = float(progress.reference_s)
         phase.goal = progress_lib.Goal(config.budget, config.time_limit_s, single_s, spent_s)
-        steps = _steps(made, reading, config, setting, evaluate, progress)
+        host = learned.penalised(evaluate) if made.released else evaluate
+        steps = _steps(
+            made, reading, setting.coarse, config.budget, progress,
+            on_host=made.released or config.evaluate == "measure",
+            evaluate=lambda placements: processes.tell(np.asarray(host(placements), np.float32)),
+            pace=_pace(),
+        )  # fmt: skip
         started, status = began - spent_s, "time limit"
         at = {"step": int(progress.step), "evaluations": int(progress.evaluations)}
         with (
             metrics.Log(workdir, method, seed, **at) as log,
             interrupts(display) as interrupted,
+            processes.leading(
+                "search",
+                lambda: {
+                    "method": method,
+                    "measured": config.evaluate == "measure",
+                    "problem": processes.packed(setting.coarse),
+                    "budget": int(config.budget),
+                    "progress": flax.serialization.to_bytes(jax.device_get(progress)),
+                },
+            ),
         ):
             if spent_s <= config.time_limit_s:
                 progress, status = _followed(
@@ -131,22 +148,47 @@ def _compiling(reading: learned.Reading) -> str:
 def _steps(
     made: learned.Method,
     reading: learned.Reading,
-    config: ConfigDict,
-    setting: build.Setting,
-    evaluate: Evaluate,
+    problem: Problem,
+    budget: int,
     progress: trainer.Progress,
+    *,
+    on_host: bool,
+    evaluate: Evaluate,
+    pace: Callable[[], int],
 ) -> Iterator[trainer.Report]:
     """The search, on the host where placements are measured, else compiled."""
     graph, assignment = reading
-    if made.released or config.evaluate == "measure":
-        host = learned.penalised(evaluate) if made.released else evaluate
+    if on_host:
         return trainer.search(
-            made.learner, graph, host, progress, config.budget, assignment=assignment
+            made.learner, graph, evaluate, progress, budget, assignment=assignment
         )
-    simulator = trainer.Simulator.of(setting.coarse)._replace(assignment=assignment)
+    simulator = trainer.Simulator.of(problem)._replace(assignment=assignment)
     return trainer.search_simulated(
-        made.learner, graph, simulator, progress, config.budget, chunk=_CHUNK, pace=_pace()
+        made.learner, graph, simulator, progress, budget, chunk=_CHUNK, pace=pace
     )
+
+
+def follow(told: dict[str, Any]) -> None:
+    """Takes the steps of a search that process 0 takes.
+
+    Raises:
+      processes.Stopped: process 0 has stopped before the budget was spent.
+    """
+    problem = processes.unpacked(told["problem"])
+    num_ops, num_devices = problem.costs.compute_s.shape
+    made = learned.make(told["method"], num_devices, told["measured"])
+    reading = made.read(problem)
+    key, evaluate = jax.random.PRNGKey(0), simulators.evaluator(problem)
+    fresh = trainer.start(made.learner, key, reading.graph, evaluate, num_ops, num_devices)
+    progress = flax.serialization.from_bytes(fresh, told["progress"])
+    steps = _steps(
+        made, reading, problem, told["budget"], progress,
+        on_host=made.released or told["measured"],
+        evaluate=lambda _: processes.hear(),
+        pace=processes.hear,
+    )  # fmt: skip
+    for _ in steps:
+        pass
 
 
 def _pace() -> Callable[[], int]:
@@ -163,7 +205,7 @@ def _pace() -> Callable[[], int]:
         if len(asked) > 2:
             step_s = max((asked[-1] - asked[-2]) / steps, _REPORT_EVERY_S / _CHUNK)
             steps = max(1, int(_REPORT_EVERY_S / step_s))
-        return steps
+        return int(processes.tell(steps))
 
     return pace
 

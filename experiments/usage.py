@@ -18,6 +18,12 @@ _MOST_USED = (
     *("graph", "devices", "method", "objective", "backend"),
     *("evaluate", "budget", "time_limit_s", "methods", "seed"),
 )
+_FLAGS = {
+    "--verbosity=0": "-1 prints results and warnings alone, 1 details too",
+    "--coordinator=HOST:PORT": "of process 0, where several learn as one (docs/DISTRIBUTED.md)",
+    "--num_processes=N": "how many they are",
+    "--process_id=I": "which of them this is, from 0",
+}
 _COMMAND = "python -m experiments.main"
 _WIDEST = 100  # columns
 
@@ -42,8 +48,7 @@ def full(tasks: Sequence[str], exit_codes: Mapping[int, str]) -> str:
             + textwrap.fill(", ".join(configs()), 78, initial_indent="  ", subsequent_indent="  "),
             "keys most used (--config.KEY=VALUE), with their defaults:\n"
             + listed({f"{n}={k.default}": k.summary for n, k in keys.items()}),
-            "other flags:\n"
-            + listed({"--verbosity=0": "-1 prints results and warnings alone, 1 details too"}),
+            "other flags:\n" + listed(_FLAGS),
             "exit codes:\n" + listed({str(code): text for code, text in exit_codes.items()}),
             "examples:\n" + "\n".join(f"  {_COMMAND} {flags}" for flags in examples),
             "--task=list prints graphs, methods, devices and configurations,\n"

@@ -18,7 +18,7 @@ import jax.numpy as jnp
 import jraph
 import optax
 
-from placement.learning import advantages
+from placement.learning import advantages, mesh
 from placement.types import Array, LogProb, Params, Policy, Sample
 
 # Baselines that compare an episode with the others of its batch.
@@ -61,12 +61,14 @@ class State(NamedTuple):
 class Learner(NamedTuple):
     """`init(key, graph) -> State`; `sample(state, graph) -> (State, Sample)` advances the key;
     `update(state, graph, sample, latency_s [B, T], reference_s) -> (State, metrics)`, where the
-    reference is [], or [G] of G graphs.
+    reference is [], or [G] of G graphs. `place(state) -> State` puts a state, such as one from a
+    checkpoint, where `update` leaves it: on one device, or on all that share the samples.
     """
 
     init: Callable[[chex.PRNGKey, jraph.GraphsTuple], State]
     sample: Callable[[State, jraph.GraphsTuple], tuple[State, Sample]]
     update: Callable[..., tuple[State, dict[str, Array]]]
+    place: Callable[[State], State]
 
 
 class Batch(NamedTuple):
@@ -103,6 +105,7 @@ def make(
     settings: Settings,
     loss: Loss,
     passes: Callable[[Descend, State, Batch], tuple[State, Metrics]] = once,
+    num_minibatches: int = 1,
 ) -> Learner:
     """The learner that descends a loss; `sample` and `update` are jitted.
 
@@ -111,15 +114,17 @@ def make(
       settings: see there.
       loss: to descend.
       passes: the gradient steps of an update.
+      num_minibatches: the equal shares of a batch that these take.
 
     Raises:
       ValueError: a reward, baseline or treatment of failures that does not exist, or too few
-        samples for the baseline.
+        samples for the baseline; `init` raises it for samples that the JAX devices cannot share.
     """
     _check(settings)
     optimiser = _optimiser(settings)
 
     def init(key: chex.PRNGKey, graph: jraph.GraphsTuple) -> State:
+        mesh.check(settings.num_samples, num_minibatches)
         key, init_key = jax.random.split(key)
         params = jax.jit(policy.init)(init_key, graph)  # eagerly it takes seconds
         unknown = jnp.full(_steps(policy, params, init_key, graph), jnp.nan)
@@ -151,9 +156,9 @@ def make(
 
         advantage, baseline = _advantage(settings, state, latency_s, reference_s)
         state = state._replace(baseline=baseline, updates=state.updates + 1)
-        return passes(descend, state, Batch(drawn, advantage))
+        return passes(descend, state, Batch(drawn, mesh.whole(advantage)))
 
-    return Learner(init, sample, update)
+    return Learner(init, sample, update, partial(mesh.everywhere, num_samples=settings.num_samples))
 
 
 def _steps(policy: Policy, params: Params, key: chex.PRNGKey, graph: jraph.GraphsTuple) -> int:

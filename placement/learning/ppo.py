@@ -60,7 +60,7 @@ def make(
 
     cut = partial(shares, num_minibatches=num_minibatches, num_samples=settings.num_samples)
     passes = partial(_epochs, epochs=epochs, cut=cut)
-    return base.make(policy, settings, loss, passes)
+    return base.make(policy, settings, loss, passes, num_minibatches)
 
 
 def surrogate(log_ratio: Array, advantage: Array, *, clip: float) -> tuple[Array, Array]:

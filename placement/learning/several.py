@@ -18,6 +18,7 @@ import jax.numpy as jnp
 import jraph
 import numpy as np
 
+from placement.learning import mesh
 from placement.learning.base import Learner, Metrics, State
 from placement.simulators import makespan
 from placement.types import Array, LogProb, Params, Policy, Sample
@@ -102,13 +103,13 @@ def step(learner: Learner, state: State, batch: Stack) -> tuple[State, Metrics]:
     count = len(batch.reference)
     placements = drawn.placement.reshape(count, -1, *drawn.placement.shape[1:])
 
-    def latency(x: tuple[Array, makespan.Tables]) -> Array:
-        placement, tables = x
+    def latency(tables: makespan.Tables, placement: Array) -> Array:
         columns = placement.reshape(-1, placement.shape[-1]).T
         return makespan.latency(tables, columns).reshape(placement.shape[:2])
 
     simulator = batch.graphs.globals.unrolled.simulator
-    found = jax.lax.map(latency, (placements, simulator))  # [G, num_samples, T]
+    # [G, num_samples, T]
+    found = jax.lax.map(lambda x: mesh.whole(mesh.each(latency, *x)), (simulator, placements))
     fastest = found.min(axis=(1, 2)) / batch.reference
     latency_s = found.reshape(-1, found.shape[-1])
     state, metrics = learner.update(state, batch.graphs, drawn, latency_s, batch.reference)

@@ -18,6 +18,7 @@ import numpy as np
 
 from placement import simulators
 from placement.graphs import coarsen
+from placement.learning import mesh
 from placement.learning.base import Learner, Metrics, State
 from placement.types import Array, Evaluate, Problem, Sample
 
@@ -132,10 +133,11 @@ def search(
         `graphs.coarsen.lift`; None where the two have the same numbers.
     """
     num_ops = progress.elite.shape[1]
+    progress = progress._replace(state=learner.place(progress.state))
     while progress.evaluations < budget:
         state, drawn = learner.sample(progress.state, graph)
         batch, steps = drawn.log_prob.shape
-        placements = np.asarray(_lifted(drawn, assignment, num_ops))
+        placements = _lifted(mesh.fetch(drawn), assignment, num_ops)
         allowance = budget - progress.evaluations
         latency_s = np.asarray(evaluate(placements[:allowance]), np.float32)
         evaluated = len(latency_s)
@@ -181,6 +183,7 @@ def search_simulated(
     """
     reference_s = jnp.float32(progress.reference_s)
     num_ops = progress.elite.shape[1]
+    progress = progress._replace(state=learner.place(progress.state))
     while progress.evaluations < budget:
         left = np.int32(min(budget - progress.evaluations, np.iinfo(np.int32).max))
         allowed = np.int32(chunk if pace is None else min(chunk, max(1, pace())))
@@ -195,7 +198,7 @@ def search_simulated(
             allowed,
         )
         records, latencies_s = [], []
-        for step in _unstacked(jax.device_get(done)):
+        for step in _unstacked(mesh.fetch(done)):
             progress = _remember(
                 progress, step.best[None], step.best_s[None], step.best_at[None], step.evaluated
             )
@@ -257,7 +260,7 @@ def _step(
     graph, tables, assignment, reference_s = inputs
     advanced, drawn = learner.sample(state, graph)
     placements = _lifted(drawn, assignment, num_ops)
-    outcome = simulators.simulate(objective, tables, placements)
+    outcome = mesh.whole(mesh.each(partial(simulators.simulate, objective), tables, placements))
     evaluated = jnp.minimum(left, len(placements))
     counts = jnp.arange(len(placements)) < evaluated
     latency_s = jnp.where(counts & outcome.feasible, outcome.latency_s, jnp.inf)

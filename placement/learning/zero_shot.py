@@ -16,6 +16,7 @@ import numpy as np
 
 from placement import simulators
 from placement.graphs import coarsen
+from placement.learning import mesh
 from placement.learning.trainer import Simulator
 from placement.types import Array, Params, Policy
 
@@ -55,10 +56,11 @@ def place(
     """
     inputs = graph, simulator.tables, simulator.assignment, params
     shape = num_ops, num_samples, steps
-    placements, latency_s = _place(policy, simulator.objective, shape, inputs, key)
+    found = _place(policy, simulator.objective, shape, inputs, key)
+    placements, latency_s = mesh.fetch(found)
     best = int(np.argmin(latency_s))
-    so_far_s = np.minimum.accumulate(np.asarray(latency_s))
-    return Found(np.asarray(placements[best]), so_far_s, steps * num_samples)
+    so_far_s = np.minimum.accumulate(latency_s)
+    return Found(placements[best], so_far_s, steps * num_samples)
 
 
 @partial(jax.jit, static_argnums=(0, 1, 2))
@@ -78,7 +80,7 @@ def _place(
     def step(before: Array | None, key: chex.PRNGKey) -> tuple[Array, tuple[Array, Array]]:
         placed = improve(params, key, graph, before, num_samples).placement[:, 0]
         lifted = placed[:, :num_ops] if assignment is None else coarsen.lift(assignment, placed)
-        outcome = simulators.simulate(objective, tables, lifted)
+        outcome = mesh.whole(mesh.each(partial(simulators.simulate, objective), tables, lifted))
         latency_s = jnp.where(outcome.feasible, outcome.latency_s, jnp.inf)
         fastest = jnp.argsort(latency_s)[: num_samples // KEPT]
         best = fastest[0]

@@ -59,6 +59,7 @@ OTHERWISE = {
 
 # Blocks that nothing can run, by their first line.
 NOT_RUN = {
+    "python -m experiments.main --config=hsdag --workdir=runs/many \\": "it is for several hosts",
     "runtime: devices, clocks  |  the core: arrays in, arrays out            |  reporting: files": (
         "a picture"
     ),

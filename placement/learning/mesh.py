@@ -1,0 +1,155 @@
+"""Sampling, simulation and gradients shared out over all JAX devices: each has B / K of B samples.
+
+The mesh has one axis, the samples; parameters and graph are on every device. On one device, and
+where K does not divide B, there is no mesh and the functions here add nothing to a program.
+
+What follows from the draw is mapped over the shares (`each`): a device runs it on its samples as if
+there were no others, and the gradient is summed over the devices once, at the end. Left to the
+compiler, loops over the steps of an LSTM would sum theirs at every step, and the simulator's loops
+would ask all devices whether one goes on. The draw itself is left to the compiler (`over`), since
+random numbers have to be those of all B samples, whatever K: the generator is partitionable, and
+each device makes its share of them. No loop over operations then waits for another device, but for
+Placeto's draw, whose network merges operations and samples into one axis: it is gathered at every
+step.
+"""
+
+from collections.abc import Callable
+from typing import Any
+
+import chex
+import jax
+import jraph
+import numpy as np
+from jax.experimental import multihost_utils
+from jax.sharding import AxisType, Mesh, NamedSharding, PartitionSpec
+
+from placement.types import Array, LogProb, Params, Policy, Sample
+
+_AXIS = "samples"
+
+
+def of(num_samples: int) -> Mesh | None:
+    """All JAX devices, of all hosts, if there are several and they share so many samples equally.
+
+    They do not in what is no batch of episodes, such as a policy's greedy placement.
+    """
+    devices = jax.devices()
+    if len(devices) == 1 or num_samples % len(devices):
+        return None
+    return Mesh(np.array(devices), _AXIS, axis_types=(AxisType.Auto,))
+
+
+def check(num_samples: int, num_minibatches: int = 1) -> None:
+    """Refuses samples that the JAX devices cannot share equally.
+
+    Fewer samples than devices are let pass: every device then makes all of them.
+
+    Args:
+      num_samples: B, of one graph.
+      num_minibatches: into which an update cuts them; each is shared out.
+
+    Raises:
+      ValueError: one line, with numbers of samples that would do.
+    """
+    count = len(jax.devices())
+    least = count * num_minibatches
+    if count == 1 or num_samples < count or num_samples % least == 0:
+        return
+    below = num_samples - num_samples % least
+    cut = f" in num_minibatches={num_minibatches}" if num_minibatches > 1 else ""
+    raise ValueError(
+        f"num_samples={num_samples}{cut} cannot be shared equally by {count} JAX devices; give "
+        + " or ".join(f"num_samples={n}" for n in (below, below + least) if n)
+    )
+
+
+def over(policy: Policy) -> Policy:
+    """The policy whose samples are shared out; where there is no mesh its programs are the same."""
+
+    def log_prob(params: Params, graph: jraph.GraphsTuple, drawn: Sample) -> LogProb:
+        def own(held: tuple[Params, jraph.GraphsTuple], drawn: Sample) -> LogProb:
+            return policy.log_prob(*held, drawn)
+
+        return each(own, (params, graph), drawn)
+
+    def sample(
+        params: Params, key: chex.PRNGKey, graph: jraph.GraphsTuple, num_samples: int
+    ) -> Sample:
+        return _split(policy.sample(params, key, graph, num_samples), num_samples)
+
+    def improve(
+        params: Params,
+        key: chex.PRNGKey,
+        graph: jraph.GraphsTuple,
+        before: Array | None,
+        num_samples: int,
+    ) -> Sample:
+        assert policy.improve is not None
+        return _split(policy.improve(params, key, graph, before, num_samples), num_samples)
+
+    improves = improve if policy.improve is not None else None
+    return policy._replace(sample=sample, log_prob=log_prob, improve=improves)
+
+
+def each(function: Callable[[Any, Any], Any], whole_: Any, samples: Any) -> Any:
+    """`function(whole_, samples)`, each device on its share of the samples.
+
+    Args:
+      function: of one sample at a time, in its results' leading axis B as in its arguments'.
+      whole_: a pytree that every device has: parameters, graphs, tables.
+      samples: a pytree whose leaves have the leading axis B.
+    """
+    mesh = of(len(jax.tree.leaves(samples)[0]))
+    if mesh is None:
+        return function(whole_, samples)
+    by_sample = PartitionSpec(_AXIS)
+    # Loops begin with constants, which the check takes to be the same on all devices for ever.
+    mapped = jax.shard_map(
+        function,
+        mesh=mesh,
+        in_specs=(PartitionSpec(), by_sample),
+        out_specs=by_sample,
+        check_vma=False,
+    )
+    return mapped(whole_, samples)
+
+
+def whole(samples: Any) -> Any:
+    """Samples that were shared out, on every device: for what compares a few numbers of each."""
+    mesh = of(len(jax.tree.leaves(samples)[0]))
+    if mesh is None:
+        return samples
+    return jax.lax.with_sharding_constraint(samples, NamedSharding(mesh, PartitionSpec()))
+
+
+def everywhere(tree: Any, num_samples: int) -> Any:
+    """A pytree on every device of the mesh for so many samples, where there is one.
+
+    Programs are compiled for where their arguments are: once, if these are there from the first.
+    """
+    mesh = of(num_samples)
+    if mesh is None:
+        return tree
+    return jax.jit(lambda leaves: leaves, out_shardings=NamedSharding(mesh, PartitionSpec()))(tree)
+
+
+def fetch(tree: Any) -> Any:
+    """NumPy arrays of a pytree, whole on every host; all hosts have to ask.
+
+    A device of another host is out of reach, so that what is shared out has to be gathered.
+    """
+    return jax.tree.map(_fetched, tree)
+
+
+def _fetched(leaf: Any) -> Any:
+    at_hand = not isinstance(leaf, jax.Array) or leaf.is_fully_addressable
+    if at_hand or leaf.is_fully_replicated:
+        return jax.device_get(leaf)
+    return np.asarray(multihost_utils.process_allgather(leaf, tiled=True))
+
+
+def _split(samples: Any, num_samples: int) -> Any:
+    mesh = of(num_samples)
+    if mesh is None:
+        return samples
+    return jax.lax.with_sharding_constraint(samples, NamedSharding(mesh, PartitionSpec(_AXIS)))

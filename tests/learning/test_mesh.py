@@ -1,0 +1,107 @@
+"""Learning on eight JAX devices, which share the cores here, and on one: the same, to rounding."""
+
+import json
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import flax.serialization
+import jax
+import numpy as np
+import pytest
+
+from placement.learning import mesh
+from tests.learning import shared_out
+
+pytestmark = pytest.mark.usefixtures("quick_compilation")
+
+ROOT = Path(__file__).parents[2]
+_COLLECTIVE = re.compile(
+    r" (?:all-reduce|all-gather|all-to-all|collective-permute|reduce-scatter)\(.*op_name=\"(.*?)\""
+)
+# Within a policy or a simulator a loop is over operations; one outside is over steps or graphs.
+_IN_A_LOOP_OVER_OPERATIONS = re.compile(r"(jit\(sample\)|jvp|shard_map).*while/(body|cond)")
+_GRADIENT = "shard_map/psum"
+
+
+@pytest.fixture(scope="module")
+def begun(tmp_path_factory) -> tuple[subprocess.Popen, Path]:
+    """A process with eight devices, and its folder."""
+    folder = tmp_path_factory.mktemp("eight")
+    flags = (
+        "--xla_force_host_platform_device_count=8 "
+        f"--xla_dump_to={folder} --xla_dump_hlo_as_text --xla_dump_hlo_module_re=jit_.*step"
+    )
+    command = [sys.executable, "-m", "tests.learning.shared_out", str(folder)]
+    environment = os.environ | {"XLA_FLAGS": flags, "JAX_PLATFORMS": "cpu"}
+    return subprocess.Popen(command, cwd=ROOT, env=environment), folder
+
+
+@pytest.fixture(scope="module")
+def alone(begun) -> dict:
+    """What the programs come to on this process's one device, while the other is at work."""
+    return {name: program() for name, program in shared_out.PROGRAMS.items()}
+
+
+@pytest.fixture(scope="module")
+def eight(begun, alone) -> Path:
+    """The folder that the process with eight devices has left."""
+    process, folder = begun
+    assert process.wait(240) == 0
+    return folder
+
+
+@pytest.mark.parametrize("name", shared_out.PROGRAMS)
+def test_eight_devices_come_to_the_same_as_one(name, eight, alone):
+    found = json.loads((eight / "found.json").read_text())[name]
+    assert found == pytest.approx(alone[name], rel=1e-3, abs=1e-4)
+
+
+def test_no_loop_over_operations_waits_for_another_device(eight):
+    summed = 0
+    for program in eight.glob("*after_optimizations.txt"):
+        made = _COLLECTIVE.findall(program.read_text())
+        gradients = [name for name in made if _GRADIENT in name]
+        summed += bool(gradients)
+        others = set(made).difference(gradients)
+        assert not [name for name in others if _IN_A_LOOP_OVER_OPERATIONS.search(name)]
+    assert summed == 3, "of hsdag, placeto and several graphs"
+
+
+def test_a_search_on_eight_devices_goes_on_on_one(eight):
+    saved = (eight / "progress.msgpack").read_bytes()
+    progress = flax.serialization.from_bytes(shared_out.start(), saved)
+    assert progress.step == shared_out.RESUMED_AT
+    resumed = shared_out.search(progress, shared_out.STEPS)[-1]
+    whole = shared_out.search(shared_out.start(), shared_out.STEPS)[-1]
+    assert resumed.records[-1] == pytest.approx(whole.records[-1], rel=1e-3, abs=1e-4)
+    np.testing.assert_array_equal(resumed.progress.elite, whole.progress.elite)
+
+
+@pytest.fixture
+def devices(monkeypatch):
+    """As if there were eight; nothing is compiled for them."""
+    monkeypatch.setattr(jax, "devices", lambda: [jax.local_devices()[0]] * 8)
+
+
+def test_samples_that_devices_cannot_share_are_refused_with_numbers_that_they_can(devices):
+    said = "num_samples=24 in num_minibatches=2 .* 8 JAX devices; give num_samples=16 or .*=32$"
+    with pytest.raises(ValueError, match=said):
+        mesh.check(24, 2)
+    with pytest.raises(ValueError, match=r"num_samples=8 .* give num_samples=16$"):
+        mesh.check(8, 2)
+
+
+@pytest.mark.parametrize(("num_samples", "num_minibatches"), [(16, 2), (64, 1), (2, 1)])
+def test_samples_that_they_can_share_or_that_are_fewer_than_devices_are_not(
+    devices, num_samples, num_minibatches
+):
+    mesh.check(num_samples, num_minibatches)
+    assert mesh.of(2) is None
+
+
+def test_on_one_device_there_is_no_mesh_and_samples_have_any_number():
+    mesh.check(7, 3)
+    assert mesh.of(8) is None
