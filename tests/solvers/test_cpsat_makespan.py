@@ -148,7 +148,8 @@ def test_a_bound_that_is_cut_off_is_the_longest_path_at_least():
     problem = _wide(100)
     whole = bounds_makespan.makespan(problem, Allowance(60, 1))
     edges = bounds_makespan.edges_of(problem)
-    through_s = bounds_makespan.windows_of(edges, problem.costs.compute_s).through_s()
+    compute_s = np.asarray(problem.costs.compute_s, np.float64)
+    through_s = bounds_makespan.windows_of(edges, compute_s).through_s()
     path_s = through_s.min(axis=1).max()
     assert path_s <= bounds_makespan.makespan(problem, Allowance(0, 1)) < whole
 
