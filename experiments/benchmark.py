@@ -4,6 +4,7 @@
     python -m experiments.benchmark search
     python -m experiments.benchmark simulators
     python -m experiments.benchmark learning
+    python -m experiments.benchmark scale [OPERATIONS ...]
 
 `policy`: on one CPU core, what one sample with its log-probability costs, what 64 at once cost, and
 what a learning step (sample, simulate, update) with 64 samples costs, for HSDAG on the coarsened
@@ -19,6 +20,9 @@ once and one at a time, and how the cost of an operation grows with their number
 `learning`: REINFORCE beside PPO, each as tuned, at the default budget: 5 seeds on the coarsened
 graphs under two objectives, with three devices and random costs under which placing is a question.
 A cell is the mean excess over the best that any of the searches found.
+
+`scale`: how time and memory of each phase grow with the number of operations, see
+`experiments.benchmark_scale`.
 """
 
 import os
@@ -344,21 +348,34 @@ def _question(graph: Any, objective: str) -> Any:
     return problem._replace(costs=costs, objective=objective, devices=("a", "b", "c"))
 
 
-BENCHMARKS = {
+def scale(*sizes: str) -> None:
+    """Prints how time and memory grow with the number of operations, by default 1e4 to 1e6."""
+    from experiments import benchmark_scale
+
+    benchmark_scale.scale(tuple(map(int, sizes)) or benchmark_scale.SIZES)
+
+
+BENCHMARKS: dict[str, Callable[..., None]] = {
     "policy": policy,
     "search": search,
     "simulators": simulators,
     "learning": learning,
+    "scale": scale,
 }
 
 
 def main(argv: list[str]) -> None:
-    """Runs the named benchmark."""
-    if len(argv) != 2 or argv[1] not in BENCHMARKS:
-        given = " ".join(argv[1:]) or "nothing"
-        print(f"error: given {given!r}; give one of: {', '.join(BENCHMARKS)}", file=sys.stderr)
+    """Runs the named benchmark; `scale` takes sizes as well."""
+    name, *sizes = argv[1:] or ["nothing"]
+    valid = name in BENCHMARKS and (name == "scale" or not sizes)
+    if not valid or not all(size.isdecimal() and int(size) >= 2 for size in sizes):
+        print(
+            f"error: given {' '.join([name, *sizes])!r}; give one of: {', '.join(BENCHMARKS)}; "
+            "after scale numbers of operations, such as 10000 100000",
+            file=sys.stderr,
+        )
         sys.exit(2)
-    BENCHMARKS[argv[1]]()
+    BENCHMARKS[name](*sizes)
 
 
 if __name__ == "__main__":
