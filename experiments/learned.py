@@ -31,7 +31,7 @@ FEATURES = ("op_type", "degrees", "fractal", "positional", "output_shape")
 RELEASED_SINGLE_DEVICE_S = 1e10
 PRETRAINED = "policy.msgpack"
 LARGEST = 16_000  # operations that a policy looks at one by one; of more, at groups
-GROUPS = 256  # these, at most: as many as a search of a minute learns to place
+GROUPS = 64  # these, at most: as many as a search of a minute learns to place
 _ALGORITHMS: dict[str, Callable[..., base.Learner]] = {
     "reinforce": reinforce.make,
     "ppo": ppo.make,
