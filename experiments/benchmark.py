@@ -5,6 +5,8 @@
     python -m experiments.benchmark simulators
     python -m experiments.benchmark learning
     python -m experiments.benchmark devices
+    python -m experiments.benchmark scale [OPERATIONS ...]
+    python -m experiments.benchmark unseen POLICY
 
 `policy`: on one CPU core, what one sample with its log-probability costs, what 64 at once cost, and
 what a learning step (sample, simulate, update) with 64 samples costs, for HSDAG on the coarsened
@@ -23,6 +25,12 @@ A cell is the mean excess over the best that any of the searches found.
 
 `devices`: placements a second of simulators and of training, on each platform that JAX has and on
 one, two, four and eight devices of the CPU, see `experiments.benchmark_devices`.
+
+`scale`: how time and memory of each phase grow with the number of operations, see
+`experiments.benchmark_scale`.
+
+`unseen`: what a pretrained policy makes of graphs of families that it has never seen, see
+`experiments.benchmark_unseen`. POLICY is the policy.msgpack of a `--task=pretrain`.
 """
 
 import os
@@ -365,22 +373,50 @@ def devices() -> None:
     benchmark_devices.devices()
 
 
-BENCHMARKS = {
+def scale(*sizes: str) -> None:
+    """Prints how time and memory grow with the number of operations, by default 1e4 to 1e6."""
+    from experiments import benchmark_scale
+
+    if not all(size.isdecimal() and int(size) >= 2 for size in sizes):
+        raise ValueError(
+            f"scale takes numbers of operations; given {' '.join(sizes)!r}: give such as 10000 "
+            "100000"
+        )
+    benchmark_scale.scale(tuple(map(int, sizes)) or benchmark_scale.SIZES)
+
+
+def unseen(*paths: str) -> None:
+    """Prints what a pretrained policy makes of families of graphs that it has never seen."""
+    from experiments import benchmark_unseen
+
+    if len(paths) != 1:
+        raise ValueError("unseen takes one policy; give the policy.msgpack of a --task=pretrain")
+    benchmark_unseen.run(paths[0])
+
+
+BENCHMARKS: dict[str, Callable[..., None]] = {
     "policy": policy,
     "search": search,
     "simulators": simulators,
     "learning": learning,
     "devices": devices,
+    "scale": scale,
+    "unseen": unseen,
 }
+_WITH_ARGUMENTS = ("scale", "unseen")
 
 
 def main(argv: list[str]) -> None:
-    """Runs the named benchmark."""
-    if len(argv) != 2 or argv[1] not in BENCHMARKS:
-        given = " ".join(argv[1:]) or "nothing"
-        print(f"error: given {given!r}; give one of: {', '.join(BENCHMARKS)}", file=sys.stderr)
+    """Runs the named benchmark, with what follows its name."""
+    name, *given = argv[1:] or ["nothing"]
+    try:
+        if name not in BENCHMARKS or (given and name not in _WITH_ARGUMENTS):
+            what = " ".join([name, *given])
+            raise ValueError(f"given {what!r}; give one of: {', '.join(BENCHMARKS)}")
+        BENCHMARKS[name](*given)
+    except ValueError as error:
+        print(f"error: {error}", file=sys.stderr)
         sys.exit(2)
-    BENCHMARKS[argv[1]]()
 
 
 if __name__ == "__main__":

@@ -14,7 +14,6 @@ from placement.simulators import timeline
 from placement.types import OpGraph, Problem, Span
 
 NETRON = "placed.xml"
-_FILE = "details.json"
 _INFERENCES = 21
 _HOW = {
     "serial": "predicted: submodels one after another, as under HETERO",
@@ -64,13 +63,19 @@ def best(
     )
 
 
-def write(workdir: Path, told: details.Details, about: subject.Subject) -> None:
+def write(workdir: Path, told: details.Details | None, about: subject.Subject) -> None:
     """Writes the details and, of a model, the IR that shows each operation's device.
+
+    Without details those of an earlier run go.
 
     Raises:
       OSError: they cannot be written.
     """
-    details.write(workdir / _FILE, told)
+    if told is None:
+        for name in (details.FILE, NETRON):
+            (workdir / name).unlink(missing_ok=True)
+        return
+    details.write(workdir / details.FILE, told)
     if about.net.model is not None:
         names = (about.names[device] for device in told.op_placement)
         affinity = dict(zip(told.graph.op_names, names, strict=True))

@@ -24,19 +24,26 @@ _DIRECTORY = "figures"
 _Drawings = Mapping[str, Callable[[], Any]]  # by name of the file
 
 
-def of_run(summary: Mapping[str, Any], workdir: Path, console: Console) -> list[Path]:
-    """Draws what a run found and how; writes trace.json where details.json is.
+def of_run(
+    summary: Mapping[str, Any],
+    workdir: Path,
+    details: details_lib.Details | None,
+    console: Console,
+) -> list[Path]:
+    """Draws what a run found and how; writes trace.json where the details are known.
 
     Returns:
       The SVG files that were drawn, as of the other functions here.
     """
     rows, name = summary["rows"], summary["graph"]["name"]
     metrics = runs.read_jsonl(workdir / "metrics.jsonl")
-    details = details_lib.read(workdir / "details.json")
 
     def known() -> details_lib.Details:
         if details is None:
-            raise ValueError("no details.json, as of an older run or one that found no placement")
+            raise ValueError(
+                "no details.json, as of an older run, one that found no placement or one of more "
+                f"than {details_lib.MOST_OPS:,} operations"
+            )
         return details
 
     drawings: dict[str, Callable[[], Any]] = {

@@ -21,14 +21,17 @@ import numpy as np
 from experiments import build
 from placement import arguments
 from placement.costs import tables
-from placement.graphs import batching, coarsen, features, opgraph
+from placement.graphs import batching, coarsen, features, intervals, opgraph
 from placement.learning import base, mesh, ppo, reinforce
 from placement.policies import colocrl, hierarchical, hsdag, placeto, scheduler, scheduler_tables
+from placement.simulators import makespan
 from placement.types import Array, Evaluate, Params, Policy, Problem
 
 FEATURES = ("op_type", "degrees", "fractal", "positional", "output_shape")
 RELEASED_SINGLE_DEVICE_S = 1e10
 PRETRAINED = "policy.msgpack"
+LARGEST = 16_000  # operations that a policy looks at one by one; of more, at groups
+GROUPS = 64  # these, at most: as many as a search of a minute learns to place
 _ALGORITHMS: dict[str, Callable[..., base.Learner]] = {
     "reinforce": reinforce.make,
     "ppo": ppo.make,
@@ -69,7 +72,12 @@ class Method(NamedTuple):
 
 
 def operations(problem: Problem, blocks: tuple[str, ...]) -> Reading:
-    """A node for every operation; of co-located ones only the first decides."""
+    """A node for every operation; of co-located ones only the first decides.
+
+    Of more than `LARGEST` operations a node for each of some groups, see `graphs.intervals`.
+    """
+    if problem.graph.num_ops > LARGEST and _assignment(problem) is None:
+        return _merged(problem, _intervals(problem), blocks)
     graph = _graph(problem, _features(problem, blocks))
     return Reading(graph, _assignment(problem))
 
@@ -81,10 +89,7 @@ def groups(problem: Problem, blocks: tuple[str, ...]) -> Reading:
     """
     if _assignment(problem) is not None:
         return operations(problem, blocks)
-    graph, assignment, edges = coarsen.sole_consumers(problem.graph)
-    costs = tables.coarse_costs(problem.costs, assignment, edges)
-    merged = problem._replace(graph=graph, costs=costs)
-    return Reading(_graph(merged, _features(merged, blocks)), assignment)
+    return _merged(problem, coarsen.sole_consumers(problem.graph), blocks)
 
 
 def with_schedule(problem: Problem) -> Reading:
@@ -108,6 +113,20 @@ def with_board(problem: Problem, size: tuple[int, int] | None = None) -> Reading
     graph = _graph(problem, nothing, num_nodes, num_edges)
     read = scheduler_tables.tables(problem, len(graph.nodes["mask"]), len(graph.senders))
     return Reading(graph._replace(globals=jax.device_put(read)), _assignment(problem))
+
+
+def _merged(problem: Problem, of: coarsen.Coarsening, blocks: tuple[str, ...]) -> Reading:
+    costs = tables.coarse_costs(problem.costs, of.assignment, of.edges)
+    merged = problem._replace(graph=of.graph, costs=costs)
+    return Reading(_graph(merged, _features(merged, blocks)), of.assignment)
+
+
+def _intervals(problem: Problem) -> coarsen.Coarsening:
+    """Groups that take about as long as each other, of operations that the same devices run."""
+    compute_s = np.asarray(problem.costs.compute_s, np.float64)
+    weight = makespan.finite_mean(compute_s)
+    kinds = np.unique(np.isfinite(compute_s), axis=0, return_inverse=True)[1]
+    return intervals.group(problem.graph, weight + weight.mean(), kinds.ravel(), GROUPS)
 
 
 def _features(problem: Problem, blocks: tuple[str, ...]) -> np.ndarray:

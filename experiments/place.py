@@ -143,9 +143,9 @@ def run_methods(
         "compute_s": _cpu_s() - cpu_started,
         "wall_s": time.monotonic() - started,
     }
-    if told is not None:
+    if can_run:
         _write_placement(workdir, summary, best, about)
-        explain.write(workdir, told, about)
+    explain.write(workdir, told, about)
     runs.write_json(workdir / "summary.json", summary)
     return summary
 
@@ -230,8 +230,17 @@ def _explained(
     config: ConfigDict,
     measurer: Boundary | None,
     display: progress.Display,
-) -> details.Details:
-    """The details of the best placement; without measured times if these cannot be taken."""
+) -> details.Details | None:
+    """The details of the best placement; without measured times if these cannot be taken.
+
+    None of a graph that is too large to look at them.
+    """
+    if setting.full.graph.num_ops > details.MOST_OPS:
+        display.say(
+            f"left out of more than {details.MOST_OPS:,} operations: {details.FILE}, trace.json, "
+            f"{explain.NETRON}, and what the page and the figures would show of each"
+        )
+        return None
     try:
         return explain.best(best, about, setting, config, measurer)
     except (KeyboardInterrupt, ChildProcessError) as error:

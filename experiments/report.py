@@ -52,8 +52,9 @@ def write(summary: dict[str, Any], workdir: Path, console: Console) -> None:
     placed = workdir / "placement.json"
     if placed.exists():
         console.print(f"placement: {placed}", markup=False, soft_wrap=True)
-    drawn = figures.of_run(summary, workdir, console)
-    _write_page(summary, workdir, drawn, console)
+    known = details.read(workdir / details.FILE)
+    drawn = figures.of_run(summary, workdir, known, console)
+    _write_page(summary, workdir, drawn, console, known=known)
 
 
 def write_comparison(summary: dict[str, Any], workdir: Path, console: Console) -> None:
@@ -86,16 +87,17 @@ def _write_page(
     drawn: list[Path],
     console: Console,
     notes: dict[str, str] | None = None,
+    known: details.Details | None = None,
 ) -> None:
     """Writes report.html of what the run directory holds."""
     page = workdir / "report.html"
-    known = [p for p in (workdir / "config.json", workdir / "environment.json") if p.exists()]
+    from_ = [p for p in (workdir / "config.json", workdir / "environment.json") if p.exists()]
     text = html.page(
         summary,
-        details=details.read(workdir / "details.json"),
+        details=known,
         figures={_caption(path): path.read_text("utf-8") for path in drawn},
         notes=notes,
-        provenance={path.stem.capitalize(): json.loads(path.read_text()) for path in known},
+        provenance={path.stem.capitalize(): json.loads(path.read_text()) for path in from_},
     )
     runs.write_text(page, text)
     console.print(f"report: {page}", markup=False, soft_wrap=True)

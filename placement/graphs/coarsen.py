@@ -109,8 +109,18 @@ def sole_consumers(graph: OpGraph) -> Coarsening:
     identity = _quotient(graph, order, np.arange(graph.num_ops))
     only = np.bincount(identity.senders, minlength=graph.num_ops)[identity.senders] == 1
     trees = dag.weak_components(graph.num_ops, identity.senders[only], identity.receivers[only])
-    parts = _quotient(graph, order, trees[identity.parts]).parts
-    return _build(graph, order, parts, _standing(graph, order))
+    return merge(graph, trees[identity.parts])
+
+
+def merge(graph: OpGraph, parts: np.ndarray) -> Coarsening:
+    """Merges the operations of each part, int [N]; the quotient must be acyclic.
+
+    Returns:
+      As `coarsen`.
+    """
+    order = dag.topological_order(graph)
+    merged = _quotient(graph, order, parts).parts
+    return _build(graph, order, merged, _standing(graph, order))
 
 
 def members(graph: OpGraph, assignment: np.ndarray) -> list[list[str]]:

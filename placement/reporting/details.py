@@ -17,6 +17,8 @@ from placement.graphs import opgraph
 from placement.reporting import runs
 from placement.types import OpGraph, Span
 
+FILE = "details.json"
+MOST_OPS = 200_000  # of more, no page or figure is of use, and the file takes longer than searches
 _GRAPH_ARRAYS = (
     *("senders", "receivers", "edge_bytes", "tensors"),
     *("flops", "weight_bytes", "colocation", "backward"),
@@ -75,7 +77,7 @@ def write(path: Path, details: Details) -> None:
     Raises:
       OSError: it cannot be written; the error names the file.
     """
-    runs.write_json(path, _to_json(details))
+    runs.write_json(path, _to_json(details), indent=None)
 
 
 def read(path: Path) -> Details | None:

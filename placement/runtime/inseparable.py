@@ -68,13 +68,17 @@ def _is_unsized(shape: ov.PartialShape) -> bool:
 
 
 def _merged(sets: Iterable[frozenset[int]]) -> list[frozenset[int]]:
-    """Disjoint unions of those sets that overlap."""
-    merged: list[frozenset[int]] = []
+    """Disjoint unions of those sets that overlap, by their smallest member."""
+    union: dict[int, set[int]] = {}  # of each member
     for each in sets:
-        apart = [other for other in merged if other.isdisjoint(each)]
-        together = [other for other in merged if not other.isdisjoint(each)]
-        merged = [*apart, each.union(*together)]
-    return merged
+        known = {id(union[op]): union[op] for op in each if op in union}
+        largest = max(known.values(), key=len, default=set())
+        for part in (each, *known.values()):
+            if part is not largest:  # each time that a member moves, its union doubles at least
+                largest.update(part)
+                union.update(dict.fromkeys(part, largest))
+    distinct = {id(those): those for those in union.values()}
+    return sorted(map(frozenset, distinct.values()), key=min)
 
 
 def _reached(start: Iterable[int], neighbours: list[list[int]]) -> frozenset[int]:

@@ -9,10 +9,14 @@ narrowest integers that hold them.
 from collections.abc import Callable
 from typing import NamedTuple
 
+import jax
 import jax.numpy as jnp
 import numpy as np
 
 from placement.types import Array, CostModel, OpGraph
+
+_UNROLLED = 16  # readers of a tensor: of more, the loop stays one, or compiling takes minutes
+_Found = tuple[jax.Array, jax.Array]  # readers and `cut_s` of a `Reading` so far
 
 
 class Block(NamedTuple):
@@ -79,12 +83,22 @@ def as_sets(placement: Array, num_devices: int) -> Array:
 def read(block: Block, sets: Array) -> Reading:
     """Where a block's tensors are and who reads them, of sets [N, B] from `as_sets`."""
     source = sets[block.source]
-    readers, cut_s = jnp.zeros_like(source), jnp.zeros(source.shape)
-    for rank in range(block.readers.shape[1]):
-        device = sets[block.readers[:, rank]]
-        readers |= device
-        cut_s += jnp.where(device != source, block.cut_s[:, rank, None], 0.0)
-    return Reading(source, readers, cut_s)
+
+    def add(found: _Found, of_rank: tuple[Array, Array]) -> tuple[_Found, None]:
+        (readers, cut_s), (reader, edge_cut_s) = found, of_rank
+        device = sets[reader]
+        return (
+            readers | device,
+            cut_s + jnp.where(device != source, edge_cut_s[:, None], 0.0),
+        ), None
+
+    found = jnp.zeros_like(source), jnp.zeros(source.shape)
+    ranks = block.readers.T, block.cut_s.T
+    if len(ranks[0]) > _UNROLLED:
+        return Reading(source, *jax.lax.scan(add, found, ranks)[0])
+    for rank in zip(*ranks, strict=True):
+        found, _ = add(found, rank)
+    return Reading(source, *found)
 
 
 def pick(table: Array, is_device: Callable[[int], Array]) -> Array:

@@ -66,10 +66,11 @@ SOLVERS: dict[str, Solver] = {
     "lns": Solver(large_neighbourhood.lns, ("makespan",)),
 }
 
-_BOUNDS: dict[str, Callable[[Problem], float]] = {
+_BOUNDS: dict[str, Callable[[Problem, Allowance], float]] = {
+    "serial": lambda problem, allowance: graph_cut.find(problem, 0, allowance).bound_s,
     "makespan": bounds_makespan.makespan,
-    "max_load": bounds.max_load,
-    "subgraph": bounds.subgraph,
+    "max_load": lambda problem, _: bounds.max_load(problem),
+    "subgraph": lambda problem, _: bounds.subgraph(problem),
 }
 
 
@@ -130,11 +131,7 @@ def lower_bound(problem: Problem, *, time_limit_s: float = 10.0) -> float:
     """A lower bound of the objective for all placements, in seconds; -inf where none is known."""
     if infeasible(problem):
         return float("-inf")
-    if problem.objective in _BOUNDS:
-        return _BOUNDS[problem.objective](problem)
-    if problem.objective == "serial":
-        return graph_cut.find(problem, 0, Allowance(time_limit_s, BUDGET)).bound_s
-    raise AssertionError(problem.objective)
+    return _BOUNDS[problem.objective](problem, Allowance(time_limit_s, BUDGET))
 
 
 def check(name: str, objective: str) -> None:

@@ -74,7 +74,7 @@ def find(problem: Problem, seed: int, allowance: Allowance) -> base.Found:
     known = large_neighbourhood.lns(problem, seed, shorter)
     best = known.placement
     assert best is not None
-    value_s, bound_s = _value(problem, best), bounds_makespan.makespan(problem)
+    value_s, bound_s = _value(problem, best), bounds_makespan.makespan(problem, allowance)
     if bound_s == inf:
         return base.Found(None, status="infeasible", evaluations=known.evaluations)
     if value_s <= bound_s * (1 + base.ROUNDING):

@@ -31,6 +31,7 @@ OTHERWISE = {
     "runs/list": (f"--config.graphs={_TINY}", "--config.budget=3"),
     "runs/serial": (f"--config.graphs={_TINY}", "--config.budget=2"),
     "runs/solve": (f"--config.graph={_TINY}",),
+    "runs/large": (f"--config.graph={_TINY}", "--config.budget=3"),
     "runs/elsewhere": ("--config.budget=2",),
     "runs/cluster": (
         *("--config.budget=2", "--config.measure_on=here"),

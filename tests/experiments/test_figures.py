@@ -41,6 +41,10 @@ def _console(capsys):
     return Console(width=200), lines
 
 
+def _draw(summary, workdir, console):
+    figures.of_run(summary, workdir, details.read(workdir / details.FILE), console)
+
+
 def _drawn(workdir):
     return {path.name for path in (workdir / "figures").iterdir()}
 
@@ -53,7 +57,7 @@ def test_a_run_that_knows_everything_gets_every_figure_and_a_trace(tmp_path, cap
     console, lines = _console(capsys)
     runs.append_jsonl(tmp_path / "metrics.jsonl", {"evaluations": 1, "best_s": 1.0})
     details.write(tmp_path / "details.json", drawn.diamond())
-    figures.of_run(_summary(max_load_s=0.1, memory_bytes=1e6), tmp_path, console)
+    _draw(_summary(max_load_s=0.1, memory_bytes=1e6), tmp_path, console)
     names = ("latencies", "search", "errors", "front", "placement", "timeline", "loads")
     assert _drawn(tmp_path) == _both(*names)
     assert len(json.loads((tmp_path / "trace.json").read_text())["traceEvents"]) > 8
@@ -62,7 +66,7 @@ def test_a_run_that_knows_everything_gets_every_figure_and_a_trace(tmp_path, cap
 
 def test_an_older_run_gets_what_it_knows_and_each_reason_once(tmp_path, capsys):
     console, lines = _console(capsys)
-    figures.of_run(_summary(), tmp_path, console)
+    _draw(_summary(), tmp_path, console)
     assert _drawn(tmp_path) == _both("latencies", "errors")
     said = lines()
     assert len(said) == 3
@@ -78,7 +82,7 @@ def test_without_matplotlib_one_line_names_the_extra_and_the_trace_is_written(
     console, lines = _console(capsys)
     details.write(tmp_path / "details.json", drawn.diamond())
     monkeypatch.setitem(sys.modules, "matplotlib.figure", None)
-    figures.of_run(_summary(), tmp_path, console)
+    _draw(_summary(), tmp_path, console)
     missing = [line for line in lines() if "pip install 'placement[plots]'" in line]
     assert len(missing) == 1
     assert "placement, timeline, loads, latencies, errors" in missing[0]
@@ -105,8 +109,8 @@ def test_a_comparison_and_a_calibration_have_figures(tmp_path, capsys):
 def test_a_figure_that_can_no_longer_be_drawn_does_not_stay(tmp_path, capsys):
     console, _ = _console(capsys)
     details.write(tmp_path / "details.json", drawn.diamond())
-    figures.of_run(_summary(), tmp_path, console)
+    _draw(_summary(), tmp_path, console)
     (tmp_path / "details.json").unlink()
-    figures.of_run(_summary(), tmp_path, console)
+    _draw(_summary(), tmp_path, console)
     assert _drawn(tmp_path) == _both("latencies", "errors")
     assert not (tmp_path / "trace.json").exists()

@@ -36,6 +36,25 @@ def test_every_variant_decides_for_every_operation(name, variant):
     assert method.released == (variant == "released")
 
 
+def test_of_many_operations_policies_look_at_groups_that_the_same_devices_run(monkeypatch):
+    monkeypatch.setattr(learned, "LARGEST", 19)
+    monkeypatch.setattr(learned, "GROUPS", 4)
+    problem = _problem()
+    compute_s = np.array(problem.costs.compute_s)
+    compute_s[::3, 1] = np.inf
+    problem = problem._replace(costs=problem.costs._replace(compute_s=compute_s))
+    graph, assignment = learned.make("hsdag", 3, False).read(problem)
+    num_groups = int(graph.nodes["mask"].sum())
+    assert assignment.shape == (20,)
+    assert sorted(set(assignment.tolist())) == list(range(num_groups))
+    assert num_groups < 20
+    allowed = np.asarray(graph.nodes["allowed"])[assignment]
+    np.testing.assert_array_equal(allowed, np.isfinite(compute_s))
+    # Co-located operations are never in different groups: such problems are read whole.
+    graph, _ = learned.make("hsdag", 3, False).read(_problem(colocated=0.5))
+    assert len(graph.nodes["mask"]) > 20
+
+
 def test_the_same_method_is_made_once():
     again = learned.make("hsdag:num_samples=4", 3, False)
     assert learned.make("hsdag:num_samples=4", 3, False) is again

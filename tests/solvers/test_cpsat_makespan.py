@@ -76,7 +76,7 @@ def test_without_ortools_one_line_says_what_to_install(monkeypatch):
 def test_the_bound_is_never_above_the_optimum_and_often_close():
     tight = 0
     for problem, optimum in _problems()[:60]:
-        bound = bounds_makespan.makespan(problem)
+        bound = bounds_makespan.makespan(problem, Allowance(60, 1))
         assert bound <= optimum * (1 + base.ROUNDING)
         tight += bound > 0.9 * optimum
     assert tight > 15
@@ -85,12 +85,12 @@ def test_the_bound_is_never_above_the_optimum_and_often_close():
 def test_the_bound_by_hand():
     graph = helpers.chain(3)
     problem = helpers.as_problem(graph, helpers.unit_costs(graph), "makespan")
-    assert bounds_makespan.makespan(problem) == 3  # the critical path
+    assert bounds_makespan.makespan(problem, Allowance(60, 1)) == 3  # the critical path
     # op1 must be on device 1: leaving it or coming to it takes more than 100.
     compute_s = np.array([[1, 2], [np.inf, 2], [1, 2]], np.float32)
     costs = helpers.unit_costs(graph, compute_s=compute_s)
     problem = helpers.as_problem(graph, costs, "makespan")
-    assert bounds_makespan.makespan(problem) == 6  # all three on device 1
+    assert bounds_makespan.makespan(problem, Allowance(60, 1)) == 6  # all three on device 1
 
 
 def test_the_bound_knows_that_load_must_be_shared():
@@ -104,10 +104,10 @@ def test_the_bound_knows_that_load_must_be_shared():
     )
     equal = helpers.unit_costs(graph, compute_s=np.ones((6, 2), np.float32))
     problem = helpers.as_problem(graph, equal, "makespan")
-    assert bounds_makespan.makespan(problem) == pytest.approx(3, rel=2e-3)
+    assert bounds_makespan.makespan(problem, Allowance(60, 1)) == pytest.approx(3, rel=2e-3)
     # Device 1 takes twice as long: shares of 4 and 2 operations, 4 seconds each.
     problem = problem._replace(costs=helpers.unit_costs(graph))
-    assert bounds_makespan.makespan(problem) == pytest.approx(4, rel=2e-3)
+    assert bounds_makespan.makespan(problem, Allowance(60, 1)) == pytest.approx(4, rel=2e-3)
     # Device 0 holds one operation: the other five take 10 on device 1.
     full = helpers.unit_costs(
         graph,
@@ -115,7 +115,57 @@ def test_the_bound_knows_that_load_must_be_shared():
         capacity_bytes=np.array([1, np.inf], np.float32),
     )
     problem = problem._replace(costs=full)
-    assert bounds_makespan.makespan(problem) == pytest.approx(10, rel=2e-3)
+    assert bounds_makespan.makespan(problem, Allowance(60, 1)) == pytest.approx(10, rel=2e-3)
+
+
+def _wide(num_ops):
+    """Two wide layers on three devices, two of which cost the same."""
+    rng = np.random.default_rng(3)
+    graph = helpers.random_dag_of_size(rng, num_ops, 2 * num_ops, num_ops)
+    compute_s = rng.uniform(1, 2, (num_ops, 1)) * rng.uniform(0.5, 2, (num_ops, 3))
+    compute_s[:, 2] = compute_s[:, 1]
+    costs = helpers.unit_costs(graph, 3, compute_s=compute_s.astype(np.float32))
+    return helpers.as_problem(graph, costs, "makespan")
+
+
+def test_a_sample_of_the_classes_bounds_almost_as_well_and_no_more(monkeypatch):
+    problem = _wide(400)
+    exact = bounds_makespan.makespan(problem, Allowance(60, 1))
+    monkeypatch.setattr(bounds_makespan, "_WHOLE", 100)
+    monkeypatch.setattr(bounds_makespan, "_SAMPLE", 100)
+    solve, sizes = bounds_makespan._least_excess, []
+    monkeypatch.setattr(
+        bounds_makespan,
+        "_least_excess",
+        lambda rows, is_open: (sizes.append(len(is_open)), solve(rows, is_open))[1],
+    )
+    sampled = bounds_makespan.makespan(problem, Allowance(60, 1))
+    assert set(sizes) == {100}
+    assert 0.94 * exact < sampled <= exact * (1 + 2e-3)
+
+
+def test_a_bound_that_is_cut_off_is_the_longest_path_at_least():
+    problem = _wide(100)
+    whole = bounds_makespan.makespan(problem, Allowance(60, 1))
+    edges = bounds_makespan.edges_of(problem)
+    compute_s = np.asarray(problem.costs.compute_s, np.float64)
+    through_s = bounds_makespan.windows_of(edges, compute_s).through_s()
+    path_s = through_s.min(axis=1).max()
+    assert path_s <= bounds_makespan.makespan(problem, Allowance(0, 1)) < whole
+
+
+def test_windows_are_the_same_compiled(monkeypatch):
+    problem = _wide(60)
+    edges = bounds_makespan.edges_of(problem)
+    compute_s = np.array(problem.costs.compute_s, np.float64)
+    compute_s[::7, 1] = np.inf
+    looped = bounds_makespan.windows_of(edges, compute_s)
+    monkeypatch.setattr(bounds_makespan, "_LOOPED", 0)
+    compiled = bounds_makespan.windows_of(edges, compute_s)
+    assert compiled.head_s.dtype == np.float64
+    np.testing.assert_allclose(compiled.head_s, looped.head_s, rtol=1e-12)
+    np.testing.assert_allclose(compiled.tail_s, looped.tail_s, rtol=1e-12)
+    assert looped.head_s.max() > 0
 
 
 def test_polish_never_worsens_and_ends_within_its_budget():

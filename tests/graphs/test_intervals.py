@@ -1,0 +1,64 @@
+"""Groups of consecutive operations."""
+
+import dataclasses
+
+import hypothesis
+import hypothesis.strategies as st
+import numpy as np
+
+from placement.graphs import dag, intervals
+from placement.zoo import synthetic
+from tests import helpers
+
+SEEDS = st.integers(0, 2**32 - 1)
+
+
+def _group(graph, num_groups, weight=None, kinds=None):
+    weight = np.ones(graph.num_ops) if weight is None else weight
+    kinds = np.zeros(graph.num_ops, int) if kinds is None else kinds
+    return intervals.group(graph, weight, kinds, num_groups)
+
+
+@hypothesis.settings(max_examples=40, deadline=None)
+@hypothesis.given(SEEDS)
+def test_groups_are_acyclic_few_and_of_one_kind(seed):
+    rng = np.random.default_rng(seed)
+    graph = helpers.random_dag(rng, int(rng.integers(1, 30)), edge_probability=rng.random() / 2)
+    weight, kinds = rng.random(graph.num_ops), rng.integers(0, 2, graph.num_ops)
+    num_groups = int(rng.integers(1, 10))
+    order = intervals.depth_first_order(graph)
+    np.testing.assert_array_equal(np.sort(order), np.arange(graph.num_ops))
+    place = np.argsort(order)
+    assert (place[graph.senders] < place[graph.receivers]).all()
+    coarse, assignment, edges = _group(graph, num_groups, weight, kinds)
+    assert dag.is_acyclic(coarse.num_ops, coarse.senders, coarse.receivers)
+    assert coarse.num_ops <= num_groups + np.count_nonzero(np.diff(kinds[order]))
+    for part in range(coarse.num_ops):
+        assert len(set(kinds[assignment == part])) == 1
+    np.testing.assert_array_equal(assignment[graph.senders[edges]], coarse.senders)
+    assert _group(graph, num_groups).graph.num_ops <= num_groups
+
+
+def test_groups_end_where_little_passes():
+    edge_bytes = np.full(11, 100)
+    edge_bytes[[2, 8]] = 1  # after op2 and op8; equal groups would end after op3 and op7
+    graph = dataclasses.replace(helpers.chain(12), edge_bytes=edge_bytes)
+    coarse, assignment, _ = _group(graph, 3)
+    np.testing.assert_array_equal(assignment, np.repeat([0, 1, 2], [3, 6, 3]))
+    np.testing.assert_array_equal(coarse.edge_bytes, [1, 1])
+
+
+def test_the_order_follows_a_branch_to_its_end():
+    graph = helpers.fork_join(3, 4)  # a source, three chains of four, a sink
+    order = intervals.depth_first_order(graph)
+    lengths = np.diff(np.flatnonzero(np.diff(dag.levels(graph)[order]) != 1), prepend=0)
+    np.testing.assert_array_equal(lengths, [4, 4])  # one chain after another
+
+
+def test_groups_weigh_about_the_same():
+    graph = synthetic.build("synthetic:family=layered,ops=5000,seed=1")
+    weight = np.random.default_rng(0).uniform(0.5, 1.5, graph.num_ops)
+    coarse, assignment, _ = _group(graph, 100, weight)
+    assert 90 <= coarse.num_ops <= 100
+    total = np.bincount(assignment, weight)
+    assert total.max() < 2.1 * weight.sum() / 100
