@@ -62,8 +62,8 @@ KEYS = {
     "time_limit_s": Key(60.0, "seconds that each search may take"),
     # Wall time of timing the placements in the final table, compilation not included.
     "measure_s": Key(30.0, "seconds of timing the placements found, on the devices"),
-    # A policy.msgpack of --task=pretrain, for `zero_shot` to place with and `scheduler` to go on
-    # from.
+    # A policy.msgpack of --task=pretrain, for `zero_shot` to place with, by default the one in
+    # configs/pretrained, and for `scheduler` to go on from, which by default it does not.
     "init_from": Key("", "the policy.msgpack of --task=pretrain to start from"),
     # Of --task=pretrain: families of networks (`placement.zoo.families`), and how many members of
     # each, from the seed on.

@@ -15,14 +15,14 @@ from configs import common
 
 
 def get_config() -> ConfigDict:
-    """Families held out: inception_v3, rnnlm, nmt, two_stream, fork_join, chain."""
+    """Families held out: inception_v3, rnnlm, two_stream, fork_join, chain."""
     config = common.base().unlock()
     config.evaluate = "simulate"
     config.objective = "makespan"
-    config.method = "scheduler"
+    config.method = "scheduler:learning_rate=0.01,learning_rate_decay=0.9"
     config.devices = "roofline:cpu,gpu,gpu;roofline:cpu,igpu,npu"
-    config.families = "layered,series_parallel,resnet,bert"
+    config.families = "layered,series_parallel,resnet,bert,nmt"
     config.members = 12
-    config.budget = 1_000_000
+    config.budget = 576_000  # 1,500 updates
     config.time_limit_s = 1_800.0
     return config.lock()

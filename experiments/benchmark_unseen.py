@@ -3,10 +3,11 @@
 Each graph on each set of described devices, `makespan`: HEFT; the policy without learning on the
 graph (`zero_shot`), as trained and as it begins; and a whole search of that graph, `lns` with its
 default budget of placements. Nothing stands in for the policy. The search is allowed to be worse,
-and then the ratio to it is below 1.
+and then the ratio to it is below 1. Chains, which are coarsened to one operation, are left out.
 """
 
 import json
+import sys
 import time
 from pathlib import Path
 from typing import NamedTuple
@@ -25,7 +26,7 @@ from placement.zoo import families
 
 # The last are as many and such as no training has seen that `configs/pretrain.py` describes.
 _DEVICES = "roofline:cpu,gpu,gpu", "roofline:cpu,igpu,npu", "roofline:cpu,igpu,gpu,npu"
-_MEMBERS = 4  # of each family
+_MEMBERS = 6  # of each family
 _SEARCH = "lns"
 
 
@@ -55,19 +56,20 @@ def run(path: str) -> None:
     texts = [
         families.draw(family, seed)
         for family in families.names()
-        if family not in seen
+        if family not in (*seen, "chain")
         for seed in range(_MEMBERS)
     ]
     table = Table(title=f"makespan over that of a whole search ({_SEARCH}); learned on {seen}")
     for column in ("graph", "devices", "operations", *_RATIOS, "zero_shot takes s"):
         table.add_column(column, justify="left" if column in ("graph", "devices") else "right")
     cells: dict[str, list[_Cell]] = {devices: [] for devices in _DEVICES}
-    for text in texts:
-        for devices in _DEVICES:
-            cell = _cell(text, devices, method, path)
-            cells[devices].append(cell)
-            ratios = [f"{ratio:.3f}" for ratio in _ratios(cell)]
-            table.add_row(text, _kinds(devices), str(cell.num_ops), *ratios, f"{cell.took_s:.2f}")
+    work = [(text, devices) for text in texts for devices in _DEVICES]
+    for number, (text, devices) in enumerate(work, 1):
+        cell = _cell(text, devices, method, path)
+        cells[devices].append(cell)
+        ratios = [f"{ratio:.3f}" for ratio in _ratios(cell)]
+        table.add_row(text, _kinds(devices), str(cell.num_ops), *ratios, f"{cell.took_s:.2f}")
+        print(f"{number} of {len(work)}: {text}, {devices}:", *ratios, file=sys.stderr, flush=True)
     console = Console(width=140)
     console.print(table)
     console.print(_summary(cells))

@@ -18,6 +18,7 @@ import jax
 import jraph
 import numpy as np
 
+import configs
 from experiments import build
 from placement import arguments
 from placement.costs import tables
@@ -30,6 +31,8 @@ from placement.types import Array, Evaluate, Params, Policy, Problem
 FEATURES = ("op_type", "degrees", "fractal", "positional", "output_shape")
 RELEASED_SINGLE_DEVICE_S = 1e10
 PRETRAINED = "policy.msgpack"
+# What `--task=pretrain --config=pretrain` makes.
+SHIPPED = Path(configs.__file__).parent / "pretrained" / PRETRAINED
 LARGEST = 16_000  # operations that a policy looks at one by one; of more, at groups
 GROUPS = 64  # these, at most: as many as a search of a minute learns to place
 _ALGORITHMS: dict[str, Callable[..., base.Learner]] = {

@@ -114,7 +114,7 @@ def human_expert(context: Context) -> list[Entry]:
 def zero_shot(context: Context) -> list[Entry]:
     """What a policy that has learned on other graphs makes of this one, without learning."""
     started = time.monotonic()
-    setting, path = context.setting, context.config.init_from
+    setting, path = context.setting, context.config.init_from or str(learned.SHIPPED)
     num_devices = setting.coarse.costs.compute_s.shape[1]
     method = learned.of_checkpoint(path)
     made = learned.make(method, num_devices, False)
@@ -265,7 +265,7 @@ def runnable(
     """
     able = []
     for method in (*beside, *chosen):
-        reason = _lacking(method, about, config)
+        reason = _lacking(method, about, config.objective)
         if reason and method in chosen:
             raise ValueError(f"method {method!r} cannot run: {reason}")
         if reason:
@@ -275,11 +275,8 @@ def runnable(
     return tuple(able)
 
 
-def _lacking(method: str, about: subject.Subject, config: ConfigDict) -> str | None:
+def _lacking(method: str, about: subject.Subject, objective: str) -> str | None:
     """What a method needs that is not here, in words."""
-    objective = config.objective
-    if method == "zero_shot" and not config.init_from:
-        return "it places with a policy that has learned; give --config.init_from=policy.msgpack"
     if method in solvers.SOLVERS and objective not in solvers.SOLVERS[method].objectives:
         return f"it is for {' and '.join(solvers.SOLVERS[method].objectives)}"
     if method == "hetero" and not about.present:

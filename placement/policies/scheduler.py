@@ -27,9 +27,10 @@ looks back alone, and puts an operation where its inputs are, not where its read
 first step of an episode has no placement before it, and they are zero.
 
 The numbers z are a style: how far to look ahead, how dear a crossing is, how much to dare. They
-differ from sample to sample, so that the best of many samples is much better than their mean, and
-what training makes of them is w'', b and the MLP. At the beginning the MLP is zero, and w', w'', a
-and b are set by hand to styles that differ widely.
+differ from sample to sample, so that the best of many samples is much better than their mean. What
+is learned is w', a and the MLP, which is zero at the beginning. How widely styles differ, w'' and
+b, is set by hand and stays: training would narrow it to what suits the families that it sees, and
+take from others the variety that the best of many lives on.
 
 Nothing here has a size that depends on the number of devices, and operations have no names and
 types: a policy that was trained on some graphs and devices places others. `graph.globals` must be
@@ -86,8 +87,7 @@ class _Network(nn.Module):
         self.of_features = self.param("of_features", nn.initializers.lecun_normal(1, 0), shape)
         self.out = self.param("out", nn.initializers.zeros, self.hidden_size)
         self.weights = self.param("weights", lambda _: jnp.array(_WEIGHTS))
-        self.spreads = self.param("spreads", lambda _: jnp.array(_SPREADS))
-        self.log_tau = self.param("log_tau", lambda _: jnp.array((_LOG_TAU, _LOG_TAU_SPREAD)))
+        self.log_tau = self.param("log_tau", lambda _: jnp.array(_LOG_TAU))
 
     def __call__(self, graph: jraph.GraphsTuple) -> Array:
         """Calls every part, for `init`."""
@@ -103,8 +103,8 @@ class _Network(nn.Module):
 
     def style(self, z: Array) -> _Style:
         """Of z [B, NUM_FEATURES]."""
-        weights = self.weights + self.spreads * z[:, 1:]
-        log_tau = self.log_tau[0] + self.log_tau[1] * z[:, 0]
+        weights = self.weights + jnp.array(_SPREADS) * z[:, 1:]
+        log_tau = self.log_tau + _LOG_TAU_SPREAD * z[:, 0]
         return _Style(
             weights=jnp.concatenate([jnp.ones_like(z[:, :1]), weights], axis=1).T,
             tau=jnp.exp(jnp.maximum(log_tau, _LEAST_LOG_TAU)),

@@ -5,6 +5,7 @@ from pathlib import Path
 
 import pytest
 
+from configs import pretrain
 from experiments import learned
 from tests.experiments.command import check_summary, run
 
@@ -42,6 +43,15 @@ def test_what_was_learned_on_some_graphs_places_another(tmp_path: Path) -> None:
     assert rows["zero_shot"]["predicted_s"] <= rows["random"]["predicted_s"]
 
 
+def test_the_policy_that_is_installed_is_what_the_configuration_makes():
+    made = json.loads(learned.SHIPPED.with_name("pretraining.json").read_text())
+    config = pretrain.get_config()
+    assert made["families"] == config.families
+    assert ";".join(made["devices"]) == config.devices
+    assert (made["evaluations"], made["status"]) == (config.budget, "finished")
+    assert learned.of_checkpoint(str(learned.SHIPPED)) == config.method
+
+
 @pytest.mark.parametrize(
     ("flags", "words"),
     [
@@ -49,7 +59,6 @@ def test_what_was_learned_on_some_graphs_places_another(tmp_path: Path) -> None:
         (["--task=pretrain", "--config.members=0"], ["members=0"]),
         (["--task=pretrain", "--config.method=hsdag"], ["hsdag", "scheduler"]),
         (["--task=pretrain", "--config.objective=serial"], ["serial", "makespan"]),
-        (["--config.method=zero_shot"], ["--config.init_from="]),
         (["--config.method=zero_shot", "--config.init_from=nowhere"], ["nowhere", "pretrain"]),
         (["--config.method=scheduler", "--config.init_from=setup.py"], ["setup.py", "pretrain"]),
     ],

@@ -13,7 +13,6 @@ from placement.types import Array, Sample
 from tests import helpers
 
 pytestmark = [
-    pytest.mark.usefixtures("quick_compilation"),
     pytest.mark.parametrize("make", [reinforce.make, ppo.make], ids=["reinforce", "ppo"]),
 ]
 

@@ -15,8 +15,6 @@ import pytest
 from placement.learning import mesh
 from tests.learning import shared_out
 
-pytestmark = pytest.mark.usefixtures("quick_compilation")
-
 ROOT = Path(__file__).parents[2]
 _COLLECTIVE = re.compile(
     r" (?:all-reduce|all-gather|all-to-all|collective-permute|reduce-scatter)\(.*op_name=\"(.*?)\""

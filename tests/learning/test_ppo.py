@@ -9,8 +9,6 @@ from placement.learning.base import Settings
 from placement.types import Sample
 from tests import helpers
 
-pytestmark = pytest.mark.usefixtures("quick_compilation")
-
 NUM_SAMPLES = 8
 POLICY = helpers.independent_policy()
 GRAPH = helpers.batched(helpers.diamond())

@@ -13,8 +13,6 @@ from placement.learning.base import Settings
 from placement.types import Array, Problem, Sample
 from tests import helpers
 
-pytestmark = pytest.mark.usefixtures("quick_compilation")
-
 NUM_OPS, NUM_SAMPLES = 4, 20_000
 POLICY = helpers.independent_policy()
 GRAPH = helpers.batched(helpers.diamond())

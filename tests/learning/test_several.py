@@ -13,8 +13,6 @@ from placement.policies import scheduler, scheduler_tables
 from placement.types import Problem
 from tests import helpers
 
-pytestmark = pytest.mark.usefixtures("quick_compilation")
-
 SAMPLES = 16
 POLICY = scheduler.make(num_devices=2, hidden_size=8, episode_steps=2)
 TOGETHER = several.over(POLICY)

@@ -16,8 +16,6 @@ from placement.policies import hsdag
 from placement.types import Array, Evaluate, LogProb, OpGraph, Policy, Problem, Sample
 from tests import helpers
 
-pytestmark = pytest.mark.usefixtures("quick_compilation")
-
 DIAMOND, FORK_JOIN = helpers.diamond(), helpers.fork_join(branches=3, length=2)
 BATCH = 16
 

@@ -10,8 +10,6 @@ from placement.policies import colocrl
 from placement.types import Array, LogProb, Params, Sample
 from tests import helpers
 
-pytestmark = pytest.mark.usefixtures("quick_compilation")
-
 POLICY = colocrl.make(num_devices=2, hidden_size=8)
 GRAPH = helpers.batched(helpers.diamond())
 EVERY = helpers.all_placements(4, 2)

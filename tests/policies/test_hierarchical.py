@@ -14,8 +14,6 @@ from placement.policies import colocrl, hierarchical
 from placement.types import Array, Params, Policy, Sample
 from tests import helpers
 
-pytestmark = pytest.mark.usefixtures("quick_compilation")
-
 GRAPH = helpers.batched(helpers.diamond())
 SMALL = {"num_devices": 2, "grouper_size": 8, "hidden_size": 8}
 

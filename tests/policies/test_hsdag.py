@@ -8,8 +8,6 @@ from placement.policies import hsdag
 from placement.types import Params, Policy, Sample
 from tests import helpers
 
-pytestmark = pytest.mark.usefixtures("quick_compilation")
-
 
 def _start(policy: Policy, graph: jraph.GraphsTuple, num_samples: int) -> tuple[Params, Sample]:
     """Initial parameters, and samples under them."""

@@ -9,8 +9,6 @@ import pytest
 from placement.policies import parsing
 from placement.types import Array
 
-pytestmark = pytest.mark.usefixtures("quick_compilation")
-
 NODES, EDGES, HIDDEN = 16, 40, 4  # every graph is padded to these: one compilation serves all
 
 

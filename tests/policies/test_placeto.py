@@ -17,8 +17,6 @@ from placement.types import Array, LogProb, OpGraph, Params, Policy, Problem, Sa
 from tests import helpers
 from tests.simulators import reference
 
-pytestmark = pytest.mark.usefixtures("quick_compilation")
-
 SIZE = (10, 20, 14, 3)  # operations, edges (some parallel), tensors, devices
 
 

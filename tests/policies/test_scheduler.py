@@ -16,8 +16,6 @@ from placement.types import Problem
 from tests import helpers
 from tests.simulators import reference
 
-pytestmark = pytest.mark.usefixtures("quick_compilation")
-
 SAMPLES, STEPS = 32, 3
 POLICY = scheduler.make(num_devices=2, hidden_size=8, episode_steps=STEPS)
 

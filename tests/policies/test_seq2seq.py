@@ -12,8 +12,6 @@ from placement.policies.seq2seq import Choices, Items, Settings
 from placement.types import Array, Params
 from tests import helpers
 
-pytestmark = pytest.mark.usefixtures("quick_compilation")
-
 SETTINGS = Settings(
     num_devices=3, hidden_size=4, temperature=1.5, tanh_constant=2.0, noise=0.1, aligned=True
 )

@@ -12,7 +12,7 @@ import pytest
 import placement
 from placement.runtime import extract, frontend
 
-pytestmark = pytest.mark.usefixtures("quick_compilation", "no_reports")
+pytestmark = pytest.mark.usefixtures("no_reports")
 
 _SEEDS = np.random.default_rng(0)
 

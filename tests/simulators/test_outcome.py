@@ -16,8 +16,6 @@ from tests import helpers
 from tests.helpers import unit_costs
 from tests.simulators import reference
 
-pytestmark = pytest.mark.usefixtures("quick_compilation")
-
 SEEDS = st.integers(0, 2**32 - 1)
 SIZE = (8, 12, 6, 3)
 LIMITS = {"colocated": 0.3, "limited": 0.6}

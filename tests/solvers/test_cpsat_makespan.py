@@ -15,8 +15,6 @@ from tests import helpers
 from tests.simulators import reference
 from tests.solvers import test_list_scheduling as examples
 
-pytestmark = pytest.mark.usefixtures("quick_compilation")
-
 SIZE = (7, 10, 6, 3)
 PROBLEMS = 60
 

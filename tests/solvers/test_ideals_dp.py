@@ -13,8 +13,6 @@ from placement.solvers.allowance import Allowance
 from placement.types import CostModel, OpGraph, Problem
 from tests import helpers
 
-pytestmark = pytest.mark.usefixtures("quick_compilation")
-
 INF = float("inf")
 NUM_OPS, NUM_EDGES, NUM_TENSORS, NUM_DEVICES = 7, 10, 6, 4
 PLACEMENTS = helpers.all_placements(NUM_OPS, NUM_DEVICES)

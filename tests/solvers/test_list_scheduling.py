@@ -12,8 +12,6 @@ from placement.types import Problem
 from tests import helpers
 from tests.simulators import reference
 
-pytestmark = pytest.mark.usefixtures("quick_compilation")
-
 METHODS = ("heft", "peft", "m_topo", "m_etf", "m_sct")
 SIZE = (8, 12, 6, 3)
 

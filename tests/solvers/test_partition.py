@@ -17,8 +17,6 @@ from placement.types import CostModel, OpGraph, Problem
 from placement.zoo import synthetic
 from tests import helpers
 
-pytestmark = pytest.mark.usefixtures("quick_compilation")
-
 INF = float("inf")
 Method = Callable[..., np.ndarray]
 

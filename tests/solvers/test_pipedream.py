@@ -1,13 +1,10 @@
 """PipeDream's planner: a chain worked out by hand, and what limits a stage."""
 
 import numpy as np
-import pytest
 
 from placement import solvers
 from placement.types import Problem
 from tests import helpers
-
-pytestmark = pytest.mark.usefixtures("quick_compilation")
 
 
 def _chain(seconds: list[float], crossing_s: list[float], **changes: np.ndarray) -> Problem:
