@@ -87,7 +87,7 @@ class _Network(nn.Module):
         self.of_features = self.param("of_features", nn.initializers.lecun_normal(1, 0), shape)
         self.out = self.param("out", nn.initializers.zeros, self.hidden_size)
         self.weights = self.param("weights", lambda _: jnp.array(_WEIGHTS))
-        self.log_tau = self.param("log_tau", lambda _: jnp.array(_LOG_TAU))
+        self.log_tau = self.param("log_tau", lambda _: jnp.float32(_LOG_TAU))
 
     def __call__(self, graph: jraph.GraphsTuple) -> Array:
         """Calls every part, for `init`."""

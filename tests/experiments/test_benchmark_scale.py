@@ -23,5 +23,5 @@ def test_sizes_that_are_no_numbers_are_refused_in_one_line():
     command = [sys.executable, "-m", "experiments.benchmark", "scale", "10", "many"]
     ended = subprocess.run(command, capture_output=True, text=True)
     assert ended.returncode == 2
-    assert ended.stderr.startswith("error: given 'scale 10 many'; give one of: ")
+    assert ended.stderr.startswith("error: scale takes numbers of operations; given '10 many'")
     assert ended.stderr.count("\n") == 1

@@ -12,9 +12,7 @@ from placement.learning.base import Settings
 from placement.types import Array, Sample
 from tests import helpers
 
-pytestmark = [
-    pytest.mark.parametrize("make", [reinforce.make, ppo.make], ids=["reinforce", "ppo"]),
-]
+pytestmark = pytest.mark.parametrize("make", [reinforce.make, ppo.make], ids=["reinforce", "ppo"])
 
 NUM_OPS = 4
 POLICY = helpers.independent_policy()
