@@ -12,7 +12,7 @@ test: $(VENV)/.installed-test
 	$(BIN)/ruff check
 	$(BIN)/ruff format --check
 	$(BIN)/mypy
-	$(BIN)/python -m pytest -m 'not alone' --numprocesses=3 --dist=worksteal
+	$(BIN)/python -m pytest -m 'not alone' --numprocesses=2 --dist=worksteal
 	$(BIN)/python -m pytest -m alone
 
 # Removes what can be rebuilt; the results in runs/ stay.
