@@ -17,10 +17,9 @@ import numpy as np
 from rich.console import Console
 from rich.table import Table
 
-from experiments import build, learned
+from experiments import build, learned, methods
 from placement import solvers
 from placement.costs import roofline
-from placement.learning import trainer, zero_shot
 from placement.types import Params, Problem
 from placement.zoo import families
 
@@ -120,18 +119,9 @@ def _cell(text: str, devices: str, method: str, path: str) -> _Cell:
 def _placed(
     made: learned.Method, params: Params, reading: learned.Reading, problem: Problem
 ) -> tuple[float, float]:
-    """The latency of a placement without learning, and how long it takes; the first call compiles
-    for both sets of parameters."""
-    simulator = trainer.Simulator.of(problem)._replace(assignment=reading.assignment)
+    """A placement's latency, and the seconds to find it; the first call on a problem compiles."""
     started_s = time.perf_counter()
-    found = zero_shot.place(
-        made.policy,
-        params,
-        reading.graph,
-        simulator,
-        jax.random.PRNGKey(0),
-        num_ops=problem.graph.num_ops,
-    )
+    found = methods.place_unseen(made, reading, problem, params, jax.random.PRNGKey(0))
     return float(found.latency_s[-1]), time.perf_counter() - started_s
 
 

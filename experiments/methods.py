@@ -131,7 +131,7 @@ def zero_shot(context: Context) -> list[Entry]:
                 "key": np.asarray(key),
             },
         ):
-            found = _placed_unseen(made, setting.coarse, params, key)
+            found = place_unseen(made, reading, setting.coarse, params, key)
     entry = _entry(context, "zero_shot", found.placement, time.monotonic() - started)
     return [entry._replace(solution=entry.solution._replace(evaluations=found.evaluations))]
 
@@ -140,15 +140,20 @@ def follow(told: dict[str, Any]) -> None:
     """Places what process 0 places with `zero_shot`."""
     problem = processes.unpacked(told["problem"])
     made = learned.make(told["method"], problem.costs.compute_s.shape[1], False)
-    key = told["key"]
-    fresh = jax.jit(made.policy.init)(key, made.read(problem).graph)
-    _placed_unseen(made, problem, flax.serialization.from_bytes(fresh, told["params"]), key)
+    reading, key = made.read(problem), told["key"]
+    fresh = jax.jit(made.policy.init)(key, reading.graph)
+    params = flax.serialization.from_bytes(fresh, told["params"])
+    place_unseen(made, reading, problem, params, key)
 
 
-def _placed_unseen(
-    made: learned.Method, problem: Problem, params: Params, key: Array
+def place_unseen(
+    made: learned.Method,
+    reading: learned.Reading,
+    problem: Problem,
+    params: Params,
+    key: Array,
 ) -> unseen.Found:
-    reading = made.read(problem)
+    """Places a problem, as a method reads it, with parameters that learned on others."""
     simulator = trainer.Simulator.of(problem)._replace(assignment=reading.assignment)
     num_ops = problem.graph.num_ops
     return unseen.place(made.policy, params, reading.graph, simulator, key, num_ops=num_ops)
