@@ -39,6 +39,8 @@ import time
 from collections.abc import Callable
 from typing import Any
 
+from placement.errors import UserError
+
 _BATCH = 64
 _NETWORKS = "bert_base", "inception_v3", "resnet50"
 
@@ -378,7 +380,7 @@ def scale(*sizes: str) -> None:
     from experiments import benchmark_scale
 
     if not all(size.isdecimal() and int(size) >= 2 for size in sizes):
-        raise ValueError(
+        raise UserError(
             f"scale takes numbers of operations; given {' '.join(sizes)!r}: give such as 10000 "
             "100000"
         )
@@ -390,7 +392,7 @@ def unseen(*paths: str) -> None:
     from experiments import benchmark_unseen
 
     if len(paths) != 1:
-        raise ValueError("unseen takes one policy; give the policy.msgpack of a --task=pretrain")
+        raise UserError("unseen takes one policy; give the policy.msgpack of a --task=pretrain")
     benchmark_unseen.run(paths[0])
 
 
@@ -412,7 +414,7 @@ def main(argv: list[str]) -> None:
     try:
         if name not in BENCHMARKS or (given and name not in _WITH_ARGUMENTS):
             what = " ".join([name, *given])
-            raise ValueError(f"given {what!r}; give one of: {', '.join(BENCHMARKS)}")
+            raise UserError(f"given {what!r}; give one of: {', '.join(BENCHMARKS)}")
         BENCHMARKS[name](*given)
     except ValueError as error:
         print(f"error: {error}", file=sys.stderr)

@@ -20,6 +20,7 @@ from rich.table import Table
 from experiments import build, learned, methods
 from placement import solvers
 from placement.costs import roofline
+from placement.errors import UserError
 from placement.types import Params, Problem
 from placement.zoo import families
 
@@ -48,7 +49,7 @@ def run(path: str) -> None:
       path: of a policy.msgpack, beside which is the pretraining.json of its run.
 
     Raises:
-      ValueError: one of them cannot be read: one line.
+      UserError: one of them cannot be read: one line.
     """
     method = learned.of_checkpoint(path)
     seen = _families_seen(Path(path).with_name("pretraining.json"))
@@ -86,7 +87,7 @@ def _families_seen(path: Path) -> tuple[str, ...]:
     try:
         return tuple(json.loads(path.read_text())["families"].split(","))
     except (OSError, ValueError, KeyError) as error:
-        raise ValueError(
+        raise UserError(
             f"cannot read {path} ({error}), which says what the policy learned on; give the policy "
             "in the run directory of a --task=pretrain"
         ) from error

@@ -10,6 +10,7 @@ from ml_collections import ConfigDict
 
 from placement import arguments, simulators, zoo
 from placement.costs import tables, workloads
+from placement.errors import UserError
 from placement.graphs import coarsen, opgraph
 from placement.runtime import extract, frontend
 from placement.runtime.devices import Device
@@ -54,15 +55,29 @@ class Setting(NamedTuple):
 
     full: Problem
     coarse: Problem
-    assignment: np.ndarray  # int32 [N]
+    # int32 [N]: the coarse operation of each. Where nothing was coarsened, as of a workload, the
+    # first of those that it is co-located with.
+    assignment: np.ndarray
     simulate: Evaluate  # of coarse placements
+
+    def whole(self) -> "Setting":
+        """The same for placements that give every operation a device of its own."""
+        everything = np.arange(self.full.graph.num_ops, dtype=np.int32)
+        return Setting(
+            self.full, self.full, everything, lambda p: simulators.evaluator(self.full)(p)
+        )
+
+    def complete(self, placements: np.ndarray) -> np.ndarray:
+        """Placements int32 [K, M] of which co-located operations follow the first of them."""
+        placements = np.asarray(placements, np.int32)
+        return placements[:, self.assignment] if self.coarse is self.full else placements
 
 
 def check(config: ConfigDict) -> None:
     """Refuses what no experiment can be run with, before anything is loaded.
 
     Raises:
-      ValueError: one line: what was given, what is valid.
+      UserError: one line: what was given, what is valid.
     """
     among("objective", config.objective, tuple(simulators.OBJECTIVES))
     among("evaluate", config.evaluate, EVALUATE)
@@ -70,11 +85,11 @@ def check(config: ConfigDict) -> None:
     among("backend", config.backend, tuple(BACKENDS))
     for key in ("budget", "time_limit_s", "measure_s"):
         if not config[key] > 0:
-            raise ValueError(f"{key}={config[key]} leaves nothing to run; give {key} > 0")
+            raise UserError(f"{key}={config[key]} leaves nothing to run; give {key} > 0")
 
 
 def among(kind: str, value: str, valid: tuple[str, ...]) -> None:
-    """Refuses a value that is not among the valid ones, with a ValueError that names them."""
+    """Refuses a value that is not among the valid ones, with a UserError that names them."""
     if value not in valid:
         raise arguments.unknown(kind, value, valid)
 
@@ -83,7 +98,7 @@ def network(config: ConfigDict) -> Network:
     """Loads or builds the configured model, or reads the configured workload.
 
     Raises:
-      ValueError: no such graph, an unreadable file, dynamic inputs without shapes.
+      UserError: no such graph, an unreadable file, dynamic inputs without shapes.
     """
     path, given = _workload_file(config.graph)
     if path is not None:
@@ -101,7 +116,7 @@ def without_weights(text: str) -> Network:
     """A network of the zoo, or a synthetic one, as a graph alone: without constants or a model.
 
     Raises:
-      ValueError: no such graph.
+      UserError: no such graph.
     """
     if text.split(":")[0] == synthetic.NAME:
         graph = synthetic.build(text)
@@ -128,7 +143,7 @@ def _workload(path: Path, given: dict[str, str], config: ConfigDict) -> Network:
     try:
         data = json.loads(path.read_text())
     except (OSError, UnicodeDecodeError, json.JSONDecodeError) as error:
-        raise ValueError(f"cannot read workload {str(path)!r}: {error}") from error
+        raise UserError(f"cannot read workload {str(path)!r}: {error}") from error
     read = workloads.from_json(data, name=path.stem, objective=config.objective, parts=parts)
     graph = read.graph
     representatives = opgraph.representatives(graph)

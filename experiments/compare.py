@@ -20,14 +20,17 @@ from typing import Any, NamedTuple
 
 from ml_collections import ConfigDict
 
-from experiments import bounds, build, hosts, methods, place, progress, report
+from experiments import bounds, build, faults, hosts, methods, place, progress, report
 from placement import arguments
+from placement.errors import UserError
 from placement.reporting import runs, tables
+from placement.runtime.errors import RemoteFaultError
 from placement.runtime.pool import Job, Pool
 
 # What the list of cells depends on, and no cell itself.
 _NOT_OF_A_CELL = ("graphs", "methods", "seeds", "measure_on")
 _FINISHED = "asked.json"
+_SUMMARY = "summary.json"
 _REST_S = 600.0  # of a cell, beside its searches and its table: compiling and profiling
 
 
@@ -52,7 +55,7 @@ class _Cell(NamedTuple):
         return finished.exists() and json.loads(finished.read_text()) == self.asked()
 
     def summary(self) -> dict[str, Any]:
-        return json.loads((self.directory / "summary.json").read_text())
+        return json.loads((self.directory / _SUMMARY).read_text())
 
 
 def run(
@@ -64,16 +67,16 @@ def run(
       The summary, as written to summary.json: rows carry their graph and seed.
 
     Raises:
-      ValueError: anything about the configuration that cannot be run, in one line.
+      UserError: anything about the configuration that cannot be run, in one line.
     """
     started = time.monotonic()
     chosen, beside = _methods(config)
     graphs = arguments.entries(config.graphs or config.graph)
     if config.seeds < 1:
-        raise ValueError(f"seeds={config.seeds} leaves nothing to run; give seeds > 0")
+        raise UserError(f"seeds={config.seeds} leaves nothing to run; give seeds > 0")
     build.check(config)
     if config.measure_on == "ray" and config.costs and config.evaluate != "simulate":
-        raise ValueError(
+        raise UserError(
             f"costs={config.costs!r}, but hosts profile for themselves what --task=compare "
             "measures on them; leave the costs out, or measure_on=ray"
         )
@@ -85,9 +88,27 @@ def run(
         directory = workdir / "cells" / folder / f"seed-{of_cell.seed}"
         cells.append(_Cell(of_cell, directory, chosen, beside))
     spread = _spread if config.measure_on == "ray" else _in_turn
-    cells = spread(cells, workdir, display)
+    summary: dict[str, Any] = {}
+    with faults.told_last() as kept:
+        cells = spread(cells, workdir, display, kept)
+        with kept.during("reporting"):
+            if cells:
+                wall_s = time.monotonic() - started
+                summary = _reported(config, cells, workdir, display, wall_s, kept)
+    return summary
+
+
+def _reported(
+    config: ConfigDict,
+    cells: list[_Cell],
+    workdir: Path,
+    display: progress.Display,
+    wall_s: float,
+    kept: faults.Faults,
+) -> dict[str, Any]:
+    """Writes and prints what all cells found."""
     summaries = [cell.summary() for cell in cells]
-    summary = _summary(config, summaries, time.monotonic() - started)
+    summary = _summary(config, summaries, wall_s)
     runs.prepare_workdir(workdir)
     runs.write_json(workdir / "config.json", config.to_dict())
     runs.write_json(workdir / "summary.json", summary)
@@ -95,7 +116,7 @@ def run(
         workdir / report.CELLS,
         [str(cell.directory.relative_to(workdir)) for cell in cells],
     )
-    report.write_comparison(summary, workdir, display.console)
+    report.write_comparison(summary, workdir, display.console, kept)
     return summary
 
 
@@ -109,62 +130,77 @@ def _methods(config: ConfigDict) -> tuple[tuple[str, ...], tuple[str, ...]]:
     return tuple(m for m in chosen if m != "single"), ("single",)
 
 
-def _in_turn(cells: list[_Cell], workdir: Path, display: progress.Display) -> list[_Cell]:
-    """Runs the cells here, and returns those that have a summary: all unless interrupted."""
+def _in_turn(
+    cells: list[_Cell], workdir: Path, display: progress.Display, kept: faults.Faults
+) -> list[_Cell]:
+    """Runs the cells here, and returns those that have a summary: all, unless interrupted."""
+    found = []
     for number, cell in enumerate(cells, 1):
         display.say(f"cell {number} of {len(cells)}: {cell.name}")
-        if cell.is_finished():
-            display.say("finished before")
-        elif not _run(cell, workdir, display):
-            display.warn("interrupted: the same command goes on from here")
-            return cells[:number]
-    return cells
+        with kept.during(f"running {cell.name}"):
+            if cell.is_finished():
+                display.say("finished before")
+                found.append(cell)
+                continue
+            interrupted = _run(cell, workdir, display, kept)
+            found.append(cell)
+            if interrupted:
+                display.warn("interrupted: the same command goes on from here")
+                break
+    return found
 
 
-def _run(cell: _Cell, workdir: Path, display: progress.Display) -> bool:
-    """Runs a cell, and returns whether it is finished now."""
+def _run(cell: _Cell, workdir: Path, display: progress.Display, kept: faults.Faults) -> bool:
+    """Runs a cell, and returns whether it was interrupted; it is finished if nothing went wrong."""
+    before = len(kept)
     summary = place.run_methods(
         cell.config,
         cell.directory,
         cell.chosen,
+        kept,
         beside=cell.beside,
         known=workdir / bounds.FILE,
         display=display,
     )
-    if any(row["status"] == "interrupted" for row in summary["rows"]):
-        return False
-    runs.write_json(cell.directory / _FINISHED, cell.asked())
-    return True
+    interrupted = any(row["status"] == "interrupted" for row in summary["rows"])
+    if not interrupted and len(kept) == before:
+        runs.write_json(cell.directory / _FINISHED, cell.asked())
+    return interrupted
 
 
-def _spread(cells: list[_Cell], workdir: Path, display: progress.Display) -> list[_Cell]:
+def _spread(
+    cells: list[_Cell], workdir: Path, display: progress.Display, kept: faults.Faults
+) -> list[_Cell]:
     """Runs the cells on the hosts of a cluster; returns as `_in_turn` does.
 
     Only hosts of the same hardware measure, and simulated cells too keep to one host each, as the
     time of a search limits it.
     """
-    left = [cell for cell in cells if not cell.is_finished()]
+    found = [cell for cell in cells if cell.is_finished()]
+    left = [cell for cell in cells if cell not in found]
     if not left:
         return cells
     choice = hosts.find()
     hosts.introduce(choice, display)
     runs.prepare_workdir(workdir)
     runs.write_json(workdir / "environment.json", place.environment() | hosts.told(choice))
-    display.say(f"cells: {len(cells) - len(left)} of {len(cells)} finished before")
+    display.say(f"cells: {len(found)} of {len(cells)} finished before")
     with Pool(choice.hosts, contextlib.nullcontext, (), display.warn) as pool:
         try:
             answers = pool.run([_job(cell, workdir) for cell in left])
-            for count, (number, (files, known)) in enumerate(answers, 1):
-                _take_back(left[number], files)
+            for count, (number, (files, known, tracebacks)) in enumerate(answers, 1):
+                cell = left[number]
+                _take_back(cell, files)
                 bounds.merge(workdir / bounds.FILE, known)
-                display.say(f"cell {count} of {len(left)} finished: {left[number].name}")
+                found += [cell] if _SUMMARY in files else []
+                for text in tracebacks:
+                    kept.add(RemoteFaultError(text), f"running {cell.name} on a host")
+                display.say(f"cell {count} of {len(left)} finished: {cell.name}")
         except KeyboardInterrupt:
-            finished = [cell for cell in cells if cell.is_finished()]
-            if not finished:
+            if not found:
                 raise
             display.warn("interrupted: the same command goes on from here")
-            return finished
-    return cells
+    return [cell for cell in cells if cell in found]
 
 
 def _job(cell: _Cell, workdir: Path) -> Job:
@@ -187,21 +223,27 @@ def _away(
     beside: tuple[str, ...],
     files: dict[str, bytes],
     known: dict[str, list[float]],
-) -> tuple[dict[str, bytes], dict[str, list[float]]]:
-    """On a host: runs a cell from the files of its run directory, and returns what they became."""
+) -> tuple[dict[str, bytes], dict[str, list[float]], list[str]]:
+    """On a host: runs a cell from the files of its run directory.
+
+    Returns:
+      What the files became, the bounds then known, and the tracebacks of faults.
+    """
+    kept = faults.Faults()
     with tempfile.TemporaryDirectory() as folder:
         workdir = Path(folder)
         cell = _Cell(ConfigDict(config), workdir / "cell", chosen, beside)
         bounds.merge(workdir / bounds.FILE, known)
         _unpack(cell.directory, files)
-        _run(cell, workdir, progress.Display(progress.WARNING))
-        return _packed(cell.directory), bounds.read(workdir / bounds.FILE)
+        with kept.during("running the cell"):
+            _run(cell, workdir, progress.Display(progress.WARNING), kept)
+        return _packed(cell.directory), bounds.read(workdir / bounds.FILE), kept.tracebacks()
 
 
 def _take_back(cell: _Cell, files: dict[str, bytes]) -> None:
     """What says that the cell is finished is written when all the rest is there."""
-    last = {_FINISHED: files.pop(_FINISHED)}
-    _unpack(cell.directory, files)
+    last = {name: data for name, data in files.items() if name == _FINISHED}
+    _unpack(cell.directory, {name: files[name] for name in files.keys() - last})
     _unpack(cell.directory, last)
 
 

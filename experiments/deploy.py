@@ -12,6 +12,7 @@ from ml_collections import ConfigDict
 from rich.console import Console
 
 from experiments import build, progress
+from placement.errors import UserError
 from placement.reporting import deployment, runs
 from placement.runtime import (
     deploy,
@@ -47,19 +48,19 @@ def run(
       The record, as written to deploy.json.
 
     Raises:
-      ValueError: there is no placement, it does not fit the model or the devices, or it computes
+      UserError: there is no placement, it does not fit the model or the devices, or it computes
         wrong outputs; in one line.
     """
     build.check(config)
     if config.measure_on != "here":
-        raise ValueError(
+        raise UserError(
             f"--task=deploy measures where it deploys; given measure_on={config.measure_on!r}: "
             "leave it out"
         )
     placed = preflight.read(workdir / "placement.json")
     net = build.network(config)
     if net.model is None:
-        raise ValueError(
+        raise UserError(
             f"graph={config.graph!r} is no model that a device could run; there is nothing to "
             "deploy"
         )
@@ -183,7 +184,7 @@ def _write(
         errors = preflight.artifact_errors(beside, model, inputs)
         for way, error in errors.items():
             if not error <= allowed:
-                raise ValueError(
+                raise UserError(
                     f"the deployed model computes wrong outputs after {way} ({error:.3g} of their "
                     f"spread, over {allowed:g}); nothing was written"
                 )
@@ -196,7 +197,7 @@ def _write(
         runs.write_json(beside / "deploy.json", record)
         _replace(beside, final)
     except RuntimeError as error:
-        raise ValueError(f"the model cannot be deployed: {worker.essence(error)}") from error
+        raise UserError(f"the model cannot be deployed: {worker.essence(error)}") from error
     finally:
         shutil.rmtree(beside, ignore_errors=True)
 

@@ -36,11 +36,8 @@ def best(
     Raises:
       ChildProcessError: the placement cannot be run any more.
     """
-    problem, assignment = setting.coarse, setting.assignment
-    if entry.full or setting.coarse is setting.full:
-        problem, assignment = setting.full, np.arange(setting.full.graph.num_ops, dtype=np.int32)
-    placement = np.empty(problem.graph.num_ops, np.int32)
-    placement[assignment] = methods.op_placement(entry, setting.full)
+    on, placement = methods.placed_on(entry, setting), entry.placements[0]
+    problem, assignment = on.coarse, on.assignment
     costs = setting.full.costs
     compute_load_s, transfer_load_s = timeline.loads(problem, placement)
     return details.Details(

@@ -8,6 +8,7 @@ from typing import Any
 
 from rich.console import Console
 
+from experiments import faults
 from placement.reporting import details as details_lib
 from placement.reporting import (
     graph_plot,
@@ -29,6 +30,7 @@ def of_run(
     workdir: Path,
     details: details_lib.Details | None,
     console: Console,
+    kept: faults.Faults,
 ) -> list[Path]:
     """Draws what a run found and how; writes trace.json where the details are known.
 
@@ -40,7 +42,7 @@ def of_run(
 
     def known() -> details_lib.Details:
         if details is None:
-            raise ValueError(
+            raise plots.NothingToDrawError(
                 "no details.json, as of an older run, one that found no placement or one of more "
                 f"than {details_lib.MOST_OPS:,} operations"
             )
@@ -58,12 +60,17 @@ def of_run(
     trace = workdir / "trace.json"
     trace.unlink(missing_ok=True)  # of an earlier run
     if details is not None:
-        traces.write(trace, details)
-    return _write(drawings, workdir, console)
+        with kept.during("writing the trace"):
+            traces.write(trace, details)
+    return _write(drawings, workdir, console, kept)
 
 
 def of_comparison(
-    rows: list[dict[str, Any]], learned: Collection[str], workdir: Path, console: Console
+    rows: list[dict[str, Any]],
+    learned: Collection[str],
+    workdir: Path,
+    console: Console,
+    kept: faults.Faults,
 ) -> list[Path]:
     """Draws the methods beside each other, and what each placement trades for what, by graph."""
     drawings: dict[str, Callable[[], Any]] = {"ratios": lambda: relations.ratios(rows, learned)}
@@ -71,17 +78,20 @@ def of_comparison(
         of_graph = [row for row in rows if row["graph"] == graph]
         name = "front-of-" + re.sub(r"[^\w.=-]+", "_", graph)
         drawings[name] = functools.partial(relations.front, of_graph)
-    return _write(drawings, workdir, console)
+    return _write(drawings, workdir, console, kept)
 
 
-def of_fidelity(fidelity: Mapping[str, Any], workdir: Path, console: Console) -> None:
+def of_fidelity(
+    fidelity: Mapping[str, Any], workdir: Path, console: Console, kept: faults.Faults
+) -> None:
     """Draws how far predictions are right, of what fidelity.json holds."""
     placements = fidelity["placements"]
     samples = [relations.Pair(p["kind"], p["predicted_s"], p["measured_s"]) for p in placements]
-    _write({"errors": lambda: relations.errors(samples, fidelity["graph"])}, workdir, console)
+    drawings = {"errors": lambda: relations.errors(samples, fidelity["graph"])}
+    _write(drawings, workdir, console, kept)
 
 
-def _write(drawings: _Drawings, workdir: Path, console: Console) -> list[Path]:
+def _write(drawings: _Drawings, workdir: Path, console: Console, kept: faults.Faults) -> list[Path]:
     """Saves the figures that can be drawn, and says once of each reason what it left out."""
     directory = workdir / _DIRECTORY
     directory.mkdir(exist_ok=True)
@@ -89,11 +99,12 @@ def _write(drawings: _Drawings, workdir: Path, console: Console) -> list[Path]:
     for name, draw in drawings.items():
         for suffix in ("png", "svg"):  # of an earlier run
             (directory / f"{name}.{suffix}").unlink(missing_ok=True)
-        try:
-            plots.save(draw(), directory, name)
-            drawn.append(directory / f"{name}.svg")
-        except ValueError as error:
-            left_out.setdefault(str(error), []).append(name)
+        with kept.during(f"drawing {name}"):
+            try:
+                plots.save(draw(), directory, name)
+                drawn.append(directory / f"{name}.svg")
+            except plots.NothingToDrawError as error:
+                left_out.setdefault(str(error), []).append(name)
     for reason, names in left_out.items():
         console.print(f"no figure of {', '.join(names)}: {reason}", markup=False, soft_wrap=True)
     return drawn

@@ -17,7 +17,7 @@ def find() -> cluster.Choice:
     """The hosts of the cluster that are alike.
 
     Raises:
-      ValueError: there is no cluster, or none of its hosts can work.
+      UserError: there is no cluster, or none of its hosts can work.
     """
     return cluster.survey(describe)
 

@@ -22,6 +22,7 @@ import configs
 from experiments import build
 from placement import arguments
 from placement.costs import tables
+from placement.errors import UserError
 from placement.graphs import batching, coarsen, features, intervals, opgraph
 from placement.learning import base, mesh, ppo, reinforce
 from placement.policies import colocrl, hierarchical, hsdag, placeto, scheduler, scheduler_tables
@@ -271,7 +272,7 @@ def make(
       over: what the learner's policy is made of the method's; None: it is the same.
 
     Raises:
-      ValueError: no such method, variant, algorithm, feature or hyper-parameter, or an impossible
+      UserError: no such method, variant, algorithm, feature or hyper-parameter, or an impossible
         value.
     """
     name, given = arguments.split(method, "method")
@@ -318,12 +319,12 @@ def of_checkpoint(path: str) -> str:
     """The method, with its arguments, whose parameters a checkpoint holds.
 
     Raises:
-      ValueError: it cannot be read: one line.
+      UserError: it cannot be read: one line.
     """
     try:
         return str(flax.serialization.msgpack_restore(Path(path).read_bytes())["method"])
     except (OSError, ValueError, KeyError, TypeError) as error:
-        raise ValueError(
+        raise UserError(
             f"cannot read init_from={path!r} ({_first_line(error)}); give the {PRETRAINED} of a "
             "--task=pretrain"
         ) from error
@@ -338,13 +339,13 @@ def load(path: str, method: str, params: Params) -> Params:
       params: of that method, such as its initial ones.
 
     Raises:
-      ValueError: it cannot be read, or holds another method's parameters: one line.
+      UserError: it cannot be read, or holds another method's parameters: one line.
     """
     try:
         data = flax.serialization.msgpack_restore(Path(path).read_bytes())
         return flax.serialization.from_state_dict(params, data["params"])
     except (OSError, ValueError, KeyError, TypeError) as error:
-        raise ValueError(
+        raise UserError(
             f"init_from={path!r} holds no parameters of {method!r} ({_first_line(error)}); give "
             f"the {PRETRAINED} of a --task=pretrain with the same method"
         ) from error

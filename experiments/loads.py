@@ -5,8 +5,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from experiments import build
-from experiments.methods import Entry, op_placement
+from experiments import build, methods
 from placement import simulators
 from placement.types import Problem
 
@@ -18,13 +17,13 @@ class Load(NamedTuple):
     memory_bytes: float  # what the fullest device holds
 
 
-_NONE = Load(math.nan, math.nan)
+NONE = Load(math.nan, math.nan)
 
 
-def of(entries: list[Entry], setting: build.Setting) -> list[Load]:
-    """The load of each entry's first candidate, whatever objective it was found for."""
-    found = [_NONE] * len(entries)
-    for full, problem in ((False, setting.coarse), (True, setting.full)):
+def of(entries: list[methods.Entry], setting: build.Setting) -> list[Load]:
+    """The load of each entry's first placement, whatever objective it was found for."""
+    found = [NONE] * len(entries)
+    for full in (False, True):
         chosen = [
             i
             for i, entry in enumerate(entries)
@@ -32,20 +31,12 @@ def of(entries: list[Entry], setting: build.Setting) -> list[Load]:
         ]
         if not chosen:
             continue
-        placements = np.array([_placement(entries[i], setting) for i in chosen], np.int32)
+        problem = methods.placed_on(entries[chosen[0]], setting).coarse
+        placements = np.stack([entries[i].placements[0] for i in chosen])
         as_pipeline = simulators.evaluator(problem._replace(objective="max_load"))
         for i, row, seconds in zip(chosen, placements, as_pipeline(placements), strict=True):
             found[i] = Load(float(seconds), _fullest_bytes(problem, row))
     return found
-
-
-def _placement(entry: Entry, setting: build.Setting) -> np.ndarray:
-    of_ops = op_placement(entry, setting.full)
-    if entry.full:
-        return of_ops
-    placement = np.empty(setting.coarse.graph.num_ops, int)
-    placement[setting.assignment] = of_ops
-    return placement
 
 
 def _fullest_bytes(problem: Problem, placement: np.ndarray) -> float:

@@ -9,6 +9,7 @@ what was saved.
 import importlib
 import signal
 import sys
+import traceback
 from collections.abc import Sequence
 from pathlib import Path
 from typing import NoReturn
@@ -19,10 +20,12 @@ from ml_collections import config_flags
 from configs import common
 from experiments import usage
 from placement import arguments
+from placement.errors import UserError
 
 TASKS = ("place", "deploy", "compare", "solve", "profile", "pretrain", "report", "list")
 EXIT_CODES = {
     0: "done, or stopped by Ctrl-C with a table of what was found",
+    1: "a fault of the program; what was found is kept, fault.txt has the traceback",
     2: "the command asks for what cannot be",
     3: "the machine failed: a full disk, a lost device, a worker that dies",
     130: "stopped by Ctrl-C before there was a table",
@@ -42,10 +45,10 @@ _PROCESS_ID = flags.DEFINE_integer("process_id", None, "The number of this one, 
 
 
 def main(argv: Sequence[str]) -> None:
-    """Runs the task; what goes wrong by no fault of the program is one line and an exit code."""
+    """Runs the task; whatever goes wrong is one line and one of `EXIT_CODES`."""
     try:
         if len(argv) > 1:
-            raise ValueError(f"unexpected argument {argv[1]!r}; flags look like --task=place")
+            raise UserError(f"unexpected argument {argv[1]!r}; flags look like --task=place")
         if _TASK.value not in TASKS:
             raise arguments.unknown("task", _TASK.value, TASKS)
         _check_needs(_TASK.value)
@@ -53,13 +56,15 @@ def main(argv: Sequence[str]) -> None:
             _run_with_others()
         else:
             _run()
-    except ValueError as error:
+    except UserError as error:
         refuse(error)
-    except OSError as error:
+    except (OSError, MemoryError) as error:
         give_up(error)
     except KeyboardInterrupt:
         print("interrupted; the same command goes on from what this one saved", file=sys.stderr)
         sys.exit(130)
+    except Exception as fault:
+        admit(fault)
 
 
 def _run() -> None:
@@ -68,6 +73,8 @@ def _run() -> None:
     progress = importlib.import_module("experiments.progress")
     workdir = Path(_WORKDIR.value) if _WORKDIR.value else None
     task.run(_CONFIG.value, workdir, progress.Display(flags.FLAGS.verbosity))
+    if workdir is not None:
+        importlib.import_module("experiments.faults").forget(workdir)
 
 
 def _joined() -> bool:
@@ -77,7 +84,7 @@ def _joined() -> bool:
     if len(missing) == len(given):
         return False
     if missing:
-        raise ValueError(
+        raise UserError(
             f"--{' and --'.join(missing)} missing; give each of several processes "
             "--coordinator=HOST:PORT --num_processes=N --process_id=I"
         )
@@ -119,13 +126,26 @@ def refuse(error: Exception) -> NoReturn:
     sys.exit(2)
 
 
-def give_up(error: OSError) -> NoReturn:
+def give_up(error: OSError | MemoryError) -> NoReturn:
     """Prints what failed, with the file if it is about one, and exits with 3."""
-    where = f"{error.filename}: " if error.filename else ""
-    cause = " ".join((error.strerror or str(error)).split())
+    where, cause = "", str(error) or "out of memory"
+    if isinstance(error, OSError):
+        where, cause = f"{error.filename}: " if error.filename else "", error.strerror or cause
+    cause = " ".join(cause.split())
     rest = "the same command goes on from what was saved"
     print(f"error: {where}{cause}; {rest}", file=sys.stderr)
     sys.exit(3)
+
+
+def admit(fault: Exception) -> NoReturn:
+    """Writes the traceback, names its file in one line, and exits with 1."""
+    faults = importlib.import_module("experiments.faults")
+    file = faults.write(fault, Path(_WORKDIR.value) if _WORKDIR.value else None)
+    if file is None:
+        traceback.print_exception(fault)
+    where = f"the traceback is in {file}" if file else "its traceback stands above"
+    print(f"fault of the program: {faults.in_short(fault)}; {where}", file=sys.stderr)
+    sys.exit(1)
 
 
 def _check_needs(task: str) -> None:
@@ -135,14 +155,14 @@ def _check_needs(task: str) -> None:
         wanted = " and ".join(f"--{name}" for name in missing)
         such = " ".join(f"--{name}={_EXAMPLES[name]}" for name in missing)
         names = f"; configurations: {', '.join(usage.configs())}" if "config" in missing else ""
-        raise ValueError(f"--task={task} needs {wanted}, such as {such}{names}")
+        raise UserError(f"--task={task} needs {wanted}, such as {such}{names}")
 
 
 def _with_whole_config(argv: list[str]) -> list[str]:
     """Puts a configuration's file in the place of its name.
 
     Raises:
-      ValueError: there is none of that name, neither here nor in the installation.
+      UserError: there is none of that name, neither here nor in the installation.
     """
     found = list(argv)
     for i, argument in enumerate(found):

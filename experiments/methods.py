@@ -13,7 +13,8 @@ import numpy as np
 from ml_collections import ConfigDict
 
 from experiments import build, learned, metrics, processes, progress, search, subject
-from placement import simulators, solvers
+from placement import solvers
+from placement.errors import UserError
 from placement.learning import trainer
 from placement.learning import zero_shot as unseen
 from placement.runtime import devices as devices_lib
@@ -39,33 +40,40 @@ class Context(NamedTuple):
 
 
 class Entry(NamedTuple):
-    """A row of the table to be."""
+    """A row of the table to be: K placements, the most promising first.
+
+    The row is of the first one: `solution` has that placement, and its value as predicted.
+    """
 
     method: str
-    solution: Solution  # of the coarse problem where a method searched; value_s as predicted
-    candidates: tuple[Candidate, ...]  # what to measure, the most promising first
-    predicted_s: tuple[float, ...]  # of each candidate
+    solution: Solution
+    placements: np.ndarray  # int32 [K, M], complete: co-located operations are together
+    candidates: tuple[Candidate, ...]  # K, the same as devices run them
+    predicted_s: tuple[float, ...]  # K
     reference: bool = False  # runs on a device that placements cannot use
-    full: bool = False  # the placement is of all operations, where others are of the coarse ones
+    full: bool = False  # placements are of all operations, where others are of the coarse ones
+
+    def only(self, number: int) -> "Entry":
+        """The entry with one of its placements alone."""
+        value_s, placement = self.predicted_s[number], self.placements[number]
+        return self._replace(
+            solution=self.solution._replace(placement=placement, value_s=value_s),
+            placements=self.placements[number : number + 1],
+            candidates=self.candidates[number : number + 1],
+            predicted_s=(value_s,),
+        )
 
 
-def op_placement(entry: Entry, problem: Problem) -> np.ndarray:
-    """int32 [N], of all operations: of the entry's first candidate, which is the one measured.
-
-    A search's fastest placement need not be the one whose measurement was best.
-    """
-    affinity = entry.candidates[0].affinity
-    if affinity is None:  # HETERO's own choice
-        return entry.solution.placement
-    number = {name: device for device, name in enumerate(problem.devices)}
-    return np.array([number[affinity[name]] for name in problem.graph.op_names], np.int32)
+def placed_on(entry: Entry, setting: build.Setting) -> build.Setting:
+    """The setting whose coarse operations an entry's placements are of."""
+    return setting.whole() if entry.full or setting.coarse is setting.full else setting
 
 
 def single(context: Context) -> list[Entry]:
     """Everything on one device: a row a device."""
     num_ops = context.setting.coarse.graph.num_ops
     return [
-        _entry(context, f"single:{name}", np.full(num_ops, i, np.int32))
+        _made(context, f"single:{name}", np.full(num_ops, i, np.int32))
         for i, name in enumerate(context.about.names)
     ]
 
@@ -76,10 +84,8 @@ def openvino_hetero(context: Context) -> list[Entry]:
     assert measurer is not None
     chosen = measurer.own_choice()
     placement = np.array([full.devices.index(chosen[name]) for name in full.graph.op_names])
-    predicted_s = float(simulators.evaluator(full)(placement[None])[0])
-    solution = Solution(placement, predicted_s, float("nan"), "finished", 0.0, 1)
-    candidate = Candidate(None, context.about.present)
-    return [Entry("hetero", solution, (candidate,), (predicted_s,), full=True)]
+    entry = _made(context, "hetero", placement, full=True)
+    return [entry._replace(candidates=(Candidate(None, context.about.present),))]
 
 
 def trained(method: str, context: Context) -> list[Entry]:
@@ -93,10 +99,7 @@ def trained(method: str, context: Context) -> list[Entry]:
         seed=context.seed,
         display=context.display,
     )
-    predicted_s = tuple(float(value) for value in context.setting.simulate(found.elite))
-    candidates = tuple(_candidate(context, placement) for placement in found.elite)
-    solution = found.solution._replace(value_s=predicted_s[0])
-    return [Entry(method, solution, candidates, predicted_s)]
+    return [_entry(context, method, found.solution, found.elite)]
 
 
 def human_expert(context: Context) -> list[Entry]:
@@ -106,9 +109,7 @@ def human_expert(context: Context) -> list[Entry]:
     accelerators = np.flatnonzero(~is_host).tolist()
     host = int(np.argmax(is_host)) if is_host.any() else None
     placement = expert.place(full.graph, accelerators, host)
-    predicted_s = float(simulators.evaluator(full)(placement[None])[0])
-    solution = Solution(placement, predicted_s, float("nan"), "finished", 0.0, 1)
-    return [_full_entry(context, "human_expert", solution)]
+    return [_made(context, "human_expert", placement, full=True)]
 
 
 def zero_shot(context: Context) -> list[Entry]:
@@ -132,8 +133,8 @@ def zero_shot(context: Context) -> list[Entry]:
             },
         ):
             found = place_unseen(made, reading, setting.coarse, params, key)
-    entry = _entry(context, "zero_shot", found.placement, time.monotonic() - started)
-    return [entry._replace(solution=entry.solution._replace(evaluations=found.evaluations))]
+    spent_s = time.monotonic() - started
+    return [_made(context, "zero_shot", found.placement, spent_s, found.evaluations)]
 
 
 def follow(told: dict[str, Any]) -> None:
@@ -192,9 +193,7 @@ def _solve(name: str, context: Context) -> Entry:
             observe=told.observe,
         )
         told.finish(solution)
-    if full:
-        return _full_entry(context, name, solution)
-    return Entry(name, solution, (_candidate(context, solution.placement),), (solution.value_s,))
+    return _entry(context, name, solution, solution.placement[None], full=full)
 
 
 def _partitioned(
@@ -206,7 +205,7 @@ def _partitioned(
         started = time.monotonic()
         with context.display.phase(f"searching {name}"):
             placement = partition(context.setting.coarse, seed=context.seed, **others)
-        return [_entry(context, name, placement, time.monotonic() - started)]
+        return [_made(context, name, placement, time.monotonic() - started)]
 
     method.__doc__ = partition.__doc__
     return method
@@ -246,7 +245,7 @@ def check(method: str, objective: str) -> None:
     other objectives.
 
     Raises:
-      ValueError: one line.
+      UserError: one line.
     """
     if learned.is_learned(method):
         learned.make(method, 2, False)
@@ -266,13 +265,13 @@ def runnable(
     """The methods to run, `beside` first and without those that cannot run here, which are named.
 
     Raises:
-      ValueError: one of `chosen` cannot run here.
+      UserError: one of `chosen` cannot run here.
     """
     able = []
     for method in (*beside, *chosen):
         reason = _lacking(method, about, config.objective)
         if reason and method in chosen:
-            raise ValueError(f"method {method!r} cannot run: {reason}")
+            raise UserError(f"method {method!r} cannot run: {reason}")
         if reason:
             display.say(f"without {method}: {reason}")
         else:
@@ -302,11 +301,13 @@ def missing(method: str) -> str | None:
 
 def references(devices: tuple[devices_lib.Device, ...]) -> list[Entry]:
     """Devices outside the placement that it has to be compared with, such as the whole CPU."""
-    unknown = Solution(np.empty(0, np.int32), float("nan"), float("nan"), "finished", 0.0, 0)
+    nothing = np.empty((1, 0), np.int32)
+    unknown = Solution(nothing[0], math.nan, math.nan, "finished", 0.0, 0)
     return [
         Entry(
             f"reference:{device.label}",
             unknown,
+            nothing,
             (Candidate(None, (device,)),),
             (math.nan,),
             reference=True,
@@ -322,34 +323,51 @@ def _single_s(setting: build.Setting) -> float:
     return min(float(setting.simulate(single)[0]) for single in singles)
 
 
-def failed(method: str, error: ValueError, context: Context) -> Entry:
-    """The row of a method that cannot be used on this problem."""
-    return _nothing(context, method, f"failed: {error}")
+def failed(method: str, cause: str, context: Context) -> Entry:
+    """The row of a method that found nothing, as it cannot be used on this problem."""
+    return _nothing(context, method, f"failed: {cause}")
 
 
 def _nothing(context: Context, method: str, status: str, search_s: float = 0.0) -> Entry:
-    nowhere = np.zeros(context.setting.coarse.graph.num_ops, np.int32)
-    solution = Solution(nowhere, math.inf, math.nan, status, search_s, 0)
-    return Entry(method, solution, (Candidate(None, ()),), (math.inf,))
+    nowhere = np.zeros((1, context.setting.coarse.graph.num_ops), np.int32)
+    solution = Solution(nowhere[0], math.inf, math.nan, status, search_s, 0)
+    return Entry(method, solution, nowhere, (Candidate(None, ()),), (math.inf,))
 
 
-def _full_entry(context: Context, method: str, solution: Solution) -> Entry:
-    """Of a placement of all operations."""
-    full = context.setting.full
-    everything = context.setting._replace(coarse=full, assignment=np.arange(full.graph.num_ops))
-    candidate = build.candidate(
-        everything, solution.placement, context.about.present, context.config.backend
+def _made(
+    context: Context,
+    method: str,
+    placement: np.ndarray,
+    search_s: float = 0.0,
+    evaluations: int = 1,
+    *,
+    full: bool = False,
+) -> Entry:
+    """Of what was made without a search: one placement, int [M]."""
+    solution = Solution(placement, math.nan, math.nan, "finished", search_s, evaluations)
+    return _entry(context, method, solution, placement[None], full=full)
+
+
+def _entry(
+    context: Context,
+    method: str,
+    solution: Solution,
+    placements: np.ndarray,
+    *,
+    full: bool = False,
+) -> Entry:
+    """Of placements int [K, M], each with its value in the simulator and ready to be measured."""
+    about, backend = context.about, context.config.backend
+    setting = context.setting.whole() if full else context.setting
+    placements = setting.complete(placements)
+    predicted_s = tuple(float(value) for value in setting.simulate(placements))
+    if math.isinf(solution.value_s):  # what a solver shows that found nothing
+        predicted_s = (math.inf,) * len(placements)
+    return Entry(
+        method,
+        solution._replace(placement=placements[0], value_s=predicted_s[0]),
+        placements,
+        tuple(build.candidate(setting, each, about.present, backend) for each in placements),
+        predicted_s,
+        full=full,
     )
-    return Entry(method, solution, (candidate,), (solution.value_s,), full=True)
-
-
-def _entry(context: Context, method: str, placement: np.ndarray, search_s: float = 0.0) -> Entry:
-    predicted_s = float(context.setting.simulate(placement[None])[0])
-    solution = Solution(placement, predicted_s, float("nan"), "finished", search_s, 1)
-    return Entry(method, solution, (_candidate(context, placement),), (predicted_s,))
-
-
-def _candidate(context: Context, placement: np.ndarray) -> Candidate:
-    """Of a coarse placement; without devices where they are described."""
-    about, config = context.about, context.config
-    return build.candidate(context.setting, placement, about.present, config.backend)

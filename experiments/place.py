@@ -20,6 +20,7 @@ from experiments import (
     bounds,
     build,
     explain,
+    faults,
     hosts,
     learned,
     loads,
@@ -30,6 +31,7 @@ from experiments import (
     verify,
 )
 from placement import arguments
+from placement.errors import UserError
 from placement.reporting import details, runs
 from placement.runtime import devices as devices_lib
 from placement.runtime import evaluate as evaluate_lib
@@ -53,18 +55,20 @@ def run(
       The summary, as written to summary.json.
 
     Raises:
-      ValueError: anything about the configuration that cannot be run, in one line.
+      UserError: anything about the configuration that cannot be run, in one line.
     """
     chosen = arguments.entries(config.method)
     if len(chosen) != 1:
-        raise ValueError(
+        raise UserError(
             f"method={config.method!r} with --task=place; give one method, or --task=compare"
         )
     beside = tuple(m for m in ("single", "hetero", "random") if m not in chosen)
-    summary = run_methods(config, workdir, chosen, beside=beside, display=display)
-    report.write(summary, workdir, display.console)
-    if not (workdir / "placement.json").exists():
-        display.warn("no method found a placement that every device can run: no placement.json")
+    with faults.told_last() as kept:
+        summary = run_methods(config, workdir, chosen, kept, beside=beside, display=display)
+        with kept.during("reporting"):
+            report.write(summary, workdir, display.console, kept)
+        if not (workdir / "placement.json").exists():
+            display.warn("no method found a placement that every device can run: no placement.json")
     return summary
 
 
@@ -72,6 +76,7 @@ def run_methods(
     config: ConfigDict,
     workdir: Path,
     chosen: tuple[str, ...],
+    kept: faults.Faults,
     *,
     beside: tuple[str, ...] = (),
     known: Path | None = None,
@@ -82,10 +87,10 @@ def run_methods(
     `beside` are methods that nobody asked for: they come first, and are left out where they need
     devices that are not present or are for other objectives. `known` is the file of bounds, by
     default that of the run directory. Ctrl-C in a method ends the list: what was found until then
-    is written.
+    is written. So it is after a fault once methods run, which is `kept` for the task to tell.
 
     Raises:
-      ValueError: anything about the configuration that cannot be run, in one line.
+      UserError: anything about the configuration that cannot be run, in one line.
     """
     started, cpu_started = time.monotonic(), _cpu_s()
     build.check(config)
@@ -96,7 +101,7 @@ def run_methods(
     about = subject.find(config)
     order = methods.runnable(chosen, beside, about, config, display)
     if config.budget < about.num_devices:
-        raise ValueError(
+        raise UserError(
             f"budget={config.budget} does not cover the {about.num_devices} single devices, which "
             f"every search evaluates first; give at least {about.num_devices}"
         )
@@ -112,7 +117,7 @@ def run_methods(
         entries, searched = [], []  # and the measurements that finding each took
         for number, method in enumerate(order, 1):
             before = counter()
-            found = _found(method, context, alone=chosen == (method,))
+            found = _found(method, context, kept, alone=chosen == (method,))
             entries += found
             searched += [counter() - before] * len(found)
             if _interrupted(found):
@@ -120,18 +125,26 @@ def run_methods(
                 display.warn(f"interrupted in {method}; left out: {rest}")
                 break
         entries += methods.references(about.references)
-        entries, outcomes, counts = _verify(config, measurer, entries, display)
-        with display.phase("bounding"):
+        outcomes: list[verify.Outcome] = [None] * len(entries)
+        counts = [0] * len(entries)
+        with kept.during("measuring"):
+            entries, outcomes, counts = _verify(config, measurer, entries, display)
+        with display.phase("bounding"), kept.during("bounding"):
             entries = bounds.beside(entries, setting, known or workdir / bounds.FILE)
+        asked = [loads.NONE] * len(entries)
+        with kept.during("working out loads"):
+            asked = loads.of(entries, setting)
         counts = [a + b for a, b in itertools.zip_longest(counts, searched, fillvalue=0)]
-        rows = verify.rows(entries, outcomes, counts, loads.of(entries, setting))
+        rows = verify.rows(entries, outcomes, counts, asked)
         method = verify.best(rows, outcomes)
         best, outcome = next(
             pair for pair in zip(entries, outcomes, strict=True) if pair[0].method == method
         )
         can_run = np.isfinite(best.solution.value_s)
         ran = measurer if isinstance(outcome, Measurement) else None
-        told = _explained(best, about, setting, config, ran, display) if can_run else None
+        told = None
+        with kept.during("explaining the best placement"):
+            told = _explained(best, about, setting, config, ran, display) if can_run else None
     graph = about.net.graph
     summary = {
         "graph": {"name": graph.name, "num_ops": graph.num_ops, "num_edges": graph.num_edges},
@@ -143,25 +156,35 @@ def run_methods(
         "compute_s": _cpu_s() - cpu_started,
         "wall_s": time.monotonic() - started,
     }
-    if can_run:
-        _write_placement(workdir, summary, best, about)
-    explain.write(workdir, told, about)
     runs.write_json(workdir / "summary.json", summary)
+    with kept.during("writing the placement"):
+        if can_run:
+            _write_placement(workdir, summary, best, about, setting)
+        explain.write(workdir, told, about)
     return summary
 
 
-def _found(method: str, context: methods.Context, *, alone: bool) -> list[methods.Entry]:
+def _found(
+    method: str, context: methods.Context, kept: faults.Faults, *, alone: bool
+) -> list[methods.Entry]:
     """What a method finds; one that cannot be used here is refused alone, and a row among others.
 
+    One with a fault is a row that says so.
+
     Raises:
-      ValueError: it cannot be used on this problem, in one line.
+      UserError: it cannot be used on this problem, in one line.
     """
     try:
         return methods.run(method, context)
-    except ValueError as error:
+    except UserError as error:
         if alone:
             raise
-        return [methods.failed(method, error, context)]
+        return [methods.failed(method, str(error), context)]
+    except faults.OTHERS:
+        raise
+    except Exception as fault:
+        kept.add(fault, f"searching with {method}")
+        return [methods.failed(method, f"fault: {faults.in_short(fault)}", context)]
 
 
 def _interrupted(entries: list[methods.Entry]) -> bool:
@@ -254,18 +277,11 @@ def _write_placement(
     summary: dict[str, Any],
     entry: methods.Entry,
     about: subject.Subject,
+    setting: build.Setting,
 ) -> None:
     """Writes the best method's placement with what is needed to trust and repeat it."""
     row = next(row for row in summary["rows"] if row["method"] == entry.method)
-    affinity, stretches = entry.candidates[0].affinity, entry.candidates[0].stretches
-    if affinity is None:  # HETERO's own choice, which is of all operations
-        affinity = dict(
-            zip(
-                about.net.graph.op_names,
-                (about.names[i] for i in entry.solution.placement),
-                strict=True,
-            )
-        )
+    affinity = build.affinity(methods.placed_on(entry, setting), entry.placements[0])
     properties = {device.name: dict(device.properties) for device in about.present}
     provenance = {
         "graph": summary["graph"],
@@ -279,7 +295,7 @@ def _write_placement(
     }
     if about.net.model is not None:  # for --task=deploy to tell whether it is still the same
         provenance["model"] = fingerprint.of(about.net.model)
-    found: dict[str, Any] = {"method": row["method"], "placement": dict(affinity)}
-    if stretches is not None:
+    found: dict[str, Any] = {"method": row["method"], "placement": affinity}
+    if (stretches := entry.candidates[0].stretches) is not None:
         found["stretches"] = stretches
     runs.write_json(workdir / "placement.json", found | {"provenance": provenance})

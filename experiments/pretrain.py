@@ -22,6 +22,7 @@ from ml_collections import ConfigDict
 from experiments import build, learned, metrics, processes, progress, search
 from placement import arguments
 from placement.costs import roofline
+from placement.errors import UserError
 from placement.learning import base, several
 from placement.reporting import runs
 from placement.types import Problem
@@ -46,16 +47,16 @@ def run(
       What pretraining.json holds: what was learned on, and how it went.
 
     Raises:
-      ValueError: anything about the configuration that cannot be run, in one line.
+      UserError: anything about the configuration that cannot be run, in one line.
     """
     build.check(config)
     if config.objective != "makespan":
-        raise ValueError(
+        raise UserError(
             f"--task=pretrain learns schedules; given objective={config.objective!r}: give "
             "--config.objective=makespan"
         )
     if config.method.split(":")[0] != _METHOD:
-        raise ValueError(
+        raise UserError(
             f"--task=pretrain trains {_METHOD!r}, which carries over; given "
             f"method={config.method!r}"
         )
@@ -80,7 +81,7 @@ def _members(config: ConfigDict) -> list[str]:
     for family in chosen:
         build.among("family", family, families.names())
     if config.members < 1:
-        raise ValueError(f"members={config.members} leaves nothing to learn on; give members > 0")
+        raise UserError(f"members={config.members} leaves nothing to learn on; give members > 0")
     seeds = range(config.seed, config.seed + config.members)
     return [families.draw(family, seed) for seed in seeds for family in chosen]
 
@@ -102,7 +103,7 @@ def _batches(
             graph = learned.with_board(problem, size).graph
             of_size.setdefault((size, len(names)), []).append(jax.device_get(graph))
     if not of_size:
-        raise ValueError(
+        raise UserError(
             f"no member has fewer than {_SIZES[-1][0]} coarse operations; give other families, or "
             "more members"
         )

@@ -17,6 +17,7 @@ import flax.serialization
 import jax
 from jax._src import distributed  # the service's messages have no public name
 
+from placement.errors import UserError
 from placement.types import CostModel, OpGraph, Problem
 
 _LOST_S = 30  # a process that has been silent for so long is lost
@@ -37,17 +38,17 @@ def join(coordinator: str, num_processes: int, process_id: int) -> None:
       process_id: this one's number, from 0.
 
     Raises:
-      ValueError: a number that cannot be, or a malformed address: one line.
+      UserError: a number that cannot be, or a malformed address: one line.
       OSError: not all of them came.
     """
     host, _, port = coordinator.rpartition(":")
     if not host or not port.isdecimal():
-        raise ValueError(
+        raise UserError(
             f"coordinator={coordinator!r} is no address; give HOST:PORT of process 0, the same to "
             "all processes"
         )
     if not 0 <= process_id < num_processes:
-        raise ValueError(
+        raise UserError(
             f"process_id={process_id} of num_processes={num_processes}; give each process another "
             "number from 0 on, below num_processes"
         )

@@ -16,10 +16,11 @@ from rich.console import Console
 from rich.table import Table
 from scipy import stats
 
-from experiments import build, figures, progress, search, subject
+from experiments import build, faults, figures, progress, search, subject
 from placement import simulators
 from placement.costs import calibrate
 from placement.costs.calibrate import TermsOf
+from placement.errors import UserError
 from placement.reporting import runs
 from placement.runtime import evaluate as evaluate_lib
 from placement.runtime.boundary import Boundary
@@ -42,22 +43,22 @@ def run(
       What fidelity.json holds.
 
     Raises:
-      ValueError: anything about the configuration that cannot be run, in one line.
+      UserError: anything about the configuration that cannot be run, in one line.
     """
     build.check(config)
     about = subject.find(config)
     if not about.present:
-        raise ValueError(
+        raise UserError(
             f"--task=profile measures, and the devices of graph={config.graph!r}, "
             f"devices={config.devices!r} are described; give present devices, such as "
             "--config.devices=host"
         )
     if config.costs:
-        raise ValueError(
+        raise UserError(
             f"--task=profile profiles anew; given costs={config.costs!r}: leave them out"
         )
     if config.objective not in _PREDICTORS:
-        raise ValueError(
+        raise UserError(
             f"--task=profile calibrates {' and '.join(_PREDICTORS)}; given "
             f"objective={config.objective!r}: give one of them"
         )
@@ -67,8 +68,9 @@ def run(
         fidelity = _calibrated(config, workdir, about, measurer, display)
     runs.write_json(workdir / "fidelity.json", fidelity)
     _print(fidelity, display.console)
-    figures.of_fidelity(fidelity, workdir, display.console)
     display.console.print(f"costs: {workdir / 'profile.json'}", markup=False, soft_wrap=True)
+    with faults.told_last() as kept:
+        figures.of_fidelity(fidelity, workdir, display.console, kept)
     return fidelity
 
 

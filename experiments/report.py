@@ -8,7 +8,8 @@ from typing import Any
 from ml_collections import ConfigDict
 from rich.console import Console
 
-from experiments import figures, learned, progress
+from experiments import faults, figures, learned, progress
+from placement.errors import UserError
 from placement.reporting import (
     comparison,
     details,
@@ -29,35 +30,43 @@ def run(
     """Reports again on a finished run, whatever the configuration.
 
     Raises:
-      ValueError: the run directory holds no readable summary.json.
+      UserError: the run directory holds no readable summary.json.
     """
     path = workdir / "summary.json"
     try:
         summary = json.loads(path.read_text())
     except OSError as error:
-        raise ValueError(
+        raise UserError(
             f"no summary.json in {str(workdir)!r}; run --task=place with this --workdir first"
         ) from error
-    if "graph" in summary["rows"][0]:
-        write_comparison(summary, workdir, display.console)
-    else:
-        write(summary, workdir, display.console)
+    with faults.told_last() as kept:
+        if "graph" in summary["rows"][0]:
+            write_comparison(summary, workdir, display.console, kept)
+        else:
+            write(summary, workdir, display.console, kept)
     return summary
 
 
-def write(summary: dict[str, Any], workdir: Path, console: Console) -> None:
-    """Prints the table; writes the reports, figures as far as they can be drawn, and the trace."""
-    runs.write_text(workdir / "report.md", tables.report_markdown(summary))
-    console.print(tables.rich_table(summary))
+def write(summary: dict[str, Any], workdir: Path, console: Console, kept: faults.Faults) -> None:
+    """Prints the table; writes the reports, figures as far as they can be drawn, and the trace.
+
+    After a fault whatever does not need what failed is written still.
+    """
+    with kept.during("writing the table"):
+        runs.write_text(workdir / "report.md", tables.report_markdown(summary))
+        console.print(tables.rich_table(summary))
     placed = workdir / "placement.json"
     if placed.exists():
         console.print(f"placement: {placed}", markup=False, soft_wrap=True)
     known = details.read(workdir / details.FILE)
-    drawn = figures.of_run(summary, workdir, known, console)
-    _write_page(summary, workdir, drawn, console, known=known)
+    drawn = figures.of_run(summary, workdir, known, console, kept)
+    with kept.during("writing report.html"):
+        _write_page(summary, workdir, drawn, console, known=known)
 
 
-def write_comparison(summary: dict[str, Any], workdir: Path, console: Console) -> None:
+def write_comparison(
+    summary: dict[str, Any], workdir: Path, console: Console, kept: faults.Faults
+) -> None:
     """Prints the table over graphs and seeds, and how learned methods learned; writes report.md."""
     rows = summary["rows"]
     named = dict.fromkeys(row["method"] for row in rows)
@@ -75,10 +84,11 @@ def write_comparison(summary: dict[str, Any], workdir: Path, console: Console) -
         console.print(line, markup=False)
     if beside:
         console.print("how they learned, and published figures beside ours: report.md")
-    drawn = figures.of_comparison(rows, learners, workdir, console)
+    drawn = figures.of_comparison(rows, learners, workdir, console, kept)
     for name in ("report.md", "comparison.csv"):
         console.print(str(workdir / name), markup=False, soft_wrap=True)
-    _write_page(summary, workdir, drawn, console, {"Comparison": "\n\n".join(parts[1:-1])})
+    with kept.during("writing report.html"):
+        _write_page(summary, workdir, drawn, console, {"Comparison": "\n\n".join(parts[1:-1])})
 
 
 def _write_page(

@@ -5,7 +5,7 @@ from typing import Any
 
 from ml_collections import ConfigDict
 
-from experiments import build, place, progress, report
+from experiments import build, faults, place, progress, report
 from placement import arguments, solvers
 
 
@@ -23,7 +23,7 @@ def run(
       The summary, as written to summary.json.
 
     Raises:
-      ValueError: anything about the configuration that cannot be run, in one line.
+      UserError: anything about the configuration that cannot be run, in one line.
     """
     config = ConfigDict(config.to_dict())
     config.evaluate = "simulate"
@@ -34,6 +34,8 @@ def run(
     for method in chosen:
         build.among("solver", method, tuple(solvers.SOLVERS))
         solvers.check(method, config.objective)
-    summary = place.run_methods(config, workdir, chosen, beside=beside, display=display)
-    report.write(summary, workdir, display.console)
+    with faults.told_last() as kept:
+        summary = place.run_methods(config, workdir, chosen, kept, beside=beside, display=display)
+        with kept.during("reporting"):
+            report.write(summary, workdir, display.console, kept)
     return summary

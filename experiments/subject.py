@@ -16,6 +16,7 @@ from ml_collections import ConfigDict
 
 from experiments import build, hosts, progress
 from placement.costs import calibrate, roofline, tables
+from placement.errors import UserError
 from placement.graphs import coarsen
 from placement.reporting import runs
 from placement.runtime import cluster, handover
@@ -47,7 +48,7 @@ def find(config: ConfigDict) -> Subject:
     """Loads the model and finds the devices; writes nothing.
 
     Raises:
-      ValueError: no such model or devices, or an evaluation that needs devices that are not there.
+      UserError: no such model or devices, or an evaluation that needs devices that are not there.
     """
     net = build.network(config)
     described = _described(config, net)
@@ -56,14 +57,14 @@ def find(config: ConfigDict) -> Subject:
         devices, references = _resolved(config, choice)
         objectives = build.BACKENDS[config.backend].objectives
         if config.evaluate != "simulate" and config.objective not in objectives:
-            raise ValueError(
+            raise UserError(
                 f"objective={config.objective!r} does not predict what backend={config.backend!r} "
                 f"measures; give {_matching(config)}, or --config.evaluate=simulate"
             )
         names, labels = tuple(d.name for d in devices), tuple(d.label for d in devices)
         return Subject(net, names, labels, devices, None, references, choice)
     if config.evaluate == "measure":
-        raise ValueError(
+        raise UserError(
             f"evaluate='measure', but graph={config.graph!r} with devices={config.devices!r} has "
             "described devices, which cannot be measured; give --config.evaluate=simulate"
         )
@@ -84,7 +85,7 @@ def _described(config: ConfigDict, net: build.Network) -> Subject | None:
     """The subject if its devices are described, else None."""
     if net.workload is not None:
         if config.devices != "auto" or config.costs:
-            raise ValueError(
+            raise UserError(
                 f"graph={config.graph!r} brings devices and costs of its own; leave "
                 "--config.devices=auto and --config.costs empty"
             )
@@ -92,7 +93,7 @@ def _described(config: ConfigDict, net: build.Network) -> Subject | None:
         return Subject(net, names, names, (), net.workload.costs)
     if config.devices.strip().startswith(roofline.PREFIX):
         if config.costs:
-            raise ValueError(
+            raise UserError(
                 f"devices={config.devices!r} and costs={config.costs!r} both say what operations "
                 "cost; give one of them"
             )
@@ -100,7 +101,7 @@ def _described(config: ConfigDict, net: build.Network) -> Subject | None:
         labels = tuple(f"{name} [described]" for name in names)
         return Subject(net, names, labels, (), roofline.cost_model(net.graph, names))
     if net.model is None:
-        raise ValueError(
+        raise UserError(
             f"graph={config.graph!r} is no model that a device could run; describe devices, such "
             "as --config.devices=roofline:cpu,gpu,gpu"
         )
@@ -185,7 +186,7 @@ def profiled(
     machine and devices.
 
     Raises:
-      ValueError: `config.costs` cannot be read or are of other devices.
+      UserError: `config.costs` cannot be read or are of other devices.
     """
     given = tuple(device.label for device in measurer.devices)
     what = [measurer.fingerprint, given, config.backend]
@@ -193,17 +194,17 @@ def profiled(
     if config.costs:
         saved = _saved(config.costs)
         if _labels(saved) != given:
-            raise ValueError(
+            raise UserError(
                 f"costs={config.costs!r} are of {', '.join(_labels(saved))}, but the devices are "
                 f"{', '.join(given)}; give --config.evaluate=simulate to use them without these"
             )
         if (config.backend == "concurrent") != ("handovers" in saved):
-            raise ValueError(
+            raise UserError(
                 f"costs={config.costs!r} are not those of backend={config.backend!r}; give the "
                 "profile.json of a run with that backend"
             )
         if config.measure_on != "here" and saved.get("key") != key:
-            raise ValueError(
+            raise UserError(
                 f"costs={config.costs!r} are not of this model on the hosts' processor and "
                 "version of OpenVINO; leave them out to profile a host"
             )
@@ -254,7 +255,7 @@ def _saved(path: str) -> dict[str, Any]:
         saved = json.loads(Path(path).read_text())
         tables.from_json(saved)
     except (OSError, ValueError, KeyError, TypeError) as error:
-        raise ValueError(
+        raise UserError(
             f"cannot read costs {path!r}: {error}; give the profile.json of a run"
         ) from error
     return saved

@@ -63,12 +63,7 @@ def _fastest(measurer: Boundary, entry: Entry, baseline: Entry, seconds: float) 
         [baseline.candidates[0], *entry.candidates], min_rounds=_MIN_ROUNDS, time_limit_s=seconds
     )[1:]
     best = min(range(len(outcomes)), key=lambda i: _ratio(outcomes[i]))
-    predicted_s = entry.predicted_s[best]
-    return entry._replace(
-        solution=entry.solution._replace(value_s=predicted_s),
-        candidates=(entry.candidates[best],),
-        predicted_s=(predicted_s,),
-    )
+    return entry.only(best)
 
 
 def _singles(entries: list[Entry]) -> list[Entry]:

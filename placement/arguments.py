@@ -5,6 +5,8 @@ import re
 from collections.abc import Iterable, Mapping
 from typing import Any
 
+from placement.errors import UserError
+
 Value = bool | int | float | str
 
 
@@ -30,24 +32,24 @@ def split(text: str, kind: str = "graph") -> tuple[str, dict[str, str]]:
       kind: what it names, for errors.
 
     Raises:
-      ValueError: an argument is not KEY=VALUE, or is given twice.
+      UserError: an argument is not KEY=VALUE, or is given twice.
     """
     name, colon, rest = text.partition(":")
     given: dict[str, str] = {}
     for entry in rest.split(",") if colon else ():
         key, _, value = entry.partition("=")
         if not (key and value):
-            raise ValueError(
+            raise UserError(
                 f"{kind} {text!r} has the malformed argument {entry!r}; "
                 "write NAME:KEY=VALUE,KEY=VALUE, or NAME alone for its defaults"
             )
         if key in given:
-            raise ValueError(f"{kind} {text!r} gives argument {key!r} twice; keep one")
+            raise UserError(f"{kind} {text!r} gives argument {key!r} twice; keep one")
         given[key] = value
     return name, given
 
 
-def unknown(kind: str, value: str, valid: Iterable[str]) -> ValueError:
+def unknown(kind: str, value: str, valid: Iterable[str]) -> UserError:
     """What to raise where a value is not among the valid ones: the error names them.
 
     It asks whether one was meant that is spelt much the same; arguments of the value do not matter.
@@ -55,7 +57,7 @@ def unknown(kind: str, value: str, valid: Iterable[str]) -> ValueError:
     valid = tuple(valid)
     near = difflib.get_close_matches(value.split(":")[0], valid, n=1)
     meant = f": did you mean {near[0]!r}?" if near else ";"
-    return ValueError(f"unknown {kind} {value!r}{meant} valid: {', '.join(valid)}")
+    return UserError(f"unknown {kind} {value!r}{meant} valid: {', '.join(valid)}")
 
 
 def values(
@@ -76,34 +78,34 @@ def values(
       kind: what the text names, for errors.
 
     Raises:
-      ValueError: an argument that is not valid, of another type, or too small.
+      UserError: an argument that is not valid, of another type, or too small.
     """
     listed = ", ".join(f"{key}={value}" for key, value in defaults.items())
     valid = f"valid arguments and their defaults: {listed or 'none'}"
     chosen: dict[str, Any] = dict(defaults)
     for key, value in given.items():
         if key not in defaults:
-            raise ValueError(f"{kind} {text!r} has the unknown argument {key!r}; {valid}")
+            raise UserError(f"{kind} {text!r} has the unknown argument {key!r}; {valid}")
         try:
             chosen[key] = _value(value, defaults[key], (least or {}).get(key, 1))
-        except ValueError as error:
+        except UserError as error:
             wanted = f"{kind} {text!r} gives {key} as {value!r}; {error}; {valid}"
-            raise ValueError(wanted) from None
+            raise UserError(wanted) from None
     return chosen
 
 
 def _value(text: str, default: Value, least: int) -> Value:
     if isinstance(default, bool):
         if text.lower() not in ("true", "false"):
-            raise ValueError("give True or False")
+            raise UserError("give True or False")
         return text.lower() == "true"
     if isinstance(default, int):
         if not text.isdecimal() or int(text) < least:
-            raise ValueError(f"give a whole number of at least {least}")
+            raise UserError(f"give a whole number of at least {least}")
         return int(text)
     if isinstance(default, float):
         try:
             return float(text)
         except ValueError:
-            raise ValueError("give a number") from None
+            raise UserError("give a number") from None
     return text

@@ -26,6 +26,7 @@ from typing import NamedTuple
 
 import numpy as np
 
+from placement.errors import UserError
 from placement.graphs import dag
 from placement.types import CostModel, OpGraph
 
@@ -167,17 +168,17 @@ def devices(spec: str) -> tuple[str, ...]:
         several times are numbered.
 
     Raises:
-      ValueError: no prefix, no kinds, or a kind that is not in `SPECS`.
+      UserError: no prefix, no kinds, or a kind that is not in `SPECS`.
     """
     valid = f"valid kinds: {', '.join(SPECS)}; give for example '{PREFIX}cpu,gpu'"
     if not spec.strip().startswith(PREFIX):
-        raise ValueError(f"devices {spec!r} do not start with '{PREFIX}'; {valid}")
+        raise UserError(f"devices {spec!r} do not start with '{PREFIX}'; {valid}")
     kinds = [kind.strip() for kind in spec.strip().removeprefix(PREFIX).split(",")]
     if not any(kinds):
-        raise ValueError(f"devices {spec!r} name no kind; {valid}")
+        raise UserError(f"devices {spec!r} name no kind; {valid}")
     for kind in kinds:
         if kind not in SPECS:
-            raise ValueError(f"unknown kind {kind!r} in devices {spec!r}; {valid}")
+            raise UserError(f"unknown kind {kind!r} in devices {spec!r}; {valid}")
     counts = Counter(kinds)
     return tuple(
         kind if counts[kind] == 1 else f"{kind}{kinds[:i].count(kind)}"
@@ -197,7 +198,7 @@ def cost_model(graph: OpGraph, names: tuple[str, ...]) -> CostModel:
       names: D devices, as `devices` names them.
 
     Raises:
-      ValueError: a name is of no kind.
+      UserError: a name is of no kind.
     """
     specs = [_spec(name) for name in names]
     demand = _demand(graph)
@@ -223,7 +224,7 @@ def cost_model(graph: OpGraph, names: tuple[str, ...]) -> CostModel:
 def _spec(name: str) -> DeviceSpec:
     kind = name.rstrip("0123456789")
     if kind not in SPECS:
-        raise ValueError(
+        raise UserError(
             f"device {name!r} is not described; give names of the kinds {', '.join(SPECS)}, "
             "numbered or not"
         )

@@ -4,6 +4,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from placement.errors import UserError
 from placement.types import CostModel, OpGraph
 
 
@@ -118,7 +119,7 @@ def cost_model(
       operation's weights occupy, capacities are unlimited.
 
     Raises:
-      ValueError: a device's kernels took no time, or are none of the graph's.
+      UserError: a device's kernels took no time, or are none of the graph's.
     """
     compute_s = np.stack([_compute_s(graph, profile) for profile in profiles], axis=1)
     for column, profile in enumerate(profiles):
@@ -146,7 +147,7 @@ def _compute_s(graph: OpGraph, profile: DeviceProfile) -> np.ndarray:
             seconds[_heaviest(graph, members)] += kernel_s
     total = seconds.sum()
     if not total > 0:
-        raise ValueError(
+        raise UserError(
             f"{profile.device} reports no time for any operation of {graph.name!r}, so that no "
             "cost can be told; leave it out of --config.devices"
         )

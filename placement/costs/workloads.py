@@ -30,6 +30,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from placement.errors import UserError
 from placement.graphs import opgraph
 from placement.types import CostModel, OpGraph
 
@@ -81,12 +82,12 @@ def from_json(data: Any, *, name: str, objective: str, parts: int = 1) -> Worklo
         'acc0.1', ... Above 1 only with 'subgraph'.
 
     Raises:
-      ValueError: `data` is not of this format, describes no device or a node that runs on none,
+      UserError: `data` is not of this format, describes no device or a node that runs on none,
         `parts` does not fit the objective, or the graph is not valid (`opgraph.validate`).
     """
     where = f"workload {name!r}"
     if parts < 1 or (parts > 1 and objective != "subgraph"):
-        raise ValueError(
+        raise UserError(
             f"{where}: parts is {parts} with objective {objective!r}; give 1, or 1 and more with "
             "objective 'subgraph'"
         )
@@ -129,7 +130,7 @@ def expert(data: Any, workload_data: Any, *, name: str, objective: str) -> np.nd
       int32 [N], devices as `from_json` numbers them for one part an accelerator.
 
     Raises:
-      ValueError: either file is not of its format, or the split lists an id twice or one that the
+      UserError: either file is not of its format, or the split lists an id twice or one that the
         workload lacks, leaves a node out, separates a colour class, or uses too many devices.
     """
     where = f"expert split of workload {name!r}"
@@ -139,7 +140,7 @@ def expert(data: Any, workload_data: Any, *, name: str, objective: str) -> np.nd
     listed = _listed(data, where, is_host, one_host=objective == "subgraph")
     unknown = sorted(set(listed) - set(ids))
     if unknown:
-        raise ValueError(
+        raise UserError(
             f"{where} lists id {unknown[0]} ({len(unknown)} such in all), which is no node's; give "
             "ids of this workload's nodes"
         )
@@ -156,12 +157,12 @@ def _listed(data: Any, where: str, is_host: np.ndarray, *, one_host: bool) -> di
             index = 0 if field == "cpus" and one_host else number
             for id_ in _read(part, "nodes", here, _IDS):
                 if index >= len(valid):
-                    raise ValueError(
+                    raise UserError(
                         f"{here} holds id {id_}, but the workload's {limit} is {len(valid)}; raise "
                         f"{limit} to {index + 1} or leave the device empty"
                     )
                 if id_ in devices:
-                    raise ValueError(f"{here} lists id {id_} again; list each node once")
+                    raise UserError(f"{here} lists id {id_} again; list each node once")
                 devices[id_] = valid[index]
     return devices
 
@@ -173,13 +174,13 @@ def _with_classes(
     first: dict[int, int] = {}  # a listed id by class
     for id_, group in zip(ids, colocation, strict=True):
         if id_ in listed and listed[first.setdefault(group, id_)] != listed[id_]:
-            raise ValueError(
+            raise UserError(
                 f"{where} separates ids {first[group]} and {id_}, which have one colorClass; give "
                 "them one device"
             )
     missing = [id_ for id_, group in zip(ids, colocation, strict=True) if group not in first]
     if missing:
-        raise ValueError(
+        raise UserError(
             f"{where} lists neither id {missing[0]} ({len(missing)} such in all) nor one of its "
             "colorClass; list it under a device"
         )
@@ -205,7 +206,7 @@ def _nodes(data: Any, where: str) -> list[_Node]:
     first: dict[int, int] = {}
     for number, node in enumerate(nodes):
         if first.setdefault(node.id, number) != number:
-            raise ValueError(
+            raise UserError(
                 f"{where}, nodes[{number}]: id is {node.id}, as is that of nodes[{first[node.id]}];"
                 " ids must be unique: renumber one of them"
             )
@@ -219,7 +220,7 @@ def _edges(data: Any, where: str, index: dict[int, int]) -> list[_Edge]:
         ends = {field: _read(given, field, here, _INTEGER) for field in ("sourceId", "destId")}
         for field, id_ in ends.items():
             if id_ not in index:
-                raise ValueError(
+                raise UserError(
                     f"{here}: {field} is {id_}, which is no node's id; give the id of a node or "
                     "drop the edge"
                 )
@@ -244,7 +245,7 @@ def _devices(
         names = [f"{name}.{part}" for name in names for part in range(parts)]
     names += ["cpu"] if objective == "subgraph" else [f"cpu{number}" for number in range(hosts)]
     if not names:
-        raise ValueError(f"{where} has no device: maxFPGAs and maxCPUs are 0; raise one of them")
+        raise UserError(f"{where} has no device: maxFPGAs and maxCPUs are 0; raise one of them")
     accelerator = np.full(len(names), -1, np.int32)
     accelerator[: accelerators * parts] = np.arange(accelerators).repeat(parts)
     return tuple(names), accelerator
@@ -253,7 +254,7 @@ def _devices(
 def _check_supported(nodes: list[_Node], where: str) -> None:
     for number, node in enumerate(nodes):
         if not node.supported:
-            raise ValueError(
+            raise UserError(
                 f"{where}, nodes[{number}]: supportedOnFpga is false, but maxCPUs is 0, so that no "
                 "device runs it; support it or raise maxCPUs"
             )
@@ -269,18 +270,21 @@ def _graph(nodes: list[_Node], edges: list[_Edge], name: str) -> OpGraph:
     tensors = [numbers.setdefault((edge.source, edge.cost), len(numbers)) for edge in edges]
     tensor_bytes = np.zeros(len(numbers))
     np.maximum.at(tensor_bytes, tensors, [edge.size for edge in edges])
-    return opgraph.make(
-        name=name,
-        op_names=_unique([node.name for node in nodes], [node.id for node in nodes]),
-        op_types=["WorkloadBackward" if node.backward else "Workload" for node in nodes],
-        senders=[edge.source for edge in edges],
-        receivers=[edge.dest for edge in edges],
-        edge_bytes=np.rint(tensor_bytes)[tensors],
-        weight_bytes=np.rint([node.size for node in nodes]),
-        colocation=colocation,
-        tensors=tensors,
-        backward=[node.backward for node in nodes],
-    )
+    try:
+        return opgraph.make(
+            name=name,
+            op_names=_unique([node.name for node in nodes], [node.id for node in nodes]),
+            op_types=["WorkloadBackward" if node.backward else "Workload" for node in nodes],
+            senders=[edge.source for edge in edges],
+            receivers=[edge.dest for edge in edges],
+            edge_bytes=np.rint(tensor_bytes)[tensors],
+            weight_bytes=np.rint([node.size for node in nodes]),
+            colocation=colocation,
+            tensors=tensors,
+            backward=[node.backward for node in nodes],
+        )
+    except opgraph.InvalidGraphError as error:
+        raise UserError(str(error)) from error
 
 
 def _unique(names: list[str], ids: list[int]) -> list[str]:
@@ -331,7 +335,7 @@ _OBJECTS = _Kind(
 def _read(record: Any, field: str, where: str, kind: _Kind, default: Any = _REQUIRED) -> Any:
     """A field of a JSON object, or the default where it is missing or null."""
     if not isinstance(record, dict):
-        raise ValueError(
+        raise UserError(
             f"{where} is {reprlib.repr(record)}; give a JSON object with the field {field}, "
             f"{kind.valid}"
         )
@@ -339,7 +343,7 @@ def _read(record: Any, field: str, where: str, kind: _Kind, default: Any = _REQU
     if value is None and default is not _REQUIRED:
         return default
     if value is None:
-        raise ValueError(f"{where} has no {field}; give {kind.valid}")
+        raise UserError(f"{where} has no {field}; give {kind.valid}")
     if not kind.holds(value):
-        raise ValueError(f"{where}: {field} is {reprlib.repr(value)}; give {kind.valid}")
+        raise UserError(f"{where}: {field} is {reprlib.repr(value)}; give {kind.valid}")
     return value

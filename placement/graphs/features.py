@@ -14,6 +14,7 @@ The logarithms (a departure) keep a batch of images from drowning a one-hot colu
 
 import numpy as np
 
+from placement.errors import UserError
 from placement.graphs.fractal import fractal_dimension
 from placement.graphs.positional import positional_encoding
 from placement.types import OpGraph
@@ -63,7 +64,7 @@ def node_features(
       float32 [N, F].
 
     Raises:
-      ValueError: every block is switched off.
+      UserError: every block is switched off.
     """
     blocks = [
         build(graph)
@@ -77,7 +78,7 @@ def node_features(
         if wanted
     ]
     if not blocks:
-        raise ValueError(
+        raise UserError(
             "every block of node features is switched off; leave on at least one of op_type, "
             "degrees, fractal, positional, output_shape"
         )

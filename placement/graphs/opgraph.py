@@ -2,8 +2,8 @@
 
 What lies behind the gate (simulators, policies, solvers) trusts its graphs: JAX clamps an index
 out of range and drops others in silence, a cycle stalls a schedule, and a tensor with two sizes
-has no crossing cost. So each of these is a `ValueError` here, with a line that says what was
-given, what is valid and how to mend it.
+has no crossing cost. So each of these is an `InvalidGraphError` here, with a line that says what
+was given, what is valid and how to mend it.
 """
 
 from collections.abc import Iterable, Sequence
@@ -17,6 +17,10 @@ from placement.types import OpGraph
 _SHOWN = 4  # how many culprits an error names
 _EDGE_ARRAYS = ("senders", "receivers", "edge_bytes", "tensors")
 _OP_ARRAYS = ("flops", "weight_bytes", "colocation", "backward")
+
+
+class InvalidGraphError(ValueError):
+    """Arrays that are no graph. Whoever read them from a user's file tells so (`UserError`)."""
 
 
 def make(
@@ -51,7 +55,7 @@ def make(
       backward: booleans [N], by default all false: an inference graph.
 
     Raises:
-      ValueError: see `validate`; also for a number that is not whole where one must be.
+      InvalidGraphError: see `validate`; also for a number that is not whole where one must be.
     """
     num_ops = len(op_names)
     shapes = [()] * num_ops if output_shapes is None else output_shapes
@@ -81,8 +85,8 @@ def validate(graph: OpGraph) -> None:
     """Checks everything that the rest of the package relies on.
 
     Raises:
-      ValueError: no operations, wrong lengths, duplicate names, indices out of range, self loops,
-        negative or not finite sizes, a tensor with several senders or sizes, or a cycle.
+      InvalidGraphError: no operations, wrong lengths, duplicate names, indices out of range, self
+        loops, negative or not finite sizes, a tensor with several senders or sizes, or a cycle.
     """
     _check_lengths(graph)
     _check_names(graph)
@@ -100,11 +104,13 @@ def representatives(graph: OpGraph) -> np.ndarray:
 
 def _check_lengths(graph: OpGraph) -> None:
     if not graph.op_names:
-        raise ValueError(f"graph {graph.name!r} has no operations; give at least one")
+        raise InvalidGraphError(f"graph {graph.name!r} has no operations; give at least one")
     for field in (*_EDGE_ARRAYS, *_OP_ARRAYS):
         shape = getattr(graph, field).shape
         if len(shape) != 1:
-            raise ValueError(f"graph {graph.name!r}: {field} has shape {shape}; give a flat array")
+            raise InvalidGraphError(
+                f"graph {graph.name!r}: {field} has shape {shape}; give a flat array"
+            )
     for field in ("op_types", "output_shapes", *_OP_ARRAYS):
         _check_length(graph, field, "op_names")
     for field in _EDGE_ARRAYS:
@@ -114,7 +120,7 @@ def _check_lengths(graph: OpGraph) -> None:
 def _check_length(graph: OpGraph, field: str, like: str) -> None:
     given, expected = len(getattr(graph, field)), len(getattr(graph, like))
     if given != expected:
-        raise ValueError(
+        raise InvalidGraphError(
             f"graph {graph.name!r}: {field} has {given} entries, but {like} has {expected}; "
             f"give one entry in {field} for each in {like}"
         )
@@ -124,7 +130,7 @@ def _check_names(graph: OpGraph) -> None:
     if len(set(graph.op_names)) == graph.num_ops:
         return
     names, counts = np.unique(np.array(graph.op_names), return_counts=True)
-    raise ValueError(
+    raise InvalidGraphError(
         f"graph {graph.name!r}: several operations are named {_shown(names[counts > 1])}; "
         "names must be unique: rename all but one"
     )
@@ -135,13 +141,13 @@ def _check_indices(graph: OpGraph) -> None:
         values = getattr(graph, field)
         wrong = np.flatnonzero((values < 0) | (values >= graph.num_ops))
         if len(wrong):
-            raise ValueError(
+            raise InvalidGraphError(
                 f"graph {graph.name!r}: {field}[{wrong[0]}] is {values[wrong[0]]}, which is no "
                 f"operation; indices go from 0 to {graph.num_ops - 1}: correct or drop the edge"
             )
     loops = np.unique(graph.senders[graph.senders == graph.receivers])
     if len(loops):
-        raise ValueError(
+        raise InvalidGraphError(
             f"graph {graph.name!r}: {_shown(graph.op_names[op] for op in loops)} feeds itself; "
             "an edge must join two different operations: drop the self loop"
         )
@@ -152,13 +158,13 @@ def _check_sizes(graph: OpGraph) -> None:
         values = getattr(graph, field)
         wrong = np.flatnonzero(~((values >= 0) & np.isfinite(values)))
         if len(wrong):
-            raise ValueError(
+            raise InvalidGraphError(
                 f"graph {graph.name!r}: {field}[{wrong[0]}] is {values[wrong[0]]}; sizes must be "
                 "finite and not negative: give 0 where a size is unknown"
             )
     for op, shape in zip(graph.op_names, graph.output_shapes, strict=True):
         if any(size < 0 for size in shape):
-            raise ValueError(
+            raise InvalidGraphError(
                 f"graph {graph.name!r}: operation {op!r} has output shape {shape}; dimensions must "
                 "not be negative: fix the model's dynamic dimensions first"
             )
@@ -171,7 +177,7 @@ def _check_tensors(graph: OpGraph) -> None:
         wrong = np.flatnonzero(values != values[first][number])
         if len(wrong):
             edge, other = wrong[0], first[number[wrong[0]]]
-            raise ValueError(
+            raise InvalidGraphError(
                 f"graph {graph.name!r}: edges {other} and {edge} carry tensor "
                 f"{graph.tensors[edge]} with different {what} ({values[other]} and {values[edge]});"
                 " one tensor has one sender and one size: number the tensors apart"
@@ -185,7 +191,7 @@ def _check_cycles(graph: OpGraph) -> None:
     parts = dag.strong_components(graph.num_ops, graph.senders, graph.receivers)
     sizes = np.bincount(parts)
     cycle = np.flatnonzero(parts == np.argmax(sizes > 1))
-    raise ValueError(
+    raise InvalidGraphError(
         f"graph {graph.name!r} has a cycle through {_shown(graph.op_names[op] for op in cycle)}; "
         "a computation graph must be acyclic: unroll the loop or make it one operation"
     )
@@ -203,7 +209,7 @@ def _whole(values: ArrayLike, dtype: DTypeLike, field: str) -> np.ndarray:
         array = np.array(given, dtype)
     if not np.array_equal(array, given):
         wrong = given[array != given].flat[0]
-        raise ValueError(f"{field} holds {wrong}; give whole numbers that fit {array.dtype}")
+        raise InvalidGraphError(f"{field} holds {wrong}; give whole numbers that fit {array.dtype}")
     return _read_only(array)
 
 

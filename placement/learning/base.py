@@ -18,6 +18,7 @@ import jax.numpy as jnp
 import jraph
 import optax
 
+from placement.errors import UserError
 from placement.learning import advantages, mesh
 from placement.types import Array, LogProb, Params, Policy, Sample
 
@@ -117,7 +118,7 @@ def make(
       num_minibatches: the equal shares of a batch that these take.
 
     Raises:
-      ValueError: a reward, baseline or treatment of failures that does not exist, or too few
+      UserError: a reward, baseline or treatment of failures that does not exist, or too few
         samples for the baseline; `init` raises it for samples that the JAX devices cannot share.
     """
     _check(settings)
@@ -214,10 +215,10 @@ def _check(settings: Settings) -> None:
         ("failed", settings.failed, ("worst", "constant")),
     ):
         if value not in valid:
-            raise ValueError(f"unknown {kind} {value!r}; valid: {', '.join(valid)}")
+            raise UserError(f"unknown {kind} {value!r}; valid: {', '.join(valid)}")
     if settings.num_samples < 1:
-        raise ValueError(f"num_samples={settings.num_samples}: give at least 1")
+        raise UserError(f"num_samples={settings.num_samples}: give at least 1")
     if settings.baseline in _OVER_OTHERS and settings.num_samples < 2:
-        raise ValueError(
+        raise UserError(
             f"num_samples={settings.num_samples}: the {settings.baseline} baseline needs at least 2"
         )

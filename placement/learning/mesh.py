@@ -23,6 +23,7 @@ import numpy as np
 from jax.experimental import multihost_utils
 from jax.sharding import AxisType, Mesh, NamedSharding, PartitionSpec
 
+from placement.errors import UserError
 from placement.types import Array, LogProb, Params, Policy, Sample
 
 _AXIS = "samples"
@@ -49,7 +50,7 @@ def check(num_samples: int, num_minibatches: int = 1) -> None:
       num_minibatches: into which an update cuts them; each is shared out.
 
     Raises:
-      ValueError: one line, with numbers of samples that would do.
+      UserError: one line, with numbers of samples that would do.
     """
     count = len(jax.devices())
     least = count * num_minibatches
@@ -57,7 +58,7 @@ def check(num_samples: int, num_minibatches: int = 1) -> None:
         return
     below = num_samples - num_samples % least
     cut = f" in num_minibatches={num_minibatches}" if num_minibatches > 1 else ""
-    raise ValueError(
+    raise UserError(
         f"num_samples={num_samples}{cut} cannot be shared equally by {count} JAX devices; give "
         + " or ".join(f"num_samples={n}" for n in (below, below + least) if n)
     )

@@ -20,6 +20,7 @@ import jax
 import jax.numpy as jnp
 import jraph
 
+from placement.errors import UserError
 from placement.learning import base
 from placement.types import Array, Params, Policy
 
@@ -45,7 +46,7 @@ def make(
       clip: c, the share by which a step's probability may move before its gradient vanishes.
 
     Raises:
-      ValueError: settings that `base.make` refuses, or samples that do not split into minibatches.
+      UserError: settings that `base.make` refuses, or samples that do not split into minibatches.
     """
     _check(settings, epochs, num_minibatches, clip)
 
@@ -107,11 +108,11 @@ def _epochs(
 
 def _check(settings: base.Settings, epochs: int, num_minibatches: int, clip: float) -> None:
     if epochs < 1:
-        raise ValueError(f"epochs={epochs}: give at least 1")
+        raise UserError(f"epochs={epochs}: give at least 1")
     if num_minibatches < 1 or settings.num_samples % num_minibatches:
-        raise ValueError(
+        raise UserError(
             f"num_samples={settings.num_samples} does not split into "
             f"num_minibatches={num_minibatches} equal shares; give a divisor"
         )
     if not 0 < clip < 1:
-        raise ValueError(f"clip={clip}: give a share between 0 and 1")
+        raise UserError(f"clip={clip}: give a share between 0 and 1")

@@ -15,7 +15,7 @@ def make(policy: Policy, settings: base.Settings) -> base.Learner:
     """The learner of a policy.
 
     Raises:
-      ValueError: settings that `base.make` refuses.
+      UserError: settings that `base.make` refuses.
     """
 
     def loss(

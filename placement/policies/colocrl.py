@@ -46,7 +46,7 @@ def make(
       aligned: whether a choice sees the node that it is for; False in the paper.
 
     Raises:
-      ValueError: an impossible hyper-parameter, see `seq2seq.Settings`.
+      UserError: an impossible hyper-parameter, see `seq2seq.Settings`.
     """
     placer = seq2seq.Placer(
         seq2seq.Settings(num_devices, hidden_size, temperature, tanh_constant, noise, aligned)

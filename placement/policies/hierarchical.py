@@ -36,6 +36,7 @@ import jax
 import jax.numpy as jnp
 import jraph
 
+from placement.errors import UserError
 from placement.policies import colocrl, distributions, seq2seq
 from placement.types import Array, LogProb, Params, Policy, Sample
 
@@ -73,14 +74,14 @@ def make(
         is `colocrl`'s network.
 
     Raises:
-      ValueError: an unknown grouping, no groups, or what `seq2seq.Settings` refuses.
+      UserError: an unknown grouping, no groups, or what `seq2seq.Settings` refuses.
     """
     if grouping not in GROUPINGS:
-        raise ValueError(f"unknown grouping {grouping!r}; valid: {', '.join(GROUPINGS)}")
+        raise UserError(f"unknown grouping {grouping!r}; valid: {', '.join(GROUPINGS)}")
     if num_groups < 1 or grouper_size < 1:
-        raise ValueError(f"{num_groups=}, {grouper_size=}: give at least 1 of each")
+        raise UserError(f"{num_groups=}, {grouper_size=}: give at least 1 of each")
     if not slices >= 0:
-        raise ValueError(f"{slices=} draws nothing together; give at least 0")
+        raise UserError(f"{slices=} draws nothing together; give at least 0")
     settings = seq2seq.Settings(
         num_devices, hidden_size, temperature, tanh_constant, noise, aligned
     )

@@ -27,6 +27,7 @@ import jax
 import jax.numpy as jnp
 import jraph
 
+from placement.errors import UserError
 from placement.policies import distributions, encoders, parsing
 from placement.types import Array, LogProb, Params, Policy, Sample
 
@@ -117,10 +118,10 @@ def make(
       episode_steps: T, states visited in an episode (20 in the authors' code).
 
     Raises:
-      ValueError: an unknown `decide`.
+      UserError: an unknown `decide`.
     """
     if decide not in ("operation", "group"):
-        raise ValueError(f"unknown decide {decide!r}; valid: operation, group")
+        raise UserError(f"unknown decide {decide!r}; valid: operation, group")
     network = _Network(num_devices, hidden_size, levels, threshold, decide, episode_steps)
 
     def init(key: chex.PRNGKey, graph: jraph.GraphsTuple) -> Params:

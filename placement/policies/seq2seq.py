@@ -34,6 +34,7 @@ import jax
 import jax.numpy as jnp
 import jraph
 
+from placement.errors import UserError
 from placement.policies import distributions
 from placement.types import Array, LogProb, Params, Policy, Sample
 
@@ -48,7 +49,7 @@ class Settings:
     """Hyper-parameters of a `Placer`; static.
 
     Raises:
-      ValueError: an impossible one.
+      UserError: an impossible one.
     """
 
     num_devices: int  # D
@@ -60,19 +61,19 @@ class Settings:
 
     def __post_init__(self) -> None:
         if self.hidden_size < 2 or self.hidden_size % 2:
-            raise ValueError(
+            raise UserError(
                 f"hidden_size={self.hidden_size} has no halves for the encoder's two directions; "
                 "give an even number"
             )
         if not self.temperature > 0:
-            raise ValueError(f"temperature={self.temperature} divides no logits; give more than 0")
+            raise UserError(f"temperature={self.temperature} divides no logits; give more than 0")
         if not self.tanh_constant >= 0:
-            raise ValueError(
+            raise UserError(
                 f"tanh_constant={self.tanh_constant} bounds nothing; give more than 0, or 0 for "
                 "logits without a bound"
             )
         if not 0 <= self.noise < 1:
-            raise ValueError(f"noise={self.noise} is no share; give 0 or more, and less than 1")
+            raise UserError(f"noise={self.noise} is no share; give 0 or more, and less than 1")
 
 
 class Items(NamedTuple):

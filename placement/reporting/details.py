@@ -13,6 +13,7 @@ from typing import Any
 
 import numpy as np
 
+from placement.errors import UserError
 from placement.graphs import opgraph
 from placement.reporting import runs
 from placement.types import OpGraph, Span
@@ -84,14 +85,14 @@ def read(path: Path) -> Details | None:
     """Reads what `write` wrote; None where there is no such file.
 
     Raises:
-      ValueError: it holds something else.
+      UserError: it holds something else.
     """
     if not path.exists():
         return None
     try:
         return _from_json(json.loads(path.read_text()))
     except (KeyError, TypeError, ValueError, IndexError) as error:
-        raise ValueError(
+        raise UserError(
             f"{str(path)!r} holds no details of a placement ({error}); run --task=place again"
         ) from error
 

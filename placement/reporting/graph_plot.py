@@ -97,8 +97,8 @@ def placement(details: Details) -> "Figure":
     text of six points.
 
     Raises:
-      ValueError: devices alternate so often that no page holds the blocks, or matplotlib is not
-        installed.
+      NothingToDrawError: devices alternate so often that no page holds the blocks, or matplotlib is
+        not installed.
     """
     figure = plots.new_figure(_WIDTH / 72, _HEIGHT / 72, arranged=False)
     legend = _legend(details)
@@ -120,7 +120,7 @@ def _drawing(details: Details, header: float) -> _Drawing:
         parts = blocks.blocks(details, most)
         num_blocks = int(parts.max()) + 1
         if num_blocks > _MOST_ON_A_PAGE:
-            raise ValueError(
+            raise plots.NothingToDrawError(
                 f"the placement alternates between devices so often that its graph takes "
                 f"{num_blocks} blocks to draw; a page holds {_MOST_ON_A_PAGE}"
             )

@@ -21,7 +21,7 @@ def loads(details: Details) -> "Figure":
     """Time and memory of every device: computing and transferring, a line at the capacity.
 
     Raises:
-      ValueError: no device does or holds anything, or matplotlib is not installed.
+      NothingToDrawError: no device does or holds anything, or matplotlib is not installed.
     """
     drawn = [
         draw
@@ -32,7 +32,7 @@ def loads(details: Details) -> "Figure":
         if load.any()
     ]
     if not drawn:
-        raise ValueError("no device of the placement has a load to draw")
+        raise plots.NothingToDrawError("no device of the placement has a load to draw")
     figure = plots.new_figure(1.5 + 4.5 * len(drawn), 1.5 + 0.42 * len(details.devices))
     panels = figure.subplots(1, len(drawn), sharey=True, squeeze=False)[0]
     names = [labels.shortened(label, _LABEL_SIZE, _MOST_LABEL) for label in details.devices]

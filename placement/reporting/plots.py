@@ -32,6 +32,10 @@ _SAME_EVERY_TIME: Any = {"svg.hashsalt": "placement", "svg.fonttype": "none"}
 _DECADE = 10.0  # a span of values that asks for a logarithmic axis
 
 
+class NothingToDrawError(Exception):
+    """A figure that cannot be drawn, and why: one line for whoever misses it."""
+
+
 def save(figure: "Figure", directory: Path, name: str) -> None:
     """Writes NAME.png and NAME.svg; equal figures make equal files.
 
@@ -71,12 +75,12 @@ def new_figure(width: float, height: float, *, arranged: bool = True) -> "Figure
         arranged: Whether matplotlib makes room for labels.
 
     Raises:
-        ValueError: matplotlib is not installed.
+        NothingToDrawError: matplotlib is not installed.
     """
     try:
         from matplotlib.figure import Figure
     except ImportError as error:
-        raise ValueError("matplotlib is missing: pip install 'placement[plots]'") from error
+        raise NothingToDrawError("matplotlib is missing: pip install 'placement[plots]'") from error
     # Without pyplot there is no global state, no display and nothing to close.
     return Figure(figsize=(width, height), layout="constrained" if arranged else None)
 

@@ -67,11 +67,11 @@ def errors(samples: Sequence[Pair], name: str) -> "Figure":
       name: what the figure is about.
 
     Raises:
-      ValueError: fewer than two samples are left, or matplotlib is not installed.
+      NothingToDrawError: fewer than two samples are left, or matplotlib is not installed.
     """
     known = [s for s in samples if 0 < s.predicted_s < math.inf and 0 < s.measured_s < math.inf]
     if len(known) < 2:
-        raise ValueError("fewer than two placements were both predicted and measured")
+        raise plots.NothingToDrawError("fewer than two placements were both predicted and measured")
     unit = tables.unit({"predicted_s": sample.measured_s} for sample in known)
     seconds = np.array([(sample.measured_s, sample.predicted_s) for sample in known])
     ends = np.array([seconds.min() / _ROOM, seconds.max() * _ROOM]) * unit.per_s
@@ -118,11 +118,11 @@ def ratios(rows: Sequence[tables.Row], learned: Collection[str]) -> "Figure":
       learned: methods to mark as learned.
 
     Raises:
-      ValueError: no row has a ratio, or matplotlib is not installed.
+      NothingToDrawError: no row has a ratio, or matplotlib is not installed.
     """
     found = _ratios(rows)
     if not any(math.isfinite(r.mean) for of_graph in found.values() for r in of_graph.values()):
-        raise ValueError("no method has a ratio to the best single device to plot")
+        raise plots.NothingToDrawError("no method has a ratio to the best single device to plot")
     methods = _ranked(found)
     down = math.ceil(len(found) / _PANELS)
     columns = math.ceil(len(found) / down)
@@ -192,11 +192,11 @@ def front(rows: Iterable[tables.Row]) -> "Figure":
         request) and `memory_bytes`; rows without any of them are left out.
 
     Raises:
-      ValueError: no row has all three, or matplotlib is not installed.
+      NothingToDrawError: no row has all three, or matplotlib is not installed.
     """
     points = _known(rows)
     if not points:
-        raise ValueError("no row has a latency, a throughput and a memory to plot")
+        raise plots.NothingToDrawError("no row has a latency, a throughput and a memory to plot")
     unit = tables.unit({"predicted_s": seconds} for seconds, _, _ in points)
     latency, throughput, memory = np.array(list(points)).T
     latency = latency * unit.per_s

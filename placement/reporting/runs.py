@@ -19,6 +19,8 @@ from typing import Any
 
 import numpy as np
 
+from placement.errors import UserError
+
 StrPath = str | os.PathLike[str]
 
 
@@ -32,16 +34,16 @@ def prepare_workdir(path: StrPath) -> Path:
         The directory.
 
     Raises:
-        ValueError: The path is a file, or the directory cannot be created or written to.
+        UserError: The path is a file, or the directory cannot be created or written to.
     """
     workdir = Path(path)
     try:
         workdir.mkdir(parents=True, exist_ok=True)
     except OSError as error:
         reason = "it is a file" if workdir.is_file() else error.strerror
-        raise ValueError(f"workdir {str(path)!r} cannot be created: {reason}") from error
+        raise UserError(f"workdir {str(path)!r} cannot be created: {reason}") from error
     if not os.access(workdir, os.W_OK | os.X_OK):
-        raise ValueError(f"workdir {str(path)!r} cannot be written to: permission denied")
+        raise UserError(f"workdir {str(path)!r} cannot be written to: permission denied")
     for left in (*workdir.glob(".*.tmp"), *workdir.glob("*/.*.tmp")):
         if _is_abandoned(left):
             left.unlink(missing_ok=True)
@@ -121,7 +123,7 @@ def read_jsonl(path: StrPath) -> list[dict[str, Any]]:
         The records, in their order.
 
     Raises:
-        ValueError: A finished line is not JSON.
+        UserError: A finished line is not JSON.
     """
     log = Path(path)
     if not log.exists():
@@ -132,7 +134,7 @@ def read_jsonl(path: StrPath) -> list[dict[str, Any]]:
         try:
             records.append(json.loads(line))
         except ValueError as error:
-            raise ValueError(f"{log}, line {number} is not JSON: {error}") from error
+            raise UserError(f"{log}, line {number} is not JSON: {error}") from error
     return records
 
 

@@ -33,10 +33,10 @@ def search(metrics: Sequence[Mapping[str, Any]], rows: Sequence[tables.Row] = ()
         rows: Of the summary: single devices and the proven bound become lines to compare with.
 
     Raises:
-        ValueError: There are no records, or matplotlib is not installed.
+        NothingToDrawError: There are no records, or matplotlib is not installed.
     """
     if not metrics:
-        raise ValueError("the search left no metrics to plot")
+        raise plots.NothingToDrawError("the search left no metrics to plot")
     searches: dict[tuple[str, Any], list[Mapping[str, Any]]] = {}
     for record in metrics:
         key = (str(record.get("method", "search")), record.get("seed"))
@@ -77,11 +77,11 @@ def latencies(summary: tables.Summary) -> "Figure":
         summary: What `summary.json` holds.
 
     Raises:
-        ValueError: No row has a latency, or matplotlib is not installed.
+        NothingToDrawError: No row has a latency, or matplotlib is not installed.
     """
     rows = [row for part in tables.split(summary["rows"]) for row in part if _has_latency(row)]
     if not rows:
-        raise ValueError("no row of the summary has a latency to plot")
+        raise plots.NothingToDrawError("no row of the summary has a latency to plot")
     unit = tables.unit(rows)
     figure = plots.new_figure(7.5, 1.4 + 0.38 * len(rows))
     axes = figure.subplots()

@@ -50,12 +50,12 @@ def timeline(details: Details) -> "Figure":
     measured there is one panel, whose title says so.
 
     Raises:
-      ValueError: no schedule is known, or matplotlib is not installed.
+      NothingToDrawError: no schedule is known, or matplotlib is not installed.
     """
     schedules = [details.predicted, *filter(None, [details.measured])]
     latest_s = max(map(timelines.latency_s, schedules))
     if latest_s == 0:
-        raise ValueError("no schedule of the placement is known to draw")
+        raise plots.NothingToDrawError("no schedule of the placement is known to draw")
     counts = [_lanes(schedule, len(details.devices)) for schedule in schedules]
     lane = np.clip(_ALL_LANES / sum(map(sum, counts)), _SMALLEST_LANE, _LARGEST_LANE)
     drawn = [

@@ -12,6 +12,8 @@ from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple
 
+from placement.errors import UserError
+
 START_S = 120.0  # what a host may take to start a process and load what it works with
 _REACH_S = 5.0
 
@@ -38,12 +40,12 @@ def survey(describe: Callable[[], Mapping[str, Any]]) -> Choice:
       describe: runs on every host; returns its hardware.
 
     Raises:
-      ValueError: Ray is not installed, no cluster runs, or none of its nodes can work.
+      UserError: Ray is not installed, no cluster runs, or none of its nodes can work.
     """
     ray = connected()
     nodes = [n for n in ray.nodes() if n["Alive"] and n["Resources"].get("CPU", 0) > 0]
     if not nodes:
-        raise ValueError(
+        raise UserError(
             "no node of the Ray cluster has CPUs to work with; give it one: "
             "ray start --address=HOST:PORT"
         )
@@ -64,7 +66,7 @@ def survey(describe: Callable[[], Mapping[str, Any]]) -> Choice:
         except ray.exceptions.RayError as error:
             silent.append(f"{host.name}: {_in_short(error)}")
     if not hosts:
-        raise ValueError(f"no host of the Ray cluster can work: {'; '.join(silent)}")
+        raise UserError(f"no host of the Ray cluster can work: {'; '.join(silent)}")
     chosen = choose(hosts, ray.get_runtime_context().get_node_id())
     return Choice(chosen.hosts, (*chosen.left_out, *silent))
 
@@ -93,14 +95,14 @@ def call(host: Host, function: Callable[..., Any], *args: Any) -> Any:
     """What a function returns on a host, beside whatever is done there.
 
     Raises:
-      ValueError: the function's own.
+      UserError: the function's own.
       ChildProcessError: the host is lost.
     """
     ray = connected()
     try:
         return ray.get(_task(host.node, function, *args))
     except ray.exceptions.RayTaskError as error:
-        raise error.cause from None
+        raise error.cause from error
     except ray.exceptions.RayError as error:
         raise ChildProcessError(f"host {host.name}: {_in_short(error)}") from error
 
@@ -109,13 +111,13 @@ def connected() -> Any:
     """The module ray, connected to the cluster; it says nothing in the terminal.
 
     Raises:
-      ValueError: it is not installed, or no cluster runs.
+      UserError: it is not installed, or no cluster runs.
     """
     os.environ.setdefault("RAY_DEDUP_LOGS_SKIP_REGEX", "^")  # what hosts print, and raylets
     try:
         import ray
     except ImportError as error:
-        raise ValueError(
+        raise UserError(
             "ray is not installed; pip install 'placement[distributed]', or leave measure_on=here"
         ) from error
     if ray.is_initialized():
@@ -126,7 +128,7 @@ def connected() -> Any:
         ray.init(address=address, log_to_driver=False, logging_level=logging.CRITICAL)
     except (OSError, RuntimeError) as error:
         where = "here" if address == "auto" else f"at RAY_ADDRESS={address}"
-        raise ValueError(
+        raise UserError(
             f"no Ray cluster runs {where}; start one with: ray start --head, or leave "
             "measure_on=here"
         ) from error

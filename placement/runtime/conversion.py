@@ -10,6 +10,7 @@ from typing import Any, NamedTuple
 import jax
 import openvino as ov
 
+from placement.errors import UserError
 from placement.runtime import frontend
 from placement.runtime.errors import why
 
@@ -42,7 +43,7 @@ def convert(source: Any, *, subject: str, mend: str, **options: Any) -> ov.Model
       options: of `ov.convert_model`.
 
     Raises:
-      ValueError: it cannot be traced or converted, in one line.
+      UserError: it cannot be traced or converted, in one line.
     """
     try:
         with _logging_kept():
@@ -50,7 +51,7 @@ def convert(source: Any, *, subject: str, mend: str, **options: Any) -> ov.Model
     except Exception as error:  # the source's own code runs, which may raise anything
         if error.__cause__ is not None:  # what tracing a module raised
             raise untraceable(subject, error.__cause__) from error
-        raise ValueError(f"{subject} cannot be converted: {_reason(error)}; {mend}") from error
+        raise UserError(f"{subject} cannot be converted: {_reason(error)}; {mend}") from error
     for op in frontend.all_ops(model):
         if op.get_type_name() != "Parameter" and _COUNTED.fullmatch(op.get_friendly_name()):
             op.set_friendly_name(op.get_name())  # as unnamed, for `frontend.prepare` to name
@@ -59,9 +60,9 @@ def convert(source: Any, *, subject: str, mend: str, **options: Any) -> ov.Model
     return model
 
 
-def untraceable(subject: str, error: BaseException) -> ValueError:
+def untraceable(subject: str, error: BaseException) -> UserError:
     """What to raise where the code of a model fails on its example inputs."""
-    return ValueError(
+    return UserError(
         f"{subject} cannot be traced on its example inputs: {why(error, type(error).__name__)}; "
         "give arguments that it takes"
     )
@@ -71,7 +72,7 @@ def set_inputs(model: ov.Model, inputs: Sequence[Input], *, subject: str) -> Non
     """Gives the model's inputs names and shapes, in order.
 
     Raises:
-      ValueError: the model cannot have these shapes.
+      UserError: the model cannot have these shapes.
     """
     for port, given in zip(model.inputs, inputs, strict=True):
         port.get_node().set_friendly_name(given.name)
@@ -79,7 +80,7 @@ def set_inputs(model: ov.Model, inputs: Sequence[Input], *, subject: str) -> Non
     try:
         model.reshape({i: ov.PartialShape(list(given.shape)) for i, given in enumerate(inputs)})
     except RuntimeError as error:
-        raise ValueError(
+        raise UserError(
             f"{subject} does not work with the shapes of its example inputs: "
             f"{why(error, 'its operations refuse them')}; give shapes that it was made for"
         ) from error
@@ -96,7 +97,7 @@ def flatten(function: Callable[..., Any], example_inputs: Any, subject: str) -> 
     """A function of nested arguments as one of the arrays among them.
 
     Raises:
-      ValueError: there are no example inputs, or they are not the function's arguments.
+      UserError: there are no example inputs, or they are not the function's arguments.
     """
     signature = inspect.signature(function)
     bound = _bound(signature, example_inputs, subject)
@@ -122,14 +123,14 @@ def _bound(
     names = ", ".join(signature.parameters) or "none"
     give = "give a tuple in their order, or a dict by name"
     if example_inputs is None:
-        raise ValueError(
+        raise UserError(
             f"{subject} is given without example_inputs; its arguments are {names}: {give}"
         )
     args, kwargs = arguments(example_inputs)
     try:
         return signature.bind(*args, **kwargs)
     except TypeError as error:
-        raise ValueError(
+        raise UserError(
             f"the example inputs do not fit {subject}: {error}; its arguments are {names}: {give}"
         ) from error
 

@@ -27,6 +27,7 @@ from typing import Any, NamedTuple
 
 import openvino as ov
 
+from placement.errors import UserError
 from placement.runtime import devices as devices_lib
 from placement.runtime import hetero, visible
 from placement.runtime.devices import Device
@@ -75,7 +76,7 @@ def save(artifact: Artifact, folder: Path) -> str:
       Why there is no blob, '' if there is one.
 
     Raises:
-      ValueError: the placement does not fit the model.
+      UserError: the placement does not fit the model.
       RuntimeError: OpenVINO cannot write, read or compile the model.
     """
     model, told = _described(artifact)
@@ -122,7 +123,7 @@ def load(
         OpenVINO runs alone; None for what the measurement decided.
 
     Raises:
-      ValueError: no such file, no placement in it, a device that is not present, or no concurrent
+      UserError: no such file, no placement in it, a device that is not present, or no concurrent
         form.
     """
     file = Path(path)
@@ -135,7 +136,7 @@ def load(
     form = {None: told.form, True: CONCURRENT, False: _serial_form(told)}[concurrent]
     if form == CONCURRENT and not told.stretches:
         why = model.get_rt_info([_SECTION, "decision"]).astype(str)
-        raise ValueError(
+        raise UserError(
             f"{str(file)!r} has no concurrent form ({why}); load it without concurrent=True, or "
             "place it with --config.backend=concurrent and deploy it again"
         )
@@ -144,7 +145,7 @@ def load(
             return _concurrent(core, model, told)
         return Network(model, _compile(core, model, told), form=form)
     except RuntimeError as error:
-        raise ValueError(
+        raise UserError(
             f"{str(file)!r} cannot be compiled for {told.device}: {essence(error)}; "
             "deploy it again on this machine"
         ) from error
@@ -213,12 +214,12 @@ def _show_devices(file: Path, told: _Told) -> None:
 def _told(model: ov.Model, file: Path) -> _Told:
     """What the model says, checked against its operations."""
     if not model.has_rt_info([_SECTION, "version"]):
-        raise ValueError(
+        raise UserError(
             f"{str(file)!r} carries no placement; give the folder that --task=deploy wrote"
         )
     read = {key: model.get_rt_info([_SECTION, key]).astype(str) for key in ("version", "form")}
     if read["version"] != str(_VERSION):
-        raise ValueError(
+        raise UserError(
             f"{str(file)!r} is of version {read['version']}, but this package reads {_VERSION}; "
             "deploy it again"
         )
@@ -236,7 +237,7 @@ def _told(model: ov.Model, file: Path) -> _Told:
     )
     names = {op.get_friendly_name() for op in model.get_ops()}
     if told.affinity and names != set(told.affinity):
-        raise ValueError(
+        raise UserError(
             f"the operations of {str(file)!r} are not those it was written with: "
             f"{few(names ^ set(told.affinity))}; deploy it again"
         )
@@ -248,10 +249,10 @@ def _renamed(told: _Told, devices: Mapping[str, str]) -> _Told:
     names = [device.name for device in told.devices]
     unknown = [name for name in devices if name not in names]
     if unknown:
-        raise ValueError(f"devices= renames {few(unknown)}; the file uses {', '.join(names)}")
+        raise UserError(f"devices= renames {few(unknown)}; the file uses {', '.join(names)}")
     to = {name: devices.get(name, name) for name in names}
     if len(set(to.values())) < len(to):
-        raise ValueError(f"devices= gives two devices one name: {dict(to)}; give each its own")
+        raise UserError(f"devices= gives two devices one name: {dict(to)}; give each its own")
     config = told.config
     if "DEVICE_PROPERTIES" in config:
         config = {"DEVICE_PROPERTIES": {to[n]: p for n, p in config["DEVICE_PROPERTIES"].items()}}
@@ -273,7 +274,7 @@ def _check_present(core: ov.Core, told: _Told) -> None:
     present = core.available_devices
     absent = [d.name for d in told.devices if d.name not in present and not d.host]
     if absent:
-        raise ValueError(
+        raise UserError(
             f"device {few(absent)} is not present; here are {', '.join(present)}: rename it, "
             f"such as devices={{{absent[0]!r}: {present[-1]!r}}}, or deploy on this machine"
         )
@@ -281,11 +282,11 @@ def _check_present(core: ov.Core, told: _Told) -> None:
 
 def _read(core: ov.Core, file: Path) -> ov.Model:
     if not file.is_file():
-        raise ValueError(f"no {str(file)!r}; give the folder that --task=deploy wrote")
+        raise UserError(f"no {str(file)!r}; give the folder that --task=deploy wrote")
     try:
         return core.read_model(file)
     except RuntimeError as error:
-        raise ValueError(f"{str(file)!r} cannot be read: {essence(error)}") from error
+        raise UserError(f"{str(file)!r} cannot be read: {essence(error)}") from error
 
 
 def _compile(core: ov.Core, model: ov.Model, told: _Told) -> ov.CompiledModel:

@@ -21,6 +21,8 @@ from typing import Any
 
 import openvino as ov
 
+from placement.errors import UserError
+
 CPU_PLUGIN = "openvino_intel_cpu_plugin"
 _PRECISIONS = ("f32", "f16", "bf16")
 
@@ -49,11 +51,11 @@ def resolve(spec: str, *, concurrent: bool = False) -> tuple[Device, ...]:
         then alike, both in the faster precision.
 
     Raises:
-      ValueError: a device is unknown or named twice, or `spec` describes hardware ('roofline:').
+      UserError: a device is unknown or named twice, or `spec` describes hardware ('roofline:').
     """
     spec = spec.strip()
     if spec.startswith("roofline:"):
-        raise ValueError(
+        raise UserError(
             f"devices {spec!r} are described, not present, and cannot be measured; "
             f"give {_valid(ov.Core())}"
         )
@@ -68,9 +70,9 @@ def resolve(spec: str, *, concurrent: bool = False) -> tuple[Device, ...]:
     names = available if spec == "auto" else [name.strip() for name in spec.split(",")]
     unknown = [name for name in names if name not in available]
     if unknown:
-        raise ValueError(f"unknown device {unknown[0]!r} in {spec!r}; give {_valid(core)}")
+        raise UserError(f"unknown device {unknown[0]!r} in {spec!r}; give {_valid(core)}")
     if len(set(names)) < len(names):
-        raise ValueError(f"devices {spec!r} name one device twice; give {_valid(core)}, each once")
+        raise UserError(f"devices {spec!r} name one device twice; give {_valid(core)}, each once")
     return tuple(_real(core, name) for name in names)
 
 
@@ -168,11 +170,11 @@ def _host(precisions: tuple[str, ...], core: ov.Core) -> tuple[Device, ...]:
     cores, valid = _cores(), _host_precisions(core)
     wrong = [precision for precision in precisions if precision not in valid]
     if wrong:
-        raise ValueError(
+        raise UserError(
             f"host devices cannot compute in {wrong[0]!r} here; give {' or '.join(valid)}"
         )
     if len(precisions) > max(2, len(cores)):
-        raise ValueError(
+        raise UserError(
             f"{len(precisions)} host devices, but this process may use {len(cores)} cores; give "
             "as many precisions as cores at most"
         )

@@ -3,6 +3,8 @@
 import re
 from typing import Any
 
+from placement.errors import UserError
+
 # What RuntimeErrors of OpenVINO, and the system behind it, say when memory, or room for a thread's
 # stack, runs out.
 _EXHAUSTED = (
@@ -28,6 +30,10 @@ class FailedError(Exception):
 
 class UnusableError(Exception):
     """The reference device cannot run the model with its inputs."""
+
+
+class RemoteFaultError(Exception):
+    """A fault of the program in another process; its traceback is the text."""
 
 
 def essence(error: BaseException) -> str:
@@ -60,12 +66,12 @@ def attempt(stage: str, function: Any, *arguments: Any) -> Any:
     """What the function returns.
 
     Raises:
-      FailedError: it raised a RuntimeError or a ValueError.
+      FailedError: OpenVINO raised a RuntimeError, or the candidate cannot be, a UserError.
       MemoryError: that was for want of memory.
     """
     try:
         return function(*arguments)
-    except (RuntimeError, ValueError) as error:
+    except (RuntimeError, UserError) as error:
         raise_if_exhausted(error)
         raise FailedError(stage, essence(error)) from error
 

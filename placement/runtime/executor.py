@@ -23,6 +23,7 @@ from typing import NamedTuple
 
 import openvino as ov
 
+from placement.errors import UserError
 from placement.runtime.devices import Device
 from placement.runtime.split import Split, Stretch, split
 from placement.runtime.submodels import Submodels
@@ -60,14 +61,14 @@ class Workers:
         """Starts the threads of those devices that have none.
 
         Raises:
-          ValueError: a device has a core that this process may not use.
+          UserError: a device has a core that this process may not use.
         """
         started = threading.Semaphore(0)
         for device in devices:
             if device.name in self._queues:
                 continue
             if device.core is not None and device.core not in os.sched_getaffinity(0):
-                raise ValueError(
+                raise UserError(
                     f"{device.name} is to have core {device.core}, which this process may not use; "
                     "resolve the devices in the process that runs them"
                 )
@@ -181,7 +182,7 @@ class Executor:
           lanes: how many requests may be under way at once (`stream`).
 
         Raises:
-          ValueError: the stretches do not fit the model.
+          UserError: the stretches do not fit the model.
           RuntimeError: OpenVINO's own.
         """
         self.split = split(submodels_.model, stretches)
@@ -232,7 +233,7 @@ class Executor:
           Seconds that each request adds, once as many as there are lanes have ended.
 
         Raises:
-          ValueError: no more requests than lanes.
+          UserError: no more requests than lanes.
         """
         if count <= self.lanes:
             raise ValueError(f"{count} requests fill {self.lanes} lanes just once; give more")

@@ -55,7 +55,7 @@ def op_graph(model: ov.Model, *, name: str, constants: bool = True) -> Extractio
         operation kept that reads it or what derives from it.
 
     Raises:
-      ValueError: two operations have one name.
+      InvalidGraphError: two operations have one name.
     """
     ops = _operations(model)
     kept = [i for i, constant in enumerate(ops.constant) if constants or not constant]

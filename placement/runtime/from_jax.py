@@ -21,6 +21,7 @@ from jax.extend import core
 from openvino import opset15 as ops
 from openvino.frontend import ConversionExtension
 
+from placement.errors import UserError
 from placement.runtime import conversion, devices, outputs
 from placement.runtime.conversion import Flat
 
@@ -85,7 +86,7 @@ def convert(function: Callable[..., Any], example_inputs: Any) -> ov.Model:
       example_inputs: as of `placement.runtime.from_python.graph_from`.
 
     Raises:
-      ValueError: it cannot be traced or converted, or the model computes something else.
+      UserError: it cannot be traced or converted, or the model computes something else.
     """
     subject = f"JAX function {getattr(function, '__name__', type(function).__name__)}"
     flat = conversion.flatten(function, example_inputs, subject)
@@ -115,14 +116,14 @@ def _flattened(program: core.ClosedJaxpr, arrays: Sequence[Any], subject: str) -
     """The program without calls, loops and operations on constants.
 
     Raises:
-      ValueError: it returns what the front end has no name for.
+      UserError: it returns what the front end has no name for.
     """
     flat = jax.make_jaxpr(partial(_evaluated, program.jaxpr, program.consts))(*arrays)
     returned = flat.jaxpr.outvars
     if len(set(map(id, returned))) < len(returned) or any(
         isinstance(atom, core.Literal) for atom in returned
     ):
-        raise ValueError(
+        raise UserError(
             f"{subject} returns a number of its own, or one array twice, which OpenVINO cannot "
             "name; return every array once, and no number"
         )
@@ -219,7 +220,7 @@ def _check(model: ov.Model, program: core.ClosedJaxpr, arrays: Sequence[Any], su
     """Compares what the plain f32 CPU makes of the example inputs with what JAX does.
 
     Raises:
-      ValueError: they differ.
+      UserError: they differ.
     """
     avals = program.in_avals
     given = [np.array(array, aval.dtype) for array, aval in zip(arrays, avals, strict=True)]
@@ -239,6 +240,6 @@ def _check(model: ov.Model, program: core.ClosedJaxpr, arrays: Sequence[Any], su
         if error <= outputs.TOLERANCES["f16" if half else "f32"]:
             return
         wrong = f"outputs off by {error:.2g} of their spread"
-    raise ValueError(
+    raise UserError(
         f"OpenVINO converts {subject} to a model that computes something else ({wrong}); {_MEND}"
     )

@@ -6,6 +6,7 @@ from typing import Any, NamedTuple
 
 import openvino as ov
 
+from placement.errors import UserError
 from placement.runtime import extract, from_jax, from_torch, frontend
 from placement.types import OpGraph
 
@@ -23,11 +24,11 @@ class Converted(NamedTuple):
           path: ends in .xml; its folder exists.
 
         Raises:
-          ValueError: the path ends otherwise, or there is no such folder.
+          UserError: the path ends otherwise, or there is no such folder.
         """
         file = Path(path)
         if file.suffix != ".xml" or not file.parent.is_dir():
-            raise ValueError(
+            raise UserError(
                 f"cannot save a model to {str(path)!r}; give the path of an .xml file, in a folder "
                 "that exists"
             )
@@ -52,14 +53,14 @@ def graph_from(
         dynamic ones.
 
     Raises:
-      ValueError: nothing of these kinds, or it cannot be converted, in one line.
+      UserError: nothing of these kinds, or it cannot be converted, in one line.
     """
     if from_torch.accepts(model):
         converted = from_torch.convert(model, example_inputs)
     elif callable(model):
         converted = from_jax.convert(model, example_inputs)
     else:
-        raise ValueError(
+        raise UserError(
             f"graph_from is given an object of type {type(model).__name__}; give a torch.nn.Module "
             "or a torch.export program (pip install 'placement[torch]'), or a JAX function; the "
             "path of a model file goes to --config.graph"

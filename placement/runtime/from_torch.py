@@ -14,6 +14,7 @@ from typing import Any
 
 import openvino as ov
 
+from placement.errors import UserError
 from placement.runtime import conversion
 from placement.runtime.conversion import Input
 
@@ -36,14 +37,14 @@ def convert(model: Any, example_inputs: Any | None) -> ov.Model:
       example_inputs: as of `placement.runtime.from_python.graph_from`.
 
     Raises:
-      ValueError: it cannot be converted, or the example inputs do not fit it.
+      UserError: it cannot be converted, or the example inputs do not fit it.
     """
     import torch
 
     if isinstance(model, torch.export.ExportedProgram):
         return _program(model, example_inputs)
     if isinstance(model, torch.jit.ScriptModule):  # whose inputs OpenVINO counts wrongly
-        raise ValueError(
+        raise UserError(
             f"{type(model).__name__} is a scripted or traced module; give the torch.nn.Module that "
             "it was made from, or export it to ONNX and place that file"
         )
@@ -120,7 +121,7 @@ def _shapes(
     shapes = {name: leaf.shape for name, leaf in zip(names, positional, strict=False)}
     shapes |= {leaf.name: leaf.shape for leaf in by_name}
     if set(shapes) != set(names) or len(positional) + len(by_name) != len(names):
-        raise ValueError(
+        raise UserError(
             f"the example inputs do not fit {subject}: its inputs are "
             f"{', '.join(names) or 'none'}; give a tuple in their order, or a dict by name"
         )
@@ -130,7 +131,7 @@ def _shapes(
 def _bound(traced: Input, shape: tuple[int, ...], subject: str) -> Input:
     """The input with the shape of its example, if it was exported for that."""
     if not ov.PartialShape(list(traced.shape)).compatible(ov.PartialShape(list(shape))):
-        raise ValueError(
+        raise UserError(
             f"input {traced.name!r} of {subject} is {list(traced.shape)} (-1 is any size), but its "
             f"example is {list(shape)}; give another example, or export it with dynamic_shapes"
         )

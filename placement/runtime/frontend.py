@@ -1,6 +1,6 @@
 """From a model file to an `ov.Model` that can be placed: static inputs, folded, uniquely named.
 
-Also inputs to run it with. A mistake in the file or in the shapes asked for is a `ValueError` of
+Also inputs to run it with. A mistake in the file or in the shapes asked for is a `UserError` of
 one line.
 """
 
@@ -13,6 +13,7 @@ import numpy as np
 import openvino as ov
 from openvino import passes
 
+from placement.errors import UserError
 from placement.runtime.errors import why
 from placement.runtime.flops import bodies
 
@@ -46,25 +47,23 @@ def load(path: str) -> ov.Model:
     """Reads a model file; its format is told by its suffix: .xml (with .bin), .onnx, .tflite, .pb.
 
     Raises:
-      ValueError: no such file, an unknown suffix, an .xml without its .bin, or a file that
+      UserError: no such file, an unknown suffix, an .xml without its .bin, or a file that
         OpenVINO cannot read.
     """
     file = Path(path)
     valid = ", ".join(_FORMATS)
     if file.suffix.lower() not in _FORMATS:
-        raise ValueError(f"model {path!r} has suffix {file.suffix!r}; convert it to one of {valid}")
+        raise UserError(f"model {path!r} has suffix {file.suffix!r}; convert it to one of {valid}")
     if not file.is_file():
-        raise ValueError(f"no model file {path!r}; give the path of a file that is one of {valid}")
+        raise UserError(f"no model file {path!r}; give the path of a file that is one of {valid}")
     weights = file.with_suffix(".bin")
     if file.suffix.lower() == ".xml" and not weights.is_file():
-        raise ValueError(
-            f"model {path!r} has no weights beside it; copy {str(weights)!r} there too"
-        )
+        raise UserError(f"model {path!r} has no weights beside it; copy {str(weights)!r} there too")
     try:
         return ov.Core().read_model(path)
     except RuntimeError as error:
         reason = why(error, "its content is damaged or of another format")
-        raise ValueError(
+        raise UserError(
             f"model {path!r} cannot be read as {_FORMATS[file.suffix.lower()]}: {reason}; "
             f"give it the suffix of its format ({valid}) or export it again"
         ) from error
@@ -84,7 +83,7 @@ def prepare(model: ov.Model, input_shapes: str = "") -> ov.Model:
         Every dynamic input needs a shape; a static one may be given another.
 
     Raises:
-      ValueError: a dynamic input has no shape, or `input_shapes` is malformed, names no input, or
+      UserError: a dynamic input has no shape, or `input_shapes` is malformed, names no input, or
         does not fit the model.
     """
     unnamed = {op.get_name() for op in all_ops(model) if op.friendly_name == op.get_name()}
@@ -97,7 +96,7 @@ def prepare(model: ov.Model, input_shapes: str = "") -> ov.Model:
         if i not in shapes and port.get_partial_shape().is_dynamic
     ]
     if missing:
-        raise ValueError(
+        raise UserError(
             f"the model has dynamic inputs without a shape: {_listed(missing)}; "
             f"give them one, such as {_example(missing)}"
         )
@@ -106,7 +105,7 @@ def prepare(model: ov.Model, input_shapes: str = "") -> ov.Model:
             prepared.reshape({i: ov.PartialShape(list(shape)) for i, shape in shapes.items()})
         except RuntimeError as error:
             reason = why(error, "its operations refuse them")
-            raise ValueError(
+            raise UserError(
                 f"the model does not work with input_shapes {input_shapes!r}: {reason}; "
                 "give shapes that it was made for"
             ) from error
@@ -130,7 +129,7 @@ def example_inputs(model: ov.Model, seed: int, input_values: str = "") -> list[n
         for all elements, or one each.
 
     Raises:
-      ValueError: an input has a type that NumPy lacks (bf16, u4, ...), or `input_values` is
+      UserError: an input has a type that NumPy lacks (bf16, u4, ...), or `input_values` is
         malformed or names no input.
     """
     generator = np.random.default_rng(seed)
@@ -190,10 +189,10 @@ def _parse(text: str, model: ov.Model) -> dict[int, tuple[int, ...]]:
         name, shape = _parse_entry(entry.strip(), parameters)
         index = _index("input_shapes", name, parameters)
         if index in shapes:
-            raise ValueError(f"input_shapes gives input {name!r} two shapes; keep one")
+            raise UserError(f"input_shapes gives input {name!r} two shapes; keep one")
         allowed = parameters[index].get_output_partial_shape(0)
         if allowed.is_dynamic and not allowed.compatible(ov.PartialShape(list(shape))):
-            raise ValueError(
+            raise UserError(
                 f"input_shapes gives {name!r} the shape {list(shape)}, which does not fit "
                 f"{allowed}; one that fits is {_example([parameters[index]])}"
             )
@@ -205,7 +204,7 @@ def _index(key: str, name: str, parameters: list[ov.Node]) -> int:
     """The index of the input called `name`, which `key` mentions."""
     matches = [i for i, parameter in enumerate(parameters) if name in _names(parameter)]
     if not matches:
-        raise ValueError(
+        raise UserError(
             f"{key} names {name!r}, which is no input of the model; "
             f"its inputs are {_listed(parameters)}"
         )
@@ -219,7 +218,7 @@ def _parse_values(text: str, model: ov.Model) -> dict[int, tuple[str, list[str]]
     for entry in text.split(";") if text.strip() else ():
         name, colon, values = entry.strip().rpartition(":")
         if not colon:
-            raise ValueError(
+            raise UserError(
                 f"input_values has the malformed entry {entry.strip()!r}; write NAME:VALUE,... "
                 f"with ';' between inputs; the model's are {_listed(parameters)}"
             )
@@ -233,12 +232,12 @@ def _filled(drawn: np.ndarray, name: str, values: list[str]) -> np.ndarray:
     try:
         array = np.array(values).astype(drawn.dtype.type)
     except (ValueError, OverflowError) as error:
-        raise ValueError(
+        raise UserError(
             f"input_values gives {name!r} {','.join(values)!r}, not of its type {drawn.dtype}; "
             "give one value for all of its elements, or one each"
         ) from error
     if len(array) not in (1, drawn.size):
-        raise ValueError(
+        raise UserError(
             f"input_values gives {name!r} {len(array)} values, but its shape is "
             f"{list(drawn.shape)}; give one for all, or {drawn.size}"
         )
@@ -251,7 +250,7 @@ def _parse_entry(entry: str, parameters: list[ov.Node]) -> tuple[str, tuple[int,
     name, colon, numbers = entry.rpartition(":")
     sizes = [size.strip() for size in numbers.split(",")]
     if not colon or not all(size.isdecimal() and int(size) > 0 for size in sizes):
-        raise ValueError(
+        raise UserError(
             f"input_shapes has the malformed entry {entry!r}; write NAME:SIZE,SIZE,... with "
             f"positive sizes and ';' between inputs, such as {_example(parameters)}"
         )
@@ -322,7 +321,7 @@ def _example_input(port: ov.Output, generator: np.random.Generator) -> np.ndarra
         return generator.choice(_WORDS, size=shape)
     dtype = element_type.to_dtype()
     if ov.Type(dtype) != element_type:
-        raise ValueError(
+        raise UserError(
             f"input {_names(port.get_node())[0]!r} has type {element_type.get_type_name()}, which "
             "NumPy lacks; give the model float32 or integer inputs when exporting it"
         )

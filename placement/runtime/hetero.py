@@ -16,6 +16,7 @@ from openvino import opset13
 from scipy.sparse import coo_array
 from scipy.sparse.csgraph import connected_components
 
+from placement.errors import UserError
 from placement.runtime import inseparable
 from placement.runtime.devices import Device
 
@@ -51,7 +52,7 @@ def compile_placement(
       devices: what the affinity may name, in HETERO's order of preference.
 
     Raises:
-      ValueError: the affinity misses an operation, names one that the model lacks or a device that
+      UserError: the affinity misses an operation, names one that the model lacks or a device that
         is not among `devices`, or separates what is `inseparable`.
       RuntimeError: OpenVINO's own.
     """
@@ -133,10 +134,10 @@ def _check(model: ov.Model, affinity: Affinity, names: Sequence[str]) -> None:
     ops = _by_name(model)
     unknown = [name for name in affinity if name not in ops]
     if unknown:
-        raise ValueError(f"the placement names {_few(unknown)}, not operations of the model")
+        raise UserError(f"the placement names {_few(unknown)}, not operations of the model")
     strange = {device for device in affinity.values() if device not in names}
     if strange:
-        raise ValueError(f"the placement uses {_few(strange)}; its devices are {', '.join(names)}")
+        raise UserError(f"the placement uses {_few(strange)}; its devices are {', '.join(names)}")
     constant = constant_names(model)
     missing = [
         name
@@ -144,13 +145,13 @@ def _check(model: ov.Model, affinity: Affinity, names: Sequence[str]) -> None:
         if name not in affinity and name not in constant and op.get_type_name() != "Result"
     ]
     if missing:
-        raise ValueError(
+        raise UserError(
             f"the placement has no device for {_few(missing)}; give every operation one"
         )
     for group in inseparable.groups(model):
         listed = [name for i, name in enumerate(ops) if i in group and name in affinity]
         if len({affinity[name] for name in listed}) > 1:
-            raise ValueError(
+            raise UserError(
                 f"the placement separates {_few(listed)}, which HETERO runs right only together; "
                 "put them on one device"
             )
@@ -201,7 +202,7 @@ def _refuse_split_variables(model: ov.Model, parts: Mapping[str, str]) -> None:
     HETERO would split it, and read a variable in one submodel that it writes in another.
 
     Raises:
-      ValueError: it does.
+      UserError: it does.
     """
     stateful = [op for op in model.get_ordered_ops() if op.get_type_name() == "Assign"]
     if not stateful:
@@ -214,7 +215,7 @@ def _refuse_split_variables(model: ov.Model, parts: Mapping[str, str]) -> None:
     for op in stateful:
         if cycles.count(cycles[numbers[parts[op.get_friendly_name()]]]) > 1:
             variable = op.get_attributes()["variable_id"]
-            raise ValueError(
+            raise UserError(
                 f"the part of the model with variable {variable!r} depends on itself through "
                 "another device, so that HETERO would split it; put what is between there too"
             )

@@ -6,6 +6,7 @@ from typing import Any
 import numpy as np
 import openvino as ov
 
+from placement.errors import UserError
 from placement.runtime.executor import Executor, Workers
 from placement.runtime.fingerprint import few
 
@@ -53,10 +54,10 @@ class Network:
           inputs: an array for each input of the model, in order or by any of its names.
 
         Raises:
-          ValueError: inputs are missing, unknown, or of a wrong shape or type; or it is closed.
+          UserError: inputs are missing, unknown, or of a wrong shape or type; or it is closed.
         """
         if self._closed:
-            raise ValueError("the network is closed; load it again")
+            raise UserError("the network is closed; load it again")
         arrays = _ordered(inputs, self.names)
         # Their memory is read until the inference has ended.
         self._tensors = [
@@ -92,12 +93,12 @@ def _ordered(
     shown = ", ".join(aliases[0] for aliases in names)
     if not isinstance(inputs, Mapping):
         if len(inputs) != len(names):
-            raise ValueError(f"{len(inputs)} inputs given; the model has {len(names)}: {shown}")
+            raise UserError(f"{len(inputs)} inputs given; the model has {len(names)}: {shown}")
         return list(inputs)
     unknown = [name for name in inputs if not any(name in aliases for aliases in names)]
     given = [[inputs[name] for name in a if name in inputs] for a in names]
     if unknown or any(len(arrays) != 1 for arrays in given):
-        raise ValueError(
+        raise UserError(
             f"inputs are given for {few(inputs)}; give one for each of the model's: {shown}"
         )
     return [arrays[0] for arrays in given]
@@ -106,10 +107,10 @@ def _ordered(
 def _tensor(array: np.ndarray, port: ov.Output, name: str) -> ov.Tensor:
     array, shape = np.asarray(array), tuple(port.get_shape())
     if array.shape != shape:
-        raise ValueError(f"input {name!r} has shape {list(array.shape)}; give {list(shape)}")
+        raise UserError(f"input {name!r} has shape {list(array.shape)}; give {list(shape)}")
     if port.get_element_type() == ov.Type.string:
         return ov.Tensor(array)
     dtype = port.get_element_type().to_dtype()
     if not np.can_cast(array.dtype, dtype, "same_kind"):
-        raise ValueError(f"input {name!r} is {array.dtype}; give {np.dtype(dtype).name}")
+        raise UserError(f"input {name!r} is {array.dtype}; give {np.dtype(dtype).name}")
     return ov.Tensor(np.ascontiguousarray(array, dtype=dtype))

@@ -207,7 +207,7 @@ class Pool:
         """Why a job has no answer; raises what is the job's own fault."""
         if isinstance(error, self._ray.exceptions.RayTaskError):
             if not isinstance(error.cause, OSError):
-                raise error.cause from None
+                raise error.cause from error
             return str(error.cause)
         alive = {node["NodeID"] for node in self._ray.nodes() if node["Alive"]}
         if run.seat.host.node not in alive:

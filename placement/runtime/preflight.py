@@ -13,6 +13,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import openvino as ov
 
+from placement.errors import UserError
 from placement.runtime import deploy, devices, fingerprint, hetero, outputs
 from placement.runtime.devices import Device
 from placement.runtime.fingerprint import few
@@ -41,7 +42,7 @@ def read(path: Path) -> Placed:
     """Reads a placement.json.
 
     Raises:
-      ValueError: there is none, or it is none.
+      UserError: there is none, or it is none.
     """
     try:
         data = json.loads(path.read_text())
@@ -56,11 +57,11 @@ def read(path: Path) -> Placed:
             provenance.get("model"),
         )
     except FileNotFoundError as error:
-        raise ValueError(
+        raise UserError(
             f"no placement.json in {str(path.parent)!r}; run --task=place with this --workdir first"
         ) from error
     except (OSError, ValueError, KeyError, TypeError) as error:
-        raise ValueError(
+        raise UserError(
             f"cannot read {str(path)!r} ({type(error).__name__}: {error}); "
             "run --task=place with this --workdir again"
         ) from error
@@ -79,7 +80,7 @@ def find_devices(placed: Placed, spec: str) -> tuple[Device, ...]:
     """The devices to measure on: those of `spec`, or with 'auto' those placed on that are here.
 
     Raises:
-      ValueError: a device that the placement uses is not among them.
+      UserError: a device that the placement uses is not among them.
     """
     here = ov.Core().available_devices
     if spec == "auto":
@@ -93,7 +94,7 @@ def find_devices(placed: Placed, spec: str) -> tuple[Device, ...]:
         where = f"not among devices={spec!r}: {', '.join(device.name for device in found)}"
     absent = sorted(placed.used - {device.name for device in found})
     if absent:
-        raise ValueError(
+        raise UserError(
             f"the placement uses {few(absent)}, {where}; place the model on devices that are here: "
             "--task=place"
         )
@@ -104,7 +105,7 @@ def check_model(placed: Placed, model: ov.Model, name: str) -> None:
     """Refuses a model that is not the one that was placed, saying in what it differs.
 
     Raises:
-      ValueError: it is not.
+      UserError: it is not.
     """
     if placed.model is not None:
         found = fingerprint.differences(placed.model, fingerprint.of(model))
@@ -115,7 +116,7 @@ def check_model(placed: Placed, model: ov.Model, name: str) -> None:
         free = [name for name, kind in ops.items() if name in constant or kind == "Result"]
         found = fingerprint.other_names([*placed.affinity, *free], ops)
     if found:
-        raise ValueError(
+        raise UserError(
             f"the model {name!r} is not the one that was placed ({placed.graph!r}): "
             f"{'; '.join(found)}; give that one, or run --task=place on this one"
         )
@@ -133,7 +134,7 @@ def check_support(
       devices_: that it uses.
 
     Raises:
-      ValueError: a device does not support an operation that is placed on it.
+      UserError: a device does not support an operation that is placed on it.
     """
     constant = hetero.constant_names(model)
     for device in devices_:
@@ -147,7 +148,7 @@ def check_support(
             and op.get_friendly_name() not in supported
         ]
         if lacking:
-            raise ValueError(
+            raise UserError(
                 f"{device.label} does not support {few(lacking)} of the placement; "
                 "place the model on this machine: --task=place"
             )
@@ -167,7 +168,7 @@ def artifact_errors(
       The error (`outputs.compare`) of 'load', and of 'import' where there is a blob.
 
     Raises:
-      ValueError: it cannot be loaded.
+      UserError: it cannot be loaded.
     """
     reference = reference_outputs(model, inputs)
     with deploy.load(folder) as network:

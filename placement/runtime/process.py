@@ -12,6 +12,8 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from placement.errors import UserError
+from placement.runtime.errors import RemoteFaultError
 from placement.runtime.worker import Beat
 
 _START_S = 120.0  # for loading OpenVINO and the model, and the reference outputs
@@ -68,7 +70,7 @@ class WorkerProcess:
             kind, content = self._receive(_START_S)
         except DiedError as died:
             kind, content = "error", died.failure.cause
-        except KeyboardInterrupt:  # nobody knows of the process yet
+        except (KeyboardInterrupt, RemoteFaultError):  # nobody knows of the process yet
             self.kill()
             raise
         if kind == "error":
@@ -76,7 +78,7 @@ class WorkerProcess:
             raise ChildProcessError(f"measuring did not start: {content}")
         if kind == "unusable":
             self.kill()
-            raise ValueError(
+            raise UserError(
                 f"the plain CPU cannot run the model: {content}; where that is for an input's "
                 "values, give them, such as --config.input_values='length:12'"
             )
@@ -89,6 +91,7 @@ class WorkerProcess:
         Raises:
           DiedError: the worker crashed, or its beat stood still for `timeout_s`.
           ChildProcessError: it answers with an error that is no candidate's.
+          RemoteFaultError: a fault of the program ended it.
         """
         self._beat.set(-1, "open")  # to blame no candidate of the last request
         _limit_sending(self._connection, timeout_s)
@@ -127,6 +130,7 @@ class WorkerProcess:
 
         Raises:
           DiedError: the process ended, ran out of memory, or its beat stood still for `timeout_s`.
+          RemoteFaultError: a fault of the program ended it.
         """
         count, since = self._beat.read()[2], time.monotonic()
         while not self._connection.poll(min(_POLL_S, timeout_s)):
@@ -142,6 +146,8 @@ class WorkerProcess:
             candidate, stage, _ = self._beat.read()
             cause = f"worker {_ending(self.process.wait())} during {stage!r}"
             raise DiedError(candidate, Failure("crash", cause)) from error
+        if message[0] == "fault":
+            raise RemoteFaultError(message[1])
         if message[0] == "exhausted":
             candidate, stage, _ = self._beat.read()
             cause = f"out of memory during {stage!r}: {message[1]}"

@@ -4,6 +4,8 @@ import os
 import shutil
 import subprocess
 
+from placement.errors import UserError
+
 # Debian's name, then Scotch's own, which programs of other kinds have too.
 _PROGRAMS = ("scotch_gmap", "gmap")
 
@@ -29,11 +31,11 @@ def gmap(text: str) -> str:
     same text gives another mapping every time; the seed is fixed in Scotch.
 
     Raises:
-      ValueError: it is not installed, or refuses the text.
+      UserError: it is not installed, or refuses the text.
     """
     program = _program()
     if program is None:
-        raise ValueError(missing())
+        raise UserError(missing())
     found = subprocess.run(
         [program, "-", "-", "-"],
         input=text,
@@ -44,5 +46,5 @@ def gmap(text: str) -> str:
     # It ends with 0 after some errors.
     if found.returncode or "ERROR" in found.stderr:
         cause = " ".join(found.stderr.split()) or f"ended with {found.returncode}"
-        raise ValueError(f"{program} failed: {cause}")
+        raise UserError(f"{program} failed: {cause}")
     return found.stdout

@@ -13,6 +13,7 @@ import numpy as np
 import openvino as ov
 from openvino import opset13 as ops
 
+from placement.errors import UserError
 from placement.runtime.hetero import constant_names
 
 # A tensor: the friendly name of the operation that computes it, and which of its outputs.
@@ -71,7 +72,7 @@ def split(model: ov.Model, stretches: Sequence[Stretch]) -> Split:
         at most; in an order in which they could run one after another.
 
     Raises:
-      ValueError: an operation is in no stretch or in two, or is none of the model's; a stretch
+      UserError: an operation is in no stretch or in two, or is none of the model's; a stretch
         comes before one that it reads from; one part has a variable's Assign and another its
         ReadValue; the model computes nothing.
     """
@@ -82,15 +83,15 @@ def split(model: ov.Model, stretches: Sequence[Stretch]) -> Split:
     for number, stretch in enumerate(stretches):
         for name in stretch.ops:
             if name not in nodes:
-                raise ValueError(f"the stretches name {name!r}, no operation of the model")
+                raise UserError(f"the stretches name {name!r}, no operation of the model")
             if of.setdefault(name, number) != number:
-                raise ValueError(f"{name!r} is in two stretches; leave it in one")
+                raise UserError(f"{name!r} is in two stretches; leave it in one")
     computed = [n for n in nodes if n not in constant and kind[n] not in ("Parameter", "Result")]
     missing = [name for name in computed if name not in of]
     if missing:
-        raise ValueError(f"no stretch has operation {missing[0]!r}; give every operation one")
+        raise UserError(f"no stretch has operation {missing[0]!r}; give every operation one")
     if not computed:
-        raise ValueError("the model computes nothing, so that there is nothing to cut")
+        raise UserError("the model computes nothing, so that there is nothing to cut")
     used = sorted({of[name] for name in computed})
     numbers = {old: new for new, old in enumerate(used)}
     part_of = {name: numbers[of[name]] for name in computed}
@@ -108,7 +109,7 @@ def _check_variables(nodes: Mapping[str, ov.Node], part_of: Mapping[str, int]) -
         if op.get_type_name() in ("ReadValue", "Assign"):
             variable = op.get_attributes()["variable_id"]
             if variables.setdefault(variable, part_of[name]) != part_of[name]:
-                raise ValueError(
+                raise UserError(
                     f"the stretches separate the operations of variable {variable!r}; "
                     "put its ReadValue and Assign, and what is between them, into one"
                 )
@@ -143,7 +144,7 @@ def _split(
     for part in range(count):
         late = [source for source in after[part] if source >= part]
         if late:
-            raise ValueError(
+            raise UserError(
                 f"stretch {numbers[part]} reads from stretch {numbers[late[0]]}, which does not "
                 "come before it; cut them so that they can run one after another"
             )

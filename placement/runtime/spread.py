@@ -54,7 +54,7 @@ class SpreadMeasurer:
           say: told of hosts that are lost or late.
 
         Raises:
-          ValueError: the hosts cannot run the model, or its inputs are impossible.
+          UserError: the hosts cannot run the model, or its inputs are impossible.
           ChildProcessError: no host is left.
         """
         self.devices = tuple(devices)

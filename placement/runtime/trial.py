@@ -9,6 +9,7 @@ import math
 from collections.abc import Callable, Mapping, Sequence
 from typing import NamedTuple
 
+from placement.errors import UserError
 from placement.runtime import deploy, devices
 from placement.runtime.devices import Device
 from placement.runtime.measure import Candidate, Failure, Interval, Measurement, Measurer
@@ -60,7 +61,7 @@ def measure(
       Rows: devices alone, the best first, then the placement's forms, then references.
 
     Raises:
-      ValueError: the placement fails or computes wrong outputs.
+      UserError: the placement fails or computes wrong outputs.
     """
     used = tuple(device for device in measurer.devices if device.name in placed.used)
     alone = {f"single:{device.name}": Candidate(None, (device,)) for device in measurer.devices}
@@ -87,7 +88,7 @@ def decide(placed: Placed, rows: Sequence[Row]) -> Decision:
     A placement that gives one device everything is kept unless another device is faster.
 
     Raises:
-      ValueError: nothing that OpenVINO could run alone works.
+      UserError: nothing that OpenVINO could run alone works.
     """
     forms = [row for row in rows if row.form in _FORMS and row.latency]
     if rows[0].latency is None:
@@ -135,8 +136,8 @@ def _forms(placed: Placed, used: tuple[Device, ...]) -> dict[str, Candidate]:
     return found
 
 
-def _refusal(placed: Placed, cause: str) -> ValueError:
-    return ValueError(
+def _refusal(placed: Placed, cause: str) -> UserError:
+    return UserError(
         f"the placement (of {placed.method}) cannot be deployed here: {cause}; "
         "place the model on this machine: --task=place"
     )

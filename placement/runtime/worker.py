@@ -15,6 +15,7 @@ import signal
 import sys
 import threading
 import time
+import traceback
 from collections.abc import Callable, Sequence
 from multiprocessing.connection import Connection
 from pathlib import Path
@@ -23,6 +24,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import openvino as ov
 
+from placement.errors import UserError
 from placement.runtime import inseparable, outputs, profile, submodel_times, threads
 from placement.runtime.devices import Device, open_core, reference_device, register
 from placement.runtime.errors import (
@@ -400,14 +402,16 @@ def main(descriptor: int, directory: Path) -> None:
             method, *arguments = connection.recv()
             try:
                 methods[method](*arguments)
-            except (RuntimeError, ValueError) as error:
+            except (RuntimeError, UserError) as error:
                 connection.send(("error", essence(error)))
     except (EOFError, BrokenPipeError, ConnectionResetError):
         return  # the parent closed it, or is gone
     except MemoryError as error:
         connection.send(("exhausted", essence(error)))
-    except (RuntimeError, ValueError, OSError) as error:  # the session did not open
+    except (RuntimeError, UserError, OSError) as error:  # the session did not open
         connection.send(("error", essence(error)))
+    except Exception:
+        connection.send(("fault", traceback.format_exc()))
 
 
 if __name__ == "__main__":

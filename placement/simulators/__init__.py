@@ -12,6 +12,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from placement.errors import UserError
 from placement.graphs import opgraph
 from placement.simulators import makespan, max_load, serial, subgraph
 from placement.types import Array, CostModel, Evaluate, OpGraph, Problem
@@ -64,9 +65,9 @@ class Outcome(NamedTuple):
 
 
 def objective(name: str) -> Objective:
-    """The objective called `name`; ValueError names the valid ones."""
+    """The objective called `name`; UserError names the valid ones."""
     if name not in OBJECTIVES:
-        raise ValueError(f"unknown objective {name!r}; valid objectives: {', '.join(OBJECTIVES)}")
+        raise UserError(f"unknown objective {name!r}; valid objectives: {', '.join(OBJECTIVES)}")
     return OBJECTIVES[name]
 
 
@@ -74,11 +75,11 @@ def tables(problem: Problem) -> tuple[Limits, Any]:
     """The arrays that `simulate` reads, made on the host: pass them to jit as arguments.
 
     Raises:
-      ValueError: more devices than a set of bits holds.
+      UserError: more devices than a set of bits holds.
     """
     num_devices = np.asarray(problem.costs.compute_s).shape[1]
     if num_devices > 31:
-        raise ValueError(f"{num_devices} devices; the simulators take at most 31: give fewer")
+        raise UserError(f"{num_devices} devices; the simulators take at most 31: give fewer")
     of_objective = objective(problem.objective).tables(problem.graph, problem.costs)
     return jax.tree.map(jnp.asarray, (_limits(problem), of_objective))
 

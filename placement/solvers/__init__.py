@@ -6,6 +6,7 @@ from typing import NamedTuple
 import numpy as np
 
 from placement import simulators
+from placement.errors import UserError
 from placement.solvers import (
     baechi,
     base,
@@ -101,7 +102,7 @@ def solve(
       'failed: why'. The value of either is inf.
 
     Raises:
-      ValueError: no such solver, or none for this objective; or the solver cannot be used on this
+      UserError: no such solver, or none for this objective; or the solver cannot be used on this
         problem, such as an enumeration of too many placements: one line.
     """
     check(name, problem.objective)
@@ -135,12 +136,12 @@ def lower_bound(problem: Problem, *, time_limit_s: float = 10.0) -> float:
 
 
 def check(name: str, objective: str) -> None:
-    """Refuses what is no solver, or none of this objective, with a ValueError of one line."""
+    """Refuses what is no solver, or none of this objective, with a UserError of one line."""
     if name not in SOLVERS:
-        raise ValueError(f"unknown solver {name!r}; valid: {', '.join(SOLVERS)}")
+        raise UserError(f"unknown solver {name!r}; valid: {', '.join(SOLVERS)}")
     if objective not in SOLVERS[name].objectives:
         able = ", ".join(other for other in SOLVERS if objective in SOLVERS[other].objectives)
-        raise ValueError(
+        raise UserError(
             f"method {name!r} is for objective {' or '.join(SOLVERS[name].objectives)}, not "
             f"{objective!r}; for {objective!r} there are {able}"
         )

@@ -13,6 +13,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from placement.errors import UserError
 from placement.graphs import dag, opgraph
 from placement.solvers.allowance import Allowance
 from placement.types import Problem
@@ -93,16 +94,16 @@ def memory(problem: Problem) -> Memory:
     return Memory(same[rows], capacity[rows])
 
 
-def missing(package: str) -> ValueError:
+def missing(package: str) -> UserError:
     """What to raise where an optional package is not installed."""
-    return ValueError(f"{package} is not installed; pip install 'placement[solvers]'")
+    return UserError(f"{package} is not installed; pip install 'placement[solvers]'")
 
 
 def import_cp_model() -> Any:
     """OR-Tools' module of CP-SAT.
 
     Raises:
-      ValueError: ortools is not installed.
+      UserError: ortools is not installed.
     """
     try:
         from ortools.sat.python import cp_model

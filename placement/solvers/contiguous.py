@@ -34,6 +34,7 @@ from typing import NamedTuple
 
 import numpy as np
 
+from placement.errors import UserError
 from placement.graphs import dag
 from placement.simulators import max_load, tensors
 from placement.solvers import base
@@ -76,7 +77,7 @@ def splits(problem: Problem) -> tuple[Kinds, list[Split]]:
     """The devices of a problem, and what is split over them: one a family of splits.
 
     Raises:
-      ValueError: a backward operation feeds a forward one, or devices share a limited memory.
+      UserError: a backward operation feeds a forward one, or devices share a limited memory.
     """
     _check(problem)
     columns, kinds = _kinds(problem)
@@ -108,7 +109,7 @@ def _check(problem: Problem) -> None:
     wrong = np.flatnonzero(graph.backward[graph.senders] & ~graph.backward[graph.receivers])
     if len(wrong):
         names = [graph.op_names[ends[wrong[0]]] for ends in (graph.senders, graph.receivers)]
-        raise ValueError(
+        raise UserError(
             f"graph {graph.name!r}: backward operation {names[0]!r} feeds forward operation "
             f"{names[1]!r}; contiguous splits need the passes in order: mark both as backward"
         )
@@ -116,7 +117,7 @@ def _check(problem: Problem) -> None:
     shared = shared[shared.sum(axis=1) > 1]
     if len(shared):
         names = [problem.devices[device] for device in np.flatnonzero(shared[0])]
-        raise ValueError(
+        raise UserError(
             f"devices {', '.join(names)} share one limited memory, which splits into ideals do not "
             "know; give one device an accelerator"
         )

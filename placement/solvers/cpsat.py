@@ -25,7 +25,7 @@ def find(problem: Problem, seed: int, allowance: Allowance) -> base.Found:
     A search that the clock ends need not repeat.
 
     Raises:
-      ValueError: ortools is not installed.
+      UserError: ortools is not installed.
     """
     if problem.objective == "makespan":
         return cpsat_makespan.find(problem, seed, allowance)
@@ -48,7 +48,7 @@ def solve(
       allowance: when to stop.
 
     Raises:
-      ValueError: OR-Tools is not installed.
+      UserError: OR-Tools is not installed.
     """
     cp_model = base.import_cp_model()
     unit_s = built.horizon_s / _UNITS

@@ -67,7 +67,7 @@ def find(problem: Problem, seed: int, allowance: Allowance) -> base.Found:
     """The optimum, or the best placement and bound when time is over.
 
     Raises:
-      ValueError: ortools is not installed.
+      UserError: ortools is not installed.
     """
     cp_model = base.import_cp_model()
     shorter = allowance.part(_HINT_SHARE, _HINT_BUDGET)

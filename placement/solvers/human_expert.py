@@ -19,6 +19,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
+from placement.errors import UserError
 from placement.graphs import dag, opgraph
 from placement.types import OpGraph
 
@@ -44,11 +45,11 @@ def place(graph: OpGraph, accelerators: Sequence[int], host: int | None) -> np.n
       int32 [N].
 
     Raises:
-      ValueError: there is neither an accelerator nor a host.
+      UserError: there is neither an accelerator nor a host.
     """
     devices = [*accelerators] or ([] if host is None else [host])
     if not devices:
-        raise ValueError(
+        raise UserError(
             f"graph {graph.name!r} has no device to go to: no accelerator and no host; give one"
         )
     layers = _spread(graph, _named_layers(graph.op_names))

@@ -25,6 +25,7 @@ from typing import NamedTuple
 
 import numpy as np
 
+from placement.errors import UserError
 from placement.solvers import base, contiguous, ideals
 from placement.solvers.allowance import Allowance
 from placement.solvers.contiguous import Kinds, Split
@@ -80,7 +81,7 @@ def ideals_dp(problem: Problem, seed: int, allowance: Allowance) -> base.Found:
         returned where it ends.
 
     Raises:
-      ValueError: there are too many ideals or states, or see `contiguous.splits`.
+      UserError: there are too many ideals or states, or see `contiguous.splits`.
     """
     del seed
     kinds, splits = contiguous.splits(problem)
@@ -99,7 +100,7 @@ def dp_split(problem: Problem, seed: int, allowance: Allowance) -> base.Found:
     """The split of `ideals_dp` for `max_load`, under `subgraph` (Tarnawski et al. 2020).
 
     Raises:
-      ValueError: as `ideals_dp`.
+      UserError: as `ideals_dp`.
     """
     found = ideals_dp(problem._replace(objective="max_load"), seed, allowance)
     status = "finished" if found.status == "optimal" else "time limit"
@@ -115,7 +116,7 @@ def linearised_dp(problem: Problem, seed: int, allowance: Allowance) -> base.Fou
       allowance: of time.
 
     Raises:
-      ValueError: see `contiguous.splits`.
+      UserError: see `contiguous.splits`.
     """
     del seed
     best = _linearised(*contiguous.splits(problem), allowance)
@@ -125,7 +126,7 @@ def linearised_dp(problem: Problem, seed: int, allowance: Allowance) -> base.Fou
 def _all_ideals(problem: Problem, split: Split) -> Ideals:
     found = ideals.enumerate_ideals(split)
     if isinstance(found, int):
-        raise ValueError(
+        raise UserError(
             f"graph {problem.graph.name!r} has too many ideals for 'ideals_dp': {found} were "
             f"counted, at most {ideals.LIMIT} are taken; use 'linearised_dp'"
         )
@@ -180,12 +181,12 @@ def search(
       allowance: when to give up; the result is then not `complete`.
 
     Raises:
-      ValueError: the machine has too many kinds of devices for this many ideals.
+      UserError: the machine has too many kinds of devices for this many ideals.
     """
     shape = tuple(count + 1 for count in kinds.sizes)
     num_ideals, num_states = len(lattice.member), int(np.prod(shape, dtype=float))
     if num_ideals * num_states > STATES:
-        raise ValueError(
+        raise UserError(
             f"{num_ideals} ideals and {num_states} ways to use {sum(kinds.sizes)} devices of "
             f"{len(shape)} kinds are more than {STATES} states; give fewer kinds of devices"
         )

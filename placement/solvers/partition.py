@@ -24,6 +24,7 @@ from typing import NamedTuple
 import numpy as np
 from scipy import sparse
 
+from placement.errors import UserError
 from placement.solvers import base
 from placement.types import CostModel, Problem
 
@@ -49,7 +50,7 @@ def metis(problem: Problem, *, seed: int = 0) -> np.ndarray:
     Where one class outweighs a whole part, METIS may leave parts empty, and says so on stdout.
 
     Raises:
-      ValueError: pymetis is not installed.
+      UserError: pymetis is not installed.
     """
     return _place(problem, _all_devices(problem), _metis, seed)
 
@@ -60,7 +61,7 @@ def kahip(problem: Problem, *, seed: int = 0) -> np.ndarray:
     It takes no shares: all parts are equal, within its customary 3 %, however slow a device is.
 
     Raises:
-      ValueError: kahip is not installed.
+      UserError: kahip is not installed.
     """
     return _place(problem, _all_devices(problem), _kahip, seed)
 
@@ -77,7 +78,7 @@ def scotch(problem: Problem, *, gmap: Callable[[str], str], seed: int = 0) -> np
       seed: of the shuffle.
 
     Raises:
-      ValueError: of `gmap` or `from_scotch`.
+      UserError: of `gmap` or `from_scotch`.
     """
 
     def partition(graph: Weighted, shares: np.ndarray, seed: int) -> np.ndarray:
@@ -98,7 +99,7 @@ def min_cut(problem: Problem, *, seed: int = 0) -> np.ndarray:
     installed, so that the result is the same on every machine.
 
     Raises:
-      ValueError: pymetis is not installed.
+      UserError: pymetis is not installed.
     """
     accelerators = np.flatnonzero(np.asarray(problem.costs.accelerator) >= 0)
     devices = accelerators if len(accelerators) else _all_devices(problem)
@@ -129,7 +130,7 @@ def from_scotch(text: str, num_vertices: int, num_parts: int) -> np.ndarray:
     A mapping is the number of vertices, then a line for each: its number and its part.
 
     Raises:
-      ValueError: it is no mapping of all vertices to parts.
+      UserError: it is no mapping of all vertices to parts.
     """
     words = text.split()
     if all(word.isdecimal() for word in words) and len(words) == 2 * num_vertices + 1:
@@ -137,7 +138,7 @@ def from_scotch(text: str, num_vertices: int, num_parts: int) -> np.ndarray:
         vertices, parts = pairs[np.argsort(pairs[:, 0])].T
         if np.array_equal(vertices, np.arange(num_vertices)) and (parts < num_parts).all():
             return parts
-    raise ValueError(
+    raise UserError(
         f"Scotch wrote {text[:40]!r}..., which maps not every vertex of {num_vertices} to a part "
         f"below {num_parts}; is the program that was run Scotch's gmap?"
     )

@@ -35,7 +35,7 @@ def pipedream(problem: Problem, seed: int, allowance: Allowance) -> base.Found:
       allowance: its time is looked at between workers.
 
     Raises:
-      ValueError: see `contiguous.splits`.
+      UserError: see `contiguous.splits`.
     """
     del seed
     kinds, splits = contiguous.splits(problem)

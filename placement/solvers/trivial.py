@@ -3,6 +3,7 @@
 import numpy as np
 
 from placement import simulators
+from placement.errors import UserError
 from placement.solvers import base
 from placement.solvers.allowance import Allowance
 from placement.types import Problem
@@ -59,7 +60,7 @@ def brute_force(problem: Problem, seed: int, allowance: Allowance) -> base.Found
     """Every placement, simulated: of small graphs, a proven optimum.
 
     Raises:
-      ValueError: there are too many.
+      UserError: there are too many.
     """
     classes = base.classes(problem)
     choices = [np.flatnonzero(row) for row in classes.allowed]
@@ -67,7 +68,7 @@ def brute_force(problem: Problem, seed: int, allowance: Allowance) -> base.Found
     free = sum(size > 1 for size in sizes)
     total = float(np.prod(np.array(sizes, float)))
     if free > _FREE or total > _MOST:
-        raise ValueError(
+        raise UserError(
             f"graph {problem.graph.name!r} has {free} free operations and {total:.3g} placements; "
             f"brute_force takes at most {_FREE} and {_MOST}: give a smaller graph, fewer devices "
             "or another method"

@@ -12,6 +12,7 @@ from collections.abc import Callable
 import openvino as ov
 
 from placement import arguments
+from placement.errors import UserError
 from placement.zoo import layers
 from placement.zoo.bert import bert, bert_base
 from placement.zoo.inception_v3 import inception_v3
@@ -51,7 +52,7 @@ def build(text: str, *, weights: bool = True) -> ov.Model:
         which only the graph is wanted.
 
     Raises:
-      ValueError: no network has that name, it does not take these arguments, or not together, or
+      UserError: no network has that name, it does not take these arguments, or not together, or
         it does not fit in memory.
     """
     name, given = arguments.split(text)
@@ -64,7 +65,7 @@ def build(text: str, *, weights: bool = True) -> ov.Model:
     try:
         with contextlib.nullcontext() if weights else layers.undrawn():
             return builder(**values)
-    except ValueError as error:
-        raise ValueError(f"graph {text!r}: {error}") from error
+    except UserError as error:
+        raise UserError(f"graph {text!r}: {error}") from error
     except MemoryError as error:
-        raise ValueError(f"graph {text!r} does not fit in memory; give smaller sizes") from error
+        raise UserError(f"graph {text!r} does not fit in memory; give smaller sizes") from error

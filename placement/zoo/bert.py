@@ -3,6 +3,7 @@
 import openvino as ov
 from openvino import opset13 as ops
 
+from placement.errors import UserError
 from placement.zoo import layers as parts
 
 _FEED_FORWARD = 4  # times as wide as the rest
@@ -46,10 +47,10 @@ def bert(
       vocabulary: words that have an embedding.
 
     Raises:
-      ValueError: the heads do not divide `hidden`.
+      UserError: the heads do not divide `hidden`.
     """
     if hidden % heads:
-        raise ValueError(
+        raise UserError(
             f"bert cannot share hidden={hidden} among heads={heads}; "
             f"give a hidden size that is a multiple of heads, such as {-(-hidden // heads) * heads}"
         )

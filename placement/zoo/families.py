@@ -25,6 +25,8 @@ from collections.abc import Callable
 
 import numpy as np
 
+from placement.errors import UserError
+
 _MOST_OPS = 2900  # that steps have; at most 88 more are of no step
 _MOST_BERT_LAYERS = 24
 _BERT_BASE = 12 * 12**2  # layers times heads squared, which weights are proportional to
@@ -41,7 +43,7 @@ def draw(name: str, seed: int) -> str:
     """A random member of a family; equal seeds give equal texts.
 
     Raises:
-      ValueError: no family has that name.
+      UserError: no family has that name.
     """
     rng = np.random.default_rng([seed, *name.encode()])
     if name in _NETWORKS:
@@ -50,7 +52,7 @@ def draw(name: str, seed: int) -> str:
     if name in _SYNTHETIC:
         sizes = {"ops": _between(rng, 50, 3000), "seed": seed, **_SYNTHETIC[name](rng)}
         return f"synthetic:family={name},{_listed(sizes)}"
-    raise ValueError(f"unknown family {name!r}; valid families: {', '.join(names())}")
+    raise UserError(f"unknown family {name!r}; valid families: {', '.join(names())}")
 
 
 def _listed(sizes: _Sizes) -> str:

@@ -11,6 +11,7 @@ from string import ascii_lowercase
 import openvino as ov
 from openvino import opset13 as ops
 
+from placement.errors import UserError
 from placement.zoo import layers
 
 _Step = tuple[str, int, tuple[int, int], int]
@@ -51,10 +52,10 @@ def inception_v3(
       late: those of figure 7, after it.
 
     Raises:
-      ValueError: the images are too small, or no channel is left.
+      UserError: the images are too small, or no channel is left.
     """
     if size < _LEAST_SIZE:
-        raise ValueError(
+        raise UserError(
             f"inception_v3 reduces images of size={size} to nothing; "
             f"give a size of at least {_LEAST_SIZE}"
         )

@@ -22,6 +22,8 @@ import numpy as np
 import openvino as ov
 from openvino import opset13 as ops
 
+from placement.errors import UserError
+
 SEED = 2024
 
 # What a layer reads: an operation, or one output of an operation that has several.
@@ -146,11 +148,11 @@ def scaled(channels: int, percent: int) -> int:
     """A share of a layer's channels, to the nearest even number: mirror images stay in pairs.
 
     Raises:
-      ValueError: none are left.
+      UserError: none are left.
     """
     pairs = (channels * percent + 100) // 200
     if not pairs:
-        raise ValueError(
+        raise UserError(
             f"width={percent} leaves none of {channels} channels; "
             f"give a width of at least {-(-100 // channels)} percent"
         )

@@ -5,6 +5,7 @@ from collections.abc import Callable
 import openvino as ov
 from openvino import opset13 as ops
 
+from placement.errors import UserError
 from placement.zoo import layers
 
 # (width of the 3x3, stride of the first block) of each stage.
@@ -31,7 +32,7 @@ def resnet(*, depth: int = 50, width: int = 100, size: int = 224, batch: int = 1
       batch: images.
 
     Raises:
-      ValueError: the paper has no such depth, or no channel is left.
+      UserError: the paper has no such depth, or no channel is left.
     """
     images = layers.parameter("images", (batch, 3, size, size), ov.Type.f32)
     x = _features(images, "", depth, width)
@@ -63,7 +64,7 @@ def two_stream(*, depth: int = 50, width: int = 100, size: int = 224, batch: int
       batch: B, videos.
 
     Raises:
-      ValueError: as `resnet`.
+      UserError: as `resnet`.
     """
     frame = layers.parameter("frame", (batch, 3, size, size), ov.Type.f32)
     flow = layers.parameter("flow", (batch, 20, size, size), ov.Type.f32)
@@ -80,7 +81,7 @@ def two_stream(*, depth: int = 50, width: int = 100, size: int = 224, batch: int
 def _features(images: layers.Value, prefix: str, depth: int, percent: int) -> ov.Node:
     """All but the classifier: [B, C, H, W] -> [B, 2048 or 512, H / 32, W / 32] at full width."""
     if depth not in _DEPTHS:
-        raise ValueError(f"no ResNet has depth={depth}; give one of {', '.join(map(str, _DEPTHS))}")
+        raise UserError(f"no ResNet has depth={depth}; give one of {', '.join(map(str, _DEPTHS))}")
     block, counts = _DEPTHS[depth]
     stem = layers.scaled(64, percent)
     x: layers.Value = layers.conv_relu(images, f"{prefix}conv1", stem, (7, 7), stride=2, pad=(3, 3))

@@ -17,6 +17,7 @@ from collections.abc import Callable
 import numpy as np
 
 from placement import arguments
+from placement.errors import UserError
 from placement.graphs import opgraph
 from placement.types import OpGraph
 
@@ -40,16 +41,16 @@ def build(text: str) -> OpGraph:
         argument can be left out. N counts all operations, exactly.
 
     Raises:
-      ValueError: another name, no such family, or an argument that is not valid.
+      UserError: another name, no such family, or an argument that is not valid.
     """
     name, given = arguments.split(text)
     if name != NAME:
-        raise ValueError(
+        raise UserError(
             f"{text!r} names no synthetic graph; write {NAME}:family=layered,ops=1000,seed=0"
         )
     family = given.get("family", "layered")
     if family not in _FAMILIES:
-        raise ValueError(
+        raise UserError(
             f"graph {text!r} is of the unknown family {family!r}; "
             f"valid families: {', '.join(_FAMILIES)}"
         )

@@ -6,6 +6,7 @@ import os
 import subprocess
 import sys
 import tempfile
+from collections.abc import Callable
 from pathlib import Path
 
 from placement.reporting import details
@@ -22,28 +23,34 @@ QUICK = {
 }
 
 
-def run(workdir: Path, *flags: str, config: str = "configs/smoke.py") -> tuple[int, str, str]:
+def run(
+    workdir: Path,
+    *flags: str,
+    config: str = "configs/smoke.py",
+    broken: Callable[[], None] | None = None,
+) -> tuple[int, str, str]:
     """Exit code, standard output and standard error of a task."""
-    return answer(f"--config={config}", f"--workdir={workdir}", *flags)
+    return answer(f"--config={config}", f"--workdir={workdir}", *flags, broken=broken)
 
 
-def answer(*argv: str) -> tuple[int, str, str]:
+def answer(*argv: str, broken: Callable[[], None] | None = None) -> tuple[int, str, str]:
     """Exit code, standard output and standard error of a command.
 
     A server that has loaded JAX and OpenVINO forks for each, before either has started any thread.
+    What is to be `broken` in the process, a function of a module does before the command runs.
     """
     context = multiprocessing.get_context("forkserver")
     context.set_forkserver_preload([f"experiments.{task}" for task in _TASKS])
     with tempfile.TemporaryDirectory() as folder:
         streams = [Path(folder) / name for name in ("stdout", "stderr")]
-        process = context.Process(target=_main, args=(list(argv), *streams))
+        process = context.Process(target=_main, args=(list(argv), *streams, broken))
         process.start()
         process.join(240)
         assert process.exitcode is not None, "it does not end"
         return process.exitcode, *(stream.read_text() for stream in streams)
 
 
-def _main(argv: list[str], out: Path, err: Path) -> None:
+def _main(argv: list[str], out: Path, err: Path, broken: Callable[[], None] | None) -> None:
     for stream, path in ((sys.stdout, out), (sys.stderr, err)):
         os.dup2(os.open(path, os.O_WRONLY | os.O_CREAT), stream.fileno())
     os.environ["COLUMNS"] = "120"
@@ -54,6 +61,8 @@ def _main(argv: list[str], out: Path, err: Path) -> None:
 
     for name, value in QUICK.items():
         jax.config.update(name, value)
+    if broken is not None:
+        broken()
     main.cli()
 
 

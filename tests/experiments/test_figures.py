@@ -6,7 +6,7 @@ import sys
 import pytest
 from rich.console import Console
 
-from experiments import figures
+from experiments import faults, figures
 from placement.reporting import details, runs
 from tests.reporting import drawn
 
@@ -42,7 +42,8 @@ def _console(capsys):
 
 
 def _draw(summary, workdir, console):
-    figures.of_run(summary, workdir, details.read(workdir / details.FILE), console)
+    with faults.told_last() as kept:
+        figures.of_run(summary, workdir, details.read(workdir / details.FILE), console, kept)
 
 
 def _drawn(workdir):

@@ -28,27 +28,27 @@ FULL, COARSE = problem(4, [4, 2, 1, 1]), problem(2, [6, 2])
 SETTING = build.Setting(FULL, COARSE, np.array([0, 0, 1, 1]), lambda placements: placements)
 
 
-def entry(where: str | None, value_s: float = 1.0, **others: bool) -> methods.Entry:
-    affinity = dict(zip(FULL.graph.op_names, where, strict=True)) if where else None
-    solution = Solution(np.array([0, 1, 1, 1]), value_s, math.nan, "finished", 0.0, 1)
-    return methods.Entry("some", solution, (Candidate(affinity, ()),), (value_s,), **others)
+def entry(where: str, value_s: float = 1.0, **others: bool) -> methods.Entry:
+    placements = np.array([["ab".index(device) for device in where]], np.int32)
+    solution = Solution(placements[0], value_s, math.nan, "finished", 0.0, 1)
+    candidates = (Candidate(None, ()),)
+    return methods.Entry("some", solution, placements, candidates, (value_s,), **others)
 
 
 def test_the_pace_is_the_busiest_devices_and_the_memory_the_fullest_ones():
     found = loads.of(
         [
-            entry("aabb"),  # b computes for 1 and receives for 5; a holds 6
-            entry("aaaa"),
+            entry("ab"),  # b computes for 1 and receives for 5; a holds 6
+            entry("aa"),
             entry("abbb", full=True),  # b computes for 1.5
-            entry(None, full=True),  # HETERO's own choice, the same
         ],
         SETTING,
     )
-    assert found == [(6.0, 6.0), (4.0, 8.0), (6.5, 4.0), (6.5, 4.0)]
+    assert found == [(6.0, 6.0), (4.0, 8.0), (6.5, 4.0)]
 
 
 def test_what_does_not_run_asks_nothing():
-    found = loads.of([entry(None, math.inf), entry("aabb"), entry(None, reference=True)], SETTING)
+    found = loads.of([entry("aa", math.inf), entry("ab"), entry("", reference=True)], SETTING)
     assert np.isfinite(found[1]).all()
     assert np.isnan([found[0], found[2]]).all()
 
@@ -56,4 +56,4 @@ def test_what_does_not_run_asks_nothing():
 def test_parts_of_one_accelerator_hold_theirs_together():
     costs = COARSE.costs._replace(accelerator=np.array([0, 0], np.int32))
     setting = SETTING._replace(coarse=COARSE._replace(costs=costs))
-    assert loads.of([entry("aabb")], setting)[0].memory_bytes == 8
+    assert loads.of([entry("ab")], setting)[0].memory_bytes == 8

@@ -153,7 +153,7 @@ def test_a_comparison_keeps_one_file_of_bounds_and_prints_the_gap(tmp_path):
 
 def entry(value_s: float, bound_s: float = np.nan, *, full: bool = False, scope: str = "all"):
     solution = Solution(np.zeros(2, np.int32), value_s, bound_s, "finished", 0.0, 1, scope)
-    return methods.Entry("some", solution, (None,), (value_s,), (), full=full)
+    return methods.Entry("some", solution, solution.placement[None], (), (value_s,), full=full)
 
 
 def test_a_bound_stands_beside_the_rows_that_it_holds_for(tmp_path):

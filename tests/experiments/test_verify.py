@@ -49,9 +49,10 @@ class GivenOutcomes:
 
 def entry(method: str, **predicted_s: float) -> Entry:
     values = tuple(predicted_s.values())
-    solution = Solution(np.zeros(1, np.int32), values[0], math.nan, "finished", 0.0, 1)
+    placements = np.arange(len(values), dtype=np.int32)[:, None]
+    solution = Solution(placements[0], values[0], math.nan, "finished", 0.0, 1)
     candidates = tuple(Candidate({"op": name}, ()) for name in predicted_s)
-    return Entry(method, solution, candidates, values)
+    return Entry(method, solution, placements, candidates, values)
 
 
 def table(*entries: Entry):
@@ -63,6 +64,7 @@ def test_the_prediction_in_a_row_is_that_of_the_placement_measured() -> None:
     learned = entry("hsdag", first=0.5, second=0.6)
     chosen, outcomes, rows = table(entry("single:A", single=1.0), learned)
     assert chosen[1].candidates == (Candidate({"op": "second"}, ()),)
+    assert chosen[1].placements.tolist() == [[1]] == [chosen[1].solution.placement.tolist()]
     assert rows[1]["predicted_s"] == 0.6
     assert rows[1]["measured_s"]["median"] == 0.9
     assert rows[1]["versus_interval"] == pytest.approx([0.89, 0.91])

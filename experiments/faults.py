@@ -1,0 +1,92 @@
+"""Faults of the program: what was found is written all the same, and the fault is told at the end.
+
+A task goes on after a fault as far as it can: a method that fails is a row of the table, a figure
+that cannot be drawn is left out. When everything is written the first fault is raised, and
+`experiments.main` writes it to `FILE` in the run directory.
+"""
+
+import contextlib
+import sys
+import traceback
+from collections.abc import Iterator
+from pathlib import Path
+
+from placement.errors import UserError
+from placement.reporting import runs
+
+FILE = "fault.txt"
+# Mistakes, and what the machine does: no faults, and the end of a task.
+OTHERS = (UserError, OSError, MemoryError)
+
+
+class Faults:
+    """Those of a task, in the order in which they happened."""
+
+    def __init__(self) -> None:
+        self._seen: list[Exception] = []
+
+    def add(self, fault: Exception, doing: str) -> None:
+        """Keeps a fault that the task goes on after."""
+        fault.add_note(f"while {doing}")
+        self._seen.append(fault)
+
+    @contextlib.contextmanager
+    def during(self, doing: str) -> Iterator[None]:
+        """Within it a fault ends the block alone."""
+        try:
+            yield
+        except OTHERS:
+            raise
+        except Exception as fault:
+            self.add(fault, doing)
+
+    def __len__(self) -> int:
+        return len(self._seen)
+
+    def tracebacks(self) -> list[str]:
+        """The text of each, for another process."""
+        return ["".join(traceback.format_exception(fault)) for fault in self._seen]
+
+    def tell(self) -> None:
+        """Raises the only fault, or a group of several; nothing if there is none."""
+        if len(self._seen) > 1:
+            raise ExceptionGroup("several faults", self._seen)
+        if self._seen:
+            raise self._seen[0]
+
+
+@contextlib.contextmanager
+def told_last() -> Iterator[Faults]:
+    """Faults of a block, raised when it has ended by itself."""
+    faults = Faults()
+    yield faults
+    faults.tell()
+
+
+def forget(workdir: Path) -> None:
+    """Removes the traceback of an earlier command, which this one had no part in."""
+    (workdir / FILE).unlink(missing_ok=True)
+
+
+def in_short(fault: Exception) -> str:
+    """One line: the exceptions of a group, or the type and what it says."""
+    if isinstance(fault, ExceptionGroup):
+        return "; ".join(map(in_short, fault.exceptions))
+    lines = str(fault).strip().splitlines() or [""]
+    # Of another process it is a traceback, whose last line says what happened.
+    line = lines[-1] if lines[0].startswith("Traceback") else lines[0]
+    return line if line is not lines[0] else f"{type(fault).__name__}: {line}".rstrip(": ")
+
+
+def write(fault: Exception, workdir: Path | None) -> Path | None:
+    """Writes the traceback to the run directory; None where there is none to write to."""
+    if workdir is None:
+        return None
+    command = " ".join(sys.argv)
+    text = f"{command}\n\n{''.join(traceback.format_exception(fault))}"
+    try:
+        workdir.mkdir(parents=True, exist_ok=True)
+        runs.write_text(workdir / FILE, text)
+    except OSError:
+        return None
+    return workdir / FILE

@@ -1,0 +1,145 @@
+"""Workloads of every kind, through the command line: what is written is what the simulator says.
+
+The simulator is the plain one of `tests.simulators.reference`.
+"""
+
+import json
+import math
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from placement.costs import workloads
+from placement.reporting import details
+from placement.types import Problem
+from tests.experiments.command import check_summary, run
+from tests.simulators import reference
+
+
+def node(id_: int, **fields: Any) -> dict[str, Any]:
+    """Costs are sums of powers of two, which float32 adds up exactly in any order."""
+    latency = 1 + id_ % 4
+    return {"id": id_, "cpuLatency": 8 * latency, "fpgaLatency": latency, "size": 4} | fields
+
+
+def workload(nodes: list[dict[str, Any]], edges: list[tuple[int, int]], **limits: int) -> Any:
+    return {
+        **{"maxFPGAs": 2, "maxCPUs": 1, "maxSizePerFPGA": 1000},
+        **limits,
+        "nodes": nodes,
+        "edges": [{"sourceId": s, "destId": d, "cost": 0.5, "size": 8} for s, d in edges],
+    }
+
+
+# Two branches of two operations between a first and a last one.
+BRANCHES = [(0, 1), (1, 2), (0, 3), (3, 4), (2, 5), (4, 5)]
+SIX = [node(id_) for id_ in range(6)]
+# Their backward pass: 11 - id is the gradient of id, and shares its device.
+PASSES = [node(id_, colorClass=id_) for id_ in range(6)]
+PASSES += [node(11 - id_, colorClass=id_, isBackwardNode=True) for id_ in reversed(range(6))]
+BACKWARD = [(11 - d, 11 - s) for s, d in BRANCHES] + [(id_, 11 - id_) for id_ in range(6)]
+
+WORKLOADS = {
+    "plain": workload(SIX, BRANCHES),
+    "colour_classes": workload(
+        [node(id_, colorClass=(7, 8, 7, 8, 9, 7)[id_]) for id_ in range(6)], BRANCHES
+    ),
+    # The first of a class need not come first in the file's order of anything else.
+    "one_class": workload([node(id_, colorClass=1) for id_ in range(6)], BRANCHES),
+    "training": workload(PASSES, BRANCHES + BACKWARD),
+    "memory_limits": workload(SIX, BRANCHES, maxSizePerFPGA=8),
+    "unsupported": workload(
+        [node(id_, supportedOnFpga=id_ not in (0, 3)) for id_ in range(6)], BRANCHES
+    ),
+    "several_hosts": workload(SIX, BRANCHES, maxCPUs=3, maxFPGAs=1),
+    "no_host": workload(SIX, BRANCHES, maxCPUs=0),
+    "hosts_alone": workload(SIX, BRANCHES, maxCPUs=2, maxFPGAs=0),
+    "no_edges": workload(SIX, []),
+    "one_operation": workload([node(1)], []),
+}
+QUICK = ("--config.budget=320", "--config.time_limit_s=20", "--config.devices=auto")
+PROVES = {"max_load": "milp_noncontiguous", "subgraph": "milp"}
+CASES = [
+    *((name, objective, "") for objective in ("max_load", "subgraph") for name in WORKLOADS),
+    *(("colour_classes", objective, "") for objective in ("serial", "makespan")),
+    *((name, "subgraph", ":parts=2") for name in ("plain", "colour_classes", "memory_limits")),
+]
+
+
+def problem(name: str, objective: str, parts: str) -> Problem:
+    number = int(parts.removeprefix(":parts=") or 1)
+    read = workloads.from_json(WORKLOADS[name], name=name, objective=objective, parts=number)
+    return Problem(read.graph, read.costs, objective, read.devices)
+
+
+def check_run(workdir: Path, on: Problem) -> dict[str, Any]:
+    """That table, placement and details are of one placement, and of its value."""
+    summary = check_summary(workdir)
+    (row,) = (row for row in summary["rows"] if row["method"] == summary["best"])
+    placed = json.loads((workdir / "placement.json").read_text())
+    assert list(placed["placement"]) == list(on.graph.op_names)
+    placement = np.array([on.devices.index(name) for name in placed["placement"].values()])
+    (latency_s,), _, feasible = reference.outcomes(on, placement[None])
+    assert feasible == [True]
+    assert row["predicted_s"] == pytest.approx(latency_s)
+    pipeline = on._replace(objective="max_load")
+    assert row["max_load_s"] == pytest.approx(reference.latencies(pipeline, placement[None])[0])
+    held = np.bincount(placement, on.costs.memory_bytes, minlength=len(on.devices))
+    accelerator = np.asarray(on.costs.accelerator)
+    shared = [held[accelerator == number].sum() for number in set(accelerator) - {-1}]
+    assert row["memory_bytes"] == max([*shared, *held[accelerator == -1]])
+    assert row["bound_s"] is None or row["bound_s"] <= row["predicted_s"] * (1 + 1e-5)
+
+    told = details.read(workdir / details.FILE)
+    assert told is not None
+    assert told.op_placement.tolist() == placement.tolist()
+    shown = sorted(op for span in told.predicted.spans for op in span.ops)
+    assert shown == list(range(on.graph.num_ops))
+    report = (workdir / "report.md").read_text()
+    assert all(row["method"] in report for row in summary["rows"])
+    for file in ("report.html", "trace.json", "figures/placement.svg", "figures/loads.svg"):
+        assert (workdir / file).stat().st_size > 100
+    return summary
+
+
+@pytest.fixture(params=CASES, ids=lambda case: f"{case[1]}-{case[0]}{case[2]}".replace(":", "-"))
+def case(request: pytest.FixtureRequest, tmp_path: Path) -> tuple[Problem, list[str]]:
+    name, objective, parts = request.param
+    file = tmp_path / f"{name}.json"
+    file.write_text(json.dumps(WORKLOADS[name]))
+    flags = [f"--config.graph={file}{parts}", f"--config.objective={objective}", *QUICK]
+    return problem(name, objective, parts), flags
+
+
+def test_solvers_solve_workloads_of_every_kind(
+    case: tuple[Problem, list[str]], tmp_path: Path
+) -> None:
+    on, flags = case
+    proves = PROVES.get(on.objective, "brute_force")
+    code, out, err = run(
+        tmp_path / "run",
+        *(*flags, "--task=solve", f"--config.methods=round_robin,local_search,{proves}"),
+        config="configs/solvers.py",
+    )
+    assert code == 0, err
+    summary = check_run(tmp_path / "run", on)
+    rows = {row["method"]: row for row in summary["rows"]}
+    assert rows[proves]["status"] == "optimal"
+    assert min(r["predicted_s"] or math.inf for r in rows.values()) == rows[proves]["predicted_s"]
+    assert rows[proves]["method"] in out
+    code, _, err = run(tmp_path / "run", "--task=report")
+    assert code == 0, err
+    check_run(tmp_path / "run", on)
+
+
+@pytest.mark.parametrize("case", CASES[1:5] + CASES[-2:], indirect=True, ids=str)
+def test_learned_methods_place_workloads_too(
+    case: tuple[Problem, list[str]], tmp_path: Path
+) -> None:
+    on, flags = case
+    method = "--config.method=hsdag:num_samples=16"
+    code, _, err = run(tmp_path / "run", *flags, method, "--config.evaluate=simulate")
+    assert code == 0, err
+    check_run(tmp_path / "run", on)
