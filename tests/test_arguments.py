@@ -1,6 +1,7 @@
 import pytest
 
 from placement import arguments
+from placement.errors import UserError
 
 
 @pytest.mark.parametrize(
@@ -45,7 +46,7 @@ def test_values_have_the_types_of_their_defaults():
     ],
 )
 def test_errors_name_what_is_valid(text, said):
-    with pytest.raises(ValueError, match=said) as error:
+    with pytest.raises(UserError, match=said) as error:
         _values(text)
     assert str(error.value).startswith(f"method {text!r}")
     assert "\n" not in str(error.value)

@@ -6,6 +6,7 @@ import pytest
 
 from placement import zoo
 from placement.costs import roofline
+from placement.errors import UserError
 from placement.graphs import opgraph
 from placement.runtime import extract, frontend
 from placement.types import OpGraph
@@ -70,7 +71,7 @@ def test_kinds_that_occur_several_times_are_numbered(spec, names):
     ],
 )
 def test_a_malformed_list_is_refused_in_one_line_that_names_the_kinds(spec, said):
-    with pytest.raises(ValueError, match="valid kinds: cpu, igpu, gpu, npu") as caught:
+    with pytest.raises(UserError, match="valid kinds: cpu, igpu, gpu, npu") as caught:
         roofline.devices(spec)
     assert said in str(caught.value)
     assert "\n" not in str(caught.value)
@@ -78,7 +79,7 @@ def test_a_malformed_list_is_refused_in_one_line_that_names_the_kinds(spec, said
 
 @pytest.mark.parametrize("name", ["CPU", "tpu", "gpu.0", ""])
 def test_a_device_of_no_kind_is_refused(name):
-    with pytest.raises(ValueError, match="is not described; give names of the kinds cpu, igpu"):
+    with pytest.raises(UserError, match="is not described; give names of the kinds cpu, igpu"):
         roofline.cost_model(helpers.chain(2), ("cpu", name))
 
 

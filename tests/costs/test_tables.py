@@ -15,6 +15,7 @@ from placement.costs.tables import (
     handovers_to_json,
     to_json,
 )
+from placement.errors import UserError
 from placement.graphs import coarsen
 from placement.types import CostModel, OpGraph
 from tests import helpers
@@ -115,7 +116,7 @@ def test_unsupported_operations_are_infinite_on_their_device_alone():
 
 
 def test_a_device_that_reports_no_kernels_is_refused():
-    with pytest.raises(ValueError, match=r"reports no time.*--config\.devices"):
+    with pytest.raises(UserError, match=r"reports no time.*--config\.devices"):
         _model(helpers.chain(2), _profile([], latency_s=1.0))
 
 

@@ -14,6 +14,7 @@ from ml_collections import ConfigDict
 
 from configs import common
 from experiments import bounds, compare, deploy, hosts, place, progress, subject
+from placement.errors import UserError
 from tests import clusters
 from tests.experiments import command
 from tests.runtime import small
@@ -122,18 +123,18 @@ def test_a_host_profiles_and_measures_in_this_machines_place(running, chain, tmp
     other = json.loads(before) | {"key": "of another machine"}
     (tmp_path / "other.json").write_text(json.dumps(other))
     chain.costs = str(tmp_path / "other.json")
-    with pytest.raises(ValueError, match=r"other\.json' are not of this model on the hosts'"):
+    with pytest.raises(UserError, match=r"other\.json' are not of this model on the hosts'"):
         place.run(chain, tmp_path / "refused")
 
 
 def test_hosts_profile_for_a_comparison_themselves(chain, tmp_path):
     chain.costs, chain.methods = "profile.json", "random"
-    with pytest.raises(ValueError, match="leave the costs out"):
+    with pytest.raises(UserError, match="leave the costs out"):
         compare.run(chain, tmp_path / "run")
 
 
 def test_deploying_is_for_this_machine(chain, tmp_path):
-    with pytest.raises(ValueError, match="--task=deploy measures where it deploys"):
+    with pytest.raises(UserError, match="--task=deploy measures where it deploys"):
         deploy.run(chain, tmp_path)
 
 

@@ -14,6 +14,7 @@ from ml_collections import ConfigDict
 import placement
 from configs import smoke
 from experiments import deploy as task
+from placement.errors import UserError
 from placement.runtime import deploy, devices, fingerprint, frontend, hetero, trial
 from placement.runtime.measure import Interval
 from tests.runtime import small
@@ -107,7 +108,7 @@ def test_a_slower_placement_falls_back_and_says_so(tmp_path: Path, capsys) -> No
     device = record["deployed"].removeprefix("single:")
     with placement.load(folder) as net:
         assert net.compiled.get_property("EXECUTION_DEVICES") == [device]
-    with pytest.raises(ValueError, match=r"no concurrent form \(the placement is not faster"):
+    with pytest.raises(UserError, match=r"no concurrent form \(the placement is not faster"):
         placement.load(folder, concurrent=True)
     assert sorted(path.name for path in tmp_path.iterdir()) == [
         *("deploy", "model.bin", "model.xml", "placement.json")
@@ -151,15 +152,15 @@ def changed(tmp_path: Path, **others) -> None:
 def test_what_does_not_fit_is_refused_before_anything_is_measured(tmp_path: Path) -> None:
     file = prepared(tmp_path, small.diamond(), left=B)
     elsewhere = tmp_path / "elsewhere"
-    with pytest.raises(ValueError, match=r"no placement.json in .*elsewhere"):
+    with pytest.raises(UserError, match=r"no placement.json in .*elsewhere"):
         task.run(config(file), elsewhere)
-    with pytest.raises(ValueError, match="not among devices='CPU'"):
+    with pytest.raises(UserError, match="not among devices='CPU'"):
         task.run(config(file, devices="CPU"), tmp_path)
-    with pytest.raises(ValueError, match="no model that a device could run"):
+    with pytest.raises(UserError, match="no model that a device could run"):
         task.run(config(Path("synthetic:ops=9"), devices="roofline:cpu,gpu"), tmp_path)
     affinity = small.everywhere(small.diamond(), "GPU.5")
     changed(tmp_path, placement=affinity)
-    with pytest.raises(ValueError, match=r"uses 'GPU\.5', not present") as caught:
+    with pytest.raises(UserError, match=r"uses 'GPU\.5', not present") as caught:
         task.run(config(file), tmp_path)
     assert "\n" not in str(caught.value)
     assert not (tmp_path / "deploy").exists()
@@ -178,7 +179,7 @@ def test_a_written_model_with_other_outputs_is_not_left_behind(tmp_path, monkeyp
         return why
 
     monkeypatch.setattr(deploy, "save", other_weights)
-    with pytest.raises(ValueError, match="wrong outputs after load"):
+    with pytest.raises(UserError, match="wrong outputs after load"):
         task.run(config(file), tmp_path)
     assert (tmp_path / "deploy" / "deploy.json").read_bytes() == before
     assert not list(tmp_path.glob(".deploy*"))

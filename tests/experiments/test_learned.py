@@ -5,6 +5,7 @@ import numpy as np
 import pytest
 
 from experiments import build, learned
+from placement.errors import UserError
 from placement.graphs import coarsen
 from placement.learning import base
 from placement.policies import placeto
@@ -134,6 +135,6 @@ def test_placeto_reads_costs_and_is_padded_by_one_node():
     ],
 )
 def test_mistakes_are_answered_in_one_line(text, said):
-    with pytest.raises(ValueError, match=said) as error:
+    with pytest.raises(UserError, match=said) as error:
         learned.make(text, 3, False)
     assert "\n" not in str(error.value)

@@ -10,6 +10,7 @@ from ml_collections import ConfigDict
 from configs import solvers as solvers_config
 from experiments import bounds, build, compare, methods, metrics, solve
 from placement import solvers
+from placement.errors import UserError
 from placement.reporting import runs
 from placement.solvers import base
 from placement.solvers.allowance import Allowance
@@ -94,7 +95,7 @@ def test_a_method_that_cannot_be_used_is_a_row_among_others_and_refused_alone(tm
     assert found["brute_force"]["status"].startswith("failed: graph")
     assert np.isfinite(found["topological"]["predicted_s"])
     wanted.methods = "brute_force"
-    with pytest.raises(ValueError, match="free operations"):
+    with pytest.raises(UserError, match="free operations"):
         solve.run(wanted, tmp_path / "alone")
 
 
@@ -137,7 +138,7 @@ def test_parts_of_an_accelerator_are_an_argument_of_the_workload(tmp_path):
     wanted.objective, wanted.graph = "subgraph", wanted.graph + ":parts=2"
     assert build.network(wanted).workload.devices == ("acc0.0", "acc0.1", "acc1.0", "acc1.1", "cpu")
     wanted.graph += ",quarters=1"
-    with pytest.raises(ValueError, match="quarters"):
+    with pytest.raises(UserError, match="quarters"):
         build.network(wanted)
 
 

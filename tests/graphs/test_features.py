@@ -3,6 +3,7 @@ import math
 import numpy as np
 import pytest
 
+from placement.errors import UserError
 from placement.graphs import fractal, opgraph, positional
 from placement.graphs.features import OP_TYPES, node_features
 from tests import helpers
@@ -41,7 +42,7 @@ def test_switching_a_block_off_removes_its_columns(block):
 
 
 def test_everything_off_is_refused():
-    with pytest.raises(ValueError, match="leave on at least one of op_type, degrees, fractal"):
+    with pytest.raises(UserError, match="leave on at least one of op_type, degrees, fractal"):
         node_features(helpers.diamond(), **OFF)
 
 

@@ -5,6 +5,7 @@ import numpy as np
 import pytest
 
 from placement.graphs import opgraph
+from placement.graphs.opgraph import InvalidGraphError
 from tests import helpers
 
 
@@ -78,13 +79,13 @@ def test_arrays_are_read_only_copies():
     ],
 )
 def test_mistakes_are_named_in_one_line(changes, message):
-    with pytest.raises(ValueError, match=message) as error:
+    with pytest.raises(InvalidGraphError, match=message) as error:
         _make(**changes)
     assert "\n" not in str(error.value)
 
 
 def test_cycle_names_operations_on_it_only():
-    with pytest.raises(ValueError, match=r"cycle through 'b', 'c'; .* acyclic") as error:
+    with pytest.raises(InvalidGraphError, match=r"cycle through 'b', 'c'; .* acyclic") as error:
         opgraph.make(
             name="g",
             op_names=["a", "b", "c", "d"],
@@ -99,7 +100,7 @@ def test_cycle_names_operations_on_it_only():
 
 def test_long_cycle_names_a_few():
     n = 9
-    with pytest.raises(ValueError, match="cycle through 'op0', 'op1', 'op2', 'op3' and 5 more;"):
+    with pytest.raises(InvalidGraphError, match="'op0', 'op1', 'op2', 'op3' and 5 more;"):
         opgraph.make(
             name="g",
             op_names=[f"op{i}" for i in range(n)],
@@ -113,7 +114,7 @@ def test_long_cycle_names_a_few():
 def test_validate_checks_what_the_constructor_does_not():
     graph = helpers.diamond()
     opgraph.validate(graph)
-    with pytest.raises(ValueError, match="cycle through 'op0', 'op1', 'op2', 'op3'"):
+    with pytest.raises(InvalidGraphError, match="cycle through 'op0', 'op1', 'op2', 'op3'"):
         opgraph.validate(
             dataclasses.replace(
                 graph,

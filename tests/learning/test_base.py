@@ -7,6 +7,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
+from placement.errors import UserError
 from placement.learning import base, ppo, reinforce
 from placement.learning.base import Settings
 from placement.types import Array, Sample
@@ -89,7 +90,7 @@ def test_failures_become_less_likely(make):
     ],
 )
 def test_impossible_settings_are_refused_in_one_line(make, settings, message):
-    with pytest.raises(ValueError, match=message) as error:
+    with pytest.raises(UserError, match=message) as error:
         make(POLICY, Settings(**settings))
     assert "\n" not in str(error.value)
 

@@ -12,6 +12,7 @@ import jax
 import numpy as np
 import pytest
 
+from placement.errors import UserError
 from placement.learning import mesh
 from tests.learning import shared_out
 
@@ -86,9 +87,9 @@ def devices(monkeypatch):
 
 def test_samples_that_devices_cannot_share_are_refused_with_numbers_that_they_can(devices):
     said = "num_samples=24 in num_minibatches=2 .* 8 JAX devices; give num_samples=16 or .*=32$"
-    with pytest.raises(ValueError, match=said):
+    with pytest.raises(UserError, match=said):
         mesh.check(24, 2)
-    with pytest.raises(ValueError, match=r"num_samples=8 .* give num_samples=16$"):
+    with pytest.raises(UserError, match=r"num_samples=8 .* give num_samples=16$"):
         mesh.check(8, 2)
 
 

@@ -4,6 +4,7 @@ import numpy as np
 import optax
 import pytest
 
+from placement.errors import UserError
 from placement.learning import base, ppo, reinforce
 from placement.learning.base import Settings
 from placement.types import Sample
@@ -111,7 +112,7 @@ def test_an_update_takes_a_step_a_minibatch_in_every_epoch():
     ],
 )
 def test_impossible_hyper_parameters_are_refused_in_one_line(changes, message):
-    with pytest.raises(ValueError, match=message) as error:
+    with pytest.raises(UserError, match=message) as error:
         ppo.make(POLICY, Settings(num_samples=NUM_SAMPLES), **changes)
     assert "\n" not in str(error.value)
 

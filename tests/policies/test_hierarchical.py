@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 
 from placement import simulators
+from placement.errors import UserError
 from placement.learning import base, reinforce, trainer
 from placement.policies import colocrl, hierarchical
 from placement.types import Array, Params, Policy, Sample
@@ -238,7 +239,7 @@ def test_it_learns_the_best_placement_of_the_diamond():
 
 def test_a_sample_that_does_not_say_its_groups_is_refused():
     drawn = Sample(np.zeros((1, 1, 16), np.int32), np.zeros((1, 1)), np.zeros((1, 1)))
-    with pytest.raises(ValueError, match="does not say its groups"):
+    with pytest.raises(UserError, match="does not say its groups"):
         EIGHT.log_prob({}, GRAPH, drawn)
 
 
@@ -251,6 +252,6 @@ def test_a_sample_that_does_not_say_its_groups_is_refused():
     ],
 )
 def test_impossible_hyper_parameters_are_refused_in_one_line(change, message):
-    with pytest.raises(ValueError, match=message) as error:
+    with pytest.raises(UserError, match=message) as error:
         hierarchical.make(num_devices=2, **change)
     assert "\n" not in str(error.value)

@@ -7,6 +7,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
+from placement.errors import UserError
 from placement.policies import seq2seq
 from placement.policies.seq2seq import Choices, Items, Settings
 from placement.types import Array, Params
@@ -221,6 +222,6 @@ def test_a_placement_is_repeated_by_following_it():
     ],
 )
 def test_impossible_settings_are_refused_in_one_line(change, message):
-    with pytest.raises(ValueError, match=message) as error:
+    with pytest.raises(UserError, match=message) as error:
         dataclasses.replace(SETTINGS, **change)
     assert "\n" not in str(error.value)

@@ -4,6 +4,7 @@ import json
 import numpy as np
 import pytest
 
+from placement.errors import UserError
 from placement.reporting import details
 from tests.reporting import drawn
 
@@ -32,7 +33,7 @@ def test_no_file_is_no_details_and_another_file_is_refused(tmp_path):
     path = tmp_path / "details.json"
     assert details.read(path) is None
     path.write_text('{"method": "lns"}')
-    with pytest.raises(ValueError, match=r"details\.json' holds no details .* run --task=place"):
+    with pytest.raises(UserError, match=r"details\.json' holds no details .* run --task=place"):
         details.read(path)
 
 

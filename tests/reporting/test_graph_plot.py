@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 
 from placement.reporting import blocks, graph_plot, plots, timeline_plot
+from placement.reporting.plots import NothingToDrawError
 from tests import helpers
 from tests.reporting import drawn, looks
 
@@ -121,5 +122,5 @@ def test_dollars_in_names_are_no_formulas(tmp_path):
 def test_blocks_that_no_page_holds_are_refused():
     details = _chain([0, 1] * 250)
     assert blocks.blocks(details, 100).max() == 499
-    with pytest.raises(ValueError, match="takes 500 blocks to draw; a page holds 400"):
+    with pytest.raises(NothingToDrawError, match="takes 500 blocks to draw; a page holds 400"):
         graph_plot.placement(details)

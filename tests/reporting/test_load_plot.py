@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 
 from placement.reporting import load_plot
+from placement.reporting.plots import NothingToDrawError
 from tests.reporting import drawn, looks
 
 pytest.importorskip("matplotlib")
@@ -31,7 +32,7 @@ def test_what_is_not_there_is_left_out():
     figure = load_plot.loads(weightless)
     assert len(figure.axes) == 1
     assert looks.legend(figure) == ["computes"]
-    with pytest.raises(ValueError, match="no device"):
+    with pytest.raises(NothingToDrawError, match="no device"):
         load_plot.loads(dataclasses.replace(weightless, compute_load_s=np.zeros(2)))
 
 

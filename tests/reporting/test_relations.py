@@ -2,6 +2,7 @@ import numpy as np
 import pytest
 
 from placement.reporting import relations
+from placement.reporting.plots import NothingToDrawError
 from placement.reporting.relations import Pair
 from tests.reporting import looks
 
@@ -58,7 +59,7 @@ def test_pairs_are_of_rows_that_have_both_numbers():
         {"method": "reference:CPU", "predicted_s": 1, "measured_s": measured, "reference": True},
     ]
     assert relations.pairs(rows) == [Pair("heft", 0.01, 0.02)]
-    with pytest.raises(ValueError, match="fewer than two"):
+    with pytest.raises(NothingToDrawError, match="fewer than two"):
         relations.errors(relations.pairs(rows), "net")
 
 
@@ -114,7 +115,7 @@ def test_ratios_of_many_graphs_and_methods_are_legible():
 
 
 def test_ratios_without_single_devices_are_a_mistake():
-    with pytest.raises(ValueError, match="no method has a ratio"):
+    with pytest.raises(NothingToDrawError, match="no method has a ratio"):
         relations.ratios([_row("a", 0, "hsdag", None)], [])
 
 
@@ -159,5 +160,5 @@ def test_labels_of_many_methods_stay_apart():
 
 
 def test_a_front_of_nothing_is_a_mistake():
-    with pytest.raises(ValueError, match="no row has"):
+    with pytest.raises(NothingToDrawError, match="no row has"):
         relations.front([{"method": "older", "predicted_s": 0.001, "max_load_s": None}])

@@ -9,6 +9,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
+from placement.errors import UserError
 from placement.reporting import runs
 from placement.types import Solution
 
@@ -103,7 +104,7 @@ def test_a_log_that_is_one_half_line_starts_again(tmp_path):
 def test_a_whole_line_that_is_not_json_is_named(tmp_path):
     path = tmp_path / "metrics.jsonl"
     path.write_bytes(b'{"step": 0}\nnonsense\n{"step": 2}\n')
-    with pytest.raises(ValueError, match=r"metrics\.jsonl, line 2 is not JSON"):
+    with pytest.raises(UserError, match=r"metrics\.jsonl, line 2 is not JSON"):
         runs.read_jsonl(path)
 
 
@@ -154,7 +155,7 @@ def test_a_disk_that_takes_no_more_is_an_error_that_names_the_file(tmp_path, wri
 @pytest.mark.parametrize("name", ["file", "file/below"])
 def test_prepare_workdir_refuses_a_file_in_one_line(tmp_path, name):
     (tmp_path / "file").touch()
-    with pytest.raises(ValueError, match="file") as raised:
+    with pytest.raises(UserError, match="file") as raised:
         runs.prepare_workdir(tmp_path / name)
     assert str(tmp_path / name) in str(raised.value)
     assert "\n" not in str(raised.value)

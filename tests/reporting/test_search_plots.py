@@ -4,6 +4,7 @@ import sys
 import pytest
 
 from placement.reporting import search_plots
+from placement.reporting.plots import NothingToDrawError
 from tests.reporting import looks
 
 pytest.importorskip("matplotlib")
@@ -113,13 +114,13 @@ def test_a_search_far_from_the_single_devices_is_drawn_in_logarithms():
 
 
 def test_nothing_to_draw_is_a_mistake():
-    with pytest.raises(ValueError, match="no metrics"):
+    with pytest.raises(NothingToDrawError, match="no metrics"):
         search_plots.search([])
-    with pytest.raises(ValueError, match="no row"):
+    with pytest.raises(NothingToDrawError, match="no row"):
         search_plots.latencies(_summary([_row("heft", None)]))
 
 
 def test_without_matplotlib_the_extra_is_named(monkeypatch):
     monkeypatch.setitem(sys.modules, "matplotlib.figure", None)
-    with pytest.raises(ValueError, match=r"pip install 'placement\[plots\]'"):
+    with pytest.raises(NothingToDrawError, match=r"pip install 'placement\[plots\]'"):
         search_plots.latencies(_summary([_row("hsdag", 1.0)]))

@@ -5,6 +5,7 @@ import pytest
 
 from placement.reporting import plots, timeline_plot
 from placement.reporting.details import Timeline
+from placement.reporting.plots import NothingToDrawError
 from placement.types import Span
 from tests.reporting import drawn, looks
 
@@ -78,7 +79,7 @@ def test_many_lanes_fit_a_page():
 
 def test_no_schedule_is_a_mistake():
     details = dataclasses.replace(drawn.diamond(measured=False), predicted=Timeline((), "none"))
-    with pytest.raises(ValueError, match="no schedule"):
+    with pytest.raises(NothingToDrawError, match="no schedule"):
         timeline_plot.timeline(details)
 
 

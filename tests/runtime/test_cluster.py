@@ -16,6 +16,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from placement.errors import UserError
 from placement.runtime import cluster, devices, evaluate, measure, spread
 from placement.runtime import pool as pool_lib
 from placement.runtime.cluster import Choice, Host
@@ -77,7 +78,7 @@ def test_of_groups_of_one_size_the_first_name_decides_and_the_rest_is_told_why()
 
 def test_ray_that_is_not_installed_is_one_line_that_names_the_extra(monkeypatch):
     monkeypatch.setitem(sys.modules, "ray", None)
-    with pytest.raises(ValueError, match=r"placement\[distributed\]"):
+    with pytest.raises(UserError, match=r"placement\[distributed\]"):
         cluster.survey(devices.hardware)
 
 
@@ -255,7 +256,7 @@ def test_what_is_wrong_with_a_job_itself_is_raised_at_once(running, said):
         raise ValueError("no such thing")
 
     with pool(running, said, "a") as jobs:
-        with pytest.raises(ValueError, match=r"^no such thing$"):
+        with pytest.raises(UserError, match=r"^no such thing$"):
             list(jobs.run([Job("the job", refuses)]))
         assert (jobs.losses, said) == (0, [])
 

@@ -12,6 +12,7 @@ import openvino as ov
 import pytest
 
 import placement
+from placement.errors import UserError
 from placement.runtime import deploy, devices, frontend, hetero
 from placement.runtime.split import Stretch
 from tests.runtime import small
@@ -92,7 +93,7 @@ def test_the_concurrent_form_computes_the_same_and_ends_its_threads(folder):
     right = expected(small.diamond(), left=B)
     np.testing.assert_allclose(first, right, atol=0.02 * np.ptp(right))
     np.testing.assert_allclose(second, 2 * right, atol=0.04 * np.ptp(right))
-    with pytest.raises(ValueError, match="closed"):
+    with pytest.raises(UserError, match="closed"):
         net.infer([INPUT])
 
 
@@ -102,7 +103,7 @@ def test_a_single_device_is_compiled_without_hetero(tmp_path):
         assert net.form == deploy.SINGLE
         assert net.compiled.get_property("EXECUTION_DEVICES") == [B]
         assert "HETERO_NUMBER_OF_SUBMODELS" not in net.compiled.get_property("SUPPORTED_PROPERTIES")
-    with pytest.raises(ValueError, match=r"no concurrent form \(by a test\)"):
+    with pytest.raises(UserError, match=r"no concurrent form \(by a test\)"):
         placement.load(tmp_path, concurrent=True)
 
 
@@ -142,7 +143,7 @@ def test_devices_are_renamed_to_those_of_the_machine(folder):
     ],
 )
 def test_devices_that_do_not_fit_are_refused_in_one_line(folder, given, said):
-    with pytest.raises(ValueError, match=said) as caught:
+    with pytest.raises(UserError, match=said) as caught:
         placement.load(folder, given)
     assert "\n" not in str(caught.value)
 
@@ -157,17 +158,17 @@ def test_a_device_that_the_machine_lacks_is_refused(tmp_path):
     for quote in ('"', "&quot;"):
         text = text.replace(f"{quote}CPU{quote}", f"{quote}GPU.3{quote}")
     file.write_text(text)
-    with pytest.raises(ValueError, match=r"'GPU.3' is not present; .*devices=\{'GPU.3': 'CPU'\}"):
+    with pytest.raises(UserError, match=r"'GPU.3' is not present; .*devices=\{'GPU.3': 'CPU'\}"):
         placement.load(file)
     with placement.load(file, devices={"GPU.3": "CPU"}) as net:
         assert net.compiled.get_property("EXECUTION_DEVICES") == ["CPU"]
 
 
 def test_files_that_are_no_deployed_model_are_refused(folder, tmp_path):
-    with pytest.raises(ValueError, match=r"no '.*nowhere'"):
+    with pytest.raises(UserError, match=r"no '.*nowhere'"):
         placement.load(tmp_path / "nowhere")
     ov.save_model(small.diamond(), tmp_path / "plain.xml")
-    with pytest.raises(ValueError, match="carries no placement"):
+    with pytest.raises(UserError, match="carries no placement"):
         placement.load(tmp_path / "plain.xml")
     text = (folder / "model.xml").read_text()
     (tmp_path / "model.bin").write_bytes((folder / "model.bin").read_bytes())
@@ -178,7 +179,7 @@ def test_files_that_are_no_deployed_model_are_refused(folder, tmp_path):
     ):
         assert old in text
         (tmp_path / "model.xml").write_text(text.replace(old, new))
-        with pytest.raises(ValueError, match=said) as caught:
+        with pytest.raises(UserError, match=said) as caught:
             placement.load(tmp_path)
         assert "\n" not in str(caught.value)
 
@@ -194,7 +195,7 @@ def test_files_that_are_no_deployed_model_are_refused(folder, tmp_path):
     ],
 )
 def test_wrong_inputs_are_refused(folder, inputs, said):
-    with placement.load(folder) as net, pytest.raises(ValueError, match=said):
+    with placement.load(folder) as net, pytest.raises(UserError, match=said):
         net.infer(inputs)
 
 

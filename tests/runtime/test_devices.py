@@ -4,6 +4,7 @@ import os
 import openvino as ov
 import pytest
 
+from placement.errors import UserError
 from placement.runtime import devices
 
 
@@ -97,7 +98,7 @@ def test_of_devices_that_work_at_once_auto_takes_two_alike():
     ],
 )
 def test_host_devices_that_there_are_not_are_refused_in_one_line(spec, said):
-    with pytest.raises(ValueError, match=said) as caught:
+    with pytest.raises(UserError, match=said) as caught:
         devices.resolve(spec)
     assert "\n" not in str(caught.value)
 
@@ -106,7 +107,7 @@ def test_there_are_no_more_host_devices_than_cores(monkeypatch):
     monkeypatch.setattr(devices, "_cores", lambda: [3, 5, 8])
     found = devices.resolve("host:f32,f32,f32")
     assert [device.core for device in found] == [3, 5, 8]
-    with pytest.raises(ValueError, match="4 host devices, but this process may use 3 cores"):
+    with pytest.raises(UserError, match="4 host devices, but this process may use 3 cores"):
         devices.resolve("host:f32,f32,f32,f32")
     monkeypatch.setattr(devices, "_cores", lambda: [4])  # two run in turn there
     assert [device.core for device in devices.resolve("host:f32,f32")] == [4, 4]
@@ -138,7 +139,7 @@ def test_references_of_host_devices_are_the_whole_cpu():
     ],
 )
 def test_a_mistake_is_told_in_one_line_with_what_is_valid(spec, said):
-    with pytest.raises(ValueError, match=said) as caught:
+    with pytest.raises(UserError, match=said) as caught:
         devices.resolve(spec)
     message = str(caught.value)
     assert "\n" not in message

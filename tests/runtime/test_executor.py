@@ -12,6 +12,7 @@ import openvino as ov
 import pytest
 from openvino import opset13 as ops
 
+from placement.errors import UserError
 from placement.runtime import devices, executor, frontend, split
 from placement.runtime import submodels as submodels_lib
 from placement.runtime.executor import Executor, Span, Workers
@@ -320,7 +321,7 @@ def test_requests_that_are_under_way_at_once_do_not_mix(core, workers):
 def test_a_stream_that_fills_its_lanes_just_once_tells_nothing(core, workers):
     model = small.branches()
     found = Executor(Submodels(core, model), small.in_two(3, A, B), HOST, workers, lanes=3)
-    with pytest.raises(ValueError, match="3 requests"):
+    with pytest.raises(UserError, match="3 requests"):
         found.stream(3)
 
 
@@ -439,7 +440,7 @@ def test_closing_ends_the_threads(core):
 def test_a_core_that_there_is_not_is_told_and_not_waited_for():
     own = Workers()
     nowhere = dataclasses.replace(HOST[0], core=4095)
-    with pytest.raises(ValueError, match="core 4095") as caught:
+    with pytest.raises(UserError, match="core 4095") as caught:
         own.start([nowhere])
     assert "\n" not in str(caught.value)
     own.close()

@@ -6,6 +6,7 @@ import pytest
 from openvino import opset13 as ops
 
 from placement import zoo
+from placement.graphs.opgraph import InvalidGraphError
 from placement.runtime import extract, frontend
 
 
@@ -168,7 +169,7 @@ def test_repeated_names_are_refused_until_prepared():
     x = _input("x", [2])
     y = ops.relu(ops.relu(x, name="a"), name="a")
     model = ov.Model([ops.result(y, name="out")], [x], "m")
-    with pytest.raises(ValueError, match="a"):
+    with pytest.raises(InvalidGraphError, match="a"):
         extract.op_graph(model, name="m")
     assert extract.op_graph(frontend.prepare(model), name="m").graph.num_ops == 4
 

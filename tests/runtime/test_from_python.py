@@ -10,6 +10,7 @@ import openvino as ov
 import pytest
 
 import placement
+from placement.errors import UserError
 from placement.runtime import extract, frontend
 
 pytestmark = pytest.mark.usefixtures("no_reports")
@@ -65,7 +66,7 @@ def _inputs(converted):
 
 def _message(*arguments, **keywords):
     """The single line of the ValueError that `graph_from` raises."""
-    with pytest.raises(ValueError) as caught:  # noqa: PT011, the caller checks the text
+    with pytest.raises(UserError) as caught:
         placement.graph_from(*arguments, **keywords)
     assert "\n" not in str(caught.value)
     return str(caught.value)
@@ -163,7 +164,7 @@ def test_what_is_saved_is_what_is_placed(models, tmp_path):
 @pytest.mark.parametrize("path", ["model.onnx", "none/model.xml"])
 def test_saving_elsewhere_is_refused(tmp_path, path):
     converted = placement.graph_from(lambda x: x + 1, (jnp.ones(2),))
-    with pytest.raises(ValueError, match=r"give the path of an \.xml file"):
+    with pytest.raises(UserError, match=r"give the path of an \.xml file"):
         converted.save(tmp_path / path)
 
 

@@ -3,6 +3,7 @@ import openvino as ov
 import pytest
 from openvino import opset13 as ops
 
+from placement.errors import UserError
 from placement.runtime import devices, extract, hetero
 from tests.runtime import models, small
 
@@ -99,7 +100,7 @@ def test_a_wrong_mapping_is_refused_in_one_line(core, change, said):
     model = small.diamond()
     affinity = small.everywhere(model, A) | change
     affinity = {name: device for name, device in affinity.items() if device is not None}
-    with pytest.raises(ValueError, match=said) as caught:
+    with pytest.raises(UserError, match=said) as caught:
         hetero.compile_placement(core, model, affinity, HOST)
     assert "\n" not in str(caught.value)
 
@@ -107,7 +108,7 @@ def test_a_wrong_mapping_is_refused_in_one_line(core, change, said):
 def test_a_variable_stays_on_one_device(core):
     model = small.counter()
     for change in ({"write": B}, {"sum": B}):
-        with pytest.raises(ValueError, match="separates 'read', 'sum' and 1 more"):
+        with pytest.raises(UserError, match="separates 'read', 'sum' and 1 more"):
             hetero.compile_placement(core, model, small.everywhere(model, A, **change), HOST)
     compiled = hetero.compile_placement(core, model, small.everywhere(model, A), HOST)
     request = compiled.create_infer_request()
@@ -120,7 +121,7 @@ def test_a_part_with_a_variable_on_a_cycle_is_refused(core):
     model = models.cache().model  # x and its product on one device, another product on the other
     names = {op.get_friendly_name(): op.get_type_name() for op in model.get_ordered_ops()}
     product = next(name for name, kind in names.items() if kind == "MatMul")
-    with pytest.raises(ValueError, match="variable 'cache' depends on itself"):
+    with pytest.raises(UserError, match="variable 'cache' depends on itself"):
         hetero.compile_placement(core, model, small.everywhere(model, A, **{product: B}), HOST)
 
 

@@ -4,6 +4,7 @@ import numpy as np
 import openvino as ov
 import pytest
 
+from placement.errors import UserError
 from placement.runtime import deploy, devices, fingerprint, preflight
 from placement.runtime.measure import Interval
 from placement.runtime.split import Stretch
@@ -56,7 +57,7 @@ def test_what_is_no_placement_is_refused_in_one_line(tmp_path, content):
     file = tmp_path / "placement.json"
     if content is not None:
         file.write_text(content)
-    with pytest.raises(ValueError, match="--task=place") as caught:
+    with pytest.raises(UserError, match="--task=place") as caught:
         preflight.read(file)
     assert "\n" not in str(caught.value)
 
@@ -68,9 +69,9 @@ def test_devices_are_those_placed_on_unless_others_are_given():
     assert preflight.find_devices(idle, "auto") == HOST
     (cpu,) = preflight.find_devices(placed(affinity={"a": "CPU"}, devices=("CPU",)), "auto")
     assert cpu.name == "CPU"
-    with pytest.raises(ValueError, match=r"'GPU.7', not present: here are .*CPU"):
+    with pytest.raises(UserError, match=r"'GPU.7', not present: here are .*CPU"):
         preflight.find_devices(placed(affinity={"a": "GPU.7"}, devices=("GPU.7",)), "auto")
-    with pytest.raises(ValueError, match="not among devices='CPU': CPU;"):
+    with pytest.raises(UserError, match="not among devices='CPU': CPU;"):
         preflight.find_devices(placed(), "CPU")
 
 
@@ -80,7 +81,7 @@ def test_without_its_content_a_model_is_known_by_names():
     preflight.check_model(same, model, "diamond")
     affinity = small.everywhere(model, A, gone=B)
     del affinity["left"]
-    with pytest.raises(ValueError, match="lacks 'gone'; it has new 'left'") as caught:
+    with pytest.raises(UserError, match="lacks 'gone'; it has new 'left'") as caught:
         preflight.check_model(placed(affinity=affinity), model, "diamond")
     assert "'diamond'" in str(caught.value)
 
@@ -101,7 +102,7 @@ def test_an_operation_that_its_device_does_not_support_is_named():
     affinity = small.everywhere(model, A, left=B)
     preflight.check_support(devices.open_core(HOST), model, affinity, HOST)
     preflight.check_support(Supporting("m_left"), model, affinity, HOST)
-    with pytest.raises(ValueError, match=r"does not support 'left \(MatMul\)'") as caught:
+    with pytest.raises(UserError, match=r"does not support 'left \(MatMul\)'") as caught:
         preflight.check_support(Supporting("left"), model, affinity, HOST)
     assert HOST[1].label in str(caught.value)
 
@@ -155,7 +156,7 @@ def test_where_no_single_device_works_the_placement_is_deployed():
     works = row("placement", deploy.HETERO, 1.0)._replace(ratio=None)
     found = decide(placed(), [*broken, works])
     assert (found.form, found.alone, found.fallback) == (deploy.HETERO, None, False)
-    with pytest.raises(ValueError, match="it broke"):
+    with pytest.raises(UserError, match="it broke"):
         decide(placed(), [*broken, row("placement", deploy.HETERO, None)])
 
 

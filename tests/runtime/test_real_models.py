@@ -9,6 +9,7 @@ import numpy as np
 import openvino as ov
 import pytest
 
+from placement.errors import UserError
 from placement.graphs import opgraph
 from placement.runtime import devices, extract, frontend, hetero, inseparable, measure, outputs
 from placement.runtime.measure import Candidate, Failure, Measurement
@@ -131,7 +132,7 @@ def test_a_model_that_cannot_run_with_its_inputs_is_refused_in_one_line():
     model = ov.Model([ov.opset13.result(value, name="y")], [source, shape], "reshaped")
     affinity = dict.fromkeys(("x", "shape", "value"), NAMES[0])
     with measure.Measurer(model, HOST) as measurer:
-        with pytest.raises(ValueError, match=r"input_values") as caught:
+        with pytest.raises(UserError, match=r"input_values") as caught:
             measurer.measure([Candidate(affinity, HOST)], min_rounds=6, time_limit_s=0.0)
         assert "\n" not in str(caught.value)
     with measure.Measurer(model, HOST, input_values="shape:3,4") as measurer:

@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+from placement.errors import UserError
 from placement.runtime import scotch
 
 # Two pairs of vertices joined by a light edge, on two equal parts.
@@ -31,14 +32,14 @@ def test_scotch_maps_a_graph():
 
 @installed
 def test_what_scotch_refuses_is_an_error_in_one_line():
-    with pytest.raises(ValueError, match="failed: gmap: ERROR: ") as error:
+    with pytest.raises(UserError, match="failed: gmap: ERROR: ") as error:
         scotch.gmap(PAIRS.replace("4 6", "4 5"))
     assert "\n" not in str(error.value)
 
 
 def test_without_scotch_the_package_is_named(tmp_path, monkeypatch):
     monkeypatch.setenv("PATH", str(tmp_path))
-    with pytest.raises(ValueError, match=r"scotch is not installed.* package 'scotch'") as error:
+    with pytest.raises(UserError, match=r"scotch is not installed.* package 'scotch'") as error:
         scotch.gmap(PAIRS)
     assert "\n" not in str(error.value)
 
@@ -66,5 +67,5 @@ def test_the_name_that_only_scotch_has_is_preferred(tmp_path, monkeypatch):
 )
 def test_failures_are_told(tmp_path, monkeypatch, script, cause):
     _program(tmp_path, monkeypatch, "scotch_gmap", script)
-    with pytest.raises(ValueError, match=f"scotch_gmap failed: .*{cause}"):
+    with pytest.raises(UserError, match=f"scotch_gmap failed: .*{cause}"):
         scotch.gmap(PAIRS)

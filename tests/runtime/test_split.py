@@ -12,6 +12,7 @@ import pytest
 from openvino import opset13 as ops
 
 from placement.costs import tables
+from placement.errors import UserError
 from placement.graphs import coarsen
 from placement.runtime import devices, extract, frontend, inseparable, outputs, split
 from placement.runtime.executor import Executor, Workers
@@ -278,14 +279,14 @@ DIAMOND = (Stretch(A, ("top",)), Stretch(B, ("left",)), Stretch(A, ("right",)))
     ],
 )
 def test_a_cut_that_does_not_fit_is_refused_in_one_line(cut, said):
-    with pytest.raises(ValueError, match=said) as caught:
+    with pytest.raises(UserError, match=said) as caught:
         split.split(small.diamond(), cut)
     assert "\n" not in str(caught.value)
 
 
 def test_a_variable_in_two_parts_is_refused():
     cut = [Stretch(A, ("read",)), Stretch(B, ("sum", "write"))]
-    with pytest.raises(ValueError, match="variable 'state'") as caught:
+    with pytest.raises(UserError, match="variable 'state'") as caught:
         split.split(small.counter(), cut)
     assert "\n" not in str(caught.value)
 
@@ -293,7 +294,7 @@ def test_a_variable_in_two_parts_is_refused():
 def test_a_model_that_computes_nothing_is_refused():
     source = ops.parameter([2], np.float32, name="x")
     model = ov.Model([ops.result(source, name="y")], [source], "nothing")
-    with pytest.raises(ValueError, match="computes nothing"):
+    with pytest.raises(UserError, match="computes nothing"):
         split.split(model, [Stretch(A, ("x", "y"))])
 
 

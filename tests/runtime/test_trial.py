@@ -5,6 +5,7 @@ import dataclasses
 import openvino as ov
 import pytest
 
+from placement.errors import UserError
 from placement.runtime import deploy, devices, measure, preflight, trial
 from placement.runtime.split import Stretch
 from tests.runtime import small
@@ -56,7 +57,7 @@ def test_wrong_outputs_are_refused(concurrent):
         (Stretch(A, ("conv_0", "relu_0")), Stretch(B, ("conv_1", "relu_1"))) if concurrent else ()
     )
     of = placed(model, stretches, conv_1=B, relu_1=B)
-    with pytest.raises(ValueError, match=r"outputs differ by 0\.0.* over 0\.001") as caught:
+    with pytest.raises(UserError, match=r"outputs differ by 0\.0.* over 0\.001") as caught:
         measured(of, model, (HOST[0], liar))
     assert ("placement, concurrent: wrong output" in str(caught.value)) == concurrent
 
@@ -64,6 +65,6 @@ def test_wrong_outputs_are_refused(concurrent):
 def test_stretches_that_do_not_fit_are_refused():
     model = small.diamond()
     of = placed(model, (Stretch(A, ("top",)), Stretch(B, ("left",))), left=B)
-    with pytest.raises(ValueError, match="concurrent: compile: no stretch has operation") as caught:
+    with pytest.raises(UserError, match="concurrent: compile: no stretch has operation") as caught:
         measured(of, model)
     assert "\n" not in str(caught.value)

@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 
 from placement import simulators
+from placement.errors import UserError
 from placement.graphs import opgraph
 from placement.types import CostModel, OpGraph, Problem
 from tests import helpers
@@ -311,7 +312,7 @@ def test_problems_of_equal_shapes_share_one_compilation(objective):
 def test_more_than_31_devices_are_refused(objective):
     graph = helpers.chain(3)
     problem = helpers.as_problem(graph, unit_costs(graph, 32), objective)
-    with pytest.raises(ValueError, match="32 devices; the simulators take at most 31"):
+    with pytest.raises(UserError, match="32 devices; the simulators take at most 31"):
         simulators.evaluator(problem)
 
 
@@ -335,5 +336,5 @@ def test_without_jit_it_is_the_same_up_to_as_many_devices_as_there_are_bits(obje
 
 def test_an_unknown_objective_is_one_line_that_names_the_valid_ones():
     names = "unknown objective 'latency'; valid objectives: serial, makespan, max_load, subgraph"
-    with pytest.raises(ValueError, match=f"^{re.escape(names)}$"):
+    with pytest.raises(UserError, match=f"^{re.escape(names)}$"):
         simulators.objective("latency")

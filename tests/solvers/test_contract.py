@@ -12,6 +12,7 @@ import numpy as np
 import pytest
 
 from placement import simulators, solvers
+from placement.errors import UserError
 from placement.graphs import dag
 from placement.types import Problem, Solution
 from tests import helpers
@@ -172,9 +173,9 @@ def test_memory_that_cannot_suffice_is_one_line():
 
 def test_mistakes_are_one_line():
     problem = helpers.as_problem(helpers.chain(3), helpers.unit_costs(helpers.chain(3)), "serial")
-    with pytest.raises(ValueError, match=r"unknown solver 'magic'; valid: .*graph_cut"):
+    with pytest.raises(UserError, match=r"unknown solver 'magic'; valid: .*graph_cut"):
         solvers.solve("magic", problem)
-    with pytest.raises(ValueError, match=r"'graph_cut' is for objective serial, not 'makespan'"):
+    with pytest.raises(UserError, match=r"'graph_cut' is for objective serial, not 'makespan'"):
         solvers.solve("graph_cut", problem._replace(objective="makespan"))
 
 

@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 
 from placement import simulators, solvers
+from placement.errors import UserError
 from placement.graphs import opgraph
 from placement.solvers import base, bounds_makespan, cpsat_makespan, large_neighbourhood
 from placement.solvers.allowance import Allowance
@@ -67,7 +68,7 @@ def test_cpsat_proves_the_optima_of_the_papers_examples():
 
 def test_without_ortools_one_line_says_what_to_install(monkeypatch):
     monkeypatch.setitem(sys.modules, "ortools.sat.python", None)
-    with pytest.raises(ValueError, match=r"placement\[solvers\]"):
+    with pytest.raises(UserError, match=r"placement\[solvers\]"):
         cpsat_makespan.find(_problems()[0][0], 0, Allowance(1, 64))
 
 

@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 from placement import zoo
+from placement.errors import UserError
 from placement.graphs import opgraph
 from placement.runtime import extract, frontend
 from placement.solvers import human_expert
@@ -103,7 +104,7 @@ def test_without_accelerators_everything_is_on_the_host():
 
 
 def test_without_any_device_there_is_no_placement():
-    with pytest.raises(ValueError, match="'diamond' has no device") as error:
+    with pytest.raises(UserError, match="'diamond' has no device") as error:
         human_expert.place(helpers.diamond(), (), None)
     assert "\n" not in str(error.value)
 

@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 
 from placement import simulators, solvers
+from placement.errors import UserError
 from placement.graphs import dag, opgraph
 from placement.solvers import base, contiguous, ideals, ideals_dp
 from placement.solvers.allowance import Allowance
@@ -133,7 +134,7 @@ def _problem(num_ops: int, edges: list[tuple[int, int]], **given: object) -> Pro
 
 def test_too_many_ideals_in_one_line():
     problem = _problem(20, [])
-    with pytest.raises(ValueError, match=r"has too many ideals.*linearised_dp") as raised:
+    with pytest.raises(UserError, match=r"has too many ideals.*linearised_dp") as raised:
         solvers.solve("ideals_dp", problem)
     assert "\n" not in str(raised.value)
     assert solvers.solve("linearised_dp", problem).value_s == 10
@@ -173,7 +174,7 @@ def test_backward_pass_runs_against_the_forward_one_or_along(edges: list[tuple[i
 
 def test_backward_before_forward_is_refused():
     problem = _problem(2, [(0, 1)], backward=[True, False])
-    with pytest.raises(ValueError, match=r"backward operation 'op0' feeds forward operation 'op1'"):
+    with pytest.raises(UserError, match=r"backward operation 'op0' feeds forward operation 'op1'"):
         solvers.solve("ideals_dp", problem)
 
 
@@ -184,7 +185,7 @@ def test_shared_limited_memory_is_refused():
         capacity_bytes=np.full(2, 9, np.float32),
         accelerator=np.zeros(2, np.int32),
     )
-    with pytest.raises(ValueError, match="share one limited memory"):
+    with pytest.raises(UserError, match="share one limited memory"):
         solvers.solve("ideals_dp", problem)
 
 

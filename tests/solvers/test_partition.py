@@ -10,6 +10,7 @@ import pytest
 from scipy import sparse
 
 from placement import simulators
+from placement.errors import UserError
 from placement.graphs import opgraph
 from placement.runtime import scotch as program
 from placement.solvers import partition
@@ -258,7 +259,7 @@ def test_with_fewer_operations_than_devices_the_fastest_are_used():
 )
 def test_a_missing_package_is_named_with_its_extra(method, package, monkeypatch):
     monkeypatch.setitem(sys.modules, package, None)
-    with pytest.raises(ValueError, match=rf"^{package} .*pip install 'placement\[solvers\]'$"):
+    with pytest.raises(UserError, match=rf"^{package} .*pip install 'placement\[solvers\]'$"):
         METHODS[method](_problem(helpers.diamond(), [1.0, 1.0]), seed=0)
 
 
@@ -339,7 +340,7 @@ def test_scotch_text_formats():
     ],
 )
 def test_what_is_no_mapping_is_refused(text):
-    with pytest.raises(ValueError, match="not every vertex of 2 to a part below 2") as error:
+    with pytest.raises(UserError, match="not every vertex of 2 to a part below 2") as error:
         partition.from_scotch(text, 2, 2)
     assert "\n" not in str(error.value)
 

@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 
 from placement import zoo
+from placement.errors import UserError
 from placement.runtime import extract
 from placement.types import OpGraph
 from placement.zoo import families, synthetic
@@ -78,6 +79,6 @@ def test_many_layers_leave_few_steps(num_layers, monkeypatch):
 
 
 def test_an_unknown_family():
-    with pytest.raises(ValueError, match="unknown family 'tree'; valid families: bert, ") as error:
+    with pytest.raises(UserError, match="unknown family 'tree'; valid families: bert, ") as error:
         families.draw("tree", 0)
     assert "\n" not in str(error.value)

@@ -5,6 +5,7 @@ import openvino as ov
 import pytest
 
 from placement import zoo
+from placement.errors import UserError
 from placement.graphs import coarsen
 from placement.runtime import extract, frontend
 
@@ -231,7 +232,7 @@ def test_every_word_of_the_source_changes_the_whole_translation():
     ],
 )
 def test_errors_name_the_arguments_and_their_defaults(text, said):
-    with pytest.raises(ValueError, match=said) as error:
+    with pytest.raises(UserError, match=said) as error:
         zoo.build(text)
     message = str(error.value)
     assert repr(text) in message
@@ -241,15 +242,15 @@ def test_errors_name_the_arguments_and_their_defaults(text, said):
 
 @pytest.mark.parametrize("text", ["nmt:", "nmt:layers", "nmt:layers=", "nmt:=2", "nmt:layers=2,"])
 def test_a_malformed_argument(text):
-    with pytest.raises(ValueError, match="KEY=VALUE"):
+    with pytest.raises(UserError, match="KEY=VALUE"):
         zoo.build(text)
 
 
 def test_an_argument_given_twice():
-    with pytest.raises(ValueError, match="'layers' twice"):
+    with pytest.raises(UserError, match="'layers' twice"):
         zoo.build("nmt:layers=2,layers=4")
 
 
 def test_a_network_without_arguments_takes_none():
-    with pytest.raises(ValueError, match=r"unknown argument 'layers'.*defaults: none"):
+    with pytest.raises(UserError, match=r"unknown argument 'layers'.*defaults: none"):
         zoo.build("resnet50:layers=3")

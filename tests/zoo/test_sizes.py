@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 
 from placement import zoo
+from placement.errors import UserError
 from placement.runtime import extract
 from placement.types import OpGraph
 from placement.zoo import layers
@@ -146,7 +147,7 @@ def test_weights_of_an_odd_number_of_inputs_are_not_zero():
     ],
 )
 def test_impossible_sizes(text, said):
-    with pytest.raises(ValueError, match=said) as error:
+    with pytest.raises(UserError, match=said) as error:
         zoo.build(text)
     assert str(error.value).startswith(f"graph {text!r}")
     assert "\n" not in str(error.value)

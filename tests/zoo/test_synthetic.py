@@ -5,6 +5,7 @@ import dataclasses
 import numpy as np
 import pytest
 
+from placement.errors import UserError
 from placement.graphs import dag, features
 from placement.types import OpGraph
 from placement.zoo import synthetic
@@ -174,7 +175,7 @@ def test_edges_carry_their_senders_output(family):
     ],
 )
 def test_errors_say_what_is_valid(text, said):
-    with pytest.raises(ValueError, match=said) as error:
+    with pytest.raises(UserError, match=said) as error:
         synthetic.build(text)
     assert "\n" not in str(error.value)
 

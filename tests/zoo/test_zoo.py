@@ -8,6 +8,7 @@ import openvino as ov
 import pytest
 
 from placement import zoo
+from placement.errors import UserError
 
 SMALL_BERT = "bert:layers=2,hidden=64,heads=4,length=16,batch=2"
 SMALL_INCEPTION = "inception_v3:size=149,width=50,early=1,middle=1,late=1"
@@ -235,7 +236,7 @@ def test_a_saved_network_reads_back_with_the_same_operations(tmp_path):
 
 
 def test_unknown_name_lists_the_valid_ones():
-    with pytest.raises(ValueError, match="resnet51") as error:
+    with pytest.raises(UserError, match="resnet51") as error:
         zoo.build("resnet51")
     message = str(error.value)
     assert "\n" not in message
