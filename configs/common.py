@@ -60,7 +60,8 @@ KEYS = {
     "seed": Key(0, "of all that is random"),
     # Wall time of each search.
     "time_limit_s": Key(60.0, "seconds that each search may take"),
-    # Wall time of timing the placements in the final table, compilation not included.
+    # Wall time of timing the placements in the final table, compilation not included; timing the
+    # operations, for their costs, takes a fifth of it beside.
     "measure_s": Key(30.0, "seconds of timing the placements found, on the devices"),
     # A policy.msgpack of --task=pretrain, for `zero_shot` to place with, by default the one in
     # configs/pretrained, and for `scheduler` to go on from, which by default it does not.

@@ -13,5 +13,5 @@ def get_config() -> ConfigDict:
     config = common.base()
     config.graph = "resnet50"
     config.budget = 2_000
-    config.measure_s = 3.0
+    config.measure_s = 1.0
     return config

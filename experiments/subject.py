@@ -26,6 +26,9 @@ from placement.runtime.measure import Measurer
 from placement.runtime.spread import SpreadMeasurer
 from placement.types import CostModel, OpGraph
 
+# Of the seconds for timing placements, profiling the operations takes one part in so many.
+_PROFILED = 5
+
 
 class Subject(NamedTuple):
     """A model on devices."""
@@ -217,7 +220,7 @@ def profiled(
         return saved
     with display.phase("profiling the devices") as phase:
         phase.note("operations, on each device alone")
-        profiles = measurer.profile()
+        profiles = measurer.profile(seconds=config.measure_s / _PROFILED)
         phase.note("tensors, from device to device")
         if config.backend == "hetero":
             saved = tables.to_json(profiles, measurer.crossings())

@@ -16,11 +16,14 @@ import collections
 import itertools
 from collections.abc import Callable
 
+import jax
 import numpy as np
 
 from placement.graphs import dag
 from placement.simulators import makespan, max_load, stretches, tensors
 from placement.types import CostModel, OpGraph, Problem, Span
+
+_loads = jax.jit(max_load.loads)
 
 
 def predict(problem: Problem, placement: np.ndarray) -> tuple[Span, ...]:
@@ -48,7 +51,7 @@ def loads(problem: Problem, placement: np.ndarray) -> tuple[np.ndarray, np.ndarr
     """
     columns = np.asarray(placement, np.int32)[:, None]
     tables = max_load.tables(problem.graph, problem.costs)
-    total_s = np.asarray(max_load.loads(tables, columns), np.float64)[:, 0]
+    total_s = np.asarray(_loads(tables, columns), np.float64)[:, 0]
     compute_s = np.asarray(problem.costs.compute_s, np.float64)
     chosen_s = compute_s[np.arange(len(placement)), placement]
     computed_s = np.bincount(placement, chosen_s, minlength=compute_s.shape[1])

@@ -101,7 +101,8 @@ def _build(problem: Problem, task: np.ndarray) -> Reduced:
     home = owner[task]
     order = np.argsort(number, kind="stable")
     ends = np.cumsum(np.bincount(number, minlength=len(edge)))[:-1]
-    readers = np.split(home[graph.receivers[order]], ends)
+    # Without a tensor there is one piece all the same, an empty one.
+    readers = np.split(home[graph.receivers[order]], ends)[: len(edge)]
     source, readers_, in_s, out_s = _distinct(home[graph.senders[edge]], readers, in_s, out_s)
     return Reduced(
         task=task,

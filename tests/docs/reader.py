@@ -17,7 +17,6 @@ from tests.docs.pages import Block
 from tests.experiments import command
 
 _ENTRY = ["python", "-m", "experiments.main"]
-_LOADED = ["experiments.place", "experiments.compare", "experiments.deploy", "experiments.profile"]
 _LIMIT_S = 240.0  # of one command; they take seconds
 
 
@@ -93,7 +92,7 @@ class Reader:
     def _fork(self, target: Callable[..., None], *args: str | list[str]) -> tuple[int, str, str]:
         """Exit code, standard output and standard error of a call in the directory."""
         context = multiprocessing.get_context("forkserver")
-        context.set_forkserver_preload(_LOADED)
+        context.set_forkserver_preload(command.LOADED)
         streams = [self._directory / name for name in (".stdout", ".stderr")]
         call = (self._directory, *streams, target, *args)
         process = context.Process(target=_redirected, args=call)

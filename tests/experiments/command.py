@@ -19,8 +19,14 @@ _TASKS = ("compare", "deploy", "list", "place", "profile", "report", "solve")
 QUICK = {
     "jax_disable_most_optimizations": True,
     "jax_compilation_cache_dir": str(ROOT / ".pytest_cache" / "jax"),
-    "jax_persistent_cache_min_compile_time_secs": 0.2,
+    "jax_persistent_cache_min_compile_time_secs": 0.0,
+    "jax_persistent_cache_min_entry_size_bytes": -1,
 }
+# What commands load, and the server that forks for them once for all.
+LOADED = [
+    *(f"experiments.{task}" for task in _TASKS),
+    *("matplotlib.backends.backend_agg", "matplotlib.backends.backend_svg", "matplotlib.figure"),
+]
 
 
 def run(
@@ -40,7 +46,7 @@ def answer(*argv: str, broken: Callable[[], None] | None = None) -> tuple[int, s
     What is to be `broken` in the process, a function of a module does before the command runs.
     """
     context = multiprocessing.get_context("forkserver")
-    context.set_forkserver_preload([f"experiments.{task}" for task in _TASKS])
+    context.set_forkserver_preload(LOADED)
     with tempfile.TemporaryDirectory() as folder:
         streams = [Path(folder) / name for name in ("stdout", "stderr")]
         process = context.Process(target=_main, args=(list(argv), *streams, broken))
@@ -66,8 +72,13 @@ def _main(argv: list[str], out: Path, err: Path, broken: Callable[[], None] | No
     main.cli()
 
 
-def start(workdir: Path, *flags: str, config: str = "configs/smoke.py") -> subprocess.Popen:
-    """A task in a process that signals may be sent to."""
+def start(
+    workdir: Path,
+    *flags: str,
+    config: str = "configs/smoke.py",
+    before: Callable[[], None] | None = None,
+) -> subprocess.Popen:
+    """A task in a process that signals may be sent to; it calls `before` first."""
     command = [sys.executable, "-m", "experiments.main", f"--config={config}"]
     quick = {name.upper(): str(int(x) if x is True else x) for name, x in QUICK.items()}
     return subprocess.Popen(
@@ -77,6 +88,7 @@ def start(workdir: Path, *flags: str, config: str = "configs/smoke.py") -> subpr
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         text=True,
+        preexec_fn=before,
     )
 
 

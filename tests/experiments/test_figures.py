@@ -95,12 +95,15 @@ def test_a_comparison_and_a_calibration_have_figures(tmp_path, capsys):
     console, lines = _console(capsys)
     summary = _summary(max_load_s=0.1, memory_bytes=1e6)
     rows = [row | {"graph": g, "seed": 0} for g in ("a", "b:c=1") for row in summary["rows"]]
-    found = figures.of_comparison(rows, ["hsdag"], tmp_path, console)
+    kept = faults.Faults()
+    found = figures.of_comparison(rows, ["hsdag"], tmp_path, console, kept)
     placements = [
         {"kind": "contiguous", "predicted_s": x, "measured_s": 1.1 * x, "wrong_output": False}
         for x in (0.1, 0.2)
     ]
-    figures.of_fidelity({"graph": "diamond", "placements": placements}, tmp_path, console)
+    fidelity = {"graph": "diamond", "placements": placements}
+    figures.of_fidelity(fidelity, tmp_path, console, kept)
+    kept.tell()
     names = ("ratios", "front-of-a", "front-of-b_c=1")
     assert _drawn(tmp_path) == _both(*names, "errors")
     assert [path.stem for path in found] == [*names]

@@ -6,7 +6,6 @@ import numpy as np
 import pytest
 
 from placement import simulators
-from placement.errors import UserError
 from placement.graphs import batching
 from placement.learning import base, reinforce, several, zero_shot
 from placement.learning.trainer import Simulator
@@ -49,7 +48,7 @@ def test_the_reference_is_the_fastest_single_device():
 def test_graphs_of_different_sizes_are_refused():
     other = batching.to_graphs_tuple(helpers.chain(3), np.zeros((3, 0)), np.ones((3, 2), bool))
     other = other._replace(globals=GRAPHS[0].globals)
-    with pytest.raises(UserError, match="2 sizes"):
+    with pytest.raises(ValueError, match="2 sizes"):
         several.stack([GRAPHS[0], other])
 
 

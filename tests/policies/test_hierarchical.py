@@ -239,7 +239,7 @@ def test_it_learns_the_best_placement_of_the_diamond():
 
 def test_a_sample_that_does_not_say_its_groups_is_refused():
     drawn = Sample(np.zeros((1, 1, 16), np.int32), np.zeros((1, 1)), np.zeros((1, 1)))
-    with pytest.raises(UserError, match="does not say its groups"):
+    with pytest.raises(ValueError, match="does not say its groups"):
         EIGHT.log_prob({}, GRAPH, drawn)
 
 

@@ -10,7 +10,6 @@ import optax
 import pytest
 
 from placement import simulators
-from placement.errors import UserError
 from placement.graphs import opgraph
 from placement.policies import placeto
 from placement.policies.placeto import _Links, _Messages, _Pools
@@ -361,5 +360,5 @@ def test_what_is_learned_on_some_graphs_holds_for_others():
 
 def test_a_graph_without_tables_is_refused():
     graph = helpers.batched(helpers.diamond())
-    with pytest.raises(UserError, match=r"globals are NoneType; give .*placeto.tables"):
+    with pytest.raises(ValueError, match=r"globals are NoneType; give .*placeto.tables"):
         placeto.make(num_devices=2).init(jax.random.key(0), graph)

@@ -9,7 +9,6 @@ import numpy as np
 import pytest
 
 from placement import simulators
-from placement.errors import UserError
 from placement.graphs import batching
 from placement.policies import scheduler, scheduler_tables
 from placement.simulators import makespan
@@ -194,7 +193,7 @@ def test_operations_stay_where_they_are_supported():
 
 def test_without_its_tables_it_says_what_to_give():
     graph = _read(_problem())._replace(globals=None)
-    with pytest.raises(UserError, match=r"scheduler_tables\.tables"):
+    with pytest.raises(ValueError, match=r"scheduler_tables\.tables"):
         POLICY.init(jax.random.key(0), graph)
 
 
