@@ -9,8 +9,6 @@ os.environ["XLA_FLAGS"] = f"{os.environ.get('XLA_FLAGS', '')} {_QUICK}".strip()
 
 import jax  # noqa: E402
 
-from tests.experiments import command  # noqa: E402
-
 
 @pytest.fixture(autouse=True, scope="module")
 def quick_compilation(request: pytest.FixtureRequest) -> None:
@@ -19,8 +17,6 @@ def quick_compilation(request: pytest.FixtureRequest) -> None:
     But where time is measured, they count: modules of tests that run alone have them.
     """
     alone = any(item.get_closest_marker("alone") for item in _items(request))
-    for name, value in command.QUICK.items():
-        jax.config.update(name, value)
     jax.config.update("jax_disable_most_optimizations", not alone)
 
 

@@ -109,10 +109,7 @@ def _redirected(
         os.dup2(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC), stream.fileno())
     os.chdir(directory)
     os.environ["COLUMNS"] = "120"
-    import jax
-
-    for name, value in command.QUICK.items():
-        jax.config.update(name, value)
+    command.prepare(plots=False)
     target(*args)
 
 

@@ -8,6 +8,7 @@ import sys
 import tempfile
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 from placement.reporting import details
 
@@ -33,40 +34,55 @@ def run(
     workdir: Path,
     *flags: str,
     config: str = "configs/smoke.py",
-    broken: Callable[[], None] | None = None,
+    **how: Any,
 ) -> tuple[int, str, str]:
-    """Exit code, standard output and standard error of a task."""
-    return answer(f"--config={config}", f"--workdir={workdir}", *flags, broken=broken)
+    """Exit code, standard output and standard error of a task; `how` as `answer`."""
+    return answer(f"--config={config}", f"--workdir={workdir}", *flags, **how)
 
 
-def answer(*argv: str, broken: Callable[[], None] | None = None) -> tuple[int, str, str]:
+def answer(
+    *argv: str, plots: bool = False, broken: Callable[[], None] | None = None
+) -> tuple[int, str, str]:
     """Exit code, standard output and standard error of a command.
 
     A server that has loaded JAX and OpenVINO forks for each, before either has started any thread.
-    What is to be `broken` in the process, a function of a module does before the command runs.
+
+    Args:
+      *argv: of the command.
+      plots: whether the extra `plots` is installed: figures take longer than most commands.
+      broken: called in the process before the command runs; a function of a module.
     """
     context = multiprocessing.get_context("forkserver")
     context.set_forkserver_preload(LOADED)
     with tempfile.TemporaryDirectory() as folder:
         streams = [Path(folder) / name for name in ("stdout", "stderr")]
-        process = context.Process(target=_main, args=(list(argv), *streams, broken))
+        process = context.Process(target=_main, args=(list(argv), *streams, plots, broken))
         process.start()
         process.join(240)
         assert process.exitcode is not None, "it does not end"
         return process.exitcode, *(stream.read_text() for stream in streams)
 
 
-def _main(argv: list[str], out: Path, err: Path, broken: Callable[[], None] | None) -> None:
+def prepare(plots: bool) -> None:
+    """Makes this process quick: `QUICK`, and figures if they are wanted."""
+    import jax
+
+    for name, value in QUICK.items():
+        jax.config.update(name, value)
+    if not plots:
+        sys.modules["matplotlib.figure"] = None  # type: ignore[assignment]
+
+
+def _main(
+    argv: list[str], out: Path, err: Path, plots: bool, broken: Callable[[], None] | None
+) -> None:
     for stream, path in ((sys.stdout, out), (sys.stderr, err)):
         os.dup2(os.open(path, os.O_WRONLY | os.O_CREAT), stream.fileno())
     os.environ["COLUMNS"] = "120"
     sys.argv = ["experiments.main", *argv]
-    import jax
-
     from experiments import main
 
-    for name, value in QUICK.items():
-        jax.config.update(name, value)
+    prepare(plots)
     if broken is not None:
         broken()
     main.cli()

@@ -120,7 +120,8 @@ def test_one_in_a_simulators_tables_leaves_out_what_needs_them(
     workload: str, tmp_path: Path
 ) -> None:
     workdir = tmp_path / "run"
-    code, _, err = solved(workload, workdir, "makespan", "heft,lns", broken=tables_of_max_load)
+    how = {"broken": tables_of_max_load, "plots": True}
+    code, _, err = solved(workload, workdir, "makespan", "heft,lns", **how)
     assert code == 1
     assert "no tables" in traceback_of(workdir, err)
     rows = {row["method"]: row for row in check_summary(workdir)["rows"]}
@@ -160,7 +161,8 @@ def test_one_in_the_reporting_leaves_out_one_file(
     broken: Any, workload: str, tmp_path: Path
 ) -> None:
     workdir = tmp_path / "run"
-    code, out, err = solved(workload, workdir, "max_load", "ideals_dp", broken=broken)
+    how = {"broken": broken, "plots": True}
+    code, out, err = solved(workload, workdir, "max_load", "ideals_dp", **how)
     assert code == 1
     traceback_of(workdir, err)
     assert "ideals_dp" in out
