@@ -3,7 +3,10 @@ VENV := .venv
 BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check
 
-.PHONY: run test clean
+# What computes: arrays in, arrays out, and quick to test.
+CORE := graphs costs simulators solvers policies learning
+
+.PHONY: run test check clean
 
 run: $(VENV)/.installed
 	$(BIN)/python -m experiments.main --config=configs/quickstart.py --workdir=runs/quickstart
@@ -14,6 +17,14 @@ test: $(VENV)/.installed-test
 	$(BIN)/mypy
 	$(BIN)/python -m pytest -m 'not alone' --numprocesses=2 --dist=worksteal
 	$(BIN)/python -m pytest -m alone
+
+# For the inner loop: of the tests those of the core that are quick.
+check: $(VENV)/.installed-test
+	$(BIN)/ruff check
+	$(BIN)/ruff format --check
+	$(BIN)/mypy
+	$(BIN)/python -m pytest -m 'not alone and not slow' --numprocesses=2 --dist=worksteal \
+		tests/test_imports.py tests/test_arguments.py $(CORE:%=tests/%)
 
 # Removes what can be rebuilt; the results in runs/ stay.
 clean:

@@ -34,6 +34,7 @@ def test_the_algorithm_decides_the_update_alone(make):
     np.testing.assert_array_equal(own.placement, drawn.placement)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("reward", "baseline", "failed"),
     [
@@ -56,6 +57,7 @@ def test_failures_leave_the_parameters_finite(make, reward, baseline, failed):
         assert (after.params[:NUM_OPS] != state.params[:NUM_OPS]).all()  # it still learned
 
 
+@pytest.mark.slow
 def test_failures_become_less_likely(make):
     learner = make(POLICY, Settings(num_samples=64, learning_rate=0.1))
     state = learner.init(jax.random.key(0), GRAPH)
@@ -95,6 +97,7 @@ def test_impossible_settings_are_refused_in_one_line(make, settings, message):
     assert "\n" not in str(error.value)
 
 
+@pytest.mark.slow
 def test_the_moving_average_remembers_earlier_batches(make):
     """The same latencies twice: at first they are their own baseline, then they are too."""
     learner = make(POLICY, Settings(num_samples=8, reward="sqrt", baseline="moving_average"))
@@ -121,6 +124,7 @@ def _moved(make, decay: float, count: int) -> float:
     return float(np.abs(after.params - state.params).max())
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("count", "halvings"), [(0, 0), (440, 0), (450, 1), (501, 2)])
 def test_the_learning_rate_decays_after_the_first_steps(make, count, halvings):
     ratio = _moved(make, 0.5, count) / _moved(make, 1.0, count)

@@ -16,6 +16,9 @@ from placement.errors import UserError
 from placement.learning import mesh
 from tests.learning import shared_out
 
+pytestmark = pytest.mark.slow
+
+
 ROOT = Path(__file__).parents[2]
 _COLLECTIVE = re.compile(
     r" (?:all-reduce|all-gather|all-to-all|collective-permute|reduce-scatter)\(.*op_name=\"(.*?)\""

@@ -20,6 +20,7 @@ def _sampled(learner: base.Learner) -> tuple[base.State, Sample]:
     return learner.sample(learner.init(jax.random.key(0), GRAPH), GRAPH)
 
 
+@pytest.mark.slow
 def test_one_epoch_of_one_minibatch_has_the_gradient_of_reinforce():
     settings = Settings(num_samples=NUM_SAMPLES)
     updated = []

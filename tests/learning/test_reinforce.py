@@ -61,11 +61,13 @@ def _relative_error(estimate: Array, exact: Array) -> float:
     return float(jnp.linalg.norm(estimate - exact) / jnp.linalg.norm(exact))
 
 
+@pytest.mark.slow
 def test_without_a_baseline_the_gradient_is_that_of_the_expected_reward():
     params, _, gradient = _learned_gradient(_settings(baseline="none"))
     assert _relative_error(gradient, -_expected_reward_gradient(params)) < 0.1
 
 
+@pytest.mark.slow
 def test_the_leave_one_out_baseline_changes_the_scale_and_the_variance_alone():
     params, latency_s, gradient = _learned_gradient(_settings())
     exact = -_expected_reward_gradient(params)

@@ -52,6 +52,7 @@ def test_graphs_of_different_sizes_are_refused():
         several.stack([GRAPHS[0], other])
 
 
+@pytest.mark.slow
 def test_each_graph_of_a_stack_is_placed_as_it_is_alone():
     params = jax.jit(TOGETHER.init)(jax.random.key(0), STACK.graphs)
     key = jax.random.key(1)
@@ -67,6 +68,7 @@ def test_each_graph_of_a_stack_is_placed_as_it_is_alone():
         np.testing.assert_array_equal(greedy[i], POLICY.greedy(params, GRAPHS[i]))
 
 
+@pytest.mark.slow
 def test_an_update_of_one_graph_is_the_learners_own():
     """Episodes are compared within their graph, so that a stack of one changes nothing."""
     settings = base.Settings(num_samples=SAMPLES)
@@ -92,6 +94,7 @@ def test_advantages_do_not_mix_graphs_that_take_longer_with_others():
     assert advantage[0] > 0 > advantage[3]
 
 
+@pytest.mark.slow
 def test_learning_makes_the_best_samples_of_all_graphs_better():
     settings = base.Settings(
         *(SAMPLES, 3e-2), baseline="risk_seeking", entropy_weight=0.0, discount=0.0
@@ -109,6 +112,7 @@ def test_learning_makes_the_best_samples_of_all_graphs_better():
     assert np.mean(ratios[-5:]) < np.mean(ratios[:5]) - 0.02
 
 
+@pytest.mark.slow
 def test_a_graph_that_was_never_seen_is_placed_optimally_without_learning():
     params = jax.jit(POLICY.init)(jax.random.key(0), GRAPHS[0])
     problem = _problem(2, 3)

@@ -124,6 +124,7 @@ def _hsdag(make: Callable[..., Learner]) -> tuple[Callable, Learner]:
     return jax.jit(policy.greedy), make(policy, settings)
 
 
+@pytest.mark.slow
 @ALGORITHMS
 @pytest.mark.parametrize(
     ("graph", "costs", "objective"),
@@ -161,6 +162,7 @@ def test_a_spent_budget_runs_no_step():
     assert _run(_evaluator(DIAMOND), budget=2) == []
 
 
+@pytest.mark.slow
 def test_a_step_cut_short_is_evaluated_but_not_learned_from():
     reports = _run(_evaluator(DIAMOND), 2 + BATCH + 5)
     full, cut = reports
@@ -274,6 +276,7 @@ def test_nothing_compiles_after_the_first_step():
     assert compiled == []
 
 
+@pytest.mark.slow
 @ALGORITHMS
 @pytest.mark.parametrize("objective", ["serial", "makespan"])
 def test_in_the_simulator_the_steps_are_those_of_the_host(make, objective):
@@ -296,6 +299,7 @@ def test_in_the_simulator_the_steps_are_those_of_the_host(make, objective):
     )
 
 
+@pytest.mark.slow
 def test_in_the_simulator_the_steps_of_an_episode_are_those_of_the_host():
     learner = reinforce.make(_episodic(3), Settings(num_samples=4, reward="inverse"))
     problem, batched = _problem(DIAMOND), helpers.batched(DIAMOND)
@@ -322,6 +326,7 @@ def test_in_the_simulator_a_spent_budget_runs_no_step():
     assert _simulated(_problem(DIAMOND), budget=2) == []
 
 
+@pytest.mark.slow
 @ALGORITHMS
 @pytest.mark.parametrize("stop", [4, 7])
 def test_in_the_simulator_resuming_equals_going_through(make, stop):
@@ -334,6 +339,7 @@ def test_in_the_simulator_resuming_equals_going_through(make, stop):
     assert _records(until) + _records(resumed) == _records(through)
 
 
+@pytest.mark.slow
 @ALGORITHMS
 @pytest.mark.parametrize("objective", ["serial", "makespan"])
 def test_in_the_simulator_the_optimum_is_found_and_remembered(make, objective):

@@ -39,6 +39,7 @@ def _probability(**devices: int) -> float:
     return float(probability[np.all(agree, axis=0)].sum())
 
 
+@pytest.mark.slow
 def test_a_choice_depends_on_those_before_it():
     given = [_probability(op0=d, op3=0) / _probability(op0=d) for d in (0, 1)]
     assert abs(given[0] - given[1]) > 0.01
@@ -53,6 +54,7 @@ def test_greedy_takes_the_likeliest_device_given_those_before():
         before[f"op{op}"] = device
 
 
+@pytest.mark.slow
 def test_an_operation_that_follows_another_is_not_in_the_sequence():
     graph = jax.tree.map(np.copy, GRAPH)
     graph.nodes["mask"][1] = False
@@ -66,6 +68,7 @@ def test_an_operation_that_follows_another_is_not_in_the_sequence():
     assert (drawn.entropy <= 3 * np.log(2) + 1e-5).all()
 
 
+@pytest.mark.slow
 def test_a_search_starts_near_the_uniform_policy():
     policy, graph = (
         colocrl.make(num_devices=3, hidden_size=64),
@@ -80,6 +83,7 @@ def test_a_search_starts_near_the_uniform_policy():
     assert 0.95 * 10 * np.log(3) < float(entropy()) <= 10 * np.log(3) + 1e-4
 
 
+@pytest.mark.slow
 def test_it_learns_the_best_placement_of_the_diamond():
     """Which is better than a single device, as most of what is drawn at first is not."""
     costs = helpers.random_costs(np.random.default_rng(3), helpers.diamond(), 2)

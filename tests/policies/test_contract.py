@@ -15,6 +15,9 @@ from placement.types import Array, LogProb, OpGraph, Params, Policy, Sample
 from tests import helpers
 from tests.docs import pages
 
+pytestmark = pytest.mark.slow
+
+
 POLICIES: dict[str, Callable[[], Policy]] = {
     "hsdag": lambda: hsdag.make(num_devices=2, hidden_size=8),
     "hsdag, deep parse": lambda: hsdag.make(num_devices=2, hidden_size=8, levels=2, threshold=0.0),

@@ -97,6 +97,7 @@ def _outcomes() -> Sample:
     return Sample(padded[0], np.zeros(()), np.zeros(()), padded[1])
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("seed", range(4))
 def test_probabilities_are_of_groups_and_devices_and_greedy_takes_the_likeliest_in_turn(seed):
     """The likeliest grouping, then the likeliest device of each group given those before it."""
@@ -136,6 +137,7 @@ def _chain_answers(seed: int) -> tuple[np.ndarray, np.ndarray]:
     return np.asarray(log_prob), np.asarray(greedy)[:3]
 
 
+@pytest.mark.slow
 def test_members_without_a_common_device_take_their_first():
     """All in one group, so that nothing is left to chance."""
     allowed = np.array([[1, 1], [0, 1], [1, 0], [1, 1]], bool)
@@ -149,6 +151,7 @@ def test_members_without_a_common_device_take_their_first():
 EIGHT = hierarchical.make(num_groups=8, num_devices=2, grouper_size=8, hidden_size=32)
 
 
+@pytest.mark.slow
 def test_empty_groups_cost_nothing():
     """A search starts near the uniform policy: of the devices, each group in use counts alike."""
     drawn = _draw(EIGHT)
@@ -157,6 +160,7 @@ def test_empty_groups_cost_nothing():
     np.testing.assert_allclose(drawn.entropy[:, 0], used * np.log(2), atol=0.05)
 
 
+@pytest.mark.slow
 def test_groups_start_as_slices_of_the_order_if_drawn_together():
     slices = np.repeat(np.arange(3), 4)
     for pull, least, most in ((20.0, 0.9, 1.0), (0.0, 0.0, 0.5)):
@@ -165,6 +169,7 @@ def test_groups_start_as_slices_of_the_order_if_drawn_together():
         assert least <= (np.asarray(latent)[:, 0, :12] == slices).mean() <= most
 
 
+@pytest.mark.slow
 def test_members_share_their_groups_device():
     group, device = (np.asarray(x)[:, 0, :4] for x in (_draw(EIGHT).latent, _draw(EIGHT).placement))
     together = group[:, :, None] == group[:, None]
@@ -181,6 +186,7 @@ def test_random_groups_are_fixed_by_their_seed_alone():
     assert np.bincount(groups, minlength=8).min() > 90
 
 
+@pytest.mark.slow
 def test_every_search_draws_random_groups_of_its_own_and_keeps_them():
     policy = hierarchical.make(grouping="random", num_groups=8, **SMALL)
     learner = reinforce.make(policy, base.Settings(num_samples=8))
@@ -200,6 +206,7 @@ def _program(policy: Policy) -> tuple[Params, str]:
     return params, str(sample(params, jax.random.key(0), GRAPH, 3))
 
 
+@pytest.mark.slow
 def test_without_groups_the_placer_places_operations_as_colocrl_does():
     of_placer = {"noise": 0.2, "temperature": 2.0, "tanh_constant": 3.0, "aligned": False}
     policy = hierarchical.make(grouping="none", **SMALL, **of_placer)
@@ -218,6 +225,7 @@ def test_only_the_placer_learns_where_groups_are_random():
     assert set(params) == {"placer", "seed"}
 
 
+@pytest.mark.slow
 def test_it_learns_the_best_placement_of_the_diamond():
     """Which is better than a single device; the groups must come to separate op2 from the rest."""
     costs = helpers.random_costs(np.random.default_rng(3), helpers.diamond(), 2)

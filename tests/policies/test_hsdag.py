@@ -24,6 +24,7 @@ def _norm(tree: Params) -> float:
     return float(np.sqrt(sum((leaf**2).sum() for leaf in jax.tree.leaves(tree))))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("decide", ["group", "operation"])
 def test_the_edge_scorer_learns_at_the_scale_of_the_rest(decide):
     """The groups are trained by the scorer's gradient alone: it must not vanish."""
@@ -41,6 +42,7 @@ def test_the_edge_scorer_learns_at_the_scale_of_the_rest(decide):
     assert _norm(step["MLP_0"]) > 1e-3 * _norm(step["GCN_0"])
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("restricted", [False, True])
 def test_a_group_shares_a_device_that_can_run_all_its_members(restricted):
     """Without a threshold three levels join a chain of eight operations into one group."""
@@ -53,6 +55,7 @@ def test_a_group_shares_a_device_that_can_run_all_its_members(restricted):
     assert set(np.unique(placement)) == ({0} if restricted else {0, 1})
 
 
+@pytest.mark.slow
 def test_a_search_starts_near_the_uniform_policy():
     policy = hsdag.make(num_devices=3, hidden_size=64)
     _, drawn = _start(policy, helpers.batched(helpers.chain(10), 3), 2)

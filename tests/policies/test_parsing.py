@@ -112,6 +112,7 @@ def _agree(score_fn, case: _Case, levels: int, threshold: float) -> None:
     np.testing.assert_allclose(got.embedding, embedding, rtol=1e-3, atol=1e-4)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("levels", [0, 1, 2, 3])
 def test_equals_the_reference_on_random_graphs(levels):
     rng = np.random.default_rng(levels)
@@ -128,6 +129,7 @@ def test_equals_the_reference_where_some_edges_tie():
         _agree(_weighted, case._replace(embedding=few_values), 1, rng.choice([0.0, 0.5]))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("levels", [1, 3])
 def test_equals_the_reference_where_all_edges_tie_at_every_level(levels):
     rng = np.random.default_rng(8)
@@ -141,6 +143,7 @@ def test_ties_go_to_the_first_edge_by_hand():
     assert root.tolist() == [0] * 6
 
 
+@pytest.mark.slow
 def test_pooling_by_hand():
     """Of a path of three nodes with scores 0.9 and 0.8, all join: 3 z * mean 0.85 * 2 edges."""
     logits = jnp.log(jnp.array([0.9, 0.8, 0.5]) / (1 - jnp.array([0.9, 0.8, 0.5])))
@@ -151,6 +154,7 @@ def test_pooling_by_hand():
     assert (parse.embedding[1:] == 0).all()
 
 
+@pytest.mark.slow
 def test_an_edge_below_the_threshold_is_not_kept():
     case = _padded(np.ones((3, HIDDEN)), np.array([[0, 1], [1, 2]]), 4, 3)
     logits = jnp.array([1.0, -1.0, 0.0])
@@ -166,6 +170,7 @@ def test_edges_outside_the_mask_join_nothing():
     assert _jitted(_constant, masked, 2, 0.0).root[:3].tolist() == [0, 0, 2]
 
 
+@pytest.mark.slow
 def test_every_node_keeps_its_own_best_edge_only():
     """Scores 3 > 1 < 2 along a path of four: the middle edge is nobody's best."""
     case = _padded(np.ones((4, HIDDEN)), np.array([[0, 1], [1, 2], [2, 3]]), 5, 4)
@@ -184,6 +189,7 @@ def _num_groups(root: Array, num_nodes: int) -> int:
     return len(set(np.asarray(root)[:num_nodes].tolist()))
 
 
+@pytest.mark.slow
 def test_a_level_at_least_halves_a_connected_graph_without_a_threshold():
     rng = np.random.default_rng(1)
     for _ in range(40):
@@ -221,6 +227,7 @@ def test_groups_are_connected():
     assert joined > 40
 
 
+@pytest.mark.slow
 def test_jit_changes_nothing():
     case = _case(np.random.default_rng(3), 14, 0.3)
     eager, jitted = _parse(_weighted, case, 2, 0.4), _jitted(_weighted, case, 2, 0.4)
@@ -228,6 +235,7 @@ def test_jit_changes_nothing():
     np.testing.assert_allclose(eager.embedding, jitted.embedding, rtol=1e-4, atol=1e-5)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("num_nodes", "num_edges"), [(10, 20), (13, 40), (40, 21)])
 def test_padding_changes_nothing(num_nodes, num_edges):
     rng = np.random.default_rng(4)

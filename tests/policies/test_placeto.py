@@ -75,6 +75,7 @@ def _followed(t: placeto.Tables, episodes: Array) -> tuple[placeto.Schedule, pla
     return jax.lax.scan(follow, start, (episodes[1:], t.begin))[1], alone
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("colocated", [0.0, 0.4])
 def test_the_incremental_schedule_is_the_simulators_at_every_step(colocated):
     rng, infinite = np.random.default_rng(0), 0
@@ -121,6 +122,7 @@ def test_what_is_scheduled_before_a_step_may_alter_has_been_visited():
         assert (t.begin[deciding:] == t.num_steps).all()
 
 
+@pytest.mark.slow
 def test_features_of_the_diamond():
     """op0 ends at 1, op2 runs there from 1 to 2; op1 elsewhere from 1 + 110 to 113; op3 at 243."""
     t = jax.device_put(_diamond().globals)
@@ -143,6 +145,7 @@ def test_features_of_the_diamond():
     np.testing.assert_allclose(seen[:4, 1, 5:7], [[1, 0]] * 4)
 
 
+@pytest.mark.slow
 def test_features_are_finite_whatever_cannot_run():
     graph = helpers.diamond()
     compute_s = np.float32([[1, np.inf], [np.inf, np.inf], [0, 3], [1, 1]])
@@ -187,6 +190,7 @@ def test_pools_of_the_diamond():
     np.testing.assert_allclose(of_op0, [0, 7 / 3, 0], rtol=1e-6)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("rounds", "forward", "expected"),
     [
@@ -231,6 +235,7 @@ def _heard() -> Callable[[Params, Array], dict[str, Array]]:
     return outputs
 
 
+@pytest.mark.slow
 def test_directions_have_weights_of_their_own():
     params, seen = _params(_diamond())["params"], jax.random.normal(jax.random.key(0), (16, 3, 8))
     before = _heard()(params, seen)
@@ -251,6 +256,7 @@ def test_operations_hear_ancestors_forward_and_descendants_backward(moved, forwa
         assert np.flatnonzero(differs).tolist() == expected
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("colocated", [0.0, 0.5])
 def test_a_step_moves_what_it_visits_and_nothing_else(colocated):
     problem, _ = reference.random_problem(
@@ -326,6 +332,7 @@ def _choosy(rng: np.random.Generator, graph: OpGraph) -> tuple[Problem, np.ndarr
     return helpers.as_problem(graph, costs, "serial"), cheaper
 
 
+@pytest.mark.slow
 def test_what_is_learned_on_some_graphs_holds_for_others():
     """REINFORCE on each step's drop of the latency, on eight operations whose costs vary."""
     rng, policy = np.random.default_rng(4), placeto.make(num_devices=2, rounds=2)

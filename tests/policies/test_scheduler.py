@@ -54,6 +54,7 @@ def _ask(params, key, graph):
     return drawn, POLICY.log_prob(params, graph, drawn), POLICY.greedy(params, graph)
 
 
+@pytest.mark.slow
 def test_what_was_sampled_is_repeated_and_shapes_are_those_of_the_contract():
     problem = _problem(helpers.fork_join(4, 2))
     drawn, again, greedy = _ask(_moved(), jax.random.key(2), _read(problem))
@@ -68,6 +69,7 @@ def test_what_was_sampled_is_repeated_and_shapes_are_those_of_the_contract():
     assert len(np.unique(np.asarray(drawn.placement[:, 0, :10]), axis=0)) > 4
 
 
+@pytest.mark.slow
 def test_padding_changes_nothing():
     problem = _problem(helpers.fork_join(3, 2))
     num_ops = problem.graph.num_ops
@@ -79,6 +81,7 @@ def test_padding_changes_nothing():
     np.testing.assert_array_equal(answers[2][:num_ops], greedy[:num_ops])
 
 
+@pytest.mark.slow
 def test_gradients_are_finite_and_reach_every_parameter():
     graph = _read(_problem(helpers.fork_join(4, 2)))
     drawn, _, _ = _ask(_moved(), jax.random.key(3), graph)
@@ -93,6 +96,7 @@ def test_gradients_are_finite_and_reach_every_parameter():
         assert np.abs(leaf).max() > 0, path
 
 
+@pytest.mark.slow
 def test_one_set_of_parameters_serves_any_number_of_devices():
     for num_devices in (2, 3):
         graph = helpers.fork_join(6)
@@ -104,6 +108,7 @@ def test_one_set_of_parameters_serves_any_number_of_devices():
         assert set(np.unique(drawn.placement)) <= set(range(num_devices))
 
 
+@pytest.mark.slow
 def test_the_order_of_devices_is_nothing_to_it():
     """Devices that trade places trade probabilities."""
     problem = _problem(helpers.fork_join(4, 2))
@@ -129,6 +134,7 @@ def test_the_scale_of_time_is_nothing_to_it():
     np.testing.assert_allclose(again.log_prob, drawn.log_prob, rtol=1e-3, atol=1e-3)
 
 
+@pytest.mark.slow
 def test_a_schedule_in_the_making_is_the_simulators():
     """Its tables are the simulator's, in another unit of time."""
     drawn = reference.random_problems("makespan", (9, 14, 11, 3))
@@ -148,6 +154,7 @@ def test_a_schedule_in_the_making_is_the_simulators():
         np.testing.assert_allclose(ratio, ratio[0], rtol=1e-4)
 
 
+@pytest.mark.slow
 def test_features_by_hand():
     """What op1 of the diamond sees when op0 and op2, before it in priority, are on device 0."""
     graph = jax.tree.map(jnp.asarray, _read(_problem()))

@@ -112,6 +112,7 @@ def _check(chosen: Choices, items: Items, devices: list[list[int]], aligned: boo
         np.testing.assert_allclose(entropy, expected, rtol=1e-5)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("aligned", [True, False])
 def test_the_placer_computes_the_formulas(aligned):
     devices = [[0, 0, 0, 0, 0], [2, 0, 1, 1, 2]]
@@ -120,6 +121,7 @@ def test_the_placer_computes_the_formulas(aligned):
     _check(chosen, EVERY, devices, aligned)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("empty", [[0], [4], [2], [1, 3], [0, 1, 4]])
 def test_a_slot_without_an_item_is_as_if_it_were_not_there(empty):
     """Neither LSTM reads it, none attends to it, and its device is not fed back."""
@@ -142,6 +144,7 @@ def test_an_item_that_is_allowed_nowhere_is_seen_but_decides_nothing():
     assert abs(float(seen.log_prob[0] - chosen.log_prob[0])) > 1e-3
 
 
+@pytest.mark.slow
 def test_zeros_decode_the_likeliest_device_given_those_before():
     allowed = EVERY.allowed.copy()
     allowed[1] = [True, False, True]

@@ -39,6 +39,7 @@ def _graph(num_ops: int, edges: list[tuple[int, int]], num_bytes: int = 10) -> O
     )
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("size", reference.SIZES, ids=str)
 def test_equals_an_event_driven_reference_on_random_problems(size):
     for problem, placements in reference.random_problems("makespan", size):

@@ -19,6 +19,7 @@ def _evaluate(graph: OpGraph, costs: CostModel, placements: list[list[int]]) -> 
     return np.asarray(simulators.evaluator(problem)(np.array(placements))).tolist()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("size", reference.SIZES, ids=str)
 def test_equals_the_reference_on_random_problems(size):
     for problem, placements in reference.random_problems("max_load", size):

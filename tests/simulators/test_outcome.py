@@ -44,6 +44,7 @@ def _shapes(problem: Problem) -> str:
     return str(jax.tree.map(jnp.shape, simulators.tables(problem)))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("objective", "size"), PROBLEMS, ids=str)
 def test_outcomes_equal_the_reference_on_random_problems(objective, size):
     for problem, placements in reference.random_problems(objective, size, shared=True, **LIMITS):
@@ -188,6 +189,7 @@ def test_the_penalty_is_the_latency_times_one_and_the_overflow():
     assert found.penalised_s().tolist() == [3, 10, np.inf, np.inf]
 
 
+@pytest.mark.slow
 @every_objective
 @few
 @hypothesis.given(seed=SEEDS)
@@ -316,6 +318,7 @@ def test_more_than_31_devices_are_refused(objective):
         simulators.evaluator(problem)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("objective", "num_devices"),
     [

@@ -14,6 +14,7 @@ def _evaluate(graph: OpGraph, costs: CostModel, placements: np.ndarray) -> np.nd
     return np.asarray(simulators.evaluator(helpers.as_problem(graph, costs, "serial"))(placements))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("size", reference.SIZES, ids=str)
 def test_equals_the_reference_on_random_problems(size):
     for problem, placements in reference.random_problems("serial", size):

@@ -344,6 +344,7 @@ def test_priority_decides_between_stretches_that_are_ready():
     assert row == [2, 1]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("pattern", ["in turn", "at random"])
 def test_a_thousand_operations_are_merged(pattern):
     rng = np.random.default_rng(0)

@@ -45,6 +45,7 @@ def _free(graph: OpGraph, num_devices: int) -> CostModel:
     )
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("size", reference.SIZES, ids=str)
 def test_equals_the_reference_on_random_problems(size):
     for problem, placements in reference.random_problems("subgraph", size, shared=True):
@@ -52,6 +53,7 @@ def test_equals_the_reference_on_random_problems(size):
         np.testing.assert_array_equal(simulators.evaluator(problem)(placements), expected)
 
 
+@pytest.mark.slow
 def test_random_problems_cover_what_the_objective_must_get_right():
     seen = set()
     for size in reference.SIZES:

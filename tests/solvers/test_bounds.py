@@ -6,6 +6,7 @@ from tests import helpers
 from tests.solvers import exhaustive
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("objective", "shared"), [("max_load", False), ("subgraph", True)])
 def test_no_placement_is_below(objective, shared):
     tight = 0

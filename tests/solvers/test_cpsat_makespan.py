@@ -34,6 +34,7 @@ def _problems() -> list[tuple[Problem, float]]:
     return found
 
 
+@pytest.mark.slow
 def test_the_problems_cover_what_can_go_wrong():
     optima = np.array([optimum for _, optimum in _problems()])
     assert 5 <= np.isinf(optima).sum() <= PROBLEMS // 2
@@ -43,6 +44,7 @@ def test_the_problems_cover_what_can_go_wrong():
     assert sum(unsupported) >= 5
 
 
+@pytest.mark.slow
 def test_cpsat_equals_brute_force():
     pytest.importorskip("ortools")
     for problem, optimum in _problems():
@@ -72,6 +74,7 @@ def test_without_ortools_one_line_says_what_to_install(monkeypatch):
         cpsat_makespan.find(_problems()[0][0], 0, Allowance(1, 64))
 
 
+@pytest.mark.slow
 def test_the_bound_is_never_above_the_optimum_and_often_close():
     tight = 0
     for problem, optimum in _problems()[:60]:
@@ -167,6 +170,7 @@ def test_windows_are_the_same_compiled(monkeypatch):
     assert looped.head_s.max() > 0
 
 
+@pytest.mark.slow
 def test_polish_never_worsens_and_ends_within_its_budget():
     improved = 0
     for problem, optimum in _problems()[:40]:
@@ -181,6 +185,7 @@ def test_polish_never_worsens_and_ends_within_its_budget():
     assert improved > 20
 
 
+@pytest.mark.slow
 def test_lns_nearly_always_finds_the_optimum_of_small_problems():
     missed = 0
     for problem, optimum in _problems()[:24]:

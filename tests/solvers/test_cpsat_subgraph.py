@@ -6,6 +6,7 @@ from tests import helpers
 from tests.solvers import exhaustive
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("shared", "num_devices"), [(False, 3), (True, 3), (True, 4)])
 def test_equals_enumeration(shared, num_devices):
     for problem in exhaustive.problems(

@@ -87,6 +87,7 @@ def _with_twins(rng: np.random.Generator, costs: CostModel) -> CostModel:
     )
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("seeds", [DRAWS[i::4] for i in range(4)], ids=str)
 def test_equals_brute_force_over_contiguous_placements(seeds: range):
     outcomes = []

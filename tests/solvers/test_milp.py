@@ -7,6 +7,7 @@ from tests import helpers
 from tests.solvers import exhaustive
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("method", "objective", "contiguous"),
     [
@@ -26,6 +27,7 @@ def test_equals_enumeration(method, objective, contiguous):
             assert incumbent.is_contiguous(found.placement, reach)
 
 
+@pytest.mark.slow
 def test_equals_enumeration_with_several_parts_an_accelerator():
     for problem in exhaustive.problems("subgraph", 30, seed=2, shared=True):
         exhaustive.check(problem, solvers.solve("milp", problem), exhaustive.optimum(problem))

@@ -226,6 +226,7 @@ def test_the_seed_decides(method):
     assert len(set(map(tuple, once))) > 1
 
 
+@pytest.mark.slow
 @methods()
 @pytest.mark.parametrize("num_devices", [1, 2, 5])
 @pytest.mark.parametrize(
