@@ -7,6 +7,7 @@
     python -m experiments.benchmark devices
     python -m experiments.benchmark scale [OPERATIONS ...]
     python -m experiments.benchmark unseen POLICY
+    python -m experiments.benchmark documents [TABLE ...]
 
 `policy`: on one CPU core, what one sample with its log-probability costs, what 64 at once cost, and
 what a learning step (sample, simulate, update) with 64 samples costs, for HSDAG on the coarsened
@@ -31,6 +32,9 @@ one, two, four and eight devices of the CPU, see `experiments.benchmark_devices`
 
 `unseen`: what a pretrained policy makes of graphs of families that it has never seen, see
 `experiments.benchmark_unseen`. POLICY is the policy.msgpack of a `--task=pretrain`.
+
+`documents`: makes the tables of the pages again and says what moved, see
+`experiments.benchmark_documents`.
 """
 
 import os
@@ -396,6 +400,13 @@ def unseen(*paths: str) -> None:
     benchmark_unseen.run(paths[0])
 
 
+def documents(*tables: str) -> None:
+    """Makes tables of the pages again, by default all, and prints what moved."""
+    from experiments import benchmark_documents
+
+    benchmark_documents.remake(tables)
+
+
 BENCHMARKS: dict[str, Callable[..., None]] = {
     "policy": policy,
     "search": search,
@@ -404,8 +415,9 @@ BENCHMARKS: dict[str, Callable[..., None]] = {
     "devices": devices,
     "scale": scale,
     "unseen": unseen,
+    "documents": documents,
 }
-_WITH_ARGUMENTS = ("scale", "unseen")
+_WITH_ARGUMENTS = ("scale", "unseen", "documents")
 
 
 def main(argv: list[str]) -> None:
@@ -416,7 +428,7 @@ def main(argv: list[str]) -> None:
             what = " ".join([name, *given])
             raise UserError(f"given {what!r}; give one of: {', '.join(BENCHMARKS)}")
         BENCHMARKS[name](*given)
-    except ValueError as error:
+    except UserError as error:
         print(f"error: {error}", file=sys.stderr)
         sys.exit(2)
 

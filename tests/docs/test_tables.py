@@ -1,0 +1,110 @@
+"""Every table that runs stand behind has commands that make it again."""
+
+import json
+import re
+import shlex
+
+import pytest
+
+from experiments import benchmark_documents as documents
+from experiments import benchmark_tables as tables
+from tests.docs import pages, test_references
+from tests.experiments.command import run
+
+# Tables of numbers that `documents` does not make, by a cell of their header: what they are.
+OTHERS = {
+    ("docs/SOLVERS.md", "other flags"): "flags",
+    ("docs/REPRODUCTION.md", "minutes"): "flags",
+    ("docs/REPRODUCTION.md", "accelerators, theirs"): "published figures beside ours",
+    ("docs/SCALE.md", "exponent"): "`experiments.benchmark scale`",
+    ("docs/SCALE.md", "`m_etf`"): "a limit that is lowered in the code",
+    ("docs/PRETRAINING.md", "untrained"): "`experiments.benchmark unseen`",
+    ("docs/DEVICES.md", "sustained GFLOP/s"): "data sheets",
+    ("docs/DEVICES.md", "sustained GB/s"): "data sheets",
+    ("docs/DEVICES.md", "igpu"): "what tests of rooflines compare",
+}
+_DECIMAL = re.compile(r"\**\d[\d,]*\.\d")
+
+
+def marked(page: str) -> dict[str, list[str]]:
+    """The header of the table below each mark."""
+    lines = (pages.ROOT / page).read_text("utf-8").splitlines()
+    found = {}
+    for number, line in enumerate(lines):
+        if name := re.fullmatch(r"<!-- documents: (\w+) -->", line):
+            head = next(text for text in lines[number + 1 :] if text.startswith("|"))
+            found[name[1]] = pages.cells(head)
+    return found
+
+
+def test_every_table_that_is_made_is_marked_in_its_page_and_no_other() -> None:
+    found = {name: page for page in pages.PAGES for name in marked(page)}
+    assert found == {name: table.page for name, table in tables.TABLES.items()}
+
+
+@pytest.mark.parametrize("page", pages.PAGES)
+def test_every_table_of_measured_numbers_is_made_or_named_here(page: str) -> None:
+    made = list(marked(page).values())
+    for rows in pages.tables(page):
+        numbers = any(_DECIMAL.match(cell) for row in rows[1:] for cell in row[1:])
+        named = any((page, cell) in OTHERS for cell in rows[0])
+        assert not numbers or named or rows[0] in made, rows[0]
+
+
+@pytest.mark.parametrize("name", tables.TABLES)
+def test_commands_have_flags_and_configurations_that_there_are(name: str) -> None:
+    for flags in tables.TABLES[name].runs.values():
+        assert all(flag.startswith("--") for flag in shlex.split(flags))
+        assert not list(test_references._missing_flags(flags))
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory):
+    """The run directory `list` of a small comparison."""
+    made = tmp_path_factory.mktemp("documents")
+    code, _, err = run(
+        made / "list",
+        *("--task=compare", "--config.methods=heft,lns", "--config.objective=makespan"),
+        *("--config.graphs=synthetic:family=layered,ops=12,seed=1", "--config.seeds=2"),
+        *("--config.devices=roofline:cpu,gpu,gpu", "--config.budget=64"),
+        config="configs/compare.py",
+    )
+    assert code == 0, err
+    return made
+
+
+def test_a_comparison_is_read_as_latencies_ratios_and_gaps(folder) -> None:
+    names, methods = {"list": "--task=compare"}, ("heft", "lns")
+    rows = json.loads((folder / "list/summary.json").read_text())["rows"]
+    header, (row,) = tables.by_method(names, {"list": "2"}, "GPUs", methods)(folder)
+    assert header == ["graph", "GPUs", "single", "heft", "lns", "bound", "gap of the best"]
+    assert row[1] == "2"
+    of_heft = [r["predicted_s"] for r in rows if r["method"] == "heft"]
+    assert float(row[3].strip("*")) == pytest.approx(1e3 * sum(of_heft) / 2, rel=1e-3)
+    assert row[4].startswith("**")
+    _, (ratios,) = tables.ratios("list", methods)(folder)
+    single_s = min(r["predicted_s"] for r in rows if r["method"].startswith("single:"))
+    assert float(ratios[1].strip("*")) == pytest.approx(of_heft[0] / single_s, abs=1e-3)
+    header, (gaps,) = tables.gaps(names, "lns", methods)(folder)
+    assert header[2:] == ["optimum ms", "single", "heft", "lns"]
+    assert gaps[-1] == "0.0%"
+    header, reported = tables.report("list", "reduction", without=("bound",))(folder)
+    assert header[:2] == ["graph", "best single device"]
+    assert "bound" not in header
+    assert len(reported) == 1
+
+
+def test_a_table_is_replaced_where_it_stands_and_what_moved_is_told(tmp_path) -> None:
+    page = tmp_path / "page.md"
+    mark = documents.MARK.format("one")
+    page.write_text(
+        f"# A\n\n{mark}\n\n| graph | ms |\n|---|---:|\n| a | 1.00 |\n| b | 2.00 |\n\nAfter.\n"
+    )
+    grid = (["graph", "ms"], [["a", "1.01"], ["b", "**3.00**"], ["c", "1"]])
+    told = documents.replace(page, "one", grid)
+    assert told == ["b, ms: 2.00 -> **3.00**", "c, graph: nothing -> c", "c, ms: nothing -> 1"]
+    assert page.read_text() == (
+        f"# A\n\n{mark}\n\n| graph | ms |\n| --- | ---: |\n| a | 1.01 |\n| b | **3.00** |\n"
+        "| c | 1 |\n\nAfter.\n"
+    )
+    assert documents.replace(page, "one", grid) == []
