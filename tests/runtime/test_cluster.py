@@ -253,7 +253,7 @@ def test_a_host_that_is_busy_is_waited_for_and_named(running, said, monkeypatch)
 
 def test_what_is_wrong_with_a_job_itself_is_raised_at_once(running, said):
     def refuses(_: None) -> None:
-        raise ValueError("no such thing")
+        raise UserError("no such thing")
 
     with pool(running, said, "a") as jobs:
         with pytest.raises(UserError, match=r"^no such thing$"):

@@ -321,7 +321,7 @@ def test_requests_that_are_under_way_at_once_do_not_mix(core, workers):
 def test_a_stream_that_fills_its_lanes_just_once_tells_nothing(core, workers):
     model = small.branches()
     found = Executor(Submodels(core, model), small.in_two(3, A, B), HOST, workers, lanes=3)
-    with pytest.raises(UserError, match="3 requests"):
+    with pytest.raises(ValueError, match="3 requests"):
         found.stream(3)
 
 
