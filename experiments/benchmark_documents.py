@@ -72,7 +72,7 @@ def replace(page: Path, name: str, grid: Grid) -> list[str]:
         end += 1
     old = [cells(line) for line in lines[start:end]]
     header, rows = grid
-    align = old[1] if len(old[1]) == len(header) else ["---"] * len(header)
+    align = old[1] if old[0] == header else ["---", *["---:"] * (len(header) - 1)]
     lines[start:end] = [f"| {' | '.join(row)} |" for row in (header, align, *rows)]
     runs.write_text(page, "\n".join(lines) + "\n")
     return list(_moved((old[0], old[2:]), grid))

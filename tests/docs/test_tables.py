@@ -13,7 +13,6 @@ from tests.experiments.command import run
 
 # Tables of numbers that `documents` does not make, by a cell of their header: what they are.
 OTHERS = {
-    ("docs/SOLVERS.md", "other flags"): "flags",
     ("docs/REPRODUCTION.md", "minutes"): "flags",
     ("docs/REPRODUCTION.md", "accelerators, theirs"): "published figures beside ours",
     ("docs/SCALE.md", "exponent"): "`experiments.benchmark scale`",
