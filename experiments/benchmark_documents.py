@@ -19,7 +19,7 @@ from pathlib import Path
 
 from markdown_it import MarkdownIt
 
-from experiments.benchmark_tables import TABLES, Grid, cells
+from experiments.benchmark_tables import PRINTED, TABLES, Grid, cells
 from placement import arguments
 from placement.errors import UserError
 from placement.reporting import runs
@@ -47,7 +47,7 @@ def remake(names: Iterable[str]) -> None:
         if table.needs and not (FOLDER / table.needs).exists():
             print(f"{name}: left as it is, without {FOLDER / table.needs}", flush=True)
             continue
-        failed = [run for run, flags in table.runs.items() if not _ran(run, flags)]
+        failed = [run for run, command in table.runs.items() if not _ran(run, command)]
         if failed:
             print(f"{name}: left as it is, as {', '.join(failed)} failed", flush=True)
             continue
@@ -111,25 +111,30 @@ def _number(cell: str) -> float | None:
         return None
 
 
-def _ran(run: str, flags: str) -> bool:
-    """Runs a command unless it has ended before; returns whether it ended well."""
+def _ran(run: str, command: str) -> bool:
+    """Runs a command unless it has ended before; returns whether it ended well.
+
+    What a module other than `experiments.main` prints last is kept in `benchmark_tables.PRINTED`.
+    """
     workdir = FOLDER / run
     ended = workdir / _ENDED
-    if ended.exists() and json.loads(ended.read_text()) == flags:
+    if ended.exists() and json.loads(ended.read_text()) == command:
         print(f"made before: {run}", flush=True)
         return True
-    if "model.onnx" in flags:
+    if "model.onnx" in command:
         _make_tutorial_model()
-    print(f"{run}: {flags}", flush=True)
-    command = [sys.executable, "-m", "experiments.main", f"--workdir={workdir}"]
+    print(f"{run}: {command}", flush=True)
+    words = shlex.split(command)
+    if command.startswith("--"):
+        words = ["experiments.main", f"--workdir={workdir}", *words, "--verbosity=-1"]
     done = subprocess.run(
-        [*command, *shlex.split(flags), "--verbosity=-1"],
-        cwd=FOLDER,
-        stdout=subprocess.DEVNULL,
-        check=False,
+        [sys.executable, "-m", *words], cwd=FOLDER, stdout=subprocess.PIPE, text=True, check=False
     )
     if done.returncode == 0:
-        runs.write_json(ended, flags)
+        workdir.mkdir(exist_ok=True)
+        if not command.startswith("--"):
+            runs.write_text(workdir / PRINTED, done.stdout.splitlines()[-1])
+        runs.write_json(ended, command)
     return done.returncode == 0
 
 

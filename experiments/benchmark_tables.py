@@ -5,10 +5,14 @@
 
 import json
 import math
+import statistics
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from experiments.benchmark_scale import Phase, exponent
+from experiments.benchmark_unseen import Cell
+from experiments.benchmark_unseen import ratios as ratios_to_search
 from placement.reporting import comparison
 from placement.reporting import tables as tables_lib
 
@@ -16,11 +20,16 @@ Grid = tuple[list[str], list[list[str]]]  # a header, and rows
 Summary = dict[str, Any]
 
 
+PRINTED = "printed.json"  # in the work directory of a module that is not experiments.main
+
+
 class Table(NamedTuple):
     """A table of a page."""
 
     page: str
-    runs: dict[str, str]  # the flags of each run's command, by the name of its work directory
+    # The command of each run, by the name of its work directory: the flags of experiments.main, or
+    # another module with its arguments, which prints JSON.
+    runs: dict[str, str]
     read: Callable[[Path], Grid]  # of the folder that the work directories are in
     needs: str = ""  # a file in that folder, of others
 
@@ -174,6 +183,56 @@ def ratios(run: str, methods: tuple[str, ...]) -> Callable[[Path], Grid]:
     return read
 
 
+def phases(names: dict[str, str]) -> Callable[[Path], Grid]:
+    """Seconds of each phase by the size of the graph, and the memory of the largest."""
+
+    def read(folder: Path) -> Grid:
+        sizes = tuple(int(name.rpartition("-")[2]) for name in names)
+        found = [
+            [Phase(*phase) for phase in json.loads((folder / name / PRINTED).read_text())]
+            for name in names
+        ]
+        header = ["phase", *(f"{size:,} operations, s" for size in sizes), "GB", "exponent"]
+        rows = []
+        for some in zip(*found, strict=True):
+            seconds = [phase.seconds for phase in some]
+            texts = [f"{s:.2f}" if s < 10 else f"{s:.1f}" for s in seconds]
+            gigabytes = f"{some[-1].peak_bytes / 1e9:.1f}"
+            rows.append([some[0].name, *texts, gigabytes, exponent(sizes, seconds)])
+        return header, rows
+
+    return read
+
+
+def _unseen(folder: Path) -> list[Cell]:
+    return [Cell(*cell) for cell in json.loads((folder / "unseen" / PRINTED).read_text())]
+
+
+def unseen_by_devices(folder: Path) -> Grid:
+    """A policy on graphs of unseen families, by devices: median (worst) over a whole search."""
+    cells, rows = _unseen(folder), []
+    for devices in dict.fromkeys(cell.devices for cell in cells):
+        some = [cell for cell in cells if cell.devices == devices]
+        faster = sum(cell.zero_shot_s < cell.heft_s for cell in some) / len(some)
+        of = [ratios_to_search(cell) for cell in some]
+        texts = [
+            f"{statistics.median(r[i] for r in of):.3f} ({max(r[i] for r in of):.3f})"
+            for i in (3, 2)
+        ]
+        rows.append([devices.partition(":")[2].replace(",", ", "), f"{faster:.0%}", *texts])
+    return ["devices", "faster than HEFT", "`zero_shot`", "untrained"], rows
+
+
+def unseen_by_family(folder: Path) -> Grid:
+    """The same by family: geometric means over all devices."""
+    cells, rows = _unseen(folder), []
+    for family in dict.fromkeys(cell.family for cell in cells):
+        of = [ratios_to_search(cell) for cell in cells if cell.family == family]
+        means = [statistics.geometric_mean(column) for column in zip(*of, strict=True)]
+        rows.append([f"`{family}`", *(f"{mean:.3f}" for mean in means)])
+    return ["family", "best single device", "HEFT", "untrained", "`zero_shot`"], rows
+
+
 def _solved(kind: str, files: Mapping[str, tuple[str, ...]]) -> Callable[[Path], Grid]:
     """What solvers find of workloads, and in how many seconds: value and time of each method."""
     methods = tuple(dict.fromkeys(m for chosen in files.values() for m in chosen))
@@ -288,6 +347,9 @@ _PATHS = {
     name: ("greedy", "cpsat")
     for name in ("layer_bert24_inference", "layer_gnmt_inference", "operator_bert3_inference")
 }
+_SIZES = {f"scale-{size}": f"experiments.benchmark_scale {size}" for size in (10_000, 100_000)}
+_POLICY = "../../configs/pretrained/policy.msgpack"  # from the folder of the runs
+_UNSEEN = {"unseen": f"experiments.benchmark_unseen {_POLICY}"}
 TABLES = {
     "quickstart": Table("README.md", {"quickstart": _QUICK}, report("quickstart", "status")),
     "tutorial": Table(
@@ -348,4 +410,7 @@ TABLES = {
         {"hsdag": "--config=reproduce_hsdag --task=compare"},
         report("hsdag", "reduction", without=_BOUNDS),
     ),
+    "scale": Table("docs/SCALE.md", _SIZES, phases(_SIZES)),
+    "unseen_devices": Table("docs/PRETRAINING.md", _UNSEEN, unseen_by_devices),
+    "unseen_families": Table("docs/PRETRAINING.md", _UNSEEN, unseen_by_family),
 }

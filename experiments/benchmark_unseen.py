@@ -30,9 +30,12 @@ _MEMBERS = 6  # of each family
 _SEARCH = "lns"
 
 
-class _Cell(NamedTuple):
-    """What was found of one graph; latencies in seconds."""
+class Cell(NamedTuple):
+    """What was found of one graph on one set of devices; latencies in seconds."""
 
+    family: str
+    graph: str
+    devices: str
     num_ops: int
     single_s: float
     heft_s: float
@@ -51,34 +54,47 @@ def run(path: str) -> None:
     Raises:
       UserError: one of them cannot be read: one line.
     """
-    method = learned.of_checkpoint(path)
-    seen = _families_seen(Path(path).with_name("pretraining.json"))
-    texts = [
-        families.draw(family, seed)
-        for family in families.names()
-        if family not in (*seen, "chain")
-        for seed in range(_MEMBERS)
-    ]
-    table = Table(title=f"makespan over that of a whole search ({_SEARCH}); learned on {seen}")
+    cells = measure(path)
+    table = Table(title=f"makespan over that of a whole search ({_SEARCH})")
     for column in ("graph", "devices", "operations", *_RATIOS, "zero_shot takes s"):
         table.add_column(column, justify="left" if column in ("graph", "devices") else "right")
-    cells: dict[str, list[_Cell]] = {devices: [] for devices in _DEVICES}
-    work = [(text, devices) for text in texts for devices in _DEVICES]
-    for number, (text, devices) in enumerate(work, 1):
-        cell = _cell(text, devices, method, path)
-        cells[devices].append(cell)
-        ratios = [f"{ratio:.3f}" for ratio in _ratios(cell)]
-        table.add_row(text, _kinds(devices), str(cell.num_ops), *ratios, f"{cell.took_s:.2f}")
-        print(f"{number} of {len(work)}: {text}, {devices}:", *ratios, file=sys.stderr, flush=True)
+    for cell in cells:
+        numbers = [f"{ratio:.3f}" for ratio in ratios(cell)]
+        about = cell.graph, _kinds(cell.devices), str(cell.num_ops)
+        table.add_row(*about, *numbers, f"{cell.took_s:.2f}")
     console = Console(width=140)
     console.print(table)
     console.print(_summary(cells))
 
 
+def measure(path: str) -> list[Cell]:
+    """A cell for every graph on every set of devices, told on stderr as they come.
+
+    Raises:
+      UserError: as `run`.
+    """
+    method = learned.of_checkpoint(path)
+    seen = _families_seen(Path(path).with_name("pretraining.json"))
+    work = [
+        (family, families.draw(family, seed), devices)
+        for family in families.names()
+        if family not in (*seen, "chain")
+        for seed in range(_MEMBERS)
+        for devices in _DEVICES
+    ]
+    cells = []
+    for number, (family, text, devices) in enumerate(work, 1):
+        cells.append(_cell(family, text, devices, method, path))
+        numbers = [f"{ratio:.3f}" for ratio in ratios(cells[-1])]
+        print(f"{number} of {len(work)}: {text}, {devices}:", *numbers, file=sys.stderr, flush=True)
+    return cells
+
+
 _RATIOS = "single", "heft", "untrained", "zero_shot"
 
 
-def _ratios(cell: _Cell) -> list[float]:
+def ratios(cell: Cell) -> list[float]:
+    """Of the single device, HEFT, the untrained and the trained policy, over the search."""
     found = cell.single_s, cell.heft_s, cell.beginning_s, cell.zero_shot_s
     return [value_s / cell.search_s for value_s in found]
 
@@ -93,7 +109,7 @@ def _families_seen(path: Path) -> tuple[str, ...]:
         ) from error
 
 
-def _cell(text: str, devices: str, method: str, path: str) -> _Cell:
+def _cell(family: str, text: str, devices: str, method: str, path: str) -> Cell:
     names = roofline.devices(devices)
     net = build.without_weights(text)
     costs = roofline.cost_model(net.graph, names)
@@ -106,7 +122,10 @@ def _cell(text: str, devices: str, method: str, path: str) -> _Cell:
     trained = learned.load(path, method, beginning)
     before_s, _ = _placed(made, beginning, reading, problem)
     after_s, took_s = _placed(made, trained, reading, problem)
-    return _Cell(
+    return Cell(
+        family=family,
+        graph=text,
+        devices=devices,
         num_ops=problem.graph.num_ops,
         single_s=float(np.min(setting.simulate(everywhere))),
         heft_s=solvers.solve("heft", problem).value_s,
@@ -126,21 +145,22 @@ def _placed(
     return float(found.latency_s[-1]), time.perf_counter() - started_s
 
 
-def _summary(cells: dict[str, list[_Cell]]) -> Table:
+def _summary(cells: list[Cell]) -> Table:
     """What the rows of each set of devices say together."""
     table = Table(title="zero_shot, and the policy as it begins, over the search: median (worst)")
     table.add_column("devices")
     for column in ("graphs", "faster than HEFT", "zero_shot", "untrained", "training takes off"):
         table.add_column(column, justify="right")
-    for devices, some in cells.items():
+    for devices in _DEVICES:
+        some = [cell for cell in cells if cell.devices == devices]
         faster = np.mean([cell.zero_shot_s < cell.heft_s for cell in some])
-        _, _, beginning, ours = np.array([_ratios(cell) for cell in some]).T
+        _, _, beginning, ours = np.array([ratios(cell) for cell in some]).T
         gained = 1 - np.exp(np.log(ours / beginning).mean())
         table.add_row(
             _kinds(devices),
             str(len(some)),
             f"{100 * faster:.0f}%",
-            *(f"{np.median(ratios):.3f} ({ratios.max():.3f})" for ratios in (ours, beginning)),
+            *(f"{np.median(of):.3f} ({of.max():.3f})" for of in (ours, beginning)),
             f"{100 * gained:.1f}%",
         )
     return table
@@ -148,3 +168,7 @@ def _summary(cells: dict[str, list[_Cell]]) -> Table:
 
 def _kinds(devices: str) -> str:
     return devices.partition(":")[2]
+
+
+if __name__ == "__main__":
+    print(json.dumps(measure(sys.argv[1])))

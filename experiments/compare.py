@@ -90,11 +90,13 @@ def run(
     spread = _spread if config.measure_on == "ray" else _in_turn
     summary: dict[str, Any] = {}
     with faults.told_last() as kept:
-        cells = spread(cells, workdir, display, kept)
-        with kept.during("reporting"):
-            if cells:
-                wall_s = time.monotonic() - started
-                summary = _reported(config, cells, workdir, display, wall_s, kept)
+        found = spread(cells, workdir, display, kept)
+        with report.reporting(kept, display):
+            if found:
+                summary = _summary(config, [cell.summary() for cell in found])
+                summary["complete"] &= len(found) == len(cells)
+                summary["wall_s"] = time.monotonic() - started
+                _reported(config, found, workdir, display, summary, kept)
     return summary
 
 
@@ -103,12 +105,10 @@ def _reported(
     cells: list[_Cell],
     workdir: Path,
     display: progress.Display,
-    wall_s: float,
+    summary: dict[str, Any],
     kept: faults.Faults,
-) -> dict[str, Any]:
+) -> None:
     """Writes and prints what all cells found."""
-    summaries = [cell.summary() for cell in cells]
-    summary = _summary(config, summaries, wall_s)
     runs.prepare_workdir(workdir)
     runs.write_json(workdir / "config.json", config.to_dict())
     runs.write_json(workdir / "summary.json", summary)
@@ -117,7 +117,6 @@ def _reported(
         [str(cell.directory.relative_to(workdir)) for cell in cells],
     )
     report.write_comparison(summary, workdir, display.console, kept)
-    return summary
 
 
 def _methods(config: ConfigDict) -> tuple[tuple[str, ...], tuple[str, ...]]:
@@ -142,18 +141,18 @@ def _in_turn(
                 display.say("finished before")
                 found.append(cell)
                 continue
-            interrupted = _run(cell, workdir, display, kept)
-            found.append(cell)
-            if interrupted:
+            ran = _run(cell, workdir, display, kept)
+            found.append(cell._replace(directory=ran.directory))
+            if ran.interrupted:
                 display.warn("interrupted: the same command goes on from here")
                 break
     return found
 
 
-def _run(cell: _Cell, workdir: Path, display: progress.Display, kept: faults.Faults) -> bool:
-    """Runs a cell, and returns whether it was interrupted; it is finished if nothing went wrong."""
+def _run(cell: _Cell, workdir: Path, display: progress.Display, kept: faults.Faults) -> place.Run:
+    """Runs a cell, which is finished if nothing went wrong."""
     before = len(kept)
-    summary = place.run_methods(
+    ran = place.run_methods(
         cell.config,
         cell.directory,
         cell.chosen,
@@ -162,10 +161,9 @@ def _run(cell: _Cell, workdir: Path, display: progress.Display, kept: faults.Fau
         known=workdir / bounds.FILE,
         display=display,
     )
-    interrupted = any(row["status"] == "interrupted" for row in summary["rows"])
-    if not interrupted and len(kept) == before:
+    if not ran.interrupted and len(kept) == before:
         runs.write_json(cell.directory / _FINISHED, cell.asked())
-    return interrupted
+    return ran
 
 
 def _spread(
@@ -264,7 +262,7 @@ def _essence(cell: ConfigDict) -> dict[str, Any]:
     return json.loads(json.dumps(kept))
 
 
-def _summary(config: ConfigDict, summaries: list[dict[str, Any]], wall_s: float) -> dict[str, Any]:
+def _summary(config: ConfigDict, summaries: list[dict[str, Any]]) -> dict[str, Any]:
     rows = [
         {**row, "graph": summary["graph"]["name"], "seed": summary["seed"]}
         for summary in summaries
@@ -284,15 +282,16 @@ def _summary(config: ConfigDict, summaries: list[dict[str, Any]], wall_s: float)
         "seed": config.seed,
         "rows": rows,
         "best": _best(rows),
+        "complete": all(summary.get("complete", True) for summary in summaries),
         "compute_s": sum(summary["compute_s"] for summary in summaries),
-        "wall_s": wall_s,
     }
 
 
-def _best(rows: list[dict[str, Any]]) -> str:
+def _best(rows: list[dict[str, Any]]) -> str | None:
     """The method of the lowest geometric mean of ratios to the best single device.
 
-    Among those that have one in every cell; the first of equals, so single devices win ties.
+    Among those that have one in every cell, if there are any; the first of equals, so single
+    devices win ties.
     """
     own = [row for row in rows if not row.get("reference")]
     ratios: dict[str, list[float]] = {}
@@ -300,5 +299,5 @@ def _best(rows: list[dict[str, Any]]) -> str:
         ratio = tables.number(row["versus_best_single_device"])
         ratios.setdefault(row["method"], []).append(math.inf if not ratio else math.log(ratio))
     cells = max(map(len, ratios.values()))
-    complete = [method for method in ratios if len(ratios[method]) == cells]
-    return min(complete, key=lambda method: sum(ratios[method]))
+    means = {m: sum(logs) for m, logs in ratios.items() if len(logs) == cells}
+    return min((m for m in means if means[m] < math.inf), key=means.__getitem__, default=None)

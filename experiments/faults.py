@@ -1,8 +1,9 @@
-"""Faults of the program: what was found is written all the same, and the fault is told at the end.
+"""What goes wrong: what was found is written all the same, and what went wrong is told at the end.
 
-A task goes on after a fault as far as it can: a method that fails is a row of the table, a figure
-that cannot be drawn is left out. When everything is written the first fault is raised, and
-`experiments.main` writes it to `FILE` in the run directory.
+A task goes on after a fault of the program, or a failure of the machine such as a worker that died,
+as far as it can: a method that fails is a row of the table, a figure that cannot be drawn is left
+out. When everything is written it is raised: `experiments.main` writes a fault to `FILE` in the run
+directory, and says a failure in one line.
 """
 
 import contextlib
@@ -15,27 +16,26 @@ from placement.errors import UserError
 from placement.reporting import runs
 
 FILE = "fault.txt"
-# Mistakes, and what the machine does: no faults, and the end of a task.
-OTHERS = (UserError, OSError, MemoryError)
+_OF_THE_MACHINE = (OSError, MemoryError)  # all else is a fault, but a UserError, which ends a task
 
 
 class Faults:
-    """Those of a task, in the order in which they happened."""
+    """Faults and failures of a task, in the order in which they happened."""
 
     def __init__(self) -> None:
         self._seen: list[Exception] = []
 
     def add(self, fault: Exception, doing: str) -> None:
-        """Keeps a fault that the task goes on after."""
+        """Keeps one that the task goes on after."""
         fault.add_note(f"while {doing}")
         self._seen.append(fault)
 
     @contextlib.contextmanager
     def during(self, doing: str) -> Iterator[None]:
-        """Within it a fault ends the block alone."""
+        """Within it one ends the block alone."""
         try:
             yield
-        except OTHERS:
+        except UserError:
             raise
         except Exception as fault:
             self.add(fault, doing)
@@ -48,8 +48,9 @@ class Faults:
         return ["".join(traceback.format_exception(fault)) for fault in self._seen]
 
     def tell(self) -> None:
-        """Raises the only fault, or a group of several; nothing if there is none."""
-        if len(self._seen) > 1:
+        """Raises the only fault, or a group of several; the first failure if there is no fault."""
+        failures = [seen for seen in self._seen if isinstance(seen, _OF_THE_MACHINE)]
+        if len(self._seen) > max(1, len(failures)):
             raise ExceptionGroup("several faults", self._seen)
         if self._seen:
             raise self._seen[0]
@@ -57,9 +58,14 @@ class Faults:
 
 @contextlib.contextmanager
 def told_last() -> Iterator[Faults]:
-    """Faults of a block, raised when it has ended by itself."""
+    """Those of a block, raised when it has ended."""
     faults = Faults()
-    yield faults
+    try:
+        yield faults
+    except Exception as error:
+        if not len(faults):
+            raise
+        faults.add(error, "going on")
     faults.tell()
 
 

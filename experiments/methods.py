@@ -2,6 +2,7 @@
 
 import importlib.util
 import math
+import threading
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -12,7 +13,7 @@ import jax
 import numpy as np
 from ml_collections import ConfigDict
 
-from experiments import build, learned, metrics, processes, progress, search, subject
+from experiments import build, faults, learned, metrics, processes, progress, search, subject
 from placement import solvers
 from placement.errors import UserError
 from placement.learning import trainer
@@ -26,6 +27,22 @@ from placement.solvers import partition
 from placement.types import Array, Evaluate, Params, Problem, Solution
 
 
+class Incumbent:
+    """The best placement that a search has told so far, which outlives whatever ends the search."""
+
+    def __init__(self) -> None:
+        self.began_s = time.monotonic()
+        self.evaluations = 0
+        self.placement: np.ndarray | None = None
+        self.full = False  # as `Entry.full`
+
+    def observe(self, evaluations: int, best_s: float, placement: np.ndarray | None) -> None:
+        """Takes what a search tells (`placement.solvers.allowance.Observe`)."""
+        self.evaluations = evaluations
+        if math.isfinite(best_s):
+            self.placement = placement
+
+
 class Context(NamedTuple):
     """What a method is given."""
 
@@ -37,6 +54,9 @@ class Context(NamedTuple):
     evaluate: Evaluate  # of coarse placements: the simulator, or the devices
     seed: int
     display: progress.Display
+    stop: threading.Event  # set: searches are to end with the best that they have
+    kept: faults.Faults
+    incumbent: Incumbent  # of the method that is run
 
 
 class Entry(NamedTuple):
@@ -98,6 +118,8 @@ def trained(method: str, context: Context) -> list[Entry]:
         context.workdir,
         seed=context.seed,
         display=context.display,
+        stop=context.stop.is_set,
+        observe=context.incumbent.observe,
     )
     return [_entry(context, method, found.solution, found.elite)]
 
@@ -161,14 +183,10 @@ def place_unseen(
 
 
 def _solved(name: str) -> Callable[[Context], list[Entry]]:
-    """A solver of `placement.solvers`; Ctrl-C within it is a row that says so."""
+    """A solver of `placement.solvers`."""
 
     def method(context: Context) -> list[Entry]:
-        started = time.monotonic()
-        try:
-            return [_solve(name, context)]
-        except KeyboardInterrupt:
-            return [_nothing(context, name, "interrupted", time.monotonic() - started)]
+        return [_solve(name, context)]
 
     method.__doc__ = solvers.SOLVERS[name].find.__doc__
     return method
@@ -177,20 +195,27 @@ def _solved(name: str) -> Callable[[Context], list[Entry]]:
 def _solve(name: str, context: Context) -> Entry:
     """All but `graph_cut`, which is exact and fast on all operations, place the coarse ones."""
     setting, config = context.setting, context.config
-    full = name == "graph_cut"
+    incumbent = context.incumbent
+    full = incumbent.full = name == "graph_cut"
     goal = progress.Goal(config.budget, config.time_limit_s, _single_s(setting))
     with (
         context.display.phase(f"searching {name}", goal) as phase,
         metrics.Log(context.workdir, name, context.seed) as log,
     ):
         told = metrics.Told(log, phase)
+
+        def observe(evaluations: int, best_s: float, placement: np.ndarray | None) -> None:
+            incumbent.observe(evaluations, best_s, placement)  # first: what follows may fail
+            told.observe(evaluations, best_s)
+
         solution = solvers.solve(
             name,
             setting.full if full else setting.coarse,
             seed=context.seed,
             time_limit_s=config.time_limit_s,
             budget=config.budget,
-            observe=told.observe,
+            observe=observe,
+            stop=context.stop.is_set,
         )
         told.finish(solution)
     return _entry(context, name, solution, solution.placement[None], full=full)
@@ -233,11 +258,29 @@ NAMES = (*learned.RECIPES, *OTHERS)
 _PACKAGES = {"metis": "pymetis", "min_cut": "pymetis", "kahip": "kahip", "cpsat": "ortools"}
 
 
-def run(method: str, context: Context) -> list[Entry]:
-    """What a method of `NAMES`, a learned one with its arguments, finds."""
-    if learned.is_learned(method):
-        return trained(method, context)
-    return OTHERS[method](context)
+def run(method: str, context: Context, *, alone: bool) -> list[Entry]:
+    """What a method of `NAMES`, a learned one with its arguments, finds.
+
+    One that a fault, a failure of the machine or Ctrl-C ends has the best that it told until then,
+    in a row that says why; a fault or a failure is kept for the task to tell. One that cannot be
+    used on this problem is a row, too, unless it was asked for `alone`.
+
+    Raises:
+      UserError: a method asked for alone cannot be used on this problem, in one line.
+    """
+    context = context._replace(incumbent=Incumbent())
+    try:
+        return trained(method, context) if learned.is_learned(method) else OTHERS[method](context)
+    except UserError as error:
+        if alone:
+            raise
+        return [_nothing(context, method, f"failed: {error}")]
+    except KeyboardInterrupt:
+        context.stop.set()
+        return [_cut_short(context, method, "interrupted")]
+    except Exception as fault:
+        context.kept.add(fault, f"searching with {method}")
+        return [_cut_short(context, method, f"fault: {faults.in_short(fault)}")]
 
 
 def check(method: str, objective: str) -> None:
@@ -323,13 +366,26 @@ def _single_s(setting: build.Setting) -> float:
     return min(float(setting.simulate(single)[0]) for single in singles)
 
 
-def failed(method: str, cause: str, context: Context) -> Entry:
-    """The row of a method that found nothing, as it cannot be used on this problem."""
-    return _nothing(context, method, f"failed: {cause}")
+def _cut_short(context: Context, method: str, status: str) -> Entry:
+    """Of a method that did not end by itself: its incumbent, if it told one."""
+    incumbent = context.incumbent
+    if incumbent.placement is None:
+        return _nothing(context, method, status if status == "interrupted" else f"failed: {status}")
+    search_s = time.monotonic() - incumbent.began_s
+    return _made(
+        context,
+        method,
+        incumbent.placement,
+        search_s,
+        incumbent.evaluations,
+        status=status,
+        full=incumbent.full,
+    )
 
 
-def _nothing(context: Context, method: str, status: str, search_s: float = 0.0) -> Entry:
+def _nothing(context: Context, method: str, status: str) -> Entry:
     nowhere = np.zeros((1, context.setting.coarse.graph.num_ops), np.int32)
+    search_s = time.monotonic() - context.incumbent.began_s
     solution = Solution(nowhere[0], math.inf, math.nan, status, search_s, 0)
     return Entry(method, solution, nowhere, (Candidate(None, ()),), (math.inf,))
 
@@ -341,10 +397,11 @@ def _made(
     search_s: float = 0.0,
     evaluations: int = 1,
     *,
+    status: str = "finished",
     full: bool = False,
 ) -> Entry:
-    """Of what was made without a search: one placement, int [M]."""
-    solution = Solution(placement, math.nan, math.nan, "finished", search_s, evaluations)
+    """Of one placement, int [M], that comes without a bound."""
+    solution = Solution(placement, math.nan, math.nan, status, search_s, evaluations)
     return _entry(context, method, solution, placement[None], full=full)
 
 

@@ -120,7 +120,7 @@ class Told:
         self._waiting: tuple[dict[str, Any], float] | None = None
 
     def observe(self, evaluations: int, best_s: float) -> None:
-        """Takes what is told, in any thread but one at a time."""
+        """Takes how far the search is, in any thread but one at a time."""
         now_s = time.monotonic()
         self._evaluations, self._best_s = evaluations, best_s
         self._step += 1

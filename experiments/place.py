@@ -4,11 +4,15 @@
 """
 
 import itertools
+import json
+import math
 import os
+import shutil
+import threading
 import time
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import flax
 import jax
@@ -22,6 +26,7 @@ from experiments import (
     explain,
     faults,
     hosts,
+    interrupts,
     learned,
     loads,
     methods,
@@ -39,6 +44,9 @@ from placement.runtime import fingerprint
 from placement.runtime.boundary import Boundary
 from placement.runtime.measure import Measurement
 from placement.types import Evaluate
+
+INTERRUPTED = "interrupted"  # in the run directory: what did not replace better results
+_SUMMARY = "summary.json"
 
 
 def run(
@@ -64,12 +72,28 @@ def run(
         )
     beside = tuple(m for m in ("single", "hetero", "random") if m not in chosen)
     with faults.told_last() as kept:
-        summary = run_methods(config, workdir, chosen, kept, beside=beside, display=display)
-        with kept.during("reporting"):
-            report.write(summary, workdir, display.console, kept)
-        if not (workdir / "placement.json").exists():
+        run_ = run_methods(config, workdir, chosen, kept, beside=beside, display=display)
+        with report.reporting(kept, display):
+            report.write(run_.summary, run_.directory, display.console, kept)
+        if not (run_.directory / "placement.json").exists():
             display.warn("no method found a placement that every device can run: no placement.json")
-    return summary
+    return run_.summary
+
+
+class Run(NamedTuple):
+    """What a run of methods has written."""
+
+    summary: dict[str, Any]
+    directory: Path  # where: the run directory, or `INTERRUPTED` in it
+    interrupted: bool
+
+
+class _Judged(NamedTuple):
+    """The rows of the table, and which is best."""
+
+    rows: list[dict[str, Any]]
+    best: methods.Entry | None  # None where nothing can run
+    outcome: verify.Outcome  # of the best
 
 
 def run_methods(
@@ -81,18 +105,71 @@ def run_methods(
     beside: tuple[str, ...] = (),
     known: Path | None = None,
     display: progress.Display,
-) -> dict[str, Any]:
+) -> Run:
     """Runs the methods, measures what they found together, and writes the run directory.
 
     `beside` are methods that nobody asked for: they come first, and are left out where they need
     devices that are not present or are for other objectives. `known` is the file of bounds, by
     default that of the run directory. Ctrl-C in a method ends the list: what was found until then
-    is written. So it is after a fault once methods run, which is `kept` for the task to tell.
+    is written. So it is after a fault or a failure once methods run, which is `kept` for the task
+    to tell. What is not complete replaces nothing that is (`_directory`).
 
     Raises:
       UserError: anything about the configuration that cannot be run, in one line.
     """
-    started, cpu_started = time.monotonic(), _cpu_s()
+    started, cpu_started, before = time.monotonic(), _cpu_s(), len(kept)
+    about, order = _prepared(config, chosen, beside, display)
+    runs.prepare_workdir(workdir)
+    about_run = {
+        "config.json": config.to_dict(),
+        "environment.json": environment() | hosts.told(about.hosts),
+    }
+    if not (workdir / _SUMMARY).exists():
+        _write(workdir, about_run)
+    with subject.opened(about, config, workdir, display) as (costs, measurer):
+        setting = build.setting(about.net, costs, about.names, config.objective)
+        evaluate, counter = _evaluate(config, setting, measurer, workdir, display)
+        context = methods.Context(
+            config, workdir, about, measurer, setting, evaluate, config.seed, display,
+            threading.Event(), kept, methods.Incumbent(),
+        )  # fmt: skip
+        entries, searched = _searched(context, order, chosen, counter)
+        judged = _judged(context, entries, searched, known or workdir / bounds.FILE)
+        complete = not context.stop.is_set() and len(kept) == before
+        explained = None
+        with kept.during("explaining the best placement"):
+            if judged.best is not None:
+                explained = _explained(judged.best, judged.outcome, context)
+    graph = about.net.graph
+    summary = {
+        "graph": {"name": graph.name, "num_ops": graph.num_ops, "num_edges": graph.num_edges},
+        "devices": list(about.labels),
+        "objective": config.objective,
+        "seed": config.seed,
+        "rows": judged.rows,
+        "best": judged.best and judged.best.method,
+        "complete": complete,  # every method ended by itself, and what was to be measured was
+        "compute_s": _cpu_s() - cpu_started,
+        "wall_s": time.monotonic() - started,
+    }
+    directory = _directory(workdir, summary, display)
+    _write(directory, about_run | {_SUMMARY: summary})
+    with kept.during("writing the placement"):
+        if judged.best is None:
+            (directory / "placement.json").unlink(missing_ok=True)
+        else:
+            _write_placement(directory, summary, judged.best, about, setting)
+        explain.write(directory, explained, about)
+    return Run(summary, directory, context.stop.is_set())
+
+
+def _prepared(
+    config: ConfigDict,
+    chosen: tuple[str, ...],
+    beside: tuple[str, ...],
+    display: progress.Display,
+) -> tuple[subject.Subject, tuple[str, ...]]:
+    """What is placed on what, and the methods that run, once all that was asked for can be."""
     build.check(config)
     for method in chosen:
         methods.check(method, config.objective)
@@ -105,90 +182,60 @@ def run_methods(
             f"budget={config.budget} does not cover the {about.num_devices} single devices, which "
             f"every search evaluates first; give at least {about.num_devices}"
         )
-    runs.prepare_workdir(workdir)
-    runs.write_json(workdir / "config.json", config.to_dict())
-    runs.write_json(workdir / "environment.json", environment() | hosts.told(about.hosts))
-    with subject.opened(about, config, workdir, display) as (costs, measurer):
-        setting = build.setting(about.net, costs, about.names, config.objective)
-        evaluate, counter = _evaluate(config, setting, measurer, workdir, display)
-        context = methods.Context(
-            config, workdir, about, measurer, setting, evaluate, config.seed, display
-        )
-        entries, searched = [], []  # and the measurements that finding each took
+    return about, order
+
+
+def _searched(
+    context: methods.Context,
+    order: tuple[str, ...],
+    chosen: tuple[str, ...],
+    counter: Callable[[], int],
+) -> tuple[list[methods.Entry], list[int]]:
+    """Runs the methods in order, until Ctrl-C: entries, and what finding each has measured."""
+    entries, measurements = [], []
+    with interrupts.asked(context.display, context.stop):
         for number, method in enumerate(order, 1):
             before = counter()
-            found = _found(method, context, kept, alone=chosen == (method,))
+            found = methods.run(method, context, alone=chosen == (method,))
             entries += found
-            searched += [counter() - before] * len(found)
-            if _interrupted(found):
+            measurements += [counter() - before] * len(found)
+            if context.stop.is_set():
                 rest = ", ".join(order[number:]) or "no method"
-                display.warn(f"interrupted in {method}; left out: {rest}")
+                context.display.warn(f"interrupted in {method}; left out: {rest}")
                 break
-        entries += methods.references(about.references)
-        outcomes: list[verify.Outcome] = [None] * len(entries)
-        counts = [0] * len(entries)
-        with kept.during("measuring"):
-            entries, outcomes, counts = _verify(config, measurer, entries, display)
-        with display.phase("bounding"), kept.during("bounding"):
-            entries = bounds.beside(entries, setting, known or workdir / bounds.FILE)
-        asked = [loads.NONE] * len(entries)
-        with kept.during("working out loads"):
-            asked = loads.of(entries, setting)
-        counts = [a + b for a, b in itertools.zip_longest(counts, searched, fillvalue=0)]
-        rows = verify.rows(entries, outcomes, counts, asked)
-        method = verify.best(rows, outcomes)
-        best, outcome = next(
-            pair for pair in zip(entries, outcomes, strict=True) if pair[0].method == method
-        )
-        can_run = np.isfinite(best.solution.value_s)
-        ran = measurer if isinstance(outcome, Measurement) else None
-        told = None
-        with kept.during("explaining the best placement"):
-            told = _explained(best, about, setting, config, ran, display) if can_run else None
-    graph = about.net.graph
-    summary = {
-        "graph": {"name": graph.name, "num_ops": graph.num_ops, "num_edges": graph.num_edges},
-        "devices": list(about.labels),
-        "objective": config.objective,
-        "seed": config.seed,
-        "rows": rows,
-        "best": method,
-        "compute_s": _cpu_s() - cpu_started,
-        "wall_s": time.monotonic() - started,
-    }
-    runs.write_json(workdir / "summary.json", summary)
-    with kept.during("writing the placement"):
-        if can_run:
-            _write_placement(workdir, summary, best, about, setting)
-        explain.write(workdir, told, about)
-    return summary
+    return entries, measurements
 
 
-def _found(
-    method: str, context: methods.Context, kept: faults.Faults, *, alone: bool
-) -> list[methods.Entry]:
-    """What a method finds; one that cannot be used here is refused alone, and a row among others.
-
-    One with a fault is a row that says so.
-
-    Raises:
-      UserError: it cannot be used on this problem, in one line.
-    """
-    try:
-        return methods.run(method, context)
-    except UserError as error:
-        if alone:
-            raise
-        return [methods.failed(method, str(error), context)]
-    except faults.OTHERS:
-        raise
-    except Exception as fault:
-        kept.add(fault, f"searching with {method}")
-        return [methods.failed(method, f"fault: {faults.in_short(fault)}", context)]
-
-
-def _interrupted(entries: list[methods.Entry]) -> bool:
-    return any(entry.solution.status == "interrupted" for entry in entries)
+def _judged(
+    context: methods.Context,
+    entries: list[methods.Entry],
+    searched: list[int],
+    known: Path,
+) -> _Judged:
+    """Measures what was found, beside the references, bounds it, and says which is best."""
+    setting, kept = context.setting, context.kept
+    entries = [*entries, *methods.references(context.about.references)]
+    outcomes: list[verify.Outcome] = [None] * len(entries)
+    counts = [0] * len(entries)
+    wanted = context.measurer is not None and context.config.evaluate != "simulate"
+    if not wanted:
+        entries = [entry for entry in entries if not entry.reference]
+    with kept.during("measuring"):
+        if wanted:
+            entries, outcomes, counts = _measured(context, entries)
+            if error := verify.nothing_ran(entries, outcomes):
+                raise error
+    with context.display.phase("bounding"), kept.during("bounding"):
+        entries = bounds.beside(entries, setting, known)
+    asked = [loads.NONE] * len(entries)
+    with kept.during("working out loads"):
+        asked = loads.of(entries, setting)
+    counts = [a + b for a, b in itertools.zip_longest(counts, searched, fillvalue=0)]
+    rows = verify.rows(entries, outcomes, counts, asked)
+    number = verify.best(entries, rows, outcomes)
+    if number is None:
+        return _Judged(rows, None, None)
+    return _Judged(rows, entries[number], outcomes[number])
 
 
 def _cpu_s() -> float:
@@ -225,51 +272,81 @@ def _evaluate(
     return measured, lambda: measured.measurements
 
 
-def _verify(
-    config: ConfigDict,
-    measurer: Boundary | None,
-    entries: list[methods.Entry],
-    display: progress.Display,
-) -> tuple[list[methods.Entry], list[Any], list[int]]:
-    unmeasured = entries, [None] * len(entries), [0] * len(entries)
-    if measurer is None or config.evaluate == "simulate":
-        own = [entry for entry in entries if not entry.reference]
-        return own, [None] * len(own), [0] * len(own)
-    if _interrupted(entries):
+def _measured(
+    context: methods.Context, entries: list[methods.Entry]
+) -> tuple[list[methods.Entry], list[verify.Outcome], list[int]]:
+    """As `verify.measure`; Ctrl-C before or while measuring leaves all unmeasured."""
+    display = context.display
+    assert context.measurer is not None
+    if context.stop.is_set():
         display.warn("interrupted: nothing is measured; the same command goes on from here")
-        return unmeasured
-    try:
-        with display.phase("measuring"):
-            return verify.measure(measurer, entries, config.measure_s)
-    except KeyboardInterrupt:
-        display.warn("interrupted while measuring; the same command measures again")
-        return unmeasured
+    else:
+        try:
+            with display.phase("measuring"):
+                return verify.measure(context.measurer, entries, context.config.measure_s)
+        except KeyboardInterrupt:
+            context.stop.set()
+            display.warn("interrupted while measuring; the same command measures again")
+    return entries, [None] * len(entries), [0] * len(entries)
 
 
 def _explained(
-    best: methods.Entry,
-    about: subject.Subject,
-    setting: build.Setting,
-    config: ConfigDict,
-    measurer: Boundary | None,
-    display: progress.Display,
+    best: methods.Entry, outcome: verify.Outcome, context: methods.Context
 ) -> details.Details | None:
     """The details of the best placement; without measured times if these cannot be taken.
 
     None of a graph that is too large to look at them.
     """
+    about, setting, display = context.about, context.setting, context.display
     if setting.full.graph.num_ops > details.MOST_OPS:
         display.say(
             f"left out of more than {details.MOST_OPS:,} operations: {details.FILE}, trace.json, "
             f"{explain.NETRON}, and what the page and the figures would show of each"
         )
         return None
+    measurer = context.measurer if isinstance(outcome, Measurement) else None
     try:
-        return explain.best(best, about, setting, config, measurer)
+        return explain.best(best, about, setting, context.config, measurer)
     except (KeyboardInterrupt, ChildProcessError) as error:
         cause = str(error) or "interrupted"
         display.warn(f"no measured timeline: {cause}")
-        return explain.best(best, about, setting, config, None)
+        return explain.best(best, about, setting, context.config, None)
+
+
+def _directory(workdir: Path, summary: dict[str, Any], display: progress.Display) -> Path:
+    """Where to write results, so that a run directory only ever gets better.
+
+    What is complete replaces all. What is not stands apart where something better is known.
+    """
+    apart = workdir / INTERRUPTED
+    if summary["complete"]:
+        shutil.rmtree(apart, ignore_errors=True)
+        return workdir
+    known = _known(workdir)
+    if known is None or not (known.get("complete", True) or _value(known) < _value(summary)):
+        return workdir
+    runs.prepare_workdir(apart)
+    display.warn(f"{workdir} keeps the better results of before; those of this run are in {apart}")
+    return apart
+
+
+def _known(workdir: Path) -> dict[str, Any] | None:
+    """The summary that a run directory has, if it can be read."""
+    try:
+        return json.loads((workdir / _SUMMARY).read_text())
+    except (OSError, ValueError):
+        return None
+
+
+def _value(summary: dict[str, Any]) -> float:
+    """What the best row is predicted to take; inf without one."""
+    found = [row["predicted_s"] for row in summary["rows"] if row["method"] == summary["best"]]
+    return min((value for value in found if value is not None), default=math.inf)
+
+
+def _write(directory: Path, files: dict[str, Any]) -> None:
+    for name, content in files.items():
+        runs.write_json(directory / name, content)
 
 
 def _write_placement(

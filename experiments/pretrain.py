@@ -19,7 +19,7 @@ import jax
 import numpy as np
 from ml_collections import ConfigDict
 
-from experiments import build, learned, metrics, processes, progress, search
+from experiments import build, interrupts, learned, metrics, processes, progress
 from placement import arguments
 from placement.costs import roofline
 from placement.errors import UserError
@@ -144,20 +144,20 @@ def _learned(
     """Goes through all batches, of these graphs, again and again, each time in another order."""
     state = made.learner.init(jax.random.PRNGKey(config.seed), batches[0].graphs)
     saved = _Saved(workdir / _STATE, config)
-    at = saved.restore(_Progress(state, 0.0, 0))
+    at, stop = saved.restore(_Progress(state, 0.0, 0)), threading.Event()
     step = int(at.state.updates)
     with (
         display.phase(f"pretraining {config.method}") as phase,
         metrics.Log(
             workdir, config.method, config.seed, step=step, evaluations=at.evaluations
         ) as log,
-        search.interrupts(display) as interrupted,
+        interrupts.asked(display, stop),
         processes.leading(
             "pretrain", lambda: {"method": config.method, "state": _bytes(at.state), **graphs}
         ),
     ):
         phase.goal = progress.Goal(config.budget, config.time_limit_s, spent_s=at.spent_s)
-        at, status, recent = _followed(made, config, batches, at, (saved, log, phase, interrupted))
+        at, status, recent = _followed(made, config, batches, at, (saved, log, phase, stop))
     saved.save(at)
     content = {"method": config.method, "params": jax.device_get(at.state.params)}
     runs.write_bytes(workdir / learned.PRETRAINED, flax.serialization.to_bytes(content))
@@ -180,14 +180,14 @@ def _followed(
     where: tuple["_Saved", metrics.Log, progress.Phase, threading.Event],
 ) -> tuple[_Progress, str, list[float]]:
     """Learns until a limit is reached: progress, a status, and the last ratios."""
-    saved, log, phase, interrupted = where
+    saved, log, phase, stop = where
     began_s = time.monotonic() - at.spent_s
     at = at._replace(state=made.learner.place(at.state))
     saved_s, ratios = time.monotonic(), list[float]()
     for number in _order(config.seed, len(batches), int(at.state.updates)):
         if at.evaluations >= config.budget:
             return at, "finished", ratios
-        if interrupted.is_set():
+        if stop.is_set():
             return at, "interrupted", ratios
         if at.spent_s > config.time_limit_s:
             return at, "time limit", ratios

@@ -1,7 +1,9 @@
 """The `report` task: table, report.md, report.html and figures from a run directory."""
 
+import contextlib
 import json
 import math
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -45,6 +47,16 @@ def run(
         else:
             write(summary, workdir, display.console, kept)
     return summary
+
+
+@contextlib.contextmanager
+def reporting(kept: faults.Faults, display: progress.Display) -> Iterator[None]:
+    """Within it what goes wrong, or Ctrl-C, ends the report alone: what it is of is written."""
+    try:
+        with kept.during("reporting"):
+            yield
+    except KeyboardInterrupt:
+        display.warn("interrupted while reporting; --task=report reports again")
 
 
 def write(summary: dict[str, Any], workdir: Path, console: Console, kept: faults.Faults) -> None:

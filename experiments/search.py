@@ -1,10 +1,7 @@
 """Runs one search of a learned method: log, checkpoint, limits, interrupt."""
 
-import contextlib
 import hashlib
 import json
-import signal
-import threading
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -20,6 +17,8 @@ from experiments import progress as progress_lib
 from placement import simulators
 from placement.learning import trainer
 from placement.reporting import runs
+from placement.solvers import allowance
+from placement.solvers.allowance import Observe
 from placement.types import Evaluate, Problem, Solution
 
 _REPORT_EVERY_S = 1.0
@@ -47,8 +46,12 @@ def train(
     *,
     seed: int,
     display: progress_lib.Display,
+    stop: Callable[[], bool] = lambda: False,
+    observe: Observe = allowance.unobserved,
 ) -> Found:
-    """Trains a learned method until the budget or time is spent, or Ctrl-C.
+    """Trains a learned method until the budget or time is spent, or it is to stop.
+
+    `stop` is asked, and `observe` told, with every report, as by solvers.
 
     Resumes from the checkpoint in `workdir` where there is one of the same method, configuration
     and costs. The time counts from the beginning, compilation included.
@@ -92,7 +95,6 @@ def train(
         at = {"step": int(progress.step), "evaluations": int(progress.evaluations)}
         with (
             metrics.Log(workdir, method, seed, **at) as log,
-            interrupts(display) as interrupted,
             processes.leading(
                 "search",
                 lambda: {
@@ -106,7 +108,7 @@ def train(
         ):
             if spent_s <= config.time_limit_s:
                 progress, status = _followed(
-                    steps, progress, config, started, log, phase, checkpoint, interrupted
+                    steps, progress, config, started, log, phase, checkpoint, stop, observe
                 )
     return _found(progress, status, time.monotonic() - started)
 
@@ -119,7 +121,8 @@ def _followed(
     log: metrics.Log,
     phase: progress_lib.Phase,
     checkpoint: "_Checkpoint",
-    interrupted: threading.Event,
+    stop: Callable[[], bool],
+    observe: Observe,
 ) -> tuple[trainer.Progress, str]:
     """Logs, shows and saves every report until a limit is reached; the last one's, and a status."""
     for report in steps:
@@ -129,10 +132,11 @@ def _followed(
             log.add(record, elapsed, latencies_s)
         progress = report.progress
         phase.tell(progress.evaluations, progress.best_s)
+        observe(progress.evaluations, progress.best_s, np.asarray(progress.elite[0]))
         checkpoint.save(progress, elapsed)
         if progress.evaluations >= config.budget:
             break
-        if interrupted.is_set():
+        if stop():
             return progress, "interrupted"
         if elapsed > config.time_limit_s:
             return progress, "time limit"
@@ -208,27 +212,6 @@ def _pace() -> Callable[[], int]:
         return int(processes.tell(steps))
 
     return pace
-
-
-@contextlib.contextmanager
-def interrupts(display: progress_lib.Display) -> Iterator[threading.Event]:
-    """Within it, the first Ctrl-C sets the event that it yields; the second raises as usual.
-
-    KeyboardInterrupt cannot be raised in the middle of a step: C extensions lose it or turn it into
-    an error of their own (NumPy's structured comparison answers with a TypeError).
-    """
-    asked = threading.Event()
-
-    def ask(number: int, frame: Any) -> None:
-        asked.set()
-        signal.signal(signal.SIGINT, previous)
-        display.warn("stopping after this step; Ctrl-C again stops at once")
-
-    previous = signal.signal(signal.SIGINT, ask)
-    try:
-        yield asked
-    finally:
-        signal.signal(signal.SIGINT, previous)
 
 
 def _found(progress: trainer.Progress, status: str, search_s: float) -> Found:

@@ -35,7 +35,7 @@ def run(
         build.among("solver", method, tuple(solvers.SOLVERS))
         solvers.check(method, config.objective)
     with faults.told_last() as kept:
-        summary = place.run_methods(config, workdir, chosen, kept, beside=beside, display=display)
-        with kept.during("reporting"):
-            report.write(summary, workdir, display.console, kept)
-    return summary
+        run_ = place.run_methods(config, workdir, chosen, kept, beside=beside, display=display)
+        with report.reporting(kept, display):
+            report.write(run_.summary, run_.directory, display.console, kept)
+    return run_.summary

@@ -1,7 +1,10 @@
 """Measures what the methods found, all in one interleaved session, and makes rows of it."""
 
+import collections
 import math
 from typing import Any
+
+import numpy as np
 
 from experiments.loads import Load
 from experiments.methods import Entry
@@ -14,6 +17,10 @@ Outcome = Measurement | Failure | None  # None: not measured
 _MIN_ROUNDS = 10
 
 
+class NothingRanError(OSError):
+    """No placement that was to be measured ran."""
+
+
 def measure(
     measurer: Boundary, entries: list[Entry], seconds: float
 ) -> tuple[list[Entry], list[Outcome], list[int]]:
@@ -22,12 +29,14 @@ def measure(
     An entry with several candidates is first narrowed down to the fastest of them, whose number
     then is not used: the fastest of several noisy measurements is too fast. Entries of the same
     placement on the same devices are one candidate and share its outcome, so that no placement is
-    faster than itself.
+    faster than itself. What gives one device everything is that single device, however it was
+    found, HETERO's own choice included.
 
     Returns:
       The entries with the chosen candidate alone, an outcome each, and how many placements were
       measured for each.
     """
+    entries = [_as_singles(entry, _singles(entries)) for entry in entries]
     baseline = _baseline(measurer, entries)
     several = sum(len(entry.candidates) > 1 for entry in entries)
     counts = [1] * len(entries)
@@ -64,6 +73,19 @@ def _fastest(measurer: Boundary, entry: Entry, baseline: Entry, seconds: float) 
     )[1:]
     best = min(range(len(outcomes)), key=lambda i: _ratio(outcomes[i]))
     return entry.only(best)
+
+
+def _as_singles(entry: Entry, singles: list[Entry]) -> Entry:
+    """The entry whose placements on one device are the candidates of the single devices."""
+    alone = {_only_device(single.placements[0]): single.candidates[0] for single in singles}
+    devices = [None if entry.reference else _only_device(row) for row in entry.placements]
+    candidates = zip(devices, entry.candidates, strict=True)
+    return entry._replace(candidates=tuple(alone.get(d, own) for d, own in candidates))
+
+
+def _only_device(placement: np.ndarray) -> int | None:
+    """The device of a placement int32 [M] that uses just one."""
+    return int(placement[0]) if len(placement) and (placement == placement[0]).all() else None
 
 
 def _singles(entries: list[Entry]) -> list[Entry]:
@@ -140,26 +162,33 @@ def _row(
     return row | ({"reference": True} if entry.reference else {})
 
 
-def best(rows_: list[dict[str, Any]], outcomes: list[Outcome]) -> str:
-    """The method whose placement to use.
+def best(entries: list[Entry], rows_: list[dict[str, Any]], outcomes: list[Outcome]) -> int | None:
+    """The number of the entry whose placement to use; None if none can run.
 
     Where latencies were measured: the lowest ratio to the best single device among the methods
     whose interval of that ratio lies below 1; the best single device itself if there is none, as
     what cannot be told from it is no gain. Else the lowest prediction, single devices first.
     """
-    own = [
-        (row, outcome)
-        for row, outcome in zip(rows_, outcomes, strict=True)
-        if not row.get("reference")
-    ]
-    singles = [pair for pair in own if pair[0]["method"].startswith("single:")]
-    if all(row["measured_s"] is None for row, _ in singles):
-        ordered = singles + [pair for pair in own if pair not in singles]
-        return min(ordered, key=lambda pair: pair[0]["predicted_s"])[0]["method"]
-    single, alone = min(singles, key=lambda pair: _ratio(pair[1]))
-    faster = [
-        row
-        for row, outcome in own
-        if isinstance(outcome, Measurement) and outcome.ratio.high < _ratio(alone)
-    ]
-    return min(faster, key=lambda row: row["versus_best_single_device"], default=single)["method"]
+    own = [i for i, entry in enumerate(entries) if not entry.reference]
+    singles = [i for i in own if entries[i].method.startswith("single:")]
+    if all(outcomes[i] is None for i in own):
+        others = [i for i in own if _only_device(entries[i].placements[0]) is None]
+        able = [i for i in singles + others if math.isfinite(rows_[i]["predicted_s"])]
+        return min(able, key=lambda i: rows_[i]["predicted_s"], default=None)
+    ran = {i: o for i in own if isinstance(o := outcomes[i], Measurement)}
+    alone = min((i for i in singles if i in ran), key=lambda i: _ratio(ran[i]), default=None)
+    if alone is None:
+        return min(ran, key=lambda i: _ratio(ran[i]), default=None)
+    faster = [i for i in ran if ran[i].ratio.high < _ratio(ran[alone])]
+    return min(faster, key=lambda i: _ratio(ran[i]), default=alone)
+
+
+def nothing_ran(entries: list[Entry], outcomes: list[Outcome]) -> NothingRanError | None:
+    """What to say if every placement failed: each cause, and how many failed of it."""
+    own = [o for e, o in zip(entries, outcomes, strict=True) if not e.reference]
+    failures = [outcome for outcome in own if isinstance(outcome, Failure)]
+    if not own or len(failures) < len(own):
+        return None
+    causes = collections.Counter(f"{failure.stage}: {failure.cause}" for failure in failures)
+    counted = "; ".join(f"{count} x {cause}" for cause, count in causes.most_common())
+    return NothingRanError(f"none of {len(own)} placements ran: {counted}")

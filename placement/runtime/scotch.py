@@ -42,6 +42,7 @@ def gmap(text: str) -> str:
         capture_output=True,
         text=True,
         env=os.environ | {"SCOTCH_PTHREAD_NUMBER": "1"},
+        process_group=0,  # Ctrl-C is for the caller to answer
     )
     # It ends with 0 after some errors.
     if found.returncode or "ERROR" in found.stderr:

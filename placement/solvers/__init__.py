@@ -24,7 +24,7 @@ from placement.solvers import (
     trivial,
     walks,
 )
-from placement.solvers.allowance import Allowance, Observe
+from placement.solvers.allowance import Allowance, Observe, unobserved
 from placement.types import Problem, Solution
 
 BUDGET = 32_000
@@ -82,7 +82,8 @@ def solve(
     seed: int = 0,
     time_limit_s: float = 60.0,
     budget: int = BUDGET,
-    observe: Observe = lambda evaluations, best_s: None,
+    observe: Observe = unobserved,
+    stop: Callable[[], bool] = lambda: False,
 ) -> Solution:
     """Searches for the best placement of a problem with one of `SOLVERS`.
 
@@ -92,8 +93,9 @@ def solve(
       seed: of all randomness.
       time_limit_s: when to stop. Building a model and a step that has begun are not cut off.
       budget: how many placements to evaluate at most; exact solvers do not look at it.
-      observe: told after every step of a search how many were evaluated and what the best is worth,
-        inf where none can run; from any thread.
+      observe: told after every step of a search how many were evaluated, what the best is worth and
+        the best itself, int [N]; inf and None while none can run; from any thread.
+      stop: whether to end before the time is over, with the best until then.
 
     Returns:
       The placement found, with its value from the problem's simulator. `bound_s` is a lower bound
@@ -106,9 +108,11 @@ def solve(
         problem, such as an enumeration of too many placements: one line.
     """
     check(name, problem.objective)
-    allowance = Allowance(time_limit_s, budget, observe)
+    allowance = Allowance(time_limit_s, budget, observe, stop)
     reason = infeasible(problem)
     found = base.Found(None) if reason else SOLVERS[name].find(problem, seed, allowance)
+    if found.status == "time limit" and stop():
+        found = found._replace(status="interrupted")
     search_s = allowance.spent_s()
     placement, value_s = found.placement, np.inf
     if placement is not None:
@@ -118,7 +122,7 @@ def solve(
         placement = _anything(problem)
     if reason or found.status == "infeasible":
         status = f"infeasible: {reason or _NONE[found.scope].format(name)}"
-    elif np.isinf(value_s):
+    elif np.isinf(value_s) and found.status != "interrupted":
         status = f"failed: {found.status}, no feasible placement found"
     else:
         status = found.status

@@ -1,41 +1,74 @@
 """What a solver may spend: the one place of the pure part that reads a clock.
 
 A solver that is cut off returns the best that it has, so the clock decides how much is searched and
-nothing else: with the same seed, a search that ends by itself finds the same.
+nothing else: with the same seed, a search that ends by itself finds the same. A search tells its
+incumbent, the best placement so far, as it finds it: who watches has it whatever ends the search.
 """
 
 import math
 import time
 from collections.abc import Callable
 
-# (placements evaluated so far, the objective's value of the best of them, inf if none can run)
-Observe = Callable[[int, float], None]
+import numpy as np
+
+# (placements evaluated so far, the objective's value of the best of them, that one int [N]); inf
+# and None while none can run
+Observe = Callable[[int, float, np.ndarray | None], None]
+
+
+def unobserved(evaluations: int, best_s: float, placement: np.ndarray | None) -> None:
+    """Nobody watches."""
 
 
 class Allowance:
     """Seconds from now on, and how many placements a search may evaluate."""
 
     def __init__(
-        self, time_limit_s: float, budget: int, observe: Observe = lambda evaluations, best_s: None
+        self,
+        time_limit_s: float,
+        budget: int,
+        observe: Observe = unobserved,
+        stop: Callable[[], bool] = lambda: False,
     ):
+        """Begins now.
+
+        Args:
+          time_limit_s: seconds.
+          budget: placements.
+          observe: told of every step.
+          stop: whether the search is to end before its time, asked as often as the clock is read.
+        """
         self._began = time.monotonic()
         self._ends = self._began + time_limit_s
         self._observe = observe
+        self._stop = stop
         self._best_s = math.inf
+        self._best: np.ndarray | None = None
         self.budget = budget
 
     def part(self, share: float, budget: int) -> "Allowance":
         """A share of the seconds that are left and so many evaluations, for a search within."""
-        return Allowance(share * self.left_s(), min(budget, self.budget), self._observe)
+        return Allowance(share * self.left_s(), min(budget, self.budget), self.tell, self._stop)
 
-    def tell(self, evaluations: int, value_s: float) -> None:
-        """Tells whoever watches how far the search is; called once a step, whatever is new."""
-        self._best_s = min(self._best_s, value_s)
-        self._observe(evaluations, self._best_s)
+    def tell(self, evaluations: int, value_s: float, placement: np.ndarray | None) -> None:
+        """Tells whoever watches how far the search is; called once a step, whatever is new.
+
+        Args:
+          evaluations: placements evaluated so far.
+          value_s: of the best placement of the step, or of all.
+          placement: that one int [N]; None if none can run.
+        """
+        if value_s < self._best_s:
+            self._best_s, self._best = value_s, placement
+        self._observe(evaluations, self._best_s, self._best)
+
+    def stopped(self) -> bool:
+        """Whether the search is to end before its time."""
+        return self._stop()
 
     def left_s(self) -> float:
         """Seconds that are left, 0 at least."""
-        return max(0.0, self._ends - time.monotonic())
+        return 0.0 if self.stopped() else max(0.0, self._ends - time.monotonic())
 
     def spent_s(self) -> float:
         """Seconds since the beginning."""

@@ -27,7 +27,8 @@ class Found(NamedTuple):
 
     placement: np.ndarray | None  # int [N]; None where it found none
     bound_s: float = float("nan")  # a proven lower bound of the placements in `scope`
-    status: str = "finished"  # 'optimal' (in `scope`), 'finished', 'time limit' or 'infeasible'
+    # 'optimal' (in `scope`), 'finished', 'time limit', 'interrupted' or 'infeasible'
+    status: str = "finished"
     evaluations: int = 0  # placements simulated
     # What the bound and the status hold for: ALL placements, or the CONTIGUOUS ones alone, in which
     # an order of the devices exists that every tensor follows (`placement.solvers.contiguous`).

@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from placement.solvers import base, cpsat_makespan, program, program_search
+from placement.solvers import base, cpsat_makespan, native, program, program_search
 from placement.solvers.allowance import Allowance
 from placement.types import Problem
 
@@ -62,11 +62,13 @@ def solve(
     solver.parameters.max_time_in_seconds = allowance.left_s()
     solver.parameters.num_workers = _WORKERS
     solver.parameters.random_seed = seed % 2**31
+    solver.parameters.catch_sigint_signal = False
 
     def assigned(value: Callable[[Any], Any]) -> np.ndarray:
         return np.array([[value(booleans[b]) for b in row] for row in built.assigned], bool)
 
-    status = solver.solve(model, base.on_solution(cp_model, lambda c: found(assigned(c.value))))
+    told = base.on_solution(cp_model, lambda c: found(assigned(c.value)))
+    status = native.call(lambda: solver.solve(model, told), allowance, solver.stop_search)
     if status == cp_model.INFEASIBLE:
         return program.Outcome("infeasible", None, np.nan)
     bound_s = solver.best_objective_bound * unit_s

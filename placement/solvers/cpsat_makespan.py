@@ -37,7 +37,7 @@ import numpy as np
 
 from placement import simulators
 from placement.simulators import makespan
-from placement.solvers import base, bounds_makespan, large_neighbourhood
+from placement.solvers import base, bounds_makespan, large_neighbourhood, native
 from placement.solvers.allowance import Allowance
 from placement.types import Problem
 
@@ -92,11 +92,12 @@ def find(problem: Problem, seed: int, allowance: Allowance) -> base.Found:
         return np.array(home)[whole.classes.number]
 
     def tell(callback: Any) -> None:
-        found_s = float(evaluate(placement(callback.value)[None])[0])
-        allowance.tell(known.evaluations, min(value_s, found_s))
+        found = placement(callback.value)
+        allowance.tell(known.evaluations, float(evaluate(found[None])[0]), found)
 
     solver = _solver(cp_model, seed, allowance.left_s())
-    status = solver.solve(model, base.on_solution(cp_model, tell))
+    told = base.on_solution(cp_model, tell)
+    status = native.call(lambda: solver.solve(model, told), allowance, solver.stop_search)
     if status == cp_model.INFEASIBLE and value_s == inf:
         return base.Found(None, status="infeasible", evaluations=known.evaluations)
     if status in (cp_model.OPTIMAL, cp_model.FEASIBLE):
@@ -110,6 +111,7 @@ def _solver(cp_model: Any, seed: int, seconds: float) -> Any:
     solver = cp_model.CpSolver()
     solver.parameters.max_time_in_seconds = seconds
     solver.parameters.random_seed = seed
+    solver.parameters.catch_sigint_signal = False
     solver.parameters.num_workers = 1
     solver.parameters.linearization_level = 0
     return solver

@@ -39,11 +39,16 @@ def find(problem: Problem, seed: int, allowance: Allowance) -> base.Found:
         count = min(_GENERATIONS, generations - done)
         evolution = _evolved(problem.objective, held, evolution, count)
         done += count
-        best_s = np.asarray(evolution.alive.latency_s).min()
-        allowance.tell((done + 1) * walks.CHAINS, float(best_s))
-    best = int(jnp.argmin(evolution.alive.latency_s))
-    alive, evaluations = evolution.alive, (done + 1) * walks.CHAINS
-    return walks.finish(alive.placement[best], alive.latency_s[best], evaluations, allowance.budget)
+        best, best_s = _fastest(evolution.alive)
+        allowance.tell((done + 1) * walks.CHAINS, float(best_s), np.asarray(best))
+    evaluations = (done + 1) * walks.CHAINS
+    return walks.finish(*_fastest(evolution.alive), evaluations, allowance.budget)
+
+
+def _fastest(alive: walks.Batch) -> tuple[Array, Array]:
+    """Its placement int32 [N] and latency, inf where none can run."""
+    best = jnp.argmin(alive.latency_s)
+    return alive.placement[best], alive.latency_s[best]
 
 
 @partial(jax.jit, static_argnums=0)

@@ -34,6 +34,7 @@ Cuts know no memory: where limits are broken, the integer program decides, with 
 """
 
 from collections.abc import Sequence
+from functools import partial
 from typing import NamedTuple
 
 import numpy as np
@@ -41,7 +42,7 @@ from scipy import optimize, sparse
 from scipy.sparse import csgraph
 
 from placement.simulators import tensors
-from placement.solvers import base
+from placement.solvers import base, native
 from placement.solvers.allowance import Allowance
 from placement.types import Problem
 
@@ -91,8 +92,9 @@ def find(problem: Problem, seed: int, allowance: Allowance) -> base.Found:
     fits = _fits(labels, classes.memory_bytes, memory)
     value_s = value(costs, labels) if fits else np.inf
     status = "optimal" if _same(value_s, bound_s) else "finished"
+    allowance.tell(1, value_s, labels[classes.number] if fits else None)
     if status != "optimal" and _variables(costs) <= _LARGEST:
-        exact = _integer_program(costs, classes.memory_bytes, memory, allowance.left_s())
+        exact = _integer_program(costs, classes.memory_bytes, memory, allowance)
         bound_s = max(bound_s, exact.bound_s)
         if exact.placement is not None and value(costs, exact.placement) < value_s:
             labels, value_s = exact.placement, value(costs, exact.placement)
@@ -300,7 +302,7 @@ def _variables(costs: Costs) -> int:
 
 
 def _integer_program(
-    costs: Costs, memory_bytes: np.ndarray, memory: base.Memory, time_limit_s: float
+    costs: Costs, memory_bytes: np.ndarray, memory: base.Memory, allowance: Allowance
 ) -> base.Found:
     """The integer program of the module's docstring; the placement is of the classes."""
     (num_classes, num_devices), num_tensors = costs.compute_s.shape, len(costs.source)
@@ -312,7 +314,8 @@ def _integer_program(
     )
     possible = np.isfinite(seconds)
     unit_s = seconds[possible].max(initial=0.0) / _LARGE or 1.0
-    result = optimize.milp(
+    search = partial(
+        optimize.milp,
         np.where(possible, seconds, 0.0) / unit_s,
         integrality=np.arange(len(seconds)) < x.size,
         bounds=optimize.Bounds(0, possible.astype(float)),
@@ -321,8 +324,11 @@ def _integer_program(
             *_memory_rows(len(seconds), x, memory_bytes, memory),
             *_crossing_rows(len(seconds), costs, x, f, v),
         ],
-        options={"time_limit": time_limit_s, "mip_rel_gap": 0.0},
+        options={"time_limit": allowance.left_s(), "mip_rel_gap": 0.0},
     )
+    result = native.call(search, allowance)
+    if result is None:
+        return base.Found(None, -np.inf, "time limit")
     if result.status == 2:
         return base.Found(None, status="infeasible")
     bound_s = -np.inf if result.mip_dual_bound is None else result.mip_dual_bound * unit_s

@@ -46,7 +46,7 @@ def find(problem: Problem, seed: int, allowance: Allowance, *, contiguous: bool 
     candidates = _stretches(problem, classes)
     best, value_s = _first(evaluate, candidates, classes, reach, np.inf)
     evaluations = len(candidates)
-    allowance.tell(evaluations, value_s)
+    allowance.tell(evaluations, value_s, None if best is None else best[classes.number])
     for _ in range(_ROUNDS):
         if best is None or allowance.left_s() < until_s:
             break
@@ -56,7 +56,7 @@ def find(problem: Problem, seed: int, allowance: Allowance, *, contiguous: bool 
         if better is None:
             break
         best, value_s = better, better_s
-        allowance.tell(evaluations, value_s)
+        allowance.tell(evaluations, value_s, best[classes.number])
     if best is None:
         return Known(None, np.inf, evaluations)
     return Known(best[classes.number], value_s, evaluations)

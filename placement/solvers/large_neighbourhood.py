@@ -88,7 +88,7 @@ def polish(problem: Problem, placement: np.ndarray, seed: int, allowance: Allowa
     at_s = best_s = float(evaluate(_padded(at[None])[:, space.number])[0])
     joined = np.empty((0, len(at)), np.int32)
     stale, evaluations = 0, 1
-    allowance.tell(evaluations, best_s)
+    allowance.tell(evaluations, best_s, best[space.number])
     while not allowance.over() and evaluations + BATCH <= allowance.budget:
         blocks = _draw(rng, space, at, BATCH - len(joined))
         rows = np.concatenate([joined, _moved(space, at, blocks)])
@@ -104,7 +104,7 @@ def polish(problem: Problem, placement: np.ndarray, seed: int, allowance: Allowa
             at, at_s = rows[chosen], float(values[chosen])
         if at_s < best_s:
             best, best_s = at, at_s
-        allowance.tell(evaluations, best_s)
+        allowance.tell(evaluations, best_s, best[space.number])
         if stale > _PATIENCE + len(at) // _PER_ROUND:
             at, at_s, stale = _kicked(rng, space, best), np.inf, 0
             joined = joined[:0]

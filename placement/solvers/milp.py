@@ -9,11 +9,12 @@ the horizon cuts off what is worse than the one known, which is returned where n
 """
 
 from collections.abc import Callable, Iterable
+from functools import partial
 
 import numpy as np
 from scipy import optimize, sparse
 
-from placement.solvers import base, program, program_search
+from placement.solvers import base, native, program, program_search
 from placement.solvers.allowance import Allowance
 from placement.types import Problem
 
@@ -50,13 +51,17 @@ def solve(
     count = built.num_booleans
     lower = np.concatenate([np.zeros(count), np.array(built.lower_s) / unit_s])
     upper = np.concatenate([np.ones(count), np.full(len(built.lower_s), _UNITS)])
-    ended = optimize.milp(
+    search = partial(
+        optimize.milp,
         np.eye(1, len(lower), count + built.total)[0],
         integrality=np.arange(len(lower)) < count,
         bounds=optimize.Bounds(lower, upper),
         constraints=rows.constraint(len(lower)),
         options={"time_limit": max(allowance.left_s(), 0.01), "mip_rel_gap": _GAP},
     )
+    ended = native.call(search, allowance)
+    if ended is None:
+        return program.Outcome("time limit", None, 0.0)
     if ended.status == 2:
         return program.Outcome("infeasible", None, np.nan)
     bound_s = 0.0 if ended.mip_dual_bound is None else float(ended.mip_dual_bound) * unit_s

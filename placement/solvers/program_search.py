@@ -73,7 +73,8 @@ def search(
         return placement, float(evaluate(placement[None])[0])
 
     def tell(assigned: np.ndarray) -> None:
-        allowance.tell(evaluations, min(value_s, valued(assigned)[1]))
+        placement, seconds = valued(assigned)
+        allowance.tell(evaluations, seconds, placement)
 
     outcome = backend(program, hint, seed, allowance, tell)
     if outcome.assigned is not None:
@@ -81,7 +82,7 @@ def search(
         evaluations += 1
         if found_s <= value_s:
             best, value_s = found, found_s
-        allowance.tell(evaluations, value_s)
+        allowance.tell(evaluations, value_s, best)
     if outcome.status == "infeasible" and best is not None:  # nothing within the horizon is better
         return base.Found(best, value_s, "optimal", evaluations, scope)
     bound_s = min(max(lower_s, outcome.bound_s), value_s)

@@ -83,11 +83,11 @@ def brute_force(problem: Problem, seed: int, allowance: Allowance) -> base.Found
         if latency_s.min() < best_s:
             best, best_s = placements[latency_s.argmin()], float(latency_s.min())
         seen += _BATCH
-        allowance.tell(min(seen, int(total)), best_s)
+        told = None if best is None else best[classes.number]
+        allowance.tell(min(seen, int(total)), best_s, told)
     evaluations = min(seen, int(total))
     if seen < total:
-        placement = None if best is None else best[classes.number]
-        return base.Found(placement, status="time limit", evaluations=evaluations)
+        return base.Found(told, status="time limit", evaluations=evaluations)
     if best is None:
         return base.Found(None, status="infeasible", evaluations=evaluations)
     return base.Found(best[classes.number], best_s, "optimal", evaluations)

@@ -147,12 +147,12 @@ def _walk(problem: Problem, seed: int, allowance: Allowance, *, annealed: bool) 
     # Temperatures are relative to this; with nothing finite to start from, all steps are taken.
     scale_s = jnp.where(jnp.isfinite(walk.best_s), walk.best_s, held.excess_s)
     done = 0
-    allowance.tell(CHAINS, float(walk.best_s))
+    allowance.tell(CHAINS, float(walk.best_s), np.asarray(walk.best))
     while done < steps and not allowance.over():
         count = min(_STEPS, steps - done)
         walk = _steps(problem.objective, annealed, held, walk, scale_s, steps, count)
         done += count
-        allowance.tell((done + 1) * CHAINS, float(walk.best_s))
+        allowance.tell((done + 1) * CHAINS, float(walk.best_s), np.asarray(walk.best))
     evaluations = (done + 1) * CHAINS
     return finish(walk.best, walk.best_s, evaluations, allowance.budget)
 

@@ -118,7 +118,8 @@ ROW_KEYS = {
 def check_summary(workdir: Path) -> dict:
     summary = json.loads((workdir / "summary.json").read_text())
     assert set(summary) == {
-        "graph", "devices", "objective", "seed", "rows", "best", "compute_s", "wall_s",
+        "graph", "devices", "objective", "seed", "rows", "best", "complete", "compute_s",
+        "wall_s",
     }  # fmt: skip
     own = [row for row in summary["rows"] if "reference" not in row]
     assert all(set(row) - {"graph", "seed"} == ROW_KEYS for row in own)

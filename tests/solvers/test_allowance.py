@@ -28,9 +28,11 @@ def test_a_part_has_its_share_and_tells_the_same(monkeypatch):
     part = whole.part(0.1, 300)
     assert (part.left_s(), part.budget) == (pytest.approx(4.0), 300)
     assert whole.part(0.5, 5000).budget == 1000
-    part.tell(7, 0.5)
-    part.tell(8, 0.7)
-    assert told == [(7, 0.5), (8, 0.5)]
+    fast, slow = np.zeros(2, int), np.ones(2, int)
+    part.tell(7, 0.5, fast)
+    part.tell(8, 0.7, slow)
+    whole.tell(9, 0.6, slow)
+    assert told == [(7, 0.5, fast), (8, 0.5, fast), (9, 0.5, fast)]
     now[0] += 5.0
     assert part.over()
     assert not whole.over()
@@ -53,10 +55,10 @@ def test_cpsat_tells_while_it_searches(monkeypatch, objective):
         "lns",
         lambda *_: cpsat_makespan.base.Found(alone, evaluations=1),
     )
-    told: list[tuple[int, float]] = []
+    told: list[tuple[int, float, np.ndarray]] = []
     found = cpsat.find(asked, 0, Allowance(10.0, 1, lambda *step: told.append(step)))
     assert found.status == "optimal"
-    values = [best_s for _, best_s in told]
+    values = [best_s for _, best_s, _ in told]
     assert len(set(values)) > 1
     assert values == sorted(values, reverse=True)
     best_s = float(simulators.evaluator(asked)(found.placement[None])[0])
