@@ -27,7 +27,7 @@ EXIT_CODES = {
     0: "done, or stopped by Ctrl-C with a table of what was found",
     1: "a fault of the program; what was found is kept, fault.txt has the traceback",
     2: "the command asks for what cannot be",
-    3: "the machine failed: a full disk, a lost device, a worker that dies",
+    3: "the machine failed: a full disk, a lost device, a worker that dies, no placement that runs",
     130: "stopped by Ctrl-C before there was a table",
 }
 _NEEDS = {"report": ("workdir",), "list": ()}  # of the others both flags

@@ -99,12 +99,17 @@ def single(context: Context) -> list[Entry]:
 
 
 def openvino_hetero(context: Context) -> list[Entry]:
-    """OpenVINO's own choice: every operation on the first device that supports it."""
+    """OpenVINO's own choice: every operation on the first device that supports it.
+
+    Run as all placements are: under HETERO by itself, else by the backend.
+    """
     full, measurer = context.setting.full, context.measurer
     assert measurer is not None
     chosen = measurer.own_choice()
     placement = np.array([full.devices.index(chosen[name]) for name in full.graph.op_names])
     entry = _made(context, "hetero", placement, full=True)
+    if context.config.backend != "hetero":
+        return [entry]
     return [entry._replace(candidates=(Candidate(None, context.about.present),))]
 
 

@@ -214,12 +214,11 @@ def _judged(
 ) -> _Judged:
     """Measures what was found, beside the references, bounds it, and says which is best."""
     setting, kept = context.setting, context.kept
-    entries = [*entries, *methods.references(context.about.references)]
+    wanted = context.measurer is not None and context.config.evaluate != "simulate"
+    if wanted:
+        entries = [*entries, *methods.references(context.about.references)]
     outcomes: list[verify.Outcome] = [None] * len(entries)
     counts = [0] * len(entries)
-    wanted = context.measurer is not None and context.config.evaluate != "simulate"
-    if not wanted:
-        entries = [entry for entry in entries if not entry.reference]
     with kept.during("measuring"):
         if wanted:
             entries, outcomes, counts = _measured(context, entries)

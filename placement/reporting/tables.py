@@ -313,7 +313,7 @@ def verdict(summary: Summary) -> list[str]:
     """
     best = best_rows(summary)
     if not best:
-        return [f"There is no usable latency of `{summary['best']}`, so none is best."]
+        return ["No placement has a usable latency, so none is best."]
     lines = []
     for row in best:
         where = f"{row['graph']}: " if len(best) > 1 else ""

@@ -9,9 +9,11 @@ import time
 from pathlib import Path
 from typing import Any
 
+import openvino as ov
 import pytest
 
 from tests.experiments.command import check_summary, run
+from tests.runtime import small
 
 GRAPH = "--config.graph=synthetic:family=layered,ops=120,seed=1"
 SOLVE = ("--task=solve", GRAPH, "--config.devices=roofline:cpu,gpu,gpu", "--config.budget=3000000")
@@ -97,6 +99,15 @@ def while_measuring() -> None:
     verify.measure = measure
 
 
+def nothing_runs() -> None:
+    from placement.runtime import measure
+
+    def measured(self: Any, candidates: Any, **_: Any) -> Any:
+        return [measure.Failure("infer", "it broke")] * len(candidates)
+
+    measure.Measurer.measure = measured  # type: ignore[method-assign]
+
+
 def row(summary: dict[str, Any], method: str) -> dict[str, Any]:
     (found,) = [row for row in summary["rows"] if row["method"] == method]
     return found
@@ -160,8 +171,11 @@ def test_a_fault_keeps_what_was_told(tmp_path: Path) -> None:
 
 def test_what_is_interrupted_replaces_nothing_that_is_complete(tmp_path: Path) -> None:
     """Measured results stand; those of the interrupted command are beside them until a new one."""
-    flags = ("--config.method=lns", "--config.objective=makespan", "--config.budget=640")
-    flags += ("--config.backend=concurrent",)
+    model = tmp_path / "branches.xml"
+    ov.save_model(small.branches(size=16, length=2), model)
+    flags = (f"--config.graph={model}", "--config.method=lns", "--config.objective=makespan")
+    flags += ("--config.backend=concurrent", "--config.budget=640", "--config.measure_s=0.2")
+    tmp_path = tmp_path / "run"
     assert run(tmp_path, *flags)[0] == 0
     before = {path.name: path.read_bytes() for path in tmp_path.iterdir() if path.is_file()}
     assert row(check_summary(tmp_path), "lns")["measured_s"] is not None
@@ -194,3 +208,18 @@ def test_ctrl_c_while_the_table_prints_is_no_failure(tmp_path: Path) -> None:
     assert "--task=report reports again" in out
     assert row(check_summary(tmp_path), "heft")["status"] == "finished"
     assert run(tmp_path, "--task=report")[0] == 0
+
+
+def test_where_nothing_runs_there_is_no_best_and_the_causes_are_counted(tmp_path: Path) -> None:
+    model = tmp_path / "branches.xml"
+    ov.save_model(small.branches(size=16, length=2), model)
+    flags = (f"--config.graph={model}", "--config.method=topological", "--config.devices=host")
+    code, out, err = run(tmp_path / "run", *flags, broken=nothing_runs)
+    assert code == 3, err
+    line = err.strip().splitlines()[-1]
+    assert line.startswith("error: none of 5 placements ran: 5 x infer: it broke; ")
+    summary = json.loads((tmp_path / "run" / "summary.json").read_text())
+    assert (summary["best"], summary["complete"]) == (None, False)
+    assert {row["status"] for row in summary["rows"]} == {"failed: infer: it broke"}
+    assert not (tmp_path / "run" / "placement.json").exists()
+    assert "none is best" in (tmp_path / "run" / "report.md").read_text()

@@ -177,7 +177,7 @@ def test_the_verdict_does_not_flatter():
         _summary(worse, best="hsdag")
     )
     failed = [_row("hsdag", 0.01, ratio=None, status="failed: compile: why")]
-    assert "no usable latency of `hsdag`, so none is best" in tables.report_markdown(
+    assert "No placement has a usable latency, so none is best" in tables.report_markdown(
         _summary(failed)
     )
     alone = [_row("hsdag", 0.01, median=0.011, ratio=None)]
