@@ -6,7 +6,7 @@ PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check
 # What computes: arrays in, arrays out, and quick to test.
 CORE := graphs costs simulators solvers policies learning
 
-.PHONY: run test check clean
+.PHONY: run test check fuzz clean
 
 run: $(VENV)/.installed
 	$(BIN)/python -m experiments.main --config=configs/quickstart.py --workdir=runs/quickstart
@@ -25,6 +25,10 @@ check: $(VENV)/.installed-test
 	$(BIN)/mypy
 	$(BIN)/python -m pytest -m 'not alone and not slow' --numprocesses=2 --dist=worksteal \
 		tests/test_imports.py tests/test_arguments.py $(CORE:%=tests/%)
+
+# Thousands of inputs that are nearly right; `make test` runs some hundred of them.
+fuzz: $(VENV)/.installed-test
+	$(BIN)/python -m tests.robustness.fuzz
 
 # Removes what can be rebuilt; the results in runs/ stay.
 clean:

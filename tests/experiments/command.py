@@ -41,7 +41,10 @@ def run(
 
 
 def answer(
-    *argv: str, plots: bool = False, broken: Callable[[], None] | None = None
+    *argv: str,
+    plots: bool = False,
+    broken: Callable[[], None] | None = None,
+    limit_s: float = 240.0,
 ) -> tuple[int, str, str]:
     """Exit code, standard output and standard error of a command.
 
@@ -51,6 +54,10 @@ def answer(
       *argv: of the command.
       plots: whether the extra `plots` is installed: figures take longer than most commands.
       broken: called in the process before the command runs; a function of a module.
+      limit_s: when it is late.
+
+    Raises:
+      AssertionError: it is late.
     """
     context = multiprocessing.get_context("forkserver")
     context.set_forkserver_preload(LOADED)
@@ -58,9 +65,11 @@ def answer(
         streams = [Path(folder) / name for name in ("stdout", "stderr")]
         process = context.Process(target=_main, args=(list(argv), *streams, plots, broken))
         process.start()
-        process.join(240)
-        assert process.exitcode is not None, "it does not end"
-        return process.exitcode, *(stream.read_text() for stream in streams)
+        process.join(limit_s)
+        if process.exitcode is None:
+            process.kill()
+            raise AssertionError(f"it does not end within {limit_s:g} s")
+        return process.exitcode, *(stream.read_text(errors="replace") for stream in streams)
 
 
 def prepare(plots: bool) -> None:

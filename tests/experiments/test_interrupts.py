@@ -214,7 +214,7 @@ def test_where_nothing_runs_there_is_no_best_and_the_causes_are_counted(tmp_path
     model = tmp_path / "branches.xml"
     ov.save_model(small.branches(size=16, length=2), model)
     flags = (f"--config.graph={model}", "--config.method=topological", "--config.devices=host")
-    code, out, err = run(tmp_path / "run", *flags, broken=nothing_runs)
+    code, _, err = run(tmp_path / "run", *flags, broken=nothing_runs)
     assert code == 3, err
     line = err.strip().splitlines()[-1]
     assert line.startswith("error: none of 5 placements ran: 5 x infer: it broke; ")

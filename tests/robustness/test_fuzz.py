@@ -1,0 +1,24 @@
+"""Some hundred inputs that are nearly right, the same at every run; `make fuzz` has thousands."""
+
+import random
+
+import pytest
+
+from tests.robustness import fuzz, mutators
+
+COUNT = 300
+_SHARE = 50  # a test
+
+
+@pytest.mark.parametrize("first_seed", range(0, COUNT, _SHARE))
+def test_the_command_line_answers_whatever_it_is_given(first_seed: int) -> None:
+    outcomes = fuzz.try_all(fuzz.drawn(_SHARE, first_seed))
+    assert [o for o in outcomes if o.complaint] == []
+
+
+def test_mutations_are_repeatable_and_differ_from_what_they_are_of() -> None:
+    text = '{"nodes": [{"id": 0, "size": 4}], "edges": []}'
+    for mutate, of in ((mutators.of_json, text), (mutators.of_bytes, text.encode())):
+        once, again = ([mutate(random.Random(seed), of) for seed in range(50)] for _ in range(2))
+        assert once == again
+        assert len({*once} - {of}) > 30
