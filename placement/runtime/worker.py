@@ -277,9 +277,9 @@ class _Session:
         while len(shares) < 3:
             threads.settle(lambda: self._beat.set(task.number, "infer"))
             found = threads.shares(request, lambda: self._beat.set(task.number, "infer"))
-            shares.append(sum(share for thread, share in found.items() if thread not in bound))
+            shares.append(threads.at_once(s for thread, s in found.items() if thread not in bound))
             if shares[-1] <= allowed:
-                return sum(found.values())
+                return threads.at_once(found.values())
         beside = " beside those of the devices" if bound else ""
         cause = f"computes on {min(shares):.2f} threads at once{beside}, over {allowed:g}"
         raise FailedError("threads", cause)
