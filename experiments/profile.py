@@ -16,7 +16,7 @@ from rich.console import Console
 from rich.table import Table
 from scipy import stats
 
-from experiments import build, faults, figures, progress, search, subject
+from experiments import build, faults, figures, hosts, place, progress, search, subject
 from placement import simulators
 from placement.costs import calibrate
 from placement.costs.calibrate import TermsOf
@@ -64,8 +64,10 @@ def run(
         )
     runs.prepare_workdir(workdir)
     runs.write_json(workdir / "config.json", config.to_dict())
+    runs.write_json(workdir / "environment.json", place.environment() | hosts.told(about.hosts))
     with subject.measuring(about, config, display) as measurer:
         fidelity = _calibrated(config, workdir, about, measurer, display)
+        subject.tell_conditions(config, measurer, workdir, display)
     runs.write_json(workdir / "fidelity.json", fidelity)
     _print(fidelity, display.console)
     display.console.print(f"costs: {workdir / 'profile.json'}", markup=False, soft_wrap=True)
