@@ -31,6 +31,7 @@ ROUNDS = 30  # inferences of every placement
 _ROUNDS = 5  # of fitting
 _AT_ONCE = 15
 _MOST_CUTS = 8
+_SHOWN = {"spearman": ".3f", "median_error": ".1%", "p90_error": ".1%"}
 _FLIPPED = (0.03, 0.1, 0.25, 0.5)
 
 
@@ -52,6 +53,11 @@ def run(
             f"--task=profile measures, and the devices of graph={config.graph!r}, "
             f"devices={config.devices!r} are described; give present devices, such as "
             "--config.devices=host"
+        )
+    if about.num_devices < 2:
+        raise UserError(
+            f"--task=profile checks placements on several devices, and devices={config.devices!r} "
+            "is one; give two or more, such as --config.devices=host"
         )
     if config.costs:
         raise UserError(
@@ -236,19 +242,27 @@ def _rows(
     for kind in ("all", *dict.fromkeys(kinds)):
         of_kind = np.array([kind in ("all", k) for k in kinds])
         chosen = of_kind & np.isfinite(measured_s)
-        error = np.abs(predicted_s[chosen] / measured_s[chosen] - 1)
         rows.append(
             about
             | {
                 "kind": kind,
                 "placements": int(chosen.sum()),
                 "failed": int((of_kind & ~chosen).sum()),
-                "spearman": float(stats.spearmanr(predicted_s[chosen], measured_s[chosen])[0]),
-                "median_error": float(np.median(error)),
-                "p90_error": float(np.quantile(error, 0.9)),
             }
+            | _agreement(predicted_s[chosen], measured_s[chosen])
         )
     return rows
+
+
+def _agreement(predicted_s: np.ndarray, measured_s: np.ndarray) -> dict[str, float]:
+    """Rank correlation, nan where there is no order to agree on, and errors, nan of nothing."""
+    error = np.abs(predicted_s / measured_s - 1)
+    ordered = all(len(np.unique(seconds)) > 1 for seconds in (predicted_s, measured_s))
+    return {
+        "spearman": float(stats.spearmanr(predicted_s, measured_s)[0]) if ordered else np.nan,
+        "median_error": float(np.median(error)) if error.size else np.nan,
+        "p90_error": float(np.quantile(error, 0.9)) if error.size else np.nan,
+    }
 
 
 def _print(fidelity: dict[str, Any], console: Console) -> None:
@@ -267,8 +281,6 @@ def _print(fidelity: dict[str, Any], console: Console) -> None:
             row["costs"],
             row["kind"],
             str(row["placements"]),
-            f"{row['spearman']:.3f}",
-            f"{row['median_error']:.1%}",
-            f"{row['p90_error']:.1%}",
+            *("-" if np.isnan(row[key]) else f"{row[key]:{form}}" for key, form in _SHOWN.items()),
         )
     console.print(table)

@@ -190,7 +190,7 @@ class _Session:
                 rows.append(_spans(executor))
         self._until_s = math.inf
         warm = rows[_WARM_UP:] or rows[-1:]
-        self._connection.send(("done", np.array(warm).reshape(len(warm), -1, 2)))
+        self._connection.send(("done", np.array(warm) if warm else np.empty((0, 0, 2))))
 
     def submodel_times(
         self, affinity: Affinity | None, devices: Sequence[Device], inferences: int
