@@ -72,6 +72,11 @@ def run(
     runs.write_json(workdir / "config.json", config.to_dict())
     runs.write_json(workdir / "environment.json", place.environment() | hosts.told(about.hosts))
     with subject.measuring(about, config, display) as measurer:
+        if not measurer.computed:
+            raise UserError(
+                f"--task=profile calibrates what operations cost, and graph={config.graph!r} has "
+                "none but inputs and constants; give a model that computes something of its inputs"
+            )
         fidelity = _calibrated(config, workdir, about, measurer, display)
         subject.tell_conditions(config, measurer, workdir, display)
     runs.write_json(workdir / "fidelity.json", fidelity)

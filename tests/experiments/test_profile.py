@@ -31,6 +31,11 @@ def constants() -> ov.Model:
     return ov.Model([ops.result(ops.add(one, one, name="two"), name="y")], [], "constants")
 
 
+def one_operation() -> ov.Model:
+    source = ops.parameter([1, 4], np.float32, name="x")
+    return ov.Model([ops.result(ops.sin(source, name="sine"), name="y")], [source], "one")
+
+
 def profiled(workdir: Path) -> dict:
     return json.loads((workdir / "profile.json").read_text())
 
@@ -73,11 +78,21 @@ def test_profiling_ends_with_the_time_of_a_search_and_says_what_it_left_out(
 
 
 @pytest.mark.parametrize("backend", BACKENDS)
-@pytest.mark.parametrize("model", [constants(), small.tiny(length=1)], ids=["constants", "tiny"])
-def test_models_with_next_to_nothing_to_place(
-    model: ov.Model, backend: str, tmp_path: Path
+def test_a_model_of_constants_alone_is_placed_but_has_nothing_to_calibrate(
+    backend: str, tmp_path: Path
 ) -> None:
-    flags = (saved(model, tmp_path), *QUICK, *BACKENDS[backend])
+    flags = (saved(constants(), tmp_path), *QUICK, *BACKENDS[backend])
+    code, _, err = run(tmp_path / "place", *flags)
+    assert code == 0, err
+    check_summary(tmp_path / "place")
+    code, _, err = run(tmp_path / "profile", *flags, *PROFILE)
+    assert code == 2
+    assert "give a model that computes something" in err
+
+
+@pytest.mark.parametrize("backend", BACKENDS)
+def test_one_operation_is_placed_and_calibrated(backend: str, tmp_path: Path) -> None:
+    flags = (saved(one_operation(), tmp_path), *QUICK, *BACKENDS[backend])
     code, _, err = run(tmp_path / "place", *flags)
     assert code == 0, err
     check_summary(tmp_path / "place")
