@@ -23,6 +23,7 @@ from placement.reporting import runs
 from placement.runtime import cluster, handover
 from placement.runtime import devices as devices_lib
 from placement.runtime.boundary import Boundary
+from placement.runtime.conditions import Conditions
 from placement.runtime.measure import Measurer
 from placement.runtime.spread import SpreadMeasurer
 from placement.types import CostModel, OpGraph
@@ -297,7 +298,7 @@ def _profiled_now(
             saved["handovers"] = tables.handovers_to_json(handovers)
     labels = [device.label for device in measurer.devices]
     took = {"wall_s": time.monotonic() - began_s, "limit_s": config.time_limit_s}
-    under = took | measurer.conditions()["profile"].to_json()
+    under = took | measurer.conditions().get("profile", Conditions()).to_json()
     return saved | {"transfers": transfers.to_json(found, labels), "conditions": under}
 
 

@@ -25,7 +25,7 @@ class Conditions(NamedTuple):
     seconds: float = 0.0
     others_s: float = 0.0  # of the cores' time, summed over them, that others had
     cores_s: float = 0.0  # the cores' time
-    unsteady: float = 1.0  # the worst of the medians' intervals: its high end over its low end
+    unsteady: float = 1.0  # half of the intervals' high ends over their low ends, at the worst time
     left_out: tuple[str, ...] = ()  # for want of time, in words
 
     def __add__(self, other: "Conditions") -> "Conditions":  # type: ignore[override]
@@ -48,7 +48,7 @@ class Conditions(NamedTuple):
         if self.others > BUSY:
             words.append(f"other work had {self.others:.0%} of the time of the cores")
         if self.unsteady > UNSTEADY:
-            words.append(f"95% intervals of medians are up to a factor {self.unsteady:.1f} wide")
+            words.append(f"half of the 95% intervals are over a factor {self.unsteady:.1f} wide")
         return ", and ".join(words)
 
     def to_json(self) -> dict[str, Any]:
@@ -82,9 +82,9 @@ class Clock:
         return Conditions(seconds, max(0.0, busy - ran), seconds * len(os.sched_getaffinity(0)))
 
 
-def width(samples: Sequence[tuple[float, float]]) -> float:
-    """The widest of intervals (low, high) above zero, as a factor; 1 if there are none."""
-    return max((high / low for low, high in samples if low > 0), default=1.0)
+def width(intervals: Sequence[tuple[float, float]]) -> float:
+    """How wide half of the intervals (low, high) are, as a factor; 1 if there are none."""
+    return float(np.median([high / low for low, high in intervals if low > 0] or [1.0]))
 
 
 def _busy_s() -> float | None:

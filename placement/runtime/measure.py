@@ -329,8 +329,8 @@ class Measurer:
         until_s = time.monotonic() + limit_s
         found = self._answer("timeline", tuple(stretches), self.devices, inferences, until_s, shape)
         if len(found) < inferences:
-            what = "the model" if shape is None else f"{4 * math.prod(shape):,} bytes handed over"
-            self._leave_out(f"{len(found)} inferences of {what} in parts, not {inferences}")
+            what = "the model in parts" if shape is None else "some of the tensors handed over"
+            self._leave_out(f"{len(found)} inferences of {what}, not {inferences}")
         return found
 
     def conditions(self) -> dict[str, Conditions]:

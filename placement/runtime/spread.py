@@ -156,8 +156,11 @@ class SpreadMeasurer:
         return self._one(operator.methodcaller("timeline", stretches, **how))
 
     def conditions(self) -> dict[str, Conditions]:
-        """As `Measurer.conditions`, of the first host that can be used."""
-        return self._one(operator.methodcaller("conditions"))
+        """As `Measurer.conditions`, of the first host that can be used; empty if none is left."""
+        try:
+            return self._one(operator.methodcaller("conditions"))
+        except ChildProcessError:  # what was measured counts without it
+            return {}
 
     def submodel_times(
         self, candidate: Candidate, *, inferences: int

@@ -63,7 +63,7 @@ def test_too_short_a_look_and_an_unknown_process_tell_nothing():
 
 def test_intervals_are_told_where_they_are_wide():
     assert conditions.width([]) == 1.0
-    assert conditions.width([(1.0, 1.2), (2.0, 5.0)]) == 2.5
+    assert conditions.width([(1.0, 1.2), (2.0, 5.0), (1.0, 3.0)]) == 2.5
     assert not Conditions(unsteady=1.2).busy()
     assert "a factor 2.5" in Conditions(unsteady=2.5).busy()
 
