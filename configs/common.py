@@ -58,8 +58,9 @@ KEYS = {
     # Placements evaluated by each search, the single devices included.
     "budget": Key(32_000, "placements that each search evaluates"),
     "seed": Key(0, "of all that is random"),
-    # Wall time of each search.
-    "time_limit_s": Key(60.0, "seconds that each search may take"),
+    # Wall time of each search; and of profiling the devices, but for what costs cannot be told
+    # without, such as an inference on each.
+    "time_limit_s": Key(60.0, "seconds that each search may take, and profiling"),
     # Wall time of timing the placements in the final table, compilation not included; timing the
     # operations, for their costs, takes a fifth of it beside.
     "measure_s": Key(30.0, "seconds of timing the placements found, on the devices"),

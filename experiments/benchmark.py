@@ -175,14 +175,15 @@ def _search_s(name: str) -> tuple[float, float, float, float]:
 
     from experiments import build, progress
     from experiments import search as search_lib
-    from placement.costs import tables
+    from placement.costs import tables, transfers
     from placement.runtime import devices as devices_lib
     from placement.runtime.measure import Measurer
 
     config = _config(name)
     network, devices = build.network(config), devices_lib.resolve("host")
     with Measurer(network.model, devices) as measurer:
-        costs = tables.cost_model(network.graph, measurer.profile(), measurer.crossings())
+        handed = transfers.crossings(measurer.transfers(), len(measurer.devices))
+        costs = tables.cost_model(network.graph, measurer.profile(), handed)
     setting = build.setting(network, costs, tuple(d.name for d in devices), "serial")
     num_ops, num_devices = setting.coarse.costs.compute_s.shape
     singles = np.tile(np.arange(num_devices)[:, None], (1, num_ops))

@@ -16,7 +16,7 @@ from rich.console import Console
 from rich.table import Table
 from scipy import stats
 
-from experiments import build, faults, figures, progress, search, subject
+from experiments import build, faults, figures, hosts, place, progress, search, subject
 from placement import simulators
 from placement.costs import calibrate
 from placement.costs.calibrate import TermsOf
@@ -31,6 +31,7 @@ ROUNDS = 30  # inferences of every placement
 _ROUNDS = 5  # of fitting
 _AT_ONCE = 15
 _MOST_CUTS = 8
+_SHOWN = {"spearman": ".3f", "median_error": ".1%", "p90_error": ".1%"}
 _FLIPPED = (0.03, 0.1, 0.25, 0.5)
 
 
@@ -53,6 +54,11 @@ def run(
             f"devices={config.devices!r} are described; give present devices, such as "
             "--config.devices=host"
         )
+    if about.num_devices < 2:
+        raise UserError(
+            f"--task=profile checks placements on several devices, and devices={config.devices!r} "
+            "is one; give two or more, such as --config.devices=host"
+        )
     if config.costs:
         raise UserError(
             f"--task=profile profiles anew; given costs={config.costs!r}: leave them out"
@@ -64,8 +70,15 @@ def run(
         )
     runs.prepare_workdir(workdir)
     runs.write_json(workdir / "config.json", config.to_dict())
+    runs.write_json(workdir / "environment.json", place.environment() | hosts.told(about.hosts))
     with subject.measuring(about, config, display) as measurer:
+        if not measurer.computed:
+            raise UserError(
+                f"--task=profile calibrates what operations cost, and graph={config.graph!r} has "
+                "none but inputs and constants; give a model that computes something of its inputs"
+            )
         fidelity = _calibrated(config, workdir, about, measurer, display)
+        subject.tell_conditions(config, measurer, workdir, display)
     runs.write_json(workdir / "fidelity.json", fidelity)
     _print(fidelity, display.console)
     display.console.print(f"costs: {workdir / 'profile.json'}", markup=False, soft_wrap=True)
@@ -234,19 +247,27 @@ def _rows(
     for kind in ("all", *dict.fromkeys(kinds)):
         of_kind = np.array([kind in ("all", k) for k in kinds])
         chosen = of_kind & np.isfinite(measured_s)
-        error = np.abs(predicted_s[chosen] / measured_s[chosen] - 1)
         rows.append(
             about
             | {
                 "kind": kind,
                 "placements": int(chosen.sum()),
                 "failed": int((of_kind & ~chosen).sum()),
-                "spearman": float(stats.spearmanr(predicted_s[chosen], measured_s[chosen])[0]),
-                "median_error": float(np.median(error)),
-                "p90_error": float(np.quantile(error, 0.9)),
             }
+            | _agreement(predicted_s[chosen], measured_s[chosen])
         )
     return rows
+
+
+def _agreement(predicted_s: np.ndarray, measured_s: np.ndarray) -> dict[str, float]:
+    """Rank correlation, nan where there is no order to agree on, and errors, nan of nothing."""
+    error = np.abs(predicted_s / measured_s - 1)
+    ordered = all(len(np.unique(seconds)) > 1 for seconds in (predicted_s, measured_s))
+    return {
+        "spearman": float(stats.spearmanr(predicted_s, measured_s)[0]) if ordered else np.nan,
+        "median_error": float(np.median(error)) if error.size else np.nan,
+        "p90_error": float(np.quantile(error, 0.9)) if error.size else np.nan,
+    }
 
 
 def _print(fidelity: dict[str, Any], console: Console) -> None:
@@ -265,8 +286,6 @@ def _print(fidelity: dict[str, Any], console: Console) -> None:
             row["costs"],
             row["kind"],
             str(row["placements"]),
-            f"{row['spearman']:.3f}",
-            f"{row['median_error']:.1%}",
-            f"{row['p90_error']:.1%}",
+            *("-" if np.isnan(row[key]) else f"{row[key]:{form}}" for key, form in _SHOWN.items()),
         )
     console.print(table)

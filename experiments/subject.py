@@ -7,6 +7,7 @@ file, by rooflines or by costs saved on another machine. A described one is only
 import contextlib
 import hashlib
 import json
+import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -15,19 +16,21 @@ import numpy as np
 from ml_collections import ConfigDict
 
 from experiments import build, hosts, progress
-from placement.costs import calibrate, roofline, tables
+from placement.costs import calibrate, roofline, tables, transfers
 from placement.errors import UserError
 from placement.graphs import coarsen
 from placement.reporting import runs
 from placement.runtime import cluster, handover
 from placement.runtime import devices as devices_lib
 from placement.runtime.boundary import Boundary
+from placement.runtime.conditions import Conditions
 from placement.runtime.measure import Measurer
 from placement.runtime.spread import SpreadMeasurer
 from placement.types import CostModel, OpGraph
 
 # Of the seconds for timing placements, profiling the operations takes one part in so many.
 _PROFILED = 5
+_LONGER = 4  # times the seconds of timing placements halve their intervals
 
 
 class Subject(NamedTuple):
@@ -129,6 +132,30 @@ def opened(
     with measuring(about, config, display) as measurer:
         saved = profiled(config, about.net, measurer, workdir, display)
         yield cost_model(about.net.graph, saved), measurer
+        tell_conditions(config, measurer, workdir, display)
+
+
+def tell_conditions(
+    config: ConfigDict, measurer: Boundary, workdir: Path, display: progress.Display
+) -> None:
+    """Says what disturbed the measurements of placements, and adds that to environment.json."""
+    found = measurer.conditions().get("measure")
+    if found is None:
+        return
+    _record(workdir, "measuring", found.to_json())
+    if busy := found.busy():
+        display.warn(
+            f"the machine was busy while placements were timed: {busy}; wait until it is idle and "
+            f"run the same command again, or measure longer: --config.measure_s="
+            f"{_LONGER * config.measure_s:g}"
+        )
+
+
+def _record(workdir: Path, what: str, told: dict[str, Any]) -> None:
+    """Adds to environment.json, which the report shows."""
+    path = workdir / "environment.json"
+    known = json.loads(path.read_text()) if path.exists() else {}
+    runs.write_json(path, known | {what: told})
 
 
 @contextlib.contextmanager
@@ -215,32 +242,77 @@ def profiled(
         return saved
     path = workdir / "profile.json"
     saved = json.loads(path.read_text()) if path.exists() else {}
-    if saved.get("key") == key:
+    if saved.get("key") == key and not _was_cut_short(saved, config.time_limit_s):
         display.detail(f"profiled before: {path}")
-        return saved
-    with display.phase("profiling the devices") as phase:
-        phase.note("operations, on each device alone")
-        profiles = measurer.profile(seconds=config.measure_s / _PROFILED)
-        phase.note("tensors, from device to device")
-        if config.backend == "hetero":
-            saved = tables.to_json(profiles, measurer.crossings())
-        else:
-            handovers = _handovers(net, measurer, profiles)
-            saved = tables.to_json(profiles, handovers.crossings)
-            saved["handovers"] = tables.handovers_to_json(handovers)
-    saved["key"] = key
-    runs.write_json(path, saved)
+    else:
+        saved = _profiled_now(config, net, measurer, display) | {"key": key}
+        runs.write_json(path, saved)
+    _tell_profile(saved, path, display)
     return saved
 
 
+def _was_cut_short(saved: dict[str, Any], time_limit_s: float) -> bool:
+    """Whether a profile lacks something that there is time for now."""
+    under = saved.get("conditions", {})
+    return bool(under.get("left_out")) and time_limit_s > under["limit_s"]
+
+
+def _tell_profile(saved: dict[str, Any], path: Path, display: progress.Display) -> None:
+    """Says what handing over costs, what was left out, and what disturbed the profile."""
+    for transfer in saved.get("transfers", ()):
+        display.say(f"handing over {transfers.in_words(transfer)}")
+    under = saved.get("conditions")
+    if under is None:
+        return
+    _record(path.parent, "profiling", under)
+    if under["left_out"]:
+        display.warn(
+            f"profiling was cut short at {under['limit_s']:g} s, as every search is: "
+            f"{'; '.join(under['left_out'])}; give it longer with --config.time_limit_s"
+        )
+    if under["busy"]:
+        display.warn(
+            f"the machine was busy while the devices were profiled: {under['busy']}; costs may be "
+            f"too high: wait until it is idle, remove {path} and run the same command again"
+        )
+
+
+def _profiled_now(
+    config: ConfigDict, net: build.Network, measurer: Boundary, display: progress.Display
+) -> dict[str, Any]:
+    """Profiles the devices, in `time_limit_s` as far as costs can be told in that time."""
+    began_s = time.monotonic()
+    limits = progress.Goal(1, config.time_limit_s)
+    with display.phase("profiling the devices", limits) as phase:
+        phase.note("operations, on each device alone")
+        seconds = config.measure_s / _PROFILED
+        profiles = measurer.profile(seconds=seconds, limit_s=config.time_limit_s)
+        phase.note("tensors, from device to device")
+        left_s = max(0.0, began_s + config.time_limit_s - time.monotonic())
+        if config.backend == "hetero":
+            found = measurer.transfers(limit_s=left_s)
+            saved = tables.to_json(profiles, transfers.crossings(found, len(profiles)))
+        else:
+            handovers, found = _handovers(net, measurer, profiles, left_s)
+            saved = tables.to_json(profiles, handovers.crossings)
+            saved["handovers"] = tables.handovers_to_json(handovers)
+    labels = [device.label for device in measurer.devices]
+    took = {"wall_s": time.monotonic() - began_s, "limit_s": config.time_limit_s}
+    under = took | measurer.conditions().get("profile", Conditions()).to_json()
+    return saved | {"transfers": transfers.to_json(found, labels), "conditions": under}
+
+
 def _handovers(
-    net: build.Network, measurer: Boundary, profiles: tuple[tables.DeviceProfile, ...]
-) -> tables.Handovers:
+    net: build.Network,
+    measurer: Boundary,
+    profiles: tuple[tables.DeviceProfile, ...],
+    limit_s: float,
+) -> tuple[tables.Handovers, tuple[transfers.Transfer, ...]]:
     groups = coarsen.members(net.graph, net.coarsening.assignment)
     able = np.array(
         [[not profile.unsupported.intersection(group) for profile in profiles] for group in groups]
     )
-    return handover.measure(measurer, net.coarsening.graph, groups, able)
+    return handover.measure(measurer, net.coarsening.graph, groups, able, limit_s)
 
 
 def cost_model(graph: OpGraph, saved: dict[str, Any]) -> CostModel:

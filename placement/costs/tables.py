@@ -68,10 +68,11 @@ def handovers_to_json(handovers: Handovers) -> dict[str, Any]:
 
 def handovers_from_json(data: dict[str, Any]) -> Handovers:
     """What `handovers_to_json` wrote."""
+    groups, latency_s = data["groups"], np.array(data["latency_s"])
     return Handovers(
-        groups=tuple(tuple(group) for group in data["groups"]),
-        alone_s=np.array(data["alone_s"], float),
-        crossings=Crossings(np.array(data["latency_s"]), np.array(data["s_per_byte"])),
+        groups=tuple(tuple(group) for group in groups),
+        alone_s=np.array(data["alone_s"], float).reshape(len(groups), len(latency_s)),
+        crossings=Crossings(latency_s, np.array(data["s_per_byte"])),
     )
 
 

@@ -100,7 +100,8 @@ def _title(details: Details) -> str:
 def _draw_panel(axes: Any, panel: _Panel, details: Details, unit: tables.Unit) -> None:
     """Everything but the spans."""
     latency_s = timelines.latency_s(panel.schedule)
-    busy = timelines.busy_s(panel.schedule.spans, len(details.devices)) / latency_s
+    busy_s = timelines.busy_s(panel.schedule.spans, len(details.devices))
+    busy = busy_s / latency_s if latency_s > 0 else busy_s  # nothing takes any time
     axes.set_ylim(panel.height, 0)
     names = [labels.shortened(label, _LABEL_SIZE, _MOST_LABEL) for label in details.devices]
     axes.set_yticks(panel.tops + panel.rooms / 2, names, fontsize=_LABEL_SIZE)

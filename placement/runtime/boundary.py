@@ -1,11 +1,14 @@
 """What a search on devices is given: the measurement boundary of one model, wherever it is."""
 
+import math
 from collections.abc import Iterator, Sequence
 from typing import Protocol
 
 import numpy as np
 
-from placement.costs.tables import Crossings, DeviceProfile
+from placement.costs.tables import DeviceProfile
+from placement.costs.transfers import Transfer
+from placement.runtime.conditions import Conditions
 from placement.runtime.devices import Device
 from placement.runtime.measure import Candidate, Measurement
 from placement.runtime.process import Failure
@@ -40,15 +43,32 @@ class Boundary(Protocol):
         """A few at a time, each few beside the first of all on a machine of the same hardware."""
 
     def profile(
-        self, devices: Sequence[Device] | None = None, *, seconds: float = 6.0
+        self,
+        devices: Sequence[Device] | None = None,
+        *,
+        seconds: float = 6.0,
+        limit_s: float = math.inf,
     ) -> tuple[DeviceProfile, ...]:
         """What the model costs on each device."""
 
-    def crossings(self) -> Crossings:
+    def transfers(self, *, limit_s: float = math.inf) -> tuple[Transfer, ...]:
         """What handing a tensor from device to device costs."""
 
-    def timeline(self, stretches: Sequence[Stretch], *, inferences: int) -> np.ndarray:
+    def transfer_shapes(self) -> tuple[list[tuple[int, ...]], float]:
+        """Shapes of chains that `timeline` takes, and what copying a byte takes."""
+
+    def timeline(
+        self,
+        stretches: Sequence[Stretch],
+        *,
+        inferences: int,
+        limit_s: float = math.inf,
+        shape: tuple[int, ...] | None = None,
+    ) -> np.ndarray:
         """When the stretches of a placement run."""
+
+    def conditions(self) -> dict[str, Conditions]:
+        """Those under which everything was measured so far."""
 
     def submodel_times(
         self, candidate: Candidate, *, inferences: int

@@ -21,7 +21,10 @@ import errno
 import functools
 import hashlib
 import json
+import math
+import os
 import shutil
+import time
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -29,12 +32,16 @@ from typing import Any, NamedTuple
 import numpy as np
 import openvino as ov
 
-from placement.costs.tables import Crossings, DeviceProfile
-from placement.runtime import extract, frontend
+from placement.costs import transfers
+from placement.costs.tables import DeviceProfile
+from placement.costs.transfers import Transfer
+from placement.runtime import conditions, extract, frontend
+from placement.runtime.conditions import Conditions
 from placement.runtime.devices import Device, reference_device
 from placement.runtime.errors import essence
 from placement.runtime.hetero import Affinity, quotient
 from placement.runtime.process import DiedError, Failure, Progress, WorkerProcess
+from placement.runtime.profile import ROUNDS
 from placement.runtime.scratch import Scratch
 from placement.runtime.split import Stretch
 from placement.runtime.worker import Task
@@ -43,6 +50,7 @@ MIN_SAMPLES = 6  # fewer have no 95% interval of the median
 MOST_AT_ONCE = 15  # candidates in the same rounds, beside the first
 
 _CHUNK_BYTES = 4 << 30  # of weights compiled at once; a device keeps up to two copies
+_TELLING = 20  # samples: intervals of fewer are wide on an idle machine too
 _DEATHS = 3  # of a worker, at no candidate, before measuring is given up
 
 
@@ -164,6 +172,7 @@ class Measurer:
         self._chunk = max(1, min(MOST_AT_ONCE, _CHUNK_BYTES // max(1, 2 * weights) - 1))
         self._worker: WorkerProcess | None = None
         self._candidates, self._timing = 0, False  # as of `Progress`
+        self._conditions: dict[str, Conditions] = {}
 
     def __enter__(self) -> "Measurer":
         return self
@@ -249,40 +258,86 @@ class Measurer:
             self._candidates = 0
 
     def profile(
-        self, devices: Sequence[Device] | None = None, *, seconds: float = 6.0
+        self,
+        devices: Sequence[Device] | None = None,
+        *,
+        seconds: float = 6.0,
+        limit_s: float = math.inf,
     ) -> tuple[DeviceProfile, ...]:
         """What the model costs on each device, their inferences interleaved.
 
         Args:
           devices: the measurer's, by default.
           seconds: of inference, over all devices.
+          limit_s: wall time from now on; beyond it only an inference on each device is begun.
         """
         devices = self.devices if devices is None else tuple(devices)
-        found = self._answer("profile", devices, seconds)
+        found = self._answer("profile", devices, seconds, time.monotonic() + limit_s)
+        intervals = [interval(s)[1:3] for s in found.latencies_s if len(s) >= MIN_SAMPLES]
+        self._add("profile", Conditions(unsteady=conditions.width(intervals)))
+        if found.rounds < ROUNDS[0]:
+            self._leave_out(f"operations timed {max(1, found.rounds)} times, not {ROUNDS[0]}")
         return tuple(
             DeviceProfile(device.label, raw.latency_s, raw.kernels, raw.unsupported)
-            for device, raw in zip(devices, found, strict=True)
+            for device, raw in zip(devices, found.devices, strict=True)
         )
 
-    def crossings(self) -> Crossings:
-        """What handing a tensor from device to device costs, see `profile.measure_crossings`."""
-        return Crossings(*self._answer("crossings", self.devices))
+    def transfers(self, *, limit_s: float = math.inf) -> tuple[Transfer, ...]:
+        """What handing a tensor from device to device costs, see `profile.measure_transfers`.
 
-    def timeline(self, stretches: Sequence[Stretch], *, inferences: int) -> np.ndarray:
+        Args:
+          limit_s: wall time from now on; beyond it only the smallest tensor is handed over.
+        """
+        found = self._answer("transfers", self.devices, time.monotonic() + limit_s)
+        if found.left_out:
+            self._leave_out(f"the {found.left_out} largest of the tensors handed over")
+        return tuple(
+            transfers.fit(pair, samples, found.copy_s_per_byte)
+            for pair, samples in found.samples.items()
+        )
+
+    def transfer_shapes(self) -> tuple[list[tuple[int, ...]], float]:
+        """Shapes of chains of which `timeline` takes one, those that tell most first; and the
+        seconds that copying a byte takes on this machine.
+        """
+        return self._answer("transfer_shapes")
+
+    def timeline(
+        self,
+        stretches: Sequence[Stretch],
+        *,
+        inferences: int,
+        limit_s: float = math.inf,
+        shape: tuple[int, ...] | None = None,
+    ) -> np.ndarray:
         """When the stretches of a placement run, devices at the same time.
 
         Args:
           stretches: of the measurer's devices, as `split.split` takes them.
           inferences: how many to look at.
+          limit_s: wall time from now on, after which there are fewer of them, or none.
+          shape: of tensors; then a chain of operations on them is run, not the model
+            (`profile.chain`).
 
         Returns:
           float64 [inferences, P, 2]: begin and end of each part, seconds from the first begin. P
-          counts the stretches that compute anything.
+          counts the stretches that compute anything, and is 0 where there are no inferences.
 
         Raises:
           ChildProcessError: the stretches cannot be run.
         """
-        return self._answer("timeline", tuple(stretches), self.devices, inferences)
+        until_s = time.monotonic() + limit_s
+        found = self._answer("timeline", tuple(stretches), self.devices, inferences, until_s, shape)
+        if len(found) < inferences:
+            what = "the model in parts" if shape is None else "some of the tensors handed over"
+            self._leave_out(f"{len(found)} inferences of {what}, not {inferences}")
+        return found
+
+    def conditions(self) -> dict[str, Conditions]:
+        """Those under which everything was measured so far: 'profile', its costs, and 'measure',
+        placements.
+        """
+        return dict(self._conditions)
 
     def submodel_times(
         self, candidate: Candidate, *, inferences: int
@@ -352,6 +407,9 @@ class Measurer:
                 acyclic=shape.acyclic if shape else None,
                 **facts[i],
             )
+        told = [s.latency for s in summaries.values() if isinstance(s, Measurement)]
+        intervals = [one[1:3] for one in told if one.n >= _TELLING]
+        self._add("measure", Conditions(unsteady=conditions.width(intervals)))
         return summaries
 
     def _answer(self, *request: Any) -> Any:
@@ -368,13 +426,23 @@ class Measurer:
         if self._worker is None:
             self._worker = WorkerProcess(self._scratch.path)
         complete = False
+        kind = "measure" if request[0] == "measure" else "profile"
+        clock = conditions.Clock((os.getpid(), self._worker.process.pid))
         try:
             for message in self._worker.ask(request, self._timeout_s):
                 complete = message[0] == "done"
+                if complete:
+                    self._add(kind, clock.conditions())
                 yield message
         finally:  # after a crash, an error or Ctrl-C its state is unknown
             if not complete:
                 self._stop()
+
+    def _add(self, kind: str, found: Conditions) -> None:
+        self._conditions[kind] = self._conditions.get(kind, Conditions()) + found
+
+    def _leave_out(self, words: str) -> None:
+        self._add("profile", Conditions(left_out=(words,)))
 
     def _stop(self) -> None:
         if self._worker is not None:

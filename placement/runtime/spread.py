@@ -10,6 +10,7 @@ A share is late when it has taken longer than its rounds were to take and, for e
 candidates, the time after which a host would end a compilation itself.
 """
 
+import math
 import operator
 import tempfile
 from collections.abc import Callable, Iterator, Sequence
@@ -19,8 +20,10 @@ from typing import Any
 import numpy as np
 import openvino as ov
 
-from placement.costs.tables import Crossings, DeviceProfile
+from placement.costs.tables import DeviceProfile
+from placement.costs.transfers import Transfer
 from placement.runtime.cluster import Host
+from placement.runtime.conditions import Conditions
 from placement.runtime.devices import Device
 from placement.runtime.measure import MOST_AT_ONCE, Candidate, Measurement, Measurer
 from placement.runtime.pool import Job, Pool
@@ -122,18 +125,42 @@ class SpreadMeasurer:
             yield dict(zip((0, *shares[number]), outcomes, strict=True))
 
     def profile(
-        self, devices: Sequence[Device] | None = None, *, seconds: float = 6.0
+        self,
+        devices: Sequence[Device] | None = None,
+        *,
+        seconds: float = 6.0,
+        limit_s: float = math.inf,
     ) -> tuple[DeviceProfile, ...]:
         """As `Measurer.profile`."""
-        return self._one(operator.methodcaller("profile", devices, seconds=seconds))
+        how = {"seconds": seconds, "limit_s": limit_s}
+        return self._one(operator.methodcaller("profile", devices, **how))
 
-    def crossings(self) -> Crossings:
-        """As `Measurer.crossings`."""
-        return self._one(operator.methodcaller("crossings"))
+    def transfers(self, *, limit_s: float = math.inf) -> tuple[Transfer, ...]:
+        """As `Measurer.transfers`."""
+        return self._one(operator.methodcaller("transfers", limit_s=limit_s))
 
-    def timeline(self, stretches: Sequence[Stretch], *, inferences: int) -> np.ndarray:
+    def transfer_shapes(self) -> tuple[list[tuple[int, ...]], float]:
+        """As `Measurer.transfer_shapes`."""
+        return self._one(operator.methodcaller("transfer_shapes"))
+
+    def timeline(
+        self,
+        stretches: Sequence[Stretch],
+        *,
+        inferences: int,
+        limit_s: float = math.inf,
+        shape: tuple[int, ...] | None = None,
+    ) -> np.ndarray:
         """As `Measurer.timeline`."""
-        return self._one(operator.methodcaller("timeline", stretches, inferences=inferences))
+        how = {"inferences": inferences, "limit_s": limit_s, "shape": shape}
+        return self._one(operator.methodcaller("timeline", stretches, **how))
+
+    def conditions(self) -> dict[str, Conditions]:
+        """As `Measurer.conditions`, of the first host that can be used; empty if none is left."""
+        try:
+            return self._one(operator.methodcaller("conditions"))
+        except ChildProcessError:  # what was measured counts without it
+            return {}
 
     def submodel_times(
         self, candidate: Candidate, *, inferences: int

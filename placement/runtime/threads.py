@@ -3,15 +3,22 @@
 import os
 import threading
 import time
-from collections.abc import Callable
-from typing import Any
+from collections.abc import Callable, Iterable
+from typing import Any, NamedTuple
 
 _THREAD_WINDOW_S = 0.06
 
 
+class Read(NamedTuple):
+    """How long a thread had run or waited for a core, and when that was read."""
+
+    spent_ns: int
+    at_ns: int
+
+
 def shares(request: Any, beat: Callable[[], None]) -> dict[str, float]:
     """For each thread the share of the time in which it runs, or waits for a core, while `request`
-    is inferred.
+    is inferred; 1 at most.
 
     Waiting counts, because on a busy machine two threads that share a core would pass for one.
     """
@@ -20,8 +27,26 @@ def shares(request: Any, beat: Callable[[], None]) -> dict[str, float]:
         beat()
         request.infer()
         count += 1
-    wall_ns = 1e9 * (time.perf_counter() - start)
-    return {t: (spent - before.get(t, 0)) / wall_ns for t, spent in _times().items()}
+    return _between(before, _times())
+
+
+def share(before: Read, after: Read) -> float:
+    """Of the time between two reads of one thread, that in which it ran or waited for a core.
+
+    Each thread has a clock of its own: where threads are many, reading all of them takes long, and
+    they run meanwhile. The system books a wait when it ends, though it may have begun before the
+    first read, so that the quotient alone can exceed 1.
+    """
+    spent = (after.spent_ns - before.spent_ns) / max(1, after.at_ns - before.at_ns)
+    return min(1.0, max(0.0, spent))
+
+
+def at_once(shares: Iterable[float]) -> float:
+    """How many threads of these shares compute at once: no more than there are cores to do so.
+
+    More of them than cores can only wait for one another.
+    """
+    return min(sum(shares), float(len(os.sched_getaffinity(0))))
 
 
 def settle(beat: Callable[[], None]) -> None:
@@ -32,15 +57,21 @@ def settle(beat: Callable[[], None]) -> None:
     start, busy = time.perf_counter(), True
     while busy and time.perf_counter() - start < 2.0:
         beat()
-        before, begin = _times(), time.perf_counter()
+        before = _times()
         time.sleep(0.01)
         own = str(threading.get_native_id())  # reads the times: long, where threads are many
-        spent = sum(t - before.get(n, 0) for n, t in _times().items() if n != own)
-        busy = spent / 1e9 > 0.2 * (time.perf_counter() - begin)
+        found = _between(before, _times())
+        busy = sum(share for thread, share in found.items() if thread != own) > 0.2
 
 
-def _times() -> dict[str, int]:
-    """Nanoseconds that each thread of this process ran or waited for a core."""
+def _between(before: dict[str, Read], after: dict[str, Read]) -> dict[str, float]:
+    """The share of each thread; of one that began between the reads, since the first of them."""
+    begun = Read(0, min(read.at_ns for read in before.values()))
+    return {thread: share(before.get(thread, begun), read) for thread, read in after.items()}
+
+
+def _times() -> dict[str, Read]:
+    """How long each thread of this process ran or waited for a core."""
     times = {}
     for thread in os.listdir("/proc/self/task"):
         try:
@@ -48,5 +79,5 @@ def _times() -> dict[str, int]:
                 running, waiting, _ = map(int, file.read().split())
         except OSError:  # it ended
             continue
-        times[thread] = running + waiting
+        times[thread] = Read(running + waiting, time.perf_counter_ns())
     return times

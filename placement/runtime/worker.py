@@ -8,8 +8,10 @@ the guilty candidate of a crash, and a hang from a long task, without a message 
 It loads no JAX: that would take longer than most measurements.
 """
 
+import contextlib
 import ctypes
 import gc
+import math
 import os
 import signal
 import sys
@@ -97,6 +99,10 @@ class _Runner(NamedTuple):
     facts: dict[str, Any]  # fields of `measure.Measurement`
 
 
+class _OverError(Exception):
+    """Compiling was given up: the time for it is over."""
+
+
 class _Session:
     """What lasts from request to request: the core, the model and the reference outputs."""
 
@@ -108,7 +114,8 @@ class _Session:
         self._model = self._core.read_model(directory / "model.xml")
         with np.load(directory / "inputs.npz") as arrays:
             self._inputs = [arrays[name] for name in arrays.files]
-        self._submodels = Submodels(self._core, self._model, alive=self._beat.touch)
+        self._until_s = math.inf  # on the monotonic clock: when to give up compiling submodels
+        self._submodels = Submodels(self._core, self._model, alive=self._compiling)
         self._workers = Workers()
         self._stateful = inseparable.is_stateful(self._model)
         self._quantised = outputs.is_quantised(self._model)
@@ -138,35 +145,52 @@ class _Session:
         times = self._rounds(requests, min_rounds, seconds)
         self._connection.send(("done", {i: np.array(t) for i, t in times.items()}))
 
-    def profile(self, devices: Sequence[Device], seconds: float) -> None:
-        """Sends a `profile.RawProfile` for each device."""
+    def profile(self, devices: Sequence[Device], seconds: float, until_s: float) -> None:
+        """Sends a `profile.Profiled`."""
         register(self._core, devices)
         found = profile.profile_devices(
-            self._core, self._model, self._inputs, devices, seconds, self._alive
+            self._core, self._model, self._inputs, devices, seconds, until_s, self._alive
         )
         self._connection.send(("done", found))
 
-    def crossings(self, devices: Sequence[Device]) -> None:
-        """Sends latency and seconds a byte, [D, D] each."""
+    def transfers(self, devices: Sequence[Device], until_s: float) -> None:
+        """Sends a `profile.RawTransfers`."""
         register(self._core, devices)
-        found = profile.measure_crossings(self._core, self._model, devices, self._alive)
+        found = profile.measure_transfers(self._core, self._model, devices, until_s, self._alive)
+        self._connection.send(("done", found))
+
+    def transfer_shapes(self) -> None:
+        """Sends the shapes of the model's chains, and what copying a byte takes."""
+        self._alive()
+        found = profile.transfer_shapes(self._model), profile.copy_s_per_byte()
         self._connection.send(("done", found))
 
     def timeline(
-        self, stretches: Sequence[Stretch], devices: Sequence[Device], inferences: int
+        self,
+        stretches: Sequence[Stretch],
+        devices: Sequence[Device],
+        inferences: int,
+        until_s: float,
+        shape: tuple[int, ...] | None,
     ) -> None:
-        """Sends when each part began and ended, [inferences, P, 2], seconds from the first."""
+        """Sends when each part ran, [inferences, P, 2], seconds from the first; fewer inferences,
+        or none, where time is over. With a shape: parts of `profile.chain`, not of the model.
+        """
         register(self._core, devices)
-        self._alive()
-        executor = self._executor(stretches, devices)
-        found = np.empty((inferences + _WARM_UP, len(executor.split.parts), 2))
-        for row in found:
-            self._alive()
-            executor.infer()
-            for span in executor.spans:
-                row[span.part] = span.begin_s, span.end_s
-            row -= row.min()
-        self._connection.send(("done", found[_WARM_UP:]))
+        self._until_s = until_s
+        rows: list[np.ndarray] = []
+        with contextlib.suppress(_OverError):
+            executor = self._executor(stretches, devices, shape=shape)
+            took_s = 0.0
+            while len(rows) < inferences + _WARM_UP and time.monotonic() + took_s < until_s:
+                self._alive()
+                begin_s = time.monotonic()
+                executor.infer()
+                took_s = time.monotonic() - begin_s
+                rows.append(_spans(executor))
+        self._until_s = math.inf
+        warm = rows[_WARM_UP:] or rows[-1:]
+        self._connection.send(("done", np.array(warm) if warm else np.empty((0, 0, 2))))
 
     def submodel_times(
         self, affinity: Affinity | None, devices: Sequence[Device], inferences: int
@@ -188,6 +212,11 @@ class _Session:
 
     def _alive(self) -> None:
         self._beat.set(-1, "infer")
+
+    def _compiling(self) -> None:
+        self._beat.touch()
+        if time.monotonic() > self._until_s:
+            raise _OverError
 
     def _checked(self, task: Task, *, keep: bool, accept_wrong: bool) -> _Runner:
         """Compiles a task and checks it alone; the baseline is kept for the next request."""
@@ -255,11 +284,19 @@ class _Session:
         return executor, facts
 
     def _executor(
-        self, stretches: Sequence[Stretch], devices: Sequence[Device], lanes: int = 1
+        self,
+        stretches: Sequence[Stretch],
+        devices: Sequence[Device],
+        lanes: int = 1,
+        shape: tuple[int, ...] | None = None,
     ) -> Executor:
-        """An executor with its inputs in place."""
-        executor = Executor(self._submodels, stretches, devices, self._workers, lanes=lanes)
-        for i, array in enumerate(self._inputs):
+        """An executor with its inputs in place, of the model or of a chain of a shape."""
+        submodels, inputs = self._submodels, self._inputs
+        if shape is not None:
+            submodels = Submodels(self._core, profile.chain(shape), alive=self._compiling)
+            inputs = [np.zeros(shape, np.float32)]
+        executor = Executor(submodels, stretches, devices, self._workers, lanes=lanes)
+        for i, array in enumerate(inputs):
             executor.set_input_tensor(i, ov.Tensor(array))
         return executor
 
@@ -277,9 +314,9 @@ class _Session:
         while len(shares) < 3:
             threads.settle(lambda: self._beat.set(task.number, "infer"))
             found = threads.shares(request, lambda: self._beat.set(task.number, "infer"))
-            shares.append(sum(share for thread, share in found.items() if thread not in bound))
+            shares.append(threads.at_once(s for thread, s in found.items() if thread not in bound))
             if shares[-1] <= allowed:
-                return sum(found.values())
+                return threads.at_once(found.values())
         beside = " beside those of the devices" if bound else ""
         cause = f"computes on {min(shares):.2f} threads at once{beside}, over {allowed:g}"
         raise FailedError("threads", cause)
@@ -338,6 +375,14 @@ class _Session:
         return times
 
 
+def _spans(executor: Executor) -> np.ndarray:
+    """Begin and end of each part in the last inference, [P, 2], seconds from the first."""
+    found = np.full((len(executor.split.parts), 2), np.nan)
+    for span in executor.spans:
+        found[span.part] = span.begin_s, span.end_s
+    return found - found.min()
+
+
 def _timed(request: ov.InferRequest | Executor) -> float:
     """Seconds of an inference; where several are under way at once, what each adds to a stream."""
     if isinstance(request, Executor) and request.lanes > 1:
@@ -393,7 +438,8 @@ def main(descriptor: int, directory: Path) -> None:
         methods: dict[str, Callable[..., None]] = {
             "measure": session.measure,
             "profile": session.profile,
-            "crossings": session.crossings,
+            "transfers": session.transfers,
+            "transfer_shapes": session.transfer_shapes,
             "own_choice": session.own_choice,
             "timeline": session.timeline,
             "submodel_times": session.submodel_times,

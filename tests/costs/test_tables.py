@@ -199,6 +199,16 @@ def test_profiles_and_crossings_survive_json():
         np.testing.assert_array_equal(one, other)
 
 
+def test_no_handovers_survive_json_and_cost_nothing():
+    none = Handovers((), np.empty((0, 2)), _handovers([]).crossings)
+    again = handovers_from_json(json.loads(json.dumps(handovers_to_json(none))))
+    assert again.alone_s.shape == (0, 2)
+    graph = helpers.chain(2)
+    alike = _profile([("op0", 1.0), ("op1", 1.0)])
+    costs = _model(graph, alike, alike)._replace(cut_s=np.array([3.0], np.float32))
+    assert concurrent(graph, costs, again).cut_s.tolist() == [3.0]
+
+
 def test_handovers_survive_json():
     alone = _handovers([[1.5, np.nan], [2.25, 4.75]], "op0", "op1 op2")
     text = json.dumps(handovers_to_json(alone), allow_nan=False)

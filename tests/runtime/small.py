@@ -65,6 +65,15 @@ def counter() -> ov.Model:
     return ov.Model([ops.result(total, name="y")], [write], [source], "counter")
 
 
+def tiny(*, length: int = 12) -> ov.Model:
+    """A chain of sines and sums of four numbers: sine_0, sum_0, sine_1, ..."""
+    source = ops.parameter([1, 4], np.float32, name="x")
+    value = source
+    for i in range(length):
+        value = ops.add(ops.sin(value, name=f"sine_{i}"), source, name=f"sum_{i}")
+    return ov.Model([ops.result(value, name="y")], [source], "tiny")
+
+
 def everywhere(model: ov.Model, device: str, **others: str) -> dict[str, str]:
     """An affinity with all operations but Constants and Results on one device, save `others`."""
     listed = {

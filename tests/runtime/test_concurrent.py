@@ -216,7 +216,7 @@ def test_handing_over_is_measured_on_the_model_itself(measurer, model):
     groups = [[name] for name in graph.op_names]
     able = np.ones((graph.num_ops, 2), bool)
     able[graph.op_names.index("sum"), 1] = False
-    found = handover.measure(measurer, graph, groups, able)
+    found, (transfer,) = handover.measure(measurer, graph, groups, able)
     computing = [name for name in graph.op_names if name not in ("x", "y")]
     assert found.groups == tuple((name,) for name in computing)
     assert found.alone_s.shape == (len(computing), 2)
@@ -230,4 +230,22 @@ def test_handing_over_is_measured_on_the_model_itself(measurer, model):
         assert (np.diag(matrix) == 0).all()
         assert (matrix >= 0).all()
         assert matrix[0, 1] == matrix[1, 0] < math.inf
-    assert 0 < found.crossings.latency_s[0, 1] < 1
+    assert found.crossings.latency_s[0, 1] == transfer.latency_s
+    assert {2.0**12, 2.0**16, 2.0**20} < set(transfer.num_bytes)
+    assert 1e-6 < transfer.latency_s + transfer.s_per_byte * 2**20 < 0.1
+
+
+def test_what_there_is_no_time_for_is_not_handed_over_and_told(model):
+    graph = extract.op_graph(model, name="branches", constants=False).graph
+    groups = [[name] for name in graph.op_names]
+    with measure.Measurer(model, HOST) as opened:
+        found, (transfer,) = handover.measure(
+            opened, graph, groups, np.ones((graph.num_ops, 2), bool), limit_s=0.0
+        )
+        left_out = opened.conditions()["profile"].left_out
+        assert opened.timeline(CUT, inferences=1).shape == (1, 3, 2)  # and it can go on
+    assert found.groups == ()
+    assert found.alone_s.shape == (0, 2)
+    assert set(transfer.num_bytes) == {4096}
+    assert "0 inferences of the model in parts, not 20" in left_out
+    assert "0 inferences of some of the tensors handed over, not 20" in left_out

@@ -1,3 +1,6 @@
+import math
+import time
+
 import numpy as np
 import openvino as ov
 import pytest
@@ -83,7 +86,8 @@ def test_what_a_device_does_not_support_runs_on_the_cpu_and_is_left_out(model, m
     core = devices.open_core(HOST)
     monkeypatch.setattr(profile, "unsupported", lambda *_: frozenset({"conv_1", "relu_1"}))
     array = np.ones((1, 32, 28, 28), np.float32)
-    (found,) = profile.profile_devices(core, model, [array], HOST[:1], 0.2, lambda: None)
+    found = profile.profile_devices(core, model, [array], HOST[:1], 0.2, math.inf, lambda: None)
+    (found,) = found.devices
     named = {name for names, _ in found.kernels for name in names}
     assert {"conv_0", "conv_2", "conv_3"} <= named
     assert not named & {"conv_1", "relu_1"}
@@ -96,26 +100,51 @@ def test_the_cpu_supports_a_convolution(model):
     assert profile.unsupported(core, model, A) == frozenset()
 
 
-def test_crossings_are_symmetric_and_cost_something(measurer):
-    found = measurer.crossings()
-    for matrix in (found.latency_s, found.s_per_byte):
-        assert matrix.shape == (2, 2)
-        np.testing.assert_array_equal(matrix, matrix.T)
-        np.testing.assert_array_equal(np.diag(matrix), 0)
-        assert np.all(matrix >= 0)
-    one_mebibyte = found.latency_s + found.s_per_byte * 2**20
-    assert 1e-6 < one_mebibyte[0, 1] < 0.1
+def test_handing_over_is_measured_at_several_sizes(measurer):
+    (found,) = measurer.transfers()
+    assert found.pair == (0, 1)
+    assert {2.0**12, 2.0**16, 2.0**20} < set(found.num_bytes)  # and those of the model's tensors
+    assert len(found.seconds) == len(found.num_bytes) == len(set(found.num_bytes))
+    assert np.isfinite(found.seconds).all()
+    assert 1e-6 < found.latency_s + found.s_per_byte * 2**20 < 0.1
 
 
-def test_a_fit_finds_the_line_and_nothing_negative():
-    sizes = np.array([4096.0, 65536.0, 4194304.0])
-    latency, per_byte = profile._fit(sizes, 5e-6 + sizes * 2e-10)
-    assert latency == pytest.approx(5e-6, rel=1e-3)
-    assert per_byte == pytest.approx(2e-10, rel=1e-3)
-    assert profile._fit(sizes, np.full(3, -1e-6)) == (0.0, 0.0)
+def test_tiny_tensors_set_no_bandwidth():
+    with measure.Measurer(small.tiny(), HOST) as opened:
+        (found,) = opened.transfers()
+    assert found.num_bytes.min() < 100
+    assert 1e-6 < found.latency_s + found.s_per_byte * 2**20 < 0.03  # at 0.6 MB/s it took 2 s
 
 
-def test_chains_have_the_models_shapes():
-    assert {len(shape) for shape in profile._shapes(small.convolutions())} == {4}
-    shapes = profile._shapes(small.diamond())
+def test_where_time_is_over_costs_are_told_still_and_what_was_left_out(model):
+    with measure.Measurer(model, HOST) as opened:
+        profiles = opened.profile(seconds=5.0, limit_s=0.0)
+        (transfer,) = opened.transfers(limit_s=0.0)
+        left_out = opened.conditions()["profile"].left_out
+    for found in profiles:
+        assert 0 < found.latency_s < 10
+        assert sum(seconds for _, seconds in found.kernels) > 0
+    assert transfer.num_bytes.tolist() == [4096]
+    assert transfer.latency_s < 10
+    assert left_out[0] == "operations timed 1 times, not 5"
+    assert "of the tensors handed over" in left_out[1]
+
+
+def test_a_profile_takes_as_long_as_it_may():
+    model = small.convolutions(channels=64, size=56, length=8)  # 500 inferences take long
+    with measure.Measurer(model, HOST) as opened:
+        opened.profile(seconds=0.1)
+        begin = time.monotonic()
+        opened.profile(seconds=60.0, limit_s=1.5)
+        assert time.monotonic() - begin < 5
+        assert not opened.conditions()["profile"].left_out
+
+
+def test_chains_have_the_models_shapes_and_some_of_known_sizes():
+    images = profile.transfer_shapes(small.convolutions())
+    assert {len(shape) for shape in images} == {4}
+    assert (1, 16, 14, 14) in images
+    shapes = profile.transfer_shapes(small.diamond())
     assert all(len(shape) == 2 and shape[1] == 16 for shape in shapes)
+    for found in (images, shapes):
+        assert [4 * math.prod(shape) for shape in found[:3]] == [2**12, 2**20, 2**16]
