@@ -126,7 +126,7 @@ def run_methods(
     }
     if not (workdir / _SUMMARY).exists():
         _write(workdir, about_run)
-    with subject.opened(about, config, workdir, display) as (costs, measurer):
+    with subject.opened(about, config, workdir, display) as (costs, measurer, conditions):
         setting = build.setting(about.net, costs, about.names, config.objective)
         evaluate, counter = _evaluate(config, setting, measurer, workdir, display)
         context = methods.Context(
@@ -152,6 +152,7 @@ def run_methods(
         "compute_s": _cpu_s() - cpu_started,
         "wall_s": time.monotonic() - started,
     }
+    about_run["environment.json"] |= conditions
     directory = _directory(workdir, summary, display)
     _write(directory, about_run | {_SUMMARY: summary})
     with kept.during("writing the placement"):

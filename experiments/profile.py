@@ -5,6 +5,7 @@ did not see, how far the `serial` objective's prediction is from what HETERO tak
 contiguous, half fine-grained; the last are the fastest that a search finds in the simulator.
 """
 
+import json
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -70,7 +71,8 @@ def run(
         )
     runs.prepare_workdir(workdir)
     runs.write_json(workdir / "config.json", config.to_dict())
-    runs.write_json(workdir / "environment.json", place.environment() | hosts.told(about.hosts))
+    environment = place.environment() | hosts.told(about.hosts)
+    runs.write_json(workdir / "environment.json", environment)
     with subject.measuring(about, config, display) as measurer:
         if not measurer.computed:
             raise UserError(
@@ -78,7 +80,9 @@ def run(
                 "none but inputs and constants; give a model that computes something of its inputs"
             )
         fidelity = _calibrated(config, workdir, about, measurer, display)
-        subject.tell_conditions(config, measurer, workdir, display)
+        saved = json.loads((workdir / "profile.json").read_text())
+        environment |= subject.told_conditions(saved, config, measurer, display)
+    runs.write_json(workdir / "environment.json", environment)
     runs.write_json(workdir / "fidelity.json", fidelity)
     _print(fidelity, display.console)
     display.console.print(f"costs: {workdir / 'profile.json'}", markup=False, soft_wrap=True)

@@ -122,40 +122,38 @@ def _described(config: ConfigDict, net: build.Network) -> Subject | None:
 @contextlib.contextmanager
 def opened(
     about: Subject, config: ConfigDict, workdir: Path, display: progress.Display
-) -> Iterator[tuple[CostModel, Boundary | None]]:
-    """The costs, and what measures where the devices are present, alive meanwhile."""
+) -> Iterator[tuple[CostModel, Boundary | None, dict[str, Any]]]:
+    """The costs, and what measures where the devices are present, alive meanwhile.
+
+    And of environment.json under which conditions these measured, complete at the end.
+    """
     _introduce(display, about)
     if about.costs is not None:
         display.say("the devices are described, not present: nothing is measured")
-        yield about.costs, None
+        yield about.costs, None, {}
         return
     with measuring(about, config, display) as measurer:
         saved = profiled(config, about.net, measurer, workdir, display)
-        yield cost_model(about.net.graph, saved), measurer
-        tell_conditions(config, measurer, workdir, display)
+        conditions: dict[str, Any] = {}
+        yield cost_model(about.net.graph, saved), measurer, conditions
+        conditions |= told_conditions(saved, config, measurer, display)
 
 
-def tell_conditions(
-    config: ConfigDict, measurer: Boundary, workdir: Path, display: progress.Display
-) -> None:
-    """Says what disturbed the measurements of placements, and adds that to environment.json."""
+def told_conditions(
+    saved: dict[str, Any], config: ConfigDict, measurer: Boundary, display: progress.Display
+) -> dict[str, Any]:
+    """Under which conditions a profile and placements were measured; says what disturbed these."""
+    conditions = {"profiling": saved["conditions"]} if "conditions" in saved else {}
     found = measurer.conditions().get("measure")
     if found is None:
-        return
-    _record(workdir, "measuring", found.to_json())
+        return conditions
     if busy := found.busy():
         display.warn(
             f"the machine was busy while placements were timed: {busy}; wait until it is idle and "
             f"run the same command again, or measure longer: --config.measure_s="
             f"{_LONGER * config.measure_s:g}"
         )
-
-
-def _record(workdir: Path, what: str, told: dict[str, Any]) -> None:
-    """Adds to environment.json, which the report shows."""
-    path = workdir / "environment.json"
-    known = json.loads(path.read_text()) if path.exists() else {}
-    runs.write_json(path, known | {what: told})
+    return conditions | {"measuring": found.to_json()}
 
 
 @contextlib.contextmanager
@@ -264,7 +262,6 @@ def _tell_profile(saved: dict[str, Any], path: Path, display: progress.Display) 
     under = saved.get("conditions")
     if under is None:
         return
-    _record(path.parent, "profiling", under)
     if under["left_out"]:
         display.warn(
             f"profiling was cut short at {under['limit_s']:g} s, as every search is: "
