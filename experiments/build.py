@@ -1,6 +1,5 @@
 """From a configuration to the objects of an experiment: the one place that wires everything."""
 
-import json
 import os
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -8,7 +7,8 @@ from typing import Any, NamedTuple
 import numpy as np
 from ml_collections import ConfigDict
 
-from placement import arguments, simulators, zoo
+from experiments import labels
+from placement import arguments, files, simulators, zoo
 from placement.costs import tables, workloads
 from placement.errors import UserError
 from placement.graphs import coarsen, opgraph
@@ -107,7 +107,7 @@ def network(config: ConfigDict) -> Network:
         graph = synthetic.build(config.graph)
         return Network(None, graph, coarsen.coarsen(graph), {})
     model = frontend.prepare(_source(config.graph), config.input_shapes)
-    name = os.path.splitext(os.path.basename(config.graph))[0]
+    name = labels.shortest(config.graph)
     extraction = extract.op_graph(model, name=name, constants=config.constants)
     return Network(model, extraction.graph, coarsen.coarsen(extraction.graph), extraction.estimated)
 
@@ -140,10 +140,7 @@ def _workload(path: Path, given: dict[str, str], config: ConfigDict) -> Network:
     Its co-located operations follow the first of them instead (`coarsen.lift` by representatives).
     """
     parts = arguments.values(config.graph, given, {"parts": 1})["parts"]
-    try:
-        data = json.loads(path.read_text())
-    except (OSError, UnicodeDecodeError, json.JSONDecodeError) as error:
-        raise UserError(f"cannot read workload {str(path)!r}: {error}") from error
+    data = files.read_json(path, object, remedy="give a workload's file")
     read = workloads.from_json(data, name=path.stem, objective=config.objective, parts=parts)
     graph = read.graph
     representatives = opgraph.representatives(graph)

@@ -11,7 +11,7 @@ from typing import Any
 from ml_collections import ConfigDict
 from rich.console import Console
 
-from experiments import build, progress
+from experiments import build, progress, workdirs
 from placement.errors import UserError
 from placement.reporting import deployment, runs
 from placement.runtime import (
@@ -58,6 +58,7 @@ def run(
             "leave it out"
         )
     placed = preflight.read(workdir / "placement.json")
+    workdirs.claim(workdir, display)
     net = build.network(config)
     if net.model is None:
         raise UserError(

@@ -13,16 +13,14 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any, NamedTuple
 
-import flax.serialization
 import jax
 import jraph
 import numpy as np
 
 import configs
-from experiments import build
+from experiments import build, checkpoints
 from placement import arguments
 from placement.costs import tables
-from placement.errors import UserError
 from placement.graphs import batching, coarsen, features, intervals, opgraph
 from placement.learning import base, mesh, ppo, reinforce
 from placement.policies import colocrl, hierarchical, hsdag, placeto, scheduler, scheduler_tables
@@ -36,6 +34,7 @@ PRETRAINED = "policy.msgpack"
 SHIPPED = Path(configs.__file__).parent / "pretrained" / PRETRAINED
 LARGEST = 16_000  # operations that a policy looks at one by one; of more, at groups
 GROUPS = 64  # these, at most: as many as a search of a minute learns to place
+_GIVE = f"give --config.init_from the {PRETRAINED} of a"
 _ALGORITHMS: dict[str, Callable[..., base.Learner]] = {
     "reinforce": reinforce.make,
     "ppo": ppo.make,
@@ -321,13 +320,9 @@ def of_checkpoint(path: str) -> str:
     Raises:
       UserError: it cannot be read: one line.
     """
-    try:
-        return str(flax.serialization.msgpack_restore(Path(path).read_bytes())["method"])
-    except (OSError, ValueError, KeyError, TypeError) as error:
-        raise UserError(
-            f"cannot read init_from={path!r} ({_first_line(error)}); give the {PRETRAINED} of a "
-            "--task=pretrain"
-        ) from error
+    return checkpoints.read(
+        Path(path), lambda content: str(content["method"]), remedy=f"{_GIVE} --task=pretrain"
+    )
 
 
 def load(path: str, method: str, params: Params) -> Params:
@@ -341,18 +336,11 @@ def load(path: str, method: str, params: Params) -> Params:
     Raises:
       UserError: it cannot be read, or holds another method's parameters: one line.
     """
-    try:
-        data = flax.serialization.msgpack_restore(Path(path).read_bytes())
-        return flax.serialization.from_state_dict(params, data["params"])
-    except (OSError, ValueError, KeyError, TypeError) as error:
-        raise UserError(
-            f"init_from={path!r} holds no parameters of {method!r} ({_first_line(error)}); give "
-            f"the {PRETRAINED} of a --task=pretrain with the same method"
-        ) from error
-
-
-def _first_line(error: Exception) -> str:
-    return (str(error) or type(error).__name__).partition("\n")[0]
+    return checkpoints.read(
+        Path(path),
+        lambda content: checkpoints.restored(params, content["params"]),
+        remedy=f"{_GIVE} --task=pretrain with {method!r}",
+    )
 
 
 def penalised(evaluate: Evaluate) -> Evaluate:

@@ -29,6 +29,7 @@ from experiments import (
     report,
     subject,
     verify,
+    workdirs,
 )
 from placement import arguments
 from placement.errors import UserError
@@ -105,7 +106,7 @@ def run_methods(
             f"budget={config.budget} does not cover the {about.num_devices} single devices, which "
             f"every search evaluates first; give at least {about.num_devices}"
         )
-    runs.prepare_workdir(workdir)
+    workdirs.claim(workdir, display)
     runs.write_json(workdir / "config.json", config.to_dict())
     runs.write_json(workdir / "environment.json", environment() | hosts.told(about.hosts))
     with subject.opened(about, config, workdir, display) as (costs, measurer):

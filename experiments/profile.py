@@ -16,7 +16,7 @@ from rich.console import Console
 from rich.table import Table
 from scipy import stats
 
-from experiments import build, faults, figures, progress, search, subject
+from experiments import build, faults, figures, progress, search, subject, workdirs
 from placement import simulators
 from placement.costs import calibrate
 from placement.costs.calibrate import TermsOf
@@ -62,7 +62,7 @@ def run(
             f"--task=profile calibrates {' and '.join(_PREDICTORS)}; given "
             f"objective={config.objective!r}: give one of them"
         )
-    runs.prepare_workdir(workdir)
+    workdirs.claim(workdir, display)
     runs.write_json(workdir / "config.json", config.to_dict())
     with subject.measuring(about, config, display) as measurer:
         fidelity = _calibrated(config, workdir, about, measurer, display)
