@@ -13,7 +13,7 @@ from rich.console import Console
 
 from experiments import build, progress, workdirs
 from placement.errors import UserError
-from placement.reporting import deployment, runs
+from placement.reporting import deployment, runs, words
 from placement.runtime import (
     deploy,
     devices,
@@ -216,7 +216,7 @@ def _replace(new: Path, final: Path) -> None:
 def _print(
     record: dict[str, Any], decision: trial.Decision, workdir: Path, console: Console
 ) -> None:
-    console.print(deployment.rich_table(record))
+    words.show(deployment.rich_table(record), console)
     word = "falls back to a single device" if decision.fallback else "deployed"
     console.print(f"{word}: {record['decision']}", markup=False, soft_wrap=True)
     deployed = next(row for row in record["rows"] if row["name"] == record["deployed"])

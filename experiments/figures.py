@@ -73,10 +73,10 @@ def of_comparison(
 ) -> list[Path]:
     """Draws the methods beside each other, and what each placement trades for what, by graph."""
     drawings: dict[str, Callable[[], Any]] = {"ratios": lambda: relations.ratios(rows, learned)}
-    for graph in dict.fromkeys(row["graph"] for row in rows):
+    graphs = list(dict.fromkeys(row["graph"] for row in rows))
+    for graph, name in zip(graphs, runs.file_names(graphs), strict=True):
         of_graph = [row for row in rows if row["graph"] == graph]
-        name = "front-of-" + runs.file_name(graph)
-        drawings[name] = functools.partial(relations.front, of_graph)
+        drawings[f"front-of-{name}"] = functools.partial(relations.front, of_graph)
     return _write(drawings, workdir, console, kept)
 
 

@@ -21,7 +21,7 @@ from placement import simulators
 from placement.costs import calibrate
 from placement.costs.calibrate import TermsOf
 from placement.errors import UserError
-from placement.reporting import runs
+from placement.reporting import runs, words
 from placement.runtime import evaluate as evaluate_lib
 from placement.runtime.boundary import Boundary
 from placement.simulators import stretches
@@ -256,9 +256,9 @@ def _print(fidelity: dict[str, Any], console: Console) -> None:
         f"inferences a placement; {wrong} of {len(fidelity['placements'])} compute wrong outputs",
         box=box.SIMPLE_HEAD,
     )
-    words = ("predicted by", "costs", "placements")
-    for column in (*words, "n", "Spearman", "median error", "90th percentile"):
-        table.add_column(column, justify="left" if column in words else "right")
+    texts = ("predicted by", "costs", "placements")
+    for column in (*texts, "n", "Spearman", "median error", "90th percentile"):
+        table.add_column(column, justify="left" if column in texts else "right")
     for row in fidelity["rows"]:
         table.add_row(
             row["predicted by"],
@@ -269,4 +269,4 @@ def _print(fidelity: dict[str, Any], console: Console) -> None:
             f"{row['median_error']:.1%}",
             f"{row['p90_error']:.1%}",
         )
-    console.print(table)
+    words.show(table, console)

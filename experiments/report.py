@@ -20,6 +20,7 @@ from placement.reporting import (
     published,
     runs,
     tables,
+    words,
 )
 
 CELLS = "cells.json"  # the run directories that a comparison consists of, and their graphs
@@ -53,7 +54,7 @@ def write(summary: dict[str, Any], workdir: Path, console: Console, kept: faults
     """
     with kept.during("writing the table"):
         runs.write_text(workdir / "report.md", tables.report_markdown(summary))
-        console.print(tables.rich_table(summary))
+        words.show(tables.rich_table(summary), console)
     placed = workdir / "placement.json"
     if placed.exists():
         console.print(f"placement: {placed}", markup=False, soft_wrap=True)
@@ -79,7 +80,7 @@ def write_comparison(
     parts += [*map(published.markdown, beside), tables.report_markdown(summary)]
     runs.write_text(workdir / "comparison.csv", comparison.to_csv(rows))
     runs.write_text(workdir / "report.md", "\n\n".join(parts))
-    console.print(comparison.rich_table(found, f"objective {summary['objective']}"))
+    words.show(comparison.rich_table(found, f"objective {summary['objective']}"), console)
     for line in learning_curves.verdict(curves):
         console.print(line, markup=False)
     if beside:

@@ -16,7 +16,7 @@ import json
 import math
 import os
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -53,6 +53,7 @@ _SUMMARY = {
     "best": str,
     **dict.fromkeys(("compute_s", "wall_s"), files.Maybe(files.NUMBER)),
 }
+_UNFIT = r"[^\w.=-]+"
 _LONGEST_NAME = 100  # characters, which leaves room for what is added to it
 
 
@@ -182,9 +183,15 @@ def set_aside(path: StrPath) -> Path:
     return free
 
 
+def file_names(texts: Sequence[str]) -> list[str]:
+    """Names of files for some texts: as `file_name`, and where no two are alike without digests."""
+    plain = [re.sub(_UNFIT, "_", text)[-_LONGEST_NAME:] for text in texts]
+    return plain if len(set(plain)) == len(plain) else [file_name(text) for text in texts]
+
+
 def file_name(text: str) -> str:
     """A name of a file for any text; those of different texts differ."""
-    plain = re.sub(r"[^\w.=-]+", "_", text)
+    plain = re.sub(_UNFIT, "_", text)
     if plain == text and len(plain) <= _LONGEST_NAME and text.strip("."):
         return plain
     digest = hashlib.sha256(text.encode("utf-8", "surrogatepass")).hexdigest()

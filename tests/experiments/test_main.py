@@ -134,6 +134,28 @@ def test_a_dynamic_model_without_shapes_names_its_inputs(tmp_path: Path) -> None
 
 
 @pytest.mark.parametrize(
+    ("text", "wrong"),
+    [
+        ("# A page\n\nIt's none.\n", "line 3 is no configuration: SyntaxError: "),
+        ("x = 1\n", "is no configuration: it has no get_config()"),
+        ("def get_config():\n    return {}[1]\n", "line 2 is no configuration: KeyError: 1"),
+        ("import nowhere_at_all\n", "line 1 is no configuration: ModuleNotFoundError: "),
+        ("1 / 0\n", "line 1 is no configuration: ZeroDivisionError: "),
+    ],
+)
+def test_a_file_that_is_no_configuration_is_one_line(text, wrong, tmp_path: Path) -> None:
+    for name in ("page.md", "page.py"):
+        (tmp_path / name).write_text(text)
+        flags = (f"--config={tmp_path / name}", f"--workdir={tmp_path / 'run'}")
+        code, out, err = command.answer(*flags)
+        assert (code, out) == (2, ""), err
+        (line,) = err.splitlines()
+        assert line.startswith(f"error: {str(tmp_path / name)!r}")
+        assert wrong in line
+        assert "quickstart" in line
+
+
+@pytest.mark.parametrize(
     ("flags", "words"),
     [
         (["--config=configs/nowhere.py"], ["configs/nowhere.py", "quickstart"]),
