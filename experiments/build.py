@@ -22,6 +22,7 @@ from placement.zoo import synthetic
 
 EVALUATE = ("simulate", "measure", "simulate+verify")
 MEASURE_ON = ("here", "ray")
+SEEDS = 2**31  # fewer than some solvers take, and no other takes fewer
 _LANES = 2  # requests under way for each device of a pipeline
 
 
@@ -86,6 +87,11 @@ def check(config: ConfigDict) -> None:
     for key in ("budget", "time_limit_s", "measure_s"):
         if not config[key] > 0:
             raise UserError(f"{key}={config[key]} leaves nothing to run; give {key} > 0")
+    if config.seed < 0 or config.seed + max(config.seeds, config.members) > SEEDS:
+        raise UserError(
+            f"seed={config.seed} is no seed, or those that follow it are none; give one from 0 on, "
+            f"with all that follow it below {SEEDS}"
+        )
 
 
 def among(kind: str, value: str, valid: tuple[str, ...]) -> None:

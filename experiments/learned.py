@@ -9,6 +9,8 @@ blocks of `graphs.features` joined by '+': some left out are an ablation.
 import dataclasses
 import functools
 import inspect
+import math
+import os
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -21,6 +23,7 @@ import configs
 from experiments import build, checkpoints
 from placement import arguments
 from placement.costs import tables
+from placement.errors import UserError
 from placement.graphs import batching, coarsen, features, intervals, opgraph
 from placement.learning import base, mesh, ppo, reinforce
 from placement.policies import colocrl, hierarchical, hsdag, placeto, scheduler, scheduler_tables
@@ -307,6 +310,36 @@ def make(
             build.among("feature", block, FEATURES)
         read = functools.partial(read, blocks=blocks)
     return Method(policy, learner, read, variant == "released")
+
+
+def check_fits(method: str, learner: base.Learner, graph: jraph.GraphsTuple) -> None:
+    """Refuses hyper-parameters whose arrays this machine's memory cannot hold.
+
+    JAX does not: it ends the process. Defaults are not looked at, as that takes up to a second.
+
+    Raises:
+      UserError: in one line.
+    """
+    if ":" not in method:
+        return
+    has_bytes = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
+    try:
+        state = jax.eval_shape(learner.init, jax.random.PRNGKey(0), graph)
+        sample = jax.eval_shape(learner.sample, state, graph)[1]
+        needs_bytes: float = 2 * _bytes(state) + _bytes(
+            sample
+        )  # an update makes a state of another
+    except OverflowError:  # of a size that no array has
+        needs_bytes = math.inf
+    if needs_bytes > has_bytes:
+        raise UserError(
+            f"method={method!r} needs {needs_bytes / 2**30:,.0f} GiB at least, and this machine "
+            f"has {has_bytes / 2**30:,.0f}; give smaller hyper-parameters"
+        )
+
+
+def _bytes(tree: Any) -> int:
+    return sum(leaf.size * leaf.dtype.itemsize for leaf in jax.tree.leaves(tree))
 
 
 def _defaults(make_: Callable[..., Any]) -> dict[str, arguments.Value]:

@@ -152,6 +152,7 @@ def _learned(
     display: progress.Display,
 ) -> dict[str, Any]:
     """Goes through all batches, of these graphs, again and again, each time in another order."""
+    learned.check_fits(config.method, made.learner, batches[0].graphs)
     state = made.learner.init(jax.random.PRNGKey(config.seed), batches[0].graphs)
     saved = _Saved(workdir / _STATE, config)
     at = saved.restore(_Progress(state, 0.0, 0), display)

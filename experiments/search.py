@@ -63,6 +63,7 @@ def train(
     reading = made.read(setting.coarse)
     with display.phase(f"searching {method}") as phase:
         phase.note(_compiling(reading))
+        learned.check_fits(method, made.learner, reading.graph)
         fresh = trainer.start(
             made.learner,
             jax.random.PRNGKey(seed),
