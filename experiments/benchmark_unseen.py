@@ -6,7 +6,6 @@ default budget of placements. Nothing stands in for the policy. The search is al
 and then the ratio to it is below 1. Chains, which are coarsened to one operation, are left out.
 """
 
-import json
 import sys
 import time
 from pathlib import Path
@@ -18,9 +17,8 @@ from rich.console import Console
 from rich.table import Table
 
 from experiments import build, learned, methods
-from placement import solvers
+from placement import files, solvers
 from placement.costs import roofline
-from placement.errors import UserError
 from placement.types import Params, Problem
 from placement.zoo import families
 
@@ -84,13 +82,8 @@ def _ratios(cell: _Cell) -> list[float]:
 
 
 def _families_seen(path: Path) -> tuple[str, ...]:
-    try:
-        return tuple(json.loads(path.read_text())["families"].split(","))
-    except (OSError, ValueError, KeyError) as error:
-        raise UserError(
-            f"cannot read {path} ({error}), which says what the policy learned on; give the policy "
-            "in the run directory of a --task=pretrain"
-        ) from error
+    remedy = "it says what the policy learned on: give that of a --task=pretrain's run directory"
+    return tuple(files.read_json(path, {"families": str}, remedy=remedy)["families"].split(","))
 
 
 def _cell(text: str, devices: str, method: str, path: str) -> _Cell:

@@ -326,9 +326,8 @@ def check_fits(method: str, learner: base.Learner, graph: jraph.GraphsTuple) -> 
     try:
         state = jax.eval_shape(learner.init, jax.random.PRNGKey(0), graph)
         sample = jax.eval_shape(learner.sample, state, graph)[1]
-        needs_bytes: float = 2 * _bytes(state) + _bytes(
-            sample
-        )  # an update makes a state of another
+        # Twice, as an update makes a state of another.
+        needs_bytes: float = 2 * _bytes(state) + _bytes(sample)
     except OverflowError:  # of a size that no array has
         needs_bytes = math.inf
     if needs_bytes > has_bytes:

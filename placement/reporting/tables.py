@@ -178,6 +178,13 @@ def number(value: Any) -> float | None:
     return None if value is None or not math.isfinite(value) else float(value)
 
 
+def ratio(value: float, unit: float) -> float:
+    """value / unit, neither negative: 1 of two zeros, inf where the unit alone is zero."""
+    if unit == 0:
+        return 1.0 if value == 0 else math.inf
+    return value / unit
+
+
 def median_s(row: Row) -> float | None:
     """The measured median latency of a row, or None."""
     return number((row.get("measured_s") or {}).get("median"))

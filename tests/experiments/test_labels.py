@@ -20,7 +20,7 @@ FLAGS = ("--task=compare", "--config.objective=max_load", "--config.methods=topo
         (["a/m.onnx", "a_m.onnx"], ["m", "a_m"]),
         (["a/m.onnx", "a/m.xml"], ["m.onnx", "m.xml"]),
         (["x/a/m.onnx", "y/a/m.onnx"], ["x/a/m", "y/a/m"]),
-        (["w.json:parts=1", "w.json:parts=2", "w.json"], ["w:parts=1", "w:parts=2", "w.json"]),
+        (["w.json:parts=1", "w.json:parts=2", "w.json"], ["w:parts=1", "w:parts=2", "w"]),
         (["resnet50", "a/resnet50.onnx"], ["resnet50", "resnet50.onnx"]),
         (["bert:layers=2", "bert:layers=4"], ["bert:layers=2", "bert:layers=4"]),
         (["synthetic:family=chain,ops=9,seed=1"], ["synthetic:family=chain,ops=9,seed=1"]),

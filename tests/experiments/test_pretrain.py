@@ -61,6 +61,10 @@ def test_the_policy_that_is_installed_is_what_the_configuration_makes():
         (["--task=pretrain", "--config.objective=serial"], ["serial", "makespan"]),
         (["--config.method=zero_shot", "--config.init_from=nowhere"], ["nowhere", "pretrain"]),
         (["--config.method=scheduler", "--config.init_from=setup.py"], ["setup.py", "pretrain"]),
+        (
+            ["--config.method=scheduler:hidden_size=3", f"--config.init_from={learned.SHIPPED}"],
+            [learned.PRETRAINED, "and should be (", "scheduler:hidden_size=3"],
+        ),
     ],
 )
 def test_a_mistake_is_one_line_and_exit_code_2(
