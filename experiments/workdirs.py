@@ -5,6 +5,7 @@ the process ends. What a task finds there of its own making and cannot read it s
 and makes anew; what the user gave it is refused instead, where it is read.
 """
 
+import contextlib
 import errno
 import fcntl
 import os
@@ -87,7 +88,7 @@ def _locked(workdir: Path, display: progress.Display) -> IO[str]:
             raise OSError(error.errno, error.strerror, str(path)) from error
         display.warn(f"the file system of {workdir} has no locks: run one task at a time there")
         return file
-    file.truncate(0)
-    file.write(f"process {os.getpid()} on {os.uname().nodename}")
-    file.flush()
+    with contextlib.suppress(OSError):  # of a full disk: it is the lock that counts
+        os.ftruncate(file.fileno(), 0)
+        os.write(file.fileno(), f"process {os.getpid()} on {os.uname().nodename}".encode())
     return file

@@ -180,7 +180,7 @@ def test_a_file_that_cannot_grow_is_named_in_one_line_and_what_was_there_is_kept
     after = contents(finished)
     assert after.keys() == before.keys()
     changed = {name for name in before if after[name] != before[name]}
-    assert changed <= {"config.json", "environment.json"}
+    assert changed <= {".lock", "config.json", "environment.json"}
     check_whole(finished)
 
 
