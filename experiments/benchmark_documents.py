@@ -10,7 +10,6 @@ on, and whoever wants to measure anew removes the folder. Tables of Tarnawski et
 need their files in `runs/documents/workloads`; the others are made without.
 """
 
-import json
 import shlex
 import subprocess
 import sys
@@ -20,7 +19,7 @@ from pathlib import Path
 from markdown_it import MarkdownIt
 
 from experiments.benchmark_tables import PRINTED, TABLES, Grid, cells
-from placement import arguments
+from placement import arguments, files
 from placement.errors import UserError
 from placement.reporting import runs
 
@@ -118,7 +117,7 @@ def _ran(run: str, command: str) -> bool:
     """
     workdir = FOLDER / run
     ended = workdir / _ENDED
-    if ended.exists() and json.loads(ended.read_text()) == command:
+    if ended.exists() and files.read_json(ended, object, remedy="remove it") == command:
         print(f"made before: {run}", flush=True)
         return True
     if "model.onnx" in command:

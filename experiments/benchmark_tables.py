@@ -13,7 +13,8 @@ from typing import Any, NamedTuple
 from experiments.benchmark_scale import Phase, exponent
 from experiments.benchmark_unseen import Cell
 from experiments.benchmark_unseen import ratios as ratios_to_search
-from placement.reporting import comparison
+from placement import files
+from placement.reporting import comparison, runs
 from placement.reporting import tables as tables_lib
 
 Grid = tuple[list[str], list[list[str]]]  # a header, and rows
@@ -39,8 +40,12 @@ def cells(line: str) -> list[str]:
     return [cell.strip() for cell in line.strip().strip("|").split("|")]
 
 
+def _read(path: Path) -> dict[str, Any]:
+    return files.read_json(path, {str: object}, remedy="run its command again")
+
+
 def _summary(folder: Path, run: str) -> Summary:
-    return json.loads((folder / run / "summary.json").read_text())
+    return runs.read_summary(folder / run)
 
 
 def report(run: str, *columns: str, without: tuple[str, ...] = ()) -> Callable[[Path], Grid]:
@@ -68,7 +73,7 @@ def fidelity(names: dict[str, str]) -> Callable[[Path], Grid]:
     def read(folder: Path) -> Grid:
         rows = []
         for run in names:
-            fidelity = json.loads((folder / run / "fidelity.json").read_text())
+            fidelity = _read(folder / run / "fidelity.json")
             rows += [
                 [
                     *(fidelity["graph"], row["predicted by"], row["costs"]),
@@ -107,7 +112,7 @@ def gains(names: dict[str, str], method: str) -> Callable[[Path], Grid]:
             singles = [s for n, s in medians.items() if n.startswith("single:") and s]
             low, high = row["versus_interval"] or (math.nan, math.nan)
             ratio = f"{row['versus_best_single_device']:.3f} [{low:.3f}, {high:.3f}]"
-            given = json.loads((folder / run / "config.json").read_text())
+            given = _read(folder / run / "config.json")
             seconds = (min(singles), row["predicted_s"], medians[method])
             rows.append(
                 [summary["graph"]["name"], f"`{given['devices']}`", *map(_ms, seconds), ratio]
@@ -154,7 +159,7 @@ def gaps(names: dict[str, str], exact: str, methods: tuple[str, ...]) -> Callabl
         rows = []
         for run in names:
             summary = _summary(folder, run)
-            given = json.loads((folder / run / "config.json").read_text())
+            given = _read(folder / run / "config.json")
             found = comparison.compare([row | {"measured_s": None} for row in summary["rows"]], ())
             for graph in found.graphs:
                 cells = found.cells[graph]

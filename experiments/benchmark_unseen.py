@@ -18,9 +18,8 @@ from rich.console import Console
 from rich.table import Table
 
 from experiments import build, learned, methods
-from placement import solvers
+from placement import files, solvers
 from placement.costs import roofline
-from placement.errors import UserError
 from placement.types import Params, Problem
 from placement.zoo import families
 
@@ -100,13 +99,8 @@ def ratios(cell: Cell) -> list[float]:
 
 
 def _families_seen(path: Path) -> tuple[str, ...]:
-    try:
-        return tuple(json.loads(path.read_text())["families"].split(","))
-    except (OSError, ValueError, KeyError) as error:
-        raise UserError(
-            f"cannot read {path} ({error}), which says what the policy learned on; give the policy "
-            "in the run directory of a --task=pretrain"
-        ) from error
+    remedy = "it says what the policy learned on: give that of a --task=pretrain's run directory"
+    return tuple(files.read_json(path, {"families": str}, remedy=remedy)["families"].split(","))
 
 
 def _cell(family: str, text: str, devices: str, method: str, path: str) -> Cell:

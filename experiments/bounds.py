@@ -7,7 +7,6 @@ row's placement is coarse.
 """
 
 import hashlib
-import json
 from pathlib import Path
 from typing import NamedTuple
 
@@ -15,7 +14,7 @@ import numpy as np
 
 from experiments import build
 from experiments.methods import Entry
-from placement import solvers
+from placement import files, solvers
 from placement.reporting import runs
 from placement.solvers import base
 from placement.types import Problem, Solution
@@ -42,8 +41,13 @@ def beside(entries: list[Entry], setting: build.Setting, path: Path) -> list[Ent
 
 
 def read(path: Path) -> dict[str, list[float]]:
-    """The bounds of a file, by problem; none if there is no file."""
-    return json.loads(path.read_text()) if path.exists() else {}
+    """The bounds of a file, by problem; none if there is no file.
+
+    Raises:
+      UserError: it cannot be read.
+    """
+    remedy = "remove it, and bounds are proved anew"
+    return files.read_json(path, {str: [float]}, _pairs, remedy=remedy) if path.exists() else {}
 
 
 def merge(path: Path, found: dict[str, list[float]]) -> None:
@@ -52,6 +56,12 @@ def merge(path: Path, found: dict[str, list[float]]) -> None:
     better = {key: [*map(max, pair, kept.get(key, pair))] for key, pair in found.items()}
     if kept | better != kept:
         runs.write_json(path, kept | better)
+
+
+def _pairs(bounds: dict[str, list[float]]) -> dict[str, list[float]]:
+    if any(len(pair) != len(Bounds._fields) for pair in bounds.values()):
+        raise ValueError("its bounds are no pairs")
+    return bounds
 
 
 def _bounded(entry: Entry, known: Bounds) -> Solution:

@@ -1,6 +1,5 @@
 """From a configuration to the objects of an experiment: the one place that wires everything."""
 
-import json
 import os
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -8,7 +7,8 @@ from typing import Any, NamedTuple
 import numpy as np
 from ml_collections import ConfigDict
 
-from placement import arguments, simulators, zoo
+from experiments import labels
+from placement import arguments, files, simulators, zoo
 from placement.costs import tables, workloads
 from placement.errors import UserError
 from placement.graphs import coarsen, opgraph
@@ -22,6 +22,7 @@ from placement.zoo import synthetic
 
 EVALUATE = ("simulate", "measure", "simulate+verify")
 MEASURE_ON = ("here", "ray")
+SEEDS = 2**31  # fewer than some solvers take, and no other takes fewer
 _LANES = 2  # requests under way for each device of a pipeline
 
 
@@ -86,6 +87,11 @@ def check(config: ConfigDict) -> None:
     for key in ("budget", "time_limit_s", "measure_s"):
         if not config[key] > 0:
             raise UserError(f"{key}={config[key]} leaves nothing to run; give {key} > 0")
+    if config.seed < 0 or config.seed + max(config.seeds, config.members) > SEEDS:
+        raise UserError(
+            f"seed={config.seed} is no seed, or those that follow it are none; give one from 0 on, "
+            f"with all that follow it below {SEEDS}"
+        )
 
 
 def among(kind: str, value: str, valid: tuple[str, ...]) -> None:
@@ -107,7 +113,7 @@ def network(config: ConfigDict) -> Network:
         graph = synthetic.build(config.graph)
         return Network(None, graph, coarsen.coarsen(graph), {})
     model = frontend.prepare(_source(config.graph), config.input_shapes)
-    name = os.path.splitext(os.path.basename(config.graph))[0]
+    name = labels.shortest(config.graph)
     extraction = extract.op_graph(model, name=name, constants=config.constants)
     return Network(model, extraction.graph, coarsen.coarsen(extraction.graph), extraction.estimated)
 
@@ -140,10 +146,7 @@ def _workload(path: Path, given: dict[str, str], config: ConfigDict) -> Network:
     Its co-located operations follow the first of them instead (`coarsen.lift` by representatives).
     """
     parts = arguments.values(config.graph, given, {"parts": 1})["parts"]
-    try:
-        data = json.loads(path.read_text())
-    except (OSError, UnicodeDecodeError, json.JSONDecodeError) as error:
-        raise UserError(f"cannot read workload {str(path)!r}: {error}") from error
+    data = files.read_json(path, object, remedy="give a workload's file")
     read = workloads.from_json(data, name=path.stem, objective=config.objective, parts=parts)
     graph = read.graph
     representatives = opgraph.representatives(graph)

@@ -11,9 +11,9 @@ from typing import Any
 from ml_collections import ConfigDict
 from rich.console import Console
 
-from experiments import build, progress
+from experiments import build, progress, workdirs
 from placement.errors import UserError
-from placement.reporting import deployment, runs
+from placement.reporting import deployment, runs, words
 from placement.runtime import (
     deploy,
     devices,
@@ -58,6 +58,7 @@ def run(
             "leave it out"
         )
     placed = preflight.read(workdir / "placement.json")
+    workdirs.claim(workdir, display)
     net = build.network(config)
     if net.model is None:
         raise UserError(
@@ -215,7 +216,7 @@ def _replace(new: Path, final: Path) -> None:
 def _print(
     record: dict[str, Any], decision: trial.Decision, workdir: Path, console: Console
 ) -> None:
-    console.print(deployment.rich_table(record))
+    words.show(deployment.rich_table(record), console)
     word = "falls back to a single device" if decision.fallback else "deployed"
     console.print(f"{word}: {record['decision']}", markup=False, soft_wrap=True)
     deployed = next(row for row in record["rows"] if row["name"] == record["deployed"])

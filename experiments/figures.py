@@ -1,14 +1,14 @@
 """The figures of a run directory, and its trace: what can be drawn, and why the rest cannot."""
 
 import functools
-import re
 from collections.abc import Callable, Collection, Mapping
 from pathlib import Path
 from typing import Any
 
 from rich.console import Console
 
-from experiments import faults
+from experiments import faults, metrics
+from placement.errors import UserError
 from placement.reporting import details as details_lib
 from placement.reporting import (
     graph_plot,
@@ -38,7 +38,6 @@ def of_run(
       The SVG files that were drawn, as of the other functions here.
     """
     rows, name = summary["rows"], summary["graph"]["name"]
-    metrics = runs.read_jsonl(workdir / "metrics.jsonl")
 
     def known() -> details_lib.Details:
         if details is None:
@@ -53,7 +52,7 @@ def of_run(
         "timeline": lambda: timeline_plot.timeline(known()),
         "loads": lambda: load_plot.loads(known()),
         "latencies": lambda: search_plots.latencies(summary),
-        "search": lambda: search_plots.search(metrics, rows),
+        "search": lambda: search_plots.search(metrics.read(workdir), rows),
         "errors": lambda: relations.errors(relations.pairs(rows), name),
         "front": lambda: relations.front(rows),
     }
@@ -74,10 +73,10 @@ def of_comparison(
 ) -> list[Path]:
     """Draws the methods beside each other, and what each placement trades for what, by graph."""
     drawings: dict[str, Callable[[], Any]] = {"ratios": lambda: relations.ratios(rows, learned)}
-    for graph in dict.fromkeys(row["graph"] for row in rows):
+    graphs = list(dict.fromkeys(row["graph"] for row in rows))
+    for graph, name in zip(graphs, runs.file_names(graphs), strict=True):
         of_graph = [row for row in rows if row["graph"] == graph]
-        name = "front-of-" + re.sub(r"[^\w.=-]+", "_", graph)
-        drawings[name] = functools.partial(relations.front, of_graph)
+        drawings[f"front-of-{name}"] = functools.partial(relations.front, of_graph)
     return _write(drawings, workdir, console, kept)
 
 
@@ -103,7 +102,7 @@ def _write(drawings: _Drawings, workdir: Path, console: Console, kept: faults.Fa
             try:
                 plots.save(draw(), directory, name)
                 drawn.append(directory / f"{name}.svg")
-            except plots.NothingToDrawError as error:
+            except (plots.NothingToDrawError, UserError) as error:
                 left_out.setdefault(str(error), []).append(name)
     for reason, names in left_out.items():
         console.print(f"no figure of {', '.join(names)}: {reason}", markup=False, soft_wrap=True)

@@ -9,17 +9,18 @@ blocks of `graphs.features` joined by '+': some left out are an ablation.
 import dataclasses
 import functools
 import inspect
+import math
+import os
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any, NamedTuple
 
-import flax.serialization
 import jax
 import jraph
 import numpy as np
 
 import configs
-from experiments import build
+from experiments import build, checkpoints
 from placement import arguments
 from placement.costs import tables
 from placement.errors import UserError
@@ -36,6 +37,7 @@ PRETRAINED = "policy.msgpack"
 SHIPPED = Path(configs.__file__).parent / "pretrained" / PRETRAINED
 LARGEST = 16_000  # operations that a policy looks at one by one; of more, at groups
 GROUPS = 64  # these, at most: as many as a search of a minute learns to place
+_GIVE = f"give --config.init_from the {PRETRAINED} of a"
 _ALGORITHMS: dict[str, Callable[..., base.Learner]] = {
     "reinforce": reinforce.make,
     "ppo": ppo.make,
@@ -310,6 +312,35 @@ def make(
     return Method(policy, learner, read, variant == "released")
 
 
+def check_fits(method: str, learner: base.Learner, graph: jraph.GraphsTuple) -> None:
+    """Refuses hyper-parameters whose arrays this machine's memory cannot hold.
+
+    JAX does not: it ends the process. Defaults are not looked at, as that takes up to a second.
+
+    Raises:
+      UserError: in one line.
+    """
+    if ":" not in method:
+        return
+    has_bytes = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
+    try:
+        state = jax.eval_shape(learner.init, jax.random.PRNGKey(0), graph)
+        sample = jax.eval_shape(learner.sample, state, graph)[1]
+        # Twice, as an update makes a state of another.
+        needs_bytes: float = 2 * _bytes(state) + _bytes(sample)
+    except OverflowError:  # of a size that no array has
+        needs_bytes = math.inf
+    if needs_bytes > has_bytes:
+        raise UserError(
+            f"method={method!r} needs {needs_bytes / 2**30:,.0f} GiB at least, and this machine "
+            f"has {has_bytes / 2**30:,.0f}; give smaller hyper-parameters"
+        )
+
+
+def _bytes(tree: Any) -> int:
+    return sum(leaf.size * leaf.dtype.itemsize for leaf in jax.tree.leaves(tree))
+
+
 def _defaults(make_: Callable[..., Any]) -> dict[str, arguments.Value]:
     parameters = inspect.signature(make_).parameters.values()
     return {p.name: p.default for p in parameters if p.default is not p.empty}
@@ -321,13 +352,9 @@ def of_checkpoint(path: str) -> str:
     Raises:
       UserError: it cannot be read: one line.
     """
-    try:
-        return str(flax.serialization.msgpack_restore(Path(path).read_bytes())["method"])
-    except (OSError, ValueError, KeyError, TypeError) as error:
-        raise UserError(
-            f"cannot read init_from={path!r} ({_first_line(error)}); give the {PRETRAINED} of a "
-            "--task=pretrain"
-        ) from error
+    return checkpoints.read(
+        Path(path), lambda content: str(content["method"]), remedy=f"{_GIVE} --task=pretrain"
+    )
 
 
 def load(path: str, method: str, params: Params) -> Params:
@@ -341,18 +368,11 @@ def load(path: str, method: str, params: Params) -> Params:
     Raises:
       UserError: it cannot be read, or holds another method's parameters: one line.
     """
-    try:
-        data = flax.serialization.msgpack_restore(Path(path).read_bytes())
-        return flax.serialization.from_state_dict(params, data["params"])
-    except (OSError, ValueError, KeyError, TypeError) as error:
-        raise UserError(
-            f"init_from={path!r} holds no parameters of {method!r} ({_first_line(error)}); give "
-            f"the {PRETRAINED} of a --task=pretrain with the same method"
-        ) from error
-
-
-def _first_line(error: Exception) -> str:
-    return (str(error) or type(error).__name__).partition("\n")[0]
+    return checkpoints.read(
+        Path(path),
+        lambda content: checkpoints.restored(params, content["params"]),
+        remedy=f"{_GIVE} --task=pretrain with {method!r}",
+    )
 
 
 def penalised(evaluate: Evaluate) -> Evaluate:

@@ -7,6 +7,7 @@ what was saved.
 """
 
 import importlib
+import re
 import signal
 import sys
 import traceback
@@ -32,7 +33,10 @@ EXIT_CODES = {
 }
 _NEEDS = {"report": ("workdir",), "list": ()}  # of the others both flags
 _EXAMPLES = {"config": "quickstart", "workdir": "runs/quickstart"}
-_HELP = {"-h", "-help", "--help"}
+# As absl takes them: each is answered with the same help.
+_HELP = re.compile(r"--?(h|\?|help|helpshort|helpfull|helpxml)(=(true|1|yes))?", re.IGNORECASE)
+
+_loaded: list[str] = []  # files of configurations that are being read
 
 _CONFIG = config_flags.DEFINE_config_file(
     "config", None, "The configuration: its name or its file.", lock_config=True
@@ -117,7 +121,30 @@ def parse(argv: list[str]) -> list[str]:
         if error.args and isinstance(cause := error.args[0], KeyError):
             key = str(cause.args[0]).partition("\n")[0].strip("'")
             error = arguments.unknown("key of the configuration", key, common.KEYS)
-        refuse(error)
+        refuse(_of_config(error) or error)
+    except Exception as error:
+        mistake = _of_config(error)
+        if mistake is None:
+            admit(error)
+        refuse(mistake)
+
+
+def _of_config(error: Exception) -> UserError | None:
+    """What to say of an error that a configuration's file made; None of any other."""
+    frames = traceback.extract_tb(error.__traceback__)
+    lines: list[tuple[str | None, int | None]] = [(f.filename, f.lineno) for f in frames]
+    lines += [(error.filename, error.lineno)] if isinstance(error, SyntaxError) else []
+    mine = [(file, line) for file, line in lines if file in _loaded]
+    no_function = isinstance(error, AttributeError) and error.name == "get_config"
+    if not mine and not (no_function and _loaded):
+        return None
+    file, line = mine[-1] if mine else (_loaded[-1], None)
+    where = f", line {line}" if line else ""
+    what = "it has no get_config()" if no_function else f"{type(error).__name__}: {error.args[0]}"
+    return UserError(
+        f"{file!r}{where} is no configuration: {what}; give a Python file whose get_config() "
+        f"returns one, or one of {', '.join(usage.configs())}"
+    )
 
 
 def refuse(error: Exception) -> NoReturn:
@@ -170,9 +197,11 @@ def _with_whole_config(argv: list[str]) -> list[str]:
         if flag not in ("--config", "-config"):
             continue
         if equals:
-            found[i] = f"{flag}={_config_file(value)}"
+            _loaded.append(str(_config_file(value)))
+            found[i] = f"{flag}={_loaded[-1]}"
         elif i + 1 < len(found):
-            found[i + 1] = str(_config_file(found[i + 1]))
+            _loaded.append(str(_config_file(found[i + 1])))
+            found[i + 1] = _loaded[-1]
     return found
 
 
@@ -190,7 +219,7 @@ def cli() -> None:
     if not given:
         print(usage.short(TASKS), file=sys.stderr)
         sys.exit(2)
-    if _HELP.intersection(given):
+    if any(map(_HELP.fullmatch, given)):
         print(usage.full(TASKS, EXIT_CODES))
         sys.exit(0)
     app.run(main, flags_parser=parse)

@@ -19,6 +19,7 @@ from typing import Any
 import numpy as np
 
 from experiments import progress
+from placement import files
 from placement.reporting import runs, tensorboard
 from placement.types import Solution
 
@@ -30,6 +31,16 @@ _SHARE = 0.01
 _FLUSHED_S = 2.0
 _SOLVER_S = 0.2  # between two records of a solver
 _NONE = np.empty(0)
+# What every record has. Of some methods' there is more.
+RECORD = {
+    "method": str,
+    "seed": int,
+    "step": int,
+    "evaluations": int,
+    "elapsed_s": float,
+    "best_s": files.Maybe(files.NUMBER),
+    "mean_s": files.Maybe(files.NUMBER),
+}
 _ABOUT = ("method", "seed", "step", "evaluations")  # no metrics of their own
 
 
@@ -50,7 +61,7 @@ class Log:
         """
         self._path = workdir / FILE
         self._search = {"method": method, "seed": seed}
-        _forget(self._path, self._search, step)
+        _forget(workdir, self._search, step)
         directory = workdir / EVENTS / (re.sub(r"[^\w.=-]+", "_", method) + f"-seed-{seed}")
         if step == 0:
             shutil.rmtree(directory, ignore_errors=True)
@@ -146,8 +157,18 @@ class Told:
             self._waiting = None
 
 
-def _forget(path: Path, search: Mapping[str, Any], step: int) -> None:
-    records = runs.read_jsonl(path)
+def read(workdir: Path) -> list[dict[str, Any]]:
+    """What the searches of a run directory have logged.
+
+    Raises:
+      UserError: the log cannot be read.
+    """
+    remedy = "remove it, and searches log anew"
+    return files.read_jsonl(workdir / FILE, RECORD, remedy=remedy)
+
+
+def _forget(workdir: Path, search: Mapping[str, Any], step: int) -> None:
+    records = read(workdir)
     kept = [r for r in records if r["step"] <= step or not search.items() <= r.items()]
     if len(kept) < len(records):
-        runs.write_text(path, "".join(json.dumps(record) + "\n" for record in kept))
+        runs.write_text(workdir / FILE, "".join(json.dumps(record) + "\n" for record in kept))

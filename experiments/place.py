@@ -4,7 +4,6 @@
 """
 
 import itertools
-import json
 import math
 import os
 import shutil
@@ -34,6 +33,7 @@ from experiments import (
     report,
     subject,
     verify,
+    workdirs,
 )
 from placement import arguments
 from placement.errors import UserError
@@ -46,7 +46,6 @@ from placement.runtime.measure import Measurement
 from placement.types import Evaluate
 
 INTERRUPTED = "interrupted"  # in the run directory: what did not replace better results
-_SUMMARY = "summary.json"
 
 
 def run(
@@ -119,12 +118,12 @@ def run_methods(
     """
     started, cpu_started, before = time.monotonic(), _cpu_s(), len(kept)
     about, order = _prepared(config, chosen, beside, display)
-    runs.prepare_workdir(workdir)
+    workdirs.claim(workdir, display)
     about_run = {
         "config.json": config.to_dict(),
         "environment.json": environment() | hosts.told(about.hosts),
     }
-    if not (workdir / _SUMMARY).exists():
+    if not (workdir / runs.SUMMARY).exists():
         _write(workdir, about_run)
     with subject.opened(about, config, workdir, display) as (costs, measurer, conditions):
         setting = build.setting(about.net, costs, about.names, config.objective)
@@ -154,7 +153,7 @@ def run_methods(
     }
     about_run["environment.json"] |= conditions
     directory = _directory(workdir, summary, display)
-    _write(directory, about_run | {_SUMMARY: summary})
+    _write(directory, about_run | {runs.SUMMARY: summary})
     with kept.during("writing the placement"):
         if judged.best is None:
             (directory / "placement.json").unlink(missing_ok=True)
@@ -333,8 +332,8 @@ def _directory(workdir: Path, summary: dict[str, Any], display: progress.Display
 def _known(workdir: Path) -> dict[str, Any] | None:
     """The summary that a run directory has, if it can be read."""
     try:
-        return json.loads((workdir / _SUMMARY).read_text())
-    except (OSError, ValueError):
+        return runs.read_summary(workdir)
+    except UserError:
         return None
 
 

@@ -6,6 +6,7 @@ once, and learned methods go on from it. What it learns on are members of famili
 family is seen.
 """
 
+import functools
 import hashlib
 import json
 import threading
@@ -19,7 +20,16 @@ import jax
 import numpy as np
 from ml_collections import ConfigDict
 
-from experiments import build, interrupts, learned, metrics, processes, progress
+from experiments import (
+    build,
+    checkpoints,
+    interrupts,
+    learned,
+    metrics,
+    processes,
+    progress,
+    workdirs,
+)
 from placement import arguments
 from placement.costs import roofline
 from placement.errors import UserError
@@ -64,7 +74,7 @@ def run(
     named = [roofline.devices(devices) for devices in sets]
     made = learned.make(config.method, len(named[0]), False, over=several.over)
     texts = _members(config)
-    runs.prepare_workdir(workdir)
+    workdirs.claim(workdir, display)
     runs.write_json(workdir / "config.json", config.to_dict())
     with display.phase("reading graphs"):
         batches = _batches(texts, named, display)
@@ -142,9 +152,10 @@ def _learned(
     display: progress.Display,
 ) -> dict[str, Any]:
     """Goes through all batches, of these graphs, again and again, each time in another order."""
+    learned.check_fits(config.method, made.learner, batches[0].graphs)
     state = made.learner.init(jax.random.PRNGKey(config.seed), batches[0].graphs)
     saved = _Saved(workdir / _STATE, config)
-    at, stop = saved.restore(_Progress(state, 0.0, 0)), threading.Event()
+    at, stop = saved.restore(_Progress(state, 0.0, 0), display), threading.Event()
     step = int(at.state.updates)
     with (
         display.phase(f"pretraining {config.method}") as phase,
@@ -159,8 +170,8 @@ def _learned(
         phase.goal = progress.Goal(config.budget, config.time_limit_s, spent_s=at.spent_s)
         at, status, recent = _followed(made, config, batches, at, (saved, log, phase, stop))
     saved.save(at)
-    content = {"method": config.method, "params": jax.device_get(at.state.params)}
-    runs.write_bytes(workdir / learned.PRETRAINED, flax.serialization.to_bytes(content))
+    content = {"method": config.method, "params": at.state.params}
+    checkpoints.save(workdir / learned.PRETRAINED, content)
     return {
         "updates": int(at.state.updates),
         "evaluations": at.evaluations,
@@ -243,17 +254,19 @@ class _Saved:
         text = json.dumps(kept, sort_keys=True, default=str)
         self._key = hashlib.sha256(text.encode()).hexdigest()
 
-    def restore(self, fresh: _Progress) -> _Progress:
+    def restore(self, fresh: _Progress, display: progress.Display) -> _Progress:
         """What was saved, or what is given."""
+
+        def made(content: dict[str, Any]) -> _Progress:
+            if content["key"] != self._key:
+                return fresh
+            return checkpoints.restored(fresh, content["progress"])
+
         if not self._path.exists():
             return fresh
-        data = flax.serialization.msgpack_restore(self._path.read_bytes())
-        if data["key"] != self._key:
-            return fresh
-        return flax.serialization.from_state_dict(fresh, data["progress"])
+        read = functools.partial(checkpoints.read, make=made, remedy="remove it")
+        return checkpoints.readable(self._path, read, display) or fresh
 
     def save(self, at: _Progress) -> None:
         """Saves it."""
-        progress_ = flax.serialization.to_state_dict(jax.device_get(at))
-        content = {"key": self._key, "progress": progress_}
-        runs.write_bytes(self._path, flax.serialization.msgpack_serialize(content))
+        checkpoints.save(self._path, {"key": self._key, "progress": at})

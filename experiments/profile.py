@@ -5,7 +5,6 @@ did not see, how far the `serial` objective's prediction is from what HETERO tak
 contiguous, half fine-grained; the last are the fastest that a search finds in the simulator.
 """
 
-import json
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -17,12 +16,23 @@ from rich.console import Console
 from rich.table import Table
 from scipy import stats
 
-from experiments import build, faults, figures, hosts, place, progress, search, subject
+from experiments import (
+    build,
+    faults,
+    figures,
+    hosts,
+    place,
+    progress,
+    saved_costs,
+    search,
+    subject,
+    workdirs,
+)
 from placement import simulators
 from placement.costs import calibrate
 from placement.costs.calibrate import TermsOf
 from placement.errors import UserError
-from placement.reporting import runs
+from placement.reporting import runs, words
 from placement.runtime import evaluate as evaluate_lib
 from placement.runtime.boundary import Boundary
 from placement.simulators import stretches
@@ -69,7 +79,7 @@ def run(
             f"--task=profile calibrates {' and '.join(_PREDICTORS)}; given "
             f"objective={config.objective!r}: give one of them"
         )
-    runs.prepare_workdir(workdir)
+    workdirs.claim(workdir, display)
     runs.write_json(workdir / "config.json", config.to_dict())
     environment = place.environment() | hosts.told(about.hosts)
     runs.write_json(workdir / "environment.json", environment)
@@ -80,7 +90,7 @@ def run(
                 "none but inputs and constants; give a model that computes something of its inputs"
             )
         fidelity = _calibrated(config, workdir, about, measurer, display)
-        saved = json.loads((workdir / "profile.json").read_text())
+        saved = saved_costs.read(workdir / saved_costs.FILE)
         environment |= subject.told_conditions(saved, config, measurer, display)
     runs.write_json(workdir / "environment.json", environment)
     runs.write_json(workdir / "fidelity.json", fidelity)
@@ -281,9 +291,9 @@ def _print(fidelity: dict[str, Any], console: Console) -> None:
         f"inferences a placement; {wrong} of {len(fidelity['placements'])} compute wrong outputs",
         box=box.SIMPLE_HEAD,
     )
-    words = ("predicted by", "costs", "placements")
-    for column in (*words, "n", "Spearman", "median error", "90th percentile"):
-        table.add_column(column, justify="left" if column in words else "right")
+    texts = ("predicted by", "costs", "placements")
+    for column in (*texts, "n", "Spearman", "median error", "90th percentile"):
+        table.add_column(column, justify="left" if column in texts else "right")
     for row in fidelity["rows"]:
         table.add_row(
             row["predicted by"],
@@ -292,4 +302,4 @@ def _print(fidelity: dict[str, Any], console: Console) -> None:
             str(row["placements"]),
             *("-" if np.isnan(row[key]) else f"{row[key]:{form}}" for key, form in _SHOWN.items()),
         )
-    console.print(table)
+    words.show(table, console)

@@ -17,13 +17,13 @@ import time
 from collections.abc import Callable, Iterator
 from typing import NamedTuple
 
-from rich.console import Console, Group, RenderableType
+from rich.console import Group, RenderableType
 from rich.live import Live
 from rich.progress_bar import ProgressBar
 from rich.table import Table
 from rich.text import Text
 
-from placement.reporting import tables
+from placement.reporting import tables, words
 from placement.runtime.measure import Measurer
 
 WARNING, INFO, DEBUG = -1, 0, 1  # as absl counts
@@ -135,7 +135,7 @@ class Display:
     """Where a task says what it does. Results are printed on `console`, whatever the verbosity."""
 
     def __init__(self, verbosity: int = INFO):
-        self.console = Console()
+        self.console = words.console()
         self._verbosity = verbosity
         self._busy: Callable[[], str] = lambda: ""
 

@@ -1,16 +1,17 @@
 """The `report` task: table, report.md, report.html and figures from a run directory."""
 
 import contextlib
-import json
+import functools
 import math
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 from ml_collections import ConfigDict
 from rich.console import Console
 
-from experiments import faults, figures, learned, progress
+from experiments import faults, figures, learned, metrics, progress
+from placement import files
 from placement.errors import UserError
 from placement.reporting import (
     comparison,
@@ -20,9 +21,13 @@ from placement.reporting import (
     published,
     runs,
     tables,
+    words,
 )
 
-CELLS = "cells.json"  # the run directories that a comparison consists of
+CELLS = "cells.json"  # the run directories that a comparison consists of, and their graphs
+# In a comparison of an earlier version, directories alone: each graph had a name of its own.
+_CELLS = [({"directory": str, "graph": str}, str)]
+T = TypeVar("T")
 _PUBLISHED = Path(__file__).parent.parent / "third_party" / "published"
 
 
@@ -34,13 +39,7 @@ def run(
     Raises:
       UserError: the run directory holds no readable summary.json.
     """
-    path = workdir / "summary.json"
-    try:
-        summary = json.loads(path.read_text())
-    except OSError as error:
-        raise UserError(
-            f"no summary.json in {str(workdir)!r}; run --task=place with this --workdir first"
-        ) from error
+    summary = runs.read_summary(workdir)
     with faults.told_last() as kept:
         if "graph" in summary["rows"][0]:
             write_comparison(summary, workdir, display.console, kept)
@@ -66,11 +65,11 @@ def write(summary: dict[str, Any], workdir: Path, console: Console, kept: faults
     """
     with kept.during("writing the table"):
         runs.write_text(workdir / "report.md", tables.report_markdown(summary))
-        console.print(tables.rich_table(summary))
+        words.show(tables.rich_table(summary), console)
     placed = workdir / "placement.json"
     if placed.exists():
         console.print(f"placement: {placed}", markup=False, soft_wrap=True)
-    known = details.read(workdir / details.FILE)
+    known = _or_said(lambda: details.read(workdir / details.FILE), console)
     drawn = figures.of_run(summary, workdir, known, console, kept)
     with kept.during("writing report.html"):
         _write_page(summary, workdir, drawn, console, known=known)
@@ -84,14 +83,15 @@ def write_comparison(
     named = dict.fromkeys(row["method"] for row in rows)
     learners = tuple(filter(learned.is_learned, named))
     found = comparison.compare(rows, learners)
-    curves = learning_curves.summarise(_logs(workdir), _single_s(rows))
+    logs = _or_said(lambda: _logs(workdir), console)
+    curves = learning_curves.summarise(logs or {}, _single_s(rows))
     beside = published.pair(published.read(_PUBLISHED), rows, summary["objective"])
     parts = [f"# Comparison, objective {summary['objective']}", comparison.markdown(found)]
     parts += [learning_curves.markdown(curves)] if curves.learned else []
     parts += [*map(published.markdown, beside), tables.report_markdown(summary)]
     runs.write_text(workdir / "comparison.csv", comparison.to_csv(rows))
     runs.write_text(workdir / "report.md", "\n\n".join(parts))
-    console.print(comparison.rich_table(found, f"objective {summary['objective']}"))
+    words.show(comparison.rich_table(found, f"objective {summary['objective']}"), console)
     for line in learning_curves.verdict(curves):
         console.print(line, markup=False)
     if beside:
@@ -114,15 +114,27 @@ def _write_page(
     """Writes report.html of what the run directory holds."""
     page = workdir / "report.html"
     from_ = [p for p in (workdir / "config.json", workdir / "environment.json") if p.exists()]
+    remedy = "run the task with this --workdir again"
+    of_any = functools.partial(files.read_json, schema={str: object}, remedy=remedy)
+    read = {p: _or_said(functools.partial(of_any, p), console) for p in from_}
     text = html.page(
         summary,
         details=known,
         figures={_caption(path): path.read_text("utf-8") for path in drawn},
         notes=notes,
-        provenance={path.stem.capitalize(): json.loads(path.read_text()) for path in from_},
+        provenance={path.stem.capitalize(): told for path, told in read.items() if told},
     )
     runs.write_text(page, text)
     console.print(f"report: {page}", markup=False, soft_wrap=True)
+
+
+def _or_said(read: Callable[[], T], console: Console) -> T | None:
+    """What is read; None where that cannot be, and a line that says why."""
+    try:
+        return read()
+    except UserError as error:
+        console.print(f"left out: {error}", markup=False, soft_wrap=True)
+        return None
 
 
 def _caption(figure: Path) -> str:
@@ -130,14 +142,19 @@ def _caption(figure: Path) -> str:
 
 
 def _logs(workdir: Path) -> dict[str, list[dict[str, Any]]]:
-    """What the learned searches of the comparison's cells logged, by graph."""
+    """What the learned searches of the comparison's cells logged, by graph.
+
+    Raises:
+      UserError: a file of a cell cannot be read.
+    """
     logs: dict[str, list[dict[str, Any]]] = {}
-    for cell in json.loads((workdir / CELLS).read_text()):
-        directory = workdir / cell
-        summary = json.loads((directory / "summary.json").read_text())
+    remedy = "run --task=compare with this --workdir again"
+    for cell in files.read_json(workdir / CELLS, _CELLS, remedy=remedy):
+        cell = cell if isinstance(cell, dict) else {"directory": cell}
+        directory = workdir / cell["directory"]
+        summary, records = runs.read_summary(directory), metrics.read(directory)
         wanted = {row["method"] for row in summary["rows"]}
-        records = runs.read_jsonl(directory / "metrics.jsonl")
-        of_graph = logs.setdefault(summary["graph"]["name"], [])
+        of_graph = logs.setdefault(cell.get("graph", summary["graph"]["name"]), [])
         of_graph += (
             record
             for record in records

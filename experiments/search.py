@@ -1,5 +1,6 @@
 """Runs one search of a learned method: log, checkpoint, limits, interrupt."""
 
+import functools
 import hashlib
 import json
 import time
@@ -12,11 +13,10 @@ import jax
 import numpy as np
 from ml_collections import ConfigDict
 
-from experiments import build, learned, metrics, processes
+from experiments import build, checkpoints, learned, metrics, processes
 from experiments import progress as progress_lib
 from placement import simulators
 from placement.learning import trainer
-from placement.reporting import runs
 from placement.solvers import allowance
 from placement.solvers.allowance import Observe
 from placement.types import Evaluate, Problem, Solution
@@ -66,6 +66,7 @@ def train(
     reading = made.read(setting.coarse)
     with display.phase(f"searching {method}") as phase:
         phase.note(_compiling(reading))
+        learned.check_fits(method, made.learner, reading.graph)
         fresh = trainer.start(
             made.learner,
             jax.random.PRNGKey(seed),
@@ -79,7 +80,7 @@ def train(
             params = learned.load(config.init_from, method, fresh.state.params)
             fresh = fresh._replace(state=fresh.state._replace(params=params))
         checkpoint = _Checkpoint(workdir, _fingerprint(method, config, setting, seed))
-        progress, spent_s = checkpoint.restore(fresh)
+        progress, spent_s = checkpoint.restore(fresh, display)
         if progress.step:
             display.detail(f"resuming {method} from step {progress.step}, after {spent_s:.1f} s")
         single_s = float(progress.reference_s)
@@ -242,14 +243,15 @@ class _Checkpoint:
     def __init__(self, workdir: Path, fingerprint: str):
         self._path = workdir / "checkpoint" / f"{fingerprint[:16]}.msgpack"
 
-    def restore(self, fresh: trainer.Progress) -> tuple[trainer.Progress, float]:
+    def restore(
+        self, fresh: trainer.Progress, display: progress_lib.Display
+    ) -> tuple[trainer.Progress, float]:
         """The saved progress and the seconds it took, or the fresh one."""
-        if not self._path.exists():
-            return fresh, 0.0
-        saved = flax.serialization.from_bytes((fresh, 0.0), self._path.read_bytes())
-        return saved
+        made = functools.partial(checkpoints.restored, (fresh, 0.0))
+        read = functools.partial(checkpoints.read, make=made, remedy="remove it")
+        saved = checkpoints.readable(self._path, read, display) if self._path.exists() else None
+        return saved or (fresh, 0.0)
 
     def save(self, progress: trainer.Progress, elapsed_s: float) -> None:
         self._path.parent.mkdir(exist_ok=True)
-        data = flax.serialization.to_bytes((jax.device_get(progress), elapsed_s))
-        runs.write_bytes(self._path, data)
+        checkpoints.save(self._path, (progress, elapsed_s))

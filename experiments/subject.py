@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from ml_collections import ConfigDict
 
-from experiments import build, hosts, progress
+from experiments import build, hosts, progress, saved_costs
 from placement.costs import calibrate, roofline, tables, transfers
 from placement.errors import UserError
 from placement.graphs import coarsen
@@ -112,7 +112,7 @@ def _described(config: ConfigDict, net: build.Network) -> Subject | None:
             "as --config.devices=roofline:cpu,gpu,gpu"
         )
     if config.costs and config.evaluate == "simulate":
-        saved = _saved(config.costs)
+        saved = saved_costs.read(Path(config.costs))
         labels = _labels(saved)
         names = tuple(label.split(" [")[0] for label in labels)
         return Subject(net, names, labels, (), cost_model(net.graph, saved))
@@ -220,7 +220,7 @@ def profiled(
     what = [measurer.fingerprint, given, config.backend]
     key = hashlib.sha256(json.dumps(what).encode()).hexdigest()
     if config.costs:
-        saved = _saved(config.costs)
+        saved = saved_costs.read(Path(config.costs))
         if _labels(saved) != given:
             raise UserError(
                 f"costs={config.costs!r} are of {', '.join(_labels(saved))}, but the devices are "
@@ -238,9 +238,9 @@ def profiled(
             )
         display.detail(f"costs read from {config.costs}")
         return saved
-    path = workdir / "profile.json"
-    saved = json.loads(path.read_text()) if path.exists() else {}
-    if saved.get("key") == key and not _was_cut_short(saved, config.time_limit_s):
+    path = workdir / saved_costs.FILE
+    saved = saved_costs.read(path) if path.exists() else {}
+    if saved.get("key") == key and not _lacks(saved, config.time_limit_s):
         display.detail(f"profiled before: {path}")
     else:
         saved = _profiled_now(config, net, measurer, display) | {"key": key}
@@ -249,10 +249,10 @@ def profiled(
     return saved
 
 
-def _was_cut_short(saved: dict[str, Any], time_limit_s: float) -> bool:
-    """Whether a profile lacks something that there is time for now."""
-    under = saved.get("conditions", {})
-    return bool(under.get("left_out")) and time_limit_s > under["limit_s"]
+def _lacks(saved: dict[str, Any], time_limit_s: float) -> bool:
+    """Whether a profile left out what there is time for now, or is too old to say."""
+    under = saved.get("conditions")
+    return under is None or (bool(under["left_out"]) and time_limit_s > under["limit_s"])
 
 
 def _tell_profile(saved: dict[str, Any], path: Path, display: progress.Display) -> None:
@@ -320,17 +320,6 @@ def cost_model(graph: OpGraph, saved: dict[str, Any]) -> CostModel:
     if "calibration" not in saved:
         return costs
     return calibrate.apply(costs, calibrate.from_json(saved["calibration"]))
-
-
-def _saved(path: str) -> dict[str, Any]:
-    try:
-        saved = json.loads(Path(path).read_text())
-        tables.from_json(saved)
-    except (OSError, ValueError, KeyError, TypeError) as error:
-        raise UserError(
-            f"cannot read costs {path!r}: {error}; give the profile.json of a run"
-        ) from error
-    return saved
 
 
 def _labels(saved: dict[str, Any]) -> tuple[str, ...]:

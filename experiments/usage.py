@@ -51,8 +51,7 @@ def full(tasks: Sequence[str], exit_codes: Mapping[int, str]) -> str:
             "other flags:\n" + listed(_FLAGS),
             "exit codes:\n" + listed({str(code): text for code, text in exit_codes.items()}),
             "examples:\n" + "\n".join(f"  {_COMMAND} {flags}" for flags in examples),
-            "--task=list prints graphs, methods, devices and configurations,\n"
-            "--helpfull all flags.",
+            "--task=list prints graphs, methods, devices and configurations.",
         ]
     )
 

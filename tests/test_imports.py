@@ -14,6 +14,7 @@ _ALLOWED = {
     "__init__": {"runtime"},  # inside functions only: importing `placement` stays light
     "errors": set(),
     "arguments": set(),
+    "files": set(),
     "types": set(),
     "graphs": {"types"},
     "costs": {"types", "graphs"},
@@ -21,11 +22,11 @@ _ALLOWED = {
     "policies": _CORE | {"simulators"},
     "solvers": _CORE | {"simulators"},
     "learning": _CORE | {"simulators", "policies", "solvers"},
-    "runtime": _CORE,
+    "runtime": _CORE | {"files"},
     "zoo": _CORE | {"arguments"},
-    "reporting": _CORE,
+    "reporting": _CORE | {"files"},
 }
-_PURE = set(_ALLOWED) - {"runtime", "reporting"}
+_PURE = set(_ALLOWED) - {"files", "runtime", "reporting"}
 # Clocks, files, processes, global state: what a pure function has no use for.
 _IMPURE = {
     "asyncio",

@@ -240,6 +240,12 @@ def _devices(
     """The devices' names and their `CostModel.accelerator`, int32 [D]."""
     accelerators = _read(data, "maxFPGAs", where, _COUNT)
     hosts = _read(data, "maxCPUs", where, _COUNT)
+    count = accelerators * parts + (1 if objective == "subgraph" else hosts)
+    if count > _MOST_DEVICES:
+        raise UserError(
+            f"{where} has {count} devices: maxFPGAs is {accelerators}, of {parts} parts each, and "
+            f"maxCPUs {hosts}; give at most {_MOST_DEVICES} in all"
+        )
     names = [f"acc{number}" for number in range(accelerators)]
     if parts > 1:
         names = [f"{name}.{part}" for name in names for part in range(parts)]
@@ -311,6 +317,7 @@ class _Kind(NamedTuple):
     holds: Callable[[Any], bool]
 
 
+_MOST_DEVICES = 1024  # costs are matrices of devices by devices and by operations
 _LARGEST = 1e18  # fits float32 and int64
 _REQUIRED = object()
 

@@ -123,7 +123,11 @@ def _fastest(cells: Mapping[str, Cell]) -> str:
 def _reduction(cells: Mapping[str, Cell], learned: Collection[str]) -> float:
     ours = min((c.mean_s for m, c in cells.items() if m in learned), default=math.inf)
     others = min((c.mean_s for m, c in cells.items() if m not in learned), default=math.inf)
-    return 1 - ours / others if math.isfinite(ours) and math.isfinite(others) else math.nan
+    return (
+        1 - tables.ratio(ours, others)
+        if math.isfinite(ours) and math.isfinite(others)
+        else math.nan
+    )
 
 
 def _grid(found: Comparison, best: str) -> tuple[list[str], list[list[str]]]:
@@ -137,7 +141,7 @@ def _grid(found: Comparison, best: str) -> tuple[list[str], list[list[str]]]:
         header += ["bound", "gap of the best"]
         for row, graph, cell in zip(rows, found.graphs, bounded, strict=True):
             row += [_unit(found, graph).write(cell.bound_s)]
-            row += [_percent(cell.mean_s / cell.bound_s - 1)]
+            row += [_percent(tables.ratio(cell.mean_s, cell.bound_s) - 1)]
     return header, rows
 
 

@@ -7,9 +7,9 @@ from typing import Any
 
 from rich import box
 from rich.table import Table
-from rich.text import Text
 
 from placement.reporting import tables
+from placement.reporting.words import Words
 
 Record = Mapping[str, Any]
 
@@ -27,13 +27,11 @@ def rich_table(record: Record) -> Table:
     table = Table(box=box.SIMPLE_HEAD, padding=(0, 1, 0, 0), show_edge=False)
     for column in _COLUMNS:
         numeric = column not in ("", "status")
-        header = Text(column.replace(" [", "\n["))
-        table.add_column(
-            header, justify="right" if numeric else "left", no_wrap=numeric, overflow="fold"
-        )
+        header = Words(column, on_terminal=column.replace(" [", "\n["))
+        table.add_column(header, justify="right" if numeric else "left", no_wrap=numeric)
     for row in record["rows"]:
         style = "bold" if row["name"] == record["deployed"] else None
-        table.add_row(*map(Text, _cells(row)), style=style)
+        table.add_row(*map(Words, _cells(row)), style=style)
     return table
 
 

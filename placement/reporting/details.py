@@ -5,7 +5,6 @@ Infinite costs, of operations that a device does not support, are null there.
 """
 
 import dataclasses
-import json
 import math
 from collections.abc import Mapping
 from pathlib import Path
@@ -13,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from placement.errors import UserError
+from placement import files
 from placement.graphs import opgraph
 from placement.reporting import runs
 from placement.types import OpGraph, Span
@@ -24,6 +23,19 @@ _GRAPH_ARRAYS = (
     *("senders", "receivers", "edge_bytes", "tensors"),
     *("flops", "weight_bytes", "colocation", "backward"),
 )
+_TIMELINE = {"how": str, "spans": [[object]]}
+_GRAPH = {"name": str, "op_names": [str], "op_types": [str], "output_shapes": [[int]]}
+_GRAPH |= {key: [object] for key in _GRAPH_ARRAYS}
+_SCHEMA = {
+    **dict.fromkeys(("method", "objective"), str),
+    "devices": [str],
+    "graph": _GRAPH,
+    "coarse": (_GRAPH, None),
+    **{key: [object] for key in ("assignment", "placement", "compute_s", "memory_bytes")},
+    **{key: [files.NUMBER] for key in ("capacity_bytes", "compute_load_s", "transfer_load_s")},
+    "predicted": _TIMELINE,
+    "measured": (_TIMELINE, None),
+}
 
 
 @dataclasses.dataclass(frozen=True)
@@ -89,12 +101,7 @@ def read(path: Path) -> Details | None:
     """
     if not path.exists():
         return None
-    try:
-        return _from_json(json.loads(path.read_text()))
-    except (KeyError, TypeError, ValueError, IndexError) as error:
-        raise UserError(
-            f"{str(path)!r} holds no details of a placement ({error}); run --task=place again"
-        ) from error
+    return files.read_json(path, _SCHEMA, _from_json, remedy="run --task=place again")
 
 
 def _to_json(details: Details) -> dict[str, Any]:
@@ -110,7 +117,7 @@ def _to_json(details: Details) -> dict[str, Any]:
 
 def _from_json(data: Mapping[str, Any]) -> Details:
     graph = _graph_from_json(data["graph"])
-    return Details(
+    found = Details(
         method=data["method"],
         objective=data["objective"],
         devices=tuple(data["devices"]),
@@ -126,6 +133,31 @@ def _from_json(data: Mapping[str, Any]) -> Details:
         predicted=_timeline_from_json(data["predicted"]),
         measured=data["measured"] and _timeline_from_json(data["measured"]),
     )
+    _check_sizes(found)
+    return found
+
+
+def _check_sizes(found: Details) -> None:
+    """Refuses arrays of another length than the graphs and devices, and indices beyond these."""
+    num_ops, num_coarse = found.graph.num_ops, found.coarse.num_ops
+    num_devices = len(found.devices)
+    for name, length in (
+        *(("assignment", num_ops), ("compute_s", num_ops), ("memory_bytes", num_ops)),
+        *(("placement", num_coarse), ("capacity_bytes", num_devices)),
+        *(("compute_load_s", num_devices), ("transfer_load_s", num_devices)),
+    ):
+        if len(getattr(found, name)) != length:
+            raise ValueError(f"{name} has {len(getattr(found, name))} entries, not {length}")
+    spans = [s for told in (found.predicted, found.measured) if told for s in told.spans]
+    for name, indices, count in (
+        ("assignment", found.assignment, num_coarse),
+        ("placement", found.placement, num_devices),
+        ("device of a span", [span.device for span in spans], num_devices),
+        ("operations of spans", [op for span in spans for op in span.ops], num_coarse),
+    ):
+        given = np.asarray(indices)
+        if given.size and not (given.min() >= 0 and given.max() < count):
+            raise ValueError(f"{name} has an index that is not from 0 to {count - 1}")
 
 
 def _graph_to_json(graph: OpGraph) -> dict[str, Any]:

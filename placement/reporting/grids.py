@@ -13,6 +13,7 @@ from rich.table import Table
 from scipy import stats
 
 from placement.reporting import tables
+from placement.reporting.words import Words
 
 BOLD_MARKDOWN = "**{}**"
 BOLD_RICH = "[bold]{}[/bold]"
@@ -42,14 +43,20 @@ def markdown(header: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
 def rich_table(
     header: Sequence[str], rows: Iterable[Sequence[str]], *, title: str, caption: str = ""
 ) -> Table:
-    """The grid for a terminal: where that is too narrow, texts fold, and no digit is lost."""
+    """The grid to print: where a terminal is too narrow, texts fold, and no digit is lost."""
     table = Table(title=title, caption=caption or None, caption_justify="left", box=box.SIMPLE_HEAD)
-    table.add_column(header[0], overflow="fold")
-    for name in header[1:]:
-        table.add_column(name, justify="right", overflow="fold")
+    for number, name in enumerate(header):
+        table.add_column(Words(name), justify="right" if number else "left")
     for row in rows:
-        table.add_row(*row)
+        table.add_row(*map(_cell, row))
     return table
+
+
+def _cell(text: str) -> Words:
+    start, end = BOLD_RICH.split("{}")
+    if text.startswith(start) and text.endswith(end):
+        return Words(text.removeprefix(start).removesuffix(end), style="bold")
+    return Words(text)
 
 
 def _line(cells: Iterable[str]) -> str:

@@ -201,7 +201,7 @@ def _geometric_means(
     for method in _methods(found):
         of_graphs = [found.learned[graph].get(method) for graph in counted]
         ratios = [
-            best(learned).mean / found.single_s[graph]
+            tables.ratio(best(learned).mean, found.single_s[graph])
             for graph, learned in zip(counted, of_graphs, strict=True)
             if learned is not None
         ]
@@ -257,7 +257,7 @@ def _best_text(estimate: Estimate, single_s: float, unit: tables.Unit, best: str
 
 
 def _ratio(estimate: Estimate, single_s: float) -> str:
-    value = estimate.mean / single_s
+    value = tables.ratio(estimate.mean, single_s)
     return f"{value:.3f}" if math.isfinite(value) else "-"
 
 

@@ -10,18 +10,51 @@ JSON has no NaN and no infinity: both are written as null, which reads as "there
 """
 
 import contextlib
+import hashlib
+import itertools
 import json
 import math
 import os
-from collections.abc import Iterator, Mapping
+import re
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
+from placement import files
 from placement.errors import UserError
 
 StrPath = str | os.PathLike[str]
+
+SUMMARY = "summary.json"
+
+_INTERVAL = {"median": files.NUMBER, "low": files.NUMBER, "high": files.NUMBER}
+_ROW = {
+    "method": str,
+    "predicted_s": files.NUMBER,
+    "measured_s": (_INTERVAL, None),
+    "versus_best_single_device": files.NUMBER,
+    "versus_interval": files.Maybe(([files.NUMBER], None)),
+    **dict.fromkeys(("bound_s", "gap"), files.Maybe(files.NUMBER)),
+    "search_s": float,
+    "evaluations": int,
+    "status": str,
+    "reference": files.Maybe(bool),
+    "graph": files.Maybe(str),
+    "seed": files.Maybe(int),
+}
+_SUMMARY = {
+    "graph": {"name": str, "num_ops": int, "num_edges": int},
+    "devices": [str],
+    "objective": str,
+    "seed": int,
+    "rows": [_ROW],
+    "best": (str, None),
+    **dict.fromkeys(("compute_s", "wall_s"), files.Maybe(files.NUMBER)),
+}
+_UNFIT = r"[^\w.=-]+"
+_LONGEST_NAME = 100  # characters, which leaves room for what is added to it
 
 
 def prepare_workdir(path: StrPath) -> Path:
@@ -106,36 +139,63 @@ def append_jsonl(path: StrPath, record: Mapping[str, Any]) -> None:
         OSError: It cannot be written; the error names the log.
     """
     line = json.dumps(_plain(record), allow_nan=False).encode() + b"\n"
-    with naming(Path(path)):
-        _drop_unfinished_line(Path(path))
-        with open(path, "ab") as file:
-            file.write(line)
-            file.flush()
+    with naming(Path(path)), open(path, "ab+") as file:
+        files.drop_unfinished_line(file)
+        file.write(line)
+        file.flush()
 
 
-def read_jsonl(path: StrPath) -> list[dict[str, Any]]:
-    """Reads the records of a log, ignoring an unfinished last line.
-
-    Args:
-        path: The log; a missing one has no records.
-
-    Returns:
-        The records, in their order.
+def read_summary(workdir: StrPath) -> dict[str, Any]:
+    """Reads a run directory's summary.json.
 
     Raises:
-        UserError: A finished line is not JSON.
+        UserError: There is none, or it is none.
     """
-    log = Path(path)
-    if not log.exists():
-        return []
-    lines = log.read_bytes().split(b"\n")[:-1]  # after the last newline: nothing, or half a line
-    records = []
-    for number, line in enumerate(lines, start=1):
-        try:
-            records.append(json.loads(line))
-        except ValueError as error:
-            raise UserError(f"{log}, line {number} is not JSON: {error}") from error
-    return records
+    path = Path(workdir) / SUMMARY
+    if not path.exists():
+        raise UserError(
+            f"no {SUMMARY} in {str(workdir)!r}; run --task=place with this --workdir first"
+        )
+    remedy = "run the task with this --workdir again"
+    return files.read_json(path, _SUMMARY, _with_rows, remedy=remedy)
+
+
+def _with_rows(summary: dict[str, Any]) -> dict[str, Any]:
+    rows = summary["rows"]
+    if not rows:
+        raise ValueError("it has no rows")
+    if len({"graph" in row and "seed" in row for row in rows}) > 1:
+        raise ValueError("some of its rows have a graph and a seed, and others do not")
+    return summary
+
+
+def set_aside(path: StrPath) -> Path:
+    """Renames what is at a path to NAME.corrupt, or NAME.corrupt-2 and so on; returns its place.
+
+    Raises:
+        OSError: It cannot be renamed; the error names it.
+    """
+    taken = Path(path)
+    names = (f"{taken.name}.corrupt{f'-{n}' if n > 1 else ''}" for n in itertools.count(1))
+    free = next(p for p in map(taken.with_name, names) if not p.exists())
+    with naming(taken):
+        os.rename(taken, free)
+    return free
+
+
+def file_names(texts: Sequence[str]) -> list[str]:
+    """Names of files for some texts: as `file_name`, and where no two are alike without digests."""
+    plain = [re.sub(_UNFIT, "_", text)[-_LONGEST_NAME:] for text in texts]
+    return plain if len(set(plain)) == len(plain) else [file_name(text) for text in texts]
+
+
+def file_name(text: str) -> str:
+    """A name of a file for any text; those of different texts differ."""
+    plain = re.sub(_UNFIT, "_", text)
+    if plain == text and len(plain) <= _LONGEST_NAME and text.strip("."):
+        return plain
+    digest = hashlib.sha256(text.encode("utf-8", "surrogatepass")).hexdigest()
+    return f"{plain[-_LONGEST_NAME:]}-{digest[:8]}"
 
 
 @contextlib.contextmanager
@@ -159,19 +219,6 @@ def _is_abandoned(beside: Path) -> bool:
     except PermissionError:
         return False
     return int(pid) == os.getpid()  # of an earlier process with this number
-
-
-def _drop_unfinished_line(log: Path) -> None:
-    """Truncates a log after its last newline."""
-    if not log.exists():
-        return
-    with open(log, "rb+") as file:
-        if file.seek(0, os.SEEK_END) == 0:
-            return
-        file.seek(-1, os.SEEK_END)
-        if file.read(1) != b"\n":
-            file.seek(0)
-            file.truncate(file.read().rfind(b"\n") + 1)
 
 
 def _plain(data: Any) -> Any:

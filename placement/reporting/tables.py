@@ -15,6 +15,8 @@ from rich import box
 from rich.table import Table
 from rich.text import Text
 
+from placement.reporting.words import Words
+
 Row = Mapping[str, Any]
 Summary = Mapping[str, Any]
 
@@ -59,7 +61,7 @@ class Column(NamedTuple):
 
 
 def rich_table(summary: Summary) -> Table:
-    """The table for a terminal of 80 columns or more.
+    """The table for a terminal of 80 columns or more, and for a file.
 
     Args:
         summary: What `summary.json` holds, before or after its journey through JSON.
@@ -80,20 +82,24 @@ def rich_table(summary: Summary) -> Table:
     )
     for column in shown:
         table.add_column(
-            Text(column.header),
+            Words(column.title, on_terminal=column.header),
             justify="right" if column.numeric else "left",
-            overflow="fold",
             no_wrap=column.numeric,
-            max_width=None if column.numeric else _TEXT_WIDTH,
         )
     best = best_rows(summary)
     for graph in by_graph(summary["rows"]):
         for rows in split(graph):
             for row in rows:
-                cells = [Text(column.cell(_without_cause(row))) for column in shown]
-                table.add_row(*cells, style="bold" if row in best else None)
+                table.add_row(
+                    *(_worded(column, row) for column in shown),
+                    style="bold" if row in best else None,
+                )
             table.add_section()
     return table
+
+
+def _worded(column: Column, row: Row) -> Words:
+    return Words(column.cell(_without_cause(row)), widest=None if column.numeric else _TEXT_WIDTH)
 
 
 def markdown_table(summary: Summary) -> str:
@@ -170,6 +176,13 @@ def title(summary: Summary) -> str:
 def number(value: Any) -> float | None:
     """The value as a float, or None where there is no finite number."""
     return None if value is None or not math.isfinite(value) else float(value)
+
+
+def ratio(value: float, unit: float) -> float:
+    """value / unit, neither negative: 1 of two zeros, inf where the unit alone is zero."""
+    if unit == 0:
+        return 1.0 if value == 0 else math.inf
+    return value / unit
 
 
 def median_s(row: Row) -> float | None:

@@ -16,23 +16,32 @@ from typing import Any
 
 import numpy as np
 
+from placement import files
 from placement.runtime.boundary import Boundary
 from placement.runtime.measure import MIN_SAMPLES, Candidate, Failure, Measurement
 from placement.types import Array
+
+# Of one that was timed, and of one that failed.
+RECORD = (
+    {"key": str, "ratio": float, "latency_s": float, "wrong": files.Maybe(bool)},
+    {"key": str, "stage": str, "cause": str},
+)
 
 
 class MeasurementCache:
     """What became of candidates, in memory and in a file of JSON lines that only ever grows."""
 
     def __init__(self, path: str | os.PathLike[str] | None = None):
-        """Reads `path` if it exists; a line that is not whole, as a crash leaves it, is ignored."""
+        """Reads `path` if it exists; a line without an end, as a crash leaves it, is ignored.
+
+        Raises:
+          UserError: the file cannot be read.
+        """
         self._path = None if path is None else Path(path)
         self._records: dict[str, dict[str, Any]] = {}
-        text = self._path.read_text() if self._path and self._path.exists() else ""
-        for line in text.splitlines(keepends=True):
-            if line.endswith("\n") and (record := _parse(line)) is not None:
-                self._records.setdefault(record["key"], record)
-        self._torn = bool(text) and not text.endswith("\n")
+        remedy = "remove it, and placements are measured anew"
+        for record in files.read_jsonl(self._path, RECORD, remedy=remedy) if self._path else ():
+            self._records.setdefault(record["key"], record)
 
     def __len__(self) -> int:
         return len(self._records)
@@ -58,11 +67,11 @@ class MeasurementCache:
 
     def _append(self, path: Path, line: str) -> None:
         try:
-            with open(path, "a") as file:
-                file.write("\n" * self._torn + line + "\n")
+            with open(path, "ab+") as file:
+                files.drop_unfinished_line(file)
+                file.write(line.encode() + b"\n")
         except OSError as error:  # that of a full disk does not name the file
             raise OSError(error.errno, error.strerror, str(path)) from error
-        self._torn = False
 
 
 class MeasuredEvaluate:
@@ -178,10 +187,3 @@ def key(measurer: Boundary, candidate: Candidate) -> str:
         what += [candidate.stretches, candidate.lanes]
     text = json.dumps(what, sort_keys=True)
     return hashlib.sha256(text.encode()).hexdigest()
-
-
-def _parse(line: str) -> dict[str, Any] | None:
-    try:
-        return json.loads(line)
-    except json.JSONDecodeError:
-        return None

@@ -5,7 +5,6 @@ given. What fails is refused in one line. `placement.runtime.trial` then measure
 written is loaded once more (`artifact_errors`), as its users will.
 """
 
-import json
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -13,12 +12,24 @@ from typing import Any, NamedTuple
 import numpy as np
 import openvino as ov
 
+from placement import files
 from placement.errors import UserError
 from placement.runtime import deploy, devices, fingerprint, hetero, outputs
 from placement.runtime.devices import Device
 from placement.runtime.fingerprint import few
 from placement.runtime.network import Network
 from placement.runtime.split import Stretch
+
+_SCHEMA = {
+    "method": str,
+    "placement": {str: str},
+    "stretches": files.Maybe(([[object]], None)),
+    "provenance": {
+        "devices": {str: {"label": str, "properties": {str: object}}},
+        "graph": {"name": str},
+        "model": files.Maybe(({"ops": {str: str}, "weights": {str: object}}, None)),
+    },
+}
 
 
 class Placed(NamedTuple):
@@ -44,27 +55,25 @@ def read(path: Path) -> Placed:
     Raises:
       UserError: there is none, or it is none.
     """
-    try:
-        data = json.loads(path.read_text())
-        provenance = data["provenance"]
-        return Placed(
-            data["method"],
-            data["placement"],
-            tuple(Stretch(device, tuple(ops)) for device, ops in data.get("stretches") or ()),
-            tuple(provenance["devices"]),
-            _host(provenance["devices"]),
-            provenance["graph"]["name"],
-            provenance.get("model"),
-        )
-    except FileNotFoundError as error:
+    if not path.exists():
         raise UserError(
             f"no placement.json in {str(path.parent)!r}; run --task=place with this --workdir first"
-        ) from error
-    except (OSError, ValueError, KeyError, TypeError) as error:
-        raise UserError(
-            f"cannot read {str(path)!r} ({type(error).__name__}: {error}); "
-            "run --task=place with this --workdir again"
-        ) from error
+        )
+    remedy = "run --task=place with this --workdir again"
+    return files.read_json(path, _SCHEMA, _placed, remedy=remedy)
+
+
+def _placed(data: Mapping[str, Any]) -> Placed:
+    provenance = data["provenance"]
+    return Placed(
+        data["method"],
+        data["placement"],
+        tuple(Stretch(device, tuple(ops)) for device, ops in data.get("stretches") or ()),
+        tuple(provenance["devices"]),
+        _host(provenance["devices"]),
+        provenance["graph"]["name"],
+        provenance.get("model"),
+    )
 
 
 def _host(told: Mapping[str, Any]) -> str:

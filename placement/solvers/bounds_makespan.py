@@ -103,6 +103,8 @@ def makespan(problem: Problem, allowance: Allowance) -> float:
         return _refuted(problem, classes, edges, unlimited, latency_s)
 
     low, high = path_s, longest_s(edges, compute_s)
+    if high == 0:  # nothing takes any time, and there is no interval to look at
+        return 0.0
     if not np.isfinite(low) or refuted(high):
         return np.inf
     low = max(low, _TOLERANCE * high)  # below, it is not worth the search

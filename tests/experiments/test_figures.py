@@ -56,7 +56,8 @@ def _both(*names):
 
 def test_a_run_that_knows_everything_gets_every_figure_and_a_trace(tmp_path, capsys):
     console, lines = _console(capsys)
-    runs.append_jsonl(tmp_path / "metrics.jsonl", {"evaluations": 1, "best_s": 1.0})
+    record = {"method": "hsdag", "seed": 0, "step": 1, "evaluations": 1, "elapsed_s": 0.1}
+    runs.append_jsonl(tmp_path / "metrics.jsonl", record | {"best_s": 1.0})
     details.write(tmp_path / "details.json", drawn.diamond())
     _draw(_summary(max_load_s=0.1, memory_bytes=1e6), tmp_path, console)
     names = ("latencies", "search", "errors", "front", "placement", "timeline", "loads")

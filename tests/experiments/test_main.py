@@ -93,6 +93,19 @@ MISTAKES = {
     ),
     "no solver": (["--task=solve", "--config.methods=hsdag"], ["hsdag", "graph_cut"]),
     "nothing to deploy": (["--task=deploy"], ["no placement.json", "--task=place"]),
+    "a negative seed": (["--config.seed=-1"], ["seed=-1", "from 0 on"]),
+    "a seed that solvers do not take": (
+        ["--task=solve", "--config.objective=makespan", "--config.seed=2147483648"],
+        ["seed=2147483648", "below 2147483648"],
+    ),
+    "seeds beyond the last": (
+        ["--task=compare", "--config.seed=2147483647", "--config.seeds=2"],
+        ["seed=2147483647"],
+    ),
+    "a negative seed to pretrain": (
+        ["--task=pretrain", "--config.seed=-1", "--config.objective=makespan"],
+        ["seed=-1"],
+    ),
     "several methods to place": (["--config.method=hsdag,random"], ["--task=compare"]),
 }
 
@@ -131,6 +144,28 @@ def test_a_dynamic_model_without_shapes_names_its_inputs(tmp_path: Path) -> None
     code, _, err = run(tmp_path / "run", f"--config.graph={path}")
     assert code == 2
     assert "--config.input_shapes='x:" in err
+
+
+@pytest.mark.parametrize(
+    ("text", "wrong"),
+    [
+        ("# A page\n\nIt's none.\n", "line 3 is no configuration: SyntaxError: "),
+        ("x = 1\n", "is no configuration: it has no get_config()"),
+        ("def get_config():\n    return {}[1]\n", "line 2 is no configuration: KeyError: 1"),
+        ("import nowhere_at_all\n", "line 1 is no configuration: ModuleNotFoundError: "),
+        ("1 / 0\n", "line 1 is no configuration: ZeroDivisionError: "),
+    ],
+)
+def test_a_file_that_is_no_configuration_is_one_line(text, wrong, tmp_path: Path) -> None:
+    for name in ("page.md", "page.py"):
+        (tmp_path / name).write_text(text)
+        flags = (f"--config={tmp_path / name}", f"--workdir={tmp_path / 'run'}")
+        code, out, err = command.answer(*flags)
+        assert (code, out) == (2, ""), err
+        (line,) = err.splitlines()
+        assert line.startswith(f"error: {str(tmp_path / name)!r}")
+        assert wrong in line
+        assert "quickstart" in line
 
 
 @pytest.mark.parametrize(
@@ -286,6 +321,59 @@ def test_a_workload_file_is_placed_within_its_memory(tmp_path: Path) -> None:
     assert rows["hsdag"]["predicted_s"] == 2.5  # two and two, one tensor between them
     placed = json.loads((tmp_path / "run" / "placement.json").read_text())["placement"]
     assert placed["op0"] == placed["op1"] != placed["op2"] == placed["op3"]
+
+
+WORKLOAD = {
+    "maxFPGAs": 1,
+    "maxCPUs": 1,
+    "maxSizePerFPGA": 9,
+    "nodes": [{"id": i, "cpuLatency": 0, "fpgaLatency": 0} for i in range(3)],
+    "edges": [],
+}
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ('{"nodes": ' + "[" * 100_000, "nested too deeply"),
+        (json.dumps(WORKLOAD | {"maxFPGAs": 10**7}), "has 10000001 devices"),
+        (json.dumps(WORKLOAD | {"maxCPUs": 10**9}), "give at most 1024 in all"),
+    ],
+)
+def test_a_workload_that_is_too_much_is_refused_in_one_line(text, said, tmp_path: Path) -> None:
+    path = tmp_path / "much.json"
+    path.write_text(text)
+    code, _, err = run(tmp_path / "run", f"--config.graph={path}", "--config.objective=max_load")
+    assert code == 2, err
+    (line,) = err.splitlines()
+    assert "much" in line
+    assert said in line
+
+
+@pytest.mark.parametrize("objective", ["serial", "makespan", "max_load", "subgraph"])
+def test_a_workload_of_which_nothing_takes_time_is_placed(objective, tmp_path: Path) -> None:
+    path = tmp_path / "free.json"
+    path.write_text(json.dumps(WORKLOAD))
+    flags = (f"--config.graph={path}", f"--config.objective={objective}", "--config.method=random")
+    code, _, err = run(tmp_path / "run", *flags)
+    assert code == 0, err
+    assert {row["predicted_s"] for row in check_summary(tmp_path / "run")["rows"]} == {0.0}
+
+
+@pytest.mark.parametrize(
+    "method",
+    [
+        *("hsdag:hidden_size=1000000000", "hierarchical:hidden_size=10000000000"),
+        *("hsdag:num_samples=1000000000", "placeto:hidden_size=1000000000"),
+    ],
+)
+def test_a_policy_that_no_memory_holds_is_refused_in_one_line(method, tmp_path: Path) -> None:
+    flags = ("--config.graph=synthetic:ops=20", "--config.devices=roofline:cpu,gpu")
+    code, _, err = run(tmp_path, *flags, f"--config.method={method}")
+    assert code == 2, err
+    (line,) = [line for line in err.splitlines() if line.startswith("error: ")]
+    assert f"method={method!r} needs " in line
+    assert "GiB" in line
 
 
 def test_ctrl_c_keeps_what_was_found_and_the_same_command_goes_on(tmp_path: Path) -> None:

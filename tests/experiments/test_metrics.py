@@ -4,7 +4,6 @@ import numpy as np
 import pytest
 
 from experiments import metrics, progress
-from placement.reporting import runs
 from placement.types import Solution
 from tests.reporting import events
 
@@ -27,7 +26,7 @@ def search(workdir, method="hsdag:variant=paper", *, first=1, last=3, **others) 
 
 
 def steps(workdir, method: str) -> list[int]:
-    found = runs.read_jsonl(workdir / metrics.FILE)
+    found = metrics.read(workdir)
     return [r["step"] for r in found if r["method"] == method]
 
 
@@ -37,7 +36,7 @@ def points(workdir, method: str, run: str) -> list[tuple[int, float]]:
 
 def test_records_say_whose_they_are_and_events_are_the_same(tmp_path):
     search(tmp_path, loss=0.5)
-    first = runs.read_jsonl(tmp_path / metrics.FILE)[0]
+    first = metrics.read(tmp_path)[0]
     assert first == {"method": "hsdag:variant=paper", "seed": 0, "elapsed_s": 0.1} | record(
         1, loss=0.5
     )
@@ -87,7 +86,7 @@ def test_what_a_solver_tells_is_logged_some_times_a_second_and_at_its_end(tmp_pa
             now[0] += 0.01
             told.observe(64 * step, 1 / step)
         told.finish(Solution(np.zeros(1), 1 / 100, np.nan, "finished", 1.0, 6400))
-    found = runs.read_jsonl(tmp_path / metrics.FILE)
+    found = metrics.read(tmp_path)
     assert 5 <= len(found) <= 7
     assert found[0] == {"method": "lns", "seed": 0, "elapsed_s": 0.01, **found[0]}
     assert (found[0]["step"], found[0]["evaluations"]) == (1, 64)

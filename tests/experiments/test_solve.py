@@ -11,7 +11,6 @@ from configs import solvers as solvers_config
 from experiments import bounds, build, compare, methods, metrics, solve
 from placement import solvers
 from placement.errors import UserError
-from placement.reporting import runs
 from placement.solvers import base
 from placement.solvers.allowance import Allowance
 from placement.types import Problem, Solution
@@ -66,7 +65,7 @@ def test_what_solvers_tell_is_logged_once_however_often_they_run(tmp_path):
     wanted = config(tmp_path, methods=",".join(methods_))
     for _ in range(2):
         found = rows(solve.run(wanted, tmp_path / "run"))
-    logged = runs.read_jsonl(tmp_path / "run" / metrics.FILE)
+    logged = metrics.read(tmp_path / "run")
     assert list(dict.fromkeys(record["method"] for record in logged)) == [*methods_[:3]]
     for method in methods_[:3]:
         mine = [record for record in logged if record["method"] == method]

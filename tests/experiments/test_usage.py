@@ -18,7 +18,9 @@ def sections() -> dict[str, dict[str, str]]:
     return list.sections()
 
 
-@pytest.mark.parametrize("flag", ["--help", "-h"])
+@pytest.mark.parametrize(
+    "flag", ["--help", "-h", "-help", "--helpfull", "--helpshort", "--help=true", "-?"]
+)
 def test_who_asks_for_help_gets_it_whatever_else_is_wrong(flag, tmp_path):
     code, out, err = answer("--config=nowhere", flag)
     assert (code, err) == (0, "")

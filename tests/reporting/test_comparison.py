@@ -79,7 +79,9 @@ def test_tables_show_the_best_in_bold_and_a_dash_for_what_is_missing():
 
 def _printed(found: comparison.Comparison, width: int = 80) -> list[list[str]]:
     text = io.StringIO()
-    Console(file=text, width=width).print(comparison.rich_table(found, "title"))
+    Console(file=text, width=width, force_terminal=True, color_system=None).print(
+        comparison.rich_table(found, "title")
+    )
     lines = [line.split() for line in text.getvalue().splitlines()]
     return [words for words in lines if words]
 

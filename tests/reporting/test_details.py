@@ -33,7 +33,9 @@ def test_no_file_is_no_details_and_another_file_is_refused(tmp_path):
     path = tmp_path / "details.json"
     assert details.read(path) is None
     path.write_text('{"method": "lns"}')
-    with pytest.raises(UserError, match=r"details\.json' holds no details .* run --task=place"):
+    with pytest.raises(
+        UserError, match=r"details\.json' cannot be read: it has no 'objective'; run --task=place"
+    ):
         details.read(path)
 
 

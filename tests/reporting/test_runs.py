@@ -9,6 +9,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
+from placement import files
 from placement.errors import UserError
 from placement.reporting import runs
 from placement.types import Solution
@@ -75,23 +76,23 @@ def test_a_log_returns_its_records_in_order(tmp_path):
     path = tmp_path / "metrics.jsonl"
     for step in range(3):
         runs.append_jsonl(path, {"step": step, "best_s": np.float32(np.inf), "text": "ü\n"})
-    assert runs.read_jsonl(path) == [
+    assert files.read_jsonl(path, {}, remedy="") == [
         {"step": step, "best_s": None, "text": "ü\n"} for step in range(3)
     ]
     assert path.read_bytes().count(b"\n") == 3
 
 
 def test_a_missing_log_has_no_records(tmp_path):
-    assert runs.read_jsonl(tmp_path / "metrics.jsonl") == []
+    assert files.read_jsonl(tmp_path / "metrics.jsonl", {}, remedy="") == []
 
 
 @pytest.mark.parametrize("rest", [b'{"step": 1, "be', b'{"step": 1}', b"\xc3"])
 def test_a_half_written_last_line_is_no_record_and_spoils_no_later_one(tmp_path, rest):
     path = tmp_path / "metrics.jsonl"
     path.write_bytes(b'{"step": 0}\n' + rest)
-    assert runs.read_jsonl(path) == [{"step": 0}]
+    assert files.read_jsonl(path, {}, remedy="") == [{"step": 0}]
     runs.append_jsonl(path, {"step": 2})
-    assert runs.read_jsonl(path) == [{"step": 0}, {"step": 2}]
+    assert files.read_jsonl(path, {}, remedy="") == [{"step": 0}, {"step": 2}]
 
 
 def test_a_log_that_is_one_half_line_starts_again(tmp_path):
@@ -104,8 +105,8 @@ def test_a_log_that_is_one_half_line_starts_again(tmp_path):
 def test_a_whole_line_that_is_not_json_is_named(tmp_path):
     path = tmp_path / "metrics.jsonl"
     path.write_bytes(b'{"step": 0}\nnonsense\n{"step": 2}\n')
-    with pytest.raises(UserError, match=r"metrics\.jsonl, line 2 is not JSON"):
-        runs.read_jsonl(path)
+    with pytest.raises(UserError, match=r"metrics\.jsonl' cannot be read: line 2: no JSON"):
+        files.read_jsonl(path, {}, remedy="")
 
 
 def test_prepare_workdir_makes_parents_and_accepts_one_that_is_there(tmp_path):
@@ -149,7 +150,7 @@ def test_a_disk_that_takes_no_more_is_an_error_that_names_the_file(tmp_path, wri
         resource.setrlimit(resource.RLIMIT_FSIZE, before)
     assert raised.value.filename == str(path)
     assert os.listdir(tmp_path) == ["log"]
-    assert runs.read_jsonl(path) == [{}]
+    assert files.read_jsonl(path, {}, remedy="") == [{}]
 
 
 @pytest.mark.parametrize("name", ["file", "file/below"])

@@ -5,7 +5,7 @@ import numpy as np
 import pytest
 from rich.console import Console
 
-from placement.reporting import tables
+from placement.reporting import tables, words
 
 
 def _row(method, predicted_s, median=None, ratio=None, **extra):
@@ -48,11 +48,13 @@ def _summary(rows, **extra):
     }
 
 
-def _rendered(summary, width, *, color=False):
+def _rendered(summary, width, *, color=False, terminal=True):
     file = io.StringIO()
     system = "truecolor" if color else None
-    console = Console(file=file, width=width, force_terminal=color, color_system=system)
-    console.print(tables.rich_table(summary))
+    console = Console(
+        file=file, width=width, force_terminal=terminal, color_system=system, no_color=not color
+    )
+    words.show(tables.rich_table(summary), console)
     return file.getvalue()
 
 
@@ -209,3 +211,40 @@ def test_a_comparison_has_a_seed_column_and_a_table_and_a_best_row_for_each_grap
 def test_columns_that_say_the_same_in_every_row_are_left_out():
     markdown = tables.compare_markdown(_summary(_rows(graph="inception_v3", seed=0)))
     assert markdown.startswith("| method |")
+
+
+LONG = "hierarchical:num_groups=32,num_samples=16,hidden_size=64"
+
+
+def test_a_terminal_folds_names_between_words():
+    text = _rendered(_summary([_row(LONG, 0.0141)], best=LONG), 80)
+    assert max(map(len, text.splitlines())) <= 80
+    lines = [line.split("  ")[0].split(" ")[0] for line in text.splitlines()]
+    for word in ("hierarchical:", "num_groups=32,", "num_samples=16,", "hidden_size=64"):
+        assert any(line.startswith(word) for line in lines), text
+
+
+def test_elsewhere_a_row_is_a_line_however_long_it_is():
+    cause = "failed: compile: " + "why " * 60 + "not"
+    rows = [_row(LONG, 0.0141), _row("heft", None, status=cause)]
+    text = _rendered(_summary(rows, best=LONG), 80, terminal=False)
+    (line,) = [line for line in text.splitlines() if line.startswith(LONG)]
+    assert line.split()[-4:] == ["-", "1.25", "32000", "finished"]
+    assert "predicted ms" in text
+    assert "evaluations" in text
+    assert any(line.startswith("heft failed: compile: why why") for line in text.splitlines())
+    assert all(not line.startswith("why") for line in text.splitlines())
+
+
+@pytest.mark.parametrize(
+    ("line", "width", "folded"),
+    [
+        ("one two three", 7, ["one two", "three"]),
+        ("a:b=1,c=2", 6, ["a:b=1,", "c=2"]),
+        ("-3.25% of -1.5e-07", 8, ["-3.25%", "of", "-1.5e-07"]),
+        ("extraordinary", 5, ["extra", "ordin", "ary"]),
+        ("", 5, [""]),
+    ],
+)
+def test_lines_fold_between_words_and_in_one_only_where_it_is_wider(line, width, folded):
+    assert words.fold(line, width) == folded

@@ -1,0 +1,86 @@
+"""The reader of JSON: what fits is read, whatever else a file holds is refused by its name."""
+
+import json
+
+import pytest
+
+from placement import files
+from placement.errors import UserError
+
+SCHEMA = {
+    "name": str,
+    "rows": [{"seconds": files.NUMBER, "count": int, "sure": files.Maybe(bool)}],
+    "by_name": {str: [float]},
+}
+GOOD = {"name": "ü", "rows": [{"seconds": None, "count": 3}], "by_name": {"a": [1, 2.5]}, "more": 1}
+
+
+@pytest.fixture
+def path(tmp_path):
+    return tmp_path / "some.json"
+
+
+def test_what_fits_is_read_and_made_something_of(path):
+    path.write_text(json.dumps(GOOD))
+    assert files.read_json(path, SCHEMA, remedy="") == GOOD
+    assert files.read_json(path, SCHEMA, lambda data: data["rows"][0]["count"], remedy="") == 3
+
+
+@pytest.mark.parametrize(
+    ("change", "wrong"),
+    [
+        ({"name": 3}, "name is 3, not a string"),
+        ({"rows": {}}, "rows is {}, not a list"),
+        ({"rows": [{"count": 3}]}, "rows[0] has no 'seconds'"),
+        ({"rows": [{"seconds": "1", "count": 3}]}, "rows[0].seconds is '1', not a number"),
+        ({"rows": [{"seconds": 1, "count": True}]}, "rows[0].count is True, not a whole number"),
+        ({"rows": [{"seconds": 1, "count": 1.0}]}, "rows[0].count is 1.0, not a whole number"),
+        ({"by_name": {"a": [None]}}, "by_name['a'][0] is None, not a number"),
+    ],
+)
+def test_the_first_thing_that_does_not_fit_is_named(path, change, wrong):
+    path.write_text(json.dumps(GOOD | change))
+    with pytest.raises(files.CorruptFileError) as raised:
+        files.read_json(path, SCHEMA, remedy="mend it")
+    assert str(raised.value) == f"{str(path)!r} cannot be read: {wrong}; mend it"
+
+
+@pytest.mark.parametrize(
+    "content",
+    [b"", b"{", b"\xff", b"[" * 10**6, b"NaN", b"Infinity", b"9" * 5000, b"[]", b"null", b"1e999"],
+)
+def test_what_is_no_such_json_is_one_line(path, content):
+    path.write_bytes(content)
+    with pytest.raises(files.CorruptFileError) as raised:
+        files.read_json(path, {"a": float}, remedy="mend it")
+    assert "\n" not in str(raised.value)
+    assert len(str(raised.value)) < 400
+    assert str(path) in str(raised.value)
+
+
+def test_a_number_too_large_to_be_one_is_none(path):
+    path.write_text('{"a": 1e999}')
+    with pytest.raises(files.CorruptFileError, match="a is inf, not a number"):
+        files.read_json(path, {"a": float}, remedy="mend it")
+
+
+def test_what_cannot_be_made_of_the_data_is_the_files_fault(path):
+    path.write_text("{}")
+    with pytest.raises(files.CorruptFileError, match="there is no 'a'; mend it"):
+        files.read_json(path, {}, lambda data: data["a"], remedy="mend it")
+
+
+def test_what_is_not_there_is_a_mistake_and_a_directory_is_corrupt(path):
+    with pytest.raises(UserError, match="No such file or directory; give it") as raised:
+        files.read_json(path, {}, remedy="give it")
+    assert not isinstance(raised.value, files.CorruptFileError)
+    path.mkdir()
+    with pytest.raises(files.CorruptFileError, match="it is a directory; give it"):
+        files.read_json(path, {}, remedy="give it")
+
+
+def test_sound_lines_are_what_is_left_of_a_log(path):
+    path.write_bytes(b'{"a": 1}\n{"a": "x"}\nnonsense\n{"a": 2}\n{"a": 3')
+    with pytest.raises(files.CorruptFileError, match="line 2: a is 'x', not a number"):
+        files.read_jsonl(path, {"a": float}, remedy="")
+    assert files.sound_lines(path, {"a": float}) == b'{"a": 1}\n{"a": 2}\n'
