@@ -40,9 +40,8 @@ class Scratch:
 def _clear_abandoned() -> None:
     for folder in Path(tempfile.gettempdir()).glob(f"{_PREFIX}*"):
         with contextlib.suppress(OSError), _opened(folder / _LOCK) as lock:
-            if not (
-                _is_own(folder.lstat(), stat.S_ISDIR) and _is_own(os.fstat(lock), stat.S_ISREG)
-            ):
+            own = _is_own(folder.lstat(), stat.S_ISDIR) and _is_own(os.fstat(lock), stat.S_ISREG)
+            if not own:
                 continue
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
             # Its owner has had the lock since before it wrote the model.
