@@ -15,6 +15,7 @@ from placement.reporting import (
     details,
     html,
     learning_curves,
+    printable,
     published,
     runs,
     tables,
@@ -52,13 +53,15 @@ def write(summary: dict[str, Any], workdir: Path, console: Console, kept: faults
 
     After a fault whatever does not need what failed is written still.
     """
+    summary = printable.data(summary)
     with kept.during("writing the table"):
         runs.write_text(workdir / "report.md", tables.report_markdown(summary))
         console.print(tables.rich_table(summary))
     placed = workdir / "placement.json"
     if placed.exists():
         console.print(f"placement: {placed}", markup=False, soft_wrap=True)
-    known = details.read(workdir / details.FILE)
+    found = details.read(workdir / details.FILE)
+    known = found and details.printable(found)
     drawn = figures.of_run(summary, workdir, known, console, kept)
     with kept.during("writing report.html"):
         _write_page(summary, workdir, drawn, console, known=known)
@@ -68,6 +71,7 @@ def write_comparison(
     summary: dict[str, Any], workdir: Path, console: Console, kept: faults.Faults
 ) -> None:
     """Prints the table over graphs and seeds, and how learned methods learned; writes report.md."""
+    summary = printable.data(summary)
     rows = summary["rows"]
     named = dict.fromkeys(row["method"] for row in rows)
     learners = tuple(filter(learned.is_learned, named))
@@ -107,7 +111,9 @@ def _write_page(
         details=known,
         figures={_caption(path): path.read_text("utf-8") for path in drawn},
         notes=notes,
-        provenance={path.stem.capitalize(): json.loads(path.read_text()) for path in from_},
+        provenance={
+            path.stem.capitalize(): printable.data(json.loads(path.read_text())) for path in from_
+        },
     )
     runs.write_text(page, text)
     console.print(f"report: {page}", markup=False, soft_wrap=True)
@@ -125,7 +131,7 @@ def _logs(workdir: Path) -> dict[str, list[dict[str, Any]]]:
         summary = json.loads((directory / "summary.json").read_text())
         wanted = {row["method"] for row in summary["rows"]}
         records = runs.read_jsonl(directory / "metrics.jsonl")
-        of_graph = logs.setdefault(summary["graph"]["name"], [])
+        of_graph = logs.setdefault(printable.text(summary["graph"]["name"]), [])
         of_graph += (
             record
             for record in records

@@ -1,7 +1,8 @@
 """What the tables over graphs and seeds share: intervals, how a mean is written, and the grid.
 
 A grid is a header and rows of texts. Its first column is left-aligned, the others right-aligned.
-What a text emphasises it marks itself, with `BOLD_MARKDOWN` or `BOLD_RICH`.
+What a text emphasises as a whole it marks itself, with `BOLD_MARKDOWN` or `BOLD_RICH`; all else in
+a text is taken literally by a terminal.
 """
 
 import math
@@ -10,6 +11,7 @@ from collections.abc import Iterable, Sequence
 import numpy as np
 from rich import box
 from rich.table import Table
+from rich.text import Text
 from scipy import stats
 
 from placement.reporting import tables
@@ -43,14 +45,25 @@ def rich_table(
     header: Sequence[str], rows: Iterable[Sequence[str]], *, title: str, caption: str = ""
 ) -> Table:
     """The grid for a terminal: where that is too narrow, texts fold, and no digit is lost."""
-    table = Table(title=title, caption=caption or None, caption_justify="left", box=box.SIMPLE_HEAD)
-    table.add_column(header[0], overflow="fold")
+    table = Table(
+        title=Text(title),
+        caption=Text(caption) if caption else None,
+        caption_justify="left",
+        box=box.SIMPLE_HEAD,
+    )
+    table.add_column(_marked(header[0]), overflow="fold")
     for name in header[1:]:
-        table.add_column(name, justify="right", overflow="fold")
+        table.add_column(_marked(name), justify="right", overflow="fold")
     for row in rows:
-        table.add_row(*row)
+        table.add_row(*map(_marked, row))
     return table
 
 
+def _marked(text: str) -> Text:
+    before, after = BOLD_RICH.split("{}")
+    inside = text.removeprefix(before).removesuffix(after)
+    return Text(inside, "bold" if text == BOLD_RICH.format(inside) else "")
+
+
 def _line(cells: Iterable[str]) -> str:
-    return "| " + " | ".join(cells) + " |"
+    return "| " + " | ".join(cell.replace("|", "\\|") for cell in cells) + " |"
