@@ -15,7 +15,7 @@ import placement
 from configs import smoke
 from experiments import deploy as task
 from placement.errors import UserError
-from placement.runtime import deploy, devices, fingerprint, frontend, hetero, trial
+from placement.runtime import deploy, description, devices, fingerprint, frontend, hetero, trial
 from placement.runtime.measure import Interval
 from tests.experiments.command import run
 from tests.runtime import small
@@ -203,6 +203,7 @@ def test_a_written_model_with_other_outputs_is_not_left_behind(tmp_path, monkeyp
         why = save(artifact, folder)
         weights = folder / "model.bin"
         weights.write_bytes(bytes(len(weights.read_bytes())))
+        description.seal(folder / "model.xml")
         return why
 
     monkeypatch.setattr(deploy, "save", other_weights)
