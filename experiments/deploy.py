@@ -13,7 +13,7 @@ from rich.console import Console
 
 from experiments import build, progress, workdirs
 from placement.errors import UserError
-from placement.reporting import deployment, runs, words
+from placement.reporting import deployment, printable, runs, words
 from placement.runtime import (
     deploy,
     devices,
@@ -194,7 +194,7 @@ def _write(
             )
         left_out = (deploy.BLOB, deploy.IMPORT) if without_blob else ()
         record["files"] = {name: what for name, what in _FILES.items() if name not in left_out}
-        runs.write_text(beside / "deploy.md", deployment.markdown(record))
+        runs.write_text(beside / "deploy.md", deployment.markdown(printable.data(record)))
         runs.write_json(beside / "deploy.json", record)
         _replace(beside, final)
     except RuntimeError as error:
@@ -216,6 +216,7 @@ def _replace(new: Path, final: Path) -> None:
 def _print(
     record: dict[str, Any], decision: trial.Decision, workdir: Path, console: Console
 ) -> None:
+    record = printable.data(record)
     words.show(deployment.rich_table(record), console)
     word = "falls back to a single device" if decision.fallback else "deployed"
     console.print(f"{word}: {record['decision']}", markup=False, soft_wrap=True)

@@ -22,6 +22,7 @@ from configs import common
 from experiments import usage
 from placement import arguments
 from placement.errors import UserError
+from placement.reporting import printable
 
 TASKS = ("place", "deploy", "compare", "solve", "profile", "pretrain", "report", "list")
 EXIT_CODES = {
@@ -149,7 +150,7 @@ def _of_config(error: Exception) -> UserError | None:
 
 def refuse(error: Exception) -> NoReturn:
     """Prints the error in one line and exits with 2."""
-    print(f"error: {' '.join(str(error).split())}", file=sys.stderr)
+    print(f"error: {printable.text(' '.join(str(error).split()))}", file=sys.stderr)
     sys.exit(2)
 
 
@@ -160,7 +161,7 @@ def give_up(error: OSError | MemoryError) -> NoReturn:
         where, cause = f"{error.filename}: " if error.filename else "", error.strerror or cause
     cause = " ".join(cause.split())
     rest = "the same command goes on from what was saved"
-    print(f"error: {where}{cause}; {rest}", file=sys.stderr)
+    print(printable.text(f"error: {where}{cause}; {rest}"), file=sys.stderr)
     sys.exit(3)
 
 
@@ -171,7 +172,8 @@ def admit(fault: Exception) -> NoReturn:
     if file is None:
         traceback.print_exception(fault)
     where = f"the traceback is in {file}" if file else "its traceback stands above"
-    print(f"fault of the program: {faults.in_short(fault)}; {where}", file=sys.stderr)
+    told = printable.text(f"fault of the program: {faults.in_short(fault)}; {where}")
+    print(told, file=sys.stderr)
     sys.exit(1)
 
 

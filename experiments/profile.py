@@ -14,6 +14,7 @@ from ml_collections import ConfigDict
 from rich import box
 from rich.console import Console
 from rich.table import Table
+from rich.text import Text
 from scipy import stats
 
 from experiments import (
@@ -32,7 +33,7 @@ from placement import simulators
 from placement.costs import calibrate
 from placement.costs.calibrate import TermsOf
 from placement.errors import UserError
-from placement.reporting import runs, words
+from placement.reporting import printable, runs, words
 from placement.runtime import evaluate as evaluate_lib
 from placement.runtime.boundary import Boundary
 from placement.simulators import stretches
@@ -286,11 +287,11 @@ def _agreement(predicted_s: np.ndarray, measured_s: np.ndarray) -> dict[str, flo
 
 def _print(fidelity: dict[str, Any], console: Console) -> None:
     wrong = sum(placement["wrong_output"] for placement in fidelity["placements"])
-    table = Table(
-        title=f"{fidelity['graph']}: predicted against measured, {fidelity['inferences']} "
-        f"inferences a placement; {wrong} of {len(fidelity['placements'])} compute wrong outputs",
-        box=box.SIMPLE_HEAD,
+    title = (
+        f"{fidelity['graph']}: predicted against measured, {fidelity['inferences']} "
+        f"inferences a placement; {wrong} of {len(fidelity['placements'])} compute wrong outputs"
     )
+    table = Table(title=Text(printable.text(title)), box=box.SIMPLE_HEAD)
     texts = ("predicted by", "costs", "placements")
     for column in (*texts, "n", "Spearman", "median error", "90th percentile"):
         table.add_column(column, justify="left" if column in texts else "right")

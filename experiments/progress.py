@@ -23,7 +23,7 @@ from rich.progress_bar import ProgressBar
 from rich.table import Table
 from rich.text import Text
 
-from placement.reporting import tables, words
+from placement.reporting import printable, tables, words
 from placement.runtime.measure import Measurer
 
 WARNING, INFO, DEBUG = -1, 0, 1  # as absl counts
@@ -209,7 +209,8 @@ class Display:
         if level <= self._verbosity:
             # A terminal gets whole words, a file whole lines.
             whole = not self.console.is_terminal
-            self.console.print(text, markup=False, highlight=False, soft_wrap=whole)
+            told = printable.lines(text)
+            self.console.print(told, markup=False, highlight=False, soft_wrap=whole)
 
 
 NORMAL = Display()

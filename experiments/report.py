@@ -18,6 +18,7 @@ from placement.reporting import (
     details,
     html,
     learning_curves,
+    printable,
     published,
     runs,
     tables,
@@ -63,13 +64,15 @@ def write(summary: dict[str, Any], workdir: Path, console: Console, kept: faults
 
     After a fault whatever does not need what failed is written still.
     """
+    summary = printable.data(summary)
     with kept.during("writing the table"):
         runs.write_text(workdir / "report.md", tables.report_markdown(summary))
         words.show(tables.rich_table(summary), console)
     placed = workdir / "placement.json"
     if placed.exists():
         console.print(f"placement: {placed}", markup=False, soft_wrap=True)
-    known = _or_said(lambda: details.read(workdir / details.FILE), console)
+    found = _or_said(lambda: details.read(workdir / details.FILE), console)
+    known = found and details.printable(found)
     drawn = figures.of_run(summary, workdir, known, console, kept)
     with kept.during("writing report.html"):
         _write_page(summary, workdir, drawn, console, known=known)
@@ -79,6 +82,7 @@ def write_comparison(
     summary: dict[str, Any], workdir: Path, console: Console, kept: faults.Faults
 ) -> None:
     """Prints the table over graphs and seeds, and how learned methods learned; writes report.md."""
+    summary = printable.data(summary)
     rows = summary["rows"]
     named = dict.fromkeys(row["method"] for row in rows)
     learners = tuple(filter(learned.is_learned, named))
@@ -122,7 +126,9 @@ def _write_page(
         details=known,
         figures={_caption(path): path.read_text("utf-8") for path in drawn},
         notes=notes,
-        provenance={path.stem.capitalize(): told for path, told in read.items() if told},
+        provenance={
+            path.stem.capitalize(): printable.data(told) for path, told in read.items() if told
+        },
     )
     runs.write_text(page, text)
     console.print(f"report: {page}", markup=False, soft_wrap=True)
@@ -154,7 +160,8 @@ def _logs(workdir: Path) -> dict[str, list[dict[str, Any]]]:
         directory = workdir / cell["directory"]
         summary, records = runs.read_summary(directory), metrics.read(directory)
         wanted = {row["method"] for row in summary["rows"]}
-        of_graph = logs.setdefault(cell.get("graph", summary["graph"]["name"]), [])
+        name = printable.text(cell.get("graph", summary["graph"]["name"]))
+        of_graph = logs.setdefault(name, [])
         of_graph += (
             record
             for record in records

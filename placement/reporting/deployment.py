@@ -8,7 +8,7 @@ from typing import Any
 from rich import box
 from rich.table import Table
 
-from placement.reporting import tables
+from placement.reporting import printable, tables
 from placement.reporting.words import Words
 
 Record = Mapping[str, Any]
@@ -44,7 +44,7 @@ def markdown(record: Record) -> str:
         lines.append("| " + " | ".join(f"{mark}{cell}{mark}" for cell in _cells(row)) + " |")
     files = [f"- `{name}`: {what}" for name, what in record["files"].items()]
     parts = [
-        f"# Deployment of {record['graph']}",
+        f"# Deployment of {printable.markdown(record['graph'])}",
         f"**{_sentence(record['decision'])}**",
         "\n".join(lines),
         "Medians and their 95% intervals, of interleaved inferences; ratios are paired, below 1 is "

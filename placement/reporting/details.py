@@ -14,6 +14,7 @@ import numpy as np
 
 from placement import files
 from placement.graphs import opgraph
+from placement.reporting import printable as printable_lib
 from placement.reporting import runs
 from placement.types import OpGraph, Span
 
@@ -102,6 +103,23 @@ def read(path: Path) -> Details | None:
     if not path.exists():
         return None
     return files.read_json(path, _SCHEMA, _from_json, remedy="run --task=place again")
+
+
+def printable(details: Details) -> Details:
+    """The same with names as people see them."""
+    graph, coarse = map(_printable, (details.graph, details.coarse))
+    return dataclasses.replace(
+        details, graph=graph, coarse=coarse if details.coarse is not details.graph else graph
+    )
+
+
+def _printable(graph: OpGraph) -> OpGraph:
+    return dataclasses.replace(
+        graph,
+        name=printable_lib.text(graph.name),
+        op_names=tuple(map(printable_lib.text, graph.op_names)),
+        op_types=tuple(map(printable_lib.text, graph.op_types)),
+    )
 
 
 def _to_json(details: Details) -> dict[str, Any]:

@@ -1,7 +1,8 @@
 """What the tables over graphs and seeds share: intervals, how a mean is written, and the grid.
 
 A grid is a header and rows of texts. Its first column is left-aligned, the others right-aligned.
-What a text emphasises it marks itself, with `BOLD_MARKDOWN` or `BOLD_RICH`.
+What a text emphasises as a whole it marks itself, with `BOLD_MARKDOWN` or `BOLD_RICH`; all else in
+a text is taken literally by a terminal.
 """
 
 import math
@@ -10,6 +11,7 @@ from collections.abc import Iterable, Sequence
 import numpy as np
 from rich import box
 from rich.table import Table
+from rich.text import Text
 from scipy import stats
 
 from placement.reporting import tables
@@ -44,7 +46,12 @@ def rich_table(
     header: Sequence[str], rows: Iterable[Sequence[str]], *, title: str, caption: str = ""
 ) -> Table:
     """The grid to print: where a terminal is too narrow, texts fold, and no digit is lost."""
-    table = Table(title=title, caption=caption or None, caption_justify="left", box=box.SIMPLE_HEAD)
+    table = Table(
+        title=Text(title),
+        caption=Text(caption) if caption else None,
+        caption_justify="left",
+        box=box.SIMPLE_HEAD,
+    )
     for number, name in enumerate(header):
         table.add_column(Words(name), justify="right" if number else "left")
     for row in rows:
@@ -60,4 +67,4 @@ def _cell(text: str) -> Words:
 
 
 def _line(cells: Iterable[str]) -> str:
-    return "| " + " | ".join(cells) + " |"
+    return "| " + " | ".join(cell.replace("|", "\\|") for cell in cells) + " |"

@@ -107,8 +107,8 @@ def write_bytes(path: StrPath, data: bytes) -> None:
 
 
 def write_text(path: StrPath, text: str) -> None:
-    """Writes a text file in UTF-8, whole or not at all."""
-    write_bytes(path, text.encode())
+    """Writes a text file in UTF-8, whole or not at all; half a surrogate pair as in Python."""
+    write_bytes(path, text.encode("utf-8", "backslashreplace"))
 
 
 def write_json(path: StrPath, data: Any, *, indent: int | None = 2) -> None:

@@ -15,6 +15,7 @@ from rich import box
 from rich.table import Table
 from rich.text import Text
 
+from placement.reporting import printable
 from placement.reporting.words import Words
 
 Row = Mapping[str, Any]
@@ -129,7 +130,7 @@ def compare_markdown(summary: Summary) -> str:
     for rows in graphs:
         best = min(_candidates(rows), key=_rank, default={"method": None})["method"]
         part = {**summary, "rows": rows, "best": best}
-        parts.append(f"### {rows[0]['graph']}\n\n{markdown_table(part)}")
+        parts.append(f"### {printable.markdown(rows[0]['graph'])}\n\n{markdown_table(part)}")
     return "\n\n".join(parts)
 
 
@@ -152,7 +153,7 @@ def report_markdown(summary: Summary) -> str:
     if number(summary.get("wall_s")) is not None:
         facts.append(f"- time taken: {summary['wall_s']:.1f} s")
     parts = [
-        f"# Placement of {graph['name']}",
+        f"# Placement of {printable.markdown(graph['name'])}",
         "\n".join(facts),
         "## Result",
         compare_markdown(summary),

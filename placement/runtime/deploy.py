@@ -21,15 +21,17 @@ differ if the first is 'concurrent'.
 import dataclasses
 import json
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import openvino as ov
 
 from placement.errors import UserError
+from placement.runtime import description, hetero, visible
 from placement.runtime import devices as devices_lib
-from placement.runtime import hetero, visible
+from placement.runtime.description import CONCURRENT, HETERO, Description
+from placement.runtime.description import SINGLE as SINGLE
 from placement.runtime.devices import Device
 from placement.runtime.errors import essence
 from placement.runtime.executor import Executor, Workers
@@ -39,10 +41,6 @@ from placement.runtime.split import Stretch
 from placement.runtime.submodels import Submodels
 
 MODEL, BLOB, IMPORT = "model.xml", "compiled.blob", "compiled.json"
-SINGLE, HETERO, CONCURRENT = "single", "hetero", "concurrent"
-
-_SECTION = "placement"
-_VERSION = 1  # of what is written into the model; another is refused
 
 
 class Artifact(NamedTuple):
@@ -56,17 +54,6 @@ class Artifact(NamedTuple):
     alone: str | None  # the device of form 'single', or None where OpenVINO alone runs 'hetero'
     decision: str  # why this form, for people
     notes: Mapping[str, str]  # where it comes from, for people
-
-
-class _Told(NamedTuple):
-    """What a model's runtime information says, as read."""
-
-    form: str
-    device: str  # for `compile_model`, as are the properties
-    config: dict[str, Any]
-    affinity: dict[str, str]  # of every operation of the file
-    stretches: tuple[Stretch, ...]
-    devices: tuple[Device, ...]
 
 
 def save(artifact: Artifact, folder: Path) -> str:
@@ -83,10 +70,10 @@ def save(artifact: Artifact, folder: Path) -> str:
     # Its default is to round weights to f16.
     ov.save_model(model, folder / MODEL, compress_to_fp16=False)
     _show_devices(folder / MODEL, told)
+    description.seal(folder / MODEL)
     core = devices_lib.open_core(told.devices)
-    used = _serial_devices(told)
     compiled = _compile(core, core.read_model(folder / MODEL), told)
-    unable = [device.name for device in used if not _exports(core, device)]
+    unable = [device.name for device in told.serial_devices if not _exports(core, device)]
     if unable:
         return f"{few(unable)} cannot export what it compiled"
     try:
@@ -95,10 +82,10 @@ def save(artifact: Artifact, folder: Path) -> str:
         return essence(error)
     needed = {
         "file": BLOB,
-        "form": _serial_form(told),
+        "form": told.serial_form,
         "device": told.device,
         "config": told.config,
-        "register": _registered(used),
+        "register": description.registered(told.serial_devices),
         "openvino": ov.get_version(),
         "decision": artifact.decision,
         **artifact.notes,
@@ -123,19 +110,20 @@ def load(
         OpenVINO runs alone; None for what the measurement decided.
 
     Raises:
-      UserError: no such file, no placement in it, a device that is not present, or no concurrent
-        form.
+      UserError: no such file, no placement in it, one that is damaged or not as it was written, a
+        device that is not present, or no concurrent form.
+      OSError: a file cannot be read.
     """
     file = Path(path)
     file = file / MODEL if file.is_dir() else file
     core = ov.Core()
     model = _read(core, file)
-    told = _renamed(_told(model, file), devices or {})
+    told = _renamed(description.read(model, file), devices or {})
     _check_present(core, told)
     devices_lib.register(core, told.devices)
-    form = {None: told.form, True: CONCURRENT, False: _serial_form(told)}[concurrent]
+    form = {None: told.form, True: CONCURRENT, False: told.serial_form}[concurrent]
     if form == CONCURRENT and not told.stretches:
-        why = model.get_rt_info([_SECTION, "decision"]).astype(str)
+        why = description.decision(model)
         raise UserError(
             f"{str(file)!r} has no concurrent form ({why}); load it without concurrent=True, or "
             "place it with --config.backend=concurrent and deploy it again"
@@ -155,13 +143,13 @@ def import_blob(folder: Path) -> ov.CompiledModel:
     """Imports the blob of a folder with what compiled.json says, in an `ov.Core` of its own."""
     needed = json.loads((folder / IMPORT).read_text())
     core = ov.Core()
-    for name, plugin in needed["register"].items():
-        core.register_plugin(plugin, name)
+    for name in needed["register"]:
+        core.register_plugin(devices_lib.CPU_PLUGIN, name)
     blob = (folder / needed["file"]).read_bytes()
     return core.import_model(blob, needed["device"], needed["config"])
 
 
-def _described(artifact: Artifact) -> tuple[ov.Model, _Told]:
+def _described(artifact: Artifact) -> tuple[ov.Model, Description]:
     """A copy of the model with its description written into it."""
     by_name = {device.name: device for device in artifact.devices}
     model = artifact.model.clone()
@@ -173,36 +161,19 @@ def _described(artifact: Artifact) -> tuple[ov.Model, _Told]:
         ops = model.get_ordered_ops()
         labels = {op.get_friendly_name(): op.get_rt_info()["affinity"].astype(str) for op in ops}
         device = f"HETERO:{','.join(used)}"
-        config: dict[str, Any] = {
-            "DEVICE_PROPERTIES": {name: dict(by_name[name].properties) for name in used}
-        }
     else:
-        device, config = artifact.alone, dict(by_name[artifact.alone].properties)
+        device = artifact.alone
     constant = hetero.constant_names(artifact.model)
     stretches = tuple(
         Stretch(stretch.device, tuple(name for name in stretch.ops if name not in constant))
         for stretch in artifact.stretches
     )
-    told = _Told(artifact.form, device, config, labels, stretches, artifact.devices)
-    content: dict[str, Any] = {
-        "version": _VERSION,
-        "openvino": ov.get_version(),
-        "decision": artifact.decision,
-        **artifact.notes,
-        "form": told.form,
-        "device": told.device,
-        "config": json.dumps(told.config),
-        "register": json.dumps(_registered(told.devices)),
-        "affinity": json.dumps(told.affinity),
-        "stretches": json.dumps(told.stretches),
-        "devices": json.dumps([dataclasses.asdict(device) for device in told.devices]),
-    }
-    for key, value in content.items():
-        model.set_rt_info(str(value), [_SECTION, key])
+    told = Description(artifact.form, device, labels, stretches, artifact.devices)
+    description.write(model, told, {"decision": artifact.decision, **artifact.notes})
     return model, told
 
 
-def _show_devices(file: Path, told: _Told) -> None:
+def _show_devices(file: Path, told: Description) -> None:
     """Writes devices where viewers show them; what loads the file goes by its runtime information.
 
     With one device the operations have no labels.
@@ -211,40 +182,7 @@ def _show_devices(file: Path, told: _Told) -> None:
     file.write_bytes(visible.annotate(text, told.affinity, otherwise=told.device))
 
 
-def _told(model: ov.Model, file: Path) -> _Told:
-    """What the model says, checked against its operations."""
-    if not model.has_rt_info([_SECTION, "version"]):
-        raise UserError(
-            f"{str(file)!r} carries no placement; give the folder that --task=deploy wrote"
-        )
-    read = {key: model.get_rt_info([_SECTION, key]).astype(str) for key in ("version", "form")}
-    if read["version"] != str(_VERSION):
-        raise UserError(
-            f"{str(file)!r} is of version {read['version']}, but this package reads {_VERSION}; "
-            "deploy it again"
-        )
-    content = {
-        key: json.loads(model.get_rt_info([_SECTION, key]).astype(str))
-        for key in ("config", "affinity", "stretches", "devices")
-    }
-    told = _Told(
-        form=read["form"],
-        device=model.get_rt_info([_SECTION, "device"]).astype(str),
-        config=content["config"],
-        affinity=content["affinity"],
-        stretches=tuple(Stretch(device, tuple(ops)) for device, ops in content["stretches"]),
-        devices=tuple(Device(**fields) for fields in content["devices"]),
-    )
-    names = {op.get_friendly_name() for op in model.get_ops()}
-    if told.affinity and names != set(told.affinity):
-        raise UserError(
-            f"the operations of {str(file)!r} are not those it was written with: "
-            f"{few(names ^ set(told.affinity))}; deploy it again"
-        )
-    return told
-
-
-def _renamed(told: _Told, devices: Mapping[str, str]) -> _Told:
+def _renamed(told: Description, devices: Mapping[str, str]) -> Description:
     """The same with other names of devices; what a host device is renamed to is to be present."""
     names = [device.name for device in told.devices]
     unknown = [name for name in devices if name not in names]
@@ -253,13 +191,9 @@ def _renamed(told: _Told, devices: Mapping[str, str]) -> _Told:
     to = {name: devices.get(name, name) for name in names}
     if len(set(to.values())) < len(to):
         raise UserError(f"devices= gives two devices one name: {dict(to)}; give each its own")
-    config = told.config
-    if "DEVICE_PROPERTIES" in config:
-        config = {"DEVICE_PROPERTIES": {to[n]: p for n, p in config["DEVICE_PROPERTIES"].items()}}
     prefix, _, listed = told.device.rpartition(":")
     return told._replace(
         device=prefix + ":" * bool(prefix) + ",".join(to[name] for name in listed.split(",")),
-        config=config,
         affinity={op: to[name] for op, name in told.affinity.items()},
         stretches=tuple(Stretch(to[device], ops) for device, ops in told.stretches),
         devices=tuple(
@@ -269,7 +203,7 @@ def _renamed(told: _Told, devices: Mapping[str, str]) -> _Told:
     )
 
 
-def _check_present(core: ov.Core, told: _Told) -> None:
+def _check_present(core: ov.Core, told: Description) -> None:
     """Host devices are made on any machine with a CPU."""
     present = core.available_devices
     absent = [d.name for d in told.devices if d.name not in present and not d.host]
@@ -283,22 +217,25 @@ def _check_present(core: ov.Core, told: _Told) -> None:
 def _read(core: ov.Core, file: Path) -> ov.Model:
     if not file.is_file():
         raise UserError(f"no {str(file)!r}; give the folder that --task=deploy wrote")
+    if file.suffix != ".xml":
+        raise UserError(f"{str(file)!r} is no {MODEL}; give the folder that --task=deploy wrote")
+    description.check_seal(file)
     try:
         return core.read_model(file)
     except RuntimeError as error:
         raise UserError(f"{str(file)!r} cannot be read: {essence(error)}") from error
 
 
-def _compile(core: ov.Core, model: ov.Model, told: _Told) -> ov.CompiledModel:
+def _compile(core: ov.Core, model: ov.Model, told: Description) -> ov.CompiledModel:
     """The form that OpenVINO runs alone."""
     labelled = model.clone()
-    if _serial_form(told) == HETERO:
+    if told.serial_form == HETERO:
         for op in labelled.get_ops():
             op.get_rt_info()["affinity"] = told.affinity[op.get_friendly_name()]
     return core.compile_model(labelled, told.device, told.config)
 
 
-def _concurrent(core: ov.Core, model: ov.Model, told: _Told) -> Network:
+def _concurrent(core: ov.Core, model: ov.Model, told: Description) -> Network:
     used = {stretch.device for stretch in told.stretches}
     devices = [_on_a_core(d, i) for i, d in enumerate(told.devices) if d.name in used]
     workers = Workers()
@@ -316,20 +253,6 @@ def _on_a_core(device: Device, number: int) -> Device:
     if device.core is None or device.core in cores:
         return device
     return dataclasses.replace(device, core=cores[number % len(cores)])
-
-
-def _serial_form(told: _Told) -> str:
-    return HETERO if told.device.startswith("HETERO:") else SINGLE
-
-
-def _serial_devices(told: _Told) -> tuple[Device, ...]:
-    names = told.device.rpartition(":")[2].split(",")
-    return tuple(device for device in told.devices if device.name in names)
-
-
-def _registered(devices: Sequence[Device]) -> dict[str, str]:
-    """The devices that have to be registered before they are there: name -> plug-in."""
-    return {device.name: devices_lib.CPU_PLUGIN for device in devices if device.host}
 
 
 def _exports(core: ov.Core, device: Device) -> bool:

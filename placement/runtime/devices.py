@@ -16,7 +16,8 @@ executor binds the device's thread to; under HETERO the operating system chooses
 import dataclasses
 import os
 import platform
-from collections.abc import Iterable, Mapping
+import re
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 import openvino as ov
@@ -25,6 +26,25 @@ from placement.errors import UserError
 
 CPU_PLUGIN = "openvino_intel_cpu_plugin"
 _PRECISIONS = ("f32", "f16", "bf16")
+_MOST = 2**31 - 1  # that a count may be
+
+
+def _is_count(value: object, *, least: int = 1) -> bool:
+    return isinstance(value, int) and not isinstance(value, bool) and least <= value <= _MOST
+
+
+def _is_switch(value: object) -> bool:
+    return isinstance(value, bool)
+
+
+# What devices are compiled with, and which values are valid.
+_PROPERTIES: Mapping[str, Callable[[Any], bool]] = {
+    "INFERENCE_PRECISION_HINT": lambda value: isinstance(value, str) and value in _PRECISIONS,
+    "INFERENCE_NUM_THREADS": _is_count,
+    "ENABLE_CPU_PINNING": _is_switch,
+    "EXCLUSIVE_ASYNC_REQUESTS": _is_switch,
+    "PERFORMANCE_HINT": lambda value: value == "LATENCY",
+}
 
 
 @dataclasses.dataclass(frozen=True)
@@ -38,6 +58,35 @@ class Device:
     core: int | None  # see above; None where it is not confined to one
     properties: Mapping[str, Any] = dataclasses.field(hash=False)  # compile properties, JSON-able
     host: bool  # one of several devices made of one CPU
+
+
+def what_is_wrong(device: Device) -> str:
+    """What of a device is not as `resolve` makes them, in a few words; '' if nothing is.
+
+    Fields may be of any type: they come from a file. Of OpenVINO's properties those alone are
+    right that are used here, as others write files, or read them.
+    """
+    name, properties = device.name, device.properties
+    kinds = {
+        "name": isinstance(name, str) and bool(re.fullmatch(r"[A-Z][\w.]*", name)),
+        "label": isinstance(device.label, str),
+        "precision": _PROPERTIES["INFERENCE_PRECISION_HINT"](device.precision),
+        "num_threads": _is_count(device.num_threads),
+        "core": device.core is None or _is_count(device.core, least=0),
+        "properties": isinstance(properties, dict),
+        "host": isinstance(device.host, bool),
+    }
+    wrong = [field for field, right in kinds.items() if not right]
+    if wrong:
+        return f"a {wrong[0]} that is none"
+    if device.host and not name.startswith("CPU"):
+        return f"the name {name!r}, but is made of the CPU"
+    for key, value in properties.items():
+        if key not in _PROPERTIES:
+            return f"the property {key[:40]!r}; known are {', '.join(_PROPERTIES)}"
+        if not _PROPERTIES[key](value):
+            return f"a value of {key} that is none"
+    return ""
 
 
 def resolve(spec: str, *, concurrent: bool = False) -> tuple[Device, ...]:

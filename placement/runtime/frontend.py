@@ -47,8 +47,8 @@ def load(path: str) -> ov.Model:
     """Reads a model file; its format is told by its suffix: .xml (with .bin), .onnx, .tflite, .pb.
 
     Raises:
-      UserError: no such file, an unknown suffix, an .xml without its .bin, or a file that
-        OpenVINO cannot read.
+      UserError: no such file, an unknown suffix, an .xml without its .bin, a file that OpenVINO
+        cannot read, or names in it that are no UTF-8.
     """
     file = Path(path)
     valid = ", ".join(_FORMATS)
@@ -60,13 +60,32 @@ def load(path: str) -> ov.Model:
     if file.suffix.lower() == ".xml" and not weights.is_file():
         raise UserError(f"model {path!r} has no weights beside it; copy {str(weights)!r} there too")
     try:
-        return ov.Core().read_model(path)
+        model = ov.Core().read_model(path)
+        _check_names(model)
+        return model
+    except UnicodeDecodeError as error:
+        raise UserError(
+            f"model {path!r} has names that are no UTF-8 ({error.reason}); export it with others"
+        ) from error
     except RuntimeError as error:
         reason = why(error, "its content is damaged or of another format")
         raise UserError(
             f"model {path!r} cannot be read as {_FORMATS[file.suffix.lower()]}: {reason}; "
             f"give it the suffix of its format ({valid}) or export it again"
         ) from error
+
+
+def _check_names(model: ov.Model) -> None:
+    """Reads every name.
+
+    Raises:
+      UnicodeDecodeError: one is no UTF-8, as OpenVINO accepts.
+    """
+    model.get_friendly_name()
+    for op in all_ops(model):
+        op.get_friendly_name()
+        for output in op.outputs():
+            output.get_names()
 
 
 def prepare(model: ov.Model, input_shapes: str = "") -> ov.Model:

@@ -1,5 +1,7 @@
 """A deployed model that is ready to run."""
 
+import threading
+import weakref
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -12,7 +14,10 @@ from placement.runtime.fingerprint import few
 
 
 class Network:
-    """Runs a compiled model, one inference at a time; a context manager."""
+    """Runs a compiled model; a context manager.
+
+    Several threads may share one: it does one inference at a time, and the others wait.
+    """
 
     def __init__(
         self,
@@ -28,7 +33,7 @@ class Network:
           model: whose inputs and outputs these are.
           compiled: the model.
           form: 'single', 'hetero' or 'concurrent', see `placement.runtime.deploy`.
-          workers: of the executor, closed with this.
+          workers: of the executor, closed with this; they end too when nobody has this any more.
         """
         self.form = form
         self.compiled = None if isinstance(compiled, Executor) else compiled
@@ -38,7 +43,9 @@ class Network:
             compiled if isinstance(compiled, Executor) else compiled.create_infer_request()
         )
         self._workers = workers
-        self._tensors: list[ov.Tensor] = []
+        if workers is not None:  # to join its threads is not for a finaliser: it may run on one
+            weakref.finalize(self, workers.stop)
+        self._lock = threading.Lock()
         self._closed = False
 
     def __enter__(self) -> "Network":
@@ -55,30 +62,44 @@ class Network:
 
         Raises:
           UserError: inputs are missing, unknown, or of a wrong shape or type; or it is closed.
+          RuntimeError: OpenVINO's own, or a device's thread has failed.
         """
-        if self._closed:
-            raise UserError("the network is closed; load it again")
         arrays = _ordered(inputs, self.names)
-        # Their memory is read until the inference has ended.
-        self._tensors = [
+        tensors = [
             _tensor(array, port, names[0])
             for array, port, names in zip(arrays, self._model.inputs, self.names, strict=True)
         ]
-        for index, tensor in enumerate(self._tensors):
-            self._runner.set_input_tensor(index, tensor)
-        self._runner.infer()
-        return [np.array(tensor.data) for tensor in self._runner.output_tensors]
+        with self._lock:
+            self._check_open()
+            for index, tensor in enumerate(tensors):
+                self._runner.set_input_tensor(index, tensor)
+            self._runner.infer()
+            return [np.array(tensor.data) for tensor in self._runner.output_tensors]
 
     def reset_state(self) -> None:
-        """Sets every variable of the model to its initial value."""
-        self._runner.reset_state()
+        """Sets every variable of the model to its initial value.
+
+        Raises:
+          UserError: it is closed.
+        """
+        with self._lock:
+            self._check_open()
+            self._runner.reset_state()
 
     def close(self) -> None:
-        """Ends the devices' threads, if it has any; it infers no more."""
+        """Ends the devices' threads, if it has any, after the inference that is under way.
+
+        It infers no more: calls that wait for their turn raise.
+        """
         self._closed = True
-        if self._workers is not None:
-            self._workers.close()
-            self._workers = None
+        with self._lock:
+            if self._workers is not None:
+                self._workers.close()
+                self._workers = None
+
+    def _check_open(self) -> None:
+        if self._closed:
+            raise UserError("the network is closed; load it again")
 
 
 def _names(port: ov.Output) -> list[str]:
@@ -113,4 +134,4 @@ def _tensor(array: np.ndarray, port: ov.Output, name: str) -> ov.Tensor:
     dtype = port.get_element_type().to_dtype()
     if not np.can_cast(array.dtype, dtype, "same_kind"):
         raise UserError(f"input {name!r} is {array.dtype}; give {np.dtype(dtype).name}")
-    return ov.Tensor(np.ascontiguousarray(array, dtype=dtype))
+    return ov.Tensor(np.asarray(array, dtype=dtype, order="C"))  # of a scalar too

@@ -15,8 +15,9 @@ import placement
 from configs import smoke
 from experiments import deploy as task
 from placement.errors import UserError
-from placement.runtime import deploy, devices, fingerprint, frontend, hetero, trial
+from placement.runtime import deploy, description, devices, fingerprint, frontend, hetero, trial
 from placement.runtime.measure import Interval
+from tests.experiments.command import run
 from tests.runtime import small
 
 ROOT = Path(__file__).parents[2]
@@ -86,6 +87,32 @@ def test_what_place_found_is_deployed_from_the_command_line(tmp_path: Path) -> N
     assert len(err.strip().splitlines()) == 1
     assert "it has new 'weights_4', 'conv_4', 'relu_4'; 'x' was Parameter f32[1,16,14,14]" in err
     assert (folder / "deploy.json").read_bytes() == before
+
+
+@pytest.mark.parametrize(
+    ("backend", "objective"), [("hetero", "serial"), ("concurrent", "makespan")]
+)
+def test_a_model_with_a_scalar_input_is_placed_and_deployed(
+    tmp_path: Path, backend: str, objective: str
+) -> None:
+    file = tmp_path / "scaled.xml"
+    ov.save_model(small.scaled(), file, compress_to_fp16=False)
+    options = [f"--config.backend={backend}", f"--config.objective={objective}"]
+    options += ["--config.method=random", "--config.budget=4"]
+    for task_ in ("place", "deploy"):
+        code, _, err = run(
+            tmp_path / "run",
+            f"--task={task_}",
+            f"--config.graph={file}",
+            "--config.devices=host",
+            "--config.measure_s=0.2",
+            *(options if task_ == "place" else ()),
+        )
+        assert code == 0, err
+    with placement.load(tmp_path / "run" / "deploy") as net:
+        scaled, squared = net.infer({"x": np.ones(4, np.float32), "scale": 3.0})
+    np.testing.assert_array_equal(scaled, np.full(4, 3))
+    assert (squared.shape, float(squared)) == ((), 9.0)
 
 
 def test_a_slower_placement_falls_back_and_says_so(tmp_path: Path, capsys) -> None:
@@ -176,6 +203,7 @@ def test_a_written_model_with_other_outputs_is_not_left_behind(tmp_path, monkeyp
         why = save(artifact, folder)
         weights = folder / "model.bin"
         weights.write_bytes(bytes(len(weights.read_bytes())))
+        description.seal(folder / "model.xml")
         return why
 
     monkeypatch.setattr(deploy, "save", other_weights)

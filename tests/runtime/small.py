@@ -50,6 +50,15 @@ def diamond() -> ov.Model:
     return ov.Model([ops.result(bottom, name="y")], [source], "diamond")
 
 
+def scaled() -> ov.Model:
+    """Four numbers times a scalar input, and the scalar's square: times, square."""
+    source = ops.parameter([4], np.float32, name="x")
+    scale = ops.parameter([], np.float32, name="scale")
+    times = ops.result(ops.multiply(source, scale, name="times"), name="y")
+    square = ops.result(ops.multiply(scale, scale, name="square"), name="z")
+    return ov.Model([times, square], [source, scale], "scaled")
+
+
 def counter() -> ov.Model:
     """A variable that grows by the input at every inference: read, sum, write."""
     shape = ov.PartialShape([4])

@@ -13,7 +13,7 @@ import pytest
 
 import placement
 from placement.errors import UserError
-from placement.runtime import deploy, devices, frontend, hetero
+from placement.runtime import deploy, description, devices, frontend, hetero
 from placement.runtime.split import Stretch
 from tests.runtime import small
 
@@ -158,6 +158,7 @@ def test_a_device_that_the_machine_lacks_is_refused(tmp_path):
     for quote in ('"', "&quot;"):
         text = text.replace(f"{quote}CPU{quote}", f"{quote}GPU.3{quote}")
     file.write_text(text)
+    description.seal(file)
     with pytest.raises(UserError, match=r"'GPU.3' is not present; .*devices=\{'GPU.3': 'CPU'\}"):
         placement.load(file)
     with placement.load(file, devices={"GPU.3": "CPU"}) as net:
@@ -174,11 +175,14 @@ def test_files_that_are_no_deployed_model_are_refused(folder, tmp_path):
     (tmp_path / "model.bin").write_bytes((folder / "model.bin").read_bytes())
     for old, new, said in (
         ('name="left"', 'name="gauche"', "'gauche', 'left'|'left', 'gauche'"),
-        ('<version value="1" />', '<version value="9" />', "of version 9"),
+        ('<version value="2" />', '<version value="9" />', "of version 9"),
         ("<net", "<nut", "cannot be read"),
     ):
         assert old in text
         (tmp_path / "model.xml").write_text(text.replace(old, new))
+        with pytest.raises(UserError, match="not as it was written"):
+            placement.load(tmp_path)
+        description.seal(tmp_path / "model.xml")
         with pytest.raises(UserError, match=said) as caught:
             placement.load(tmp_path)
         assert "\n" not in str(caught.value)

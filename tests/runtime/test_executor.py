@@ -46,6 +46,11 @@ def own_workers():
     made.close()
 
 
+def unheard(error: RuntimeError) -> None:
+    """Of a device's thread: no test that gives it lets one fail."""
+    raise error
+
+
 def cpu_s(thread: int) -> float:
     """Seconds that a thread of this process has run."""
     with open(f"/proc/self/task/{thread}/schedstat") as file:
@@ -215,7 +220,7 @@ def test_a_device_runs_its_parts_in_turn_unless_requests_overlap():
 def test_a_job_of_an_earlier_request_or_part_goes_first(own_workers):
     own_workers.start(HOST)
     hold, found, done = threading.Event(), [], threading.Semaphore(0)
-    own_workers.begin()
+    own_workers.begin(unheard)
     own_workers.put(A, (0, 0), hold.wait)
     time.sleep(0.05)  # until the thread waits in there
     for priority in ((2, 0), (1, 5), (0, 9), (1, 2), (0, 3)):
@@ -223,7 +228,7 @@ def test_a_job_of_an_earlier_request_or_part_goes_first(own_workers):
     hold.set()
     for _ in range(5):
         assert done.acquire(timeout=60)
-    own_workers.end()
+    own_workers.end(unheard)
     assert found == [(0, 3), (0, 9), (1, 2), (1, 5), (2, 0)]
 
 
@@ -274,7 +279,7 @@ def test_an_error_in_a_part_is_raised_and_the_next_inference_is_right(core, work
         else:
             (output,) = small.outputs(found, [source, shape])
             np.testing.assert_allclose(output, -wanted[0], rtol=1e-4, atol=1e-4)
-    assert workers._under_way == 0
+    assert not workers._under_way
 
 
 def test_an_error_while_several_requests_are_under_way(core, workers):
@@ -287,7 +292,7 @@ def test_an_error_while_several_requests_are_under_way(core, workers):
         found.set_input_tensor(1, ov.Tensor(BAD))
         with pytest.raises(RuntimeError, match="reshaped"):
             found.stream(10)
-        assert workers._under_way == 0  # nothing is, so that the lanes may be used again
+        assert not workers._under_way  # nothing is, so that the lanes may be used again
         found.set_input_tensor(1, ov.Tensor(GOOD))
         found.stream(10)
         for lane in found._lanes:
@@ -373,13 +378,13 @@ def test_nobody_spins_when_nothing_is_under_way(core, own_workers):
 def test_a_thread_spins_while_it_waits_for_another_device(core, own_workers):
     """So the test above can fail: a core is kept awake for the sum while the right branch runs."""
     own_workers.start(HOST)
-    own_workers.begin()
+    own_workers.begin(unheard)
     own_workers.put(A, (0, 0), lambda: None)
     before = cpu_s(own_workers.threads[A])
     end = time.monotonic() + 20
     while cpu_s(own_workers.threads[A]) - before < 0.05 and time.monotonic() < end:
         time.sleep(0.05)
-    own_workers.end()
+    own_workers.end(unheard)
     assert cpu_s(own_workers.threads[A]) - before >= 0.05
 
 
@@ -390,12 +395,12 @@ def test_threads_that_share_a_core_do_not_spin(core, own_workers):
     found = Executor(Submodels(core, model), small.in_two(3, A, B), crowded, own_workers)
     (output,) = small.outputs(found, [source])
     np.testing.assert_allclose(output, small.expected(model, [source])[0], rtol=1e-3, atol=1e-3)
-    own_workers.begin()
+    own_workers.begin(unheard)
     time.sleep(0.02)
     before = [cpu_s(thread) for thread in own_workers.threads.values()]
     time.sleep(0.2)
     after = [cpu_s(thread) for thread in own_workers.threads.values()]
-    own_workers.end()
+    own_workers.end(unheard)
     assert max(b - a for a, b in zip(before, after, strict=True)) < 0.02
 
 
@@ -435,6 +440,44 @@ def test_closing_ends_the_threads(core):
     again = Executor(Submodels(core, model), small.in_two(3, A, B), HOST, own)
     np.testing.assert_allclose(small.outputs(again, inputs)[0], wanted, rtol=1e-4, atol=1e-4)
     own.close()
+
+
+def test_of_equal_priority_the_job_put_first_runs_first(own_workers):
+    own_workers.start(HOST)
+    hold, ended, ran = threading.Event(), threading.Event(), []
+    own_workers.put(A, (0, 0), hold.wait)
+    for number in range(5):
+        own_workers.put(A, (1, 1), lambda number=number: ran.append(number))
+    own_workers.put(A, (0, 1), lambda: ran.append("before"))
+    own_workers.put(A, (2, 0), ended.set)
+    hold.set()
+    assert ended.wait(60)
+    assert ran == ["before", *range(5)]
+
+
+def test_a_thread_that_fails_is_told_until_the_threads_are_closed(core, own_workers):
+    def fail() -> None:
+        raise ArithmeticError("out of order")
+
+    told: list[RuntimeError] = []
+    own_workers.start(HOST)
+    own_workers.begin(told.append)
+    own_workers.put(A, (0, 0), fail)
+    end = time.monotonic() + 60
+    while not told and time.monotonic() < end:
+        time.sleep(0.001)
+    assert [str(error) for error in told] == [f"the thread of {A} has ended: out of order"]
+    model, cut = small.branches(), small.in_two(3, A, B)
+    with pytest.raises(RuntimeError, match="out of order"):
+        own_workers.begin(told.append)
+    with pytest.raises(RuntimeError, match="out of order"):
+        Executor(Submodels(core, model), cut, HOST, own_workers).infer()
+    own_workers.close()
+    found = Executor(Submodels(core, model), cut, HOST, own_workers)
+    inputs = frontend.example_inputs(model, 0)
+    np.testing.assert_allclose(
+        small.outputs(found, inputs)[0], small.expected(model, inputs)[0], rtol=1e-4, atol=1e-4
+    )
 
 
 def test_a_core_that_there_is_not_is_told_and_not_waited_for():

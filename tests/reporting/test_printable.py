@@ -1,0 +1,40 @@
+import pytest
+from markdown_it import MarkdownIt
+
+from placement.reporting import grids, printable
+
+
+@pytest.mark.parametrize(
+    ("given", "shown"),
+    [
+        ("conv_1 (größe)", "conv_1 (größe)"),
+        ("a\x1b[31mb", "a\\x1b[31mb"),
+        ("a\nb\tc", "a\\nb\\tc"),
+        ("\ud800 \u202e \u2028 \x85", "\\ud800 \\u202e \\u2028 \\x85"),
+    ],
+)
+def test_what_is_none_to_print_is_written_as_in_python(given, shown):
+    assert printable.text(given) == shown
+
+
+def test_every_text_of_data_is_printable_and_keeps_its_lines():
+    given = {"rows": [{"status": "a\nb\x07", "n": 1}], "none": None, "pair": ("\x00", 0.5)}
+    shown = {"rows": [{"status": "a\nb\\x07", "n": 1}], "none": None, "pair": ["\\x00", 0.5]}
+    assert printable.data(given) == shown
+
+
+@pytest.mark.parametrize("name", ["[a](b)", "`a`", "*a*", "<b>a</b>", "a|b", "a\\*b"])
+def test_a_name_means_nothing_in_markdown(name):
+    (inline,) = MarkdownIt().parseInline(printable.markdown(name))
+    assert {token.type for token in inline.children} <= {"text", "text_special"}
+    assert "".join(token.content for token in inline.children) == name
+
+
+def test_a_grid_takes_all_but_its_own_marks_literally():
+    header, row = ["[red]graph[/red]", "[x]"], ["[/bold]a", grids.BOLD_RICH.format("[1]")]
+    table = grids.rich_table(header, [row], title="[green]title")
+    assert table.title.plain == "[green]title"
+    assert [column.header.plain for column in table.columns] == header
+    assert [next(iter(column.cells)).plain for column in table.columns] == ["[/bold]a", "[1]"]
+    assert next(iter(table.columns[1].cells)).style == "bold"
+    assert grids.markdown(["a|b", "c"], []).splitlines()[0] == "| a\\|b | c |"
