@@ -138,7 +138,7 @@ def test_a_slower_placement_falls_back_and_says_so(tmp_path: Path, capsys) -> No
     with pytest.raises(UserError, match=r"no concurrent form \(the placement is not faster"):
         placement.load(folder, concurrent=True)
     assert sorted(path.name for path in tmp_path.iterdir()) == [
-        *("deploy", "model.bin", "model.xml", "placement.json")
+        *(".lock", "deploy", "model.bin", "model.xml", "placement.json")
     ]
 
 

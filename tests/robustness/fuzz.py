@@ -184,7 +184,8 @@ def _complaint(command: Command, code: int, out: str, err: str, workdir: Path) -
         return f"exit code {code} without a reason, {last!r}"
     if code == 2 and sum(line.startswith("error: ") for line in err.splitlines()) > 1:
         return "several errors"
-    for path in workdir.glob("*.json") if code == 0 else ():
+    writes = code == 0 and "--task=report" not in command.flags
+    for path in workdir.glob("*.json") if writes else ():
         try:
             json.loads(path.read_text())
         except (OSError, ValueError) as error:
@@ -197,14 +198,6 @@ def finished_run(workdir: Path) -> Path:
     code, out, err = answer(f"--workdir={workdir}", *_PLACE)
     assert code == 0, (out, err)
     return workdir
-
-
-def try_all(inputs: list[tuple[str, int]]) -> list[Outcome]:
-    """The outcomes of (kind, seed) pairs, `AT_ONCE` at a time."""
-    with tempfile.TemporaryDirectory() as folder:
-        finished = finished_run(Path(folder) / "finished")
-        with futures.ThreadPoolExecutor(AT_ONCE) as pool:
-            return list(pool.map(lambda pair: try_one(*pair, finished), inputs))
 
 
 @functools.cache
@@ -254,8 +247,10 @@ def main(argv: list[str]) -> int:
             outcome = try_one(argv[0], int(argv[1]), finished, show=True)
         print(outcome)
         return bool(outcome.complaint)
-    began_s = time.monotonic()
-    outcomes = try_all(drawn(int(argv[0]) if argv else 5_000))
+    began_s, inputs = time.monotonic(), drawn(int(argv[0]) if argv else 5_000)
+    with tempfile.TemporaryDirectory() as folder, futures.ThreadPoolExecutor(AT_ONCE) as pool:
+        finished = finished_run(Path(folder) / "finished")
+        outcomes = list(pool.map(lambda pair: try_one(*pair, finished), inputs))
     wrong = [outcome for outcome in outcomes if outcome.complaint]
     for outcome in wrong:
         print(f"{outcome.kind} {outcome.seed}: {outcome.complaint}")
