@@ -119,12 +119,9 @@ def run_methods(
     started, cpu_started, before = time.monotonic(), _cpu_s(), len(kept)
     about, order = _prepared(config, chosen, beside, display)
     workdirs.claim(workdir, display)
-    about_run = {
-        "config.json": config.to_dict(),
-        "environment.json": environment() | hosts.told(about.hosts),
-    }
+    provenance = _provenance(config, about)
     if not (workdir / runs.SUMMARY).exists():
-        _write(workdir, about_run)
+        _write(workdir, provenance)
     with subject.opened(about, config, workdir, display) as (costs, measurer, conditions):
         setting = build.setting(about.net, costs, about.names, config.objective)
         evaluate, counter = _evaluate(config, setting, measurer, workdir, display)
@@ -137,8 +134,7 @@ def run_methods(
         complete = not context.stop.is_set() and len(kept) == before
         explained = None
         with kept.during("explaining the best placement"):
-            if judged.best is not None:
-                explained = _explained(judged.best, judged.outcome, context)
+            explained = _explained(judged, context)
     graph = about.net.graph
     summary = {
         "graph": {"name": graph.name, "num_ops": graph.num_ops, "num_edges": graph.num_edges},
@@ -151,16 +147,19 @@ def run_methods(
         "compute_s": _cpu_s() - cpu_started,
         "wall_s": time.monotonic() - started,
     }
-    about_run["environment.json"] |= conditions
+    provenance["environment.json"] |= conditions
     directory = _directory(workdir, summary, display)
-    _write(directory, about_run | {runs.SUMMARY: summary})
+    _write(directory, provenance | {runs.SUMMARY: summary})
     with kept.during("writing the placement"):
-        if judged.best is None:
-            (directory / "placement.json").unlink(missing_ok=True)
-        else:
-            _write_placement(directory, summary, judged.best, about, setting)
+        _write_placement(directory, summary, judged.best, about, setting)
         explain.write(directory, explained, about)
     return Run(summary, directory, context.stop.is_set())
+
+
+def _provenance(config: ConfigDict, about: subject.Subject) -> dict[str, Any]:
+    """The files that say where results come from."""
+    here = environment() | hosts.told(about.hosts)
+    return {"config.json": config.to_dict(), "environment.json": here}
 
 
 def _prepared(
@@ -289,13 +288,14 @@ def _measured(
     return entries, [None] * len(entries), [0] * len(entries)
 
 
-def _explained(
-    best: methods.Entry, outcome: verify.Outcome, context: methods.Context
-) -> details.Details | None:
+def _explained(judged: _Judged, context: methods.Context) -> details.Details | None:
     """The details of the best placement; without measured times if these cannot be taken.
 
-    None of a graph that is too large to look at them.
+    None without a placement, and of a graph that is too large to look at them.
     """
+    best, outcome = judged.best, judged.outcome
+    if best is None:
+        return None
     about, setting, display = context.about, context.setting, context.display
     if setting.full.graph.num_ops > details.MOST_OPS:
         display.say(
@@ -351,11 +351,17 @@ def _write(directory: Path, files: dict[str, Any]) -> None:
 def _write_placement(
     workdir: Path,
     summary: dict[str, Any],
-    entry: methods.Entry,
+    entry: methods.Entry | None,
     about: subject.Subject,
     setting: build.Setting,
 ) -> None:
-    """Writes the best method's placement with what is needed to trust and repeat it."""
+    """Writes the best method's placement with what is needed to trust and repeat it.
+
+    Without one that of an earlier run goes.
+    """
+    if entry is None:
+        (workdir / "placement.json").unlink(missing_ok=True)
+        return
     row = next(row for row in summary["rows"] if row["method"] == entry.method)
     affinity = build.affinity(methods.placed_on(entry, setting), entry.placements[0])
     properties = {device.name: dict(device.properties) for device in about.present}
