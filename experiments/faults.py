@@ -27,6 +27,7 @@ class Faults:
 
     def add(self, fault: Exception, doing: str) -> None:
         """Keeps one that the task goes on after."""
+        fault = out_of_memory(fault) or fault
         fault.add_note(f"while {doing}")
         self._seen.append(fault)
 
@@ -67,6 +68,11 @@ def told_last() -> Iterator[Faults]:
             raise
         faults.add(error, "going on")
     faults.tell()
+
+
+def out_of_memory(fault: Exception) -> MemoryError | None:
+    """What JAX says in its own words when memory runs out; None of anything else."""
+    return MemoryError(in_short(fault)) if "RESOURCE_EXHAUSTED" in str(fault) else None
 
 
 def forget(workdir: Path) -> None:

@@ -166,8 +166,13 @@ def give_up(error: OSError | MemoryError) -> NoReturn:
 
 
 def admit(fault: Exception) -> NoReturn:
-    """Writes the traceback, names its file in one line, and exits with 1."""
+    """Writes the traceback, names its file in one line, and exits with 1.
+
+    What JAX says when memory runs out is a failure of the machine instead.
+    """
     faults = importlib.import_module("experiments.faults")
+    if (failure := faults.out_of_memory(fault)) is not None:
+        give_up(failure)
     file = faults.write(fault, Path(_WORKDIR.value) if _WORKDIR.value else None)
     if file is None:
         traceback.print_exception(fault)

@@ -31,6 +31,8 @@ from placement.errors import UserError
 from placement.policies import distributions, encoders, parsing
 from placement.types import Array, LogProb, Params, Policy, Sample
 
+_MOST_LEVELS = 64  # each at least halves what has an edge: of 2**64 operations nothing is left
+
 
 def _signed_log(x: Array) -> Array:
     """Damps large values and keeps the order: unlike LayerNorm it lets a group's scale through."""
@@ -118,10 +120,12 @@ def make(
       episode_steps: T, states visited in an episode (20 in the authors' code).
 
     Raises:
-      UserError: an unknown `decide`.
+      UserError: an unknown `decide`, or more levels than there can be.
     """
     if decide not in ("operation", "group"):
         raise UserError(f"unknown decide {decide!r}; valid: operation, group")
+    if levels > _MOST_LEVELS:
+        raise UserError(f"{levels=} are more than a parse has; give at most {_MOST_LEVELS}")
     network = _Network(num_devices, hidden_size, levels, threshold, decide, episode_steps)
 
     def init(key: chex.PRNGKey, graph: jraph.GraphsTuple) -> Params:

@@ -30,6 +30,17 @@ def solver() -> None:
     solvers.SOLVERS["genetic"] = solvers.Solver(find, solvers.ANY)
 
 
+def exhausted() -> None:
+    import jax
+
+    from placement import solvers
+
+    def find(*_: Any) -> Any:
+        raise jax.errors.JaxRuntimeError("RESOURCE_EXHAUSTED: Out of memory allocating 9 bytes.")
+
+    solvers.SOLVERS["genetic"] = solvers.Solver(find, solvers.ANY)
+
+
 def solver_of_one_seed() -> None:
     from placement import solvers
 
@@ -227,3 +238,15 @@ def test_a_mistake_is_none(workload: str, tmp_path: Path) -> None:
     assert code == 2
     assert err.splitlines()[-1].startswith("error: unknown solver 'ideals'")
     assert not (workdir / "fault.txt").exists()
+
+
+def test_what_jax_says_when_memory_runs_out_is_a_failure_of_the_machine(
+    workload: str, tmp_path: Path
+) -> None:
+    workdir, names = tmp_path / "run", "genetic,topological"
+    code, _, err = solved(workload, workdir, "max_load", names, broken=exhausted)
+    assert code == 3
+    assert err.splitlines()[-1].startswith("error: JaxRuntimeError: RESOURCE_EXHAUSTED: Out of mem")
+    assert not (workdir / "fault.txt").exists()
+    rows = {row["method"]: row for row in check_summary(workdir)["rows"]}
+    assert rows["topological"]["status"] == "finished"

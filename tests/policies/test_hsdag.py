@@ -4,6 +4,7 @@ import jraph
 import numpy as np
 import pytest
 
+from placement.errors import UserError
 from placement.policies import hsdag
 from placement.types import Params, Policy, Sample
 from tests import helpers
@@ -60,3 +61,8 @@ def test_a_search_starts_near_the_uniform_policy():
     policy = hsdag.make(num_devices=3, hidden_size=64)
     _, drawn = _start(policy, helpers.batched(helpers.chain(10), 3), 2)
     assert 0.95 * 10 * np.log(3) < float(drawn.entropy[0, 0]) <= 10 * np.log(3) + 1e-4
+
+
+def test_more_levels_than_there_can_be_are_refused():
+    with pytest.raises(UserError, match="give at most 64"):
+        hsdag.make(num_devices=2, levels=65)
