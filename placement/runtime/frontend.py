@@ -14,7 +14,7 @@ import openvino as ov
 from openvino import passes
 
 from placement.errors import UserError
-from placement.runtime.errors import why
+from placement.runtime.errors import raise_if_exhausted, why
 from placement.runtime.flops import bodies
 
 _FORMATS = {
@@ -103,7 +103,7 @@ def prepare(model: ov.Model, input_shapes: str = "") -> ov.Model:
 
     Raises:
       UserError: a dynamic input has no shape, or `input_shapes` is malformed, names no input, or
-        does not fit the model.
+        does not fit the model; or the model's constants cannot be computed.
     """
     unnamed = {op.get_name() for op in all_ops(model) if op.friendly_name == op.get_name()}
     prepared = model.clone()
@@ -304,7 +304,14 @@ def _fold(model: ov.Model) -> None:
         op.set_rt_info(True, NO_FOLDING)
     manager = passes.Manager()
     manager.register_pass(passes.ConstantFolding())
-    manager.run_passes(model)
+    try:
+        manager.run_passes(model)
+    except (RuntimeError, ValueError) as error:  # OpenVINO's std::domain_error is a ValueError
+        raise_if_exhausted(error)
+        raise UserError(
+            f"the model's constants cannot be computed: {why(error, 'OpenVINO refuses them')}; "
+            "mend that operation and export the model again"
+        ) from error
     for op in unpacking:
         del op.get_rt_info()[NO_FOLDING]
 

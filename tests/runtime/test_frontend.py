@@ -242,6 +242,13 @@ def test_prepare_folds_constants_that_are_not_unpacked():
     assert sorted(_types(prepared)) == ["Constant", "Parameter", "Reshape", "Result"]
 
 
+def test_prepare_refuses_constants_that_cannot_be_computed():
+    ones, zeros = (ops.constant(np.full((2, 4), n, np.int32)) for n in (1, 0))
+    x = _input("x", [2, 4], ov.Type.i32)
+    message = _message(frontend.prepare, _model(ops.add(x, ops.divide(ones, zeros)), x))
+    assert "constants cannot be computed: integer division by zero" in message
+
+
 def test_prepare_folds_inside_bodies_too_and_keeps_their_weights():
     condition, x = _input("c", [], ov.Type.boolean), _input("x", [2, 4])
     inside, other = _input("inside", [2, 4]), _input("other", [2, 4])
