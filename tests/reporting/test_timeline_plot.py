@@ -49,7 +49,7 @@ def test_spans_that_overlap_are_in_lanes_and_idle_time_is_told():
 
 
 def test_where_nothing_takes_time_nothing_is_busy():
-    told = drawn.diamond(measured=False)
+    told = drawn.diamond()
     spans = tuple(Span(device, (device,), 0.0, 0.0) for device in (0, 1))
     still = dataclasses.replace(told, predicted=Timeline(spans, "simulated"))
     texts = [text.get_text() for text in timeline_plot.timeline(still).axes[0].texts]
