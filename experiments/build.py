@@ -13,7 +13,9 @@ from placement.costs import tables, workloads
 from placement.errors import UserError
 from placement.graphs import coarsen, opgraph
 from placement.runtime import extract, frontend
+from placement.runtime import inputs as inputs_lib
 from placement.runtime.devices import Device
+from placement.runtime.inputs import Inputs
 from placement.runtime.measure import Candidate
 from placement.runtime.split import Stretch
 from placement.simulators import stretches
@@ -116,6 +118,16 @@ def network(config: ConfigDict) -> Network:
     name = labels.shortest(config.graph)
     extraction = extract.op_graph(model, name=name, constants=config.constants)
     return Network(model, extraction.graph, coarsen.coarsen(extraction.graph), extraction.estimated)
+
+
+def inputs(config: ConfigDict, model: Any) -> Inputs:
+    """What the configured model is run with.
+
+    Raises:
+      UserError: `input_values` or `inputs` do not suit it.
+    """
+    values, file = config.input_values, config.inputs
+    return inputs_lib.find(model, seed=config.seed, values=values, file=file)
 
 
 def without_weights(text: str) -> Network:

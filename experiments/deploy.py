@@ -18,13 +18,13 @@ from placement.runtime import (
     deploy,
     devices,
     fingerprint,
-    frontend,
     outputs,
     preflight,
     trial,
     worker,
 )
 from placement.runtime.devices import Device
+from placement.runtime.inputs import Inputs
 from placement.runtime.measure import Measurer
 from placement.runtime.preflight import Placed
 
@@ -69,17 +69,19 @@ def run(
     found = preflight.find_devices(placed, config.devices)
     used = [device for device in found if device.name in placed.used]
     preflight.check_support(devices.open_core(used), net.model, placed.affinity, used)
+    given = build.inputs(config, net.model)
     with (
         display.phase("measuring") as phase,
-        Measurer(net.model, found, seed=config.seed, input_values=config.input_values) as measurer,
+        Measurer(net.model, found, inputs=given) as measurer,
         display.watching(measurer),
     ):
         rows = trial.measure(placed, measurer, seconds=config.measure_s, say=phase.note)
     decision = trial.decide(placed, rows)
     artifact = _artifact(net, placed, found, decision)
     record = _record(config, workdir, artifact, placed, rows, decision)
+    record["checks"]["inputs"] = given.told
     with display.phase("writing what was decided, and loading it"):
-        _write(workdir, artifact, record, config)
+        _write(workdir, artifact, record, given)
     _print(record, decision, workdir, display.console)
     return record
 
@@ -168,9 +170,7 @@ def _usage(workdir: Path, artifact: deploy.Artifact) -> str:
     )
 
 
-def _write(
-    workdir: Path, artifact: deploy.Artifact, record: dict[str, Any], config: ConfigDict
-) -> None:
+def _write(workdir: Path, artifact: deploy.Artifact, record: dict[str, Any], given: Inputs) -> None:
     """Writes a folder beside the final one, checks what is in it, and puts it in its place."""
     beside, final = workdir / f".{FOLDER}.new", workdir / FOLDER
     shutil.rmtree(beside, ignore_errors=True)
@@ -181,8 +181,7 @@ def _write(
             record["checks"]["compiled model"] = f"not written: {without_blob}"
         model = artifact.model
         allowed = outputs.tolerance(artifact.devices, quantised=outputs.is_quantised(model))
-        inputs = frontend.example_inputs(model, config.seed, config.input_values)
-        errors = preflight.artifact_errors(beside, model, inputs)
+        errors = preflight.artifact_errors(beside, model, given.samples)
         for way, error in errors.items():
             if not error <= allowed:
                 raise UserError(

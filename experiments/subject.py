@@ -159,19 +159,18 @@ def told_conditions(
 @contextlib.contextmanager
 def measuring(about: Subject, config: ConfigDict, display: progress.Display) -> Iterator[Boundary]:
     """What measures on the present devices, here or on hosts."""
-    model, seed, values = about.net.model, config.seed, config.input_values
+    model = about.net.model
+    given = build.inputs(config, model)
     if about.hosts is None:
         with (
-            Measurer(model, about.present, seed=seed, input_values=values) as measurer,
+            Measurer(model, about.present, inputs=given) as measurer,
             display.watching(measurer),
         ):
             yield measurer
         return
     hosts.introduce(about.hosts, display)
     on = about.hosts.hosts
-    with SpreadMeasurer(
-        model, about.present, on, seed=seed, input_values=values, say=display.warn
-    ) as spread:
+    with SpreadMeasurer(model, about.present, on, inputs=given, say=display.warn) as spread:
         yield spread
         display.detail("requests answered by hosts: " + str(spread.answers))
         if spread.losses:

@@ -6,7 +6,7 @@ one line.
 
 import math
 from collections import Counter
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
 
 import numpy as np
@@ -39,6 +39,15 @@ _VALUE_KEEPING = frozenset(
 _LENGTHS = {"LSTMSequence": 3, "GRUSequence": 2, "RNNSequence": 2, "ReverseSequence": 1}
 
 _MOST_STEPS = 9  # of a Range whose end is an input
+
+_Draw = Callable[[np.random.Generator, tuple[int, ...]], np.ndarray]
+
+# How floating-point inputs are drawn: standardised ones, images, and those on both sides of 0.
+FLOATS: Mapping[str, _Draw] = {
+    "normal": lambda generator, shape: generator.standard_normal(shape),
+    "uniform in [0, 1)": lambda generator, shape: generator.random(shape),
+    "uniform in [-1, 1)": lambda generator, shape: generator.uniform(-1.0, 1.0, shape),
+}
 
 _WORDS = ("placement", "of", "a", "neural", "network", "on", "two", "devices")
 
@@ -116,7 +125,7 @@ def prepare(model: ov.Model, input_shapes: str = "") -> ov.Model:
     ]
     if missing:
         raise UserError(
-            f"the model has dynamic inputs without a shape: {_listed(missing)}; "
+            f"the model has dynamic inputs without a shape: {listed(missing)}; "
             f"give them one, such as {_example(missing)}"
         )
     if shapes:
@@ -133,46 +142,44 @@ def prepare(model: ov.Model, input_shapes: str = "") -> ov.Model:
     return prepared
 
 
-def example_inputs(model: ov.Model, seed: int, input_values: str = "") -> list[np.ndarray]:
+def example_inputs(model: ov.Model, seed: int, floats: str = "normal") -> list[np.ndarray]:
     """One array for each of `model.inputs`, drawn from `seed`.
 
-    Floats are standard normal, booleans fair coins, strings short words. Integers that look up rows
-    of a table are uniform over its rows, and those that are lengths of sequences over their
-    lengths; a single one that is compared with a constant equals it. All others are 0 or 1, which
-    suits masks and token types.
+    Floats are of the kind asked for, booleans fair coins, strings short words. Integers that look
+    up rows of a table are uniform over its rows, and those that are lengths of sequences over their
+    lengths; a single one that is compared with a constant equals it. Others of 8 bits are uniform
+    over all that there are, as pixels and characters come. All others are 0 or 1, which suits masks
+    and token types.
 
     Args:
       model: a model with static inputs.
       seed: equal seeds give equal arrays.
-      input_values: such as 'rate:16000;lengths:5,3', of inputs that are not to be drawn: one value
-        for all elements, or one each.
+      floats: one of `FLOATS`; integers and the rest differ from one to the other, too.
 
     Raises:
-      UserError: an input has a type that NumPy lacks (bf16, u4, ...), or `input_values` is
-        malformed or names no input.
+      UserError: an input has a type that NumPy lacks (bf16, u4, ...).
     """
-    generator = np.random.default_rng(seed)
-    given = _parse_values(input_values, model)
-    drawn = [_example_input(port, generator) for port in model.inputs]
-    return [_filled(array, *given[i]) if i in given else array for i, array in enumerate(drawn)]
+    kinds = list(FLOATS)
+    generator = np.random.default_rng([seed, kinds.index(floats)] if floats != kinds[0] else seed)
+    return [_example_input(port, generator, FLOATS[floats]) for port in model.inputs]
 
 
-def _names(parameter: ov.Node) -> list[str]:
+def names(parameter: ov.Node) -> list[str]:
     """Names an input goes by, the one to show first."""
     return [*sorted(parameter.output(0).get_names()), parameter.get_friendly_name()]
 
 
-def _listed(parameters: Iterable[ov.Node]) -> str:
+def listed(parameters: Iterable[ov.Node]) -> str:
+    """Inputs with their shapes, for a message."""
     return ", ".join(
-        f"{_names(parameter)[0]} {parameter.get_output_partial_shape(0)}"
-        for parameter in parameters
+        f"{names(parameter)[0]} {parameter.get_output_partial_shape(0)}" for parameter in parameters
     )
 
 
 def _example(parameters: Iterable[ov.Node]) -> str:
     """The flag that gives `parameters` plausible shapes: one image or sequence each."""
     entries = (
-        f"{_names(parameter)[0]}:{','.join(map(str, _plausible(parameter)))}"
+        f"{names(parameter)[0]}:{','.join(map(str, _plausible(parameter)))}"
         for parameter in parameters
     )
     return f"--config.input_shapes='{';'.join(entries)}'"
@@ -206,61 +213,32 @@ def _parse(text: str, model: ov.Model) -> dict[int, tuple[int, ...]]:
     shapes: dict[int, tuple[int, ...]] = {}
     for entry in text.split(";") if text.strip() else ():
         name, shape = _parse_entry(entry.strip(), parameters)
-        index = _index("input_shapes", name, parameters)
-        if index in shapes:
+        number = index("input_shapes", name, parameters)
+        if number in shapes:
             raise UserError(f"input_shapes gives input {name!r} two shapes; keep one")
-        allowed = parameters[index].get_output_partial_shape(0)
+        allowed = parameters[number].get_output_partial_shape(0)
         if allowed.is_dynamic and not allowed.compatible(ov.PartialShape(list(shape))):
             raise UserError(
                 f"input_shapes gives {name!r} the shape {list(shape)}, which does not fit "
-                f"{allowed}; one that fits is {_example([parameters[index]])}"
+                f"{allowed}; one that fits is {_example([parameters[number]])}"
             )
-        shapes[index] = shape
+        shapes[number] = shape
     return shapes
 
 
-def _index(key: str, name: str, parameters: list[ov.Node]) -> int:
-    """The index of the input called `name`, which `key` mentions."""
-    matches = [i for i, parameter in enumerate(parameters) if name in _names(parameter)]
+def index(key: str, name: str, parameters: list[ov.Node]) -> int:
+    """The index of the input called `name`, which `key` mentions.
+
+    Raises:
+      UserError: there is none.
+    """
+    matches = [i for i, parameter in enumerate(parameters) if name in names(parameter)]
     if not matches:
         raise UserError(
             f"{key} names {name!r}, which is no input of the model; "
-            f"its inputs are {_listed(parameters)}"
+            f"its inputs are {listed(parameters)}"
         )
     return matches[0]
-
-
-def _parse_values(text: str, model: ov.Model) -> dict[int, tuple[str, list[str]]]:
-    """'rate:16000;lengths:5,3' as {input's index: (name, values)}."""
-    parameters = model.get_parameters()
-    given: dict[int, tuple[str, list[str]]] = {}
-    for entry in text.split(";") if text.strip() else ():
-        name, colon, values = entry.strip().rpartition(":")
-        if not colon:
-            raise UserError(
-                f"input_values has the malformed entry {entry.strip()!r}; write NAME:VALUE,... "
-                f"with ';' between inputs; the model's are {_listed(parameters)}"
-            )
-        index = _index("input_values", name.strip(), parameters)
-        given[index] = name.strip(), [value.strip() for value in values.split(",")]
-    return given
-
-
-def _filled(drawn: np.ndarray, name: str, values: list[str]) -> np.ndarray:
-    """An array like `drawn` of the values of input `name`: one for all elements, or one each."""
-    try:
-        array = np.array(values).astype(drawn.dtype.type)
-    except (ValueError, OverflowError) as error:
-        raise UserError(
-            f"input_values gives {name!r} {','.join(values)!r}, not of its type {drawn.dtype}; "
-            "give one value for all of its elements, or one each"
-        ) from error
-    if len(array) not in (1, drawn.size):
-        raise UserError(
-            f"input_values gives {name!r} {len(array)} values, but its shape is "
-            f"{list(drawn.shape)}; give one for all, or {drawn.size}"
-        )
-    return array.reshape(drawn.shape) if len(array) == drawn.size else np.full_like(drawn, array[0])
 
 
 def _parse_entry(entry: str, parameters: list[ov.Node]) -> tuple[str, tuple[int, ...]]:
@@ -341,20 +319,22 @@ def _make_names_unique(model: ov.Model) -> None:
         op.set_friendly_name(name)
 
 
-def _example_input(port: ov.Output, generator: np.random.Generator) -> np.ndarray:
+def _example_input(port: ov.Output, generator: np.random.Generator, floats: _Draw) -> np.ndarray:
     shape, element_type = tuple(port.get_shape()), port.get_element_type()
     if element_type == ov.Type.string:
         return generator.choice(_WORDS, size=shape)
     dtype = element_type.to_dtype()
     if ov.Type(dtype) != element_type:
         raise UserError(
-            f"input {_names(port.get_node())[0]!r} has type {element_type.get_type_name()}, which "
+            f"input {names(port.get_node())[0]!r} has type {element_type.get_type_name()}, which "
             "NumPy lacks; give the model float32 or integer inputs when exporting it"
         )
     within = _range(port)
     if within is None and element_type.is_real():
-        return generator.standard_normal(shape).astype(dtype)
-    within = range(2) if within is None else within
+        return floats(generator, shape).astype(dtype)
+    if within is None:
+        whole = dtype in (np.int8, np.uint8)
+        within = range(np.iinfo(dtype).min, np.iinfo(dtype).max + 1) if whole else range(2)
     return generator.integers(within.start, within.stop, size=shape).astype(dtype)
 
 

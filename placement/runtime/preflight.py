@@ -164,45 +164,32 @@ def check_support(
 
 
 def artifact_errors(
-    folder: Path, model: ov.Model, inputs: Sequence[np.ndarray]
+    folder: Path, model: ov.Model, samples: Sequence[Sequence[np.ndarray]]
 ) -> dict[str, float]:
     """Runs what was written as its users will; errors of outputs against the reference device.
 
     Args:
       folder: that `deploy.save` wrote.
       model: that was deployed.
-      inputs: to compare outputs for, an array for each of the model's.
+      samples: to compare outputs for, each with an array for each of the model's inputs.
 
     Returns:
-      The error (`outputs.compare`) of 'load', and of 'import' where there is a blob.
+      The largest error (`outputs.compare`) of 'load', and of 'import' where there is a blob.
 
     Raises:
       UserError: it cannot be loaded.
     """
-    reference = reference_outputs(model, inputs)
+    device = devices.reference_device()
+    compiled = hetero.compile_placement(ov.Core(), model, None, [device])
+    reference = _all_twice(Network(model, compiled, form=deploy.SINGLE), samples)
     with deploy.load(folder) as network:
-        errors = {"load": outputs.compare(reference, _twice(network, inputs)).error}
+        errors = {"load": outputs.compare(reference, _all_twice(network, samples)).error}
     if (folder / deploy.BLOB).exists():
         imported = Network(model, deploy.import_blob(folder), form="imported")
-        errors["import"] = outputs.compare(reference, _twice(imported, inputs)).error
+        errors["import"] = outputs.compare(reference, _all_twice(imported, samples)).error
     return errors
 
 
-def reference_outputs(model: ov.Model, inputs: Sequence[np.ndarray]) -> list[np.ndarray]:
-    """What the device computes whose outputs count as right, in two inferences.
-
-    Args:
-      model: static.
-      inputs: an array for each of the model's.
-
-    Returns:
-      Its outputs in the first inference, then those in the second.
-    """
-    device = devices.reference_device()
-    compiled = hetero.compile_placement(ov.Core(), model, None, [device])
-    return _twice(Network(model, compiled, form=deploy.SINGLE), inputs)
-
-
-def _twice(network: Network, inputs: Sequence[np.ndarray]) -> list[np.ndarray]:
-    """Outputs of two inferences: a state that is not carried over shows in the second only."""
-    return network.infer(inputs) + network.infer(inputs)
+def _all_twice(network: Network, samples: Sequence[Sequence[np.ndarray]]) -> list[np.ndarray]:
+    """Outputs of two inferences each: a state that is not carried over shows in the second."""
+    return [a for arrays in samples for _ in range(2) for a in network.infer(list(arrays))]

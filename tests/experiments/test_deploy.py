@@ -177,8 +177,11 @@ def test_a_model_with_an_infinite_mask_is_deployed(tmp_path: Path) -> None:
     mask = np.where(np.tri(4, 8) > 0, 0, -np.inf).astype(np.float32)
     masked = ops.softmax(ops.add(source, ops.constant(mask)), 1)
     model = ov.Model([ops.result(masked)], [source], "masked")
-    record = task.run(config(prepared(tmp_path, model)), tmp_path)
+    np.savez(tmp_path / "real.npz", x=np.stack([INPUT, 2 * INPUT]))
+    given = config(prepared(tmp_path, model), inputs=str(tmp_path / "real.npz"))
+    record = task.run(given, tmp_path)
     assert record["checks"]["model"] == "the one that was placed"
+    assert f"- inputs: 2 of {given.inputs}" in (tmp_path / "deploy" / "deploy.md").read_text()
 
 
 def changed(tmp_path: Path, **others) -> None:

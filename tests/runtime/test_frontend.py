@@ -1,7 +1,6 @@
 """Tests of `placement.runtime.frontend`."""
 
 import pathlib
-import re
 
 import numpy as np
 import onnx
@@ -367,33 +366,16 @@ def test_example_inputs_suit_lengths_and_comparisons():
     assert {int(last) for _, _, last in drawn} == set(range(1, 9))
 
 
-def test_given_values_take_the_place_of_drawn_ones():
-    types = (ov.Type.f32, ov.Type.i64, ov.Type.string)
-    inputs = [_input(f"x{i}", [2, 2], dtype) for i, dtype in enumerate(types)]
-    model = ov.Model([ops.result(x) for x in inputs], inputs, "model")
-    drawn = frontend.example_inputs(model, 0)
-    number, counts, words = frontend.example_inputs(model, 0, "x1:3,4,5,6; x2:ab")
-    np.testing.assert_array_equal(number, drawn[0])
-    scalar = _input("n", [], ov.Type.i64)
-    assert frontend.example_inputs(_model(ops.abs(scalar), scalar), 0, "n:12")[0].tolist() == 12
-    np.testing.assert_array_equal(counts, [[3, 4], [5, 6]])
-    assert counts.dtype == np.int64
-    assert words.tolist() == [["ab", "ab"], ["ab", "ab"]]
-
-
-@pytest.mark.parametrize(
-    ("values", "said"),
-    [
-        ("x9:3", "'x9', which is no input"),
-        ("x1", "malformed entry 'x1'"),
-        ("x1:many", "'many', not of its type int64"),
-        ("x1:1,2,3", r"3 values, but its shape is \[2, 2\]; give one for all, or 4"),
-    ],
-)
-def test_malformed_values_are_refused_in_one_line(values, said):
-    x = _input("x1", [2, 2], ov.Type.i64)
-    message = _message(frontend.example_inputs, _model(ops.abs(x), x), 0, values)
-    assert re.search(said, message)
+def test_floats_are_of_the_kind_asked_for_and_bytes_all_that_there_are():
+    inputs = [_input("x", [50, 50]), _input("b", [50, 50], ov.Type.u8)]
+    model = ov.Model([ops.result(ops.convert(x, "f32")) for x in inputs], inputs, "model")
+    drawn = {kind: frontend.example_inputs(model, 0, kind) for kind in frontend.FLOATS}
+    ends = {kind: (x.min().round(1), x.max().round(1)) for kind, (x, _) in drawn.items()}
+    assert ends["uniform in [0, 1)"] == (0, 1)
+    assert ends["uniform in [-1, 1)"] == (-1, 1)
+    assert ends["normal"][0] < -2
+    assert {(b.min(), b.max()) for _, b in drawn.values()} == {(0, 255)}
+    assert len({b.tobytes() for _, b in drawn.values()}) == 3
 
 
 def test_example_inputs_make_embedding_bags_run():

@@ -166,13 +166,13 @@ def test_outputs_of_what_was_written_are_compared(tmp_path):
         model, small.everywhere(model, A, left=B), (), HOST, deploy.HETERO, None, "", {}
     )
     deploy.save(artifact, tmp_path)
-    inputs = [np.ones((4, 8), np.float32)]
-    errors = preflight.artifact_errors(tmp_path, model, inputs)
+    samples = [[np.full((4, 8), value, np.float32)] for value in (1, 2)]
+    errors = preflight.artifact_errors(tmp_path, model, samples)
     assert errors.keys() == {"load", "import"}
     assert all(0 <= error < 0.05 for error in errors.values())
     negated = small.diamond()
     ((result,),) = [[op] for op in negated.get_results()]
     negative = ov.opset13.negative(result.input_value(0), name="negative")
     result.input(0).replace_source_output(negative.output(0))
-    errors = preflight.artifact_errors(tmp_path, negated, inputs)
+    errors = preflight.artifact_errors(tmp_path, negated, samples)
     assert all(error > 0.5 for error in errors.values())
