@@ -42,6 +42,7 @@ from placement.runtime.devices import Device, reference_device
 from placement.runtime.errors import essence
 from placement.runtime.hetero import Affinity, quotient
 from placement.runtime.inputs import Inputs
+from placement.runtime.outputs import Checked
 from placement.runtime.process import DiedError, Failure, Progress, WorkerProcess
 from placement.runtime.profile import ROUNDS
 from placement.runtime.scratch import Scratch
@@ -282,6 +283,13 @@ class Measurer:
             DeviceProfile(device.label, raw.latency_s, raw.kernels, raw.unsupported)
             for device, raw in zip(devices, found.devices, strict=True)
         )
+
+    def output_errors(self, devices: Sequence[Device]) -> list[Checked]:
+        """How far the outputs of each device are from the reference's, on all inputs.
+
+        What it does not support runs on the plain CPU meanwhile.
+        """
+        return self._answer("output_errors", tuple(devices))
 
     def transfers(self, *, limit_s: float = math.inf) -> tuple[Transfer, ...]:
         """What handing a tensor from device to device costs, see `profile.measure_transfers`.

@@ -27,6 +27,7 @@ from placement.runtime.conditions import Conditions
 from placement.runtime.devices import Device
 from placement.runtime.inputs import Inputs
 from placement.runtime.measure import MOST_AT_ONCE, Candidate, Measurement, Measurer
+from placement.runtime.outputs import Checked
 from placement.runtime.pool import Job, Pool
 from placement.runtime.process import Failure
 from placement.runtime.split import Stretch
@@ -133,6 +134,10 @@ class SpreadMeasurer:
         """As `Measurer.profile`."""
         how = {"seconds": seconds, "limit_s": limit_s}
         return self._one(operator.methodcaller("profile", devices, **how))
+
+    def output_errors(self, devices: Sequence[Device]) -> list[Checked]:
+        """As `Measurer.output_errors`."""
+        return self._one(operator.methodcaller("output_errors", devices))
 
     def transfers(self, *, limit_s: float = math.inf) -> tuple[Transfer, ...]:
         """As `Measurer.transfers`."""

@@ -156,6 +156,19 @@ class _Session:
         )
         self._connection.send(("done", found))
 
+    def output_errors(self, devices: Sequence[Device]) -> None:
+        """Sends an `outputs.Checked` for each device, which computes all that it supports."""
+        register(self._core, devices)
+        found = []
+        for device in devices:
+            self._alive()
+            used, affinity = profile.alone(self._core, self._model, device)
+            compiled = compile_placement(self._core, self._model, affinity, used)
+            compared = self._compared(self._request(compiled))
+            allowed = outputs.tolerance([device], quantised=self._quantised)
+            found.append(outputs.Checked(compared.error, allowed))
+        self._connection.send(("done", found))
+
     def transfers(self, devices: Sequence[Device], until_s: float) -> None:
         """Sends a `profile.RawTransfers`."""
         register(self._core, devices)
@@ -244,9 +257,9 @@ class _Session:
         self._beat.set(task.number, "infer")
         compared = attempt("infer", self._compared, request)
         allowed = outputs.tolerance(task.used(), quantised=self._quantised)
-        if not (compared.error <= allowed or accept_wrong):
-            cause = f"outputs differ by {compared.error:.3g} of their spread, over {allowed:g}"
-            raise FailedError("wrong output", cause)
+        checked = outputs.Checked(compared.error, allowed)
+        if not (checked.right or accept_wrong):
+            raise FailedError("wrong output", checked.told())
         facts |= {
             "thread_share": self._threads(task, request),
             "output_error": compared.error,
@@ -456,6 +469,7 @@ def main(descriptor: int, directory: Path) -> None:
         methods: dict[str, Callable[..., None]] = {
             "measure": session.measure,
             "profile": session.profile,
+            "output_errors": session.output_errors,
             "transfers": session.transfers,
             "transfer_shapes": session.transfer_shapes,
             "own_choice": session.own_choice,

@@ -10,6 +10,7 @@ from openvino import opset13 as ops
 from placement.errors import UserError
 from placement.runtime import devices, frontend, inputs, measure
 from placement.runtime.measure import Candidate, Failure, Measurement
+from tests.runtime import small
 
 HOST = devices.resolve("host:f32,f32")
 
@@ -122,20 +123,12 @@ def test_what_is_no_file_of_arrays_is_refused(tmp_path, content):
     assert "is no .npz" in refusal(takes(x=np.float32), file=str(tmp_path / "one.npy"))
 
 
-def saturating() -> ov.Model:
-    """In bf16 it is right on large inputs and wrong on small ones: their sum with 64 is rounded."""
-    source = ops.parameter([64, 64], np.float32, name="x")
-    eye = ops.constant(np.eye(64, dtype=np.float32))
-    near = ops.matmul(ops.add(source, np.float32(64)), eye, False, False)
-    return ov.Model([ops.result(ops.subtract(near, np.float32(64)), name="y")], [source], "model")
-
-
 @pytest.mark.skipif(
     "BF16" not in ov.Core().get_property("CPU", "OPTIMIZATION_CAPABILITIES"),
     reason="needs a processor that computes in bf16",
 )
 def test_outputs_are_checked_on_all_inputs():
-    model = saturating()
+    model = small.rounded()
     (device,) = devices.resolve("host:bf16")
     for values, right in (("-99..99", True), ("0..1", False)):
         given = inputs.find(model, values=values)
