@@ -162,6 +162,11 @@ def reference_device() -> Device:
     return _whole_cpu("f32")
 
 
+def is_reference(device: Device) -> bool:
+    """Whether a device is the reference but for its threads: the CPU's plug-in, in f32."""
+    return device.precision == "f32" and (device.host or device.name == "CPU")
+
+
 def open_core(devices: Iterable[Device]) -> ov.Core:
     """An `ov.Core` that knows `devices`."""
     core = ov.Core()

@@ -8,7 +8,7 @@ from collections.abc import Callable, Sequence
 
 from placement.errors import UserError
 from placement.runtime.boundary import Boundary
-from placement.runtime.devices import Device, in_f32
+from placement.runtime.devices import Device, in_f32, is_reference
 
 
 def choose(
@@ -25,8 +25,9 @@ def choose(
       UserError: all compute wrong outputs.
     """
     devices = tuple(devices)
-    first = dict(zip(devices, measurer.output_errors(devices), strict=True))
-    wrong = [device for device in devices if not first[device].right]
+    asked = [device for device in devices if not is_reference(device)]
+    first = dict(zip(asked, measurer.output_errors(asked), strict=True)) if asked else {}
+    wrong = [device for device in asked if not first[device].right]
     if not wrong:
         return devices
     instead = dict(zip(devices, in_f32(devices, [d.name for d in wrong]), strict=True))

@@ -184,6 +184,30 @@ def test_a_model_with_an_infinite_mask_is_deployed(tmp_path: Path) -> None:
     assert f"- inputs: 2 of {given.inputs}" in (tmp_path / "deploy" / "deploy.md").read_text()
 
 
+@pytest.mark.skipif(A == B, reason="needs a processor that computes in bf16")
+@pytest.mark.parametrize("devices_given", ["host", "CPU"])
+def test_a_model_that_bf16_gets_wrong_is_placed_and_deployed_in_f32(tmp_path, devices_given):
+    file = tmp_path / "rounded.xml"
+    ov.save_model(small.rounded(), file, compress_to_fp16=False)
+    flags = [f"--config.graph={file}", "--config.measure_s=0.2"]
+    on = f"--config.devices={devices_given}"
+    options = ["--config.method=random", "--config.budget=4"]
+    code, out, err = command(tmp_path / "run", *flags, on, *options)
+    assert code == 0, err
+    assert "it computes in f32 instead" in out + err
+    summary = json.loads((tmp_path / "run" / "summary.json").read_text())
+    assert all("f32" in label for label in summary["devices"])
+    assert "f32 as bf16 is wrong" in summary["devices"][-1]
+    single = [r for r in summary["rows"] if r["method"].startswith("single:")]
+    assert all(row["measured_s"] for row in single)
+    for given in ([], [on]):
+        code, out, err = command(tmp_path / "run", "--task=deploy", *flags, *given)
+        assert code == 0, err
+        with placement.load(tmp_path / "run" / "deploy") as net:
+            (found,) = net.infer([np.full((64, 64), 0.3, np.float32)])
+        np.testing.assert_allclose(found, 0.3, atol=1e-3)
+
+
 def changed(tmp_path: Path, **others) -> None:
     file = tmp_path / "placement.json"
     data = json.loads(file.read_text())

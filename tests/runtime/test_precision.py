@@ -57,26 +57,27 @@ def test_devices_that_are_right_stay_as_they_are():
 class Wrong:
     """Of these devices, in whatever precision."""
 
-    def __init__(self, *cores: int):
-        self._cores = cores
+    def __init__(self, *names: str):
+        self._names = names
 
     def output_errors(self, on):
-        return [Checked(0.5 if device.core in self._cores else 0.0, 1e-3) for device in on]
+        return [Checked(0.5 if device.name in self._names else 0.0, 1e-3) for device in on]
+
+
+def gpu(name: str) -> devices.Device:
+    return devices.Device(name, f"{name} [Some f16 Card, f16]", "f16", 1, None, {}, False)
 
 
 def test_what_is_wrong_in_f32_too_is_left_out_and_said():
-    given, said = devices.resolve("host:f32,f32"), []
-    cores = [device.core for device in given]
-    (kept,) = precision.choose(Wrong(cores[0]), given, said.append)
-    assert (kept.name, kept.core) == ("CPU_F32", cores[1])
+    given, said = (gpu("GPU.0"), gpu("GPU.1")), []
+    assert precision.choose(Wrong("GPU.0"), given, said.append) == given[1:]
     (line,) = said
-    assert line.startswith(f"{given[0].label} is left out: outputs differ by 0.5")
+    assert line.startswith("GPU.0 [Some f16 Card, f16] is left out: outputs differ by 0.5")
     with pytest.raises(UserError, match=r"no device computes right outputs.*--config\.inputs"):
-        precision.choose(Wrong(*cores), given, said.append)
+        precision.choose(Wrong("GPU.0", "GPU.1"), given, said.append)
 
 
 def test_labels_of_real_devices_say_it_too():
-    gpu = devices.Device("GPU.0", "GPU.0 [Some f16 Card, f16]", "f16", 1, None, {}, False)
-    (changed,) = devices.in_f32([gpu], ["GPU.0"])
+    (changed,) = devices.in_f32([gpu("GPU.0")], ["GPU.0"])
     assert changed.label == "GPU.0 [Some f16 Card, f32 as f16 is wrong]"
-    assert devices.in_f32([gpu], []) == (gpu,)
+    assert devices.in_f32([gpu("GPU.0")], []) == (gpu("GPU.0"),)

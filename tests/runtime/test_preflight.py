@@ -30,7 +30,8 @@ def test_a_placement_is_read_with_or_without_stretches_and_model(tmp_path):
     provenance = {"graph": {"name": "g"}, "devices": told(*HOST)}
     data = {"method": "m", "placement": {"a": A, "b": B}, "provenance": provenance}
     file.write_text(json.dumps(data))
-    assert preflight.read(file) == placed()
+    f32 = frozenset(device.name for device in HOST if device.precision == "f32")
+    assert preflight.read(file) == placed(f32=f32)
     model = fingerprint.of(small.diamond())
     stretches = [[A, ["a"]], [B, ["b"]]]
     file.write_text(
@@ -73,6 +74,21 @@ def test_devices_are_those_placed_on_unless_others_are_given():
         preflight.find_devices(placed(affinity={"a": "GPU.7"}, devices=("GPU.7",)), "auto")
     with pytest.raises(UserError, match="not among devices='CPU': CPU;"):
         preflight.find_devices(placed(), "CPU")
+
+
+def test_devices_that_had_to_compute_in_f32_do_so_again():
+    """Whatever they choose: host devices are others by name then."""
+    fallen = devices.in_f32(devices.resolve("host"), [B])
+    names = tuple(device.name for device in fallen)
+    spec = f"host:{','.join(['f32'] * len(fallen))}"
+    on = placed(affinity={"a": names[1]}, devices=names, host=spec, f32=frozenset(names))
+    for given in ("auto", "host", spec):
+        found = preflight.find_devices(on, given)
+        assert [(d.name, d.precision) for d in found] == [(name, "f32") for name in names]
+    cpu = placed(affinity={"a": "CPU"}, devices=("CPU",), host="", f32=frozenset({"CPU"}))
+    for given in ("auto", "CPU"):
+        (found,) = preflight.find_devices(cpu, given)
+        assert found.properties["INFERENCE_PRECISION_HINT"] == found.precision == "f32"
 
 
 def test_without_its_content_a_model_is_known_by_names():
