@@ -91,7 +91,8 @@ def _artifact(
 ) -> deploy.Artifact:
     """What the decision leaves of the placement, on the devices that it then needs."""
     kept = decision.form != deploy.SINGLE
-    needed = {decision.alone} if decision.alone else set()
+    other = (decision.reference,) if decision.reference else ()
+    needed = {decision.alone} if decision.alone and not other else set()
     needed |= placed.used if kept else set()
     notes = {
         "graph": net.graph.name,
@@ -103,7 +104,7 @@ def _artifact(
         model=net.model,
         affinity=placed.affinity if kept else {},
         stretches=placed.stretches if kept else (),
-        devices=tuple(device for device in found if device.name in needed),
+        devices=(*(device for device in found if device.name in needed), *other),
         form=decision.form,
         alone=decision.alone,
         decision=decision.reason,
@@ -119,8 +120,9 @@ def _record(
     rows: list[trial.Row],
     decision: trial.Decision,
 ) -> dict[str, Any]:
+    other = decision.reference
     shown = {
-        deploy.SINGLE: f"single:{decision.alone}",
+        deploy.SINGLE: other.label if other else f"single:{decision.alone}",
         deploy.HETERO: "placement",
         deploy.CONCURRENT: "placement, concurrent",
     }
@@ -222,7 +224,7 @@ def _print(
     deployed = next(row for row in record["rows"] if row["name"] == record["deployed"])
     for row in record["rows"]:
         faster = row["measured_s"] and row["measured_s"]["high"] < deployed["measured_s"]["low"]
-        if row["form"] == trial.REFERENCE and faster:
+        if row["form"] == trial.REFERENCE and faster and _is_placed_on(row, record):
             console.print(
                 f"faster still, but not among the devices: {row['name']}; to use it, place and "
                 "deploy with --config.devices=CPU",
@@ -231,3 +233,12 @@ def _print(
             )
     folder = str(workdir / FOLDER)
     console.print(f"load it: placement.load({folder!r})", markup=False, soft_wrap=True)
+
+
+def _is_placed_on(row: dict[str, Any], record: dict[str, Any]) -> bool:
+    """Whether devices=CPU is the CPU of a reference's row: it is in its own precision if that is
+    right, else in f32.
+    """
+    (own,) = devices.resolve("CPU")
+    right = {each["name"]: each["status"] == "ok" for each in record["rows"]}
+    return own.label == row["name"] if right.get(own.label, False) else True

@@ -184,7 +184,7 @@ def test_a_model_with_an_infinite_mask_is_deployed(tmp_path: Path) -> None:
     assert f"- inputs: 2 of {given.inputs}" in (tmp_path / "deploy" / "deploy.md").read_text()
 
 
-@pytest.mark.skipif(A == B, reason="needs a processor that computes in bf16")
+@pytest.mark.skipif("BF16" not in B, reason="needs a processor that computes in bf16")
 @pytest.mark.parametrize("devices_given", ["host", "CPU"])
 def test_a_model_that_bf16_gets_wrong_is_placed_and_deployed_in_f32(tmp_path, devices_given):
     file = tmp_path / "rounded.xml"
@@ -206,6 +206,24 @@ def test_a_model_that_bf16_gets_wrong_is_placed_and_deployed_in_f32(tmp_path, de
         with placement.load(tmp_path / "run" / "deploy") as net:
             (found,) = net.infer([np.full((64, 64), 0.3, np.float32)])
         np.testing.assert_allclose(found, 0.3, atol=1e-3)
+
+
+def test_where_no_single_device_is_right_the_whole_cpu_may_be_deployed(tmp_path, monkeypatch):
+    """None is wrong here: the rows of the single devices are made to say so."""
+    measure = trial.measure
+
+    def failing(*args, **kwargs):
+        broken = {"latency": None, "ratio": None, "status": "infer: it broke"}
+        rows = [row._replace(ratio=None) for row in measure(*args, **kwargs)]
+        return [r._replace(**broken) if r.form != trial.REFERENCE else r for r in rows]
+
+    monkeypatch.setattr(trial, "measure", failing)
+    record = task.run(config(prepared(tmp_path, small.diamond(), left=B)), tmp_path)
+    assert (record["form"], record["fallback"]) == (deploy.SINGLE, True)
+    assert record["deployed"].startswith("CPU [")
+    assert "infer: it broke" in record["decision"]
+    with placement.load(tmp_path / "deploy") as net:
+        assert net.compiled.get_property("EXECUTION_DEVICES") == ["CPU"]
 
 
 def changed(tmp_path: Path, **others) -> None:

@@ -1,3 +1,4 @@
+import dataclasses
 import json
 
 import numpy as np
@@ -174,6 +175,28 @@ def test_where_no_single_device_works_the_placement_is_deployed():
     assert (found.form, found.alone, found.fallback) == (deploy.HETERO, None, False)
     with pytest.raises(UserError, match="it broke"):
         decide(placed(), [*broken, row("placement", deploy.HETERO, None)])
+
+
+def test_where_no_single_device_is_right_the_fastest_of_what_is_is_deployed():
+    cpu = devices.reference_device()
+
+    def decided(hetero, concurrent, reference, on=cpu):
+        timed = [row("placement", deploy.HETERO, hetero)]
+        timed.append(row("placement, concurrent", deploy.CONCURRENT, concurrent))
+        timed.append(row(on.label, REFERENCE, reference)._replace(device=on))
+        broken = [row(f"single:{name}", deploy.SINGLE, None) for name in (A, B)]
+        return decide(placed(), broken + [each._replace(ratio=None) for each in timed])
+
+    assert decided(0.3, 0.2, 0.1)[:3] == (deploy.SINGLE, "CPU", True)
+    assert decided(0.3, 0.2, 0.1).reference == cpu
+    assert decided(0.3, 0.1, 0.2)[:3] == (deploy.CONCURRENT, "CPU", False)
+    assert decided(0.2, 0.1, 0.3)[:3] == (deploy.CONCURRENT, None, False)
+    assert decided(0.1, 0.2, 0.3)[:3] == (deploy.HETERO, None, False)
+    found = decided(0.3, 0.2, 0.1)
+    assert f"single:{B}: infer: it broke" in found.reason
+    # In another precision than the placement's device of that name: not both in one file.
+    same = dataclasses.replace(cpu, name=A)
+    assert decided(None, 0.1, 0.2, same)[:3] == (deploy.SINGLE, A, True)
 
 
 def test_outputs_of_what_was_written_are_compared(tmp_path):
