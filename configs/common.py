@@ -19,9 +19,9 @@ class Key(NamedTuple):
 KEYS = {
     # A network of the zoo (inception_v3, resnet50, two_stream, bert_base, rnnlm, nmt), in other
     # sizes too ('resnet:depth=18,size=96', 'bert:layers=4'; an argument that is not valid is
-    # answered with those that are), a path to .xml, .onnx, .tflite, .pb or .json (a workload of
-    # Tarnawski et al., with devices and costs of its own), or a synthetic graph such as
-    # 'synthetic:family=layered,ops=1000,seed=0'.
+    # answered with those that are), a path to .xml, .onnx, .tflite, .pb, a TensorFlow SavedModel's
+    # folder or .json (a workload of Tarnawski et al., with devices and costs of its own), or a
+    # synthetic graph such as 'synthetic:family=layered,ops=1000,seed=0'.
     "graph": Key("inception_v3", "a network, a model's path, or synthetic:ops=N"),
     # Shapes of dynamic inputs, such as 'images:1,3,224,224;ids:1,128'.
     "input_shapes": Key("", "shapes of dynamic inputs: images:1,3,224,224;ids:1,128"),

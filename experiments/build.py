@@ -167,7 +167,7 @@ def _workload(path: Path, given: dict[str, str], config: ConfigDict) -> Network:
 
 
 def _source(graph: str) -> Any:  # ov.Model
-    is_path = os.sep in graph or os.path.splitext(graph)[1] != ""
+    is_path = os.sep in graph or os.path.splitext(graph)[1] != "" or os.path.isdir(graph)
     if graph in zoo.names() or not is_path:
         return zoo.build(graph)
     return frontend.load(graph)

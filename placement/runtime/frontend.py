@@ -4,7 +4,10 @@ Also inputs to run it with. A mistake in the file or in the shapes asked for is 
 one line.
 """
 
+import contextlib
 import math
+import os
+import sys
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
@@ -23,6 +26,8 @@ _FORMATS = {
     ".tflite": "TensorFlow Lite",
     ".pb": "a frozen TensorFlow graph",
 }
+
+_SAVED_MODEL = "saved_model.pb"  # in a folder, with its variables beside it
 
 # How ov::pass::DisableConstantFolding is filed in an operation's runtime information.
 NO_FOLDING = "DisableConstantFolding_0"
@@ -53,23 +58,18 @@ _WORDS = ("placement", "of", "a", "neural", "network", "on", "two", "devices")
 
 
 def load(path: str) -> ov.Model:
-    """Reads a model file; its format is told by its suffix: .xml (with .bin), .onnx, .tflite, .pb.
+    """Reads a model: a file whose format its suffix tells, or a TensorFlow SavedModel's folder.
+
+    Files are .xml (with .bin), .onnx, .tflite and .pb.
 
     Raises:
-      UserError: no such file, an unknown suffix, an .xml without its .bin, a file that OpenVINO
-        cannot read, or names in it that are no UTF-8.
+      UserError: no such file, an unknown suffix, an .xml without its .bin, a folder of something
+        else, a model that OpenVINO cannot read, or names in it that are no UTF-8.
     """
-    file = Path(path)
-    valid = ", ".join(_FORMATS)
-    if file.suffix.lower() not in _FORMATS:
-        raise UserError(f"model {path!r} has suffix {file.suffix!r}; convert it to one of {valid}")
-    if not file.is_file():
-        raise UserError(f"no model file {path!r}; give the path of a file that is one of {valid}")
-    weights = file.with_suffix(".bin")
-    if file.suffix.lower() == ".xml" and not weights.is_file():
-        raise UserError(f"model {path!r} has no weights beside it; copy {str(weights)!r} there too")
+    file, kind = _found(path)
     try:
-        model = ov.Core().read_model(path)
+        with _quiet():
+            model = ov.Core().read_model(file)
         _check_names(model)
         return model
     except UnicodeDecodeError as error:
@@ -79,9 +79,47 @@ def load(path: str) -> ov.Model:
     except RuntimeError as error:
         reason = why(error, "its content is damaged or of another format")
         raise UserError(
-            f"model {path!r} cannot be read as {_FORMATS[file.suffix.lower()]}: {reason}; "
-            f"give it the suffix of its format ({valid}) or export it again"
+            f"model {path!r} cannot be read as {kind}: {reason}; "
+            f"give it the suffix of its format ({', '.join(_FORMATS)}) or export it again"
         ) from error
+
+
+def _found(path: str) -> tuple[Path, str]:
+    """What OpenVINO is to read, and its format."""
+    file, valid = Path(path), ", ".join(_FORMATS)
+    if file.name == _SAVED_MODEL and file.is_file():
+        file = file.parent  # it is read with the variables beside it
+    if file.is_dir():
+        if not (file / _SAVED_MODEL).is_file():
+            raise UserError(
+                f"folder {path!r} holds no {_SAVED_MODEL}; give the folder of a TensorFlow "
+                f"SavedModel, or a model file that is one of {valid}"
+            )
+        return file, "a TensorFlow SavedModel"
+    if file.suffix.lower() not in _FORMATS:
+        raise UserError(f"model {path!r} has suffix {file.suffix!r}; convert it to one of {valid}")
+    if not file.is_file():
+        raise UserError(f"no model file {path!r}; give the path of a file that is one of {valid}")
+    weights = file.with_suffix(".bin")
+    if file.suffix.lower() == ".xml" and not weights.is_file():
+        raise UserError(f"model {path!r} has no weights beside it; copy {str(weights)!r} there too")
+    return file, _FORMATS[file.suffix.lower()]
+
+
+@contextlib.contextmanager
+def _quiet() -> Iterator[None]:
+    """Within it nothing reaches standard error: there protocol buffers log what they cannot parse,
+    which the exception says in one line.
+    """
+    sys.stderr.flush()
+    kept, nowhere = os.dup(2), os.open(os.devnull, os.O_WRONLY)
+    try:
+        os.dup2(nowhere, 2)
+        yield
+    finally:
+        os.dup2(kept, 2)
+        os.close(kept)
+        os.close(nowhere)
 
 
 def _check_names(model: ov.Model) -> None:

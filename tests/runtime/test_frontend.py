@@ -1,5 +1,6 @@
 """Tests of `placement.runtime.frontend`."""
 
+import os
 import pathlib
 
 import numpy as np
@@ -11,6 +12,7 @@ from openvino import opset13 as ops
 from placement import zoo
 from placement.errors import UserError
 from placement.runtime import frontend
+from tests.runtime import saved_model
 
 _LIGHT = pathlib.Path(onnx.__file__).parent / "backend/test/data/light"
 
@@ -84,10 +86,10 @@ def test_load_refuses_a_bad_file_and_names_the_formats(tmp_path, file, content, 
     assert "Exception from" not in message
 
 
-def test_load_refuses_a_directory(tmp_path):
+def test_load_refuses_a_directory_of_something_else(tmp_path):
     directory = tmp_path / "saved.pb"
     directory.mkdir()
-    assert "no model file" in _message(frontend.load, str(directory))
+    assert "holds no saved_model.pb" in _message(frontend.load, str(directory))
 
 
 def test_load_refuses_an_xml_without_its_weights(tmp_path):
@@ -111,6 +113,27 @@ def test_load_names_operations_that_openvino_lacks(tmp_path):
     opsets = [onnx.helper.make_opsetid("own", 1)]
     onnx.save(onnx.helper.make_model(graph, opset_imports=opsets), tmp_path / "model.onnx")
     assert "own.Peculiar" in _message(frontend.load, str(tmp_path / "model.onnx"))
+
+
+@pytest.mark.parametrize("given", ["saved", "saved/saved_model.pb"])
+def test_load_reads_a_saved_model(tmp_path, given):
+    weights = np.linspace(-1, 1, 12, dtype=np.float32).reshape(3, 4)
+    saved_model.write(tmp_path / "saved", weights)
+    model = frontend.load(str(tmp_path / given))
+    prepared = frontend.prepare(model, "x:2,3")
+    (array,) = frontend.example_inputs(prepared, 0)
+    compiled = ov.Core().compile_model(prepared, "CPU", {"INFERENCE_PRECISION_HINT": "f32"})
+    np.testing.assert_allclose(compiled([array])[0], np.maximum(array @ weights, 0), atol=1e-6)
+
+
+@pytest.mark.parametrize("name", ["model.pb", "model.onnx", "saved/saved_model.pb"])
+def test_nothing_but_the_error_tells_of_a_file_that_cannot_be_parsed(tmp_path, capfd, name):
+    (tmp_path / "saved").mkdir()
+    (tmp_path / name).write_bytes(b"\x0a\xff\xff\xff\x0fjunk")
+    assert "export it again" in _message(frontend.load, str(tmp_path / name))
+    assert capfd.readouterr().err == ""
+    os.write(2, b"seen")
+    assert capfd.readouterr().err == "seen"
 
 
 def test_load_refuses_truncated_weights(tmp_path):
