@@ -19,15 +19,19 @@ class Key(NamedTuple):
 KEYS = {
     # A network of the zoo (inception_v3, resnet50, two_stream, bert_base, rnnlm, nmt), in other
     # sizes too ('resnet:depth=18,size=96', 'bert:layers=4'; an argument that is not valid is
-    # answered with those that are), a path to .xml, .onnx, .tflite, .pb or .json (a workload of
-    # Tarnawski et al., with devices and costs of its own), or a synthetic graph such as
-    # 'synthetic:family=layered,ops=1000,seed=0'.
+    # answered with those that are), a path to .xml, .onnx, .tflite, .pb, a TensorFlow SavedModel's
+    # folder or .json (a workload of Tarnawski et al., with devices and costs of its own), or a
+    # synthetic graph such as 'synthetic:family=layered,ops=1000,seed=0'.
     "graph": Key("inception_v3", "a network, a model's path, or synthetic:ops=N"),
     # Shapes of dynamic inputs, such as 'images:1,3,224,224;ids:1,128'.
     "input_shapes": Key("", "shapes of dynamic inputs: images:1,3,224,224;ids:1,128"),
-    # Values of inputs that not every number suits, such as 'rate:16000;lengths:5,3': one for all
-    # elements, or one each. The others are drawn at random from the seed.
-    "input_values": Key("", "values of inputs that not every number suits: rate:16000"),
+    # Values of inputs that not every number suits, such as 'rate:16000;lengths:5,3;image:0..255':
+    # one for all elements, one each, or a range to draw from. The others are drawn at random from
+    # the seed, several times: outputs are checked on all.
+    "input_values": Key("", "values of inputs: rate:16000;image:0..255"),
+    # Real inputs to check outputs on, and to time the first of: an .npz with an array for each
+    # input by name, of its shape or with an axis of samples before.
+    "inputs": Key("", "an .npz of real inputs, to check and to time with"),
     # True: the full view, as in HSDAG's paper. False: without constants and their conversions.
     "constants": Key(True, "whether constants are operations"),
     # 'auto', 'host', a comma list of OpenVINO devices such as 'CPU,GPU.0', or described hardware

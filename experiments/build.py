@@ -13,7 +13,9 @@ from placement.costs import tables, workloads
 from placement.errors import UserError
 from placement.graphs import coarsen, opgraph
 from placement.runtime import extract, frontend
+from placement.runtime import inputs as inputs_lib
 from placement.runtime.devices import Device
+from placement.runtime.inputs import Inputs
 from placement.runtime.measure import Candidate
 from placement.runtime.split import Stretch
 from placement.simulators import stretches
@@ -118,6 +120,16 @@ def network(config: ConfigDict) -> Network:
     return Network(model, extraction.graph, coarsen.coarsen(extraction.graph), extraction.estimated)
 
 
+def inputs(config: ConfigDict, model: Any) -> Inputs:
+    """What the configured model is run with.
+
+    Raises:
+      UserError: `input_values` or `inputs` do not suit it.
+    """
+    values, file = config.input_values, config.inputs
+    return inputs_lib.find(model, seed=config.seed, values=values, file=file)
+
+
 def without_weights(text: str) -> Network:
     """A network of the zoo, or a synthetic one, as a graph alone: without constants or a model.
 
@@ -155,7 +167,7 @@ def _workload(path: Path, given: dict[str, str], config: ConfigDict) -> Network:
 
 
 def _source(graph: str) -> Any:  # ov.Model
-    is_path = os.sep in graph or os.path.splitext(graph)[1] != ""
+    is_path = os.sep in graph or os.path.splitext(graph)[1] != "" or os.path.isdir(graph)
     if graph in zoo.names() or not is_path:
         return zoo.build(graph)
     return frontend.load(graph)

@@ -18,13 +18,13 @@ from placement.runtime import (
     deploy,
     devices,
     fingerprint,
-    frontend,
     outputs,
     preflight,
     trial,
     worker,
 )
 from placement.runtime.devices import Device
+from placement.runtime.inputs import Inputs
 from placement.runtime.measure import Measurer
 from placement.runtime.preflight import Placed
 
@@ -69,17 +69,19 @@ def run(
     found = preflight.find_devices(placed, config.devices)
     used = [device for device in found if device.name in placed.used]
     preflight.check_support(devices.open_core(used), net.model, placed.affinity, used)
+    given = build.inputs(config, net.model)
     with (
         display.phase("measuring") as phase,
-        Measurer(net.model, found, seed=config.seed, input_values=config.input_values) as measurer,
+        Measurer(net.model, found, inputs=given) as measurer,
         display.watching(measurer),
     ):
         rows = trial.measure(placed, measurer, seconds=config.measure_s, say=phase.note)
     decision = trial.decide(placed, rows)
     artifact = _artifact(net, placed, found, decision)
     record = _record(config, workdir, artifact, placed, rows, decision)
+    record["checks"]["inputs"] = given.told
     with display.phase("writing what was decided, and loading it"):
-        _write(workdir, artifact, record, config)
+        _write(workdir, artifact, record, given)
     _print(record, decision, workdir, display.console)
     return record
 
@@ -89,7 +91,8 @@ def _artifact(
 ) -> deploy.Artifact:
     """What the decision leaves of the placement, on the devices that it then needs."""
     kept = decision.form != deploy.SINGLE
-    needed = {decision.alone} if decision.alone else set()
+    other = (decision.reference,) if decision.reference else ()
+    needed = {decision.alone} if decision.alone and not other else set()
     needed |= placed.used if kept else set()
     notes = {
         "graph": net.graph.name,
@@ -101,7 +104,7 @@ def _artifact(
         model=net.model,
         affinity=placed.affinity if kept else {},
         stretches=placed.stretches if kept else (),
-        devices=tuple(device for device in found if device.name in needed),
+        devices=(*(device for device in found if device.name in needed), *other),
         form=decision.form,
         alone=decision.alone,
         decision=decision.reason,
@@ -117,8 +120,9 @@ def _record(
     rows: list[trial.Row],
     decision: trial.Decision,
 ) -> dict[str, Any]:
+    other = decision.reference
     shown = {
-        deploy.SINGLE: f"single:{decision.alone}",
+        deploy.SINGLE: other.label if other else f"single:{decision.alone}",
         deploy.HETERO: "placement",
         deploy.CONCURRENT: "placement, concurrent",
     }
@@ -168,9 +172,7 @@ def _usage(workdir: Path, artifact: deploy.Artifact) -> str:
     )
 
 
-def _write(
-    workdir: Path, artifact: deploy.Artifact, record: dict[str, Any], config: ConfigDict
-) -> None:
+def _write(workdir: Path, artifact: deploy.Artifact, record: dict[str, Any], given: Inputs) -> None:
     """Writes a folder beside the final one, checks what is in it, and puts it in its place."""
     beside, final = workdir / f".{FOLDER}.new", workdir / FOLDER
     shutil.rmtree(beside, ignore_errors=True)
@@ -181,8 +183,7 @@ def _write(
             record["checks"]["compiled model"] = f"not written: {without_blob}"
         model = artifact.model
         allowed = outputs.tolerance(artifact.devices, quantised=outputs.is_quantised(model))
-        inputs = frontend.example_inputs(model, config.seed, config.input_values)
-        errors = preflight.artifact_errors(beside, model, inputs)
+        errors = preflight.artifact_errors(beside, model, given.samples)
         for way, error in errors.items():
             if not error <= allowed:
                 raise UserError(
@@ -223,7 +224,7 @@ def _print(
     deployed = next(row for row in record["rows"] if row["name"] == record["deployed"])
     for row in record["rows"]:
         faster = row["measured_s"] and row["measured_s"]["high"] < deployed["measured_s"]["low"]
-        if row["form"] == trial.REFERENCE and faster:
+        if row["form"] == trial.REFERENCE and faster and _is_placed_on(row, record):
             console.print(
                 f"faster still, but not among the devices: {row['name']}; to use it, place and "
                 "deploy with --config.devices=CPU",
@@ -232,3 +233,12 @@ def _print(
             )
     folder = str(workdir / FOLDER)
     console.print(f"load it: placement.load({folder!r})", markup=False, soft_wrap=True)
+
+
+def _is_placed_on(row: dict[str, Any], record: dict[str, Any]) -> bool:
+    """Whether devices=CPU is the CPU of a reference's row: it is in its own precision if that is
+    right, else in f32.
+    """
+    (own,) = devices.resolve("CPU")
+    right = {each["name"]: each["status"] == "ok" for each in record["rows"]}
+    return own.label == row["name"] if right.get(own.label, False) else True

@@ -122,7 +122,7 @@ def run_methods(
     provenance = _provenance(config, about)
     if not (workdir / runs.SUMMARY).exists():
         _write(workdir, provenance)
-    with subject.opened(about, config, workdir, display) as (costs, measurer, conditions):
+    with subject.opened(about, config, workdir, display) as (about, costs, measurer, conditions):
         setting = build.setting(about.net, costs, about.names, config.objective)
         evaluate, counter = _evaluate(config, setting, measurer, workdir, display)
         context = methods.Context(

@@ -84,7 +84,7 @@ def run(
     runs.write_json(workdir / "config.json", config.to_dict())
     environment = place.environment() | hosts.told(about.hosts)
     runs.write_json(workdir / "environment.json", environment)
-    with subject.measuring(about, config, display) as measurer:
+    with subject.accurate(about, config, display) as (about, measurer):
         if not measurer.computed:
             raise UserError(
                 f"--task=profile calibrates what operations cost, and graph={config.graph!r} has "

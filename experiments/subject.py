@@ -20,7 +20,7 @@ from placement.costs import calibrate, roofline, tables, transfers
 from placement.errors import UserError
 from placement.graphs import coarsen
 from placement.reporting import runs
-from placement.runtime import cluster, handover
+from placement.runtime import cluster, handover, precision
 from placement.runtime import devices as devices_lib
 from placement.runtime.boundary import Boundary
 from placement.runtime.conditions import Conditions
@@ -122,20 +122,21 @@ def _described(config: ConfigDict, net: build.Network) -> Subject | None:
 @contextlib.contextmanager
 def opened(
     about: Subject, config: ConfigDict, workdir: Path, display: progress.Display
-) -> Iterator[tuple[CostModel, Boundary | None, dict[str, Any]]]:
+) -> Iterator[tuple[Subject, CostModel, Boundary | None, dict[str, Any]]]:
     """The costs, and what measures where the devices are present, alive meanwhile.
 
-    And of environment.json under which conditions these measured, complete at the end.
+    The subject is then on those of its devices whose outputs are right (`accurate`). And of
+    environment.json under which conditions these measured, complete at the end.
     """
     _introduce(display, about)
     if about.costs is not None:
         display.say("the devices are described, not present: nothing is measured")
-        yield about.costs, None, {}
+        yield about, about.costs, None, {}
         return
-    with measuring(about, config, display) as measurer:
+    with accurate(about, config, display) as (about, measurer):
         saved = profiled(config, about.net, measurer, workdir, display)
         conditions: dict[str, Any] = {}
-        yield cost_model(about.net.graph, saved), measurer, conditions
+        yield about, cost_model(about.net.graph, saved), measurer, conditions
         conditions |= told_conditions(saved, config, measurer, display)
 
 
@@ -157,21 +158,37 @@ def told_conditions(
 
 
 @contextlib.contextmanager
+def accurate(
+    about: Subject, config: ConfigDict, display: progress.Display
+) -> Iterator[tuple[Subject, Boundary]]:
+    """What measures on devices that are present, each in a precision in which it is right."""
+    with contextlib.ExitStack() as stack:
+        measurer = stack.enter_context(measuring(about, config, display))
+        with display.phase("checking the devices' outputs"):
+            right = precision.choose(measurer, about.present, display.warn)
+        if right != about.present:
+            stack.close()
+            names, labels = tuple(d.name for d in right), tuple(d.label for d in right)
+            about = about._replace(present=right, names=names, labels=labels)
+            measurer = stack.enter_context(measuring(about, config, display))
+        yield about, measurer
+
+
+@contextlib.contextmanager
 def measuring(about: Subject, config: ConfigDict, display: progress.Display) -> Iterator[Boundary]:
     """What measures on the present devices, here or on hosts."""
-    model, seed, values = about.net.model, config.seed, config.input_values
+    model = about.net.model
+    given = build.inputs(config, model)
     if about.hosts is None:
         with (
-            Measurer(model, about.present, seed=seed, input_values=values) as measurer,
+            Measurer(model, about.present, inputs=given) as measurer,
             display.watching(measurer),
         ):
             yield measurer
         return
     hosts.introduce(about.hosts, display)
     on = about.hosts.hosts
-    with SpreadMeasurer(
-        model, about.present, on, seed=seed, input_values=values, say=display.warn
-    ) as spread:
+    with SpreadMeasurer(model, about.present, on, inputs=given, say=display.warn) as spread:
         yield spread
         display.detail("requests answered by hosts: " + str(spread.answers))
         if spread.losses:

@@ -11,6 +11,7 @@ from placement.costs.transfers import Transfer
 from placement.runtime.conditions import Conditions
 from placement.runtime.devices import Device
 from placement.runtime.measure import Candidate, Measurement
+from placement.runtime.outputs import Checked
 from placement.runtime.process import Failure
 from placement.runtime.split import Stretch
 
@@ -50,6 +51,9 @@ class Boundary(Protocol):
         limit_s: float = math.inf,
     ) -> tuple[DeviceProfile, ...]:
         """What the model costs on each device."""
+
+    def output_errors(self, devices: Sequence[Device]) -> list[Checked]:
+        """How far the outputs of each device are from the reference's."""
 
     def transfers(self, *, limit_s: float = math.inf) -> tuple[Transfer, ...]:
         """What handing a tensor from device to device costs."""

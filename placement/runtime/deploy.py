@@ -124,9 +124,11 @@ def load(
     form = {None: told.form, True: CONCURRENT, False: told.serial_form}[concurrent]
     if form == CONCURRENT and not told.stretches:
         why = description.decision(model)
+        # Of a placement that was not kept it is gone however that was placed.
+        other = ", or place it with --config.backend=concurrent and deploy it again"
         raise UserError(
-            f"{str(file)!r} has no concurrent form ({why}); load it without concurrent=True, or "
-            "place it with --config.backend=concurrent and deploy it again"
+            f"{str(file)!r} has no concurrent form ({why}); load it without concurrent=True"
+            f"{other if told.form == HETERO else ''}"
         )
     try:
         if form == CONCURRENT:

@@ -17,7 +17,7 @@ import dataclasses
 import os
 import platform
 import re
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from typing import Any
 
 import openvino as ov
@@ -125,6 +125,19 @@ def resolve(spec: str, *, concurrent: bool = False) -> tuple[Device, ...]:
     return tuple(_real(core, name) for name in names)
 
 
+def in_f32(devices: Sequence[Device], names: Collection[str]) -> tuple[Device, ...]:
+    """The same devices, of which those named compute in f32; labels say instead of what.
+
+    A host device is then called as `resolve` calls it, after all of their precisions.
+    """
+    made = [_in_f32(device) if device.name in names else device for device in devices]
+    precisions = [device.precision for device in made]
+    return tuple(
+        _renamed(device, _host_name(precisions, i)) if device.host else device
+        for i, device in enumerate(made)
+    )
+
+
 def all_threads(devices: Iterable[Device]) -> tuple[Device, ...]:
     """What a placement on `devices` has to be compared with beside each of them alone.
 
@@ -147,6 +160,11 @@ def with_references(spec: str, concurrent: bool) -> tuple[tuple[Device, ...], tu
 def reference_device() -> Device:
     """The device whose outputs count as right: the plain CPU in f32, with all its threads."""
     return _whole_cpu("f32")
+
+
+def is_reference(device: Device) -> bool:
+    """Whether a device is the reference but for its threads: the CPU's plug-in, in f32."""
+    return device.precision == "f32" and (device.host or device.name == "CPU")
 
 
 def open_core(devices: Iterable[Device]) -> ov.Core:
@@ -230,7 +248,7 @@ def _host(precisions: tuple[str, ...], core: ov.Core) -> tuple[Device, ...]:
     note = "" if len(valid) > 1 else ", no bf16 here"
     devices = []
     for i, precision in enumerate(precisions):
-        name = f"CPU_{precision.upper()}" + f"_{i}" * (precisions.count(precision) > 1)
+        name = _host_name(precisions, i)
         own = cores[i % len(cores)]
         devices.append(
             Device(
@@ -244,6 +262,25 @@ def _host(precisions: tuple[str, ...], core: ov.Core) -> tuple[Device, ...]:
             )
         )
     return tuple(devices)
+
+
+def _host_name(precisions: Sequence[str], i: int) -> str:
+    return f"CPU_{precisions[i].upper()}" + f"_{i}" * (precisions.count(precisions[i]) > 1)
+
+
+def _in_f32(device: Device) -> Device:
+    before, _, after = device.label.rpartition(device.precision)
+    return dataclasses.replace(
+        device,
+        label=f"{before}f32 as {device.precision} is wrong{after}",
+        precision="f32",
+        properties={**device.properties, "INFERENCE_PRECISION_HINT": "f32"},
+    )
+
+
+def _renamed(device: Device, name: str) -> Device:
+    label = name + device.label.removeprefix(device.name)
+    return dataclasses.replace(device, name=name, label=label)
 
 
 def _whole_cpu(precision: str) -> Device:

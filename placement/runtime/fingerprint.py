@@ -2,14 +2,15 @@
 
 Attributes, shapes, types, connections and integers are compared exactly. Of floating-point
 constants only their magnitude is kept, and compared to five digits: one that is folded on another
-processor differs from this one's by its last bits.
+processor differs from this one's by its last bits. Where they are infinite or no numbers, as masks
+are, is compared exactly.
 """
 
 import hashlib
 import json
 import math
 from collections import Counter
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from typing import Any
 
 import numpy as np
@@ -18,11 +19,12 @@ import openvino as ov
 from placement.runtime.flops import bodies
 
 # JSON-able: 'ops' is {name of an operation: 'TYPE, its outputs #digest of the rest'}, 'weights'
-# {name of a floating-point constant: mean of its magnitudes}.
+# {name of a floating-point constant: mean of its magnitudes, of which infinities and NaN are 0}.
 Fingerprint = Mapping[str, Any]
 
 _SHOWN = 3
 _RELATIVE = 1e-5
+_CHUNK = 1 << 20  # elements looked at in one go: a constant may be as large as the memory
 
 
 def of(model: ov.Model) -> dict[str, Any]:
@@ -32,7 +34,7 @@ def of(model: ov.Model) -> dict[str, Any]:
         name = op.get_friendly_name()
         ops[name] = f"{_looks(op)} #{_digest(_rest(op))[:8]}"
         if _is_weight(op):
-            weights[name] = float(np.abs(op.data).mean(dtype=np.float64)) if op.data.size else 0.0
+            weights[name] = _magnitude(op.data)
     return {"ops": ops, "weights": weights}
 
 
@@ -57,7 +59,7 @@ def differences(then: Fingerprint, now: Fingerprint) -> list[str]:
     weights = [
         name
         for name, value in then["weights"].items()
-        if not math.isclose(value, now["weights"].get(name, value), rel_tol=_RELATIVE)
+        if not _is_close(value, now["weights"].get(name, value))
     ]
     found += [f"weights changed in {few(weights)}"] if weights else []
     return found
@@ -86,18 +88,48 @@ def _looks(op: ov.Node) -> str:
     return " ".join([op.get_type_name(), *listed])
 
 
+def _is_close(then: float | None, now: float) -> bool:
+    """None is no number: an earlier version's mean over infinities."""
+    return then is not None and math.isclose(then, now, rel_tol=_RELATIVE)
+
+
 def _without_digest(text: str) -> str:
     return text.rpartition(" #")[0]
 
 
 def _rest(op: ov.Node) -> list[Any]:
-    """What else an operation is: attributes, what it reads, the values of an integer constant."""
+    """What else an operation is: attributes, what it reads, values that are compared exactly."""
     read = [(s.get_node().get_friendly_name(), s.get_index()) for s in op.input_values()]
     inside = [sorted(of(body)["ops"].values()) for body in bodies(op)]
     values = ""
-    if op.get_type_name() == "Constant" and not _is_weight(op) and _is_number(op):
-        values = hashlib.sha256(np.ascontiguousarray(op.data).tobytes()).hexdigest()
+    if _is_weight(op):
+        values = _irregular(op.data)
+    elif op.get_type_name() == "Constant" and _is_number(op):
+        values = hashlib.sha256(np.ascontiguousarray(op.data).data).hexdigest()
     return [op.get_attributes(), read, inside, values]
+
+
+def _magnitude(array: np.ndarray) -> float:
+    """Mean of the magnitudes, infinities and NaN counted as 0."""
+    finite = (chunk[np.isfinite(chunk)] for chunk in _chunks(array))
+    # Divided before they are summed: the largest numbers there are, as masks have, would overflow.
+    return float(sum(np.divide(np.abs(x), array.size, dtype=np.float64).sum() for x in finite))
+
+
+def _irregular(array: np.ndarray) -> str:
+    """A digest of where infinities and NaN are; '' where all elements are finite."""
+    digest, seen = hashlib.sha256(), False
+    for chunk in _chunks(array):
+        kinds = np.where(np.isinf(chunk), np.sign(chunk), 2 * np.isnan(chunk)).astype(np.int8)
+        digest.update(kinds)
+        seen = seen or bool(kinds.any())
+    return digest.hexdigest() if seen else ""
+
+
+def _chunks(array: np.ndarray) -> Iterator[np.ndarray]:
+    flat = array.reshape(-1)
+    for start in range(0, flat.size, _CHUNK):
+        yield flat[start : start + _CHUNK]
 
 
 def _is_weight(op: ov.Node) -> bool:

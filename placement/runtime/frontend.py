@@ -4,9 +4,12 @@ Also inputs to run it with. A mistake in the file or in the shapes asked for is 
 one line.
 """
 
+import contextlib
 import math
+import os
+import sys
 from collections import Counter
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
 
 import numpy as np
@@ -14,7 +17,7 @@ import openvino as ov
 from openvino import passes
 
 from placement.errors import UserError
-from placement.runtime.errors import why
+from placement.runtime.errors import raise_if_exhausted, why
 from placement.runtime.flops import bodies
 
 _FORMATS = {
@@ -23,6 +26,8 @@ _FORMATS = {
     ".tflite": "TensorFlow Lite",
     ".pb": "a frozen TensorFlow graph",
 }
+
+_SAVED_MODEL = "saved_model.pb"  # in a folder, with its variables beside it
 
 # How ov::pass::DisableConstantFolding is filed in an operation's runtime information.
 NO_FOLDING = "DisableConstantFolding_0"
@@ -40,27 +45,31 @@ _LENGTHS = {"LSTMSequence": 3, "GRUSequence": 2, "RNNSequence": 2, "ReverseSeque
 
 _MOST_STEPS = 9  # of a Range whose end is an input
 
+_Draw = Callable[[np.random.Generator, tuple[int, ...]], np.ndarray]
+
+# How floating-point inputs are drawn: standardised ones, images, and those on both sides of 0.
+FLOATS: Mapping[str, _Draw] = {
+    "normal": lambda generator, shape: generator.standard_normal(shape),
+    "uniform in [0, 1)": lambda generator, shape: generator.random(shape),
+    "uniform in [-1, 1)": lambda generator, shape: generator.uniform(-1.0, 1.0, shape),
+}
+
 _WORDS = ("placement", "of", "a", "neural", "network", "on", "two", "devices")
 
 
 def load(path: str) -> ov.Model:
-    """Reads a model file; its format is told by its suffix: .xml (with .bin), .onnx, .tflite, .pb.
+    """Reads a model: a file whose format its suffix tells, or a TensorFlow SavedModel's folder.
+
+    Files are .xml (with .bin), .onnx, .tflite and .pb.
 
     Raises:
-      UserError: no such file, an unknown suffix, an .xml without its .bin, a file that OpenVINO
-        cannot read, or names in it that are no UTF-8.
+      UserError: no such file, an unknown suffix, an .xml without its .bin, a folder of something
+        else, a model that OpenVINO cannot read, or names in it that are no UTF-8.
     """
-    file = Path(path)
-    valid = ", ".join(_FORMATS)
-    if file.suffix.lower() not in _FORMATS:
-        raise UserError(f"model {path!r} has suffix {file.suffix!r}; convert it to one of {valid}")
-    if not file.is_file():
-        raise UserError(f"no model file {path!r}; give the path of a file that is one of {valid}")
-    weights = file.with_suffix(".bin")
-    if file.suffix.lower() == ".xml" and not weights.is_file():
-        raise UserError(f"model {path!r} has no weights beside it; copy {str(weights)!r} there too")
+    file, kind = _found(path)
     try:
-        model = ov.Core().read_model(path)
+        with _quiet():
+            model = ov.Core().read_model(file)
         _check_names(model)
         return model
     except UnicodeDecodeError as error:
@@ -70,9 +79,47 @@ def load(path: str) -> ov.Model:
     except RuntimeError as error:
         reason = why(error, "its content is damaged or of another format")
         raise UserError(
-            f"model {path!r} cannot be read as {_FORMATS[file.suffix.lower()]}: {reason}; "
-            f"give it the suffix of its format ({valid}) or export it again"
+            f"model {path!r} cannot be read as {kind}: {reason}; "
+            f"give it the suffix of its format ({', '.join(_FORMATS)}) or export it again"
         ) from error
+
+
+def _found(path: str) -> tuple[Path, str]:
+    """What OpenVINO is to read, and its format."""
+    file, valid = Path(path), ", ".join(_FORMATS)
+    if file.name == _SAVED_MODEL and file.is_file():
+        file = file.parent  # it is read with the variables beside it
+    if file.is_dir():
+        if not (file / _SAVED_MODEL).is_file():
+            raise UserError(
+                f"folder {path!r} holds no {_SAVED_MODEL}; give the folder of a TensorFlow "
+                f"SavedModel, or a model file that is one of {valid}"
+            )
+        return file, "a TensorFlow SavedModel"
+    if file.suffix.lower() not in _FORMATS:
+        raise UserError(f"model {path!r} has suffix {file.suffix!r}; convert it to one of {valid}")
+    if not file.is_file():
+        raise UserError(f"no model file {path!r}; give the path of a file that is one of {valid}")
+    weights = file.with_suffix(".bin")
+    if file.suffix.lower() == ".xml" and not weights.is_file():
+        raise UserError(f"model {path!r} has no weights beside it; copy {str(weights)!r} there too")
+    return file, _FORMATS[file.suffix.lower()]
+
+
+@contextlib.contextmanager
+def _quiet() -> Iterator[None]:
+    """Within it nothing reaches standard error: there protocol buffers log what they cannot parse,
+    which the exception says in one line.
+    """
+    sys.stderr.flush()
+    kept, nowhere = os.dup(2), os.open(os.devnull, os.O_WRONLY)
+    try:
+        os.dup2(nowhere, 2)
+        yield
+    finally:
+        os.dup2(kept, 2)
+        os.close(kept)
+        os.close(nowhere)
 
 
 def _check_names(model: ov.Model) -> None:
@@ -103,7 +150,7 @@ def prepare(model: ov.Model, input_shapes: str = "") -> ov.Model:
 
     Raises:
       UserError: a dynamic input has no shape, or `input_shapes` is malformed, names no input, or
-        does not fit the model.
+        does not fit the model; or the model's constants cannot be computed.
     """
     unnamed = {op.get_name() for op in all_ops(model) if op.friendly_name == op.get_name()}
     prepared = model.clone()
@@ -116,7 +163,7 @@ def prepare(model: ov.Model, input_shapes: str = "") -> ov.Model:
     ]
     if missing:
         raise UserError(
-            f"the model has dynamic inputs without a shape: {_listed(missing)}; "
+            f"the model has dynamic inputs without a shape: {listed(missing)}; "
             f"give them one, such as {_example(missing)}"
         )
     if shapes:
@@ -133,46 +180,44 @@ def prepare(model: ov.Model, input_shapes: str = "") -> ov.Model:
     return prepared
 
 
-def example_inputs(model: ov.Model, seed: int, input_values: str = "") -> list[np.ndarray]:
+def example_inputs(model: ov.Model, seed: int, floats: str = "normal") -> list[np.ndarray]:
     """One array for each of `model.inputs`, drawn from `seed`.
 
-    Floats are standard normal, booleans fair coins, strings short words. Integers that look up rows
-    of a table are uniform over its rows, and those that are lengths of sequences over their
-    lengths; a single one that is compared with a constant equals it. All others are 0 or 1, which
-    suits masks and token types.
+    Floats are of the kind asked for, booleans fair coins, strings short words. Integers that look
+    up rows of a table are uniform over its rows, and those that are lengths of sequences over their
+    lengths; a single one that is compared with a constant equals it. Others of 8 bits are uniform
+    over all that there are, as pixels and characters come. All others are 0 or 1, which suits masks
+    and token types.
 
     Args:
       model: a model with static inputs.
       seed: equal seeds give equal arrays.
-      input_values: such as 'rate:16000;lengths:5,3', of inputs that are not to be drawn: one value
-        for all elements, or one each.
+      floats: one of `FLOATS`; integers and the rest differ from one to the other, too.
 
     Raises:
-      UserError: an input has a type that NumPy lacks (bf16, u4, ...), or `input_values` is
-        malformed or names no input.
+      UserError: an input has a type that NumPy lacks (bf16, u4, ...).
     """
-    generator = np.random.default_rng(seed)
-    given = _parse_values(input_values, model)
-    drawn = [_example_input(port, generator) for port in model.inputs]
-    return [_filled(array, *given[i]) if i in given else array for i, array in enumerate(drawn)]
+    kinds = list(FLOATS)
+    generator = np.random.default_rng([seed, kinds.index(floats)] if floats != kinds[0] else seed)
+    return [_example_input(port, generator, FLOATS[floats]) for port in model.inputs]
 
 
-def _names(parameter: ov.Node) -> list[str]:
+def names(parameter: ov.Node) -> list[str]:
     """Names an input goes by, the one to show first."""
     return [*sorted(parameter.output(0).get_names()), parameter.get_friendly_name()]
 
 
-def _listed(parameters: Iterable[ov.Node]) -> str:
+def listed(parameters: Iterable[ov.Node]) -> str:
+    """Inputs with their shapes, for a message."""
     return ", ".join(
-        f"{_names(parameter)[0]} {parameter.get_output_partial_shape(0)}"
-        for parameter in parameters
+        f"{names(parameter)[0]} {parameter.get_output_partial_shape(0)}" for parameter in parameters
     )
 
 
 def _example(parameters: Iterable[ov.Node]) -> str:
     """The flag that gives `parameters` plausible shapes: one image or sequence each."""
     entries = (
-        f"{_names(parameter)[0]}:{','.join(map(str, _plausible(parameter)))}"
+        f"{names(parameter)[0]}:{','.join(map(str, _plausible(parameter)))}"
         for parameter in parameters
     )
     return f"--config.input_shapes='{';'.join(entries)}'"
@@ -206,61 +251,32 @@ def _parse(text: str, model: ov.Model) -> dict[int, tuple[int, ...]]:
     shapes: dict[int, tuple[int, ...]] = {}
     for entry in text.split(";") if text.strip() else ():
         name, shape = _parse_entry(entry.strip(), parameters)
-        index = _index("input_shapes", name, parameters)
-        if index in shapes:
+        number = index("input_shapes", name, parameters)
+        if number in shapes:
             raise UserError(f"input_shapes gives input {name!r} two shapes; keep one")
-        allowed = parameters[index].get_output_partial_shape(0)
+        allowed = parameters[number].get_output_partial_shape(0)
         if allowed.is_dynamic and not allowed.compatible(ov.PartialShape(list(shape))):
             raise UserError(
                 f"input_shapes gives {name!r} the shape {list(shape)}, which does not fit "
-                f"{allowed}; one that fits is {_example([parameters[index]])}"
+                f"{allowed}; one that fits is {_example([parameters[number]])}"
             )
-        shapes[index] = shape
+        shapes[number] = shape
     return shapes
 
 
-def _index(key: str, name: str, parameters: list[ov.Node]) -> int:
-    """The index of the input called `name`, which `key` mentions."""
-    matches = [i for i, parameter in enumerate(parameters) if name in _names(parameter)]
+def index(key: str, name: str, parameters: list[ov.Node]) -> int:
+    """The index of the input called `name`, which `key` mentions.
+
+    Raises:
+      UserError: there is none.
+    """
+    matches = [i for i, parameter in enumerate(parameters) if name in names(parameter)]
     if not matches:
         raise UserError(
             f"{key} names {name!r}, which is no input of the model; "
-            f"its inputs are {_listed(parameters)}"
+            f"its inputs are {listed(parameters)}"
         )
     return matches[0]
-
-
-def _parse_values(text: str, model: ov.Model) -> dict[int, tuple[str, list[str]]]:
-    """'rate:16000;lengths:5,3' as {input's index: (name, values)}."""
-    parameters = model.get_parameters()
-    given: dict[int, tuple[str, list[str]]] = {}
-    for entry in text.split(";") if text.strip() else ():
-        name, colon, values = entry.strip().rpartition(":")
-        if not colon:
-            raise UserError(
-                f"input_values has the malformed entry {entry.strip()!r}; write NAME:VALUE,... "
-                f"with ';' between inputs; the model's are {_listed(parameters)}"
-            )
-        index = _index("input_values", name.strip(), parameters)
-        given[index] = name.strip(), [value.strip() for value in values.split(",")]
-    return given
-
-
-def _filled(drawn: np.ndarray, name: str, values: list[str]) -> np.ndarray:
-    """An array like `drawn` of the values of input `name`: one for all elements, or one each."""
-    try:
-        array = np.array(values).astype(drawn.dtype.type)
-    except (ValueError, OverflowError) as error:
-        raise UserError(
-            f"input_values gives {name!r} {','.join(values)!r}, not of its type {drawn.dtype}; "
-            "give one value for all of its elements, or one each"
-        ) from error
-    if len(array) not in (1, drawn.size):
-        raise UserError(
-            f"input_values gives {name!r} {len(array)} values, but its shape is "
-            f"{list(drawn.shape)}; give one for all, or {drawn.size}"
-        )
-    return array.reshape(drawn.shape) if len(array) == drawn.size else np.full_like(drawn, array[0])
 
 
 def _parse_entry(entry: str, parameters: list[ov.Node]) -> tuple[str, tuple[int, ...]]:
@@ -304,7 +320,14 @@ def _fold(model: ov.Model) -> None:
         op.set_rt_info(True, NO_FOLDING)
     manager = passes.Manager()
     manager.register_pass(passes.ConstantFolding())
-    manager.run_passes(model)
+    try:
+        manager.run_passes(model)
+    except (RuntimeError, ValueError) as error:  # OpenVINO's std::domain_error is a ValueError
+        raise_if_exhausted(error)
+        raise UserError(
+            f"the model's constants cannot be computed: {why(error, 'OpenVINO refuses them')}; "
+            "mend that operation and export the model again"
+        ) from error
     for op in unpacking:
         del op.get_rt_info()[NO_FOLDING]
 
@@ -334,20 +357,22 @@ def _make_names_unique(model: ov.Model) -> None:
         op.set_friendly_name(name)
 
 
-def _example_input(port: ov.Output, generator: np.random.Generator) -> np.ndarray:
+def _example_input(port: ov.Output, generator: np.random.Generator, floats: _Draw) -> np.ndarray:
     shape, element_type = tuple(port.get_shape()), port.get_element_type()
     if element_type == ov.Type.string:
         return generator.choice(_WORDS, size=shape)
     dtype = element_type.to_dtype()
     if ov.Type(dtype) != element_type:
         raise UserError(
-            f"input {_names(port.get_node())[0]!r} has type {element_type.get_type_name()}, which "
+            f"input {names(port.get_node())[0]!r} has type {element_type.get_type_name()}, which "
             "NumPy lacks; give the model float32 or integer inputs when exporting it"
         )
     within = _range(port)
     if within is None and element_type.is_real():
-        return generator.standard_normal(shape).astype(dtype)
-    within = range(2) if within is None else within
+        return floats(generator, shape).astype(dtype)
+    if within is None:
+        whole = dtype in (np.int8, np.uint8)
+        within = range(np.iinfo(dtype).min, np.iinfo(dtype).max + 1) if whole else range(2)
     return generator.integers(within.start, within.stop, size=shape).astype(dtype)
 
 

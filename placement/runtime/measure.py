@@ -35,11 +35,14 @@ import openvino as ov
 from placement.costs import transfers
 from placement.costs.tables import DeviceProfile
 from placement.costs.transfers import Transfer
-from placement.runtime import conditions, extract, frontend
+from placement.runtime import conditions, extract
+from placement.runtime import inputs as inputs_lib
 from placement.runtime.conditions import Conditions
 from placement.runtime.devices import Device, reference_device
 from placement.runtime.errors import essence
 from placement.runtime.hetero import Affinity, quotient
+from placement.runtime.inputs import Inputs
+from placement.runtime.outputs import Checked
 from placement.runtime.process import DiedError, Failure, Progress, WorkerProcess
 from placement.runtime.profile import ROUNDS
 from placement.runtime.scratch import Scratch
@@ -131,8 +134,7 @@ class Measurer:
         model: ov.Model,
         devices: Sequence[Device],
         *,
-        seed: int = 0,
-        input_values: str = "",
+        inputs: Inputs | None = None,
         timeout_s: float = 60.0,
     ):
         """Writes the model where the worker reads it; the worker starts with the first request.
@@ -140,13 +142,13 @@ class Measurer:
         Args:
           model: static, folded, with unique friendly names (`frontend.prepare`).
           devices: what placements are on, in the order of their indices.
-          seed: of the inputs that the model is run with.
-          input_values: of those that are not to be drawn, see `frontend.example_inputs`.
+          inputs: that the model is run with; None for drawn ones (`inputs.find`).
           timeout_s: what one compilation, or one inference, may take.
 
         Raises:
           OSError: the model cannot be written.
         """
+        inputs = inputs_lib.find(model) if inputs is None else inputs
         self.devices = tuple(devices)
         self.reference = reference_device().label
         self._timeout_s = timeout_s
@@ -160,14 +162,14 @@ class Measurer:
         directory = self._scratch.path
         try:
             ov.serialize(model, directory / "model.xml", directory / "model.bin")
-            inputs = frontend.example_inputs(model, seed, input_values)
-            np.savez(directory / "inputs.npz", *inputs)
+            stored = [array for arrays in inputs.samples for array in arrays]
+            np.savez(directory / "inputs.npz", *stored)
         except (RuntimeError, OSError) as error:  # OpenVINO's has no cause: 'iostream error'
             free = shutil.disk_usage(directory).free >> 20
             self._scratch.close()
             cause = f"cannot write the model, {free} MiB are free: {essence(error)}"
             raise OSError(errno.EIO, cause, str(directory)) from error
-        self.fingerprint = _fingerprint(directory)
+        self.fingerprint = _fingerprint(directory, inputs.key)
         weights = (directory / "model.bin").stat().st_size
         self._chunk = max(1, min(MOST_AT_ONCE, _CHUNK_BYTES // max(1, 2 * weights) - 1))
         self._worker: WorkerProcess | None = None
@@ -281,6 +283,13 @@ class Measurer:
             DeviceProfile(device.label, raw.latency_s, raw.kernels, raw.unsupported)
             for device, raw in zip(devices, found.devices, strict=True)
         )
+
+    def output_errors(self, devices: Sequence[Device]) -> list[Checked]:
+        """How far the outputs of each device are from the reference's, on all inputs.
+
+        What it does not support runs on the plain CPU meanwhile.
+        """
+        return self._answer("output_errors", tuple(devices))
 
     def transfers(self, *, limit_s: float = math.inf) -> tuple[Transfer, ...]:
         """What handing a tensor from device to device costs, see `profile.measure_transfers`.
@@ -450,12 +459,12 @@ class Measurer:
             self._worker = None
 
 
-def _fingerprint(directory: Path) -> str:
-    """SHA-256 of the model, the machine's processor and OpenVINO's version."""
+def _fingerprint(directory: Path, inputs: str) -> str:
+    """SHA-256 of the model, inputs given, the machine's processor and OpenVINO's version."""
     digest = hashlib.sha256()
     for name in ("model.xml", "model.bin"):
         with open(directory / name, "rb") as file:
             digest.update(hashlib.file_digest(file, "sha256").digest())
     machine = [ov.get_version(), ov.Core().get_property("CPU", "FULL_DEVICE_NAME")]
-    digest.update(json.dumps(machine).encode())
+    digest.update(json.dumps(machine).encode() + inputs.encode())
     return digest.hexdigest()

@@ -30,6 +30,22 @@ class Comparison(NamedTuple):
     nan_share: float  # of the output values, those that are NaN in both, which counts as equal
 
 
+class Checked(NamedTuple):
+    """Outputs of a device against what is accepted of it."""
+
+    error: float
+    tolerance: float
+
+    @property
+    def right(self) -> bool:
+        """Whether the outputs can be used."""
+        return self.error <= self.tolerance
+
+    def told(self) -> str:
+        """In what they are wrong."""
+        return f"outputs differ by {self.error:.3g} of their spread, over {self.tolerance:g}"
+
+
 def compare(reference: Sequence[np.ndarray], outputs: Sequence[np.ndarray]) -> Comparison:
     """The error of outputs against the reference's.
 

@@ -42,6 +42,7 @@ class Placed(NamedTuple):
     host: str  # those of them that are made of the CPU, as `devices.resolve` takes it; '' for none
     graph: str
     model: fingerprint.Fingerprint | None  # None in a file of an earlier version
+    f32: frozenset[str] = frozenset()  # devices that computed in f32, whatever they choose
 
     @property
     def used(self) -> frozenset[str]:
@@ -73,20 +74,24 @@ def _placed(data: Mapping[str, Any]) -> Placed:
         _host(provenance["devices"]),
         provenance["graph"]["name"],
         provenance.get("model"),
+        frozenset(n for n, told in provenance["devices"].items() if _precision(told) == "f32"),
     )
 
 
 def _host(told: Mapping[str, Any]) -> str:
-    precisions = [
-        device["properties"]["INFERENCE_PRECISION_HINT"]
-        for device in told.values()
-        if "[host" in device["label"]
-    ]
+    precisions = [_precision(device) for device in told.values() if "[host" in device["label"]]
     return f"host:{','.join(precisions)}" if precisions else ""
+
+
+def _precision(told: Mapping[str, Any]) -> str:
+    """Of a device of placement.json; '' of one that was not present."""
+    return told["properties"].get("INFERENCE_PRECISION_HINT", "")
 
 
 def find_devices(placed: Placed, spec: str) -> tuple[Device, ...]:
     """The devices to measure on: those of `spec`, or with 'auto' those placed on that are here.
+
+    One that had to compute in f32 for right outputs does so here, too.
 
     Raises:
       UserError: a device that the placement uses is not among them.
@@ -101,6 +106,7 @@ def find_devices(placed: Placed, spec: str) -> tuple[Device, ...]:
     else:
         found = devices.resolve(spec)
         where = f"not among devices={spec!r}: {', '.join(device.name for device in found)}"
+    found = _as_placed(found, placed)
     absent = sorted(placed.used - {device.name for device in found})
     if absent:
         raise UserError(
@@ -108,6 +114,18 @@ def find_devices(placed: Placed, spec: str) -> tuple[Device, ...]:
             "--task=place"
         )
     return found
+
+
+def _as_placed(found: tuple[Device, ...], placed: Placed) -> tuple[Device, ...]:
+    """Devices in the precisions of the placement, by name; host devices, whose names these are, by
+    order.
+    """
+    alike = all(device.host for device in found) and len(found) == len(placed.devices)
+    names = placed.devices if alike else [device.name for device in found]
+    pairs = zip(found, names, strict=True)
+    return devices.in_f32(
+        found, [d.name for d, name in pairs if name in placed.f32 and d.precision != "f32"]
+    )
 
 
 def check_model(placed: Placed, model: ov.Model, name: str) -> None:
@@ -164,45 +182,32 @@ def check_support(
 
 
 def artifact_errors(
-    folder: Path, model: ov.Model, inputs: Sequence[np.ndarray]
+    folder: Path, model: ov.Model, samples: Sequence[Sequence[np.ndarray]]
 ) -> dict[str, float]:
     """Runs what was written as its users will; errors of outputs against the reference device.
 
     Args:
       folder: that `deploy.save` wrote.
       model: that was deployed.
-      inputs: to compare outputs for, an array for each of the model's.
+      samples: to compare outputs for, each with an array for each of the model's inputs.
 
     Returns:
-      The error (`outputs.compare`) of 'load', and of 'import' where there is a blob.
+      The largest error (`outputs.compare`) of 'load', and of 'import' where there is a blob.
 
     Raises:
       UserError: it cannot be loaded.
     """
-    reference = reference_outputs(model, inputs)
+    device = devices.reference_device()
+    compiled = hetero.compile_placement(ov.Core(), model, None, [device])
+    reference = _all_twice(Network(model, compiled, form=deploy.SINGLE), samples)
     with deploy.load(folder) as network:
-        errors = {"load": outputs.compare(reference, _twice(network, inputs)).error}
+        errors = {"load": outputs.compare(reference, _all_twice(network, samples)).error}
     if (folder / deploy.BLOB).exists():
         imported = Network(model, deploy.import_blob(folder), form="imported")
-        errors["import"] = outputs.compare(reference, _twice(imported, inputs)).error
+        errors["import"] = outputs.compare(reference, _all_twice(imported, samples)).error
     return errors
 
 
-def reference_outputs(model: ov.Model, inputs: Sequence[np.ndarray]) -> list[np.ndarray]:
-    """What the device computes whose outputs count as right, in two inferences.
-
-    Args:
-      model: static.
-      inputs: an array for each of the model's.
-
-    Returns:
-      Its outputs in the first inference, then those in the second.
-    """
-    device = devices.reference_device()
-    compiled = hetero.compile_placement(ov.Core(), model, None, [device])
-    return _twice(Network(model, compiled, form=deploy.SINGLE), inputs)
-
-
-def _twice(network: Network, inputs: Sequence[np.ndarray]) -> list[np.ndarray]:
-    """Outputs of two inferences: a state that is not carried over shows in the second only."""
-    return network.infer(inputs) + network.infer(inputs)
+def _all_twice(network: Network, samples: Sequence[Sequence[np.ndarray]]) -> list[np.ndarray]:
+    """Outputs of two inferences each: a state that is not carried over shows in the second."""
+    return [a for arrays in samples for _ in range(2) for a in network.infer(list(arrays))]

@@ -93,16 +93,7 @@ class _Subject:
         self.early: list[_Node] = []  # as counted while it warmed up
         self._given = core, model, inputs
         self._stateful = inseparable.is_stateful(model)
-        self._devices, self._affinity = [device], None
-        if self.unsupported:
-            self._devices = [device, reference_device()]
-            self._affinity = {
-                op.get_friendly_name(): self._devices[
-                    op.get_friendly_name() in self.unsupported
-                ].name
-                for op in model.get_ordered_ops()
-                if op.get_type_name() != "Result"
-            }
+        self._devices, self._affinity = alone(core, model, device)
         self.compiled = self._compile(PERF_COUNT=True)
         self._counted = _request(self.compiled, inputs)
         self._plain: ov.InferRequest | None = None
@@ -216,6 +207,25 @@ def unsupported(core: ov.Core, model: ov.Model, device: str) -> frozenset[str]:
     """Names of the operations, constants aside, that a device cannot run."""
     names = {op.get_friendly_name() for op in model.get_ordered_ops()}
     return frozenset(names - set(core.query_model(model, device)) - constant_names(model))
+
+
+def alone(
+    core: ov.Core, model: ov.Model, device: Device
+) -> tuple[list[Device], dict[str, str] | None]:
+    """What runs a model on a device: it alone, or where it lacks operations the plain CPU, too.
+
+    Returns:
+      The devices, and an affinity if there are two.
+    """
+    missing = () if device.host else unsupported(core, model, device.name)
+    if not missing:  # asking takes as long as compiling, and a host device is the plain CPU
+        return [device], None
+    devices = [device, reference_device()]
+    return devices, {
+        op.get_friendly_name(): devices[op.get_friendly_name() in missing].name
+        for op in model.get_ordered_ops()
+        if op.get_type_name() != "Result"
+    }
 
 
 def measure_transfers(

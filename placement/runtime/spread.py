@@ -25,7 +25,9 @@ from placement.costs.transfers import Transfer
 from placement.runtime.cluster import Host
 from placement.runtime.conditions import Conditions
 from placement.runtime.devices import Device
+from placement.runtime.inputs import Inputs
 from placement.runtime.measure import MOST_AT_ONCE, Candidate, Measurement, Measurer
+from placement.runtime.outputs import Checked
 from placement.runtime.pool import Job, Pool
 from placement.runtime.process import Failure
 from placement.runtime.split import Stretch
@@ -40,8 +42,7 @@ class SpreadMeasurer:
         devices: Sequence[Device],
         hosts: Sequence[Host],
         *,
-        seed: int = 0,
-        input_values: str = "",
+        inputs: Inputs | None = None,
         timeout_s: float = 60.0,
         say: Callable[[str], None] = lambda _: None,
     ):
@@ -51,8 +52,7 @@ class SpreadMeasurer:
           model: static, folded, with unique friendly names (`frontend.prepare`).
           devices: what placements are on, of the hosts.
           hosts: of the same hardware; the first measures whatever is of one host.
-          seed: of the inputs that the model is run with.
-          input_values: of those that are not to be drawn, see `frontend.example_inputs`.
+          inputs: that the model is run with; None for drawn ones (`inputs.find`).
           timeout_s: what one compilation, or one inference, may take.
           say: told of hosts that are lost or late.
 
@@ -62,7 +62,7 @@ class SpreadMeasurer:
         """
         self.devices = tuple(devices)
         self._timeout_s = timeout_s
-        given = (*_serialised(model), self.devices, seed, input_values, timeout_s)
+        given = (*_serialised(model), self.devices, inputs, timeout_s)
         self._pool = Pool(hosts, _opened, given, say)
         try:
             self.fingerprint, self.computed = self._one(_what)
@@ -135,6 +135,10 @@ class SpreadMeasurer:
         how = {"seconds": seconds, "limit_s": limit_s}
         return self._one(operator.methodcaller("profile", devices, **how))
 
+    def output_errors(self, devices: Sequence[Device]) -> list[Checked]:
+        """As `Measurer.output_errors`."""
+        return self._one(operator.methodcaller("output_errors", devices))
+
     def transfers(self, *, limit_s: float = math.inf) -> tuple[Transfer, ...]:
         """As `Measurer.transfers`."""
         return self._one(operator.methodcaller("transfers", limit_s=limit_s))
@@ -198,12 +202,11 @@ def _opened(
     ir: bytes,
     weights: bytes,
     devices: tuple[Device, ...],
-    seed: int,
-    input_values: str,
+    inputs: Inputs | None,
     timeout_s: float,
 ) -> Measurer:
     model = ov.Core().read_model(ir, weights)
-    return Measurer(model, devices, seed=seed, input_values=input_values, timeout_s=timeout_s)
+    return Measurer(model, devices, inputs=inputs, timeout_s=timeout_s)
 
 
 def _what(measurer: Measurer) -> tuple[str, frozenset[str]]:

@@ -15,7 +15,7 @@ from placement.runtime.devices import Device
 from placement.runtime.measure import Candidate, Failure, Interval, Measurement, Measurer
 from placement.runtime.preflight import Placed
 
-REFERENCE = "reference"  # the form of a row about a device that the placement cannot use
+REFERENCE = "reference"  # the form of a row about a device that the placement did not choose from
 MIN_ROUNDS = 10
 
 _FORMS = (deploy.HETERO, deploy.CONCURRENT)
@@ -31,6 +31,7 @@ class Row(NamedTuple):
     output_error: float | None
     tolerance: float | None
     status: str  # 'ok', or what went wrong
+    device: Device | None = None  # of a reference
 
 
 class Decision(NamedTuple):
@@ -40,6 +41,7 @@ class Decision(NamedTuple):
     alone: str | None  # the device of what OpenVINO runs alone; None where that is 'hetero'
     fallback: bool  # whether a single device takes the placement's place
     reason: str
+    reference: Device | None = None  # what is alone, where that is none of the placement's
 
 
 def measure(
@@ -79,23 +81,22 @@ def measure(
     rows += [_row(name, form, found[name]) for name, form in zip(mixed, _FORMS, strict=False)]
     if mixed and rows[-1].latency is None:  # the form that was searched for
         raise _refusal(placed, f"{rows[-1].name}: {rows[-1].status}")
-    return rows + [_row(name, REFERENCE, found[name]) for name in others]
+    references = [(_row(name, REFERENCE, found[name]), c.devices[0]) for name, c in others.items()]
+    return rows + [row._replace(device=device) for row, device in references]
 
 
 def decide(placed: Placed, rows: Sequence[Row]) -> Decision:
     """What to deploy: the fastest form of the placement if it is faster than every single device.
 
-    A placement that gives one device everything is kept unless another device is faster.
+    A placement that gives one device everything is kept unless another device is faster. Where no
+    single device is right it is the fastest of what is, the references among it.
 
     Raises:
       UserError: nothing that OpenVINO could run alone works.
     """
     forms = [row for row in rows if row.form in _FORMS and row.latency]
     if rows[0].latency is None:
-        serial = [row for row in forms if row.form == deploy.HETERO]
-        if not serial:
-            raise _refusal(placed, rows[0].status)
-        return Decision(deploy.HETERO, None, False, "no single device runs the model")
+        return _decide_without_singles(placed, rows)
     best = rows[0].name.partition(":")[2]
     if len(placed.used) == 1:
         return _decide_single(placed, rows, best)
@@ -113,6 +114,32 @@ def decide(placed: Placed, rows: Sequence[Row]) -> Decision:
 def said(ratio: Interval | None) -> str:
     """A ratio with its interval."""
     return f"{ratio.median:.3f} [{ratio.low:.3f}, {ratio.high:.3f}]" if ratio else "-"
+
+
+def _decide_without_singles(placed: Placed, rows: Sequence[Row]) -> Decision:
+    """Of what is right where no single device that the placement chose from is."""
+    found = sorted((row for row in rows if row.latency), key=_latency_s)
+    # What OpenVINO runs alone; a reference of a device that the placement has otherwise is another.
+    plain = [r for r in found if r.device is None or r.device.name not in placed.used]
+    plain = [row for row in plain if row.form != deploy.CONCURRENT]
+    found = found if plain else [row for row in found if row.form != deploy.CONCURRENT]
+    if not found:
+        raise _refusal(placed, rows[0].status)
+    chosen = found[0]
+    alone = plain[0] if chosen.form == deploy.CONCURRENT else chosen
+    causes = "; ".join(f"{row.name}: {row.status}" for row in rows if row.form == deploy.SINGLE)
+    reason = (
+        f"{chosen.name} takes {1e3 * _latency_s(chosen):.4g} ms, the least of what is right; no "
+        f"single device of the placement is ({causes})"
+    )
+    form = deploy.SINGLE if chosen.device else chosen.form
+    name = alone.device.name if alone.device else None
+    return Decision(form, name, form == deploy.SINGLE, reason, alone.device)
+
+
+def _latency_s(row: Row) -> float:
+    assert row.latency is not None
+    return row.latency.median
 
 
 def _decide_single(placed: Placed, rows: Sequence[Row], best: str) -> Decision:
@@ -139,7 +166,7 @@ def _forms(placed: Placed, used: tuple[Device, ...]) -> dict[str, Candidate]:
 def _refusal(placed: Placed, cause: str) -> UserError:
     return UserError(
         f"the placement (of {placed.method}) cannot be deployed here: {cause}; "
-        "place the model on this machine: --task=place"
+        "place the model on this machine with the same flags: --task=place"
     )
 
 

@@ -202,6 +202,8 @@ def _overloaded(
     """Whether the linear program has no shares: its least excess, in units of T, is positive."""
     columns, group = _alike(windows)
     rows = _rows(problem, classes, windows, latency_s, columns, group)
+    if not len(rows.kind):  # nothing takes time, and no memory is limited
+        return False
     is_open = np.ones((len(classes.memory_bytes), len(columns)), bool)
     np.logical_and.at(is_open, classes.number, np.isfinite(windows.compute_s[:, columns]))
     stride = 1 if len(is_open) <= _WHOLE else -(-len(is_open) // _SAMPLE)

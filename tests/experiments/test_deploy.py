@@ -10,11 +10,13 @@ import numpy as np
 import openvino as ov
 import pytest
 from ml_collections import ConfigDict
+from openvino import opset13 as ops
 
 import placement
 from configs import smoke
 from experiments import deploy as task
 from placement.errors import UserError
+from placement.reporting import runs
 from placement.runtime import deploy, description, devices, fingerprint, frontend, hetero, trial
 from placement.runtime.measure import Interval
 from tests.experiments.command import run
@@ -45,7 +47,7 @@ def prepared(workdir: Path, model: ov.Model, *, stretches=(), **others: str) -> 
     }
     data = {"method": "by hand", "placement": small.everywhere(read, A, **others)}
     data |= {"provenance": provenance} | ({"stretches": stretches} if stretches else {})
-    (workdir / "placement.json").write_text(json.dumps(data))
+    runs.write_json(workdir / "placement.json", data)
     return file
 
 
@@ -168,6 +170,60 @@ def test_a_faster_placement_is_deployed_in_its_faster_form(tmp_path, monkeypatch
     alone = deploy.HETERO if form == deploy.HETERO else deploy.SINGLE
     assert imported["form"] == alone
     assert record["checks"].keys() >= {"outputs after load", "outputs after import"}
+
+
+def test_a_model_with_an_infinite_mask_is_deployed(tmp_path: Path) -> None:
+    source = ops.parameter([4, 8], np.float32, name="x")
+    mask = np.where(np.tri(4, 8) > 0, 0, -np.inf).astype(np.float32)
+    masked = ops.softmax(ops.add(source, ops.constant(mask)), 1)
+    model = ov.Model([ops.result(masked)], [source], "masked")
+    np.savez(tmp_path / "real.npz", x=np.stack([INPUT, 2 * INPUT]))
+    given = config(prepared(tmp_path, model), inputs=str(tmp_path / "real.npz"))
+    record = task.run(given, tmp_path)
+    assert record["checks"]["model"] == "the one that was placed"
+    assert f"- inputs: 2 of {given.inputs}" in (tmp_path / "deploy" / "deploy.md").read_text()
+
+
+@pytest.mark.skipif("BF16" not in B, reason="needs a processor that computes in bf16")
+@pytest.mark.parametrize("devices_given", ["host", "CPU"])
+def test_a_model_that_bf16_gets_wrong_is_placed_and_deployed_in_f32(tmp_path, devices_given):
+    file = tmp_path / "rounded.xml"
+    ov.save_model(small.rounded(), file, compress_to_fp16=False)
+    flags = [f"--config.graph={file}", "--config.measure_s=0.2"]
+    on = f"--config.devices={devices_given}"
+    options = ["--config.method=random", "--config.budget=4"]
+    code, out, err = command(tmp_path / "run", *flags, on, *options)
+    assert code == 0, err
+    assert "it computes in f32 instead" in out + err
+    summary = json.loads((tmp_path / "run" / "summary.json").read_text())
+    assert all("f32" in label for label in summary["devices"])
+    assert "f32 as bf16 is wrong" in summary["devices"][-1]
+    single = [r for r in summary["rows"] if r["method"].startswith("single:")]
+    assert all(row["measured_s"] for row in single)
+    for given in ([], [on]):
+        code, out, err = command(tmp_path / "run", "--task=deploy", *flags, *given)
+        assert code == 0, err
+        with placement.load(tmp_path / "run" / "deploy") as net:
+            (found,) = net.infer([np.full((64, 64), 0.3, np.float32)])
+        np.testing.assert_allclose(found, 0.3, atol=1e-3)
+
+
+def test_where_no_single_device_is_right_the_whole_cpu_may_be_deployed(tmp_path, monkeypatch):
+    """None is wrong here: the rows of the single devices are made to say so."""
+    measure = trial.measure
+
+    def failing(*args, **kwargs):
+        broken = {"latency": None, "ratio": None, "status": "infer: it broke"}
+        rows = [row._replace(ratio=None) for row in measure(*args, **kwargs)]
+        return [r._replace(**broken) if r.form != trial.REFERENCE else r for r in rows]
+
+    monkeypatch.setattr(trial, "measure", failing)
+    record = task.run(config(prepared(tmp_path, small.diamond(), left=B)), tmp_path)
+    assert (record["form"], record["fallback"]) == (deploy.SINGLE, True)
+    assert record["deployed"].startswith("CPU [")
+    assert "infer: it broke" in record["decision"]
+    with placement.load(tmp_path / "deploy") as net:
+        assert net.compiled.get_property("EXECUTION_DEVICES") == ["CPU"]
 
 
 def changed(tmp_path: Path, **others) -> None:

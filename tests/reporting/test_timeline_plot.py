@@ -48,6 +48,14 @@ def test_spans_that_overlap_are_in_lanes_and_idle_time_is_told():
     assert len(predicted.patches) == 2  # a grey row for each device, on which idle time shows
 
 
+def test_where_nothing_takes_time_nothing_is_busy():
+    told = drawn.diamond()
+    spans = tuple(Span(device, (device,), 0.0, 0.0) for device in (0, 1))
+    still = dataclasses.replace(told, predicted=Timeline(spans, "simulated"))
+    texts = [text.get_text() for text in timeline_plot.timeline(still).axes[0].texts]
+    assert [text for text in texts if "busy" in text] == ["0% busy", "0% busy"]
+
+
 def test_spans_are_named_where_there_is_room():
     figure = timeline_plot.timeline(drawn.diamond())
     named = [[t for t in looks_of(axes) if t.startswith("op")] for axes in figure.axes]

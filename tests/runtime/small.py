@@ -59,6 +59,16 @@ def scaled() -> ov.Model:
     return ov.Model([times, square], [source, scale], "scaled")
 
 
+def rounded() -> ov.Model:
+    """The input, to which 64 is added and taken off again: bf16 keeps steps of 0.5 of it."""
+    source = ops.parameter([64, 64], np.float32, name="x")
+    eye = ops.constant(np.eye(64, dtype=np.float32), name="eye")
+    raised = ops.add(source, np.float32(64), name="raised")
+    near = ops.matmul(raised, eye, False, False, name="near")
+    back = ops.subtract(near, np.float32(64), name="back")
+    return ov.Model([ops.result(back, name="y")], [source], "rounded")
+
+
 def counter() -> ov.Model:
     """A variable that grows by the input at every inference: read, sum, write."""
     shape = ov.PartialShape([4])

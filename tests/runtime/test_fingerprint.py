@@ -1,8 +1,12 @@
+import json
+import tracemalloc
+
 import numpy as np
 import openvino as ov
 import pytest
 from openvino import opset13 as ops
 
+from placement.reporting import runs
 from placement.runtime import fingerprint, frontend
 from tests.runtime import small
 
@@ -62,3 +66,39 @@ def rewired() -> ov.Model:
     nodes["right"].input(0).replace_source_output(nodes["left"].output(0))
     model.validate_nodes_and_infer_types()
     return model
+
+
+def masked(*, below: float = 0.0, above: float = -np.inf, dtype: type = np.float32) -> ov.Model:
+    mask = np.where(np.tri(4, 8) > 0, below, above).astype(dtype)
+    source = ops.parameter([4, 8], dtype, name="x")
+    value = ops.add(source, ops.constant(mask, name="mask"), name="sum")
+    return ov.Model([ops.result(value, name="y")], [source], "masked")
+
+
+@pytest.mark.parametrize("above", [-np.inf, np.inf, np.nan, np.finfo(np.float64).min])
+def test_a_mask_is_the_same_when_it_is_read_from_a_file_and_no_other(above, tmp_path):
+    model = masked(above=above, dtype=np.float64)
+    runs.write_json(tmp_path / "then.json", fingerprint.of(model))
+    then = json.loads((tmp_path / "then.json").read_text())
+    assert fingerprint.differences(then, fingerprint.of(model)) == []
+    assert fingerprint.digest(then) == fingerprint.digest(fingerprint.of(model))
+    moved = fingerprint.of(masked(below=above, above=0.0, dtype=np.float64))
+    assert len(fingerprint.differences(then, moved)) == 1
+
+
+def test_a_mask_without_a_number_in_an_old_file_is_told_as_changed():
+    then = fingerprint.of(masked())
+    then["weights"]["mask"] = None
+    assert fingerprint.differences(then, fingerprint.of(masked())) == ["weights changed in 'mask'"]
+
+
+@pytest.mark.parametrize("dtype", [np.float32, np.int32])
+def test_a_large_constant_is_read_without_a_copy_of_it(dtype):
+    large = np.ones((64, 1 << 20), dtype)
+    constant = ops.constant(large, shared_memory=True)
+    model = ov.Model([ops.result(constant)], [], "large")
+    tracemalloc.start()
+    fingerprint.of(model)
+    _, most = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+    assert most < large.nbytes / 4

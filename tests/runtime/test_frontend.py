@@ -1,7 +1,7 @@
 """Tests of `placement.runtime.frontend`."""
 
+import os
 import pathlib
-import re
 
 import numpy as np
 import onnx
@@ -12,6 +12,7 @@ from openvino import opset13 as ops
 from placement import zoo
 from placement.errors import UserError
 from placement.runtime import frontend
+from tests.runtime import saved_model
 
 _LIGHT = pathlib.Path(onnx.__file__).parent / "backend/test/data/light"
 
@@ -85,10 +86,10 @@ def test_load_refuses_a_bad_file_and_names_the_formats(tmp_path, file, content, 
     assert "Exception from" not in message
 
 
-def test_load_refuses_a_directory(tmp_path):
+def test_load_refuses_a_directory_of_something_else(tmp_path):
     directory = tmp_path / "saved.pb"
     directory.mkdir()
-    assert "no model file" in _message(frontend.load, str(directory))
+    assert "holds no saved_model.pb" in _message(frontend.load, str(directory))
 
 
 def test_load_refuses_an_xml_without_its_weights(tmp_path):
@@ -112,6 +113,27 @@ def test_load_names_operations_that_openvino_lacks(tmp_path):
     opsets = [onnx.helper.make_opsetid("own", 1)]
     onnx.save(onnx.helper.make_model(graph, opset_imports=opsets), tmp_path / "model.onnx")
     assert "own.Peculiar" in _message(frontend.load, str(tmp_path / "model.onnx"))
+
+
+@pytest.mark.parametrize("given", ["saved", "saved/saved_model.pb"])
+def test_load_reads_a_saved_model(tmp_path, given):
+    weights = np.linspace(-1, 1, 12, dtype=np.float32).reshape(3, 4)
+    saved_model.write(tmp_path / "saved", weights)
+    model = frontend.load(str(tmp_path / given))
+    prepared = frontend.prepare(model, "x:2,3")
+    (array,) = frontend.example_inputs(prepared, 0)
+    compiled = ov.Core().compile_model(prepared, "CPU", {"INFERENCE_PRECISION_HINT": "f32"})
+    np.testing.assert_allclose(compiled([array])[0], np.maximum(array @ weights, 0), atol=1e-6)
+
+
+@pytest.mark.parametrize("name", ["model.pb", "model.onnx", "saved/saved_model.pb"])
+def test_nothing_but_the_error_tells_of_a_file_that_cannot_be_parsed(tmp_path, capfd, name):
+    (tmp_path / "saved").mkdir()
+    (tmp_path / name).write_bytes(b"\x0a\xff\xff\xff\x0fjunk")
+    assert "export it again" in _message(frontend.load, str(tmp_path / name))
+    assert capfd.readouterr().err == ""
+    os.write(2, b"seen")
+    assert capfd.readouterr().err == "seen"
 
 
 def test_load_refuses_truncated_weights(tmp_path):
@@ -242,6 +264,13 @@ def test_prepare_folds_constants_that_are_not_unpacked():
     assert sorted(_types(prepared)) == ["Constant", "Parameter", "Reshape", "Result"]
 
 
+def test_prepare_refuses_constants_that_cannot_be_computed():
+    ones, zeros = (ops.constant(np.full((2, 4), n, np.int32)) for n in (1, 0))
+    x = _input("x", [2, 4], ov.Type.i32)
+    message = _message(frontend.prepare, _model(ops.add(x, ops.divide(ones, zeros)), x))
+    assert "constants cannot be computed: integer division by zero" in message
+
+
 def test_prepare_folds_inside_bodies_too_and_keeps_their_weights():
     condition, x = _input("c", [], ov.Type.boolean), _input("x", [2, 4])
     inside, other = _input("inside", [2, 4]), _input("other", [2, 4])
@@ -360,33 +389,16 @@ def test_example_inputs_suit_lengths_and_comparisons():
     assert {int(last) for _, _, last in drawn} == set(range(1, 9))
 
 
-def test_given_values_take_the_place_of_drawn_ones():
-    types = (ov.Type.f32, ov.Type.i64, ov.Type.string)
-    inputs = [_input(f"x{i}", [2, 2], dtype) for i, dtype in enumerate(types)]
-    model = ov.Model([ops.result(x) for x in inputs], inputs, "model")
-    drawn = frontend.example_inputs(model, 0)
-    number, counts, words = frontend.example_inputs(model, 0, "x1:3,4,5,6; x2:ab")
-    np.testing.assert_array_equal(number, drawn[0])
-    scalar = _input("n", [], ov.Type.i64)
-    assert frontend.example_inputs(_model(ops.abs(scalar), scalar), 0, "n:12")[0].tolist() == 12
-    np.testing.assert_array_equal(counts, [[3, 4], [5, 6]])
-    assert counts.dtype == np.int64
-    assert words.tolist() == [["ab", "ab"], ["ab", "ab"]]
-
-
-@pytest.mark.parametrize(
-    ("values", "said"),
-    [
-        ("x9:3", "'x9', which is no input"),
-        ("x1", "malformed entry 'x1'"),
-        ("x1:many", "'many', not of its type int64"),
-        ("x1:1,2,3", r"3 values, but its shape is \[2, 2\]; give one for all, or 4"),
-    ],
-)
-def test_malformed_values_are_refused_in_one_line(values, said):
-    x = _input("x1", [2, 2], ov.Type.i64)
-    message = _message(frontend.example_inputs, _model(ops.abs(x), x), 0, values)
-    assert re.search(said, message)
+def test_floats_are_of_the_kind_asked_for_and_bytes_all_that_there_are():
+    inputs = [_input("x", [50, 50]), _input("b", [50, 50], ov.Type.u8)]
+    model = ov.Model([ops.result(ops.convert(x, "f32")) for x in inputs], inputs, "model")
+    drawn = {kind: frontend.example_inputs(model, 0, kind) for kind in frontend.FLOATS}
+    ends = {kind: (x.min().round(1), x.max().round(1)) for kind, (x, _) in drawn.items()}
+    assert ends["uniform in [0, 1)"] == (0, 1)
+    assert ends["uniform in [-1, 1)"] == (-1, 1)
+    assert ends["normal"][0] < -2
+    assert {(b.min(), b.max()) for _, b in drawn.values()} == {(0, 255)}
+    assert len({b.tobytes() for _, b in drawn.values()}) == 3
 
 
 def test_example_inputs_make_embedding_bags_run():

@@ -1,3 +1,4 @@
+import dataclasses
 import json
 
 import numpy as np
@@ -30,7 +31,8 @@ def test_a_placement_is_read_with_or_without_stretches_and_model(tmp_path):
     provenance = {"graph": {"name": "g"}, "devices": told(*HOST)}
     data = {"method": "m", "placement": {"a": A, "b": B}, "provenance": provenance}
     file.write_text(json.dumps(data))
-    assert preflight.read(file) == placed()
+    f32 = frozenset(device.name for device in HOST if device.precision == "f32")
+    assert preflight.read(file) == placed(f32=f32)
     model = fingerprint.of(small.diamond())
     stretches = [[A, ["a"]], [B, ["b"]]]
     file.write_text(
@@ -73,6 +75,21 @@ def test_devices_are_those_placed_on_unless_others_are_given():
         preflight.find_devices(placed(affinity={"a": "GPU.7"}, devices=("GPU.7",)), "auto")
     with pytest.raises(UserError, match="not among devices='CPU': CPU;"):
         preflight.find_devices(placed(), "CPU")
+
+
+def test_devices_that_had_to_compute_in_f32_do_so_again():
+    """Whatever they choose: host devices are others by name then."""
+    fallen = devices.in_f32(devices.resolve("host"), [B])
+    names = tuple(device.name for device in fallen)
+    spec = f"host:{','.join(['f32'] * len(fallen))}"
+    on = placed(affinity={"a": names[1]}, devices=names, host=spec, f32=frozenset(names))
+    for given in ("auto", "host", spec):
+        found = preflight.find_devices(on, given)
+        assert [(d.name, d.precision) for d in found] == [(name, "f32") for name in names]
+    cpu = placed(affinity={"a": "CPU"}, devices=("CPU",), host="", f32=frozenset({"CPU"}))
+    for given in ("auto", "CPU"):
+        (found,) = preflight.find_devices(cpu, given)
+        assert found.properties["INFERENCE_PRECISION_HINT"] == found.precision == "f32"
 
 
 def test_without_its_content_a_model_is_known_by_names():
@@ -160,19 +177,41 @@ def test_where_no_single_device_works_the_placement_is_deployed():
         decide(placed(), [*broken, row("placement", deploy.HETERO, None)])
 
 
+def test_where_no_single_device_is_right_the_fastest_of_what_is_is_deployed():
+    cpu = devices.reference_device()
+
+    def decided(hetero, concurrent, reference, on=cpu):
+        timed = [row("placement", deploy.HETERO, hetero)]
+        timed.append(row("placement, concurrent", deploy.CONCURRENT, concurrent))
+        timed.append(row(on.label, REFERENCE, reference)._replace(device=on))
+        broken = [row(f"single:{name}", deploy.SINGLE, None) for name in (A, B)]
+        return decide(placed(), broken + [each._replace(ratio=None) for each in timed])
+
+    assert decided(0.3, 0.2, 0.1)[:3] == (deploy.SINGLE, "CPU", True)
+    assert decided(0.3, 0.2, 0.1).reference == cpu
+    assert decided(0.3, 0.1, 0.2)[:3] == (deploy.CONCURRENT, "CPU", False)
+    assert decided(0.2, 0.1, 0.3)[:3] == (deploy.CONCURRENT, None, False)
+    assert decided(0.1, 0.2, 0.3)[:3] == (deploy.HETERO, None, False)
+    found = decided(0.3, 0.2, 0.1)
+    assert f"single:{B}: infer: it broke" in found.reason
+    # In another precision than the placement's device of that name: not both in one file.
+    same = dataclasses.replace(cpu, name=A)
+    assert decided(None, 0.1, 0.2, same)[:3] == (deploy.SINGLE, A, True)
+
+
 def test_outputs_of_what_was_written_are_compared(tmp_path):
     model = small.diamond()
     artifact = deploy.Artifact(
         model, small.everywhere(model, A, left=B), (), HOST, deploy.HETERO, None, "", {}
     )
     deploy.save(artifact, tmp_path)
-    inputs = [np.ones((4, 8), np.float32)]
-    errors = preflight.artifact_errors(tmp_path, model, inputs)
+    samples = [[np.full((4, 8), value, np.float32)] for value in (1, 2)]
+    errors = preflight.artifact_errors(tmp_path, model, samples)
     assert errors.keys() == {"load", "import"}
     assert all(0 <= error < 0.05 for error in errors.values())
     negated = small.diamond()
     ((result,),) = [[op] for op in negated.get_results()]
     negative = ov.opset13.negative(result.input_value(0), name="negative")
     result.input(0).replace_source_output(negative.output(0))
-    errors = preflight.artifact_errors(tmp_path, negated, inputs)
+    errors = preflight.artifact_errors(tmp_path, negated, samples)
     assert all(error > 0.5 for error in errors.values())

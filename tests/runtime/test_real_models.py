@@ -12,6 +12,7 @@ import pytest
 from placement.errors import UserError
 from placement.graphs import opgraph
 from placement.runtime import devices, extract, frontend, hetero, inseparable, measure, outputs
+from placement.runtime import inputs as inputs_lib
 from placement.runtime.measure import Candidate, Failure, Measurement
 from tests.runtime.models import MODELS
 
@@ -135,6 +136,7 @@ def test_a_model_that_cannot_run_with_its_inputs_is_refused_in_one_line():
         with pytest.raises(UserError, match=r"input_values") as caught:
             measurer.measure([Candidate(affinity, HOST)], min_rounds=6, time_limit_s=0.0)
         assert "\n" not in str(caught.value)
-    with measure.Measurer(model, HOST, input_values="shape:3,4") as measurer:
+    given = inputs_lib.find(model, values="shape:3,4")
+    with measure.Measurer(model, HOST, inputs=given) as measurer:
         (found,) = measurer.measure([Candidate(affinity, HOST)], min_rounds=6, time_limit_s=0.0)
     assert isinstance(found, Measurement)

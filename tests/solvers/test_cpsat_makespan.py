@@ -95,6 +95,14 @@ def test_the_bound_by_hand():
     assert bounds_makespan.makespan(problem, Allowance(60, 1)) == 6  # all three on device 1
 
 
+def test_the_bound_of_what_takes_no_time_is_0():
+    graph = helpers.chain(3)
+    costs = helpers.unit_costs(graph)
+    costs = costs._replace(**{f: 0 * getattr(costs, f) for f in costs._fields if "_s" in f})
+    problem = helpers.as_problem(graph, costs, "makespan")
+    assert bounds_makespan.makespan(problem, Allowance(60, 1)) == 0
+
+
 def test_the_bound_knows_that_load_must_be_shared():
     graph = opgraph.make(
         name="six",
