@@ -12,7 +12,7 @@ from placement import arguments, files, simulators, zoo
 from placement.costs import tables, workloads
 from placement.errors import UserError
 from placement.graphs import coarsen, opgraph
-from placement.runtime import extract, frontend
+from placement.runtime import extract, frontend, hetero
 from placement.runtime import inputs as inputs_lib
 from placement.runtime.devices import Device
 from placement.runtime.inputs import Inputs
@@ -106,7 +106,8 @@ def network(config: ConfigDict) -> Network:
     """Loads or builds the configured model, or reads the configured workload.
 
     Raises:
-      UserError: no such graph, an unreadable file, dynamic inputs without shapes.
+      UserError: no such graph, an unreadable file, dynamic inputs without shapes, a model that
+        computes nothing.
     """
     path, given = _workload_file(config.graph)
     if path is not None:
@@ -117,6 +118,11 @@ def network(config: ConfigDict) -> Network:
     model = frontend.prepare(_source(config.graph), config.input_shapes)
     name = labels.shortest(config.graph)
     extraction = extract.op_graph(model, name=name, constants=config.constants)
+    if not hetero.computed_names(model):
+        raise UserError(
+            f"graph={config.graph!r} has no operation that a device could run; give a model that "
+            "computes something of its inputs"
+        )
     return Network(model, extraction.graph, coarsen.coarsen(extraction.graph), extraction.estimated)
 
 

@@ -109,6 +109,17 @@ def constant_names(model: ov.Model) -> frozenset[str]:
     return frozenset(names)
 
 
+def computed_names(model: ov.Model) -> list[str]:
+    """Names of the operations that devices run at every request, in topological order."""
+    constant = constant_names(model)
+    return [
+        op.get_friendly_name()
+        for op in model.get_ordered_ops()
+        if op.get_friendly_name() not in constant
+        and op.get_type_name() not in ("Parameter", "Result")
+    ]
+
+
 def quotient(graph: "OpGraph", affinity: Affinity) -> Quotient:
     """How many parts `affinity` cuts a graph into, and whether they depend on each other in cycles.
 

@@ -14,7 +14,7 @@ import openvino as ov
 from openvino import opset13 as ops
 
 from placement.errors import UserError
-from placement.runtime.hetero import constant_names
+from placement.runtime.hetero import computed_names, constant_names
 
 # A tensor: the friendly name of the operation that computes it, and which of its outputs.
 Tensor = tuple[str, int]
@@ -86,7 +86,7 @@ def split(model: ov.Model, stretches: Sequence[Stretch]) -> Split:
                 raise UserError(f"the stretches name {name!r}, no operation of the model")
             if of.setdefault(name, number) != number:
                 raise UserError(f"{name!r} is in two stretches; leave it in one")
-    computed = [n for n in nodes if n not in constant and kind[n] not in ("Parameter", "Result")]
+    computed = computed_names(model)
     missing = [name for name in computed if name not in of]
     if missing:
         raise UserError(f"no stretch has operation {missing[0]!r}; give every operation one")
