@@ -129,7 +129,7 @@ def run_directory(rng: random.Random, folder: Path, finished: Path) -> list[Comm
         path.write_bytes(text.encode("utf-8", "surrogatepass"))
     else:
         path.write_bytes(mutators.of_bytes(rng, data))
-    task = rng.choice(("place", "place", "report", "deploy"))
+    task = rng.choice(("place", "report", "deploy"))
     return [Command((*_PLACE, f"--task={task}"))]
 
 
@@ -233,10 +233,10 @@ def _onnx() -> bytes:
 
 
 def drawn(count: int, first_seed: int = 0) -> list[tuple[str, int]]:
-    """So many inputs: of the kinds in turn, but of those that are broken off a tenth as many."""
-    often = [kind for kind in KINDS if kind != "broken_off"]
-    pairs = [(often[i % len(often)], first_seed + i) for i in range(count)]
-    return [("broken_off", seed) if seed % 40 == 39 else (kind, seed) for kind, seed in pairs]
+    """So many inputs, of what takes longer the fewer."""
+    cycle = ("workload", "model", "flags") * 4 + ("run_directory",)
+    pairs = [(cycle[seed % len(cycle)], seed) for seed in range(first_seed, first_seed + count)]
+    return [("broken_off", seed) if seed % 50 == 49 else (kind, seed) for kind, seed in pairs]
 
 
 def main(argv: list[str]) -> int:

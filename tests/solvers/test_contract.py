@@ -124,10 +124,10 @@ def test_value_is_simulated_bound_is_valid_and_exact_ones_are_optimal(name, obje
 @pytest.mark.slow
 @pytest.mark.parametrize(("name", "objective"), [pair for pair in PAIRS if pair[0] in TELLING])
 def test_what_a_search_tells_ends_with_what_it_returns(name, objective):
-    told: list[tuple[int, float]] = []
+    told: list[tuple[int, float, np.ndarray]] = []
     problem, latency_s = problems(objective, DRAWS[False])[1]
     solution = solve(name, problem, observe=lambda *step: told.append(step))
-    evaluations, best_s = zip(*told, strict=True)
+    evaluations, best_s, _ = zip(*told, strict=True)
     assert list(evaluations) == sorted(evaluations)
     assert 1 <= evaluations[0] <= evaluations[-1] == solution.evaluations
     assert set(best_s) <= {*latency_s.tolist(), np.inf}
