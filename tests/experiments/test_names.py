@@ -100,6 +100,7 @@ def test_a_workload_is_placed_and_compared(tmp_path: Path, task: str) -> None:
         f"--config.graph={file}",
         "--config.objective=max_load",
         "--config.method=ideals_dp",
+        "--config.methods=ideals_dp,topological",
         plots=True,
     )
     assert code == 0, err

@@ -199,7 +199,7 @@ def test_a_cell_of_a_comparison_with_one_runs_again(workload: str, tmp_path: Pat
 
 
 @pytest.mark.parametrize(
-    ("where", "found"), [("profile.profile_devices", False), ("outputs.compare", True)]
+    ("where", "found"), [("profile.profile_devices", False), ("threads.shares", True)]
 )
 def test_one_in_the_worker_is_told_with_its_own_traceback(
     where: str, found: bool, model: str, tmp_path: Path
