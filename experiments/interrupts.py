@@ -15,7 +15,12 @@ def asked(display: progress.Display, stop: threading.Event) -> Iterator[None]:
 
     KeyboardInterrupt cannot be raised in the middle of a step: C extensions lose it or turn it into
     an error of their own (NumPy's structured comparison answers with a TypeError).
+
+    Python tells signals to its main thread alone: in another one nothing sets `stop`.
     """
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
 
     def ask(number: int, frame: Any) -> None:
         stop.set()

@@ -6,12 +6,14 @@ import os
 import signal
 import threading
 import time
+from concurrent import futures
 from pathlib import Path
 from typing import Any
 
 import openvino as ov
 import pytest
 
+from experiments import interrupts, progress
 from tests.experiments.command import check_summary, run
 from tests.runtime import small
 
@@ -223,3 +225,13 @@ def test_where_nothing_runs_there_is_no_best_and_the_causes_are_counted(tmp_path
     assert {row["status"] for row in summary["rows"]} == {"failed: infer: it broke"}
     assert not (tmp_path / "run" / "placement.json").exists()
     assert "none is best" in (tmp_path / "run" / "report.md").read_text()
+
+
+def test_a_search_may_be_in_another_thread() -> None:
+    def searched() -> bool:
+        stop = threading.Event()
+        with interrupts.asked(progress.NORMAL, stop):
+            return stop.is_set()
+
+    with futures.ThreadPoolExecutor(1) as pool:
+        assert pool.submit(searched).result() is False
