@@ -6,6 +6,7 @@ import os
 import signal
 import threading
 import time
+from collections.abc import Callable
 from concurrent import futures
 from pathlib import Path
 from typing import Any
@@ -55,32 +56,42 @@ def in_native_code() -> None:
     native.call = calling
 
 
-def twice() -> None:
-    """The second Ctrl-C raises in the middle of a step."""
+def beyond(evaluations: int, act: Callable[[], None]) -> None:
+    """Acts whenever a search tells of more evaluations."""
     from placement.solvers import allowance
 
     tell = allowance.Allowance.tell
 
-    def telling(self: Any, evaluations: int, *step: Any) -> None:
-        tell(self, evaluations, *step)
-        if evaluations > 1000:
-            ctrl_c()
-            ctrl_c()
+    def telling(self: Any, evaluated: int, *step: Any) -> None:
+        tell(self, evaluated, *step)
+        if evaluated > evaluations:
+            act()
 
     allowance.Allowance.tell = telling  # type: ignore[method-assign]
+
+
+def twice() -> None:
+    """The second Ctrl-C raises in the middle of a step."""
+
+    def act() -> None:
+        ctrl_c()
+        ctrl_c()
+
+    beyond(1000, act)
 
 
 def fault() -> None:
-    from placement.solvers import allowance
+    def act() -> None:
+        raise ZeroDivisionError
 
-    tell = allowance.Allowance.tell
+    beyond(1000, act)
 
-    def telling(self: Any, evaluations: int, *step: Any) -> None:
-        tell(self, evaluations, *step)
-        if evaluations > 1000:
-            raise ZeroDivisionError
 
-    allowance.Allowance.tell = telling  # type: ignore[method-assign]
+def lns_and_heft(workdir: Path, broken: Callable[[], None]) -> tuple[int, dict[str, Any]]:
+    """The exit code, and the summary."""
+    flags = (*SOLVE, "--config.objective=makespan", "--config.methods=lns,heft")
+    code, _, _ = run(workdir, *flags, config="configs/solvers.py", broken=broken)
+    return code, check_summary(workdir)
 
 
 def while_printing() -> None:
@@ -150,23 +161,17 @@ def test_ctrl_c_reaches_a_solver_in_native_code(tmp_path: Path, method: str) -> 
 
 
 def test_the_second_ends_a_step_and_what_was_told_is_kept(tmp_path: Path) -> None:
-    flags = (*SOLVE, "--config.objective=makespan", "--config.methods=lns,heft")
-    code, _, err = run(tmp_path, *flags, config="configs/solvers.py", broken=twice)
-    assert code == 0, err
-    summary = check_summary(tmp_path)
+    code, summary = lns_and_heft(tmp_path, twice)
     found = row(summary, "lns")
-    assert found["status"] == "interrupted"
+    assert (code, found["status"]) == (0, "interrupted")
     assert found["evaluations"] > 1000
     assert found["predicted_s"] < best_single_s(summary)
 
 
 def test_a_fault_keeps_what_was_told(tmp_path: Path) -> None:
-    flags = (*SOLVE, "--config.objective=makespan", "--config.methods=lns,heft")
-    code, _, err = run(tmp_path, *flags, config="configs/solvers.py", broken=fault)
-    assert code == 1, err
-    summary = check_summary(tmp_path)
+    code, summary = lns_and_heft(tmp_path, fault)
     found = row(summary, "lns")
-    assert found["status"] == "fault: ZeroDivisionError"
+    assert (code, found["status"]) == (1, "fault: ZeroDivisionError")
     assert found["predicted_s"] < best_single_s(summary)
     assert row(summary, "heft")["status"] == "finished"
 

@@ -92,3 +92,12 @@ def test_other_weights_of_the_same_size_are_refused(folder, tmp_path):
     (tmp_path / "model.bin").write_bytes(bytes((folder / "model.bin").stat().st_size))
     with pytest.raises(UserError, match="not as it was written; deploy it again"):
         placement.load(tmp_path)
+
+
+def test_a_digest_that_nobody_checked_is_none(folder, tmp_path):
+    """OpenVINO reads it however it is written."""
+    (tmp_path / "model.bin").write_bytes((folder / "model.bin").read_bytes())
+    text = (folder / "model.xml").read_text()
+    (tmp_path / "model.xml").write_text(text.replace("<digest value=", "<digest  value="))
+    with pytest.raises(UserError, match="it has no digest"):
+        placement.load(tmp_path)
