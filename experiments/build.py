@@ -12,13 +12,14 @@ from placement import arguments, files, simulators, zoo
 from placement.costs import tables, workloads
 from placement.errors import UserError
 from placement.graphs import coarsen, opgraph
-from placement.runtime import extract, frontend, hetero
-from placement.runtime import inputs as inputs_lib
 from placement.runtime.devices import Device
-from placement.runtime.inputs import Inputs
-from placement.runtime.measure import Candidate
-from placement.runtime.split import Stretch
-from placement.simulators import stretches
+from placement.runtime.execution import hetero
+from placement.runtime.execution.split import Stretch
+from placement.runtime.measurement.local import Candidate
+from placement.runtime.models import extract, frontend
+from placement.runtime.models import inputs as inputs_lib
+from placement.runtime.models.inputs import Inputs
+from placement.simulators import segments
 from placement.types import CostModel, Evaluate, OpGraph, Problem
 from placement.zoo import synthetic
 
@@ -221,7 +222,7 @@ def candidate(
     where = affinity(setting_, placement)
     if backend == "hetero" or not devices:
         return Candidate(where, devices)
-    cut = stretches.cut(setting_.coarse, placement)
+    cut = segments.cut(setting_.coarse, placement)
     lanes = _LANES * len(devices) if setting_.coarse.objective == "max_load" else 1
     members = coarsen.members(setting_.full.graph, setting_.assignment)
     return Candidate(

@@ -11,7 +11,7 @@ import flax.serialization
 import jax
 import numpy as np
 
-from experiments import progress
+from experiments.console import progress
 from placement import files
 from placement.reporting import runs
 

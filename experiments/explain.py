@@ -5,11 +5,11 @@ from pathlib import Path
 import numpy as np
 from ml_collections import ConfigDict
 
-from experiments import build, methods, subject
+from experiments import build, methods, target
 from placement.reporting import details, runs
-from placement.runtime import visible
-from placement.runtime.boundary import Boundary
-from placement.runtime.measure import Candidate
+from placement.runtime.deployment import netron
+from placement.runtime.measurement.local import Candidate
+from placement.runtime.measurement.measurer import Boundary
 from placement.simulators import timeline
 from placement.types import OpGraph, Problem, Span
 
@@ -26,7 +26,7 @@ _IN_STRETCHES = "predicted: the stretches in which the devices run"
 
 def best(
     entry: methods.Entry,
-    about: subject.Subject,
+    about: target.Subject,
     setting: build.Setting,
     config: ConfigDict,
     measurer: Boundary | None,
@@ -60,7 +60,7 @@ def best(
     )
 
 
-def write(workdir: Path, told: details.Details | None, about: subject.Subject) -> None:
+def write(workdir: Path, told: details.Details | None, about: target.Subject) -> None:
     """Writes the details and, of a model, the IR that shows each operation's device.
 
     Without details those of an earlier run go.
@@ -76,7 +76,7 @@ def write(workdir: Path, told: details.Details | None, about: subject.Subject) -
     if about.net.model is not None:
         names = (about.names[device] for device in told.op_placement)
         affinity = dict(zip(told.graph.op_names, names, strict=True))
-        runs.write_bytes(workdir / NETRON, visible.placed_xml(about.net.model, affinity))
+        runs.write_bytes(workdir / NETRON, netron.placed_xml(about.net.model, affinity))
 
 
 def _predicted(problem: Problem, placement: np.ndarray, candidate: Candidate) -> details.Timeline:

@@ -7,18 +7,18 @@ from typing import Any
 
 from rich.console import Console
 
-from experiments import faults, metrics
+from experiments import faults
+from experiments.console import metrics
 from placement.errors import UserError
 from placement.reporting import details as details_lib
-from placement.reporting import (
+from placement.reporting import runs, traces
+from placement.reporting.figures import (
     graph_plot,
     load_plot,
     plots,
-    relations,
-    runs,
+    scatter_plots,
     search_plots,
     timeline_plot,
-    traces,
 )
 
 _DIRECTORY = "figures"
@@ -53,8 +53,8 @@ def of_run(
         "loads": lambda: load_plot.loads(known()),
         "latencies": lambda: search_plots.latencies(summary),
         "search": lambda: search_plots.search(metrics.read(workdir), rows),
-        "errors": lambda: relations.errors(relations.pairs(rows), name),
-        "front": lambda: relations.front(rows),
+        "errors": lambda: scatter_plots.errors(scatter_plots.pairs(rows), name),
+        "front": lambda: scatter_plots.front(rows),
     }
     trace = workdir / "trace.json"
     trace.unlink(missing_ok=True)  # of an earlier run
@@ -72,11 +72,11 @@ def of_comparison(
     kept: faults.Faults,
 ) -> list[Path]:
     """Draws the methods beside each other, and what each placement trades for what, by graph."""
-    drawings: dict[str, Callable[[], Any]] = {"ratios": lambda: relations.ratios(rows, learned)}
+    drawings: dict[str, Callable[[], Any]] = {"ratios": lambda: scatter_plots.ratios(rows, learned)}
     graphs = list(dict.fromkeys(row["graph"] for row in rows))
     for graph, name in zip(graphs, runs.file_names(graphs), strict=True):
         of_graph = [row for row in rows if row["graph"] == graph]
-        drawings[f"front-of-{name}"] = functools.partial(relations.front, of_graph)
+        drawings[f"front-of-{name}"] = functools.partial(scatter_plots.front, of_graph)
     return _write(drawings, workdir, console, kept)
 
 
@@ -85,8 +85,8 @@ def of_fidelity(
 ) -> None:
     """Draws how far predictions are right, of what fidelity.json holds."""
     placements = fidelity["placements"]
-    samples = [relations.Pair(p["kind"], p["predicted_s"], p["measured_s"]) for p in placements]
-    drawings = {"errors": lambda: relations.errors(samples, fidelity["graph"])}
+    samples = [scatter_plots.Pair(p["kind"], p["predicted_s"], p["measured_s"]) for p in placements]
+    drawings = {"errors": lambda: scatter_plots.errors(samples, fidelity["graph"])}
     _write(drawings, workdir, console, kept)
 
 

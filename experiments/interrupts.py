@@ -6,7 +6,7 @@ import threading
 from collections.abc import Iterator
 from typing import Any
 
-from experiments import progress
+from experiments.console import progress
 
 
 @contextlib.contextmanager

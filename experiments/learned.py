@@ -164,7 +164,7 @@ def _graph(
     return jax.device_put(graph)
 
 
-# 'tuned' is what measures best here, and the default: PPO, which `python -m experiments.benchmark
+# 'tuned' is what measures best here, and the default: PPO, which `python -m experiments.benchmarks
 # learning` prints beside REINFORCE; networks that a CPU trains in seconds. 'paper' has the sizes,
 # the reward and the update of the authors.
 #
@@ -361,7 +361,7 @@ def load(path: str, method: str, params: Params) -> Params:
     """The parameters in a checkpoint, in the shape of a method's own.
 
     Args:
-      path: of a file that `experiments.pretrain` wrote.
+      path: of a file that `experiments.tasks.pretrain` wrote.
       method: with its arguments.
       params: of that method, such as its initial ones.
 

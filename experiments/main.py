@@ -19,7 +19,7 @@ from absl import app, flags
 from ml_collections import config_flags
 
 from configs import common
-from experiments import usage
+from experiments.console import usage
 from placement import arguments
 from placement.errors import UserError
 from placement.reporting import printable
@@ -75,7 +75,7 @@ def main(argv: Sequence[str]) -> None:
 def _run() -> None:
     # Not loaded above, as they load JAX and OpenVINO: help and mistakes are told at once.
     task = importlib.import_module(f"experiments.{_TASK.value}")
-    progress = importlib.import_module("experiments.progress")
+    progress = importlib.import_module("experiments.console.progress")
     workdir = Path(_WORKDIR.value) if _WORKDIR.value else None
     task.run(_CONFIG.value, workdir, progress.Display(flags.FLAGS.verbosity))
     if workdir is not None:
@@ -94,17 +94,17 @@ def _joined() -> bool:
             "--coordinator=HOST:PORT --num_processes=N --process_id=I"
         )
     # First of all what loads OpenVINO: that forks, which it must not once JAX has threads.
-    importlib.import_module("experiments.follow")
-    importlib.import_module("experiments.processes").join(**given)
+    importlib.import_module("experiments.distributed.follower")
+    importlib.import_module("experiments.distributed.processes").join(**given)
     return True
 
 
 def _run_with_others() -> None:
-    processes = importlib.import_module("experiments.processes")
+    processes = importlib.import_module("experiments.distributed.processes")
     if _PROCESS_ID.value:
         # Ctrl-C often reaches all processes of a terminal: the first decides when all stop.
         signal.signal(signal.SIGINT, signal.SIG_IGN)
-        importlib.import_module("experiments.follow").run()
+        importlib.import_module("experiments.distributed.follower").run()
         return
     try:
         _run()

@@ -13,17 +13,19 @@ import jax
 import numpy as np
 from ml_collections import ConfigDict
 
-from experiments import build, faults, learned, metrics, processes, progress, search, subject
+from experiments import build, faults, learned, search, target
+from experiments.console import metrics, progress
+from experiments.distributed import processes
 from placement import solvers
 from placement.errors import UserError
 from placement.learning import trainer
 from placement.learning import zero_shot as unseen
 from placement.runtime import devices as devices_lib
 from placement.runtime import scotch
-from placement.runtime.boundary import Boundary
-from placement.runtime.measure import Candidate
-from placement.solvers import human_expert as expert
-from placement.solvers import partition
+from placement.runtime.measurement.local import Candidate
+from placement.runtime.measurement.measurer import Boundary
+from placement.solvers.heuristics import human_expert as expert
+from placement.solvers.heuristics import partition
 from placement.types import Array, Evaluate, Params, Problem, Solution
 
 
@@ -37,7 +39,7 @@ class Incumbent:
         self.full = False  # as `Entry.full`
 
     def observe(self, evaluations: int, best_s: float, placement: np.ndarray | None) -> None:
-        """Takes what a search tells (`placement.solvers.allowance.Observe`)."""
+        """Takes what a search tells (`placement.solvers.limits.Observe`)."""
         self.evaluations = evaluations
         if math.isfinite(best_s):
             self.placement = placement
@@ -48,7 +50,7 @@ class Context(NamedTuple):
 
     config: ConfigDict
     workdir: Path
-    about: subject.Subject
+    about: target.Subject
     measurer: Boundary | None  # where the devices are present
     setting: build.Setting
     evaluate: Evaluate  # of coarse placements: the simulator, or the devices
@@ -229,7 +231,7 @@ def _solve(name: str, context: Context) -> Entry:
 def _partitioned(
     name: str, partition: Callable[..., np.ndarray], **others: Any
 ) -> Callable[[Context], list[Entry]]:
-    """A baseline of `solvers.partition`, on the coarse operations."""
+    """A baseline of `solvers.heuristics.partition`, on the coarse operations."""
 
     def method(context: Context) -> list[Entry]:
         started = time.monotonic()
@@ -306,7 +308,7 @@ def check(method: str, objective: str) -> None:
 def runnable(
     chosen: tuple[str, ...],
     beside: tuple[str, ...],
-    about: subject.Subject,
+    about: target.Subject,
     config: ConfigDict,
     display: progress.Display,
 ) -> tuple[str, ...]:
@@ -327,7 +329,7 @@ def runnable(
     return tuple(able)
 
 
-def _lacking(method: str, about: subject.Subject, objective: str) -> str | None:
+def _lacking(method: str, about: target.Subject, objective: str) -> str | None:
     """What a method needs that is not here, in words."""
     if method in solvers.SOLVERS and objective not in solvers.SOLVERS[method].objectives:
         return f"it is for {' and '.join(solvers.SOLVERS[method].objectives)}"

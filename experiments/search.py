@@ -13,12 +13,14 @@ import jax
 import numpy as np
 from ml_collections import ConfigDict
 
-from experiments import build, checkpoints, learned, metrics, processes
-from experiments import progress as progress_lib
+from experiments import build, checkpoints, learned
+from experiments.console import metrics
+from experiments.console import progress as progress_lib
+from experiments.distributed import processes
 from placement import simulators
 from placement.learning import trainer
-from placement.solvers import allowance
-from placement.solvers.allowance import Observe
+from placement.solvers import limits
+from placement.solvers.limits import Observe
 from placement.types import Evaluate, Problem, Solution
 
 _REPORT_EVERY_S = 1.0
@@ -47,7 +49,7 @@ def train(
     seed: int,
     display: progress_lib.Display,
     stop: Callable[[], bool] = lambda: False,
-    observe: Observe = allowance.unobserved,
+    observe: Observe = limits.unobserved,
 ) -> Found:
     """Trains a learned method until the budget or time is spent, or it is to stop.
 

@@ -6,11 +6,11 @@ from typing import Any
 
 import numpy as np
 
-from experiments.loads import Load
 from experiments.methods import Entry
-from placement.reporting import tables
-from placement.runtime.boundary import Boundary
-from placement.runtime.measure import MIN_SAMPLES, Failure, Measurement
+from experiments.resources import Load
+from placement.reporting.tables import results
+from placement.runtime.measurement.local import MIN_SAMPLES, Failure, Measurement
+from placement.runtime.measurement.measurer import Boundary
 from placement.solvers import base
 
 Outcome = Measurement | Failure | None  # None: not measured
@@ -137,7 +137,7 @@ def _row(
     if solution.scope != base.ALL:
         status = f"{status}, {solution.scope}"
     comparable = math.isfinite(unit_predicted) and math.isfinite(solution.value_s)
-    versus = tables.ratio(solution.value_s, unit_predicted) if comparable else None
+    versus = results.ratio(solution.value_s, unit_predicted) if comparable else None
     if isinstance(outcome, Measurement):
         measured = outcome.latency._asdict()
         versus = _ratio(outcome) / unit_measured if math.isfinite(unit_measured) else None
@@ -152,7 +152,7 @@ def _row(
         "versus_best_single_device": versus,
         "versus_interval": interval,  # 95%, of the paired ratios' median
         "bound_s": solution.bound_s,
-        "gap": tables.ratio(solution.value_s, solution.bound_s) - 1.0,
+        "gap": results.ratio(solution.value_s, solution.bound_s) - 1.0,
         "search_s": solution.search_s,
         "evaluations": solution.evaluations,
         "measurements": measurements,

@@ -13,11 +13,12 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import IO, Any
 
-from experiments import bounds, checkpoints, metrics, progress, saved_costs
+from experiments import bounds, checkpoints, saved_costs
+from experiments.console import metrics, progress
 from placement import files
 from placement.errors import UserError
 from placement.reporting import runs
-from placement.runtime import evaluate
+from placement.runtime.measurement import evaluate
 
 LOCK = ".lock"
 # What a file system answers that has no such locks.

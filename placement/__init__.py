@@ -3,8 +3,8 @@
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from placement.runtime.deploy import Network
-    from placement.runtime.from_python import Converted
+    from placement.runtime.deployment.artifact import Network
+    from placement.runtime.models.from_python import Converted
 
 __version__ = "0.1.0"
 
@@ -15,20 +15,20 @@ def load(
     *,
     concurrent: bool | None = None,
 ) -> "Network":
-    """Compiles what `--task=deploy` wrote; see `placement.runtime.deploy.load`.
+    """Compiles what `--task=deploy` wrote; see `placement.runtime.deployment.artifact.load`.
 
     It needs OpenVINO and NumPy, which are imported here and not before, and no JAX.
     """
-    from placement.runtime import deploy
+    from placement.runtime.deployment import artifact
 
-    return deploy.load(path, devices, concurrent=concurrent)
+    return artifact.load(path, devices, concurrent=concurrent)
 
 
 def graph_from(model: Any, example_inputs: Any = None, *, input_shapes: str = "") -> "Converted":
     """Converts a PyTorch module or program, or a JAX function, to a model that can be placed.
 
-    See `placement.runtime.from_python.graph_from`.
+    See `placement.runtime.models.from_python.graph_from`.
     """
-    from placement.runtime import from_python
+    from placement.runtime.models import from_python
 
     return from_python.graph_from(model, example_inputs, input_shapes=input_shapes)

@@ -146,7 +146,7 @@ class Solution(NamedTuple):
     search_s: float
     evaluations: int
     # What the bound and 'optimal' hold for: 'all' placements or the 'contiguous' ones, in which an
-    # order of the devices exists that every tensor follows (`placement.solvers.contiguous`).
+    # order of the devices exists that every tensor follows (`placement.solvers.splits.contiguous`).
     scope: str = "all"
 
 

@@ -18,7 +18,7 @@ is, up to constants, the negative logarithm of a posterior. All coefficients are
 its minimum is a non-negative least squares problem.
 
 Where devices overlap, the latency is the sum of these terms along a longest path of stretches
-(`placement.simulators.stretches`), which depends on the coefficients: it is fitted in rounds.
+(`placement.simulators.segments`), which depends on the coefficients: it is fitted in rounds.
 """
 
 from collections.abc import Callable, Sequence

@@ -20,7 +20,7 @@ import jax
 import numpy as np
 
 from placement.graphs import dag
-from placement.simulators import makespan, max_load, stretches, tensors
+from placement.simulators import makespan, max_load, segments, tensors
 from placement.types import CostModel, OpGraph, Problem, Span
 
 _loads = jax.jit(max_load.loads)
@@ -35,8 +35,8 @@ def predict(problem: Problem, placement: np.ndarray) -> tuple[Span, ...]:
 def in_stretches(problem: Problem, placement: np.ndarray) -> tuple[Span, ...]:
     """The spans of the stretches in which concurrent devices run a placement int32 [N]."""
     placement = np.asarray(placement)
-    cut = stretches.cut(problem, placement)
-    run = stretches.schedule(problem, placement, cut)
+    cut = segments.cut(problem, placement)
+    run = segments.schedule(problem, placement, cut)
     spans = [
         Span(int(placement[ops[0]]), tuple(ops.tolist()), float(start_s), float(finish_s))
         for ops, start_s, finish_s in zip(cut, run.start_s, run.finish_s, strict=True)

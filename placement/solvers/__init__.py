@@ -7,24 +7,20 @@ import numpy as np
 
 from placement import simulators
 from placement.errors import UserError
-from placement.solvers import (
+from placement.solvers import base, graph_cut
+from placement.solvers.bounds import counting, makespan
+from placement.solvers.heuristics import (
     baechi,
-    base,
-    bounds,
-    bounds_makespan,
-    cpsat,
     genetic,
-    graph_cut,
     greedy,
-    ideals_dp,
     large_neighbourhood,
     list_scheduling,
-    milp,
-    pipedream,
+    local_search,
     trivial,
-    walks,
 )
-from placement.solvers.allowance import Allowance, Observe, unobserved
+from placement.solvers.limits import Allowance, Observe, unobserved
+from placement.solvers.programs import cpsat, milp
+from placement.solvers.splits import ideals_dp, pipedream
 from placement.types import Problem, Solution
 
 BUDGET = 32_000
@@ -46,8 +42,8 @@ SOLVERS: dict[str, Solver] = {
     "random": Solver(trivial.random, ANY),
     "round_robin": Solver(trivial.round_robin, ANY),
     "topological": Solver(trivial.topological, ANY),
-    "local_search": Solver(walks.local_search, ANY),
-    "annealing": Solver(walks.annealing, ANY),
+    "local_search": Solver(local_search.local_search, ANY),
+    "annealing": Solver(local_search.annealing, ANY),
     "genetic": Solver(genetic.find, ANY),
     "brute_force": Solver(trivial.brute_force, ANY),
     "graph_cut": Solver(graph_cut.find, ("serial",)),
@@ -69,9 +65,9 @@ SOLVERS: dict[str, Solver] = {
 
 _BOUNDS: dict[str, Callable[[Problem, Allowance], float]] = {
     "serial": lambda problem, allowance: graph_cut.find(problem, 0, allowance).bound_s,
-    "makespan": bounds_makespan.makespan,
-    "max_load": lambda problem, _: bounds.max_load(problem),
-    "subgraph": lambda problem, _: bounds.subgraph(problem),
+    "makespan": makespan.makespan,
+    "max_load": lambda problem, _: counting.max_load(problem),
+    "subgraph": lambda problem, _: counting.subgraph(problem),
 }
 
 

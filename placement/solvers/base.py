@@ -15,7 +15,7 @@ import numpy as np
 
 from placement.errors import UserError
 from placement.graphs import dag, opgraph
-from placement.solvers.allowance import Allowance
+from placement.solvers.limits import Allowance
 from placement.types import Problem
 
 ROUNDING = 1e-5  # relative
@@ -31,7 +31,7 @@ class Found(NamedTuple):
     status: str = "finished"
     evaluations: int = 0  # placements simulated
     # What the bound and the status hold for: ALL placements, or the CONTIGUOUS ones alone, in which
-    # an order of the devices exists that every tensor follows (`placement.solvers.contiguous`).
+    # an order of the devices exists that every tensor follows (`placement.solvers.splits.contiguous`).
     # `milp` looks at each device by itself, as the paper's program does: no path leaves it and
     # returns. That admits more placements, so that its bound holds for these as well.
     scope: str = ALL

@@ -43,7 +43,7 @@ from scipy.sparse import csgraph
 
 from placement.simulators import tensors
 from placement.solvers import base, native
-from placement.solvers.allowance import Allowance
+from placement.solvers.limits import Allowance
 from placement.types import Problem
 
 _EXACT = 1e-12  # relative: when a flow is as large as the cut, but for float64's rounding

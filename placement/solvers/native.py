@@ -7,7 +7,7 @@ import threading
 from collections.abc import Callable
 from typing import TypeVar
 
-from placement.solvers.allowance import Allowance
+from placement.solvers.limits import Allowance
 
 T = TypeVar("T")
 _LOOK_S = 0.05  # between two looks for a stop

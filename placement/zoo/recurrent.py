@@ -2,7 +2,7 @@
 
 Words come time-major, [steps, batch], and every step has its own operations for its word, its
 cells and its probabilities; weights are one Constant and Convert that all steps read. The names
-say what belongs together, and `placement.solvers.human_expert` goes by them:
+say what belongs together, and `placement.solvers.heuristics.human_expert` goes by them:
 
     [side/]embedding/...          the table, and the words of every step
     [side/]lstm{layer}/...        weight and bias of a layer's cell

@@ -6,7 +6,7 @@ import pytest
 
 from placement import simulators
 from placement.costs import calibrate
-from placement.simulators import stretches
+from placement.simulators import segments
 from placement.types import CostModel, OpGraph, Problem
 from tests import helpers
 
@@ -63,18 +63,18 @@ def test_recovers_what_distorted_the_profile_of_devices_that_overlap():
     """What is critical depends on the costs, so that it is fitted in rounds."""
     graph, costs, placements = _problem(np.random.default_rng(0))
     problem = helpers.as_problem(graph, costs, "makespan")
-    ran = [stretches.cut(problem, placement) for placement in placements]
+    ran = [segments.cut(problem, placement) for placement in placements]
 
     def latency_s(costs: CostModel) -> np.ndarray:
         there = problem._replace(costs=costs)
         pairs = zip(placements, ran, strict=True)
-        return np.array([stretches.schedule(there, p, cut).latency_s for p, cut in pairs])
+        return np.array([segments.schedule(there, p, cut).latency_s for p, cut in pairs])
 
     def terms(costs: CostModel) -> list[calibrate.Terms]:
         there = problem._replace(costs=costs)
         pairs = list(zip(placements, ran, strict=True))[:100]
         return [
-            stretches.terms(problem, p, cut, stretches.schedule(there, p, cut)) for p, cut in pairs
+            segments.terms(problem, p, cut, segments.schedule(there, p, cut)) for p, cut in pairs
         ]
 
     measured_s = latency_s(calibrate.apply(costs, TRUE))

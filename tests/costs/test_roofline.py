@@ -8,7 +8,7 @@ from placement import zoo
 from placement.costs import roofline
 from placement.errors import UserError
 from placement.graphs import opgraph
-from placement.runtime import extract, frontend
+from placement.runtime.models import extract, frontend
 from placement.types import OpGraph
 from tests import helpers
 

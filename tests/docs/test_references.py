@@ -9,7 +9,8 @@ import pytest
 from ml_collections import ConfigDict
 
 from configs import common
-from experiments import benchmark, build, main, methods
+from experiments import build, main, methods
+from experiments.benchmarks import __main__
 from placement import simulators, zoo
 from placement.costs import roofline
 from tests.docs import pages
@@ -146,8 +147,8 @@ def test_commands_within_lines_exist():
             words = [word for word in command.split() if "=" not in word]
             if words[:1] == ["make"]:
                 assert set(words[1:]) <= set(targets), text
-            if words[1:3] == ["-m", "experiments.benchmark"]:
-                assert callable(getattr(benchmark, words[3])), text
+            if words[1:3] == ["-m", "experiments.benchmarks"]:
+                assert callable(getattr(__main__, words[3])), text
             if words[1:3] == ["-m", "pytest"]:
                 assert (pages.ROOT / words[3]).is_dir(), text
     assert sum(text.startswith("make") for text in named) > 2

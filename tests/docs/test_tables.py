@@ -7,8 +7,8 @@ import shlex
 
 import pytest
 
-from experiments import benchmark_documents as documents
-from experiments import benchmark_tables as tables
+from experiments.benchmarks import documents
+from experiments.benchmarks import page_tables as tables
 from tests.docs import pages, test_references
 from tests.experiments.command import run
 

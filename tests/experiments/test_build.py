@@ -3,10 +3,11 @@
 import numpy as np
 import pytest
 
-from experiments import build, profile
+from experiments import build
+from experiments.tasks import profile
 from placement.graphs import coarsen, dag
 from placement.runtime import devices
-from placement.runtime.measure import Candidate
+from placement.runtime.measurement.local import Candidate
 from placement.types import Problem
 from tests import helpers
 

@@ -235,7 +235,10 @@ def workers(parent: int) -> list[int]:
     found = []
     for task in Path(f"/proc/{parent}/task").glob("*/children"):
         for child in task.read_text().split():
-            if b"placement.runtime.worker" in Path(f"/proc/{child}/cmdline").read_bytes():
+            if (
+                b"placement.runtime.measurement.worker"
+                in Path(f"/proc/{child}/cmdline").read_bytes()
+            ):
                 found.append(int(child))
     return found
 

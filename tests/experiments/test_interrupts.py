@@ -14,7 +14,8 @@ from typing import Any
 import openvino as ov
 import pytest
 
-from experiments import interrupts, progress
+from experiments import interrupts
+from experiments.console import progress
 from tests.experiments.command import check_summary, run
 from tests.runtime import small
 
@@ -29,9 +30,9 @@ def ctrl_c() -> None:
 
 def at_step(number: int) -> None:
     """Ctrl-C when a search tells for the nth time."""
-    from placement.solvers import allowance
+    from placement.solvers import limits
 
-    tell, told = allowance.Allowance.tell, []
+    tell, told = limits.Allowance.tell, []
 
     def telling(self: Any, *step: Any) -> None:
         tell(self, *step)
@@ -39,7 +40,7 @@ def at_step(number: int) -> None:
         if len(told) == number:
             ctrl_c()
 
-    allowance.Allowance.tell = telling  # type: ignore[method-assign]
+    limits.Allowance.tell = telling  # type: ignore[method-assign]
 
 
 def in_native_code() -> None:
@@ -58,16 +59,16 @@ def in_native_code() -> None:
 
 def beyond(evaluations: int, act: Callable[[], None]) -> None:
     """Acts whenever a search tells of more evaluations."""
-    from placement.solvers import allowance
+    from placement.solvers import limits
 
-    tell = allowance.Allowance.tell
+    tell = limits.Allowance.tell
 
     def telling(self: Any, evaluated: int, *step: Any) -> None:
         tell(self, evaluated, *step)
         if evaluated > evaluations:
             act()
 
-    allowance.Allowance.tell = telling  # type: ignore[method-assign]
+    limits.Allowance.tell = telling  # type: ignore[method-assign]
 
 
 def twice() -> None:
@@ -95,12 +96,12 @@ def lns_and_heft(workdir: Path, broken: Callable[[], None]) -> tuple[int, dict[s
 
 
 def while_printing() -> None:
-    from placement.reporting import tables
+    from placement.reporting.tables import results
 
     def table(summary: Any) -> Any:
         raise KeyboardInterrupt
 
-    tables.rich_table = table
+    results.rich_table = table
 
 
 def while_measuring() -> None:
@@ -109,16 +110,16 @@ def while_measuring() -> None:
     def measure(*_: Any) -> Any:
         raise KeyboardInterrupt
 
-    verify.measure = measure
+    verify.measure = local
 
 
 def nothing_runs() -> None:
-    from placement.runtime import measure
+    from placement.runtime.measurement import local
 
     def measured(self: Any, candidates: Any, **_: Any) -> Any:
-        return [measure.Failure("infer", "it broke")] * len(candidates)
+        return [local.Failure("infer", "it broke")] * len(candidates)
 
-    measure.Measurer.measure = measured  # type: ignore[method-assign]
+    local.Measurer.measure = measured  # type: ignore[method-assign]
 
 
 def row(summary: dict[str, Any], method: str) -> dict[str, Any]:

@@ -64,7 +64,7 @@ def tables_of_max_load() -> None:
 
 
 def figure() -> None:
-    from placement.reporting import load_plot
+    from placement.reporting.figures import load_plot
 
     load_plot.loads = lambda details: 1 / 0
 
@@ -75,7 +75,7 @@ def worker(folder: Path) -> None:
 
 
 def page() -> None:
-    from placement.reporting import html
+    from placement.reporting.page import html
 
     html.page = lambda *_, **__: {}["page"]
 
@@ -162,7 +162,7 @@ def test_one_without_a_run_directory_is_printed() -> None:
 
 
 def _list() -> None:
-    from experiments import list as task
+    from experiments.tasks import list as task
 
     task.run = lambda *_: 1 / 0
 
@@ -209,7 +209,7 @@ def test_one_in_the_worker_is_told_with_its_own_traceback(
     folder.mkdir()
     (folder / "sitecustomize.py").write_text(
         "import sys\n"
-        "if 'placement.runtime.worker' in sys.orig_argv:\n"
+        "if 'placement.runtime.measurement.worker' in sys.orig_argv:\n"
         f"    from placement.runtime import {module}\n"
         "    def broken(*_, **__):\n"
         "        return {}['it']\n"

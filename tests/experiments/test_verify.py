@@ -6,9 +6,9 @@ import numpy as np
 import pytest
 
 from experiments import verify
-from experiments.loads import Load
 from experiments.methods import Entry
-from placement.runtime.measure import Candidate, Failure, Interval, Measurement
+from experiments.resources import Load
+from placement.runtime.measurement.local import Candidate, Failure, Interval, Measurement
 from placement.types import Solution
 
 LOAD = Load(2.0, 64.0)

@@ -196,7 +196,7 @@ def test_a_comparison_keeps_others_out_of_its_cells_and_itself(tmp_path):
 
 
 def test_a_claim_is_given_back(tmp_path):
-    from experiments import progress
+    from experiments.console import progress
 
     workdirs.claim(tmp_path, progress.Display(progress.WARNING))
     code, _, err = run(tmp_path, *FLAGS)

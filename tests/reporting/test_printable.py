@@ -4,7 +4,8 @@ import pytest
 from markdown_it import MarkdownIt
 from rich.console import Console
 
-from placement.reporting import grids, printable
+from placement.reporting import printable
+from placement.reporting.tables import grids
 
 
 @pytest.mark.parametrize(

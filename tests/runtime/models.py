@@ -15,7 +15,7 @@ import openvino as ov
 import pytest
 from openvino import opset15 as ops
 
-from placement.runtime import frontend
+from placement.runtime.models import frontend
 
 _WIDTH = 8
 

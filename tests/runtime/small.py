@@ -7,8 +7,8 @@ import openvino as ov
 from openvino import opset13 as ops
 
 from placement.runtime import devices
-from placement.runtime.executor import Executor
-from placement.runtime.split import Stretch
+from placement.runtime.execution.executor import Executor
+from placement.runtime.execution.split import Stretch
 
 
 def convolutions(*, channels: int = 16, size: int = 14, length: int = 4) -> ov.Model:

@@ -23,7 +23,7 @@ import numpy as np
 
 import placement
 from placement.errors import UserError
-from placement.runtime import description
+from placement.runtime.deployment import description
 
 KEYS = ("version", "form", "device", "affinity", "stretches", "devices", "digest", "config")
 JUNK = (

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from placement.graphs import dag
-from placement.simulators import max_load, stretches, timeline
+from placement.simulators import max_load, segments, timeline
 from tests import helpers
 from tests.simulators import reference
 
@@ -71,7 +71,7 @@ def test_stretches_are_spans_and_end_when_they_are_predicted_to():
         for placement in placements[:4]:
             spans = timeline.in_stretches(problem, placement)
             ends = max(span.finish_s for span in spans)
-            assert ends == pytest.approx(stretches.latency_s(problem, placement))
+            assert ends == pytest.approx(segments.latency_s(problem, placement))
             assert sorted(op for span in spans for op in span.ops) == list(range(SIZE[0]))
 
 

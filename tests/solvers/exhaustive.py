@@ -5,7 +5,7 @@ from collections.abc import Iterator
 import numpy as np
 
 from placement import simulators
-from placement.solvers import incumbent
+from placement.solvers.programs import incumbent
 from placement.types import Problem, Solution
 from tests import helpers
 

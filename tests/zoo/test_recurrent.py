@@ -7,7 +7,7 @@ import pytest
 from placement import zoo
 from placement.errors import UserError
 from placement.graphs import coarsen
-from placement.runtime import extract, frontend
+from placement.runtime.models import extract, frontend
 
 TINY = "batch=2,hidden=8,vocabulary=9"
 # Operations and edges of the full view, and of the coarse graph. Counts do not depend on widths.

@@ -5,7 +5,7 @@ import pytest
 
 from placement import zoo
 from placement.errors import UserError
-from placement.runtime import extract
+from placement.runtime.models import extract
 from placement.types import OpGraph
 from placement.zoo import layers
 

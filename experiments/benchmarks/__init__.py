@@ -1,0 +1,1 @@
+"""Timed claims, measured side by side in one run."""

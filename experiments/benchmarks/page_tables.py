@@ -1,0 +1,422 @@
+"""The tables of the pages that runs stand behind: their commands, and how they are read.
+
+`experiments.benchmarks.documents` runs the commands and writes the tables.
+"""
+
+import json
+import math
+import statistics
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from experiments.benchmarks.scale import Phase, exponent
+from experiments.benchmarks.unseen import Cell
+from experiments.benchmarks.unseen import ratios as ratios_to_search
+from placement import files
+from placement.reporting import runs
+from placement.reporting.tables import comparison
+from placement.reporting.tables import results as tables_lib
+
+Grid = tuple[list[str], list[list[str]]]  # a header, and rows
+Summary = dict[str, Any]
+
+
+PRINTED = "printed.json"  # in the work directory of a module that is not experiments.main
+
+
+class Table(NamedTuple):
+    """A table of a page."""
+
+    page: str
+    # The command of each run, by the name of its work directory: the flags of experiments.main, or
+    # another module with its arguments, which prints JSON.
+    runs: dict[str, str]
+    read: Callable[[Path], Grid]  # of the folder that the work directories are in
+    needs: str = ""  # a file in that folder, of others
+
+
+def cells(line: str) -> list[str]:
+    """The cells of a line of a Markdown table."""
+    return [cell.strip() for cell in line.strip().strip("|").split("|")]
+
+
+def _read(path: Path) -> dict[str, Any]:
+    return files.read_json(path, {str: object}, remedy="run its command again")
+
+
+def _summary(folder: Path, run: str) -> Summary:
+    return runs.read_summary(folder / run)
+
+
+def report(run: str, *columns: str, without: tuple[str, ...] = ()) -> Callable[[Path], Grid]:
+    """The first table of a run's report that has these columns, without some."""
+
+    def read(folder: Path) -> Grid:
+        lines = (folder / run / "report.md").read_text().splitlines()
+        heads = [i for i, line in enumerate(lines) if line.startswith("| ---")]
+        head = next(i for i in heads if {*columns} <= {*cells(lines[i - 1])}) - 1
+        end = head
+        while end < len(lines) and lines[end].startswith("|"):
+            end += 1
+        header, _, *rows = [cells(line) for line in lines[head:end]]
+        kept = [i for i, column in enumerate(header) if column not in without]
+        return [header[i] for i in kept], [[row[i] for i in kept] for row in rows]
+
+    return read
+
+
+def fidelity(names: dict[str, str]) -> Callable[[Path], Grid]:
+    """How far predictions are right, by graph: of `--task=profile`."""
+    header = ["graph", "predicted by", "costs", "placements", "Spearman", "median error"]
+    header.append("90th percentile")
+
+    def read(folder: Path) -> Grid:
+        rows = []
+        for run in names:
+            fidelity = _read(folder / run / "fidelity.json")
+            rows += [
+                [
+                    *(fidelity["graph"], row["predicted by"], row["costs"]),
+                    *(str(row["placements"]), f"{row['spearman']:.3f}"),
+                    *(f"{row['median_error']:.1%}", f"{row['p90_error']:.1%}"),
+                ]
+                for row in fidelity["rows"]
+                if row["kind"] == "all"
+            ]
+        return header, rows
+
+    return read
+
+
+def _ms(seconds: float | None) -> str:
+    """Milliseconds with four digits."""
+    if seconds is None or not math.isfinite(seconds):
+        return "-"
+    before = len(str(int(1e3 * seconds)))
+    return f"{1e3 * seconds:.{max(0, 4 - before)}f}"
+
+
+def gains(names: dict[str, str], method: str) -> Callable[[Path], Grid]:
+    """What a method gains on devices, beside the best single one and the whole CPU."""
+    header = ["graph", "devices", "single ms", "predicted ms", "measured ms", "ratio"]
+
+    def read(folder: Path) -> Grid:
+        rows, beside = [], dict[str, None]()
+        for run in names:
+            summary = _summary(folder, run)
+            found = {row["method"]: row for row in summary["rows"]}
+            row = found[method]
+            medians = {name: tables_lib.median_s(row) for name, row in found.items()}
+            others = {n: s for n, s in medians.items() if found[n].get("reference")}
+            beside |= dict.fromkeys(others)
+            singles = [s for n, s in medians.items() if n.startswith("single:") and s]
+            low, high = row["versus_interval"] or (math.nan, math.nan)
+            ratio = f"{row['versus_best_single_device']:.3f} [{low:.3f}, {high:.3f}]"
+            given = _read(folder / run / "config.json")
+            seconds = (min(singles), row["predicted_s"], medians[method])
+            rows.append(
+                [summary["graph"]["name"], f"`{given['devices']}`", *map(_ms, seconds), ratio]
+            )
+            rows[-1] += [_ms(others.get(name)) for name in beside]
+        return [*header, *(name.removeprefix("reference:") for name in beside)], rows
+
+    return read
+
+
+def by_method(
+    names: dict[str, str], about: dict[str, str], column: str, methods: tuple[str, ...]
+) -> Callable[[Path], Grid]:
+    """Predicted latencies of comparisons, milliseconds: the best in bold, bound and gap."""
+    header = ["graph", column, "single", *methods, "bound", "gap of the best"]
+
+    def read(folder: Path) -> Grid:
+        rows = []
+        for run in names:
+            found = comparison.compare(_summary(folder, run)["rows"], ())
+            for graph in found.graphs:
+                cells = found.cells[graph]
+                values = [cells[m].mean_s for m in (comparison.SINGLE, *methods)]
+                texts = [_ms(value) for value in values]
+                best = texts[values.index(min(values))]
+                bound_s = max(
+                    row["bound_s"] or 0.0
+                    for row in _summary(folder, run)["rows"]
+                    if row["graph"] == graph
+                )
+                marked = [f"**{text}**" if text == best else text for text in texts]
+                gap = f"{min(values) / bound_s - 1:z.1%}"
+                rows.append([graph, about[run], *marked, _ms(bound_s), gap])
+        return header, rows
+
+    return read
+
+
+def gaps(names: dict[str, str], exact: str, methods: tuple[str, ...]) -> Callable[[Path], Grid]:
+    """How far methods are from the optimum that one of them proves."""
+    header = ["graph", "devices", "optimum ms", "single", *methods]
+
+    def read(folder: Path) -> Grid:
+        rows = []
+        for run in names:
+            summary = _summary(folder, run)
+            given = _read(folder / run / "config.json")
+            found = comparison.compare([row | {"measured_s": None} for row in summary["rows"]], ())
+            for graph in found.graphs:
+                cells = found.cells[graph]
+                optimum_s = cells[exact].mean_s
+                chosen = [cells[m].mean_s for m in (comparison.SINGLE, *methods)]
+                gaps = [f"{value / optimum_s - 1:z.1%}" for value in chosen]
+                rows.append([graph, given["devices"], _ms(optimum_s), *gaps])
+        return header, rows
+
+    return read
+
+
+def ratios(run: str, methods: tuple[str, ...]) -> Callable[[Path], Grid]:
+    """The best found over the best single device, means over seeds; the lowest in bold."""
+
+    def read(folder: Path) -> Grid:
+        found = comparison.compare(_summary(folder, run)["rows"], ())
+        rows = []
+        for graph in found.graphs:
+            cells = found.cells[graph]
+            single_s = cells[comparison.SINGLE].mean_s
+            texts = [f"{cells[m].mean_s / single_s:.3f}" for m in methods]
+            rows.append([graph, *(f"**{t}**" if t == min(texts) else t for t in texts)])
+        return ["graph", *(f"`{m}`" for m in methods)], rows
+
+    return read
+
+
+def phases(names: dict[str, str]) -> Callable[[Path], Grid]:
+    """Seconds of each phase by the size of the graph, and the memory of the largest."""
+
+    def read(folder: Path) -> Grid:
+        sizes = tuple(int(name.rpartition("-")[2]) for name in names)
+        found = [
+            [Phase(*phase) for phase in json.loads((folder / name / PRINTED).read_text())]
+            for name in names
+        ]
+        header = ["phase", *(f"{size:,} operations, s" for size in sizes), "GB", "exponent"]
+        rows = []
+        for some in zip(*found, strict=True):
+            seconds = [phase.seconds for phase in some]
+            texts = [f"{s:.2f}" if s < 10 else f"{s:.1f}" for s in seconds]
+            gigabytes = f"{some[-1].peak_bytes / 1e9:.1f}"
+            rows.append([some[0].name, *texts, gigabytes, exponent(sizes, seconds)])
+        return header, rows
+
+    return read
+
+
+def _unseen(folder: Path) -> list[Cell]:
+    return [Cell(*cell) for cell in json.loads((folder / "unseen" / PRINTED).read_text())]
+
+
+def unseen_by_devices(folder: Path) -> Grid:
+    """A policy on graphs of unseen families, by devices: median (worst) over a whole search."""
+    cells, rows = _unseen(folder), []
+    for devices in dict.fromkeys(cell.devices for cell in cells):
+        some = [cell for cell in cells if cell.devices == devices]
+        faster = sum(cell.zero_shot_s < cell.heft_s for cell in some) / len(some)
+        of = [ratios_to_search(cell) for cell in some]
+        texts = [
+            f"{statistics.median(r[i] for r in of):.3f} ({max(r[i] for r in of):.3f})"
+            for i in (3, 2)
+        ]
+        rows.append([devices.partition(":")[2].replace(",", ", "), f"{faster:.0%}", *texts])
+    return ["devices", "faster than HEFT", "`zero_shot`", "untrained"], rows
+
+
+def unseen_by_family(folder: Path) -> Grid:
+    """The same by family: geometric means over all devices."""
+    cells, rows = _unseen(folder), []
+    for family in dict.fromkeys(cell.family for cell in cells):
+        of = [ratios_to_search(cell) for cell in cells if cell.family == family]
+        means = [statistics.geometric_mean(column) for column in zip(*of, strict=True)]
+        rows.append([f"`{family}`", *(f"{mean:.3f}" for mean in means)])
+    return ["family", "best single device", "HEFT", "untrained", "`zero_shot`"], rows
+
+
+def _solved(kind: str, files: Mapping[str, tuple[str, ...]]) -> Callable[[Path], Grid]:
+    """What solvers find of workloads, and in how many seconds: value and time of each method."""
+    methods = tuple(dict.fromkeys(m for chosen in files.values() for m in chosen))
+
+    def read(folder: Path) -> Grid:
+        header = [f"`{kind}`", *(text for m in methods for text in (f"`{m}`", "s", "status"))]
+        rows = []
+        for name, chosen in files.items():
+            cells = [name.replace("_", " ")]
+            for method in methods:
+                if method not in chosen:
+                    cells += ["", "", ""]
+                    continue
+                summary = _summary(folder, f"{kind}-{name}-{method}")
+                (row,) = (row for row in summary["rows"] if row["method"] == method)
+                cells += [f"{row['predicted_s']:.4f}", f"{row['search_s']:.2f}", row["status"]]
+            rows.append(cells)
+        return header, rows
+
+    return read
+
+
+def _solving(kind: str, files: Mapping[str, tuple[str, ...]], more: str) -> dict[str, str]:
+    folder = {"max_load": "throughput", "subgraph": "latency"}[kind]
+    return {
+        f"{kind}-{name}-{method}": (
+            f"--config=solvers --task=solve --config.devices=auto --config.objective={kind} "
+            f"--config.methods={method} --config.graph=workloads/{folder}/{name}.json {more}"
+        )
+        for name, methods in files.items()
+        for method in methods
+    }
+
+
+_QUICK = "--config=quickstart"
+_FIDELITY = {
+    f"fidelity-{graph}": f"{_QUICK} --task=profile --config.devices=host --config.graph={graph}"
+    for graph in ("inception_v3", "resnet50", "two_stream")
+}
+_GAINS = {
+    f"gains-{graph}-{devices.replace(':', '-')}": (
+        f"{_QUICK} --config.graph={graph} --config.devices={devices}"
+    )
+    for graph, devices in (
+        *(("inception_v3", "host:bf16,bf16"), ("two_stream", "host:bf16,bf16")),
+        ("inception_v3", "host"),
+    )
+}
+_LIST = ("heft", "peft", "m_etf", "annealing", "genetic", "lns", "hsdag", "cpsat")
+_SIMULATED = "--config=compare --task=compare --config.evaluate=simulate"
+_LISTS = {
+    f"list-{count}": (
+        f"{_SIMULATED} --config.methods={','.join(_LIST)} "
+        "--config.graphs=inception_v3,rnnlm,nmt:layers=2 --config.objective=makespan "
+        f"--config.devices=roofline:cpu{',gpu' * count} --config.time_limit_s=45"
+    )
+    for count in (2, 4)
+}
+_SERIAL_METHODS = ("hsdag", "hierarchical", "local_search")
+_SERIAL = {
+    "serial-described": (
+        f"{_SIMULATED} --config.methods=graph_cut,{','.join(_SERIAL_METHODS)} "
+        "--config.graphs=inception_v3,resnet50,bert_base --config.devices=roofline:igpu,npu"
+    ),
+    "serial-host": (
+        f"{_SIMULATED} --config.methods=graph_cut,{','.join(_SERIAL_METHODS)} "
+        "--config.graphs=inception_v3,resnet50 --config.devices=host"
+    ),
+}
+_LEARNED = ("hsdag", "hierarchical", "hierarchical:grouping=random", "colocrl", "placeto")
+_MAKESPAN = (
+    f"{_SIMULATED} --config.graphs=inception_v3,resnet50,bert_base,rnnlm,nmt:layers=2 "
+    "--config.devices=roofline:cpu,gpu,gpu --config.objective=makespan "
+)
+_LIMITS = {
+    "makespan": (
+        f"--config.methods={','.join(_LEARNED)},human_expert,metis,kahip,scotch,min_cut "
+        "--config.seeds=5 --config.budget=8000 --config.time_limit_s=30"
+    ),
+    "evaluations": (
+        f"--config.methods={','.join(_LEARNED)} --config.seeds=3 --config.budget=2000 "
+        "--config.time_limit_s=1000"
+    ),
+    "wall": (
+        "--config.methods=hsdag,hierarchical,colocrl,placeto --config.seeds=2 "
+        "--config.budget=10000000 --config.time_limit_s=12"
+    ),
+}
+_COMPARED = {name: {name: _MAKESPAN + limits} for name, limits in _LIMITS.items()}
+_PLANNER = {"hierarchical": "--config=reproduce_hierarchical --task=compare"}
+_LARGER = {
+    f"hierarchical-{count}": (
+        f"{_PLANNER['hierarchical']} --config.graphs=nmt:layers={count} --config.seeds=1 "
+        f"--config.devices=roofline:cpu{',gpu' * count}"
+    )
+    for count in (4, 8)
+}
+_PLANNERS = (
+    *("human_expert", "scotch", "min_cut", "hierarchical"),
+    *("hierarchical:slices=0", "hierarchical:grouping=random"),
+)
+_BOUNDS = ("bound", "gap of the best")
+_PROOFS = {
+    "layer_bert24_inference": ("ideals_dp", "cpsat"),
+    "layer_gnmt_inference": ("ideals_dp", "cpsat"),
+    "layer_resnet50_inference": ("ideals_dp",),
+    "layer_resnet50_training": ("ideals_dp",),
+    "operator_bert3_inference": ("ideals_dp", "cpsat"),
+    "operator_bert3_training": ("ideals_dp",),
+}
+_PATHS = {
+    name: ("greedy", "cpsat")
+    for name in ("layer_bert24_inference", "layer_gnmt_inference", "operator_bert3_inference")
+}
+_SIZES = {f"scale-{size}": f"experiments.benchmarks.scale {size}" for size in (10_000, 100_000)}
+_POLICY = "../../configs/pretrained/policy.msgpack"  # from the folder of the runs
+_UNSEEN = {"unseen": f"experiments.benchmarks.unseen {_POLICY}"}
+TABLES = {
+    "quickstart": Table("README.md", {"quickstart": _QUICK}, report("quickstart", "status")),
+    "tutorial": Table(
+        "docs/TUTORIAL.md",
+        {"tutorial": f"{_QUICK} --config.graph=model.onnx"},
+        report("tutorial", "status"),
+    ),
+    "concurrent_fidelity": Table("docs/CONCURRENT.md", _FIDELITY, fidelity(_FIDELITY)),
+    "concurrent_gains": Table("docs/CONCURRENT.md", _GAINS, gains(_GAINS, "lns")),
+    "solvers_max_load": Table(
+        "docs/SOLVERS.md",
+        _solving("max_load", _PROOFS, "--config.time_limit_s=100"),
+        _solved("max_load", _PROOFS),
+        needs="workloads/throughput",
+    ),
+    "solvers_subgraph": Table(
+        "docs/SOLVERS.md",
+        _solving("subgraph", _PATHS, "--config.time_limit_s=280"),
+        _solved("subgraph", _PATHS),
+        needs="workloads/latency",
+    ),
+    "solvers_makespan": Table(
+        "docs/SOLVERS.md",
+        _LISTS,
+        by_method(_LISTS, {"list-2": "2", "list-4": "4"}, "GPUs", _LIST),
+    ),
+    "solvers_serial": Table(
+        "docs/SOLVERS.md", _SERIAL, gaps(_SERIAL, "graph_cut", _SERIAL_METHODS)
+    ),
+    "makespan": Table(
+        "docs/REPRODUCTION.md",
+        _COMPARED["makespan"],
+        report("makespan", "reduction", without=_BOUNDS),
+    ),
+    "learning": Table(
+        "docs/REPRODUCTION.md", _COMPARED["makespan"], report("makespan", "first update")
+    ),
+    "evaluations": Table(
+        "docs/REPRODUCTION.md", _COMPARED["evaluations"], ratios("evaluations", _LEARNED)
+    ),
+    "wall": Table(
+        "docs/REPRODUCTION.md",
+        _COMPARED["wall"],
+        ratios("wall", ("hsdag", "hierarchical", "colocrl", "placeto")),
+    ),
+    "hierarchical": Table(
+        "docs/REPRODUCTION.md",
+        _PLANNER,
+        report("hierarchical", "reduction", without=_BOUNDS),
+    ),
+    "hierarchical_larger": Table(
+        "docs/REPRODUCTION.md",
+        _LARGER,
+        by_method(_LARGER, {"hierarchical-4": "4", "hierarchical-8": "8"}, "GPUs", _PLANNERS),
+    ),
+    "hsdag": Table(
+        "docs/REPRODUCTION.md",
+        {"hsdag": "--config=reproduce_hsdag --task=compare"},
+        report("hsdag", "reduction", without=_BOUNDS),
+    ),
+    "scale": Table("docs/SCALE.md", _SIZES, phases(_SIZES)),
+    "unseen_devices": Table("docs/PRETRAINING.md", _UNSEEN, unseen_by_devices),
+    "unseen_families": Table("docs/PRETRAINING.md", _UNSEEN, unseen_by_family),
+}

@@ -1,0 +1,168 @@
+"""How the time and the memory of each phase of a run grow with the number of operations.
+
+    python -m experiments.benchmarks scale
+    python -m experiments.benchmarks scale 10000 100000
+
+Layered synthetic graphs of 10,000, 100,000 and 1,000,000 operations, or of the sizes given, on a
+described CPU and two described GPUs, objective makespan. Each size has a process of its own, so
+that the peak of its memory is its own; that of a phase is the process's until the phase's end.
+An exponent of 1 is linear: the logarithm of the ratio of times over that of the ratio of sizes, of
+the last two sizes. What compiles is timed once, and then the same again without.
+"""
+
+import json
+import math
+import resource
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, NamedTuple
+
+SIZES = (10_000, 100_000, 1_000_000)
+_DEVICES = "roofline:cpu,gpu,gpu"
+_LEARNED = "hsdag", "hierarchical"
+_SIMULATED = 16  # placements at once
+_WHOLE = "place with random, all of it"
+
+
+class Phase(NamedTuple):
+    """What a phase took at one size."""
+
+    name: str
+    seconds: float
+    peak_bytes: int  # of the process until its end
+
+
+def scale(sizes: tuple[int, ...]) -> None:
+    """Prints the table of all phases and sizes, and which phase dominates the largest."""
+    from rich.console import Console
+    from rich.table import Table
+
+    found = {size: _in_a_process(size) for size in sizes}
+    table = Table(title=f"layered graphs, {_DEVICES}: seconds, and peak GB until then")
+    table.add_column("phase")
+    for size in sizes:
+        table.add_column(f"{size:,} operations", justify="right")
+    table.add_column("exponent", justify="right")
+    for phases in zip(*found.values(), strict=True):
+        cells = [f"{phase.seconds:.2f} s  {phase.peak_bytes / 1e9:.1f} GB" for phase in phases]
+        table.add_row(phases[0].name, *cells, exponent(sizes, [p.seconds for p in phases]))
+    console = Console(width=100)
+    console.print(table)
+    console.print(dominating(sizes[-1], found[sizes[-1]]))
+
+
+def exponent(sizes: tuple[int, ...], seconds: list[float]) -> str:
+    """Of the growth between the last two sizes; nothing of one size."""
+    if len(sizes) < 2:
+        return ""
+    return f"{math.log(seconds[-1] / seconds[-2]) / math.log(sizes[-1] / sizes[-2]):.2f}"
+
+
+def dominating(size: int, phases: list[Phase]) -> str:
+    """One line: the longest phase and its share of all."""
+    parts = [phase for phase in phases if phase.name != _WHOLE]
+    longest = max(parts, key=lambda phase: phase.seconds)
+    total_s = sum(phase.seconds for phase in parts)
+    return (
+        f"at {size:,} operations {longest.name!r} dominates: {longest.seconds:.1f} of "
+        f"{total_s:.1f} s"
+    )
+
+
+def measure(size: int, workdir: Path) -> list[Phase]:
+    """Runs all phases on a graph of this size, one after another."""
+    import jax
+    import numpy as np
+
+    from experiments import build
+    from placement import solvers
+    from placement.costs import roofline
+    from placement.graphs import coarsen
+    from placement.zoo import synthetic
+
+    found: list[Phase] = []
+
+    def timed(name: str, function: Callable[[], Any]) -> Any:
+        started = time.perf_counter()
+        result = jax.block_until_ready(function())
+        seconds = time.perf_counter() - started
+        peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
+        found.append(Phase(name, seconds, peak))
+        return result
+
+    names = roofline.devices(_DEVICES)
+    graph = timed("graph", lambda: synthetic.build(f"synthetic:family=layered,ops={size}"))
+    coarsening = timed("coarsening", lambda: coarsen.coarsen(graph))
+    costs = timed("costs", lambda: roofline.cost_model(graph, names))
+    net = build.Network(None, graph, coarsening, {})
+    setting = timed("tables", lambda: build.setting(net, costs, names, "makespan"))
+    shape = _SIMULATED, setting.coarse.graph.num_ops
+    placements = np.random.default_rng(0).integers(0, len(names), shape, np.int32)
+    timed("simulating, compiled first", lambda: setting.simulate(placements))
+    timed(f"simulating {_SIMULATED} placements", lambda: setting.simulate(placements))
+    timed("heft", lambda: solvers.solve("heft", setting.coarse).value_s)
+    for method in _LEARNED:
+        _learn(method, setting, timed)
+    timed("bound", lambda: solvers.lower_bound(setting.full))
+    _report(graph.name, workdir, timed)
+    return found
+
+
+def _learn(method: str, setting: Any, timed: Callable[..., Any]) -> None:
+    """What a policy reads, and its steps: sample, simulate, update."""
+    import jax
+
+    from experiments import learned
+    from placement.learning import trainer
+
+    num_ops, num_devices = setting.coarse.costs.compute_s.shape
+    made = learned.make(method, num_devices, False)
+    reading = timed(f"{method}: features", lambda: made.read(setting.coarse))
+    key = jax.random.PRNGKey(0)
+    start = timed(
+        f"{method}: start, compiled first",
+        lambda: trainer.start(
+            made.learner, key, reading.graph, setting.simulate, num_ops, num_devices
+        ),
+    )
+    steps = trainer.search_simulated(
+        made.learner,
+        reading.graph,
+        trainer.Simulator.of(setting.coarse)._replace(assignment=reading.assignment),
+        start,
+        10_000,
+        pace=lambda: 1,
+    )
+    timed(f"{method}: a step, compiled first", lambda: next(steps).progress.elite_s)
+    progress = timed(f"{method}: a step", lambda: next(steps).progress)
+    assert progress.evaluations > start.evaluations
+
+
+def _report(graph: str, workdir: Path, timed: Callable[..., Any]) -> None:
+    """A command that hardly searches, and its report once more."""
+    from configs import common
+    from experiments.console import progress
+    from experiments.tasks import place, report
+
+    config = common.base()
+    with config.unlocked():
+        config.graph, config.devices, config.objective = graph, _DEVICES, "makespan"
+        config.evaluate, config.method = "simulate", "random"
+    quiet = progress.Display(progress.WARNING)
+    timed(_WHOLE, lambda: place.run(config, workdir, quiet)["compute_s"])
+    timed("report", lambda: report.run(None, workdir, quiet)["compute_s"])
+
+
+def _in_a_process(size: int) -> list[Phase]:
+    command = [sys.executable, "-m", "experiments.benchmarks.scale", str(size)]
+    lines = subprocess.run(command, check=True, capture_output=True, text=True).stdout
+    return [Phase(*phase) for phase in json.loads(lines.splitlines()[-1])]
+
+
+if __name__ == "__main__":
+    with tempfile.TemporaryDirectory() as directory:
+        print(json.dumps(measure(int(sys.argv[1]), Path(directory))))

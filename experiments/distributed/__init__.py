@@ -1,0 +1,1 @@
+"""Several processes that learn as one, and hosts that measure."""

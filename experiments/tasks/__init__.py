@@ -1,0 +1,1 @@
+"""The tasks of the command line, a file each: `run(config, workdir)`."""

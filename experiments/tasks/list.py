@@ -1,0 +1,92 @@
+"""The `list` task: graphs, methods, devices, objectives and configurations.
+
+What it says of a thing is the first line of what documents it, where it is defined.
+"""
+
+import inspect
+from pathlib import Path
+from typing import Any
+
+from ml_collections import ConfigDict
+
+from experiments import build, learned, methods
+from experiments.console import progress, usage
+from placement import simulators, solvers, zoo
+from placement.costs import roofline
+from placement.runtime import devices
+from placement.zoo import synthetic
+
+
+def run(
+    config: ConfigDict | None, workdir: Path | None, display: progress.Display = progress.NORMAL
+) -> dict[str, dict[str, str]]:
+    """Prints what there is, a line each; needs neither configuration nor run directory.
+
+    Returns:
+      By section, names and what they are.
+    """
+    del config, workdir
+    found = sections()
+    console = display.console
+    width = console.width if console.is_terminal else 0
+    for title, texts in found.items():
+        console.print(f"{title}:", markup=False, highlight=False, style="bold")
+        listed = usage.listed(texts, width=width)
+        console.print(listed, markup=False, highlight=False, soft_wrap=True)
+    return found
+
+
+def sections() -> dict[str, dict[str, str]]:
+    """What there is, by section: names and what they are."""
+    graphs = zoo.summaries()
+    graphs |= {f"synthetic:family={n}": text for n, text in synthetic.summaries().items()}
+    return {
+        "graphs (--config.graph=), or the path of a model": {
+            name: text.rstrip(".") for name, text in graphs.items()
+        },
+        "learned methods (--config.method=)": {
+            name: _first_line(inspect.getmodule(recipe.make))
+            for name, recipe in learned.RECIPES.items()
+        },
+        "solvers, of these objectives": {
+            name: f"{_method(name)} [{_objectives(name)}]" for name in solvers.SOLVERS
+        },
+        "partitioners": {name: _method(name) for name in methods.PARTITIONERS},
+        "without a search": {name: _method(name) for name in methods.BASELINES},
+        "devices here (--config.devices=)": _devices(),
+        f"described devices (--config.devices={roofline.PREFIX}KIND,KIND)": {
+            kind: spec.summary for kind, spec in roofline.SPECS.items()
+        },
+        "objectives (--config.objective=)": {
+            name: _first_line(inspect.getmodule(objective.latency))
+            .removeprefix(f"The `{name}` objective")
+            .lstrip(": ")
+            for name, objective in simulators.OBJECTIVES.items()
+        },
+        "backends (--config.backend=), and what predicts them": {
+            name: f"{backend.summary} [{', '.join(backend.objectives)}]"
+            for name, backend in build.BACKENDS.items()
+        },
+        "configurations (--config=)": usage.configs(),
+    }
+
+
+def _method(name: str) -> str:
+    lacking = methods.missing(name)
+    return _first_line(methods.OTHERS[name]) + (f" (not here: {lacking})" if lacking else "")
+
+
+def _objectives(name: str) -> str:
+    able = solvers.SOLVERS[name].objectives
+    return "any" if able == solvers.ANY else ", ".join(able)
+
+
+def _devices() -> dict[str, str]:
+    found = {}
+    for spec in ("auto", "host", *devices.describe_machine()["devices"]):
+        found[spec] = "; ".join(device.label for device in devices.resolve(spec))
+    return found
+
+
+def _first_line(thing: Any) -> str:
+    return (thing.__doc__ or "").partition("\n")[0].rstrip(".")

@@ -1,0 +1,383 @@
+"""The `place` task: profile, search, verify, report.
+
+`compare` and `solve` repeat it with several methods.
+"""
+
+import itertools
+import math
+import os
+import shutil
+import threading
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import flax
+import jax
+import numpy as np
+from ml_collections import ConfigDict
+
+import placement
+from experiments import (
+    bounds,
+    build,
+    explain,
+    faults,
+    interrupts,
+    learned,
+    methods,
+    resources,
+    target,
+    verify,
+    workdirs,
+)
+from experiments.console import progress
+from experiments.distributed import hosts
+from experiments.tasks import report
+from placement import arguments
+from placement.errors import UserError
+from placement.reporting import details, runs
+from placement.runtime import devices as devices_lib
+from placement.runtime.measurement import evaluate as evaluate_lib
+from placement.runtime.measurement.local import Measurement
+from placement.runtime.measurement.measurer import Boundary
+from placement.runtime.models import fingerprint
+from placement.types import Evaluate
+
+INTERRUPTED = "interrupted"  # in the run directory: what did not replace better results
+
+
+def run(
+    config: ConfigDict, workdir: Path, display: progress.Display = progress.NORMAL
+) -> dict[str, Any]:
+    """Places one model with the configured method, beside the trivial ones.
+
+    Args:
+      config: of `configs.common`.
+      workdir: the run directory; a run that was interrupted there goes on.
+      display: where to say what is done.
+
+    Returns:
+      The summary, as written to summary.json.
+
+    Raises:
+      UserError: anything about the configuration that cannot be run, in one line.
+    """
+    chosen = arguments.entries(config.method)
+    if len(chosen) != 1:
+        raise UserError(
+            f"method={config.method!r} with --task=place; give one method, or --task=compare"
+        )
+    beside = tuple(m for m in ("single", "hetero", "random") if m not in chosen)
+    with faults.told_last() as kept:
+        run_ = run_methods(config, workdir, chosen, kept, beside=beside, display=display)
+        with report.reporting(kept, display):
+            report.write(run_.summary, run_.directory, display.console, kept)
+        if not (run_.directory / "placement.json").exists():
+            display.warn("no method found a placement that every device can run: no placement.json")
+    return run_.summary
+
+
+class Run(NamedTuple):
+    """What a run of methods has written."""
+
+    summary: dict[str, Any]
+    directory: Path  # where: the run directory, or `INTERRUPTED` in it
+    interrupted: bool
+
+
+class _Judged(NamedTuple):
+    """The rows of the table, and which is best."""
+
+    rows: list[dict[str, Any]]
+    best: methods.Entry | None  # None where nothing can run
+    outcome: verify.Outcome  # of the best
+
+
+def run_methods(
+    config: ConfigDict,
+    workdir: Path,
+    chosen: tuple[str, ...],
+    kept: faults.Faults,
+    *,
+    beside: tuple[str, ...] = (),
+    known: Path | None = None,
+    display: progress.Display,
+) -> Run:
+    """Runs the methods, measures what they found together, and writes the run directory.
+
+    `beside` are methods that nobody asked for: they come first, and are left out where they need
+    devices that are not present or are for other objectives. `known` is the file of bounds, by
+    default that of the run directory. Ctrl-C in a method ends the list: what was found until then
+    is written. So it is after a fault or a failure once methods run, which is `kept` for the task
+    to tell. What is not complete replaces nothing that is (`_directory`).
+
+    Raises:
+      UserError: anything about the configuration that cannot be run, in one line.
+    """
+    started, cpu_started, before = time.monotonic(), _cpu_s(), len(kept)
+    about, order = _prepared(config, chosen, beside, display)
+    workdirs.claim(workdir, display)
+    provenance = _provenance(config, about)
+    if not (workdir / runs.SUMMARY).exists():
+        _write(workdir, provenance)
+    with target.opened(about, config, workdir, display) as (about, costs, measurer, conditions):
+        setting = build.setting(about.net, costs, about.names, config.objective)
+        evaluate, counter = _evaluate(config, setting, measurer, workdir, display)
+        context = methods.Context(
+            config, workdir, about, measurer, setting, evaluate, config.seed, display,
+            threading.Event(), kept, methods.Incumbent(),
+        )  # fmt: skip
+        entries, searched = _searched(context, order, chosen, counter)
+        judged = _judged(context, entries, searched, known or workdir / bounds.FILE)
+        complete = not context.stop.is_set() and len(kept) == before
+        explained = None
+        with kept.during("explaining the best placement"):
+            explained = _explained(judged, context)
+    graph = about.net.graph
+    summary = {
+        "graph": {"name": graph.name, "num_ops": graph.num_ops, "num_edges": graph.num_edges},
+        "devices": list(about.labels),
+        "objective": config.objective,
+        "seed": config.seed,
+        "rows": judged.rows,
+        "best": judged.best and judged.best.method,
+        "complete": complete,  # every method ended by itself, and what was to be measured was
+        "compute_s": _cpu_s() - cpu_started,
+        "wall_s": time.monotonic() - started,
+    }
+    provenance["environment.json"] |= conditions
+    directory = _directory(workdir, summary, display)
+    _write(directory, provenance | {runs.SUMMARY: summary})
+    with kept.during("writing the placement"):
+        _write_placement(directory, summary, judged.best, about, setting)
+        explain.write(directory, explained, about)
+    return Run(summary, directory, context.stop.is_set())
+
+
+def _provenance(config: ConfigDict, about: target.Subject) -> dict[str, Any]:
+    """The files that say where results come from."""
+    here = environment() | hosts.told(about.hosts)
+    return {"config.json": config.to_dict(), "environment.json": here}
+
+
+def _prepared(
+    config: ConfigDict,
+    chosen: tuple[str, ...],
+    beside: tuple[str, ...],
+    display: progress.Display,
+) -> tuple[target.Subject, tuple[str, ...]]:
+    """What is placed on what, and the methods that run, once all that was asked for can be."""
+    build.check(config)
+    for method in chosen:
+        methods.check(method, config.objective)
+    if config.init_from:
+        learned.of_checkpoint(config.init_from)  # that can be read, before anything takes time
+    about = target.find(config)
+    order = methods.runnable(chosen, beside, about, config, display)
+    if config.budget < about.num_devices:
+        raise UserError(
+            f"budget={config.budget} does not cover the {about.num_devices} single devices, which "
+            f"every search evaluates first; give at least {about.num_devices}"
+        )
+    return about, order
+
+
+def _searched(
+    context: methods.Context,
+    order: tuple[str, ...],
+    chosen: tuple[str, ...],
+    counter: Callable[[], int],
+) -> tuple[list[methods.Entry], list[int]]:
+    """Runs the methods in order, until Ctrl-C: entries, and what finding each has measured."""
+    entries, measurements = [], []
+    with interrupts.asked(context.display, context.stop):
+        for number, method in enumerate(order, 1):
+            before = counter()
+            found = methods.run(method, context, alone=chosen == (method,))
+            entries += found
+            measurements += [counter() - before] * len(found)
+            if context.stop.is_set():
+                rest = ", ".join(order[number:]) or "no method"
+                context.display.warn(f"interrupted in {method}; left out: {rest}")
+                break
+    return entries, measurements
+
+
+def _judged(
+    context: methods.Context,
+    entries: list[methods.Entry],
+    searched: list[int],
+    known: Path,
+) -> _Judged:
+    """Measures what was found, beside the references, bounds it, and says which is best."""
+    setting, kept = context.setting, context.kept
+    wanted = context.measurer is not None and context.config.evaluate != "simulate"
+    if wanted:
+        entries = [*entries, *methods.references(context.about.references)]
+    outcomes: list[verify.Outcome] = [None] * len(entries)
+    counts = [0] * len(entries)
+    with kept.during("measuring"):
+        if wanted:
+            entries, outcomes, counts = _measured(context, entries)
+            if error := verify.nothing_ran(entries, outcomes):
+                raise error
+    with context.display.phase("bounding"), kept.during("bounding"):
+        entries = bounds.beside(entries, setting, known)
+    asked = [resources.NONE] * len(entries)
+    with kept.during("working out loads"):
+        asked = resources.of(entries, setting)
+    counts = [a + b for a, b in itertools.zip_longest(counts, searched, fillvalue=0)]
+    rows = verify.rows(entries, outcomes, counts, asked)
+    number = verify.best(entries, rows, outcomes)
+    if number is None:
+        return _Judged(rows, None, None)
+    return _Judged(rows, entries[number], outcomes[number])
+
+
+def _cpu_s() -> float:
+    """CPU seconds of this process and of the workers that have ended."""
+    return sum(os.times()[:4])
+
+
+def environment() -> dict[str, Any]:
+    """Versions, devices, processor and load."""
+    versions = {"placement": placement.__version__, "jax": jax.__version__}
+    versions |= {"flax": flax.__version__, "numpy": np.__version__}
+    return devices_lib.describe_machine() | {"versions": versions}
+
+
+def _evaluate(
+    config: ConfigDict,
+    setting: build.Setting,
+    measurer: Boundary | None,
+    workdir: Path,
+    display: progress.Display,
+) -> tuple[Evaluate, Callable[[], int]]:
+    """What searches evaluate with, and a counter of the measurements that it made."""
+    if config.evaluate != "measure":
+        return setting.simulate, lambda: 0
+    assert measurer is not None
+    cache = evaluate_lib.MeasurementCache(workdir / "measurements.jsonl")
+    display.detail(f"placements measured before: {len(cache)}")
+    measured = evaluate_lib.as_evaluate(
+        measurer,
+        setting.coarse.graph.num_ops,
+        lambda placement: build.candidate(setting, placement, measurer.devices, config.backend),
+        cache,
+    )
+    return measured, lambda: measured.measurements
+
+
+def _measured(
+    context: methods.Context, entries: list[methods.Entry]
+) -> tuple[list[methods.Entry], list[verify.Outcome], list[int]]:
+    """As `verify.measure`; Ctrl-C before or while measuring leaves all unmeasured."""
+    display = context.display
+    assert context.measurer is not None
+    if context.stop.is_set():
+        display.warn("interrupted: nothing is measured; the same command goes on from here")
+    else:
+        try:
+            with display.phase("measuring"):
+                return verify.measure(context.measurer, entries, context.config.measure_s)
+        except KeyboardInterrupt:
+            context.stop.set()
+            display.warn("interrupted while measuring; the same command measures again")
+    return entries, [None] * len(entries), [0] * len(entries)
+
+
+def _explained(judged: _Judged, context: methods.Context) -> details.Details | None:
+    """The details of the best placement; without measured times if these cannot be taken.
+
+    None without a placement, and of a graph that is too large to look at them.
+    """
+    best, outcome = judged.best, judged.outcome
+    if best is None:
+        return None
+    about, setting, display = context.about, context.setting, context.display
+    if setting.full.graph.num_ops > details.MOST_OPS:
+        display.say(
+            f"left out of more than {details.MOST_OPS:,} operations: {details.FILE}, trace.json, "
+            f"{explain.NETRON}, and what the page and the figures would show of each"
+        )
+        return None
+    measurer = context.measurer if isinstance(outcome, Measurement) else None
+    try:
+        return explain.best(best, about, setting, context.config, measurer)
+    except (KeyboardInterrupt, ChildProcessError) as error:
+        cause = str(error) or "interrupted"
+        display.warn(f"no measured timeline: {cause}")
+        return explain.best(best, about, setting, context.config, None)
+
+
+def _directory(workdir: Path, summary: dict[str, Any], display: progress.Display) -> Path:
+    """Where to write results, so that a run directory only ever gets better.
+
+    What is complete replaces all. What is not stands apart where something better is known.
+    """
+    apart = workdir / INTERRUPTED
+    if summary["complete"]:
+        shutil.rmtree(apart, ignore_errors=True)
+        return workdir
+    known = _known(workdir)
+    if known is None or not (known.get("complete", True) or _value(known) < _value(summary)):
+        return workdir
+    runs.prepare_workdir(apart)
+    display.warn(f"{workdir} keeps the better results of before; those of this run are in {apart}")
+    return apart
+
+
+def _known(workdir: Path) -> dict[str, Any] | None:
+    """The summary that a run directory has, if it can be read."""
+    try:
+        return runs.read_summary(workdir)
+    except UserError:
+        return None
+
+
+def _value(summary: dict[str, Any]) -> float:
+    """What the best row is predicted to take; inf without one."""
+    found = [row["predicted_s"] for row in summary["rows"] if row["method"] == summary["best"]]
+    return min((value for value in found if value is not None), default=math.inf)
+
+
+def _write(directory: Path, files: dict[str, Any]) -> None:
+    for name, content in files.items():
+        runs.write_json(directory / name, content)
+
+
+def _write_placement(
+    workdir: Path,
+    summary: dict[str, Any],
+    entry: methods.Entry | None,
+    about: target.Subject,
+    setting: build.Setting,
+) -> None:
+    """Writes the best method's placement with what is needed to trust and repeat it.
+
+    Without one that of an earlier run goes.
+    """
+    if entry is None:
+        (workdir / "placement.json").unlink(missing_ok=True)
+        return
+    row = next(row for row in summary["rows"] if row["method"] == entry.method)
+    affinity = build.affinity(methods.placed_on(entry, setting), entry.placements[0])
+    properties = {device.name: dict(device.properties) for device in about.present}
+    provenance = {
+        "graph": summary["graph"],
+        "objective": summary["objective"],
+        "seed": summary["seed"],
+        "devices": {
+            name: {"label": label, "properties": properties.get(name, {})}
+            for name, label in zip(about.names, about.labels, strict=True)
+        },
+        "row": row,
+    }
+    if about.net.model is not None:  # for --task=deploy to tell whether it is still the same
+        provenance["model"] = fingerprint.of(about.net.model)
+    found: dict[str, Any] = {"method": row["method"], "placement": affinity}
+    if (stretches := entry.candidates[0].stretches) is not None:
+        found["stretches"] = stretches
+    runs.write_json(workdir / "placement.json", found | {"provenance": provenance})

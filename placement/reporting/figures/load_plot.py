@@ -1,0 +1,93 @@
+"""The figure of what each device does for one request, and of what it holds."""
+
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from placement.reporting.details import Details
+from placement.reporting.figures import labels, plots
+from placement.reporting.tables import results
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+_BAR_HEIGHT = 0.55
+_LABEL_SIZE, _MOST_LABEL = 9.0, 190.0  # of a device, in points
+_TRANSFER: Any = {"facecolor": "white", "edgecolor": plots.GREY, "hatch": "////"}
+_CAPACITY: Any = {"color": plots.ALARM, "linewidth": 2.5}
+_FAR = 20.0  # times the largest load: a capacity beyond is told, not drawn
+
+
+def loads(details: Details) -> "Figure":
+    """Time and memory of every device: computing and transferring, a line at the capacity.
+
+    Raises:
+      NothingToDrawError: no device does or holds anything, or matplotlib is not installed.
+    """
+    drawn = [
+        draw
+        for draw, load in (
+            (_draw_time, details.compute_load_s + details.transfer_load_s),
+            (_draw_memory, details.load_bytes),
+        )
+        if load.any()
+    ]
+    if not drawn:
+        raise plots.NothingToDrawError("no device of the placement has a load to draw")
+    figure = plots.new_figure(1.5 + 4.5 * len(drawn), 1.5 + 0.42 * len(details.devices))
+    panels = figure.subplots(1, len(drawn), sharey=True, squeeze=False)[0]
+    names = [labels.shortened(label, _LABEL_SIZE, _MOST_LABEL) for label in details.devices]
+    panels[0].set_yticks(range(len(names)), names, fontsize=_LABEL_SIZE)
+    panels[0].set_ylim(len(names) - 0.4, -0.6)
+    keys = [key for draw, axes in zip(drawn, panels, strict=True) for key in draw(axes, details)]
+    for axes in panels:
+        axes.use_sticky_edges = False
+        axes.margins(x=0.3)  # for the numbers
+        axes.set_xlim(left=0)
+        axes.tick_params(axis="y", length=0)
+        axes.spines[["top", "right"]].set_visible(False)
+    title = f"{details.graph.name}: load of the devices, placed by {details.method}"
+    figure.suptitle(title, x=0.01, ha="left", fontsize="medium")
+    labels.legend_below(figure, keys)
+    return figure
+
+
+def _draw_time(axes: Any, details: Details) -> list[Any]:
+    """Returns what the legend is to explain."""
+    from matplotlib.patches import Patch
+
+    whole_s = details.compute_load_s + details.transfer_load_s
+    unit = results.unit({"predicted_s": seconds} for seconds in whole_s)
+    for device, (compute_s, transfer_s) in enumerate(
+        zip(details.compute_load_s, details.transfer_load_s, strict=True)
+    ):
+        compute, transfer = compute_s * unit.per_s, transfer_s * unit.per_s
+        axes.barh(device, compute, _BAR_HEIGHT, **plots.device_style(device))
+        axes.barh(device, transfer, _BAR_HEIGHT, left=compute, **_TRANSFER)
+        _tell(axes, compute + transfer, device, plots.duration(compute_s + transfer_s))
+    axes.set_xlabel(f"time of one request ({unit.name})")
+    computes = Patch(facecolor=plots.GREY, label="computes")
+    transfers = Patch(**_TRANSFER, label="receives and sends")
+    return [computes, transfers] if details.transfer_load_s.any() else [computes]
+
+
+def _draw_memory(axes: Any, details: Details) -> list[Any]:
+    """Returns what the legend is to explain."""
+    held, capacity = details.load_bytes, details.capacity_bytes
+    near = capacity <= _FAR * held.max()
+    name, each = plots.byte_unit(max(held.max(), capacity[near].max(initial=0.0)))
+    for device, (load, most) in enumerate(zip(held, capacity, strict=True)):
+        axes.barh(device, load / each, _BAR_HEIGHT, **plots.device_style(device))
+        limited = f" of {plots.size(most)}" if np.isfinite(most) else ""
+        if near[device]:
+            ends = [device - _BAR_HEIGHT / 2 - 0.1, device + _BAR_HEIGHT / 2 + 0.1]
+            axes.plot([most / each] * 2, ends, **_CAPACITY)
+        end = max(load, most) if near[device] else load
+        _tell(axes, end / each, device, plots.size(load) + limited)
+    axes.set_xlabel(f"memory ({name})")
+    return [plots.line_key("capacity", _CAPACITY)] if near.any() else []
+
+
+def _tell(axes: Any, x: float, device: int, text: str) -> None:
+    offset = {"xytext": (6, 0), "textcoords": "offset points"}
+    axes.annotate(text, (x, device), va="center", fontsize=_LABEL_SIZE, **offset)

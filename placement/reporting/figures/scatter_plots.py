@@ -1,0 +1,281 @@
+"""Figures of how one number goes with another: what was predicted with what was measured, methods
+with the best single device, latency with throughput and memory.
+"""
+
+import math
+from collections.abc import Collection, Iterable, Sequence
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import numpy as np
+from scipy import stats
+
+from placement.reporting.figures import labels, plots
+from placement.reporting.tables import grids, results
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+_EQUAL: Any = {"color": "black", "linewidth": 1.0, "zorder": 1}
+_NEAR = 0.1  # half the width of the band around what is equal
+_ROOM = 1.08  # beside the outermost points, as a factor
+_MARKED: Any = {"linestyle": "none", "markeredgecolor": "white", "markersize": 7}
+_PANELS = 3  # side by side
+_SMALL = 8.0  # points
+_KINDS: dict[str, dict[str, Any]] = {
+    "learned": {"marker": "o", "color": plots.COLOURS[0]},
+    "other": {"marker": "s", "color": plots.COLOURS[1]},
+}
+_FRONT: Any = {"color": plots.ALARM, "linestyle": "--", "zorder": 2}
+_FURTHEST = 2.0  # a ratio beyond is an arrow at the edge
+_AREAS = (30.0, 330.0)  # of points, by memory, in square points
+
+
+class Pair(NamedTuple):
+    """A placement that was predicted and measured."""
+
+    kind: str
+    predicted_s: float
+    measured_s: float
+
+
+class _Ratio(NamedTuple):
+    """To the best single device: the mean over the seeds, and half its 95% interval."""
+
+    mean: float  # nan where any seed has none
+    half_width: float  # nan of fewer than two seeds
+
+
+_NONE = _Ratio(math.nan, math.nan)
+
+
+def pairs(rows: Iterable[results.Row]) -> list[Pair]:
+    """The placements of a summary's rows that have both numbers; each row is a kind."""
+    found = [
+        (row["method"], results.number(row["predicted_s"]), results.median_s(row))
+        for row in results.split(rows)[0]
+    ]
+    return [Pair(kind, p, m) for kind, p, m in found if p is not None and m is not None]
+
+
+def errors(samples: Sequence[Pair], name: str) -> "Figure":
+    """Predicted against measured latencies, with the errors in the title.
+
+    An error is |predicted / measured - 1|. The line is where both are equal, the band where they
+    differ by up to a tenth. Axes are logarithmic where latencies span more than a factor of ten.
+
+    Args:
+      samples: those that are not finite are left out.
+      name: what the figure is about.
+
+    Raises:
+      NothingToDrawError: fewer than two samples are left, or matplotlib is not installed.
+    """
+    known = [s for s in samples if 0 < s.predicted_s < math.inf and 0 < s.measured_s < math.inf]
+    if len(known) < 2:
+        raise plots.NothingToDrawError("fewer than two placements were both predicted and measured")
+    unit = results.unit({"predicted_s": sample.measured_s} for sample in known)
+    seconds = np.array([(sample.measured_s, sample.predicted_s) for sample in known])
+    ends = np.array([seconds.min() / _ROOM, seconds.max() * _ROOM]) * unit.per_s
+    figure = plots.new_figure(6.4, 6.4)
+    axes = figure.subplots()
+    axes.fill_between(ends, ends * (1 - _NEAR), ends * (1 + _NEAR), color=plots.PALE, zorder=0)
+    axes.plot(ends, ends, **_EQUAL)
+    kinds = list(dict.fromkeys(sample.kind for sample in known))
+    for number, kind in enumerate(kinds):
+        chosen = [sample.kind == kind for sample in known]
+        style = {"marker": plots.MARKERS[number % len(plots.MARKERS)]} | _MARKED
+        colour = plots.COLOURS[number % len(plots.COLOURS)]
+        axes.plot(*(seconds[chosen] * unit.per_s).T, color=colour, label=kind, **style)
+    if plots.spread_out(seconds.ravel().tolist()):
+        plots.logarithmic(axes, "x")
+        plots.logarithmic(axes, "y")
+    axes.set(xlim=ends, ylim=ends, aspect="equal")
+    axes.set_xlabel(f"measured latency ({unit.name}); band: ±{_NEAR:.0%}")
+    axes.set_ylabel(f"predicted latency ({unit.name})")
+    figure.suptitle(f"{name}\n{_judged(seconds)}", x=0.01, ha="left", fontsize="medium")
+    labels.legend_below(figure, axes.get_legend_handles_labels()[0])
+    return figure
+
+
+def _judged(seconds: np.ndarray) -> str:
+    """How far predictions are right."""
+    measured_s, predicted_s = seconds.T
+    error = np.abs(predicted_s / measured_s - 1)
+    told = f"{len(seconds)} placements, error: median {np.median(error):.1%}"
+    told += f", 90th percentile {np.quantile(error, 0.9):.1%}"
+    if np.ptp(measured_s) == 0 or np.ptp(predicted_s) == 0:
+        return told  # there are no ranks to correlate
+    return f"{told}; Spearman {stats.spearmanr(predicted_s, measured_s)[0]:.3f}"
+
+
+def ratios(rows: Sequence[results.Row], learned: Collection[str]) -> "Figure":
+    """Latencies of methods over that of the best single device: a panel a graph, less is better.
+
+    A point is the mean over the seeds, with its 95% interval (Student's t); methods are sorted by
+    the geometric mean over graphs. Ratios above two are arrows at the edge.
+
+    Args:
+      rows: they carry 'graph' and 'seed'; reference rows are left out.
+      learned: methods to mark as learned.
+
+    Raises:
+      NothingToDrawError: no row has a ratio, or matplotlib is not installed.
+    """
+    found = _ratios(rows)
+    if not any(math.isfinite(r.mean) for of_graph in found.values() for r in of_graph.values()):
+        raise plots.NothingToDrawError("no method has a ratio to the best single device to plot")
+    methods = _ranked(found)
+    down = math.ceil(len(found) / _PANELS)
+    columns = math.ceil(len(found) / down)
+    figure = plots.new_figure(2.2 + 3.2 * columns, 0.8 + down * (0.7 + 0.21 * len(methods)))
+    panels = figure.subplots(down, columns, sharey=True, squeeze=False).ravel()
+    panels[0].set_yticks(range(len(methods)), methods)
+    panels[0].set_ylim(len(methods) - 0.4, -0.6)
+    for axes, (graph, of_graph) in zip(panels, found.items(), strict=False):
+        axes.set_title(graph, loc="left", fontsize=10)
+        known = [of_graph.get(method, _NONE) for method in methods]
+        bound = _bound([row for row in rows if row["graph"] == graph])
+        _draw_ratios(axes, known, bound, [method in learned for method in methods])
+    for axes in panels[len(found) :]:
+        axes.set_axis_off()
+    title = "Latency over that of the best single device: less is better"
+    figure.suptitle(title, x=0.01, ha="left", fontsize="medium")
+    keys = [plots.line_key("best single device", _EQUAL)]
+    keys += [plots.line_key(kind, _KINDS[kind] | _MARKED) for kind in _KINDS]
+    labels.legend_below(figure, [*keys, plots.line_key("proven bound (predicted)", plots.BOUND)])
+    return figure
+
+
+def _draw_ratios(
+    axes: Any, known: Sequence[_Ratio], bound: float, is_learned: Sequence[bool]
+) -> None:
+    """A panel; the numbers stand beside it."""
+    means = np.array([ratio.mean for ratio in known])
+    least = np.nanmin([means.min(initial=1.0, where=np.isfinite(means)), bound])
+    most = min(_FURTHEST, max(1.0, means.max(initial=1.0, where=np.isfinite(means))))
+    room = 0.06 * (most - least) + 0.01
+    axes.set_xlim(least - room, most + room)
+    axes.axvline(1.0, **_EQUAL)
+    axes.axvline(bound, **plots.BOUND, zorder=1)
+    best = np.nanmin(np.append(means, np.inf))
+    for place, (ratio, learned) in enumerate(zip(known, is_learned, strict=True)):
+        style = _KINDS["learned" if learned else "other"] | _MARKED
+        if ratio.mean > most:
+            style |= {"marker": ">"}
+        shown = min(ratio.mean, most) if math.isfinite(ratio.mean) else math.nan
+        axes.plot(shown, place, **style, zorder=3)
+        if ratio.half_width > 0 and shown == ratio.mean:
+            axes.errorbar(shown, place, xerr=ratio.half_width, color="black", capsize=2, zorder=2)
+        weight = "bold" if ratio.mean == best else "normal"
+        beside = {"xycoords": ("axes fraction", "data"), "annotation_clip": False}
+        text = _told(ratio)
+        axes.annotate(text, (1.02, place), va="center", fontsize=_SMALL, weight=weight, **beside)
+    axes.set_axisbelow(True)
+    axes.grid(axis="y", color=plots.PALE)
+    axes.tick_params(axis="y", length=0, labelsize=_SMALL)
+    axes.spines[["top", "right"]].set_visible(False)
+
+
+def _told(ratio: _Ratio) -> str:
+    if not math.isfinite(ratio.mean):
+        return "-"
+    return f"{ratio.mean:.3f}" + (f" ± {ratio.half_width:.3f}" if ratio.half_width > 0 else "")
+
+
+def front(rows: Iterable[results.Row]) -> "Figure":
+    """Latency, throughput and memory of placements, with the front of those that none beats.
+
+    A row is on the front where no other has both less latency and more requests a second. Areas
+    and colours of points are the bytes of the fullest device.
+
+    Args:
+      rows: of a summary, with `predicted_s`, `max_load_s` (seconds that a pipeline takes for each
+        request) and `memory_bytes`; rows without any of them are left out.
+
+    Raises:
+      NothingToDrawError: no row has all three, or matplotlib is not installed.
+    """
+    points = _known(rows)
+    if not points:
+        raise plots.NothingToDrawError("no row has a latency, a throughput and a memory to plot")
+    unit = results.unit({"predicted_s": seconds} for seconds, _, _ in points)
+    latency, throughput, memory = np.array(list(points)).T
+    latency = latency * unit.per_s
+    figure = plots.new_figure(8.0, 5.5)
+    axes = figure.subplots()
+    name, each = plots.byte_unit(memory.max())
+    areas = np.interp(memory, (0.0, memory.max() or 1.0), _AREAS)
+    drawn = axes.scatter(
+        latency, throughput, areas, memory / each, cmap="cividis_r", edgecolors="black", zorder=3
+    )
+    figure.colorbar(drawn, label=f"memory of the fullest device ({name})", shrink=0.7)
+    best = _front(latency, throughput)
+    axes.step(latency[best], throughput[best], **_FRONT, where="post", label="no other beats both")
+    for which, values in (("x", latency), ("y", throughput)):
+        if plots.spread_out(values.tolist()):
+            plots.logarithmic(axes, which)
+    axes.margins(0.12)
+    axes.set_xlabel(f"predicted latency of one request ({unit.name})")
+    axes.set_ylabel("requests per second, one after another")
+    axes.set_title("Latency, throughput and memory", loc="left")
+    axes.spines[["top", "right"]].set_visible(False)
+    labels.legend_below(figure, axes.get_legend_handles_labels()[0])
+    texts = [", ".join(names) for names in points.values()]
+    labels.near(axes, np.stack([latency, throughput], axis=1), texts, np.sqrt(areas) / 2)
+    return figure
+
+
+def _known(rows: Iterable[results.Row]) -> dict[tuple[float, float, float], list[str]]:
+    """Methods by latency, throughput and memory: those of equal numbers share a point."""
+    points: dict[tuple[float, float, float], list[str]] = {}
+    for row in results.split(rows)[0]:
+        keys = ("predicted_s", "max_load_s", "memory_bytes")
+        latency_s, load_s, held = (results.number(row.get(key)) for key in keys)
+        if latency_s and load_s and held is not None:
+            points.setdefault((latency_s, 1 / load_s, held), []).append(row["method"])
+    return points
+
+
+def _front(latency: np.ndarray, throughput: np.ndarray) -> np.ndarray:
+    """Indices of the points that no other beats, by ascending latency."""
+    order = np.lexsort((-throughput, latency))
+    before = np.maximum.accumulate(np.append(-np.inf, throughput[order][:-1]))
+    return order[throughput[order] > before]
+
+
+def _ratios(rows: Sequence[results.Row]) -> dict[str, dict[str, _Ratio]]:
+    """By graph and method, of the methods that are no single devices."""
+    seeds: dict[str, dict[str, list[float]]] = {}
+    for row in results.split(rows)[0]:
+        of_graph = seeds.setdefault(row["graph"], {})
+        if not row["method"].startswith("single:"):
+            ratio = results.number(row["versus_best_single_device"])
+            of_graph.setdefault(row["method"], []).append(math.nan if ratio is None else ratio)
+    return {
+        graph: {
+            method: _Ratio(float(np.mean(values)), grids.half_width(np.array(values)))
+            for method, values in of_graph.items()
+        }
+        for graph, of_graph in seeds.items()
+    }
+
+
+def _ranked(found: dict[str, dict[str, _Ratio]]) -> list[str]:
+    """Methods by the geometric mean over graphs; those without a number somewhere come last."""
+    methods = list(dict.fromkeys(method for of_graph in found.values() for method in of_graph))
+
+    def rank(method: str) -> float:
+        means = [of_graph.get(method, _NONE).mean for of_graph in found.values()]
+        return float(np.mean(np.log(means))) if np.isfinite(means).all() else math.inf
+
+    return sorted(methods, key=rank)
+
+
+def _bound(rows: Sequence[results.Row]) -> float:
+    """The least of the bounds over the prediction of the best single device; nan without one."""
+    own = results.split(rows)[0]
+    single = [
+        results.number(row["predicted_s"]) for row in own if row["method"].startswith("single:")
+    ]
+    bounds = [results.number(row.get("bound_s")) for row in own]
+    return min(filter(None, bounds), default=math.nan) / min(filter(None, single), default=math.nan)

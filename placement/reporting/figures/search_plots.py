@@ -1,0 +1,200 @@
+"""Figures of a search, and of the latencies that methods found."""
+
+import math
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from placement.reporting.figures import labels, plots
+from placement.reporting.tables import results
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+_BEST, _OTHER = plots.COLOURS[0], "#b8c4ce"
+_REFERENCE: dict[str, Any] = {"facecolor": "white", "edgecolor": "#555555", "hatch": "////"}
+_DIAMOND: dict[str, Any] = {
+    "marker": "D",
+    "color": "white",
+    "markeredgecolor": "black",
+    "markersize": 5,
+    "linestyle": "none",
+}
+_BAR_HEIGHT = 0.6
+_LONGEST_BAR = 8.0  # times the shortest one; those beyond are cut
+
+
+def search(metrics: Sequence[Mapping[str, Any]], rows: Sequence[results.Row] = ()) -> "Figure":
+    """The best and the mean latency of searches over their evaluations.
+
+    Args:
+        metrics: Records of `metrics.jsonl`: `evaluations`, `best_s`, and optionally `mean_s`,
+            `method` and `seed`; each method has a colour, each seed a line. Null leaves a gap.
+        rows: Of the summary: single devices and the proven bound become lines to compare with.
+
+    Raises:
+        NothingToDrawError: There are no records, or matplotlib is not installed.
+    """
+    if not metrics:
+        raise plots.NothingToDrawError("the search left no metrics to plot")
+    searches: dict[tuple[str, Any], list[Mapping[str, Any]]] = {}
+    for record in metrics:
+        key = (str(record.get("method", "search")), record.get("seed"))
+        searches.setdefault(key, []).append(record)
+    unit = results.unit([{"predicted_s": record.get("best_s")} for record in metrics])
+    methods = list(dict.fromkeys(method for method, _ in searches))
+    figure = plots.new_figure(7.5, 4.2)
+    axes = figure.subplots()
+    for (method, _), records in searches.items():
+        colour = plots.COLOURS[methods.index(method) % len(plots.COLOURS)]
+        counts = [record["evaluations"] for record in records]
+        best, mean = (
+            [plots.in_unit(record.get(key), unit) for record in records]
+            for key in ("best_s", "mean_s")
+        )
+        axes.step(counts, best, color=colour, linewidth=2.0, where="post", label=f"{method}: best")
+        if not np.isnan(mean).all():
+            axes.plot(counts, mean, color=colour, linewidth=1, alpha=0.5, label=f"{method}: mean")
+    axes.set_title("Search: latency of the placements tried", loc="left")
+    axes.set_xlabel("placements evaluated")
+    axes.set_ylabel(f"latency as the search evaluates it ({unit.name})")
+    axes.xaxis.set_major_formatter(lambda count, _: f"{count:,.0f}")
+    handles = dict(zip(*reversed(axes.get_legend_handles_labels()), strict=True))  # one a label
+    labels.legend_below(figure, list(handles.values()))
+    _draw_references(axes, rows, unit)
+    axes.spines[["top", "right"]].set_visible(False)
+    return figure
+
+
+def latencies(summary: results.Summary) -> "Figure":
+    """The latency of every row that has one: bars, with intervals where measured.
+
+    Bars are measured latencies, with the predicted ones as diamonds; where nothing was measured,
+    bars are predicted ones. Reference rows, outside the placement, are hatched. A dotted line is
+    the proven bound of what is predicted. Bars more than eight times the shortest are cut there.
+
+    Args:
+        summary: What `summary.json` holds.
+
+    Raises:
+        NothingToDrawError: No row has a latency, or matplotlib is not installed.
+    """
+    rows = [row for part in results.split(summary["rows"]) for row in part if _has_latency(row)]
+    if not rows:
+        raise plots.NothingToDrawError("no row of the summary has a latency to plot")
+    unit = results.unit(rows)
+    figure = plots.new_figure(7.5, 1.4 + 0.38 * len(rows))
+    axes = figure.subplots()
+    measured = any(results.median_s(row) is not None for row in rows)
+    best = results.best_rows(summary)
+    longest = _LONGEST_BAR * min(_shown_s(row, measured) for row in rows) * unit.per_s
+    for place, row in enumerate(rows):
+        _draw_bar(axes, place, row, unit, measured=measured, best=row in best, longest=longest)
+        bound = math.nan if row.get("reference") else plots.in_unit(row.get("bound_s"), unit)
+        axes.plot([bound, bound], [place - 0.5, place + 0.5], **plots.BOUND)
+    axes.set_yticks(range(len(rows)), [_row_label(row, rows) for row in rows])
+    axes.set_ylim(len(rows) - 0.4, -0.6)
+    axes.margins(x=0.2)
+    axes.set_xlim(left=0)
+    axes.set_xlabel(f"{'measured' if measured else 'predicted'} latency ({unit.name})")
+    figure.suptitle(results.title(summary), x=0.01, ha="left", fontsize="medium")
+    labels.legend_below(figure, _explained(rows, measured=measured, best=bool(best)))
+    axes.tick_params(axis="y", length=0)
+    axes.spines[["top", "right"]].set_visible(False)
+    return figure
+
+
+def _draw_references(axes: Any, rows: Sequence[results.Row], unit: results.Unit) -> None:
+    """Lines of single devices and of the bound, labelled beside the axes; scales the axes."""
+    own = results.split(rows)[0]
+    named = [(row["method"], plots.in_unit(row["predicted_s"], unit)) for row in own]
+    singles = [(m, value) for m, value in named if m.startswith("single:") and value > 0]
+    best = min((value for _, value in singles), default=math.nan)
+    bounds = [plots.in_unit(row.get("bound_s"), unit) for row in own]
+    bound = min((value for value in bounds if value > 0), default=math.nan)
+    drawn: dict[float, list[str]] = {}  # what is equally fast shares a line
+    for method, value in singles:
+        drawn.setdefault(value, []).append(method.removeprefix("single:"))
+    for value in drawn:
+        emphasis = {"color": "black", "linewidth": 1.4} if value == best else {"color": plots.GREY}
+        axes.axhline(value, **{"linestyle": "--", "linewidth": 0.8, "zorder": 1} | emphasis)
+    if not math.isnan(bound):
+        axes.axhline(bound, **plots.BOUND, zorder=1)
+        drawn.setdefault(bound, []).insert(0, "proven bound")
+    heights = [float(y) for line in axes.lines for y in line.get_ydata()]
+    if plots.spread_out(heights):
+        plots.logarithmic(axes, "y")
+    if drawn:
+        right = axes.get_xlim()[1]
+        axes.set_xlim(right=right)
+        texts = [f"{', '.join(names)}: {value:.{unit.decimals}f}" for value, names in drawn.items()]
+        labels.beside(axes, [(right, value) for value in drawn], texts)
+
+
+def _draw_bar(
+    axes: Any,
+    place: int,
+    row: results.Row,
+    unit: results.Unit,
+    *,
+    measured: bool,
+    best: bool,
+    longest: float,
+) -> None:
+    predicted = plots.in_unit(row.get("predicted_s"), unit)
+    bar = plots.in_unit(results.median_s(row), unit) if measured else predicted
+    style = _REFERENCE if row.get("reference") else {"color": _BEST if best else _OTHER}
+    end, text = min(bar, longest), f"{bar:.{unit.decimals}f}"
+    if math.isnan(bar):
+        end, text = min(predicted, longest), "not measured"
+    else:
+        axes.barh(place, end, height=_BAR_HEIGHT, **style)
+    if bar > longest:
+        text = f"» {text}"  # the bar goes on
+    elif measured and not math.isnan(bar):
+        low, high = (plots.in_unit(row["measured_s"].get(key), unit) for key in ("low", "high"))
+        error = [[bar - low], [high - bar]]
+        axes.errorbar(bar, place, xerr=error, color="black", capsize=3, linewidth=1)
+        end = max(bar, high)
+    if measured and predicted <= longest:  # at the bar's lower edge, clear of the interval
+        axes.plot(predicted, place + _BAR_HEIGHT / 2, **_DIAMOND)
+    axes.annotate(text, (end, place), (6, 0), textcoords="offset points", va="center")
+
+
+def _explained(rows: Sequence[results.Row], *, measured: bool, best: bool) -> list[Any]:
+    """Legend entries of the bars."""
+    from matplotlib.patches import Patch
+
+    handles: list[Any] = [Patch(color=_BEST, label="best")] if best else []
+    if any(row.get("reference") for row in rows):
+        handles.append(Patch(**_REFERENCE, label="outside the placement"))
+    if measured:
+        interval: dict[str, Any] = {"marker": "|", "color": "black", "linewidth": 1}
+        handles.append(plots.line_key("95% interval", interval))
+        handles.append(plots.line_key("predicted", _DIAMOND))
+    if any(results.number(row.get("bound_s")) for row in results.split(rows)[0]):
+        of = " of predictions" if measured else ""
+        handles.append(plots.line_key(f"proven bound{of}", plots.BOUND))
+    return handles
+
+
+def _row_label(row: results.Row, rows: Sequence[results.Row]) -> str:
+    """The method, with the graph and the seed where rows differ in them."""
+    parts = [
+        f"{key} {row[key]}" if key == "seed" else str(row[key])
+        for key in ("graph", "seed")
+        if key in row and any(other.get(key) != row[key] for other in rows)
+    ]
+    method = row["method"].removeprefix("reference:")
+    return method if not parts else f"{method} ({', '.join(parts)})"
+
+
+def _has_latency(row: results.Row) -> bool:
+    return results.median_s(row) is not None or results.number(row.get("predicted_s")) is not None
+
+
+def _shown_s(row: results.Row, measured: bool) -> float:
+    """Of the row's bar, inf without one."""
+    shown = results.median_s(row) if measured else results.number(row.get("predicted_s"))
+    return math.inf if shown is None else shown

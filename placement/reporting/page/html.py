@@ -1,0 +1,202 @@
+"""One run as one HTML file, which needs no network and nothing beside it.
+
+`page/` holds what the file is made of: a frame, what a placement adds to it, a style and scripts.
+What a run names, such as operations and causes of failures, is escaped here or, in the data that
+the scripts read, cannot end the element that holds it.
+"""
+
+import base64
+import html
+import json
+from collections.abc import Iterator, Mapping, Sequence
+from importlib import resources
+from string import Template
+from typing import Any
+
+from markdown_it import MarkdownIt
+
+from placement.reporting.details import Details
+from placement.reporting.page import data
+from placement.reporting.tables import results
+
+_PARTS = resources.files("placement.reporting") / "page"
+_SCRIPTS = ("graph.js", "view.js", "tip.js", "operations.js", "report.js")
+_BEST = ' class="best"'
+_REFERENCES = "for reference, outside the placement"
+
+
+def page(
+    summary: results.Summary,
+    *,
+    details: Details | None = None,
+    figures: Mapping[str, str] | None = None,
+    notes: Mapping[str, str] | None = None,
+    provenance: Mapping[str, Mapping[str, Any]] | None = None,
+) -> str:
+    """The whole file. What is None or empty has no section.
+
+    Args:
+      summary: What `summary.json` holds.
+      details: Of the best placement, for the graph and the list of operations.
+      figures: SVG texts by title.
+      notes: Sections in Markdown by title, such as a comparison; they come first.
+      provenance: By title, names with what JSON can hold: what was asked for, and where it ran.
+    """
+    sections = {title: _markdown().render(text) for title, text in (notes or {}).items()}
+    sections["Result"] = _results(summary)
+    if figures:
+        sections["Figures"] = "\n".join(_figure(title, svg) for title, svg in figures.items())
+    if details is not None:
+        sections["Graph"] = _part("graph.html")
+        sections["Operations"] = _part("operations.html", data=_data(data.columns(details)))
+    if provenance:
+        sections["Provenance"] = "\n".join(_pairs(title, of) for title, of in provenance.items())
+    return _part(
+        "report.html",
+        title=html.escape(f"Placement of {summary['graph']['name']}"),
+        heading=_heading(summary),
+        headline=_headline(summary),
+        contents="\n".join(f'<li><a href="#{_id(title)}">{title}</a></li>' for title in sections),
+        sections="\n".join(_section(title, body) for title, body in sections.items()),
+        style=_read("report.css"),
+        script="\n".join(map(_read, _SCRIPTS)),
+    )
+
+
+def _read(name: str) -> str:
+    return (_PARTS / name).read_text("utf-8")
+
+
+def _part(name: str, **texts: str) -> str:
+    return Template(_read(name)).substitute(texts)
+
+
+def _data(columns: data.Columns) -> str:
+    """JSON without '<', so that no name can end the script or open a comment in it."""
+    text = json.dumps(columns, separators=(",", ":"), allow_nan=False)
+    return text.replace("<", "\\u003c")
+
+
+def _markdown() -> MarkdownIt:
+    """Markdown with tables, each in a box that scrolls, and without HTML of its own."""
+    markdown = MarkdownIt("commonmark", {"html": False}).enable("table")
+    markdown.add_render_rule("table_open", lambda *_: '<div class="scroll"><table>\n')
+    markdown.add_render_rule("table_close", lambda *_: "</table></div>\n")
+    return markdown
+
+
+def _id(title: str) -> str:
+    return title.lower().replace(" ", "-")
+
+
+def _section(title: str, body: str) -> str:
+    label = f"{_id(title)}-heading"
+    return (
+        f'<section id="{_id(title)}" aria-labelledby="{label}">\n'
+        f'<h2 id="{label}">{title}</h2>\n{body}\n</section>'
+    )
+
+
+def _heading(summary: results.Summary) -> str:
+    count = len(results.by_graph(summary["rows"]))
+    name = f"<code>{html.escape(summary['graph']['name'])}</code>"
+    return f"Placement of {name if count < 2 else f'{count} graphs'}"
+
+
+def _headline(summary: results.Summary) -> str:
+    """Which method is best, then what all of this is about."""
+    graph, devices = summary["graph"], "<br>".join(map(html.escape, summary["devices"]))
+    facts = {
+        "operations": f"{graph['num_ops']:,}",
+        "edges": f"{graph['num_edges']:,}",
+        "devices": devices,
+        "objective": html.escape(summary["objective"]),
+        "seed": str(summary["seed"]),
+    }
+    if results.number(summary.get("wall_s")) is not None:
+        facts["time taken"] = f"{summary['wall_s']:.1f} s"
+    verdict = map(_inline, results.verdict(summary))
+    return "\n".join(
+        [
+            *(f'<p class="verdict">{line}</p>' for line in verdict),
+            '<dl class="facts">',
+            *(f"<div><dt>{name}</dt><dd>{fact}</dd></div>" for name, fact in facts.items()),
+            "</dl>",
+        ]
+    )
+
+
+def _results(summary: results.Summary) -> str:
+    """A table a graph, each under the graph's name where there are several."""
+    graphs, best = results.by_graph(summary["rows"]), results.best_rows(summary)
+    parts = []
+    for rows in graphs:
+        name = html.escape(str(rows[0].get("graph", summary["graph"]["name"])))
+        parts += [f"<h3>{name}</h3>"] if len(graphs) > 1 else []
+        parts.append(f'<div class="scroll" role="region" aria-label="Results of {name}">')
+        parts += [*_table(rows, best), "</div>"]
+    notes = [results.LEGEND, *([results.HOST_NOTE] if results.has_host(summary) else [])]
+    return "\n".join([*parts, *(f'<p class="note">{_inline(note)}</p>' for note in notes)])
+
+
+def _inline(text: str) -> str:
+    return _markdown().renderInline(text)
+
+
+def _table(rows: Sequence[results.Row], best: Sequence[results.Row]) -> Iterator[str]:
+    columns = results.columns(rows)
+    own, references = results.split(rows)
+    yield '<table class="sortable"><thead><tr>'
+    yield from (f'<th scope="col"{_kind(c)}>{html.escape(c.title)}</th>' for c in columns)
+    yield "</tr></thead><tbody>"
+    yield from (_row(row, columns, best=row in best) for row in own)
+    if references:
+        yield f'</tbody><tbody><tr class="divider"><th colspan="{len(columns)}">{_REFERENCES}</th>'
+        yield "</tr>"
+    yield from (_row(row, columns, best=False) for row in references)
+    yield "</tbody></table>"
+
+
+def _row(row: results.Row, columns: Sequence[results.Column], *, best: bool) -> str:
+    cells = []
+    for column in columns:
+        text = html.escape(column.cell(row))
+        if column.title == "method":
+            mark = ' <span class="tag">best</span>' if best else ""
+            cells.append(f'<th scope="row" class="text">{text}{mark}</th>')
+        else:
+            cells.append(f"<td{_kind(column)}>{text}</td>")
+    return f"<tr{_BEST if best else ''}>{''.join(cells)}</tr>"
+
+
+def _kind(column: results.Column) -> str:
+    return ' class="number"' if column.numeric else ' class="text"'
+
+
+def _figure(title: str, svg: str) -> str:
+    """An image, whose names and styles cannot meet those of the page or of another figure."""
+    label, image = html.escape(title), base64.b64encode(svg.encode()).decode()
+    return (
+        f"<figure><figcaption>{label}</figcaption>"
+        f'<div class="scroll" role="region" aria-label="{label}">'
+        f'<img alt="{label}" src="data:image/svg+xml;base64,{image}"></div></figure>'
+    )
+
+
+def _pairs(title: str, pairs: Mapping[str, Any]) -> str:
+    lines = (
+        f"<div><dt>{html.escape(name)}</dt><dd>{html.escape(text)}</dd></div>"
+        for name, text in _flat(pairs, "")
+    )
+    return "\n".join([f"<h3>{html.escape(title)}</h3>", '<dl class="pairs">', *lines, "</dl>"])
+
+
+def _flat(pairs: Mapping[str, Any], prefix: str) -> Iterator[tuple[str, str]]:
+    """Names such as 'versions.jax', with texts."""
+    for name, value in pairs.items():
+        if isinstance(value, Mapping):
+            yield from _flat(value, f"{prefix}{name}.")
+        elif isinstance(value, list):
+            yield prefix + name, ", ".join(map(str, value))
+        else:
+            yield prefix + name, value if value and isinstance(value, str) else json.dumps(value)

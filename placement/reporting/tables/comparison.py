@@ -1,0 +1,173 @@
+"""Many methods on many graphs: the table of the Hierarchical Planner's paper, rows from any seeds.
+
+A cell is the mean over the seeds with its 95% interval (Student's t); of one seed the value alone.
+Measured latencies count where a graph has them, else predicted ones. A column is the
+reduction that the best learned method achieves against the best of the others, in percent:
+negative where it loses. Where a lower bound of the best method's placements is known, it stands
+beside, with the method's gap to it.
+"""
+
+import csv
+import io
+import math
+from collections.abc import Callable, Collection, Iterable, Mapping
+from typing import Any, NamedTuple
+
+import numpy as np
+from rich.table import Table
+
+from placement.reporting.tables import grids, results
+
+Row = Mapping[str, Any]
+
+_CSV = (
+    *("graph", "seed", "method", "predicted_s", "measured_s", "versus_best_single_device"),
+    *("bound_s", "gap", "search_s", "evaluations", "measurements", "status"),
+)
+SINGLE = "best single device"
+
+
+class Cell(NamedTuple):
+    """A method on a graph."""
+
+    mean_s: float  # inf where any seed has no number
+    half_width_s: float  # of the 95% interval; nan with fewer than two seeds
+    seeds: int
+    search_s: float  # mean
+    bound_s: float  # the least of the seeds' bounds; nan where any is missing
+
+
+class Comparison(NamedTuple):
+    """All cells: `cells[graph][method]`; a method may be missing on a graph."""
+
+    graphs: tuple[str, ...]
+    methods: tuple[str, ...]
+    cells: dict[str, dict[str, Cell]]
+    best: dict[str, str]  # graph -> method of the lowest mean
+    # graph -> 1 - best learned / best other; nan where either is missing
+    reduction: dict[str, float]
+
+
+def compare(rows: Iterable[Row], learned: Collection[str]) -> Comparison:
+    """Aggregates rows that carry 'graph' and 'seed'; reference rows are left out.
+
+    The single devices become one method, the best of them.
+    """
+    own = [row for row in rows if not row.get("reference")]
+    graphs = tuple(dict.fromkeys(row["graph"] for row in own))
+    methods = tuple(dict.fromkeys(_method(row) for row in own))
+    cells: dict[str, dict[str, Cell]] = {}
+    for graph in graphs:
+        of_graph = [row for row in own if row["graph"] == graph]
+        measured = any(results.median_s(row) is not None for row in of_graph)
+        seconds = results.median_s if measured else _predicted_s
+        found = {m: [row for row in of_graph if _method(row) == m] for m in methods}
+        cells[graph] = {m: _cell(chosen, seconds) for m, chosen in found.items() if chosen}
+    best = {graph: _fastest(cells[graph]) for graph in graphs}
+    reduction = {g: _reduction(cells[g], learned) for g in graphs}
+    return Comparison(graphs, methods, cells, best, reduction)
+
+
+def rich_table(found: Comparison, title: str) -> Table:
+    """The table for a terminal: graphs by methods, the best of a graph in bold.
+
+    Whichever are more go down, since a terminal is longer than it is wide.
+    """
+    header, rows = _grid(found, grids.BOLD_RICH)
+    if len(found.methods) > len(found.graphs):
+        header, *rows = map(list, zip(header, *rows, strict=True))
+    return grids.rich_table(header, rows, title=title)
+
+
+def markdown(found: Comparison) -> str:
+    """The same table in Markdown."""
+    return grids.markdown(*_grid(found, grids.BOLD_MARKDOWN))
+
+
+def to_csv(rows: Iterable[Row]) -> str:
+    """Every row with its numbers, references included; a measured latency as its median."""
+    text = io.StringIO()
+    writer = csv.writer(text, lineterminator="\n")
+    writer.writerow(_CSV)
+    for row in rows:
+        known = {**row, "measured_s": results.median_s(row)}
+        writer.writerow(["" if _missing(known.get(key)) else known[key] for key in _CSV])
+    return text.getvalue()
+
+
+def _method(row: Row) -> str:
+    return SINGLE if row["method"].startswith("single:") else row["method"]
+
+
+def _predicted_s(row: Row) -> float | None:
+    return results.number(row["predicted_s"])
+
+
+def _cell(rows: list[Row], seconds: Callable[[Row], float | None]) -> Cell:
+    """Of a seed the fastest row counts: only single devices have several."""
+    by_seed: dict[Any, list[float]] = {}
+    for row in rows:
+        value = seconds(row)
+        by_seed.setdefault(row["seed"], []).append(math.inf if value is None else value)
+    values = np.array([min(found) for found in by_seed.values()])
+    search_s = float(np.mean([row["search_s"] for row in rows]))
+    bounds = [results.number(row.get("bound_s")) for row in rows]
+    bound_s = float(np.min([math.nan if bound is None else bound for bound in bounds]))
+    return Cell(float(values.mean()), grids.half_width(values), len(values), search_s, bound_s)
+
+
+def _fastest(cells: Mapping[str, Cell]) -> str:
+    return min(cells, key=lambda method: cells[method].mean_s)
+
+
+def _reduction(cells: Mapping[str, Cell], learned: Collection[str]) -> float:
+    ours = min((c.mean_s for m, c in cells.items() if m in learned), default=math.inf)
+    others = min((c.mean_s for m, c in cells.items() if m not in learned), default=math.inf)
+    return (
+        1 - results.ratio(ours, others)
+        if math.isfinite(ours) and math.isfinite(others)
+        else math.nan
+    )
+
+
+def _grid(found: Comparison, best: str) -> tuple[list[str], list[list[str]]]:
+    rows = [
+        [_label(found, graph), *_texts(found, graph, best), _percent(found.reduction[graph])]
+        for graph in found.graphs
+    ]
+    header = ["graph", *found.methods, "reduction"]
+    bounded = [found.cells[graph][found.best[graph]] for graph in found.graphs]
+    if not all(math.isnan(cell.bound_s) for cell in bounded):
+        header += ["bound", "gap of the best"]
+        for row, graph, cell in zip(rows, found.graphs, bounded, strict=True):
+            row += [_unit(found, graph).write(cell.bound_s)]
+            row += [_percent(results.ratio(cell.mean_s, cell.bound_s) - 1)]
+    return header, rows
+
+
+def _texts(found: Comparison, graph: str, best: str) -> list[str]:
+    cells, unit, texts = found.cells[graph], _unit(found, graph), []
+    for method in found.methods:
+        if method not in cells or not math.isfinite(cells[method].mean_s):
+            texts.append("-")
+            continue
+        cell = cells[method]
+        text = grids.mean_text(unit, cell.mean_s, cell.half_width_s)
+        texts.append(best.format(text) if method == found.best[graph] else text)
+    return texts
+
+
+def _unit(found: Comparison, graph: str) -> results.Unit:
+    return results.unit({"predicted_s": cell.mean_s} for cell in found.cells[graph].values())
+
+
+def _label(found: Comparison, graph: str) -> str:
+    return f"{graph}, {_unit(found, graph).name}"
+
+
+def _percent(value: float) -> str:
+    return f"{value:z.1%}" if math.isfinite(value) else "-"
+
+
+def _missing(value: Any) -> bool:
+    return value is None or (isinstance(value, float) and not math.isfinite(value))

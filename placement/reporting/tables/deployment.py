@@ -1,0 +1,85 @@
+"""What was measured before a placement was deployed, and the decision: for the terminal, and as
+deploy.md. The record is what deploy.json holds.
+"""
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from rich import box
+from rich.table import Table
+
+from placement.reporting import printable
+from placement.reporting.tables import results
+from placement.reporting.words import Words
+
+Record = Mapping[str, Any]
+
+_COLUMNS = (
+    "",
+    "measured ms [low, high]",
+    "vs best single [low, high]",
+    "output error [up to]",
+    "status",
+)
+
+
+def rich_table(record: Record) -> Table:
+    """The table for a terminal; what is deployed is bold."""
+    table = Table(box=box.SIMPLE_HEAD, padding=(0, 1, 0, 0), show_edge=False)
+    for column in _COLUMNS:
+        numeric = column not in ("", "status")
+        header = Words(column, on_terminal=column.replace(" [", "\n["))
+        table.add_column(header, justify="right" if numeric else "left", no_wrap=numeric)
+    for row in record["rows"]:
+        style = "bold" if row["name"] == record["deployed"] else None
+        table.add_row(*map(Words, _cells(row)), style=style)
+    return table
+
+
+def markdown(record: Record) -> str:
+    """The whole of deploy.md."""
+    checks = [f"- {what}: {found}" for what, found in record["checks"].items()]
+    lines = ["| " + " | ".join(_COLUMNS) + " |", "| --- | ---: | ---: | ---: | --- |"]
+    for row in record["rows"]:
+        mark = "**" if row["name"] == record["deployed"] else ""
+        lines.append("| " + " | ".join(f"{mark}{cell}{mark}" for cell in _cells(row)) + " |")
+    files = [f"- `{name}`: {what}" for name, what in record["files"].items()]
+    parts = [
+        f"# Deployment of {printable.markdown(record['graph'])}",
+        f"**{_sentence(record['decision'])}**",
+        "\n".join(lines),
+        "Medians and their 95% intervals, of interleaved inferences; ratios are paired, below 1 is "
+        "faster. An output error is the largest difference from the plain f32 CPU over the spread "
+        "of its output; the tolerance follows the least precise device that computed.",
+        "## Checked on this machine",
+        "\n".join(checks),
+        "## Files",
+        "\n".join(files),
+        "## To run it",
+        f"```python\n{record['usage']}\n```",
+    ]
+    return "\n\n".join(parts) + "\n"
+
+
+def _sentence(text: str) -> str:
+    return f"{text[0].upper()}{text[1:]}."
+
+
+def _cells(row: Record) -> list[str]:
+    error = "-"
+    if results.number(row["output_error"]) is not None:
+        error = f"{row['output_error']:.2g} [{row['tolerance']:g}]"
+    return [
+        row["name"],
+        _interval(row["measured_s"], lambda seconds: f"{1e3 * seconds:.4g}"),
+        _interval(row["ratio"], lambda ratio: f"{ratio:.3f}"),
+        error,
+        row["status"].replace("|", "\\|"),
+    ]
+
+
+def _interval(found: Record | None, write: Callable[[float], str]) -> str:
+    if found is None:
+        return "-"
+    median, low, high = (write(found[key]) for key in ("median", "low", "high"))
+    return f"{median} [{low}, {high}]"

@@ -1,0 +1,278 @@
+"""How learned methods learned: what their samples were worth before and after, and at what price.
+
+Searches that stop at different times cannot be compared by what they found in the end. So they are
+compared by the fastest placement that each knew at the same number of evaluations and at the same
+wall time: the smallest at which any search on that graph ended.
+"""
+
+import math
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from placement.reporting.tables import grids, results
+
+# Of metrics.jsonl: method, seed, step, evaluations, elapsed_s, best_s, mean_s, and loss where the
+# step was learned from. A latency is null where nothing could run.
+Record = Mapping[str, Any]
+
+_LAST = 0.1  # of the records: the last updates
+_HEADER = (
+    *("graph", "method", "seeds", "first update", "last updates", "improvement"),
+    *("evaluations", "wall s", "best at equal evaluations", "best at equal wall time"),
+)
+_LEGEND = (
+    "Means over the seeds with their 95% intervals. First and last: mean latency of the samples of "
+    "the first update and of the last tenth. Best: the fastest placement known, as a ratio to the "
+    "best single device and, in brackets, itself."
+)
+
+
+class Estimate(NamedTuple):
+    """A mean over seeds."""
+
+    mean: float  # nan where any seed has no number
+    half_width: float  # of the 95% interval; nan with fewer than two seeds
+
+
+class Learned(NamedTuple):
+    """How a method learned on a graph."""
+
+    seeds: int
+    first_s: Estimate  # mean latency of the first update's samples
+    last_s: Estimate  # of those of the last updates
+    improvement: Estimate  # 1 - last / first, paired: of each seed
+    evaluations: float  # spent, mean
+    wall_s: float  # spent, mean
+    best_at_evaluations_s: Estimate  # fastest placement known, at `Budget.evaluations`
+    best_at_wall_s: Estimate  # at `Budget.wall_s`
+
+
+class Budget(NamedTuple):
+    """What every search on a graph has spent at least."""
+
+    evaluations: int
+    wall_s: float
+
+
+class Curves(NamedTuple):
+    """`learned[graph][method]`; a method may be missing on a graph."""
+
+    learned: dict[str, dict[str, Learned]]
+    budgets: dict[str, Budget]
+    single_s: dict[str, float]  # latency of the best single device; nan where none runs
+
+
+def summarise(
+    records: Mapping[str, Iterable[Record]], single_s: Mapping[str, float | None]
+) -> Curves:
+    """Aggregates the logs of searches.
+
+    Args:
+      records: by graph, of all its searches: their methods, their seeds, in any order.
+      single_s: latency of the best single device by graph, as the searches evaluate it; None, inf
+        or nan where none runs. It is also what a search knows before its first record, because
+        every search evaluates the single devices first.
+    """
+    found = Curves({}, {}, {})
+    for graph, of_graph in records.items():
+        searches: dict[str, dict[Any, list[Record]]] = {}
+        for record in sorted(of_graph, key=lambda record: record["step"]):
+            seeds = searches.setdefault(record["method"], {})
+            seeds.setdefault(record["seed"], []).append(record)
+        if not searches:
+            continue
+        final = [search[-1] for seeds in searches.values() for search in seeds.values()]
+        budget = Budget(
+            min(record["evaluations"] for record in final),
+            min(record["elapsed_s"] for record in final),
+        )
+        known_s = _or_nan(single_s.get(graph))
+        found.budgets[graph], found.single_s[graph] = budget, known_s
+        found.learned[graph] = {
+            method: _learned(list(seeds.values()), budget, known_s)
+            for method, seeds in searches.items()
+        }
+    return found
+
+
+def verdict(found: Curves) -> list[str]:
+    """Who is best at equal evaluations, and at equal wall time, in a line each.
+
+    By the geometric mean over graphs of the ratios to the best single device. What the tables write
+    alike, in three decimals, is a tie. Graphs on which no single device runs do not count, nor do
+    methods without a number on every graph that does: both are named.
+    """
+    if not found.learned:
+        return []
+    return [
+        _verdict(found, "evaluations", lambda learned: learned.best_at_evaluations_s),
+        _verdict(found, "wall time", lambda learned: learned.best_at_wall_s),
+    ]
+
+
+def markdown(found: Curves) -> str:
+    """A Markdown section: a row a graph and method, the verdict and the equal budgets below."""
+    parts = [
+        "### How the learned methods learned",
+        grids.markdown(_HEADER, _rows(found)),
+        "\n".join(f"- {line}" for line in verdict(found)),
+        _budgets(found),
+        _LEGEND,
+    ]
+    return "\n\n".join(parts)
+
+
+def _learned(searches: Sequence[Sequence[Record]], budget: Budget, single_s: float) -> Learned:
+    first_s = np.array([_or_nan(_updates(search)[0]["mean_s"]) for search in searches])
+    last_s = np.array([_last_s(_updates(search)) for search in searches])
+    return Learned(
+        seeds=len(searches),
+        first_s=_estimate(first_s),
+        last_s=_estimate(last_s),
+        improvement=_estimate(1 - last_s / first_s),
+        evaluations=float(np.mean([search[-1]["evaluations"] for search in searches])),
+        wall_s=float(np.mean([search[-1]["elapsed_s"] for search in searches])),
+        best_at_evaluations_s=_estimate(
+            [_best_s(search, "evaluations", budget.evaluations, single_s) for search in searches]
+        ),
+        best_at_wall_s=_estimate(
+            [_best_s(search, "elapsed_s", budget.wall_s, single_s) for search in searches]
+        ),
+    )
+
+
+def _updates(search: Sequence[Record]) -> Sequence[Record]:
+    """The steps that were learned from: the budget may cut the last one short."""
+    return [record for record in search if "loss" in record] or search
+
+
+def _last_s(updates: Sequence[Record]) -> float:
+    count = max(1, int(_LAST * len(updates)))
+    return float(np.mean([_or_nan(record["mean_s"]) for record in updates[-count:]]))
+
+
+def _best_s(search: Sequence[Record], spent: str, limit: float, single_s: float) -> float:
+    """What the search knew when it had spent the limit."""
+    within = [record for record in search if record[spent] <= limit]
+    return _or_nan(within[-1]["best_s"]) if within else single_s
+
+
+def _estimate(values: Sequence[float] | np.ndarray) -> Estimate:
+    return Estimate(float(np.mean(values)), grids.half_width(np.asarray(values)))
+
+
+def _or_nan(value: Any) -> float:
+    number = results.number(value)
+    return math.nan if number is None else number
+
+
+def _verdict(found: Curves, budget: str, best: Callable[[Learned], Estimate]) -> str:
+    counted = [graph for graph in found.learned if not math.isnan(found.single_s[graph])]
+    means = _geometric_means(found, counted, best)
+    if not means:
+        return f"At equal {budget}, no method has a ratio on every graph."
+    ranked = sorted(means, key=lambda method: float(means[method]))  # stable
+    lowest = means[ranked[0]]
+    first = [method for method in ranked if means[method] == lowest]
+    text = (
+        f"At equal {budget}, the lowest geometric mean over {len(counted)} "
+        f"graph{'s' if len(counted) > 1 else ''} of the ratio to the best single device is "
+        f"{lowest}, of {'a tie of ' if len(first) > 1 else ''}{_listed(first)}"
+    )
+    text += "".join(f"; `{m}` has {means[m]}" for m in ranked[len(first) :]) + "."
+    if float(lowest) >= 1:
+        text += " None is faster than the best single device."
+    missing = [method for method in _methods(found) if method not in means]
+    if missing:
+        text += f" Not ranked, without a number on some graph: {_listed(missing)}."
+    uncounted = [graph for graph in found.learned if graph not in counted]
+    if uncounted:
+        text += f" Not counted, no single device runs: {_listed(uncounted)}."
+    return text
+
+
+def _geometric_means(
+    found: Curves, counted: Sequence[str], best: Callable[[Learned], Estimate]
+) -> dict[str, str]:
+    """The mean ratio as it is written, of the methods that have one on every graph."""
+    means = {}
+    for method in _methods(found):
+        of_graphs = [found.learned[graph].get(method) for graph in counted]
+        ratios = [
+            results.ratio(best(learned).mean, found.single_s[graph])
+            for graph, learned in zip(counted, of_graphs, strict=True)
+            if learned is not None
+        ]
+        if ratios and len(ratios) == len(counted) and np.isfinite(ratios).all():
+            means[method] = f"{math.exp(np.mean(np.log(ratios))):.3f}"
+    return means
+
+
+def _methods(found: Curves) -> list[str]:
+    return list(dict.fromkeys(method for of_graph in found.learned.values() for method in of_graph))
+
+
+def _listed(names: Sequence[str]) -> str:
+    *others, last = (f"`{name}`" for name in names)
+    return f"{', '.join(others)} and {last}" if others else last
+
+
+def _rows(found: Curves) -> list[list[str]]:
+    rows = []
+    for graph, of_graph in found.learned.items():
+        unit = results.unit(
+            {"predicted_s": x.best_at_evaluations_s.mean} for x in of_graph.values()
+        )
+        single_s = found.single_s[graph]
+        at_evaluations = _best([x.best_at_evaluations_s for x in of_graph.values()], single_s)
+        at_wall = _best([x.best_at_wall_s for x in of_graph.values()], single_s)
+        for method, learned in of_graph.items():
+            rows.append(
+                [
+                    f"{graph}, {unit.name}",
+                    method,
+                    str(learned.seeds),
+                    grids.mean_text(unit, *learned.first_s),
+                    grids.mean_text(unit, *learned.last_s),
+                    _percent(learned.improvement),
+                    f"{learned.evaluations:.0f}",
+                    f"{learned.wall_s:.1f}",
+                    _best_text(learned.best_at_evaluations_s, single_s, unit, at_evaluations),
+                    _best_text(learned.best_at_wall_s, single_s, unit, at_wall),
+                ]
+            )
+    return rows
+
+
+def _best(estimates: Sequence[Estimate], single_s: float) -> str:
+    """The lowest ratio as it is written; all that are written alike are best."""
+    ratios = (_ratio(estimate, single_s) for estimate in estimates)
+    return min((ratio for ratio in ratios if ratio != "-"), key=float, default="")
+
+
+def _best_text(estimate: Estimate, single_s: float, unit: results.Unit, best: str) -> str:
+    ratio = _ratio(estimate, single_s)
+    marked = grids.BOLD_MARKDOWN.format(ratio) if ratio == best else ratio
+    return f"{marked} ({grids.mean_text(unit, *estimate)})"
+
+
+def _ratio(estimate: Estimate, single_s: float) -> str:
+    value = results.ratio(estimate.mean, single_s)
+    return f"{value:.3f}" if math.isfinite(value) else "-"
+
+
+def _percent(estimate: Estimate) -> str:
+    if math.isnan(estimate.mean):
+        return "-"
+    text = f"{estimate.mean:.1%}"
+    return text if math.isnan(estimate.half_width) else f"{text} ± {estimate.half_width:.1%}"
+
+
+def _budgets(found: Curves) -> str:
+    each = (
+        f"{graph} {budget.evaluations} and {budget.wall_s:.1f} s"
+        for graph, budget in found.budgets.items()
+    )
+    return f"Equal evaluations and wall time: {', '.join(each)}."

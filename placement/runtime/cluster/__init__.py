@@ -1,0 +1,1 @@
+"""Hosts of a cluster that measure in this machine's place."""

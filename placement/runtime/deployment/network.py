@@ -1,0 +1,137 @@
+"""A deployed model that is ready to run."""
+
+import threading
+import weakref
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+import openvino as ov
+
+from placement.errors import UserError
+from placement.runtime.execution.executor import Executor, Workers
+from placement.runtime.models.fingerprint import few
+
+
+class Network:
+    """Runs a compiled model; a context manager.
+
+    Several threads may share one: it does one inference at a time, and the others wait.
+    """
+
+    def __init__(
+        self,
+        model: ov.Model,
+        compiled: ov.CompiledModel | Executor,
+        *,
+        form: str,
+        workers: Workers | None = None,
+    ):
+        """Makes a request of what was compiled; `placement.load` makes these.
+
+        Args:
+          model: whose inputs and outputs these are.
+          compiled: the model.
+          form: 'single', 'hetero' or 'concurrent', see `placement.runtime.deployment.artifact`.
+          workers: of the executor, closed with this; they end too when nobody has this any more.
+        """
+        self.form = form
+        self.compiled = None if isinstance(compiled, Executor) else compiled
+        self.names = [_names(port) for port in model.inputs]  # that each input goes by
+        self._model = model
+        self._runner: Any = (
+            compiled if isinstance(compiled, Executor) else compiled.create_infer_request()
+        )
+        self._workers = workers
+        if workers is not None:  # to join its threads is not for a finaliser: it may run on one
+            weakref.finalize(self, workers.stop)
+        self._lock = threading.Lock()
+        self._closed = False
+
+    def __enter__(self) -> "Network":
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def infer(self, inputs: Sequence[np.ndarray] | Mapping[str, np.ndarray]) -> list[np.ndarray]:
+        """The model's outputs, in order.
+
+        Args:
+          inputs: an array for each input of the model, in order or by any of its names.
+
+        Raises:
+          UserError: inputs are missing, unknown, or of a wrong shape or type; or it is closed.
+          RuntimeError: OpenVINO's own, or a device's thread has failed.
+        """
+        arrays = _ordered(inputs, self.names)
+        tensors = [
+            _tensor(array, port, names[0])
+            for array, port, names in zip(arrays, self._model.inputs, self.names, strict=True)
+        ]
+        with self._lock:
+            self._check_open()
+            for index, tensor in enumerate(tensors):
+                self._runner.set_input_tensor(index, tensor)
+            self._runner.infer()
+            return [np.array(tensor.data) for tensor in self._runner.output_tensors]
+
+    def reset_state(self) -> None:
+        """Sets every variable of the model to its initial value.
+
+        Raises:
+          UserError: it is closed.
+        """
+        with self._lock:
+            self._check_open()
+            self._runner.reset_state()
+
+    def close(self) -> None:
+        """Ends the devices' threads, if it has any, after the inference that is under way.
+
+        It infers no more: calls that wait for their turn raise.
+        """
+        self._closed = True
+        with self._lock:
+            if self._workers is not None:
+                self._workers.close()
+                self._workers = None
+
+    def _check_open(self) -> None:
+        if self._closed:
+            raise UserError("the network is closed; load it again")
+
+
+def _names(port: ov.Output) -> list[str]:
+    """Names an input goes by, the one to show first."""
+    return list(dict.fromkeys([*sorted(port.get_names()), port.get_node().get_friendly_name()]))
+
+
+def _ordered(
+    inputs: Sequence[np.ndarray] | Mapping[str, np.ndarray], names: list[list[str]]
+) -> list[np.ndarray]:
+    """The arrays in the order of the inputs that have these names."""
+    shown = ", ".join(aliases[0] for aliases in names)
+    if not isinstance(inputs, Mapping):
+        if len(inputs) != len(names):
+            raise UserError(f"{len(inputs)} inputs given; the model has {len(names)}: {shown}")
+        return list(inputs)
+    unknown = [name for name in inputs if not any(name in aliases for aliases in names)]
+    given = [[inputs[name] for name in a if name in inputs] for a in names]
+    if unknown or any(len(arrays) != 1 for arrays in given):
+        raise UserError(
+            f"inputs are given for {few(inputs)}; give one for each of the model's: {shown}"
+        )
+    return [arrays[0] for arrays in given]
+
+
+def _tensor(array: np.ndarray, port: ov.Output, name: str) -> ov.Tensor:
+    array, shape = np.asarray(array), tuple(port.get_shape())
+    if array.shape != shape:
+        raise UserError(f"input {name!r} has shape {list(array.shape)}; give {list(shape)}")
+    if port.get_element_type() == ov.Type.string:
+        return ov.Tensor(array)
+    dtype = port.get_element_type().to_dtype()
+    if not np.can_cast(array.dtype, dtype, "same_kind"):
+        raise UserError(f"input {name!r} is {array.dtype}; give {np.dtype(dtype).name}")
+    return ov.Tensor(np.asarray(array, dtype=dtype, order="C"))  # of a scalar too

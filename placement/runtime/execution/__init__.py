@@ -1,0 +1,1 @@
+"""How a placement runs on devices: under HETERO, or all devices at once."""

@@ -1,0 +1,1 @@
+"""What a model costs on devices and how long placements take, in a process of its own."""

@@ -1,0 +1,1 @@
+"""Models as the project sees them: read, converted, made graphs, told apart."""

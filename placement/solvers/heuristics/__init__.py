@@ -1,0 +1,1 @@
+"""Solvers that prove nothing: rules, list schedules, partitions, local and random search."""

@@ -1,0 +1,104 @@
+"""`genetic`: a genetic algorithm for any objective, on the compiled simulator.
+
+A generation has `walks.CHAINS` placements, the first of them the single devices. Each child takes a
+stretch of a topological order from one parent and the rest from the other (two-point crossover,
+Holland 1975), the parents being the better of two drawn at random (tournaments); then it takes a
+step of `placement.solvers.heuristics.local_search` with probability `MUTATED`, and so does every class on its own,
+with probability 1 / C. The next generation is the best of parents and children together, each
+placement once.
+"""
+
+from functools import partial
+from typing import NamedTuple
+
+import chex
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from placement.solvers import base
+from placement.solvers.heuristics import local_search
+from placement.solvers.limits import Allowance
+from placement.types import Array, Problem
+
+MUTATED = 0.8
+_GENERATIONS = 50  # between two looks at the clock
+
+
+class _Evolution(NamedTuple):
+    key: chex.PRNGKey
+    alive: local_search.Batch
+
+
+def find(problem: Problem, seed: int, allowance: Allowance) -> base.Found:
+    """A genetic algorithm: stretches crossed over, the better of parents and children survive."""
+    held, starts = local_search.space(problem)
+    evolution = _Evolution(jax.random.PRNGKey(seed), starts)
+    generations = max(0, allowance.budget // local_search.CHAINS - 1)
+    done = 0
+    while done < generations and not allowance.over():
+        count = min(_GENERATIONS, generations - done)
+        evolution = _evolved(problem.objective, held, evolution, count)
+        done += count
+        best, best_s = _fastest(evolution.alive)
+        allowance.tell((done + 1) * local_search.CHAINS, float(best_s), np.asarray(best))
+    evaluations = (done + 1) * local_search.CHAINS
+    return local_search.finish(*_fastest(evolution.alive), evaluations, allowance.budget)
+
+
+def _fastest(alive: local_search.Batch) -> tuple[Array, Array]:
+    """Its placement int32 [N] and latency, inf where none can run."""
+    best = jnp.argmin(alive.latency_s)
+    return alive.placement[best], alive.latency_s[best]
+
+
+@partial(jax.jit, static_argnums=0)
+def _evolved(
+    objective: str, held: local_search.Space, evolution: _Evolution, count: Array
+) -> _Evolution:
+    def generation(_: Array, before: _Evolution) -> _Evolution:
+        key, for_parents, for_children, for_steps = jax.random.split(before.key, 4)
+        alive = before.alive
+        one, other = _tournaments(for_parents, alive.cost_s)
+        children = _crossed(for_children, held, alive.placement[one], alive.placement[other])
+        children = _mutated(for_steps, held, children)
+        born = local_search.evaluate(objective, held, children)
+        return _Evolution(key, _survivors(alive, born))
+
+    return jax.lax.fori_loop(0, count, generation, evolution)
+
+
+def _tournaments(key: chex.PRNGKey, cost_s: Array) -> tuple[Array, Array]:
+    """Two parents int32 [B] for every child, each the better of two."""
+    drawn = jax.random.randint(key, (2, 2, len(cost_s)), 0, len(cost_s))
+    better = jnp.where(cost_s[drawn[:, 0]] <= cost_s[drawn[:, 1]], drawn[:, 0], drawn[:, 1])
+    return better[0], better[1]
+
+
+def _crossed(key: chex.PRNGKey, held: local_search.Space, one: Array, other: Array) -> Array:
+    ends = jax.random.randint(key, (2, len(one), 1), 0, held.num_classes + 1)
+    inside = (held.rank >= ends.min(axis=0)) & (held.rank < ends.max(axis=0))
+    return jnp.where(inside, other, one)
+
+
+def _mutated(key: chex.PRNGKey, held: local_search.Space, placement: Array) -> Array:
+    num_ops, num_devices = held.allowed.shape
+    for_which, for_steps, for_classes, for_devices = jax.random.split(key, 4)
+    stepped = jax.random.bernoulli(for_which, MUTATED, (len(placement), 1))
+    placement = jnp.where(stepped, local_search.moved(for_steps, held, placement), placement)
+    # One draw a class, which all its operations read.
+    changed = jax.random.bernoulli(for_classes, 1 / held.num_classes, placement.shape)
+    device = jax.random.randint(for_devices, placement.shape, 0, num_devices)
+    changed, device = changed[:, held.rank], device[:, held.rank]
+    changed &= held.allowed[jnp.arange(num_ops), device]
+    return jnp.where(changed, device, placement)
+
+
+def _survivors(alive: local_search.Batch, born: local_search.Batch) -> local_search.Batch:
+    """The best of both batches; of equal placements, the first."""
+    both = jax.tree.map(lambda a, b: jnp.concatenate([a, b]), alive, born)
+    same = (both.placement[:, None] == both.placement).all(axis=2)
+    again = jnp.tril(same, -1).any(axis=1)
+    # Not inf, which a placement that cannot run costs: repeated ones come last of all.
+    order = jnp.lexsort((both.cost_s, again))[: len(alive.cost_s)]
+    return jax.tree.map(lambda values: values[order], both)

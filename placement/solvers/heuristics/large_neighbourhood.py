@@ -1,0 +1,190 @@
+"""Large-neighbourhood search on the compiled simulator, for any objective.
+
+A step frees a block of operations and gives all of it to one device. Single operations do not do:
+where everything runs on one device, moving one costs two crossings, and only a whole block that
+overlaps with the rest pays for them. A block is a stretch of a linear order of the operations:
+
+- the simulator's priority order, or a topological order: a stretch of time;
+- breadth-first orders from a seed, along the edges, against them or both ways, taken from the
+  front: a ball, the seed's descendants or its ancestors, nearest first; within the operations of
+  the seed's device or regardless of it. Every other seed is an end of a crossing edge, whose other
+  end's device takes the block, so that boundaries move.
+
+Lengths are log-uniform. A round draws `BATCH` blocks and simulates them at once; those that improve
+are also joined, best first, and simulated with the next round. The search goes on from the best
+of a round unless it is worse than where it stands; a block that is on its device already counts,
+so that a round without gain stands still or drifts among equals. After several of them, the more
+the larger the graph, a few blocks of the best known placement are moved whatever that costs, and
+the search starts there (iterated local search; Lourenço, Martin and Stützle 2003). Large
+neighbourhoods: Shaw 1998.
+"""
+
+from math import log
+from typing import NamedTuple
+
+import numpy as np
+from scipy import sparse
+from scipy.sparse import csgraph
+
+from placement import simulators
+from placement.graphs import dag
+from placement.simulators import makespan
+from placement.solvers import base
+from placement.solvers.heuristics import baechi, list_scheduling
+from placement.solvers.limits import Allowance
+from placement.types import Problem
+
+BATCH = 64  # placements simulated at once: one compilation
+_JOINED = 8  # of them joins of the last round's
+_PATIENCE, _PER_ROUND = 10, 16  # rounds without gain: so many, and one for so many classes
+_KICKS = 4
+STARTS: tuple[base.Find, ...] = (
+    list_scheduling.heft,
+    list_scheduling.peft,
+    baechi.m_topo,
+    baechi.m_etf,
+    baechi.m_sct,
+)
+
+
+class _Space(NamedTuple):
+    """What blocks are drawn from; C classes of co-located operations are what is moved."""
+
+    number: np.ndarray  # int32 [N]: the class of every operation
+    allowed: np.ndarray  # bool [C, D]
+    orders: np.ndarray  # int [K, C]: linear orders of all classes
+    senders: np.ndarray  # int32 [Q]: distinct edges between classes
+    receivers: np.ndarray  # int32 [Q]
+
+
+class _Blocks(NamedTuple):
+    """M blocks and where they would go."""
+
+    members: np.ndarray  # bool [M, C]
+    device: np.ndarray  # int [M]
+
+
+def lns(problem: Problem, seed: int, allowance: Allowance) -> base.Found:
+    """Large neighbourhoods (Shaw 1998), from the best of single devices and list schedules."""
+    candidates = starts(problem, seed, allowance)
+    values = simulators.evaluator(problem)(_padded(candidates))
+    return polish(problem, candidates[int(np.argmin(values))], seed, allowance)
+
+
+def starts(problem: Problem, seed: int, allowance: Allowance) -> np.ndarray:
+    """int32 [M, N]: every single device, as far as it can, and what list scheduling finds."""
+    classes = base.classes(problem)
+    fastest = classes.compute_s.argmin(axis=1)
+    rows = [np.where(able, d, fastest)[classes.number] for d, able in enumerate(classes.allowed.T)]
+    found = [find(problem, seed, allowance).placement for find in STARTS]
+    return np.array([*rows, *(row for row in found if row is not None)], np.int32)
+
+
+def polish(problem: Problem, placement: np.ndarray, seed: int, allowance: Allowance) -> base.Found:
+    """Improves a placement int [N] until time or `allowance.budget` is spent; never worsens it."""
+    rng, space = np.random.default_rng(seed), _space(problem)
+    evaluate = simulators.evaluator(problem)
+    first = np.unique(space.number, return_index=True)[1]
+    at = best = np.asarray(placement)[first]
+    at_s = best_s = float(evaluate(_padded(at[None])[:, space.number])[0])
+    joined = np.empty((0, len(at)), np.int32)
+    stale, evaluations = 0, 1
+    allowance.tell(evaluations, best_s, best[space.number])
+    while not allowance.over() and evaluations + BATCH <= allowance.budget:
+        blocks = _draw(rng, space, at, BATCH - len(joined))
+        rows = np.concatenate([joined, _moved(space, at, blocks)])
+        values = np.asarray(evaluate(rows[:, space.number]))
+        evaluations += len(rows)
+        drawn = values[len(joined) :]
+        better = np.argsort(drawn, kind="stable")[: np.count_nonzero(drawn < at_s)]
+        joined = _joined(space, at, blocks, better[: _JOINED + 1])
+        stale += 1
+        chosen = int(values.argmin())
+        if values[chosen] <= at_s:
+            stale = 0 if values[chosen] < at_s else stale
+            at, at_s = rows[chosen], float(values[chosen])
+        if at_s < best_s:
+            best, best_s = at, at_s
+        allowance.tell(evaluations, best_s, best[space.number])
+        if stale > _PATIENCE + len(at) // _PER_ROUND:
+            at, at_s, stale = _kicked(rng, space, best), np.inf, 0
+            joined = joined[:0]
+    status = "time limit" if allowance.over() else "finished"
+    return base.Found(best[space.number], status=status, evaluations=evaluations)
+
+
+def _space(problem: Problem) -> _Space:
+    graph, classes = problem.graph, base.classes(problem)
+    senders, receivers = dag.quotient_edges(graph.senders, graph.receivers, classes.number)
+    orders = [makespan.priority_order(graph, problem.costs), dag.topological_order(graph)]
+    unique = [list(dict.fromkeys(classes.number[order].tolist())) for order in orders]
+    return _Space(classes.number, classes.allowed, np.array(unique), senders, receivers)
+
+
+def _padded(rows: np.ndarray) -> np.ndarray:
+    """`BATCH` rows, the last one repeated."""
+    return np.concatenate([rows, np.repeat(rows[-1:], BATCH - len(rows), axis=0)])
+
+
+def _draw(rng: np.random.Generator, space: _Space, at: np.ndarray, count: int) -> _Blocks:
+    """Blocks, half of them stretches and half of them balls."""
+    members = np.zeros((count, len(at)), bool)
+    device = rng.integers(0, space.allowed.shape[1], count)
+    length = np.exp(rng.uniform(0, log(len(at) + 1), count)).astype(int)
+    crossing = np.flatnonzero(at[space.senders] != at[space.receivers])
+    graphs = _graphs(space, at)
+    for row in range(count):
+        if row % 2:
+            order = space.orders[rng.integers(len(space.orders))]
+            begin = rng.integers(1 - length[row], len(order))
+            block = order[max(begin, 0) : begin + length[row]]
+            if rng.random() < 0.5:
+                block = block[at[block] == at[block[0]]]
+        else:
+            seed = rng.integers(len(at))
+            if len(crossing) and rng.random() < 0.5:
+                edge = rng.choice(crossing)
+                ends = rng.permutation([space.senders[edge], space.receivers[edge]])
+                seed, device[row] = ends[0], at[ends[1]]
+            matrix, directed = graphs[rng.integers(len(graphs))]
+            block = csgraph.breadth_first_order(
+                matrix, seed, directed=directed, return_predecessors=False
+            )[: length[row]]
+        members[row, block] = True
+    return _Blocks(members, device)
+
+
+def _graphs(space: _Space, at: np.ndarray) -> list[tuple[sparse.csr_array, bool]]:
+    """Matrices to search breadth first, and whether along their direction alone."""
+    size = (len(at), len(at))
+    found = []
+    same = at[space.senders] == at[space.receivers]
+    for senders, receivers in (
+        (space.senders, space.receivers),
+        (space.senders[same], space.receivers[same]),
+    ):
+        along = sparse.csr_array((np.ones(len(senders)), (senders, receivers)), size)
+        found += [(along, False), (along, True), (along.T.tocsr(), True)]
+    return found
+
+
+def _moved(space: _Space, at: np.ndarray, blocks: _Blocks) -> np.ndarray:
+    """int32 [M, C]: each block on its device, as far as that supports it."""
+    able = space.allowed.T[blocks.device]
+    return np.where(blocks.members & able, blocks.device[:, None], at).astype(np.int32)
+
+
+def _kicked(rng: np.random.Generator, space: _Space, at: np.ndarray) -> np.ndarray:
+    """Somewhere near: a few blocks moved, whatever that costs."""
+    for _ in range(rng.integers(1, _KICKS + 1)):
+        at = _moved(space, at, _draw(rng, space, at, 1))[0]
+    return at
+
+
+def _joined(space: _Space, at: np.ndarray, blocks: _Blocks, better: np.ndarray) -> np.ndarray:
+    """int32 [J, C]: the best two blocks together, the best three, and so on."""
+    rows, row = [], at
+    for nth, block in enumerate(better.tolist()):
+        row = _moved(space, row, _Blocks(blocks.members[[block]], blocks.device[[block]]))[0]
+        rows += [row] if nth else []
+    return np.array(rows, np.int32).reshape(-1, len(at))

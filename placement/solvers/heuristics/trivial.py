@@ -1,0 +1,93 @@
+"""Placements that nobody searches for, and the search that leaves nothing out."""
+
+import numpy as np
+
+from placement import simulators
+from placement.errors import UserError
+from placement.solvers import base
+from placement.solvers.limits import Allowance
+from placement.types import Problem
+
+_FREE = 20
+_MOST = 2**22  # placements that brute force enumerates
+_BATCH = 4096
+
+
+def random(problem: Problem, seed: int, allowance: Allowance) -> base.Found:
+    """Every class on a uniformly random device that supports it."""
+    classes = base.classes(problem)
+    draw = np.random.default_rng(seed).random(classes.compute_s.shape)
+    placement = np.where(classes.allowed, draw, -1.0).argmax(axis=1)
+    return base.Found(placement[classes.number], evaluations=1)
+
+
+def round_robin(problem: Problem, seed: int, allowance: Allowance) -> base.Found:
+    """Classes in topological order, each on the next device in turn that supports it."""
+    classes = base.classes(problem)
+    num_devices = classes.compute_s.shape[1]
+    placement = np.zeros(len(classes.compute_s), np.int32)
+    device = -1
+    for number in base.in_order(problem, classes):
+        turns = (device + 1 + np.arange(num_devices)) % num_devices
+        device = turns[np.argmax(classes.allowed[number, turns])]
+        placement[number] = device
+    return base.Found(placement[classes.number], evaluations=1)
+
+
+def topological(problem: Problem, seed: int, allowance: Allowance) -> base.Found:
+    """A topological order cut into one stretch a device, in the devices' order.
+
+    A stretch has the share of the work, in mean seconds over the devices, that its device does per
+    second. A class that its device does not support goes where it is fastest.
+    """
+    classes = base.classes(problem)
+    finite = np.where(classes.allowed, classes.compute_s, 0.0)
+    work_s = finite.sum(axis=1) / np.maximum(classes.allowed.sum(axis=1), 1)
+    # What a device takes for all the work, if it took the mean for what it does not support.
+    whole_s = np.where(classes.allowed, classes.compute_s, work_s[:, None]).sum(axis=0)
+    speed = 1 / np.maximum(whole_s, whole_s.max() * 1e-9 or 1.0)
+    ends = np.cumsum(speed)[:-1] / speed.sum() * work_s.sum()
+    order = base.in_order(problem, classes)
+    middle = np.cumsum(work_s[order]) - work_s[order] / 2
+    placement = np.zeros(len(order), int)
+    placement[order] = np.searchsorted(ends, middle, side="right")
+    supported = classes.allowed[np.arange(len(order)), placement]
+    placement = np.where(supported, placement, classes.compute_s.argmin(axis=1))
+    return base.Found(placement[classes.number], evaluations=1)
+
+
+def brute_force(problem: Problem, seed: int, allowance: Allowance) -> base.Found:
+    """Every placement, simulated: of small graphs, a proven optimum.
+
+    Raises:
+      UserError: there are too many.
+    """
+    classes = base.classes(problem)
+    choices = [np.flatnonzero(row) for row in classes.allowed]
+    sizes = [len(choice) for choice in choices]
+    free = sum(size > 1 for size in sizes)
+    total = float(np.prod(np.array(sizes, float)))
+    if free > _FREE or total > _MOST:
+        raise UserError(
+            f"graph {problem.graph.name!r} has {free} free operations and {total:.3g} placements; "
+            f"brute_force takes at most {_FREE} and {_MOST}: give a smaller graph, fewer devices "
+            "or another method"
+        )
+    evaluate = simulators.evaluator(problem)
+    best, best_s, seen = None, np.inf, 0
+    while seen < total and not allowance.over():
+        # The last batch wraps around: one size of batch, one compilation.
+        rows = np.unravel_index(np.arange(seen, seen + _BATCH) % int(total), sizes)
+        placements = np.stack([c[row] for c, row in zip(choices, rows, strict=True)], axis=1)
+        latency_s = np.asarray(evaluate(placements[:, classes.number]))
+        if latency_s.min() < best_s:
+            best, best_s = placements[latency_s.argmin()], float(latency_s.min())
+        seen += _BATCH
+        told = None if best is None else best[classes.number]
+        allowance.tell(min(seen, int(total)), best_s, told)
+    evaluations = min(seen, int(total))
+    if seen < total:
+        return base.Found(told, status="time limit", evaluations=evaluations)
+    if best is None:
+        return base.Found(None, status="infeasible", evaluations=evaluations)
+    return base.Found(best[classes.number], best_s, "optimal", evaluations)

@@ -1,0 +1,1 @@
+"""Integer and constraint programs, on HiGHS and CP-SAT."""

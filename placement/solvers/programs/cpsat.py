@@ -1,0 +1,109 @@
+"""Integer programs on CP-SAT, of OR-Tools (an optional package).
+
+Times are whole numbers of a unit, in which the horizon is about 2**30. Seconds that are added are
+rounded down, so that a bound of the program is one of the problem, and no more than a 2**30-th a
+term too low. Values are the simulator's.
+"""
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+from placement.solvers import base, native
+from placement.solvers.limits import Allowance
+from placement.solvers.programs import cpsat_makespan, program, program_search
+from placement.types import Problem
+
+_UNITS = 2**30  # in a horizon
+# More strategies than processors: they share what they learn, and taking turns pays.
+_WORKERS = 8
+
+
+def find(problem: Problem, seed: int, allowance: Allowance) -> base.Found:
+    """A constraint program on CP-SAT, of all placements.
+
+    A search that the clock ends need not repeat.
+
+    Raises:
+      UserError: ortools is not installed.
+    """
+    if problem.objective == "makespan":
+        return cpsat_makespan.find(problem, seed, allowance)
+    return program_search.search(problem, seed, allowance, backend=solve)
+
+
+def solve(
+    built: program.Program,
+    hint: np.ndarray | None,
+    seed: int,
+    allowance: Allowance,
+    found: Callable[[np.ndarray], None],
+) -> program.Outcome:
+    """Solves a program: a `program_search.Backend`.
+
+    Args:
+      built: the program.
+      hint: int [C], the device of each class to begin with, or None.
+      seed: of the search.
+      allowance: when to stop.
+
+    Raises:
+      UserError: OR-Tools is not installed.
+    """
+    cp_model = base.import_cp_model()
+    unit_s = built.horizon_s / _UNITS
+    model, booleans, times = _model(cp_model, built, unit_s)
+    if hint is not None:
+        for number, device in enumerate(hint.tolist()):
+            for other, boolean in enumerate(built.assigned[number].tolist()):
+                model.add_hint(booleans[boolean], other == device)
+    model.minimize(times[built.total])
+    solver = cp_model.CpSolver()
+    solver.parameters.max_time_in_seconds = allowance.left_s()
+    solver.parameters.num_workers = _WORKERS
+    solver.parameters.random_seed = seed % 2**31
+    solver.parameters.catch_sigint_signal = False
+
+    def assigned(value: Callable[[Any], Any]) -> np.ndarray:
+        return np.array([[value(booleans[b]) for b in row] for row in built.assigned], bool)
+
+    told = base.on_solution(cp_model, lambda c: found(assigned(c.value)))
+    status = native.call(lambda: solver.solve(model, told), allowance, solver.stop_search)
+    if status == cp_model.INFEASIBLE:
+        return program.Outcome("infeasible", None, np.nan)
+    bound_s = solver.best_objective_bound * unit_s
+    if status not in (cp_model.OPTIMAL, cp_model.FEASIBLE):
+        return program.Outcome("time limit", None, max(bound_s, 0.0))
+    ended = "optimal" if status == cp_model.OPTIMAL else "time limit"
+    return program.Outcome(ended, assigned(solver.value), bound_s)
+
+
+def _model(cp_model: Any, built: program.Program, unit_s: float) -> tuple[Any, list, list]:
+    model = cp_model.CpModel()
+    booleans = [model.new_bool_var("") for _ in range(built.num_booleans)]
+    times = [model.new_int_var(int(s / unit_s), _UNITS, "") for s in built.lower_s]
+
+    def literal(number: int) -> Any:
+        return booleans[number] if number >= 0 else ~booleans[~number]
+
+    def weighted(terms: Any, whole: Any) -> Any:
+        numbers, weights = [b for b, _ in terms], [whole(w) for _, w in terms]
+        return cp_model.LinearExpr.weighted_sum([booleans[b] for b in numbers], weights)
+
+    for clause in built.clauses:
+        model.add_bool_or([literal(number) for number in clause])
+    for row in built.exactly_one:
+        model.add_exactly_one([booleans[b] for b in row])
+    for few in built.at_least:
+        total = sum(booleans[b] for b in few.booleans)
+        model.add(total >= few.least).only_enforce_if(literal(few.when))
+    for most in built.at_most:
+        model.add(weighted(most.terms, lambda w: int(np.ceil(w))) <= int(most.capacity))
+    for after in built.afters:
+        early = sum(times[t] for t in after.early)
+        limit = early + weighted(after.terms, lambda s: int(s / unit_s))
+        row = model.add(times[after.late] >= limit)
+        if after.when:
+            row.only_enforce_if([literal(number) for number in after.when])
+    return model, booleans, times

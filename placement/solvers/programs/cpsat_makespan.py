@@ -1,0 +1,292 @@
+"""Makespan by constraint programming (CP-SAT), with the simulator's order of priority.
+
+For every class c of co-located operations and device d that supports it, x(c, d) says whether c is
+on d; for every operation v of class c, a whole number s(v) is its start. Then
+
+    sum over d of x(c, d) = 1
+    x(u, a) and x(v, b)  ->  s(v) >= s(u) + compute(u, a) + delay(u, v, a, b)     for edges u -> v
+    x(v, d)  ->  s(v) >= f(d, before v),    f(d, v) >= s(v) + compute(v, d)
+    f(d, v) >= f(d, before v)
+    minimise  w >= s(v) + compute(v, d) x(v, d)
+
+where f(d, v) is when device d is free after the operations up to v, in order of priority: each
+device runs its operations in that order, so that the least w is the simulator's optimum and not
+that of schedules it would not run. What follows from these and helps the proof is added: that a
+device's operations do not overlap, heads and tails (`bounds_makespan`) of what is at least as fast
+as the placement known at the start, and of devices that are alike, that the one of lower number
+takes an operation first.
+
+Seconds are rounded down to whole units, so that the solver's bound is valid. A path of N operations
+and its N - 1 delays loses less than 2 N units; with
+
+    unit = value of the known placement * ROUNDING / (4 N)
+
+that is half of `base.ROUNDING`, and an optimum of the rounded problem counts as one where the
+simulator's value of it agrees with the bound.
+
+One worker searches, which repeats itself, without linear relaxations: they are weak here, as half
+an operation on either of two devices crosses nothing, and proofs are many times slower with them.
+"""
+
+import itertools
+from collections.abc import Callable
+from math import ceil, inf
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from placement import simulators
+from placement.simulators import makespan
+from placement.solvers import base, native
+from placement.solvers.bounds import makespan as makespan_lib
+from placement.solvers.heuristics import large_neighbourhood
+from placement.solvers.limits import Allowance
+from placement.types import Problem
+
+_HINT_SHARE = 0.1  # of the time, for the placement known at the start
+_HINT_BUDGET = 32_000
+
+
+class _Whole(NamedTuple):
+    """The problem in whole units."""
+
+    classes: base.Classes
+    order: list[int]  # of priority
+    edges: makespan_lib.Edges
+    windows: makespan_lib.Windows  # of what takes `limit` at most; inf where a device is closed
+    limit: int
+
+
+class _Variables(NamedTuple):
+    """What the solver decides."""
+
+    on: list[dict[int, Any]]  # for every class, device -> x
+    start: list[Any]  # for every operation
+    latency: Any
+
+
+def find(problem: Problem, seed: int, allowance: Allowance) -> base.Found:
+    """The optimum, or the best placement and bound when time is over.
+
+    Raises:
+      UserError: ortools is not installed.
+    """
+    cp_model = base.import_cp_model()
+    shorter = allowance.part(_HINT_SHARE, _HINT_BUDGET)
+    known = large_neighbourhood.lns(problem, seed, shorter)
+    best = known.placement
+    assert best is not None
+    value_s, bound_s = _value(problem, best), makespan_lib.makespan(problem, allowance)
+    if bound_s == inf:
+        return base.Found(None, status="infeasible", evaluations=known.evaluations)
+    if value_s <= bound_s * (1 + base.ROUNDING):
+        return known._replace(bound_s=bound_s, status="optimal")
+    whole, unit_s = _whole(problem, value_s)
+    model = cp_model.CpModel()
+    variables = _variables(model, whole)
+    _add_constraints(model, problem, whole, variables)
+    if value_s < inf:
+        _add_hint(model, problem, whole, variables, best)
+    evaluate = simulators.evaluator(problem)
+
+    def placement(value: Callable[[Any], Any]) -> np.ndarray:
+        home = [next(d for d, x in row.items() if value(x)) for row in variables.on]
+        return np.array(home)[whole.classes.number]
+
+    def tell(callback: Any) -> None:
+        found = placement(callback.value)
+        allowance.tell(known.evaluations, float(evaluate(found[None])[0]), found)
+
+    solver = _solver(cp_model, seed, allowance.left_s())
+    told = base.on_solution(cp_model, tell)
+    status = native.call(lambda: solver.solve(model, told), allowance, solver.stop_search)
+    if status == cp_model.INFEASIBLE and value_s == inf:
+        return base.Found(None, status="infeasible", evaluations=known.evaluations)
+    if status in (cp_model.OPTIMAL, cp_model.FEASIBLE):
+        best = min(best, placement(solver.value), key=lambda p: _value(problem, p))
+    bound_s = max(bound_s, solver.best_objective_bound * unit_s)
+    proven = _value(problem, best) <= bound_s * (1 + base.ROUNDING)
+    return base.Found(best, bound_s, "optimal" if proven else "time limit", known.evaluations)
+
+
+def _solver(cp_model: Any, seed: int, seconds: float) -> Any:
+    solver = cp_model.CpSolver()
+    solver.parameters.max_time_in_seconds = seconds
+    solver.parameters.random_seed = seed
+    solver.parameters.catch_sigint_signal = False
+    solver.parameters.num_workers = 1
+    solver.parameters.linearization_level = 0
+    return solver
+
+
+def _value(problem: Problem, placement: np.ndarray) -> float:
+    return float(simulators.evaluator(problem)(placement[None])[0])
+
+
+def _whole(problem: Problem, value_s: float) -> tuple[_Whole, float]:
+    """The problem in whole units, and the seconds of a unit."""
+    classes, edges = base.classes(problem), makespan_lib.edges_of(problem)
+    compute_s = np.asarray(problem.costs.compute_s, np.float64)
+    limit_s = value_s if value_s < inf else makespan_lib.longest_s(edges, compute_s)
+    unit_s = limit_s * base.ROUNDING / (4 * len(compute_s)) or 1.0
+    limit = ceil(limit_s / unit_s * (1 + base.ROUNDING))
+    allowed = classes.allowed[classes.number]
+    edges = edges._replace(delay_s=np.floor(edges.delay_s / unit_s))
+    compute = np.floor(np.where(allowed, compute_s, inf) / unit_s)
+    windows = makespan_lib.windows_of(edges, compute)
+    windows = makespan_lib.closed(classes, edges, windows, limit)
+    order = makespan.priority_order(problem.graph, problem.costs).tolist()
+    return _Whole(classes, order, edges, windows, limit), unit_s
+
+
+def _variables(model: Any, whole: _Whole) -> _Variables:
+    is_open = np.ones(whole.classes.compute_s.shape, bool)
+    np.logical_and.at(is_open, whole.classes.number, np.isfinite(whole.windows.compute_s))
+    on = [{d: model.new_bool_var("") for d in np.flatnonzero(row).tolist()} for row in is_open]
+    earliest = whole.windows.head_s.min(axis=1)
+    latest = whole.limit - (whole.windows.compute_s + whole.windows.tail_s).min(axis=1)
+    start = [
+        model.new_int_var(int(low), max(int(low), int(high)), "")
+        for low, high in zip(earliest, latest, strict=True)
+    ]
+    shortest = whole.windows.through_s().min(axis=1).max()
+    return _Variables(on, start, model.new_int_var(int(shortest), whole.limit, ""))
+
+
+def _add_constraints(model: Any, problem: Problem, whole: _Whole, variables: _Variables) -> None:
+    for row in variables.on:
+        model.add_exactly_one(row.values())
+    _add_windows(model, whole, variables)
+    _add_delays(model, whole, variables)
+    for device in range(len(problem.devices)):
+        _add_order(model, whole, variables, device)
+    _add_memory(model, problem, whole, variables)
+    _add_symmetry(model, problem, whole, variables)
+    model.minimize(variables.latency)
+
+
+def _add_windows(model: Any, whole: _Whole, variables: _Variables) -> None:
+    head, compute, tail = whole.windows
+    for op, number in enumerate(whole.classes.number.tolist()):
+        start, on = variables.start[op], variables.on[number]
+        after = {d: int(compute[op, d] + tail[op, d]) for d in on}
+        model.add(variables.latency >= start + sum(after[d] * x for d, x in on.items()))
+        model.add(start >= sum(int(head[op, d]) * x for d, x in on.items()))
+
+
+def _add_delays(model: Any, whole: _Whole, variables: _Variables) -> None:
+    compute, number = whole.windows.compute_s, whole.classes.number.tolist()
+    for sender, receiver, delay in zip(*whole.edges, strict=True):
+        before, after = variables.on[number[sender]], variables.on[number[receiver]]
+        began, start = variables.start[sender], variables.start[receiver]
+        model.add(start >= began + sum(int(compute[sender, a]) * x for a, x in before.items()))
+        for a, x in before.items():
+            for b, y in after.items():
+                if np.isinf(delay[a, b]):
+                    model.add_bool_or([~x, ~y])
+                elif delay[a, b] > 0:
+                    seconds = int(compute[sender, a] + delay[a, b])
+                    model.add(start >= began + seconds).only_enforce_if([x, y])
+
+
+def _add_order(model: Any, whole: _Whole, variables: _Variables, device: int) -> None:
+    """A device runs what it has one by one, in order of priority."""
+    free, intervals = 0, []
+    for op in whole.order:
+        on = variables.on[whole.classes.number[op]].get(device)
+        if on is None:
+            continue
+        seconds, start = int(whole.windows.compute_s[op, device]), variables.start[op]
+        model.add(start >= free).only_enforce_if(on)
+        following = model.new_int_var(0, whole.limit, "")
+        model.add(following >= free)
+        model.add(following >= start + seconds).only_enforce_if(on)
+        intervals.append(model.new_optional_fixed_size_interval_var(start, seconds, on, ""))
+        free = following
+    model.add_no_overlap(intervals)
+
+
+def _add_memory(model: Any, problem: Problem, whole: _Whole, variables: _Variables) -> None:
+    """Whole bytes, needed ones rounded down and limits up."""
+    memory, needed = base.memory(problem), np.floor(whole.classes.memory_bytes).astype(int)
+    for devices, capacity in zip(memory.devices, memory.capacity_bytes, strict=True):
+        inside = [
+            int(needed[number]) * x
+            for number, row in enumerate(variables.on)
+            for d, x in row.items()
+            if devices[d]
+        ]
+        model.add(sum(inside) <= ceil(capacity))
+
+
+def _add_symmetry(model: Any, problem: Problem, whole: _Whole, variables: _Variables) -> None:
+    """Of two devices that are alike the first takes a class before the second takes one."""
+    pairs = (pair for group in _alike(problem, whole) for pair in itertools.pairwise(group))
+    for device, other in pairs:
+        earlier: list[Any] = []
+        for number in _class_order(whole):
+            on = variables.on[number]
+            if other in on:
+                model.add_bool_or([*earlier, ~on[other]])
+            earlier += [on[device]] if device in on else []
+
+
+def _class_order(whole: _Whole) -> list[int]:
+    return list(dict.fromkeys(whole.classes.number[whole.order].tolist()))
+
+
+def _alike(problem: Problem, whole: _Whole) -> list[list[int]]:
+    """Groups of devices of which any two can change places and nothing else changes."""
+    memory, groups = base.memory(problem), list[list[int]]()
+    limits = _limits(memory, np.arange(len(problem.devices)))
+    for device in range(len(problem.devices)):
+        for group in groups:
+            swap = np.arange(len(problem.devices))
+            swap[[group[0], device]] = device, group[0]
+            same = np.array_equal(whole.windows.compute_s[:, swap], whole.windows.compute_s)
+            same = same and np.array_equal(
+                whole.edges.delay_s[:, swap][:, :, swap], whole.edges.delay_s
+            )
+            if same and _limits(memory, swap) == limits:
+                group.append(device)
+                break
+        else:
+            groups.append([device])
+    return groups
+
+
+def _limits(memory: base.Memory, devices: np.ndarray) -> list[tuple[list[bool], float]]:
+    rows = zip(memory.devices[:, devices].tolist(), memory.capacity_bytes.tolist(), strict=True)
+    return sorted(rows)
+
+
+def _add_hint(
+    model: Any, problem: Problem, whole: _Whole, variables: _Variables, placement: np.ndarray
+) -> None:
+    """A placement, with devices that are alike in the order in which they first take a class."""
+    taken = list(dict.fromkeys(placement[whole.order].tolist()))
+    named = np.arange(len(problem.devices))
+    for group in _alike(problem, whole):
+        first = sorted(group, key=lambda d: taken.index(d) if d in taken else len(taken))
+        named[first] = group
+    device = named[placement].tolist()
+    for op, start in enumerate(_starts(whole, device)):
+        model.add_hint(variables.start[op], start)
+    for number, op in enumerate(np.unique(whole.classes.number, return_index=True)[1].tolist()):
+        for d, x in variables.on[number].items():
+            model.add_hint(x, d == device[op])
+
+
+def _starts(whole: _Whole, device: list[int]) -> list[int]:
+    """When each operation starts under a placement."""
+    inputs: list[list[tuple[int, np.ndarray]]] = [[] for _ in device]
+    for sender, receiver, delay in zip(*whole.edges, strict=True):
+        inputs[receiver].append((sender, delay))
+    start, end = [0] * len(device), [0] * len(device)
+    free = [0] * whole.windows.compute_s.shape[1]
+    for op in whole.order:
+        d = device[op]
+        arrivals = [end[sender] + int(delay[device[sender], d]) for sender, delay in inputs[op]]
+        start[op] = max(free[d], *arrivals, 0)
+        end[op] = free[d] = start[op] + int(whole.windows.compute_s[op, d])
+    return start

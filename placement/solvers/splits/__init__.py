@@ -1,0 +1,1 @@
+"""Dynamic programs over contiguous parts of a graph."""

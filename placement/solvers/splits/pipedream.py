@@ -1,0 +1,105 @@
+"""PipeDream's planner, a baseline for `max_load` (Narayanan et al., SOSP 2019, section 3.1).
+
+A network is a chain of layers and its workers are all alike. With T(i, j) the time of layers i + 1
+to j and C_i that of what crosses after layer i, the pace of the first j layers on m workers is
+
+    A(j, m) = min over i of max(A(i, m - 1), C_i, T(i, j)),        A(0, m) = 0.
+
+It takes crossings to overlap with computing, where `max_load` adds them up, so what it plans is
+contiguous but not the best such placement. Departures:
+
+- No stage is replicated: a placement names one device an operation.
+- The chain is a topological order of the vertices (`contiguous.depth_first_order`), and C_i sums
+  the tensors that cross there, however far they reach. To contract what runs in parallel into one
+  layer, which would make the graph a chain, may leave little to plan: in a translation network the
+  decoder's embedding runs beside the encoder, all of which would be one layer.
+- Instead of twice the activations, for a gradient of equal size, C_i has both passes' own tensors.
+- Workers are the largest set of accelerators that cost the same, of hosts where there is no
+  accelerator; other devices stay empty. Their memory and what they support limit a stage.
+"""
+
+import numpy as np
+
+from placement.solvers import base
+from placement.solvers.limits import Allowance
+from placement.solvers.splits import contiguous
+from placement.solvers.splits.contiguous import Split
+from placement.types import Problem
+
+
+def pipedream(problem: Problem, seed: int, allowance: Allowance) -> base.Found:
+    """PipeDream's planner (Narayanan et al. 2019): a chain of stages.
+
+    Args:
+      problem: of objective 'max_load'.
+      seed: not used.
+      allowance: its time is looked at between workers.
+
+    Raises:
+      UserError: see `contiguous.splits`.
+    """
+    del seed
+    kinds, splits = contiguous.splits(problem)
+    accelerator = np.asarray(problem.costs.accelerator) >= 0
+    kind = max(
+        range(len(kinds.sizes)), key=lambda k: (accelerator[kinds.devices[k][0]], kinds.sizes[k])
+    )
+    workers = kinds.devices[kind]
+    best_s, placement = np.inf, None
+    for split in splits:
+        order = contiguous.depth_first_order(split)
+        stage_s = _stages_s(split, order, kind, kinds.capacity_bytes[kind])
+        planned = _plan(stage_s, _boundaries_s(split, order, kind), len(workers), allowance)
+        if planned is None:
+            return base.Found(placement, status="time limit")
+        pace_s, stage = planned
+        if pace_s < best_s:
+            best_s, device = pace_s, np.empty(split.num_vertices, int)
+            device[order] = workers[stage]
+            placement = device[split.number]
+    return base.Found(placement)
+
+
+def _stages_s(split: Split, order: np.ndarray, kind: int, capacity_bytes: float) -> np.ndarray:
+    """float64 [V + 1, V + 1]: T(i, j); inf where a worker cannot run it, and below the diagonal."""
+    compute_s = split.compute_s[order, kind]
+    finite = np.isfinite(compute_s)
+    grows = np.stack([np.where(finite, compute_s, 0.0), ~finite, split.memory_bytes[order]])
+    until = np.pad(np.cumsum(grows, axis=1), ((0, 0), (1, 0)))
+    time_s, unsupported, bytes_ = until[:, None, :] - until[:, :, None]
+    barred = (unsupported > 0) | (bytes_ > capacity_bytes)
+    barred |= np.tri(len(time_s), k=-1, dtype=bool)
+    return np.where(barred, np.inf, time_s)
+
+
+def _boundaries_s(split: Split, order: np.ndarray, kind: int) -> np.ndarray:
+    """float64 [V + 1]: C_i, of each tensor the dearer of sending and receiving it."""
+    rank = np.argsort(order)
+    first, last = rank[split.source], rank[split.source]
+    np.minimum.at(first, split.tensor, rank[split.reader])
+    np.maximum.at(last, split.tensor, rank[split.reader])
+    link_s = np.maximum(split.in_s[:, kind], split.out_s[:, kind])
+    cuts = range(len(order) + 1)
+    return np.array([link_s[(first < cut) & (last >= cut)].sum() for cut in cuts])
+
+
+def _plan(
+    stages_s: np.ndarray, boundaries_s: np.ndarray, num_workers: int, allowance: Allowance
+) -> tuple[float, np.ndarray] | None:
+    """The pace, and int [V]: the worker of each layer; None where the time ran out."""
+    pace_s = np.full(len(stages_s), np.inf)
+    pace_s[0] = 0.0
+    cuts = []
+    for _ in range(num_workers):
+        if allowance.over():
+            return None
+        reached_s = np.maximum(np.maximum(pace_s, boundaries_s)[:, None], stages_s)
+        cuts.append(reached_s.argmin(axis=0))
+        pace_s = reached_s.min(axis=0)
+    workers = np.empty(len(stages_s) - 1, int)
+    end = len(workers)
+    for worker in reversed(range(num_workers)):
+        start = cuts[worker][end]
+        workers[start:end] = worker
+        end = start
+    return float(pace_s[-1]), workers

@@ -1,0 +1,27 @@
+"""What the benchmark of sizes says of times that are known."""
+
+import subprocess
+import sys
+
+from experiments.benchmarks import scale
+from experiments.benchmarks.scale import Phase
+
+
+def test_the_exponent_is_of_the_last_two_sizes():
+    assert scale.exponent((10, 100, 1000), [7.0, 2.0, 200.0]) == "2.00"
+    assert scale.exponent((10, 20), [1.0, 2.0]) == "1.00"
+    assert scale.exponent((10,), [1.0]) == ""
+
+
+def test_the_longest_phase_dominates_but_not_the_whole_command():
+    phases = [Phase("graph", 1.0, 1), Phase("bound", 3.0, 1), Phase(scale._WHOLE, 9.0, 1)]
+    said = scale.dominating(1_000, phases)
+    assert said == "at 1,000 operations 'bound' dominates: 3.0 of 4.0 s"
+
+
+def test_sizes_that_are_no_numbers_are_refused_in_one_line():
+    command = [sys.executable, "-m", "experiments.benchmarks", "scale", "10", "many"]
+    ended = subprocess.run(command, capture_output=True, text=True)
+    assert ended.returncode == 2
+    assert ended.stderr.startswith("error: scale takes numbers of operations; given '10 many'")
+    assert ended.stderr.count("\n") == 1

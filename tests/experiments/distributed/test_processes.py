@@ -1,0 +1,94 @@
+"""Two processes that learn as one, with two devices each, beside a process with one device."""
+
+import json
+import socket
+from pathlib import Path
+
+import flax.serialization
+import jax
+import numpy as np
+import pytest
+
+from experiments.distributed import processes
+from tests import helpers
+from tests.experiments import command
+
+_FLAGS = (
+    *("--config.graph=synthetic:family=layered,ops=12,seed=1", "--config.evaluate=simulate"),
+    *("--config.devices=roofline:cpu,gpu,gpu", "--config.objective=makespan"),
+    "--config.method=hsdag:hidden_size=4,levels=0,num_samples=8,algorithm=reinforce",
+    "--config.budget=35",  # three single devices, and four steps
+)
+
+
+def _free_port() -> int:
+    with socket.socket() as some:
+        some.bind(("127.0.0.1", 0))
+        return some.getsockname()[1]
+
+
+def _learned(workdir: Path) -> list[dict]:
+    """What the search logged of its steps, without the time."""
+    lines = (workdir / "metrics.jsonl").read_text().splitlines()
+    records = [json.loads(line) for line in lines]
+    return [
+        {key: value for key, value in record.items() if isinstance(value, float | int)}
+        for record in records
+        if record["method"].startswith("hsdag")
+    ]
+
+
+def test_two_processes_find_what_one_finds_and_the_first_alone_writes(tmp_path, monkeypatch):
+    monkeypatch.setenv("XLA_FLAGS", "--xla_force_host_platform_device_count=2")
+    together = (f"--coordinator=127.0.0.1:{_free_port()}", "--num_processes=2")
+    started = [
+        command.start(tmp_path / str(number), *_FLAGS, *together, f"--process_id={number}")
+        for number in range(2)
+    ]
+    monkeypatch.delenv("XLA_FLAGS")
+    code, _, err = command.run(tmp_path / "alone", *_FLAGS)
+    assert code == 0, err
+    for process in started:
+        out, err = process.communicate(timeout=120)
+        assert process.returncode == 0, err
+    assert all(line.startswith("[Gloo]") for line in out.splitlines())  # of XLA, on CPUs
+    assert not (tmp_path / "1").exists()
+    placements = [
+        json.loads((tmp_path / name / "placement.json").read_text())["placement"]
+        for name in ("0", "alone")
+    ]
+    assert placements[0] == placements[1]
+    records, expected = _learned(tmp_path / "0"), _learned(tmp_path / "alone")
+    assert len(records) == len(expected) == 4
+    for record, other in zip(records, expected, strict=True):
+        assert record["loss"] == pytest.approx(other["loss"], rel=1e-3, abs=1e-4)
+        assert record["mean_s"] == pytest.approx(other["mean_s"], rel=1e-4)
+
+
+@pytest.mark.parametrize(
+    ("flags", "said"),
+    [
+        (("--num_processes=2", "--process_id=0"), "--coordinator missing; give each"),
+        (("--coordinator=here", "--num_processes=2", "--process_id=0"), "coordinator='here'"),
+        (("--coordinator=h:1", "--num_processes=2", "--process_id=2"), "process_id=2 of num"),
+    ],
+)
+def test_processes_that_cannot_be_are_refused_in_one_line(flags, said, tmp_path):
+    code, _, err = command.run(tmp_path / "run", *_FLAGS, *flags)
+    assert code == 2
+    assert said in err
+    assert len(err.splitlines()) == 1
+
+
+def test_a_problem_that_is_told_is_the_same():
+    rng = np.random.default_rng(0)
+    graph = helpers.random_dag(rng, 8, colocated=0.3)
+    problem = helpers.as_problem(graph, helpers.random_costs(rng, graph, 3), "makespan")
+    sent = flax.serialization.msgpack_serialize(processes.packed(problem))
+    heard = processes.unpacked(flax.serialization.msgpack_restore(sent))
+    same = jax.tree.map(np.array_equal, heard.costs, problem.costs)
+    assert all(same)
+    assert (heard.objective, heard.devices) == (problem.objective, problem.devices)
+    assert heard.graph.op_names == graph.op_names
+    assert heard.graph.output_shapes == graph.output_shapes
+    np.testing.assert_array_equal(heard.graph.tensors, graph.tensors)

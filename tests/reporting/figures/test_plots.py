@@ -1,0 +1,53 @@
+import xml.etree.ElementTree
+
+import pytest
+
+from placement.reporting.figures import plots, search_plots
+
+pytest.importorskip("matplotlib")
+
+_METRICS = [{"evaluations": step, "best_s": 1 / step} for step in (1, 2, 3)]
+
+
+def test_a_figure_is_saved_as_pixels_and_as_text_that_stays_text(tmp_path):
+    plots.save(search_plots.search(_METRICS), tmp_path, "search")
+    assert (tmp_path / "search.png").read_bytes().startswith(b"\x89PNG\r\n\x1a\n")
+    root = xml.etree.ElementTree.parse(tmp_path / "search.svg").getroot()
+    texts = [text.text for text in root.iter("{http://www.w3.org/2000/svg}text")]
+    assert "placements evaluated" in texts
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["search.png", "search.svg"]
+
+
+def test_equal_figures_make_equal_files(tmp_path):
+    for name in ("one", "other"):
+        plots.save(search_plots.search(_METRICS), tmp_path, name)
+    for suffix in ("png", "svg"):
+        one, other = ((tmp_path / f"{name}.{suffix}").read_bytes() for name in ("one", "other"))
+        assert one == other
+
+
+@pytest.mark.parametrize(
+    ("seconds", "text"),
+    [(0.0, "0 s"), (2.0, "2 s"), (0.012345, "12.3 ms"), (9.99e-4, "999 us"), (5e-8, "0.05 us")],
+)
+def test_durations_have_three_digits_and_a_unit(seconds, text):
+    assert plots.duration(seconds) == text
+
+
+@pytest.mark.parametrize(
+    ("number", "text"), [(0, "0 bytes"), (64, "64 bytes"), (1.25e7, "12.5 MB"), (2e12, "2e+03 GB")]
+)
+def test_sizes_have_three_digits_and_a_unit(number, text):
+    assert plots.size(number) == text
+
+
+def test_a_tint_prints_lighter_the_less_colour_it_has():
+    tints = [plots.luminance(plots.mixed(plots.COLOURS[0], share)) for share in (0.0, 0.5, 1.0)]
+    assert tints == sorted(tints, reverse=True)
+    assert tints[0] == pytest.approx(1.0)
+
+
+def test_devices_differ_in_grey_print_too():
+    styles = [plots.device_style(device) for device in range(12)]
+    assert len({(style["facecolor"], style["hatch"]) for style in styles}) == 12
+    assert len({style["hatch"] for style in styles[:6]}) == 6

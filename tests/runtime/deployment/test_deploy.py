@@ -1,0 +1,265 @@
+import dataclasses
+import json
+import os
+import re
+import subprocess
+import sys
+import threading
+from pathlib import Path
+
+import numpy as np
+import openvino as ov
+import pytest
+
+import placement
+from placement.errors import UserError
+from placement.runtime import devices
+from placement.runtime.deployment import artifact as artifact_lib
+from placement.runtime.deployment import description
+from placement.runtime.execution import hetero
+from placement.runtime.execution.split import Stretch
+from placement.runtime.models import frontend
+from tests.runtime import small
+
+ROOT = Path(__file__).parents[2]
+HOST = devices.resolve("host")
+A, B = (device.name for device in HOST)
+STRETCHES = (
+    Stretch(A, ("x", "m_top", "top")),  # a constant, which need not be in any
+    Stretch(B, ("left",)),
+    Stretch(A, ("right", "bottom")),
+)
+INPUT = np.random.default_rng(1).standard_normal((4, 8)).astype(np.float32)
+
+
+def artifact(model: ov.Model, *, form: str, alone: str | None = None, **others: str):
+    stretches = STRETCHES if form == artifact_lib.CONCURRENT else ()
+    affinity = small.everywhere(model, A, **others)
+    return artifact_lib.Artifact(model, affinity, stretches, HOST, form, alone, "by a test", {})
+
+
+def saved(folder: Path, model: ov.Model, **kwargs) -> Path:
+    artifact_lib.save(artifact(frontend.prepare(model), **kwargs), folder)
+    return folder
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory) -> Path:
+    """The diamond with 'left' on the other device, in both forms."""
+    path = tmp_path_factory.mktemp("deploy")
+    return saved(path, small.diamond(), form=artifact_lib.CONCURRENT, left=B)
+
+
+def expected(model: ov.Model, **others: str) -> np.ndarray:
+    """What the placement computes when it is compiled without going through a file."""
+    core = devices.open_core(HOST)
+    return hetero.compile_placement(core, model, small.everywhere(model, A, **others), HOST)(INPUT)[
+        0
+    ]
+
+
+def test_the_placement_is_applied_again(folder):
+    with placement.load(folder, concurrent=False) as net:
+        assert net.form == artifact_lib.HETERO
+        assert net.compiled.get_property("HETERO_NUMBER_OF_SUBMODELS") == 3
+        assert set(net.compiled.get_property("EXECUTION_DEVICES")) == {A, B}
+        (output,) = net.infer([INPUT])
+    np.testing.assert_array_equal(output, expected(small.diamond(), left=B))
+
+
+def test_weights_stay_what_they_are(folder):
+    model = ov.Core().read_model(folder / "model.xml")
+    stored = {op.get_friendly_name(): op for op in model.get_ops()}
+    for op in small.diamond().get_ops():
+        if op.get_type_name() == "Constant":
+            name = op.get_friendly_name()
+            found = stored.get(name) or stored[f"{name}@{B}"]
+            assert found.get_element_type() == op.get_element_type()
+            np.testing.assert_array_equal(found.data, op.data)
+
+
+def test_a_constant_that_both_devices_read_is_saved_for_each(tmp_path):
+    saved(tmp_path, small.shared_constant(), form=artifact_lib.HETERO, second=B)
+    with placement.load(tmp_path / "model.xml") as net:
+        assert net.compiled.get_property("HETERO_NUMBER_OF_SUBMODELS") == 2
+        (output,) = net.infer({"x": INPUT})
+    np.testing.assert_array_equal(output, expected(small.shared_constant(), second=B))
+
+
+def test_the_concurrent_form_computes_the_same_and_ends_its_threads(folder):
+    before = threading.active_count()
+    with placement.load(folder) as net:
+        assert net.form == artifact_lib.CONCURRENT
+        assert net.compiled is None
+        assert threading.active_count() == before + 2
+        first, second = (net.infer([factor * INPUT])[0] for factor in (1, 2))
+    assert threading.active_count() == before
+    right = expected(small.diamond(), left=B)
+    np.testing.assert_allclose(first, right, atol=0.02 * np.ptp(right))
+    np.testing.assert_allclose(second, 2 * right, atol=0.04 * np.ptp(right))
+    with pytest.raises(UserError, match="closed"):
+        net.infer([INPUT])
+
+
+def test_a_single_device_is_compiled_without_hetero(tmp_path):
+    saved(tmp_path, small.diamond(), form=artifact_lib.SINGLE, alone=B)
+    with placement.load(tmp_path) as net:
+        assert net.form == artifact_lib.SINGLE
+        assert net.compiled.get_property("EXECUTION_DEVICES") == [B]
+        assert "HETERO_NUMBER_OF_SUBMODELS" not in net.compiled.get_property("SUPPORTED_PROPERTIES")
+    with pytest.raises(UserError, match=r"no concurrent form \(by a test\)") as caught:
+        placement.load(tmp_path, concurrent=True)
+    assert "backend=concurrent" not in str(caught.value)  # it may well have been placed so
+
+
+def test_what_openvino_runs_alone_may_be_another_form(tmp_path):
+    saved(tmp_path, small.diamond(), form=artifact_lib.CONCURRENT, alone=B, left=B)
+    with placement.load(tmp_path) as net, placement.load(tmp_path, concurrent=False) as other:
+        assert (net.form, other.form) == (artifact_lib.CONCURRENT, artifact_lib.SINGLE)
+        right = expected(small.diamond(), left=B)
+        for output in (net.infer([INPUT])[0], other.infer([INPUT])[0]):
+            np.testing.assert_allclose(output, right, atol=0.02 * np.ptp(right))
+    assert json.loads((tmp_path / "compiled.json").read_text())["form"] == artifact_lib.SINGLE
+
+
+def test_states_are_kept_from_one_inference_to_the_next(tmp_path):
+    artifact_lib.save(artifact(small.counter(), form=artifact_lib.HETERO), tmp_path)
+    with placement.load(tmp_path) as net:
+        for count in (1, 2):
+            np.testing.assert_array_equal(net.infer([np.ones(4, np.float32)])[0], np.full(4, count))
+        net.reset_state()
+        np.testing.assert_array_equal(net.infer([np.ones(4, np.float32)])[0], np.ones(4))
+
+
+def test_devices_are_renamed_to_those_of_the_machine(folder):
+    with placement.load(folder, {A: "CPU"}, concurrent=False) as net:
+        assert set(net.compiled.get_property("EXECUTION_DEVICES")) == {"CPU", B}
+    with placement.load(folder, {A: "CPU"}) as net:
+        right = expected(small.diamond(), left=B)
+        np.testing.assert_allclose(net.infer([INPUT])[0], right, atol=0.02 * np.ptp(right))
+
+
+@pytest.mark.parametrize(
+    ("given", "said"),
+    [
+        ({A: "GPU.7"}, "'GPU.7' is not present; here are .*CPU"),
+        ({"GPU.0": "CPU"}, f"renames 'GPU.0'; the file uses {A}"),
+        ({A: B}, "two devices one name"),
+    ],
+)
+def test_devices_that_do_not_fit_are_refused_in_one_line(folder, given, said):
+    with pytest.raises(UserError, match=said) as caught:
+        placement.load(folder, given)
+    assert "\n" not in str(caught.value)
+
+
+def test_a_device_that_the_machine_lacks_is_refused(tmp_path):
+    present = dataclasses.replace(HOST[0], name="CPU", host=False)
+    model = small.diamond()
+    everything = artifact_lib.Artifact(
+        model, {}, (), (present,), artifact_lib.SINGLE, "CPU", "", {}
+    )
+    artifact_lib.save(everything, tmp_path)
+    file = tmp_path / "model.xml"
+    text = file.read_text()
+    for quote in ('"', "&quot;"):
+        text = text.replace(f"{quote}CPU{quote}", f"{quote}GPU.3{quote}")
+    file.write_text(text)
+    description.seal(file)
+    with pytest.raises(UserError, match=r"'GPU.3' is not present; .*devices=\{'GPU.3': 'CPU'\}"):
+        placement.load(file)
+    with placement.load(file, devices={"GPU.3": "CPU"}) as net:
+        assert net.compiled.get_property("EXECUTION_DEVICES") == ["CPU"]
+
+
+def test_files_that_are_no_deployed_model_are_refused(folder, tmp_path):
+    with pytest.raises(UserError, match=r"no '.*nowhere'"):
+        placement.load(tmp_path / "nowhere")
+    ov.save_model(small.diamond(), tmp_path / "plain.xml")
+    with pytest.raises(UserError, match="carries no placement"):
+        placement.load(tmp_path / "plain.xml")
+    text = (folder / "model.xml").read_text()
+    (tmp_path / "model.bin").write_bytes((folder / "model.bin").read_bytes())
+    for old, new, said in (
+        ('name="left"', 'name="gauche"', "'gauche', 'left'|'left', 'gauche'"),
+        ('<version value="2" />', '<version value="9" />', "of version 9"),
+        ("<net", "<nut", "cannot be read"),
+    ):
+        assert old in text
+        (tmp_path / "model.xml").write_text(text.replace(old, new))
+        with pytest.raises(UserError, match="not as it was written"):
+            placement.load(tmp_path)
+        description.seal(tmp_path / "model.xml")
+        with pytest.raises(UserError, match=said) as caught:
+            placement.load(tmp_path)
+        assert "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("inputs", "said"),
+    [
+        ([], "0 inputs given; the model has 1: x"),
+        ({}, "model's: x"),
+        ({"y": INPUT}, "given for 'y'"),
+        ([INPUT[:2]], r"'x' has shape \[2, 8\]; give \[4, 8\]"),
+        ([INPUT.astype(complex)], "'x' is complex128; give float32"),
+    ],
+)
+def test_wrong_inputs_are_refused(folder, inputs, said):
+    with placement.load(folder) as net, pytest.raises(UserError, match=said):
+        net.infer(inputs)
+
+
+def test_inputs_go_by_name_or_order_and_numbers_are_converted(folder):
+    with placement.load(folder, concurrent=False) as net:
+        by_order = net.infer([INPUT])[0]
+        np.testing.assert_array_equal(net.infer({"x": INPUT})[0], by_order)
+        np.testing.assert_array_equal(net.infer([INPUT.astype(np.float64)])[0], by_order)
+        np.testing.assert_array_equal(net.infer([np.asfortranarray(INPUT)])[0], by_order)
+
+
+def in_a_fresh_process(program: str, cwd: Path) -> str:
+    path = os.pathsep.join([str(ROOT), *filter(None, sys.path)])
+    done = subprocess.run(
+        [sys.executable, "-c", program],
+        cwd=cwd,
+        env={**os.environ, "PYTHONPATH": path},
+        capture_output=True,
+        text=True,
+    )
+    assert done.returncode == 0, done.stderr
+    return done.stdout.strip()
+
+
+@pytest.mark.parametrize("form", [artifact_lib.HETERO, artifact_lib.SINGLE])
+@pytest.mark.parametrize("way", ["model.xml", "compiled.json"])
+def test_the_snippets_of_the_docs_run_it_without_this_package(tmp_path, form, way):
+    alone = B if form == artifact_lib.SINGLE else None
+    folder = tmp_path / "runs/mine/deploy"  # as the page names it
+    folder.mkdir(parents=True)
+    saved(folder, small.diamond(), form=form, alone=alone, left=B)
+    np.save(tmp_path / "input.npy", INPUT)
+    text = (ROOT / "docs" / "DEPLOY.md").read_text()
+    blocks = re.findall(r"```python\n(.*?)```", text, re.DOTALL)
+    (snippet,) = [block for block in blocks if way in block]
+    show = """
+import numpy as np, sys
+np.save("output.npy", compiled(np.load("input.npy"))[0])
+print(sorted(compiled.get_property("EXECUTION_DEVICES")), "placement" in sys.modules)
+"""
+    used = [B] if form == artifact_lib.SINGLE else sorted([A, B])
+    assert in_a_fresh_process(snippet + show, tmp_path) == f"{used} False"
+    with placement.load(folder) as net:
+        np.testing.assert_array_equal(np.load(tmp_path / "output.npy"), net.infer([INPUT])[0])
+
+
+def test_importing_is_light_and_loading_needs_no_jax(folder):
+    heavy = "[n for n in ('jax', 'openvino', 'numpy') if n in sys.modules]"
+    program = f"""
+import sys
+import placement
+print({heavy})
+placement.load({str(folder)!r}).close()
+print({heavy})
+"""
+    assert in_a_fresh_process(program, ROOT).splitlines() == ["[]", "['openvino', 'numpy']"]

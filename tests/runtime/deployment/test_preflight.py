@@ -1,0 +1,226 @@
+import dataclasses
+import json
+
+import numpy as np
+import openvino as ov
+import pytest
+
+from placement.errors import UserError
+from placement.runtime import devices
+from placement.runtime.deployment import artifact as artifact_lib
+from placement.runtime.deployment import preflight
+from placement.runtime.deployment.decision import REFERENCE, Row, decide
+from placement.runtime.execution.split import Stretch
+from placement.runtime.measurement.local import Interval
+from placement.runtime.models import fingerprint
+from tests.runtime import small
+
+HOST = devices.resolve("host")
+A, B = (device.name for device in HOST)
+
+
+def placed(**kwargs) -> preflight.Placed:
+    given = {"method": "m", "affinity": {"a": A, "b": B}, "stretches": (), "devices": (A, B)}
+    rest = {"host": "host:f32,bf16" if "BF16" in B else "host:f32,f32", "graph": "g", "model": None}
+    return preflight.Placed(**(given | rest | kwargs))
+
+
+def told(*made: devices.Device) -> dict:
+    return {d.name: {"label": d.label, "properties": dict(d.properties)} for d in made}
+
+
+def test_a_placement_is_read_with_or_without_stretches_and_model(tmp_path):
+    file = tmp_path / "placement.json"
+    provenance = {"graph": {"name": "g"}, "devices": told(*HOST)}
+    data = {"method": "m", "placement": {"a": A, "b": B}, "provenance": provenance}
+    file.write_text(json.dumps(data))
+    f32 = frozenset(device.name for device in HOST if device.precision == "f32")
+    assert preflight.read(file) == placed(f32=f32)
+    model = fingerprint.of(small.diamond())
+    stretches = [[A, ["a"]], [B, ["b"]]]
+    file.write_text(
+        json.dumps(data | {"stretches": stretches, "provenance": provenance | {"model": model}})
+    )
+    read = preflight.read(file)
+    assert read.stretches == (Stretch(A, ("a",)), Stretch(B, ("b",)))
+    assert read.model == model
+
+
+def test_host_devices_are_found_as_they_were_when_placed_on(tmp_path):
+    """By default there are others, of other names."""
+    alike = devices.resolve("host:f32,f32")
+    names = [device.name for device in alike]
+    provenance = {"graph": {"name": "g"}, "devices": told(*alike)}
+    data = {"method": "m", "placement": {"a": names[1]}, "provenance": provenance}
+    file = tmp_path / "placement.json"
+    file.write_text(json.dumps(data))
+    assert preflight.find_devices(preflight.read(file), "auto") == alike
+
+
+@pytest.mark.parametrize("content", [None, "{", '{"method": "m"}', "[]"])
+def test_what_is_no_placement_is_refused_in_one_line(tmp_path, content):
+    file = tmp_path / "placement.json"
+    if content is not None:
+        file.write_text(content)
+    with pytest.raises(UserError, match="--task=place") as caught:
+        preflight.read(file)
+    assert "\n" not in str(caught.value)
+
+
+def test_devices_are_those_placed_on_unless_others_are_given():
+    assert preflight.find_devices(placed(), "auto") == HOST
+    assert preflight.find_devices(placed(), "host") == HOST
+    idle = placed(devices=(A, B, "GPU.7"))  # nothing is placed on it
+    assert preflight.find_devices(idle, "auto") == HOST
+    (cpu,) = preflight.find_devices(placed(affinity={"a": "CPU"}, devices=("CPU",)), "auto")
+    assert cpu.name == "CPU"
+    with pytest.raises(UserError, match=r"'GPU.7', not present: here are .*CPU"):
+        preflight.find_devices(placed(affinity={"a": "GPU.7"}, devices=("GPU.7",)), "auto")
+    with pytest.raises(UserError, match="not among devices='CPU': CPU;"):
+        preflight.find_devices(placed(), "CPU")
+
+
+def test_devices_that_had_to_compute_in_f32_do_so_again():
+    """Whatever they choose: host devices are others by name then."""
+    fallen = devices.in_f32(devices.resolve("host"), [B])
+    names = tuple(device.name for device in fallen)
+    spec = f"host:{','.join(['f32'] * len(fallen))}"
+    on = placed(affinity={"a": names[1]}, devices=names, host=spec, f32=frozenset(names))
+    for given in ("auto", "host", spec):
+        found = preflight.find_devices(on, given)
+        assert [(d.name, d.precision) for d in found] == [(name, "f32") for name in names]
+    cpu = placed(affinity={"a": "CPU"}, devices=("CPU",), host="", f32=frozenset({"CPU"}))
+    for given in ("auto", "CPU"):
+        (found,) = preflight.find_devices(cpu, given)
+        assert found.properties["INFERENCE_PRECISION_HINT"] == found.precision == "f32"
+
+
+def test_without_its_content_a_model_is_known_by_names():
+    model = small.diamond()
+    same = placed(affinity=small.everywhere(model, A))
+    preflight.check_model(same, model, "diamond")
+    affinity = small.everywhere(model, A, gone=B)
+    del affinity["left"]
+    with pytest.raises(UserError, match="lacks 'gone'; it has new 'left'") as caught:
+        preflight.check_model(placed(affinity=affinity), model, "diamond")
+    assert "'diamond'" in str(caught.value)
+
+
+class Supporting:
+    """A core whose devices support all but one operation."""
+
+    def __init__(self, without: str):
+        self._without = without
+
+    def query_model(self, model, device, properties):
+        ops = (op.get_friendly_name() for op in model.get_ops())
+        return {name: device for name in ops if name != self._without}
+
+
+def test_an_operation_that_its_device_does_not_support_is_named():
+    model = small.diamond()
+    affinity = small.everywhere(model, A, left=B)
+    preflight.check_support(devices.open_core(HOST), model, affinity, HOST)
+    preflight.check_support(Supporting("m_left"), model, affinity, HOST)
+    with pytest.raises(UserError, match=r"does not support 'left \(MatMul\)'") as caught:
+        preflight.check_support(Supporting("left"), model, affinity, HOST)
+    assert HOST[1].label in str(caught.value)
+
+
+def row(name: str, form: str, ratio: float | None, spread: float = 0.02) -> Row:
+    if ratio is None:
+        return Row(name, form, None, None, None, None, "infer: it broke")
+    within = Interval(ratio, ratio - spread, ratio + spread, 20)
+    return Row(name, form, within, within, 0.0, 0.1, "ok")
+
+
+def rows(hetero: float | None = None, concurrent: float | None = None) -> list[Row]:
+    single = [
+        row(f"single:{B}", artifact_lib.SINGLE, 1.0, 0.0),
+        row(f"single:{A}", artifact_lib.SINGLE, 2.0),
+    ]
+    forms = [row("placement", artifact_lib.HETERO, hetero)]
+    forms.append(row("placement, concurrent", artifact_lib.CONCURRENT, concurrent))
+    return single + forms + [row("CPU", REFERENCE, 0.1)]
+
+
+@pytest.mark.parametrize(
+    ("hetero", "concurrent", "form", "alone"),
+    [
+        (0.9, None, artifact_lib.HETERO, None),
+        (0.99, None, artifact_lib.SINGLE, B),  # the interval reaches beyond 1
+        (1.5, None, artifact_lib.SINGLE, B),
+        (None, None, artifact_lib.SINGLE, B),
+        (0.9, 0.8, artifact_lib.CONCURRENT, None),
+        (0.8, 0.9, artifact_lib.HETERO, None),
+        (1.2, 0.9, artifact_lib.CONCURRENT, B),  # OpenVINO alone is better off with one device
+        (None, 0.9, artifact_lib.CONCURRENT, B),
+        (1.2, 1.1, artifact_lib.SINGLE, B),
+    ],
+)
+def test_only_what_is_faster_than_the_best_single_device_is_deployed(
+    hetero, concurrent, form, alone
+):
+    found = decide(placed(), rows(hetero, concurrent))
+    assert (found.form, found.alone, found.fallback) == (form, alone, form == artifact_lib.SINGLE)
+    assert B in found.reason
+
+
+@pytest.mark.parametrize(("device", "alone", "fallback"), [(B, B, False), (A, B, True)])
+def test_a_placement_on_one_device_is_kept_unless_another_is_faster(device, alone, fallback):
+    found = decide(placed(affinity={"a": device}), rows()[:2])
+    assert (found.form, found.alone, found.fallback) == (artifact_lib.SINGLE, alone, fallback)
+    equal = [
+        row(f"single:{B}", artifact_lib.SINGLE, 1.0),
+        row(f"single:{A}", artifact_lib.SINGLE, 1.01),
+    ]
+    assert not decide(placed(affinity={"a": device}), equal).fallback
+
+
+def test_where_no_single_device_works_the_placement_is_deployed():
+    broken = [row(f"single:{name}", artifact_lib.SINGLE, None) for name in (A, B)]
+    works = row("placement", artifact_lib.HETERO, 1.0)._replace(ratio=None)
+    found = decide(placed(), [*broken, works])
+    assert (found.form, found.alone, found.fallback) == (artifact_lib.HETERO, None, False)
+    with pytest.raises(UserError, match="it broke"):
+        decide(placed(), [*broken, row("placement", artifact_lib.HETERO, None)])
+
+
+def test_where_no_single_device_is_right_the_fastest_of_what_is_is_deployed():
+    cpu = devices.reference_device()
+
+    def decided(hetero, concurrent, reference, on=cpu):
+        timed = [row("placement", artifact_lib.HETERO, hetero)]
+        timed.append(row("placement, concurrent", artifact_lib.CONCURRENT, concurrent))
+        timed.append(row(on.label, REFERENCE, reference)._replace(device=on))
+        broken = [row(f"single:{name}", artifact_lib.SINGLE, None) for name in (A, B)]
+        return decide(placed(), broken + [each._replace(ratio=None) for each in timed])
+
+    assert decided(0.3, 0.2, 0.1)[:3] == (artifact_lib.SINGLE, "CPU", True)
+    assert decided(0.3, 0.2, 0.1).reference == cpu
+    assert decided(0.3, 0.1, 0.2)[:3] == (artifact_lib.CONCURRENT, "CPU", False)
+    assert decided(0.2, 0.1, 0.3)[:3] == (artifact_lib.CONCURRENT, None, False)
+    assert decided(0.1, 0.2, 0.3)[:3] == (artifact_lib.HETERO, None, False)
+    found = decided(0.3, 0.2, 0.1)
+    assert f"single:{B}: infer: it broke" in found.reason
+    # In another precision than the placement's device of that name: not both in one file.
+    same = dataclasses.replace(cpu, name=A)
+    assert decided(None, 0.1, 0.2, same)[:3] == (artifact_lib.SINGLE, A, True)
+
+
+def test_outputs_of_what_was_written_are_compared(tmp_path):
+    model = small.diamond()
+    artifact = artifact_lib.Artifact(
+        model, small.everywhere(model, A, left=B), (), HOST, artifact_lib.HETERO, None, "", {}
+    )
+    artifact_lib.save(artifact, tmp_path)
+    samples = [[np.full((4, 8), value, np.float32)] for value in (1, 2)]
+    errors = preflight.artifact_errors(tmp_path, model, samples)
+    assert errors.keys() == {"load", "import"}
+    assert all(0 <= error < 0.05 for error in errors.values())
+    negated = small.diamond()
+    ((result,),) = [[op] for op in negated.get_results()]
+    negative = ov.opset13.negative(result.input_value(0), name="negative")
+    result.input(0).replace_source_output(negative.output(0))
+    errors = preflight.artifact_errors(tmp_path, negated, samples)
+    assert all(error > 0.5 for error in errors.values())

@@ -1,0 +1,253 @@
+"""Placements whose devices work at the same time, as they are measured."""
+
+import dataclasses
+import math
+import os
+
+import numpy as np
+import pytest
+
+from placement.runtime import devices
+from placement.runtime.execution.split import Stretch
+from placement.runtime.measurement import evaluate, local, transfer_costs
+from placement.runtime.measurement.local import Candidate, Failure, Measurement
+from placement.runtime.models import extract, outputs
+from tests.runtime import small
+
+pytestmark = pytest.mark.alone
+
+HOST = devices.resolve("host:f32,f32")
+A, B = (device.name for device in HOST)
+LENGTH = 4
+TWO_CORES = len(os.sched_getaffinity(0)) > 1
+two_cores = pytest.mark.skipif(not TWO_CORES, reason="needs two cores")
+ROUNDS = {"min_rounds": 6, "time_limit_s": 0.0}
+CUT = small.in_two(LENGTH, A, B)
+
+
+@pytest.fixture(scope="module")
+def model():
+    return small.branches(size=256, length=LENGTH)
+
+
+@pytest.fixture(scope="module")
+def measurer(model):
+    with local.Measurer(model, HOST) as opened:
+        yield opened
+
+
+def at_once(model, cut=CUT, host=HOST) -> Candidate:
+    where = {name: stretch.device for stretch in cut for name in stretch.ops}
+    return Candidate(small.everywhere(model, A, **where), host, tuple(cut))
+
+
+def alone(model) -> Candidate:
+    return Candidate(small.everywhere(model, A), HOST)
+
+
+@two_cores
+def test_branches_are_measured_at_the_same_time(measurer, model):
+    """The most of several tries, as others use the machine too."""
+    shares = []
+    while len(shares) < 5 and not any(share > 0.3 for share in shares):
+        outcomes = measurer.measure([alone(model), at_once(model)], **ROUNDS)
+        assert all(isinstance(outcome, Measurement) for outcome in outcomes), outcomes
+        shares.append(outcomes[1].overlap)
+    assert max(shares) > 0.3
+    one, both = outcomes
+    assert one.overlap == 0
+    assert both.submodels == 3
+    # Connected, not cut: the sum and a branch, which lead to the other one and back.
+    assert both.parts == 2
+    assert not both.acyclic
+    assert both.execution_devices == (A, B)
+    assert both.output_error <= both.tolerance == outputs.TOLERANCES["f32"]
+    assert 0 < both.latency.low <= both.latency.median <= both.latency.high
+    assert both.ratio.n == both.latency.n == 6
+    assert both.thread_share > 0.5
+    assert both.compile_s > 0
+
+
+def test_one_device_alone_may_be_cut_too(measurer, model):
+    cut = tuple(Stretch(B, ops) for _, ops in CUT)
+    (outcome,) = measurer.measure([at_once(model, cut)], **ROUNDS)
+    assert isinstance(outcome, Measurement), outcome
+    assert outcome.overlap == 0
+    assert (outcome.submodels, outcome.execution_devices) == (3, (B,))
+
+
+def test_the_outputs_of_concurrent_devices_are_checked(measurer, model):
+    """Compared with what the reference computes: of a device that claims f32 and has bf16."""
+    if devices.resolve("host")[1].precision != "bf16":
+        pytest.skip("needs a processor that computes in bf16")
+    liar = dataclasses.replace(
+        HOST[1], properties={**HOST[1].properties, "INFERENCE_PRECISION_HINT": "bf16"}
+    )
+    candidates = [alone(model), at_once(model, host=(HOST[0], liar))]
+    outcomes = measurer.measure(candidates, **ROUNDS)
+    assert isinstance(outcomes[0], Measurement), outcomes
+    assert isinstance(outcomes[1], Failure), outcomes
+    assert outcomes[1].stage == "wrong output"
+    _, accepted = measurer.measure(candidates, accept_wrong=True, **ROUNDS)
+    assert isinstance(accepted, Measurement)
+    assert accepted.output_error > accepted.tolerance
+
+
+@pytest.mark.parametrize(
+    ("cut", "said"),
+    [
+        (CUT[:2], "'sum'"),
+        (CUT[::-1], "reads from stretch"),
+        ((*CUT, Stretch(A, ("nonsense",))), "'nonsense'"),
+        ((*CUT, Stretch(A, ("left_0", "right_0"))), "in two stretches"),
+    ],
+)
+def test_a_cut_that_does_not_fit_is_told_and_the_rest_measured(measurer, model, cut, said):
+    wrong = at_once(model)._replace(stretches=cut)
+    outcomes = measurer.measure([at_once(model), wrong, alone(model)], **ROUNDS)
+    assert [isinstance(outcome, Failure) for outcome in outcomes] == [False, True, False], outcomes
+    assert outcomes[1].stage == "compile"
+    assert said in outcomes[1].cause
+    assert "\n" not in outcomes[1].cause
+
+
+@two_cores
+def test_a_thread_on_another_core_is_caught(model):
+    """The threads of the first candidate serve all: to the second they are on each other's core."""
+    swapped = tuple(
+        dataclasses.replace(device, core=other.core)
+        for device, other in zip(HOST, HOST[::-1], strict=True)
+    )
+    with local.Measurer(model, HOST) as opened:
+        outcomes = opened.measure([at_once(model), at_once(model, host=swapped)], **ROUNDS)
+    assert isinstance(outcomes[0], Measurement), outcomes
+    assert isinstance(outcomes[1], Failure), outcomes
+    assert outcomes[1].stage == "threads"
+    assert f"the thread of {A} may run on cores {HOST[0].core}, not" in outcomes[1].cause
+
+
+def test_a_core_that_there_is_not_is_told(measurer, model):
+    nowhere = (dataclasses.replace(HOST[0], name="CPU_F32_9", core=4095), HOST[1])
+    cut = small.in_two(LENGTH, "CPU_F32_9", B)
+    outcomes = measurer.measure([at_once(model), at_once(model, cut, nowhere)], **ROUNDS)
+    assert isinstance(outcomes[0], Measurement), outcomes
+    assert isinstance(outcomes[1], Failure), outcomes
+    assert outcomes[1].stage == "compile"
+    assert "core 4095" in outcomes[1].cause
+
+
+@two_cores
+def test_more_threads_than_a_devices_own_are_caught():
+    model = small.branches(size=512, length=LENGTH)
+    greedy = tuple(
+        dataclasses.replace(device, properties={**device.properties, "INFERENCE_NUM_THREADS": 2})
+        for device in HOST
+    )
+    with local.Measurer(model, HOST) as opened:
+        outcomes = opened.measure([at_once(model), at_once(model, host=greedy)], **ROUNDS)
+    assert isinstance(outcomes[0], Measurement), outcomes
+    assert isinstance(outcomes[1], Failure), outcomes
+    assert outcomes[1].stage == "threads"
+    assert "beside those of the devices" in outcomes[1].cause
+
+
+def test_a_variable_is_carried_over_and_begins_anew():
+    model = small.counter()
+    here = (Stretch(B, ("read", "sum", "write")),)
+    apart = (Stretch(A, ("read",)), Stretch(B, ("sum", "write")))
+    where = small.everywhere(model, B)
+    with local.Measurer(model, HOST) as opened:
+        outcomes = opened.measure([Candidate(where, HOST, cut) for cut in (here, apart)], **ROUNDS)
+    assert isinstance(outcomes[0], Measurement), outcomes
+    assert outcomes[0].output_error <= 1e-6  # of four inferences, of which each adds its input
+    assert isinstance(outcomes[1], Failure)
+    assert outcomes[1].stage == "compile"
+    assert "variable 'state'" in outcomes[1].cause
+
+
+def test_the_key_depends_on_the_stretches(measurer, model):
+    finer = (*(Stretch(A, (op,)) for op in CUT[0].ops), *CUT[1:])
+    candidates = [
+        at_once(model)._replace(stretches=None),
+        at_once(model),
+        at_once(model, (CUT[1], CUT[0], CUT[2])),  # another priority
+        at_once(model, finer),
+    ]
+    assert len({evaluate.key(measurer, candidate) for candidate in candidates}) == 4
+    assert evaluate.key(measurer, at_once(model)) == evaluate.key(measurer, candidates[1])
+
+
+def test_evaluate_measures_placements_that_run_at_once(measurer, model):
+    def candidate(placement: np.ndarray) -> Candidate:
+        left, right = (HOST[device].name for device in placement)
+        first, second, total = small.in_two(LENGTH, left, right)
+        return at_once(model, (first, second, total))
+
+    run = evaluate.as_evaluate(measurer, 2, candidate, evaluate.MeasurementCache(), min_rounds=6)
+    seconds = run(np.array([[0, 0], [0, 1], [1, 0], [0, 1]]))
+    assert np.isfinite(seconds).all()
+    assert seconds[1] == seconds[3]
+    assert run.measurements == 2
+
+
+def test_the_timeline_tells_when_parts_run(measurer):
+    spans = measurer.timeline(CUT, inferences=9)
+    assert spans.shape == (9, 3, 2)
+    assert spans.dtype == np.float64
+    begin_s, end_s = spans[..., 0], spans[..., 1]
+    np.testing.assert_array_equal(spans.min(axis=(1, 2)), np.zeros(9))
+    assert (begin_s < end_s).all()
+    assert (begin_s[:, 2] >= end_s[:, :2].max(axis=1)).all()  # the sum is the last of the cut
+    assert (begin_s[:, :2].min(axis=1) == 0).all()
+    assert end_s.max() < 10
+    in_turn = measurer.timeline([Stretch(B, ops) for _, ops in CUT], inferences=2)
+    assert (in_turn[:, 1:, 0] >= in_turn[:, :-1, 1]).all()  # of one device, in the cut's order
+    others = measurer.timeline([Stretch(B, ("x",)), *CUT], inferences=1)
+    assert others.shape == (1, 3, 2)  # an input is no part
+
+
+def test_a_timeline_of_what_cannot_be_run_is_refused_and_the_next_runs(measurer):
+    with pytest.raises(ChildProcessError, match="'sum'") as caught:
+        measurer.timeline(CUT[:2], inferences=1)
+    assert "\n" not in str(caught.value)
+    assert measurer.timeline(CUT, inferences=1).shape == (1, 3, 2)
+
+
+def test_handing_over_is_measured_on_the_model_itself(measurer, model):
+    graph = extract.op_graph(model, name="branches", constants=False).graph
+    groups = [[name] for name in graph.op_names]
+    able = np.ones((graph.num_ops, 2), bool)
+    able[graph.op_names.index("sum"), 1] = False
+    found, (transfer,) = transfer_costs.measure(measurer, graph, groups, able)
+    computing = [name for name in graph.op_names if name not in ("x", "y")]
+    assert found.groups == tuple((name,) for name in computing)
+    assert found.alone_s.shape == (len(computing), 2)
+    missing = np.isnan(found.alone_s)
+    assert missing.sum() == 1
+    assert missing[computing.index("sum"), 1]
+    assert (found.alone_s[~missing] > 0).all()
+    assert np.nanmax(found.alone_s) < 1
+    for matrix in found.crossings:
+        assert matrix.shape == (2, 2)
+        assert (np.diag(matrix) == 0).all()
+        assert (matrix >= 0).all()
+        assert matrix[0, 1] == matrix[1, 0] < math.inf
+    assert found.crossings.latency_s[0, 1] == transfer.latency_s
+    assert {2.0**12, 2.0**16, 2.0**20} < set(transfer.num_bytes)
+    assert 1e-6 < transfer.latency_s + transfer.s_per_byte * 2**20 < 0.1
+
+
+def test_what_there_is_no_time_for_is_not_handed_over_and_told(model):
+    graph = extract.op_graph(model, name="branches", constants=False).graph
+    groups = [[name] for name in graph.op_names]
+    with local.Measurer(model, HOST) as opened:
+        found, (transfer,) = transfer_costs.measure(
+            opened, graph, groups, np.ones((graph.num_ops, 2), bool), limit_s=0.0
+        )
+        left_out = opened.conditions()["profile"].left_out
+        assert opened.timeline(CUT, inferences=1).shape == (1, 3, 2)  # and it can go on
+    assert found.groups == ()
+    assert found.alone_s.shape == (0, 2)
+    assert set(transfer.num_bytes) == {4096}
+    assert "0 inferences of the model in parts, not 20" in left_out
+    assert "0 inferences of some of the tensors handed over, not 20" in left_out

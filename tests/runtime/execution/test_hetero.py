@@ -1,0 +1,161 @@
+import numpy as np
+import openvino as ov
+import pytest
+from openvino import opset13 as ops
+
+from placement.errors import UserError
+from placement.runtime import devices
+from placement.runtime.execution import hetero
+from placement.runtime.models import extract
+from tests.runtime import models, small
+
+HOST = devices.resolve("host")
+A, B = (device.name for device in HOST)
+
+
+@pytest.fixture(scope="module")
+def core():
+    return devices.open_core(HOST)
+
+
+def labels(model: ov.Model) -> dict[str, str]:
+    return {op.get_friendly_name(): op.get_rt_info()["affinity"] for op in model.get_ordered_ops()}
+
+
+def run(compiled: ov.CompiledModel) -> np.ndarray:
+    shape = tuple(compiled.inputs[0].get_shape())
+    return compiled(np.random.default_rng(1).standard_normal(shape).astype(np.float32))[0]
+
+
+def submodels(compiled: ov.CompiledModel) -> int:
+    return compiled.get_property("HETERO_NUMBER_OF_SUBMODELS")
+
+
+def test_every_operation_is_labelled_and_the_model_left_alone():
+    model = small.convolutions(length=2)
+    affinity = small.everywhere(model, A, conv_1=B)
+    found = labels(hetero.label(model, affinity, [A, B]))
+    assert {name: found[name] for name in affinity} == affinity
+    assert found["weights_0"] == A
+    assert found[f"weights_1@{B}"] == B
+    assert found["y"] == A
+    assert all("affinity" not in op.get_rt_info() for op in model.get_ops())
+
+
+def test_constants_are_where_they_are_read_whatever_the_mapping_says():
+    model = small.convolutions(length=2)
+    affinity = small.everywhere(model, A, weights_0=B)
+    assert labels(hetero.label(model, affinity, [A, B]))["weights_0"] == A
+
+
+def test_a_constant_read_on_two_devices_is_given_to_each(core):
+    model = small.shared_constant()
+    affinity = small.everywhere(model, A, second=B)
+    labelled = hetero.label(model, affinity, [A, B])
+    found = labels(labelled)
+    assert found["unpack"] == found["matrix"] == A
+    assert found[f"unpack@{B}"] == found[f"matrix@{B}"] == B
+    ops = {op.get_friendly_name(): op for op in labelled.get_ops()}
+    assert ops["second"].input_value(1).get_node().get_friendly_name() == f"unpack@{B}"
+    compiled = hetero.compile_placement(core, model, affinity, HOST)
+    assert submodels(compiled) == 2
+    expected = run(core.compile_model(model, "CPU", {"INFERENCE_PRECISION_HINT": "f32"}))
+    np.testing.assert_allclose(run(compiled), expected, atol=0.05 * np.ptp(expected))
+
+
+def test_a_result_of_a_constant_is_labelled(core):
+    model = small.diamond()
+    constant = ov.opset13.constant(np.ones(3, np.float32), name="fixed")
+    model.add_results([ov.opset13.result(constant, name="z")])
+    affinity = small.everywhere(model, B)
+    assert labels(hetero.label(model, affinity, [A, B]))["z"] == A
+    compiled = hetero.compile_placement(core, model, affinity, HOST)
+    outputs = compiled(np.ones((4, 8), np.float32))
+    np.testing.assert_array_equal(outputs[1], np.ones(3, np.float32))
+
+
+@pytest.mark.parametrize("device", [A, B])
+def test_one_device_through_hetero_is_one_submodel(core, device):
+    model = small.diamond()
+    compiled = hetero.compile_placement(core, model, small.everywhere(model, device), HOST)
+    assert submodels(compiled) == 1
+    assert compiled.get_property("EXECUTION_DEVICES") == [device]
+
+
+def test_hetero_chooses_where_there_is_no_affinity(core):
+    compiled = hetero.compile_placement(core, small.diamond(), None, HOST)
+    assert compiled.get_property("EXECUTION_DEVICES") == [A]
+    direct = hetero.compile_placement(core, small.diamond(), None, HOST[1:])
+    assert direct.get_property("EXECUTION_DEVICES") == [B]
+    assert "HETERO_NUMBER_OF_SUBMODELS" not in direct.get_property("SUPPORTED_PROPERTIES")
+
+
+@pytest.mark.parametrize(
+    ("change", "said"),
+    [
+        ({"nonsense": A}, "'nonsense', not operations of the model"),
+        ({"left": "TPU"}, "uses 'TPU'; its devices are"),
+        ({"left": None}, "no device for 'left'"),
+    ],
+)
+def test_a_wrong_mapping_is_refused_in_one_line(core, change, said):
+    model = small.diamond()
+    affinity = small.everywhere(model, A) | change
+    affinity = {name: device for name, device in affinity.items() if device is not None}
+    with pytest.raises(UserError, match=said) as caught:
+        hetero.compile_placement(core, model, affinity, HOST)
+    assert "\n" not in str(caught.value)
+
+
+def test_a_variable_stays_on_one_device(core):
+    model = small.counter()
+    for change in ({"write": B}, {"sum": B}):
+        with pytest.raises(UserError, match="separates 'read', 'sum' and 1 more"):
+            hetero.compile_placement(core, model, small.everywhere(model, A, **change), HOST)
+    compiled = hetero.compile_placement(core, model, small.everywhere(model, A), HOST)
+    request = compiled.create_infer_request()
+    for count in (1, 2):
+        request.infer([np.ones(4, np.float32)])
+        np.testing.assert_array_equal(request.output_tensors[0].data, np.full(4, count))
+
+
+def test_a_part_with_a_variable_on_a_cycle_is_refused(core):
+    model = models.cache().model  # x and its product on one device, another product on the other
+    names = {op.get_friendly_name(): op.get_type_name() for op in model.get_ordered_ops()}
+    product = next(name for name, kind in names.items() if kind == "MatMul")
+    with pytest.raises(UserError, match="variable 'cache' depends on itself"):
+        hetero.compile_placement(core, model, small.everywhere(model, A, **{product: B}), HOST)
+
+
+def test_a_constant_read_everywhere_joins_no_parts(core):
+    source = ops.parameter([1, 8], np.float32, name="x")
+    scalar, value = ops.constant(np.float32(0.5), name="half"), source
+    for i in range(6):  # the scalar would join three parts on a device to one, and close cycles
+        value = ops.tanh(ops.multiply(value, scalar, name=f"scale_{i}"), name=f"tanh_{i}")
+    model = ov.Model([ops.result(value, name="y")], [source], "scaled")
+    odd = {f"{kind}_{i}": B for kind in ("scale", "tanh") for i in (1, 3, 5)}
+    compiled = hetero.compile_placement(core, model, small.everywhere(model, A, **odd), HOST)
+    assert submodels(compiled) == 6
+    expected = run(core.compile_model(model, "CPU", {"INFERENCE_PRECISION_HINT": "f32"}))
+    np.testing.assert_allclose(run(compiled), expected, atol=0.05 * np.ptp(expected))
+
+
+def test_quotient_counts_parts_and_finds_cycles(core):
+    model = small.diamond()
+    graph = extract.op_graph(model, name="diamond", constants=False).graph
+    for others, expected in (
+        ({}, hetero.Quotient(1, True)),
+        ({"bottom": B}, hetero.Quotient(2, True)),
+        ({"left": B, "right": B}, hetero.Quotient(4, True)),
+        ({"left": B}, hetero.Quotient(2, False)),  # top, right and bottom are one part
+    ):
+        assert hetero.quotient(graph, small.everywhere(model, A, **others)) == expected
+
+
+def test_a_cyclic_placement_runs_in_more_submodels_than_parts(core):
+    model = small.diamond()
+    affinity = small.everywhere(model, A, left=B)
+    compiled = hetero.compile_placement(core, model, affinity, HOST)
+    assert submodels(compiled) == 3
+    expected = run(core.compile_model(model, "CPU", {"INFERENCE_PRECISION_HINT": "f32"}))
+    np.testing.assert_allclose(run(compiled), expected, atol=0.05 * np.ptp(expected))

@@ -1,0 +1,145 @@
+"""Models of the shapes that real ones have, placed at random on two devices and run.
+
+Both devices compute in f32, so that what is checked is the placement and not a precision.
+"""
+
+import dataclasses
+
+import numpy as np
+import openvino as ov
+import pytest
+
+from placement.errors import UserError
+from placement.graphs import opgraph
+from placement.runtime import devices
+from placement.runtime.execution import hetero
+from placement.runtime.measurement import local
+from placement.runtime.measurement.local import Candidate, Failure, Measurement
+from placement.runtime.models import colocation, extract, frontend, outputs
+from placement.runtime.models import inputs as inputs_lib
+from tests.runtime.models import MODELS
+
+HOST = tuple(
+    dataclasses.replace(
+        device,
+        precision="f32",
+        properties={**device.properties, "INFERENCE_PRECISION_HINT": "f32"},
+    )
+    for device in devices.resolve("host")
+)
+NAMES = [device.name for device in HOST]
+STATEFUL = ("states", "cache")
+
+
+def prepared(name: str) -> ov.Model:
+    return frontend.prepare(*MODELS[name]())
+
+
+def random_placements(graph) -> list[np.ndarray]:
+    """A cut in the middle, then a dozen operations picked apart; what is co-located together."""
+    generator, size = np.random.default_rng(0), graph.num_ops
+    cut = np.arange(size) * 2 // size
+    picked = generator.random(size) < min(0.5, 12 / size)
+    return [placement[opgraph.representatives(graph)] for placement in (cut, picked.astype(int))]
+
+
+def candidate(graph, placement: np.ndarray) -> Candidate:
+    pairs = zip(graph.op_names, placement, strict=True)
+    return Candidate({name: NAMES[device] for name, device in pairs}, HOST)
+
+
+@pytest.mark.parametrize("name", MODELS)
+def test_random_placements_compute_what_one_device_does(name):
+    model = prepared(name)
+    graph = extract.op_graph(model, name=name, constants=False).graph
+    placements = [np.zeros(graph.num_ops, int), *random_placements(graph)]
+    candidates = [candidate(graph, placement) for placement in placements]
+    with local.Measurer(model, HOST) as measurer:
+        found = measurer.measure(candidates, min_rounds=6, time_limit_s=0.0)
+        profiles = measurer.profile(seconds=0.1) if graph.num_ops < 1000 else ()
+    refused = [outcome for outcome in found if isinstance(outcome, Failure)]
+    for outcome in refused:  # a variable on a cycle: no placement that HETERO could run
+        assert name in STATEFUL
+        assert outcome.stage == "compile"
+        assert "depends on itself" in outcome.cause
+    ran = [outcome for outcome in found if isinstance(outcome, Measurement)]
+    assert isinstance(found[0], Measurement)
+    assert found[0].submodels == 1
+    assert len(ran) > 1
+    assert all(outcome.submodels > 1 for outcome in ran[1:])
+    quantised = outputs.is_quantised(model)
+    assert quantised == (name == "int8")
+    assert max(outcome.output_error for outcome in ran) <= (0.1 if quantised else 1e-3)
+    assert all(profile.latency_s > 0 for profile in profiles)
+    for profile in profiles:
+        listed = {op for names, _ in profile.kernels for op in names}
+        assert listed <= set(graph.op_names)
+        assert len(listed) > graph.num_ops / 2
+        assert sum(seconds for _, seconds in profile.kernels) > 0
+
+
+def test_a_body_is_one_operation():
+    for name, kind in (("branches", "If"), ("loop", "Loop"), ("tensor_iterator", "TensorIterator")):
+        graph = extract.op_graph(prepared(name), name=name, constants=False).graph
+        assert graph.op_types.count(kind) == 1
+        assert graph.op_types.count("Parameter") <= 2  # none of a body's
+    assert graph.flops[graph.op_types.index("TensorIterator")] > 5 * 2 * 2 * 64  # five steps
+
+
+@pytest.mark.parametrize("name", STATEFUL)
+def test_what_is_between_a_variables_operations_is_on_their_device(name):
+    model = prepared(name)
+    kinds = [op.get_type_name() for op in model.get_ordered_ops()]
+    (group,) = colocation.groups(model)
+    together = {kinds[i] for i in group}
+    assert {"ReadValue", "Assign", "Tanh"} < together
+    assert ("Softmax" in together) == (name == "cache")  # of what the cache has grown to
+    graph = extract.op_graph(model, name=name, constants=False).graph
+    first = opgraph.representatives(graph)
+    names = {op.get_friendly_name() for i, op in enumerate(model.get_ordered_ops()) if i in group}
+    assert len({first[graph.op_names.index(op)] for op in names}) == 1
+
+
+@pytest.mark.parametrize("name", STATEFUL)
+def test_states_carry_over_from_inference_to_inference(name):
+    model = prepared(name)
+    graph = extract.op_graph(model, name=name, constants=False).graph
+    core = devices.open_core(HOST)
+    inputs = frontend.example_inputs(model, 0)
+    one = core.compile_model(model, "CPU", {"INFERENCE_PRECISION_HINT": "f32"})
+    expected = computed(one, inputs)
+    assert not np.allclose(expected[0], expected[1], atol=1e-2)
+    np.testing.assert_array_equal(expected[0], expected[3])
+    last = graph.op_types.index("Result")  # and what it reads, apart from the rest
+    placement = np.zeros(graph.num_ops, int)
+    placement[[last, graph.senders[graph.receivers == last][0]]] = 1
+    cut = hetero.compile_placement(core, model, candidate(graph, placement).affinity, HOST)
+    assert cut.get_property("HETERO_NUMBER_OF_SUBMODELS") == 2
+    np.testing.assert_allclose(computed(cut, inputs), expected, atol=1e-5)
+
+
+def computed(compiled: ov.CompiledModel, inputs: list[np.ndarray]) -> list[np.ndarray]:
+    """The first output of three inferences, and of the first after the states began anew."""
+    request, found = compiled.create_infer_request(), []
+    for start in (False, False, False, True):
+        if start:
+            request.reset_state()
+        request.infer(inputs)
+        found.append(request.output_tensors[0].data.copy())
+    return found
+
+
+def test_a_model_that_cannot_run_with_its_inputs_is_refused_in_one_line():
+    source = ov.opset13.parameter([2, 6], np.float32, name="x")
+    shape = ov.opset13.parameter([2], np.int64, name="shape")
+    value = ov.opset13.reshape(source, shape, False, name="value")
+    model = ov.Model([ov.opset13.result(value, name="y")], [source, shape], "reshaped")
+    affinity = dict.fromkeys(("x", "shape", "value"), NAMES[0])
+    with local.Measurer(model, HOST) as measurer:
+        with pytest.raises(UserError, match=r"input_values") as caught:
+            measurer.measure([Candidate(affinity, HOST)], min_rounds=6, time_limit_s=0.0)
+        assert "\n" not in str(caught.value)
+    given = inputs_lib.find(model, values="shape:3,4")
+    with local.Measurer(model, HOST, inputs=given) as measurer:
+        (found,) = measurer.measure([Candidate(affinity, HOST)], min_rounds=6, time_limit_s=0.0)
+    assert isinstance(found, Measurement)

@@ -1,0 +1,397 @@
+"""Models cut into parts, on two host devices that work at the same time.
+
+Both compute in f32 but where it says otherwise, so that what is checked is the cut and not a
+precision.
+"""
+
+import dataclasses
+
+import numpy as np
+import openvino as ov
+import pytest
+from openvino import opset13 as ops
+
+from placement.costs import tables
+from placement.errors import UserError
+from placement.graphs import coarsen
+from placement.runtime import devices
+from placement.runtime.execution import split
+from placement.runtime.execution.executor import Executor, Workers
+from placement.runtime.execution.split import Format, Stretch
+from placement.runtime.execution.submodels import Submodels
+from placement.runtime.models import colocation, extract, frontend, outputs
+from placement.simulators import segments
+from tests import helpers
+from tests.runtime import small
+from tests.runtime.models import MODELS
+
+HOST = devices.resolve("host:f32,f32")
+A, B = (device.name for device in HOST)
+HAS_BF16 = "BF16" in ov.Core().get_property("CPU", "OPTIMIZATION_CAPABILITIES")
+needs_bf16 = pytest.mark.skipif(not HAS_BF16, reason="needs a processor that computes in bf16")
+NHWC = (0, 2, 3, 1)
+CHAINS = ("int8", "speech_embedding", "wake_word")  # coarsened to one operation
+CONSTANT_OUTPUTS = ("light_shufflenet",)  # its weights are all the same
+
+
+@pytest.fixture(scope="module")
+def workers():
+    made = Workers()
+    yield made
+    made.close()
+
+
+@pytest.fixture(scope="module")
+def core():
+    return devices.open_core([*HOST, *devices.resolve("host")])
+
+
+def run(core, workers, model, cut, host=HOST, **how):
+    """The outputs of inferences with the inputs of seed 0."""
+    executor = Executor(Submodels(core, model), cut, host, workers)
+    return small.outputs(executor, frontend.example_inputs(model, 0), **how)
+
+
+def error(model, found, **how):
+    wanted = small.expected(model, frontend.example_inputs(model, 0), **how)
+    assert [a.dtype for a in found] == [a.dtype for a in wanted]
+    return outputs.compare(wanted, found).error
+
+
+def cuts(model: ov.Model, *, constants: bool = False) -> list[list[Stretch]]:
+    """Random placements of the coarse graph, cut as those to be measured are; of a graph that
+    coarsening leaves as one operation, four stretches of the operations in order instead.
+    """
+    graph = extract.op_graph(model, name="model", constants=constants).graph
+    coarse = coarsen.coarsen(graph)
+    rng, size = np.random.default_rng(0), coarse.graph.num_ops
+    if size == 1:
+        quarters = np.array_split(np.array(graph.op_names), 4)
+        return [[Stretch(HOST[i % 2].name, tuple(q.tolist())) for i, q in enumerate(quarters)]]
+    costs = tables.coarse_costs(
+        helpers.random_costs(rng, graph, 2), coarse.assignment, coarse.edges
+    )
+    problem = helpers.as_problem(coarse.graph, costs, "makespan")
+    members = coarsen.members(graph, coarse.assignment)
+    placements = [
+        np.arange(size) * 4 // size % 2,
+        rng.random(size) < min(0.5, 12 / size),
+        rng.integers(0, 2, size),
+        np.arange(size) % 2,
+    ]
+    return [
+        [
+            Stretch(HOST[placement[at[0]]].name, tuple(name for op in at for name in members[op]))
+            for at in segments.cut(problem, placement)
+        ]
+        for placement in (p.astype(np.int32) for p in placements[: 4 if size < 1000 else 2])
+    ]
+
+
+@pytest.mark.parametrize("name", MODELS)
+def test_random_placements_compute_what_one_device_does(name, core, workers):
+    model = frontend.prepare(*MODELS[name]())
+    inputs = frontend.example_inputs(model, 0)
+    inferences = 3 if colocation.is_stateful(model) else 1
+    wanted = small.expected(model, inputs, inferences=inferences)
+    others = small.expected(model, frontend.example_inputs(model, 1), inferences=inferences)
+    differ = any(not np.array_equal(a, b) for a, b in zip(wanted, others, strict=True))
+    assert differ or name in CONSTANT_OUTPUTS  # else any placement would compute them
+    if inferences > 1:
+        assert not np.allclose(wanted[0], wanted[1], atol=1e-3)
+    allowed = outputs.tolerance(HOST, quantised=outputs.is_quantised(model))
+    submodels = Submodels(core, model)
+    counts = set()
+    for cut in cuts(model):
+        executor = Executor(submodels, cut, HOST, workers)
+        counts.add(len(executor.split.parts))
+        for _ in range(2):  # the second time from the initial states again
+            found = small.outputs(executor, inputs, inferences=inferences)
+            assert outputs.compare(wanted, found).error <= allowed
+            executor.reset_state()
+    assert max(counts) > 1
+
+
+FINE = ("dynamic_input", "branches", "loop", "tensor_iterator", "strings", "lengths", "steps")
+
+
+@pytest.mark.parametrize("name", [*FINE, "several_outputs", "dynamic_output", "int8"])
+def test_every_operation_may_be_a_part(name, core, workers):
+    """Shapes that are computed, and dynamic ones, are handed over too."""
+    model = frontend.prepare(*MODELS[name]())
+    graph = extract.op_graph(model, name=name, constants=False).graph
+    cut = [Stretch(HOST[i % 2].name, (op,)) for i, op in enumerate(graph.op_names)]
+    computing = [kind for kind in graph.op_types if kind not in ("Parameter", "Result")]
+    assert len(split.split(model, cut).parts) == len(computing) > 3
+    quantised = outputs.is_quantised(model)
+    found = run(core, workers, model, cut, inferences=2)
+    assert error(model, found, inferences=2) <= outputs.tolerance(HOST, quantised=quantised)
+
+
+def test_constants_may_be_listed_too(core, workers):
+    model = frontend.prepare(*MODELS["several_outputs"]())
+    for cut in cuts(model, constants=True):
+        assert any("Constant" in name for stretch in cut for name in stretch.ops)
+        assert error(model, run(core, workers, model, cut)) <= 1e-3
+
+
+def test_the_length_of_a_dynamic_shape_may_change_between_inferences(core, workers):
+    """What is handed over then lies elsewhere, and is another time as long."""
+    source = ops.parameter([6], np.float32, name="x")
+    rows = ops.non_zero(ops.greater(source, np.float32(0), name="more"), "i64", name="rows")
+    found = ops.gather(source, ops.squeeze(rows, np.int64(0), name="flat"), np.int64(0), name="at")
+    results = [ops.result(ops.multiply(found, np.float32(2), name="twice"), name="y")]
+    model = ov.Model(results, [source], "dynamic")
+    cut = [Stretch(A, ("more",)), Stretch(B, ("rows",)), Stretch(A, ("flat", "at"))]
+    executor = Executor(Submodels(core, model), [*cut, Stretch(B, ("twice",))], HOST, workers)
+    assert len(executor.split.parts) == 4
+    for values in ([1, -1, 2, 3, -1, 4], [-1, -1, 5, -1, -1, -1], [-1] * 6, [1, 2, 3, 4, 5, 6]):
+        array = np.array(values, np.float32)
+        (output,) = small.outputs(executor, [array])
+        np.testing.assert_array_equal(output, 2 * array[array > 0])
+
+
+def test_parts_of_a_diamond():
+    model = small.diamond()
+    cut = [Stretch(A, ("x", "top")), Stretch(B, ("left",)), Stretch(A, ("right", "bottom", "y"))]
+    found = split.split(model, cut)
+    assert found.inputs == {"x": 0}
+    assert found.parts == (
+        split.Part(A, frozenset({"top"}), (("x", 0),), (("top", 0),), (), ()),
+        split.Part(B, frozenset({"left"}), (("top", 0),), (("left", 0),), (), (0,)),
+        split.Part(
+            A, frozenset({"right", "bottom", "y"}), (("top", 0), ("left", 0)), (), (0,), (0, 1)
+        ),
+    )
+    assert [op.get_friendly_name() for op in model.get_ordered_ops()] == [
+        op.get_friendly_name() for op in small.diamond().get_ordered_ops()
+    ]
+
+
+def test_submodels_of_a_diamond():
+    model = small.diamond()
+    cut = [Stretch(A, ("top",)), Stretch(B, ("left",)), Stretch(A, ("right", "bottom"))]
+    parts = split.split(model, cut).parts
+    top, left, rest = split.submodels(model, parts, {})
+    names = [[op.get_friendly_name() for op in m.get_parameters()] for m in (top, left, rest)]
+    assert names == [["x:0"], ["top:0"], ["top:0", "left:0"]]
+    names = [[op.get_friendly_name() for op in m.get_results()] for m in (top, left, rest)]
+    assert names == [["top:0"], ["left:0"], ["y"]]
+    # Some of them alone are as all together, and the model is as it was.
+    (again,) = split.submodels(model, parts[1:2], {})
+    assert [op.get_friendly_name() for op in again.get_ordered_ops()] == [
+        op.get_friendly_name() for op in left.get_ordered_ops()
+    ]
+    kinds = [op.get_type_name() for op in model.get_ordered_ops()]
+    assert kinds == [op.get_type_name() for op in small.diamond().get_ordered_ops()]
+
+
+def test_submodels_share_the_weights_of_the_model():
+    model = small.shared_constant()
+    parts = split.split(model, [Stretch(A, ("first",)), Stretch(B, ("second",))]).parts
+    (matrix,) = (op for op in model.get_ordered_ops() if op.get_friendly_name() == "matrix")
+    for submodel in split.submodels(model, parts, {}):
+        (own,) = (op for op in submodel.get_ordered_ops() if op.get_friendly_name() == "matrix")
+        assert own.data.ctypes.data == matrix.data.ctypes.data
+
+
+def test_a_constant_is_computed_where_it_is_read(core, workers):
+    model = small.shared_constant()
+    cut = [Stretch(A, ("first",)), Stretch(B, ("second",))]
+    parts = split.split(model, cut).parts
+    assert [part.reads for part in parts] == [(("x", 0),), (("first", 0),)]
+    assert error(model, run(core, workers, model, cut)) <= 1e-6
+
+
+def test_outputs_that_are_read_too_twice_or_by_several_parts(core, workers):
+    """Both outputs of an operation go to different parts, one of them to two and out of the model;
+    an input and a constant are outputs as they are.
+    """
+    source = ops.parameter([4, 8], np.float32, name="x")
+    other = ops.parameter([4, 4], np.float32, name="other")
+    both = ops.split(ops.tanh(source, name="tanh"), np.int64(1), 2, name="both")
+    more = ops.add(both.output(0), other, name="more")
+    less = ops.subtract(both.output(1), both.output(0), name="less")
+    square = ops.multiply(both.output(0), both.output(0), name="square")
+    fixed = ops.constant(np.arange(3, dtype=np.float32), name="fixed")
+    values = [square, both.output(0), other, fixed, less, more, both.output(0), less]
+    results = [ops.result(value, name=f"y{i}") for i, value in enumerate(values)]
+    model = ov.Model(results, [source, other], "model")
+    cut = [
+        Stretch(A, ("tanh", "both")),
+        Stretch(B, ("more",)),
+        Stretch(A, ("less",)),
+        Stretch(B, ("square",)),
+    ]
+    parts = split.split(model, cut).parts
+    assert [part.results for part in parts] == [(1, 2, 3, 6), (5,), (4, 7), (0,)]
+    assert [part.after for part in parts] == [(), (0,), (0,), (0,)]
+    assert sorted(parts[0].hands_over) == [("both", 0), ("both", 1)]
+    assert parts[0].reads == (("x", 0), ("other", 0))
+    assert parts[3].reads == (("both", 0),)
+    assert sorted(parts[2].reads) == [("both", 0), ("both", 1)]
+    assert len(run(core, workers, model, cut)) == 8
+    assert error(model, run(core, workers, model, cut)) <= 1e-6
+
+
+def test_a_part_may_only_write_a_variable(core, workers):
+    """Its sum is an output of another part, so that this one has no output at all."""
+    model = small.counter()
+    model.add_results([ops.result(ops.tanh(model.get_parameters()[0], name="tanh"), name="z")])
+    model.remove_result(model.get_results()[0])
+    cut = [Stretch(B, ("read", "sum", "write")), Stretch(A, ("tanh",))]
+    parts = split.split(model, cut).parts
+    assert [(part.results, part.hands_over) for part in parts] == [((), ()), ((0,), ())]
+    assert error(model, run(core, workers, model, cut, inferences=2), inferences=2) <= 1e-6
+
+
+def test_parts_that_nothing_runs_in_are_left_out(core, workers):
+    model = small.diamond()
+    cut = [
+        *(Stretch(B, ("x",)), Stretch(A, ("top", "left"))),
+        *(Stretch(B, ("m_top",)), Stretch(B, ("right",)), Stretch(A, ("bottom",))),
+        Stretch(B, ("y",)),
+    ]
+    found = split.split(model, cut).parts
+    assert [part.device for part in found] == [A, B, A]
+    assert found[2].results == (0,)
+    assert error(model, run(core, workers, model, cut)) <= 1e-6
+
+
+DIAMOND = (Stretch(A, ("top",)), Stretch(B, ("left",)), Stretch(A, ("right",)))
+
+
+@pytest.mark.parametrize(
+    ("cut", "said"),
+    [
+        (DIAMOND, "no stretch has operation 'bottom'"),
+        ((*DIAMOND, Stretch(B, ("bottom", "top"))), "'top' is in two stretches"),
+        ((*DIAMOND, Stretch(B, ("bottom", "botom"))), "'botom', no operation of the model"),
+        ((Stretch(B, ("bottom",)), *DIAMOND), "stretch 0 reads from stretch"),
+        ((Stretch(B, ("y",)), Stretch(B, ("bottom",)), *DIAMOND), "stretch 1 reads from stretch"),
+        (
+            (Stretch(A, ("top", "bottom")), *DIAMOND[1:]),
+            "'top' is in two stretches|stretch 0 reads",
+        ),
+        (
+            (Stretch(A, ("top", "bottom")), Stretch(B, ("left", "right"))),
+            "stretch 0 reads from stretch 1",
+        ),
+        ((), "no stretch has operation"),
+    ],
+)
+def test_a_cut_that_does_not_fit_is_refused_in_one_line(cut, said):
+    with pytest.raises(UserError, match=said) as caught:
+        split.split(small.diamond(), cut)
+    assert "\n" not in str(caught.value)
+
+
+def test_a_variable_in_two_parts_is_refused():
+    cut = [Stretch(A, ("read",)), Stretch(B, ("sum", "write"))]
+    with pytest.raises(UserError, match="variable 'state'") as caught:
+        split.split(small.counter(), cut)
+    assert "\n" not in str(caught.value)
+
+
+def test_a_model_that_computes_nothing_is_refused():
+    source = ops.parameter([2], np.float32, name="x")
+    model = ov.Model([ops.result(source, name="y")], [source], "nothing")
+    with pytest.raises(UserError, match="computes nothing"):
+        split.split(model, [Stretch(A, ("x", "y"))])
+
+
+def joined() -> ov.Model:
+    """Convolutions and a pooling that a Concat joins, then a convolution, a sum and a pooling."""
+    generator = np.random.default_rng(0)
+    ones = [1, 1]
+
+    def convolution(value, name):
+        shape = (16, value.get_output_partial_shape(0)[1].get_length(), 3, 3)
+        weights = generator.standard_normal(shape) / shape[1] ** 0.5 / 3
+        constant = ops.constant(weights.astype(np.float32), name=f"w_{name}")
+        return ops.convolution(value, constant, ones, ones, ones, ones, name=name)
+
+    source = ops.parameter([1, 16, 12, 12], np.float32, name="x")
+    stem = convolution(source, "stem")
+    left, right = convolution(stem, "left"), convolution(stem, "right")
+    largest = ops.max_pool(stem, ones, ones, ones, ones, [3, 3], name="largest")
+    joint = ops.concat([left, largest.output(0), right], 1, name="joint")
+    total = ops.add(convolution(joint, "last"), right, name="total")
+    mean = ops.avg_pool(total, [2, 2], [0, 0], [0, 0], [2, 2], False, name="mean")
+    return ov.Model([ops.result(mean, name="y")], [source], "joined")
+
+
+JOINED = ("stem", "left", "largest", "right", "joint", "last", "total", "mean")
+
+
+@pytest.mark.parametrize("precision", ["f32", pytest.param("bf16", marks=needs_bf16)])
+def test_tensors_are_handed_over_as_the_plug_in_keeps_them(core, workers, precision):
+    host = devices.resolve(f"host:{precision},{precision}")
+    host = tuple(
+        dataclasses.replace(device, properties={**device.properties, "PERF_COUNT": True})
+        for device in host
+    )
+    devices.register(core, host)
+    model = joined()
+    submodels = Submodels(core, model)
+    # Not a sum alone, which the plug-in transposes.
+    cut = [Stretch(host[i % 2].name, (name,)) for i, name in enumerate(JOINED[:5])]
+    cut.append(Stretch(host[1].name, JOINED[5:]))
+    executor = Executor(submodels, cut, host, workers)
+    found = small.outputs(executor, frontend.example_inputs(model, 0))
+    assert error(model, found) <= outputs.tolerance(host)
+    (lane,) = executor._lanes
+    for part, request in zip(executor.split.parts, lane.requests, strict=True):
+        compiled = request.get_compiled_model()
+        handed_over = [*compiled.inputs, *compiled.outputs]
+        if ("x", 0) in part.reads:
+            handed_over = handed_over[1:]
+        if part.results:
+            handed_over = handed_over[:-1]
+        assert handed_over
+        for port in handed_over:
+            assert port.get_element_type().get_type_name() == precision
+            assert port.get_partial_shape()[3] in (16, 48)  # channels, which are last
+        moved = [
+            node.node_name
+            for node in request.get_profiling_info()
+            if node.node_type in ("Reorder", "Transpose")
+            and node.status == node.Status.EXECUTED
+            # One that makes bf16 of f32, of which the plug-in names both, moves nothing.
+            and (node.node_type == "Transpose" or "abcd" in node.node_name)
+        ]
+        # The model's own input and output have channels first.
+        ends = sum([("x", 0) in part.reads, bool(part.results)])
+        assert len(moved) == ends, (part.ops, moved)
+        assert all(name.startswith("x:0") or name.endswith("_y") for name in moved)
+
+
+@needs_bf16
+def test_devices_of_different_precision_hand_over(core, workers):
+    host = devices.resolve("host:f32,bf16")
+    model = joined()
+    for first in range(2):
+        cut = [Stretch(host[(i + first) % 2].name, (name,)) for i, name in enumerate(JOINED)]
+        assert 0 < error(model, run(core, workers, model, cut, host)) <= 0.1
+
+
+def test_formats_change_no_value():
+    """The same submodels with what they hand over transposed, on the reference device in f32."""
+    model = joined()
+    cut = [Stretch(A, (name,)) for name in JOINED]
+    parts = split.split(model, cut).parts
+    (inputs,) = frontend.example_inputs(model, 0)
+    kept = {tensor: Format(NHWC, None) for part in parts for tensor in part.hands_over}
+    found = []
+    for formats in ({}, kept):
+        values = {("x", 0): inputs}
+        for part, submodel in zip(parts, split.submodels(model, parts, formats), strict=True):
+            compiled = ov.Core().compile_model(submodel, "CPU", {"INFERENCE_PRECISION_HINT": "f32"})
+            outputs = compiled([values[tensor] for tensor in part.reads])
+            values |= {t: outputs[i] for i, t in enumerate((*part.hands_over, *part.results))}
+        found.append(values)
+    for tensor in kept:
+        np.testing.assert_allclose(
+            found[1][tensor], found[0][tensor].transpose(NHWC), rtol=1e-5, atol=1e-6
+        )
+    np.testing.assert_allclose(found[1][0], found[0][0], rtol=1e-5, atol=1e-6)

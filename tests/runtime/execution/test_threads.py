@@ -1,0 +1,58 @@
+import contextlib
+import os
+import subprocess
+import sys
+
+import pytest
+
+from placement.runtime import devices
+from placement.runtime.execution import threads
+from placement.runtime.execution.threads import Read
+from placement.runtime.measurement import local
+from placement.runtime.measurement.local import Candidate, Measurement
+from tests.runtime import small
+
+pytestmark = pytest.mark.alone
+
+CORES = len(os.sched_getaffinity(0))
+
+
+@contextlib.contextmanager
+def busy(loops: int):
+    """Loops that never end, on the cores that this process may use."""
+    command = [sys.executable, "-c", "while True: pass"]
+    processes = [subprocess.Popen(command) for _ in range(loops)]
+    try:
+        yield
+    finally:
+        for process in processes:
+            process.kill()
+            process.wait()
+
+
+@pytest.mark.parametrize(
+    ("after", "share"),
+    [
+        (Read(1_500, 2_000), 0.5),
+        (Read(2_300, 2_000), 1.0),  # a wait that began before the first read is booked when it ends
+        (Read(1_000, 1_000), 0.0),
+        (Read(900, 2_000), 0.0),  # the number of a thread that ended was given again
+    ],
+)
+def test_a_thread_runs_or_waits_no_longer_than_there_is_time(after, share):
+    assert threads.share(Read(1_000, 1_000), after) == share
+
+
+def test_no_more_threads_compute_at_once_than_there_are_cores():
+    assert threads.at_once([0.25, 0.5]) == 0.75
+    assert threads.at_once([1.0] * (CORES + 1)) == CORES
+
+
+def test_a_busy_machine_is_not_taken_for_too_many_threads():
+    model = small.convolutions(channels=64, size=28)
+    whole = Candidate(None, (devices.reference_device(),))
+    with busy(2 * CORES), local.Measurer(model, whole.devices) as opened:
+        for _ in range(3):
+            (outcome,) = opened.measure([whole], min_rounds=6, time_limit_s=0.0)
+            assert isinstance(outcome, Measurement), outcome
+            assert 0 < outcome.thread_share <= CORES

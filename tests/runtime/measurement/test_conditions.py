@@ -1,0 +1,78 @@
+import os
+import time
+
+import pytest
+from tests.runtime.test_threads import CORES, busy
+
+from placement.runtime import devices
+from placement.runtime.measurement import conditions, local
+from placement.runtime.measurement.conditions import Clock, Conditions
+from tests.runtime import small
+
+pytestmark = pytest.mark.alone
+
+HOST = devices.resolve("host")
+
+
+def work(seconds: float) -> None:
+    begin = time.monotonic()
+    while time.monotonic() - begin < seconds:
+        pass
+
+
+def test_another_process_on_the_same_core_is_found():
+    allowed = os.sched_getaffinity(0)
+    core = {min(allowed)}
+    os.sched_setaffinity(0, core)
+    try:
+        with busy(1):  # which inherits the core
+            time.sleep(0.2)
+            clock = Clock([os.getpid()])
+            work(1.0)
+            found = clock.conditions()
+    finally:
+        os.sched_setaffinity(0, allowed)
+    assert found.cores_s == pytest.approx(found.seconds)
+    assert 0.3 < found.others <= 1.05
+    assert "other work had" in found.busy()
+
+
+def test_a_measurement_beside_busy_loops_says_so():
+    model = small.convolutions()
+    with busy(CORES), local.Measurer(model, HOST) as opened:
+        opened.profile(seconds=1.0)
+        found = opened.conditions()["profile"]
+    assert found.others > conditions.BUSY
+    assert "other work had" in found.busy()
+
+
+def test_own_work_is_no_other_work():
+    clock = Clock([os.getpid()])
+    ran, began = time.process_time(), time.monotonic()
+    work(1.0)
+    found, seconds = clock.conditions(), time.monotonic() - began
+    # Of a core that this process did not have, others may have had it all, but no more.
+    assert found.others_s <= CORES * seconds - (time.process_time() - ran) + 0.1
+
+
+def test_too_short_a_look_and_an_unknown_process_tell_nothing():
+    assert not Conditions(0.1, 0.2, 0.2).busy()
+    assert Conditions(1.0, 0.4, 2.0).busy() == "other work had 20% of the time of the cores"
+    gone = Clock([2**22 + 1])
+    assert gone.conditions().cores_s == 0
+
+
+def test_intervals_are_told_where_they_are_wide():
+    assert conditions.width([]) == 1.0
+    assert conditions.width([(1.0, 1.2), (2.0, 5.0), (1.0, 3.0)]) == 2.5
+    assert not Conditions(unsteady=1.2).busy()
+    assert "a factor 2.5" in Conditions(unsteady=2.5).busy()
+
+
+def test_conditions_add_up():
+    first, second = (
+        Conditions(1.0, 0.5, 2.0, 1.2, ("a",)),
+        Conditions(1.0, 0.1, 2.0, 1.1, ("b", "a")),
+    )
+    assert first + second == Conditions(2.0, 0.6, 4.0, 1.2, ("a", "b"))
+    assert (first + second).to_json()["others_share"] == pytest.approx(0.15)

@@ -1,0 +1,306 @@
+"""Faults that really happen to the worker, to its parent and to the disk: signals and limits."""
+
+import contextlib
+import os
+import resource
+import shutil
+import signal
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import openvino as ov
+import pytest
+
+from placement.runtime import devices, tempdir
+from placement.runtime.measurement import evaluate, local, process
+from placement.runtime.measurement.local import Candidate, Failure, Measurement
+from tests.runtime import small
+
+ROOT = Path(__file__).parents[2]
+HOST = devices.resolve("host")
+A, B = (device.name for device in HOST)
+ROUNDS = {"min_rounds": 6, "time_limit_s": 0.0}
+
+
+@pytest.fixture(scope="module")
+def model() -> ov.Model:
+    return small.convolutions()
+
+
+def on(model: ov.Model, device: str, **others: str) -> Candidate:
+    return Candidate(small.everywhere(model, device, **others), HOST)
+
+
+def kinds(outcomes: list[Measurement | Failure]) -> list[str]:
+    return [o.stage if isinstance(o, Failure) else "measured" for o in outcomes]
+
+
+def is_running(pid: int) -> bool:
+    """A process whose first thread is a zombie lives on as long as it has others."""
+    process = Path(f"/proc/{pid}")
+    with contextlib.suppress(FileNotFoundError, ProcessLookupError):
+        state = (process / "stat").read_text().rpartition(")")[2].split()[0]
+        return state != "Z" or len(list((process / "task").iterdir())) > 1
+    return False
+
+
+def wait_until(condition, seconds: float = 10.0) -> bool:
+    deadline = time.monotonic() + seconds
+    while not condition() and time.monotonic() < deadline:
+        time.sleep(0.01)
+    return condition()
+
+
+@contextlib.contextmanager
+def killing(opened: local.Measurer, candidate: int, times: int) -> Iterator[list[int]]:
+    """Kills worker after worker as each is at `candidate`; yields the list of those it killed."""
+    killed: list[int] = []
+    over = threading.Event()
+
+    def kill() -> None:
+        while len(killed) < times and not over.wait(0.001):
+            found = opened.progress()
+            if found is None or found.candidate != candidate or found.pid in killed:
+                continue
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(found.pid, signal.SIGSTOP)
+                time.sleep(0.02)  # until it has stopped, so that what it is at cannot change
+                now = opened.progress()
+                if now and (now.pid, now.candidate) == (found.pid, candidate):
+                    os.kill(found.pid, signal.SIGKILL)
+                    killed.append(found.pid)
+                else:
+                    os.kill(found.pid, signal.SIGCONT)
+
+    thread = threading.Thread(target=kill)
+    thread.start()
+    try:
+        yield killed
+    finally:
+        over.set()
+        thread.join()
+
+
+@contextlib.contextmanager
+def file_size_limit(size: int) -> Iterator[None]:
+    """Within it, writing a file beyond `size` fails, as on a full disk."""
+    before = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (size, before[1]))
+    try:
+        yield
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, before)
+
+
+def test_memory_that_runs_out_costs_one_candidate_and_a_new_worker():
+    """The first worker may map nothing more once it holds the baseline."""
+    model = small.convolutions(channels=256)
+    candidates = [on(model, A), on(model, B), on(model, A, conv_2=B, relu_2=B)]
+
+    def exhaust() -> int:
+        pid = opened.progress().pid
+        pages = int(Path(f"/proc/{pid}/statm").read_text().split()[0])
+        resource.prlimit(pid, resource.RLIMIT_AS, (pages * resource.getpagesize(),) * 2)
+        return pid
+
+    with local.Measurer(model, HOST) as opened:
+        opened.measure(candidates[:1], **ROUNDS)
+        first = exhaust()
+        outcomes = opened.measure(candidates, **ROUNDS)
+        assert kinds(outcomes) == ["measured", "memory", "measured"], outcomes
+        assert outcomes[1].cause.startswith("out of memory during 'compile': ")
+        assert "\n" not in outcomes[1].cause
+        assert exhaust() != first
+        with pytest.raises(ChildProcessError):
+            opened.profile(seconds=0.1)
+        assert kinds(opened.measure(candidates[:2], **ROUNDS)) == ["measured", "measured"]
+
+
+def test_a_worker_that_dies_while_nothing_is_asked_is_replaced(model):
+    with local.Measurer(model, HOST) as opened:
+        assert kinds(opened.measure([on(model, A)], **ROUNDS)) == ["measured"]
+        pid = opened.progress().pid
+        os.kill(pid, signal.SIGSEGV)
+        assert wait_until(lambda: not is_running(pid))
+        assert set(opened.own_choice().values()) == {A}
+        assert opened.progress().pid != pid
+
+
+def test_a_worker_that_hangs_while_nothing_is_asked_is_replaced(model):
+    """Even if the request is larger than what a connection holds, so that sending it would wait.
+
+    No candidate is blamed, not even that which the worker was at last.
+    """
+    large = Candidate({"no such operation" * 2**17: A}, HOST)
+    with local.Measurer(model, HOST, timeout_s=1.5) as opened:
+        opened.measure([on(model, A)], **ROUNDS)
+        pid = opened.progress().pid
+        os.kill(pid, signal.SIGSTOP)
+        outcomes = opened.measure([on(model, A), large, on(model, B)], **ROUNDS)
+        assert opened.progress().pid != pid
+    assert kinds(outcomes) == ["measured", "compile", "measured"]
+    assert not is_running(pid)
+
+
+def test_a_worker_killed_three_times_on_one_candidate_costs_that_one_each_time(model):
+    candidates = [on(model, A), on(model, B)]
+    with local.Measurer(model, HOST) as opened:
+        for _ in range(3):
+            with killing(opened, 1, times=1) as killed:
+                outcomes = opened.measure(candidates, **ROUNDS)
+            assert len(killed) == 1
+            assert kinds(outcomes) == ["measured", "crash"], outcomes
+            assert "SIGKILL" in outcomes[1].cause
+        assert kinds(opened.measure(candidates, **ROUNDS)) == ["measured"] * 2
+
+
+def test_deaths_at_no_candidate_blame_none_and_end_measuring_after_three(model):
+    candidates = [on(model, A), on(model, B)]
+    with local.Measurer(model, HOST) as opened:
+        with killing(opened, -1, times=1) as killed:
+            assert kinds(opened.measure(candidates, **ROUNDS)) == ["measured"] * 2
+        assert len(killed) == 1
+        with killing(opened, -1, times=99) as killed:  # noqa: SIM117
+            with pytest.raises(ChildProcessError, match="SIGKILL"):
+                opened.measure(candidates, **ROUNDS)
+        assert len(killed) == 3
+        assert kinds(opened.measure(candidates, **ROUNDS)) == ["measured"] * 2
+
+
+PARENT = """
+import threading, time
+from placement.runtime import devices, measure
+from tests.runtime import small
+
+host = devices.resolve("host")
+model = small.convolutions()
+everywhere = measure.Candidate(small.everywhere(model, host[0].name), host)
+
+def tell():
+    while not (found := opened.progress()) or found.candidate < 0:
+        time.sleep(0.01)
+    print(found.pid, flush=True)
+
+with measure.Measurer(model, host) as opened:
+    threading.Thread(target=tell, daemon=True).start()
+    opened.measure([everywhere], min_rounds=6, time_limit_s=100.0)
+"""
+
+
+@pytest.mark.parametrize("hung", [False, True])
+def test_a_killed_parent_takes_its_worker_with_it(tmp_path, monkeypatch, hung):
+    """And the folder that it leaves goes when the next is made, which spares those in use."""
+    parent = subprocess.Popen(
+        [sys.executable, "-c", PARENT],
+        cwd=ROOT,
+        env={**os.environ, "PYTHONPATH": str(ROOT), "TMPDIR": str(tmp_path)},
+        stdout=subprocess.PIPE,
+        text=True,
+    )
+    worker = int(parent.stdout.readline())
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    foreign = tmp_path / "placement-worker-notes"
+    foreign.mkdir()
+    for name in ("lock", "model.xml", "notes.txt"):
+        (foreign / name).touch()
+    (used,) = set(tmp_path.iterdir()) - {foreign}
+    tempdir.Scratch().close()
+    assert used.exists()
+    if hung:
+        os.kill(worker, signal.SIGSTOP)
+    assert is_running(worker)
+    parent.kill()
+    parent.communicate()
+    assert wait_until(lambda: not is_running(worker))
+    assert used.exists()
+    tempdir.Scratch().close()
+    assert list(tmp_path.iterdir()) == [foreign]
+
+
+def test_a_device_that_is_gone_costs_what_was_to_run_on_it(model):
+    gone = devices.Device("GPU.9", "GPU.9 [gone]", "f16", 1, None, {}, host=False)
+    both = (HOST[0], gone)
+    with local.Measurer(model, both) as opened:
+        outcomes = opened.measure(
+            [
+                on(model, A),
+                Candidate(small.everywhere(model, A, conv_2="GPU.9"), both),
+                Candidate(None, (gone,)),
+                on(model, B),
+            ],
+            **ROUNDS,
+        )
+        assert kinds(outcomes) == ["measured", "compile", "compile", "measured"], outcomes
+        assert all("GPU" in failure.cause.upper() for failure in outcomes[1:3])
+        with pytest.raises(ChildProcessError, match=r"(?i)GPU") as raised:
+            opened.profile(seconds=0.1)
+        assert "\n" not in str(raised.value)
+
+
+def without_cpu_plugin(folder: Path) -> Path:
+    """OpenVINO as installed, but for the plug-in of the CPU."""
+
+    def link(source: str, target: str) -> None:
+        try:
+            os.link(source, target)
+        except OSError:  # on another file system
+            shutil.copy2(source, target)
+
+    installed = Path(ov.__file__).parent
+    left_out = shutil.ignore_patterns("libopenvino_intel_*", "__pycache__", "include")
+    shutil.copytree(installed, folder / "openvino", ignore=left_out, copy_function=link)
+    return folder
+
+
+def test_a_cpu_that_is_gone_ends_measuring_in_one_line(model, tmp_path, monkeypatch, capfd):
+    """The worker finds another OpenVINO than the process that resolved the devices."""
+    with local.Measurer(model, HOST) as opened:
+        monkeypatch.syspath_prepend(without_cpu_plugin(tmp_path))
+        with pytest.raises(ChildProcessError, match=r"measuring did not start: .*CPU") as raised:
+            opened.measure([on(model, A)], **ROUNDS)
+        assert "\n" not in str(raised.value)
+        assert capfd.readouterr().err == ""
+        monkeypatch.undo()
+        assert kinds(opened.measure([on(model, A)], **ROUNDS)) == ["measured"]
+
+
+def test_a_model_that_does_not_fit_on_the_disk_is_an_error_that_names_the_folder(
+    tmp_path, monkeypatch
+):
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    with file_size_limit(2**20), pytest.raises(OSError, match="cannot write the model") as raised:
+        local.Measurer(small.convolutions(channels=256), HOST)
+    assert Path(raised.value.filename).parent == tmp_path
+    assert "MiB are free" in raised.value.strerror
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_cache_that_cannot_grow_is_an_error_that_names_it_and_keeps_its_records(tmp_path):
+    file = tmp_path / "measurements.jsonl"
+    cache = evaluate.MeasurementCache(file)
+    cache.add("first", Failure("compile", "no"))
+    with file_size_limit(file.stat().st_size + 10), pytest.raises(OSError, match=file.name):
+        cache.add("second", Failure("compile", "no"))
+    again = evaluate.MeasurementCache(file)
+    assert (len(again), again.get("first")["cause"]) == (1, "no")
+    again.add("second", Failure("infer", "why"))
+    assert evaluate.MeasurementCache(file).get("second")["cause"] == "why"
+    assert len(evaluate.MeasurementCache(file)) == 2
+
+
+def test_ctrl_c_while_the_worker_starts_ends_it(tmp_path, monkeypatch):
+    started = []
+
+    def interrupted(worker: process.WorkerProcess, seconds: float) -> None:
+        started.append(worker.process)
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(process.WorkerProcess, "_receive", interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        process.WorkerProcess(tmp_path)
+    assert [worker.returncode for worker in started] == [-signal.SIGKILL]

@@ -1,0 +1,347 @@
+import dataclasses
+import math
+import os
+import signal
+import subprocess
+import sys
+import threading
+import time
+
+import numpy as np
+import openvino as ov
+import pytest
+
+from placement.runtime import devices
+from placement.runtime.measurement import evaluate, local
+from placement.runtime.measurement.local import Candidate, Failure, Measurement
+from placement.runtime.models import outputs
+from tests.runtime import small
+
+pytestmark = pytest.mark.alone
+
+HOST = devices.resolve("host")
+A, B = (device.name for device in HOST)
+HAS_BF16 = "BF16" in ov.Core().get_property("CPU", "OPTIMIZATION_CAPABILITIES")
+TWO_CORES = len(os.sched_getaffinity(0)) > 1
+ROUNDS = {"min_rounds": 6, "time_limit_s": 0.0}
+
+
+@pytest.fixture(scope="module")
+def model():
+    return small.convolutions()
+
+
+@pytest.fixture(scope="module")
+def measurer(model):
+    with local.Measurer(model, HOST) as opened:
+        yield opened
+
+
+def on(model: ov.Model, device: str, **others: str) -> Candidate:
+    return Candidate(small.everywhere(model, device, **others), HOST)
+
+
+def changed(device: devices.Device, **properties) -> devices.Device:
+    return dataclasses.replace(device, properties={**device.properties, **properties})
+
+
+@pytest.mark.parametrize(
+    ("count", "rank"),
+    [(6, 1), (8, 1), (9, 2), (10, 2), (20, 6), (25, 8), (100, 40)],  # of any table of the sign test
+)
+def test_interval_by_hand(count, rank):
+    samples = np.random.default_rng(count).permutation(count) + 1.0
+    found = local.interval(samples)
+    assert found == ((count + 1) / 2, rank, count + 1 - rank, count)
+    below = sum(math.comb(count, i) for i in range(rank)) / 2**count
+    assert 1 - 2 * below >= 0.95
+    assert 1 - 2 * (below + math.comb(count, rank) / 2**count) < 0.95
+
+
+def test_five_samples_have_no_interval(measurer, model):
+    with pytest.raises(ValueError, match="take 6"):
+        local.interval(np.ones(5))
+    with pytest.raises(ValueError, match="give 6"):
+        measurer.measure([on(model, A)], min_rounds=5, time_limit_s=0.0)
+
+
+def test_error_is_relative_to_the_spread():
+    reference = np.array([10.0, 12.0], np.float32)
+    assert outputs.compare([reference], [reference + 1]).error == pytest.approx(0.5)
+    constant = np.full(3, 4.0, np.float32)
+    assert outputs.compare([constant], [constant + 1]).error == pytest.approx(0.25)
+    assert outputs.compare([np.zeros(2)], [np.zeros(2)]).error == 0.0
+    assert outputs.compare([np.zeros(2)], [np.ones(2)]).error > 1
+    integers = np.array([1, 2, 3, 4])
+    assert outputs.compare([integers], [np.array([1, 2, 3, 9])]).error == 0.25
+    assert outputs.compare([reference, integers], [reference, integers[::-1]]).error == 1.0
+
+
+def test_nan_and_infinity_are_equal_to_themselves_only():
+    reference = np.array([np.nan, np.inf, 0.0, 1.0])
+    assert outputs.compare([reference], [reference]) == (0.0, 0.25)
+    for position, value in ((0, 1.0), (1, -np.inf), (1, 5.0), (2, np.nan), (2, np.inf)):
+        wrong = reference.copy()
+        wrong[position] = value
+        assert outputs.compare([reference], [wrong]).error == math.inf
+
+
+def test_the_worker_loads_no_jax():
+    program = "import sys, placement.runtime.measurement.worker; print('jax' in sys.modules)"
+    path = os.pathsep.join(filter(None, [os.getcwd(), *sys.path]))
+    found = subprocess.run(
+        [sys.executable, "-c", program],
+        env={**os.environ, "PYTHONPATH": path},
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    assert found.stdout.strip() == "False"
+
+
+def test_placements_are_measured_against_the_first(measurer, model):
+    mixed = on(model, A, conv_2=B, relu_2=B)
+    outcomes = measurer.measure(
+        [on(model, A), on(model, B), mixed, Candidate(None, HOST[:1]), Candidate(None, HOST)],
+        **ROUNDS,
+    )
+    assert all(isinstance(outcome, Measurement) for outcome in outcomes), outcomes
+    assert outcomes[0].ratio == (1.0, 1.0, 1.0, 6)
+    assert [outcome.submodels for outcome in outcomes] == [1, 1, 3, 1, 1]
+    assert [outcome.parts for outcome in outcomes] == [1, 1, 3, None, None]
+    assert [outcome.acyclic for outcome in outcomes] == [True, True, True, None, None]
+    assert outcomes[1].execution_devices == (B,)
+    assert set(outcomes[2].execution_devices) == {A, B}
+    for outcome in outcomes:
+        assert 0 < outcome.latency.low <= outcome.latency.median <= outcome.latency.high < 1
+        assert outcome.ratio.n == outcome.latency.n == 6
+        assert 0 < outcome.thread_share <= 1.25
+        assert outcome.output_error <= outcome.tolerance
+        assert outcome.nan_share == 0
+        assert outcome.compile_s > 0
+    assert outcomes[0].tolerance == outputs.TOLERANCES["f32"]
+    assert outcomes[1].tolerance == outcomes[2].tolerance == outputs.TOLERANCES[HOST[1].precision]
+
+
+def test_random_placements_are_measured_in_chunks(model, monkeypatch):
+    monkeypatch.setattr(local, "MOST_AT_ONCE", 2)
+    generator = np.random.default_rng(0)
+    names = list(small.everywhere(model, A))
+    candidates = [on(model, A)]
+    for _ in range(5):
+        drawn = generator.choice([A, B], size=len(names)).tolist()
+        candidates.append(Candidate(dict(zip(names, drawn, strict=True)), HOST))
+    with local.Measurer(model, HOST) as opened:
+        outcomes = opened.measure(candidates, min_rounds=8, time_limit_s=0.0)
+    assert len(outcomes) == 6
+    for outcome in outcomes:
+        assert isinstance(outcome, Measurement)
+        assert outcome.ratio.n == 8
+
+
+def test_more_rounds_while_time_is_left(measurer, model):
+    (outcome,) = measurer.measure([on(model, A)], min_rounds=6, time_limit_s=0.2)
+    assert outcome.latency.n > 6
+
+
+def test_one_process_serves_many_calls_apart_from_ctrl_c(model):
+    with local.Measurer(model, HOST) as opened:
+        assert opened.progress() is None
+        opened.measure([on(model, A)], **ROUNDS)
+        pid = opened.progress().pid
+        assert os.getpgid(pid) == pid  # the terminal interrupts the caller's group only
+        opened.measure([on(model, A), on(model, B)], **ROUNDS)
+        assert opened.progress().pid == pid
+    with pytest.raises(ProcessLookupError):
+        os.kill(pid, 0)
+
+
+def test_the_worker_is_followed_from_candidate_to_candidate(model):
+    seen, over = set(), threading.Event()
+    with local.Measurer(model, HOST) as opened:
+        opened.measure([on(model, A)], **ROUNDS)
+        assert opened.progress().candidates == 0
+
+        def look() -> None:
+            while not over.wait(0.0005):
+                at = opened.progress()
+                seen.add((at.candidates, at.timing, at.candidate))
+
+        watcher = threading.Thread(target=look)
+        watcher.start()
+        candidates = [on(model, A), on(model, B), on(model, A, conv_2=B)]
+        opened.measure(candidates, min_rounds=6, time_limit_s=0.5)
+        over.set()
+        watcher.join()
+        assert opened.progress().candidates == 0
+    while_busy = [(timing, number) for count, timing, number in seen if count]
+    assert {count for count, _, _ in seen} <= {0, 3}
+    assert {number for timing, number in while_busy if not timing} >= {1, 2}
+    assert {number for timing, number in while_busy if timing} >= {0, 1, 2}
+
+
+def test_a_placement_that_does_not_compile_is_told_and_the_rest_measured(measurer, model):
+    outcomes = measurer.measure([on(model, A), on(model, A, nonsense=B), on(model, B)], **ROUNDS)
+    assert [isinstance(outcome, Failure) for outcome in outcomes] == [False, True, False], outcomes
+    assert outcomes[1].stage == "compile"
+    assert "'nonsense'" in outcomes[1].cause
+    assert "\n" not in outcomes[1].cause
+
+
+@pytest.mark.skipif(not TWO_CORES, reason="needs two cores")
+def test_hetero_left_alone_takes_more_threads_and_is_caught():
+    model = small.convolutions(channels=64, size=56)
+    greedy = tuple(
+        dataclasses.replace(
+            device,
+            properties={
+                name: value
+                for name, value in device.properties.items()
+                if name != "EXCLUSIVE_ASYNC_REQUESTS"
+            },
+        )
+        for device in HOST
+    )
+    placement = small.everywhere(model, A, conv_2=B, relu_2=B)
+    with local.Measurer(model, HOST) as opened:
+        outcomes = opened.measure(
+            [Candidate(placement, HOST), Candidate(placement, greedy)], **ROUNDS
+        )
+    assert isinstance(outcomes[0], Measurement), outcomes
+    assert isinstance(outcomes[1], Failure), outcomes
+    assert outcomes[1].stage == "threads"
+    assert "over 1.25" in outcomes[1].cause
+
+
+@pytest.mark.skipif(not HAS_BF16, reason="needs a processor that computes in bf16")
+def test_outputs_of_less_precision_than_claimed_are_wrong(measurer, model):
+    liar = changed(HOST[0], INFERENCE_PRECISION_HINT="bf16")
+    outcomes = measurer.measure([on(model, A), Candidate(None, (liar,))], **ROUNDS)
+    assert isinstance(outcomes[0], Measurement), outcomes
+    assert isinstance(outcomes[1], Failure), outcomes
+    assert outcomes[1].stage == "wrong output"
+
+
+def strike(opened: local.Measurer, candidate: int, *, kill: bool) -> threading.Thread:
+    """Stops the worker while it is at `candidate`, and kills it or leaves it hung."""
+
+    def wait_and_strike():
+        while True:
+            time.sleep(0.002)
+            found = opened.progress()
+            if found is None or found.candidate != candidate:
+                continue
+            os.kill(found.pid, signal.SIGSTOP)
+            time.sleep(0.05)  # until it has stopped, so that what it is at cannot change
+            if opened.progress().candidate == candidate:
+                if kill:
+                    os.kill(found.pid, signal.SIGKILL)
+                return
+            os.kill(found.pid, signal.SIGCONT)
+
+    thread = threading.Thread(target=wait_and_strike, daemon=True)
+    thread.start()
+    return thread
+
+
+@pytest.mark.parametrize(("kill", "stage"), [(True, "crash"), (False, "timeout")])
+def test_a_worker_that_dies_or_hangs_costs_one_candidate(model, kill, stage):
+    candidates = [on(model, A), on(model, B), on(model, A, conv_2=B, relu_2=B)]
+    with local.Measurer(model, HOST, timeout_s=3.0) as opened:
+        thread = strike(opened, 1, kill=kill)
+        outcomes = opened.measure(candidates, **ROUNDS)
+        thread.join(5)
+        again = opened.measure(candidates[:2], **ROUNDS)
+    assert [isinstance(outcome, Failure) for outcome in outcomes] == [False, True, False], outcomes
+    assert outcomes[1].stage == stage
+    assert ("SIGKILL" if kill else "within 3 s") in outcomes[1].cause
+    assert not any(isinstance(outcome, Failure) for outcome in again), again
+
+
+def test_without_a_baseline_there_are_latencies_but_no_ratios(model, measurer):
+    outcomes = measurer.measure([on(model, A, nonsense=A), on(model, B)], **ROUNDS)
+    assert isinstance(outcomes[0], Failure)
+    assert outcomes[1].latency.n == 6
+    assert math.isnan(outcomes[1].ratio.median)
+    assert outcomes[1].ratio.n == 0
+
+
+def evaluator(opened: local.Measurer, names: list[str], cache: evaluate.MeasurementCache):
+    """An `Evaluate` of placements of the operations `names`, under HETERO."""
+
+    def candidate(placement: np.ndarray) -> Candidate:
+        devices = [HOST[device].name for device in placement]
+        return Candidate(dict(zip(names, devices, strict=True)), HOST)
+
+    return evaluate.as_evaluate(opened, len(names), candidate, cache, min_rounds=6)
+
+
+def test_evaluate_measures_a_placement_once(measurer, model, tmp_path):
+    names = list(small.everywhere(model, A))
+    file = tmp_path / "measurements.jsonl"
+    run = evaluator(measurer, names, evaluate.MeasurementCache(file))
+    placements = np.zeros((4, len(names)), np.int32)
+    placements[1] = 1
+    placements[2, 3:] = 1
+    placements[3] = placements[1]
+    seconds = run(placements)
+    assert seconds.dtype == np.float32
+    assert np.all(np.isfinite(seconds))
+    assert np.all(seconds > 0)
+    assert seconds[1] == seconds[3]
+    assert run.measurements == 2
+    np.testing.assert_array_equal(run(placements), seconds)
+    assert run.measurements == 2
+
+    with open(file, "a") as torn:
+        torn.write('{"key": "half')
+    later = evaluator(measurer, names, evaluate.MeasurementCache(file))
+    np.testing.assert_array_equal(later(placements), seconds)
+    assert later.measurements == 0
+    other = np.zeros((1, len(names)), np.int32)
+    other[0, -1] = 1
+    assert np.isfinite(later(other)).all()
+    assert later.measurements == 1
+    assert len(evaluate.MeasurementCache(file)) == 4
+
+
+def test_a_failure_is_remembered(tmp_path):
+    file = tmp_path / "measurements.jsonl"
+    cache = evaluate.MeasurementCache(file)
+    cache.add("k", Failure("compile", "no"))
+    assert evaluate.MeasurementCache(file).get("k") == {
+        "key": "k",
+        "stage": "compile",
+        "cause": "no",
+    }
+
+
+def test_a_placement_that_cannot_run_evaluates_to_infinity():
+    model = small.counter()
+    names = ["x", "read", "sum", "write"]
+    apart = np.array([[0, 0, 0, 1], [1, 1, 1, 1]], np.int32)  # Assign away from ReadValue
+    with local.Measurer(model, HOST) as opened:
+        run = evaluator(opened, names, evaluate.MeasurementCache())
+        seconds = run(apart)
+    assert seconds[0] == np.inf
+    assert np.isfinite(seconds[1])
+
+
+def test_the_key_depends_on_all_that_a_measurement_depends_on(measurer, model):
+    keys = {
+        evaluate.key(measurer, candidate)
+        for candidate in (
+            on(model, A),
+            on(model, B),
+            Candidate(None, HOST),
+            Candidate(None, HOST[:1]),
+            Candidate(None, (changed(HOST[0], INFERENCE_NUM_THREADS=2),)),
+        )
+    }
+    assert len(keys) == 5
+    reordered = Candidate(dict(reversed(small.everywhere(model, A).items())), HOST)
+    assert evaluate.key(measurer, reordered) == evaluate.key(measurer, on(model, A))
+    with local.Measurer(small.convolutions(length=3), HOST) as other:
+        assert other.fingerprint != measurer.fingerprint
+    with local.Measurer(small.convolutions(), HOST) as same:
+        assert same.fingerprint == measurer.fingerprint

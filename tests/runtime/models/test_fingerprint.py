@@ -1,0 +1,104 @@
+import json
+import tracemalloc
+
+import numpy as np
+import openvino as ov
+import pytest
+from openvino import opset13 as ops
+
+from placement.reporting import runs
+from placement.runtime.models import fingerprint, frontend
+from tests.runtime import small
+
+
+def product(*, factor: float = 1.0, axis: int = 1, transpose: bool = False) -> ov.Model:
+    matrix = np.random.default_rng(0).standard_normal((8, 8)).astype(np.float32) * factor
+    source = ops.parameter([8, 8], np.float32, name="x")
+    value = ops.matmul(source, ops.constant(matrix, name="m"), False, transpose, name="product")
+    total = ops.reduce_sum(value, ops.constant([axis], np.int64, name="axis"), True, name="total")
+    return ov.Model([ops.result(total, name="y")], [source], "product")
+
+
+def differences(then: ov.Model, now: ov.Model) -> list[str]:
+    return fingerprint.differences(fingerprint.of(then), fingerprint.of(now))
+
+
+def test_the_same_model_does_not_differ_in_a_file_either(tmp_path):
+    model = frontend.prepare(small.convolutions())
+    ov.save_model(model, tmp_path / "model.xml", compress_to_fp16=False)
+    again = frontend.prepare(frontend.load(str(tmp_path / "model.xml")))
+    assert differences(model, again) == []
+    digests = {fingerprint.digest(fingerprint.of(m)) for m in (model, again)}
+    assert len(digests) == 1
+
+
+@pytest.mark.parametrize(
+    ("change", "said"),
+    [
+        ({"factor": 1.01}, ["weights changed in 'm'"]),
+        ({"axis": -1}, ["'axis' differ in attributes, inputs or values"]),
+        ({"transpose": True}, ["'product' differ in attributes, inputs or values"]),
+        ({"factor": 1 + 1e-7}, []),  # the last bit, as another processor may fold it
+    ],
+)
+def test_what_changed_is_named(change, said):
+    assert differences(product(), product(**change)) == said
+
+
+def test_operations_that_are_gone_new_or_of_other_shapes_are_named():
+    longer = small.convolutions(length=5, size=12)
+    found = differences(small.convolutions(), longer)
+    assert found[0] == "it has new 'weights_4', 'conv_4', 'relu_4'"
+    assert found[1] == "'x' was Parameter f32[1,16,14,14] and is Parameter f32[1,16,12,12]"
+    assert found[-1] == "7 more have other shapes or types"
+    gone = differences(small.convolutions(), small.convolutions(length=1))
+    assert gone[0] == "it lacks 'weights_1', 'conv_1', 'relu_1' and 6 more"
+
+
+def test_another_wiring_differs():
+    found = differences(small.diamond(), rewired())
+    assert found == ["'right' differ in attributes, inputs or values"]
+
+
+def rewired() -> ov.Model:
+    model = small.diamond()
+    nodes = {op.get_friendly_name(): op for op in model.get_ops()}
+    nodes["right"].input(0).replace_source_output(nodes["left"].output(0))
+    model.validate_nodes_and_infer_types()
+    return model
+
+
+def masked(*, below: float = 0.0, above: float = -np.inf, dtype: type = np.float32) -> ov.Model:
+    mask = np.where(np.tri(4, 8) > 0, below, above).astype(dtype)
+    source = ops.parameter([4, 8], dtype, name="x")
+    value = ops.add(source, ops.constant(mask, name="mask"), name="sum")
+    return ov.Model([ops.result(value, name="y")], [source], "masked")
+
+
+@pytest.mark.parametrize("above", [-np.inf, np.inf, np.nan, np.finfo(np.float64).min])
+def test_a_mask_is_the_same_when_it_is_read_from_a_file_and_no_other(above, tmp_path):
+    model = masked(above=above, dtype=np.float64)
+    runs.write_json(tmp_path / "then.json", fingerprint.of(model))
+    then = json.loads((tmp_path / "then.json").read_text())
+    assert fingerprint.differences(then, fingerprint.of(model)) == []
+    assert fingerprint.digest(then) == fingerprint.digest(fingerprint.of(model))
+    moved = fingerprint.of(masked(below=above, above=0.0, dtype=np.float64))
+    assert len(fingerprint.differences(then, moved)) == 1
+
+
+def test_a_mask_without_a_number_in_an_old_file_is_told_as_changed():
+    then = fingerprint.of(masked())
+    then["weights"]["mask"] = None
+    assert fingerprint.differences(then, fingerprint.of(masked())) == ["weights changed in 'mask'"]
+
+
+@pytest.mark.parametrize("dtype", [np.float32, np.int32])
+def test_a_large_constant_is_read_without_a_copy_of_it(dtype):
+    large = np.ones((64, 1 << 20), dtype)
+    constant = ops.constant(large, shared_memory=True)
+    model = ov.Model([ops.result(constant)], [], "large")
+    tracemalloc.start()
+    fingerprint.of(model)
+    _, most = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+    assert most < large.nbytes / 4

@@ -1,0 +1,363 @@
+"""Tests of `placement.runtime.models.from_python`, on real modules and functions."""
+
+import logging
+
+import flax.linen as nn
+import jax
+import jax.numpy as jnp
+import numpy as np
+import openvino as ov
+import pytest
+
+import placement
+from placement.errors import UserError
+from placement.runtime.models import extract, frontend
+
+pytestmark = pytest.mark.usefixtures("no_reports")
+
+_SEEDS = np.random.default_rng(0)
+
+
+@pytest.fixture(scope="module")
+def no_reports():
+    """OpenVINO's converter reports its use, unless by CI, from a fork of this large process."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("CI", "true")
+        yield
+
+
+@pytest.fixture(scope="module")
+def torch():
+    """PyTorch, which takes seconds to import: not where tests are merely collected."""
+    import torch
+
+    return torch
+
+
+@pytest.fixture(scope="module")
+def models(torch):
+    from tests.runtime import torch_models
+
+    return torch_models
+
+
+def _normal(*shape):
+    return _SEEDS.standard_normal(shape).astype(np.float32)
+
+
+def _run(converted, *arrays):
+    """What the plain CPU computes in f32."""
+    config = {"INFERENCE_PRECISION_HINT": "f32"}
+    request = ov.Core().compile_model(converted.model, "CPU", config).create_infer_request()
+    request.infer([np.array(array) for array in arrays])
+    return [np.array(tensor.data) for tensor in request.output_tensors]
+
+
+def _check(found, expected):
+    assert len(found) == len(expected)
+    for a, b in zip(found, expected, strict=True):
+        assert a.shape == b.shape
+        np.testing.assert_allclose(a, b, rtol=1e-3, atol=1e-5)
+
+
+def _inputs(converted):
+    return {port.any_name: tuple(port.shape) for port in converted.model.inputs}
+
+
+def _message(*arguments, **keywords):
+    """The single line of the ValueError that `graph_from` raises."""
+    with pytest.raises(UserError) as caught:
+        placement.graph_from(*arguments, **keywords)
+    assert "\n" not in str(caught.value)
+    return str(caught.value)
+
+
+# PyTorch modules.
+
+
+@pytest.mark.parametrize(
+    ("name", "examples", "operation"),
+    [
+        ("Perceptron", {"features": _normal(2, 8)}, "__module.first/aten::linear/MatMul"),
+        ("Convolutional", {"images": _normal(1, 3, 8, 8)}, "__module.body.2/aten::gelu/Gelu"),
+        (
+            "Transformer",
+            {"ids": np.array([[4, 9], [7, 0]]), "mask": np.array([[1, 1], [1, 0]])},
+            "__module.embed/aten::embedding/Gather",
+        ),
+        ("Recurrent", {"sequence": _normal(2, 5, 8)}, "__module.lstm/aten::lstm/LSTMSequence"),
+    ],
+    ids=["perceptron", "convolutional", "transformer", "recurrent"],
+)
+def test_a_module_computes_what_it_did(torch, models, name, examples, operation):
+    module = models.seeded(getattr(models, name))
+    tensors = {key: torch.from_numpy(array) for key, array in examples.items()}
+    converted = placement.graph_from(module, tensors)
+    assert _inputs(converted) == {key: array.shape for key, array in examples.items()}
+    assert converted.graph.name == name
+    assert operation in converted.graph.op_names  # named after its submodule
+    with torch.no_grad():
+        expected = module.eval()(**tensors)
+    expected = expected if isinstance(expected, tuple) else (expected,)
+    _check(_run(converted, *examples.values()), [tensor.numpy() for tensor in expected])
+
+
+def test_arguments_may_be_nested_and_what_is_no_tensor_stays_as_it_is(models):
+    module = models.seeded(models.Nested)
+    x, pair, v, scale = _normal(2, 3), (_normal(2, 1), _normal(3)), _normal(1), _normal(1)
+    examples = {"x": x, "pair": pair, "batch": {"v": v}, "times": 3, "shift": True, "scale": scale}
+    converted = placement.graph_from(module, examples)
+    assert _inputs(converted) == {
+        "x": (2, 3), "pair.0": (2, 1), "pair.1": (3,), "batch.v": (1,), "scale": (1,),
+    }  # fmt: skip
+    weight, bias = (p.detach().numpy() for p in module.project.parameters())
+    total = ((x @ weight.T + bias) * 3 + pair[0] - pair[1] + 1) * scale
+    _check(_run(converted, x, *pair, v, scale), [total, v * 2])
+
+
+def test_a_module_is_left_as_it_was_also_by_an_error(torch, models):
+    module = models.seeded(models.Perceptron).train()
+    module.second.eval()
+    state = {key: value.clone() for key, value in module.state_dict().items()}
+    placement.graph_from(module, (torch.zeros(2, 8),))
+    message = _message(module, (torch.zeros(2, 7),))
+    assert "PyTorch module Perceptron cannot be traced" in message
+    assert "mat1 and mat2 shapes cannot be multiplied" in message
+    assert [part.training for part in module.modules()] == [True, True, True, False]
+    assert "forward" not in vars(module)
+    assert all(parameter.requires_grad for parameter in module.parameters())
+    assert all(torch.equal(value, state[key]) for key, value in module.state_dict().items())
+
+
+@pytest.mark.parametrize("program", [False, True])
+def test_training_that_goes_on_changes_nothing(torch, models, program):
+    x = _normal(2, 8)
+    module = models.seeded(models.Perceptron).eval()
+    source = torch.export.export(module, (torch.from_numpy(x),)) if program else module
+    converted = placement.graph_from(source, (torch.from_numpy(x),))
+    before = _run(converted, x)
+    with torch.no_grad():
+        for parameter in module.parameters():
+            parameter.zero_()
+    assert np.abs(before[0]).max() > 0.01
+    _check(_run(converted, x), before)
+
+
+def test_names_do_not_depend_on_what_was_converted_before(models):
+    module = models.seeded(models.Convolutional)
+    first, second = (placement.graph_from(module, _normal(1, 3, 8, 8)) for _ in range(2))
+    assert first.graph.op_names == second.graph.op_names
+
+
+def test_what_is_saved_is_what_is_placed(models, tmp_path):
+    ids = np.array([[3, 1, 4, 1]])
+    examples = (ids, np.ones_like(ids))
+    converted = placement.graph_from(models.seeded(models.Transformer), examples)
+    converted.save(tmp_path / "model.xml")
+    model = frontend.prepare(frontend.load(str(tmp_path / "model.xml")))
+    graph = extract.op_graph(model, name="model").graph
+    assert graph.op_names == converted.graph.op_names
+    np.testing.assert_array_equal(graph.flops, converted.graph.flops)
+    _check(_run(converted._replace(model=model), *examples), _run(converted, *examples))
+
+
+@pytest.mark.parametrize("path", ["model.onnx", "none/model.xml"])
+def test_saving_elsewhere_is_refused(tmp_path, path):
+    converted = placement.graph_from(lambda x: x + 1, (jnp.ones(2),))
+    with pytest.raises(UserError, match=r"give the path of an \.xml file"):
+        converted.save(tmp_path / path)
+
+
+# Exported programs.
+
+
+def test_a_program_goes_by_its_own_examples_or_by_others(torch, models):
+    auto = torch.export.Dim.AUTO
+    program = models.exported(models.Perceptron, torch.zeros(2, 8), dynamic=({0: auto},))
+    assert _inputs(placement.graph_from(program)) == {"features": (2, 8)}
+    x = _normal(5, 8)
+    converted = placement.graph_from(program, {"features": x})
+    assert _inputs(converted) == {"features": (5, 8)}
+    with torch.no_grad():
+        expected = models.seeded(models.Perceptron).eval()(torch.from_numpy(x))
+    _check(_run(converted, x), [expected.numpy()])
+
+
+def test_a_program_without_examples_needs_input_shapes(torch, models):
+    auto = torch.export.Dim.AUTO
+    program = models.exported(models.Perceptron, torch.zeros(2, 8), dynamic=({0: auto},))
+    program.example_inputs = None
+    message = _message(program)
+    assert "dynamic inputs without a shape: features [?,8]" in message
+    assert "input_shapes='features:1,8'" in message
+    converted = placement.graph_from(program, input_shapes="features:4,8")
+    assert _inputs(converted) == {"features": (4, 8)}
+
+
+def test_a_program_keeps_its_names_and_what_is_no_tensor(torch, models):
+    x, pair, v = torch.ones(2, 3), (torch.ones(2, 1), torch.ones(3) * 2), torch.ones(1)
+    program = models.exported(models.Nested, x, pair, {"v": v}, 3, shift=True, scale=v * 2)
+    converted = placement.graph_from(program)
+    assert _inputs(converted) == {
+        "x": (2, 3), "pair_0": (2, 1), "pair_1": (3,), "batch_v": (1,), "scale": (1,),
+    }  # fmt: skip
+    with torch.no_grad():
+        expected = program.module()(x, pair, {"v": v}, 3, shift=True, scale=v * 2)
+    found = _run(converted, *(tensor.numpy() for tensor in (x, *pair, v, v * 2)))
+    _check(found, [expected["total"].numpy(), expected["other"].numpy()])
+
+
+def test_the_first_input_of_a_program_may_be_unread(torch, models):
+    converted = placement.graph_from(models.exported(models.Second, torch.ones(2), torch.ones(3)))
+    assert _inputs(converted) == {"x": (3,)}
+    _check(_run(converted, np.ones(3, np.float32)), [np.full(3, 2, np.float32)])
+
+
+@pytest.mark.parametrize(
+    ("examples", "said"),
+    [
+        ((np.zeros((5, 8)),), "'features' of the exported program is [2, 8]"),
+        ({"pixels": np.zeros((2, 8))}, "its inputs are features"),
+        ((np.zeros((2, 8)), np.zeros(3)), "its inputs are features"),
+    ],
+)
+def test_examples_that_a_program_was_not_made_for_are_refused(torch, models, examples, said):
+    assert said in _message(models.exported(models.Perceptron, torch.zeros(2, 8)), examples)
+
+
+# JAX functions.
+
+
+class _Attention(nn.Module):
+    """An embedding, causal attention and a gated layer."""
+
+    @nn.compact
+    def __call__(self, ids):
+        x = nn.Embed(20, 8)(ids)
+        mask = nn.make_causal_mask(ids)
+        x += nn.MultiHeadDotProductAttention(num_heads=2)(nn.LayerNorm()(x), mask=mask)
+        return x + nn.Dense(8)(nn.glu(nn.Dense(16)(nn.RMSNorm()(x))))
+
+
+class _Convolutional(nn.Module):
+    @nn.compact
+    def __call__(self, images):
+        x = nn.relu(nn.BatchNorm(use_running_average=True)(nn.Conv(8, (3, 3), 2)(images)))
+        x = nn.leaky_relu(nn.Conv(8, (3, 3), feature_group_count=4)(nn.max_pool(x, (2, 2))))
+        return nn.log_softmax(nn.Dense(4)(nn.avg_pool(x, (2, 2)).mean((1, 2))))
+
+
+@pytest.mark.parametrize(
+    ("module", "example"),
+    [
+        (nn.Sequential([nn.Dense(16), nn.gelu, nn.Dense(4), nn.softmax]), _normal(2, 8)),
+        (_Convolutional(), _normal(1, 16, 16, 3)),
+        (_Attention(), np.array([[3, 1, 4, 1, 5]], np.int32)),
+        (nn.RNN(nn.OptimizedLSTMCell(8)), _normal(2, 4, 3)),
+    ],
+    ids=["perceptron", "convolutional", "attention", "recurrent"],
+)
+def test_a_flax_module_bound_to_its_parameters_is_converted(module, example):
+    parameters = jax.jit(module.init)(jax.random.key(0), example)
+    bound = module.bind(parameters)
+    converted = placement.graph_from(bound, (example,))
+    assert list(_inputs(converted).values()) == [example.shape]
+    assert converted.model.outputs[0].names == {"jaxpr_outvar_0"}
+    _check(_run(converted, example), [np.asarray(jax.jit(module.apply)(parameters, example))])
+
+
+def _elementwise(x, y):
+    """What the front end has no rules for by itself, and what is known before any request."""
+    table = jnp.sin(jnp.arange(4.0)) + jax.random.normal(jax.random.key(0), (4,))
+    left, right = jnp.split(jnp.clip(x, -0.5, 0.5), 2, axis=1)
+    within = (x > -1) & ~(x > 1) | (x < -2)
+    smooth = jax.nn.softplus(x) + jnp.expm1(x) + jnp.exp2(x) + jax.nn.relu6(x)
+    whole = jnp.floor(x) + jnp.ceil(x) + jnp.sign(x) + jax.lax.rem(y, 0.3) + jnp.abs(y) ** 1.5
+    waves = jnp.cos(x) + jnp.sinh(x) + jnp.arctan(x) + jnp.log(jnp.abs(x) + 1)
+    return jnp.stack([left, right]), jnp.where(within, smooth, whole) * waves + table
+
+
+def test_operations_that_the_front_end_lacks_are_added():
+    x, y = _normal(3, 4), _normal(3, 4)
+    converted = placement.graph_from(_elementwise, {"y": y, "x": x})
+    assert _inputs(converted) == {"x": (3, 4), "y": (3, 4)}
+    _check(_run(converted, x, y), [np.asarray(array) for array in jax.jit(_elementwise)(x, y)])
+
+
+def _steps(batch, flag, **others):
+    """A loop backwards over the rows, that carries and returns; calls within."""
+
+    @jax.checkpoint
+    def step(carry, row):
+        carry = jax.nn.relu(carry + row) if flag else carry
+        return carry, carry * others["scale"]
+
+    return jax.lax.scan(step, batch["start"], batch["rows"], reverse=True)
+
+
+def test_loops_are_unrolled_and_flags_stay_as_they_are():
+    batch, scale = {"rows": _normal(3, 2), "start": _normal(2)}, _normal(1)
+    converted = placement.graph_from(_steps, {"batch": batch, "flag": True, "scale": scale})
+    assert _inputs(converted) == {"batch.rows": (3, 2), "batch.start": (2,), "scale": (1,)}
+    last, all_steps = _steps(batch, True, scale=scale)
+    found = _run(converted, batch["rows"], batch["start"], scale)
+    _check(found, [np.asarray(last), np.asarray(all_steps)])
+
+
+def test_half_precision_may_be_as_far_off_as_it_is():
+    x = _normal(4, 256).astype(np.float16)
+    converted = placement.graph_from(lambda x: x * 100 - x * 99, x)
+    assert converted.model.outputs[0].element_type == ov.Type.f16
+    error = np.abs(_run(converted, x)[0] - (x * np.float16(100) - x * np.float16(99))).max()
+    assert 0.001 < error / np.ptp(x) < 0.1
+
+
+def _dilated(x):
+    kernel = jnp.ones((2, 1, 3, 3))
+    return jax.lax.conv_general_dilated(x, kernel, (1, 1), "VALID", rhs_dilation=(2, 2))
+
+
+@pytest.mark.parametrize(
+    ("function", "example", "said"),
+    [
+        (lambda x: jnp.cumsum(jnp.sort(x)), _normal(4), "no rule for cumsum, sort"),
+        (lambda x: x[jnp.array([1, 0]), 1], _normal(2, 2), "no rule for gather"),
+        (lambda x: x.astype(jnp.bfloat16) * 2, _normal(4), "Unsupported data type: bfloat16"),
+        (_dilated, _normal(1, 1, 8, 8), "something else (outputs [[1, 2, 6, 6]] instead of"),
+        (lambda x: (x + 1,) * 2, _normal(4), "return every array once"),
+        (lambda x: x @ jnp.ones((3, 3)), _normal(4), "cannot be traced on its example inputs"),
+        (lambda x, y: x + y, _normal(4), "missing a required argument: 'y'"),
+        (lambda x: x, None, "without example_inputs"),
+    ],
+)
+def test_a_function_that_does_not_convert_is_refused(function, example, said):
+    message = _message(function, example)
+    assert "JAX function" in message
+    assert said in message
+
+
+# Errors.
+
+
+@pytest.mark.parametrize("model", ["model.pt", None, 3])
+def test_other_objects_are_refused(model):
+    message = _message(model, (jnp.ones(2),))
+    assert f"given an object of type {type(model).__name__}; give a torch.nn.Module" in message
+    assert "placement[torch]" in message
+    assert "JAX function" in message
+
+
+def test_a_module_without_a_rule_is_refused_and_logging_goes_on(torch, models, caplog):
+    caplog.set_level(logging.INFO)
+    before = logging.root.level, list(logging.root.handlers), list(logging.root.filters)
+    message = _message(models.Unconvertible(), (torch.eye(3),))
+    assert "PyTorch module Unconvertible cannot be converted: OpenVINO has no rule for" in message
+    assert "aten::linalg_svd" in message
+    assert "ONNX" in message
+    assert before == (logging.root.level, logging.root.handlers, logging.root.filters)
+
+
+def test_scripted_modules_and_missing_examples_are_refused(torch, models):
+    module = models.seeded(models.Perceptron)
+    assert "give the torch.nn.Module that it was made from" in _message(torch.jit.script(module))
+    assert "its arguments are features: give a tuple" in _message(module)

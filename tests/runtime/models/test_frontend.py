@@ -1,0 +1,412 @@
+"""Tests of `placement.runtime.models.frontend`."""
+
+import os
+import pathlib
+
+import numpy as np
+import onnx
+import openvino as ov
+import pytest
+from openvino import opset13 as ops
+
+from placement import zoo
+from placement.errors import UserError
+from placement.runtime.models import frontend
+from tests.runtime import saved_model
+
+_LIGHT = pathlib.Path(onnx.__file__).parent / "backend/test/data/light"
+
+
+def _names(model):
+    return [op.get_friendly_name() for op in model.get_ordered_ops()]
+
+
+def _types(model):
+    return [op.get_type_name() for op in model.get_ordered_ops()]
+
+
+def _input(name, shape, dtype=ov.Type.f32):
+    parameter = ops.parameter(ov.PartialShape(shape), dtype, name=name)
+    parameter.output(0).set_names({name})
+    return parameter
+
+
+def _model(output, *inputs):
+    return ov.Model([ops.result(output)], list(inputs), "model")
+
+
+def _dense():
+    """x [2, 8] times a weight [8, 4]: 4 operations."""
+    x = _input("x", [2, 8])
+    weight = np.linspace(-1, 1, 32, dtype=np.float32).reshape(8, 4)
+    return _model(ops.matmul(x, ops.constant(weight), False, False, name="product"), x)
+
+
+def _saved(model, directory, **options):
+    path = directory / "model.xml"
+    ov.save_model(model, path, **options)
+    return str(path)
+
+
+def _message(call, *arguments):
+    """The single line of the ValueError that `call` raises."""
+    with pytest.raises(UserError) as caught:
+        call(*arguments)
+    assert "\n" not in str(caught.value)
+    return str(caught.value)
+
+
+# Reading files.
+
+
+def test_load_reads_what_was_saved(tmp_path):
+    loaded = frontend.load(_saved(_dense(), tmp_path, compress_to_fp16=False))
+    assert sorted(_types(loaded)) == ["Constant", "MatMul", "Parameter", "Result"]
+
+
+@pytest.mark.parametrize(
+    ("file", "content", "said"),
+    [
+        ("none.onnx", None, "no model file"),
+        ("model.pt", "x", "'.pt'"),
+        ("model", "x", "suffix ''"),
+        ("text.onnx", "hello\nworld", "cannot be read as ONNX"),
+        ("text.tflite", "hello\nworld", "cannot be read as TensorFlow Lite"),
+        ("text.pb", "hello\nworld", "cannot be read as a frozen TensorFlow graph"),
+    ],
+)
+def test_load_refuses_a_bad_file_and_names_the_formats(tmp_path, file, content, said):
+    path = tmp_path / file
+    if content is not None:
+        path.write_text(content)
+    message = _message(frontend.load, str(path))
+    assert said in message
+    assert file in message
+    assert ".xml, .onnx, .tflite, .pb" in message
+    assert "Exception from" not in message
+
+
+def test_load_refuses_a_directory_of_something_else(tmp_path):
+    directory = tmp_path / "saved.pb"
+    directory.mkdir()
+    assert "holds no saved_model.pb" in _message(frontend.load, str(directory))
+
+
+def test_load_refuses_an_xml_without_its_weights(tmp_path):
+    path = pathlib.Path(_saved(_dense(), tmp_path))
+    path.with_suffix(".bin").unlink()
+    message = _message(frontend.load, str(path))
+    assert "copy" in message
+    assert "model.bin" in message
+
+
+def test_load_refuses_a_broken_xml(tmp_path):
+    path = pathlib.Path(_saved(_dense(), tmp_path))
+    path.write_text("<net>")
+    assert "cannot be read as OpenVINO IR" in _message(frontend.load, str(path))
+
+
+def test_load_names_operations_that_openvino_lacks(tmp_path):
+    value = [onnx.helper.make_tensor_value_info(n, onnx.TensorProto.FLOAT, [1]) for n in "xy"]
+    node = onnx.helper.make_node("Peculiar", ["x"], ["y"], domain="own")
+    graph = onnx.helper.make_graph([node], "g", value[:1], value[1:])
+    opsets = [onnx.helper.make_opsetid("own", 1)]
+    onnx.save(onnx.helper.make_model(graph, opset_imports=opsets), tmp_path / "model.onnx")
+    assert "own.Peculiar" in _message(frontend.load, str(tmp_path / "model.onnx"))
+
+
+@pytest.mark.parametrize("given", ["saved", "saved/saved_model.pb"])
+def test_load_reads_a_saved_model(tmp_path, given):
+    weights = np.linspace(-1, 1, 12, dtype=np.float32).reshape(3, 4)
+    saved_model.write(tmp_path / "saved", weights)
+    model = frontend.load(str(tmp_path / given))
+    prepared = frontend.prepare(model, "x:2,3")
+    (array,) = frontend.example_inputs(prepared, 0)
+    compiled = ov.Core().compile_model(prepared, "CPU", {"INFERENCE_PRECISION_HINT": "f32"})
+    np.testing.assert_allclose(compiled([array])[0], np.maximum(array @ weights, 0), atol=1e-6)
+
+
+@pytest.mark.parametrize("name", ["model.pb", "model.onnx", "saved/saved_model.pb"])
+def test_nothing_but_the_error_tells_of_a_file_that_cannot_be_parsed(tmp_path, capfd, name):
+    (tmp_path / "saved").mkdir()
+    (tmp_path / name).write_bytes(b"\x0a\xff\xff\xff\x0fjunk")
+    assert "export it again" in _message(frontend.load, str(tmp_path / name))
+    assert capfd.readouterr().err == ""
+    os.write(2, b"seen")
+    assert capfd.readouterr().err == "seen"
+
+
+def test_load_refuses_truncated_weights(tmp_path):
+    path = pathlib.Path(_saved(_dense(), tmp_path))
+    path.with_suffix(".bin").write_bytes(b"1234")
+    message = _message(frontend.load, str(path))
+    assert "cannot be read as OpenVINO IR" in message
+    assert "export it again" in message
+
+
+# Shapes.
+
+
+def _two_inputs():
+    images, ids = _input("images", [-1, 3, -1, -1]), _input("ids:0", [1, "2..64"], ov.Type.i64)
+    total = ops.add(
+        ops.reduce_sum(images, [0, 1, 2, 3]), ops.convert(ops.reduce_sum(ids, 1), "f32")
+    )
+    return _model(total, images, ids)
+
+
+def test_prepare_binds_shapes_by_name():
+    prepared = frontend.prepare(_two_inputs(), "images:2,3,8,9; ids:0:1,16")
+    assert [tuple(port.shape) for port in prepared.inputs] == [(2, 3, 8, 9), (1, 16)]
+
+
+def test_prepare_leaves_its_argument_alone():
+    model = _two_inputs()
+    frontend.prepare(model, "images:2,3,8,9;ids:0:1,16")
+    assert all(port.get_partial_shape().is_dynamic for port in model.inputs)
+
+
+def test_prepare_asks_for_missing_shapes_with_a_flag_that_works():
+    message = _message(frontend.prepare, _two_inputs())
+    flag = "--config.input_shapes='images:1,3,224,224;ids:0:1,64'"
+    assert flag in message
+    shapes = flag.split("'")[1]
+    prepared = frontend.prepare(_two_inputs(), shapes)
+    assert tuple(prepared.inputs[0].shape) == (1, 3, 224, 224)
+
+
+def test_prepare_asks_only_for_what_is_missing():
+    message = _message(frontend.prepare, _two_inputs(), "images:1,3,8,8")
+    assert "--config.input_shapes='ids:0:1,64'" in message
+    assert "images" not in message
+
+
+@pytest.mark.parametrize(
+    ("shape", "example"),
+    [
+        ([-1, -1, -1, 3], "x:1,224,224,3"),
+        ([-1, -1, -1, -1], "x:1,3,224,224"),
+        ([-1], "x:1'"),
+        ([-1, -1, 768], "x:1,128,768"),
+        ("[...]", "x:1,3,224,224"),
+    ],
+)
+def test_prepare_guesses_plausible_shapes(shape, example):
+    x = ops.parameter(ov.PartialShape(shape), ov.Type.f32, name="x")
+    assert example in _message(frontend.prepare, _model(ops.relu(x), x))
+
+
+@pytest.mark.parametrize(
+    ("shapes", "said"),
+    [
+        ("pictures:1,3,8,8;ids:0:1,16", "its inputs are images [?,3,?,?], ids:0 [1,2..64]"),
+        ("images", "NAME:SIZE"),
+        ("images:1,3,a,8", "NAME:SIZE"),
+        ("images:1,3,0,8", "positive sizes"),
+        ("images:1,3,8,8;;ids:0:1,16", "NAME:SIZE"),
+        ("images:1,3,8,8;images:1,3,8,8", "keep one"),
+        ("images:1,4,8,8;ids:0:1,16", "--config.input_shapes='images:1,3,224,224'"),
+        ("images:1,3,8;ids:0:1,16", "does not fit [?,3,?,?]"),
+        ("images:1,3,8,8;ids:0:1,65", "does not fit [1,2..64]"),
+    ],
+)
+def test_prepare_refuses_bad_shapes(shapes, said):
+    assert said in _message(frontend.prepare, _two_inputs(), shapes)
+
+
+def test_prepare_reshapes_static_inputs():
+    assert tuple(frontend.prepare(_dense(), "x:5,8").outputs[0].shape) == (5, 4)
+
+
+def test_prepare_refuses_a_static_shape_that_the_model_cannot_take():
+    message = _message(frontend.prepare, _dense(), "x:2,9")
+    assert "'x:2,9'" in message
+    assert "operation 'product'" in message
+    assert "give shapes that it was made for" in message
+    assert "Exception from" not in message
+
+
+# Folding.
+
+
+def test_prepare_folds_shape_chains():
+    x = _input("x", [-1, 4, 6])
+    batch = ops.gather(ops.shape_of(x), ops.constant([0]), ops.constant(0))
+    flat = ops.reshape(x, ops.concat([batch, ops.constant([-1], ov.Type.i64)], 0), False)
+    prepared = frontend.prepare(_model(flat, x), "x:3,4,6")
+    assert sorted(_types(prepared)) == ["Constant", "Parameter", "Reshape", "Result"]
+    assert tuple(prepared.outputs[0].shape) == (3, 24)
+
+
+def test_prepare_keeps_compressed_weights_as_they_are(tmp_path):
+    model = frontend.load(_saved(_dense(), tmp_path, compress_to_fp16=True))
+    prepared = frontend.prepare(model)
+    assert sorted(_types(prepared)) == ["Constant", "Convert", "MatMul", "Parameter", "Result"]
+    marks = {op.get_type_name(): set(op.get_rt_info().keys()) for op in prepared.get_ordered_ops()}
+    assert "decompression_0" in marks["Convert"]
+    assert frontend.NO_FOLDING not in marks["Convert"]
+    (constant,) = (op for op in prepared.get_ops() if op.get_type_name() == "Constant")
+    assert constant.get_element_type() == ov.Type.f16
+
+
+def test_prepare_keeps_the_chain_that_unpacks_integer_weights():
+    x = _input("x", [2, 8])
+    stored = ops.convert(ops.constant(np.ones((8, 4), np.uint8)), "f32")
+    weight = ops.multiply(ops.subtract(stored, ops.constant(np.float32(1))), np.float32(0.5))
+    model = _model(ops.matmul(x, weight, False, False), x)
+    assert _types(frontend.prepare(model)) == _types(model)
+
+
+def test_prepare_folds_constants_that_are_not_unpacked():
+    x = _input("x", [2, 4])
+    sizes = ops.convert(ops.constant(np.array([4, 2], np.int32)), "i64")
+    prepared = frontend.prepare(_model(ops.reshape(x, sizes, False), x))
+    assert sorted(_types(prepared)) == ["Constant", "Parameter", "Reshape", "Result"]
+
+
+def test_prepare_refuses_constants_that_cannot_be_computed():
+    ones, zeros = (ops.constant(np.full((2, 4), n, np.int32)) for n in (1, 0))
+    x = _input("x", [2, 4], ov.Type.i32)
+    message = _message(frontend.prepare, _model(ops.add(x, ops.divide(ones, zeros)), x))
+    assert "constants cannot be computed: integer division by zero" in message
+
+
+def test_prepare_folds_inside_bodies_too_and_keeps_their_weights():
+    condition, x = _input("c", [], ov.Type.boolean), _input("x", [2, 4])
+    inside, other = _input("inside", [2, 4]), _input("other", [2, 4])
+    weight = ops.convert(ops.constant(np.ones((1, 4), np.float16)), "f32")
+    then, otherwise = ops.result(ops.add(inside, weight)), ops.result(ops.relu(other))
+    branch = ops.if_op(condition)
+    branch.set_then_body(ov.Model([then], [inside], "then"))
+    branch.set_else_body(ov.Model([otherwise], [other], "else"))
+    branch.set_input(x.output(0), inside, other)
+    prepared = frontend.prepare(_model(branch.set_output(then, otherwise), condition, x))
+    (branch,) = (op for op in prepared.get_ops() if op.get_type_name() == "If")
+    assert "Convert" in _types(branch.get_function(0))
+
+
+@pytest.mark.parametrize("name", zoo.names())
+def test_prepare_leaves_the_zoo_as_it_is(name):
+    model = zoo.build(name, weights=False)
+    prepared = frontend.prepare(model)
+    assert _types(prepared) == _types(model)
+    assert _names(prepared) == _names(model)
+
+
+# Names.
+
+
+def test_prepare_makes_names_unique():
+    x = _input("x", [2])
+    y = x
+    # The third would become a_1 if that were not taken.
+    for name in ("a", "a_1", "a", "a"):
+        y = ops.relu(y, name=name)
+    prepared = frontend.prepare(_model(y, x))
+    assert _names(prepared) == ["x", "a", "a_1", "a_2", "a_3", "Result_0"]
+
+
+def test_prepare_names_what_the_file_does_not():
+    light = str(_LIGHT / "light_squeezenet.onnx")
+    first, second = frontend.load(light), frontend.load(light)
+    assert _names(first) != _names(second)  # they count on in one process
+    first, second = frontend.prepare(first), frontend.prepare(second)
+    assert _names(first) == _names(second)
+    assert len(set(_names(first))) == len(_names(first))
+
+
+@pytest.mark.parametrize("name", ["light_resnet50", "light_squeezenet"])
+def test_light_models_run_without_shape_chains(name):
+    prepared = frontend.prepare(frontend.load(str(_LIGHT / f"{name}.onnx")))
+    # Their weights are ConstantOfShape, read as Broadcast.
+    assert not {"ShapeOf", "Broadcast", "Range"} & set(_types(prepared))
+    compiled = ov.Core().compile_model(prepared, "CPU")
+    (probabilities,) = compiled(frontend.example_inputs(prepared, 0)).values()
+    assert probabilities.sum() == pytest.approx(1, abs=1e-2)
+
+
+# Inputs.
+
+
+def test_example_inputs_by_type():
+    shape = [64, 8]
+    types = (ov.Type.f32, ov.Type.f16, ov.Type.boolean, ov.Type.i32, ov.Type.string)
+    inputs = [_input(f"x{i}", shape, dtype) for i, dtype in enumerate(types)]
+    model = ov.Model([ops.result(x) for x in inputs], inputs, "model")
+    f32, f16, boolean, i32, string = frontend.example_inputs(model, 0)
+    assert (f32.dtype, f16.dtype, boolean.dtype, i32.dtype) == (
+        np.float32,
+        np.float16,
+        np.bool_,
+        np.int32,
+    )
+    assert abs(f32.mean()) < 0.2
+    assert f32.std() == pytest.approx(1, abs=0.2)
+    assert set(np.unique(boolean)) == {False, True}
+    assert set(np.unique(i32)) == {0, 1}
+    assert string.dtype.kind == "U"
+    assert all(array.shape == (64, 8) for array in (f32, f16, boolean, i32, string))
+
+
+def test_example_inputs_refuse_types_that_numpy_lacks():
+    x = _input("x", [2], ov.Type.bf16)
+    message = _message(frontend.example_inputs, _model(ops.relu(x), x), 0)
+    assert "'x' has type bf16" in message
+    assert "float32" in message
+
+
+def test_example_inputs_depend_on_the_seed_alone():
+    first, same, other = (frontend.example_inputs(_dense(), seed)[0] for seed in (0, 0, 1))
+    np.testing.assert_array_equal(first, same)
+    assert not np.array_equal(first, other)
+
+
+def test_example_inputs_index_within_tables():
+    tokens, types, mask = (_input(n, [1, 512], ov.Type.i64) for n in ("tokens", "types", "mask"))
+    large, small = (ops.constant(np.ones((rows, 4), np.float32)) for rows in (100, 7))
+    looked_up = ops.gather(large, ops.unsqueeze(ops.convert(tokens, "i32"), 2), ops.constant(0))
+    # Read twice: the smaller table decides.
+    both = ops.gather(ops.transpose(small, ops.constant([1, 0])), types, ops.constant(1))
+    outputs = [looked_up, both, ops.gather(large, types, 0), ops.convert(mask, "f32")]
+    model = ov.Model([ops.result(y) for y in outputs], [tokens, types, mask], "model")
+    highest = [array.max() for array in frontend.example_inputs(model, 0)]
+    assert 90 < highest[0] < 100
+    assert highest[1:] == [6, 1]
+
+
+def test_example_inputs_suit_lengths_and_comparisons():
+    x, counts = _input("x", [3, 5, 4]), _input("counts", [3], ov.Type.i64)
+    rate, end = (_input(name, [], ov.Type.i64) for name in ("rate", "end"))
+    outputs = [
+        ops.reverse_sequence(x, counts, 0, 1),
+        ops.equal(rate, ops.constant(np.int64(16000))),
+        ops.range(ops.constant(np.int64(0)), end, ops.constant(np.int64(1)), "i64"),
+    ]
+    model = ov.Model([ops.result(y) for y in outputs], [x, counts, rate, end], "model")
+    drawn = [frontend.example_inputs(model, seed)[1:] for seed in range(40)]
+    assert {int(n) for lengths, _, _ in drawn for n in lengths} == {1, 2, 3, 4, 5}
+    assert {int(given) for _, given, _ in drawn} == {16000}
+    assert {int(last) for _, _, last in drawn} == set(range(1, 9))
+
+
+def test_floats_are_of_the_kind_asked_for_and_bytes_all_that_there_are():
+    inputs = [_input("x", [50, 50]), _input("b", [50, 50], ov.Type.u8)]
+    model = ov.Model([ops.result(ops.convert(x, "f32")) for x in inputs], inputs, "model")
+    drawn = {kind: frontend.example_inputs(model, 0, kind) for kind in frontend.FLOATS}
+    ends = {kind: (x.min().round(1), x.max().round(1)) for kind, (x, _) in drawn.items()}
+    assert ends["uniform in [0, 1)"] == (0, 1)
+    assert ends["uniform in [-1, 1)"] == (-1, 1)
+    assert ends["normal"][0] < -2
+    assert {(b.min(), b.max()) for _, b in drawn.values()} == {(0, 255)}
+    assert len({b.tobytes() for _, b in drawn.values()}) == 3
+
+
+def test_example_inputs_make_embedding_bags_run():
+    indices, offsets = _input("i", [9], ov.Type.i64), _input("o", [3], ov.Type.i64)
+    table = ops.constant(np.ones((50, 2), np.float32))
+    model = _model(ops.embedding_bag_offsets_sum(table, indices, offsets), indices, offsets)
+    drawn, starts = frontend.example_inputs(model, 0)
+    assert 1 < drawn.max() < 50
+    assert not starts.any()
+    (bags,) = ov.Core().compile_model(model, "CPU")([drawn, starts]).values()
+    np.testing.assert_array_equal(bags, [[0, 0], [0, 0], [9, 9]])

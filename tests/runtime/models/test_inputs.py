@@ -1,0 +1,157 @@
+"""What models are run with: drawn, given by value, read from files; and what is found on them."""
+
+import re
+
+import numpy as np
+import openvino as ov
+import pytest
+from openvino import opset13 as ops
+
+from placement.errors import UserError
+from placement.runtime import devices
+from placement.runtime.measurement import local
+from placement.runtime.measurement.local import Candidate, Failure, Measurement
+from placement.runtime.models import frontend, inputs
+from tests.runtime import small
+
+HOST = devices.resolve("host:f32,f32")
+
+
+def takes(**types: type) -> ov.Model:
+    """Inputs of shape [2, 2]."""
+    given = [ops.parameter([2, 2], dtype, name=name) for name, dtype in types.items()]
+    for parameter in given:
+        parameter.output(0).set_names({parameter.get_friendly_name()})
+    return ov.Model([ops.result(x) for x in given], given, "takes")
+
+
+def refusal(*args, **how) -> str:
+    with pytest.raises(UserError) as caught:
+        inputs.find(*args, **how)
+    assert "\n" not in str(caught.value)
+    return str(caught.value)
+
+
+def test_several_kinds_are_drawn_the_first_as_ever():
+    model = takes(x=np.float32)
+    found = inputs.find(model, seed=3)
+    assert len(found.samples) == len(frontend.FLOATS)
+    np.testing.assert_array_equal(found.samples[0], frontend.example_inputs(model, 3))
+    assert found.told == "3 draws of seed 3: floats normal, uniform in [0, 1), uniform in [-1, 1)"
+    assert found.key == ""
+
+
+def test_given_values_take_the_place_of_drawn_ones():
+    model = takes(x=np.float32, n=np.int64, s=ov.Type.string)
+    drawn = inputs.find(model)
+    found = inputs.find(model, values="n:3,4,5,6; s:ab")
+    for (number, counts, words), before in zip(found.samples, drawn.samples, strict=True):
+        np.testing.assert_array_equal(number, before[0])
+        np.testing.assert_array_equal(counts, [[3, 4], [5, 6]])
+        assert counts.dtype == np.int64
+        assert words.tolist() == [["ab", "ab"], ["ab", "ab"]]
+    assert found.key != inputs.find(model, values="n:3;s:ab").key
+    assert "input_values n:3,4,5,6; s:ab" in found.told
+
+
+def test_values_are_ranges_too_and_an_only_input_needs_no_name():
+    wide = ops.parameter([40, 40], np.float32, name="x")
+    model = ov.Model([ops.result(wide)], [wide], "wide")
+    for values in ("x:-2..254.5", "-2..254.5"):
+        for (array,) in inputs.find(model, values=values).samples:
+            assert -2 <= array.min() < 0
+            assert 250 < array.max() < 254.5
+    (first, *_), *_ = inputs.find(takes(n=np.int8), values="3..4").samples
+    assert set(first.flat) <= {3, 4}
+    assert inputs.find(takes(n=np.int64), values="12").samples[0][0].tolist() == [[12, 12]] * 2
+
+
+@pytest.mark.parametrize(
+    ("values", "said"),
+    [
+        ("x9:3", "'x9', which is no input"),
+        ("x1", "malformed entry 'x1'"),
+        ("x1:many", "'many', not of its type int64"),
+        ("x1:1,2,3", r"3 values, but its shape is \[2, 2\]; give one for all, or 4"),
+        ("x1:4..2", r"the range 4\.\.2; a range is of numbers, the lower first"),
+        ("s:a..b", r"the range a\.\.b; a range is of numbers"),
+    ],
+)
+def test_malformed_values_are_refused_in_one_line(values, said):
+    assert re.search(said, refusal(takes(x1=np.int64, s=ov.Type.string), values=values))
+
+
+def test_real_inputs_are_read_one_or_several_of_each(tmp_path):
+    model, file = takes(x=np.float32, n=np.int64), str(tmp_path / "real.npz")
+    images = np.arange(12, dtype=np.float64).reshape(3, 2, 2)
+    np.savez(file, x=images, n=np.full((2, 2), 7, np.int32))
+    found = inputs.find(model, file=file)
+    assert found.told == f"3 of {file}"
+    for sample, image in zip(found.samples, images, strict=True):
+        np.testing.assert_array_equal(sample[0], image)
+        np.testing.assert_array_equal(sample[1], np.full((2, 2), 7))
+        assert [array.dtype for array in sample] == [np.float32, np.int64]
+    np.savez(file, x=np.zeros((20, 2, 2)))
+    rest = inputs.find(model, file=file, values="n:5")
+    assert len(rest.samples) == inputs.MOST
+    assert rest.samples[0][1].tolist() == [[5, 5]] * 2
+
+
+@pytest.mark.parametrize(
+    ("stored", "said"),
+    [
+        ({"x": np.zeros((2, 2))}, "lacks n [2,2]; add"),
+        ({"y": np.zeros((2, 2))}, "names 'y', which is no input"),
+        ({"x": np.zeros((2, 3))}, "'x' as float64 [2, 3]; the model takes float32 [2, 2]"),
+        ({"n": np.zeros((2, 2))}, "'n' as float64 [2, 2]; the model takes int64 [2, 2]"),
+        ({"x": np.zeros((0, 2, 2))}, "'x' as float64 [0, 2, 2]"),
+        ({"x": np.zeros((2, 2, 2)), "n": np.zeros((3, 2, 2), int)}, "2 and 3 samples"),
+        ({"x": np.array([["a", None]] * 2)}, "is no .npz of arrays"),
+    ],
+)
+def test_arrays_that_the_model_does_not_take_are_refused(tmp_path, stored, said):
+    np.savez(tmp_path / "real.npz", **stored)
+    model = takes(x=np.float32, n=np.int64)
+    assert said in refusal(model, file=str(tmp_path / "real.npz"))
+
+
+@pytest.mark.parametrize("content", [None, b"", b"no archive", b"PK\x03\x04"])
+def test_what_is_no_file_of_arrays_is_refused(tmp_path, content):
+    file = tmp_path / "real.npz"
+    if content is not None:
+        file.write_bytes(content)
+    assert "npz" in refusal(takes(x=np.float32), file=str(file))
+    np.save(tmp_path / "one.npy", np.zeros((2, 2)))
+    assert "is no .npz" in refusal(takes(x=np.float32), file=str(tmp_path / "one.npy"))
+
+
+@pytest.mark.skipif(
+    "BF16" not in ov.Core().get_property("CPU", "OPTIMIZATION_CAPABILITIES"),
+    reason="needs a processor that computes in bf16",
+)
+def test_outputs_are_checked_on_all_inputs():
+    model = small.rounded()
+    (device,) = devices.resolve("host:bf16")
+    for values, right in (("-99..99", True), ("0..1", False)):
+        given = inputs.find(model, values=values)
+        with local.Measurer(model, [device], inputs=given) as measurer:
+            (found,) = measurer.measure(
+                [Candidate(None, (device,))], min_rounds=6, time_limit_s=0.0
+            )
+        assert isinstance(found, Measurement if right else Failure)
+    mixed = (*inputs.find(model, values="-99..99").samples, *given.samples[:1])
+    with local.Measurer(model, [device], inputs=given._replace(samples=mixed)) as measurer:
+        (found,) = measurer.measure([Candidate(None, (device,))], min_rounds=6, time_limit_s=0.0)
+    assert isinstance(found, Failure)
+    assert found.stage == "wrong output"
+
+
+def test_given_inputs_are_told_apart_in_what_was_measured():
+    model = takes(x=np.float32)
+    prints = []
+    for values in ("", "", "0..1", "0..2"):
+        given = inputs.find(model, values=values)
+        with local.Measurer(model, HOST, inputs=given) as measurer:
+            prints.append(measurer.fingerprint)
+    assert prints[0] == prints[1]
+    assert len(set(prints)) == 3

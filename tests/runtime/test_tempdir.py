@@ -1,0 +1,66 @@
+"""What others put where abandoned folders are looked for."""
+
+import os
+import tempfile
+import threading
+from pathlib import Path
+
+import pytest
+
+from placement.runtime.tempdir import Scratch
+
+
+@pytest.fixture
+def temporary(tmp_path, monkeypatch) -> Path:
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    return tmp_path
+
+
+def abandoned(path: Path) -> Path:
+    path.mkdir()
+    for name in ("lock", "model.xml"):
+        (path / name).touch()
+    return path
+
+
+def make_and_close() -> None:
+    """Ends within the time that a folder takes, whatever is there."""
+    thread = threading.Thread(target=lambda: Scratch().close(), daemon=True)
+    thread.start()
+    thread.join(20)
+    assert not thread.is_alive(), "it waits for what another left there"
+
+
+def test_an_abandoned_folder_goes(temporary):
+    abandoned(temporary / "placement-worker-killed")
+    make_and_close()
+    assert list(temporary.iterdir()) == []
+
+
+def test_a_pipe_in_the_place_of_a_lock_holds_nobody_up(temporary):
+    folder = abandoned(temporary / "placement-worker-pipe")
+    (folder / "lock").unlink()
+    os.mkfifo(folder / "lock")
+    make_and_close()
+    assert folder.exists()
+
+
+def test_links_are_not_followed(temporary):
+    elsewhere = temporary / "elsewhere"
+    abandoned(elsewhere)
+    (temporary / "placement-worker-folder").symlink_to(elsewhere)
+    locked = abandoned(temporary / "placement-worker-lock")
+    (locked / "lock").unlink()
+    (locked / "lock").symlink_to(elsewhere / "lock")
+    make_and_close()
+    assert (elsewhere / "model.xml").exists()
+    assert locked.exists()
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="needs the right to give files away")
+@pytest.mark.parametrize("given", [".", "lock"])
+def test_what_is_another_users_is_left_alone(temporary, given):
+    folder = abandoned(temporary / "placement-worker-other")
+    os.chown(folder / given, 65534, -1)
+    make_and_close()
+    assert (folder / "model.xml").exists()

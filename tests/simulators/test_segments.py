@@ -1,0 +1,361 @@
+import itertools
+
+import hypothesis
+import hypothesis.strategies as st
+import numpy as np
+import pytest
+
+from placement.costs import calibrate
+from placement.graphs import dag
+from placement.simulators import makespan, segments
+from placement.types import CostModel, OpGraph, Problem
+from tests import helpers
+from tests.helpers import unit_costs
+from tests.simulators import reference
+
+SEEDS = st.integers(0, 2**32 - 1)
+few = hypothesis.settings(max_examples=60, deadline=None)
+
+
+def _two_apart(graph: OpGraph, num_devices: int = 2, **changes: np.ndarray) -> CostModel:
+    """As `unit_costs`, but crossings take 2, whatever crosses."""
+    apart = 1 - np.eye(num_devices, dtype=np.float32)
+    links = {"transfer_latency_s": 2 * apart, "transfer_s_per_byte": 0 * apart}
+    return unit_costs(graph, num_devices, **links | changes)
+
+
+def _problem(graph: OpGraph, costs: CostModel) -> Problem:
+    return helpers.as_problem(graph, costs, "makespan")
+
+
+def _random(seed: int, **options: float) -> tuple[Problem, np.ndarray]:
+    """A random problem of up to 24 operations on up to four devices, and a placement."""
+    rng = np.random.default_rng(seed)
+    num_devices = int(rng.integers(1, 5))
+    num_ops = int(rng.integers(1, 25))
+    graph = helpers.random_dag(rng, num_ops, edge_probability=rng.choice([0.1, 0.3]))
+    costs = helpers.random_costs(rng, graph, num_devices, **options)
+    (placement,) = helpers.random_placements(rng, graph, num_devices, 3)[[rng.integers(3)]]
+    return _problem(graph, costs), placement
+
+
+def _as_lists(found: segments.Stretches) -> list[list[int]]:
+    return [ops.tolist() for ops in found]
+
+
+def _part_of(problem: Problem, found: segments.Stretches) -> np.ndarray:
+    part = np.full(problem.graph.num_ops, -1)
+    for number, ops in enumerate(found):
+        part[ops] = number
+    return part
+
+
+def _uncut(problem: Problem, placement: np.ndarray) -> segments.Stretches:
+    """The stretches before anything is merged, found without `cut`: by the module's two rules."""
+    graph = problem.graph
+    order = makespan.priority_order(graph, problem.costs).tolist()
+    apart = placement[graph.senders] != placement[graph.receivers]
+    ends, begins = set(graph.senders[apart].tolist()), set(graph.receivers[apart].tolist())
+    found: list[list[int]] = []
+    for device in sorted(set(placement.tolist())):
+        ops = [op for op in order if placement[op] == device]
+        for i, op in enumerate(ops):
+            if i == 0 or op in begins or ops[i - 1] in ends:
+                found.append([])
+            found[-1].append(op)
+    part = _part_of(problem, tuple(map(np.array, found)))
+    senders, receivers = _quotient(problem, placement, part, order)
+    in_order = dag.sort_nodes(len(found), senders, receivers)
+    assert len(in_order) == len(found)
+    return tuple(np.array(found[i]) for i in in_order)
+
+
+def _quotient(
+    problem: Problem, placement: np.ndarray, part: np.ndarray, order: list[int]
+) -> tuple[np.ndarray, np.ndarray]:
+    """Which stretch waits for which: for its inputs, or for its device."""
+    graph = problem.graph
+    pairs = set(zip(part[graph.senders].tolist(), part[graph.receivers].tolist(), strict=True))
+    for device in set(placement.tolist()):
+        row = [part[op] for op in order if placement[op] == device]
+        pairs |= set(itertools.pairwise(row))
+    pairs = {(int(a), int(b)) for a, b in pairs if a != b}
+    senders, receivers = np.array(sorted(pairs), int).reshape(-1, 2).T
+    return senders, receivers
+
+
+def _finish_s(problem: Problem, placement: np.ndarray, found: segments.Stretches) -> list[float]:
+    """When each stretch ends, by the module's formula in plain Python."""
+    graph, costs = problem.graph, problem.costs
+    part = _part_of(problem, found).tolist()
+    finish: list[float] = []
+    free = [0.0] * costs.compute_s.shape[1]
+    for number, ops in enumerate(found):
+        device = int(placement[ops[0]])
+        start, busy = free[device], 0.0
+        for op in ops.tolist():
+            busy += float(costs.compute_s[op, device])
+            lost = 0.0
+            for edge in np.flatnonzero(graph.receivers == op).tolist():
+                sender = int(graph.senders[edge])
+                if part[sender] == number:
+                    continue
+                source = int(placement[sender])
+                arrival = finish[part[sender]]
+                if source != device:
+                    arrival += float(
+                        costs.transfer_latency_s[source, device]
+                        + costs.crossing_s[edge]
+                        + graph.edge_bytes[edge] * costs.transfer_s_per_byte[source, device]
+                    )
+                start, lost = max(start, arrival), max(lost, float(costs.cut_s[edge]))
+            busy += lost
+        free[device] = start + busy
+        finish.append(start + busy)
+    return finish
+
+
+def test_a_diamond_by_hand():
+    """0, 1 and 3 on a device where each takes 1, 2 on one where it takes 2; crossings take 2.
+
+    0 ends at 1, 2 runs from 3 to 5, and what it computes arrives at 7. 1 runs before that: in one
+    stretch with 0 it would delay 2, and in one with 3 it would begin at 7 itself.
+    """
+    problem = _problem(helpers.diamond(), _two_apart(helpers.diamond()))
+    placement = np.array([0, 0, 1, 0], np.int32)
+    assert makespan.priority_order(problem.graph, problem.costs).tolist() == [0, 1, 2, 3]
+    found = segments.cut(problem, placement)
+    # 1 and 3 together start at 7 and end at 9, apart 3 ends at 8; 0 and 1 together delay 2 by 1.
+    assert _as_lists(found) == [[0], [1], [2], [3]]
+    run = segments.schedule(problem, placement, found)
+    assert run.start_s.tolist() == [0, 1, 3, 7]
+    assert run.finish_s.tolist() == [1, 2, 5, 8]
+    assert run.latency_s == segments.latency_s(problem, placement) == 8
+    assert run.critical == (3, 2, 0)
+    assert run.waited == (3, 1)
+
+
+def test_a_cut_that_costs_more_than_it_gains_is_taken_back():
+    """As above, but 1 takes up again what 0 wrote, for 3: it runs at 1 to 5, and 2 to 5 still."""
+    graph = helpers.diamond()
+    costs = _two_apart(graph, cut_s=np.array([3, 0, 0, 0], np.float32))
+    problem, placement = _problem(graph, costs), np.array([0, 0, 1, 0], np.int32)
+    assert _as_lists(segments.cut(problem, placement)) == [[0], [1], [2], [3]]
+    assert segments.latency_s(problem, placement) == 8
+    # For 9, it would run to 11, and 3 to 12. With 0 instead: to 2, then 2 from 4 to 6, and 3 to 9.
+    costs = _two_apart(graph, cut_s=np.array([9, 0, 0, 0], np.float32))
+    problem = _problem(graph, costs)
+    found = segments.cut(problem, placement)
+    assert _as_lists(found) == [[0, 1], [2], [3]]
+    run = segments.schedule(problem, placement, found)
+    assert run.start_s.tolist() == [0, 4, 8]
+    assert run.finish_s.tolist() == [2, 6, 9]
+    assert run.critical == (2, 1, 0)
+
+
+def test_a_cut_that_delays_nobody_is_taken_back():
+    """Two chains that meet in the end: the last of the shorter one may wait for its other half."""
+    graph = helpers.fork_join(2, 2)  # 0, then 1 and 2, or 3 and 4, then 5
+    placement = np.array([0, 0, 0, 1, 1, 0], np.int32)
+    problem = _problem(graph, _two_apart(graph))
+    # 0 to 1; 3 and 4 from 3 to 7; 5 from 9 to 10; 1 and 2 in between, apart from 5, as else they
+    # would begin at 9 with it.
+    assert sorted(_as_lists(segments.cut(problem, placement))) == [[0], [1, 2], [3, 4], [5]]
+    assert segments.latency_s(problem, placement) == 10
+    # Where the first device's operations take nothing, they may all wait.
+    costs = problem.costs._replace(compute_s=problem.costs.compute_s * np.float32([0, 1]))
+    free = problem._replace(costs=costs)
+    assert sorted(_as_lists(segments.cut(free, placement))) == [[0], [1, 2, 5], [3, 4]]
+    assert segments.latency_s(free, placement) == 2 + 4 + 2
+
+
+def test_on_one_device_all_is_one_stretch():
+    graph = helpers.random_dag(np.random.default_rng(0), 20)
+    problem = _problem(graph, helpers.random_costs(np.random.default_rng(1), graph, 2))
+    placement = np.ones(20, np.int32)
+    (only,) = segments.cut(problem, placement)
+    assert only.tolist() == makespan.priority_order(graph, problem.costs).tolist()
+    assert segments.latency_s(problem, placement) == problem.costs.compute_s[:, 1].sum()
+    run = segments.schedule(problem, placement, (only,))
+    assert (run.critical, run.waited) == ((0,), ())
+
+
+@few
+@hypothesis.given(seed=SEEDS)
+@pytest.mark.parametrize("unsupported", [0.0, 0.1])
+def test_stretches_partition_the_operations_and_run_one_after_another(seed, unsupported):
+    problem, placement = _random(seed, unsupported=unsupported)
+    graph = problem.graph
+    found = segments.cut(problem, placement)
+    assert sorted(np.concatenate(found).tolist()) == list(range(graph.num_ops))
+    for ops in found:
+        assert len(set(placement[ops].tolist())) == 1
+    part = _part_of(problem, found)
+    assert (part[graph.senders] <= part[graph.receivers]).all()
+    position = np.argsort(np.concatenate(found))
+    assert (position[graph.senders] < position[graph.receivers]).all()
+    rank = np.argsort(makespan.priority_order(graph, problem.costs))
+    for device in set(placement.tolist()):  # in the order of the objective
+        ranks = [rank[op] for op in np.concatenate(found) if placement[op] == device]
+        assert ranks == sorted(ranks)
+
+
+@few
+@hypothesis.given(seed=SEEDS)
+def test_the_schedule_is_that_of_the_formula(seed):
+    problem, placement = _random(seed, crossing=True)
+    for found in (segments.cut(problem, placement), _uncut(problem, placement)):
+        run = segments.schedule(problem, placement, found)
+        finish_s = _finish_s(problem, placement, found)
+        assert run.finish_s.tolist() == finish_s
+        assert run.latency_s == max(finish_s)
+    assert segments.latency_s(problem, placement) == max(
+        _finish_s(problem, placement, segments.cut(problem, placement))
+    )
+
+
+@few
+@hypothesis.given(seed=SEEDS)
+def test_where_cuts_cost_nothing_the_latency_is_the_objectives(seed):
+    """Before anything is merged every operation starts as in the objective; merging delays, if
+    anything, and is accepted only where it delays nothing.
+    """
+    problem, placement = _random(seed)
+    problem = problem._replace(costs=problem.costs._replace(cut_s=0 * problem.costs.cut_s))
+    expected = reference.makespan(reference.plain(problem), placement.tolist())
+    uncut = segments.schedule(problem, placement, _uncut(problem, placement))
+    assert uncut.latency_s == expected
+    assert segments.latency_s(problem, placement) == expected
+
+
+@few
+@hypothesis.given(seed=SEEDS)
+def test_merging_never_makes_the_schedule_longer(seed):
+    problem, placement = _random(seed)
+    uncut = _uncut(problem, placement)
+    found = segments.cut(problem, placement)
+    assert len(found) <= len(uncut)
+    before_s = segments.schedule(problem, placement, uncut).latency_s
+    after_s = segments.schedule(problem, placement, found).latency_s
+    assert after_s <= before_s
+    ends = {ops[-1] for ops in uncut}  # nothing is cut where nothing had to be
+    assert {ops[-1] for ops in found} <= ends
+    # Free cuts make no schedule longer.
+    free = problem._replace(costs=problem.costs._replace(cut_s=0 * problem.costs.cut_s))
+    assert segments.schedule(free, placement, found).latency_s <= after_s
+
+
+def test_random_problems_merge_and_gain_by_it():
+    seen = set()
+    for seed in range(40):
+        problem, placement = _random(seed)
+        uncut, found = _uncut(problem, placement), segments.cut(problem, placement)
+        before_s = segments.schedule(problem, placement, uncut).latency_s
+        after_s = segments.schedule(problem, placement, found).latency_s
+        seen |= {"merged"} if 1 < len(found) < len(uncut) else set()
+        seen |= {"as it was"} if 1 < len(found) == len(uncut) else set()
+        seen |= {"faster"} if after_s < before_s else set()
+    assert seen == {"merged", "as it was", "faster"}
+
+
+def test_an_operation_that_its_device_cannot_run_makes_it_infinite_and_leaves_it_in_order():
+    """Every schedule is as long then, but not every one can be run."""
+    graph = helpers.diamond()
+    costs = _two_apart(graph)
+    costs.compute_s[2, 1] = np.inf
+    problem, placement = _problem(graph, costs), np.array([0, 0, 1, 0], np.int32)
+    assert segments.latency_s(problem, placement) == np.inf
+    found = _as_lists(segments.cut(problem, placement))
+    assert sorted(op for ops in found for op in ops) == [0, 1, 2, 3]
+    assert found.index([2]) > next(i for i, ops in enumerate(found) if 0 in ops)
+
+
+@few
+@hypothesis.given(seed=SEEDS)
+def test_terms_sum_to_the_latency(seed):
+    problem, placement = _random(seed)
+    for found in (segments.cut(problem, placement), _uncut(problem, placement)):
+        run = segments.schedule(problem, placement, found)
+        assert _value_s(problem.costs, segments.terms(problem, placement, found, run)) == (
+            run.latency_s
+        )
+
+
+@few
+@hypothesis.given(seed=SEEDS)
+def test_terms_at_other_costs_sum_to_the_latency_there(seed):
+    """What the calibration's coefficients multiply, so that it can be fitted."""
+    problem, placement = _random(seed)
+    num_devices = problem.costs.compute_s.shape[1]
+    apart = 1 - np.eye(num_devices)
+    calibration = calibrate.Calibration(
+        compute=np.full(num_devices, 2.0),
+        latency_s=7 * apart,
+        s_per_byte=3 * apart,
+        cut=4.0,
+        cut_s=5.0,
+    )
+    calibrated = problem._replace(costs=calibrate.apply(problem.costs, calibration))
+    found = segments.cut(problem, placement)
+    run = segments.schedule(calibrated, placement, found)
+    terms = segments.terms(problem, placement, found, run)
+    assert run.latency_s == (
+        2.0 * terms.compute_s.sum()
+        + 7 * (terms.crossings * apart).sum()
+        + 3 * (terms.bytes * apart).sum()
+        + 4.0 * terms.lost_s
+        + 5.0 * terms.lost
+    )
+
+
+def _value_s(costs: CostModel, terms: calibrate.Terms) -> float:
+    return (
+        terms.compute_s.sum()
+        + (terms.crossings * costs.transfer_latency_s).sum()
+        + (terms.bytes * costs.transfer_s_per_byte).sum()
+        + terms.lost_s
+    )
+
+
+def test_the_terms_of_a_diamond_by_hand():
+    graph = helpers.diamond()
+    costs = unit_costs(graph, cut_s=np.array([0, 5, 0, 6], np.float32))
+    problem, placement = _problem(graph, costs), np.array([0, 0, 1, 0], np.int32)
+    found = segments.cut(problem, placement)
+    run = segments.schedule(problem, placement, found)
+    terms = segments.terms(problem, placement, found, run)
+    # 10 bytes to the second device and 40 back; 2 there takes 2 + 5, 3 takes 1 + 6. As 1 is done
+    # long before 3 can begin, it waits there in its own stretch.
+    assert run.latency_s == 1 + (100 + 10) + (2 + 5) + (100 + 40) + (1 + 6)
+    assert terms.compute_s.tolist() == [2, 2]
+    assert terms.crossings.tolist() == [[0, 1], [1, 0]]
+    assert terms.bytes.tolist() == [[0, 10], [40, 0]]
+    assert (terms.lost_s, terms.lost) == (11, 2)
+
+
+def test_priority_decides_between_stretches_that_are_ready():
+    """Of a fork's branches on one device the one that leads further comes first."""
+    graph = helpers.fork_join(2, 1)
+    compute_s = np.array([[1, 1], [9, 2], [9, 8], [1, 1]], np.float32)
+    costs = _two_apart(graph)._replace(compute_s=compute_s)
+    problem, placement = _problem(graph, costs), np.array([0, 1, 1, 0], np.int32)
+    found = segments.cut(problem, placement)
+    row = [op for ops in found for op in ops.tolist() if placement[op] == 1]
+    assert row == [2, 1]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("pattern", ["in turn", "at random"])
+def test_a_thousand_operations_are_merged(pattern):
+    rng = np.random.default_rng(0)
+    graph = helpers.random_dag_of_size(rng, 1000, 1300, 1200)
+    problem = _problem(graph, helpers.random_costs(rng, graph, 2))
+    placement = (np.arange(1000) % 2 if pattern == "in turn" else rng.integers(0, 2, 1000)).astype(
+        np.int32
+    )
+    uncut = _uncut(problem, placement)
+    assert len(uncut) > 500
+    found = segments.cut(problem, placement)
+    assert len(found) < len(uncut)
+    before_s = segments.schedule(problem, placement, uncut).latency_s
+    assert segments.latency_s(problem, placement) <= before_s

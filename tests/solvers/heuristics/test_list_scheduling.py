@@ -1,0 +1,179 @@
+"""List scheduling: the papers' example graphs, what is unlike them, and favourite children."""
+
+import numpy as np
+import pytest
+
+from placement import simulators, solvers
+from placement.graphs import opgraph
+from placement.simulators import makespan
+from placement.simulators.makespan import upward_rank
+from placement.solvers import base
+from placement.solvers.heuristics import baechi, list_scheduling
+from placement.types import Problem
+from tests import helpers
+from tests.simulators import reference
+
+METHODS = ("heft", "peft", "m_topo", "m_etf", "m_sct")
+SIZE = (8, 12, 6, 3)
+
+
+def _problem(seconds: list[list[float]], edges: list[tuple[int, int, int]]) -> Problem:
+    """Operations 1, 2, ... and edges (sender, receiver, delay between any two devices)."""
+    senders, receivers, delays = np.array(edges, np.int32).reshape(-1, 3).T
+    graph = opgraph.make(
+        name="example",
+        op_names=[f"task{i + 1}" for i in range(len(seconds))],
+        op_types=["MatMul"] * len(seconds),
+        senders=senders - 1,
+        receivers=receivers - 1,
+        edge_bytes=delays,
+        tensors=np.arange(len(edges)),
+    )
+    num_devices = len(seconds[0])
+    costs = helpers.unit_costs(
+        graph,
+        num_devices,
+        compute_s=np.array(seconds, np.float32),
+        transfer_latency_s=np.zeros((num_devices, num_devices), np.float32),
+    )
+    return helpers.as_problem(graph, costs, "makespan")
+
+
+def heft_example() -> Problem:
+    """Topcuoglu et al. 2002, figure 2."""
+    seconds = [[14, 16, 9], [13, 19, 18], [11, 13, 19], [13, 8, 17], [12, 13, 10]]
+    seconds += [[13, 16, 9], [7, 15, 11], [5, 11, 14], [18, 12, 20], [21, 7, 16]]
+    edges = [(1, 2, 18), (1, 3, 12), (1, 4, 9), (1, 5, 11), (1, 6, 14), (2, 8, 19), (2, 9, 16)]
+    edges += [(3, 7, 23), (4, 8, 27), (4, 9, 23), (5, 9, 13), (6, 8, 15), (7, 10, 17)]
+    return _problem(seconds, [*edges, (8, 10, 11), (9, 10, 13)])
+
+
+def peft_example() -> Problem:
+    """The example graph of Arabnejad and Barbosa 2014."""
+    seconds = [[22, 21, 36], [22, 18, 18], [32, 27, 43], [7, 10, 4], [29, 27, 35]]
+    seconds += [[26, 17, 24], [14, 25, 30], [29, 23, 36], [15, 21, 8], [13, 16, 33]]
+    edges = [(1, 2, 17), (1, 3, 31), (1, 4, 29), (1, 5, 13), (1, 6, 7), (2, 8, 3), (2, 9, 30)]
+    edges += [(3, 7, 16), (4, 8, 11), (4, 9, 7), (5, 9, 57), (6, 8, 5), (7, 10, 9)]
+    return _problem(seconds, [*edges, (8, 10, 42), (9, 10, 7)])
+
+
+def test_heft_schedules_its_papers_example_in_80():
+    problem = heft_example()
+    rank = [108, 77, 80, 80, 69, 63.333, 42.667, 35.667, 44.333, 14.667]
+    np.testing.assert_allclose(upward_rank(problem.graph, problem.costs), rank, atol=1e-3)
+    solution = solvers.solve("heft", problem)
+    assert solution.placement.tolist() == [2, 0, 2, 1, 2, 1, 2, 0, 1, 1]
+    assert solution.value_s == 80
+
+
+def test_peft_schedules_its_papers_example_in_122_where_heft_takes_133():
+    problem = peft_example()
+    table = makespan.optimistic_cost_s(
+        problem.graph, problem.costs, np.isfinite(problem.costs.compute_s)
+    )
+    assert table[0].tolist() == [64, 68, 86]
+    assert table[7].tolist() == [13, 16, 33]
+    assert solvers.solve("peft", problem).value_s == 122
+    assert solvers.solve("heft", problem).value_s == 133
+
+
+def test_a_gap_is_filled_by_what_fits():
+    # Task 1 on device 0 0-1, task 2 on device 1 2-8, task 3 before it if it takes 2 at most.
+    problem = _problem([[1, 50], [50, 6], [50, 2]], [(1, 2, 1)])
+    board = list_scheduling.Board(problem)
+    board.place(0, 0, 0.0)
+    board.place(1, 1, board.gap_s(1, board.arrival_s(1)[1], 6.0))
+    assert board.gap_s(1, 0.0, 2.0) == 0.0
+    assert board.gap_s(1, 0.0, 3.0) == 8.0
+    assert board.gap_s(1, 1.0, 2.0) == 8.0
+
+
+def test_m_topo_fills_devices_up_to_the_cap_in_topological_order():
+    graph = helpers.chain(6)
+    costs = helpers.unit_costs(
+        graph,
+        3,
+        memory_bytes=np.array([4, 4, 4, 2, 2, 2], np.float32),
+        accelerator=np.array([-1, 0, 1], np.int32),
+    )
+    problem = helpers.as_problem(graph, costs, "makespan")
+    # Two accelerators: 18 / 2 + 4 = 13 holds 4 + 4 + 4, not 2 more; nothing is left to the host.
+    assert solvers.solve("m_topo", problem).placement.tolist() == [1, 1, 1, 2, 2, 2]
+    small = costs._replace(capacity_bytes=np.array([np.inf, 8, 4], np.float32))
+    placement = solvers.solve("m_topo", problem._replace(costs=small)).placement
+    assert placement.tolist() == [1, 1, 2, 0, 0, 0]
+
+
+def test_a_favourite_child_is_the_successor_on_the_longest_path():
+    # Task 1 feeds a long task 2 and a short task 3: only one of the delays can be spared.
+    problem = _problem([[1, 1], [9, 9], [1, 1]], [(1, 2, 5), (1, 3, 5)])
+    assert baechi.favourite_children(problem, 10.0).tolist() == [1, -1, -1]
+    # Task 3 is the favourite child of the one that ends last.
+    problem = _problem([[1, 1], [9, 9], [1, 1]], [(1, 3, 5), (2, 3, 5)])
+    assert baechi.favourite_children(problem, 10.0).tolist() == [-1, 2, -1]
+    assert baechi.favourite_children(_problem([[1, 1]], []), 10.0).tolist() == [-1]
+
+
+def test_m_sct_keeps_a_device_for_the_favourite_child():
+    # Tasks 1 and 3 end at 2. Task 2, the favourite of task 1, has its other input at 5; task 4
+    # could start on device 0 at 2, but is urgent only when its input would be on device 1, at 9.
+    problem = _problem([[2, 50], [10, 50], [50, 2], [9, 50]], [(1, 2, 7), (3, 2, 3), (1, 4, 7)])
+    assert baechi.favourite_children(problem, 10.0).tolist() == [1, -1, -1, -1]
+    board = list_scheduling.Board(problem)
+    board.place(0, 0, 0.0)
+    board.place(2, 1, 0.0)
+    free, waiting = (baechi._choose(board, 3, awaits) for awaits in ([-1, -1], [1, -1]))
+    assert (free.device, free.start_s, free.held) == (0, 2.0, ())
+    assert (waiting.device, waiting.start_s, waiting.held) == (0, 9.0, (0,))
+    assert baechi._choose(board, 1, [1, -1]).start_s == 5.0  # the child itself
+
+
+@pytest.mark.parametrize("method", METHODS)
+def test_what_is_found_obeys_all_limits(method):
+    rng = np.random.default_rng(1)
+    found = 0
+    for _ in range(60):
+        problem, _ = reference.random_problem(
+            rng, "makespan", SIZE, colocated=0.3, limited=0.4, shared=True
+        )
+        placement = solvers.SOLVERS[method].find(problem, 0, solvers.Allowance(10, 1)).placement
+        if placement is None:
+            continue
+        found += 1
+        classes, memory = base.classes(problem), base.memory(problem)
+        assert classes.allowed[classes.number, placement].all()
+        home = np.full(len(classes.memory_bytes), -1)
+        home[classes.number] = placement
+        assert (home[classes.number] == placement).all()
+        used = [classes.memory_bytes[row[home]].sum() for row in memory.devices]
+        assert (np.array(used) <= memory.capacity_bytes).all()
+    assert found >= 20
+
+
+@pytest.mark.parametrize("method", METHODS)
+def test_a_lone_device_takes_everything(method):
+    graph = helpers.diamond()
+    problem = helpers.as_problem(graph, helpers.unit_costs(graph, 1), "makespan")
+    solution = solvers.solve(method, problem)
+    assert solution.placement.tolist() == [0] * 4
+    assert solution.value_s == simulators.evaluator(problem)(solution.placement[None])[0] == 4
+
+
+@pytest.mark.parametrize("method", METHODS)
+def test_full_memory_is_reported_and_not_overrun(method):
+    # Each of three equal operations fits, on either device one, so that the third does not.
+    graph = opgraph.make(
+        name="three",
+        op_names=["a", "b", "c"],
+        op_types=["MatMul"] * 3,
+        senders=[],
+        receivers=[],
+        edge_bytes=[],
+    )
+    costs = helpers.unit_costs(
+        graph,
+        memory_bytes=np.full(3, 4, np.float32),
+        capacity_bytes=np.full(2, 7, np.float32),
+    )
+    solution = solvers.solve(method, helpers.as_problem(graph, costs, "makespan"))
+    assert solution.status.startswith("failed")

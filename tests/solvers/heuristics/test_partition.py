@@ -1,0 +1,350 @@
+"""Graph partitioners: known best cuts, shares, co-location, repair, and Scotch's text formats."""
+
+import itertools
+import shutil
+import sys
+from collections.abc import Callable
+
+import numpy as np
+import pytest
+from scipy import sparse
+
+from placement import simulators
+from placement.errors import UserError
+from placement.graphs import opgraph
+from placement.runtime import scotch as program
+from placement.solvers.heuristics import partition
+from placement.types import CostModel, OpGraph, Problem
+from placement.zoo import synthetic
+from tests import helpers
+
+INF = float("inf")
+Method = Callable[..., np.ndarray]
+
+METHODS: dict[str, Method] = {
+    "metis": partition.metis,
+    "kahip": partition.kahip,
+    "scotch": lambda problem, seed: partition.scotch(problem, gmap=program.gmap, seed=seed),
+    "min_cut": partition.min_cut,
+}
+_NO_SCOTCH = not (shutil.which("scotch_gmap") or shutil.which("gmap"))
+real_scotch = pytest.mark.skipif(_NO_SCOTCH, reason="Scotch is not installed")
+
+
+def methods(*names: str) -> pytest.MarkDecorator:
+    """Crosses a test with methods, by default all."""
+    marked = {"scotch": real_scotch}
+    return pytest.mark.parametrize(
+        "method",
+        [
+            pytest.param(METHODS[name], id=name, marks=marked.get(name, ()))
+            for name in names or METHODS
+        ],
+    )
+
+
+def _graph(num_ops: int, edges: list[tuple[int, int]], **fields: object) -> OpGraph:
+    senders, receivers = np.array(edges, np.int32).reshape(-1, 2).T
+    given: dict = {"edge_bytes": np.full(len(edges), 100), **fields}
+    return opgraph.make(
+        name="hand-made",
+        op_names=[f"op{i}" for i in range(num_ops)],
+        op_types=["MatMul"] * num_ops,
+        senders=senders,
+        receivers=receivers,
+        **given,
+    )
+
+
+def _cliques(count: int, size: int) -> OpGraph:
+    """Cliques in a row, the last operation of each joined with the first of the next."""
+    edges = [
+        (clique * size + one, clique * size + other)
+        for clique in range(count)
+        for one, other in itertools.combinations(range(size), 2)
+    ]
+    edges += [(clique * size - 1, clique * size) for clique in range(1, count)]
+    return _graph(count * size, edges)
+
+
+def _problem(
+    graph: OpGraph, seconds: list[float], *, accelerator: list[int] | None = None
+) -> Problem:
+    """Every operation takes `seconds` on each device; by default all devices are accelerators."""
+    changes = {"compute_s": np.tile(np.array(seconds, np.float32), (graph.num_ops, 1))}
+    if accelerator is not None:
+        changes["accelerator"] = np.array(accelerator, np.int32)
+    costs = helpers.unit_costs(graph, len(seconds), **changes)
+    return helpers.as_problem(graph, costs, "makespan")
+
+
+def _with_compute(problem: Problem, op: int, row: list[float]) -> Problem:
+    compute_s = problem.costs.compute_s.copy()
+    compute_s[op] = row
+    return problem._replace(costs=problem.costs._replace(compute_s=compute_s))
+
+
+def _counts(problem: Problem, placement: np.ndarray) -> list[int]:
+    return np.bincount(placement, minlength=len(problem.devices)).tolist()
+
+
+@methods()
+@pytest.mark.parametrize("count", [2, 3])
+def test_only_the_bridges_between_cliques_are_cut(method, count):
+    graph = _cliques(count, 8)
+    placement = method(_problem(graph, [1.0] * count), seed=0)
+    assert placement.dtype == np.int32
+    of_clique = placement.reshape(count, 8)
+    np.testing.assert_array_equal(of_clique, np.tile(of_clique[:, :1], 8))
+    assert sorted(of_clique[:, 0]) == list(range(count))
+
+
+@methods()
+def test_light_tensors_are_cut(method):
+    # A ring of 16 whose halves meet in two light edges, so that one balanced cut is cheapest.
+    edges = [(i, i + 1) for i in range(15)] + [(0, 15)]
+    bytes_ = np.full(16, 1000)
+    bytes_[[3, 11]] = 1
+    graph = _graph(16, edges, edge_bytes=bytes_, tensors=np.arange(16))
+    placement = method(_problem(graph, [1.0, 1.0]), seed=0)
+    assert set(np.flatnonzero(placement[graph.senders] != placement[graph.receivers])) == {3, 11}
+
+
+@methods("metis", "scotch", "min_cut")
+def test_shares_follow_speed(method):
+    problem = _problem(helpers.chain(200), [6.0, 2.0, 3.0])
+    np.testing.assert_allclose(_counts(problem, method(problem, seed=0)), [33, 100, 67], atol=10)
+
+
+def test_kahip_makes_equal_parts_however_fast_devices_are():
+    problem = _problem(helpers.chain(200), [1.0, 9.0])
+    np.testing.assert_allclose(_counts(problem, partition.kahip(problem, seed=0)), 100, atol=4)
+
+
+@methods()
+def test_heavy_operations_count_by_their_seconds(method):
+    graph = helpers.chain(100)
+    compute_s = np.where(np.arange(100) < 20, 8.0, 2.0)[:, None] * np.ones(2)
+    problem = _problem(graph, [1.0, 1.0])
+    problem = problem._replace(costs=problem.costs._replace(compute_s=compute_s))
+    placement = method(problem, seed=0)
+    busy_s = np.bincount(placement, compute_s[:, 0], 2)
+    np.testing.assert_allclose(busy_s, 160, atol=12)
+
+
+@methods()
+@pytest.mark.parametrize("seed", range(3))
+def test_colocation_is_kept_and_what_a_device_cannot_run_goes_elsewhere(method, seed):
+    rng = np.random.default_rng(seed)
+    graph = helpers.random_dag(rng, 60, edge_probability=0.1, colocated=0.3)
+    costs = helpers.random_costs(rng, graph, 3, unsupported=0.2)
+    problem = helpers.as_problem(graph, costs, "serial")
+    placement = method(problem, seed=seed)
+    same = opgraph.representatives(graph)
+    np.testing.assert_array_equal(placement, placement[same])
+    # A class is supported where all its members are.
+    seconds = np.zeros((60, 3))
+    np.add.at(seconds, same, costs.compute_s)
+    runnable = np.isfinite(seconds[same])
+    chosen = runnable[np.arange(60), placement]
+    np.testing.assert_array_equal(chosen, runnable.any(axis=1))
+
+
+def _everything_on(part: int) -> Callable[[str], str]:
+    """Stands for Scotch's program."""
+
+    def gmap(text: str) -> str:
+        num_vertices = int(text.split()[1])
+        return f"{num_vertices}\n" + "".join(f"{i}\t{part}\n" for i in range(num_vertices))
+
+    return gmap
+
+
+@pytest.mark.parametrize(
+    ("row", "expected"),
+    [
+        ([9.0, 8.0, 7.0], 0),  # supported, if slow
+        ([INF, 8.0, 7.0], 2),
+        ([INF, 8.0, INF], 1),
+        ([INF, 7.0, 7.0], 1),
+        ([INF, INF, INF], 0),
+    ],
+)
+def test_repair_takes_the_fastest_device_that_is_left(row, expected):
+    problem = _with_compute(_problem(helpers.chain(5), [1.0, 1.0, 1.0]), 3, row)
+    placement = partition.scotch(problem, gmap=_everything_on(0), seed=0)
+    assert placement.tolist() == [0, 0, 0, expected, 0]
+    feasible = np.isfinite(simulators.evaluator(problem)(placement[None])[0])
+    assert feasible == np.isfinite(row).any()
+
+
+def test_repair_moves_a_class_as_a_whole():
+    graph = _graph(4, [(0, 1), (1, 2), (2, 3)], colocation=[0, 1, 0, 2])
+    problem = _problem(graph, [1.0, 1.0, 1.0])
+    # Device 1 runs operation 0 in no time, but not operation 2, which shares its device.
+    problem = _with_compute(problem, 0, [INF, 0.0, 3.0])
+    problem = _with_compute(problem, 2, [1.0, INF, 3.0])
+    placement = partition.scotch(problem, gmap=_everything_on(1), seed=0)
+    assert placement.tolist() == [2, 1, 2, 1]
+
+
+@methods()
+def test_a_device_that_can_run_nothing_gets_nothing(method):
+    problem = _problem(_cliques(2, 8), [1.0, INF, 1.0])
+    assert _counts(problem, method(problem, seed=0)) == [8, 0, 8]
+
+
+def test_min_cut_leaves_the_host_out():
+    problem = _problem(_cliques(2, 8), [0.5, 1.0, 1.0], accelerator=[-1, 0, 1])
+    assert _counts(problem, partition.min_cut(problem, seed=0)) == [0, 8, 8]
+    assert _counts(problem, partition.metis(problem, seed=0))[0] > 0
+
+
+def test_min_cut_gives_the_host_only_what_no_accelerator_supports():
+    problem = _problem(_cliques(2, 8), [0.5, 1.0, 1.0], accelerator=[-1, 0, 1])
+    problem = _with_compute(problem, 3, [9.0, INF, INF])
+    # Of these two at least one has to be moved, and would be fastest on the host.
+    problem = _with_compute(problem, 9, [0.1, 1.0, INF])
+    problem = _with_compute(problem, 10, [0.1, INF, 1.0])
+    placement = partition.min_cut(problem, seed=0)
+    assert np.flatnonzero(placement == 0).tolist() == [3]
+    assert placement[[9, 10]].tolist() == [1, 2]
+
+
+def test_min_cut_without_accelerators_takes_all_hosts():
+    problem = _problem(_cliques(2, 8), [1.0, 1.0], accelerator=[-1, -1])
+    assert _counts(problem, partition.min_cut(problem, seed=0)) == [8, 8]
+
+
+@methods()
+def test_the_seed_decides(method):
+    graph = synthetic.build("synthetic:ops=400")
+    costs = helpers.random_costs(np.random.default_rng(0), graph, 3)
+    problem = helpers.as_problem(graph, costs, "makespan")
+    once, again = ([method(problem, seed=seed).tolist() for seed in range(5)] for _ in range(2))
+    assert once == again
+    assert len(set(map(tuple, once))) > 1
+
+
+@pytest.mark.slow
+@methods()
+@pytest.mark.parametrize("num_devices", [1, 2, 5])
+@pytest.mark.parametrize(
+    "graph",
+    [
+        helpers.chain(1),
+        helpers.chain(2),
+        _graph(6, []),
+        _graph(3, [(0, 1), (1, 2)], colocation=[4, 4, 4]),
+        _graph(4, [(0, 1), (2, 3)], colocation=[7, 7, 10**9, 2]),
+        _graph(4, [(0, 1), (1, 2), (2, 3)], edge_bytes=[0, 0, 0]),
+    ],
+    ids=["one", "two", "no edges", "one class", "classes with large numbers", "no bytes"],
+)
+@pytest.mark.parametrize("seconds", [0.0, 1.0])
+def test_degenerate_graphs(method, graph, num_devices, seconds):
+    problem = _problem(graph, [seconds] * num_devices)
+    placement = method(problem, seed=0)
+    assert placement.shape == (graph.num_ops,)
+    assert np.isfinite(simulators.evaluator(problem)(placement[None])[0])
+
+
+def test_with_fewer_operations_than_devices_the_fastest_are_used():
+    problem = _problem(helpers.chain(2), [3.0, 1.0, 4.0, 1.0])
+    placement = partition.scotch(problem, gmap=lambda text: "2\n0 0\n1 1\n", seed=0)
+    assert set(placement.tolist()) == {1, 3}
+
+
+@pytest.mark.parametrize(
+    ("method", "package"), [("metis", "pymetis"), ("min_cut", "pymetis"), ("kahip", "kahip")]
+)
+def test_a_missing_package_is_named_with_its_extra(method, package, monkeypatch):
+    monkeypatch.setitem(sys.modules, package, None)
+    with pytest.raises(UserError, match=rf"^{package} .*pip install 'placement\[solvers\]'$"):
+        METHODS[method](_problem(helpers.diamond(), [1.0, 1.0]), seed=0)
+
+
+def _costs(graph: OpGraph, compute_s: list[list[float]]) -> CostModel:
+    table = np.array(compute_s, np.float32)
+    return helpers.unit_costs(graph, table.shape[1], compute_s=table)
+
+
+def test_what_scotch_is_given_and_what_becomes_of_its_answer():
+    # Classes {0}, {1, 4}, {2}, {3}. Operation 0's tensor of 10 bytes is read twice by class 1 and
+    # once by class 2, its other one of 30 bytes by class 1 alone; 1 -> 4 is within a class.
+    graph = _graph(
+        5,
+        [(0, 1), (0, 4), (0, 2), (0, 4), (1, 4), (2, 3)],
+        edge_bytes=[10, 10, 10, 30, 70, 50],
+        tensors=[0, 0, 0, 9, 1, 2],
+        colocation=[5, 8, 6, 7, 8],
+    )
+    # Means: 2, 1 + 3, 1, 1, of which device 1 supports none in operation 3.
+    compute_s = [[1.0, 3.0], [0.5, 1.5], [1.0, 1.0], [1.0, np.inf], [1.5, 4.5]]
+    problem = helpers.as_problem(graph, _costs(graph, compute_s), "serial")
+    given: list[list[int]] = []
+
+    def gmap(text: str) -> str:
+        *lines, architecture = text.splitlines()
+        given.extend([list(map(int, line.split())) for line in lines])
+        # Device 0 does 8 in 5 seconds, device 1 does 7 in 10.
+        assert architecture == "cmpltw 2 696 304"
+        return "4\n3\t1\n0\t0\n2\t0\n1\t1\n"
+
+    placement = partition.scotch(problem, gmap=gmap, seed=0)
+    assert given[:3] == [[0], [4, 6], [0, 11]]
+    vertices = given[3:]
+    assert sorted(row[0] for row in vertices) == [1_250_000, 1_250_000, 2_500_000, 5_000_000]
+    assert all(len(row) == 2 + 2 * row[1] for row in vertices)
+    # Pairs of classes share 40, 10 and 50 bytes; every edge is there from both ends.
+    arcs = sorted(
+        (vertex, end, size)
+        for vertex, row in enumerate(vertices)
+        for size, end in zip(row[2::2], row[3::2], strict=True)
+    )
+    assert sorted((end, vertex, size) for vertex, end, size in arcs) == arcs
+    sizes = sorted(size for vertex, end, size in arcs if vertex < end)
+    assert sizes == [1_000_000, 4_000_000, 5_000_000]
+    # The seed has shuffled the vertices: that of class 1 alone weighs half.
+    heavy = next(i for i, row in enumerate(vertices) if row[0] == 5_000_000)
+    assert placement[1] == placement[4] == (heavy in (1, 3))
+    assert placement[3] == 0  # device 1 does not support it
+
+
+def test_scotch_text_formats():
+    #  0 -7- 1 -9- 2, and 3 alone
+    adjacency = sparse.coo_array(
+        ([7, 7, 9, 9], ([0, 1, 1, 2], [1, 0, 2, 1])), shape=(4, 4), dtype=np.int64
+    ).tocsr()
+    graph = partition.Weighted(np.array([5, 6, 1, 8]), adjacency)
+    assert partition.to_scotch(graph, np.array([250, 750])) == (
+        "0\n"  # version
+        "4 4\n"  # vertices, arcs
+        "0 011\n"  # numbered from 0; no labels, arc weights, vertex weights
+        "5 1 7 1\n"  # vertex weight, degree, then weight and end of each arc
+        "6 2 7 0 9 2\n"
+        "1 1 9 1\n"
+        "8 0\n"
+        "cmpltw 2 250 750\n"
+    )
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "",
+        "2\n0 0\n",
+        "2\n0 0\n1 2\n",
+        "2\n0 0\n0 1\n",
+        "2\n0 0\n1 -1\n",
+        "GMAP version 2023-10-10 called with args: gmap",
+    ],
+)
+def test_what_is_no_mapping_is_refused(text):
+    with pytest.raises(UserError, match="not every vertex of 2 to a part below 2") as error:
+        partition.from_scotch(text, 2, 2)
+    assert "\n" not in str(error.value)
+
+
+def test_a_mapping_may_be_in_any_order():
+    assert partition.from_scotch("3\n2\t1\n0\t2\n1\t0\n", 3, 3).tolist() == [2, 0, 1]

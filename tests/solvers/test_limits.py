@@ -1,0 +1,65 @@
+"""What is left of an allowance, and who is told."""
+
+import time
+
+import numpy as np
+import pytest
+
+from placement import simulators
+from placement.solvers.limits import Allowance
+from placement.solvers.programs import cpsat, cpsat_makespan, program_search
+from placement.types import Problem
+from tests import helpers
+
+
+def problem(objective: str) -> Problem:
+    """A random graph on two accelerators and a host, large enough for a descent to end early."""
+    graph = helpers.random_dag(np.random.default_rng(5), 14, edge_probability=0.2)
+    costs = helpers.random_costs(np.random.default_rng(6), graph, 3)
+    costs = costs._replace(accelerator=np.array([0, 1, -1], np.int32))
+    return Problem(graph, costs, objective, ("a", "b", "host"))
+
+
+def test_a_part_has_its_share_and_tells_the_same(monkeypatch):
+    now, told = [100.0], []
+    monkeypatch.setattr(time, "monotonic", lambda: now[0])
+    whole = Allowance(60.0, 1000, lambda *step: told.append(step))
+    now[0] += 20.0
+    part = whole.part(0.1, 300)
+    assert (part.left_s(), part.budget) == (pytest.approx(4.0), 300)
+    assert whole.part(0.5, 5000).budget == 1000
+    fast, slow = np.zeros(2, int), np.ones(2, int)
+    part.tell(7, 0.5, fast)
+    part.tell(8, 0.7, slow)
+    whole.tell(9, 0.6, slow)
+    assert told == [(7, 0.5, fast), (8, 0.5, fast), (9, 0.5, fast)]
+    now[0] += 5.0
+    assert part.over()
+    assert not whole.over()
+
+
+@pytest.mark.parametrize("objective", ["max_load", "makespan"])
+def test_cpsat_tells_while_it_searches(monkeypatch, objective):
+    """From a placement that is bad: what it finds is told in the objective's own value."""
+    pytest.importorskip("ortools")
+    asked = problem(objective)
+    alone = np.full(asked.graph.num_ops, 2)
+    alone_s = float(simulators.evaluator(asked)(alone[None])[0])
+
+    def bad(*_: object, **__: object) -> program_search.incumbent.Known:
+        return program_search.incumbent.Known(alone, alone_s, 1)
+
+    monkeypatch.setattr(program_search.incumbent, "find", bad)
+    monkeypatch.setattr(
+        cpsat_makespan.large_neighbourhood,
+        "lns",
+        lambda *_: cpsat_makespan.base.Found(alone, evaluations=1),
+    )
+    told: list[tuple[int, float, np.ndarray]] = []
+    found = cpsat.find(asked, 0, Allowance(10.0, 1, lambda *step: told.append(step)))
+    assert found.status == "optimal"
+    values = [best_s for _, best_s, _ in told]
+    assert len(set(values)) > 1
+    assert values == sorted(values, reverse=True)
+    best_s = float(simulators.evaluator(asked)(found.placement[None])[0])
+    assert values[-1] == best_s < alone_s
