@@ -29,7 +29,7 @@ class Bounds(NamedTuple):
     coarse_s: float  # at least full_s
 
 
-def beside(entries: list[Entry], setting: build.Setting, path: Path) -> list[Entry]:
+def beside(entries: list[Entry], setting: build.SearchProblem, path: Path) -> list[Entry]:
     """The entries with the best bound that holds for each one's placement.
 
     Bounds come from the entries' own solvers, from `solvers.lower_bound` and from the file, where
@@ -75,7 +75,7 @@ def _bounded(entry: Entry, known: Bounds) -> Solution:
     return solution._replace(bound_s=bound_s if np.isfinite(bound_s) else float("nan"))
 
 
-def _known(entries: list[Entry], setting: build.Setting, path: Path) -> Bounds:
+def _known(entries: list[Entry], setting: build.SearchProblem, path: Path) -> Bounds:
     kept = read(path)
     key = _digest(setting.full)
     full_s, coarse_s = kept.get(key) or (solvers.lower_bound(setting.full), -np.inf)

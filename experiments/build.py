@@ -13,10 +13,9 @@ from placement.costs import tables, workloads
 from placement.errors import UserError
 from placement.graphs import coarsen, opgraph
 from placement.runtime.devices import Device
-from placement.runtime.execution import hetero
-from placement.runtime.execution.split import Stretch
+from placement.runtime.execution.split import Segment
 from placement.runtime.measurement.local import Candidate
-from placement.runtime.models import extract, frontend
+from placement.runtime.models import extract, frontend, operations
 from placement.runtime.models import inputs as inputs_lib
 from placement.runtime.models.inputs import Inputs
 from placement.simulators import segments
@@ -26,7 +25,7 @@ from placement.zoo import synthetic
 EVALUATE = ("simulate", "measure", "simulate+verify")
 MEASURE_ON = ("here", "ray")
 SEEDS = 2**31  # fewer than some solvers take, and no other takes fewer
-_LANES = 2  # requests under way for each device of a pipeline
+_NUM_REQUESTS = 2  # requests under way for each device of a pipeline
 
 
 class Backend(NamedTuple):
@@ -54,7 +53,7 @@ class Network(NamedTuple):
     workload: workloads.Workload | None = None  # with devices and costs of its own
 
 
-class Setting(NamedTuple):
+class SearchProblem(NamedTuple):
     """What searches work on: the problem in full and coarsened, and its simulator."""
 
     full: Problem
@@ -64,10 +63,10 @@ class Setting(NamedTuple):
     assignment: np.ndarray
     simulate: Evaluate  # of coarse placements
 
-    def whole(self) -> "Setting":
+    def whole(self) -> "SearchProblem":
         """The same for placements that give every operation a device of its own."""
         everything = np.arange(self.full.graph.num_ops, dtype=np.int32)
-        return Setting(
+        return SearchProblem(
             self.full, self.full, everything, lambda p: simulators.evaluator(self.full)(p)
         )
 
@@ -119,7 +118,7 @@ def network(config: ConfigDict) -> Network:
     model = frontend.prepare(_source(config.graph), config.input_shapes)
     name = labels.shortest(config.graph)
     extraction = extract.op_graph(model, name=name, constants=config.constants)
-    if not hetero.computed_names(model):
+    if not operations.computed_names(model):
         raise UserError(
             f"graph={config.graph!r} has no operation that a device could run; give a model that "
             "computes something of its inputs"
@@ -180,21 +179,23 @@ def _source(graph: str) -> Any:  # ov.Model
     return frontend.load(graph)
 
 
-def setting(
+def search_problem(
     net: Network,
     costs: CostModel,
     devices: tuple[str, ...],
     objective: str,
-) -> Setting:
+) -> SearchProblem:
     """The problem that the searches of a run share."""
     coarsening = net.coarsening
     full = Problem(net.graph, costs, objective, devices)
     if coarsening.graph is net.graph:
         representatives, simulate = coarsening.assignment, simulators.evaluator(full)
-        return Setting(full, full, representatives, lambda p: simulate(p[..., representatives]))
+        return SearchProblem(
+            full, full, representatives, lambda p: simulate(p[..., representatives])
+        )
     coarse_costs = tables.coarse_costs(costs, coarsening.assignment, coarsening.edges)
     coarse = Problem(coarsening.graph, coarse_costs, objective, devices)
-    return Setting(full, coarse, coarsening.assignment, simulators.evaluator(coarse))
+    return SearchProblem(full, coarse, coarsening.assignment, simulators.evaluator(coarse))
 
 
 def allowed(problem: Problem) -> np.ndarray:
@@ -206,31 +207,31 @@ def allowed(problem: Problem) -> np.ndarray:
     return together[representatives]
 
 
-def affinity(setting_: Setting, placement: np.ndarray) -> dict[str, str]:
+def affinity(of: SearchProblem, placement: np.ndarray) -> dict[str, str]:
     """Operation name -> device name, of a coarse placement int32 [M]."""
-    lifted = coarsen.lift(setting_.assignment, placement)
+    lifted = coarsen.lift(of.assignment, placement)
     return {
-        name: setting_.full.devices[device]
-        for name, device in zip(setting_.full.graph.op_names, lifted, strict=True)
+        name: of.full.devices[device]
+        for name, device in zip(of.full.graph.op_names, lifted, strict=True)
     }
 
 
 def candidate(
-    setting_: Setting, placement: np.ndarray, devices: tuple[Device, ...], backend: str
+    of: SearchProblem, placement: np.ndarray, devices: tuple[Device, ...], backend: str
 ) -> Candidate:
     """What to measure of a coarse placement int32 [M]."""
-    where = affinity(setting_, placement)
+    where = affinity(of, placement)
     if backend == "hetero" or not devices:
         return Candidate(where, devices)
-    cut = segments.cut(setting_.coarse, placement)
-    lanes = _LANES * len(devices) if setting_.coarse.objective == "max_load" else 1
-    members = coarsen.members(setting_.full.graph, setting_.assignment)
+    cut = segments.cut(of.coarse, placement)
+    num_requests = _NUM_REQUESTS * len(devices) if of.coarse.objective == "max_load" else 1
+    members = coarsen.members(of.full.graph, of.assignment)
     return Candidate(
         where,
         devices,
         tuple(
-            Stretch(devices[placement[ops[0]]].name, tuple(n for op in ops for n in members[op]))
+            Segment(devices[placement[ops[0]]].name, tuple(n for op in ops for n in members[op]))
             for ops in cut
         ),
-        lanes,
+        num_requests,
     )

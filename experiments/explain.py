@@ -5,11 +5,12 @@ from pathlib import Path
 import numpy as np
 from ml_collections import ConfigDict
 
-from experiments import build, methods, target
+from experiments import build, methods
+from experiments import target as target_lib
 from placement.reporting import details, runs
 from placement.runtime.deployment import netron
 from placement.runtime.measurement.local import Candidate
-from placement.runtime.measurement.measurer import Boundary
+from placement.runtime.measurement.measurer import Measurer
 from placement.simulators import timeline
 from placement.types import OpGraph, Problem, Span
 
@@ -21,15 +22,15 @@ _HOW = {
     "max_load": "predicted: one request alone; of a stream, the busiest device sets the pace",
     "subgraph": "predicted: each accelerator's part at once, the host infinitely wide",
 }
-_IN_STRETCHES = "predicted: the stretches in which the devices run"
+_IN_SEGMENTS = "predicted: the segments in which the devices run"
 
 
 def best(
     entry: methods.Entry,
-    about: target.Subject,
-    setting: build.Setting,
+    target: target_lib.Target,
+    setting: build.SearchProblem,
     config: ConfigDict,
-    measurer: Boundary | None,
+    measurer: Measurer | None,
 ) -> details.Details:
     """A placement that can run, with what happens when; measured where there is a measurer.
 
@@ -43,7 +44,7 @@ def best(
     return details.Details(
         method=entry.method,
         objective=config.objective,
-        devices=about.labels,
+        devices=target.labels,
         graph=setting.full.graph,
         coarse=problem.graph,
         assignment=assignment,
@@ -60,7 +61,7 @@ def best(
     )
 
 
-def write(workdir: Path, told: details.Details | None, about: target.Subject) -> None:
+def write(workdir: Path, told: details.Details | None, target: target_lib.Target) -> None:
     """Writes the details and, of a model, the IR that shows each operation's device.
 
     Without details those of an earlier run go.
@@ -73,26 +74,26 @@ def write(workdir: Path, told: details.Details | None, about: target.Subject) ->
             (workdir / name).unlink(missing_ok=True)
         return
     details.write(workdir / details.FILE, told)
-    if about.net.model is not None:
-        names = (about.names[device] for device in told.op_placement)
+    if target.net.model is not None:
+        names = (target.names[device] for device in told.op_placement)
         affinity = dict(zip(told.graph.op_names, names, strict=True))
-        runs.write_bytes(workdir / NETRON, netron.placed_xml(about.net.model, affinity))
+        runs.write_bytes(workdir / NETRON, netron.placed_xml(target.net.model, affinity))
 
 
 def _predicted(problem: Problem, placement: np.ndarray, candidate: Candidate) -> details.Timeline:
-    if candidate.stretches is not None:
-        return details.Timeline(timeline.in_stretches(problem, placement), _IN_STRETCHES)
+    if candidate.segments is not None:
+        return details.Timeline(timeline.in_segments(problem, placement), _IN_SEGMENTS)
     return details.Timeline(timeline.predict(problem, placement), _HOW[problem.objective])
 
 
 def _measured(
-    measurer: Boundary,
+    measurer: Measurer,
     candidate: Candidate,
     graph: OpGraph,
     assignment: np.ndarray,
     placement: np.ndarray,
 ) -> details.Timeline:
-    if candidate.stretches is None:
+    if candidate.segments is None:
         runs_ = measurer.submodel_times(candidate, inferences=_INFERENCES)
         names = [ops for ops, _ in runs_]
         ends_s = np.cumsum([seconds for _, seconds in runs_])
@@ -102,9 +103,9 @@ def _measured(
             "between submodels is not counted"
         )
     else:
-        parts = [part for part in candidate.stretches if measurer.computed.intersection(part.ops)]
+        parts = [part for part in candidate.segments if measurer.computed.intersection(part.ops)]
         names = [part.ops for part in parts]
-        taken = measurer.timeline(candidate.stretches, inferences=_INFERENCES)
+        taken = measurer.timeline(candidate.segments, inferences=_INFERENCES)
         length_s = taken[:, :, 1].max(axis=1)
         times_s = taken[np.argsort(length_s)[_INFERENCES // 2]]
         how = f"measured: of {_INFERENCES} inferences the one of median length"

@@ -54,7 +54,7 @@ def of_run(
         "latencies": lambda: search_plots.latencies(summary),
         "search": lambda: search_plots.search(metrics.read(workdir), rows),
         "errors": lambda: scatter_plots.errors(scatter_plots.pairs(rows), name),
-        "front": lambda: scatter_plots.front(rows),
+        "front": lambda: scatter_plots.pareto(rows),
     }
     trace = workdir / "trace.json"
     trace.unlink(missing_ok=True)  # of an earlier run
@@ -76,7 +76,7 @@ def of_comparison(
     graphs = list(dict.fromkeys(row["graph"] for row in rows))
     for graph, name in zip(graphs, runs.file_names(graphs), strict=True):
         of_graph = [row for row in rows if row["graph"] == graph]
-        drawings[f"front-of-{name}"] = functools.partial(scatter_plots.front, of_graph)
+        drawings[f"front-of-{name}"] = functools.partial(scatter_plots.pareto, of_graph)
     return _write(drawings, workdir, console, kept)
 
 

@@ -47,7 +47,7 @@ _Values = dict[str, Any]
 _LEAST = {"levels": 0}
 
 
-class Reading(NamedTuple):
+class PolicyInput(NamedTuple):
     """A problem as a policy reads it."""
 
     graph: jraph.GraphsTuple  # padded
@@ -64,7 +64,7 @@ class Recipe(NamedTuple):
 
     make: Callable[..., Policy]
     variants: dict[str, tuple[_Values, _Values]]
-    read: Callable[..., Reading]
+    read: Callable[..., PolicyInput]
 
 
 class Method(NamedTuple):
@@ -72,12 +72,12 @@ class Method(NamedTuple):
 
     policy: Policy
     learner: base.Learner
-    read: Callable[[Problem], Reading]
+    read: Callable[[Problem], PolicyInput]
     # As in HSDAG's released code: single devices count as 1e10 seconds and are no incumbents.
     released: bool
 
 
-def operations(problem: Problem, blocks: tuple[str, ...]) -> Reading:
+def operations(problem: Problem, blocks: tuple[str, ...]) -> PolicyInput:
     """A node for every operation; of co-located ones only the first decides.
 
     Of more than `LARGEST` operations a node for each of some groups, see `graphs.intervals`.
@@ -85,10 +85,10 @@ def operations(problem: Problem, blocks: tuple[str, ...]) -> Reading:
     if problem.graph.num_ops > LARGEST and _assignment(problem) is None:
         return _merged(problem, _intervals(problem), blocks)
     graph = _graph(problem, _features(problem, blocks))
-    return Reading(graph, _assignment(problem))
+    return PolicyInput(graph, _assignment(problem))
 
 
-def groups(problem: Problem, blocks: tuple[str, ...]) -> Reading:
+def groups(problem: Problem, blocks: tuple[str, ...]) -> PolicyInput:
     """A node for every group of ColocRL's heuristic, see `coarsen.sole_consumers`.
 
     Where operations are co-located from the start, these are its groups, and nothing is merged.
@@ -98,7 +98,7 @@ def groups(problem: Problem, blocks: tuple[str, ...]) -> Reading:
     return _merged(problem, coarsen.sole_consumers(problem.graph), blocks)
 
 
-def with_schedule(problem: Problem) -> Reading:
+def placeto_input(problem: Problem) -> PolicyInput:
     """A node for every operation with Placeto's tables, and one of padding.
 
     Not a whole bucket: a step for each node of padding would be evaluated and change nothing.
@@ -106,10 +106,10 @@ def with_schedule(problem: Problem) -> Reading:
     num_nodes = problem.graph.num_ops + 1
     graph = _graph(problem, np.zeros((problem.graph.num_ops, 0)), num_nodes)
     read = placeto.tables(problem, num_nodes, len(graph.senders))
-    return Reading(graph._replace(globals=jax.device_put(read)), _assignment(problem))
+    return PolicyInput(graph._replace(globals=jax.device_put(read)), _assignment(problem))
 
 
-def with_board(problem: Problem, size: tuple[int, int] | None = None) -> Reading:
+def scheduler_input(problem: Problem, size: tuple[int, int] | None = None) -> PolicyInput:
     """A node for every operation, with the scheduler's tables.
 
     `size` is the padded number of nodes and of edges, by default those of the bucket.
@@ -118,13 +118,13 @@ def with_board(problem: Problem, size: tuple[int, int] | None = None) -> Reading
     num_nodes, num_edges = size or (None, None)
     graph = _graph(problem, nothing, num_nodes, num_edges)
     read = scheduler_tables.tables(problem, len(graph.nodes["mask"]), len(graph.senders))
-    return Reading(graph._replace(globals=jax.device_put(read)), _assignment(problem))
+    return PolicyInput(graph._replace(globals=jax.device_put(read)), _assignment(problem))
 
 
-def _merged(problem: Problem, of: coarsen.Coarsening, blocks: tuple[str, ...]) -> Reading:
+def _merged(problem: Problem, of: coarsen.Coarsening, blocks: tuple[str, ...]) -> PolicyInput:
     costs = tables.coarse_costs(problem.costs, of.assignment, of.edges)
     merged = problem._replace(graph=of.graph, costs=costs)
-    return Reading(_graph(merged, _features(merged, blocks)), of.assignment)
+    return PolicyInput(_graph(merged, _features(merged, blocks)), of.assignment)
 
 
 def _intervals(problem: Problem) -> coarsen.Coarsening:
@@ -244,12 +244,12 @@ RECIPES: dict[str, Recipe] = {
             "tuned": ({}, _IMPROVEMENT | {"num_samples": 2, "learning_rate": 0.03}),
             "paper": ({}, _IMPROVEMENT | {"num_samples": 1, "baseline": "moving_average"}),
         },
-        with_schedule,
+        placeto_input,
     ),
-    "scheduler": Recipe(scheduler.make, {"tuned": ({}, _BEST_OF_MANY)}, with_board),
+    "scheduler": Recipe(scheduler.make, {"tuned": ({}, _BEST_OF_MANY)}, scheduler_input),
 }
 # These read costs, and no features of operations.
-_WITHOUT_FEATURES = (with_schedule, with_board)
+_WITHOUT_FEATURES = (placeto_input, scheduler_input)
 
 
 def is_learned(method: str) -> bool:
@@ -296,7 +296,7 @@ def make(
     chosen = arguments.values(
         method, given, shared | policy_defaults | learner_defaults, least=_LEAST, kind="method"
     )
-    policy = mesh.over(
+    policy = mesh.shard_policy(
         recipe.make(num_devices=num_devices, **{k: chosen[k] for k in policy_defaults})
     )
     own = {key: chosen[key] for key in _defaults(_ALGORITHMS[algorithm])}

@@ -13,7 +13,8 @@ import jax
 import numpy as np
 from ml_collections import ConfigDict
 
-from experiments import build, faults, learned, search, target
+from experiments import build, faults, learned, search
+from experiments import target as target_lib
 from experiments.console import metrics, progress
 from experiments.distributed import processes
 from placement import solvers
@@ -23,7 +24,7 @@ from placement.learning import zero_shot as unseen
 from placement.runtime import devices as devices_lib
 from placement.runtime import scotch
 from placement.runtime.measurement.local import Candidate
-from placement.runtime.measurement.measurer import Boundary
+from placement.runtime.measurement.measurer import Measurer
 from placement.solvers.heuristics import human_expert as expert
 from placement.solvers.heuristics import partition
 from placement.types import Array, Evaluate, Params, Problem, Solution
@@ -50,9 +51,9 @@ class Context(NamedTuple):
 
     config: ConfigDict
     workdir: Path
-    about: target.Subject
-    measurer: Boundary | None  # where the devices are present
-    setting: build.Setting
+    target: target_lib.Target
+    measurer: Measurer | None  # where the devices are present
+    setting: build.SearchProblem
     evaluate: Evaluate  # of coarse placements: the simulator, or the devices
     seed: int
     display: progress.Display
@@ -86,7 +87,7 @@ class Entry(NamedTuple):
         )
 
 
-def placed_on(entry: Entry, setting: build.Setting) -> build.Setting:
+def placed_on(entry: Entry, setting: build.SearchProblem) -> build.SearchProblem:
     """The setting whose coarse operations an entry's placements are of."""
     return setting.whole() if entry.full or setting.coarse is setting.full else setting
 
@@ -96,7 +97,7 @@ def single(context: Context) -> list[Entry]:
     num_ops = context.setting.coarse.graph.num_ops
     return [
         _made(context, f"single:{name}", np.full(num_ops, i, np.int32))
-        for i, name in enumerate(context.about.names)
+        for i, name in enumerate(context.target.names)
     ]
 
 
@@ -112,7 +113,7 @@ def openvino_hetero(context: Context) -> list[Entry]:
     entry = _made(context, "hetero", placement, full=True)
     if context.config.backend != "hetero":
         return [entry]
-    return [entry._replace(candidates=(Candidate(None, context.about.present),))]
+    return [entry._replace(candidates=(Candidate(None, context.target.present),))]
 
 
 def trained(method: str, context: Context) -> list[Entry]:
@@ -178,7 +179,7 @@ def follow(told: dict[str, Any]) -> None:
 
 def place_unseen(
     made: learned.Method,
-    reading: learned.Reading,
+    reading: learned.PolicyInput,
     problem: Problem,
     params: Params,
     key: Array,
@@ -209,7 +210,7 @@ def _solve(name: str, context: Context) -> Entry:
         context.display.phase(f"searching {name}", goal) as phase,
         metrics.Log(context.workdir, name, context.seed) as log,
     ):
-        told = metrics.Told(log, phase)
+        told = metrics.SolverMetrics(log, phase)
 
         def observe(evaluations: int, best_s: float, placement: np.ndarray | None) -> None:
             incumbent.observe(evaluations, best_s, placement)  # first: what follows may fail
@@ -308,7 +309,7 @@ def check(method: str, objective: str) -> None:
 def runnable(
     chosen: tuple[str, ...],
     beside: tuple[str, ...],
-    about: target.Subject,
+    target: target_lib.Target,
     config: ConfigDict,
     display: progress.Display,
 ) -> tuple[str, ...]:
@@ -319,7 +320,7 @@ def runnable(
     """
     able = []
     for method in (*beside, *chosen):
-        reason = _lacking(method, about, config.objective)
+        reason = _lacking(method, target, config.objective)
         if reason and method in chosen:
             raise UserError(f"method {method!r} cannot run: {reason}")
         if reason:
@@ -329,11 +330,11 @@ def runnable(
     return tuple(able)
 
 
-def _lacking(method: str, about: target.Subject, objective: str) -> str | None:
+def _lacking(method: str, target: target_lib.Target, objective: str) -> str | None:
     """What a method needs that is not here, in words."""
     if method in solvers.SOLVERS and objective not in solvers.SOLVERS[method].objectives:
         return f"it is for {' and '.join(solvers.SOLVERS[method].objectives)}"
-    if method == "hetero" and not about.present:
+    if method == "hetero" and not target.present:
         return (
             "it asks OpenVINO itself, and the devices are described; "
             "give --config.devices=host or present devices"
@@ -366,7 +367,7 @@ def references(devices: tuple[devices_lib.Device, ...]) -> list[Entry]:
     ]
 
 
-def _single_s(setting: build.Setting) -> float:
+def _single_s(setting: build.SearchProblem) -> float:
     """What the fastest single device takes in the simulator; one at a time, as rows are valued."""
     num_ops, num_devices = setting.coarse.costs.compute_s.shape
     singles = np.tile(np.arange(num_devices, dtype=np.int32)[:, None, None], (1, 1, num_ops))
@@ -421,7 +422,7 @@ def _entry(
     full: bool = False,
 ) -> Entry:
     """Of placements int [K, M], each with its value in the simulator and ready to be measured."""
-    about, backend = context.about, context.config.backend
+    target, backend = context.target, context.config.backend
     setting = context.setting.whole() if full else context.setting
     placements = setting.complete(placements)
     predicted_s = tuple(float(value) for value in setting.simulate(placements))
@@ -431,7 +432,7 @@ def _entry(
         method,
         solution._replace(placement=placements[0], value_s=predicted_s[0]),
         placements,
-        tuple(build.candidate(setting, each, about.present, backend) for each in placements),
+        tuple(build.candidate(setting, each, target.present, backend) for each in placements),
         predicted_s,
         full=full,
     )

@@ -20,7 +20,7 @@ class Load(NamedTuple):
 NONE = Load(math.nan, math.nan)
 
 
-def of(entries: list[methods.Entry], setting: build.Setting) -> list[Load]:
+def of(entries: list[methods.Entry], setting: build.SearchProblem) -> list[Load]:
     """The load of each entry's first placement, whatever objective it was found for."""
     found = [NONE] * len(entries)
     for full in (False, True):

@@ -22,7 +22,9 @@ _SCHEMA = {
     "handovers": files.Maybe({"groups": [[str]], "alone_s": [[files.NUMBER]]} | _BETWEEN),
     "transfers": files.Maybe([_TRANSFER]),
     "conditions": files.Maybe({"limit_s": float, "left_out": [str], "busy": (str, None)}),
-    "calibration": files.Maybe({"compute": [float], "cut": float, "cut_s": float} | _BETWEEN),
+    "calibration": files.Maybe(
+        {"compute": [float], "cut": float, "fusion_loss_s": float} | _BETWEEN
+    ),
 }
 
 
@@ -47,9 +49,9 @@ def _checked(saved: dict[str, Any]) -> dict[str, Any]:
     num_devices = len(profiles)
     _check_shapes(crossings, num_devices, "crossings")
     if "handovers" in saved:
-        handovers = tables.handovers_from_json(saved["handovers"])
-        _check_shapes(handovers.crossings, num_devices, "handovers")
-        _check_shape(handovers.alone_s, (len(handovers.groups), num_devices), "handovers.alone_s")
+        submodels = tables.submodels_from_json(saved["handovers"])
+        _check_shapes(submodels.transfers, num_devices, "handovers")
+        _check_shape(submodels.alone_s, (len(submodels.groups), num_devices), "handovers.alone_s")
     if "calibration" in saved:
         calibration = calibrate.from_json(saved["calibration"])
         between = [calibration.latency_s, calibration.s_per_byte]

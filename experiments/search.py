@@ -42,7 +42,7 @@ class Found(NamedTuple):
 def train(
     method: str,
     config: ConfigDict,
-    setting: build.Setting,
+    setting: build.SearchProblem,
     evaluate: Evaluate,
     workdir: Path,
     *,
@@ -146,7 +146,7 @@ def _followed(
     return progress, "finished"
 
 
-def _compiling(reading: learned.Reading) -> str:
+def _compiling(reading: learned.PolicyInput) -> str:
     """The sizes for which all graphs of a bucket share one compilation."""
     nodes, edges = len(reading.graph.nodes["mask"]), len(reading.graph.senders)
     return f"compiling for {nodes}x{edges} nodes and edges"
@@ -154,7 +154,7 @@ def _compiling(reading: learned.Reading) -> str:
 
 def _steps(
     made: learned.Method,
-    reading: learned.Reading,
+    reading: learned.PolicyInput,
     problem: Problem,
     budget: int,
     progress: trainer.Progress,
@@ -231,7 +231,7 @@ def _found(progress: trainer.Progress, status: str, search_s: float) -> Found:
     return Found(solution, progress.elite[: max(known, 1)])
 
 
-def _fingerprint(method: str, config: ConfigDict, setting: build.Setting, seed: int) -> str:
+def _fingerprint(method: str, config: ConfigDict, setting: build.SearchProblem, seed: int) -> str:
     kept = {k: v for k, v in config.to_dict().items() if k not in _MAY_CHANGE}
     digest = hashlib.sha256(json.dumps(kept, sort_keys=True, default=str).encode())
     digest.update(np.asarray(setting.coarse.costs.compute_s).tobytes())

@@ -24,11 +24,11 @@ from placement.graphs import coarsen
 from placement.reporting import runs
 from placement.runtime import devices as devices_lib
 from placement.runtime.cluster import hosts as hosts_lib
-from placement.runtime.cluster.measurer import SpreadMeasurer
+from placement.runtime.cluster.measurer import ClusterMeasurer
 from placement.runtime.measurement import precision, transfer_costs
 from placement.runtime.measurement.conditions import Conditions
-from placement.runtime.measurement.local import Measurer
-from placement.runtime.measurement.measurer import Boundary
+from placement.runtime.measurement.local import LocalMeasurer
+from placement.runtime.measurement.measurer import Measurer
 from placement.types import CostModel, OpGraph
 
 # Of the seconds for timing placements, profiling the operations takes one part in so many.
@@ -36,7 +36,7 @@ _PROFILED = 5
 _LONGER = 4  # times the seconds of timing placements halve their intervals
 
 
-class Subject(NamedTuple):
+class Target(NamedTuple):
     """A model on devices."""
 
     net: build.Network
@@ -53,7 +53,7 @@ class Subject(NamedTuple):
         return len(self.names)
 
 
-def find(config: ConfigDict) -> Subject:
+def find(config: ConfigDict) -> Target:
     """Loads the model and finds the devices; writes nothing.
 
     Raises:
@@ -71,7 +71,7 @@ def find(config: ConfigDict) -> Subject:
                 f"measures; give {_matching(config)}, or --config.evaluate=simulate"
             )
         names, labels = tuple(d.name for d in devices), tuple(d.label for d in devices)
-        return Subject(net, names, labels, devices, None, references, choice)
+        return Target(net, names, labels, devices, None, references, choice)
     if config.evaluate == "measure":
         raise UserError(
             f"evaluate='measure', but graph={config.graph!r} with devices={config.devices!r} has "
@@ -90,7 +90,7 @@ def _resolved(
     return hosts_lib.call(choice.hosts[0], devices_lib.with_references, spec, concurrent)
 
 
-def _described(config: ConfigDict, net: build.Network) -> Subject | None:
+def _described(config: ConfigDict, net: build.Network) -> Target | None:
     """The subject if its devices are described, else None."""
     if net.workload is not None:
         if config.devices != "auto" or config.costs:
@@ -99,7 +99,7 @@ def _described(config: ConfigDict, net: build.Network) -> Subject | None:
                 "--config.devices=auto and --config.costs empty"
             )
         names = net.workload.devices
-        return Subject(net, names, names, (), net.workload.costs)
+        return Target(net, names, names, (), net.workload.costs)
     if config.devices.strip().startswith(roofline.PREFIX):
         if config.costs:
             raise UserError(
@@ -108,7 +108,7 @@ def _described(config: ConfigDict, net: build.Network) -> Subject | None:
             )
         names = roofline.devices(config.devices)
         labels = tuple(f"{name} [described]" for name in names)
-        return Subject(net, names, labels, (), roofline.cost_model(net.graph, names))
+        return Target(net, names, labels, (), roofline.cost_model(net.graph, names))
     if net.model is None:
         raise UserError(
             f"graph={config.graph!r} is no model that a device could run; describe devices, such "
@@ -118,33 +118,33 @@ def _described(config: ConfigDict, net: build.Network) -> Subject | None:
         saved = saved_costs.read(Path(config.costs))
         labels = _labels(saved)
         names = tuple(label.split(" [")[0] for label in labels)
-        return Subject(net, names, labels, (), cost_model(net.graph, saved))
+        return Target(net, names, labels, (), cost_model(net.graph, saved))
     return None
 
 
 @contextlib.contextmanager
 def opened(
-    about: Subject, config: ConfigDict, workdir: Path, display: progress.Display
-) -> Iterator[tuple[Subject, CostModel, Boundary | None, dict[str, Any]]]:
+    target: Target, config: ConfigDict, workdir: Path, display: progress.Display
+) -> Iterator[tuple[Target, CostModel, Measurer | None, dict[str, Any]]]:
     """The costs, and what measures where the devices are present, alive meanwhile.
 
     The subject is then on those of its devices whose outputs are right (`accurate`). And of
     environment.json under which conditions these measured, complete at the end.
     """
-    _introduce(display, about)
-    if about.costs is not None:
+    _introduce(display, target)
+    if target.costs is not None:
         display.say("the devices are described, not present: nothing is measured")
-        yield about, about.costs, None, {}
+        yield target, target.costs, None, {}
         return
-    with accurate(about, config, display) as (about, measurer):
-        saved = profiled(config, about.net, measurer, workdir, display)
+    with accurate(target, config, display) as (target, measurer):
+        saved = profiled(config, target.net, measurer, workdir, display)
         conditions: dict[str, Any] = {}
-        yield about, cost_model(about.net.graph, saved), measurer, conditions
+        yield target, cost_model(target.net.graph, saved), measurer, conditions
         conditions |= told_conditions(saved, config, measurer, display)
 
 
 def told_conditions(
-    saved: dict[str, Any], config: ConfigDict, measurer: Boundary, display: progress.Display
+    saved: dict[str, Any], config: ConfigDict, measurer: Measurer, display: progress.Display
 ) -> dict[str, Any]:
     """Under which conditions a profile and placements were measured; says what disturbed these."""
     conditions = {"profiling": saved["conditions"]} if "conditions" in saved else {}
@@ -162,36 +162,36 @@ def told_conditions(
 
 @contextlib.contextmanager
 def accurate(
-    about: Subject, config: ConfigDict, display: progress.Display
-) -> Iterator[tuple[Subject, Boundary]]:
+    target: Target, config: ConfigDict, display: progress.Display
+) -> Iterator[tuple[Target, Measurer]]:
     """What measures on devices that are present, each in a precision in which it is right."""
     with contextlib.ExitStack() as stack:
-        measurer = stack.enter_context(measuring(about, config, display))
+        measurer = stack.enter_context(measuring(target, config, display))
         with display.phase("checking the devices' outputs"):
-            right = precision.choose(measurer, about.present, display.warn)
-        if right != about.present:
+            right = precision.choose(measurer, target.present, display.warn)
+        if right != target.present:
             stack.close()
             names, labels = tuple(d.name for d in right), tuple(d.label for d in right)
-            about = about._replace(present=right, names=names, labels=labels)
-            measurer = stack.enter_context(measuring(about, config, display))
-        yield about, measurer
+            target = target._replace(present=right, names=names, labels=labels)
+            measurer = stack.enter_context(measuring(target, config, display))
+        yield target, measurer
 
 
 @contextlib.contextmanager
-def measuring(about: Subject, config: ConfigDict, display: progress.Display) -> Iterator[Boundary]:
+def measuring(target: Target, config: ConfigDict, display: progress.Display) -> Iterator[Measurer]:
     """What measures on the present devices, here or on hosts."""
-    model = about.net.model
+    model = target.net.model
     given = build.inputs(config, model)
-    if about.hosts is None:
+    if target.hosts is None:
         with (
-            Measurer(model, about.present, inputs=given) as measurer,
+            LocalMeasurer(model, target.present, inputs=given) as measurer,
             display.watching(measurer),
         ):
             yield measurer
         return
-    hosts.introduce(about.hosts, display)
-    on = about.hosts.hosts
-    with SpreadMeasurer(model, about.present, on, inputs=given, say=display.warn) as spread:
+    hosts.introduce(target.hosts, display)
+    on = target.hosts.hosts
+    with ClusterMeasurer(model, target.present, on, inputs=given, say=display.warn) as spread:
         yield spread
         display.detail("requests answered by hosts: " + str(spread.answers))
         if spread.losses:
@@ -206,9 +206,9 @@ def _matching(config: ConfigDict) -> str:
     return f"--config.objective={objectives}{other}"
 
 
-def _introduce(display: progress.Display, about: Subject) -> None:
+def _introduce(display: progress.Display, target: Target) -> None:
     """Says what is placed, and where."""
-    net, coarse = about.net, about.net.coarsening.graph
+    net, coarse = target.net, target.net.coarsening.graph
     smaller = (
         f"; coarsened to {coarse.num_ops} and {coarse.num_edges}" if coarse is not net.graph else ""
     )
@@ -218,13 +218,13 @@ def _introduce(display: progress.Display, about: Subject) -> None:
     if net.estimated:
         listed = ", ".join(f"{count} {kind}" for kind, count in sorted(net.estimated.items()))
         display.say(f"FLOPs estimated by bytes moved: {listed}")
-    display.say("devices: " + "; ".join(about.labels))
+    display.say("devices: " + "; ".join(target.labels))
 
 
 def profiled(
     config: ConfigDict,
     net: build.Network,
-    measurer: Boundary,
+    measurer: Measurer,
     workdir: Path,
     display: progress.Display,
 ) -> dict[str, Any]:
@@ -295,7 +295,7 @@ def _tell_profile(saved: dict[str, Any], path: Path, display: progress.Display) 
 
 
 def _profiled_now(
-    config: ConfigDict, net: build.Network, measurer: Boundary, display: progress.Display
+    config: ConfigDict, net: build.Network, measurer: Measurer, display: progress.Display
 ) -> dict[str, Any]:
     """Profiles the devices, in `time_limit_s` as far as costs can be told in that time."""
     began_s = time.monotonic()
@@ -308,23 +308,23 @@ def _profiled_now(
         left_s = max(0.0, began_s + config.time_limit_s - time.monotonic())
         if config.backend == "hetero":
             found = measurer.transfers(limit_s=left_s)
-            saved = tables.to_json(profiles, transfers.crossings(found, len(profiles)))
+            saved = tables.to_json(profiles, transfers.matrices(found, len(profiles)))
         else:
-            handovers, found = _handovers(net, measurer, profiles, left_s)
-            saved = tables.to_json(profiles, handovers.crossings)
-            saved["handovers"] = tables.handovers_to_json(handovers)
+            submodels, found = _submodels(net, measurer, profiles, left_s)
+            saved = tables.to_json(profiles, submodels.transfers)
+            saved["handovers"] = tables.submodels_to_json(submodels)
     labels = [device.label for device in measurer.devices]
     took = {"wall_s": time.monotonic() - began_s, "limit_s": config.time_limit_s}
     under = took | measurer.conditions().get("profile", Conditions()).to_json()
     return saved | {"transfers": transfers.to_json(found, labels), "conditions": under}
 
 
-def _handovers(
+def _submodels(
     net: build.Network,
-    measurer: Boundary,
+    measurer: Measurer,
     profiles: tuple[tables.DeviceProfile, ...],
     limit_s: float,
-) -> tuple[tables.Handovers, tuple[transfers.Transfer, ...]]:
+) -> tuple[tables.SubmodelCosts, tuple[transfers.TransferFit, ...]]:
     groups = coarsen.members(net.graph, net.coarsening.assignment)
     able = np.array(
         [[not profile.unsupported.intersection(group) for profile in profiles] for group in groups]
@@ -336,7 +336,7 @@ def cost_model(graph: OpGraph, saved: dict[str, Any]) -> CostModel:
     """The costs that saved data stands for: as profiled, then as calibrated if it was."""
     costs = tables.cost_model(graph, *tables.from_json(saved))
     if "handovers" in saved:
-        costs = tables.concurrent(graph, costs, tables.handovers_from_json(saved["handovers"]))
+        costs = tables.concurrent(graph, costs, tables.submodels_from_json(saved["handovers"]))
     if "calibration" not in saved:
         return costs
     return calibrate.apply(costs, calibrate.from_json(saved["calibration"]))

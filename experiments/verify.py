@@ -10,7 +10,7 @@ from experiments.methods import Entry
 from experiments.resources import Load
 from placement.reporting.tables import results
 from placement.runtime.measurement.local import MIN_SAMPLES, Failure, Measurement
-from placement.runtime.measurement.measurer import Boundary
+from placement.runtime.measurement.measurer import Measurer
 from placement.solvers import base
 
 Outcome = Measurement | Failure | None  # None: not measured
@@ -23,7 +23,7 @@ class NothingRanError(OSError):
 
 
 def measure(
-    measurer: Boundary, entries: list[Entry], seconds: float
+    measurer: Measurer, entries: list[Entry], seconds: float
 ) -> tuple[list[Entry], list[Outcome], list[int]]:
     """Measures every entry beside the predicted best single device that runs, interleaved.
 
@@ -55,7 +55,7 @@ def measure(
     return entries, found, counts
 
 
-def _baseline(measurer: Boundary, entries: list[Entry]) -> Entry:
+def _baseline(measurer: Measurer, entries: list[Entry]) -> Entry:
     """The single device predicted best of those that run: ratios to one that fails are none."""
     singles = sorted(_singles(entries), key=lambda entry: entry.solution.value_s)
     for single in singles:
@@ -67,7 +67,7 @@ def _baseline(measurer: Boundary, entries: list[Entry]) -> Entry:
     return singles[0]
 
 
-def _fastest(measurer: Boundary, entry: Entry, baseline: Entry, seconds: float) -> Entry:
+def _fastest(measurer: Measurer, entry: Entry, baseline: Entry, seconds: float) -> Entry:
     """The entry with its fastest candidate and that one's prediction; the first if all failed."""
     outcomes = measurer.measure(
         [baseline.candidates[0], *entry.candidates], min_rounds=_MIN_ROUNDS, time_limit_s=seconds

@@ -58,15 +58,15 @@ class OpGraph:
 
 
 class CostModel(NamedTuple):
-    """What operations and crossings cost on D devices: arrays only, a pytree."""
+    """What operations and transfers cost on D devices: arrays only, a pytree."""
 
     compute_s: Array  # float32 [N, D]; inf where the device does not support the operation
     transfer_latency_s: Array  # float32 [D, D], zero on the diagonal
     transfer_s_per_byte: Array  # float32 [D, D], zero on the diagonal
-    # float32 [E]: a crossing of the edge's tensor costs this beside latency and bytes, on any pair
+    # float32 [E]: a transfer of the edge's tensor costs this beside latency and bytes, on any pair
     # of devices; equal for edges of one tensor. Workload files give it, profiles leave it at zero.
-    crossing_s: Array
-    cut_s: Array  # float32 [E]: cost of separating an edge's ends beside the transfer
+    transfer_fixed_s: Array
+    fusion_loss_s: Array  # float32 [E]: cost of separating an edge's ends beside the transfer
     memory_bytes: Array  # float32 [N]: what an operation occupies on its device
     capacity_bytes: Array  # float32 [D]; inf where unlimited
     # int32 [D]: -1 for a host, whose memory is where tensors are handed over; else the number of an

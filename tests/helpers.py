@@ -152,7 +152,7 @@ def random_costs(
     unsupported: float = 0.0,
     unlinked: float = 0.0,
     limited: float = 0.0,
-    crossing: bool = False,
+    transfer: bool = False,
     accelerator: np.ndarray | None = None,
 ) -> CostModel:
     """Whole-number costs, a third of them zero: float32 adds them up exactly in any order.
@@ -165,7 +165,7 @@ def random_costs(
       unlinked: the probability that nothing can cross from one device to another.
       limited: the probability that memory is limited, to nothing or a power of two, so that
         float32 also divides by it exactly.
-      crossing: whether crossings have a cost of their own.
+      transfer: whether transfers have a cost of their own.
       accelerator: int32 [D], by default every device is another accelerator.
     """
 
@@ -179,8 +179,8 @@ def random_costs(
         compute_s=compute_s,
         transfer_latency_s=apart * whole(30, num_devices, num_devices),
         transfer_s_per_byte=apart * whole(4, num_devices, num_devices),
-        crossing_s=np.zeros(graph.num_edges, np.float32),
-        cut_s=whole(20, graph.num_edges),
+        transfer_fixed_s=np.zeros(graph.num_edges, np.float32),
+        fusion_loss_s=whole(20, graph.num_edges),
         memory_bytes=whole(100, graph.num_ops),
         capacity_bytes=np.full(num_devices, np.inf, np.float32),
         accelerator=np.arange(num_devices, dtype=np.int32),
@@ -188,9 +188,9 @@ def random_costs(
     if unlinked:
         broken = rng.random(apart.shape) < unlinked
         costs.transfer_latency_s[broken & (apart > 0)] = np.inf
-    if crossing:
+    if transfer:
         _, tensor = np.unique(graph.tensors, return_inverse=True)
-        costs = costs._replace(crossing_s=whole(200, graph.num_edges)[tensor])
+        costs = costs._replace(transfer_fixed_s=whole(200, graph.num_edges)[tensor])
     if accelerator is not None:
         costs = costs._replace(accelerator=accelerator)
     if limited:
@@ -225,7 +225,7 @@ def random_accelerators(
 def random_placements(
     rng: np.random.Generator, graph: OpGraph, num_devices: int, batch: int
 ) -> np.ndarray:
-    """int32 [batch, N], in turn: anything; stretches of a topological order, each device's
+    """int32 [batch, N], in turn: anything; segments of a topological order, each device's
     contiguous; the same but for a few operations. Every other one obeys co-location.
     """
     rank = np.argsort(dag.topological_order(graph))
@@ -236,22 +236,22 @@ def random_placements(
             devices = np.sort(devices) if rng.random() < 0.5 else devices
             ends = np.sort(rng.integers(0, graph.num_ops + 1, num_devices - 1))
             kept = rng.random(graph.num_ops) < (1.0 if row % 3 == 1 else 0.8)
-            stretches = devices[np.searchsorted(ends, rank, side="right")]
-            placements[row] = np.where(kept, stretches, placements[row])
+            segments = devices[np.searchsorted(ends, rank, side="right")]
+            placements[row] = np.where(kept, segments, placements[row])
         if row % 2:
             placements[row] = placements[row, opgraph.representatives(graph)]
     return placements.astype(np.int32)
 
 
 def unit_costs(graph: OpGraph, num_devices: int = 2, **changes: np.ndarray) -> CostModel:
-    """Computing takes 1 on device 0, 2 on device 1 and so on; crossings take 100 + bytes."""
+    """Computing takes 1 on device 0, 2 on device 1 and so on; transfers take 100 + bytes."""
     apart = 1 - np.eye(num_devices, dtype=np.float32)
     costs = CostModel(
         compute_s=np.tile(np.arange(1, num_devices + 1, dtype=np.float32), (graph.num_ops, 1)),
         transfer_latency_s=100 * apart,
         transfer_s_per_byte=apart,
-        crossing_s=np.zeros(graph.num_edges, np.float32),
-        cut_s=np.zeros(graph.num_edges, np.float32),
+        transfer_fixed_s=np.zeros(graph.num_edges, np.float32),
+        fusion_loss_s=np.zeros(graph.num_edges, np.float32),
         memory_bytes=np.zeros(graph.num_ops, np.float32),
         capacity_bytes=np.full(num_devices, np.inf, np.float32),
         accelerator=np.arange(num_devices, dtype=np.int32),

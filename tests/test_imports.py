@@ -26,6 +26,15 @@ _ALLOWED = {
     "zoo": _CORE | {"arguments"},
     "reporting": _CORE | {"files"},
 }
+# The rooms of `runtime`, each with those that it may import of the others, beside itself and the
+# modules that are in none.
+_ROOMS = {
+    "models": set(),
+    "execution": {"models"},
+    "measurement": {"models", "execution"},
+    "deployment": {"models", "execution", "measurement"},
+    "cluster": {"models", "execution", "measurement"},
+}
 _PURE = set(_ALLOWED) - {"files", "runtime", "reporting"}
 # Clocks, files, processes, global state: what a pure function has no use for.
 _IMPURE = {
@@ -56,7 +65,7 @@ _EXEMPT = {  # solvers must stop in time, and when they are asked to
 # Libraries that belong to one place: a folder, a part of `placement`, or a file.
 _HOMES = {
     "openvino": ("placement/runtime/", "placement/zoo/"),
-    "matplotlib": ("placement/reporting/",),
+    "matplotlib": ("placement/reporting/figures/",),
     "rich": ("placement/reporting/", "experiments/"),
     "tensorboardX": ("placement/reporting/",),
     "ml_collections": ("experiments/", "configs/"),
@@ -81,6 +90,13 @@ def imported(source: str, package: str) -> Iterator[str]:
             yield from (f"{origin}.{alias.name}" for alias in node.names)
 
 
+def _reachable(folders: list[str]) -> set[str]:
+    """The rooms of `runtime` that a file there may import, by the folders that it is in."""
+    if len(folders) < 3:
+        return set()
+    return _ROOMS[folders[2]] | {folders[2]}
+
+
 def breaches(path: str, source: str) -> list[str]:
     """What is wrong with the imports of one file, `path` being relative to the repository."""
     folders = path.split("/")[:-1]
@@ -95,6 +111,9 @@ def breaches(path: str, source: str) -> list[str]:
             continue
         if top == "placement" and rest.split(".")[0] not in _ALLOWED[part] | {part, "errors"}:
             found.append(f"{path} imports {name} against the order of the layers")
+        room = rest.split(".")[1] if rest.startswith("runtime.") else None
+        if part == "runtime" and room in _ROOMS and room not in _reachable(folders):
+            found.append(f"{path} imports {name} against the order of the rooms")
         if top in ("experiments", "configs"):
             found.append(f"{path} imports {name}: the library knows nothing of experiments")
         if part in _PURE and top in _IMPURE and (path, top) not in _EXEMPT:
@@ -129,7 +148,7 @@ def test_no_file_breaks_the_import_rules():
         ("placement/graphs/dag.py", "from ..simulators import serial"),
         ("placement/solvers/programs/milp.py", "import placement.policies.hsdag"),
         ("placement/policies/hsdag.py", "from placement.learning import ppo"),
-        ("placement/simulators/serial.py", "def f():\n    from placement.runtime import measure"),
+        ("placement/simulators/serial.py", "def f():\n    from placement.runtime import devices"),
         ("placement/runtime/measurement/local.py", "from placement.simulators import serial"),
         ("placement/reporting/runs.py", "from placement.zoo import resnet"),
         ("placement/learning/trainer.py", "import experiments.build"),

@@ -124,8 +124,8 @@ def _problem(graph: Any) -> Any:
         compute_s=generator.random((graph.num_ops, 2), np.float32) * 1e-3,
         transfer_latency_s=apart * 1e-5,
         transfer_s_per_byte=apart * 1e-10,
-        crossing_s=np.zeros(graph.num_edges, np.float32),
-        cut_s=np.zeros(graph.num_edges, np.float32),
+        transfer_fixed_s=np.zeros(graph.num_edges, np.float32),
+        fusion_loss_s=np.zeros(graph.num_edges, np.float32),
         memory_bytes=graph.weight_bytes.astype(np.float32),
         capacity_bytes=np.full(2, np.inf, np.float32),
         accelerator=np.arange(2, dtype=np.int32),
@@ -178,14 +178,14 @@ def _search_s(name: str) -> tuple[float, float, float, float]:
     from experiments.console import progress
     from placement.costs import tables, transfers
     from placement.runtime import devices as devices_lib
-    from placement.runtime.measurement.local import Measurer
+    from placement.runtime.measurement.local import LocalMeasurer
 
     config = _config(name)
     network, devices = build.network(config), devices_lib.resolve("host")
-    with Measurer(network.model, devices) as measurer:
-        handed = transfers.crossings(measurer.transfers(), len(measurer.devices))
+    with LocalMeasurer(network.model, devices) as measurer:
+        handed = transfers.matrices(measurer.transfers(), len(measurer.devices))
         costs = tables.cost_model(network.graph, measurer.profile(), handed)
-    setting = build.setting(network, costs, tuple(d.name for d in devices), "serial")
+    setting = build.search_problem(network, costs, tuple(d.name for d in devices), "serial")
     num_ops, num_devices = setting.coarse.costs.compute_s.shape
     singles = np.tile(np.arange(num_devices)[:, None], (1, num_ops))
     draws = np.random.default_rng(0).integers(0, num_devices, (10_000, num_ops))
@@ -251,7 +251,7 @@ def problem_of_size(num_ops: int, objective: str) -> Any:
 def _simulate_s(name: str, num_ops: int, batch: int) -> tuple[float, float]:
     """Seconds of a call to the simulator, the median, and of its compilation.
 
-    Of the two devices, one is a host under 'subgraph', and the other holds one stretch of the
+    Of the two devices, one is a host under 'subgraph', and the other holds one segment of the
     topological order: others would be infeasible.
     """
     import numpy as np

@@ -86,8 +86,10 @@ def _simulated(objective: str) -> float:
     ends = np.sort(np.random.default_rng(1).integers(0, _OPERATIONS, (batch, 2, 1)), axis=1)
     place = np.arange(_OPERATIONS)
     placements = ((place >= ends[:, 0]) & (place < ends[:, 1])).astype(np.int32)
-    simulate = jax.jit(lambda *given: mesh.each(partial(simulators.simulate, objective), *given))
-    held = mesh.everywhere((tables, placements), batch)
+    simulate = jax.jit(
+        lambda *given: mesh.shard_map(partial(simulators.simulate, objective), *given)
+    )
+    held = mesh.replicate_to_mesh((tables, placements), batch)
     return batch / (1e-3 * __main__.median_ms(lambda: simulate(*held), repeats=5))
 
 

@@ -125,7 +125,7 @@ def gains(names: dict[str, str], method: str) -> Callable[[Path], Grid]:
 
 
 def by_method(
-    names: dict[str, str], about: dict[str, str], column: str, methods: tuple[str, ...]
+    names: dict[str, str], seeds: dict[str, str], column: str, methods: tuple[str, ...]
 ) -> Callable[[Path], Grid]:
     """Predicted latencies of comparisons, milliseconds: the best in bold, bound and gap."""
     header = ["graph", column, "single", *methods, "bound", "gap of the best"]
@@ -146,7 +146,7 @@ def by_method(
                 )
                 marked = [f"**{text}**" if text == best else text for text in texts]
                 gap = f"{min(values) / bound_s - 1:z.1%}"
-                rows.append([graph, about[run], *marked, _ms(bound_s), gap])
+                rows.append([graph, seeds[run], *marked, _ms(bound_s), gap])
         return header, rows
 
     return read

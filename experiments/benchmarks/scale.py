@@ -99,7 +99,7 @@ def measure(size: int, workdir: Path) -> list[Phase]:
     coarsening = timed("coarsening", lambda: coarsen.coarsen(graph))
     costs = timed("costs", lambda: roofline.cost_model(graph, names))
     net = build.Network(None, graph, coarsening, {})
-    setting = timed("tables", lambda: build.setting(net, costs, names, "makespan"))
+    setting = timed("tables", lambda: build.search_problem(net, costs, names, "makespan"))
     shape = _SIMULATED, setting.coarse.graph.num_ops
     placements = np.random.default_rng(0).integers(0, len(names), shape, np.int32)
     timed("simulating, compiled first", lambda: setting.simulate(placements))

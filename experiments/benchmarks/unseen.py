@@ -59,8 +59,8 @@ def run(path: str) -> None:
         table.add_column(column, justify="left" if column in ("graph", "devices") else "right")
     for cell in cells:
         numbers = [f"{ratio:.3f}" for ratio in ratios(cell)]
-        about = cell.graph, _kinds(cell.devices), str(cell.num_ops)
-        table.add_row(*about, *numbers, f"{cell.took_s:.2f}")
+        described = cell.graph, _kinds(cell.devices), str(cell.num_ops)
+        table.add_row(*described, *numbers, f"{cell.took_s:.2f}")
     console = Console(width=140)
     console.print(table)
     console.print(_summary(cells))
@@ -107,7 +107,7 @@ def _cell(family: str, text: str, devices: str, method: str, path: str) -> Cell:
     names = roofline.devices(devices)
     net = build.without_weights(text)
     costs = roofline.cost_model(net.graph, names)
-    setting = build.setting(net, costs, names, "makespan")
+    setting = build.search_problem(net, costs, names, "makespan")
     problem = setting.coarse
     everywhere = np.arange(len(names))[:, None].repeat(problem.graph.num_ops, axis=1)
     made = learned.make(method, len(names), False)
@@ -131,7 +131,7 @@ def _cell(family: str, text: str, devices: str, method: str, path: str) -> Cell:
 
 
 def _placed(
-    made: learned.Method, params: Params, reading: learned.Reading, problem: Problem
+    made: learned.Method, params: Params, reading: learned.PolicyInput, problem: Problem
 ) -> tuple[float, float]:
     """A placement's latency, and the seconds to find it; the first call on a problem compiles."""
     started_s = time.perf_counter()

@@ -119,7 +119,7 @@ class Log:
             self._flushed_s = time.monotonic()
 
 
-class Told:
+class SolverMetrics:
     """Shows and logs what a solver tells (`placement.solvers.limits`): some records a second."""
 
     def __init__(self, log: Log, phase: progress.Phase):

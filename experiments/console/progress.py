@@ -25,7 +25,7 @@ from rich.text import Text
 
 from placement.reporting import printable, words
 from placement.reporting.tables import results
-from placement.runtime.measurement.local import Measurer
+from placement.runtime.measurement.local import LocalMeasurer
 
 WARNING, INFO, DEBUG = -1, 0, 1  # as absl counts
 _BEGUN_S = 1.0  # a phase that takes no longer is one line
@@ -153,7 +153,7 @@ class Display:
         self._print(DEBUG, text)
 
     @contextlib.contextmanager
-    def watching(self, measurer: Measurer) -> Iterator[None]:
+    def watching(self, measurer: LocalMeasurer) -> Iterator[None]:
         """Within it, phases say what the measurer's worker is at."""
         self._busy = lambda: _busy(measurer)
         try:
@@ -233,7 +233,7 @@ def _drawn(phase: Phase) -> RenderableType:
     return Group(head, Text(phase.words(), style="dim"))
 
 
-def _busy(measurer: Measurer) -> str:
+def _busy(measurer: LocalMeasurer) -> str:
     """What the measuring worker is at, of the candidates that it was given."""
     at = measurer.progress()
     if at is None or not at.candidates:

@@ -1,10 +1,10 @@
 """Several processes that learn as one, each on a host with accelerators of its own.
 
 Process 0 runs the task: it alone reads files, measures on devices, prints and writes. The others
-follow (`experiments.distributed.follower`): where process 0 learns it tells them on what, and before every step
-what it alone knows, such as measured latencies and that the time is over. All then run the same
-program of JAX on the devices of all hosts. Of messages JAX's coordination service takes care, which
-ends every process when one is lost, so that none waits for ever.
+follow (`experiments.distributed.follower`): where process 0 learns it tells them on what, and
+before every step what it alone knows, such as measured latencies and that the time is over. All
+then run the same program of JAX on the devices of all hosts. Of messages JAX's coordination service
+takes care, which ends every process when one is lost, so that none waits for ever.
 """
 
 import contextlib

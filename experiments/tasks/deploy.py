@@ -1,7 +1,8 @@
 """The `deploy` task: from placement.json to files that OpenVINO runs, checked here.
 
-Writes DIR/deploy/ whole or not at all; what is in it is told by `placement.runtime.deployment.artifact`. Where a
-single device turns out to be as fast as the placement, that device is what is deployed.
+Writes DIR/deploy/ whole or not at all; what is in it is told by
+`placement.runtime.deployment.artifact`. Where a single device turns out to be as fast as the
+placement, that device is what is deployed.
 """
 
 import shutil
@@ -23,7 +24,7 @@ from placement.runtime.deployment import preflight
 from placement.runtime.deployment.preflight import Placed
 from placement.runtime.devices import Device
 from placement.runtime.measurement import worker
-from placement.runtime.measurement.local import Measurer
+from placement.runtime.measurement.local import LocalMeasurer
 from placement.runtime.models import fingerprint, outputs
 from placement.runtime.models.inputs import Inputs
 
@@ -71,7 +72,7 @@ def run(
     given = build.inputs(config, net.model)
     with (
         display.phase("measuring") as phase,
-        Measurer(net.model, found, inputs=given) as measurer,
+        LocalMeasurer(net.model, found, inputs=given) as measurer,
         display.watching(measurer),
     ):
         rows = decision_lib.measure(placed, measurer, seconds=config.measure_s, say=phase.note)
@@ -102,7 +103,7 @@ def _artifact(
     return artifact_lib.Artifact(
         model=net.model,
         affinity=placed.affinity if kept else {},
-        stretches=placed.stretches if kept else (),
+        segments=placed.segments if kept else (),
         devices=(*(device for device in found if device.name in needed), *other),
         form=decision.form,
         alone=decision.alone,

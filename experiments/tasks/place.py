@@ -28,9 +28,11 @@ from experiments import (
     learned,
     methods,
     resources,
-    target,
     verify,
     workdirs,
+)
+from experiments import (
+    target as target_lib,
 )
 from experiments.console import progress
 from experiments.distributed import hosts
@@ -41,7 +43,7 @@ from placement.reporting import details, runs
 from placement.runtime import devices as devices_lib
 from placement.runtime.measurement import evaluate as evaluate_lib
 from placement.runtime.measurement.local import Measurement
-from placement.runtime.measurement.measurer import Boundary
+from placement.runtime.measurement.measurer import Measurer
 from placement.runtime.models import fingerprint
 from placement.types import Evaluate
 
@@ -117,16 +119,21 @@ def run_methods(
       UserError: anything about the configuration that cannot be run, in one line.
     """
     started, cpu_started, before = time.monotonic(), _cpu_s(), len(kept)
-    about, order = _prepared(config, chosen, beside, display)
+    target, order = _prepared(config, chosen, beside, display)
     workdirs.claim(workdir, display)
-    provenance = _provenance(config, about)
+    provenance = _provenance(config, target)
     if not (workdir / runs.SUMMARY).exists():
         _write(workdir, provenance)
-    with target.opened(about, config, workdir, display) as (about, costs, measurer, conditions):
-        setting = build.setting(about.net, costs, about.names, config.objective)
+    with target_lib.opened(target, config, workdir, display) as (
+        target,
+        costs,
+        measurer,
+        conditions,
+    ):
+        setting = build.search_problem(target.net, costs, target.names, config.objective)
         evaluate, counter = _evaluate(config, setting, measurer, workdir, display)
         context = methods.Context(
-            config, workdir, about, measurer, setting, evaluate, config.seed, display,
+            config, workdir, target, measurer, setting, evaluate, config.seed, display,
             threading.Event(), kept, methods.Incumbent(),
         )  # fmt: skip
         entries, searched = _searched(context, order, chosen, counter)
@@ -135,10 +142,10 @@ def run_methods(
         explained = None
         with kept.during("explaining the best placement"):
             explained = _explained(judged, context)
-    graph = about.net.graph
+    graph = target.net.graph
     summary = {
         "graph": {"name": graph.name, "num_ops": graph.num_ops, "num_edges": graph.num_edges},
-        "devices": list(about.labels),
+        "devices": list(target.labels),
         "objective": config.objective,
         "seed": config.seed,
         "rows": judged.rows,
@@ -151,14 +158,14 @@ def run_methods(
     directory = _directory(workdir, summary, display)
     _write(directory, provenance | {runs.SUMMARY: summary})
     with kept.during("writing the placement"):
-        _write_placement(directory, summary, judged.best, about, setting)
-        explain.write(directory, explained, about)
+        _write_placement(directory, summary, judged.best, target, setting)
+        explain.write(directory, explained, target)
     return Run(summary, directory, context.stop.is_set())
 
 
-def _provenance(config: ConfigDict, about: target.Subject) -> dict[str, Any]:
+def _provenance(config: ConfigDict, target: target_lib.Target) -> dict[str, Any]:
     """The files that say where results come from."""
-    here = environment() | hosts.told(about.hosts)
+    here = environment() | hosts.told(target.hosts)
     return {"config.json": config.to_dict(), "environment.json": here}
 
 
@@ -167,21 +174,21 @@ def _prepared(
     chosen: tuple[str, ...],
     beside: tuple[str, ...],
     display: progress.Display,
-) -> tuple[target.Subject, tuple[str, ...]]:
+) -> tuple[target_lib.Target, tuple[str, ...]]:
     """What is placed on what, and the methods that run, once all that was asked for can be."""
     build.check(config)
     for method in chosen:
         methods.check(method, config.objective)
     if config.init_from:
         learned.of_checkpoint(config.init_from)  # that can be read, before anything takes time
-    about = target.find(config)
-    order = methods.runnable(chosen, beside, about, config, display)
-    if config.budget < about.num_devices:
+    target = target_lib.find(config)
+    order = methods.runnable(chosen, beside, target, config, display)
+    if config.budget < target.num_devices:
         raise UserError(
-            f"budget={config.budget} does not cover the {about.num_devices} single devices, which "
-            f"every search evaluates first; give at least {about.num_devices}"
+            f"budget={config.budget} does not cover the {target.num_devices} single devices, which "
+            f"every search evaluates first; give at least {target.num_devices}"
         )
-    return about, order
+    return target, order
 
 
 def _searched(
@@ -215,7 +222,7 @@ def _judged(
     setting, kept = context.setting, context.kept
     wanted = context.measurer is not None and context.config.evaluate != "simulate"
     if wanted:
-        entries = [*entries, *methods.references(context.about.references)]
+        entries = [*entries, *methods.references(context.target.references)]
     outcomes: list[verify.Outcome] = [None] * len(entries)
     counts = [0] * len(entries)
     with kept.during("measuring"):
@@ -250,8 +257,8 @@ def environment() -> dict[str, Any]:
 
 def _evaluate(
     config: ConfigDict,
-    setting: build.Setting,
-    measurer: Boundary | None,
+    setting: build.SearchProblem,
+    measurer: Measurer | None,
     workdir: Path,
     display: progress.Display,
 ) -> tuple[Evaluate, Callable[[], int]]:
@@ -296,7 +303,7 @@ def _explained(judged: _Judged, context: methods.Context) -> details.Details | N
     best, outcome = judged.best, judged.outcome
     if best is None:
         return None
-    about, setting, display = context.about, context.setting, context.display
+    target, setting, display = context.target, context.setting, context.display
     if setting.full.graph.num_ops > details.MOST_OPS:
         display.say(
             f"left out of more than {details.MOST_OPS:,} operations: {details.FILE}, trace.json, "
@@ -305,11 +312,11 @@ def _explained(judged: _Judged, context: methods.Context) -> details.Details | N
         return None
     measurer = context.measurer if isinstance(outcome, Measurement) else None
     try:
-        return explain.best(best, about, setting, context.config, measurer)
+        return explain.best(best, target, setting, context.config, measurer)
     except (KeyboardInterrupt, ChildProcessError) as error:
         cause = str(error) or "interrupted"
         display.warn(f"no measured timeline: {cause}")
-        return explain.best(best, about, setting, context.config, None)
+        return explain.best(best, target, setting, context.config, None)
 
 
 def _directory(workdir: Path, summary: dict[str, Any], display: progress.Display) -> Path:
@@ -352,8 +359,8 @@ def _write_placement(
     workdir: Path,
     summary: dict[str, Any],
     entry: methods.Entry | None,
-    about: target.Subject,
-    setting: build.Setting,
+    target: target_lib.Target,
+    setting: build.SearchProblem,
 ) -> None:
     """Writes the best method's placement with what is needed to trust and repeat it.
 
@@ -364,20 +371,20 @@ def _write_placement(
         return
     row = next(row for row in summary["rows"] if row["method"] == entry.method)
     affinity = build.affinity(methods.placed_on(entry, setting), entry.placements[0])
-    properties = {device.name: dict(device.properties) for device in about.present}
+    properties = {device.name: dict(device.properties) for device in target.present}
     provenance = {
         "graph": summary["graph"],
         "objective": summary["objective"],
         "seed": summary["seed"],
         "devices": {
             name: {"label": label, "properties": properties.get(name, {})}
-            for name, label in zip(about.names, about.labels, strict=True)
+            for name, label in zip(target.names, target.labels, strict=True)
         },
         "row": row,
     }
-    if about.net.model is not None:  # for --task=deploy to tell whether it is still the same
-        provenance["model"] = fingerprint.of(about.net.model)
+    if target.net.model is not None:  # for --task=deploy to tell whether it is still the same
+        provenance["model"] = fingerprint.of(target.net.model)
     found: dict[str, Any] = {"method": row["method"], "placement": affinity}
-    if (stretches := entry.candidates[0].stretches) is not None:
-        found["stretches"] = stretches
+    if (segments := entry.candidates[0].segments) is not None:
+        found["segments"] = segments
     runs.write_json(workdir / "placement.json", found | {"provenance": provenance})

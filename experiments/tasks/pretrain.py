@@ -65,7 +65,7 @@ def run(
         )
     sets = tuple(filter(None, config.devices.split(";")))
     named = [roofline.devices(devices) for devices in sets]
-    made = learned.make(config.method, len(named[0]), False, over=several.over)
+    made = learned.make(config.method, len(named[0]), False, over=several.batch_policy)
     texts = _members(config)
     workdirs.claim(workdir, display)
     runs.write_json(workdir / "config.json", config.to_dict())
@@ -98,12 +98,12 @@ def _batches(
         net = build.without_weights(text)
         for names in named:
             costs = roofline.cost_model(net.graph, names)
-            problem = build.setting(net, costs, names, "makespan").coarse
+            problem = build.search_problem(net, costs, names, "makespan").coarse
             size = _size(problem)
             if size is None:
                 display.detail(f"left out, too large: {text}")
                 continue
-            graph = learned.with_board(problem, size).graph
+            graph = learned.scheduler_input(problem, size).graph
             of_size.setdefault((size, len(names)), []).append(jax.device_get(graph))
     if not of_size:
         raise UserError(
@@ -217,7 +217,7 @@ def follow(told: dict[str, Any]) -> None:
       processes.Stopped: process 0 has stopped.
     """
     named = list(map(tuple, told["devices"]))
-    made = learned.make(told["method"], len(named[0]), False, over=several.over)
+    made = learned.make(told["method"], len(named[0]), False, over=several.batch_policy)
     batches = _batches(told["graphs"], named, progress.Display(progress.WARNING))
     fresh = made.learner.init(jax.random.PRNGKey(0), batches[0].graphs)
     state = made.learner.place(flax.serialization.from_bytes(fresh, told["state"]))

@@ -17,7 +17,8 @@ from rich.table import Table
 from rich.text import Text
 from scipy import stats
 
-from experiments import build, faults, figures, saved_costs, search, target, workdirs
+from experiments import build, faults, figures, saved_costs, search, workdirs
+from experiments import target as target_lib
 from experiments.console import progress
 from experiments.distributed import hosts
 from experiments.tasks import place
@@ -27,7 +28,7 @@ from placement.costs.calibrate import TermsOf
 from placement.errors import UserError
 from placement.reporting import printable, runs, words
 from placement.runtime.measurement import evaluate as evaluate_lib
-from placement.runtime.measurement.measurer import Boundary
+from placement.runtime.measurement.measurer import Measurer
 from placement.simulators import segments
 from placement.types import CostModel, Problem
 
@@ -51,14 +52,14 @@ def run(
       UserError: anything about the configuration that cannot be run, in one line.
     """
     build.check(config)
-    about = target.find(config)
-    if not about.present:
+    target = target_lib.find(config)
+    if not target.present:
         raise UserError(
             f"--task=profile measures, and the devices of graph={config.graph!r}, "
             f"devices={config.devices!r} are described; give present devices, such as "
             "--config.devices=host"
         )
-    if about.num_devices < 2:
+    if target.num_devices < 2:
         raise UserError(
             f"--task=profile checks placements on several devices, and devices={config.devices!r} "
             "is one; give two or more, such as --config.devices=host"
@@ -74,12 +75,12 @@ def run(
         )
     workdirs.claim(workdir, display)
     runs.write_json(workdir / "config.json", config.to_dict())
-    environment = place.environment() | hosts.told(about.hosts)
+    environment = place.environment() | hosts.told(target.hosts)
     runs.write_json(workdir / "environment.json", environment)
-    with target.accurate(about, config, display) as (about, measurer):
-        fidelity = _calibrated(config, workdir, about, measurer, display)
+    with target_lib.accurate(target, config, display) as (target, measurer):
+        fidelity = _calibrated(config, workdir, target, measurer, display)
         saved = saved_costs.read(workdir / saved_costs.FILE)
-        environment |= target.told_conditions(saved, config, measurer, display)
+        environment |= target_lib.told_conditions(saved, config, measurer, display)
     runs.write_json(workdir / "environment.json", environment)
     runs.write_json(workdir / "fidelity.json", fidelity)
     _print(fidelity, display.console)
@@ -92,16 +93,16 @@ def run(
 def _calibrated(
     config: ConfigDict,
     workdir: Path,
-    about: target.Subject,
-    measurer: Boundary,
+    target: target_lib.Target,
+    measurer: Measurer,
     display: progress.Display,
 ) -> dict[str, Any]:
-    saved = target.profiled(config, about.net, measurer, workdir, display)
+    saved = target_lib.profiled(config, target.net, measurer, workdir, display)
     saved.pop("calibration", None)  # of an earlier run of this task
-    profiled = target.cost_model(about.net.graph, saved)
-    before = build.setting(about.net, profiled, about.names, config.objective)
+    profiled = target_lib.cost_model(target.net.graph, saved)
+    before = build.search_problem(target.net, profiled, target.names, config.objective)
     rng = np.random.default_rng(config.seed)
-    shape = before.coarse.graph.num_ops, about.num_devices
+    shape = before.coarse.graph.num_ops, target.num_devices
     seen = _placements(_draw(rng, shape, config.calibration_placements))
     seen_s, _ = _measure(config, workdir, before, measurer, seen, "calibrating", display)
     ran = np.isfinite(seen_s)
@@ -111,8 +112,8 @@ def _calibrated(
     )
     saved |= {"calibration": calibrate.to_json(calibration)}
     runs.write_json(workdir / "profile.json", saved)
-    after = build.setting(
-        about.net, calibrate.apply(profiled, calibration), about.names, config.objective
+    after = build.search_problem(
+        target.net, calibrate.apply(profiled, calibration), target.names, config.objective
     )
     found = search.train(
         "hsdag", config, after, after.simulate, workdir, seed=config.seed, display=display
@@ -127,8 +128,8 @@ def _calibrated(
             predicted_s = predict(setting.coarse, held_out)
             rows += _rows(kinds, held_out_s, predicted_s, {"predicted by": name, "costs": costs})
     return {
-        "graph": about.net.graph.name,
-        "devices": list(about.labels),
+        "graph": target.net.graph.name,
+        "devices": list(target.labels),
         "backend": config.backend,
         "inferences": ROUNDS,
         "calibrated_on": int(ran.sum()),
@@ -151,14 +152,14 @@ def _simulated(problem: Problem, placements: np.ndarray) -> np.ndarray:
     return np.asarray(simulators.evaluator(problem)(placements))
 
 
-def _in_stretches(problem: Problem, placements: np.ndarray) -> np.ndarray:
+def _in_segments(problem: Problem, placements: np.ndarray) -> np.ndarray:
     return np.array([segments.latency_s(problem, placement) for placement in placements])
 
 
 # How each objective's placements are predicted, the most faithful way last.
 _PREDICTORS: dict[str, dict[str, Callable[[Problem, np.ndarray], np.ndarray]]] = {
     "serial": {"serial": _simulated},
-    "makespan": {"makespan": _simulated, "stretches": _in_stretches},
+    "makespan": {"makespan": _simulated, "segments": _in_segments},
 }
 
 
@@ -168,7 +169,7 @@ def _serial_terms(problem: Problem, placements: np.ndarray) -> TermsOf:
 
 
 def _concurrent_terms(problem: Problem, placements: np.ndarray) -> TermsOf:
-    """Of the stretches that ran; which of them are critical depends on the costs."""
+    """Of the segments that ran; which of them are critical depends on the costs."""
     ran = [segments.cut(problem, placement) for placement in placements]
 
     def terms(costs: CostModel) -> list[calibrate.Terms]:
@@ -186,7 +187,7 @@ def _draw(
 ) -> list[tuple[str, np.ndarray]]:
     """Random coarse placements, contiguous and fine-grained in turn.
 
-    A contiguous one cuts the topological order into up to `_MOST_CUTS` + 1 stretches; of a
+    A contiguous one cuts the topological order into up to `_MOST_CUTS` + 1 segments; of a
     fine-grained one each operation leaves its main device with a probability that is drawn first.
     """
     num_ops, num_devices = shape
@@ -213,8 +214,8 @@ def _placements(drawn: list[tuple[str, np.ndarray]]) -> np.ndarray:
 def _measure(
     config: ConfigDict,
     workdir: Path,
-    setting: build.Setting,
-    measurer: Boundary,
+    setting: build.SearchProblem,
+    measurer: Measurer,
     placements: np.ndarray,
     what: str,
     display: progress.Display,

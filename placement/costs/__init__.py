@@ -1,1 +1,1 @@
-"""What operations and crossings cost: tables of costs, from profiles or descriptions."""
+"""What operations and transfers cost: tables of costs, from profiles or descriptions."""

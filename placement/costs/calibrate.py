@@ -5,10 +5,10 @@ tensor's change of layout and precision costs, what a lost fusion costs. The ser
 linear in coefficients of these terms, so that measured placements correct them by least squares:
 
     latency(p) = sum_d x_d * compute_s on d
-               + sum_{s != d} latency_s[s, d] * crossings s -> d + s_per_byte[s, d] * bytes s -> d
-               + z * (cut_s of the lost fusions) + w * (number of lost fusions)
+               + sum_{s != d} latency_s[s, d] * transfers s -> d + s_per_byte[s, d] * bytes s -> d
+               + z * (fusion_loss_s of the lost fusions) + w * (number of lost fusions)
 
-Placements tell some of these apart poorly, such as the two directions of a crossing. So each
+Placements tell some of these apart poorly, such as the two directions of a transfer. So each
 coefficient c is drawn towards the profile's value, the prior, with a standard deviation of its own
 as large as the prior is unsure; with the latencies' relative error as the unit, the sum of
 
@@ -17,7 +17,7 @@ as large as the prior is unsure; with the latencies' relative error as the unit,
 is, up to constants, the negative logarithm of a posterior. All coefficients are at least zero, so
 its minimum is a non-negative least squares problem.
 
-Where devices overlap, the latency is the sum of these terms along a longest path of stretches
+Where devices overlap, the latency is the sum of these terms along a longest path of segments
 (`placement.simulators.segments`), which depends on the coefficients: it is fitted in rounds.
 """
 
@@ -30,7 +30,7 @@ from scipy.optimize import nnls
 from placement.types import CostModel, OpGraph
 
 ERROR = 0.02  # of a prediction that has everything right but what the model cannot express
-# Standard deviations: of compute and lost fusions relative to the profile; of crossings absolute,
+# Standard deviations: of compute and lost fusions relative to the profile; of transfers absolute,
 # since the micro-benchmark crosses other tensors between other operations.
 _COMPUTE = 0.1
 _CUT = 1.0
@@ -43,7 +43,7 @@ class Terms(NamedTuple):
     """What the coefficients of a placement's latency are multiplied with."""
 
     compute_s: np.ndarray  # float64 [D]: on each device
-    crossings: np.ndarray  # float64 [D, D]: tensors handed over
+    transfers: np.ndarray  # float64 [D, D]: tensors handed over
     bytes: np.ndarray  # float64 [D, D]: of these
     lost_s: float  # what lost fusions cost
     lost: int  # how many were
@@ -60,8 +60,8 @@ class Calibration(NamedTuple):
     compute: np.ndarray  # float64 [D]: factors of compute_s
     latency_s: np.ndarray  # float64 [D, D], zero diagonal
     s_per_byte: np.ndarray  # float64 [D, D], zero diagonal
-    cut: float  # factor of cut_s
-    cut_s: float  # what every lost fusion costs beside
+    cut: float  # factor of fusion_loss_s
+    fusion_loss_s: float  # what every lost fusion costs beside
 
 
 def fit(
@@ -94,13 +94,15 @@ def fit(
 
 def apply(costs: CostModel, calibration: Calibration) -> CostModel:
     """The costs as calibrated."""
-    cut_s = np.asarray(costs.cut_s, np.float64)
-    cut_s = np.where(cut_s > 0, calibration.cut * cut_s + calibration.cut_s, 0.0)
+    fusion_loss_s = np.asarray(costs.fusion_loss_s, np.float64)
+    fusion_loss_s = np.where(
+        fusion_loss_s > 0, calibration.cut * fusion_loss_s + calibration.fusion_loss_s, 0.0
+    )
     return costs._replace(
         compute_s=(np.asarray(costs.compute_s) * calibration.compute).astype(np.float32),
         transfer_latency_s=calibration.latency_s.astype(np.float32),
         transfer_s_per_byte=calibration.s_per_byte.astype(np.float32),
-        cut_s=cut_s.astype(np.float32),
+        fusion_loss_s=fusion_loss_s.astype(np.float32),
     )
 
 
@@ -113,7 +115,9 @@ def from_json(data: dict[str, Any]) -> Calibration:
     """What `to_json` wrote."""
     arrays = ("compute", "latency_s", "s_per_byte")
     return Calibration(
-        **{name: np.array(data[name]) for name in arrays}, cut=data["cut"], cut_s=data["cut_s"]
+        **{name: np.array(data[name]) for name in arrays},
+        cut=data["cut"],
+        fusion_loss_s=data["fusion_loss_s"],
     )
 
 
@@ -146,21 +150,24 @@ def _unflatten(flat: np.ndarray, apart: np.ndarray) -> Calibration:
 
 def serial_terms(graph: OpGraph, costs: CostModel, placement: np.ndarray) -> Terms:
     """Of the `serial` objective; a placement is int32 [N]."""
-    compute_s, cut_s = np.asarray(costs.compute_s, np.float64), np.asarray(costs.cut_s, np.float64)
+    compute_s, fusion_loss_s = (
+        np.asarray(costs.compute_s, np.float64),
+        np.asarray(costs.fusion_loss_s, np.float64),
+    )
     num_devices = compute_s.shape[1]
     chosen_s = compute_s[np.arange(graph.num_ops), placement]
     source, reader = placement[graph.senders], placement[graph.receivers]
     # A tensor crosses to a device once, however many of its operations read it.
-    crossing = np.flatnonzero(source != reader)
-    pair = graph.tensors[crossing].astype(np.int64) * num_devices + reader[crossing]
-    crossing = crossing[np.unique(pair, return_index=True)[1]]
+    transfer = np.flatnonzero(source != reader)
+    pair = graph.tensors[transfer].astype(np.int64) * num_devices + reader[transfer]
+    transfer = transfer[np.unique(pair, return_index=True)[1]]
     count, bytes_ = np.zeros((num_devices,) * 2), np.zeros((num_devices,) * 2)
-    np.add.at(count, (source[crossing], reader[crossing]), 1)
-    np.add.at(bytes_, (source[crossing], reader[crossing]), graph.edge_bytes[crossing])
-    lost = cut_s[source != reader]
+    np.add.at(count, (source[transfer], reader[transfer]), 1)
+    np.add.at(bytes_, (source[transfer], reader[transfer]), graph.edge_bytes[transfer])
+    lost = fusion_loss_s[source != reader]
     return Terms(
         compute_s=np.bincount(placement, chosen_s, num_devices),
-        crossings=count,
+        transfers=count,
         bytes=bytes_,
         lost_s=float(lost.sum()),
         lost=int(np.count_nonzero(lost)),
@@ -168,5 +175,5 @@ def serial_terms(graph: OpGraph, costs: CostModel, placement: np.ndarray) -> Ter
 
 
 def _flatten(terms: Terms, apart: np.ndarray) -> np.ndarray:
-    between = [terms.crossings[apart], terms.bytes[apart]]
+    between = [terms.transfers[apart], terms.bytes[apart]]
     return np.concatenate([terms.compute_s, *between, [terms.lost_s, terms.lost]])

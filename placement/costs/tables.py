@@ -19,32 +19,32 @@ class DeviceProfile(NamedTuple):
     unsupported: frozenset[str]  # names of the operations that the device cannot run
 
 
-class Crossings(NamedTuple):
+class Transfers(NamedTuple):
     """What handing one tensor from device to device costs: latency_s + bytes * s_per_byte."""
 
     latency_s: np.ndarray  # float64 [D, D], zero diagonal
     s_per_byte: np.ndarray  # float64 [D, D], zero diagonal
 
 
-class Handovers(NamedTuple):
+class SubmodelCosts(NamedTuple):
     """What M sets of operations cost as submodels of their own, devices at the same time."""
 
     groups: tuple[tuple[str, ...], ...]  # M disjoint sets of operations' names
     alone_s: np.ndarray  # float64 [M, D], nan where the device cannot run the set
     # From the end of one submodel to the begin of the next on another, idle device, and what
     # reading there takes longer.
-    crossings: Crossings
+    transfers: Transfers
 
 
-def to_json(profiles: tuple[DeviceProfile, ...], crossings: Crossings) -> dict[str, Any]:
-    """Profiles and crossings as JSON-able data, so that one machine's can be used on another."""
+def to_json(profiles: tuple[DeviceProfile, ...], transfers: Transfers) -> dict[str, Any]:
+    """Profiles and transfers as JSON-able data, so that one machine's can be used on another."""
     return {
         "profiles": [p._asdict() | {"unsupported": sorted(p.unsupported)} for p in profiles],
-        "crossings": {name: matrix.tolist() for name, matrix in crossings._asdict().items()},
+        "crossings": {name: matrix.tolist() for name, matrix in transfers._asdict().items()},
     }
 
 
-def from_json(data: dict[str, Any]) -> tuple[tuple[DeviceProfile, ...], Crossings]:
+def from_json(data: dict[str, Any]) -> tuple[tuple[DeviceProfile, ...], Transfers]:
     """What `to_json` wrote; other keys are ignored."""
     profiles = tuple(
         DeviceProfile(
@@ -55,53 +55,55 @@ def from_json(data: dict[str, Any]) -> tuple[tuple[DeviceProfile, ...], Crossing
         )
         for p in data["profiles"]
     )
-    crossings = {name: np.array(matrix) for name, matrix in data["crossings"].items()}
-    return profiles, Crossings(**crossings)
+    transfers = {name: np.array(matrix) for name, matrix in data["crossings"].items()}
+    return profiles, Transfers(**transfers)
 
 
-def handovers_to_json(handovers: Handovers) -> dict[str, Any]:
+def submodels_to_json(submodels: SubmodelCosts) -> dict[str, Any]:
     """JSON-able data; nan becomes None."""
-    alone = [[None if np.isnan(s) else s for s in row] for row in handovers.alone_s.tolist()]
-    crossings = {name: matrix.tolist() for name, matrix in handovers.crossings._asdict().items()}
-    return {"groups": [list(g) for g in handovers.groups], "alone_s": alone} | crossings
+    alone = [[None if np.isnan(s) else s for s in row] for row in submodels.alone_s.tolist()]
+    transfers = {name: matrix.tolist() for name, matrix in submodels.transfers._asdict().items()}
+    return {"groups": [list(g) for g in submodels.groups], "alone_s": alone} | transfers
 
 
-def handovers_from_json(data: dict[str, Any]) -> Handovers:
-    """What `handovers_to_json` wrote."""
+def submodels_from_json(data: dict[str, Any]) -> SubmodelCosts:
+    """What `submodels_to_json` wrote."""
     groups, latency_s = data["groups"], np.array(data["latency_s"])
-    return Handovers(
+    return SubmodelCosts(
         groups=tuple(tuple(group) for group in groups),
         alone_s=np.array(data["alone_s"], float).reshape(len(groups), len(latency_s)),
-        crossings=Crossings(latency_s, np.array(data["s_per_byte"])),
+        transfers=Transfers(latency_s, np.array(data["s_per_byte"])),
     )
 
 
-def concurrent(graph: OpGraph, costs: CostModel, handovers: Handovers) -> CostModel:
+def concurrent(graph: OpGraph, costs: CostModel, submodels: SubmodelCosts) -> CostModel:
     """Costs of devices that work at the same time, from those under HETERO.
 
     Cutting an edge between two of the sets costs what its reader takes longer by itself than within
     the whole model, the mean over the devices.
     """
-    number = {name: i for i, group in enumerate(handovers.groups) for name in group}
+    number = {name: i for i, group in enumerate(submodels.groups) for name in group}
     group = np.array([number.get(name, -1) for name in graph.op_names])
     known = np.flatnonzero(group >= 0)
-    inside_s = np.zeros(handovers.alone_s.shape)
+    inside_s = np.zeros(submodels.alone_s.shape)
     np.add.at(inside_s, group[known], np.asarray(costs.compute_s, float)[known])
-    more_s = np.maximum(handovers.alone_s - inside_s, 0.0)
+    more_s = np.maximum(submodels.alone_s - inside_s, 0.0)
     lost_s = np.append(np.nanmean(more_s, axis=1), 0.0)  # the last is of operations in no set
     between = group[graph.senders] != group[graph.receivers]
-    cut_s = np.where(between, lost_s[group[graph.receivers]], np.asarray(costs.cut_s))
+    fusion_loss_s = np.where(
+        between, lost_s[group[graph.receivers]], np.asarray(costs.fusion_loss_s)
+    )
     return costs._replace(
-        cut_s=cut_s.astype(np.float32),
-        transfer_latency_s=handovers.crossings.latency_s.astype(np.float32),
-        transfer_s_per_byte=handovers.crossings.s_per_byte.astype(np.float32),
+        fusion_loss_s=fusion_loss_s.astype(np.float32),
+        transfer_latency_s=submodels.transfers.latency_s.astype(np.float32),
+        transfer_s_per_byte=submodels.transfers.s_per_byte.astype(np.float32),
     )
 
 
 def cost_model(
     graph: OpGraph,
     profiles: tuple[DeviceProfile, ...],
-    crossings: Crossings,
+    transfers: Transfers,
 ) -> CostModel:
     """The first `serial` cost model: kernels as profiled, scaled to the latency as measured.
 
@@ -113,7 +115,7 @@ def cost_model(
     Args:
       graph: N operations; names link it to the profiles.
       profiles: one a device, in the order of the device indices.
-      crossings: of the same devices.
+      transfers: of the same devices.
 
     Returns:
       Costs with compute_s inf where a device does not support an operation. Memory is what the
@@ -128,10 +130,10 @@ def cost_model(
         compute_s[missing, column] = np.inf
     return CostModel(
         compute_s=compute_s.astype(np.float32),
-        transfer_latency_s=crossings.latency_s.astype(np.float32),
-        transfer_s_per_byte=crossings.s_per_byte.astype(np.float32),
-        crossing_s=np.zeros(graph.num_edges, np.float32),
-        cut_s=_cut_s(graph, profiles).astype(np.float32),
+        transfer_latency_s=transfers.latency_s.astype(np.float32),
+        transfer_s_per_byte=transfers.s_per_byte.astype(np.float32),
+        transfer_fixed_s=np.zeros(graph.num_edges, np.float32),
+        fusion_loss_s=_fusion_loss_s(graph, profiles).astype(np.float32),
         memory_bytes=graph.weight_bytes.astype(np.float32),
         capacity_bytes=np.full(len(profiles), np.inf, np.float32),
         accelerator=np.arange(len(profiles), dtype=np.int32),
@@ -159,10 +161,10 @@ def _heaviest(graph: OpGraph, members: list[int]) -> int:
     return max(members, key=lambda i: (graph.flops[i], i))
 
 
-def _cut_s(graph: OpGraph, profiles: tuple[DeviceProfile, ...]) -> np.ndarray:
+def _fusion_loss_s(graph: OpGraph, profiles: tuple[DeviceProfile, ...]) -> np.ndarray:
     """Seconds [E] that a lost fusion costs: the largest over the devices, zero between kernels."""
     index = {name: i for i, name in enumerate(graph.op_names)}
-    cut_s = np.zeros(graph.num_edges)
+    fusion_loss_s = np.zeros(graph.num_edges)
     for profile in profiles:
         kernel = np.full(graph.num_ops, -1)
         for number, (names, _) in enumerate(profile.kernels):
@@ -171,8 +173,8 @@ def _cut_s(graph: OpGraph, profiles: tuple[DeviceProfile, ...]) -> np.ndarray:
                     kernel[index[name]] = number
         ends = kernel[graph.senders], kernel[graph.receivers]
         fused = (ends[0] == ends[1]) & (ends[0] >= 0)
-        cut_s = np.maximum(cut_s, np.where(fused, _standalone_s(graph), 0.0))
-    return cut_s
+        fusion_loss_s = np.maximum(fusion_loss_s, np.where(fused, _standalone_s(graph), 0.0))
+    return fusion_loss_s
 
 
 # A fused operation that runs alone reads and writes its tensor once more. 8 GB/s is what one core
@@ -201,7 +203,7 @@ def coarse_costs(costs: CostModel, assignment: np.ndarray, edges: np.ndarray) ->
     memory_bytes = np.bincount(assignment, np.asarray(costs.memory_bytes), num_coarse)
     return costs._replace(
         compute_s=compute_s.astype(np.float32),
-        crossing_s=np.asarray(costs.crossing_s)[edges],
-        cut_s=np.asarray(costs.cut_s)[edges],
+        transfer_fixed_s=np.asarray(costs.transfer_fixed_s)[edges],
+        fusion_loss_s=np.asarray(costs.fusion_loss_s)[edges],
         memory_bytes=memory_bytes.astype(np.float32),
     )

@@ -20,7 +20,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from scipy.optimize import least_squares
 
-from placement.costs.tables import Crossings
+from placement.costs.tables import Transfers
 
 # A transfer's conversions of precision and layout read and write every byte a few times, none as
 # quickly as a copy: ten copies. The slowest links to accelerators, a lane of PCIe 2.0 or USB 3,
@@ -32,7 +32,7 @@ _PULL = 1e-2  # of a byte's seconds towards those of a copy, relative to one sam
 _USUAL_ERROR = 0.1  # beyond it errors count linearly
 
 
-class Transfer(NamedTuple):
+class TransferFit(NamedTuple):
     """What was measured between two devices, in both directions, and the line through it."""
 
     pair: tuple[int, int]  # indices of the devices
@@ -50,7 +50,7 @@ class Transfer(NamedTuple):
 
 def fit(
     pair: tuple[int, int], samples: Sequence[tuple[float, float]], copy_s_per_byte: float
-) -> Transfer:
+) -> TransferFit:
     """The line through samples; that of a copy without any latency if there are none.
 
     Args:
@@ -74,21 +74,21 @@ def fit(
         loss="huber",
         f_scale=_USUAL_ERROR,
     ).x
-    return Transfer(
+    return TransferFit(
         pair, float(found[0] * _LATENCY_S), float(found[1] * copy_s_per_byte), num_bytes, seconds
     )
 
 
-def crossings(found: Sequence[Transfer], num_devices: int) -> Crossings:
+def matrices(found: Sequence[TransferFit], num_devices: int) -> Transfers:
     """Matrices of what was fitted, the same in both directions; a zero diagonal."""
     latency_s, s_per_byte = np.zeros((num_devices,) * 2), np.zeros((num_devices,) * 2)
     for transfer in found:
         for i, j in (transfer.pair, transfer.pair[::-1]):
             latency_s[i, j], s_per_byte[i, j] = transfer.latency_s, transfer.s_per_byte
-    return Crossings(latency_s, s_per_byte)
+    return Transfers(latency_s, s_per_byte)
 
 
-def to_json(found: Sequence[Transfer], labels: Sequence[str]) -> list[dict[str, Any]]:
+def to_json(found: Sequence[TransferFit], labels: Sequence[str]) -> list[dict[str, Any]]:
     """JSON-able data: each line, how far it is from its samples, and these."""
     return [
         {

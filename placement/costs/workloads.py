@@ -65,7 +65,7 @@ def from_json(data: Any, *, name: str, objective: str, parts: int = 1) -> Worklo
     """Reads a workload.
 
     Operations and edges keep the file's order. Memory is a node's size, limited on accelerators
-    alone. A tensor's crossing costs its edge's cost, between any two devices and whatever its
+    alone. A tensor's transfer costs its edge's cost, between any two devices and whatever its
     bytes: the simulators see to it that hosts pay nothing.
 
     The paper's c_u is a cost of the producing node, so the edges of one source carry one tensor.
@@ -104,8 +104,8 @@ def from_json(data: Any, *, name: str, objective: str, parts: int = 1) -> Worklo
         compute_s=np.where(is_host, _column(on_cpu)[:, None], _column(on_fpga)[:, None]),
         transfer_latency_s=np.zeros((len(devices), len(devices)), np.float32),
         transfer_s_per_byte=np.zeros((len(devices), len(devices)), np.float32),
-        crossing_s=_column([edge.cost for edge in edges]),
-        cut_s=np.zeros(len(edges), np.float32),
+        transfer_fixed_s=_column([edge.cost for edge in edges]),
+        fusion_loss_s=np.zeros(len(edges), np.float32),
         memory_bytes=_column([node.size for node in nodes]),
         capacity_bytes=np.where(is_host, np.float32(np.inf), np.float32(capacity_bytes)),
         accelerator=accelerator,

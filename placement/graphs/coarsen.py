@@ -10,7 +10,7 @@ Four steps, each a map from operations to fewer of them:
    come back to it; what remains costs what it did. A training graph that co-locates each forward
    operation with its backward one collapses to a single operation: do not coarsen such graphs.
 2. Shape chains and constants join a consumer: they are host arithmetic on a few integers, or none,
-   and apart from the operation that they serve they only cause crossings. A chain is a ShapeOf
+   and apart from the operation that they serve they only cause transfers. A chain is a ShapeOf
    and every operation of `SHAPE_TYPES` that reads only from chains and constants, and from a
    chain at least once; one that reads only constants is itself a constant. With several
    consumers, each goes where the one ends up that ends up first in topological order. That keeps

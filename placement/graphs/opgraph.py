@@ -2,7 +2,7 @@
 
 What lies behind the gate (simulators, policies, solvers) trusts its graphs: JAX clamps an index
 out of range and drops others in silence, a cycle stalls a schedule, and a tensor with two sizes
-has no crossing cost. So each of these is an `InvalidGraphError` here, with a line that says what
+has no transfer cost. So each of these is an `InvalidGraphError` here, with a line that says what
 was given, what is valid and how to mend it.
 """
 

@@ -157,9 +157,11 @@ def make(
 
         advantage, baseline = _advantage(settings, state, latency_s, reference_s)
         state = state._replace(baseline=baseline, updates=state.updates + 1)
-        return passes(descend, state, Batch(drawn, mesh.whole(advantage)))
+        return passes(descend, state, Batch(drawn, mesh.replicate(advantage)))
 
-    return Learner(init, sample, update, partial(mesh.everywhere, num_samples=settings.num_samples))
+    return Learner(
+        init, sample, update, partial(mesh.replicate_to_mesh, num_samples=settings.num_samples)
+    )
 
 
 def _steps(policy: Policy, params: Params, key: chex.PRNGKey, graph: jraph.GraphsTuple) -> int:

@@ -3,14 +3,14 @@
 The mesh has one axis, the samples; parameters and graph are on every device. On one device, and
 where K does not divide B, there is no mesh and the functions here add nothing to a program.
 
-What follows from the draw is mapped over the shares (`each`): a device runs it on its samples as if
-there were no others, and the gradient is summed over the devices once, at the end. Left to the
-compiler, loops over the steps of an LSTM would sum theirs at every step, and the simulator's loops
-would ask all devices whether one goes on. The draw itself is left to the compiler (`over`), since
-random numbers have to be those of all B samples, whatever K: the generator is partitionable, and
-each device makes its share of them. No loop over operations then waits for another device, but for
-Placeto's draw, whose network merges operations and samples into one axis: it is gathered at every
-step.
+What follows from the draw is mapped over the shares (`shard_map`): a device runs it on its samples
+as if there were no others, and the gradient is summed over the devices once, at the end. Left to
+the compiler, loops over the steps of an LSTM would sum theirs at every step, and the simulator's
+loops would ask all devices whether one goes on. The draw itself is left to the compiler
+(`shard_policy`), since random numbers have to be those of all B samples, whatever K: the generator
+is partitionable, and each device makes its share of them. No loop over operations then waits for
+another device, but for Placeto's draw, whose network merges operations and samples into one axis:
+it is gathered at every step.
 """
 
 from collections.abc import Callable
@@ -64,14 +64,14 @@ def check(num_samples: int, num_minibatches: int = 1) -> None:
     )
 
 
-def over(policy: Policy) -> Policy:
+def shard_policy(policy: Policy) -> Policy:
     """The policy whose samples are shared out; where there is no mesh its programs are the same."""
 
     def log_prob(params: Params, graph: jraph.GraphsTuple, drawn: Sample) -> LogProb:
         def own(held: tuple[Params, jraph.GraphsTuple], drawn: Sample) -> LogProb:
             return policy.log_prob(*held, drawn)
 
-        return each(own, (params, graph), drawn)
+        return shard_map(own, (params, graph), drawn)
 
     def sample(
         params: Params, key: chex.PRNGKey, graph: jraph.GraphsTuple, num_samples: int
@@ -92,7 +92,7 @@ def over(policy: Policy) -> Policy:
     return policy._replace(sample=sample, log_prob=log_prob, improve=improves)
 
 
-def each(function: Callable[[Any, Any], Any], whole_: Any, samples: Any) -> Any:
+def shard_map(function: Callable[[Any, Any], Any], whole_: Any, samples: Any) -> Any:
     """`function(whole_, samples)`, each device on its share of the samples.
 
     Args:
@@ -115,7 +115,7 @@ def each(function: Callable[[Any, Any], Any], whole_: Any, samples: Any) -> Any:
     return mapped(whole_, samples)
 
 
-def whole(samples: Any) -> Any:
+def replicate(samples: Any) -> Any:
     """Samples that were shared out, on every device: for what compares a few numbers of each."""
     mesh = of(len(jax.tree.leaves(samples)[0]))
     if mesh is None:
@@ -123,7 +123,7 @@ def whole(samples: Any) -> Any:
     return jax.lax.with_sharding_constraint(samples, NamedSharding(mesh, PartitionSpec()))
 
 
-def everywhere(tree: Any, num_samples: int) -> Any:
+def replicate_to_mesh(tree: Any, num_samples: int) -> Any:
     """A pytree on every device of the mesh for so many samples, where there is one.
 
     Programs are compiled for where their arguments are: once, if these are there from the first.

@@ -52,7 +52,7 @@ def _reference(graph: jraph.GraphsTuple) -> float:
     return float(latency[possible].min()) if possible.any() else float(latency.max())
 
 
-def over(policy: Policy) -> Policy:
+def batch_policy(policy: Policy) -> Policy:
     """The policy of stacks whose graphs `policy` places, each by itself."""
 
     def init(key: chex.PRNGKey, graphs: jraph.GraphsTuple) -> Params:
@@ -91,7 +91,7 @@ def step(learner: Learner, state: State, batch: Stack) -> tuple[State, Metrics]:
     Memory limits nothing but the policy's candidates: what it places fits.
 
     Args:
-      learner: of `over` some policy.
+      learner: of `batch_policy` of some policy.
       state: its state.
       batch: the graphs.
 
@@ -109,7 +109,9 @@ def step(learner: Learner, state: State, batch: Stack) -> tuple[State, Metrics]:
 
     simulator = batch.graphs.globals.unrolled.simulator
     # [G, num_samples, T]
-    found = jax.lax.map(lambda x: mesh.whole(mesh.each(latency, *x)), (simulator, placements))
+    found = jax.lax.map(
+        lambda x: mesh.replicate(mesh.shard_map(latency, *x)), (simulator, placements)
+    )
     fastest = found.min(axis=(1, 2)) / batch.reference
     latency_s = found.reshape(-1, found.shape[-1])
     state, metrics = learner.update(state, batch.graphs, drawn, latency_s, batch.reference)

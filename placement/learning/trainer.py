@@ -138,8 +138,8 @@ def search(
         state, drawn = learner.sample(progress.state, graph)
         batch, steps = drawn.log_prob.shape
         placements = _lifted(mesh.fetch(drawn), assignment, num_ops)
-        allowance = budget - progress.evaluations
-        latency_s = np.asarray(evaluate(placements[:allowance]), np.float32)
+        left = budget - progress.evaluations
+        latency_s = np.asarray(evaluate(placements[:left]), np.float32)
         evaluated = len(latency_s)
         progress = _remember(progress, placements, latency_s, np.arange(evaluated), evaluated)
         metrics: Metrics = {}
@@ -260,7 +260,9 @@ def _step(
     graph, tables, assignment, reference_s = inputs
     advanced, drawn = learner.sample(state, graph)
     placements = _lifted(drawn, assignment, num_ops)
-    outcome = mesh.whole(mesh.each(partial(simulators.simulate, objective), tables, placements))
+    outcome = mesh.replicate(
+        mesh.shard_map(partial(simulators.simulate, objective), tables, placements)
+    )
     evaluated = jnp.minimum(left, len(placements))
     counts = jnp.arange(len(placements)) < evaluated
     latency_s = jnp.where(counts & outcome.feasible, outcome.latency_s, jnp.inf)

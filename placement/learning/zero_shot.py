@@ -80,7 +80,9 @@ def _place(
     def step(before: Array | None, key: chex.PRNGKey) -> tuple[Array, tuple[Array, Array]]:
         placed = improve(params, key, graph, before, num_samples).placement[:, 0]
         lifted = placed[:, :num_ops] if assignment is None else coarsen.lift(assignment, placed)
-        outcome = mesh.whole(mesh.each(partial(simulators.simulate, objective), tables, lifted))
+        outcome = mesh.replicate(
+            mesh.shard_map(partial(simulators.simulate, objective), tables, lifted)
+        )
         latency_s = jnp.where(outcome.feasible, outcome.latency_s, jnp.inf)
         fastest = jnp.argsort(latency_s)[: num_samples // KEPT]
         best = fastest[0]

@@ -26,7 +26,7 @@ The last three are what makes a step an improvement of the placement before it: 
 looks back alone, and puts an operation where its inputs are, not where its readers will be. The
 first step of an episode has no placement before it, and they are zero.
 
-The numbers z are a style: how far to look ahead, how dear a crossing is, how much to dare. They
+The numbers z are a style: how far to look ahead, how dear a transfer is, how much to dare. They
 differ from sample to sample, so that the best of many samples is much better than their mean. What
 is learned is w', a and the MLP, which is zero at the beginning. How widely styles differ, w'' and
 b, is set by hand and stays: training would narrow it to what suits the families that it sees, and
@@ -189,14 +189,14 @@ def _drawn(
     encoded = network.apply(params, graph, method="encode")
     style = network.apply(params, z, method="style")
     decides = jnp.append(jnp.asarray(graph.nodes["mask"]), jnp.zeros(2, bool))
-    luck = None if key is None else jax.random.uniform(key, (len(decides), len(z)))
+    uniform = None if key is None else jax.random.uniform(key, (len(decides), len(z)))
 
     def visit(
         kept: tuple[Array, Array], op: Array, output: Array, x: Array, candidate: Array
     ) -> tuple[Array, tuple[Array, Array]]:
         logits = cast(Array, network.apply(params, x, encoded[op], style, method="logits"))
         log_probs = _log_softmax(logits, candidate, axis=0)
-        device = _choice(log_probs, None if luck is None else luck[op])
+        device = _choice(log_probs, None if uniform is None else uniform[op])
         chosen = jnp.take_along_axis(log_probs, device[None], axis=0)[0]
         now = jnp.where(decides[output], jnp.stack([chosen, _entropy(log_probs, axis=0)]), 0.0)
         return device, (kept[0] + now[0], kept[1] + now[1])
@@ -207,13 +207,13 @@ def _drawn(
     return Sample(placement.T[:, None], log_prob[:, None], entropy[:, None], z[:, None])
 
 
-def _choice(log_probs: Array, luck: Array | None) -> Array:
-    """Devices int32 [B] of probabilities [D, B]: as luck, uniform [B], has it; or the likeliest."""
-    if luck is None:
+def _choice(log_probs: Array, uniform: Array | None) -> Array:
+    """Devices int32 [B] of probabilities [D, B], as `uniform` [B] draws; None: the likeliest."""
+    if uniform is None:
         return jnp.argmax(log_probs, axis=0).astype(jnp.int32)
     so_far = jnp.cumsum(jnp.exp(log_probs), axis=0)
     # A little less than all, lest rounding choose a device beyond the last possible one.
-    return (so_far <= luck * so_far[-1] * (1 - 1e-6)).sum(axis=0, dtype=jnp.int32)
+    return (so_far <= uniform * so_far[-1] * (1 - 1e-6)).sum(axis=0, dtype=jnp.int32)
 
 
 def _again(network: _Network, params: Params, graph: jraph.GraphsTuple, drawn: Sample) -> LogProb:
@@ -267,7 +267,7 @@ class _Schedule(NamedTuple):
     free: Array  # float32 [D, B]: when the device has done all that it has
     used: Array  # float32 [D, B]: memory
     arrival: Array  # float32 [D, B]: when the inputs of the operation under way are there
-    crossing: Array  # float32 [D, B]: what they take to get there, summed
+    transfer: Array  # float32 [D, B]: what they take to get there, summed
 
 
 def _walk(
@@ -303,16 +303,16 @@ def _walk(
         now, kept = carry
         s, compute_of, delay_of = jax.tree.map(lambda leaf: leaf[i], (steps, compute, delay))
         arrival = jnp.where(s.first, 0.0, now.arrival)
-        crossing = jnp.where(s.first, 0.0, now.crossing)
+        transfer = jnp.where(s.first, 0.0, now.transfer)
         for slot in range(schedule.WIDTH):
             there = now.device[s.inputs[slot]]
             taken = _rows(delay_of[slot], there)
             arrival = jnp.maximum(arrival, now.finish[s.inputs[slot]] + taken)
-            crossing += taken
+            transfer += taken
         end = jnp.maximum(arrival, now.free) + compute_of[:, None]
         fits = now.used + t.memory[s.op] <= t.capacity[:, None]
         candidate = allowed[s.op][:, None] & (fits | ~fits.any(axis=0))
-        x = _features(t, s.op, end, compute_of, arrival - now.free, crossing, leaving, candidate)
+        x = _features(t, s.op, end, compute_of, arrival - now.free, transfer, leaving, candidate)
         device, kept = visit(kept, s.op, s.output, x, candidate)
         here = (device == devices) & s.last
         finish = jnp.where(here, end, 0.0).sum(axis=0)
@@ -322,7 +322,7 @@ def _walk(
             free=jnp.where(here, end, now.free),
             used=now.used + jnp.where(here, t.memory[s.op], 0.0),
             arrival=arrival,
-            crossing=crossing,
+            transfer=transfer,
         ), kept
 
     nothing, rows = jnp.zeros((num_devices, batch)), (num_nodes + 2, batch)
@@ -338,14 +338,14 @@ def _features(
     end: Array,
     compute: Array,
     idle: Array,
-    crossing: Array,
+    transfer: Array,
     leaving: tuple[Array, ...],
     candidate: Array,
 ) -> Array:
     """What placing an operation on each device means, [F, D, B], less the least."""
     shape = end.shape
     columns = (
-        *(end, t.onward[op][:, None], crossing, compute[:, None], jnp.maximum(idle, 0.0)),
+        *(end, t.onward[op][:, None], transfer, compute[:, None], jnp.maximum(idle, 0.0)),
         *(each[op] for each in leaving),
     )
     x = jnp.stack([jnp.broadcast_to(column, shape) for column in columns])

@@ -2,7 +2,7 @@
 
 Where OpenVINO finds one device only, two are made of the CPU ('host'): its plug-in is registered
 twice more, as CPU_F32 and CPU_BF16, one thread each, in the two precisions that the names say. A
-placement on them runs for real, crossings included, and its operations do cost differently, but it
+placement on them runs for real, transfers included, and its operations do cost differently, but it
 says nothing about accelerators; so the label of such a device always contains 'host'. For devices
 that work at the same time ('host:bf16,bf16') the precisions need not differ: each has a core of its
 own, and two cores are faster than one.

@@ -6,7 +6,7 @@ its device is free and its inputs have arrived:
     start(v)   = max( finish of the operation before v on p[v],
                       max over edges e = (u, v) of finish(u) + delay(e) )
     finish(v)  = start(v) + compute_s[v, p[v]]
-    delay(e)   = 0 where p[u] = p[v], else transfer_s[e, p[u], p[v]] + cut_s[e]
+    delay(e)   = 0 where p[u] = p[v], else transfer_s[e, p[u], p[v]] + fusion_loss_s[e]
     latency    = max_v finish(v)
 
 The priority is HEFT's upward rank (Topcuoglu et al. 2002): the length of the longest path to the
@@ -52,7 +52,7 @@ def edge_delay_s(graph: OpGraph, costs: CostModel) -> np.ndarray:
     """float32 [E, D, D]: from the end of an edge's sender to the arrival at its receiver."""
     delay_s = edge_transfer_s(graph, costs)
     apart = ~np.eye(delay_s.shape[-1], dtype=bool)
-    return delay_s + np.where(apart, np.asarray(costs.cut_s, np.float32)[:, None, None], 0)
+    return delay_s + np.where(apart, np.asarray(costs.fusion_loss_s, np.float32)[:, None, None], 0)
 
 
 def mean_delay_s(graph: OpGraph, costs: CostModel) -> np.ndarray:

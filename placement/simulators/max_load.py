@@ -77,7 +77,7 @@ def loads(t: Tables, placement: Array) -> Array:
     return jnp.stack(load_s)
 
 
-def _traffic_s(in_s: Array, out_s: Array, reading: tensors.Reading, own: int) -> Array:
+def _traffic_s(in_s: Array, out_s: Array, reading: tensors.Readers, own: int) -> Array:
     """Seconds [B] that the device of the set `own` receives and sends a block's tensors."""
     here = reading.source == own
     others = reading.readers & ~jnp.asarray(own, reading.readers.dtype)

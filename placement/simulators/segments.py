@@ -1,24 +1,24 @@
-"""How the operations of devices that overlap are cut into stretches, each run in one go.
+"""How the operations of devices that overlap are cut into segments, each run in one go.
 
-A stretch starts when all that it reads is there, and hands over what others read when all of it is
+A segment starts when all that it reads is there, and hands over what others read when all of it is
 done. So a device's operations, in the order in which the `makespan` objective runs them, have to be
 cut
 
 - after an operation that another device reads, lest that one waits for more than it needs,
 - before an operation that reads from another device, lest those before it wait for what it needs.
 
-Then every stretch starts and ends as its operations do in the objective, and the stretches depend
-on each other without cycles: with u -> v across devices, u ends a stretch and v begins one, so that
+Then every segment starts and ends as its operations do in the objective, and the segments depend
+on each other without cycles: with u -> v across devices, u ends a segment and v begins one, so that
 a cycle would lead back in the order of priority. But each cut costs: a fusion is lost, a tensor
 read again. So cuts whose removal makes the schedule no longer are taken back, one by one:
 
-    start(P)  = max( finish of the stretch before P on its device,
+    start(P)  = max( finish of the segment before P on its device,
                      max over tensors that P reads from Q elsewhere of finish(Q) + transfer_s )
     finish(P) = start(P) + sum over v in P of ( compute_s[v] + max over e = (u, v), u not in P,
-                                                of cut_s[e] )
+                                                of fusion_loss_s[e] )
 
 Here what a cut costs keeps the reading device busy, on whichever device the other end is; the
-objective, which knows no stretches, delays a reader on another device by it.
+objective, which knows no segments, delays a reader on another device by it.
 """
 
 import heapq
@@ -32,34 +32,34 @@ from placement.simulators import makespan
 from placement.simulators.tensors import edge_transfer_s
 from placement.types import Problem
 
-# Indices of operations in the order in which their device runs them, a stretch each; the stretches
+# Indices of operations in the order in which their device runs them, a segment each; the segments
 # in an order in which they could run one after another. Of two that are ready on a device, the one
 # that comes first is to run first.
-Stretches = tuple[np.ndarray, ...]
+Segments = tuple[np.ndarray, ...]
 
 
 class Schedule(NamedTuple):
-    """When stretches run."""
+    """When segments run."""
 
     start_s: np.ndarray  # float64 [P]
     finish_s: np.ndarray  # float64 [P]
-    # A longest path: its last stretch first, then before each the one that it waited for the
+    # A longest path: its last segment first, then before each the one that it waited for the
     # longest; and the graph's edges over which they did, where it was not for their device.
     critical: tuple[int, ...]
     waited: tuple[int, ...]
 
     @property
     def latency_s(self) -> float:
-        """When the last stretch ends."""
+        """When the last segment ends."""
         return float(self.finish_s.max())
 
 
-def cut(problem: Problem, placement: np.ndarray) -> Stretches:
-    """Cuts a placement int32 [N] into stretches; the problem's objective does not matter."""
+def cut(problem: Problem, placement: np.ndarray) -> Segments:
+    """Cuts a placement int32 [N] into segments; the problem's objective does not matter."""
     row = _Row(problem, placement, makespan.priority_order(problem.graph, problem.costs))
     cuts = row.needed.copy()
     latency_s = row.run(cuts).latency_s
-    # From the end, where little depends on a stretch: what is merged there frees the rest.
+    # From the end, where little depends on a segment: what is merged there frees the rest.
     for position in np.flatnonzero(cuts & ~row.forced)[::-1]:
         cuts[position] = False
         without_s = row.run(cuts).latency_s
@@ -71,18 +71,18 @@ def cut(problem: Problem, placement: np.ndarray) -> Stretches:
     return tuple(parts[p] for p in row.run(cuts).order)
 
 
-def schedule(problem: Problem, placement: np.ndarray, stretches: Stretches) -> Schedule:
-    """When the stretches of a placement int32 [N] run; they may be of other costs."""
-    row = _Row(problem, placement, np.concatenate(stretches))
+def schedule(problem: Problem, placement: np.ndarray, segments: Segments) -> Schedule:
+    """When the segments of a placement int32 [N] run; they may be of other costs."""
+    row = _Row(problem, placement, np.concatenate(segments))
     begins = np.zeros(problem.graph.num_ops, bool)
-    begins[[members[0] for members in stretches]] = True
+    begins[[members[0] for members in segments]] = True
     run = row.run(begins[row.ops])
     path, waited = [int(np.argmax(run.finish_s))], []
     while (link := run.last[path[-1]]) >= 0:
         path.append(int(run.sources[link]))
         waited.append(int(run.edges[link]))
-    number = np.empty(len(stretches), int)  # the row is device after device, unlike `stretches`
-    number[run.order] = np.arange(len(stretches))
+    number = np.empty(len(segments), int)  # the row is device after device, unlike `segments`
+    number[run.order] = np.arange(len(segments))
     return Schedule(
         start_s=np.array(run.start_s)[run.order],
         finish_s=np.array(run.finish_s)[run.order],
@@ -92,24 +92,24 @@ def schedule(problem: Problem, placement: np.ndarray, stretches: Stretches) -> S
 
 
 def latency_s(problem: Problem, placement: np.ndarray) -> float:
-    """Seconds that a placement int32 [N] takes in stretches."""
+    """Seconds that a placement int32 [N] takes in segments."""
     return schedule(problem, placement, cut(problem, placement)).latency_s
 
 
 def terms(
-    problem: Problem, placement: np.ndarray, stretches: Stretches, of: Schedule
+    problem: Problem, placement: np.ndarray, segments: Segments, of: Schedule
 ) -> calibrate.Terms:
     """What a schedule's longest path consists of, at the problem's costs.
 
     Args:
       problem: N operations.
       placement: int32 [N].
-      stretches: as `cut` gives them.
+      segments: as `cut` gives them.
       of: the schedule of these, at whatever costs.
     """
-    row = _Row(problem, placement, np.concatenate(stretches))
+    row = _Row(problem, placement, np.concatenate(segments))
     part = np.empty(problem.graph.num_ops, int)
-    for number, members in enumerate(stretches):
+    for number, members in enumerate(segments):
         part[members] = number
     critical = np.isin(part, of.critical)
     lost_s = row.lost_s(part[row.ops])[critical[row.ops]]
@@ -117,13 +117,13 @@ def terms(
     chosen_s = compute_s[np.arange(len(part)), placement]
     edges = np.array(of.waited, int)
     pair = placement[problem.graph.senders[edges]], placement[problem.graph.receivers[edges]]
-    crossings = np.zeros((compute_s.shape[1],) * 2)
-    num_bytes = np.zeros_like(crossings)
-    np.add.at(crossings, pair, 1)
+    transfers = np.zeros((compute_s.shape[1],) * 2)
+    num_bytes = np.zeros_like(transfers)
+    np.add.at(transfers, pair, 1)
     np.add.at(num_bytes, pair, problem.graph.edge_bytes[edges])
     return calibrate.Terms(
         compute_s=np.bincount(placement[critical], chosen_s[critical], compute_s.shape[1]),
-        crossings=crossings,
+        transfers=transfers,
         bytes=num_bytes,
         lost_s=float(lost_s.sum()),
         lost=int(np.count_nonzero(lost_s)),
@@ -131,18 +131,18 @@ def terms(
 
 
 class _Run(NamedTuple):
-    """What becomes of a row with certain cuts: P stretches, L links between them."""
+    """What becomes of a row with certain cuts: P segments, L links between them."""
 
-    order: list[int]  # of the stretches; those in a cycle, and after it, are missing
+    order: list[int]  # of the segments; those in a cycle, and after it, are missing
     start_s: list[float]  # [P]
     finish_s: list[float]  # [P]
-    last: list[int]  # [P]: the link for which a stretch waits the longest; -1 for none
-    sources: np.ndarray  # int [L]: the stretch that a link comes from
+    last: list[int]  # [P]: the link for which a segment waits the longest; -1 for none
+    sources: np.ndarray  # int [L]: the segment that a link comes from
     edges: np.ndarray  # int [L]: the graph's edge that it is; -1: it is the device's order
 
     @property
     def latency_s(self) -> float:
-        """nan, which is no less than inf either, where stretches wait for each other in a cycle."""
+        """nan, which is no less than inf either, where segments wait for each other in a cycle."""
         return max(self.finish_s) if len(self.order) == len(self.finish_s) else np.nan
 
 
@@ -160,8 +160,8 @@ class _Row:
         source, reader = placement[graph.senders], placement[graph.receivers]
         edges = np.arange(graph.num_edges)
         self._transfer_s = edge_transfer_s(graph, costs)[edges, source, reader].astype(float)
-        self._cut_s = np.asarray(costs.cut_s, float)
-        # bool [N]: where a stretch has to begin because the row comes to the next device.
+        self._fusion_loss_s = np.asarray(costs.fusion_loss_s, float)
+        # bool [N]: where a segment has to begin because the row comes to the next device.
         self.forced = np.diff(device, prepend=-1) != 0
         # bool [N]: where one begins before anything is taken back.
         self.needed = self.forced.copy()
@@ -171,18 +171,18 @@ class _Row:
         self.needed[self._receivers[apart]] = True
 
     def lost_s(self, part: np.ndarray) -> np.ndarray:
-        """What each operation of the row costs more because what it reads is in another stretch."""
+        """What each operation of the row costs more because what it reads is in another segment."""
         lost_s = np.zeros(len(part))
         apart = part[self._senders] != part[self._receivers]
-        np.maximum.at(lost_s, self._receivers[apart], self._cut_s[apart])
+        np.maximum.at(lost_s, self._receivers[apart], self._fusion_loss_s[apart])
         return lost_s
 
     def run(self, cuts: np.ndarray) -> _Run:
-        """The row in stretches that begin where `cuts`, bool [N], says."""
+        """The row in segments that begin where `cuts`, bool [N], says."""
         part, first = np.cumsum(cuts) - 1, np.flatnonzero(cuts)
         num_parts = len(first)
         busy_s = np.bincount(part, self._compute_s + self.lost_s(part), num_parts).tolist()
-        following = np.flatnonzero(~self.forced[first])  # stretches after another on their device
+        following = np.flatnonzero(~self.forced[first])  # segments after another on their device
         apart = np.flatnonzero(part[self._senders] != part[self._receivers])
         sources = np.concatenate([part[self._senders[apart]], following - 1])
         targets = np.concatenate([part[self._receivers[apart]], following])

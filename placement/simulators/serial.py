@@ -3,10 +3,10 @@
     latency(p) =  sum_n compute_s[n, p[n]]
                 + sum over tensors t, read by devices d other than s = p[sender(t)], of
                       transfer_s[t, s, d]
-                + sum over edges e whose ends are apart of cut_s[e]
+                + sum over edges e whose ends are apart of fusion_loss_s[e]
 
 where transfer_s[t, s, d] = transfer_latency_s[s, d] + bytes(t) * transfer_s_per_byte[s, d]
-+ crossing_s[t]. A tensor that several operations of one device read crosses to it once.
++ transfer_fixed_s[t]. A tensor that several operations of one device read crosses to it once.
 """
 
 from typing import NamedTuple
@@ -36,12 +36,12 @@ def latency(t: Tables, placement: Array) -> Array:
     total_s = tensors.pick(t.compute_s, lambda d: sets == 1 << d).sum(axis=0)
     for block in t.blocks:
         reading = tensors.read(block, sets)
-        total_s += (reading.cut_s + _crossings_s(block.transfer_s, reading)).sum(axis=0)
+        total_s += (reading.fusion_loss_s + _crossings_s(block.transfer_s, reading)).sum(axis=0)
     return total_s
 
 
-def _crossings_s(transfer_s: Array, reading: tensors.Reading) -> Array:
-    """What a block's crossings cost, float32 [k, B]."""
+def _crossings_s(transfer_s: Array, reading: tensors.Readers) -> Array:
+    """What a block's transfers cost, float32 [k, B]."""
     total_s = jnp.zeros(reading.source.shape)
     for device in range(transfer_s.shape[-1]):  # the diagonal of transfer_s is zero
         to_device_s = tensors.pick(transfer_s[:, :, device], lambda s: reading.source == 1 << s)

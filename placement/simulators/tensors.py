@@ -16,7 +16,7 @@ import numpy as np
 from placement.types import Array, CostModel, OpGraph
 
 _UNROLLED = 16  # readers of a tensor: of more, the loop stays one, or compiling takes minutes
-_Found = tuple[jax.Array, jax.Array]  # readers and `cut_s` of a `Reading` so far
+_Found = tuple[jax.Array, jax.Array]  # readers and `fusion_loss_s` of a `Readers` so far
 
 
 class Block(NamedTuple):
@@ -28,16 +28,18 @@ class Block(NamedTuple):
 
     source: Array  # int32 [k]: the operation that produces the tensor
     readers: Array  # int32 [k, m]
-    cut_s: Array  # float32 [k, m]: of the reader's edge; zero where it is repeated
-    transfer_s: Array  # float32 [k, D, D]: one crossing; zero on the diagonal
+    fusion_loss_s: Array  # float32 [k, m]: of the reader's edge; zero where it is repeated
+    transfer_s: Array  # float32 [k, D, D]: one transfer; zero on the diagonal
 
 
-class Reading(NamedTuple):
+class Readers(NamedTuple):
     """A block under B placements; sets of devices have bit d for device d."""
 
     source: Array  # [k, B]: the device that holds the tensor, as a set
     readers: Array  # [k, B]: the devices that read it, as a set
-    cut_s: Array  # float32 [k, B]: `cut_s` of the edges whose ends are apart, summed
+    fusion_loss_s: (
+        Array  # float32 [k, B]: `fusion_loss_s` of the edges whose ends are apart, summed
+    )
 
 
 def blocks(graph: OpGraph, costs: CostModel) -> tuple[Block, ...]:
@@ -47,7 +49,10 @@ def blocks(graph: OpGraph, costs: CostModel) -> tuple[Block, ...]:
     count = np.bincount(number, minlength=len(first))
     start = np.cumsum(count) - count
     width = 2 ** np.ceil(np.log2(np.maximum(count, 1))).astype(int)
-    cut_s, transfer_s = np.asarray(costs.cut_s, np.float32), edge_transfer_s(graph, costs)
+    fusion_loss_s, transfer_s = (
+        np.asarray(costs.fusion_loss_s, np.float32),
+        edge_transfer_s(graph, costs),
+    )
     found = []
     for m in np.unique(width):
         chosen = np.flatnonzero(width == m)
@@ -57,7 +62,7 @@ def blocks(graph: OpGraph, costs: CostModel) -> tuple[Block, ...]:
             Block(
                 source=graph.senders[first[chosen]],
                 readers=graph.receivers[edge],
-                cut_s=np.where(np.arange(m) == rank, cut_s[edge], np.float32(0)),
+                fusion_loss_s=np.where(np.arange(m) == rank, fusion_loss_s[edge], np.float32(0)),
                 transfer_s=transfer_s[first[chosen]],
             )
         )
@@ -65,11 +70,11 @@ def blocks(graph: OpGraph, costs: CostModel) -> tuple[Block, ...]:
 
 
 def edge_transfer_s(graph: OpGraph, costs: CostModel) -> np.ndarray:
-    """float32 [E, D, D]: one crossing of each edge's tensor between two devices."""
+    """float32 [E, D, D]: one transfer of each edge's tensor between two devices."""
     num_devices = np.asarray(costs.compute_s).shape[1]
     apart = ~np.eye(num_devices, dtype=bool)
     bytes_ = graph.edge_bytes.astype(np.float64)[:, None, None]
-    fixed = np.asarray(costs.crossing_s, np.float64)[:, None, None]
+    fixed = np.asarray(costs.transfer_fixed_s, np.float64)[:, None, None]
     link = np.asarray(costs.transfer_latency_s) + bytes_ * np.asarray(costs.transfer_s_per_byte)
     return np.where(apart, fixed + link, 0.0).astype(np.float32)
 
@@ -80,25 +85,25 @@ def as_sets(placement: Array, num_devices: int) -> Array:
     return jnp.left_shift(jnp.ones((), dtype), placement.astype(dtype))
 
 
-def read(block: Block, sets: Array) -> Reading:
+def read(block: Block, sets: Array) -> Readers:
     """Where a block's tensors are and who reads them, of sets [N, B] from `as_sets`."""
     source = sets[block.source]
 
     def add(found: _Found, of_rank: tuple[Array, Array]) -> tuple[_Found, None]:
-        (readers, cut_s), (reader, edge_cut_s) = found, of_rank
+        (readers, fusion_loss_s), (reader, edge_cut_s) = found, of_rank
         device = sets[reader]
         return (
             readers | device,
-            cut_s + jnp.where(device != source, edge_cut_s[:, None], 0.0),
+            fusion_loss_s + jnp.where(device != source, edge_cut_s[:, None], 0.0),
         ), None
 
     found = jnp.zeros_like(source), jnp.zeros(source.shape)
-    ranks = block.readers.T, block.cut_s.T
+    ranks = block.readers.T, block.fusion_loss_s.T
     if len(ranks[0]) > _UNROLLED:
-        return Reading(source, *jax.lax.scan(add, found, ranks)[0])
+        return Readers(source, *jax.lax.scan(add, found, ranks)[0])
     for rank in zip(*ranks, strict=True):
         found, _ = add(found, rank)
-    return Reading(source, *found)
+    return Readers(source, *found)
 
 
 def pick(table: Array, is_device: Callable[[int], Array]) -> Array:

@@ -32,8 +32,8 @@ def predict(problem: Problem, placement: np.ndarray) -> tuple[Span, ...]:
     return tuple(sorted(found, key=lambda span: span.start_s))
 
 
-def in_stretches(problem: Problem, placement: np.ndarray) -> tuple[Span, ...]:
-    """The spans of the stretches in which concurrent devices run a placement int32 [N]."""
+def in_segments(problem: Problem, placement: np.ndarray) -> tuple[Span, ...]:
+    """The spans of the segments in which concurrent devices run a placement int32 [N]."""
     placement = np.asarray(placement)
     cut = segments.cut(problem, placement)
     run = segments.schedule(problem, placement, cut)
@@ -106,13 +106,15 @@ def _serial_waits_s(graph: OpGraph, costs: CostModel, placement: np.ndarray) -> 
     source, device = placement[graph.senders], placement[graph.receivers]
     apart = np.flatnonzero(source != device)
     waits_s = np.bincount(
-        graph.receivers[apart], np.asarray(costs.cut_s, float)[apart], minlength=graph.num_ops
+        graph.receivers[apart],
+        np.asarray(costs.fusion_loss_s, float)[apart],
+        minlength=graph.num_ops,
     )
     apart = apart[np.argsort(rank[graph.receivers[apart]], kind="stable")]
     pairs = np.stack([graph.tensors[apart], device[apart]])
     first = apart[np.unique(pairs, axis=1, return_index=True)[1]]
-    crossing_s = tensors.edge_transfer_s(graph, costs)[first, source[first], device[first]]
-    np.add.at(waits_s, graph.receivers[first], crossing_s)
+    transfer_fixed_s = tensors.edge_transfer_s(graph, costs)[first, source[first], device[first]]
+    np.add.at(waits_s, graph.receivers[first], transfer_fixed_s)
     return waits_s
 
 

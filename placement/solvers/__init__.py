@@ -18,7 +18,7 @@ from placement.solvers.heuristics import (
     local_search,
     trivial,
 )
-from placement.solvers.limits import Allowance, Observe, unobserved
+from placement.solvers.limits import Observe, SearchLimits, unobserved
 from placement.solvers.programs import cpsat, milp
 from placement.solvers.splits import ideals_dp, pipedream
 from placement.types import Problem, Solution
@@ -63,8 +63,8 @@ SOLVERS: dict[str, Solver] = {
     "lns": Solver(large_neighbourhood.lns, ("makespan",)),
 }
 
-_BOUNDS: dict[str, Callable[[Problem, Allowance], float]] = {
-    "serial": lambda problem, allowance: graph_cut.find(problem, 0, allowance).bound_s,
+_BOUNDS: dict[str, Callable[[Problem, SearchLimits], float]] = {
+    "serial": lambda problem, limits: graph_cut.find(problem, 0, limits).bound_s,
     "makespan": makespan.makespan,
     "max_load": lambda problem, _: counting.max_load(problem),
     "subgraph": lambda problem, _: counting.subgraph(problem),
@@ -104,12 +104,12 @@ def solve(
         problem, such as an enumeration of too many placements: one line.
     """
     check(name, problem.objective)
-    allowance = Allowance(time_limit_s, budget, observe, stop)
+    limits = SearchLimits(time_limit_s, budget, observe, stop)
     reason = infeasible(problem)
-    found = base.Found(None) if reason else SOLVERS[name].find(problem, seed, allowance)
+    found = base.SearchResult(None) if reason else SOLVERS[name].find(problem, seed, limits)
     if found.status == "time limit" and stop():
         found = found._replace(status="interrupted")
-    search_s = allowance.spent_s()
+    search_s = limits.spent_s()
     placement, value_s = found.placement, np.inf
     if placement is not None:
         placement = np.asarray(placement, np.int32)
@@ -132,7 +132,7 @@ def lower_bound(problem: Problem, *, time_limit_s: float = 10.0) -> float:
     """A lower bound of the objective for all placements, in seconds; -inf where none is known."""
     if infeasible(problem):
         return float("-inf")
-    return _BOUNDS[problem.objective](problem, Allowance(time_limit_s, BUDGET))
+    return _BOUNDS[problem.objective](problem, SearchLimits(time_limit_s, BUDGET))
 
 
 def check(name: str, objective: str) -> None:
@@ -161,7 +161,7 @@ def infeasible(problem: Problem) -> str | None:
     return None
 
 
-def _bound(found: base.Found, value_s: float, name: str) -> float:
+def _bound(found: base.SearchResult, value_s: float, name: str) -> float:
     """The bound on the simulator's scale, where a value may lie below it by rounding alone."""
     if np.isnan(found.bound_s):
         return found.bound_s

@@ -1,7 +1,7 @@
 """What every solver is given and returns.
 
-A solver is a function `find(problem, seed, allowance) -> Found`; `placement.solvers.solve` gives it
-a name, recomputes the value of what it found by the shared simulator and checks its bound.
+A solver is a function `find(problem, seed, limits) -> SearchResult`; `placement.solvers.solve`
+gives it a name, recomputes the value of what it found by the shared simulator and checks its bound.
 
 Costs and tables are float32, as the simulators read them; solvers add them up in float64. So what a
 solver takes for the value of a placement may differ from the simulator's by its rounding,
@@ -15,14 +15,14 @@ import numpy as np
 
 from placement.errors import UserError
 from placement.graphs import dag, opgraph
-from placement.solvers.limits import Allowance
+from placement.solvers.limits import SearchLimits
 from placement.types import Problem
 
 ROUNDING = 1e-5  # relative
-ALL, CONTIGUOUS = "all", "contiguous"  # of `Found.scope`
+ALL, CONTIGUOUS = "all", "contiguous"  # of `SearchResult.scope`
 
 
-class Found(NamedTuple):
+class SearchResult(NamedTuple):
     """What a solver found."""
 
     placement: np.ndarray | None  # int [N]; None where it found none
@@ -31,14 +31,15 @@ class Found(NamedTuple):
     status: str = "finished"
     evaluations: int = 0  # placements simulated
     # What the bound and the status hold for: ALL placements, or the CONTIGUOUS ones alone, in which
-    # an order of the devices exists that every tensor follows (`placement.solvers.splits.contiguous`).
-    # `milp` looks at each device by itself, as the paper's program does: no path leaves it and
-    # returns. That admits more placements, so that its bound holds for these as well.
+    # an order of the devices exists that every tensor follows
+    # (`placement.solvers.splits.contiguous`). `milp` looks at each device by itself, as the paper's
+    # program does: no path leaves it and returns. That admits more placements, so that its bound
+    # holds for these as well.
     scope: str = ALL
 
 
-# (problem, seed, allowance) -> Found. Randomness comes from the seed alone.
-Find = Callable[[Problem, int, Allowance], Found]
+# (problem, seed, limits) -> SearchResult. Randomness comes from the seed alone.
+Find = Callable[[Problem, int, SearchLimits], SearchResult]
 
 
 class Classes(NamedTuple):

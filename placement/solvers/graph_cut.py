@@ -8,12 +8,12 @@ tensor of class u whose readers on device d are R(d), with T the seconds of one 
   + [x[u] = 0]  T[l[u], d]  summed over d != a with some r in R(d), x[r] = 0,
   + [x[u] = 1]  T[a, d]     summed over the same d,
 
-beside compute_s[n, l[n] or a] for every class and cut_s for every edge whose ends are apart. It is
-the capacity of a cut: x[n] = 0 is the source's side, classes that are on a already are the sink,
-and one auxiliary node for each condition "some reader" lets a tensor count once however many read
-it (Stone 1977 with hyperedges). The second term is no capacity where T[l[u], d] > T[a, d]; the
-difference is then charged to x[u] = 0 whatever the readers do, which is right for x = 0 and too
-much elsewhere. So a move that the cut finds never costs more than it says.
+beside compute_s[n, l[n] or a] for every class and fusion_loss_s for every edge whose ends are
+apart. It is the capacity of a cut: x[n] = 0 is the source's side, classes that are on a already are
+the sink, and one auxiliary node for each condition "some reader" lets a tensor count once however
+many read it (Stone 1977 with hyperedges). The second term is no capacity where T[l[u], d] > T[a,
+d]; the difference is then charged to x[u] = 0 whatever the readers do, which is right for x = 0 and
+too much elsewhere. So a move that the cut finds never costs more than it says.
 
 With two devices the move from "all on device 0" to device 1 is exact: its minimum cut is the
 optimum, and the flow proves it. With several devices moves are repeated, a device after another,
@@ -25,7 +25,7 @@ until none gains (alpha-expansion, Boykov, Veksler and Zabih 2001). Two lower bo
     the integer program, whose f carries the tensor of u to d where no reader may do without it:
 
         minimise    sum_n,d compute_s[n, d] x[n, d] + sum_t,s,d T[t, s, d] f[t, s, d]
-                    + sum_e,d cut_s[e] v[e, d]
+                    + sum_e,d fusion_loss_s[e] v[e, d]
         subject to  sum_d x[n, d] = 1,  sum_n memory[n] x[n, d] <= capacity[d],
                     x[u, d] + sum_s f[t, s, d] >= x[r, d],  f[t, s, d] <= x[u, s],
                     v[e, d] >= x[u, d] - x[r, d],  x in {0, 1}, f, v >= 0.
@@ -43,7 +43,7 @@ from scipy.sparse import csgraph
 
 from placement.simulators import tensors
 from placement.solvers import base, native
-from placement.solvers.limits import Allowance
+from placement.solvers.limits import SearchLimits
 from placement.types import Problem
 
 _EXACT = 1e-12  # relative: when a flow is as large as the cut, but for float64's rounding
@@ -63,7 +63,7 @@ class Costs(NamedTuple):
     tensor: np.ndarray  # int [P]
     reader: np.ndarray  # int [P]
     cut: np.ndarray  # int [Q, 2]: classes that edges join
-    cut_s: np.ndarray  # float64 [Q]: what separating them costs
+    fusion_loss_s: np.ndarray  # float64 [Q]: what separating them costs
 
 
 class _Arcs(NamedTuple):
@@ -72,7 +72,7 @@ class _Arcs(NamedTuple):
     capacity: np.ndarray
 
 
-def find(problem: Problem, seed: int, allowance: Allowance) -> base.Found:
+def find(problem: Problem, seed: int, limits: SearchLimits) -> base.SearchResult:
     """Minimum cuts: exact with two devices, else alpha-expansion and a bound.
 
     Returns:
@@ -87,21 +87,21 @@ def find(problem: Problem, seed: int, allowance: Allowance) -> base.Found:
     if num_devices <= 2:
         labels, bound_s = two_devices(costs)
     else:
-        labels = _expanded(costs, allowance)
+        labels = _expanded(costs, limits)
         bound_s = max(against_rest(costs, device) for device in range(num_devices))
     fits = _fits(labels, classes.memory_bytes, memory)
     value_s = value(costs, labels) if fits else np.inf
     status = "optimal" if _same(value_s, bound_s) else "finished"
-    allowance.tell(1, value_s, labels[classes.number] if fits else None)
+    limits.tell(1, value_s, labels[classes.number] if fits else None)
     if status != "optimal" and _variables(costs) <= _LARGEST:
-        exact = _integer_program(costs, classes.memory_bytes, memory, allowance)
+        exact = _integer_program(costs, classes.memory_bytes, memory, limits)
         bound_s = max(bound_s, exact.bound_s)
         if exact.placement is not None and value(costs, exact.placement) < value_s:
             labels, value_s = exact.placement, value(costs, exact.placement)
         status = "optimal" if _same(value_s, bound_s) else exact.status
     if np.isinf(value_s):
-        return base.Found(None, bound_s, status)
-    return base.Found(labels[classes.number], bound_s, status)
+        return base.SearchResult(None, bound_s, status)
+    return base.SearchResult(labels[classes.number], bound_s, status)
 
 
 def costs_of(problem: Problem) -> Costs:
@@ -111,7 +111,7 @@ def costs_of(problem: Problem) -> Costs:
     apart = np.flatnonzero(ends[0] != ends[1])
     _, first, number = np.unique(graph.tensors[apart], return_index=True, return_inverse=True)
     pairs = np.unique(np.stack([number, ends[1, apart]]), axis=1)
-    lost_s = np.asarray(problem.costs.cut_s, np.float64)
+    lost_s = np.asarray(problem.costs.fusion_loss_s, np.float64)
     separable = apart[lost_s[apart] > 0]
     # The simulator's own float32 table, so that a sum of the same terms is the same number.
     transfer_s = tensors.edge_transfer_s(graph, problem.costs)[apart[first]]
@@ -122,7 +122,7 @@ def costs_of(problem: Problem) -> Costs:
         tensor=pairs[0],
         reader=pairs[1],
         cut=ends[:, separable].T,
-        cut_s=lost_s[separable],
+        fusion_loss_s=lost_s[separable],
     )
 
 
@@ -132,7 +132,7 @@ def value(costs: Costs, labels: np.ndarray) -> float:
     read = np.unique(np.stack([costs.tensor, labels[costs.reader]]), axis=1)
     total += costs.transfer_s[read[0], labels[costs.source[read[0]]], read[1]].sum()
     separated = labels[costs.cut[:, 0]] != labels[costs.cut[:, 1]]
-    return float(total + costs.cut_s[separated].sum())
+    return float(total + costs.fusion_loss_s[separated].sum())
 
 
 def two_devices(costs: Costs) -> tuple[np.ndarray, float]:
@@ -153,19 +153,19 @@ def against_rest(costs: Costs, device: int) -> float:
     return two_devices(costs._replace(compute_s=compute_s, transfer_s=transfer_s))[1]
 
 
-def _expanded(costs: Costs, allowance: Allowance) -> np.ndarray:
+def _expanded(costs: Costs, limits: SearchLimits) -> np.ndarray:
     """The best of the descents from each class's fastest device and from the best single device."""
     num_classes, num_devices = costs.compute_s.shape
     singles = [np.full(num_classes, device) for device in range(num_devices)]
     starts = [costs.compute_s.argmin(axis=1), min(singles, key=lambda s: value(costs, s))]
-    return min((_descended(costs, s, allowance) for s in starts), key=lambda s: value(costs, s))
+    return min((_descended(costs, s, limits) for s in starts), key=lambda s: value(costs, s))
 
 
-def _descended(costs: Costs, labels: np.ndarray, allowance: Allowance) -> np.ndarray:
+def _descended(costs: Costs, labels: np.ndarray, limits: SearchLimits) -> np.ndarray:
     """Moves to one device after another until none of them gains."""
     num_devices = costs.compute_s.shape[1]
     in_vain, device, value_s = 0, 0, value(costs, labels)
-    while in_vain < num_devices and not allowance.over():
+    while in_vain < num_devices and not limits.over():
         moved = _move(costs, labels, device)[0]
         moved_s = value(costs, moved)
         if moved_s < value_s:
@@ -229,14 +229,14 @@ def _crossings(
 
 
 def _separations(costs: Costs, labels: np.ndarray, node: np.ndarray, sink: int) -> list[_Arcs]:
-    """The arcs of `cut_s`: cut_s (x[r] - x[u])^2 where the ends are together, else
-    cut_s (1 - x[u] x[r]).
+    """The arcs of `fusion_loss_s`: fusion_loss_s (x[r] - x[u])^2 where the ends are together, else
+    fusion_loss_s (1 - x[u] x[r]).
     """
     one, other = costs.cut.T
     together = labels[one] == labels[other]
     return [
-        _Arcs(node[other], node[one], costs.cut_s),
-        _Arcs(node[one], np.where(together, node[other], sink), costs.cut_s),
+        _Arcs(node[other], node[one], costs.fusion_loss_s),
+        _Arcs(node[one], np.where(together, node[other], sink), costs.fusion_loss_s),
     ]
 
 
@@ -298,19 +298,19 @@ def _reached(left: sparse.csr_array, start: int) -> np.ndarray:
 def _variables(costs: Costs) -> int:
     num_devices = costs.compute_s.shape[1]
     crossings = len(costs.source) * num_devices * (num_devices - 1)
-    return costs.compute_s.size + crossings + len(costs.cut_s) * num_devices
+    return costs.compute_s.size + crossings + len(costs.fusion_loss_s) * num_devices
 
 
 def _integer_program(
-    costs: Costs, memory_bytes: np.ndarray, memory: base.Memory, allowance: Allowance
-) -> base.Found:
+    costs: Costs, memory_bytes: np.ndarray, memory: base.Memory, limits: SearchLimits
+) -> base.SearchResult:
     """The integer program of the module's docstring; the placement is of the classes."""
     (num_classes, num_devices), num_tensors = costs.compute_s.shape, len(costs.source)
     x = np.arange(num_classes * num_devices).reshape(num_classes, num_devices)
     f = x.size + np.arange(num_tensors * num_devices**2).reshape(-1, num_devices, num_devices)
-    v = x.size + f.size + np.arange(len(costs.cut_s) * num_devices).reshape(-1, num_devices)
+    v = x.size + f.size + np.arange(len(costs.fusion_loss_s) * num_devices).reshape(-1, num_devices)
     seconds = np.concatenate(
-        [costs.compute_s.ravel(), costs.transfer_s.ravel(), costs.cut_s.repeat(num_devices)]
+        [costs.compute_s.ravel(), costs.transfer_s.ravel(), costs.fusion_loss_s.repeat(num_devices)]
     )
     possible = np.isfinite(seconds)
     unit_s = seconds[possible].max(initial=0.0) / _LARGE or 1.0
@@ -324,16 +324,16 @@ def _integer_program(
             *_memory_rows(len(seconds), x, memory_bytes, memory),
             *_crossing_rows(len(seconds), costs, x, f, v),
         ],
-        options={"time_limit": allowance.left_s(), "mip_rel_gap": 0.0},
+        options={"time_limit": limits.left_s(), "mip_rel_gap": 0.0},
     )
-    result = native.call(search, allowance)
+    result = native.call(search, limits)
     if result is None:
-        return base.Found(None, -np.inf, "time limit")
+        return base.SearchResult(None, -np.inf, "time limit")
     if result.status == 2:
-        return base.Found(None, status="infeasible")
+        return base.SearchResult(None, status="infeasible")
     bound_s = -np.inf if result.mip_dual_bound is None else result.mip_dual_bound * unit_s
     labels = None if result.x is None else result.x[: x.size].reshape(x.shape).argmax(axis=1)
-    return base.Found(labels, bound_s, "optimal" if result.status == 0 else "time limit")
+    return base.SearchResult(labels, bound_s, "optimal" if result.status == 0 else "time limit")
 
 
 def _memory_rows(

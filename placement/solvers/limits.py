@@ -20,7 +20,7 @@ def unobserved(evaluations: int, best_s: float, placement: np.ndarray | None) ->
     """Nobody watches."""
 
 
-class Allowance:
+class SearchLimits:
     """Seconds from now on, and how many placements a search may evaluate."""
 
     def __init__(
@@ -46,9 +46,9 @@ class Allowance:
         self._best: np.ndarray | None = None
         self.budget = budget
 
-    def part(self, share: float, budget: int) -> "Allowance":
+    def part(self, share: float, budget: int) -> "SearchLimits":
         """A share of the seconds that are left and so many evaluations, for a search within."""
-        return Allowance(share * self.left_s(), min(budget, self.budget), self.tell, self._stop)
+        return SearchLimits(share * self.left_s(), min(budget, self.budget), self.tell, self._stop)
 
     def tell(self, evaluations: int, value_s: float, placement: np.ndarray | None) -> None:
         """Tells whoever watches how far the search is; called once a step, whatever is new.

@@ -7,20 +7,20 @@ import threading
 from collections.abc import Callable
 from typing import TypeVar
 
-from placement.solvers.limits import Allowance
+from placement.solvers.limits import SearchLimits
 
 T = TypeVar("T")
 _LOOK_S = 0.05  # between two looks for a stop
 
 
 def call(
-    solve: Callable[[], T], allowance: Allowance, cancel: Callable[[], None] | None = None
+    solve: Callable[[], T], limits: SearchLimits, cancel: Callable[[], None] | None = None
 ) -> T | None:
     """What `solve` returns, which keeps the time limit itself.
 
     Args:
       solve: releases Python's lock while it computes.
-      allowance: whose stop is looked for.
+      limits: whose stop is looked for.
       cancel: makes `solve` return soon. Without it a stopped one is left to its time limit.
 
     Returns:
@@ -39,7 +39,7 @@ def call(
     thread.start()
     while thread.is_alive():
         thread.join(_LOOK_S)
-        if allowance.stopped():
+        if limits.stopped():
             if cancel is None:
                 return None
             cancel()

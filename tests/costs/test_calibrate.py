@@ -15,7 +15,7 @@ TRUE = calibrate.Calibration(
     latency_s=np.array([[0, 15e-6], [3e-6, 0]]),
     s_per_byte=np.array([[0, 0.3e-9], [0.1e-9, 0]]),
     cut=0.5,
-    cut_s=8e-6,
+    fusion_loss_s=8e-6,
 )
 
 
@@ -30,7 +30,7 @@ def _problem(rng: np.random.Generator) -> tuple[OpGraph, CostModel, np.ndarray]:
         compute_s=costs.compute_s * np.float32(1e-5),
         transfer_latency_s=apart * np.float32(5e-6),
         transfer_s_per_byte=apart * np.float32(2e-10),
-        cut_s=np.where(fused, rng.random(graph.num_edges) * 1e-4, 0).astype(np.float32),
+        fusion_loss_s=np.where(fused, rng.random(graph.num_edges) * 1e-4, 0).astype(np.float32),
     )
     return graph, costs, rng.integers(0, 2, (200, 40)).astype(np.int32)
 
@@ -104,7 +104,7 @@ def test_every_round_asks_for_the_terms_at_the_costs_so_far():
     found = calibrate.fit(costs, terms, measured_s, rounds=3)
     once = calibrate.fit(costs, terms, measured_s)
     assert len(seen) == 3 + 1
-    for name in ("compute_s", "cut_s", "transfer_latency_s", "transfer_s_per_byte"):
+    for name in ("compute_s", "fusion_loss_s", "transfer_latency_s", "transfer_s_per_byte"):
         np.testing.assert_allclose(getattr(seen[0], name), getattr(costs, name), rtol=1e-6)
         np.testing.assert_array_equal(
             getattr(seen[1], name), getattr(calibrate.apply(costs, once), name)
@@ -123,7 +123,7 @@ def test_without_measurements_the_profile_stands():
 
 
 def test_what_placements_cannot_tell_stays_near_the_profile():
-    """Single devices say nothing of crossings."""
+    """Single devices say nothing of transfers."""
     graph, costs, _ = _problem(np.random.default_rng(2))
     singles = np.tile([[0], [1]], (1, graph.num_ops)).astype(np.int32)
     measured_s = _serial_s(graph, costs, singles) * [1.2, 0.8]
@@ -144,7 +144,7 @@ def test_no_coefficient_is_negative():
 def test_unfused_edges_and_the_diagonal_stay_free():
     _, costs, _ = _problem(np.random.default_rng(4))
     calibrated = calibrate.apply(costs, TRUE)
-    np.testing.assert_array_equal(calibrated.cut_s > 0, costs.cut_s > 0)
+    np.testing.assert_array_equal(calibrated.fusion_loss_s > 0, costs.fusion_loss_s > 0)
     assert (np.diag(calibrated.transfer_latency_s) == 0).all()
     assert np.isinf(
         calibrate.apply(costs._replace(compute_s=costs.compute_s + np.inf), TRUE)[0]

@@ -261,9 +261,9 @@ def test_memory_accelerators_and_types():
     assert costs.capacity_bytes.tolist() == [gpu, np.inf, npu, np.inf, gpu]
     assert costs.memory_bytes.tolist() == graph.weight_bytes.tolist()
     assert costs.compute_s.shape == (12, 5)
-    assert not costs.cut_s.any()
-    assert not costs.crossing_s.any()
-    assert costs.cut_s.shape == costs.crossing_s.shape == (graph.num_edges,)
+    assert not costs.fusion_loss_s.any()
+    assert not costs.transfer_fixed_s.any()
+    assert costs.fusion_loss_s.shape == costs.transfer_fixed_s.shape == (graph.num_edges,)
     assert costs.accelerator.dtype == np.int32
     assert {array.dtype for array in costs[:-1]} == {np.dtype(np.float32)}
 

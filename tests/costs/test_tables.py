@@ -4,15 +4,15 @@ import numpy as np
 import pytest
 
 from placement.costs.tables import (
-    Crossings,
     DeviceProfile,
-    Handovers,
+    SubmodelCosts,
+    Transfers,
     coarse_costs,
     concurrent,
     cost_model,
     from_json,
-    handovers_from_json,
-    handovers_to_json,
+    submodels_from_json,
+    submodels_to_json,
     to_json,
 )
 from placement.errors import UserError
@@ -39,7 +39,7 @@ def _profile(
 def _model(graph: OpGraph, *profiles: DeviceProfile) -> CostModel:
     devices = len(profiles)
     off_diagonal = 1 - np.eye(devices)
-    return cost_model(graph, profiles, Crossings(2e-5 * off_diagonal, 3e-9 * off_diagonal))
+    return cost_model(graph, profiles, Transfers(2e-5 * off_diagonal, 3e-9 * off_diagonal))
 
 
 def _standalone_s(num_bytes: float) -> float:
@@ -85,27 +85,29 @@ def test_two_kernels_of_one_operation_add_up():
 
 def test_cutting_an_edge_inside_a_kernel_costs_its_bytes_twice():
     costs = _model(helpers.chain(4), _profile([("op0 op1", 1.0), ("op2", 1.0), ("op3", 1.0)]))
-    np.testing.assert_allclose(costs.cut_s, [_standalone_s(10), 0, 0], rtol=1e-6)
+    np.testing.assert_allclose(costs.fusion_loss_s, [_standalone_s(10), 0, 0], rtol=1e-6)
 
 
 def test_a_fusion_on_any_device_makes_the_cut_cost():
     fused_early = _profile([("op0 op1", 1.0), ("op2", 1.0)])
     fused_late = _profile([("op0", 1.0), ("op1 op2", 1.0)])
     costs = _model(helpers.chain(3), fused_early, fused_late)
-    np.testing.assert_allclose(costs.cut_s, [_standalone_s(10), _standalone_s(20)], rtol=1e-6)
+    np.testing.assert_allclose(
+        costs.fusion_loss_s, [_standalone_s(10), _standalone_s(20)], rtol=1e-6
+    )
 
 
 def test_operations_without_a_kernel_cost_nothing_and_are_fused_with_nothing():
     costs = _model(helpers.chain(4), _profile([("op3", 1.0)]))
     assert costs.compute_s[:, 0].tolist() == [0.0, 0.0, 0.0, 1.0]
-    assert costs.cut_s.tolist() == [0.0, 0.0, 0.0]
+    assert costs.fusion_loss_s.tolist() == [0.0, 0.0, 0.0]
 
 
 def test_kernels_of_operations_that_the_graph_lacks_are_left_out():
     profile = _profile([("Result", 5.0), ("op0 Reorder", 1.0), ("op1", 3.0)], 4.0)
     costs = _model(helpers.chain(2), profile)
     assert costs.compute_s[:, 0].tolist() == [1.0, 3.0]
-    assert costs.cut_s.tolist() == [0.0]
+    assert costs.fusion_loss_s.tolist() == [0.0]
 
 
 def test_unsupported_operations_are_infinite_on_their_device_alone():
@@ -143,7 +145,7 @@ def test_coarse_costs_are_sums_over_members_and_the_cuts_of_the_edges_that_remai
     np.testing.assert_array_equal(
         coarse.memory_bytes, [memory[0], memory[1] + memory[2], memory[3]]
     )
-    np.testing.assert_array_equal(coarse.cut_s, costs.cut_s[[0, 3]])
+    np.testing.assert_array_equal(coarse.fusion_loss_s, costs.fusion_loss_s[[0, 3]])
     assert {array.dtype for array in coarse[:-1]} == {np.dtype(np.float32)}
 
 
@@ -155,13 +157,13 @@ def test_costs_of_a_coarsening_have_its_sizes():
     assert coarse.graph.num_ops < graph.num_ops
     assert result.compute_s.shape == (coarse.graph.num_ops, 3)
     assert result.memory_bytes.shape == (coarse.graph.num_ops,)
-    assert result.cut_s.shape == (coarse.graph.num_edges,)
+    assert result.fusion_loss_s.shape == (coarse.graph.num_edges,)
 
 
-def _handovers(alone_s: list[list[float]], *groups: str) -> Handovers:
+def _submodels(alone_s: list[list[float]], *groups: str) -> SubmodelCosts:
     apart = 1 - np.eye(2)
-    crossings = Crossings(7e-6 * apart, 5e-10 * apart)
-    return Handovers(tuple(tuple(g.split()) for g in groups), np.array(alone_s), crossings)
+    transfers = Transfers(7e-6 * apart, 5e-10 * apart)
+    return SubmodelCosts(tuple(tuple(g.split()) for g in groups), np.array(alone_s), transfers)
 
 
 def test_concurrent_costs_by_hand():
@@ -169,15 +171,15 @@ def test_concurrent_costs_by_hand():
     graph = helpers.chain(5)
     within = _profile([(f"op{i}", 1.0) for i in range(5)], 5.0)
     twice = _profile([(f"op{i}", 2.0) for i in range(5)], 10.0, unsupported="op0")
-    costs = _model(graph, within, twice)._replace(cut_s=np.arange(1, 5, dtype=np.float32))
-    alone = _handovers([[1.5, np.nan], [2.25, 4.75], [0.5, 1.0]], "op0", "op1 op2", "op3")
+    costs = _model(graph, within, twice)._replace(fusion_loss_s=np.arange(1, 5, dtype=np.float32))
+    alone = _submodels([[1.5, np.nan], [2.25, 4.75], [0.5, 1.0]], "op0", "op1 op2", "op3")
     found = concurrent(graph, costs, alone)
     # 0.25 on the one and 0.75 on the other; as before; no less than nothing; nothing.
-    assert found.cut_s.tolist() == [0.5, 2.0, 0.0, 0.0]
-    np.testing.assert_allclose(found.transfer_latency_s, alone.crossings.latency_s)
-    np.testing.assert_allclose(found.transfer_s_per_byte, alone.crossings.s_per_byte)
+    assert found.fusion_loss_s.tolist() == [0.5, 2.0, 0.0, 0.0]
+    np.testing.assert_allclose(found.transfer_latency_s, alone.transfers.latency_s)
+    np.testing.assert_allclose(found.transfer_s_per_byte, alone.transfers.s_per_byte)
     assert {array.dtype for array in found[:-1]} == {np.dtype(np.float32)}
-    for name in ("compute_s", "crossing_s", "memory_bytes", "capacity_bytes", "accelerator"):
+    for name in ("compute_s", "transfer_fixed_s", "memory_bytes", "capacity_bytes", "accelerator"):
         np.testing.assert_array_equal(getattr(found, name), getattr(costs, name))
 
 
@@ -185,35 +187,38 @@ def test_what_one_device_cannot_run_costs_what_it_does_on_the_others():
     graph = helpers.chain(3)
     able = _profile([("op0", 1.0), ("op1", 1.0), ("op2", 1.0)], 3.0)
     unable = _profile([("op0", 1.0), ("op1", 1.0)], 2.0, unsupported="op2")
-    alone = _handovers([[1.0, 1.0], [1.0, 1.0], [1.5, np.nan]], "op0", "op1", "op2")
-    assert concurrent(graph, _model(graph, able, unable), alone).cut_s.tolist() == [0.0, 0.5]
+    alone = _submodels([[1.0, 1.0], [1.0, 1.0], [1.5, np.nan]], "op0", "op1", "op2")
+    assert concurrent(graph, _model(graph, able, unable), alone).fusion_loss_s.tolist() == [
+        0.0,
+        0.5,
+    ]
 
 
 def test_profiles_and_crossings_survive_json():
     profiles = (_profile([("op0 op1", 0.5), ("op2", 1.0)], 2.0, "op3 op4"), _profile([], name="B"))
-    crossings = Crossings(np.array([[0, 1e-6], [2e-6, 0]]), np.array([[0, 3e-10], [4e-10, 0]]))
-    data = json.loads(json.dumps({"more": 1, **to_json(profiles, crossings)}))
+    transfers = Transfers(np.array([[0, 1e-6], [2e-6, 0]]), np.array([[0, 3e-10], [4e-10, 0]]))
+    data = json.loads(json.dumps({"more": 1, **to_json(profiles, transfers)}))
     again, links = from_json(data)
     assert again == profiles
-    for one, other in zip(links, crossings, strict=True):
+    for one, other in zip(links, transfers, strict=True):
         np.testing.assert_array_equal(one, other)
 
 
 def test_no_handovers_survive_json_and_cost_nothing():
-    none = Handovers((), np.empty((0, 2)), _handovers([]).crossings)
-    again = handovers_from_json(json.loads(json.dumps(handovers_to_json(none))))
+    none = SubmodelCosts((), np.empty((0, 2)), _submodels([]).transfers)
+    again = submodels_from_json(json.loads(json.dumps(submodels_to_json(none))))
     assert again.alone_s.shape == (0, 2)
     graph = helpers.chain(2)
     alike = _profile([("op0", 1.0), ("op1", 1.0)])
-    costs = _model(graph, alike, alike)._replace(cut_s=np.array([3.0], np.float32))
-    assert concurrent(graph, costs, again).cut_s.tolist() == [3.0]
+    costs = _model(graph, alike, alike)._replace(fusion_loss_s=np.array([3.0], np.float32))
+    assert concurrent(graph, costs, again).fusion_loss_s.tolist() == [3.0]
 
 
 def test_handovers_survive_json():
-    alone = _handovers([[1.5, np.nan], [2.25, 4.75]], "op0", "op1 op2")
-    text = json.dumps(handovers_to_json(alone), allow_nan=False)
-    again = handovers_from_json(json.loads(text))
+    alone = _submodels([[1.5, np.nan], [2.25, 4.75]], "op0", "op1 op2")
+    text = json.dumps(submodels_to_json(alone), allow_nan=False)
+    again = submodels_from_json(json.loads(text))
     assert again.groups == alone.groups
     np.testing.assert_array_equal(again.alone_s, alone.alone_s)
-    for one, other in zip(again.crossings, alone.crossings, strict=True):
+    for one, other in zip(again.transfers, alone.transfers, strict=True):
         np.testing.assert_array_equal(one, other)

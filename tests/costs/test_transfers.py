@@ -10,11 +10,11 @@ PAIR = (0, 1)
 MIB = 2.0**20
 
 
-def fit(sizes: np.ndarray, seconds: np.ndarray) -> transfers.Transfer:
+def fit(sizes: np.ndarray, seconds: np.ndarray) -> transfers.TransferFit:
     return transfers.fit(PAIR, list(zip(sizes, seconds, strict=True)), COPY)
 
 
-def at(found: transfers.Transfer, num_bytes: float) -> float:
+def at(found: transfers.TransferFit, num_bytes: float) -> float:
     return found.latency_s + num_bytes * found.s_per_byte
 
 
@@ -87,7 +87,7 @@ def test_nothing_is_negative_nor_missing():
 def test_lines_become_matrices_and_words():
     sizes = np.array([64.0, 4096.0, MIB])
     found = [fit(sizes, 5e-6 + sizes * 2e-10)]
-    matrices = transfers.crossings(found, 3)
+    matrices = transfers.matrices(found, 3)
     for matrix, value in zip(matrices, found[0][1:3], strict=True):
         assert matrix.tolist() == [[0, value, 0], [value, 0, 0], [0, 0, 0]]
     (told,) = json.loads(json.dumps(transfers.to_json(found, ["A [a]", "B [b]", "C"])))

@@ -113,8 +113,8 @@ def test_the_costs_are_the_files():
     np.testing.assert_array_equal(
         costs.compute_s, [[1, 1, 10, 10], [np.inf, np.inf, 20, 20], [3, 3, 30, 30]]
     )
-    assert costs.crossing_s.tolist() == [EXACT, np.float32(INEXACT)]
-    assert costs.cut_s.tolist() == [0, 0]
+    assert costs.transfer_fixed_s.tolist() == [EXACT, np.float32(INEXACT)]
+    assert costs.fusion_loss_s.tolist() == [0, 0]
     assert costs.memory_bytes.tolist() == [1024, 2048, 3072]
     assert costs.capacity_bytes.tolist() == [100, 100, np.inf, np.inf]
     assert costs.accelerator.tolist() == [0, 1, -1, -1]
@@ -248,7 +248,7 @@ def test_a_tensor_has_the_largest_size_that_its_edges_give():
     workload = _read(_file(nodes, edges))
     assert workload.graph.tensors.tolist() == [0, 0, 0, 1]
     assert workload.graph.edge_bytes.tolist() == [30, 30, 30, 20]
-    assert workload.costs.crossing_s.tolist() == [1, 1, 1, 1]
+    assert workload.costs.transfer_fixed_s.tolist() == [1, 1, 1, 1]
 
 
 def test_edges_of_one_source_and_different_cost_carry_tensors_of_their_own():
@@ -257,7 +257,7 @@ def test_edges_of_one_source_and_different_cost_carry_tensors_of_their_own():
     workload = _read(_file(nodes, edges))
     assert workload.graph.tensors.tolist() == [0, 1, 0]
     assert workload.graph.edge_bytes.tolist() == [20, 30, 20]
-    assert workload.costs.crossing_s.tolist() == [1, 2, 1]
+    assert workload.costs.transfer_fixed_s.tolist() == [1, 2, 1]
 
 
 def test_parallel_edges_are_kept():
@@ -269,7 +269,7 @@ def test_parallel_edges_are_kept():
 def test_a_workload_without_edges():
     workload = _read(_file([_node(1)], []))
     assert workload.graph.num_edges == 0
-    assert workload.costs.crossing_s.shape == workload.costs.cut_s.shape == (0,)
+    assert workload.costs.transfer_fixed_s.shape == workload.costs.fusion_loss_s.shape == (0,)
 
 
 def test_a_workload_can_be_coarsened_and_described():

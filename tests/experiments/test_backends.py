@@ -36,12 +36,12 @@ def test_devices_that_work_at_the_same_time_are_placed_on_and_measured(
         row["predicted_s"] for name, row in rows.items() if name.startswith("single:")
     )
     placed = json.loads((tmp_path / "placement.json").read_text())
-    assert ("stretches" in placed) == (placed["method"] != "hetero")
-    stretches = placed.get("stretches", [])
+    assert ("segments" in placed) == (placed["method"] != "hetero")
+    segments = placed.get("segments", [])
     check_details(tmp_path)
-    named = [name for _, names in stretches for name in names]
+    named = [name for _, names in segments for name in names]
     assert len(named) == len(set(named))
-    for device, names in stretches:
+    for device, names in segments:
         assert {placed["placement"][name] for name in names} == {device}
 
     code, _, err = run(tmp_path, *flags, "--config.objective=max_load", "--config.method=annealing")
@@ -59,7 +59,7 @@ def test_a_profile_of_devices_at_the_same_time_says_how_far_it_is_right(
     fidelity = json.loads((tmp_path / "fidelity.json").read_text())
     assert {(row["predicted by"], row["costs"]) for row in fidelity["rows"]} == {
         *(("makespan", "profiled"), ("makespan", "calibrated")),
-        *(("stretches", "profiled"), ("stretches", "calibrated")),
+        *(("segments", "profiled"), ("segments", "calibrated")),
     }
     costs = f"--config.costs={tmp_path / 'profile.json'}"
     code, _, err = run(tmp_path / "hetero", flags[0], costs, "--config.devices=host")

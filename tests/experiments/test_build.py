@@ -32,14 +32,14 @@ def test_calibration_draws_both_kinds_of_placements(num_ops):
             assert 1 <= np.count_nonzero(np.diff(placement)) <= 8
 
 
-def test_a_candidate_of_devices_that_work_at_once_has_every_operation_in_one_stretch():
+def test_a_candidate_of_devices_that_work_at_once_has_every_operation_in_one_segment():
     graph = helpers.random_dag(np.random.default_rng(2), 30, edge_probability=0.1)
     coarsening = coarsen.coarsen(graph)
     host = devices.resolve("host:f32,f32")
     names = tuple(device.name for device in host)
     net = build.Network(None, graph, coarsening, {})
     costs = helpers.random_costs(np.random.default_rng(3), graph, 2)
-    setting = build.setting(net, costs, names, "makespan")
+    setting = build.search_problem(net, costs, names, "makespan")
     placement = np.arange(coarsening.graph.num_ops, dtype=np.int32) % 2
     where = {
         name: names[placement[op]]
@@ -47,9 +47,9 @@ def test_a_candidate_of_devices_that_work_at_once_has_every_operation_in_one_str
     }
     found = build.candidate(setting, placement, host, "concurrent")
     assert (found.affinity, found.devices) == (where, host)
-    assert sorted(op for _, ops in found.stretches for op in ops) == sorted(graph.op_names)
-    assert all(where[op] == device for device, ops in found.stretches for op in ops)
-    position = {op: i for i, op in enumerate(op for _, ops in found.stretches for op in ops)}
+    assert sorted(op for _, ops in found.segments for op in ops) == sorted(graph.op_names)
+    assert all(where[op] == device for device, ops in found.segments for op in ops)
+    position = {op: i for i, op in enumerate(op for _, ops in found.segments for op in ops)}
     for sender, receiver in zip(graph.senders, graph.receivers, strict=True):
         assert position[graph.op_names[sender]] < position[graph.op_names[receiver]]
     assert build.candidate(setting, placement, host, "hetero") == Candidate(where, host)

@@ -32,7 +32,7 @@ def at_step(number: int) -> None:
     """Ctrl-C when a search tells for the nth time."""
     from placement.solvers import limits
 
-    tell, told = limits.Allowance.tell, []
+    tell, told = limits.SearchLimits.tell, []
 
     def telling(self: Any, *step: Any) -> None:
         tell(self, *step)
@@ -40,7 +40,7 @@ def at_step(number: int) -> None:
         if len(told) == number:
             ctrl_c()
 
-    limits.Allowance.tell = telling  # type: ignore[method-assign]
+    limits.SearchLimits.tell = telling  # type: ignore[method-assign]
 
 
 def in_native_code() -> None:
@@ -61,14 +61,14 @@ def beyond(evaluations: int, act: Callable[[], None]) -> None:
     """Acts whenever a search tells of more evaluations."""
     from placement.solvers import limits
 
-    tell = limits.Allowance.tell
+    tell = limits.SearchLimits.tell
 
     def telling(self: Any, evaluated: int, *step: Any) -> None:
         tell(self, evaluated, *step)
         if evaluated > evaluations:
             act()
 
-    limits.Allowance.tell = telling  # type: ignore[method-assign]
+    limits.SearchLimits.tell = telling  # type: ignore[method-assign]
 
 
 def twice() -> None:
@@ -110,7 +110,7 @@ def while_measuring() -> None:
     def measure(*_: Any) -> Any:
         raise KeyboardInterrupt
 
-    verify.measure = local
+    verify.measure = measure
 
 
 def nothing_runs() -> None:
@@ -119,7 +119,7 @@ def nothing_runs() -> None:
     def measured(self: Any, candidates: Any, **_: Any) -> Any:
         return [local.Failure("infer", "it broke")] * len(candidates)
 
-    local.Measurer.measure = measured  # type: ignore[method-assign]
+    local.LocalMeasurer.measure = measured  # type: ignore[method-assign]
 
 
 def row(summary: dict[str, Any], method: str) -> dict[str, Any]:

@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 
 from experiments import labels
-from tests.experiments import test_solve
 from tests.experiments.command import run
+from tests.experiments.tasks import test_solve
 
 FLAGS = ("--task=compare", "--config.objective=max_load", "--config.methods=topological")
 

@@ -13,8 +13,8 @@ import numpy as np
 import openvino as ov
 import pytest
 
-from tests.experiments import test_solve
 from tests.experiments.command import check_summary, run
+from tests.experiments.tasks import test_solve
 from tests.runtime import small
 
 SOLVE = ("--task=solve", "--config.devices=auto", "--config.budget=320")
@@ -46,10 +46,10 @@ def solver_of_one_seed() -> None:
 
     sound = solvers.SOLVERS["genetic"].find
 
-    def find(problem: Any, seed: int, allowance: Any) -> Any:
+    def find(problem: Any, seed: int, limits: Any) -> Any:
         if seed == 0:
             raise KeyError(seed)
-        return sound(problem, seed, allowance)
+        return sound(problem, seed, limits)
 
     solvers.SOLVERS["genetic"] = solvers.Solver(find, solvers.ANY)
 

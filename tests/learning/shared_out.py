@@ -60,7 +60,7 @@ def of_hsdag() -> dict[str, float]:
 
 def of_colocrl() -> dict[str, float]:
     """What a policy draws whose loops are over operations, and its log-probability again."""
-    policy = mesh.over(colocrl.make(num_devices=3, hidden_size=4))
+    policy = mesh.shard_policy(colocrl.make(num_devices=3, hidden_size=4))
     graph = helpers.batched(problem().graph, num_devices=3)
 
     def step(key: jax.Array) -> dict[str, Any]:
@@ -74,8 +74,8 @@ def of_colocrl() -> dict[str, float]:
 
 def of_placeto() -> dict[str, float]:
     """The gradient of a policy whose episodes have as many steps as there are operations."""
-    policy = mesh.over(placeto.make(num_devices=3, hidden_size=2, rounds=2))
-    graph = learned.with_schedule(problem()).graph
+    policy = mesh.shard_policy(placeto.make(num_devices=3, hidden_size=2, rounds=2))
+    graph = learned.placeto_input(problem()).graph
 
     def step(key: jax.Array) -> dict[str, Any]:
         init_key, key = jax.random.split(key)
@@ -105,8 +105,8 @@ def _called(step: Callable[[jax.Array], dict[str, Any]]) -> dict[str, float]:
 
 def of_several_graphs() -> dict[str, float]:
     """Learning on two graphs at once."""
-    made = learned.make(SCHEDULER, 3, False, over=several.over)
-    graphs = [learned.with_board(problem(branches), (12, 14)).graph for branches in (2, 4)]
+    made = learned.make(SCHEDULER, 3, False, over=several.batch_policy)
+    graphs = [learned.scheduler_input(problem(branches), (12, 14)).graph for branches in (2, 4)]
     stack = several.stack([jax.device_get(graph) for graph in graphs])
     state = made.learner.place(made.learner.init(jax.random.PRNGKey(0), stack.graphs))
     for _ in range(2):

@@ -15,7 +15,7 @@ from tests import helpers
 
 SAMPLES = 16
 POLICY = scheduler.make(num_devices=2, hidden_size=8, episode_steps=2)
-TOGETHER = several.over(POLICY)
+TOGETHER = several.batch_policy(POLICY)
 
 
 def _problem(branches: int, length: int) -> Problem:

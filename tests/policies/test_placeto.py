@@ -29,7 +29,7 @@ def _batched(problem: Problem, num_nodes: int = 16, num_edges: int = 25) -> jrap
 
 
 def _diamond() -> jraph.GraphsTuple:
-    """Computing takes 1 or 2, crossings 110 (of op0), 130 and 140: op2 is due before op1."""
+    """Computing takes 1 or 2, transfers 110 (of op0), 130 and 140: op2 is due before op1."""
     graph = helpers.diamond()
     return _batched(helpers.as_problem(graph, helpers.unit_costs(graph), "serial"))
 
@@ -321,7 +321,7 @@ def test_a_search_starts_near_the_uniform_policy():
 
 
 def _choosy(rng: np.random.Generator, graph: OpGraph) -> tuple[Problem, np.ndarray]:
-    """A problem where crossings are free, and each operation's cheaper device."""
+    """A problem where transfers are free, and each operation's cheaper device."""
     compute_s = rng.uniform(1, 2, (graph.num_ops, 2)).astype(np.float32)
     cheaper = rng.integers(0, 2, graph.num_ops)
     compute_s[np.arange(graph.num_ops), cheaper] /= 4

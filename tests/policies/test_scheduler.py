@@ -31,7 +31,7 @@ def _read(problem: Problem, num_nodes: int | None = None, num_edges: int | None 
 
 
 def _problem(graph=None, **changes) -> Problem:
-    """Computing takes 1 on device 0 and 2 on device 1; crossings 0.5 and 0.01 a byte."""
+    """Computing takes 1 on device 0 and 2 on device 1; transfers 0.5 and 0.01 a byte."""
     graph = helpers.diamond() if graph is None else graph
     apart = 1 - np.eye(2, dtype=np.float32)
     links = {"transfer_latency_s": 0.5 * apart, "transfer_s_per_byte": 0.01 * apart}
@@ -163,7 +163,7 @@ def test_features_by_hand():
     assert bool(candidate[:4].all())
     np.testing.assert_array_equal(x[1, :, 0, 0], np.zeros(scheduler.NUM_FEATURES))
     # op0 ends at 1, op2 at 2. There op1 ends at 3; on device 1, idle until then, its input is there
-    # at 1.6 and it ends at 3.6. From there op3 is done in 1, or in 1 and the mean crossing, 0.8.
+    # at 1.6 and it ends at 3.6. From there op3 is done in 1, or in 1 and the mean transfer, 0.8.
     seconds = np.array([0.6, 0.8, 0.6, 1.0, 1.6, 0.8, 0.8])
     np.testing.assert_allclose(x[1, :7, 1, 0], seconds / 1.5, rtol=1e-5)
     assert x[1, 7, 1, 0] == 1

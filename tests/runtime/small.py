@@ -8,7 +8,7 @@ from openvino import opset13 as ops
 
 from placement.runtime import devices
 from placement.runtime.execution.executor import Executor
-from placement.runtime.execution.split import Stretch
+from placement.runtime.execution.split import Segment
 
 
 def convolutions(*, channels: int = 16, size: int = 14, length: int = 4) -> ov.Model:
@@ -119,12 +119,12 @@ def branches(*, size: int = 8, length: int = 3) -> ov.Model:
     return ov.Model([ops.result(total, name="y")], [source], "branches")
 
 
-def in_two(length: int, left: str, right: str) -> tuple[Stretch, ...]:
-    """The stretches of `branches` with a branch on each of two devices, the sum on the first."""
+def in_two(length: int, left: str, right: str) -> tuple[Segment, ...]:
+    """The segments of `branches` with a branch on each of two devices, the sum on the first."""
     return (
-        Stretch(left, tuple(f"left_{i}" for i in range(length))),
-        Stretch(right, tuple(f"right_{i}" for i in range(length))),
-        Stretch(left, ("sum",)),
+        Segment(left, tuple(f"left_{i}" for i in range(length))),
+        Segment(right, tuple(f"right_{i}" for i in range(length))),
+        Segment(left, ("sum",)),
     )
 
 

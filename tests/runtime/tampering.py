@@ -25,7 +25,7 @@ import placement
 from placement.errors import UserError
 from placement.runtime.deployment import description
 
-KEYS = ("version", "form", "device", "affinity", "stretches", "devices", "digest", "config")
+KEYS = ("version", "form", "device", "affinity", "segments", "devices", "digest", "config")
 JUNK = (
     *(None, True, False, 0, -1, 1.5, float("nan"), float("inf"), 10**30, "", "x", "CPU", "GPU.7"),
     *(
@@ -84,7 +84,7 @@ def tell_otherwise(draw: random.Random, folder: Path) -> None:
     found = re.search(rf'<{key} value="([^"]*)" />', text)
     assert found is not None, key
     value = saxutils.unescape(found[1], {"&quot;": '"'})
-    with_json = key in ("affinity", "stretches", "devices", "config")
+    with_json = key in ("affinity", "segments", "devices", "config")
     if with_json and draw.random() < 0.8:
         value = changed_json(draw, value, folder)
     else:

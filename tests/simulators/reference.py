@@ -32,7 +32,7 @@ DRAWS, BATCH = 40, 18
 class Tensor(NamedTuple):
     sender: int
     num_bytes: int
-    crossing_s: float
+    transfer_fixed_s: float
     readers: list[int]  # an operation may occur twice
 
 
@@ -41,7 +41,7 @@ class Plain(NamedTuple):
 
     num_ops: int
     num_devices: int
-    edges: list[tuple[int, int, Tensor, float]]  # sender, receiver, tensor, cut_s
+    edges: list[tuple[int, int, Tensor, float]]  # sender, receiver, tensor, fusion_loss_s
     tensors: list[Tensor]
     compute_s: list[list[float]]
     latency_s: list[list[float]]
@@ -57,10 +57,10 @@ def plain(problem: Problem) -> Plain:
     for edge, number in enumerate(graph.tensors.tolist()):
         sender, receiver = int(graph.senders[edge]), int(graph.receivers[edge])
         if number not in tensors:
-            crossing_s = float(costs.crossing_s[edge])
-            tensors[number] = Tensor(sender, int(graph.edge_bytes[edge]), crossing_s, [])
+            transfer_fixed_s = float(costs.transfer_fixed_s[edge])
+            tensors[number] = Tensor(sender, int(graph.edge_bytes[edge]), transfer_fixed_s, [])
         tensors[number].readers.append(receiver)
-        edges.append((sender, receiver, tensors[number], float(costs.cut_s[edge])))
+        edges.append((sender, receiver, tensors[number], float(costs.fusion_loss_s[edge])))
     return Plain(
         num_ops=graph.num_ops,
         num_devices=len(problem.devices),
@@ -78,11 +78,11 @@ def transfer(p: Plain, tensor: Tensor, source: int, device: int) -> float:
     if source == device:
         return 0.0
     per_byte = p.s_per_byte[source][device]
-    return p.latency_s[source][device] + tensor.num_bytes * per_byte + tensor.crossing_s
+    return p.latency_s[source][device] + tensor.num_bytes * per_byte + tensor.transfer_fixed_s
 
 
 def serial(p: Plain, placement: list[int]) -> float:
-    """One thing after another: computations, crossings, cuts."""
+    """One thing after another: computations, transfers, cuts."""
     total = 0.0
     for op in range(p.num_ops):
         total += p.compute_s[op][placement[op]]
@@ -90,9 +90,9 @@ def serial(p: Plain, placement: list[int]) -> float:
         source = placement[tensor.sender]
         for device in {placement[reader] for reader in tensor.readers}:
             total += transfer(p, tensor, source, device)
-    for sender, receiver, _, cut_s in p.edges:
+    for sender, receiver, _, fusion_loss_s in p.edges:
         if placement[sender] != placement[receiver]:
-            total += cut_s
+            total += fusion_loss_s
     return total
 
 
@@ -103,8 +103,8 @@ def makespan(p: Plain, placement: list[int]) -> float:
         queue[placement[op]].append(op)
     leaving: dict[int, list[tuple[int, Tensor, float]]] = {op: [] for op in range(p.num_ops)}
     missing = dict.fromkeys(range(p.num_ops), 0)
-    for sender, receiver, tensor, cut_s in p.edges:
-        leaving[sender].append((receiver, tensor, cut_s))
+    for sender, receiver, tensor, fusion_loss_s in p.edges:
+        leaving[sender].append((receiver, tensor, fusion_loss_s))
         missing[receiver] += 1
     events: list[tuple[float, str, int]] = []
     busy, ended, now = set(), 0, 0.0
@@ -127,9 +127,9 @@ def makespan(p: Plain, placement: list[int]) -> float:
         if what == "end":
             ended += 1
             busy.remove(here)
-            for receiver, tensor, cut_s in leaving[op]:
+            for receiver, tensor, fusion_loss_s in leaving[op]:
                 there = placement[receiver]
-                under_way = 0 if there == here else transfer(p, tensor, here, there) + cut_s
+                under_way = 0 if there == here else transfer(p, tensor, here, there) + fusion_loss_s
                 happen(now + under_way, "arrival", receiver)
         else:
             missing[op] -= 1
@@ -239,9 +239,9 @@ def upward_ranks(problem: Problem) -> list[float]:
     rank = {}
     for op in dag.topological_order(problem.graph).tolist()[::-1]:
         onward = [0.0]
-        for sender, receiver, tensor, cut_s in p.edges:
+        for sender, receiver, tensor, fusion_loss_s in p.edges:
             if sender == op:
-                delay = mean([transfer(p, tensor, s, d) + cut_s for s, d in pairs])
+                delay = mean([transfer(p, tensor, s, d) + fusion_loss_s for s, d in pairs])
                 onward.append(delay + rank[receiver])
         rank[op] = mean(p.compute_s[op]) + max(onward)
     return [rank[op] for op in range(p.num_ops)]
@@ -273,7 +273,7 @@ def random_problem(
         unsupported=rng.choice([0, 0, 0.03]),
         unlinked=rng.choice([0, 0, 0.1]),
         limited=limited,
-        crossing=rng.random() < 0.7,
+        transfer=rng.random() < 0.7,
         accelerator=helpers.random_accelerators(
             rng, num_devices, shared=shared and rng.random() < 0.7
         ),

@@ -22,7 +22,7 @@ def _evaluate(graph: OpGraph, costs: CostModel, placements: np.ndarray) -> np.nd
 
 
 def _two_apart(graph: OpGraph, num_devices: int = 2, **changes: np.ndarray) -> CostModel:
-    """As `unit_costs`, but crossings take 2, whatever crosses."""
+    """As `unit_costs`, but transfers take 2, whatever crosses."""
     apart = 1 - np.eye(num_devices, dtype=np.float32)
     links = {"transfer_latency_s": 2 * apart, "transfer_s_per_byte": 0 * apart}
     return unit_costs(graph, num_devices, **links | changes)
@@ -144,15 +144,17 @@ def test_an_operation_starts_at_its_last_arrival_whichever_edge_brings_it():
     # Six inputs of one operation, the k-th of them delayed by another cut.
     graph = _graph(7, [(i, 6) for i in range(6)])
     for last in range(6):
-        cut_s = np.where(np.arange(6) == last, 100, 1).astype(np.float32)
-        value = _evaluate(graph, _two_apart(graph, 7, cut_s=cut_s), np.array([[*range(6), 6]]))
+        fusion_loss_s = np.where(np.arange(6) == last, 100, 1).astype(np.float32)
+        value = _evaluate(
+            graph, _two_apart(graph, 7, fusion_loss_s=fusion_loss_s), np.array([[*range(6), 6]])
+        )
         # Operation i takes i + 1 on device i: the others are there by 6 + 2 + 1.
         assert value.tolist() == [last + 1 + 2 + 100 + 7]
 
 
 def test_of_parallel_edges_the_slower_counts_and_a_tensor_crosses_for_each_alike():
     graph = _graph(2, [(0, 1), (0, 1), (0, 1)])
-    costs = _two_apart(graph, cut_s=np.array([3, 40, 5], np.float32))
+    costs = _two_apart(graph, fusion_loss_s=np.array([3, 40, 5], np.float32))
     assert _evaluate(graph, costs, np.array([[0, 1], [0, 0]])).tolist() == [1 + 42 + 2, 2]
 
 
@@ -162,8 +164,8 @@ def test_a_crossing_takes_latency_bytes_its_own_cost_and_the_cut():
         graph,
         transfer_latency_s=np.array([[0, 5], [7, 0]], np.float32),
         transfer_s_per_byte=np.array([[0, 2], [3, 0]], np.float32),
-        crossing_s=np.array([1000], np.float32),
-        cut_s=np.array([20000], np.float32),
+        transfer_fixed_s=np.array([1000], np.float32),
+        fusion_loss_s=np.array([20000], np.float32),
     )
     value = _evaluate(graph, costs, helpers.all_placements(2, 2))
     assert value.tolist() == [2, 3 + 5 + 20 + 21000, 3 + 7 + 30 + 21000, 4]
@@ -203,10 +205,10 @@ def test_lies_between_the_busiest_device_and_everything_in_turn(seed):
         for op, device in enumerate(placement):
             computing[device] += p.compute_s[op][device]
         under_way = 0.0
-        for sender, receiver, tensor, cut_s in p.edges:
+        for sender, receiver, tensor, fusion_loss_s in p.edges:
             source, device = placement[sender], placement[receiver]
             if source != device:
-                under_way += reference.transfer(p, tensor, source, device) + cut_s
+                under_way += reference.transfer(p, tensor, source, device) + fusion_loss_s
         assert max(computing) <= seconds <= sum(computing) + under_way
 
 
@@ -230,8 +232,8 @@ def test_without_crossings_overlap_only_helps(seed):
     free = costs._replace(
         transfer_latency_s=np.zeros_like(costs.transfer_latency_s),
         transfer_s_per_byte=np.zeros_like(costs.transfer_s_per_byte),
-        crossing_s=np.zeros_like(costs.crossing_s),
-        cut_s=np.zeros_like(costs.cut_s),
+        transfer_fixed_s=np.zeros_like(costs.transfer_fixed_s),
+        fusion_loss_s=np.zeros_like(costs.fusion_loss_s),
     )
     alone = simulators.evaluator(problem._replace(costs=free, objective="serial"))(placements)
     overlapped = simulators.evaluator(problem._replace(costs=free))(placements)
@@ -274,15 +276,15 @@ def test_priorities_use_the_mean_of_what_is_finite():
         graph,
         compute_s=np.ones((4, 2), np.float32),
         transfer_latency_s=np.array([[0, 8], [4, 0]], np.float32),
-        crossing_s=np.array([1, 0], np.float32),
-        cut_s=np.array([0, 2], np.float32),
+        transfer_fixed_s=np.array([1, 0], np.float32),
+        fusion_loss_s=np.array([0, 2], np.float32),
     )
     assert priority_order(graph, costs).tolist() == [2, 0, 1, 3]
     # With one direction infinite the other is the mean: ranks 11, 1, 12, 1.
     one_way = costs._replace(transfer_latency_s=np.array([[0, 8], [np.inf, 0]], np.float32))
     assert priority_order(graph, one_way).tolist() == [2, 0, 1, 3]
     # What has no finite delay counts as at once: ranks 11, 1, 2, 1.
-    cut_off = one_way._replace(crossing_s=np.array([1, np.inf], np.float32))
+    cut_off = one_way._replace(transfer_fixed_s=np.array([1, np.inf], np.float32))
     assert priority_order(graph, cut_off).tolist() == [0, 2, 1, 3]
 
 

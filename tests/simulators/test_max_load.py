@@ -140,8 +140,8 @@ def test_a_tensors_own_crossing_cost_counts_at_either_end_and_a_cut_nowhere():
     graph = helpers.diamond()
     costs = unit_costs(
         graph,
-        crossing_s=np.array([1000, 1000, 2000, 4000], np.float32),
-        cut_s=np.full(4, 50000, np.float32),
+        transfer_fixed_s=np.array([1000, 1000, 2000, 4000], np.float32),
+        fusion_loss_s=np.full(4, 50000, np.float32),
     )
     # Device 1 receives op0's tensor and computes 6; then computes 4 and sends two back.
     assert _evaluate(graph, costs, [[0, 1, 1, 1], [0, 1, 1, 0]]) == [

@@ -299,7 +299,7 @@ def test_problems_of_equal_shapes_share_one_compilation(objective):
     shapes = {_shapes(problem)}
     with helpers.count_compilations() as compiled:
         for _ in range(8):  # the same graph, other costs and placements
-            costs = helpers.random_costs(rng, problem.graph, 2, unsupported=0.1, crossing=True)
+            costs = helpers.random_costs(rng, problem.graph, 2, unsupported=0.1, transfer=True)
             simulators.evaluator(problem._replace(costs=costs))(placements[::-1])
         assert compiled == []
         others = [reference.random_problem(rng, objective, size)[0] for _ in range(8)]

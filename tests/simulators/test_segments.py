@@ -18,7 +18,7 @@ few = hypothesis.settings(max_examples=60, deadline=None)
 
 
 def _two_apart(graph: OpGraph, num_devices: int = 2, **changes: np.ndarray) -> CostModel:
-    """As `unit_costs`, but crossings take 2, whatever crosses."""
+    """As `unit_costs`, but transfers take 2, whatever crosses."""
     apart = 1 - np.eye(num_devices, dtype=np.float32)
     links = {"transfer_latency_s": 2 * apart, "transfer_s_per_byte": 0 * apart}
     return unit_costs(graph, num_devices, **links | changes)
@@ -39,19 +39,19 @@ def _random(seed: int, **options: float) -> tuple[Problem, np.ndarray]:
     return _problem(graph, costs), placement
 
 
-def _as_lists(found: segments.Stretches) -> list[list[int]]:
+def _as_lists(found: segments.Segments) -> list[list[int]]:
     return [ops.tolist() for ops in found]
 
 
-def _part_of(problem: Problem, found: segments.Stretches) -> np.ndarray:
+def _part_of(problem: Problem, found: segments.Segments) -> np.ndarray:
     part = np.full(problem.graph.num_ops, -1)
     for number, ops in enumerate(found):
         part[ops] = number
     return part
 
 
-def _uncut(problem: Problem, placement: np.ndarray) -> segments.Stretches:
-    """The stretches before anything is merged, found without `cut`: by the module's two rules."""
+def _uncut(problem: Problem, placement: np.ndarray) -> segments.Segments:
+    """The segments before anything is merged, found without `cut`: by the module's two rules."""
     graph = problem.graph
     order = makespan.priority_order(graph, problem.costs).tolist()
     apart = placement[graph.senders] != placement[graph.receivers]
@@ -73,7 +73,7 @@ def _uncut(problem: Problem, placement: np.ndarray) -> segments.Stretches:
 def _quotient(
     problem: Problem, placement: np.ndarray, part: np.ndarray, order: list[int]
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Which stretch waits for which: for its inputs, or for its device."""
+    """Which segment waits for which: for its inputs, or for its device."""
     graph = problem.graph
     pairs = set(zip(part[graph.senders].tolist(), part[graph.receivers].tolist(), strict=True))
     for device in set(placement.tolist()):
@@ -84,8 +84,8 @@ def _quotient(
     return senders, receivers
 
 
-def _finish_s(problem: Problem, placement: np.ndarray, found: segments.Stretches) -> list[float]:
-    """When each stretch ends, by the module's formula in plain Python."""
+def _finish_s(problem: Problem, placement: np.ndarray, found: segments.Segments) -> list[float]:
+    """When each segment ends, by the module's formula in plain Python."""
     graph, costs = problem.graph, problem.costs
     part = _part_of(problem, found).tolist()
     finish: list[float] = []
@@ -105,10 +105,10 @@ def _finish_s(problem: Problem, placement: np.ndarray, found: segments.Stretches
                 if source != device:
                     arrival += float(
                         costs.transfer_latency_s[source, device]
-                        + costs.crossing_s[edge]
+                        + costs.transfer_fixed_s[edge]
                         + graph.edge_bytes[edge] * costs.transfer_s_per_byte[source, device]
                     )
-                start, lost = max(start, arrival), max(lost, float(costs.cut_s[edge]))
+                start, lost = max(start, arrival), max(lost, float(costs.fusion_loss_s[edge]))
             busy += lost
         free[device] = start + busy
         finish.append(start + busy)
@@ -116,10 +116,10 @@ def _finish_s(problem: Problem, placement: np.ndarray, found: segments.Stretches
 
 
 def test_a_diamond_by_hand():
-    """0, 1 and 3 on a device where each takes 1, 2 on one where it takes 2; crossings take 2.
+    """0, 1 and 3 on a device where each takes 1, 2 on one where it takes 2; transfers take 2.
 
     0 ends at 1, 2 runs from 3 to 5, and what it computes arrives at 7. 1 runs before that: in one
-    stretch with 0 it would delay 2, and in one with 3 it would begin at 7 itself.
+    segment with 0 it would delay 2, and in one with 3 it would begin at 7 itself.
     """
     problem = _problem(helpers.diamond(), _two_apart(helpers.diamond()))
     placement = np.array([0, 0, 1, 0], np.int32)
@@ -138,12 +138,12 @@ def test_a_diamond_by_hand():
 def test_a_cut_that_costs_more_than_it_gains_is_taken_back():
     """As above, but 1 takes up again what 0 wrote, for 3: it runs at 1 to 5, and 2 to 5 still."""
     graph = helpers.diamond()
-    costs = _two_apart(graph, cut_s=np.array([3, 0, 0, 0], np.float32))
+    costs = _two_apart(graph, fusion_loss_s=np.array([3, 0, 0, 0], np.float32))
     problem, placement = _problem(graph, costs), np.array([0, 0, 1, 0], np.int32)
     assert _as_lists(segments.cut(problem, placement)) == [[0], [1], [2], [3]]
     assert segments.latency_s(problem, placement) == 8
     # For 9, it would run to 11, and 3 to 12. With 0 instead: to 2, then 2 from 4 to 6, and 3 to 9.
-    costs = _two_apart(graph, cut_s=np.array([9, 0, 0, 0], np.float32))
+    costs = _two_apart(graph, fusion_loss_s=np.array([9, 0, 0, 0], np.float32))
     problem = _problem(graph, costs)
     found = segments.cut(problem, placement)
     assert _as_lists(found) == [[0, 1], [2], [3]]
@@ -169,7 +169,7 @@ def test_a_cut_that_delays_nobody_is_taken_back():
     assert segments.latency_s(free, placement) == 2 + 4 + 2
 
 
-def test_on_one_device_all_is_one_stretch():
+def test_on_one_device_all_is_one_segment():
     graph = helpers.random_dag(np.random.default_rng(0), 20)
     problem = _problem(graph, helpers.random_costs(np.random.default_rng(1), graph, 2))
     placement = np.ones(20, np.int32)
@@ -183,7 +183,7 @@ def test_on_one_device_all_is_one_stretch():
 @few
 @hypothesis.given(seed=SEEDS)
 @pytest.mark.parametrize("unsupported", [0.0, 0.1])
-def test_stretches_partition_the_operations_and_run_one_after_another(seed, unsupported):
+def test_segments_partition_the_operations_and_run_one_after_another(seed, unsupported):
     problem, placement = _random(seed, unsupported=unsupported)
     graph = problem.graph
     found = segments.cut(problem, placement)
@@ -203,7 +203,7 @@ def test_stretches_partition_the_operations_and_run_one_after_another(seed, unsu
 @few
 @hypothesis.given(seed=SEEDS)
 def test_the_schedule_is_that_of_the_formula(seed):
-    problem, placement = _random(seed, crossing=True)
+    problem, placement = _random(seed, transfer=True)
     for found in (segments.cut(problem, placement), _uncut(problem, placement)):
         run = segments.schedule(problem, placement, found)
         finish_s = _finish_s(problem, placement, found)
@@ -221,7 +221,9 @@ def test_where_cuts_cost_nothing_the_latency_is_the_objectives(seed):
     anything, and is accepted only where it delays nothing.
     """
     problem, placement = _random(seed)
-    problem = problem._replace(costs=problem.costs._replace(cut_s=0 * problem.costs.cut_s))
+    problem = problem._replace(
+        costs=problem.costs._replace(fusion_loss_s=0 * problem.costs.fusion_loss_s)
+    )
     expected = reference.makespan(reference.plain(problem), placement.tolist())
     uncut = segments.schedule(problem, placement, _uncut(problem, placement))
     assert uncut.latency_s == expected
@@ -241,7 +243,9 @@ def test_merging_never_makes_the_schedule_longer(seed):
     ends = {ops[-1] for ops in uncut}  # nothing is cut where nothing had to be
     assert {ops[-1] for ops in found} <= ends
     # Free cuts make no schedule longer.
-    free = problem._replace(costs=problem.costs._replace(cut_s=0 * problem.costs.cut_s))
+    free = problem._replace(
+        costs=problem.costs._replace(fusion_loss_s=0 * problem.costs.fusion_loss_s)
+    )
     assert segments.schedule(free, placement, found).latency_s <= after_s
 
 
@@ -293,7 +297,7 @@ def test_terms_at_other_costs_sum_to_the_latency_there(seed):
         latency_s=7 * apart,
         s_per_byte=3 * apart,
         cut=4.0,
-        cut_s=5.0,
+        fusion_loss_s=5.0,
     )
     calibrated = problem._replace(costs=calibrate.apply(problem.costs, calibration))
     found = segments.cut(problem, placement)
@@ -301,7 +305,7 @@ def test_terms_at_other_costs_sum_to_the_latency_there(seed):
     terms = segments.terms(problem, placement, found, run)
     assert run.latency_s == (
         2.0 * terms.compute_s.sum()
-        + 7 * (terms.crossings * apart).sum()
+        + 7 * (terms.transfers * apart).sum()
         + 3 * (terms.bytes * apart).sum()
         + 4.0 * terms.lost_s
         + 5.0 * terms.lost
@@ -311,7 +315,7 @@ def test_terms_at_other_costs_sum_to_the_latency_there(seed):
 def _value_s(costs: CostModel, terms: calibrate.Terms) -> float:
     return (
         terms.compute_s.sum()
-        + (terms.crossings * costs.transfer_latency_s).sum()
+        + (terms.transfers * costs.transfer_latency_s).sum()
         + (terms.bytes * costs.transfer_s_per_byte).sum()
         + terms.lost_s
     )
@@ -319,21 +323,21 @@ def _value_s(costs: CostModel, terms: calibrate.Terms) -> float:
 
 def test_the_terms_of_a_diamond_by_hand():
     graph = helpers.diamond()
-    costs = unit_costs(graph, cut_s=np.array([0, 5, 0, 6], np.float32))
+    costs = unit_costs(graph, fusion_loss_s=np.array([0, 5, 0, 6], np.float32))
     problem, placement = _problem(graph, costs), np.array([0, 0, 1, 0], np.int32)
     found = segments.cut(problem, placement)
     run = segments.schedule(problem, placement, found)
     terms = segments.terms(problem, placement, found, run)
     # 10 bytes to the second device and 40 back; 2 there takes 2 + 5, 3 takes 1 + 6. As 1 is done
-    # long before 3 can begin, it waits there in its own stretch.
+    # long before 3 can begin, it waits there in its own segment.
     assert run.latency_s == 1 + (100 + 10) + (2 + 5) + (100 + 40) + (1 + 6)
     assert terms.compute_s.tolist() == [2, 2]
-    assert terms.crossings.tolist() == [[0, 1], [1, 0]]
+    assert terms.transfers.tolist() == [[0, 1], [1, 0]]
     assert terms.bytes.tolist() == [[0, 10], [40, 0]]
     assert (terms.lost_s, terms.lost) == (11, 2)
 
 
-def test_priority_decides_between_stretches_that_are_ready():
+def test_priority_decides_between_segments_that_are_ready():
     """Of a fork's branches on one device the one that leads further comes first."""
     graph = helpers.fork_join(2, 1)
     compute_s = np.array([[1, 1], [9, 2], [9, 8], [1, 1]], np.float32)

@@ -42,8 +42,8 @@ def test_random_problems_cover_what_the_objective_must_get_right():
             seen |= {"unordered"} if (graph.senders > graph.receivers).any() else set()
             seen |= {"unsupported"} if np.isinf(costs.compute_s).any() else set()
             seen |= {"unlinked"} if np.isinf(costs.transfer_latency_s).any() else set()
-            seen |= {"crossing"} if costs.crossing_s.any() else set()
-            seen |= {"cut"} if costs.cut_s.any() else set()
+            seen |= {"crossing"} if costs.transfer_fixed_s.any() else set()
+            seen |= {"cut"} if costs.fusion_loss_s.any() else set()
             seen |= {f"{costs.compute_s.shape[1]} devices"}
     assert seen == {
         *("parallel edges", "read twice", "two outputs", "isolated", "join", "many inputs"),
@@ -61,7 +61,7 @@ def test_random_problems_cover_what_the_objective_must_get_right():
         ([0, 1, 1, 0], 6 + 110 + 130 + 140),  # both branches read one copy of op0's tensor
         ([0, 0, 0, 1], 5 + 130 + 140),
         ([1, 0, 0, 0], 5 + 110),
-        ([0, 1, 2, 0], 7 + 110 + 110 + 130 + 140),  # two devices read it: two crossings
+        ([0, 1, 2, 0], 7 + 110 + 110 + 130 + 140),  # two devices read it: two transfers
     ],
 )
 def test_diamond_by_hand(placement, seconds):
@@ -72,14 +72,14 @@ def test_diamond_by_hand(placement, seconds):
 
 def test_a_cut_costs_once_an_edge_even_where_the_tensor_crosses_once():
     graph = helpers.diamond()
-    costs = unit_costs(graph, cut_s=np.array([1000, 2000, 4000, 8000], np.float32))
+    costs = unit_costs(graph, fusion_loss_s=np.array([1000, 2000, 4000, 8000], np.float32))
     value = _evaluate(graph, costs, np.array([[0, 1, 1, 1]]))
     assert value.tolist() == [7 + 110 + 1000 + 2000]
 
 
 def test_a_tensors_own_crossing_cost_counts_once_a_device_that_reads_it():
     graph = helpers.diamond()
-    costs = unit_costs(graph, 3, crossing_s=np.array([1000, 1000, 2000, 4000], np.float32))
+    costs = unit_costs(graph, 3, transfer_fixed_s=np.array([1000, 1000, 2000, 4000], np.float32))
     value = _evaluate(graph, costs, np.array([[0, 1, 1, 1], [0, 1, 2, 1], [2, 2, 2, 2]]))
     assert value.tolist() == [7 + 1110, 8 + 1110 + 1110 + 4140, 12]
 

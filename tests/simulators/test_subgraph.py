@@ -224,7 +224,7 @@ def test_parts_may_feed_each_other_in_a_long_line_against_the_order_of_their_dev
 
 def test_hosts_pay_for_no_crossing_even_among_themselves():
     graph = helpers.diamond()
-    costs = unit_costs(graph, 2, cut_s=np.full(4, 1000, np.float32))
+    costs = unit_costs(graph, 2, fusion_loss_s=np.full(4, 1000, np.float32))
     placements = [[0, 0, 0, 0], [0, 1, 0, 1], [1, 0, 1, 0]]
     assert _evaluate(graph, costs, [-1, -1], placements) == [3, 1 + 2 + 2, 2 + 2 + 1]
 

@@ -55,7 +55,7 @@ def test_every_operation_is_in_one_span_of_its_device_after_its_inputs(objective
 
 
 def test_serial_spans_of_the_diamond_wait_for_what_crosses():
-    # op1 on device 1, which takes 2; a crossing takes 100 + its bytes: 10 there, 30 back.
+    # op1 on device 1, which takes 2; a transfer takes 100 + its bytes: 10 there, 30 back.
     problem = helpers.as_problem(helpers.diamond(), helpers.unit_costs(helpers.diamond()), "serial")
     spans = timeline.predict(problem, np.array([0, 1, 0, 0]))
     assert [(s.device, s.ops, s.start_s, s.finish_s) for s in spans] == [
@@ -65,11 +65,11 @@ def test_serial_spans_of_the_diamond_wait_for_what_crosses():
     ]
 
 
-def test_stretches_are_spans_and_end_when_they_are_predicted_to():
+def test_segments_are_spans_and_end_when_they_are_predicted_to():
     for problem, placements in _problems("makespan"):
         placements, _ = _finite(problem, placements)
         for placement in placements[:4]:
-            spans = timeline.in_stretches(problem, placement)
+            spans = timeline.in_segments(problem, placement)
             ends = max(span.finish_s for span in spans)
             assert ends == pytest.approx(segments.latency_s(problem, placement))
             assert sorted(op for span in spans for op in span.ops) == list(range(SIZE[0]))

@@ -32,7 +32,7 @@ def problems(
             unsupported=rng.choice([0, 0, 0.1]),
             unlinked=rng.choice([0, 0, 0.1]),
             limited=0.6 * (number % 4 >= 2),
-            crossing=rng.random() < 0.7,
+            transfer=rng.random() < 0.7,
             accelerator=helpers.random_accelerators(rng, num_devices, shared=shared),
         )
         if number % 3 == 0:  # all accelerators cost what the first one costs, and links nothing

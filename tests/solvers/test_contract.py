@@ -163,7 +163,7 @@ def test_the_lower_bound_of_an_objective_is_valid(objective):
         assert bound_s <= optimum_s * (1 + 1e-5)
         if 0 < optimum_s < np.inf:
             shares.append(bound_s / optimum_s)
-    assert np.median(shares) > 0.25  # crossings are dear here, and most bounds ignore them
+    assert np.median(shares) > 0.25  # transfers are dear here, and most bounds ignore them
 
 
 def test_memory_that_cannot_suffice_is_one_line():

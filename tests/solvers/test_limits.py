@@ -1,4 +1,4 @@
-"""What is left of an allowance, and who is told."""
+"""What is left of an limits, and who is told."""
 
 import time
 
@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from placement import simulators
-from placement.solvers.limits import Allowance
+from placement.solvers.limits import SearchLimits
 from placement.solvers.programs import cpsat, cpsat_makespan, program_search
 from placement.types import Problem
 from tests import helpers
@@ -23,7 +23,7 @@ def problem(objective: str) -> Problem:
 def test_a_part_has_its_share_and_tells_the_same(monkeypatch):
     now, told = [100.0], []
     monkeypatch.setattr(time, "monotonic", lambda: now[0])
-    whole = Allowance(60.0, 1000, lambda *step: told.append(step))
+    whole = SearchLimits(60.0, 1000, lambda *step: told.append(step))
     now[0] += 20.0
     part = whole.part(0.1, 300)
     assert (part.left_s(), part.budget) == (pytest.approx(4.0), 300)
@@ -53,10 +53,10 @@ def test_cpsat_tells_while_it_searches(monkeypatch, objective):
     monkeypatch.setattr(
         cpsat_makespan.large_neighbourhood,
         "lns",
-        lambda *_: cpsat_makespan.base.Found(alone, evaluations=1),
+        lambda *_: cpsat_makespan.base.SearchResult(alone, evaluations=1),
     )
     told: list[tuple[int, float, np.ndarray]] = []
-    found = cpsat.find(asked, 0, Allowance(10.0, 1, lambda *step: told.append(step)))
+    found = cpsat.find(asked, 0, SearchLimits(10.0, 1, lambda *step: told.append(step)))
     assert found.status == "optimal"
     values = [best_s for _, best_s, _ in told]
     assert len(set(values)) > 1

@@ -1,8 +1,8 @@
 """The figure of a placement on its graph: a page in landscape, to be read in print.
 
-The graph of the blocks (`placement.reporting.figures.blocks`) is drawn in layers from left to right. Where
-it is deep, it is broken into rows, as a text is into lines: what leaves a row on the right enters
-the next one on the left, at the height at which it goes on. All lengths are in points.
+The graph of the blocks (`placement.reporting.figures.blocks`) is drawn in layers from left to
+right. Where it is deep, it is broken into rows, as a text is into lines: what leaves a row on the
+right enters the next one on the left, at the height at which it goes on. All lengths are in points.
 """
 
 import math

@@ -182,7 +182,7 @@ def _told(ratio: _Ratio) -> str:
     return f"{ratio.mean:.3f}" + (f" ± {ratio.half_width:.3f}" if ratio.half_width > 0 else "")
 
 
-def front(rows: Iterable[results.Row]) -> "Figure":
+def pareto(rows: Iterable[results.Row]) -> "Figure":
     """Latency, throughput and memory of placements, with the front of those that none beats.
 
     A row is on the front where no other has both less latency and more requests a second. Areas

@@ -1,7 +1,7 @@
 """Measures placements of one model on several hosts of the same hardware (`cluster`).
 
-Each host has what this machine would have: a `Measurer`, with a process that owns the devices. What
-is searched (`parts`) is cut into shares, a host each, and every share is measured beside the
+Each host has what this machine would have: a `LocalMeasurer`, with a process that owns the devices.
+What is searched (`parts`) is cut into shares, a host each, and every share is measured beside the
 baseline on its own host. So a ratio is always of two that ran there in the same rounds, and ratios
 of several hosts stand for seconds of one baseline, as those of one host at several times do
 (`evaluate`). What is concluded from (`measure`), and what explains it, is of one host throughout.
@@ -21,20 +21,20 @@ import numpy as np
 import openvino as ov
 
 from placement.costs.tables import DeviceProfile
-from placement.costs.transfers import Transfer
+from placement.costs.transfers import TransferFit
 from placement.runtime.cluster.hosts import Host
 from placement.runtime.cluster.pool import Job, Pool
 from placement.runtime.devices import Device
-from placement.runtime.execution.split import Stretch
+from placement.runtime.execution.split import Segment
 from placement.runtime.measurement.conditions import Conditions
-from placement.runtime.measurement.local import MOST_AT_ONCE, Candidate, Measurement, Measurer
+from placement.runtime.measurement.local import MOST_AT_ONCE, Candidate, LocalMeasurer, Measurement
 from placement.runtime.measurement.process import Failure
 from placement.runtime.models.inputs import Inputs
 from placement.runtime.models.outputs import Checked
 
 
-class SpreadMeasurer:
-    """A `boundary.Boundary` of several hosts; a context manager that frees them."""
+class ClusterMeasurer:
+    """A `boundary.Measurer` of several hosts; a context manager that frees them."""
 
     def __init__(
         self,
@@ -70,7 +70,7 @@ class SpreadMeasurer:
             self._pool.close()
             raise
 
-    def __enter__(self) -> "SpreadMeasurer":
+    def __enter__(self) -> "ClusterMeasurer":
         return self
 
     def __exit__(self, *_: object) -> None:
@@ -98,7 +98,7 @@ class SpreadMeasurer:
         time_limit_s: float,
         accept_wrong: bool = False,
     ) -> list[Measurement | Failure]:
-        """As `Measurer.measure`, on one host; if that is lost, all of it on another."""
+        """As `LocalMeasurer.measure`, on one host; if that is lost, all of it on another."""
         how = (min_rounds, time_limit_s, accept_wrong)
         ((_, outcomes),) = self._pool.run([self._job(candidates, how)])
         return outcomes
@@ -111,7 +111,7 @@ class SpreadMeasurer:
         time_limit_s: float,
         accept_wrong: bool = False,
     ) -> Iterator[dict[int, Measurement | Failure]]:
-        """As `Measurer.parts`, on all hosts; yields whatever is measured first."""
+        """As `LocalMeasurer.parts`, on all hosts; yields whatever is measured first."""
         others = list(range(1, len(candidates)))
         size = -(-len(others) // max(1, self._pool.num_hosts()))
         size = max(1, min(size, MOST_AT_ONCE))
@@ -131,36 +131,36 @@ class SpreadMeasurer:
         seconds: float = 6.0,
         limit_s: float = math.inf,
     ) -> tuple[DeviceProfile, ...]:
-        """As `Measurer.profile`."""
+        """As `LocalMeasurer.profile`."""
         how = {"seconds": seconds, "limit_s": limit_s}
         return self._one(operator.methodcaller("profile", devices, **how))
 
     def output_errors(self, devices: Sequence[Device]) -> list[Checked]:
-        """As `Measurer.output_errors`."""
+        """As `LocalMeasurer.output_errors`."""
         return self._one(operator.methodcaller("output_errors", devices))
 
-    def transfers(self, *, limit_s: float = math.inf) -> tuple[Transfer, ...]:
-        """As `Measurer.transfers`."""
+    def transfers(self, *, limit_s: float = math.inf) -> tuple[TransferFit, ...]:
+        """As `LocalMeasurer.transfers`."""
         return self._one(operator.methodcaller("transfers", limit_s=limit_s))
 
     def transfer_shapes(self) -> tuple[list[tuple[int, ...]], float]:
-        """As `Measurer.transfer_shapes`."""
+        """As `LocalMeasurer.transfer_shapes`."""
         return self._one(operator.methodcaller("transfer_shapes"))
 
     def timeline(
         self,
-        stretches: Sequence[Stretch],
+        segments: Sequence[Segment],
         *,
         inferences: int,
         limit_s: float = math.inf,
         shape: tuple[int, ...] | None = None,
     ) -> np.ndarray:
-        """As `Measurer.timeline`."""
+        """As `LocalMeasurer.timeline`."""
         how = {"inferences": inferences, "limit_s": limit_s, "shape": shape}
-        return self._one(operator.methodcaller("timeline", stretches, **how))
+        return self._one(operator.methodcaller("timeline", segments, **how))
 
     def conditions(self) -> dict[str, Conditions]:
-        """As `Measurer.conditions`, of the first host that can be used; empty if none is left."""
+        """As those of `LocalMeasurer`, of the first host to answer; empty if none is left."""
         try:
             return self._one(operator.methodcaller("conditions"))
         except ChildProcessError:  # what was measured counts without it
@@ -169,14 +169,14 @@ class SpreadMeasurer:
     def submodel_times(
         self, candidate: Candidate, *, inferences: int
     ) -> list[tuple[tuple[str, ...], float]]:
-        """As `Measurer.submodel_times`."""
+        """As `LocalMeasurer.submodel_times`."""
         return self._one(operator.methodcaller("submodel_times", candidate, inferences=inferences))
 
     def own_choice(self) -> dict[str, str]:
-        """As `Measurer.own_choice`."""
+        """As `LocalMeasurer.own_choice`."""
         return self._one(operator.methodcaller("own_choice"))
 
-    def _one(self, function: Callable[[Measurer], Any]) -> Any:
+    def _one(self, function: Callable[[LocalMeasurer], Any]) -> Any:
         """What the first host that can be used answers."""
         ((_, answer),) = self._pool.run([Job("what costs are measured by", function)])
         return answer
@@ -204,17 +204,17 @@ def _opened(
     devices: tuple[Device, ...],
     inputs: Inputs | None,
     timeout_s: float,
-) -> Measurer:
+) -> LocalMeasurer:
     model = ov.Core().read_model(ir, weights)
-    return Measurer(model, devices, inputs=inputs, timeout_s=timeout_s)
+    return LocalMeasurer(model, devices, inputs=inputs, timeout_s=timeout_s)
 
 
-def _what(measurer: Measurer) -> tuple[str, frozenset[str]]:
+def _what(measurer: LocalMeasurer) -> tuple[str, frozenset[str]]:
     return measurer.fingerprint, measurer.computed
 
 
 def _measured(
-    measurer: Measurer,
+    measurer: LocalMeasurer,
     candidates: Sequence[Candidate],
     min_rounds: int,
     time_limit_s: float,

@@ -37,8 +37,9 @@ from placement.runtime.devices import Device
 from placement.runtime.errors import essence
 from placement.runtime.execution import hetero
 from placement.runtime.execution.executor import Executor, Workers
-from placement.runtime.execution.split import Stretch
+from placement.runtime.execution.split import Segment
 from placement.runtime.execution.submodels import Submodels
+from placement.runtime.models import operations
 from placement.runtime.models.fingerprint import few
 
 MODEL, BLOB, IMPORT = "model.xml", "compiled.blob", "compiled.json"
@@ -49,7 +50,7 @@ class Artifact(NamedTuple):
 
     model: ov.Model  # `frontend.prepare`d
     affinity: hetero.Affinity  # what the placement says; not read where `alone` is given
-    stretches: tuple[Stretch, ...]  # of the placement; none where it has no 'concurrent' form
+    segments: tuple[Segment, ...]  # of the placement; none where it has no 'concurrent' form
     devices: tuple[Device, ...]  # what it may run on, in HETERO's order of preference
     form: str  # what is loaded unless something else is asked for
     alone: str | None  # the device of form 'single', or None where OpenVINO alone runs 'hetero'
@@ -123,7 +124,7 @@ def load(
     _check_present(core, told)
     devices_lib.register(core, told.devices)
     form = {None: told.form, True: CONCURRENT, False: told.serial_form}[concurrent]
-    if form == CONCURRENT and not told.stretches:
+    if form == CONCURRENT and not told.segments:
         why = description.decision(model)
         # Of a placement that was not kept it is gone however that was placed.
         other = ", or place it with --config.backend=concurrent and deploy it again"
@@ -166,12 +167,12 @@ def _described(artifact: Artifact) -> tuple[ov.Model, Description]:
         device = f"HETERO:{','.join(used)}"
     else:
         device = artifact.alone
-    constant = hetero.constant_names(artifact.model)
-    stretches = tuple(
-        Stretch(stretch.device, tuple(name for name in stretch.ops if name not in constant))
-        for stretch in artifact.stretches
+    constant = operations.constant_names(artifact.model)
+    segments = tuple(
+        Segment(segment.device, tuple(name for name in segment.ops if name not in constant))
+        for segment in artifact.segments
     )
-    told = Description(artifact.form, device, labels, stretches, artifact.devices)
+    told = Description(artifact.form, device, labels, segments, artifact.devices)
     description.write(model, told, {"decision": artifact.decision, **artifact.notes})
     return model, told
 
@@ -198,7 +199,7 @@ def _renamed(told: Description, devices: Mapping[str, str]) -> Description:
     return told._replace(
         device=prefix + ":" * bool(prefix) + ",".join(to[name] for name in listed.split(",")),
         affinity={op: to[name] for op, name in told.affinity.items()},
-        stretches=tuple(Stretch(to[device], ops) for device, ops in told.stretches),
+        segments=tuple(Segment(to[device], ops) for device, ops in told.segments),
         devices=tuple(
             dataclasses.replace(d, name=to[d.name], host=d.host and d.name not in devices)
             for d in told.devices
@@ -239,11 +240,11 @@ def _compile(core: ov.Core, model: ov.Model, told: Description) -> ov.CompiledMo
 
 
 def _concurrent(core: ov.Core, model: ov.Model, told: Description) -> Network:
-    used = {stretch.device for stretch in told.stretches}
+    used = {segment.device for segment in told.segments}
     devices = [_on_a_core(d, i) for i, d in enumerate(told.devices) if d.name in used]
     workers = Workers()
     try:
-        executor = Executor(Submodels(core, model), told.stretches, devices, workers)
+        executor = Executor(Submodels(core, model), told.segments, devices, workers)
     except BaseException:
         workers.close()
         raise

@@ -1,8 +1,8 @@
 """A placement against every single device, measured where it is to run; and what to make of it.
 
-Rounds are interleaved and ratios paired, as `placement.runtime.measurement.local` explains. The placement is
-deployed only if it is faster than the best single device, that is, if the 95% interval of the ratio
-lies below 1.
+Rounds are interleaved and ratios paired, as `placement.runtime.measurement.local` explains. The
+placement is deployed only if it is faster than the best single device, that is, if the 95% interval
+of the ratio lies below 1.
 """
 
 import math
@@ -14,7 +14,13 @@ from placement.runtime import devices
 from placement.runtime.deployment import artifact
 from placement.runtime.deployment.preflight import Placed
 from placement.runtime.devices import Device
-from placement.runtime.measurement.local import Candidate, Failure, Interval, Measurement, Measurer
+from placement.runtime.measurement.local import (
+    Candidate,
+    Failure,
+    Interval,
+    LocalMeasurer,
+    Measurement,
+)
 
 REFERENCE = "reference"  # the form of a row about a device that the placement did not choose from
 MIN_ROUNDS = 10
@@ -47,7 +53,7 @@ class Decision(NamedTuple):
 
 def measure(
     placed: Placed,
-    measurer: Measurer,
+    measurer: LocalMeasurer,
     *,
     seconds: float,
     say: Callable[[str], None] = lambda _: None,
@@ -159,8 +165,8 @@ def _decide_single(placed: Placed, rows: Sequence[Row], best: str) -> Decision:
 def _forms(placed: Placed, used: tuple[Device, ...]) -> dict[str, Candidate]:
     """What there is of `_FORMS`, the one that the placement was found for last."""
     found = {"placement": Candidate(placed.affinity, used)}
-    if placed.stretches:
-        found["placement, concurrent"] = Candidate(placed.affinity, used, placed.stretches)
+    if placed.segments:
+        found["placement, concurrent"] = Candidate(placed.affinity, used, placed.segments)
     return found
 
 
@@ -172,7 +178,7 @@ def _refusal(placed: Placed, cause: str) -> UserError:
 
 
 def _outcomes(
-    measurer: Measurer, candidates: Mapping[str, Candidate], seconds: float
+    measurer: LocalMeasurer, candidates: Mapping[str, Candidate], seconds: float
 ) -> dict[str, Measurement | Failure]:
     listed = list(candidates.values())
     found = measurer.measure(listed, min_rounds=MIN_ROUNDS, time_limit_s=seconds)

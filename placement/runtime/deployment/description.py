@@ -19,7 +19,7 @@ import openvino as ov
 from placement.errors import UserError
 from placement.runtime import devices as devices_lib
 from placement.runtime.devices import Device
-from placement.runtime.execution.split import Stretch
+from placement.runtime.execution.split import Segment
 from placement.runtime.models.fingerprint import few
 
 SINGLE, HETERO, CONCURRENT = "single", "hetero", "concurrent"
@@ -38,7 +38,7 @@ class Description(NamedTuple):
     form: str  # what is loaded unless something else is asked for
     device: str  # for `compile_model`: a device, or 'HETERO:' and several
     affinity: Mapping[str, str]  # of every operation of the file; none where one device has all
-    stretches: tuple[Stretch, ...]  # of form 'concurrent'
+    segments: tuple[Segment, ...]  # of form 'concurrent'
     devices: tuple[Device, ...]
 
     @property
@@ -78,7 +78,7 @@ def write(model: ov.Model, description: Description, notes: Mapping[str, str]) -
         "config": json.dumps(description.config),
         "register": json.dumps(registered(description.devices)),
         "affinity": json.dumps(description.affinity),
-        "stretches": json.dumps(description.stretches),
+        "segments": json.dumps(description.segments),
         "devices": json.dumps([dataclasses.asdict(device) for device in description.devices]),
         "digest": _UNSEALED,
     }
@@ -195,10 +195,10 @@ def _checked(model: ov.Model) -> Description:
     _require(set(used) <= set(names) and len(set(used)) == len(used), "'device' names others")
     _require(bool(prefix) or len(used) == 1, "'device' names several")
     affinity = _affinity(_json(model, "affinity"), model, used if prefix else [])
-    stretches = _stretches(_json(model, "stretches"), names)
-    found = Description(form, device, affinity, stretches, devices)
+    segments = _segments(_json(model, "segments"), names)
+    found = Description(form, device, affinity, segments, devices)
     _require(form in (CONCURRENT, found.serial_form), f"form {form!r} is not that of {device!r}")
-    _require(form != CONCURRENT or bool(stretches), "it is concurrent without any stretches")
+    _require(form != CONCURRENT or bool(segments), "it is concurrent without any segments")
     _require(not any(p.partial_shape.is_dynamic for p in model.inputs), "its inputs are dynamic")
     return found
 
@@ -223,12 +223,12 @@ def _affinity(told: Any, model: ov.Model, used: Collection[str]) -> dict[str, st
     return told
 
 
-def _stretches(told: Any, names: Collection[str]) -> tuple[Stretch, ...]:
-    _require(isinstance(told, list), "'stretches' is no list")
-    for stretch in told:
-        _require(isinstance(stretch, list) and len(stretch) == 2, "a stretch is no pair")
-        device, ops = stretch
-        _require(isinstance(device, str) and device in names, "a stretch is of another device")
+def _segments(told: Any, names: Collection[str]) -> tuple[Segment, ...]:
+    _require(isinstance(told, list), "'segments' is no list")
+    for segment in told:
+        _require(isinstance(segment, list) and len(segment) == 2, "a segment is no pair")
+        device, ops = segment
+        _require(isinstance(device, str) and device in names, "a segment is of another device")
         named = isinstance(ops, list) and all(isinstance(op, str) for op in ops)
-        _require(named, "a stretch has other things than operations")
-    return tuple(Stretch(device, tuple(ops)) for device, ops in told)
+        _require(named, "a segment has other things than operations")
+    return tuple(Segment(device, tuple(ops)) for device, ops in told)

@@ -1,8 +1,8 @@
 """What is checked of a placement on the machine that is to run it, before it is measured there.
 
 The devices are present, the model is the one that was placed, and every device supports what it is
-given. What fails is refused in one line. `placement.runtime.deployment.decision` then measures, and what was
-written is loaded once more (`artifact_errors`), as its users will.
+given. What fails is refused in one line. `placement.runtime.deployment.decision` then measures, and
+what was written is loaded once more (`artifact_errors`), as its users will.
 """
 
 from collections.abc import Mapping, Sequence
@@ -19,14 +19,14 @@ from placement.runtime.deployment import artifact
 from placement.runtime.deployment.network import Network
 from placement.runtime.devices import Device
 from placement.runtime.execution import hetero
-from placement.runtime.execution.split import Stretch
-from placement.runtime.models import fingerprint, outputs
+from placement.runtime.execution.split import Segment
+from placement.runtime.models import fingerprint, operations, outputs
 from placement.runtime.models.fingerprint import few
 
 _SCHEMA = {
     "method": str,
     "placement": {str: str},
-    "stretches": files.Maybe(([[object]], None)),
+    "segments": files.Maybe(([[object]], None)),
     "provenance": {
         "devices": {str: {"label": str, "properties": {str: object}}},
         "graph": {"name": str},
@@ -40,7 +40,7 @@ class Placed(NamedTuple):
 
     method: str
     affinity: Mapping[str, str]
-    stretches: tuple[Stretch, ...]  # none: it has no concurrent form
+    segments: tuple[Segment, ...]  # none: it has no concurrent form
     devices: tuple[str, ...]  # that it could choose from
     host: str  # those of them that are made of the CPU, as `devices.resolve` takes it; '' for none
     graph: str
@@ -72,7 +72,7 @@ def _placed(data: Mapping[str, Any]) -> Placed:
     return Placed(
         data["method"],
         data["placement"],
-        tuple(Stretch(device, tuple(ops)) for device, ops in data.get("stretches") or ()),
+        tuple(Segment(device, tuple(ops)) for device, ops in data.get("segments") or ()),
         tuple(provenance["devices"]),
         _host(provenance["devices"]),
         provenance["graph"]["name"],
@@ -140,7 +140,7 @@ def check_model(placed: Placed, model: ov.Model, name: str) -> None:
     if placed.model is not None:
         found = fingerprint.differences(placed.model, fingerprint.of(model))
     else:
-        constant = hetero.constant_names(model)
+        constant = operations.constant_names(model)
         ops = {op.get_friendly_name(): op.get_type_name() for op in model.get_ordered_ops()}
         # Of constants and Results a placement need not have a device.
         free = [name for name, kind in ops.items() if name in constant or kind == "Result"]
@@ -166,7 +166,7 @@ def check_support(
     Raises:
       UserError: a device does not support an operation that is placed on it.
     """
-    constant = hetero.constant_names(model)
+    constant = operations.constant_names(model)
     for device in devices_:
         supported = core.query_model(model, device.name, dict(device.properties))
         lacking = [

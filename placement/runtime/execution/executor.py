@@ -1,10 +1,10 @@
 """Runs a placement with its devices at the same time, which HETERO cannot.
 
 Every device has a thread of its own, bound to the device's core where it has one, and a queue. A
-part (`placement.runtime.execution.split`) enters its device's queue when its last input is there and the
-device has run those of its parts that come before it. Where several requests are under way at once,
-inputs suffice, and the device takes the oldest request's part first, and of one request the first
-of the split. A part reads the very memory that another wrote, wherever its device can.
+part (`placement.runtime.execution.split`) enters its device's queue when its last input is there
+and the device has run those of its parts that come before it. Where several requests are under way
+at once, inputs suffice, and the device takes the oldest request's part first, and of one request
+the first of the split. A part reads the very memory that another wrote, wherever its device can.
 
 Inference is synchronous on the device's thread: OpenVINO's CPU plug-in then computes on that
 thread alone (one thread, pinning off), so that the thread's core is the device's core.
@@ -27,7 +27,7 @@ import openvino as ov
 from placement.errors import UserError
 from placement.runtime.devices import Device
 from placement.runtime.errors import essence
-from placement.runtime.execution.split import Split, Stretch, split
+from placement.runtime.execution.split import Segment, Split, split
 from placement.runtime.execution.submodels import Submodels
 
 _STOP = (float("inf"), -1)  # after every part of every request
@@ -242,34 +242,34 @@ class Executor:
     def __init__(
         self,
         submodels_: Submodels,
-        stretches: Sequence[Stretch],
+        segments: Sequence[Segment],
         devices: Sequence[Device],
         workers: Workers,
         *,
-        lanes: int = 1,
+        num_requests: int = 1,
     ):
         """Compiles what is new among the parts, and makes their requests.
 
         Args:
           submodels_: of the model.
-          stretches: as `split.split` takes them; their order is the order of priority.
-          devices: those that the stretches name, at least.
+          segments: as `split.split` takes them; their order is the order of priority.
+          devices: those that the segments name, at least.
           workers: threads of devices that have none yet are started.
-          lanes: how many requests may be under way at once (`stream`).
+          num_requests: how many requests may be under way at once (`stream`).
 
         Raises:
-          UserError: the stretches do not fit the model.
+          UserError: the segments do not fit the model.
           RuntimeError: OpenVINO's own.
         """
-        self.split = split(submodels_.model, stretches)
+        self.split = split(submodels_.model, segments)
         used = {part.device for part in self.split.parts}
         self.devices = tuple(device for device in devices if device.name in used)
-        self.lanes = lanes
+        self.num_requests = num_requests
         self.workers = workers
         workers.start(self.devices)
         compiled = submodels_.compile(self.split.parts, devices)
-        waits_for = _waits_for(self.split, in_turn=lanes == 1)
-        self._lanes = [_Lane(self.split, compiled, workers, waits_for) for _ in range(lanes)]
+        waits_for = _waits_for(self.split, in_turn=num_requests == 1)
+        self._lanes = [_Lane(self.split, compiled, workers, waits_for) for _ in range(num_requests)]
 
     def infer(self) -> None:
         """Runs the model on the inputs that are set, and waits for its outputs.
@@ -317,8 +317,10 @@ class Executor:
         Raises:
           UserError: no more requests than lanes.
         """
-        if count <= self.lanes:
-            raise ValueError(f"{count} requests fill {self.lanes} lanes just once; give more")
+        if count <= self.num_requests:
+            raise ValueError(
+                f"{count} requests fill {self.num_requests} at once just once; give more"
+            )
         free: queue.SimpleQueue[_Lane] = queue.SimpleQueue()
         ended: list[float] = []
 
@@ -337,7 +339,7 @@ class Executor:
         for _ in self._lanes:
             free.get()
         _raise_first(self._lanes)
-        return (ended[-1] - ended[self.lanes - 1]) / (count - self.lanes)
+        return (ended[-1] - ended[self.num_requests - 1]) / (count - self.num_requests)
 
 
 class _Lane:

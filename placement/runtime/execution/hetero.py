@@ -19,15 +19,12 @@ from scipy.sparse.csgraph import connected_components
 from placement.errors import UserError
 from placement.runtime.devices import Device
 from placement.runtime.models import colocation
+from placement.runtime.models.operations import constant_names
 
 if TYPE_CHECKING:  # it loads JAX, which the process that measures does without
     from placement.types import OpGraph
 
 Affinity = Mapping[str, str]  # friendly name of an operation -> name of its device
-
-_NEVER_CONSTANT = frozenset(
-    {"Parameter", "Result", "ReadValue", "Assign", "RandomUniform", "Multinomial"}
-)
 
 
 class Quotient(NamedTuple):
@@ -97,27 +94,6 @@ def label(model: ov.Model, affinity: Affinity, names: Sequence[str]) -> ov.Model
                 port.replace_source_output(node.output(read.get_index()))
             _label_constants(_source(port), devices[part], renamed=devices[part] != names[0])
     return clone
-
-
-def constant_names(model: ov.Model) -> frozenset[str]:
-    """Names of the operations whose outputs are known before any request."""
-    names: set[str] = set()
-    for op in model.get_ordered_ops():
-        inputs = (source.get_node().get_friendly_name() for source in op.input_values())
-        if op.get_type_name() not in _NEVER_CONSTANT and all(name in names for name in inputs):
-            names.add(op.get_friendly_name())
-    return frozenset(names)
-
-
-def computed_names(model: ov.Model) -> list[str]:
-    """Names of the operations that devices run at every request, in topological order."""
-    constant = constant_names(model)
-    return [
-        op.get_friendly_name()
-        for op in model.get_ordered_ops()
-        if op.get_friendly_name() not in constant
-        and op.get_type_name() not in ("Parameter", "Result")
-    ]
 
 
 def quotient(graph: "OpGraph", affinity: Affinity) -> Quotient:

@@ -1,9 +1,9 @@
 """A model cut into submodels by a placement, for devices that run at the same time.
 
 HETERO's submodels follow one another. Here a device's operations, in the order in which it is to
-run them, are cut into stretches, and each stretch becomes a model of its own: it starts when all
+run them, are cut into segments, and each segment becomes a model of its own: it starts when all
 its inputs are there and hands all its outputs over at its end. So what runs when is decided where
-the stretches are made (`placement.simulators.segments`); this module only builds them.
+the segments are made (`placement.simulators.segments`); this module only builds them.
 """
 
 from collections.abc import Mapping, Sequence
@@ -14,13 +14,13 @@ import openvino as ov
 from openvino import opset13 as ops
 
 from placement.errors import UserError
-from placement.runtime.execution.hetero import computed_names, constant_names
+from placement.runtime.models.operations import computed_names, constant_names
 
 # A tensor: the friendly name of the operation that computes it, and which of its outputs.
 Tensor = tuple[str, int]
 
 
-class Stretch(NamedTuple):
+class Segment(NamedTuple):
     """Operations that a device runs in one go."""
 
     device: str
@@ -28,7 +28,7 @@ class Stretch(NamedTuple):
 
 
 class Part(NamedTuple):
-    """A stretch as it stands in the model."""
+    """A segment as it stands in the model."""
 
     device: str
     ops: frozenset[str]  # Results included
@@ -60,7 +60,7 @@ class Split(NamedTuple):
     inputs: Mapping[str, int]  # friendly name of a Parameter: its index
 
 
-def split(model: ov.Model, stretches: Sequence[Stretch]) -> Split:
+def split(model: ov.Model, segments: Sequence[Segment]) -> Split:
     """How a model falls into parts.
 
     A Result belongs to the part that computes it; constants, and what is computed from nothing
@@ -68,11 +68,11 @@ def split(model: ov.Model, stretches: Sequence[Stretch]) -> Split:
 
     Args:
       model: with unique friendly names (`frontend.prepare`); left as it is.
-      stretches: every operation in exactly one of them, Parameters, Results and constants in one
+      segments: every operation in exactly one of them, Parameters, Results and constants in one
         at most; in an order in which they could run one after another.
 
     Raises:
-      UserError: an operation is in no stretch or in two, or is none of the model's; a stretch
+      UserError: an operation is in no segment or in two, or is none of the model's; a segment
         comes before one that it reads from; one part has a variable's Assign and another its
         ReadValue; the model computes nothing.
     """
@@ -80,16 +80,16 @@ def split(model: ov.Model, stretches: Sequence[Stretch]) -> Split:
     nodes = {op.get_friendly_name(): op for op in model.get_ordered_ops()}
     kind = {name: op.get_type_name() for name, op in nodes.items()}
     of: dict[str, int] = {}
-    for number, stretch in enumerate(stretches):
-        for name in stretch.ops:
+    for number, segment in enumerate(segments):
+        for name in segment.ops:
             if name not in nodes:
-                raise UserError(f"the stretches name {name!r}, no operation of the model")
+                raise UserError(f"the segments name {name!r}, no operation of the model")
             if of.setdefault(name, number) != number:
-                raise UserError(f"{name!r} is in two stretches; leave it in one")
+                raise UserError(f"{name!r} is in two segments; leave it in one")
     computed = computed_names(model)
     missing = [name for name in computed if name not in of]
     if missing:
-        raise UserError(f"no stretch has operation {missing[0]!r}; give every operation one")
+        raise UserError(f"no segment has operation {missing[0]!r}; give every operation one")
     if not computed:
         raise UserError("the model computes nothing, so that there is nothing to cut")
     used = sorted({of[name] for name in computed})
@@ -100,7 +100,7 @@ def split(model: ov.Model, stretches: Sequence[Stretch]) -> Split:
             source = op.input_value(0).get_node().get_friendly_name()
             part_of[name] = part_of.get(source, 0)
     _check_variables(nodes, part_of)
-    return _split(model, {i: stretches[i].device for i in used}, part_of, constant)
+    return _split(model, {i: segments[i].device for i in used}, part_of, constant)
 
 
 def _check_variables(nodes: Mapping[str, ov.Node], part_of: Mapping[str, int]) -> None:
@@ -110,7 +110,7 @@ def _check_variables(nodes: Mapping[str, ov.Node], part_of: Mapping[str, int]) -
             variable = op.get_attributes()["variable_id"]
             if variables.setdefault(variable, part_of[name]) != part_of[name]:
                 raise UserError(
-                    f"the stretches separate the operations of variable {variable!r}; "
+                    f"the segments separate the operations of variable {variable!r}; "
                     "put its ReadValue and Assign, and what is between them, into one"
                 )
 
@@ -118,7 +118,7 @@ def _check_variables(nodes: Mapping[str, ov.Node], part_of: Mapping[str, int]) -
 def _split(
     model: ov.Model, used: Mapping[int, str], part_of: Mapping[str, int], constant: frozenset[str]
 ) -> Split:
-    """The parts, given those stretches that compute anything and their devices."""
+    """The parts, given those segments that compute anything and their devices."""
     numbers, devices = list(used), list(used.values())
     count = len(devices)
     inputs = {op.get_friendly_name(): i for i, op in enumerate(model.get_parameters())}
@@ -145,7 +145,7 @@ def _split(
         late = [source for source in after[part] if source >= part]
         if late:
             raise UserError(
-                f"stretch {numbers[part]} reads from stretch {numbers[late[0]]}, which does not "
+                f"segment {numbers[part]} reads from segment {numbers[late[0]]}, which does not "
                 "come before it; cut them so that they can run one after another"
             )
     parts = tuple(

@@ -6,8 +6,8 @@ from collections.abc import Callable, Mapping, Sequence
 import openvino as ov
 
 from placement.runtime.devices import Device
-from placement.runtime.execution.hetero import constant_names
 from placement.runtime.execution.split import PLAIN, Format, Part, Tensor, submodels
+from placement.runtime.models.operations import constant_names
 
 _CACHE_BYTES = 4 << 30  # of weights in compiled submodels, of which a device may keep two copies
 

@@ -18,7 +18,7 @@ import numpy as np
 
 from placement import files
 from placement.runtime.measurement.local import MIN_SAMPLES, Candidate, Failure, Measurement
-from placement.runtime.measurement.measurer import Boundary
+from placement.runtime.measurement.measurer import Measurer
 from placement.types import Array
 
 # Of one that was timed, and of one that failed.
@@ -79,7 +79,7 @@ class MeasuredEvaluate:
 
     def __init__(
         self,
-        measurer: Boundary,
+        measurer: Measurer,
         num_ops: int,
         candidate: Callable[[np.ndarray], Candidate],
         cache: MeasurementCache,
@@ -145,7 +145,7 @@ class MeasuredEvaluate:
 
 
 def as_evaluate(
-    measurer: Boundary,
+    measurer: Measurer,
     num_ops: int,
     candidate: Callable[[np.ndarray], Candidate],
     cache: MeasurementCache,
@@ -178,12 +178,12 @@ def as_evaluate(
     )
 
 
-def key(measurer: Boundary, candidate: Candidate) -> str:
+def key(measurer: Measurer, candidate: Candidate) -> str:
     """SHA-256 of what a measurement depends on: model, machine, devices and placement."""
     devices = [[device.name, dict(device.properties)] for device in candidate.devices]
     affinity = None if candidate.affinity is None else dict(candidate.affinity)
     what: list[object] = [measurer.fingerprint, devices, affinity]
-    if candidate.stretches is not None:
-        what += [candidate.stretches, candidate.lanes]
+    if candidate.segments is not None:
+        what += [candidate.segments, candidate.num_requests]
     text = json.dumps(what, sort_keys=True)
     return hashlib.sha256(text.encode()).hexdigest()

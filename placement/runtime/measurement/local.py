@@ -11,10 +11,10 @@ of n sorted samples, the k-th from either end enclose the median with probabilit
 whatever their distribution; k is the largest that keeps this at 95%. It takes samples for
 independent, so that it says nothing about a drift longer than the measurement.
 
-Everything happens in another process (`placement.runtime.measurement.worker`), because OpenVINO may crash or
-hang on a placement, or run out of memory. A candidate that does is recorded as a `Failure` and the
-others are measured again in a new process. A process that dies while it is at no candidate is
-replaced, a few times.
+Everything happens in another process (`placement.runtime.measurement.worker`), because OpenVINO may
+crash or hang on a placement, or run out of memory. A candidate that does is recorded as a `Failure`
+and the others are measured again in a new process. A process that dies while it is at no candidate
+is replaced, a few times.
 """
 
 import errno
@@ -34,11 +34,11 @@ import openvino as ov
 
 from placement.costs import transfers
 from placement.costs.tables import DeviceProfile
-from placement.costs.transfers import Transfer
+from placement.costs.transfers import TransferFit
 from placement.runtime.devices import Device, reference_device
 from placement.runtime.errors import essence
 from placement.runtime.execution.hetero import Affinity, quotient
-from placement.runtime.execution.split import Stretch
+from placement.runtime.execution.split import Segment
 from placement.runtime.measurement import conditions
 from placement.runtime.measurement.conditions import Conditions
 from placement.runtime.measurement.process import DiedError, Failure, Progress, WorkerProcess
@@ -63,12 +63,12 @@ class Candidate(NamedTuple):
 
     affinity: Affinity | None  # None: HETERO's own choice; with one device, that device alone
     devices: tuple[Device, ...]
-    # The affinity's devices work at the same time, each through its stretches in turn; None: as
+    # The affinity's devices work at the same time, each through its segments in turn; None: as
     # HETERO runs it.
-    stretches: tuple[Stretch, ...] | None = None
+    segments: tuple[Segment, ...] | None = None
     # Requests under way at once. Of more than one the latency is what each adds to a stream of
     # them, the reciprocal of the throughput.
-    lanes: int = 1
+    num_requests: int = 1
 
 
 class Interval(NamedTuple):
@@ -127,7 +127,7 @@ def _rank(count: int) -> int:
     return k
 
 
-class Measurer:
+class LocalMeasurer:
     """Measures placements of one model; a context manager that owns the worker process."""
 
     def __init__(
@@ -177,7 +177,7 @@ class Measurer:
         self._candidates, self._timing = 0, False  # as of `Progress`
         self._conditions: dict[str, Conditions] = {}
 
-    def __enter__(self) -> "Measurer":
+    def __enter__(self) -> "LocalMeasurer":
         return self
 
     def __exit__(self, *_: object) -> None:
@@ -292,7 +292,7 @@ class Measurer:
         """
         return self._answer("output_errors", tuple(devices))
 
-    def transfers(self, *, limit_s: float = math.inf) -> tuple[Transfer, ...]:
+    def transfers(self, *, limit_s: float = math.inf) -> tuple[TransferFit, ...]:
         """What handing a tensor from device to device costs, see `profile.measure_transfers`.
 
         Args:
@@ -314,16 +314,16 @@ class Measurer:
 
     def timeline(
         self,
-        stretches: Sequence[Stretch],
+        segments: Sequence[Segment],
         *,
         inferences: int,
         limit_s: float = math.inf,
         shape: tuple[int, ...] | None = None,
     ) -> np.ndarray:
-        """When the stretches of a placement run, devices at the same time.
+        """When the segments of a placement run, devices at the same time.
 
         Args:
-          stretches: of the measurer's devices, as `split.split` takes them.
+          segments: of the measurer's devices, as `split.split` takes them.
           inferences: how many to look at.
           limit_s: wall time from now on, after which there are fewer of them, or none.
           shape: of tensors; then a chain of operations on them is run, not the model
@@ -331,13 +331,13 @@ class Measurer:
 
         Returns:
           float64 [inferences, P, 2]: begin and end of each part, seconds from the first begin. P
-          counts the stretches that compute anything, and is 0 where there are no inferences.
+          counts the segments that compute anything, and is 0 where there are no inferences.
 
         Raises:
-          ChildProcessError: the stretches cannot be run.
+          ChildProcessError: the segments cannot be run.
         """
         until_s = time.monotonic() + limit_s
-        found = self._answer("timeline", tuple(stretches), self.devices, inferences, until_s, shape)
+        found = self._answer("timeline", tuple(segments), self.devices, inferences, until_s, shape)
         if len(found) < inferences:
             what = "the model in parts" if shape is None else "some of the tensors handed over"
             self._leave_out(f"{len(found)} inferences of {what}, not {inferences}")
@@ -355,7 +355,7 @@ class Measurer:
         """How long each submodel of a placement computes under HETERO.
 
         Args:
-          candidate: without stretches.
+          candidate: without segments.
           inferences: to average over.
 
         Returns:

@@ -7,17 +7,17 @@ from typing import Protocol
 import numpy as np
 
 from placement.costs.tables import DeviceProfile
-from placement.costs.transfers import Transfer
+from placement.costs.transfers import TransferFit
 from placement.runtime.devices import Device
-from placement.runtime.execution.split import Stretch
+from placement.runtime.execution.split import Segment
 from placement.runtime.measurement.conditions import Conditions
 from placement.runtime.measurement.local import Candidate, Measurement
 from placement.runtime.measurement.process import Failure
 from placement.runtime.models.outputs import Checked
 
 
-class Boundary(Protocol):
-    """A `measure.Measurer`, where the methods are explained, or `spread.SpreadMeasurer`."""
+class Measurer(Protocol):
+    """A `measure.LocalMeasurer`, where the methods are explained, or `spread.ClusterMeasurer`."""
 
     devices: tuple[Device, ...]
     computed: frozenset[str]
@@ -55,7 +55,7 @@ class Boundary(Protocol):
     def output_errors(self, devices: Sequence[Device]) -> list[Checked]:
         """How far the outputs of each device are from the reference's."""
 
-    def transfers(self, *, limit_s: float = math.inf) -> tuple[Transfer, ...]:
+    def transfers(self, *, limit_s: float = math.inf) -> tuple[TransferFit, ...]:
         """What handing a tensor from device to device costs."""
 
     def transfer_shapes(self) -> tuple[list[tuple[int, ...]], float]:
@@ -63,13 +63,13 @@ class Boundary(Protocol):
 
     def timeline(
         self,
-        stretches: Sequence[Stretch],
+        segments: Sequence[Segment],
         *,
         inferences: int,
         limit_s: float = math.inf,
         shape: tuple[int, ...] | None = None,
     ) -> np.ndarray:
-        """When the stretches of a placement run."""
+        """When the segments of a placement run."""
 
     def conditions(self) -> dict[str, Conditions]:
         """Those under which everything was measured so far."""

@@ -8,11 +8,11 @@ from collections.abc import Callable, Sequence
 
 from placement.errors import UserError
 from placement.runtime.devices import Device, in_f32, is_reference
-from placement.runtime.measurement.measurer import Boundary
+from placement.runtime.measurement.measurer import Measurer
 
 
 def choose(
-    measurer: Boundary, devices: Sequence[Device], say: Callable[[str], None]
+    measurer: Measurer, devices: Sequence[Device], say: Callable[[str], None]
 ) -> tuple[Device, ...]:
     """The devices, in f32 those that compute wrong outputs otherwise, without those wrong in f32.
 

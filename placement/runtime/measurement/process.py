@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 
 from placement.errors import UserError
 from placement.runtime.errors import RemoteFaultError
-from placement.runtime.measurement.worker import Beat
+from placement.runtime.measurement.worker import Heartbeat
 
 _START_S = 120.0  # for loading OpenVINO and the model, and the reference outputs
 _POLL_S = 0.25
@@ -55,7 +55,7 @@ class WorkerProcess:
     """
 
     def __init__(self, directory: Path):
-        self._beat = Beat(directory, create=True)
+        self._beat = Heartbeat(directory, create=True)
         self._connection, theirs = multiprocessing.connection.Pipe()
         path = os.pathsep.join(entry or os.getcwd() for entry in sys.path)
         descriptor = theirs.fileno()

@@ -9,7 +9,7 @@ rewritten operation by a name of the rewriting. So, in this order,
   belongs to the kernel that reads it, or at the model's end to the one that it reads;
 - an operation that no kernel names belongs to the kernel that all its readers belong to.
 
-This module runs in the worker process and loads no JAX: `measure.Measurer` makes the project's
+This module runs in the worker process and loads no JAX: `measure.LocalMeasurer` makes the project's
 types of what it returns.
 
 What takes too long is cut short: an inference or a chain is not begun that would end too late, as
@@ -28,8 +28,9 @@ import openvino as ov
 from openvino import opset13 as ops
 
 from placement.runtime.devices import Device, reference_device
-from placement.runtime.execution.hetero import compile_placement, constant_names
+from placement.runtime.execution.hetero import compile_placement
 from placement.runtime.models import colocation
+from placement.runtime.models.operations import constant_names
 
 Kernels = tuple[tuple[tuple[str, ...], float], ...]
 
@@ -242,7 +243,7 @@ def measure_transfers(
     apart: the result is symmetric. It includes the start of one more submodel, the conversion
     between precisions where the devices compute in different ones, and between layouts where the
     model convolves: images cross planar and are computed channels last, which costs more than the
-    crossing itself. So the tensors are of the model's own shapes, from its small ones to its large,
+    transfer itself. So the tensors are of the model's own shapes, from its small ones to its large,
     and of sizes between which a byte's cost shows.
     """
     pairs = [(i, j) for j in range(len(devices)) for i in range(j)]

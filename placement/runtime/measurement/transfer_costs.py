@@ -18,10 +18,10 @@ from collections.abc import Iterator, Sequence
 import numpy as np
 
 from placement.costs import transfers
-from placement.costs.tables import Handovers
-from placement.costs.transfers import Transfer
-from placement.runtime.execution.split import Stretch
-from placement.runtime.measurement.measurer import Boundary
+from placement.costs.tables import SubmodelCosts
+from placement.costs.transfers import TransferFit
+from placement.runtime.execution.split import Segment
+from placement.runtime.measurement.measurer import Measurer
 from placement.runtime.measurement.profile import CHAIN_OPS, slower
 from placement.types import OpGraph
 
@@ -32,12 +32,12 @@ _Samples = list[tuple[float, float]]  # bytes and seconds, of tensors handed ove
 
 
 def measure(
-    measurer: Boundary,
+    measurer: Measurer,
     graph: OpGraph,
     groups: Sequence[Sequence[str]],
     able: np.ndarray,
     limit_s: float = math.inf,
-) -> tuple[Handovers, tuple[Transfer, ...]]:
+) -> tuple[SubmodelCosts, tuple[TransferFit, ...]]:
     """Measures the model of `measurer` on its devices.
 
     Args:
@@ -69,12 +69,12 @@ def measure(
     fitted = tuple(transfers.fit(pair, s, copy_s_per_byte) for pair, s in samples.items())
     ran = np.isfinite(alone_s).any(axis=1)
     parts = tuple(name for name, once in zip(names, ran, strict=True) if once)
-    crossings = transfers.crossings(fitted, len(measurer.devices))
-    return Handovers(parts, alone_s[ran], crossings), fitted
+    between = transfers.matrices(fitted, len(measurer.devices))
+    return SubmodelCosts(parts, alone_s[ran], between), fitted
 
 
 def _add_chains(
-    measurer: Boundary, samples: dict[tuple[int, int], _Samples], until_s: float
+    measurer: Measurer, samples: dict[tuple[int, int], _Samples], until_s: float
 ) -> float:
     """Adds samples of chains on tensors of several sizes; returns what copying a byte takes."""
     shapes, copy_s_per_byte = measurer.transfer_shapes()
@@ -95,7 +95,7 @@ def _add_chains(
 
 
 def _alone(
-    measurer: Boundary,
+    measurer: Measurer,
     names: _Names,
     able: np.ndarray,
     until_s: float,
@@ -113,7 +113,7 @@ def _alone(
 
 
 def _in_turn(
-    measurer: Boundary,
+    measurer: Measurer,
     names: _Names,
     able: np.ndarray,
     pair: tuple[int, int],
@@ -143,7 +143,7 @@ def _before(graph: OpGraph, computing: list[int]) -> list[dict[int, int]]:
 
 
 def _timeline(
-    measurer: Boundary,
+    measurer: Measurer,
     names: _Names,
     placement: np.ndarray,
     until_s: float,
@@ -152,12 +152,12 @@ def _timeline(
     """Float64 [inferences, M, 2]; no inferences where time is over, or nothing computes."""
     if not len(names):
         return np.empty((0, 0, 2))
-    stretches = [
-        Stretch(measurer.devices[device].name, ops)
+    segments = [
+        Segment(measurer.devices[device].name, ops)
         for device, ops in zip(placement, names, strict=True)
     ]
     left_s = max(0.0, until_s - time.monotonic())
-    return measurer.timeline(stretches, inferences=_INFERENCES, limit_s=left_s, shape=shape)
+    return measurer.timeline(segments, inferences=_INFERENCES, limit_s=left_s, shape=shape)
 
 
 def _add(

@@ -1,9 +1,10 @@
 """The process that owns `ov.Core`: it compiles, checks and times candidates, and may die of it.
 
-`python -m placement.runtime.measurement.worker FD DIRECTORY` answers requests that arrive over the connection
-FD, on the model, inputs and devices that `placement.runtime.measurement.local` left in DIRECTORY. While it
-works it writes what it works at into a small shared file (`Beat`), so that whoever waits can tell
-the guilty candidate of a crash, and a hang from a long task, without a message per inference.
+`python -m placement.runtime.measurement.worker FD DIRECTORY` answers requests that arrive over the
+connection FD, on the model, inputs and devices that `placement.runtime.measurement.local` left in
+DIRECTORY. While it works it writes what it works at into a small shared file (`Heartbeat`), so that
+whoever waits can tell the guilty candidate of a crash, and a hang from a long task, without a
+message per inference.
 
 It loads no JAX: that would take longer than most measurements.
 """
@@ -38,7 +39,7 @@ from placement.runtime.errors import (
 from placement.runtime.execution import threads
 from placement.runtime.execution.executor import Executor, Workers, overlap
 from placement.runtime.execution.hetero import Affinity, compile_placement
-from placement.runtime.execution.split import Stretch
+from placement.runtime.execution.split import Segment
 from placement.runtime.execution.submodels import Submodels
 from placement.runtime.measurement import profile, submodel_times
 from placement.runtime.models import colocation, outputs
@@ -61,8 +62,8 @@ class Task(NamedTuple):
     number: int
     affinity: Affinity | None
     devices: tuple[Device, ...]
-    stretches: tuple[Stretch, ...] | None
-    lanes: int
+    segments: tuple[Segment, ...] | None
+    num_requests: int
 
     def used(self) -> tuple[Device, ...]:
         """The devices that may compute."""
@@ -72,7 +73,7 @@ class Task(NamedTuple):
         return tuple(device for device in self.devices if device.name in names)
 
 
-class Beat:
+class Heartbeat:
     """Three numbers in a file that two processes map: candidate (-1: none), stage and a counter."""
 
     def __init__(self, directory: Path, *, create: bool = False):
@@ -110,7 +111,7 @@ class _Session:
 
     def __init__(self, connection: Connection, directory: Path):
         self._connection = connection
-        self._beat = Beat(directory)
+        self._beat = Heartbeat(directory)
         self._beat.set(-1, "open")
         self._core = open_core([])
         self._model = self._core.read_model(directory / "model.xml")
@@ -185,7 +186,7 @@ class _Session:
 
     def timeline(
         self,
-        stretches: Sequence[Stretch],
+        segments: Sequence[Segment],
         devices: Sequence[Device],
         inferences: int,
         until_s: float,
@@ -198,7 +199,7 @@ class _Session:
         self._until_s = until_s
         rows: list[np.ndarray] = []
         with contextlib.suppress(_OverError):
-            executor = self._executor(stretches, devices, shape=shape)
+            executor = self._executor(segments, devices, shape=shape)
             took_s = 0.0
             while len(rows) < inferences + _WARM_UP and time.monotonic() + took_s < until_s:
                 self._alive()
@@ -251,7 +252,7 @@ class _Session:
         start = time.perf_counter()
         self._beat.set(task.number, "compile")
         attempt("compile", register, self._core, task.devices)
-        if task.stretches is None:
+        if task.segments is None:
             request, facts = self._hetero(task)
         else:
             request, facts = self._concurrent(task)
@@ -286,8 +287,10 @@ class _Session:
 
     def _concurrent(self, task: Task) -> tuple[Executor, dict[str, Any]]:
         """A placement whose devices work at the same time."""
-        assert task.stretches is not None
-        executor = attempt("compile", self._executor, task.stretches, task.devices, task.lanes)
+        assert task.segments is not None
+        executor = attempt(
+            "compile", self._executor, task.segments, task.devices, task.num_requests
+        )
         self._beat.set(task.number, "infer")
         overlaps: list[float] = []
         while len(overlaps) < _OVERLAPS:
@@ -302,9 +305,9 @@ class _Session:
 
     def _executor(
         self,
-        stretches: Sequence[Stretch],
+        segments: Sequence[Segment],
         devices: Sequence[Device],
-        lanes: int = 1,
+        num_requests: int = 1,
         shape: tuple[int, ...] | None = None,
     ) -> Executor:
         """An executor with its inputs in place, of the model or of a chain of a shape."""
@@ -312,7 +315,7 @@ class _Session:
         if shape is not None:
             submodels = Submodels(self._core, profile.chain(shape), alive=self._compiling)
             inputs = [np.zeros(shape, np.float32)]
-        executor = Executor(submodels, stretches, devices, self._workers, lanes=lanes)
+        executor = Executor(submodels, segments, devices, self._workers, num_requests=num_requests)
         _give(executor, inputs)
         return executor
 
@@ -413,8 +416,8 @@ def _spans(executor: Executor) -> np.ndarray:
 
 def _timed(request: ov.InferRequest | Executor) -> float:
     """Seconds of an inference; where several are under way at once, what each adds to a stream."""
-    if isinstance(request, Executor) and request.lanes > 1:
-        return request.stream(_STREAM * request.lanes)
+    if isinstance(request, Executor) and request.num_requests > 1:
+        return request.stream(_STREAM * request.num_requests)
     begin = time.perf_counter()
     request.infer()
     return time.perf_counter() - begin

@@ -12,7 +12,7 @@ import openvino as ov
 
 from placement.errors import UserError
 from placement.runtime.errors import why
-from placement.runtime.models import frontend
+from placement.runtime.models import frontend, operations
 
 # What a front end names an operation that has no name: its type and a counter of this process.
 _COUNTED = re.compile(r"[A-Z][A-Za-z0-9]*_\d+")
@@ -52,7 +52,7 @@ def convert(source: Any, *, subject: str, mend: str, **options: Any) -> ov.Model
         if error.__cause__ is not None:  # what tracing a module raised
             raise untraceable(subject, error.__cause__) from error
         raise UserError(f"{subject} cannot be converted: {_reason(error)}; {mend}") from error
-    for op in frontend.all_ops(model):
+    for op in operations.all_ops(model):
         if op.get_type_name() != "Parameter" and _COUNTED.fullmatch(op.get_friendly_name()):
             op.set_friendly_name(op.get_name())  # as unnamed, for `frontend.prepare` to name
         if frontend.NO_FOLDING in op.get_rt_info():  # so that it works with other shapes too

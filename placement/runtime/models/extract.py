@@ -8,14 +8,8 @@ import numpy as np
 import openvino as ov
 
 from placement.graphs import opgraph
-from placement.runtime.models import colocation, flops
+from placement.runtime.models import colocation, flops, operations
 from placement.types import OpGraph
-
-# Without inputs that depend on the request, yet no constants: they hold or make a state, or are
-# the model's ends.
-_NEVER_CONSTANT = frozenset(
-    {"Parameter", "Result", "ReadValue", "Assign", "RandomUniform", "Multinomial"}
-)
 
 
 class Extraction(NamedTuple):
@@ -95,7 +89,7 @@ def _operations(model: ov.Model) -> _Ops:
         for sender in dict.fromkeys(read):
             consumers[sender].append(i)
         # An operation without inputs is a constant too: all() of nothing.
-        never = node.get_type_name() in _NEVER_CONSTANT
+        never = node.get_type_name() in operations.NEVER_CONSTANT
         constant.append(not never and all(constant[sender] for sender in read))
     return _Ops(nodes, producers, consumers, constant)
 

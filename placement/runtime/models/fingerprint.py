@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 import openvino as ov
 
-from placement.runtime.models.flops import bodies
+from placement.runtime.models.operations import bodies
 
 # JSON-able: 'ops' is {name of an operation: 'TYPE, its outputs #digest of the rest'}, 'weights'
 # {name of a floating-point constant: mean of its magnitudes, of which infinities and NaN are 0}.

@@ -18,6 +18,8 @@ from collections.abc import Callable
 
 import openvino as ov
 
+from placement.runtime.models import operations
+
 # FLOPs for each element of the first output, read off the definition of the operation.
 _PER_OUTPUT_ELEMENT: dict[str, float] = {
     # One operation or one function value.
@@ -104,16 +106,6 @@ def num_bytes(port: ov.Output | ov.Input) -> int:
     A string counts as the 32 bytes of its handle.
     """
     return -(-math.prod(dims(port)) * port.get_element_type().bitwidth // 8)
-
-
-def bodies(op: ov.Node) -> list[ov.Model]:
-    """The models inside an If (then, else), Loop or TensorIterator; none for other operations."""
-    kind = op.get_type_name()
-    if kind == "If":
-        return [op.get_function(0), op.get_function(1)]
-    if kind in ("Loop", "TensorIterator"):
-        return [op.get_function()]
-    return []
 
 
 def _convolution(op: ov.Node) -> float:
@@ -227,7 +219,7 @@ def _body(op: ov.Node) -> float:
     trips = 1 if op.get_type_name() == "If" else max(op.get_num_iterations(), 1)
     return trips * max(
         sum(known if (known := flops(inner)) is not None else estimate(inner) for inner in ops)
-        for ops in (body.get_ops() for body in bodies(op))
+        for ops in (body.get_ops() for body in operations.bodies(op))
     )
 
 

@@ -18,7 +18,7 @@ from openvino import passes
 
 from placement.errors import UserError
 from placement.runtime.errors import raise_if_exhausted, why
-from placement.runtime.models.flops import bodies
+from placement.runtime.models.operations import all_ops
 
 _FORMATS = {
     ".xml": "OpenVINO IR",
@@ -290,14 +290,6 @@ def _parse_entry(entry: str, parameters: list[ov.Node]) -> tuple[str, tuple[int,
             f"positive sizes and ';' between inputs, such as {_example(parameters)}"
         )
     return name.strip(), tuple(map(int, sizes))
-
-
-def all_ops(model: ov.Model) -> Iterator[ov.Node]:
-    """The operations of a model in order, each followed by those inside its bodies."""
-    for op in model.get_ordered_ops():
-        yield op
-        for body in bodies(op):
-            yield from all_ops(body)
 
 
 def _unpacks_weights(op: ov.Node) -> bool:

@@ -7,7 +7,7 @@ import numpy as np
 import openvino as ov
 
 from placement.runtime.devices import Device
-from placement.runtime.execution.hetero import constant_names
+from placement.runtime.models.operations import constant_names
 
 # Largest error (`compare`) accepted of outputs computed in a precision.
 # Seen on the networks of the zoo: 0 to 2e-6 in f32 and up to 0.023 in bf16, where what goes wrong

@@ -48,7 +48,7 @@ from scipy import optimize, sparse
 from placement.graphs import dag
 from placement.simulators.makespan import edge_delay_s
 from placement.solvers import base
-from placement.solvers.limits import Allowance
+from placement.solvers.limits import SearchLimits
 from placement.types import Array, Problem
 
 _PRECISION = 1e-3  # relative, to which the largest T is found
@@ -88,10 +88,10 @@ class _Rows(NamedTuple):
     limits: np.ndarray  # float64 [R]
 
 
-def makespan(problem: Problem, allowance: Allowance) -> float:
+def makespan(problem: Problem, limits: SearchLimits) -> float:
     """A lower bound in seconds of the latency of every placement, inf if none is feasible.
 
-    Where the allowance ends, it is the largest T that was refuted until then, and no less than the
+    Where the time ends, it is the largest T that was refuted until then, and no less than the
     longest path.
     """
     edges, classes = edges_of(problem), base.classes(problem)
@@ -110,7 +110,7 @@ def makespan(problem: Problem, allowance: Allowance) -> float:
     low = max(low, _TOLERANCE * high)  # below, it is not worth the search
     if low >= high or not refuted(low):
         return path_s
-    while high > low * (1 + _PRECISION) and not allowance.over():
+    while high > low * (1 + _PRECISION) and not limits.over():
         middle = np.sqrt(low * high)
         low, high = (middle, high) if refuted(middle) else (low, middle)
     return float(low)

@@ -38,7 +38,7 @@ from placement.graphs import dag
 from placement.simulators import makespan
 from placement.solvers import base
 from placement.solvers.heuristics.list_scheduling import Board
-from placement.solvers.limits import Allowance
+from placement.solvers.limits import SearchLimits
 from placement.types import Problem
 
 _LP_SHARE = 0.5  # of the time that is left
@@ -54,9 +54,9 @@ class _Choice(NamedTuple):
     held: tuple[int, ...]  # devices that wait for another operation's sake
 
 
-def m_topo(problem: Problem, seed: int, allowance: Allowance) -> base.Found:
+def m_topo(problem: Problem, seed: int, limits: SearchLimits) -> base.SearchResult:
     """Memory-constrained topological placement (Jeon et al. 2020, section 3.1)."""
-    del seed, allowance
+    del seed, limits
     board = Board(problem)
     accelerators = np.flatnonzero(np.asarray(problem.costs.accelerator) >= 0).tolist()
     devices = accelerators or list(range(len(problem.devices)))
@@ -66,7 +66,7 @@ def m_topo(problem: Problem, seed: int, allowance: Allowance) -> base.Found:
     for op in dag.topological_order(problem.graph).tolist():
         candidates = board.candidates(op)
         if not candidates:
-            return base.Found(None)
+            return base.SearchResult(None)
         needed = board.bytes_of(op)
         full = devices[at] not in candidates and needed > 0
         if at + 1 < len(devices) and (full or used + needed > cap):
@@ -76,19 +76,19 @@ def m_topo(problem: Problem, seed: int, allowance: Allowance) -> base.Found:
         device = devices[at] if devices[at] in candidates else fallback
         used += needed if device == devices[at] else 0.0
         board.place(op, device, 0.0)
-    return base.Found(np.array(board.placed))
+    return base.SearchResult(np.array(board.placed))
 
 
-def m_etf(problem: Problem, seed: int, allowance: Allowance) -> base.Found:
+def m_etf(problem: Problem, seed: int, limits: SearchLimits) -> base.SearchResult:
     """Memory-constrained earliest task first (Jeon et al. 2020, section 3.2)."""
-    del seed, allowance
+    del seed, limits
     return _earliest_first(problem, np.full(problem.graph.num_ops, -1))
 
 
-def m_sct(problem: Problem, seed: int, allowance: Allowance) -> base.Found:
+def m_sct(problem: Problem, seed: int, limits: SearchLimits) -> base.SearchResult:
     """Memory-constrained small communication times (Jeon et al. 2020, section 3.3)."""
     del seed
-    return _earliest_first(problem, favourite_children(problem, _LP_SHARE * allowance.left_s()))
+    return _earliest_first(problem, favourite_children(problem, _LP_SHARE * limits.left_s()))
 
 
 def favourite_children(problem: Problem, time_limit_s: float) -> np.ndarray:
@@ -138,7 +138,7 @@ def _incidence(ends: np.ndarray, num_ops: int) -> sparse.csr_array:
     return sparse.csr_array((np.ones(len(ends)), (edge, ends)), shape=(len(ends), num_ops))
 
 
-def _earliest_first(problem: Problem, favourite: np.ndarray) -> base.Found:
+def _earliest_first(problem: Problem, favourite: np.ndarray) -> base.SearchResult:
     """List scheduling by earliest start; keys only grow, but for what a waiting device holds back.
 
     So a queue of keys that may be out of date serves: one that has grown goes back, and what a
@@ -156,7 +156,7 @@ def _earliest_first(problem: Problem, favourite: np.ndarray) -> base.Found:
             continue
         choice = _choose(board, op, awaits)
         if choice is None:
-            return base.Found(None)
+            return base.SearchResult(None)
         for device in choice.held:
             held[device].add(op)
         if choice.key_s > key_s:
@@ -170,7 +170,7 @@ def _earliest_first(problem: Problem, favourite: np.ndarray) -> base.Found:
         awaits[choice.device] = int(favourite[op])
         for after in sorted(fresh):
             heapq.heappush(queue, (0.0, -rank[after], after))
-    return base.Found(np.array(board.placed))
+    return base.SearchResult(np.array(board.placed))
 
 
 def _choose(board: Board, op: int, awaits: list[int]) -> _Choice | None:

@@ -1,11 +1,11 @@
 """`genetic`: a genetic algorithm for any objective, on the compiled simulator.
 
 A generation has `walks.CHAINS` placements, the first of them the single devices. Each child takes a
-stretch of a topological order from one parent and the rest from the other (two-point crossover,
+segment of a topological order from one parent and the rest from the other (two-point crossover,
 Holland 1975), the parents being the better of two drawn at random (tournaments); then it takes a
-step of `placement.solvers.heuristics.local_search` with probability `MUTATED`, and so does every class on its own,
-with probability 1 / C. The next generation is the best of parents and children together, each
-placement once.
+step of `placement.solvers.heuristics.local_search` with probability `MUTATED`, and so does every
+class on its own, with probability 1 / C. The next generation is the best of parents and children
+together, each placement once.
 """
 
 from functools import partial
@@ -18,7 +18,7 @@ import numpy as np
 
 from placement.solvers import base
 from placement.solvers.heuristics import local_search
-from placement.solvers.limits import Allowance
+from placement.solvers.limits import SearchLimits
 from placement.types import Array, Problem
 
 MUTATED = 0.8
@@ -30,20 +30,20 @@ class _Evolution(NamedTuple):
     alive: local_search.Batch
 
 
-def find(problem: Problem, seed: int, allowance: Allowance) -> base.Found:
-    """A genetic algorithm: stretches crossed over, the better of parents and children survive."""
+def find(problem: Problem, seed: int, limits: SearchLimits) -> base.SearchResult:
+    """A genetic algorithm: segments crossed over, the better of parents and children survive."""
     held, starts = local_search.space(problem)
     evolution = _Evolution(jax.random.PRNGKey(seed), starts)
-    generations = max(0, allowance.budget // local_search.CHAINS - 1)
+    generations = max(0, limits.budget // local_search.CHAINS - 1)
     done = 0
-    while done < generations and not allowance.over():
+    while done < generations and not limits.over():
         count = min(_GENERATIONS, generations - done)
         evolution = _evolved(problem.objective, held, evolution, count)
         done += count
         best, best_s = _fastest(evolution.alive)
-        allowance.tell((done + 1) * local_search.CHAINS, float(best_s), np.asarray(best))
+        limits.tell((done + 1) * local_search.CHAINS, float(best_s), np.asarray(best))
     evaluations = (done + 1) * local_search.CHAINS
-    return local_search.finish(*_fastest(evolution.alive), evaluations, allowance.budget)
+    return local_search.finish(*_fastest(evolution.alive), evaluations, limits.budget)
 
 
 def _fastest(alive: local_search.Batch) -> tuple[Array, Array]:

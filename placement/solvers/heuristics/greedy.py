@@ -11,13 +11,13 @@ import numpy as np
 
 from placement.graphs import dag
 from placement.solvers import base
-from placement.solvers.limits import Allowance
+from placement.solvers.limits import SearchLimits
 from placement.types import Problem
 
 
-def find(problem: Problem, seed: int, allowance: Allowance) -> base.Found:
+def find(problem: Problem, seed: int, limits: SearchLimits) -> base.SearchResult:
     """Fills the accelerators in order; the baseline of Tarnawski et al. (2020)."""
-    del seed, allowance
+    del seed, limits
     classes = base.classes(problem)
     accelerator = np.asarray(problem.costs.accelerator)
     _, first = np.unique(accelerator, return_index=True)
@@ -36,7 +36,7 @@ def find(problem: Problem, seed: int, allowance: Allowance) -> base.Found:
             if current < len(parts):
                 placement[number] = parts[current]
                 room[current] -= needed
-    return base.Found(placement[classes.number], evaluations=1)
+    return base.SearchResult(placement[classes.number], evaluations=1)
 
 
 def _order(problem: Problem, classes: base.Classes) -> np.ndarray:

@@ -1,13 +1,13 @@
 """Large-neighbourhood search on the compiled simulator, for any objective.
 
 A step frees a block of operations and gives all of it to one device. Single operations do not do:
-where everything runs on one device, moving one costs two crossings, and only a whole block that
-overlaps with the rest pays for them. A block is a stretch of a linear order of the operations:
+where everything runs on one device, moving one costs two transfers, and only a whole block that
+overlaps with the rest pays for them. A block is a segment of a linear order of the operations:
 
-- the simulator's priority order, or a topological order: a stretch of time;
+- the simulator's priority order, or a topological order: a segment of time;
 - breadth-first orders from a seed, along the edges, against them or both ways, taken from the
   front: a ball, the seed's descendants or its ancestors, nearest first; within the operations of
-  the seed's device or regardless of it. Every other seed is an end of a crossing edge, whose other
+  the seed's device or regardless of it. Every other seed is an end of a transfer edge, whose other
   end's device takes the block, so that boundaries move.
 
 Lengths are log-uniform. A round draws `BATCH` blocks and simulates them at once; those that improve
@@ -31,7 +31,7 @@ from placement.graphs import dag
 from placement.simulators import makespan
 from placement.solvers import base
 from placement.solvers.heuristics import baechi, list_scheduling
-from placement.solvers.limits import Allowance
+from placement.solvers.limits import SearchLimits
 from placement.types import Problem
 
 BATCH = 64  # placements simulated at once: one compilation
@@ -64,24 +64,26 @@ class _Blocks(NamedTuple):
     device: np.ndarray  # int [M]
 
 
-def lns(problem: Problem, seed: int, allowance: Allowance) -> base.Found:
+def lns(problem: Problem, seed: int, limits: SearchLimits) -> base.SearchResult:
     """Large neighbourhoods (Shaw 1998), from the best of single devices and list schedules."""
-    candidates = starts(problem, seed, allowance)
+    candidates = starts(problem, seed, limits)
     values = simulators.evaluator(problem)(_padded(candidates))
-    return polish(problem, candidates[int(np.argmin(values))], seed, allowance)
+    return polish(problem, candidates[int(np.argmin(values))], seed, limits)
 
 
-def starts(problem: Problem, seed: int, allowance: Allowance) -> np.ndarray:
+def starts(problem: Problem, seed: int, limits: SearchLimits) -> np.ndarray:
     """int32 [M, N]: every single device, as far as it can, and what list scheduling finds."""
     classes = base.classes(problem)
     fastest = classes.compute_s.argmin(axis=1)
     rows = [np.where(able, d, fastest)[classes.number] for d, able in enumerate(classes.allowed.T)]
-    found = [find(problem, seed, allowance).placement for find in STARTS]
+    found = [find(problem, seed, limits).placement for find in STARTS]
     return np.array([*rows, *(row for row in found if row is not None)], np.int32)
 
 
-def polish(problem: Problem, placement: np.ndarray, seed: int, allowance: Allowance) -> base.Found:
-    """Improves a placement int [N] until time or `allowance.budget` is spent; never worsens it."""
+def polish(
+    problem: Problem, placement: np.ndarray, seed: int, limits: SearchLimits
+) -> base.SearchResult:
+    """Improves a placement int [N] until time or `limits.budget` is spent; never worsens it."""
     rng, space = np.random.default_rng(seed), _space(problem)
     evaluate = simulators.evaluator(problem)
     first = np.unique(space.number, return_index=True)[1]
@@ -89,8 +91,8 @@ def polish(problem: Problem, placement: np.ndarray, seed: int, allowance: Allowa
     at_s = best_s = float(evaluate(_padded(at[None])[:, space.number])[0])
     joined = np.empty((0, len(at)), np.int32)
     stale, evaluations = 0, 1
-    allowance.tell(evaluations, best_s, best[space.number])
-    while not allowance.over() and evaluations + BATCH <= allowance.budget:
+    limits.tell(evaluations, best_s, best[space.number])
+    while not limits.over() and evaluations + BATCH <= limits.budget:
         blocks = _draw(rng, space, at, BATCH - len(joined))
         rows = np.concatenate([joined, _moved(space, at, blocks)])
         values = np.asarray(evaluate(rows[:, space.number]))
@@ -105,12 +107,12 @@ def polish(problem: Problem, placement: np.ndarray, seed: int, allowance: Allowa
             at, at_s = rows[chosen], float(values[chosen])
         if at_s < best_s:
             best, best_s = at, at_s
-        allowance.tell(evaluations, best_s, best[space.number])
+        limits.tell(evaluations, best_s, best[space.number])
         if stale > _PATIENCE + len(at) // _PER_ROUND:
             at, at_s, stale = _kicked(rng, space, best), np.inf, 0
             joined = joined[:0]
-    status = "time limit" if allowance.over() else "finished"
-    return base.Found(best[space.number], status=status, evaluations=evaluations)
+    status = "time limit" if limits.over() else "finished"
+    return base.SearchResult(best[space.number], status=status, evaluations=evaluations)
 
 
 def _space(problem: Problem) -> _Space:
@@ -127,11 +129,11 @@ def _padded(rows: np.ndarray) -> np.ndarray:
 
 
 def _draw(rng: np.random.Generator, space: _Space, at: np.ndarray, count: int) -> _Blocks:
-    """Blocks, half of them stretches and half of them balls."""
+    """Blocks, half of them segments and half of them balls."""
     members = np.zeros((count, len(at)), bool)
     device = rng.integers(0, space.allowed.shape[1], count)
     length = np.exp(rng.uniform(0, log(len(at) + 1), count)).astype(int)
-    crossing = np.flatnonzero(at[space.senders] != at[space.receivers])
+    transfer = np.flatnonzero(at[space.senders] != at[space.receivers])
     graphs = _graphs(space, at)
     for row in range(count):
         if row % 2:
@@ -142,8 +144,8 @@ def _draw(rng: np.random.Generator, space: _Space, at: np.ndarray, count: int) -
                 block = block[at[block] == at[block[0]]]
         else:
             seed = rng.integers(len(at))
-            if len(crossing) and rng.random() < 0.5:
-                edge = rng.choice(crossing)
+            if len(transfer) and rng.random() < 0.5:
+                edge = rng.choice(transfer)
                 ends = rng.permutation([space.senders[edge], space.receivers[edge]])
                 seed, device[row] = ends[0], at[ends[1]]
             matrix, directed = graphs[rng.integers(len(graphs))]

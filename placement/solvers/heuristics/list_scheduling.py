@@ -29,7 +29,7 @@ import numpy as np
 
 from placement.simulators import makespan
 from placement.solvers import base
-from placement.solvers.limits import Allowance
+from placement.solvers.limits import SearchLimits
 from placement.types import Problem
 
 
@@ -115,25 +115,25 @@ class Board:
         return all(self._bytes[number] <= self._free[memory] for memory in self._memories[device])
 
 
-def heft(problem: Problem, seed: int, allowance: Allowance) -> base.Found:
+def heft(problem: Problem, seed: int, limits: SearchLimits) -> base.SearchResult:
     """Heterogeneous earliest finish time (Topcuoglu et al. 2002, section 5.1)."""
-    del seed, allowance  # one pass without chance
+    del seed, limits  # one pass without chance
     board = Board(problem)
     for op in makespan.priority_order(problem.graph, problem.costs).tolist():
         starts = _starts(board, op)
         if not starts:
-            return base.Found(None)
+            return base.SearchResult(None)
         device = min(starts, key=lambda d: starts[d] + board.compute_s[op][d])
         board.place(op, device, starts[device])
-    return base.Found(np.array(board.placed))
+    return base.SearchResult(np.array(board.placed))
 
 
-def peft(problem: Problem, seed: int, allowance: Allowance) -> base.Found:
+def peft(problem: Problem, seed: int, limits: SearchLimits) -> base.SearchResult:
     """Predict earliest finish time (Arabnejad and Barbosa 2014, section 4).
 
     Departure: OCT and its mean are over the devices that support an operation.
     """
-    del seed, allowance
+    del seed, limits
     classes = base.classes(problem)
     allowed = classes.allowed[classes.number]
     board = Board(problem)
@@ -146,11 +146,11 @@ def peft(problem: Problem, seed: int, allowance: Allowance) -> base.Found:
         _, op = heapq.heappop(queue)
         starts = _starts(board, op)
         if not starts:
-            return base.Found(None)
+            return base.SearchResult(None)
         device = min(starts, key=lambda d: starts[d] + board.compute_s[op][d] + onward[op][d])
         for after in board.place(op, device, starts[device]):
             heapq.heappush(queue, (-rank[after], after))
-    return base.Found(np.array(board.placed))
+    return base.SearchResult(np.array(board.placed))
 
 
 def _starts(board: Board, op: int) -> dict[int, float]:

@@ -1,13 +1,13 @@
 """Searches that walk from placement to placement, for any objective, on the compiled simulator.
 
 `CHAINS` walks run side by side, so that one call of the simulator serves a step of all. They start
-on the single devices, in turn. A step moves a *stretch*, consecutive classes of a topological
-order, to one device: half of the time one class, else a stretch whose length is drawn uniformly
+on the single devices, in turn. A step moves a *segment*, consecutive classes of a topological
+order, to one device: half of the time one class, else a segment whose length is drawn uniformly
 from the powers up to all of them. The device is drawn uniformly, or is that of the class before the
-stretch, which moves the border between two devices. Classes that the device does not support stay.
+segment, which moves the border between two devices. Classes that the device does not support stay.
 
     local_search   takes a step that costs no more. A chain that found nothing better for `PATIENCE`
-                   steps starts again, from stretches on random devices.
+                   steps starts again, from segments on random devices.
     annealing      takes a step that costs x more with probability exp(-x / T) (Kirkpatrick et al.
                    1983), where T falls geometrically over the budget from `HOT` to `COLD` times the
                    value of the best single device.
@@ -26,7 +26,7 @@ import numpy as np
 
 from placement import simulators
 from placement.solvers import base
-from placement.solvers.limits import Allowance
+from placement.solvers.limits import SearchLimits
 from placement.types import Array, Problem
 
 CHAINS = 32
@@ -62,14 +62,14 @@ class _Walk(NamedTuple):
     step: Array  # int32
 
 
-def local_search(problem: Problem, seed: int, allowance: Allowance) -> base.Found:
+def local_search(problem: Problem, seed: int, limits: SearchLimits) -> base.SearchResult:
     """Local search: many walks side by side that take what costs no more, and start again."""
-    return _walk(problem, seed, allowance, annealed=False)
+    return _walk(problem, seed, limits, annealed=False)
 
 
-def annealing(problem: Problem, seed: int, allowance: Allowance) -> base.Found:
+def annealing(problem: Problem, seed: int, limits: SearchLimits) -> base.SearchResult:
     """Simulated annealing (Kirkpatrick et al. 1983): many walks side by side."""
-    return _walk(problem, seed, allowance, annealed=True)
+    return _walk(problem, seed, limits, annealed=True)
 
 
 def space(problem: Problem) -> tuple[Space, Batch]:
@@ -118,7 +118,7 @@ def moved(key: chex.PRNGKey, held: Space, placement: Array) -> Array:
     return jnp.where(inside & held.allowed[:, device].T, device[:, None], placement)
 
 
-def finish(found: Array, latency_s: Array, evaluations: int, budget: int) -> base.Found:
+def finish(found: Array, latency_s: Array, evaluations: int, budget: int) -> base.SearchResult:
     """What a search found, once it is over.
 
     Args:
@@ -129,12 +129,14 @@ def finish(found: Array, latency_s: Array, evaluations: int, budget: int) -> bas
     """
     placement = np.asarray(found) if np.isfinite(latency_s) else None
     status = "finished" if evaluations > budget - CHAINS else "time limit"
-    return base.Found(placement, status=status, evaluations=evaluations)
+    return base.SearchResult(placement, status=status, evaluations=evaluations)
 
 
-def _walk(problem: Problem, seed: int, allowance: Allowance, *, annealed: bool) -> base.Found:
+def _walk(
+    problem: Problem, seed: int, limits: SearchLimits, *, annealed: bool
+) -> base.SearchResult:
     held, starts = space(problem)
-    steps = max(0, allowance.budget // CHAINS - 1)
+    steps = max(0, limits.budget // CHAINS - 1)
     best = int(jnp.argmin(starts.latency_s))
     walk = _Walk(
         key=jax.random.PRNGKey(seed),
@@ -147,14 +149,14 @@ def _walk(problem: Problem, seed: int, allowance: Allowance, *, annealed: bool) 
     # Temperatures are relative to this; with nothing finite to start from, all steps are taken.
     scale_s = jnp.where(jnp.isfinite(walk.best_s), walk.best_s, held.excess_s)
     done = 0
-    allowance.tell(CHAINS, float(walk.best_s), np.asarray(walk.best))
-    while done < steps and not allowance.over():
+    limits.tell(CHAINS, float(walk.best_s), np.asarray(walk.best))
+    while done < steps and not limits.over():
         count = min(_STEPS, steps - done)
         walk = _steps(problem.objective, annealed, held, walk, scale_s, steps, count)
         done += count
-        allowance.tell((done + 1) * CHAINS, float(walk.best_s), np.asarray(walk.best))
+        limits.tell((done + 1) * CHAINS, float(walk.best_s), np.asarray(walk.best))
     evaluations = (done + 1) * CHAINS
-    return finish(walk.best, walk.best_s, evaluations, allowance.budget)
+    return finish(walk.best, walk.best_s, evaluations, limits.budget)
 
 
 @partial(jax.jit, static_argnums=(0, 1))
@@ -168,21 +170,21 @@ def _steps(
     count: Array,
 ) -> _Walk:
     def step(_: Array, walk: _Walk) -> _Walk:
-        key, for_move, for_luck, for_restart = jax.random.split(walk.key, 4)
+        key, for_move, for_uniform, for_restart = jax.random.split(walk.key, 4)
         next_ = evaluate(objective, held, moved(for_move, held, walk.at.placement))
         taken = next_.cost_s <= walk.at.cost_s
         if annealed:
             temperature_s = scale_s * HOT * (COLD / HOT) ** (walk.step / total)
             worse_s = next_.cost_s - walk.at.cost_s
-            luck = jax.random.uniform(for_luck, taken.shape)
-            taken |= luck < jnp.exp(-worse_s / temperature_s)
+            uniform = jax.random.uniform(for_uniform, taken.shape)
+            taken |= uniform < jnp.exp(-worse_s / temperature_s)
         better = next_.cost_s < walk.at.cost_s
         at = jax.tree.map(partial(_chosen, taken), next_, walk.at)
         stale = jnp.where(better, 0, walk.stale + 1)
         if not annealed:
             again = stale > PATIENCE
             at = at._replace(
-                placement=_chosen(again, _stretches(for_restart, held, at.placement), at.placement),
+                placement=_chosen(again, _segments(for_restart, held, at.placement), at.placement),
                 cost_s=jnp.where(again, jnp.inf, at.cost_s),
             )
             stale = jnp.where(again, 0, stale)
@@ -200,14 +202,14 @@ def _steps(
     return jax.lax.fori_loop(0, count, step, walk)
 
 
-def _stretches(key: chex.PRNGKey, held: Space, placement: Array) -> Array:
-    """New starts, [B, N]: 2 * D + 1 stretches of a topological order, each on a random device."""
+def _segments(key: chex.PRNGKey, held: Space, placement: Array) -> Array:
+    """New starts, [B, N]: 2 * D + 1 segments of a topological order, each on a random device."""
     batch, num_devices = len(placement), held.allowed.shape[1]
     for_ends, for_devices = jax.random.split(key)
     ends = jax.random.randint(for_ends, (batch, 2 * num_devices, 1), 0, held.num_classes)
-    stretch = (held.rank >= ends).sum(axis=1)
+    segment = (held.rank >= ends).sum(axis=1)
     devices = jax.random.randint(for_devices, (batch, 2 * num_devices + 1), 0, num_devices)
-    device = jnp.take_along_axis(devices, stretch, axis=1)
+    device = jnp.take_along_axis(devices, segment, axis=1)
     allowed = held.allowed[jnp.arange(placement.shape[1]), device]
     return jnp.where(allowed, device, placement)
 

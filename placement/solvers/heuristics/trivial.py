@@ -5,7 +5,7 @@ import numpy as np
 from placement import simulators
 from placement.errors import UserError
 from placement.solvers import base
-from placement.solvers.limits import Allowance
+from placement.solvers.limits import SearchLimits
 from placement.types import Problem
 
 _FREE = 20
@@ -13,15 +13,15 @@ _MOST = 2**22  # placements that brute force enumerates
 _BATCH = 4096
 
 
-def random(problem: Problem, seed: int, allowance: Allowance) -> base.Found:
+def random(problem: Problem, seed: int, limits: SearchLimits) -> base.SearchResult:
     """Every class on a uniformly random device that supports it."""
     classes = base.classes(problem)
     draw = np.random.default_rng(seed).random(classes.compute_s.shape)
     placement = np.where(classes.allowed, draw, -1.0).argmax(axis=1)
-    return base.Found(placement[classes.number], evaluations=1)
+    return base.SearchResult(placement[classes.number], evaluations=1)
 
 
-def round_robin(problem: Problem, seed: int, allowance: Allowance) -> base.Found:
+def round_robin(problem: Problem, seed: int, limits: SearchLimits) -> base.SearchResult:
     """Classes in topological order, each on the next device in turn that supports it."""
     classes = base.classes(problem)
     num_devices = classes.compute_s.shape[1]
@@ -31,13 +31,13 @@ def round_robin(problem: Problem, seed: int, allowance: Allowance) -> base.Found
         turns = (device + 1 + np.arange(num_devices)) % num_devices
         device = turns[np.argmax(classes.allowed[number, turns])]
         placement[number] = device
-    return base.Found(placement[classes.number], evaluations=1)
+    return base.SearchResult(placement[classes.number], evaluations=1)
 
 
-def topological(problem: Problem, seed: int, allowance: Allowance) -> base.Found:
-    """A topological order cut into one stretch a device, in the devices' order.
+def topological(problem: Problem, seed: int, limits: SearchLimits) -> base.SearchResult:
+    """A topological order cut into one segment a device, in the devices' order.
 
-    A stretch has the share of the work, in mean seconds over the devices, that its device does per
+    A segment has the share of the work, in mean seconds over the devices, that its device does per
     second. A class that its device does not support goes where it is fastest.
     """
     classes = base.classes(problem)
@@ -53,10 +53,10 @@ def topological(problem: Problem, seed: int, allowance: Allowance) -> base.Found
     placement[order] = np.searchsorted(ends, middle, side="right")
     supported = classes.allowed[np.arange(len(order)), placement]
     placement = np.where(supported, placement, classes.compute_s.argmin(axis=1))
-    return base.Found(placement[classes.number], evaluations=1)
+    return base.SearchResult(placement[classes.number], evaluations=1)
 
 
-def brute_force(problem: Problem, seed: int, allowance: Allowance) -> base.Found:
+def brute_force(problem: Problem, seed: int, limits: SearchLimits) -> base.SearchResult:
     """Every placement, simulated: of small graphs, a proven optimum.
 
     Raises:
@@ -75,7 +75,7 @@ def brute_force(problem: Problem, seed: int, allowance: Allowance) -> base.Found
         )
     evaluate = simulators.evaluator(problem)
     best, best_s, seen = None, np.inf, 0
-    while seen < total and not allowance.over():
+    while seen < total and not limits.over():
         # The last batch wraps around: one size of batch, one compilation.
         rows = np.unravel_index(np.arange(seen, seen + _BATCH) % int(total), sizes)
         placements = np.stack([c[row] for c, row in zip(choices, rows, strict=True)], axis=1)
@@ -84,10 +84,10 @@ def brute_force(problem: Problem, seed: int, allowance: Allowance) -> base.Found
             best, best_s = placements[latency_s.argmin()], float(latency_s.min())
         seen += _BATCH
         told = None if best is None else best[classes.number]
-        allowance.tell(min(seen, int(total)), best_s, told)
+        limits.tell(min(seen, int(total)), best_s, told)
     evaluations = min(seen, int(total))
     if seen < total:
-        return base.Found(told, status="time limit", evaluations=evaluations)
+        return base.SearchResult(told, status="time limit", evaluations=evaluations)
     if best is None:
-        return base.Found(None, status="infeasible", evaluations=evaluations)
-    return base.Found(best[classes.number], best_s, "optimal", evaluations)
+        return base.SearchResult(None, status="infeasible", evaluations=evaluations)
+    return base.SearchResult(best[classes.number], best_s, "optimal", evaluations)

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from placement.solvers import base, native
-from placement.solvers.limits import Allowance
+from placement.solvers.limits import SearchLimits
 from placement.solvers.programs import cpsat_makespan, program, program_search
 from placement.types import Problem
 
@@ -20,7 +20,7 @@ _UNITS = 2**30  # in a horizon
 _WORKERS = 8
 
 
-def find(problem: Problem, seed: int, allowance: Allowance) -> base.Found:
+def find(problem: Problem, seed: int, limits: SearchLimits) -> base.SearchResult:
     """A constraint program on CP-SAT, of all placements.
 
     A search that the clock ends need not repeat.
@@ -29,15 +29,15 @@ def find(problem: Problem, seed: int, allowance: Allowance) -> base.Found:
       UserError: ortools is not installed.
     """
     if problem.objective == "makespan":
-        return cpsat_makespan.find(problem, seed, allowance)
-    return program_search.search(problem, seed, allowance, backend=solve)
+        return cpsat_makespan.find(problem, seed, limits)
+    return program_search.search(problem, seed, limits, backend=solve)
 
 
 def solve(
     built: program.Program,
     hint: np.ndarray | None,
     seed: int,
-    allowance: Allowance,
+    limits: SearchLimits,
     found: Callable[[np.ndarray], None],
 ) -> program.Outcome:
     """Solves a program: a `program_search.Backend`.
@@ -46,7 +46,7 @@ def solve(
       built: the program.
       hint: int [C], the device of each class to begin with, or None.
       seed: of the search.
-      allowance: when to stop.
+      limits: when to stop.
 
     Raises:
       UserError: OR-Tools is not installed.
@@ -60,7 +60,7 @@ def solve(
                 model.add_hint(booleans[boolean], other == device)
     model.minimize(times[built.total])
     solver = cp_model.CpSolver()
-    solver.parameters.max_time_in_seconds = allowance.left_s()
+    solver.parameters.max_time_in_seconds = limits.left_s()
     solver.parameters.num_workers = _WORKERS
     solver.parameters.random_seed = seed % 2**31
     solver.parameters.catch_sigint_signal = False
@@ -69,7 +69,7 @@ def solve(
         return np.array([[value(booleans[b]) for b in row] for row in built.assigned], bool)
 
     told = base.on_solution(cp_model, lambda c: found(assigned(c.value)))
-    status = native.call(lambda: solver.solve(model, told), allowance, solver.stop_search)
+    status = native.call(lambda: solver.solve(model, told), limits, solver.stop_search)
     if status == cp_model.INFEASIBLE:
         return program.Outcome("infeasible", None, np.nan)
     bound_s = solver.best_objective_bound * unit_s

@@ -40,7 +40,7 @@ from placement.simulators import makespan
 from placement.solvers import base, native
 from placement.solvers.bounds import makespan as makespan_lib
 from placement.solvers.heuristics import large_neighbourhood
-from placement.solvers.limits import Allowance
+from placement.solvers.limits import SearchLimits
 from placement.types import Problem
 
 _HINT_SHARE = 0.1  # of the time, for the placement known at the start
@@ -65,20 +65,20 @@ class _Variables(NamedTuple):
     latency: Any
 
 
-def find(problem: Problem, seed: int, allowance: Allowance) -> base.Found:
+def find(problem: Problem, seed: int, limits: SearchLimits) -> base.SearchResult:
     """The optimum, or the best placement and bound when time is over.
 
     Raises:
       UserError: ortools is not installed.
     """
     cp_model = base.import_cp_model()
-    shorter = allowance.part(_HINT_SHARE, _HINT_BUDGET)
+    shorter = limits.part(_HINT_SHARE, _HINT_BUDGET)
     known = large_neighbourhood.lns(problem, seed, shorter)
     best = known.placement
     assert best is not None
-    value_s, bound_s = _value(problem, best), makespan_lib.makespan(problem, allowance)
+    value_s, bound_s = _value(problem, best), makespan_lib.makespan(problem, limits)
     if bound_s == inf:
-        return base.Found(None, status="infeasible", evaluations=known.evaluations)
+        return base.SearchResult(None, status="infeasible", evaluations=known.evaluations)
     if value_s <= bound_s * (1 + base.ROUNDING):
         return known._replace(bound_s=bound_s, status="optimal")
     whole, unit_s = _whole(problem, value_s)
@@ -95,18 +95,20 @@ def find(problem: Problem, seed: int, allowance: Allowance) -> base.Found:
 
     def tell(callback: Any) -> None:
         found = placement(callback.value)
-        allowance.tell(known.evaluations, float(evaluate(found[None])[0]), found)
+        limits.tell(known.evaluations, float(evaluate(found[None])[0]), found)
 
-    solver = _solver(cp_model, seed, allowance.left_s())
+    solver = _solver(cp_model, seed, limits.left_s())
     told = base.on_solution(cp_model, tell)
-    status = native.call(lambda: solver.solve(model, told), allowance, solver.stop_search)
+    status = native.call(lambda: solver.solve(model, told), limits, solver.stop_search)
     if status == cp_model.INFEASIBLE and value_s == inf:
-        return base.Found(None, status="infeasible", evaluations=known.evaluations)
+        return base.SearchResult(None, status="infeasible", evaluations=known.evaluations)
     if status in (cp_model.OPTIMAL, cp_model.FEASIBLE):
         best = min(best, placement(solver.value), key=lambda p: _value(problem, p))
     bound_s = max(bound_s, solver.best_objective_bound * unit_s)
     proven = _value(problem, best) <= bound_s * (1 + base.ROUNDING)
-    return base.Found(best, bound_s, "optimal" if proven else "time limit", known.evaluations)
+    return base.SearchResult(
+        best, bound_s, "optimal" if proven else "time limit", known.evaluations
+    )
 
 
 def _solver(cp_model: Any, seed: int, seconds: float) -> Any:

@@ -1,4 +1,4 @@
-"""A placement to begin with: stretches of a topological order, then descent by single moves.
+"""A placement to begin with: segments of a topological order, then descent by single moves.
 
 An exact search needs some placement, as a horizon and to fall back on. Candidates are, for several
 shares T of the total load, the classes in topological order dealt out to one device after another,
@@ -13,7 +13,7 @@ import numpy as np
 from placement import simulators
 from placement.graphs import dag
 from placement.solvers import base
-from placement.solvers.limits import Allowance
+from placement.solvers.limits import SearchLimits
 from placement.types import OpGraph, Problem
 
 _SHARES = 24  # loads tried
@@ -30,25 +30,25 @@ class Known(NamedTuple):
     evaluations: int
 
 
-def find(problem: Problem, seed: int, allowance: Allowance, *, contiguous: bool = False) -> Known:
+def find(problem: Problem, seed: int, limits: SearchLimits, *, contiguous: bool = False) -> Known:
     """The best placement of a descent.
 
     Args:
       problem: what is to be placed.
       seed: which of equally good moves are made first.
-      allowance: a tenth of what is left is spent at most, beside one round.
+      limits: a tenth of what is left is spent at most, beside one round.
       contiguous: whether all placements must be.
     """
     rng = np.random.default_rng(seed)
-    until_s = allowance.left_s() * (1 - _SPENT)
+    until_s = limits.left_s() * (1 - _SPENT)
     classes, evaluate = base.classes(problem), simulators.evaluator(problem)
     reach = phases(problem.graph) if contiguous else None
-    candidates = _stretches(problem, classes)
+    candidates = _segments(problem, classes)
     best, value_s = _first(evaluate, candidates, classes, reach, np.inf)
     evaluations = len(candidates)
-    allowance.tell(evaluations, value_s, None if best is None else best[classes.number])
+    limits.tell(evaluations, value_s, None if best is None else best[classes.number])
     for _ in range(_ROUNDS):
-        if best is None or allowance.left_s() < until_s:
+        if best is None or limits.left_s() < until_s:
             break
         moves = rng.permutation(_moves(best, classes))
         evaluations += len(moves)
@@ -56,7 +56,7 @@ def find(problem: Problem, seed: int, allowance: Allowance, *, contiguous: bool 
         if better is None:
             break
         best, value_s = better, better_s
-        allowance.tell(evaluations, value_s, best[classes.number])
+        limits.tell(evaluations, value_s, best[classes.number])
     if best is None:
         return Known(None, np.inf, evaluations)
     return Known(best[classes.number], value_s, evaluations)
@@ -114,8 +114,8 @@ def _moves(placement: np.ndarray, classes: base.Classes) -> np.ndarray:
     return moved
 
 
-def _stretches(problem: Problem, classes: base.Classes) -> np.ndarray:
-    """Placements of classes int [M, C]: stretches of the order, and each device alone."""
+def _segments(problem: Problem, classes: base.Classes) -> np.ndarray:
+    """Placements of classes int [M, C]: segments of the order, and each device alone."""
     order = base.in_order(problem, classes)
     accelerator = np.asarray(problem.costs.accelerator)
     devices = np.argsort(accelerator < 0, kind="stable")  # hosts take what is left

@@ -57,7 +57,7 @@ def build(
 
 
 def costly(problem: Problem, tasks: reduced.Reduced, horizon_s: float) -> np.ndarray:
-    """Pairs of classes int [2, P] that a tensor joins whose crossing costs more than that."""
+    """Pairs of classes int [2, P] that a tensor joins whose transfer costs more than that."""
     pays = np.asarray(problem.costs.accelerator) >= 0
     if not len(tasks.source) or (~pays).sum() > 1:
         return np.zeros((2, 0), int)

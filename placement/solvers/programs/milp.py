@@ -15,7 +15,7 @@ import numpy as np
 from scipy import optimize, sparse
 
 from placement.solvers import base, native
-from placement.solvers.limits import Allowance
+from placement.solvers.limits import SearchLimits
 from placement.solvers.programs import program, program_search
 from placement.types import Problem
 
@@ -23,22 +23,22 @@ _UNITS = 100.0  # in a horizon
 _GAP = 1e-7  # relative, at which a search may end
 
 
-def find(problem: Problem, seed: int, allowance: Allowance) -> base.Found:
+def find(problem: Problem, seed: int, limits: SearchLimits) -> base.SearchResult:
     """An integer program on HiGHS; under max_load, of contiguous placements."""
     contiguous = problem.objective == "max_load"
-    return program_search.search(problem, seed, allowance, backend=solve, contiguous=contiguous)
+    return program_search.search(problem, seed, limits, backend=solve, contiguous=contiguous)
 
 
-def find_noncontiguous(problem: Problem, seed: int, allowance: Allowance) -> base.Found:
+def find_noncontiguous(problem: Problem, seed: int, limits: SearchLimits) -> base.SearchResult:
     """An integer program on HiGHS, of all placements."""
-    return program_search.search(problem, seed, allowance, backend=solve)
+    return program_search.search(problem, seed, limits, backend=solve)
 
 
 def solve(
     built: program.Program,
     hint: np.ndarray | None,
     seed: int,
-    allowance: Allowance,
+    limits: SearchLimits,
     found: Callable[[np.ndarray], None],
 ) -> program.Outcome:
     """Solves a program: a `program_search.Backend`.
@@ -58,9 +58,9 @@ def solve(
         integrality=np.arange(len(lower)) < count,
         bounds=optimize.Bounds(lower, upper),
         constraints=rows.constraint(len(lower)),
-        options={"time_limit": max(allowance.left_s(), 0.01), "mip_rel_gap": _GAP},
+        options={"time_limit": max(limits.left_s(), 0.01), "mip_rel_gap": _GAP},
     )
-    ended = native.call(search, allowance)
+    ended = native.call(search, limits)
     if ended is None:
         return program.Outcome("time limit", None, 0.0)
     if ended.status == 2:

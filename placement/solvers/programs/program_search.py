@@ -9,7 +9,7 @@ import numpy as np
 from placement import simulators
 from placement.solvers import base
 from placement.solvers.bounds import counting
-from placement.solvers.limits import Allowance
+from placement.solvers.limits import SearchLimits
 from placement.solvers.programs import incumbent, max_load_program, subgraph_program
 from placement.solvers.programs.program import Outcome, Program
 from placement.solvers.programs.reduced import Reduced, reduce
@@ -20,10 +20,10 @@ _EXACT = 1e-9  # relative: what float64 sums differ by
 # (problem, reduced, horizon_s, lower_s) -> the program whose times end at the horizon. That of
 # max_load takes `contiguous` as well.
 Build = Callable[..., Program]
-# (program, hint int [C] or None, seed, allowance, found) -> Outcome. A backend that can is to call
+# (program, hint int [C] or None, seed, limits, found) -> Outcome. A backend that can is to call
 # found(assigned) with each solution better than all before, in any thread.
 Backend = Callable[
-    [Program, np.ndarray | None, int, Allowance, Callable[[np.ndarray], None]], Outcome
+    [Program, np.ndarray | None, int, SearchLimits, Callable[[np.ndarray], None]], Outcome
 ]
 
 
@@ -43,26 +43,26 @@ FORMULATIONS: dict[str, Formulation] = {
 def search(
     problem: Problem,
     seed: int,
-    allowance: Allowance,
+    limits: SearchLimits,
     *,
     backend: Backend,
     contiguous: bool = False,
-) -> base.Found:
+) -> base.SearchResult:
     """The best placement that a backend finds, or the best contiguous one (under max_load).
 
     Args:
       problem: whose objective is in `FORMULATIONS`.
       seed: of the placement to begin with and of the backend.
-      allowance: when to stop.
+      limits: when to stop.
       backend: solves the program.
       contiguous: whether contiguous placements alone count.
     """
     formulation = FORMULATIONS[problem.objective]
     lower_s, scope = formulation.lower_s(problem), base.CONTIGUOUS if contiguous else base.ALL
-    known = incumbent.find(problem, seed, allowance, contiguous=contiguous)
+    known = incumbent.find(problem, seed, limits, contiguous=contiguous)
     best, value_s = known.placement, known.value_s
     if value_s <= lower_s * (1 + _EXACT):
-        return base.Found(best, value_s, "optimal", known.evaluations, scope)
+        return base.SearchResult(best, value_s, "optimal", known.evaluations, scope)
     reduced = reduce(problem)
     horizon_s = value_s * (1 + base.ROUNDING) if best is not None else _any_value(reduced)
     build = partial(formulation.build, contiguous=True) if contiguous else formulation.build
@@ -76,23 +76,23 @@ def search(
 
     def tell(assigned: np.ndarray) -> None:
         placement, seconds = valued(assigned)
-        allowance.tell(evaluations, seconds, placement)
+        limits.tell(evaluations, seconds, placement)
 
-    outcome = backend(program, hint, seed, allowance, tell)
+    outcome = backend(program, hint, seed, limits, tell)
     if outcome.assigned is not None:
         found, found_s = valued(outcome.assigned)
         evaluations += 1
         if found_s <= value_s:
             best, value_s = found, found_s
-        allowance.tell(evaluations, value_s, best)
+        limits.tell(evaluations, value_s, best)
     if outcome.status == "infeasible" and best is not None:  # nothing within the horizon is better
-        return base.Found(best, value_s, "optimal", evaluations, scope)
+        return base.SearchResult(best, value_s, "optimal", evaluations, scope)
     bound_s = min(max(lower_s, outcome.bound_s), value_s)
-    return base.Found(best, bound_s, outcome.status, evaluations, scope)
+    return base.SearchResult(best, bound_s, outcome.status, evaluations, scope)
 
 
 def _any_value(reduced: Reduced) -> float:
-    """No finite placement's value is above: all that computing and crossing could ever cost."""
+    """No finite placement's value is above: all that computing and transfer could ever cost."""
     costs = (reduced.compute_s, reduced.in_s, reduced.out_s)
     total = sum(float(np.where(np.isfinite(c), c, 0.0).sum()) for c in costs)
     return max(total, 1.0)

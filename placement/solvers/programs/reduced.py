@@ -96,8 +96,8 @@ def _build(problem: Problem, task: np.ndarray) -> Reduced:
     task_s = _sums(task, np.asarray(costs.compute_s, np.float64))
     memory_bytes = _sums(owner, _sums(task, _needed_bytes(problem)))
     _, edge, number = np.unique(graph.tensors, return_index=True, return_inverse=True)
-    crossing_s = tensors.edge_transfer_s(graph, costs)[edge].astype(np.float64)
-    in_s, out_s = max_load.link_s(crossing_s, np.asarray(costs.accelerator))
+    transfer_fixed_s = tensors.edge_transfer_s(graph, costs)[edge].astype(np.float64)
+    in_s, out_s = max_load.link_s(transfer_fixed_s, np.asarray(costs.accelerator))
     home = owner[task]
     order = np.argsort(number, kind="stable")
     ends = np.cumsum(np.bincount(number, minlength=len(edge)))[:-1]

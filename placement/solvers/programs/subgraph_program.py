@@ -161,7 +161,7 @@ def _costly(
     since: np.ndarray,
     horizon_s: float,
 ) -> list[tuple[int, int]]:
-    """Pairs of classes between which a crossing makes a path longer than the horizon."""
+    """Pairs of classes between which a transfer makes a path longer than the horizon."""
     if len(hosts) > 1:
         return []
     count = len(tasks.compute_s)

@@ -24,7 +24,7 @@ Three things turn operations into the V vertices that are split:
    family of splits is searched, where the backward pass runs over the devices in the same order.
 3. Operations that cost nothing (a departure: an exact reduction that the paper does not have). Let
    v compute in no time on every device, and let w be the only reader of what v makes. Moving v
-   beside w saves its tensors' crossings and costs at most those of the tensors that v reads: where
+   beside w saves its tensors' transfers and costs at most those of the tensors that v reads: where
    these are not dearer, on any device, some optimum has v beside w. Likewise beside u, where all
    that v reads comes from u: what v makes must not be dearer than what it alone reads. v must not
    fill a memory, and w or u has to be its only neighbour on its side, so that no cycle arises.
@@ -88,7 +88,7 @@ def splits(problem: Problem) -> tuple[Kinds, list[Split]]:
 def depth_first_order(split: Split) -> np.ndarray:
     """int [V]: a topological order that goes on from the vertex before while it can.
 
-    So a branch stays in one stretch, where Kahn's algorithm would take branches in turns.
+    So a branch stays in one segment, where Kahn's algorithm would take branches in turns.
     """
     starts, targets = dag.successors(split.num_vertices, split.before, split.after)
     waiting = np.bincount(split.after, minlength=split.num_vertices)

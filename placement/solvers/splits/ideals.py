@@ -1,6 +1,6 @@
-"""Ideals of a split, and what the stretch between two of them loads a device with.
+"""Ideals of a split, and what the segment between two of them loads a device with.
 
-For ideals A <= I the stretch is S = I - A. Of a tensor t with r readers write s(I) for whether its
+For ideals A <= I the segment is S = I - A. Of a tensor t with r readers write s(I) for whether its
 source lies in I, and c(I) for how many of its readers do. The source is in S where s(I) and not
 s(A); some reader is where c(A) < c(I), and all are where c(A) = 0 and c(I) = r. So what t costs
 the device of S, with `in_s` where it comes in and `out_s` where it goes out, is
@@ -154,7 +154,7 @@ def _range(holds: np.ndarray) -> np.ndarray:
 
 
 def traffic_s(table: Terms, outer: np.ndarray, inner: np.ndarray) -> np.ndarray:
-    """What the stretches between ideals receive and send, float64 [K, |outer|, |inner|].
+    """What the segments between ideals receive and send, float64 [K, |outer|, |inner|].
 
     Args:
       table: of the split.

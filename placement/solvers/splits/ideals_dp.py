@@ -27,7 +27,7 @@ import numpy as np
 
 from placement.errors import UserError
 from placement.solvers import base
-from placement.solvers.limits import Allowance
+from placement.solvers.limits import SearchLimits
 from placement.solvers.splits import contiguous, ideals
 from placement.solvers.splits.contiguous import Kinds, Split
 from placement.solvers.splits.ideals import Ideals
@@ -62,7 +62,7 @@ class _Facts(NamedTuple):
     strides: np.ndarray  # int [K]: how far apart states are that differ by one device
 
 
-class _Stretches(NamedTuple):
+class _Segments(NamedTuple):
     """Pairs of an ideal and one within it, ordered by the first, and a device's load between."""
 
     outer: np.ndarray  # int [*]
@@ -70,7 +70,7 @@ class _Stretches(NamedTuple):
     load_s: np.ndarray  # float64 [*]
 
 
-def ideals_dp(problem: Problem, seed: int, allowance: Allowance) -> base.Found:
+def ideals_dp(problem: Problem, seed: int, limits: SearchLimits) -> base.SearchResult:
     """A dynamic program over ideals: the best contiguous placement, with proof.
 
     `contiguous` says what that is.
@@ -78,7 +78,7 @@ def ideals_dp(problem: Problem, seed: int, allowance: Allowance) -> base.Found:
     Args:
       problem: of objective 'max_load'.
       seed: not used.
-      allowance: its time is looked at between levels; the linearised program's placement is
+      limits: its time is looked at between levels; the linearised program's placement is
         returned where it ends.
 
     Raises:
@@ -87,41 +87,41 @@ def ideals_dp(problem: Problem, seed: int, allowance: Allowance) -> base.Found:
     del seed
     kinds, splits = contiguous.splits(problem)
     lattices = [_all_ideals(problem, split) for split in splits]
-    best = _linearised(kinds, splits, allowance)
+    best = _linearised(kinds, splits, limits)
     for split, lattice in zip(splits, lattices, strict=True):
-        best = _better(best, search(split, kinds, lattice, best.value_s, allowance))
+        best = _better(best, search(split, kinds, lattice, best.value_s, limits))
     if not best.complete:
-        return base.Found(best.placement, status="time limit", scope=base.CONTIGUOUS)
+        return base.SearchResult(best.placement, status="time limit", scope=base.CONTIGUOUS)
     if best.placement is None:
-        return base.Found(None, np.inf, "infeasible", scope=base.CONTIGUOUS)
-    return base.Found(best.placement, best.value_s, "optimal", scope=base.CONTIGUOUS)
+        return base.SearchResult(None, np.inf, "infeasible", scope=base.CONTIGUOUS)
+    return base.SearchResult(best.placement, best.value_s, "optimal", scope=base.CONTIGUOUS)
 
 
-def dp_split(problem: Problem, seed: int, allowance: Allowance) -> base.Found:
+def dp_split(problem: Problem, seed: int, limits: SearchLimits) -> base.SearchResult:
     """The split of `ideals_dp` for `max_load`, under `subgraph` (Tarnawski et al. 2020).
 
     Raises:
       UserError: as `ideals_dp`.
     """
-    found = ideals_dp(problem._replace(objective="max_load"), seed, allowance)
+    found = ideals_dp(problem._replace(objective="max_load"), seed, limits)
     status = "finished" if found.status == "optimal" else "time limit"
-    return base.Found(found.placement, status=status)
+    return base.SearchResult(found.placement, status=status)
 
 
-def linearised_dp(problem: Problem, seed: int, allowance: Allowance) -> base.Found:
-    """A dynamic program over one topological order, cut into stretches: contiguous.
+def linearised_dp(problem: Problem, seed: int, limits: SearchLimits) -> base.SearchResult:
+    """A dynamic program over one topological order, cut into segments: contiguous.
 
     Args:
       problem: of objective 'max_load'.
       seed: not used.
-      allowance: of time.
+      limits: of time.
 
     Raises:
       UserError: see `contiguous.splits`.
     """
     del seed
-    best = _linearised(*contiguous.splits(problem), allowance)
-    return base.Found(best.placement, status="finished" if best.complete else "time limit")
+    best = _linearised(*contiguous.splits(problem), limits)
+    return base.SearchResult(best.placement, status="finished" if best.complete else "time limit")
 
 
 def _all_ideals(problem: Problem, split: Split) -> Ideals:
@@ -134,12 +134,12 @@ def _all_ideals(problem: Problem, split: Split) -> Ideals:
     return found
 
 
-def _linearised(kinds: Kinds, splits: list[Split], allowance: Allowance) -> Best:
+def _linearised(kinds: Kinds, splits: list[Split], limits: SearchLimits) -> Best:
     best = _single(kinds, splits[0])
     for split in splits:
         lattice = ideals.prefixes(contiguous.depth_first_order(split))
         for bound_s in _guesses(split, kinds, best.value_s):
-            found = search(split, kinds, lattice, bound_s, allowance)
+            found = search(split, kinds, lattice, bound_s, limits)
             best = _better(best, found)
             if found.placement is not None or not found.complete:
                 break
@@ -170,7 +170,7 @@ def _better(one: Best, other: Best) -> Best:
 
 
 def search(
-    split: Split, kinds: Kinds, lattice: Ideals, bound_s: float, allowance: Allowance
+    split: Split, kinds: Kinds, lattice: Ideals, bound_s: float, limits: SearchLimits
 ) -> Best:
     """The best split whose ideals are in the lattice, if its value is no more than the bound.
 
@@ -179,7 +179,7 @@ def search(
       kinds: the devices, those that cost the same together.
       lattice: ideals of the split, the empty one and the whole among them.
       bound_s: what the value must not exceed.
-      allowance: when to give up; the result is then not `complete`.
+      limits: when to give up; the result is then not `complete`.
 
     Raises:
       UserError: the machine has too many kinds of devices for this many ideals.
@@ -198,7 +198,7 @@ def search(
     best_s = np.full((num_ideals, num_states), np.inf)
     best_s[0] = 0.0
     for first, end in itertools.pairwise(lattice.starts[1:].tolist()):
-        if allowance.over():
+        if limits.over():
             return Best(np.inf, None, complete=False)
         _fill(facts, best_s, np.arange(first, end), upper_s)
     value_s = float(best_s[-1, -1])
@@ -242,16 +242,16 @@ def _fill(facts: _Facts, best_s: np.ndarray, level: np.ndarray, upper_s: float) 
     inner = inner[facts.rest_s[inner] <= facts.rest_s[level].max() + upper_s]
     for rows in np.array_split(level, -(-len(level) * len(inner) // _BLOCK) or 1):
         if len(inner):
-            _fill_rows(facts, best_s, _stretches(facts, rows, inner, upper_s))
+            _fill_rows(facts, best_s, _segments(facts, rows, inner, upper_s))
     reached_s = best_s[level]
     reached_s[facts.rest_s[level, None] > left * upper_s] = np.inf
     best_s[level] = reached_s
 
 
-def _stretches(
+def _segments(
     facts: _Facts, outer: np.ndarray, inner: np.ndarray, upper_s: float
-) -> list[_Stretches]:
-    """The stretches between ideals that a device of a kind can take within the bound, by kind."""
+) -> list[_Segments]:
+    """The segments between ideals that a device of a kind can take within the bound, by kind."""
     inside = facts.rest_s[inner] - facts.rest_s[outer, None] <= upper_s
     inside &= ideals.within(facts.words, outer, inner)
     traffic_s = ideals.traffic_s(facts.terms, outer, inner)[:, inside]
@@ -263,12 +263,12 @@ def _stretches(
         load_s = traffic_s[kind] + (facts.compute_s[kind, large] - facts.compute_s[kind, small])
         fits = (load_s <= upper_s) & (held_bytes <= capacity_bytes)
         fits &= facts.unsupported[kind, large] == facts.unsupported[kind, small]
-        found.append(_Stretches(large[fits], small[fits], load_s[fits]))
+        found.append(_Segments(large[fits], small[fits], load_s[fits]))
     return found
 
 
-def _fill_rows(facts: _Facts, best_s: np.ndarray, stretches: list[_Stretches]) -> None:
-    for kind, found in enumerate(stretches):
+def _fill_rows(facts: _Facts, best_s: np.ndarray, segments: list[_Segments]) -> None:
+    for kind, found in enumerate(segments):
         if not len(found.outer):
             continue
         outer, starts = np.unique(found.outer, return_index=True)
@@ -285,7 +285,7 @@ def _placement(facts: _Facts, best_s: np.ndarray, kinds: Kinds, lattice: Ideals)
     while outer > 0:
         smaller = np.flatnonzero(np.isfinite(best_s[:outer]).any(axis=1))
         options = []
-        for kind, found in enumerate(_stretches(facts, np.array([outer]), smaller, np.inf)):
+        for kind, found in enumerate(_segments(facts, np.array([outer]), smaller, np.inf)):
             if facts.counts[state, kind] and len(found.outer):
                 before_s = best_s[found.inner, state - facts.strides[kind]]
                 value_s = np.maximum(before_s, found.load_s)

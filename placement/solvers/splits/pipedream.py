@@ -5,7 +5,7 @@ to j and C_i that of what crosses after layer i, the pace of the first j layers 
 
     A(j, m) = min over i of max(A(i, m - 1), C_i, T(i, j)),        A(0, m) = 0.
 
-It takes crossings to overlap with computing, where `max_load` adds them up, so what it plans is
+It takes transfers to overlap with computing, where `max_load` adds them up, so what it plans is
 contiguous but not the best such placement. Departures:
 
 - No stage is replicated: a placement names one device an operation.
@@ -21,19 +21,19 @@ contiguous but not the best such placement. Departures:
 import numpy as np
 
 from placement.solvers import base
-from placement.solvers.limits import Allowance
+from placement.solvers.limits import SearchLimits
 from placement.solvers.splits import contiguous
 from placement.solvers.splits.contiguous import Split
 from placement.types import Problem
 
 
-def pipedream(problem: Problem, seed: int, allowance: Allowance) -> base.Found:
+def pipedream(problem: Problem, seed: int, limits: SearchLimits) -> base.SearchResult:
     """PipeDream's planner (Narayanan et al. 2019): a chain of stages.
 
     Args:
       problem: of objective 'max_load'.
       seed: not used.
-      allowance: its time is looked at between workers.
+      limits: its time is looked at between workers.
 
     Raises:
       UserError: see `contiguous.splits`.
@@ -49,15 +49,15 @@ def pipedream(problem: Problem, seed: int, allowance: Allowance) -> base.Found:
     for split in splits:
         order = contiguous.depth_first_order(split)
         stage_s = _stages_s(split, order, kind, kinds.capacity_bytes[kind])
-        planned = _plan(stage_s, _boundaries_s(split, order, kind), len(workers), allowance)
+        planned = _plan(stage_s, _boundaries_s(split, order, kind), len(workers), limits)
         if planned is None:
-            return base.Found(placement, status="time limit")
+            return base.SearchResult(placement, status="time limit")
         pace_s, stage = planned
         if pace_s < best_s:
             best_s, device = pace_s, np.empty(split.num_vertices, int)
             device[order] = workers[stage]
             placement = device[split.number]
-    return base.Found(placement)
+    return base.SearchResult(placement)
 
 
 def _stages_s(split: Split, order: np.ndarray, kind: int, capacity_bytes: float) -> np.ndarray:
@@ -84,14 +84,14 @@ def _boundaries_s(split: Split, order: np.ndarray, kind: int) -> np.ndarray:
 
 
 def _plan(
-    stages_s: np.ndarray, boundaries_s: np.ndarray, num_workers: int, allowance: Allowance
+    stages_s: np.ndarray, boundaries_s: np.ndarray, num_workers: int, limits: SearchLimits
 ) -> tuple[float, np.ndarray] | None:
     """The pace, and int [V]: the worker of each layer; None where the time ran out."""
     pace_s = np.full(len(stages_s), np.inf)
     pace_s[0] = 0.0
     cuts = []
     for _ in range(num_workers):
-        if allowance.over():
+        if limits.over():
             return None
         reached_s = np.maximum(np.maximum(pace_s, boundaries_s)[:, None], stages_s)
         cuts.append(reached_s.argmin(axis=0))

@@ -81,7 +81,7 @@ def test_what_a_solver_tells_is_logged_some_times_a_second_and_at_its_end(tmp_pa
         progress.Display(progress.WARNING).phase("searching lns") as phase,
         metrics.Log(tmp_path, "lns", 0) as log,
     ):
-        told = metrics.Told(log, phase)
+        told = metrics.SolverMetrics(log, phase)
         for step in range(1, 101):
             now[0] += 0.01
             told.observe(64 * step, 1 / step)
@@ -98,6 +98,8 @@ def test_a_solver_that_tells_nothing_logs_nothing(tmp_path):
         progress.Display(progress.WARNING).phase("searching heft") as phase,
         metrics.Log(tmp_path, "heft", 0) as log,
     ):
-        metrics.Told(log, phase).finish(Solution(np.zeros(1), 2e-3, np.nan, "finished", 1.0, 1))
+        metrics.SolverMetrics(log, phase).finish(
+            Solution(np.zeros(1), 2e-3, np.nan, "finished", 1.0, 1)
+        )
         assert phase.words() == "best 2.000 ms"
     assert not list(tmp_path.iterdir())

@@ -82,12 +82,12 @@ def test_without_a_goal_nothing_is_foretold(clock):
     ],
 )
 def test_the_worker_is_watched(at, words):
-    class Measurer:
+    class LocalMeasurer:
         def progress(self) -> Progress | None:
             return at
 
     shown, _ = display()
-    with shown.watching(Measurer()), shown.phase("measuring") as found:
+    with shown.watching(LocalMeasurer()), shown.phase("measuring") as found:
         assert found.words() == words
     with shown.phase("writing") as found:
         assert found.words() == ""

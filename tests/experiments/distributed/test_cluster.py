@@ -13,7 +13,8 @@ import pytest
 from ml_collections import ConfigDict
 
 from configs import common
-from experiments import bounds, target
+from experiments import bounds
+from experiments import target as target_lib
 from experiments.console import progress
 from experiments.distributed import hosts
 from experiments.tasks import compare, deploy, place
@@ -117,9 +118,9 @@ def test_a_host_profiles_and_measures_in_this_machines_place(running, chain, tmp
     assert told(tmp_path / "run")["used"] == ["a", "b"]
     assert told(tmp_path / "run")["hardware"] == hosts.describe()
     # The profile is of this hardware too: here nothing is profiled again.
-    about = target.find(ConfigDict(chain.to_dict() | {"measure_on": "here"}))
+    about = target_lib.find(ConfigDict(chain.to_dict() | {"measure_on": "here"}))
     before = (tmp_path / "run" / "profile.json").read_bytes()
-    with target.opened(about, chain, tmp_path / "run", progress.NORMAL):
+    with target_lib.opened(about, chain, tmp_path / "run", progress.NORMAL):
         pass
     assert (tmp_path / "run" / "profile.json").read_bytes() == before
     # A profile of other hardware, whatever its labels, is refused.

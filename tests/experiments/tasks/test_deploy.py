@@ -29,7 +29,7 @@ from tests.runtime import small
 ROOT = Path(__file__).parents[2]
 HOST = devices.resolve("host")
 A, B = (device.name for device in HOST)
-STRETCHES = [[A, ["x", "top"]], [B, ["left"]], [A, ["right", "bottom"]]]
+SEGMENTS = [[A, ["x", "top"]], [B, ["left"]], [A, ["right", "bottom"]]]
 INPUT = np.random.default_rng(1).standard_normal((4, 8)).astype(np.float32)
 
 
@@ -39,7 +39,7 @@ def config(graph: Path, **changes) -> ConfigDict:
     return given
 
 
-def prepared(workdir: Path, model: ov.Model, *, stretches=(), **others: str) -> Path:
+def prepared(workdir: Path, model: ov.Model, *, segments=(), **others: str) -> Path:
     """Writes a model, and a placement of it as --task=place would; returns the model's file."""
     file = workdir / "model.xml"
     ov.save_model(model, file, compress_to_fp16=False)
@@ -50,7 +50,7 @@ def prepared(workdir: Path, model: ov.Model, *, stretches=(), **others: str) -> 
         "model": fingerprint.of(read),
     }
     data = {"method": "by hand", "placement": small.everywhere(read, A, **others)}
-    data |= {"provenance": provenance} | ({"stretches": stretches} if stretches else {})
+    data |= {"provenance": provenance} | ({"segments": segments} if segments else {})
     runs.write_json(workdir / "placement.json", data)
     return file
 
@@ -122,7 +122,7 @@ def test_a_model_with_a_scalar_input_is_placed_and_deployed(
 
 
 def test_a_slower_placement_falls_back_and_says_so(tmp_path: Path, capsys) -> None:
-    file = prepared(tmp_path, small.diamond(), stretches=STRETCHES, left=B)
+    file = prepared(tmp_path, small.diamond(), segments=SEGMENTS, left=B)
     record = task.run(config(file), tmp_path)
     assert record["fallback"]
     assert record["form"] == artifact_lib.SINGLE
@@ -159,7 +159,7 @@ def test_a_faster_placement_is_deployed_in_its_faster_form(tmp_path, monkeypatch
         return [row._replace(ratio=faster) if row.form == form else row for row in rows]
 
     monkeypatch.setattr(decision, "measure", flattering)
-    file = prepared(tmp_path, small.diamond(), stretches=STRETCHES, left=B)
+    file = prepared(tmp_path, small.diamond(), segments=SEGMENTS, left=B)
     record = task.run(config(file), tmp_path)
     assert (record["form"], record["fallback"]) == (form, False)
     core = devices.open_core(devices.resolve("host"))

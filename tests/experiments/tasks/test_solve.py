@@ -14,7 +14,7 @@ from experiments.tasks import compare, solve
 from placement import solvers
 from placement.errors import UserError
 from placement.solvers import base
-from placement.solvers.limits import Allowance
+from placement.solvers.limits import SearchLimits
 from placement.types import Problem, Solution
 from tests import helpers
 from tests.reporting import events
@@ -119,10 +119,10 @@ def test_ctrl_c_in_a_solver_keeps_what_others_found(tmp_path, monkeypatch, capsy
 
 
 def test_the_best_of_an_interrupted_comparison_is_one_of_all_its_cells(tmp_path, monkeypatch):
-    def once(problem: Problem, seed: int, allowance: Allowance) -> base.Found:
+    def once(problem: Problem, seed: int, limits: SearchLimits) -> base.SearchResult:
         if seed == 1:
             raise KeyboardInterrupt
-        return base.Found(np.array([1, 0, 1, 0, 0]))  # worth 10
+        return base.SearchResult(np.array([1, 0, 1, 0, 0]))  # worth 10
 
     monkeypatch.setitem(solvers.SOLVERS, "genetic", solvers.Solver(once, solvers.ANY))
     wanted = config(tmp_path, methods="topological,genetic,ideals_dp", seeds=3)
@@ -162,7 +162,7 @@ def test_a_bound_stands_beside_the_rows_that_it_holds_for(tmp_path):
     graph = helpers.chain(2)
     full = helpers.as_problem(graph, helpers.unit_costs(graph), "serial")  # optimum 2
     coarse = full._replace(objective="serial")
-    setting = build.Setting(full, coarse, np.arange(2), lambda placements: placements)
+    setting = build.SearchProblem(full, coarse, np.arange(2), lambda placements: placements)
     entries = [
         entry(8.0, 5.0),  # of coarse placements
         entry(9.0),

@@ -138,7 +138,7 @@ def test_the_front_joins_what_no_other_beats():
         _candidate("single:GPU.1", 0.020, 0.020),
         {"method": "older", "predicted_s": 0.001},
     ]
-    figure = scatter_plots.front(rows)
+    figure = scatter_plots.pareto(rows)
     axes = figure.axes[0]
     (front,) = axes.lines
     np.testing.assert_allclose(front.get_xdata(), [10, 12, 30])
@@ -154,11 +154,11 @@ def test_labels_of_many_methods_stay_apart():
     rng = np.random.default_rng(0)
     latency, load = rng.uniform(0.01, 0.05, (2, 25))
     rows = [_candidate(f"method{i}", latency[i], load[i], 1e8 * (i + 1)) for i in range(25)]
-    figure = scatter_plots.front(rows)
+    figure = scatter_plots.pareto(rows)
     assert len(looks.words(figure)) == 25
     looks.assert_legible(figure)
 
 
 def test_a_front_of_nothing_is_a_mistake():
     with pytest.raises(NothingToDrawError, match="no row has"):
-        scatter_plots.front([{"method": "older", "predicted_s": 0.001, "max_load_s": None}])
+        scatter_plots.pareto([{"method": "older", "predicted_s": 0.001, "max_load_s": None}])

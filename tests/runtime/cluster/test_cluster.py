@@ -103,7 +103,7 @@ def test_hosts_tell_their_hardware_and_those_of_another_kind_measure_nothing(run
     assert choice.left_out == ("b: processor old, not new",)
     model = small.convolutions()
     on = devices.resolve("host")
-    with measurer_lib.SpreadMeasurer(model, on, choice.hosts, say=said.append) as measurer:
+    with measurer_lib.ClusterMeasurer(model, on, choice.hosts, say=said.append) as measurer:
         measured = evaluating(model, measurer, evaluate.MeasurementCache())
         assert np.isfinite(measured(placements(4))).all()
         assert set(measurer.answers) == {"a", "c"}
@@ -144,7 +144,7 @@ def test_a_host_that_dies_while_it_measures_loses_nothing(running, said, tmp_pat
     made, nodes = running
     path, model = tmp_path / "cache.jsonl", small.convolutions()
     both = hosts(running, "a", "c")
-    with measurer_lib.SpreadMeasurer(
+    with measurer_lib.ClusterMeasurer(
         model, devices.resolve("host"), both, say=said.append
     ) as measurer:
 
@@ -166,7 +166,7 @@ def test_a_host_that_dies_while_it_measures_loses_nothing(running, said, tmp_pat
     assert "5 placements given to another" in said[0]  # four and the baseline
     records = [json.loads(line) for line in path.read_text().splitlines()]
     assert len({record["key"] for record in records}) == len(records) == 9
-    with local_lib.Measurer(model, devices.resolve("host")) as local:
+    with local_lib.LocalMeasurer(model, devices.resolve("host")) as local:
         again = evaluating(model, local, evaluate.MeasurementCache(path))
         np.testing.assert_array_equal(again(placements(8)), seconds)
         assert again.measurements == 0  # this machine's are the same measurements

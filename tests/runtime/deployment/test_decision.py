@@ -8,7 +8,7 @@ import pytest
 from placement.errors import UserError
 from placement.runtime import devices
 from placement.runtime.deployment import artifact, decision, preflight
-from placement.runtime.execution.split import Stretch
+from placement.runtime.execution.split import Segment
 from placement.runtime.measurement import local
 from tests.runtime import small
 
@@ -19,20 +19,20 @@ A, B = (device.name for device in HOST)
 HAS_BF16 = "BF16" in ov.Core().get_property("CPU", "OPTIMIZATION_CAPABILITIES")
 
 
-def placed(model: ov.Model, stretches=(), **others: str) -> preflight.Placed:
+def placed(model: ov.Model, segments=(), **others: str) -> preflight.Placed:
     affinity = small.everywhere(model, A, **others)
-    return preflight.Placed("by hand", affinity, stretches, (A, B), "", "model", None)
+    return preflight.Placed("by hand", affinity, segments, (A, B), "", "model", None)
 
 
 def measured(of: preflight.Placed, model: ov.Model, on=HOST) -> list[decision.Row]:
-    with local.Measurer(model, on) as measurer:
+    with local.LocalMeasurer(model, on) as measurer:
         return decision.measure(of, measurer, seconds=0.2)
 
 
 def test_a_placement_that_cuts_a_small_model_falls_back():
     model = small.diamond()
-    stretches = Stretch(A, ("top",)), Stretch(B, ("left",)), Stretch(A, ("right", "bottom"))
-    cut = placed(model, stretches, left=B)
+    segments = Segment(A, ("top",)), Segment(B, ("left",)), Segment(A, ("right", "bottom"))
+    cut = placed(model, segments, left=B)
     rows = measured(cut, model)
     assert {row.name for row in rows[:2]} == {f"single:{A}", f"single:{B}"}
     assert [row.form for row in rows[2:4]] == [artifact.HETERO, artifact.CONCURRENT]
@@ -55,18 +55,18 @@ def test_wrong_outputs_are_refused(concurrent):
     model = small.convolutions(length=2)
     properties = {**HOST[1].properties, "INFERENCE_PRECISION_HINT": "bf16"}
     liar = dataclasses.replace(HOST[1], precision="f32", properties=properties)
-    stretches = (
-        (Stretch(A, ("conv_0", "relu_0")), Stretch(B, ("conv_1", "relu_1"))) if concurrent else ()
+    segments = (
+        (Segment(A, ("conv_0", "relu_0")), Segment(B, ("conv_1", "relu_1"))) if concurrent else ()
     )
-    of = placed(model, stretches, conv_1=B, relu_1=B)
+    of = placed(model, segments, conv_1=B, relu_1=B)
     with pytest.raises(UserError, match=r"outputs differ by 0\.0.* over 0\.001") as caught:
         measured(of, model, (HOST[0], liar))
     assert ("placement, concurrent: wrong output" in str(caught.value)) == concurrent
 
 
-def test_stretches_that_do_not_fit_are_refused():
+def test_segments_that_do_not_fit_are_refused():
     model = small.diamond()
-    of = placed(model, (Stretch(A, ("top",)), Stretch(B, ("left",))), left=B)
-    with pytest.raises(UserError, match="concurrent: compile: no stretch has operation") as caught:
+    of = placed(model, (Segment(A, ("top",)), Segment(B, ("left",))), left=B)
+    with pytest.raises(UserError, match="concurrent: compile: no segment has operation") as caught:
         measured(of, model)
     assert "\n" not in str(caught.value)

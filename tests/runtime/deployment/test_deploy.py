@@ -17,25 +17,25 @@ from placement.runtime import devices
 from placement.runtime.deployment import artifact as artifact_lib
 from placement.runtime.deployment import description
 from placement.runtime.execution import hetero
-from placement.runtime.execution.split import Stretch
+from placement.runtime.execution.split import Segment
 from placement.runtime.models import frontend
 from tests.runtime import small
 
 ROOT = Path(__file__).parents[2]
 HOST = devices.resolve("host")
 A, B = (device.name for device in HOST)
-STRETCHES = (
-    Stretch(A, ("x", "m_top", "top")),  # a constant, which need not be in any
-    Stretch(B, ("left",)),
-    Stretch(A, ("right", "bottom")),
+SEGMENTS = (
+    Segment(A, ("x", "m_top", "top")),  # a constant, which need not be in any
+    Segment(B, ("left",)),
+    Segment(A, ("right", "bottom")),
 )
 INPUT = np.random.default_rng(1).standard_normal((4, 8)).astype(np.float32)
 
 
 def artifact(model: ov.Model, *, form: str, alone: str | None = None, **others: str):
-    stretches = STRETCHES if form == artifact_lib.CONCURRENT else ()
+    segments = SEGMENTS if form == artifact_lib.CONCURRENT else ()
     affinity = small.everywhere(model, A, **others)
-    return artifact_lib.Artifact(model, affinity, stretches, HOST, form, alone, "by a test", {})
+    return artifact_lib.Artifact(model, affinity, segments, HOST, form, alone, "by a test", {})
 
 
 def saved(folder: Path, model: ov.Model, **kwargs) -> Path:

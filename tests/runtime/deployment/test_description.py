@@ -8,13 +8,13 @@ from pathlib import Path
 from xml.sax import saxutils
 
 import pytest
-from tests.runtime.test_deploy import ROOT, A, B, saved
 
 import placement
 from placement.errors import UserError
 from placement.runtime import devices
 from placement.runtime.deployment import artifact, description
 from tests.runtime import small
+from tests.runtime.deployment.test_deploy import ROOT, A, B, saved
 
 CASES = 150
 
@@ -61,7 +61,7 @@ def edited(folder: Path, to: Path, key: str, old: str, new: str) -> Path:
         ("device", "HETERO", "AUTO", "'device' is of no form"),
         ("device", A, "GPU.7", "'device' names others"),
         ("affinity", f'"{B}"', '"GPU.7"', "'affinity' names other devices"),
-        ("stretches", '["left"]', "[7]", "a stretch has other things than operations"),
+        ("segments", '["left"]', "[7]", "a segment has other things than operations"),
         ("devices", '"core"', '"kernel"', "'devices' has other fields"),
         ("devices", '"ENABLE_CPU_PINNING"', '"CACHE_DIR"', "the property 'CACHE_DIR'; known are"),
         ("devices", '"num_threads": 1', '"num_threads": NaN', "a num_threads that is none"),

@@ -2,10 +2,10 @@ from xml.etree import ElementTree
 
 import numpy as np
 import openvino as ov
-from tests.runtime.test_deploy import A, B, saved
 
 from placement.runtime.deployment import artifact, netron
 from tests.runtime import small
+from tests.runtime.deployment.test_deploy import A, B, saved
 
 
 def _shown(text: bytes) -> dict[str, str | None]:

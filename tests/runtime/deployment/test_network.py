@@ -7,14 +7,14 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from tests.runtime.test_deploy import HOST, INPUT, A, B, saved
 
 import placement
 from placement.errors import UserError
 from placement.runtime.deployment import artifact as artifact_lib
 from placement.runtime.deployment.network import Network
-from placement.runtime.execution.split import Stretch
+from placement.runtime.execution.split import Segment
 from tests.runtime import small
+from tests.runtime.deployment.test_deploy import HOST, INPUT, A, B, saved
 
 CALLERS = 4
 FORMS = (artifact_lib.SINGLE, artifact_lib.HETERO, artifact_lib.CONCURRENT)
@@ -124,9 +124,9 @@ def test_closing_lets_the_inference_under_way_end_and_refuses_the_others(folders
 def test_scalars_are_inputs_and_outputs(tmp_path, form):
     model = small.scaled()
     affinity = small.everywhere(model, A, square=B)
-    stretches = (Stretch(A, ("times",)), Stretch(B, ("square",)))
+    segments = (Segment(A, ("times",)), Segment(B, ("square",)))
     alone = B if form == artifact_lib.SINGLE else None
-    artifact = artifact_lib.Artifact(model, affinity, stretches, HOST, form, alone, "by a test", {})
+    artifact = artifact_lib.Artifact(model, affinity, segments, HOST, form, alone, "by a test", {})
     artifact_lib.save(artifact, tmp_path)
     with placement.load(tmp_path) as net:
         assert net.form == form

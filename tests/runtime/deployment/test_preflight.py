@@ -10,7 +10,7 @@ from placement.runtime import devices
 from placement.runtime.deployment import artifact as artifact_lib
 from placement.runtime.deployment import preflight
 from placement.runtime.deployment.decision import REFERENCE, Row, decide
-from placement.runtime.execution.split import Stretch
+from placement.runtime.execution.split import Segment
 from placement.runtime.measurement.local import Interval
 from placement.runtime.models import fingerprint
 from tests.runtime import small
@@ -20,7 +20,7 @@ A, B = (device.name for device in HOST)
 
 
 def placed(**kwargs) -> preflight.Placed:
-    given = {"method": "m", "affinity": {"a": A, "b": B}, "stretches": (), "devices": (A, B)}
+    given = {"method": "m", "affinity": {"a": A, "b": B}, "segments": (), "devices": (A, B)}
     rest = {"host": "host:f32,bf16" if "BF16" in B else "host:f32,f32", "graph": "g", "model": None}
     return preflight.Placed(**(given | rest | kwargs))
 
@@ -29,7 +29,7 @@ def told(*made: devices.Device) -> dict:
     return {d.name: {"label": d.label, "properties": dict(d.properties)} for d in made}
 
 
-def test_a_placement_is_read_with_or_without_stretches_and_model(tmp_path):
+def test_a_placement_is_read_with_or_without_segments_and_model(tmp_path):
     file = tmp_path / "placement.json"
     provenance = {"graph": {"name": "g"}, "devices": told(*HOST)}
     data = {"method": "m", "placement": {"a": A, "b": B}, "provenance": provenance}
@@ -37,12 +37,12 @@ def test_a_placement_is_read_with_or_without_stretches_and_model(tmp_path):
     f32 = frozenset(device.name for device in HOST if device.precision == "f32")
     assert preflight.read(file) == placed(f32=f32)
     model = fingerprint.of(small.diamond())
-    stretches = [[A, ["a"]], [B, ["b"]]]
+    segments = [[A, ["a"]], [B, ["b"]]]
     file.write_text(
-        json.dumps(data | {"stretches": stretches, "provenance": provenance | {"model": model}})
+        json.dumps(data | {"segments": segments, "provenance": provenance | {"model": model}})
     )
     read = preflight.read(file)
-    assert read.stretches == (Stretch(A, ("a",)), Stretch(B, ("b",)))
+    assert read.segments == (Segment(A, ("a",)), Segment(B, ("b",)))
     assert read.model == model
 
 

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from placement.runtime import devices
-from placement.runtime.execution.split import Stretch
+from placement.runtime.execution.split import Segment
 from placement.runtime.measurement import evaluate, local, transfer_costs
 from placement.runtime.measurement.local import Candidate, Failure, Measurement
 from placement.runtime.models import extract, outputs
@@ -32,12 +32,12 @@ def model():
 
 @pytest.fixture(scope="module")
 def measurer(model):
-    with local.Measurer(model, HOST) as opened:
+    with local.LocalMeasurer(model, HOST) as opened:
         yield opened
 
 
 def at_once(model, cut=CUT, host=HOST) -> Candidate:
-    where = {name: stretch.device for stretch in cut for name in stretch.ops}
+    where = {name: segment.device for segment in cut for name in segment.ops}
     return Candidate(small.everywhere(model, A, **where), host, tuple(cut))
 
 
@@ -69,7 +69,7 @@ def test_branches_are_measured_at_the_same_time(measurer, model):
 
 
 def test_one_device_alone_may_be_cut_too(measurer, model):
-    cut = tuple(Stretch(B, ops) for _, ops in CUT)
+    cut = tuple(Segment(B, ops) for _, ops in CUT)
     (outcome,) = measurer.measure([at_once(model, cut)], **ROUNDS)
     assert isinstance(outcome, Measurement), outcome
     assert outcome.overlap == 0
@@ -97,13 +97,13 @@ def test_the_outputs_of_concurrent_devices_are_checked(measurer, model):
     ("cut", "said"),
     [
         (CUT[:2], "'sum'"),
-        (CUT[::-1], "reads from stretch"),
-        ((*CUT, Stretch(A, ("nonsense",))), "'nonsense'"),
-        ((*CUT, Stretch(A, ("left_0", "right_0"))), "in two stretches"),
+        (CUT[::-1], "reads from segment"),
+        ((*CUT, Segment(A, ("nonsense",))), "'nonsense'"),
+        ((*CUT, Segment(A, ("left_0", "right_0"))), "in two segments"),
     ],
 )
 def test_a_cut_that_does_not_fit_is_told_and_the_rest_measured(measurer, model, cut, said):
-    wrong = at_once(model)._replace(stretches=cut)
+    wrong = at_once(model)._replace(segments=cut)
     outcomes = measurer.measure([at_once(model), wrong, alone(model)], **ROUNDS)
     assert [isinstance(outcome, Failure) for outcome in outcomes] == [False, True, False], outcomes
     assert outcomes[1].stage == "compile"
@@ -118,7 +118,7 @@ def test_a_thread_on_another_core_is_caught(model):
         dataclasses.replace(device, core=other.core)
         for device, other in zip(HOST, HOST[::-1], strict=True)
     )
-    with local.Measurer(model, HOST) as opened:
+    with local.LocalMeasurer(model, HOST) as opened:
         outcomes = opened.measure([at_once(model), at_once(model, host=swapped)], **ROUNDS)
     assert isinstance(outcomes[0], Measurement), outcomes
     assert isinstance(outcomes[1], Failure), outcomes
@@ -143,7 +143,7 @@ def test_more_threads_than_a_devices_own_are_caught():
         dataclasses.replace(device, properties={**device.properties, "INFERENCE_NUM_THREADS": 2})
         for device in HOST
     )
-    with local.Measurer(model, HOST) as opened:
+    with local.LocalMeasurer(model, HOST) as opened:
         outcomes = opened.measure([at_once(model), at_once(model, host=greedy)], **ROUNDS)
     assert isinstance(outcomes[0], Measurement), outcomes
     assert isinstance(outcomes[1], Failure), outcomes
@@ -153,10 +153,10 @@ def test_more_threads_than_a_devices_own_are_caught():
 
 def test_a_variable_is_carried_over_and_begins_anew():
     model = small.counter()
-    here = (Stretch(B, ("read", "sum", "write")),)
-    apart = (Stretch(A, ("read",)), Stretch(B, ("sum", "write")))
+    here = (Segment(B, ("read", "sum", "write")),)
+    apart = (Segment(A, ("read",)), Segment(B, ("sum", "write")))
     where = small.everywhere(model, B)
-    with local.Measurer(model, HOST) as opened:
+    with local.LocalMeasurer(model, HOST) as opened:
         outcomes = opened.measure([Candidate(where, HOST, cut) for cut in (here, apart)], **ROUNDS)
     assert isinstance(outcomes[0], Measurement), outcomes
     assert outcomes[0].output_error <= 1e-6  # of four inferences, of which each adds its input
@@ -165,10 +165,10 @@ def test_a_variable_is_carried_over_and_begins_anew():
     assert "variable 'state'" in outcomes[1].cause
 
 
-def test_the_key_depends_on_the_stretches(measurer, model):
-    finer = (*(Stretch(A, (op,)) for op in CUT[0].ops), *CUT[1:])
+def test_the_key_depends_on_the_segments(measurer, model):
+    finer = (*(Segment(A, (op,)) for op in CUT[0].ops), *CUT[1:])
     candidates = [
-        at_once(model)._replace(stretches=None),
+        at_once(model)._replace(segments=None),
         at_once(model),
         at_once(model, (CUT[1], CUT[0], CUT[2])),  # another priority
         at_once(model, finer),
@@ -200,9 +200,9 @@ def test_the_timeline_tells_when_parts_run(measurer):
     assert (begin_s[:, 2] >= end_s[:, :2].max(axis=1)).all()  # the sum is the last of the cut
     assert (begin_s[:, :2].min(axis=1) == 0).all()
     assert end_s.max() < 10
-    in_turn = measurer.timeline([Stretch(B, ops) for _, ops in CUT], inferences=2)
+    in_turn = measurer.timeline([Segment(B, ops) for _, ops in CUT], inferences=2)
     assert (in_turn[:, 1:, 0] >= in_turn[:, :-1, 1]).all()  # of one device, in the cut's order
-    others = measurer.timeline([Stretch(B, ("x",)), *CUT], inferences=1)
+    others = measurer.timeline([Segment(B, ("x",)), *CUT], inferences=1)
     assert others.shape == (1, 3, 2)  # an input is no part
 
 
@@ -240,7 +240,7 @@ def test_handing_over_is_measured_on_the_model_itself(measurer, model):
 def test_what_there_is_no_time_for_is_not_handed_over_and_told(model):
     graph = extract.op_graph(model, name="branches", constants=False).graph
     groups = [[name] for name in graph.op_names]
-    with local.Measurer(model, HOST) as opened:
+    with local.LocalMeasurer(model, HOST) as opened:
         found, (transfer,) = transfer_costs.measure(
             opened, graph, groups, np.ones((graph.num_ops, 2), bool), limit_s=0.0
         )

@@ -17,7 +17,7 @@ from placement.runtime import devices
 from placement.runtime.execution import executor, split
 from placement.runtime.execution import submodels as submodels_lib
 from placement.runtime.execution.executor import Executor, Span, Workers
-from placement.runtime.execution.split import Stretch
+from placement.runtime.execution.split import Segment
 from placement.runtime.execution.submodels import Submodels
 from placement.runtime.models import frontend
 from tests.runtime import small
@@ -75,11 +75,11 @@ def test_placements_share_the_submodels_that_they_have_in_common(core, workers):
     assert ran((left, right, total)) == 3
     assert ran((left, right, total)) == 0
     assert ran((right, left, total)) == 0  # the order is not of the content
-    assert ran((left, right, Stretch(B, total.ops))) == 1  # the sum alone is elsewhere
-    assert ran((left, Stretch(B, right.ops[:2]), Stretch(A, right.ops[2:]), total)) == 2
-    assert ran((Stretch(B, left.ops), right, total)) == 1
+    assert ran((left, right, Segment(B, total.ops))) == 1  # the sum alone is elsewhere
+    assert ran((left, Segment(B, right.ops[:2]), Segment(A, right.ops[2:]), total)) == 2
+    assert ran((Segment(B, left.ops), right, total)) == 1
     assert ran((left, right, total)) == 0
-    reversed_ops = tuple(Stretch(device, ops[::-1]) for device, ops in (left, right, total))
+    reversed_ops = tuple(Segment(device, ops[::-1]) for device, ops in (left, right, total))
     assert ran(reversed_ops) == 0
 
 
@@ -102,7 +102,7 @@ def test_formats_are_of_the_properties_too(core, workers):
     model = small.convolutions()
     inputs = frontend.example_inputs(model, 0)
     computing = [f"{kind}_{i}" for i in range(4) for kind in ("conv", "relu")]
-    cut = (Stretch(A, tuple(computing[:4])), Stretch(B, tuple(computing[4:])))
+    cut = (Segment(A, tuple(computing[:4])), Segment(B, tuple(computing[4:])))
     short = {"INFERENCE_PRECISION_HINT": "bf16"}
     coarse = tuple(
         dataclasses.replace(device, precision="bf16", properties={**device.properties, **short})
@@ -132,7 +132,7 @@ def test_what_was_used_the_longest_ago_is_dropped_first(core, workers, monkeypat
     assert compiled(there) == 3
     assert compiled(here) == 0  # both fit; this one was used last
     monkeypatch.setattr(submodels_lib, "_CACHE_BYTES", 6 * 256)
-    halves = (*(Stretch(A, (op,)) for op in here[0].ops), *here[1:])
+    halves = (*(Segment(A, (op,)) for op in here[0].ops), *here[1:])
     assert compiled(halves) == 3
     assert compiled(halves) == 0
     assert compiled(here) == 1  # the left branch in one
@@ -197,7 +197,7 @@ def test_of_parts_that_are_ready_the_first_of_the_cut_runs_first(core, workers):
     last = ops.concat(several, 0, name="last")
     model = ov.Model([ops.result(last, name="y")], [source], "several")
     ordered = sorted(names)
-    cut = [Stretch(A, ("top",)), *(Stretch(B, (name,)) for name in ordered), Stretch(A, ("last",))]
+    cut = [Segment(A, ("top",)), *(Segment(B, (name,)) for name in ordered), Segment(A, ("last",))]
     found = Executor(Submodels(core, model), cut, HOST, workers)
     for _ in range(5):
         small.outputs(found, frontend.example_inputs(model, 0))
@@ -208,10 +208,10 @@ def test_a_device_runs_its_parts_in_turn_unless_requests_overlap():
     """Part 2 could run while the first device waits for what part 1 hands over."""
     model = small.branches(length=2)
     cut = (
-        Stretch(B, ("right_0",)),
-        Stretch(A, ("right_1",)),
-        Stretch(A, ("left_0", "left_1")),
-        Stretch(B, ("sum",)),
+        Segment(B, ("right_0",)),
+        Segment(A, ("right_1",)),
+        Segment(A, ("left_0", "left_1")),
+        Segment(B, ("sum",)),
     )
     found = split.split(model, cut)
     inputs = [set(), {0}, set(), {1, 2}]
@@ -249,7 +249,7 @@ def failing() -> ov.Model:
 
 
 LEFT, RIGHT, _ = small.in_two(3, A, B)
-FAILING = (LEFT, Stretch(B, (*RIGHT.ops, "reshaped", "sum")), Stretch(A, ("minus",)))
+FAILING = (LEFT, Segment(B, (*RIGHT.ops, "reshaped", "sum")), Segment(A, ("minus",)))
 GOOD, BAD = np.array([8, 8]), np.array([5, 7])
 # OpenVINO 2026.4 raises what goes wrong in `infer` with two threads, but not with one.
 IN_TWO_THREADS = tuple(
@@ -288,13 +288,13 @@ def test_an_error_while_several_requests_are_under_way(core, workers):
     model = failing()
     (source,) = frontend.example_inputs(small.branches(), 0)
     wanted = small.expected(small.branches(), [source])
-    found = Executor(Submodels(core, model), FAILING, IN_TWO_THREADS, workers, lanes=3)
+    found = Executor(Submodels(core, model), FAILING, IN_TWO_THREADS, workers, num_requests=3)
     found.set_input_tensor(0, ov.Tensor(source))
     for _ in range(3):
         found.set_input_tensor(1, ov.Tensor(BAD))
         with pytest.raises(RuntimeError, match="reshaped"):
             found.stream(10)
-        assert not workers._under_way  # nothing is, so that the lanes may be used again
+        assert not workers._under_way  # nothing is, so that they may be used again
         found.set_input_tensor(1, ov.Tensor(GOOD))
         found.stream(10)
         for lane in found._lanes:
@@ -305,7 +305,7 @@ def test_requests_that_are_under_way_at_once_do_not_mix(core, workers):
     """Each lane has an input of its own, for as many requests as come its way."""
     model = small.branches(size=64)
     (source,) = frontend.example_inputs(model, 0)
-    found = Executor(Submodels(core, model), small.in_two(3, A, B), HOST, workers, lanes=3)
+    found = Executor(Submodels(core, model), small.in_two(3, A, B), HOST, workers, num_requests=3)
     inputs = [np.float32(i + 1) * source for i in range(3)]
     for lane, array in zip(found._lanes, inputs, strict=True):
         lane.set_input(0, ov.Tensor(array))
@@ -327,7 +327,7 @@ def test_requests_that_are_under_way_at_once_do_not_mix(core, workers):
 
 def test_a_stream_that_fills_its_lanes_just_once_tells_nothing(core, workers):
     model = small.branches()
-    found = Executor(Submodels(core, model), small.in_two(3, A, B), HOST, workers, lanes=3)
+    found = Executor(Submodels(core, model), small.in_two(3, A, B), HOST, workers, num_requests=3)
     with pytest.raises(ValueError, match="3 requests"):
         found.stream(3)
 
@@ -335,14 +335,14 @@ def test_a_stream_that_fills_its_lanes_just_once_tells_nothing(core, workers):
 def test_every_request_of_a_stream_runs_once(core, workers):
     """Counted by a variable, of which each lane has its own."""
     model = small.counter()
-    cut = (Stretch(A, ("read", "sum", "write")),)
-    for lanes, count in ((1, 7), (3, 7), (3, 4)):
-        found = Executor(Submodels(core, model), cut, HOST, workers, lanes=lanes)
+    cut = (Segment(A, ("read", "sum", "write")),)
+    for num_requests, count in ((1, 7), (3, 7), (3, 4)):
+        found = Executor(Submodels(core, model), cut, HOST, workers, num_requests=num_requests)
         found.set_input_tensor(0, ov.Tensor(np.ones(4, np.float32)))
         found.stream(count)
         ran = [lane.outputs()[0].data[0] for lane in found._lanes if lane.spans]
         assert sum(ran) == count
-        assert len(ran) == lanes
+        assert len(ran) == num_requests
         found.reset_state()
         found.infer()
         np.testing.assert_array_equal(found.output_tensors[0].data, np.ones(4))
@@ -353,8 +353,8 @@ def test_lanes_are_under_way_at_the_same_time(core, workers):
     """A chain in two halves: of one request the second runs beside the first of the next."""
     model = small.convolutions(channels=64, size=28)
     names = [f"{kind}_{i}" for i in range(4) for kind in ("conv", "relu")]
-    cut = (Stretch(A, tuple(names[:4])), Stretch(B, tuple(names[4:])))
-    found = Executor(Submodels(core, model), cut, HOST, workers, lanes=2)
+    cut = (Segment(A, tuple(names[:4])), Segment(B, tuple(names[4:])))
+    found = Executor(Submodels(core, model), cut, HOST, workers, num_requests=2)
     found.set_input_tensor(0, ov.Tensor(frontend.example_inputs(model, 0)[0]))
     end, together = time.monotonic() + 20, 0.0
     while together < 0.2 and time.monotonic() < end:
@@ -505,7 +505,7 @@ def test_a_device_without_a_core_of_its_own_is_not_bound(core, own_workers):
 
 def test_tensors_of_fixed_shape_are_handed_over_without_a_copy(core, workers):
     model = small.branches()
-    found = Executor(Submodels(core, model), small.in_two(3, A, B), HOST, workers, lanes=2)
+    found = Executor(Submodels(core, model), small.in_two(3, A, B), HOST, workers, num_requests=2)
     source = np.ones((8, 8), np.float32)
     found.set_input_tensor(0, ov.Tensor(source, shared_memory=True))
     found.stream(4)
@@ -523,7 +523,7 @@ def test_tensors_of_fixed_shape_are_handed_over_without_a_copy(core, workers):
 
 def test_the_devices_that_are_used_are_told(core, workers):
     model = small.branches()
-    here = tuple(Stretch(B, ops) for _, ops in small.in_two(3, A, B))
+    here = tuple(Segment(B, ops) for _, ops in small.in_two(3, A, B))
     found = Executor(Submodels(core, model), here, HOST, workers)
     assert [device.name for device in found.devices] == [B]
     assert len(found.split.parts) == 3

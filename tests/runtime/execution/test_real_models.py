@@ -54,7 +54,7 @@ def test_random_placements_compute_what_one_device_does(name):
     graph = extract.op_graph(model, name=name, constants=False).graph
     placements = [np.zeros(graph.num_ops, int), *random_placements(graph)]
     candidates = [candidate(graph, placement) for placement in placements]
-    with local.Measurer(model, HOST) as measurer:
+    with local.LocalMeasurer(model, HOST) as measurer:
         found = measurer.measure(candidates, min_rounds=6, time_limit_s=0.0)
         profiles = measurer.profile(seconds=0.1) if graph.num_ops < 1000 else ()
     refused = [outcome for outcome in found if isinstance(outcome, Failure)]
@@ -135,11 +135,11 @@ def test_a_model_that_cannot_run_with_its_inputs_is_refused_in_one_line():
     value = ov.opset13.reshape(source, shape, False, name="value")
     model = ov.Model([ov.opset13.result(value, name="y")], [source, shape], "reshaped")
     affinity = dict.fromkeys(("x", "shape", "value"), NAMES[0])
-    with local.Measurer(model, HOST) as measurer:
+    with local.LocalMeasurer(model, HOST) as measurer:
         with pytest.raises(UserError, match=r"input_values") as caught:
             measurer.measure([Candidate(affinity, HOST)], min_rounds=6, time_limit_s=0.0)
         assert "\n" not in str(caught.value)
     given = inputs_lib.find(model, values="shape:3,4")
-    with local.Measurer(model, HOST, inputs=given) as measurer:
+    with local.LocalMeasurer(model, HOST, inputs=given) as measurer:
         (found,) = measurer.measure([Candidate(affinity, HOST)], min_rounds=6, time_limit_s=0.0)
     assert isinstance(found, Measurement)

@@ -17,7 +17,7 @@ from placement.graphs import coarsen
 from placement.runtime import devices
 from placement.runtime.execution import split
 from placement.runtime.execution.executor import Executor, Workers
-from placement.runtime.execution.split import Format, Stretch
+from placement.runtime.execution.split import Format, Segment
 from placement.runtime.execution.submodels import Submodels
 from placement.runtime.models import colocation, extract, frontend, outputs
 from placement.simulators import segments
@@ -58,16 +58,16 @@ def error(model, found, **how):
     return outputs.compare(wanted, found).error
 
 
-def cuts(model: ov.Model, *, constants: bool = False) -> list[list[Stretch]]:
+def cuts(model: ov.Model, *, constants: bool = False) -> list[list[Segment]]:
     """Random placements of the coarse graph, cut as those to be measured are; of a graph that
-    coarsening leaves as one operation, four stretches of the operations in order instead.
+    coarsening leaves as one operation, four segments of the operations in order instead.
     """
     graph = extract.op_graph(model, name="model", constants=constants).graph
     coarse = coarsen.coarsen(graph)
     rng, size = np.random.default_rng(0), coarse.graph.num_ops
     if size == 1:
         quarters = np.array_split(np.array(graph.op_names), 4)
-        return [[Stretch(HOST[i % 2].name, tuple(q.tolist())) for i, q in enumerate(quarters)]]
+        return [[Segment(HOST[i % 2].name, tuple(q.tolist())) for i, q in enumerate(quarters)]]
     costs = tables.coarse_costs(
         helpers.random_costs(rng, graph, 2), coarse.assignment, coarse.edges
     )
@@ -81,7 +81,7 @@ def cuts(model: ov.Model, *, constants: bool = False) -> list[list[Stretch]]:
     ]
     return [
         [
-            Stretch(HOST[placement[at[0]]].name, tuple(name for op in at for name in members[op]))
+            Segment(HOST[placement[at[0]]].name, tuple(name for op in at for name in members[op]))
             for at in segments.cut(problem, placement)
         ]
         for placement in (p.astype(np.int32) for p in placements[: 4 if size < 1000 else 2])
@@ -120,7 +120,7 @@ def test_every_operation_may_be_a_part(name, core, workers):
     """Shapes that are computed, and dynamic ones, are handed over too."""
     model = frontend.prepare(*MODELS[name]())
     graph = extract.op_graph(model, name=name, constants=False).graph
-    cut = [Stretch(HOST[i % 2].name, (op,)) for i, op in enumerate(graph.op_names)]
+    cut = [Segment(HOST[i % 2].name, (op,)) for i, op in enumerate(graph.op_names)]
     computing = [kind for kind in graph.op_types if kind not in ("Parameter", "Result")]
     assert len(split.split(model, cut).parts) == len(computing) > 3
     quantised = outputs.is_quantised(model)
@@ -131,7 +131,7 @@ def test_every_operation_may_be_a_part(name, core, workers):
 def test_constants_may_be_listed_too(core, workers):
     model = frontend.prepare(*MODELS["several_outputs"]())
     for cut in cuts(model, constants=True):
-        assert any("Constant" in name for stretch in cut for name in stretch.ops)
+        assert any("Constant" in name for segment in cut for name in segment.ops)
         assert error(model, run(core, workers, model, cut)) <= 1e-3
 
 
@@ -142,8 +142,8 @@ def test_the_length_of_a_dynamic_shape_may_change_between_inferences(core, worke
     found = ops.gather(source, ops.squeeze(rows, np.int64(0), name="flat"), np.int64(0), name="at")
     results = [ops.result(ops.multiply(found, np.float32(2), name="twice"), name="y")]
     model = ov.Model(results, [source], "dynamic")
-    cut = [Stretch(A, ("more",)), Stretch(B, ("rows",)), Stretch(A, ("flat", "at"))]
-    executor = Executor(Submodels(core, model), [*cut, Stretch(B, ("twice",))], HOST, workers)
+    cut = [Segment(A, ("more",)), Segment(B, ("rows",)), Segment(A, ("flat", "at"))]
+    executor = Executor(Submodels(core, model), [*cut, Segment(B, ("twice",))], HOST, workers)
     assert len(executor.split.parts) == 4
     for values in ([1, -1, 2, 3, -1, 4], [-1, -1, 5, -1, -1, -1], [-1] * 6, [1, 2, 3, 4, 5, 6]):
         array = np.array(values, np.float32)
@@ -153,7 +153,7 @@ def test_the_length_of_a_dynamic_shape_may_change_between_inferences(core, worke
 
 def test_parts_of_a_diamond():
     model = small.diamond()
-    cut = [Stretch(A, ("x", "top")), Stretch(B, ("left",)), Stretch(A, ("right", "bottom", "y"))]
+    cut = [Segment(A, ("x", "top")), Segment(B, ("left",)), Segment(A, ("right", "bottom", "y"))]
     found = split.split(model, cut)
     assert found.inputs == {"x": 0}
     assert found.parts == (
@@ -170,7 +170,7 @@ def test_parts_of_a_diamond():
 
 def test_submodels_of_a_diamond():
     model = small.diamond()
-    cut = [Stretch(A, ("top",)), Stretch(B, ("left",)), Stretch(A, ("right", "bottom"))]
+    cut = [Segment(A, ("top",)), Segment(B, ("left",)), Segment(A, ("right", "bottom"))]
     parts = split.split(model, cut).parts
     top, left, rest = split.submodels(model, parts, {})
     names = [[op.get_friendly_name() for op in m.get_parameters()] for m in (top, left, rest)]
@@ -188,7 +188,7 @@ def test_submodels_of_a_diamond():
 
 def test_submodels_share_the_weights_of_the_model():
     model = small.shared_constant()
-    parts = split.split(model, [Stretch(A, ("first",)), Stretch(B, ("second",))]).parts
+    parts = split.split(model, [Segment(A, ("first",)), Segment(B, ("second",))]).parts
     (matrix,) = (op for op in model.get_ordered_ops() if op.get_friendly_name() == "matrix")
     for submodel in split.submodels(model, parts, {}):
         (own,) = (op for op in submodel.get_ordered_ops() if op.get_friendly_name() == "matrix")
@@ -197,7 +197,7 @@ def test_submodels_share_the_weights_of_the_model():
 
 def test_a_constant_is_computed_where_it_is_read(core, workers):
     model = small.shared_constant()
-    cut = [Stretch(A, ("first",)), Stretch(B, ("second",))]
+    cut = [Segment(A, ("first",)), Segment(B, ("second",))]
     parts = split.split(model, cut).parts
     assert [part.reads for part in parts] == [(("x", 0),), (("first", 0),)]
     assert error(model, run(core, workers, model, cut)) <= 1e-6
@@ -218,10 +218,10 @@ def test_outputs_that_are_read_too_twice_or_by_several_parts(core, workers):
     results = [ops.result(value, name=f"y{i}") for i, value in enumerate(values)]
     model = ov.Model(results, [source, other], "model")
     cut = [
-        Stretch(A, ("tanh", "both")),
-        Stretch(B, ("more",)),
-        Stretch(A, ("less",)),
-        Stretch(B, ("square",)),
+        Segment(A, ("tanh", "both")),
+        Segment(B, ("more",)),
+        Segment(A, ("less",)),
+        Segment(B, ("square",)),
     ]
     parts = split.split(model, cut).parts
     assert [part.results for part in parts] == [(1, 2, 3, 6), (5,), (4, 7), (0,)]
@@ -239,7 +239,7 @@ def test_a_part_may_only_write_a_variable(core, workers):
     model = small.counter()
     model.add_results([ops.result(ops.tanh(model.get_parameters()[0], name="tanh"), name="z")])
     model.remove_result(model.get_results()[0])
-    cut = [Stretch(B, ("read", "sum", "write")), Stretch(A, ("tanh",))]
+    cut = [Segment(B, ("read", "sum", "write")), Segment(A, ("tanh",))]
     parts = split.split(model, cut).parts
     assert [(part.results, part.hands_over) for part in parts] == [((), ()), ((0,), ())]
     assert error(model, run(core, workers, model, cut, inferences=2), inferences=2) <= 1e-6
@@ -248,9 +248,9 @@ def test_a_part_may_only_write_a_variable(core, workers):
 def test_parts_that_nothing_runs_in_are_left_out(core, workers):
     model = small.diamond()
     cut = [
-        *(Stretch(B, ("x",)), Stretch(A, ("top", "left"))),
-        *(Stretch(B, ("m_top",)), Stretch(B, ("right",)), Stretch(A, ("bottom",))),
-        Stretch(B, ("y",)),
+        *(Segment(B, ("x",)), Segment(A, ("top", "left"))),
+        *(Segment(B, ("m_top",)), Segment(B, ("right",)), Segment(A, ("bottom",))),
+        Segment(B, ("y",)),
     ]
     found = split.split(model, cut).parts
     assert [part.device for part in found] == [A, B, A]
@@ -258,26 +258,26 @@ def test_parts_that_nothing_runs_in_are_left_out(core, workers):
     assert error(model, run(core, workers, model, cut)) <= 1e-6
 
 
-DIAMOND = (Stretch(A, ("top",)), Stretch(B, ("left",)), Stretch(A, ("right",)))
+DIAMOND = (Segment(A, ("top",)), Segment(B, ("left",)), Segment(A, ("right",)))
 
 
 @pytest.mark.parametrize(
     ("cut", "said"),
     [
-        (DIAMOND, "no stretch has operation 'bottom'"),
-        ((*DIAMOND, Stretch(B, ("bottom", "top"))), "'top' is in two stretches"),
-        ((*DIAMOND, Stretch(B, ("bottom", "botom"))), "'botom', no operation of the model"),
-        ((Stretch(B, ("bottom",)), *DIAMOND), "stretch 0 reads from stretch"),
-        ((Stretch(B, ("y",)), Stretch(B, ("bottom",)), *DIAMOND), "stretch 1 reads from stretch"),
+        (DIAMOND, "no segment has operation 'bottom'"),
+        ((*DIAMOND, Segment(B, ("bottom", "top"))), "'top' is in two segments"),
+        ((*DIAMOND, Segment(B, ("bottom", "botom"))), "'botom', no operation of the model"),
+        ((Segment(B, ("bottom",)), *DIAMOND), "segment 0 reads from segment"),
+        ((Segment(B, ("y",)), Segment(B, ("bottom",)), *DIAMOND), "segment 1 reads from segment"),
         (
-            (Stretch(A, ("top", "bottom")), *DIAMOND[1:]),
-            "'top' is in two stretches|stretch 0 reads",
+            (Segment(A, ("top", "bottom")), *DIAMOND[1:]),
+            "'top' is in two segments|segment 0 reads",
         ),
         (
-            (Stretch(A, ("top", "bottom")), Stretch(B, ("left", "right"))),
-            "stretch 0 reads from stretch 1",
+            (Segment(A, ("top", "bottom")), Segment(B, ("left", "right"))),
+            "segment 0 reads from segment 1",
         ),
-        ((), "no stretch has operation"),
+        ((), "no segment has operation"),
     ],
 )
 def test_a_cut_that_does_not_fit_is_refused_in_one_line(cut, said):
@@ -287,7 +287,7 @@ def test_a_cut_that_does_not_fit_is_refused_in_one_line(cut, said):
 
 
 def test_a_variable_in_two_parts_is_refused():
-    cut = [Stretch(A, ("read",)), Stretch(B, ("sum", "write"))]
+    cut = [Segment(A, ("read",)), Segment(B, ("sum", "write"))]
     with pytest.raises(UserError, match="variable 'state'") as caught:
         split.split(small.counter(), cut)
     assert "\n" not in str(caught.value)
@@ -297,7 +297,7 @@ def test_a_model_that_computes_nothing_is_refused():
     source = ops.parameter([2], np.float32, name="x")
     model = ov.Model([ops.result(source, name="y")], [source], "nothing")
     with pytest.raises(UserError, match="computes nothing"):
-        split.split(model, [Stretch(A, ("x", "y"))])
+        split.split(model, [Segment(A, ("x", "y"))])
 
 
 def joined() -> ov.Model:
@@ -335,8 +335,8 @@ def test_tensors_are_handed_over_as_the_plug_in_keeps_them(core, workers, precis
     model = joined()
     submodels = Submodels(core, model)
     # Not a sum alone, which the plug-in transposes.
-    cut = [Stretch(host[i % 2].name, (name,)) for i, name in enumerate(JOINED[:5])]
-    cut.append(Stretch(host[1].name, JOINED[5:]))
+    cut = [Segment(host[i % 2].name, (name,)) for i, name in enumerate(JOINED[:5])]
+    cut.append(Segment(host[1].name, JOINED[5:]))
     executor = Executor(submodels, cut, host, workers)
     found = small.outputs(executor, frontend.example_inputs(model, 0))
     assert error(model, found) <= outputs.tolerance(host)
@@ -371,14 +371,14 @@ def test_devices_of_different_precision_hand_over(core, workers):
     host = devices.resolve("host:f32,bf16")
     model = joined()
     for first in range(2):
-        cut = [Stretch(host[(i + first) % 2].name, (name,)) for i, name in enumerate(JOINED)]
+        cut = [Segment(host[(i + first) % 2].name, (name,)) for i, name in enumerate(JOINED)]
         assert 0 < error(model, run(core, workers, model, cut, host)) <= 0.1
 
 
 def test_formats_change_no_value():
     """The same submodels with what they hand over transposed, on the reference device in f32."""
     model = joined()
-    cut = [Stretch(A, (name,)) for name in JOINED]
+    cut = [Segment(A, (name,)) for name in JOINED]
     parts = split.split(model, cut).parts
     (inputs,) = frontend.example_inputs(model, 0)
     kept = {tensor: Format(NHWC, None) for part in parts for tensor in part.hands_over}

@@ -51,7 +51,7 @@ def test_no_more_threads_compute_at_once_than_there_are_cores():
 def test_a_busy_machine_is_not_taken_for_too_many_threads():
     model = small.convolutions(channels=64, size=28)
     whole = Candidate(None, (devices.reference_device(),))
-    with busy(2 * CORES), local.Measurer(model, whole.devices) as opened:
+    with busy(2 * CORES), local.LocalMeasurer(model, whole.devices) as opened:
         for _ in range(3):
             (outcome,) = opened.measure([whole], min_rounds=6, time_limit_s=0.0)
             assert isinstance(outcome, Measurement), outcome

@@ -2,12 +2,12 @@ import os
 import time
 
 import pytest
-from tests.runtime.test_threads import CORES, busy
 
 from placement.runtime import devices
 from placement.runtime.measurement import conditions, local
 from placement.runtime.measurement.conditions import Clock, Conditions
 from tests.runtime import small
+from tests.runtime.execution.test_threads import CORES, busy
 
 pytestmark = pytest.mark.alone
 
@@ -39,7 +39,7 @@ def test_another_process_on_the_same_core_is_found():
 
 def test_a_measurement_beside_busy_loops_says_so():
     model = small.convolutions()
-    with busy(CORES), local.Measurer(model, HOST) as opened:
+    with busy(CORES), local.LocalMeasurer(model, HOST) as opened:
         opened.profile(seconds=1.0)
         found = opened.conditions()["profile"]
     assert found.others > conditions.BUSY

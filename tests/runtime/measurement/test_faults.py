@@ -57,7 +57,7 @@ def wait_until(condition, seconds: float = 10.0) -> bool:
 
 
 @contextlib.contextmanager
-def killing(opened: local.Measurer, candidate: int, times: int) -> Iterator[list[int]]:
+def killing(opened: local.LocalMeasurer, candidate: int, times: int) -> Iterator[list[int]]:
     """Kills worker after worker as each is at `candidate`; yields the list of those it killed."""
     killed: list[int] = []
     over = threading.Event()
@@ -108,7 +108,7 @@ def test_memory_that_runs_out_costs_one_candidate_and_a_new_worker():
         resource.prlimit(pid, resource.RLIMIT_AS, (pages * resource.getpagesize(),) * 2)
         return pid
 
-    with local.Measurer(model, HOST) as opened:
+    with local.LocalMeasurer(model, HOST) as opened:
         opened.measure(candidates[:1], **ROUNDS)
         first = exhaust()
         outcomes = opened.measure(candidates, **ROUNDS)
@@ -122,7 +122,7 @@ def test_memory_that_runs_out_costs_one_candidate_and_a_new_worker():
 
 
 def test_a_worker_that_dies_while_nothing_is_asked_is_replaced(model):
-    with local.Measurer(model, HOST) as opened:
+    with local.LocalMeasurer(model, HOST) as opened:
         assert kinds(opened.measure([on(model, A)], **ROUNDS)) == ["measured"]
         pid = opened.progress().pid
         os.kill(pid, signal.SIGSEGV)
@@ -137,7 +137,7 @@ def test_a_worker_that_hangs_while_nothing_is_asked_is_replaced(model):
     No candidate is blamed, not even that which the worker was at last.
     """
     large = Candidate({"no such operation" * 2**17: A}, HOST)
-    with local.Measurer(model, HOST, timeout_s=1.5) as opened:
+    with local.LocalMeasurer(model, HOST, timeout_s=1.5) as opened:
         opened.measure([on(model, A)], **ROUNDS)
         pid = opened.progress().pid
         os.kill(pid, signal.SIGSTOP)
@@ -149,7 +149,7 @@ def test_a_worker_that_hangs_while_nothing_is_asked_is_replaced(model):
 
 def test_a_worker_killed_three_times_on_one_candidate_costs_that_one_each_time(model):
     candidates = [on(model, A), on(model, B)]
-    with local.Measurer(model, HOST) as opened:
+    with local.LocalMeasurer(model, HOST) as opened:
         for _ in range(3):
             with killing(opened, 1, times=1) as killed:
                 outcomes = opened.measure(candidates, **ROUNDS)
@@ -161,7 +161,7 @@ def test_a_worker_killed_three_times_on_one_candidate_costs_that_one_each_time(m
 
 def test_deaths_at_no_candidate_blame_none_and_end_measuring_after_three(model):
     candidates = [on(model, A), on(model, B)]
-    with local.Measurer(model, HOST) as opened:
+    with local.LocalMeasurer(model, HOST) as opened:
         with killing(opened, -1, times=1) as killed:
             assert kinds(opened.measure(candidates, **ROUNDS)) == ["measured"] * 2
         assert len(killed) == 1
@@ -186,7 +186,7 @@ def tell():
         time.sleep(0.01)
     print(found.pid, flush=True)
 
-with measure.Measurer(model, host) as opened:
+with measure.LocalMeasurer(model, host) as opened:
     threading.Thread(target=tell, daemon=True).start()
     opened.measure([everywhere], min_rounds=6, time_limit_s=100.0)
 """
@@ -225,7 +225,7 @@ def test_a_killed_parent_takes_its_worker_with_it(tmp_path, monkeypatch, hung):
 def test_a_device_that_is_gone_costs_what_was_to_run_on_it(model):
     gone = devices.Device("GPU.9", "GPU.9 [gone]", "f16", 1, None, {}, host=False)
     both = (HOST[0], gone)
-    with local.Measurer(model, both) as opened:
+    with local.LocalMeasurer(model, both) as opened:
         outcomes = opened.measure(
             [
                 on(model, A),
@@ -259,7 +259,7 @@ def without_cpu_plugin(folder: Path) -> Path:
 
 def test_a_cpu_that_is_gone_ends_measuring_in_one_line(model, tmp_path, monkeypatch, capfd):
     """The worker finds another OpenVINO than the process that resolved the devices."""
-    with local.Measurer(model, HOST) as opened:
+    with local.LocalMeasurer(model, HOST) as opened:
         monkeypatch.syspath_prepend(without_cpu_plugin(tmp_path))
         with pytest.raises(ChildProcessError, match=r"measuring did not start: .*CPU") as raised:
             opened.measure([on(model, A)], **ROUNDS)
@@ -274,7 +274,7 @@ def test_a_model_that_does_not_fit_on_the_disk_is_an_error_that_names_the_folder
 ):
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
     with file_size_limit(2**20), pytest.raises(OSError, match="cannot write the model") as raised:
-        local.Measurer(small.convolutions(channels=256), HOST)
+        local.LocalMeasurer(small.convolutions(channels=256), HOST)
     assert Path(raised.value.filename).parent == tmp_path
     assert "MiB are free" in raised.value.strerror
     assert list(tmp_path.iterdir()) == []

@@ -33,7 +33,7 @@ def model():
 
 @pytest.fixture(scope="module")
 def measurer(model):
-    with local.Measurer(model, HOST) as opened:
+    with local.LocalMeasurer(model, HOST) as opened:
         yield opened
 
 
@@ -131,7 +131,7 @@ def test_random_placements_are_measured_in_chunks(model, monkeypatch):
     for _ in range(5):
         drawn = generator.choice([A, B], size=len(names)).tolist()
         candidates.append(Candidate(dict(zip(names, drawn, strict=True)), HOST))
-    with local.Measurer(model, HOST) as opened:
+    with local.LocalMeasurer(model, HOST) as opened:
         outcomes = opened.measure(candidates, min_rounds=8, time_limit_s=0.0)
     assert len(outcomes) == 6
     for outcome in outcomes:
@@ -145,7 +145,7 @@ def test_more_rounds_while_time_is_left(measurer, model):
 
 
 def test_one_process_serves_many_calls_apart_from_ctrl_c(model):
-    with local.Measurer(model, HOST) as opened:
+    with local.LocalMeasurer(model, HOST) as opened:
         assert opened.progress() is None
         opened.measure([on(model, A)], **ROUNDS)
         pid = opened.progress().pid
@@ -158,7 +158,7 @@ def test_one_process_serves_many_calls_apart_from_ctrl_c(model):
 
 def test_the_worker_is_followed_from_candidate_to_candidate(model):
     seen, over = set(), threading.Event()
-    with local.Measurer(model, HOST) as opened:
+    with local.LocalMeasurer(model, HOST) as opened:
         opened.measure([on(model, A)], **ROUNDS)
         assert opened.progress().candidates == 0
 
@@ -203,7 +203,7 @@ def test_hetero_left_alone_takes_more_threads_and_is_caught():
         for device in HOST
     )
     placement = small.everywhere(model, A, conv_2=B, relu_2=B)
-    with local.Measurer(model, HOST) as opened:
+    with local.LocalMeasurer(model, HOST) as opened:
         outcomes = opened.measure(
             [Candidate(placement, HOST), Candidate(placement, greedy)], **ROUNDS
         )
@@ -222,7 +222,7 @@ def test_outputs_of_less_precision_than_claimed_are_wrong(measurer, model):
     assert outcomes[1].stage == "wrong output"
 
 
-def strike(opened: local.Measurer, candidate: int, *, kill: bool) -> threading.Thread:
+def strike(opened: local.LocalMeasurer, candidate: int, *, kill: bool) -> threading.Thread:
     """Stops the worker while it is at `candidate`, and kills it or leaves it hung."""
 
     def wait_and_strike():
@@ -247,7 +247,7 @@ def strike(opened: local.Measurer, candidate: int, *, kill: bool) -> threading.T
 @pytest.mark.parametrize(("kill", "stage"), [(True, "crash"), (False, "timeout")])
 def test_a_worker_that_dies_or_hangs_costs_one_candidate(model, kill, stage):
     candidates = [on(model, A), on(model, B), on(model, A, conv_2=B, relu_2=B)]
-    with local.Measurer(model, HOST, timeout_s=3.0) as opened:
+    with local.LocalMeasurer(model, HOST, timeout_s=3.0) as opened:
         thread = strike(opened, 1, kill=kill)
         outcomes = opened.measure(candidates, **ROUNDS)
         thread.join(5)
@@ -266,7 +266,7 @@ def test_without_a_baseline_there_are_latencies_but_no_ratios(model, measurer):
     assert outcomes[1].ratio.n == 0
 
 
-def evaluator(opened: local.Measurer, names: list[str], cache: evaluate.MeasurementCache):
+def evaluator(opened: local.LocalMeasurer, names: list[str], cache: evaluate.MeasurementCache):
     """An `Evaluate` of placements of the operations `names`, under HETERO."""
 
     def candidate(placement: np.ndarray) -> Candidate:
@@ -320,7 +320,7 @@ def test_a_placement_that_cannot_run_evaluates_to_infinity():
     model = small.counter()
     names = ["x", "read", "sum", "write"]
     apart = np.array([[0, 0, 0, 1], [1, 1, 1, 1]], np.int32)  # Assign away from ReadValue
-    with local.Measurer(model, HOST) as opened:
+    with local.LocalMeasurer(model, HOST) as opened:
         run = evaluator(opened, names, evaluate.MeasurementCache())
         seconds = run(apart)
     assert seconds[0] == np.inf
@@ -341,7 +341,7 @@ def test_the_key_depends_on_all_that_a_measurement_depends_on(measurer, model):
     assert len(keys) == 5
     reordered = Candidate(dict(reversed(small.everywhere(model, A).items())), HOST)
     assert evaluate.key(measurer, reordered) == evaluate.key(measurer, on(model, A))
-    with local.Measurer(small.convolutions(length=3), HOST) as other:
+    with local.LocalMeasurer(small.convolutions(length=3), HOST) as other:
         assert other.fingerprint != measurer.fingerprint
-    with local.Measurer(small.convolutions(), HOST) as same:
+    with local.LocalMeasurer(small.convolutions(), HOST) as same:
         assert same.fingerprint == measurer.fingerprint

@@ -17,7 +17,7 @@ needs_bf16 = pytest.mark.skipif(
 
 def chosen(model: ov.Model, spec: str) -> tuple[tuple[devices.Device, ...], list[str]]:
     given, said = devices.resolve(spec), []
-    with local.Measurer(model, given) as measurer:
+    with local.LocalMeasurer(model, given) as measurer:
         return precision.choose(measurer, given, said.append), said
 
 
@@ -42,7 +42,7 @@ def test_a_device_that_is_wrong_in_its_precision_computes_in_f32_and_that_is_sai
 def test_what_was_chosen_is_right_and_has_the_names_that_a_placement_is_read_with():
     found, _ = chosen(small.rounded(), "host:bf16,bf16")
     assert [d.name for d in found] == [d.name for d in devices.resolve("host:f32,f32")]
-    with local.Measurer(small.rounded(), found) as measurer:
+    with local.LocalMeasurer(small.rounded(), found) as measurer:
         assert all(checked.right for checked in measurer.output_errors(found))
         assert precision.choose(measurer, found, pytest.fail) == found
 

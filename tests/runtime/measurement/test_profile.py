@@ -22,7 +22,7 @@ def model():
 
 @pytest.fixture(scope="module")
 def measurer(model):
-    with local.Measurer(model, HOST) as opened:
+    with local.LocalMeasurer(model, HOST) as opened:
         yield opened
 
 
@@ -48,7 +48,7 @@ def test_what_no_kernel_names_joins_its_only_reader():
     product = ops.matmul(source, matrix, False, False, name="product")
     total = ops.add(product, bias, name="sum")
     model = ov.Model([ops.result(total, name="y")], [source], "bias")
-    with local.Measurer(model, HOST) as opened:
+    with local.LocalMeasurer(model, HOST) as opened:
         (found,) = opened.profile(HOST[:1], seconds=0.1)
     (kernel,) = [names for names, _ in found.kernels if "sum" in names]
     assert set(kernel) == {"product", "sum"}
@@ -111,14 +111,14 @@ def test_handing_over_is_measured_at_several_sizes(measurer):
 
 
 def test_tiny_tensors_set_no_bandwidth():
-    with local.Measurer(small.tiny(), HOST) as opened:
+    with local.LocalMeasurer(small.tiny(), HOST) as opened:
         (found,) = opened.transfers()
     assert found.num_bytes.min() < 100
     assert 1e-6 < found.latency_s + found.s_per_byte * 2**20 < 0.03  # at 0.6 MB/s it took 2 s
 
 
 def test_where_time_is_over_costs_are_told_still_and_what_was_left_out(model):
-    with local.Measurer(model, HOST) as opened:
+    with local.LocalMeasurer(model, HOST) as opened:
         profiles = opened.profile(seconds=5.0, limit_s=0.0)
         (transfer,) = opened.transfers(limit_s=0.0)
         left_out = opened.conditions()["profile"].left_out
@@ -133,7 +133,7 @@ def test_where_time_is_over_costs_are_told_still_and_what_was_left_out(model):
 
 def test_a_profile_takes_as_long_as_it_may():
     model = small.convolutions(channels=64, size=56, length=8)  # 500 inferences take long
-    with local.Measurer(model, HOST) as opened:
+    with local.LocalMeasurer(model, HOST) as opened:
         opened.profile(seconds=0.1)
         begin = time.monotonic()
         opened.profile(seconds=60.0, limit_s=1.5)

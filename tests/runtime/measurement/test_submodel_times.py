@@ -1,17 +1,17 @@
 import numpy as np
 import pytest
-from tests.runtime.test_deploy import HOST, A, B
 
 from placement.runtime.measurement import local
 from placement.runtime.measurement.local import Candidate
 from tests.runtime import small
+from tests.runtime.deployment.test_deploy import HOST, A, B
 
 pytestmark = pytest.mark.alone
 
 
 def test_submodels_are_in_turn_and_take_about_what_the_inference_does():
     model = small.convolutions(channels=64, size=28, length=6)
-    with local.Measurer(model, HOST) as measurer:
+    with local.LocalMeasurer(model, HOST) as measurer:
         split = Candidate(small.everywhere(model, A, conv_2=B, relu_2=B), HOST)
         (measured,) = measurer.measure([split], min_rounds=20, time_limit_s=0.0)
         found = measurer.submodel_times(split, inferences=20)

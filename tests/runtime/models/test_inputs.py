@@ -134,13 +134,13 @@ def test_outputs_are_checked_on_all_inputs():
     (device,) = devices.resolve("host:bf16")
     for values, right in (("-99..99", True), ("0..1", False)):
         given = inputs.find(model, values=values)
-        with local.Measurer(model, [device], inputs=given) as measurer:
+        with local.LocalMeasurer(model, [device], inputs=given) as measurer:
             (found,) = measurer.measure(
                 [Candidate(None, (device,))], min_rounds=6, time_limit_s=0.0
             )
         assert isinstance(found, Measurement if right else Failure)
     mixed = (*inputs.find(model, values="-99..99").samples, *given.samples[:1])
-    with local.Measurer(model, [device], inputs=given._replace(samples=mixed)) as measurer:
+    with local.LocalMeasurer(model, [device], inputs=given._replace(samples=mixed)) as measurer:
         (found,) = measurer.measure([Candidate(None, (device,))], min_rounds=6, time_limit_s=0.0)
     assert isinstance(found, Failure)
     assert found.stage == "wrong output"
@@ -151,7 +151,7 @@ def test_given_inputs_are_told_apart_in_what_was_measured():
     prints = []
     for values in ("", "", "0..1", "0..2"):
         given = inputs.find(model, values=values)
-        with local.Measurer(model, HOST, inputs=given) as measurer:
+        with local.LocalMeasurer(model, HOST, inputs=given) as measurer:
             prints.append(measurer.fingerprint)
     assert prints[0] == prints[1]
     assert len(set(prints)) == 3

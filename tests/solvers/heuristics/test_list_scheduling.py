@@ -136,7 +136,7 @@ def test_what_is_found_obeys_all_limits(method):
         problem, _ = reference.random_problem(
             rng, "makespan", SIZE, colocated=0.3, limited=0.4, shared=True
         )
-        placement = solvers.SOLVERS[method].find(problem, 0, solvers.Allowance(10, 1)).placement
+        placement = solvers.SOLVERS[method].find(problem, 0, solvers.SearchLimits(10, 1)).placement
         if placement is None:
             continue
         found += 1

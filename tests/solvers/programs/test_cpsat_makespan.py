@@ -12,12 +12,12 @@ from placement.graphs import opgraph
 from placement.solvers import base
 from placement.solvers.bounds import makespan
 from placement.solvers.heuristics import large_neighbourhood
-from placement.solvers.limits import Allowance
+from placement.solvers.limits import SearchLimits
 from placement.solvers.programs import cpsat_makespan
 from placement.types import Problem
 from tests import helpers
 from tests.simulators import reference
-from tests.solvers import test_list_scheduling as examples
+from tests.solvers.heuristics import test_list_scheduling as examples
 
 SIZE = (7, 10, 6, 3)
 PROBLEMS = 60
@@ -53,7 +53,7 @@ def test_cpsat_equals_brute_force():
     for problem, optimum in _problems():
         if solvers.infeasible(problem):
             continue
-        found = cpsat_makespan.find(problem, 0, Allowance(10, 64))
+        found = cpsat_makespan.find(problem, 0, SearchLimits(10, 64))
         if np.isinf(optimum):
             assert found.status == "infeasible"
             continue
@@ -66,7 +66,7 @@ def test_cpsat_equals_brute_force():
 def test_cpsat_proves_the_optima_of_the_papers_examples():
     pytest.importorskip("ortools")
     for problem, optimum in ((examples.heft_example(), 73), (examples.peft_example(), 113)):
-        found = cpsat_makespan.find(problem, 0, Allowance(20, 640))
+        found = cpsat_makespan.find(problem, 0, SearchLimits(20, 640))
         assert found.status == "optimal"
         assert simulators.evaluator(problem)(found.placement[None])[0] == optimum
 
@@ -74,14 +74,14 @@ def test_cpsat_proves_the_optima_of_the_papers_examples():
 def test_without_ortools_one_line_says_what_to_install(monkeypatch):
     monkeypatch.setitem(sys.modules, "ortools.sat.python", None)
     with pytest.raises(UserError, match=r"placement\[solvers\]"):
-        cpsat_makespan.find(_problems()[0][0], 0, Allowance(1, 64))
+        cpsat_makespan.find(_problems()[0][0], 0, SearchLimits(1, 64))
 
 
 @pytest.mark.slow
 def test_the_bound_is_never_above_the_optimum_and_often_close():
     tight = 0
     for problem, optimum in _problems()[:60]:
-        bound = makespan.makespan(problem, Allowance(60, 1))
+        bound = makespan.makespan(problem, SearchLimits(60, 1))
         assert bound <= optimum * (1 + base.ROUNDING)
         tight += bound > 0.9 * optimum
     assert tight > 15
@@ -90,12 +90,12 @@ def test_the_bound_is_never_above_the_optimum_and_often_close():
 def test_the_bound_by_hand():
     graph = helpers.chain(3)
     problem = helpers.as_problem(graph, helpers.unit_costs(graph), "makespan")
-    assert makespan.makespan(problem, Allowance(60, 1)) == 3  # the critical path
+    assert makespan.makespan(problem, SearchLimits(60, 1)) == 3  # the critical path
     # op1 must be on device 1: leaving it or coming to it takes more than 100.
     compute_s = np.array([[1, 2], [np.inf, 2], [1, 2]], np.float32)
     costs = helpers.unit_costs(graph, compute_s=compute_s)
     problem = helpers.as_problem(graph, costs, "makespan")
-    assert makespan.makespan(problem, Allowance(60, 1)) == 6  # all three on device 1
+    assert makespan.makespan(problem, SearchLimits(60, 1)) == 6  # all three on device 1
 
 
 def test_the_bound_of_what_takes_no_time_is_0():
@@ -103,7 +103,7 @@ def test_the_bound_of_what_takes_no_time_is_0():
     costs = helpers.unit_costs(graph)
     costs = costs._replace(**{f: 0 * getattr(costs, f) for f in costs._fields if "_s" in f})
     problem = helpers.as_problem(graph, costs, "makespan")
-    assert makespan.makespan(problem, Allowance(60, 1)) == 0
+    assert makespan.makespan(problem, SearchLimits(60, 1)) == 0
 
 
 def test_the_bound_knows_that_load_must_be_shared():
@@ -117,10 +117,10 @@ def test_the_bound_knows_that_load_must_be_shared():
     )
     equal = helpers.unit_costs(graph, compute_s=np.ones((6, 2), np.float32))
     problem = helpers.as_problem(graph, equal, "makespan")
-    assert makespan.makespan(problem, Allowance(60, 1)) == pytest.approx(3, rel=2e-3)
+    assert makespan.makespan(problem, SearchLimits(60, 1)) == pytest.approx(3, rel=2e-3)
     # Device 1 takes twice as long: shares of 4 and 2 operations, 4 seconds each.
     problem = problem._replace(costs=helpers.unit_costs(graph))
-    assert makespan.makespan(problem, Allowance(60, 1)) == pytest.approx(4, rel=2e-3)
+    assert makespan.makespan(problem, SearchLimits(60, 1)) == pytest.approx(4, rel=2e-3)
     # Device 0 holds one operation: the other five take 10 on device 1.
     full = helpers.unit_costs(
         graph,
@@ -128,7 +128,7 @@ def test_the_bound_knows_that_load_must_be_shared():
         capacity_bytes=np.array([1, np.inf], np.float32),
     )
     problem = problem._replace(costs=full)
-    assert makespan.makespan(problem, Allowance(60, 1)) == pytest.approx(10, rel=2e-3)
+    assert makespan.makespan(problem, SearchLimits(60, 1)) == pytest.approx(10, rel=2e-3)
 
 
 def _wide(num_ops):
@@ -143,7 +143,7 @@ def _wide(num_ops):
 
 def test_a_sample_of_the_classes_bounds_almost_as_well_and_no_more(monkeypatch):
     problem = _wide(400)
-    exact = makespan.makespan(problem, Allowance(60, 1))
+    exact = makespan.makespan(problem, SearchLimits(60, 1))
     monkeypatch.setattr(makespan, "_WHOLE", 100)
     monkeypatch.setattr(makespan, "_SAMPLE", 100)
     solve, sizes = makespan._least_excess, []
@@ -152,19 +152,19 @@ def test_a_sample_of_the_classes_bounds_almost_as_well_and_no_more(monkeypatch):
         "_least_excess",
         lambda rows, is_open: (sizes.append(len(is_open)), solve(rows, is_open))[1],
     )
-    sampled = makespan.makespan(problem, Allowance(60, 1))
+    sampled = makespan.makespan(problem, SearchLimits(60, 1))
     assert set(sizes) == {100}
     assert 0.94 * exact < sampled <= exact * (1 + 2e-3)
 
 
 def test_a_bound_that_is_cut_off_is_the_longest_path_at_least():
     problem = _wide(100)
-    whole = makespan.makespan(problem, Allowance(60, 1))
+    whole = makespan.makespan(problem, SearchLimits(60, 1))
     edges = makespan.edges_of(problem)
     compute_s = np.asarray(problem.costs.compute_s, np.float64)
     through_s = makespan.windows_of(edges, compute_s).through_s()
     path_s = through_s.min(axis=1).max()
-    assert path_s <= makespan.makespan(problem, Allowance(0, 1)) < whole
+    assert path_s <= makespan.makespan(problem, SearchLimits(0, 1)) < whole
 
 
 def test_windows_are_the_same_compiled(monkeypatch):
@@ -188,7 +188,7 @@ def test_polish_never_worsens_and_ends_within_its_budget():
         rng = np.random.default_rng(0)
         evaluate = simulators.evaluator(problem)
         given = rng.integers(0, SIZE[-1], SIZE[0])[opgraph.representatives(problem.graph)]
-        found = large_neighbourhood.polish(problem, given, 0, Allowance(10, 640))
+        found = large_neighbourhood.polish(problem, given, 0, SearchLimits(10, 640))
         before, after = (float(evaluate(p[None])[0]) for p in (given, found.placement))
         assert optimum <= after <= before
         assert found.evaluations <= 640
@@ -200,13 +200,13 @@ def test_polish_never_worsens_and_ends_within_its_budget():
 def test_lns_nearly_always_finds_the_optimum_of_small_problems():
     missed = 0
     for problem, optimum in _problems()[:24]:
-        found = large_neighbourhood.lns(problem, 0, Allowance(10, 1920))
+        found = large_neighbourhood.lns(problem, 0, SearchLimits(10, 1920))
         missed += float(simulators.evaluator(problem)(found.placement[None])[0]) > optimum
     assert missed <= 3
 
 
 def test_a_seed_repeats_and_a_block_leaves_one_device_where_single_moves_do_not():
-    # Two chains of eight; a crossing takes as long as two operations.
+    # Two chains of eight; a transfer takes as long as two operations.
     graph = helpers.fork_join(2, 8)
     costs = helpers.unit_costs(
         graph,
@@ -219,7 +219,9 @@ def test_a_seed_repeats_and_a_block_leaves_one_device_where_single_moves_do_not(
     alone = np.zeros(18, int)
     single = np.where(np.eye(18, dtype=bool), 1, alone)
     assert min(evaluate(single)) >= evaluate(alone[None])[0] == 18
-    found = [large_neighbourhood.polish(problem, alone, 3, Allowance(10, 1280)) for _ in range(2)]
+    found = [
+        large_neighbourhood.polish(problem, alone, 3, SearchLimits(10, 1280)) for _ in range(2)
+    ]
     # op0 0-1; device 1 has the input at 3 and is done at 11, its result is there at 13.
     assert evaluate(found[0].placement[None])[0] <= 14
     assert found[0].placement.tolist() == found[1].placement.tolist()

@@ -10,7 +10,7 @@ from placement import simulators, solvers
 from placement.errors import UserError
 from placement.graphs import dag, opgraph
 from placement.solvers import base
-from placement.solvers.limits import Allowance
+from placement.solvers.limits import SearchLimits
 from placement.solvers.splits import contiguous, ideals, ideals_dp
 from placement.types import CostModel, OpGraph, Problem
 from tests import helpers
@@ -66,7 +66,7 @@ def draw(seed: int) -> Problem:
         unsupported=rng.choice([0.0, 0.15]),
         unlinked=rng.choice([0.0, 0.1]),
         limited=rng.choice([0.0, 0.5]),
-        crossing=rng.random() < 0.7,
+        transfer=rng.random() < 0.7,
         accelerator=helpers.random_accelerators(rng, NUM_DEVICES),
     )
     if rng.random() < 0.5:
@@ -114,7 +114,7 @@ def test_equals_brute_force_over_contiguous_placements(seeds: range):
 
 
 def _problem(num_ops: int, edges: list[tuple[int, int]], **given: object) -> Problem:
-    """Two accelerators, where every operation takes 1 and crossings nothing, unless given."""
+    """Two accelerators, where every operation takes 1 and transfers nothing, unless given."""
     senders, receivers = np.array(edges, np.int32).reshape(-1, 2).T
     fields = {key: given.pop(key) for key in ("colocation", "backward") if key in given}
     graph = opgraph.make(
@@ -192,7 +192,7 @@ def test_shared_limited_memory_is_refused():
 
 
 def test_out_of_time_gives_the_best_known_without_a_bound():
-    found = ideals_dp.ideals_dp(_problem(2, [(0, 1)]), 0, Allowance(0.0, 1))
+    found = ideals_dp.ideals_dp(_problem(2, [(0, 1)]), 0, SearchLimits(0.0, 1))
     assert (found.status, found.scope) == ("time limit", base.CONTIGUOUS)
     assert found.placement.tolist() == [0, 0]
     assert np.isnan(found.bound_s)
@@ -211,8 +211,10 @@ def test_what_costs_nothing_joins_its_neighbour():
     """op0 joins op1, its reader; op3 joins op2, whose tensor is dearer to send than its own."""
     edges = [(0, 1), (2, 3), (3, 4)]
     compute_s = np.array([0, 1, 1, 0, 1], np.float32)[:, None].repeat(2, axis=1)
-    crossing_s = np.array([5, 7, 6], np.float32)
-    _, (split,) = contiguous.splits(_problem(5, edges, compute_s=compute_s, crossing_s=crossing_s))
+    transfer_fixed_s = np.array([5, 7, 6], np.float32)
+    _, (split,) = contiguous.splits(
+        _problem(5, edges, compute_s=compute_s, transfer_fixed_s=transfer_fixed_s)
+    )
     number = split.number
     assert number[0] == number[1]
     assert number[3] == number[2]  # what op3 makes is no dearer than what it alone reads

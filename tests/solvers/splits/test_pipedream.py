@@ -7,13 +7,13 @@ from placement.types import Problem
 from tests import helpers
 
 
-def _chain(seconds: list[float], crossing_s: list[float], **changes: np.ndarray) -> Problem:
+def _chain(seconds: list[float], transfer_fixed_s: list[float], **changes: np.ndarray) -> Problem:
     """A chain on three equal accelerators."""
     graph = helpers.chain(len(seconds))
     none = np.zeros((3, 3), np.float32)
     fields = {
         "compute_s": np.tile(np.array(seconds, np.float32)[:, None], 3),
-        "crossing_s": np.array(crossing_s, np.float32),
+        "transfer_fixed_s": np.array(transfer_fixed_s, np.float32),
         "transfer_latency_s": none,
         "transfer_s_per_byte": none,
     }
