@@ -267,13 +267,21 @@ _FLOPS: dict[str, Callable[[ov.Node], float | None]] = {
 
 
 def flops(op: ov.Node) -> float | None:
-    """FLOPs of one execution of `op`, or None where its type is not known here.
+    """FLOPs of one execution of `op`, or None where its type, or how many axes its tensors have, is
+    not known here.
 
     Of an If, Loop or TensorIterator: its body's (the costliest branch's) times the trip count, once
     where the count is not known; unknown operations inside are estimated.
     """
-    count = _FLOPS.get(op.get_type_name())
-    return None if count is None else count(op)
+    kind = op.get_type_name()
+    if kind not in _FLOPS or (kind not in _MOVEMENT and _has_unknown_rank(op)):
+        return None
+    return _FLOPS[kind](op)
+
+
+def _has_unknown_rank(op: ov.Node) -> bool:
+    ports = (*op.inputs(), *op.outputs())
+    return any(port.get_partial_shape().rank.is_dynamic for port in ports)
 
 
 def estimate(op: ov.Node) -> float:

@@ -64,14 +64,14 @@ def load(path: str) -> ov.Model:
 
     Raises:
       UserError: no such file, an unknown suffix, an .xml without its .bin, a folder of something
-        else, a model that OpenVINO cannot read, or names in it that are no UTF-8.
+        else, a model that OpenVINO cannot read, one that leaves out what an operation needs, or
+        names in it that are no UTF-8.
     """
     file, kind = _found(path)
     try:
         with _quiet():
             model = ov.Core().read_model(file)
         _check_names(model)
-        return model
     except UnicodeDecodeError as error:
         raise UserError(
             f"model {path!r} has names that are no UTF-8 ({error.reason}); export it with others"
@@ -82,6 +82,14 @@ def load(path: str) -> ov.Model:
             f"model {path!r} cannot be read as {kind}: {reason}; "
             f"give it the suffix of its format ({', '.join(_FORMATS)}) or export it again"
         ) from error
+    for op in all_ops(model):
+        if op.get_type_name() == "NullNode":  # an input of ONNX without a name: none was given
+            reader, *_ = op.output(0).get_target_inputs()
+            name = reader.get_node().get_friendly_name()
+            raise UserError(
+                f"model {path!r} leaves out an input that {name!r} needs; export it again"
+            )
+    return model
 
 
 def _found(path: str) -> tuple[Path, str]:

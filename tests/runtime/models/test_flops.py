@@ -238,3 +238,10 @@ def test_unknown_sizes_count_as_their_upper_bound_or_one():
     assert flops.dims(_x(-1, "2..8", 3).output(0)) == (1, 8, 3)
     scalar = ops.parameter(ov.PartialShape.dynamic(), ov.Type.f32)
     assert flops.dims(scalar.output(0)) == ()
+
+
+def test_without_a_rank_nothing_is_counted_but_what_moves_data_computes_nothing():
+    unknown = ops.parameter(ov.PartialShape.dynamic(), ov.Type.f32)
+    assert flops.flops(ops.matmul(unknown, _x(3, 4), False, False)) is None
+    assert flops.flops(ops.matmul(_x(2, 3), _x(3, 4), False, False)) == 48
+    assert flops.flops(ops.transpose(unknown, np.array([1, 0]))) == 0

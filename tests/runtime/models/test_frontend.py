@@ -126,6 +126,15 @@ def test_load_reads_a_saved_model(tmp_path, given):
     np.testing.assert_allclose(compiled([array])[0], np.maximum(array @ weights, 0), atol=1e-6)
 
 
+def test_load_refuses_a_model_that_leaves_out_an_input(tmp_path):
+    value = [onnx.helper.make_tensor_value_info(n, onnx.TensorProto.FLOAT, [2, 2]) for n in "xy"]
+    node = onnx.helper.make_node("MatMul", ["x", ""], ["y"], name="product")
+    graph = onnx.helper.make_graph([node], "g", value[:1], value[1:])
+    onnx.save(onnx.helper.make_model(graph), tmp_path / "model.onnx")
+    message = _message(frontend.load, str(tmp_path / "model.onnx"))
+    assert "leaves out an input that 'y' needs; export it again" in message
+
+
 @pytest.mark.parametrize("name", ["model.pb", "model.onnx", "saved/saved_model.pb"])
 def test_nothing_but_the_error_tells_of_a_file_that_cannot_be_parsed(tmp_path, capfd, name):
     (tmp_path / "saved").mkdir()
