@@ -1,6 +1,5 @@
 """Every method as a function from a run's context to entries: placements, not yet measured."""
 
-import importlib.util
 import math
 import threading
 import time
@@ -13,21 +12,18 @@ import jax
 import numpy as np
 from ml_collections import ConfigDict
 
-from experiments import build, faults, learned, search
+from experiments import build, faults, search
 from experiments import target as target_lib
 from experiments.console import metrics, progress
 from experiments.distributed import processes
-from placement import solvers
+from placement import arguments
+from placement import methods as methods_lib
 from placement.errors import UserError
-from placement.learning import trainer
-from placement.learning import zero_shot as unseen
+from placement.methods import learned, pretrained
 from placement.runtime import devices as devices_lib
-from placement.runtime import scotch
 from placement.runtime.measurement.local import Candidate
 from placement.runtime.measurement.measurer import Measurer
-from placement.solvers.heuristics import human_expert as expert
-from placement.solvers.heuristics import partition
-from placement.types import Array, Evaluate, Params, Problem, Solution
+from placement.types import Evaluate, Solution
 
 
 class Incumbent:
@@ -110,7 +106,7 @@ def openvino_hetero(context: Context) -> list[Entry]:
     assert measurer is not None
     chosen = measurer.own_choice()
     placement = np.array([full.devices.index(chosen[name]) for name in full.graph.op_names])
-    entry = _made(context, "hetero", placement, full=True)
+    entry = _made(context, HETERO, placement, full=True)
     if context.config.backend != "hetero":
         return [entry]
     return [entry._replace(candidates=(Candidate(None, context.target.present),))]
@@ -118,7 +114,7 @@ def openvino_hetero(context: Context) -> list[Entry]:
 
 def trained(method: str, context: Context) -> list[Entry]:
     """A learned method, trained on this one graph."""
-    found = search.train(
+    result = search.train(
         method,
         context.config,
         context.setting,
@@ -129,141 +125,79 @@ def trained(method: str, context: Context) -> list[Entry]:
         stop=context.stop.is_set,
         observe=context.incumbent.observe,
     )
-    return [_entry(context, method, found.solution, found.elite)]
-
-
-def human_expert(context: Context) -> list[Entry]:
-    """What people choose, by rules of thumb: of all operations, not coarsened."""
-    full = context.setting.full
-    is_host = np.asarray(full.costs.accelerator) < 0
-    accelerators = np.flatnonzero(~is_host).tolist()
-    host = int(np.argmax(is_host)) if is_host.any() else None
-    placement = expert.place(full.graph, accelerators, host)
-    return [_made(context, "human_expert", placement, full=True)]
+    return [_entry(context, method, result.solution, result.elite)]
 
 
 def zero_shot(context: Context) -> list[Entry]:
     """What a policy that has learned on other graphs makes of this one, without learning."""
     started = time.monotonic()
-    setting, path = context.setting, context.config.init_from or str(learned.SHIPPED)
-    num_devices = setting.coarse.costs.compute_s.shape[1]
-    method = learned.of_checkpoint(path)
-    made = learned.make(method, num_devices, False)
-    reading = made.read(setting.coarse)
-    init_key, key = jax.random.split(jax.random.PRNGKey(context.seed))
+    problem = context.setting.coarse
+    path = Path(context.config.init_from or pretrained.SHIPPED)
     with context.display.phase("placing with zero_shot"):
-        params = learned.load(path, method, jax.jit(made.policy.init)(init_key, reading.graph))
+        prepared = pretrained.prepare(problem, path, context.seed)
         with processes.leading(
             "zero_shot",
             lambda: {
-                "method": method,
-                "problem": processes.packed(setting.coarse),
-                "params": flax.serialization.to_bytes(params),
-                "key": np.asarray(key),
+                "method": prepared.method,
+                "problem": processes.packed(problem),
+                "params": flax.serialization.to_bytes(prepared.params),
+                "key": np.asarray(prepared.key),
             },
         ):
-            found = place_unseen(made, reading, setting.coarse, params, key)
+            placed = pretrained.place(prepared, problem)
     spent_s = time.monotonic() - started
-    return [_made(context, "zero_shot", found.placement, spent_s, found.evaluations)]
+    return [_made(context, "zero_shot", placed.placement, spent_s, placed.evaluations)]
 
 
 def follow(told: dict[str, Any]) -> None:
     """Places what process 0 places with `zero_shot`."""
-    problem = processes.unpacked(told["problem"])
-    made = learned.make(told["method"], problem.costs.compute_s.shape[1], False)
-    reading, key = made.read(problem), told["key"]
-    fresh = jax.jit(made.policy.init)(key, reading.graph)
+    problem, key = processes.unpacked(told["problem"]), told["key"]
+    made = learned.make(told["method"], len(problem.devices), False)
+    read = made.read(problem)
+    fresh = jax.jit(made.policy.init)(key, read.graph)
     params = flax.serialization.from_bytes(fresh, told["params"])
-    place_unseen(made, reading, problem, params, key)
+    pretrained.place(pretrained.Pretrained(told["method"], made, read, params, key), problem)
 
 
-def place_unseen(
-    made: learned.Method,
-    reading: learned.PolicyInput,
-    problem: Problem,
-    params: Params,
-    key: Array,
-) -> unseen.Found:
-    """Places a problem, as a method reads it, with parameters that learned on others."""
-    simulator = trainer.Simulator.of(problem)._replace(assignment=reading.assignment)
-    num_ops = problem.graph.num_ops
-    return unseen.place(made.policy, params, reading.graph, simulator, key, num_ops=num_ops)
-
-
-def _solved(name: str) -> Callable[[Context], list[Entry]]:
-    """A solver of `placement.solvers`."""
-
-    def method(context: Context) -> list[Entry]:
-        return [_solve(name, context)]
-
-    method.__doc__ = solvers.SOLVERS[name].find.__doc__
-    return method
-
-
-def _solve(name: str, context: Context) -> Entry:
-    """All but `graph_cut`, which is exact and fast on all operations, place the coarse ones."""
+def solved(name: str, context: Context) -> list[Entry]:
+    """Any other of `placement.methods.METHODS`, on the coarse operations or on all."""
     setting, config = context.setting, context.config
     incumbent = context.incumbent
-    full = incumbent.full = name == "graph_cut"
+    full = incumbent.full = name in _ON_ALL
     goal = progress.Goal(config.budget, config.time_limit_s, _single_s(setting))
     with (
         context.display.phase(f"searching {name}", goal) as phase,
         metrics.Log(context.workdir, name, context.seed) as log,
     ):
-        told = metrics.SolverMetrics(log, phase)
+        shown = metrics.SolverMetrics(log, phase)
 
         def observe(evaluations: int, best_s: float, placement: np.ndarray | None) -> None:
             incumbent.observe(evaluations, best_s, placement)  # first: what follows may fail
-            told.observe(evaluations, best_s)
+            shown.observe(evaluations, best_s)
 
-        solution = solvers.solve(
-            name,
+        solution = methods_lib.solve(
             setting.full if full else setting.coarse,
+            name,
             seed=context.seed,
             time_limit_s=config.time_limit_s,
             budget=config.budget,
             observe=observe,
             stop=context.stop.is_set,
         )
-        told.finish(solution)
-    return _entry(context, name, solution, solution.placement[None], full=full)
+        shown.finish(solution)
+    return [_entry(context, name, solution, solution.placement[None], full=full)]
 
 
-def _partitioned(
-    name: str, partition: Callable[..., np.ndarray], **others: Any
-) -> Callable[[Context], list[Entry]]:
-    """A baseline of `solvers.heuristics.partition`, on the coarse operations."""
-
-    def method(context: Context) -> list[Entry]:
-        started = time.monotonic()
-        with context.display.phase(f"searching {name}"):
-            placement = partition(context.setting.coarse, seed=context.seed, **others)
-        return [_made(context, name, placement, time.monotonic() - started)]
-
-    method.__doc__ = partition.__doc__
-    return method
-
-
-# Nothing is searched.
-BASELINES = {
+HETERO = "hetero"
+# `graph_cut` is exact and fast on all operations, and experts look at names, of which a coarse
+# operation has that of one of its own.
+_ON_ALL = ("graph_cut", "human_expert")
+_RUN: dict[str, Callable[[Context], list[Entry]]] = {
     "single": single,
-    "hetero": openvino_hetero,
-    "human_expert": human_expert,
+    HETERO: openvino_hetero,
     "zero_shot": zero_shot,
 }
-PARTITIONERS = {
-    "metis": _partitioned("metis", partition.metis),
-    "kahip": _partitioned("kahip", partition.kahip),
-    "scotch": _partitioned("scotch", partition.scotch, gmap=scotch.gmap),
-    "min_cut": _partitioned("min_cut", partition.min_cut),
-}
-OTHERS: dict[str, Callable[[Context], list[Entry]]] = {
-    **BASELINES,
-    **PARTITIONERS,
-    **{name: _solved(name) for name in solvers.SOLVERS},
-}
-NAMES = (*learned.RECIPES, *OTHERS)
-_PACKAGES = {"metis": "pymetis", "min_cut": "pymetis", "kahip": "kahip", "cpsat": "ortools"}
+NAMES = tuple(dict.fromkeys((*methods_lib.LEARNED, *_RUN, *methods_lib.METHODS)))
 
 
 def run(method: str, context: Context, *, alone: bool) -> list[Entry]:
@@ -278,7 +212,9 @@ def run(method: str, context: Context, *, alone: bool) -> list[Entry]:
     """
     context = context._replace(incumbent=Incumbent())
     try:
-        return trained(method, context) if learned.is_learned(method) else OTHERS[method](context)
+        if learned.is_learned(method):
+            return trained(method, context)
+        return _RUN[method](context) if method in _RUN else solved(method, context)
     except UserError as error:
         if alone:
             raise
@@ -292,18 +228,15 @@ def run(method: str, context: Context, *, alone: bool) -> list[Entry]:
 
 
 def check(method: str, objective: str) -> None:
-    """Refuses what is no method, a learned one with impossible hyper-parameters, or a solver of
-    other objectives.
+    """Refuses what is no method, or none of this objective, as `placement.methods.check` does.
 
     Raises:
       UserError: one line.
     """
-    if learned.is_learned(method):
-        learned.make(method, 2, False)
-    else:
-        build.among("method", method, NAMES)
-    if method in solvers.SOLVERS:
-        solvers.check(method, objective)
+    if not learned.is_learned(method):
+        arguments.among("method", method, NAMES)
+    if method != HETERO:
+        methods_lib.check(method, objective)
 
 
 def runnable(
@@ -332,22 +265,17 @@ def runnable(
 
 def _lacking(method: str, target: target_lib.Target, objective: str) -> str | None:
     """What a method needs that is not here, in words."""
-    if method in solvers.SOLVERS and objective not in solvers.SOLVERS[method].objectives:
-        return f"it is for {' and '.join(solvers.SOLVERS[method].objectives)}"
-    if method == "hetero" and not target.present:
+    if method == HETERO:
+        if target.present:
+            return None
         return (
             "it asks OpenVINO itself, and the devices are described; "
             "give --config.devices=host or present devices"
         )
-    return missing(method)
-
-
-def missing(method: str) -> str | None:
-    """The software that a method needs and that is not installed, in words."""
-    package = _PACKAGES.get(method)
-    if package and importlib.util.find_spec(package) is None:
-        return f"{package} is not installed; pip install 'placement[solvers]'"
-    return scotch.missing() if method == "scotch" else None
+    needs = methods_lib.METHODS[method.split(":")[0]]
+    if objective not in needs.objectives:
+        return f"it is for {' and '.join(needs.objectives)}"
+    return needs.missing()
 
 
 def references(devices: tuple[devices_lib.Device, ...]) -> list[Entry]:

@@ -13,18 +13,19 @@ import jax
 import numpy as np
 from ml_collections import ConfigDict
 
-from experiments import build, checkpoints, learned
+from experiments import build, checkpoints
 from experiments.console import metrics
 from experiments.console import progress as progress_lib
 from experiments.distributed import processes
 from placement import simulators
 from placement.learning import trainer
+from placement.methods import learned, pretrained
+from placement.methods.checkpoints import restored
+from placement.policies.base import PolicyInput
 from placement.solvers import limits
 from placement.solvers.limits import Observe
 from placement.types import Evaluate, Problem, Solution
 
-_REPORT_EVERY_S = 1.0
-_CHUNK = 16  # steps between two reports at most
 # What may change between an interrupted run and the one that goes on from it.
 _MAY_CHANGE = (
     *("budget", "time_limit_s", "measure_s", "evaluate", "measure_on"),
@@ -32,11 +33,39 @@ _MAY_CHANGE = (
 )
 
 
-class Found(NamedTuple):
+class Trained(NamedTuple):
     """What a search found."""
 
     solution: Solution
     elite: np.ndarray  # int32 [K, M], the fastest distinct placements, fastest first
+
+
+class _Search(NamedTuple):
+    """A learned method on a problem."""
+
+    made: learned.Method
+    read: PolicyInput
+    problem: Problem
+    measured: bool  # placements are evaluated on devices
+
+    @classmethod
+    def of(cls, method: str, problem: Problem, measured: bool) -> "_Search":
+        made = learned.make(method, len(problem.devices), measured)
+        return cls(made, made.read(problem), problem, measured)
+
+    def start(self, seed: int, evaluate: Evaluate) -> trainer.Progress:
+        return learned.start(self.made, self.read, self.problem, seed, evaluate)
+
+    def steps(
+        self, progress: trainer.Progress, budget: int, evaluate: Evaluate, pace: Callable[[], int]
+    ) -> Iterator[trainer.Report]:
+        """On the host with `evaluate` where it must be, else compiled, paced by `pace`."""
+        on_host = self.measured or self.made.released
+        return learned.steps(
+            self.made, self.read, self.problem, progress, budget,
+            evaluate=evaluate if on_host else None,
+            pace=pace,
+        )  # fmt: skip
 
 
 def train(
@@ -50,7 +79,7 @@ def train(
     display: progress_lib.Display,
     stop: Callable[[], bool] = lambda: False,
     observe: Observe = limits.unobserved,
-) -> Found:
+) -> Trained:
     """Trains a learned method until the budget or time is spent, or it is to stop.
 
     `stop` is asked, and `observe` told, with every report, as by solvers.
@@ -59,61 +88,49 @@ def train(
     and costs. The time counts from the beginning, compilation included.
 
     The checkpoint is written after every report, so that a search that is killed loses one report
-    at most: on devices one step; in the simulator the steps of about a second, `_CHUNK` at most,
-    which the search that goes on takes again, the same ones.
+    at most: on devices one step; in the simulator the steps of about a second, `learned.CHUNK` at
+    most, which the search that goes on takes again, the same ones.
     """
     began = time.monotonic()
-    num_ops, num_devices = setting.coarse.costs.compute_s.shape
-    made = learned.make(method, num_devices, config.evaluate == "measure")
-    reading = made.read(setting.coarse)
     with display.phase(f"searching {method}") as phase:
-        phase.note(_compiling(reading))
-        learned.check_fits(method, made.learner, reading.graph)
-        fresh = trainer.start(
-            made.learner,
-            jax.random.PRNGKey(seed),
-            reading.graph,
-            evaluate,
-            num_ops,
-            num_devices,
-            keep_single_devices=not made.released,
-        )
-        if config.init_from:
-            params = learned.load(config.init_from, method, fresh.state.params)
-            fresh = fresh._replace(state=fresh.state._replace(params=params))
-        checkpoint = _Checkpoint(workdir, _fingerprint(method, config, setting, seed))
-        progress, spent_s = checkpoint.restore(fresh, display)
+        search = _Search.of(method, setting.coarse, config.evaluate == "measure")
+        phase.note(_compiling(search.read))
+        learned.check_fits(method, search.made.learner, search.read.graph)
+        fresh = _initialised(search.start(seed, evaluate), method, config.init_from)
+        path = workdir / "checkpoint" / f"{_fingerprint(method, config, setting, seed)[:16]}.msgpack"
+        make = functools.partial(restored, (fresh, 0.0))
+        progress, spent_s = checkpoints.restore(path, make, display) or (fresh, 0.0)
         if progress.step:
             display.detail(f"resuming {method} from step {progress.step}, after {spent_s:.1f} s")
         single_s = float(progress.reference_s)
         phase.goal = progress_lib.Goal(config.budget, config.time_limit_s, single_s, spent_s)
-        host = learned.penalised(evaluate) if made.released else evaluate
-        steps = _steps(
-            made, reading, setting.coarse, config.budget, progress,
-            on_host=made.released or config.evaluate == "measure",
-            evaluate=lambda placements: processes.tell(np.asarray(host(placements), np.float32)),
-            pace=_pace(),
-        )  # fmt: skip
+        pace = learned.about_a_second(time.monotonic)
+        steps = search.steps(
+            progress,
+            config.budget,
+            lambda placements: processes.tell(np.asarray(evaluate(placements), np.float32)),
+            lambda: int(processes.tell(pace())),
+        )
         started, status = began - spent_s, "time limit"
         at = {"step": int(progress.step), "evaluations": int(progress.evaluations)}
+        save = functools.partial(checkpoints.save, path)
         with (
             metrics.Log(workdir, method, seed, **at) as log,
-            processes.leading(
-                "search",
-                lambda: {
-                    "method": method,
-                    "measured": config.evaluate == "measure",
-                    "problem": processes.packed(setting.coarse),
-                    "budget": int(config.budget),
-                    "progress": flax.serialization.to_bytes(jax.device_get(progress)),
-                },
-            ),
+            processes.leading("search", lambda: _told(method, search, config.budget, progress)),
         ):
             if spent_s <= config.time_limit_s:
                 progress, status = _followed(
-                    steps, progress, config, started, log, phase, checkpoint, stop, observe
+                    steps, progress, config, started, log, phase, save, stop, observe
                 )
-    return _found(progress, status, time.monotonic() - started)
+    return _trained(progress, status, time.monotonic() - started)
+
+
+def _initialised(fresh: trainer.Progress, method: str, init_from: str) -> trainer.Progress:
+    """The same with the parameters in a file, if one is given."""
+    if not init_from:
+        return fresh
+    params = pretrained.load(Path(init_from), method, fresh.state.params)
+    return fresh._replace(state=fresh.state._replace(params=params))
 
 
 def _followed(
@@ -123,7 +140,7 @@ def _followed(
     started: float,
     log: metrics.Log,
     phase: progress_lib.Phase,
-    checkpoint: "_Checkpoint",
+    save: Callable[[Any], None],
     stop: Callable[[], bool],
     observe: Observe,
 ) -> tuple[trainer.Progress, str]:
@@ -136,7 +153,7 @@ def _followed(
         progress = report.progress
         phase.tell(progress.evaluations, progress.best_s)
         observe(progress.evaluations, progress.best_s, np.asarray(progress.elite[0]))
-        checkpoint.save(progress, elapsed)
+        save((progress, elapsed))
         if progress.evaluations >= config.budget:
             break
         if stop():
@@ -146,33 +163,23 @@ def _followed(
     return progress, "finished"
 
 
-def _compiling(reading: learned.PolicyInput) -> str:
+def _compiling(read: PolicyInput) -> str:
     """The sizes for which all graphs of a bucket share one compilation."""
-    nodes, edges = len(reading.graph.nodes["mask"]), len(reading.graph.senders)
+    nodes, edges = len(read.graph.nodes["mask"]), len(read.graph.senders)
     return f"compiling for {nodes}x{edges} nodes and edges"
 
 
-def _steps(
-    made: learned.Method,
-    reading: learned.PolicyInput,
-    problem: Problem,
-    budget: int,
-    progress: trainer.Progress,
-    *,
-    on_host: bool,
-    evaluate: Evaluate,
-    pace: Callable[[], int],
-) -> Iterator[trainer.Report]:
-    """The search, on the host where placements are measured, else compiled."""
-    graph, assignment = reading
-    if on_host:
-        return trainer.search(
-            made.learner, graph, evaluate, progress, budget, assignment=assignment
-        )
-    simulator = trainer.Simulator.of(problem)._replace(assignment=assignment)
-    return trainer.search_simulated(
-        made.learner, graph, simulator, progress, budget, chunk=_CHUNK, pace=pace
-    )
+def _told(
+    method: str, search: _Search, budget: int, progress: trainer.Progress
+) -> dict[str, Any]:
+    """What other processes have to know to take the same steps (`follow`)."""
+    return {
+        "method": method,
+        "measured": search.measured,
+        "problem": processes.packed(search.problem),
+        "budget": int(budget),
+        "progress": flax.serialization.to_bytes(jax.device_get(progress)),
+    }
 
 
 def follow(told: dict[str, Any]) -> None:
@@ -182,42 +189,16 @@ def follow(told: dict[str, Any]) -> None:
       processes.Stopped: process 0 has stopped before the budget was spent.
     """
     problem = processes.unpacked(told["problem"])
-    num_ops, num_devices = problem.costs.compute_s.shape
-    made = learned.make(told["method"], num_devices, told["measured"])
-    reading = made.read(problem)
-    key, evaluate = jax.random.PRNGKey(0), simulators.evaluator(problem)
-    fresh = trainer.start(made.learner, key, reading.graph, evaluate, num_ops, num_devices)
+    search = _Search.of(told["method"], problem, told["measured"])
+    fresh = search.start(0, simulators.evaluator(problem))
     progress = flax.serialization.from_bytes(fresh, told["progress"])
-    steps = _steps(
-        made, reading, problem, told["budget"], progress,
-        on_host=made.released or told["measured"],
-        evaluate=lambda _: processes.hear(),
-        pace=processes.hear,
-    )  # fmt: skip
-    for _ in steps:
+    for _ in search.steps(
+        progress, told["budget"], lambda _: processes.hear(), processes.hear
+    ):
         pass
 
 
-def _pace() -> Callable[[], int]:
-    """How many steps to take until the next report: about a second's, `_CHUNK` at most.
-
-    The first chunk, which compiles, and the second, which is timed, have one.
-    """
-    asked: list[float] = []
-    steps = 1
-
-    def pace() -> int:
-        nonlocal steps
-        asked.append(time.monotonic())
-        if len(asked) > 2:
-            step_s = max((asked[-1] - asked[-2]) / steps, _REPORT_EVERY_S / _CHUNK)
-            steps = max(1, int(_REPORT_EVERY_S / step_s))
-        return int(processes.tell(steps))
-
-    return pace
-
-
-def _found(progress: trainer.Progress, status: str, search_s: float) -> Found:
+def _trained(progress: trainer.Progress, status: str, search_s: float) -> Trained:
     known = int(np.isfinite(progress.elite_s).sum())
     solution = Solution(
         placement=progress.elite[0],
@@ -228,32 +209,14 @@ def _found(progress: trainer.Progress, status: str, search_s: float) -> Found:
         evaluations=progress.evaluations,
     )
     # Of an infeasible problem the first is kept, so that measuring it records why.
-    return Found(solution, progress.elite[: max(known, 1)])
+    return Trained(solution, progress.elite[: max(known, 1)])
 
 
-def _fingerprint(method: str, config: ConfigDict, setting: build.SearchProblem, seed: int) -> str:
+def _fingerprint(
+    method: str, config: ConfigDict, setting: build.SearchProblem, seed: int
+) -> str:
     kept = {k: v for k, v in config.to_dict().items() if k not in _MAY_CHANGE}
     digest = hashlib.sha256(json.dumps(kept, sort_keys=True, default=str).encode())
     digest.update(np.asarray(setting.coarse.costs.compute_s).tobytes())
     digest.update(f"{method} {seed}".encode())
     return digest.hexdigest()
-
-
-class _Checkpoint:
-    """The search's state in `checkpoint/`, written whole or not at all."""
-
-    def __init__(self, workdir: Path, fingerprint: str):
-        self._path = workdir / "checkpoint" / f"{fingerprint[:16]}.msgpack"
-
-    def restore(
-        self, fresh: trainer.Progress, display: progress_lib.Display
-    ) -> tuple[trainer.Progress, float]:
-        """The saved progress and the seconds it took, or the fresh one."""
-        made = functools.partial(checkpoints.restored, (fresh, 0.0))
-        read = functools.partial(checkpoints.read, make=made, remedy="remove it")
-        saved = checkpoints.readable(self._path, read, display) if self._path.exists() else None
-        return saved or (fresh, 0.0)
-
-    def save(self, progress: trainer.Progress, elapsed_s: float) -> None:
-        self._path.parent.mkdir(exist_ok=True)
-        checkpoints.save(self._path, (progress, elapsed_s))

@@ -60,6 +60,12 @@ def unknown(kind: str, value: str, valid: Iterable[str]) -> UserError:
     return UserError(f"unknown {kind} {value!r}{meant} valid: {', '.join(valid)}")
 
 
+def among(kind: str, value: str, valid: Iterable[str]) -> None:
+    """Refuses a value that is not among the valid ones, with a UserError that names them."""
+    if value not in (names := tuple(valid)):
+        raise unknown(kind, value, names)
+
+
 def values(
     text: str,
     given: Mapping[str, str],

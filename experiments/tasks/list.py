@@ -9,9 +9,10 @@ from typing import Any
 
 from ml_collections import ConfigDict
 
-from experiments import build, learned, methods
+from experiments import build
+from experiments import methods as here
 from experiments.console import progress, usage
-from placement import simulators, solvers, zoo
+from placement import methods, simulators, solvers, zoo
 from placement.costs import roofline
 from placement.runtime import devices
 from placement.zoo import synthetic
@@ -45,14 +46,17 @@ def sections() -> dict[str, dict[str, str]]:
             name: text.rstrip(".") for name, text in graphs.items()
         },
         "learned methods (--config.method=)": {
-            name: _first_line(inspect.getmodule(recipe.make))
-            for name, recipe in learned.RECIPES.items()
+            name: method.summary for name, method in methods.LEARNED.items()
         },
         "solvers, of these objectives": {
-            name: f"{_method(name)} [{_objectives(name)}]" for name in solvers.SOLVERS
+            name: f"{_line(method)} [{_objectives(method)}]"
+            for name, method in methods.SOLVERS.items()
         },
-        "partitioners": {name: _method(name) for name in methods.PARTITIONERS},
-        "without a search": {name: _method(name) for name in methods.BASELINES},
+        "partitioners": {name: _line(method) for name, method in methods.PARTITIONERS.items()},
+        "without a search": {
+            here.HETERO: _first_line(here.openvino_hetero),
+            **{name: _line(method) for name, method in methods.BASELINES.items()},
+        },
         "devices here (--config.devices=)": _devices(),
         f"described devices (--config.devices={roofline.PREFIX}KIND,KIND)": {
             kind: spec.summary for kind, spec in roofline.SPECS.items()
@@ -71,14 +75,13 @@ def sections() -> dict[str, dict[str, str]]:
     }
 
 
-def _method(name: str) -> str:
-    lacking = methods.missing(name)
-    return _first_line(methods.OTHERS[name]) + (f" (not here: {lacking})" if lacking else "")
+def _line(method: methods.Method) -> str:
+    lacking = method.missing()
+    return method.summary + (f" (not here: {lacking})" if lacking else "")
 
 
-def _objectives(name: str) -> str:
-    able = solvers.SOLVERS[name].objectives
-    return "any" if able == solvers.ANY else ", ".join(able)
+def _objectives(method: methods.Method) -> str:
+    return "any" if method.objectives == solvers.ANY else ", ".join(method.objectives)
 
 
 def _devices() -> dict[str, str]:

@@ -25,7 +25,6 @@ from experiments import (
     explain,
     faults,
     interrupts,
-    learned,
     methods,
     resources,
     verify,
@@ -39,6 +38,7 @@ from experiments.distributed import hosts
 from experiments.tasks import report
 from placement import arguments
 from placement.errors import UserError
+from placement.methods import pretrained
 from placement.reporting import details, runs
 from placement.runtime import devices as devices_lib
 from placement.runtime.measurement import evaluate as evaluate_lib
@@ -180,7 +180,7 @@ def _prepared(
     for method in chosen:
         methods.check(method, config.objective)
     if config.init_from:
-        learned.of_checkpoint(config.init_from)  # that can be read, before anything takes time
+        pretrained.method_of(Path(config.init_from))  # that can be read, before anything takes time
     target = target_lib.find(config)
     order = methods.runnable(chosen, beside, target, config, display)
     if config.budget < target.num_devices:

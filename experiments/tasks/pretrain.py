@@ -6,7 +6,6 @@ once, and learned methods go on from it. What it learns on are members of famili
 family is seen.
 """
 
-import functools
 import hashlib
 import json
 import threading
@@ -20,13 +19,15 @@ import jax
 import numpy as np
 from ml_collections import ConfigDict
 
-from experiments import build, checkpoints, interrupts, learned, workdirs
+from experiments import build, checkpoints, interrupts, workdirs
 from experiments.console import metrics, progress
 from experiments.distributed import processes
 from placement import arguments
 from placement.costs import roofline
 from placement.errors import UserError
 from placement.learning import base, several
+from placement.methods import learned, pretrained
+from placement.methods.checkpoints import restored
 from placement.reporting import runs
 from placement.types import Problem
 from placement.zoo import families
@@ -75,14 +76,14 @@ def run(
     told = _learned(config, workdir, made, batches, graphs, display)
     told |= {"families": config.families, "devices": sets, "graphs": texts}
     runs.write_json(workdir / "pretraining.json", told)
-    display.console.print(f"policy: {workdir / learned.PRETRAINED}", markup=False, soft_wrap=True)
+    display.console.print(f"policy: {workdir / pretrained.FILE}", markup=False, soft_wrap=True)
     return told
 
 
 def _members(config: ConfigDict) -> list[str]:
     chosen = arguments.entries(config.families)
     for family in chosen:
-        build.among("family", family, families.names())
+        arguments.among("family", family, families.names())
     if config.members < 1:
         raise UserError(f"members={config.members} leaves nothing to learn on; give members > 0")
     seeds = range(config.seed, config.seed + config.members)
@@ -164,7 +165,7 @@ def _learned(
         at, status, recent = _followed(made, config, batches, at, (saved, log, phase, stop))
     saved.save(at)
     content = {"method": config.method, "params": at.state.params}
-    checkpoints.save(workdir / learned.PRETRAINED, content)
+    checkpoints.save(workdir / pretrained.FILE, content)
     return {
         "updates": int(at.state.updates),
         "evaluations": at.evaluations,
@@ -253,12 +254,9 @@ class _Saved:
         def made(content: dict[str, Any]) -> _Progress:
             if content["key"] != self._key:
                 return fresh
-            return checkpoints.restored(fresh, content["progress"])
+            return restored(fresh, content["progress"])
 
-        if not self._path.exists():
-            return fresh
-        read = functools.partial(checkpoints.read, make=made, remedy="remove it")
-        return checkpoints.readable(self._path, read, display) or fresh
+        return checkpoints.restore(self._path, made, display) or fresh
 
     def save(self, at: _Progress) -> None:
         """Saves it."""

@@ -10,7 +10,8 @@ from typing import Any, TypeVar
 from ml_collections import ConfigDict
 from rich.console import Console
 
-from experiments import faults, figures, learned
+from experiments import faults, figures
+from placement.methods import learned
 from experiments.console import metrics, progress
 from placement import files
 from placement.errors import UserError

@@ -23,7 +23,7 @@ from placement.types import Array, Params, Policy
 KEPT = 8  # one of so many placements is improved on
 
 
-class Found(NamedTuple):
+class Placed(NamedTuple):
     """What was found."""
 
     placement: np.ndarray  # int32 [N]
@@ -41,7 +41,7 @@ def place(
     num_ops: int,
     num_samples: int = 256,
     steps: int = 6,
-) -> Found:
+) -> Placed:
     """Places a graph with `steps` * `num_samples` evaluations; compiled once a size.
 
     Args:
@@ -60,7 +60,7 @@ def place(
     placements, latency_s = mesh.fetch(found)
     best = int(np.argmin(latency_s))
     so_far_s = np.minimum.accumulate(latency_s)
-    return Found(placements[best], so_far_s, steps * num_samples)
+    return Placed(placements[best], so_far_s, steps * num_samples)
 
 
 @partial(jax.jit, static_argnums=(0, 1, 2))

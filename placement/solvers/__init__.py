@@ -105,9 +105,24 @@ def solve(
     """
     check(name, problem.objective)
     limits = SearchLimits(time_limit_s, budget, observe, stop)
+    return run(name, SOLVERS[name].find, problem, seed, limits)
+
+
+def run(name: str, find: base.Find, problem: Problem, seed: int, limits: SearchLimits) -> Solution:
+    """Runs a search, values what it found in the problem's simulator and checks its bound.
+
+    Args:
+      name: of the search, for what is said of it.
+      find: the search.
+      problem, seed: as of `solve`.
+      limits: which began now.
+
+    Returns:
+      As `solve` does.
+    """
     reason = infeasible(problem)
-    found = base.SearchResult(None) if reason else SOLVERS[name].find(problem, seed, limits)
-    if found.status == "time limit" and stop():
+    found = base.SearchResult(None) if reason else find(problem, seed, limits)
+    if found.status == "time limit" and limits.stopped():
         found = found._replace(status="interrupted")
     search_s = limits.spent_s()
     placement, value_s = found.placement, np.inf

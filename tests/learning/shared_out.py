@@ -16,7 +16,7 @@ import flax.serialization
 import jax
 import numpy as np
 
-from experiments import learned
+from placement.methods import learned
 from placement import simulators
 from placement.learning import mesh, several, trainer, zero_shot
 from placement.policies import colocrl, placeto

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from configs import pretrain
-from experiments import learned
+from placement.methods import pretrained
 from tests.experiments.command import check_summary, run
 
 # Graphs of one small size on two devices: one compilation.
@@ -20,7 +20,7 @@ def test_what_was_learned_on_some_graphs_places_another(tmp_path: Path) -> None:
     flags = ["--task=pretrain", *SMALL, f"--config.method={TINY}"]
     code, out, err = run(learning, *flags, "--config.budget=64", config="pretrain")
     assert code == 0, err
-    assert learned.PRETRAINED in out
+    assert pretrained.FILE in out
     first = json.loads((learning / "pretraining.json").read_text())
     assert len(first["graphs"]) == 2
     assert all("chain" in text for text in first["graphs"])
@@ -34,7 +34,7 @@ def test_what_was_learned_on_some_graphs_places_another(tmp_path: Path) -> None:
     assert [record["step"] for record in records] == list(range(1, second["updates"] + 1))
 
     placing = tmp_path / "unseen"
-    checkpoint = f"--config.init_from={learning / learned.PRETRAINED}"
+    checkpoint = f"--config.init_from={learning / pretrained.FILE}"
     flags = [f"--config.graph={UNSEEN}", "--config.devices=roofline:cpu,gpu,gpu", checkpoint]
     code, _, err = run(placing, *flags, "--config.method=zero_shot", config="pretrain")
     assert code == 0, err
@@ -44,12 +44,12 @@ def test_what_was_learned_on_some_graphs_places_another(tmp_path: Path) -> None:
 
 
 def test_the_policy_that_is_installed_is_what_the_configuration_makes():
-    made = json.loads(learned.SHIPPED.with_name("pretraining.json").read_text())
+    made = json.loads(pretrained.SHIPPED.with_name("pretraining.json").read_text())
     config = pretrain.get_config()
     assert made["families"] == config.families
     assert ";".join(made["devices"]) == config.devices
     assert (made["evaluations"], made["status"]) == (config.budget, "finished")
-    assert learned.of_checkpoint(str(learned.SHIPPED)) == config.method
+    assert pretrained.method_of(pretrained.SHIPPED) == config.method
 
 
 @pytest.mark.parametrize(
@@ -62,8 +62,8 @@ def test_the_policy_that_is_installed_is_what_the_configuration_makes():
         (["--config.method=zero_shot", "--config.init_from=nowhere"], ["nowhere", "pretrain"]),
         (["--config.method=scheduler", "--config.init_from=setup.py"], ["setup.py", "pretrain"]),
         (
-            ["--config.method=scheduler:hidden_size=3", f"--config.init_from={learned.SHIPPED}"],
-            [learned.PRETRAINED, "and should be (", "scheduler:hidden_size=3"],
+            ["--config.method=scheduler:hidden_size=3", f"--config.init_from={pretrained.SHIPPED}"],
+            [pretrained.FILE, "and should be (", "scheduler:hidden_size=3"],
         ),
     ],
 )

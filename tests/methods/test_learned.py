@@ -4,7 +4,8 @@ import jax
 import numpy as np
 import pytest
 
-from experiments import build, learned
+from experiments import build
+from placement.methods import learned
 from placement.errors import UserError
 from placement.graphs import coarsen
 from placement.learning import base

@@ -1,0 +1,270 @@
+"""The learned methods: a policy and a learner, each hyper-parameter an argument of the name.
+
+`hsdag` alone is this project's default; `hsdag:variant=paper` is the authors' method, and
+`hierarchical:grouping=random,num_samples=16` changes single hyper-parameters. What they mean stands
+at the policy's `make`, at `learning.base.Settings` and at `learning.ppo.make`. `features` are
+blocks of `graphs.features` joined by '+': some left out are an ablation.
+"""
+
+import dataclasses
+import functools
+import inspect
+import math
+import os
+from collections.abc import Callable, Iterator
+from typing import Any, NamedTuple
+
+import jax
+import jraph
+import numpy as np
+
+from placement import arguments, simulators
+from placement.errors import UserError
+from placement.learning import base, mesh, ppo, reinforce, trainer
+from placement.policies import colocrl, hierarchical, hsdag, placeto, scheduler
+from placement.policies.base import FEATURES, PolicyInput, Recipe
+from placement.solvers.base import SearchResult
+from placement.solvers.limits import SearchLimits
+from placement.types import Array, Evaluate, Policy, Problem
+
+RECIPES: dict[str, Recipe] = {
+    "hsdag": hsdag.RECIPE,
+    "hierarchical": hierarchical.RECIPE,
+    "colocrl": colocrl.RECIPE,
+    "placeto": placeto.RECIPE,
+    "scheduler": scheduler.RECIPE,
+}
+RELEASED_SINGLE_DEVICE_S = 1e10
+CHUNK = 16  # steps between two reports at most
+_REPORT_EVERY_S = 1.0
+_ALGORITHMS: dict[str, Callable[..., base.Learner]] = {
+    "reinforce": reinforce.make,
+    "ppo": ppo.make,
+}
+# Whole numbers that may be 0; the other hyper-parameters that are whole numbers are at least 1.
+_LEAST = {"levels": 0}
+
+
+class Method(NamedTuple):
+    """A learned method with its hyper-parameters, for some number of devices."""
+
+    policy: Policy
+    learner: base.Learner
+    read: Callable[[Problem], PolicyInput]
+    # As in HSDAG's released code: single devices count as 1e10 seconds and are no incumbents.
+    released: bool
+
+
+def is_learned(method: str) -> bool:
+    """Whether a method's name, arguments included, is that of a learned one."""
+    return method.split(":")[0] in RECIPES
+
+
+@functools.cache  # the same objects again compile nothing again
+def make(
+    method: str,
+    num_devices: int,
+    measured: bool,
+    over: Callable[[Policy], Policy] | None = None,
+) -> Method:
+    """The method that a name and its arguments describe.
+
+    Args:
+      method: such as 'hsdag' or 'hierarchical:num_groups=32,variant=paper'.
+      num_devices: D.
+      measured: whether placements are evaluated on devices, which takes seconds each: a step then
+        has few samples by default.
+      over: what the learner's policy is made of the method's; None: it is the same.
+
+    Raises:
+      UserError: no such method, variant, algorithm, feature or hyper-parameter, or an impossible
+        value.
+    """
+    name, given = arguments.split(method, "method")
+    arguments.among("method", name, RECIPES)
+    recipe = RECIPES[name]
+    variant = given.pop("variant", "tuned")
+    arguments.among("variant", variant, recipe.variants)
+    of_policy, of_learner = recipe.variants[variant]
+    algorithm = given.pop("algorithm", of_learner["algorithm"])
+    arguments.among("algorithm", algorithm, _ALGORITHMS)
+    policy_defaults = _defaults(recipe.make) | of_policy
+    learner_defaults = {
+        **dataclasses.asdict(base.Settings()),
+        **_defaults(_ALGORITHMS[algorithm]),
+        **({"num_samples": 8} if measured else {}),
+        **{key: value for key, value in of_learner.items() if key != "algorithm"},
+    }
+    sees_features = "blocks" in inspect.signature(recipe.read).parameters
+    shared = {"features": "+".join(FEATURES)} if sees_features else {}
+    chosen = arguments.values(
+        method, given, shared | policy_defaults | learner_defaults, least=_LEAST, kind="method"
+    )
+    policy = mesh.shard_policy(
+        recipe.make(num_devices=num_devices, **{k: chosen[k] for k in policy_defaults})
+    )
+    own = {key: chosen[key] for key in _defaults(_ALGORITHMS[algorithm])}
+    settings = {key: chosen[key] for key in learner_defaults if key not in own}
+    learns = policy if over is None else over(policy)
+    learner = _ALGORITHMS[algorithm](learns, base.Settings(**settings), **own)
+    read = recipe.read
+    if shared:
+        blocks = tuple(filter(None, chosen["features"].split("+")))
+        for block in blocks:
+            arguments.among("feature", block, FEATURES)
+        read = functools.partial(read, blocks=blocks)
+    return Method(policy, learner, read, variant == "released")
+
+
+def check_fits(method: str, learner: base.Learner, graph: jraph.GraphsTuple) -> None:
+    """Refuses hyper-parameters whose arrays this machine's memory cannot hold.
+
+    JAX does not: it ends the process. Defaults are not looked at, as that takes up to a second.
+
+    Raises:
+      UserError: in one line.
+    """
+    if ":" not in method:
+        return
+    has_bytes = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
+    try:
+        state = jax.eval_shape(learner.init, jax.random.PRNGKey(0), graph)
+        sample = jax.eval_shape(learner.sample, state, graph)[1]
+        # Twice, as an update makes a state of another.
+        needs_bytes: float = 2 * _bytes(state) + _bytes(sample)
+    except OverflowError:  # of a size that no array has
+        needs_bytes = math.inf
+    if needs_bytes > has_bytes:
+        raise UserError(
+            f"method={method!r} needs {needs_bytes / 2**30:,.0f} GiB at least, and this machine "
+            f"has {has_bytes / 2**30:,.0f}; give smaller hyper-parameters"
+        )
+
+
+def _bytes(tree: Any) -> int:
+    return sum(leaf.size * leaf.dtype.itemsize for leaf in jax.tree.leaves(tree))
+
+
+def _defaults(make_: Callable[..., Any]) -> dict[str, arguments.Value]:
+    parameters = inspect.signature(make_).parameters.values()
+    return {p.name: p.default for p in parameters if p.default is not p.empty}
+
+
+def about_a_second(clock_s: Callable[[], float]) -> Callable[[], int]:
+    """Returns what says how many steps to take until the next report: a second's, `CHUNK` at most.
+
+    The first chunk, which compiles, and the second, which is timed, have one.
+
+    Args:
+      clock_s: seconds from any beginning.
+    """
+    asked_s: list[float] = []
+    steps = 1
+
+    def pace() -> int:
+        nonlocal steps
+        asked_s.append(clock_s())
+        if len(asked_s) > 2:
+            step_s = max((asked_s[-1] - asked_s[-2]) / steps, _REPORT_EVERY_S / CHUNK)
+            steps = max(1, int(_REPORT_EVERY_S / step_s))
+        return steps
+
+    return pace
+
+
+def start(
+    made: Method, read: PolicyInput, problem: Problem, seed: int, evaluate: Evaluate
+) -> trainer.Progress:
+    """Returns a search at its beginning: initial parameters, single devices evaluated.
+
+    Args:
+      made: the method.
+      read: the problem as it reads it.
+      problem: what is placed.
+      seed: of all randomness.
+      evaluate: of the problem's placements.
+    """
+    num_ops, num_devices = problem.costs.compute_s.shape
+    return trainer.start(
+        made.learner,
+        jax.random.PRNGKey(seed),
+        read.graph,
+        evaluate,
+        num_ops,
+        num_devices,
+        keep_single_devices=not made.released,
+    )
+
+
+def steps(
+    made: Method,
+    read: PolicyInput,
+    problem: Problem,
+    progress: trainer.Progress,
+    budget: int,
+    *,
+    evaluate: Evaluate | None = None,
+    pace: Callable[[], int] | None = None,
+) -> Iterator[trainer.Report]:
+    """Goes on with a search until the budget is spent.
+
+    Args:
+      made, read, problem: as of `start`.
+      progress: where to go on from.
+      budget: placements evaluated in all.
+      evaluate: on the host, such as on devices; None: in the simulator, compiled, for all methods
+        but a released one.
+      pace: as of `trainer.search_simulated`.
+    """
+    if evaluate is not None:
+        host = _penalised(evaluate) if made.released else evaluate
+        return trainer.search(
+            made.learner, read.graph, host, progress, budget, assignment=read.assignment
+        )
+    simulator = trainer.Simulator.of(problem)._replace(assignment=read.assignment)
+    return trainer.search_simulated(
+        made.learner, read.graph, simulator, progress, budget, chunk=CHUNK, pace=pace
+    )
+
+
+def find(method: str, problem: Problem, seed: int, limits: SearchLimits) -> SearchResult:
+    """Trains a learned method on one problem, in its simulator, until its limits.
+
+    Args:
+      method: with its arguments.
+      problem, seed, limits: as of every `placement.solvers.base.Find`.
+    """
+    made = make(method, len(problem.devices), False)
+    read = made.read(problem)
+    check_fits(method, made.learner, read.graph)
+    evaluate = simulators.evaluator(problem)
+    progress = start(made, read, problem, seed, evaluate)
+    reports = steps(
+        made, read, problem, progress, limits.budget,
+        evaluate=evaluate if made.released else None,
+        pace=about_a_second(limits.spent_s),
+    )  # fmt: skip
+    status = "finished"
+    for report in reports:
+        progress = report.progress
+        limits.tell(progress.evaluations, progress.best_s, np.asarray(progress.elite[0]))
+        if limits.over() and progress.evaluations < limits.budget:
+            status = "time limit"
+            break
+    able = np.isfinite(progress.elite_s[0])
+    return SearchResult(
+        progress.elite[0] if able else None, status=status, evaluations=progress.evaluations
+    )
+
+
+def _penalised(evaluate: Evaluate) -> Evaluate:
+    """Evaluation as in HSDAG's released code: a single-device placement takes 1e10 seconds."""
+
+    def wrapped(placements: Array) -> Array:
+        placements = np.asarray(placements)
+        single = (placements == placements[:, :1]).all(axis=1)
+        return np.where(
+            single, np.float32(RELEASED_SINGLE_DEVICE_S), np.asarray(evaluate(placements))
+        )
+
+    return wrapped

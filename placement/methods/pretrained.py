@@ -1,0 +1,87 @@
+"""Policies that have learned on other graphs, and what they make of one that they have never seen.
+
+The shipped one is what `--task=pretrain --config=pretrain` makes.
+"""
+
+from pathlib import Path
+from typing import NamedTuple
+
+import jax
+
+from placement.learning import trainer, zero_shot
+from placement.methods import checkpoints, learned
+from placement.policies.base import PolicyInput
+from placement.solvers import base
+from placement.solvers.limits import SearchLimits
+from placement.types import Array, Params, Problem
+
+FILE = "policy.msgpack"
+SHIPPED = Path(__file__).parent / "pretrained" / FILE
+_REMEDY = f"give --config.init_from the {FILE} of a --task=pretrain"
+
+
+class Pretrained(NamedTuple):
+    """A policy, and a problem as it reads it."""
+
+    method: str  # with its arguments
+    policy: learned.Method
+    read: PolicyInput
+    params: Params
+    key: Array  # of what is drawn
+
+
+def method_of(path: Path) -> str:
+    """Returns the method, with its arguments, whose parameters a file holds.
+
+    Raises:
+      UserError: it cannot be read: one line.
+    """
+    return checkpoints.read(path, lambda content: str(content["method"]), remedy=_REMEDY)
+
+
+def load(path: Path, method: str, params: Params) -> Params:
+    """Reads the parameters in a file, in the shape of a method's own.
+
+    Args:
+      path: of a file that `--task=pretrain` wrote.
+      method: with its arguments.
+      params: of that method, such as its initial ones.
+
+    Raises:
+      UserError: it cannot be read, or holds another method's parameters: one line.
+    """
+    return checkpoints.read(
+        path,
+        lambda content: checkpoints.restored(params, content["params"]),
+        remedy=f"{_REMEDY} with {method!r}",
+    )
+
+
+def prepare(problem: Problem, path: Path, seed: int) -> Pretrained:
+    """Loads a policy for a problem.
+
+    Raises:
+      UserError: of `load`.
+    """
+    method = method_of(path)
+    made = learned.make(method, len(problem.devices), False)
+    read = made.read(problem)
+    init_key, key = jax.random.split(jax.random.PRNGKey(seed))
+    params = load(path, method, jax.jit(made.policy.init)(init_key, read.graph))
+    return Pretrained(method, made, read, params, key)
+
+
+def place(of: Pretrained, problem: Problem) -> zero_shot.Placed:
+    """Places the problem that a policy was prepared for, without learning."""
+    simulator = trainer.Simulator.of(problem)._replace(assignment=of.read.assignment)
+    return zero_shot.place(
+        of.policy.policy, of.params, of.read.graph, simulator, of.key,
+        num_ops=problem.graph.num_ops,
+    )  # fmt: skip
+
+
+def find(problem: Problem, seed: int, limits: SearchLimits) -> base.SearchResult:
+    """What a policy that has learned on other graphs makes of this one, without learning."""
+    placed = place(prepare(problem, SHIPPED, seed), problem)
+    limits.tell(placed.evaluations, float(placed.latency_s[-1]), placed.placement)
+    return base.SearchResult(placed.placement, evaluations=placed.evaluations)
