@@ -2,8 +2,9 @@
 
 `hsdag` alone is this project's default; `hsdag:variant=paper` is the authors' method, and
 `hierarchical:grouping=random,num_samples=16` changes single hyper-parameters. What they mean stands
-at the policy's `make`, at `learning.base.Settings` and at `learning.ppo.make`. `features` are
-blocks of `graphs.features` joined by '+': some left out are an ablation.
+at the policy's `make`, at `learning.base.Settings` and at `learning.ppo.make`; variants stand at
+the end of the policy's file. `features` are blocks of `graphs.features` joined by '+': some left
+out are an ablation.
 """
 
 import dataclasses
@@ -22,49 +23,30 @@ import numpy as np
 import configs
 from experiments import build, checkpoints
 from placement import arguments
-from placement.costs import tables
 from placement.errors import UserError
-from placement.graphs import batching, coarsen, features, intervals, opgraph
 from placement.learning import base, mesh, ppo, reinforce
-from placement.policies import colocrl, hierarchical, hsdag, placeto, scheduler, scheduler_tables
-from placement.simulators import makespan
+from placement.policies import colocrl, hierarchical, hsdag, placeto, scheduler
+from placement.policies.base import FEATURES, PolicyInput, Recipe
 from placement.types import Array, Evaluate, Params, Policy, Problem
 
-FEATURES = ("op_type", "degrees", "fractal", "positional", "output_shape")
 RELEASED_SINGLE_DEVICE_S = 1e10
 PRETRAINED = "policy.msgpack"
 # What `--task=pretrain --config=pretrain` makes.
 SHIPPED = Path(configs.__file__).parent / "pretrained" / PRETRAINED
-LARGEST = 16_000  # operations that a policy looks at one by one; of more, at groups
-GROUPS = 64  # these, at most: as many as a search of a minute learns to place
 _GIVE = f"give --config.init_from the {PRETRAINED} of a"
+RECIPES: dict[str, Recipe] = {
+    "hsdag": hsdag.RECIPE,
+    "hierarchical": hierarchical.RECIPE,
+    "colocrl": colocrl.RECIPE,
+    "placeto": placeto.RECIPE,
+    "scheduler": scheduler.RECIPE,
+}
 _ALGORITHMS: dict[str, Callable[..., base.Learner]] = {
     "reinforce": reinforce.make,
     "ppo": ppo.make,
 }
-_Values = dict[str, Any]
 # Whole numbers that may be 0; the other hyper-parameters that are whole numbers are at least 1.
 _LEAST = {"levels": 0}
-
-
-class PolicyInput(NamedTuple):
-    """A problem as a policy reads it."""
-
-    graph: jraph.GraphsTuple  # padded
-    # int32 [N], the node that places each of the problem's operations; None: that of its number.
-    assignment: np.ndarray | None
-
-
-class Recipe(NamedTuple):
-    """A policy, what it reads, and how it is trained.
-
-    The variants are departures of the policy's and of the learner's hyper-parameters from the
-    defaults where these are defined.
-    """
-
-    make: Callable[..., Policy]
-    variants: dict[str, tuple[_Values, _Values]]
-    read: Callable[..., PolicyInput]
 
 
 class Method(NamedTuple):
@@ -75,181 +57,6 @@ class Method(NamedTuple):
     read: Callable[[Problem], PolicyInput]
     # As in HSDAG's released code: single devices count as 1e10 seconds and are no incumbents.
     released: bool
-
-
-def operations(problem: Problem, blocks: tuple[str, ...]) -> PolicyInput:
-    """A node for every operation; of co-located ones only the first decides.
-
-    Of more than `LARGEST` operations a node for each of some groups, see `graphs.intervals`.
-    """
-    if problem.graph.num_ops > LARGEST and _assignment(problem) is None:
-        return _merged(problem, _intervals(problem), blocks)
-    graph = _graph(problem, _features(problem, blocks))
-    return PolicyInput(graph, _assignment(problem))
-
-
-def groups(problem: Problem, blocks: tuple[str, ...]) -> PolicyInput:
-    """A node for every group of ColocRL's heuristic, see `coarsen.sole_consumers`.
-
-    Where operations are co-located from the start, these are its groups, and nothing is merged.
-    """
-    if _assignment(problem) is not None:
-        return operations(problem, blocks)
-    return _merged(problem, coarsen.sole_consumers(problem.graph), blocks)
-
-
-def placeto_input(problem: Problem) -> PolicyInput:
-    """A node for every operation with Placeto's tables, and one of padding.
-
-    Not a whole bucket: a step for each node of padding would be evaluated and change nothing.
-    """
-    num_nodes = problem.graph.num_ops + 1
-    graph = _graph(problem, np.zeros((problem.graph.num_ops, 0)), num_nodes)
-    read = placeto.tables(problem, num_nodes, len(graph.senders))
-    return PolicyInput(graph._replace(globals=jax.device_put(read)), _assignment(problem))
-
-
-def scheduler_input(problem: Problem, size: tuple[int, int] | None = None) -> PolicyInput:
-    """A node for every operation, with the scheduler's tables.
-
-    `size` is the padded number of nodes and of edges, by default those of the bucket.
-    """
-    nothing = np.zeros((problem.graph.num_ops, 0))
-    num_nodes, num_edges = size or (None, None)
-    graph = _graph(problem, nothing, num_nodes, num_edges)
-    read = scheduler_tables.tables(problem, len(graph.nodes["mask"]), len(graph.senders))
-    return PolicyInput(graph._replace(globals=jax.device_put(read)), _assignment(problem))
-
-
-def _merged(problem: Problem, of: coarsen.Coarsening, blocks: tuple[str, ...]) -> PolicyInput:
-    costs = tables.coarse_costs(problem.costs, of.assignment, of.edges)
-    merged = problem._replace(graph=of.graph, costs=costs)
-    return PolicyInput(_graph(merged, _features(merged, blocks)), of.assignment)
-
-
-def _intervals(problem: Problem) -> coarsen.Coarsening:
-    """Groups that take about as long as each other, of operations that the same devices run."""
-    compute_s = np.asarray(problem.costs.compute_s, np.float64)
-    weight = makespan.finite_mean(compute_s)
-    kinds = np.unique(np.isfinite(compute_s), axis=0, return_inverse=True)[1]
-    return intervals.group(problem.graph, weight + weight.mean(), kinds.ravel(), GROUPS)
-
-
-def _features(problem: Problem, blocks: tuple[str, ...]) -> np.ndarray:
-    return features.node_features(problem.graph, **{name: name in blocks for name in FEATURES})
-
-
-def _assignment(problem: Problem) -> np.ndarray | None:
-    """Operations follow the first of their class; None where each is alone in its own."""
-    first = opgraph.representatives(problem.graph)
-    return None if (first == np.arange(len(first))).all() else first
-
-
-def _graph(
-    problem: Problem,
-    node_features: np.ndarray,
-    num_nodes: int | None = None,
-    num_edges: int | None = None,
-) -> jraph.GraphsTuple:
-    graph = batching.to_graphs_tuple(
-        problem.graph,
-        node_features,
-        build.allowed(problem),
-        num_nodes=num_nodes,
-        num_edges=num_edges,
-    )
-    num_ops = problem.graph.num_ops
-    decides = opgraph.representatives(problem.graph) == np.arange(num_ops)
-    graph.nodes["mask"][:num_ops] = decides
-    return jax.device_put(graph)
-
-
-# 'tuned' is what measures best here, and the default: PPO, which `python -m experiments.benchmarks
-# learning` prints beside REINFORCE; networks that a CPU trains in seconds. 'paper' has the sizes,
-# the reward and the update of the authors.
-#
-# HSDAG's 'paper' and 'released' have episodes of 20 steps, discount 0.95, reward 1/latency and Adam
-# at 1e-3, and place groups; 'released' keeps what the authors' update does otherwise: one rollout,
-# no baseline, no clipping, and single-device placements that take 1e10 seconds. 'tuned' decides in
-# one step, from many samples, for every operation, which sees its own embedding and its group's.
-#
-# The Hierarchical Planner's 'paper': 256 groups, LSTMs of 512 and Adam with decay, the authors'
-# published constants (tensorflow/python/grappler/hierarchical_controller.py) but for the learning
-# rate, which is 1e-3: on inception_v3 the Planner at their 0.1 and ColocRL at 0.01 saturated within
-# a dozen updates, on placements worse than those they began with. The paper leaves ColocRL's open;
-# they are taken to be the same. In 'tuned' groups start as slices.
-#
-# Placeto's 'paper': one episode an update, and a moving average for every step. 'tuned' has two
-# episodes, each the other's baseline: every step costs an evaluation, so a batch is expensive.
-_EPISODE = {"levels": 8, "threshold": 0.5, "decide": "group", "episode_steps": 20}
-_INVERSE = {
-    "algorithm": "reinforce",
-    "reward": "inverse",
-    "entropy_weight": 0.0,
-}
-_TUNED = {"algorithm": "ppo", "entropy_weight": 0.2}
-_MIRHOSEINI = {
-    "algorithm": "reinforce",
-    "num_samples": 16,
-    "learning_rate_decay": 0.95,
-    "reward": "sqrt",
-    "baseline": "moving_average",
-    "failed": "constant",
-    "entropy_weight": 0.0,
-}
-_IMPROVEMENT = {
-    "algorithm": "reinforce",
-    "reward": "improvement",
-    "discount": 0.99,
-    "entropy_weight": 0.01,
-}
-_BEST_OF_MANY = {
-    "algorithm": "reinforce",
-    "num_samples": 32,
-    "baseline": "risk_seeking",
-    "discount": 0.0,
-    "entropy_weight": 0.0,
-}
-_SMALL_LSTM = {"hidden_size": 64}
-_LSTM = {"hidden_size": 512, "tanh_constant": 1.0, "aligned": False}
-RECIPES: dict[str, Recipe] = {
-    "hsdag": Recipe(
-        hsdag.make,
-        {
-            "tuned": ({"levels": 1, "threshold": 0.5, "decide": "operation"}, _TUNED),
-            "paper": (_EPISODE, _INVERSE | {"num_samples": 8}),
-            "released": (
-                _EPISODE,
-                _INVERSE | {"num_samples": 1, "baseline": "none", "max_grad_norm": float("inf")},
-            ),
-        },
-        operations,
-    ),
-    "hierarchical": Recipe(
-        hierarchical.make,
-        {
-            "tuned": (_SMALL_LSTM | {"num_groups": 32, "slices": 4.0}, _TUNED),
-            "paper": (_LSTM, _MIRHOSEINI),
-        },
-        operations,
-    ),
-    "colocrl": Recipe(
-        colocrl.make,
-        {"tuned": (_SMALL_LSTM, _TUNED), "paper": (_LSTM, _MIRHOSEINI)},
-        groups,
-    ),
-    "placeto": Recipe(
-        placeto.make,
-        {
-            "tuned": ({}, _IMPROVEMENT | {"num_samples": 2, "learning_rate": 0.03}),
-            "paper": ({}, _IMPROVEMENT | {"num_samples": 1, "baseline": "moving_average"}),
-        },
-        placeto_input,
-    ),
-    "scheduler": Recipe(scheduler.make, {"tuned": ({}, _BEST_OF_MANY)}, scheduler_input),
-}
-# These read costs, and no features of operations.
-_WITHOUT_FEATURES = (placeto_input, scheduler_input)
 
 
 def is_learned(method: str) -> bool:
@@ -283,16 +90,17 @@ def make(
     variant = given.pop("variant", "tuned")
     build.among("variant", variant, tuple(recipe.variants))
     of_policy, of_learner = recipe.variants[variant]
+    reads_features = "features" in inspect.signature(recipe.read).parameters
     algorithm = given.pop("algorithm", of_learner["algorithm"])
     build.among("algorithm", algorithm, tuple(_ALGORITHMS))
-    policy_defaults = _defaults(recipe.make) | of_policy
+    policy_defaults = {**_defaults(recipe.make), **of_policy}
     learner_defaults = {
         **dataclasses.asdict(base.Settings()),
         **_defaults(_ALGORITHMS[algorithm]),
         **({"num_samples": 8} if measured else {}),
         **{key: value for key, value in of_learner.items() if key != "algorithm"},
     }
-    shared = {"features": "+".join(FEATURES)} if recipe.read not in _WITHOUT_FEATURES else {}
+    shared = {"features": "+".join(FEATURES)} if reads_features else {}
     chosen = arguments.values(
         method, given, shared | policy_defaults | learner_defaults, least=_LEAST, kind="method"
     )
@@ -304,11 +112,11 @@ def make(
     learns = policy if over is None else over(policy)
     learner = _ALGORITHMS[algorithm](learns, base.Settings(**settings), **own)
     read = recipe.read
-    if shared:
+    if reads_features:
         blocks = tuple(filter(None, chosen["features"].split("+")))
         for block in blocks:
             build.among("feature", block, FEATURES)
-        read = functools.partial(read, blocks=blocks)
+        read = functools.partial(read, features=blocks)
     return Method(policy, learner, read, variant == "released")
 
 

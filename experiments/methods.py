@@ -21,6 +21,7 @@ from placement import solvers
 from placement.errors import UserError
 from placement.learning import trainer
 from placement.learning import zero_shot as unseen
+from placement.policies.base import PolicyInput
 from placement.runtime import devices as devices_lib
 from placement.runtime import scotch
 from placement.runtime.measurement.local import Candidate
@@ -179,7 +180,7 @@ def follow(told: dict[str, Any]) -> None:
 
 def place_unseen(
     made: learned.Method,
-    reading: learned.PolicyInput,
+    reading: PolicyInput,
     problem: Problem,
     params: Params,
     key: Array,

@@ -19,6 +19,7 @@ from experiments.console import progress as progress_lib
 from experiments.distributed import processes
 from placement import simulators
 from placement.learning import trainer
+from placement.policies.base import PolicyInput
 from placement.solvers import limits
 from placement.solvers.limits import Observe
 from placement.types import Evaluate, Problem, Solution
@@ -146,7 +147,7 @@ def _followed(
     return progress, "finished"
 
 
-def _compiling(reading: learned.PolicyInput) -> str:
+def _compiling(reading: PolicyInput) -> str:
     """The sizes for which all graphs of a bucket share one compilation."""
     nodes, edges = len(reading.graph.nodes["mask"]), len(reading.graph.senders)
     return f"compiling for {nodes}x{edges} nodes and edges"
@@ -154,7 +155,7 @@ def _compiling(reading: learned.PolicyInput) -> str:
 
 def _steps(
     made: learned.Method,
-    reading: learned.PolicyInput,
+    reading: PolicyInput,
     problem: Problem,
     budget: int,
     progress: trainer.Progress,

@@ -27,6 +27,7 @@ from placement import arguments
 from placement.costs import roofline
 from placement.errors import UserError
 from placement.learning import base, several
+from placement.policies import scheduler
 from placement.reporting import runs
 from placement.types import Problem
 from placement.zoo import families
@@ -103,7 +104,7 @@ def _batches(
             if size is None:
                 display.detail(f"left out, too large: {text}")
                 continue
-            graph = learned.scheduler_input(problem, size).graph
+            graph = scheduler.read(problem, *size).graph
             of_size.setdefault((size, len(names)), []).append(jax.device_get(graph))
     if not of_size:
         raise UserError(
