@@ -192,15 +192,6 @@ def search_problem(
     return SearchProblem(full, coarse, coarsening.assignment, simulators.evaluator(coarse))
 
 
-def allowed(problem: Problem) -> np.ndarray:
-    """bool [N, D]: the devices that can run an operation and all that are co-located with it."""
-    finite = np.isfinite(np.asarray(problem.costs.compute_s))
-    representatives = opgraph.representatives(problem.graph)
-    together = np.ones_like(finite)
-    np.logical_and.at(together, representatives, finite)
-    return together[representatives]
-
-
 def affinity(of: SearchProblem, placement: np.ndarray) -> dict[str, str]:
     """Operation name -> device name, of a coarse placement int32 [M]."""
     lifted = coarsen.lift(of.assignment, placement)

@@ -26,9 +26,7 @@ def restore(path: Path, make: Callable[[Any], T], display: progress.Display) -> 
     """Reads what `save` wrote, as `readable` does; None where there is no such file."""
     if not path.exists():
         return None
-    return readable(
-        path, lambda file: checkpoints.read(file, make, remedy="remove it"), display
-    )
+    return readable(path, lambda file: checkpoints.read(file, make, remedy="remove it"), display)
 
 
 def save(path: Path, content: Any) -> None:

@@ -4,6 +4,7 @@ import dataclasses
 import os
 import shutil
 import tempfile
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -22,7 +23,7 @@ from placement.runtime.deployment import preflight
 class Placed:
     """A model that was placed."""
 
-    placement: dict[str, str]  # operation's name -> its device's
+    placement: Mapping[str, str]  # operation's name -> its device's
     summary: dict[str, Any]  # what summary.json holds: a row a method, and which is best
     workdir: Path  # the run directory, with the report
     config: ConfigDict

@@ -97,7 +97,9 @@ def train(
         phase.note(_compiling(search.read))
         learned.check_fits(method, search.made.learner, search.read.graph)
         fresh = _initialised(search.start(seed, evaluate), method, config.init_from)
-        path = workdir / "checkpoint" / f"{_fingerprint(method, config, setting, seed)[:16]}.msgpack"
+        path = (
+            workdir / "checkpoint" / f"{_fingerprint(method, config, setting, seed)[:16]}.msgpack"
+        )
         make = functools.partial(restored, (fresh, 0.0))
         progress, spent_s = checkpoints.restore(path, make, display) or (fresh, 0.0)
         if progress.step:
@@ -169,9 +171,7 @@ def _compiling(read: PolicyInput) -> str:
     return f"compiling for {nodes}x{edges} nodes and edges"
 
 
-def _told(
-    method: str, search: _Search, budget: int, progress: trainer.Progress
-) -> dict[str, Any]:
+def _told(method: str, search: _Search, budget: int, progress: trainer.Progress) -> dict[str, Any]:
     """What other processes have to know to take the same steps (`follow`)."""
     return {
         "method": method,
@@ -192,9 +192,7 @@ def follow(told: dict[str, Any]) -> None:
     search = _Search.of(told["method"], problem, told["measured"])
     fresh = search.start(0, simulators.evaluator(problem))
     progress = flax.serialization.from_bytes(fresh, told["progress"])
-    for _ in search.steps(
-        progress, told["budget"], lambda _: processes.hear(), processes.hear
-    ):
+    for _ in search.steps(progress, told["budget"], lambda _: processes.hear(), processes.hear):
         pass
 
 
@@ -212,9 +210,7 @@ def _trained(progress: trainer.Progress, status: str, search_s: float) -> Traine
     return Trained(solution, progress.elite[: max(known, 1)])
 
 
-def _fingerprint(
-    method: str, config: ConfigDict, setting: build.SearchProblem, seed: int
-) -> str:
+def _fingerprint(method: str, config: ConfigDict, setting: build.SearchProblem, seed: int) -> str:
     kept = {k: v for k, v in config.to_dict().items() if k not in _MAY_CHANGE}
     digest = hashlib.sha256(json.dumps(kept, sort_keys=True, default=str).encode())
     digest.update(np.asarray(setting.coarse.costs.compute_s).tobytes())

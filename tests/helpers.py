@@ -265,6 +265,13 @@ def as_problem(graph: OpGraph, costs: CostModel, objective: str) -> Problem:
     return Problem(graph, costs, objective, tuple(f"device{i}" for i in range(num_devices)))
 
 
+def random_problem(colocated: float = 0.0) -> Problem:
+    """Always the same 20 operations on three devices, in the `makespan` objective."""
+    rng = np.random.default_rng(0)
+    graph = random_dag(rng, 20, colocated=colocated)
+    return as_problem(graph, random_costs(rng, graph, 3), "makespan")
+
+
 def batched(
     graph: OpGraph,
     num_devices: int = 2,

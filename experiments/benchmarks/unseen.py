@@ -20,6 +20,7 @@ from rich.table import Table
 from experiments import build, learned, methods
 from placement import files, solvers
 from placement.costs import roofline
+from placement.policies.base import PolicyInput
 from placement.types import Params, Problem
 from placement.zoo import families
 
@@ -131,7 +132,7 @@ def _cell(family: str, text: str, devices: str, method: str, path: str) -> Cell:
 
 
 def _placed(
-    made: learned.Method, params: Params, reading: learned.PolicyInput, problem: Problem
+    made: learned.Method, params: Params, reading: PolicyInput, problem: Problem
 ) -> tuple[float, float]:
     """A placement's latency, and the seconds to find it; the first call on a problem compiles."""
     started_s = time.perf_counter()

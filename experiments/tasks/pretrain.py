@@ -28,6 +28,7 @@ from placement.errors import UserError
 from placement.learning import base, several
 from placement.methods import learned, pretrained
 from placement.methods.checkpoints import restored
+from placement.policies import scheduler
 from placement.reporting import runs
 from placement.types import Problem
 from placement.zoo import families
@@ -104,7 +105,7 @@ def _batches(
             if size is None:
                 display.detail(f"left out, too large: {text}")
                 continue
-            graph = learned.scheduler_input(problem, size).graph
+            graph = scheduler.read(problem, *size).graph
             of_size.setdefault((size, len(names)), []).append(jax.device_get(graph))
     if not of_size:
         raise UserError(

@@ -11,10 +11,10 @@ from ml_collections import ConfigDict
 from rich.console import Console
 
 from experiments import faults, figures
-from placement.methods import learned
 from experiments.console import metrics, progress
 from placement import files
 from placement.errors import UserError
+from placement.methods import learned
 from placement.reporting import details, printable, runs, words
 from placement.reporting.page import html
 from placement.reporting.tables import comparison, learning_curves, published, results

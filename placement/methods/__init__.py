@@ -60,9 +60,8 @@ def solve(
     """
     check(method, problem.objective)
     limits = SearchLimits(time_limit_s, budget, observe, stop)
-    find = functools.partial(learned.find, method)
-    if not learned.is_learned(method):
-        find = METHODS[method].find
+    is_learned = learned.is_learned(method)
+    find = functools.partial(learned.find, method) if is_learned else METHODS[method].find
     return solvers.run(method, find, problem, seed, limits)
 
 

@@ -2,8 +2,9 @@
 
 `hsdag` alone is this project's default; `hsdag:variant=paper` is the authors' method, and
 `hierarchical:grouping=random,num_samples=16` changes single hyper-parameters. What they mean stands
-at the policy's `make`, at `learning.base.Settings` and at `learning.ppo.make`. `features` are
-blocks of `graphs.features` joined by '+': some left out are an ablation.
+at the policy's `make`, at `learning.base.Settings` and at `learning.ppo.make`; variants stand at
+the end of the policy's file. `features` are blocks of `graphs.features` joined by '+': some left
+out are an ablation.
 """
 
 import dataclasses
@@ -88,14 +89,14 @@ def make(
     of_policy, of_learner = recipe.variants[variant]
     algorithm = given.pop("algorithm", of_learner["algorithm"])
     arguments.among("algorithm", algorithm, _ALGORITHMS)
-    policy_defaults = _defaults(recipe.make) | of_policy
+    policy_defaults = {**_defaults(recipe.make), **of_policy}
     learner_defaults = {
         **dataclasses.asdict(base.Settings()),
         **_defaults(_ALGORITHMS[algorithm]),
         **({"num_samples": 8} if measured else {}),
         **{key: value for key, value in of_learner.items() if key != "algorithm"},
     }
-    sees_features = "blocks" in inspect.signature(recipe.read).parameters
+    sees_features = "features" in inspect.signature(recipe.read).parameters
     shared = {"features": "+".join(FEATURES)} if sees_features else {}
     chosen = arguments.values(
         method, given, shared | policy_defaults | learner_defaults, least=_LEAST, kind="method"
@@ -112,7 +113,7 @@ def make(
         blocks = tuple(filter(None, chosen["features"].split("+")))
         for block in blocks:
             arguments.among("feature", block, FEATURES)
-        read = functools.partial(read, blocks=blocks)
+        read = functools.partial(read, features=blocks)
     return Method(policy, learner, read, variant == "released")
 
 

@@ -22,7 +22,7 @@ import jax
 import jax.numpy as jnp
 import jraph
 
-from placement.policies import seq2seq
+from placement.policies import base, seq2seq
 from placement.types import Array, Params, Policy
 
 
@@ -66,3 +66,13 @@ def make(
         return {**params, "placer": placer.init(placer_key, items, bias)}
 
     return seq2seq.policy(placer, init, sequence)
+
+
+RECIPE = base.Recipe(
+    make,
+    {
+        "tuned": base.Variant(seq2seq.TUNED, base.PPO),
+        "paper": base.Variant(seq2seq.PAPER, seq2seq.PAPER_LEARNER),
+    },
+    base.groups,
+)

@@ -37,7 +37,7 @@ import jax.numpy as jnp
 import jraph
 
 from placement.errors import UserError
-from placement.policies import colocrl, distributions, seq2seq
+from placement.policies import base, colocrl, distributions, seq2seq
 from placement.types import Array, LogProb, Params, Policy, Sample
 
 GROUPINGS = ("learned", "random", "none")
@@ -219,3 +219,14 @@ def _learned(placer: seq2seq.Placer, grouper: _Grouper) -> Policy:
         return episode(params, graph, log_probs, group, bias)[0].placement[0]
 
     return Policy(init, sample, log_prob, greedy)
+
+
+# 'paper' has 256 groups, the default; in 'tuned' groups start as slices.
+RECIPE = base.Recipe(
+    make,
+    {
+        "tuned": base.Variant(seq2seq.TUNED | {"num_groups": 32, "slices": 4.0}, base.PPO),
+        "paper": base.Variant(seq2seq.PAPER, seq2seq.PAPER_LEARNER),
+    },
+    base.operations,
+)

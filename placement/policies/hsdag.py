@@ -28,7 +28,7 @@ import jax.numpy as jnp
 import jraph
 
 from placement.errors import UserError
-from placement.policies import distributions, encoders, parsing
+from placement.policies import base, distributions, encoders, parsing
 from placement.types import Array, LogProb, Params, Policy, Sample
 
 _MOST_LEVELS = 64  # each at least halves what has an edge: of 2**64 operations nothing is left
@@ -165,3 +165,21 @@ def make(
         return jnp.argmax(log_probs[-1], axis=-1)[root[-1]].astype(jnp.int32)
 
     return Policy(init, sample, log_prob, greedy)
+
+
+# 'paper': episodes of 20 steps, discount 0.95, reward 1/latency and Adam at 1e-3; groups are
+# placed. 'released' keeps what the authors' update does otherwise: one rollout, no baseline, no
+# clipping; there single-device placements take 1e10 seconds. 'tuned' decides in one step, from many
+# samples, for every operation.
+_EPISODE = {"levels": 8, "threshold": 0.5, "decide": "group", "episode_steps": 20}
+_INVERSE = {"algorithm": "reinforce", "reward": "inverse", "entropy_weight": 0.0}
+_ROLLOUT = {"num_samples": 1, "baseline": "none", "max_grad_norm": float("inf")}
+RECIPE = base.Recipe(
+    make,
+    {
+        "tuned": base.Variant({"levels": 1, "threshold": 0.5, "decide": "operation"}, base.PPO),
+        "paper": base.Variant(_EPISODE, _INVERSE | {"num_samples": 8}),
+        "released": base.Variant(_EPISODE, _INVERSE | _ROLLOUT),
+    },
+    base.operations,
+)

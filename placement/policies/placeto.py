@@ -44,7 +44,7 @@ import jraph
 import numpy as np
 
 from placement.graphs import dag, opgraph
-from placement.policies import distributions, encoders, unrolled
+from placement.policies import base, distributions, encoders, unrolled
 from placement.simulators import makespan, schedule
 from placement.types import Array, LogProb, OpGraph, Params, Policy, Problem, Sample
 
@@ -438,3 +438,29 @@ def _links(graph: jraph.GraphsTuple) -> tuple[_Links, _Links]:
         return _Links(senders, receivers, (1 / jnp.maximum(count, 1))[:, None])
 
     return links(graph.senders, graph.receivers), links(graph.receivers, graph.senders)
+
+
+def read(problem: Problem) -> base.PolicyInput:
+    """Reads a node for every operation with `tables`, and one of padding.
+
+    Not a whole bucket: a step for each node of padding would be evaluated and change nothing.
+    """
+    return base.costs(problem, tables, num_nodes=problem.graph.num_ops + 1)
+
+
+# 'paper': one episode an update, and a moving average for every step. 'tuned' has two episodes,
+# each the other's baseline: every step costs an evaluation, so a batch is expensive.
+_IMPROVEMENT = {
+    "algorithm": "reinforce",
+    "reward": "improvement",
+    "discount": 0.99,
+    "entropy_weight": 0.01,
+}
+RECIPE = base.Recipe(
+    make,
+    {
+        "tuned": base.Variant({}, _IMPROVEMENT | {"num_samples": 2, "learning_rate": 0.03}),
+        "paper": base.Variant({}, _IMPROVEMENT | {"num_samples": 1, "baseline": "moving_average"}),
+    },
+    read,
+)

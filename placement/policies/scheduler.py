@@ -49,9 +49,9 @@ import jax
 import jax.numpy as jnp
 import jraph
 
-from placement.policies import encoders, scheduler_tables
+from placement.policies import base, encoders, scheduler_tables
 from placement.simulators import schedule
-from placement.types import Array, LogProb, Params, Policy, Sample
+from placement.types import Array, LogProb, Params, Policy, Problem, Sample
 
 NUM_FEATURES = 8
 # The weights' means and spreads over styles of x_1 to x_7, and those of log tau.
@@ -401,3 +401,20 @@ def _checked(graph: jraph.GraphsTuple) -> jraph.GraphsTuple:
             "graph._replace(globals=scheduler_tables.tables(problem, num_nodes, num_edges))"
         )
     return jax.tree.map(jnp.asarray, graph)
+
+
+def read(
+    problem: Problem, num_nodes: int | None = None, num_edges: int | None = None
+) -> base.PolicyInput:
+    """Reads a node for every operation with its tables, padded to a bucket or to the sizes."""
+    return base.costs(problem, scheduler_tables.tables, num_nodes, num_edges)
+
+
+_BEST_OF_MANY = {
+    "algorithm": "reinforce",
+    "num_samples": 32,
+    "baseline": "risk_seeking",
+    "discount": 0.0,
+    "entropy_weight": 0.0,
+}
+RECIPE = base.Recipe(make, {"tuned": base.Variant({}, _BEST_OF_MANY)}, read)

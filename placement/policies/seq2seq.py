@@ -39,6 +39,22 @@ from placement.policies import distributions
 from placement.types import Array, LogProb, Params, Policy, Sample
 
 NUM_READERS = 6  # outgoing edges that an operation's embedding shows, as in the paper of 2018
+TUNED = {"hidden_size": 64}
+# The Hierarchical Planner's published constants (tensorflow/python/grappler/
+# hierarchical_controller.py): LSTMs of 512 and Adam with decay, but for the learning rate, which is
+# 1e-3: on inception_v3 the Planner at their 0.1 and ColocRL at 0.01 saturated within a dozen
+# updates, on placements worse than those they began with. The paper leaves ColocRL's open; they are
+# taken to be the same.
+PAPER = {"hidden_size": 512, "tanh_constant": 1.0, "aligned": False}
+PAPER_LEARNER = {
+    "algorithm": "reinforce",
+    "num_samples": 16,
+    "learning_rate_decay": 0.95,
+    "reward": "sqrt",
+    "baseline": "moving_average",
+    "failed": "constant",
+    "entropy_weight": 0.0,
+}
 
 _Carry = tuple[Array, Array]  # cell and hidden states
 _scan = functools.partial(nn.scan, variable_broadcast="params", split_rngs={"params": False})

@@ -7,6 +7,7 @@ from placement.costs.tables import (
     DeviceProfile,
     SubmodelCosts,
     Transfers,
+    allowed,
     coarse_costs,
     concurrent,
     cost_model,
@@ -222,3 +223,12 @@ def test_handovers_survive_json():
     np.testing.assert_array_equal(again.alone_s, alone.alone_s)
     for one, other in zip(again.transfers, alone.transfers, strict=True):
         np.testing.assert_array_equal(one, other)
+
+
+def test_co_located_operations_run_where_all_of_them_can():
+    graph = helpers.random_dag(np.random.default_rng(0), 30, colocated=0.5)
+    costs = helpers.random_costs(np.random.default_rng(1), graph, 3, unsupported=0.3)
+    found = allowed(helpers.as_problem(graph, costs, "serial"))
+    for op in range(graph.num_ops):
+        together = graph.colocation == graph.colocation[op]
+        np.testing.assert_array_equal(found[op], np.isfinite(costs.compute_s[together]).all(0))

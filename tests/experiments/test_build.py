@@ -8,17 +8,7 @@ from experiments.tasks import profile
 from placement.graphs import coarsen, dag
 from placement.runtime import devices
 from placement.runtime.measurement.local import Candidate
-from placement.types import Problem
 from tests import helpers
-
-
-def test_co_located_operations_run_where_all_of_them_can():
-    graph = helpers.random_dag(np.random.default_rng(0), 30, colocated=0.5)
-    costs = helpers.random_costs(np.random.default_rng(1), graph, 3, unsupported=0.3)
-    allowed = build.allowed(Problem(graph, costs, "serial", ("a", "b", "c")))
-    for op in range(graph.num_ops):
-        together = graph.colocation == graph.colocation[op]
-        np.testing.assert_array_equal(allowed[op], np.isfinite(costs.compute_s[together]).all(0))
 
 
 @pytest.mark.parametrize("num_ops", [1, 2, 40])

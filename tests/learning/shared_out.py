@@ -16,10 +16,10 @@ import flax.serialization
 import jax
 import numpy as np
 
-from placement.methods import learned
 from placement import simulators
 from placement.learning import mesh, several, trainer, zero_shot
-from placement.policies import colocrl, placeto
+from placement.methods import learned
+from placement.policies import colocrl, placeto, scheduler
 from placement.types import Problem, Sample
 from tests import helpers
 
@@ -75,7 +75,7 @@ def of_colocrl() -> dict[str, float]:
 def of_placeto() -> dict[str, float]:
     """The gradient of a policy whose episodes have as many steps as there are operations."""
     policy = mesh.shard_policy(placeto.make(num_devices=3, hidden_size=2, rounds=2))
-    graph = learned.placeto_input(problem()).graph
+    graph = placeto.read(problem()).graph
 
     def step(key: jax.Array) -> dict[str, Any]:
         init_key, key = jax.random.split(key)
@@ -106,7 +106,7 @@ def _called(step: Callable[[jax.Array], dict[str, Any]]) -> dict[str, float]:
 def of_several_graphs() -> dict[str, float]:
     """Learning on two graphs at once."""
     made = learned.make(SCHEDULER, 3, False, over=several.batch_policy)
-    graphs = [learned.scheduler_input(problem(branches), (12, 14)).graph for branches in (2, 4)]
+    graphs = [scheduler.read(problem(branches), 12, 14).graph for branches in (2, 4)]
     stack = several.stack([jax.device_get(graph) for graph in graphs])
     state = made.learner.place(made.learner.init(jax.random.PRNGKey(0), stack.graphs))
     for _ in range(2):

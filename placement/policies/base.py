@@ -1,0 +1,131 @@
+"""What a method says of its policy: how it is made, its variants, and how it reads a problem."""
+
+from collections.abc import Callable, Mapping
+from typing import Any, NamedTuple
+
+import jax
+import jraph
+import numpy as np
+
+from placement.costs import tables
+from placement.graphs import batching, coarsen, features, intervals, opgraph
+from placement.simulators import makespan
+from placement.types import Array, Policy, Problem
+
+FEATURES = ("op_type", "degrees", "fractal", "positional", "output_shape")
+LARGEST = 16_000  # operations that a policy looks at one by one; of more, at groups
+GROUPS = 64  # these, at most: as many as a search of a minute learns to place
+# What learns best here, as `python -m experiments.benchmarks learning` prints: most are 'tuned' to
+# it.
+PPO = {"algorithm": "ppo", "entropy_weight": 0.2}
+
+
+class PolicyInput(NamedTuple):
+    """A problem as a policy reads it."""
+
+    graph: jraph.GraphsTuple  # padded
+    # int32 [N], the node that places each of the problem's operations; None: that of its number.
+    assignment: Array | None
+
+
+class Variant(NamedTuple):
+    """Hyper-parameters that are not the defaults, which stand where they are defined."""
+
+    policy: Mapping[str, Any]  # of `Recipe.make`
+    learner: Mapping[str, Any]  # 'algorithm', and what that and `learning.base.Settings` take
+
+
+class Recipe(NamedTuple):
+    """A policy, how it is trained, and what it reads.
+
+    `make(*, num_devices, ...) -> Policy`; its other keywords are the method's hyper-parameters.
+    `variants` are by name: 'tuned' is what measures best here, on networks that a CPU trains in
+    seconds, and the default; 'paper' has the sizes, the reward and the update of the authors.
+    `read(problem) -> PolicyInput`; with a keyword `features` it takes blocks of `FEATURES`.
+    """
+
+    make: Callable[..., Policy]
+    variants: Mapping[str, Variant]
+    read: Callable[..., PolicyInput]
+
+
+def operations(problem: Problem, features: tuple[str, ...] = FEATURES) -> PolicyInput:
+    """Reads a node for every operation; of co-located ones only the first decides.
+
+    Of more than `LARGEST` operations a node for each of some groups, see `graphs.intervals`.
+    """
+    if problem.graph.num_ops > LARGEST and _assignment(problem) is None:
+        return _merged(problem, _intervals(problem), features)
+    return PolicyInput(_graph(problem, _features(problem, features)), _assignment(problem))
+
+
+def groups(problem: Problem, features: tuple[str, ...] = FEATURES) -> PolicyInput:
+    """Reads a node for every group of ColocRL's heuristic, see `coarsen.sole_consumers`.
+
+    Where operations are co-located from the start, these are its groups, and nothing is merged.
+    """
+    if _assignment(problem) is not None:
+        return operations(problem, features)
+    return _merged(problem, coarsen.sole_consumers(problem.graph), features)
+
+
+def costs(
+    problem: Problem,
+    view: Callable[[Problem, int, int], Any],
+    num_nodes: int | None = None,
+    num_edges: int | None = None,
+) -> PolicyInput:
+    """Reads a node for every operation, without features, and what `view` makes of the costs.
+
+    Args:
+      problem: N operations.
+      view: of the problem and the padded numbers of nodes and of edges; becomes the globals.
+      num_nodes: padded number of nodes; None: the bucket's.
+      num_edges: padded number of edges; None: the bucket's.
+    """
+    graph = _graph(problem, np.zeros((problem.graph.num_ops, 0)), num_nodes, num_edges)
+    seen = view(problem, len(graph.nodes["mask"]), len(graph.senders))
+    return PolicyInput(graph._replace(globals=jax.device_put(seen)), _assignment(problem))
+
+
+def _merged(problem: Problem, of: coarsen.Coarsening, blocks: tuple[str, ...]) -> PolicyInput:
+    merged_costs = tables.coarse_costs(problem.costs, of.assignment, of.edges)
+    merged = problem._replace(graph=of.graph, costs=merged_costs)
+    return PolicyInput(_graph(merged, _features(merged, blocks)), of.assignment)
+
+
+def _intervals(problem: Problem) -> coarsen.Coarsening:
+    """Groups that take about as long as each other, of operations that the same devices run."""
+    compute_s = np.asarray(problem.costs.compute_s, np.float64)
+    weight = makespan.finite_mean(compute_s)
+    kinds = np.unique(np.isfinite(compute_s), axis=0, return_inverse=True)[1]
+    return intervals.group(problem.graph, weight + weight.mean(), kinds.ravel(), GROUPS)
+
+
+def _features(problem: Problem, blocks: tuple[str, ...]) -> np.ndarray:
+    return features.node_features(problem.graph, **{name: name in blocks for name in FEATURES})
+
+
+def _assignment(problem: Problem) -> np.ndarray | None:
+    """Operations follow the first of their class; None where each is alone in its own."""
+    first = opgraph.representatives(problem.graph)
+    return None if (first == np.arange(len(first))).all() else first
+
+
+def _graph(
+    problem: Problem,
+    node_features: np.ndarray,
+    num_nodes: int | None = None,
+    num_edges: int | None = None,
+) -> jraph.GraphsTuple:
+    graph = batching.to_graphs_tuple(
+        problem.graph,
+        node_features,
+        tables.allowed(problem),
+        num_nodes=num_nodes,
+        num_edges=num_edges,
+    )
+    num_ops = problem.graph.num_ops
+    decides = opgraph.representatives(problem.graph) == np.arange(num_ops)
+    graph.nodes["mask"][:num_ops] = decides
+    return jax.device_put(graph)
