@@ -82,10 +82,10 @@ def check(config: ConfigDict) -> None:
     Raises:
       UserError: one line: what was given, what is valid.
     """
-    among("objective", config.objective, tuple(simulators.OBJECTIVES))
-    among("evaluate", config.evaluate, EVALUATE)
-    among("measure_on", config.measure_on, MEASURE_ON)
-    among("backend", config.backend, tuple(BACKENDS))
+    arguments.check("objective", config.objective, simulators.OBJECTIVES)
+    arguments.check("evaluate", config.evaluate, EVALUATE)
+    arguments.check("measure_on", config.measure_on, MEASURE_ON)
+    arguments.check("backend", config.backend, BACKENDS)
     for key in ("budget", "time_limit_s", "measure_s"):
         if not config[key] > 0:
             raise UserError(f"{key}={config[key]} leaves nothing to run; give {key} > 0")
@@ -94,12 +94,6 @@ def check(config: ConfigDict) -> None:
             f"seed={config.seed} is no seed, or those that follow it are none; give one from 0 on, "
             f"with all that follow it below {SEEDS}"
         )
-
-
-def among(kind: str, value: str, valid: tuple[str, ...]) -> None:
-    """Refuses a value that is not among the valid ones, with a UserError that names them."""
-    if value not in valid:
-        raise arguments.unknown(kind, value, valid)
 
 
 def network(config: ConfigDict) -> Network:

@@ -278,13 +278,13 @@ def make(
         value.
     """
     name, given = arguments.split(method, "method")
-    build.among("method", name, tuple(RECIPES))
+    arguments.check("method", name, RECIPES)
     recipe = RECIPES[name]
     variant = given.pop("variant", "tuned")
-    build.among("variant", variant, tuple(recipe.variants))
+    arguments.check("variant", variant, recipe.variants)
     of_policy, of_learner = recipe.variants[variant]
     algorithm = given.pop("algorithm", of_learner["algorithm"])
-    build.among("algorithm", algorithm, tuple(_ALGORITHMS))
+    arguments.check("algorithm", algorithm, _ALGORITHMS)
     policy_defaults = _defaults(recipe.make) | of_policy
     learner_defaults = {
         **dataclasses.asdict(base.Settings()),
@@ -307,7 +307,7 @@ def make(
     if shared:
         blocks = tuple(filter(None, chosen["features"].split("+")))
         for block in blocks:
-            build.among("feature", block, FEATURES)
+            arguments.check("feature", block, FEATURES)
         read = functools.partial(read, blocks=blocks)
     return Method(policy, learner, read, variant == "released")
 

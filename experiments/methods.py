@@ -17,7 +17,7 @@ from experiments import build, faults, learned, search
 from experiments import target as target_lib
 from experiments.console import metrics, progress
 from experiments.distributed import processes
-from placement import solvers
+from placement import arguments, solvers
 from placement.errors import UserError
 from placement.learning import trainer
 from placement.learning import zero_shot as unseen
@@ -301,7 +301,7 @@ def check(method: str, objective: str) -> None:
     if learned.is_learned(method):
         learned.make(method, 2, False)
     else:
-        build.among("method", method, NAMES)
+        arguments.check("method", method, NAMES)
     if method in solvers.SOLVERS:
         solvers.check(method, objective)
 

@@ -5,7 +5,7 @@ from typing import Any
 
 from ml_collections import ConfigDict
 
-from experiments import build, faults
+from experiments import faults
 from experiments.console import progress
 from experiments.tasks import place, report
 from placement import arguments, solvers
@@ -34,7 +34,7 @@ def run(
     if config.methods.strip() != "all":
         chosen, beside = arguments.entries(config.methods), ("single",)
     for method in chosen:
-        build.among("solver", method, tuple(solvers.SOLVERS))
+        arguments.check("solver", method, solvers.SOLVERS)
         solvers.check(method, config.objective)
     with faults.told_last() as kept:
         run_ = place.run_methods(config, workdir, chosen, kept, beside=beside, display=display)
