@@ -73,7 +73,7 @@ setup(
         include=[f"{top}{below}" for top in PACKAGES for below in ("", ".*")],
         exclude=["*__pycache__*"],
     ),
-    package_data={"placement": ["py.typed", "reporting/page/*"], "configs": ["pretrained/*"]},
+    package_data={"placement": ["py.typed", "reporting/page/*", "methods/pretrained/*"]},
     install_requires=CORE,
     extras_require=EXTRAS,
     classifiers=[

@@ -48,7 +48,7 @@ KEYS = {
     "objective": Key("serial", "serial, makespan, max_load or subgraph"),
     # One method for --task=place. A learned one (hsdag, hierarchical, colocrl, placeto) takes its
     # hyper-parameters as arguments, such as 'hsdag:variant=paper,num_samples=16'; an unknown one is
-    # answered with those that are valid. `experiments.learned` says where they are explained.
+    # answered with those that are valid. `placement.methods.learned` says where they are explained.
     "method": Key("hsdag", "of --task=place: lns, hsdag:variant=paper, ..."),
     # Of --task=compare: comma lists of methods (or 'all') and of graphs ('' is config.graph), and
     # how many seeds, from config.seed on.
@@ -69,7 +69,7 @@ KEYS = {
     # operations, for their costs, takes a fifth of it beside.
     "measure_s": Key(30.0, "seconds of timing the placements found, on the devices"),
     # A policy.msgpack of --task=pretrain, for `zero_shot` to place with, by default the one in
-    # configs/pretrained, and for `scheduler` to go on from, which by default it does not.
+    # placement/methods/pretrained, and for `scheduler` to go on from, which by default it does not.
     "init_from": Key("", "the policy.msgpack of --task=pretrain to start from"),
     # Of --task=pretrain: families of networks (`placement.zoo.families`), and how many members of
     # each, from the seed on.

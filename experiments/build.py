@@ -82,10 +82,10 @@ def check(config: ConfigDict) -> None:
     Raises:
       UserError: one line: what was given, what is valid.
     """
-    arguments.among("objective", config.objective, tuple(simulators.OBJECTIVES))
-    arguments.among("evaluate", config.evaluate, EVALUATE)
-    arguments.among("measure_on", config.measure_on, MEASURE_ON)
-    arguments.among("backend", config.backend, tuple(BACKENDS))
+    arguments.check("objective", config.objective, tuple(simulators.OBJECTIVES))
+    arguments.check("evaluate", config.evaluate, EVALUATE)
+    arguments.check("measure_on", config.measure_on, MEASURE_ON)
+    arguments.check("backend", config.backend, tuple(BACKENDS))
     for key in ("budget", "time_limit_s", "measure_s"):
         if not config[key] > 0:
             raise UserError(f"{key}={config[key]} leaves nothing to run; give {key} > 0")

@@ -54,8 +54,7 @@ def main(argv: Sequence[str]) -> None:
     try:
         if len(argv) > 1:
             raise UserError(f"unexpected argument {argv[1]!r}; flags look like --task=place")
-        if _TASK.value not in TASKS:
-            raise arguments.unknown("task", _TASK.value, TASKS)
+        arguments.check("task", _TASK.value, TASKS)
         _check_needs(_TASK.value)
         if _joined():
             _run_with_others()
@@ -74,7 +73,7 @@ def main(argv: Sequence[str]) -> None:
 
 def _run() -> None:
     # Not loaded above, as they load JAX and OpenVINO: help and mistakes are told at once.
-    task = importlib.import_module(f"experiments.{_TASK.value}")
+    task = importlib.import_module(f"experiments.tasks.{_TASK.value}")
     progress = importlib.import_module("experiments.console.progress")
     workdir = Path(_WORKDIR.value) if _WORKDIR.value else None
     task.run(_CONFIG.value, workdir, progress.Display(flags.FLAGS.verbosity))

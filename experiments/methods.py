@@ -234,7 +234,7 @@ def check(method: str, objective: str) -> None:
       UserError: one line.
     """
     if not learned.is_learned(method):
-        arguments.among("method", method, NAMES)
+        arguments.check("method", method, NAMES)
     if method != HETERO:
         methods_lib.check(method, objective)
 

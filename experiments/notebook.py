@@ -62,7 +62,7 @@ def run(
     """Places a model; see `placement.place`."""
     config = quickstart.get_config()
     for key in keys:
-        arguments.among("key", key, config)
+        arguments.check("key", key, config)
     config.update(graph=os.fspath(model), devices=devices, method=method, **keys)
     folder = Path(workdir or tempfile.mkdtemp(prefix="placement-"))
     try:

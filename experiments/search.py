@@ -97,9 +97,8 @@ def train(
         phase.note(_compiling(search.read))
         learned.check_fits(method, search.made.learner, search.read.graph)
         fresh = _initialised(search.start(seed, evaluate), method, config.init_from)
-        path = (
-            workdir / "checkpoint" / f"{_fingerprint(method, config, setting, seed)[:16]}.msgpack"
-        )
+        name = _fingerprint(method, config, setting, seed)[:16]
+        path = workdir / "checkpoint" / f"{name}.msgpack"
         make = functools.partial(restored, (fresh, 0.0))
         progress, spent_s = checkpoints.restore(path, make, display) or (fresh, 0.0)
         if progress.step:

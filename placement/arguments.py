@@ -2,7 +2,7 @@
 
 import difflib
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from typing import Any
 
 from placement.errors import UserError
@@ -11,7 +11,7 @@ Value = bool | int | float | str
 
 
 def entries(text: str) -> tuple[str, ...]:
-    """The entries of a comma list, whose arguments may hold commas themselves.
+    """Returns the entries of a comma list, whose arguments may hold commas themselves.
 
     'resnet50,nmt:layers=2,steps=30' is two: what looks like KEY=VALUE belongs to the one before.
     """
@@ -25,7 +25,7 @@ def entries(text: str) -> tuple[str, ...]:
 
 
 def split(text: str, kind: str = "graph") -> tuple[str, dict[str, str]]:
-    """'nmt:layers=4,steps=30' as ('nmt', {'layers': '4', 'steps': '30'}).
+    """Splits 'nmt:layers=4,steps=30' into ('nmt', {'layers': '4', 'steps': '30'}).
 
     Args:
       text: to split.
@@ -49,21 +49,32 @@ def split(text: str, kind: str = "graph") -> tuple[str, dict[str, str]]:
     return name, given
 
 
-def unknown(kind: str, value: str, valid: Iterable[str]) -> UserError:
-    """What to raise where a value is not among the valid ones: the error names them.
+def check(kind: str, value: str, valid: Collection[str], *, within: str = "") -> None:
+    """Refuses a value that is not among the valid ones.
+
+    Args:
+      kind: what the value names.
+      value: given.
+      valid: the names that there are.
+      within: the text that the value is a part of, for the error; by default it is all of it.
+
+    Raises:
+      UserError: as `unknown` has it.
+    """
+    if value not in valid:
+        raise unknown(kind, value, valid, within=within)
+
+
+def unknown(kind: str, value: str, valid: Iterable[str], *, within: str = "") -> UserError:
+    """Returns the error of a value that is not among the valid ones: it names them.
 
     It asks whether one was meant that is spelt much the same; arguments of the value do not matter.
     """
     valid = tuple(valid)
     near = difflib.get_close_matches(value.split(":")[0], valid, n=1)
     meant = f": did you mean {near[0]!r}?" if near else ";"
-    return UserError(f"unknown {kind} {value!r}{meant} valid: {', '.join(valid)}")
-
-
-def among(kind: str, value: str, valid: Iterable[str]) -> None:
-    """Refuses a value that is not among the valid ones, with a UserError that names them."""
-    if value not in (names := tuple(valid)):
-        raise unknown(kind, value, names)
+    where = f" in {within}" if within else ""
+    return UserError(f"unknown {kind} {value!r}{where}{meant} valid: {', '.join(valid)}")
 
 
 def values(
@@ -74,7 +85,7 @@ def values(
     least: Mapping[str, int] | None = None,
     kind: str = "graph",
 ) -> dict[str, Any]:
-    """Every argument's value: the one given, of the default's type, else the default.
+    """Returns every argument's value: the one given, of the default's type, else the default.
 
     Args:
       text: what the user wrote, for errors.

@@ -65,3 +65,11 @@ def test_errors_name_what_is_valid(text, said):
 )
 def test_what_is_much_like_something_valid_is_asked_about(value, said):
     assert str(arguments.unknown("method", value, ("hsdag", "lns"))) == said
+
+
+def test_a_part_of_a_text_is_told_with_the_text():
+    with pytest.raises(UserError) as error:
+        arguments.check("kind", "gpuu", ("cpu", "gpu"), within="devices 'cpu,gpuu'")
+    said = "unknown kind 'gpuu' in devices 'cpu,gpuu': did you mean 'gpu'? valid: cpu, gpu"
+    assert str(error.value) == said
+    arguments.check("kind", "gpu", ("cpu", "gpu"))

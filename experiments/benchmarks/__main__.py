@@ -91,8 +91,8 @@ def _times_ms(op_graph: Any) -> tuple[float, float, float]:
     import jax
     import jax.numpy as jnp
 
-    from experiments import learned
     from placement import simulators
+    from placement.methods import learned
 
     problem = _problem(op_graph)
     method = learned.make("hsdag", len(problem.devices), False)
@@ -331,9 +331,10 @@ def _learn(name: str, objective: str, kind: str) -> tuple[Any, float]:
     import jax
     import numpy as np
 
-    from experiments import build, learned
+    from experiments import build
     from placement import simulators
     from placement.learning import trainer
+    from placement.methods import learned
 
     config = _config(name)
     problem = _question(build.network(config).coarsening.graph, objective)

@@ -38,8 +38,7 @@ def remake(names: Iterable[str]) -> None:
     """
     chosen = tuple(names) or tuple(TABLES)
     for name in chosen:
-        if name not in TABLES:
-            raise arguments.unknown("table", name, TABLES)
+        arguments.check("table", name, TABLES)
     FOLDER.mkdir(parents=True, exist_ok=True)
     for name in chosen:
         table = TABLES[name]

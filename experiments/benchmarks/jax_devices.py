@@ -96,10 +96,10 @@ def _simulated(objective: str) -> float:
 def _trained(method: str) -> float:
     import jax
 
-    from experiments import learned
     from experiments.benchmarks import __main__
     from placement import simulators
     from placement.learning import trainer
+    from placement.methods import learned
 
     problem = __main__.problem_of_size(_OPERATIONS, "makespan")
     made = learned.make(f"{method}:num_samples={_SAMPLES}", len(problem.devices), False)

@@ -354,7 +354,7 @@ _PATHS = {
     for name in ("layer_bert24_inference", "layer_gnmt_inference", "operator_bert3_inference")
 }
 _SIZES = {f"scale-{size}": f"experiments.benchmarks.scale {size}" for size in (10_000, 100_000)}
-_POLICY = "../../configs/pretrained/policy.msgpack"  # from the folder of the runs
+_POLICY = "../../placement/methods/pretrained/policy.msgpack"  # from the folder of the runs
 _UNSEEN = {"unseen": f"experiments.benchmarks.unseen {_POLICY}"}
 TABLES = {
     "quickstart": Table("README.md", {"quickstart": _QUICK}, report("quickstart", "status")),

@@ -116,8 +116,8 @@ def _learn(method: str, setting: Any, timed: Callable[..., Any]) -> None:
     """What a policy reads, and its steps: sample, simulate, update."""
     import jax
 
-    from experiments import learned
     from placement.learning import trainer
+    from placement.methods import learned
 
     num_ops, num_devices = setting.coarse.costs.compute_s.shape
     made = learned.make(method, num_devices, False)

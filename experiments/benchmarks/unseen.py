@@ -17,11 +17,11 @@ import numpy as np
 from rich.console import Console
 from rich.table import Table
 
-from experiments import build, learned, methods
+from experiments import build
 from placement import files, solvers
 from placement.costs import roofline
-from placement.policies.base import PolicyInput
-from placement.types import Params, Problem
+from placement.methods import pretrained
+from placement.types import Problem
 from placement.zoo import families
 
 # The last are as many and such as no training has seen that `configs/pretrain.py` describes.
@@ -73,7 +73,6 @@ def measure(path: str) -> list[Cell]:
     Raises:
       UserError: as `run`.
     """
-    method = learned.of_checkpoint(path)
     seen = _families_seen(Path(path).with_name("pretraining.json"))
     work = [
         (family, families.draw(family, seed), devices)
@@ -84,7 +83,7 @@ def measure(path: str) -> list[Cell]:
     ]
     cells = []
     for number, (family, text, devices) in enumerate(work, 1):
-        cells.append(_cell(family, text, devices, method, path))
+        cells.append(_cell(family, text, devices, Path(path)))
         numbers = [f"{ratio:.3f}" for ratio in ratios(cells[-1])]
         print(f"{number} of {len(work)}: {text}, {devices}:", *numbers, file=sys.stderr, flush=True)
     return cells
@@ -104,19 +103,17 @@ def _families_seen(path: Path) -> tuple[str, ...]:
     return tuple(files.read_json(path, {"families": str}, remedy=remedy)["families"].split(","))
 
 
-def _cell(family: str, text: str, devices: str, method: str, path: str) -> Cell:
+def _cell(family: str, text: str, devices: str, path: Path) -> Cell:
     names = roofline.devices(devices)
     net = build.without_weights(text)
     costs = roofline.cost_model(net.graph, names)
     setting = build.search_problem(net, costs, names, "makespan")
     problem = setting.coarse
     everywhere = np.arange(len(names))[:, None].repeat(problem.graph.num_ops, axis=1)
-    made = learned.make(method, len(names), False)
-    reading = made.read(problem)
-    beginning = jax.jit(made.policy.init)(jax.random.PRNGKey(0), reading.graph)
-    trained = learned.load(path, method, beginning)
-    before_s, _ = _placed(made, beginning, reading, problem)
-    after_s, took_s = _placed(made, trained, reading, problem)
+    trained = pretrained.prepare(problem, path, 0)._replace(key=jax.random.PRNGKey(0))
+    beginning = jax.jit(trained.policy.policy.init)(trained.key, trained.read.graph)
+    before_s, _ = _placed(trained._replace(params=beginning), problem)
+    after_s, took_s = _placed(trained, problem)
     return Cell(
         family=family,
         graph=text,
@@ -131,13 +128,11 @@ def _cell(family: str, text: str, devices: str, method: str, path: str) -> Cell:
     )
 
 
-def _placed(
-    made: learned.Method, params: Params, reading: PolicyInput, problem: Problem
-) -> tuple[float, float]:
+def _placed(of: pretrained.Pretrained, problem: Problem) -> tuple[float, float]:
     """A placement's latency, and the seconds to find it; the first call on a problem compiles."""
     started_s = time.perf_counter()
-    found = methods.place_unseen(made, reading, problem, params, jax.random.PRNGKey(0))
-    return float(found.latency_s[-1]), time.perf_counter() - started_s
+    placed = pretrained.place(of, problem)
+    return float(placed.latency_s[-1]), time.perf_counter() - started_s
 
 
 def _summary(cells: list[Cell]) -> Table:

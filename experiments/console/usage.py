@@ -87,7 +87,7 @@ def _usage() -> str:
 
 
 def _tasks(tasks: Sequence[str]) -> str:
-    here = Path(__file__).parent
+    here = Path(__file__).parents[1] / "tasks"
     texts = {
         task: _first_line(here / f"{task}.py").removeprefix(f"The `{task}` task: ")
         for task in tasks

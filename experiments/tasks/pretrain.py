@@ -84,7 +84,7 @@ def run(
 def _members(config: ConfigDict) -> list[str]:
     chosen = arguments.entries(config.families)
     for family in chosen:
-        arguments.among("family", family, families.names())
+        arguments.check("family", family, families.names())
     if config.members < 1:
         raise UserError(f"members={config.members} leaves nothing to learn on; give members > 0")
     seeds = range(config.seed, config.seed + config.members)

@@ -34,7 +34,7 @@ def run(
     if config.methods.strip() != "all":
         chosen, beside = arguments.entries(config.methods), ("single",)
     for method in chosen:
-        arguments.among("solver", method, tuple(solvers.SOLVERS))
+        arguments.check("solver", method, tuple(solvers.SOLVERS))
         solvers.check(method, config.objective)
     with faults.told_last() as kept:
         run_ = place.run_methods(config, workdir, chosen, kept, beside=beside, display=display)

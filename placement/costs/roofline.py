@@ -26,6 +26,7 @@ from typing import NamedTuple
 
 import numpy as np
 
+from placement import arguments
 from placement.errors import UserError
 from placement.graphs import dag
 from placement.types import CostModel, OpGraph
@@ -177,8 +178,7 @@ def devices(spec: str) -> tuple[str, ...]:
     if not any(kinds):
         raise UserError(f"devices {spec!r} name no kind; {valid}")
     for kind in kinds:
-        if kind not in SPECS:
-            raise UserError(f"unknown kind {kind!r} in devices {spec!r}; {valid}")
+        arguments.check("kind", kind, SPECS, within=f"devices {spec!r}")
     counts = Counter(kinds)
     return tuple(
         kind if counts[kind] == 1 else f"{kind}{kinds[:i].count(kind)}"

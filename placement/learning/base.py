@@ -18,6 +18,7 @@ import jax.numpy as jnp
 import jraph
 import optax
 
+from placement import arguments
 from placement.errors import UserError
 from placement.learning import advantages, mesh
 from placement.types import Array, LogProb, Params, Policy, Sample
@@ -216,8 +217,7 @@ def _check(settings: Settings) -> None:
         ("baseline", settings.baseline, (*_OVER_OTHERS, "moving_average", "none")),
         ("failed", settings.failed, ("worst", "constant")),
     ):
-        if value not in valid:
-            raise UserError(f"unknown {kind} {value!r}; valid: {', '.join(valid)}")
+        arguments.check(kind, value, valid)
     if settings.num_samples < 1:
         raise UserError(f"num_samples={settings.num_samples}: give at least 1")
     if settings.baseline in _OVER_OTHERS and settings.num_samples < 2:

@@ -82,13 +82,13 @@ def make(
         value.
     """
     name, given = arguments.split(method, "method")
-    arguments.among("method", name, RECIPES)
+    arguments.check("method", name, RECIPES)
     recipe = RECIPES[name]
     variant = given.pop("variant", "tuned")
-    arguments.among("variant", variant, recipe.variants)
+    arguments.check("variant", variant, recipe.variants)
     of_policy, of_learner = recipe.variants[variant]
     algorithm = given.pop("algorithm", of_learner["algorithm"])
-    arguments.among("algorithm", algorithm, _ALGORITHMS)
+    arguments.check("algorithm", algorithm, _ALGORITHMS)
     policy_defaults = {**_defaults(recipe.make), **of_policy}
     learner_defaults = {
         **dataclasses.asdict(base.Settings()),
@@ -112,7 +112,7 @@ def make(
     if shared:
         blocks = tuple(filter(None, chosen["features"].split("+")))
         for block in blocks:
-            arguments.among("feature", block, FEATURES)
+            arguments.check("feature", block, FEATURES)
         read = functools.partial(read, features=blocks)
     return Method(policy, learner, read, variant == "released")
 

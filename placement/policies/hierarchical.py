@@ -36,6 +36,7 @@ import jax
 import jax.numpy as jnp
 import jraph
 
+from placement import arguments
 from placement.errors import UserError
 from placement.policies import base, colocrl, distributions, seq2seq
 from placement.types import Array, LogProb, Params, Policy, Sample
@@ -76,8 +77,7 @@ def make(
     Raises:
       UserError: an unknown grouping, no groups, or what `seq2seq.Settings` refuses.
     """
-    if grouping not in GROUPINGS:
-        raise UserError(f"unknown grouping {grouping!r}; valid: {', '.join(GROUPINGS)}")
+    arguments.check("grouping", grouping, GROUPINGS)
     if num_groups < 1 or grouper_size < 1:
         raise UserError(f"{num_groups=}, {grouper_size=}: give at least 1 of each")
     if not slices >= 0:

@@ -27,6 +27,7 @@ import jax
 import jax.numpy as jnp
 import jraph
 
+from placement import arguments
 from placement.errors import UserError
 from placement.policies import base, distributions, encoders, parsing
 from placement.types import Array, LogProb, Params, Policy, Sample
@@ -122,8 +123,7 @@ def make(
     Raises:
       UserError: an unknown `decide`, or more levels than there can be.
     """
-    if decide not in ("operation", "group"):
-        raise UserError(f"unknown decide {decide!r}; valid: operation, group")
+    arguments.check("decide", decide, ("operation", "group"))
     if levels > _MOST_LEVELS:
         raise UserError(f"{levels=} are more than a parse has; give at most {_MOST_LEVELS}")
     network = _Network(num_devices, hidden_size, levels, threshold, decide, episode_steps)

@@ -12,6 +12,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from placement import arguments
 from placement.errors import UserError
 from placement.graphs import opgraph
 from placement.simulators import makespan, max_load, serial, subgraph
@@ -66,8 +67,7 @@ class Outcome(NamedTuple):
 
 def objective(name: str) -> Objective:
     """The objective called `name`; UserError names the valid ones."""
-    if name not in OBJECTIVES:
-        raise UserError(f"unknown objective {name!r}; valid objectives: {', '.join(OBJECTIVES)}")
+    arguments.check("objective", name, OBJECTIVES)
     return OBJECTIVES[name]
 
 

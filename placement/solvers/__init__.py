@@ -5,7 +5,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from placement import simulators
+from placement import arguments, simulators
 from placement.errors import UserError
 from placement.solvers import base, graph_cut
 from placement.solvers.bounds import counting, makespan
@@ -152,8 +152,7 @@ def lower_bound(problem: Problem, *, time_limit_s: float = 10.0) -> float:
 
 def check(name: str, objective: str) -> None:
     """Refuses what is no solver, or none of this objective, with a UserError of one line."""
-    if name not in SOLVERS:
-        raise UserError(f"unknown solver {name!r}; valid: {', '.join(SOLVERS)}")
+    arguments.check("solver", name, SOLVERS)
     if objective not in SOLVERS[name].objectives:
         able = ", ".join(other for other in SOLVERS if objective in SOLVERS[other].objectives)
         raise UserError(

@@ -56,8 +56,7 @@ def build(text: str, *, weights: bool = True) -> ov.Model:
         it does not fit in memory.
     """
     name, given = arguments.split(text)
-    if name not in _BUILDERS:
-        raise arguments.unknown("network", name, names())
+    arguments.check("network", name, names())
     builder = _BUILDERS[name]
     parameters = inspect.signature(builder).parameters.values()
     defaults = {parameter.name: parameter.default for parameter in parameters}

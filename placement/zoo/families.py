@@ -25,7 +25,7 @@ from collections.abc import Callable
 
 import numpy as np
 
-from placement.errors import UserError
+from placement import arguments
 
 _MOST_OPS = 2900  # that steps have; at most 88 more are of no step
 _MOST_BERT_LAYERS = 24
@@ -52,7 +52,7 @@ def draw(name: str, seed: int) -> str:
     if name in _SYNTHETIC:
         sizes = {"ops": _between(rng, 50, 3000), "seed": seed, **_SYNTHETIC[name](rng)}
         return f"synthetic:family={name},{_listed(sizes)}"
-    raise UserError(f"unknown family {name!r}; valid families: {', '.join(names())}")
+    raise arguments.unknown("family", name, names())
 
 
 def _listed(sizes: _Sizes) -> str:

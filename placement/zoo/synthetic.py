@@ -49,11 +49,7 @@ def build(text: str) -> OpGraph:
             f"{text!r} names no synthetic graph; write {NAME}:family=layered,ops=1000,seed=0"
         )
     family = given.get("family", "layered")
-    if family not in _FAMILIES:
-        raise UserError(
-            f"graph {text!r} is of the unknown family {family!r}; "
-            f"valid families: {', '.join(_FAMILIES)}"
-        )
+    arguments.check("family", family, _FAMILIES, within=f"graph {text!r}")
     connect = _FAMILIES[family]
     own: dict[str, int | str] = {
         key: parameter.default

@@ -25,7 +25,7 @@ QUICK = {
 }
 # What commands load, and the server that forks for them once for all.
 LOADED = [
-    *(f"experiments.{task}" for task in _TASKS),
+    *(f"experiments.tasks.{task}" for task in _TASKS),
     *("matplotlib.backends.backend_agg", "matplotlib.backends.backend_svg", "matplotlib.figure"),
 ]
 

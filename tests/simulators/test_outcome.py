@@ -338,6 +338,6 @@ def test_without_jit_it_is_the_same_up_to_as_many_devices_as_there_are_bits(obje
 
 
 def test_an_unknown_objective_is_one_line_that_names_the_valid_ones():
-    names = "unknown objective 'latency'; valid objectives: serial, makespan, max_load, subgraph"
+    names = "unknown objective 'latency'; valid: serial, makespan, max_load, subgraph"
     with pytest.raises(UserError, match=f"^{re.escape(names)}$"):
         simulators.objective("latency")

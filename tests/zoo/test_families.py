@@ -79,6 +79,7 @@ def test_many_layers_leave_few_steps(num_layers, monkeypatch):
 
 
 def test_an_unknown_family():
-    with pytest.raises(UserError, match="unknown family 'tree'; valid families: bert, ") as error:
-        families.draw("tree", 0)
+    said = "unknown family 'chains': did you mean 'chain'[?] valid: bert, "
+    with pytest.raises(UserError, match=said) as error:
+        families.draw("chains", 0)
     assert "\n" not in str(error.value)
