@@ -22,36 +22,36 @@ NUMPYS = "'list' argument must have no negative elements"
 
 
 def solver() -> None:
-    from placement import solvers
+    from placement import methods
 
     def find(*_: Any) -> Any:
         return np.bincount([-1])  # a ValueError of NumPy's
 
-    solvers.SOLVERS["genetic"] = solvers.Solver(find, solvers.ANY)
+    methods.METHODS["genetic"] = methods.METHODS["genetic"]._replace(find=find)
 
 
 def exhausted() -> None:
     import jax
 
-    from placement import solvers
+    from placement import methods
 
     def find(*_: Any) -> Any:
         raise jax.errors.JaxRuntimeError("RESOURCE_EXHAUSTED: Out of memory allocating 9 bytes.")
 
-    solvers.SOLVERS["genetic"] = solvers.Solver(find, solvers.ANY)
+    methods.METHODS["genetic"] = methods.METHODS["genetic"]._replace(find=find)
 
 
 def solver_of_one_seed() -> None:
-    from placement import solvers
+    from placement import methods
 
-    sound = solvers.SOLVERS["genetic"].find
+    sound = methods.METHODS["genetic"].find
 
     def find(problem: Any, seed: int, limits: Any) -> Any:
         if seed == 0:
             raise KeyError(seed)
         return sound(problem, seed, limits)
 
-    solvers.SOLVERS["genetic"] = solvers.Solver(find, solvers.ANY)
+    methods.METHODS["genetic"] = methods.METHODS["genetic"]._replace(find=find)
 
 
 def tables_of_max_load() -> None:
@@ -199,18 +199,19 @@ def test_a_cell_of_a_comparison_with_one_runs_again(workload: str, tmp_path: Pat
 
 
 @pytest.mark.parametrize(
-    ("where", "found"), [("profile.profile_devices", False), ("threads.shares", True)]
+    ("where", "found"),
+    [("measurement.profile.profile_devices", False), ("execution.threads.shares", True)],
 )
 def test_one_in_the_worker_is_told_with_its_own_traceback(
     where: str, found: bool, model: str, tmp_path: Path
 ) -> None:
-    module, _, name = where.partition(".")
+    room, module, name = where.split(".")
     folder = tmp_path / "site"
     folder.mkdir()
     (folder / "sitecustomize.py").write_text(
         "import sys\n"
         "if 'placement.runtime.measurement.worker' in sys.orig_argv:\n"
-        f"    from placement.runtime import {module}\n"
+        f"    from placement.runtime.{room} import {module}\n"
         "    def broken(*_, **__):\n"
         "        return {}['it']\n"
         f"    {module}.{name} = broken\n"
@@ -223,7 +224,7 @@ def test_one_in_the_worker_is_told_with_its_own_traceback(
     written = traceback_of(workdir, err)
     assert "KeyError: 'it'" in err
     assert "in broken" in written
-    assert "measure.py" in written
+    assert "local.py" in written
     assert (workdir / "summary.json").exists() == found
     if found:
         rows = {row["method"]: row for row in check_summary(workdir)["rows"]}

@@ -1,5 +1,6 @@
 """The command line's help, and what `--task=list` lists."""
 
+import importlib.util
 import inspect
 from pathlib import Path
 
@@ -8,9 +9,11 @@ import pytest
 from configs import common
 from experiments import build, main, methods
 from experiments.console import usage
-from experiments.tasks import list
+from experiments.tasks import list, place
 from placement import simulators, zoo
 from placement.costs import roofline
+from placement.methods import METHODS
+from placement.runtime import scotch
 from placement.zoo import synthetic
 from tests.experiments.command import answer
 
@@ -47,7 +50,7 @@ def test_help_fits_a_terminal_and_names_tasks_keys_and_exit_codes(monkeypatch):
 def test_a_task_is_described_where_it_is_defined():
     text = usage.short(main.TASKS)
     for task in main.TASKS:
-        module = Path(usage.__file__).with_name(f"{task}.py").read_text()
+        module = Path(place.__file__).with_name(f"{task}.py").read_text()
         (line,) = [line for line in text.splitlines() if line.startswith(f"  {task} ")]
         described = line.split(maxsplit=1)[1]
         assert module.startswith(f'"""The `{task}` task: {described}.')
@@ -86,11 +89,11 @@ def test_everything_there_is_is_listed_with_a_line(sections):
 
 
 def test_what_is_missing_is_said_with_what_brings_it(monkeypatch):
-    monkeypatch.setattr(methods.importlib.util, "find_spec", lambda _: None)
-    monkeypatch.setattr(methods.scotch, "missing", lambda: "scotch is not installed: apt-get")
+    monkeypatch.setattr(importlib.util, "find_spec", lambda _: None)
+    monkeypatch.setattr(scotch, "_program", lambda: None)
     listed = list.sections()
     assert "pip install 'placement[solvers]'" in listed["partitioners"]["metis"]
-    assert listed["partitioners"]["scotch"].endswith("(not here: scotch is not installed: apt-get)")
+    assert listed["partitioners"]["scotch"].endswith("(apt-get install scotch))")
     (solvers,) = [texts for texts in listed.values() if "cpsat" in texts]
     assert "ortools is not installed" in solvers["cpsat"]
     assert solvers["heft"].endswith("[makespan]")
@@ -106,8 +109,8 @@ def test_the_list_needs_neither_configuration_nor_run_directory(sections, tmp_pa
 
 def test_every_method_and_objective_says_what_it_is():
     """In its own documentation, which the list shows."""
-    for name, method in methods.OTHERS.items():
-        assert inspect.getdoc(method), name
+    for name, method in METHODS.items():
+        assert method.summary, name
     for name, objective in simulators.OBJECTIVES.items():
         assert inspect.getmodule(objective.latency).__doc__.startswith(f"The `{name}` objective")
 

@@ -11,8 +11,8 @@ from configs import solvers as solvers_config
 from experiments import bounds, build, methods
 from experiments.console import metrics
 from experiments.tasks import compare, solve
-from placement import solvers
 from placement.errors import UserError
+from placement.methods import METHODS
 from placement.solvers import base
 from placement.solvers.limits import SearchLimits
 from placement.types import Problem, Solution
@@ -104,7 +104,8 @@ def test_ctrl_c_in_a_solver_keeps_what_others_found(tmp_path, monkeypatch, capsy
     def interrupted(*_: object) -> None:
         raise KeyboardInterrupt
 
-    monkeypatch.setitem(solvers.SOLVERS, "genetic", solvers.Solver(interrupted, solvers.ANY))
+    genetic = METHODS["genetic"]._replace(find=interrupted)
+    monkeypatch.setitem(METHODS, "genetic", genetic)
     wanted = config(tmp_path, methods="ideals_dp,genetic,local_search")
     summary = solve.run(wanted, tmp_path / "run")
     assert summary["best"] == "ideals_dp"
@@ -124,7 +125,8 @@ def test_the_best_of_an_interrupted_comparison_is_one_of_all_its_cells(tmp_path,
             raise KeyboardInterrupt
         return base.SearchResult(np.array([1, 0, 1, 0, 0]))  # worth 10
 
-    monkeypatch.setitem(solvers.SOLVERS, "genetic", solvers.Solver(once, solvers.ANY))
+    genetic = METHODS["genetic"]._replace(find=once)
+    monkeypatch.setitem(METHODS, "genetic", genetic)
     wanted = config(tmp_path, methods="topological,genetic,ideals_dp", seeds=3)
     summary = compare.run(wanted, tmp_path / "run")
     ran = [(row["seed"], row["method"]) for row in summary["rows"]]
