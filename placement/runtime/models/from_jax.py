@@ -26,7 +26,7 @@ from placement.runtime import devices
 from placement.runtime.models import conversion, outputs
 from placement.runtime.models.conversion import Flat
 
-_MEND = "write it with operations that convert (docs/FROM_PYTHON.md), or place the part that does"
+_MEND = "write it with operations that convert (docs/PYTHON.md), or place the part that does"
 
 # Primitives that are a call -> the parameter with what they call.
 _CALLS = {
