@@ -89,7 +89,16 @@ def load(path: str) -> ov.Model:
             raise UserError(
                 f"model {path!r} leaves out an input that {name!r} needs; export it again"
             )
+    # An .xml names all operations, of which one may be called as OpenVINO calls one without a name,
+    # by a number that goes up with every operation of the process. A copy has other numbers.
+    while file.suffix.lower() == ".xml" and _unnamed(model):
+        model = model.clone()
     return model
+
+
+def _unnamed(model: ov.Model) -> set[str]:
+    """The names that OpenVINO gave operations without one."""
+    return {op.get_name() for op in all_ops(model) if op.friendly_name == op.get_name()}
 
 
 def _found(path: str) -> tuple[Path, str]:
@@ -160,7 +169,7 @@ def prepare(model: ov.Model, input_shapes: str = "") -> ov.Model:
       UserError: a dynamic input has no shape, or `input_shapes` is malformed, names no input, or
         does not fit the model; or the model's constants cannot be computed.
     """
-    unnamed = {op.get_name() for op in all_ops(model) if op.friendly_name == op.get_name()}
+    unnamed = _unnamed(model)
     prepared = model.clone()
     _name_unnamed(prepared, unnamed)
     shapes = _parse(input_shapes, prepared)

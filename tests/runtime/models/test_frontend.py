@@ -315,6 +315,25 @@ def test_prepare_makes_names_unique():
     assert _names(prepared) == ["x", "a", "a_1", "a_2", "a_3", "Result_0"]
 
 
+def test_load_keeps_a_name_that_openvino_could_have_given(tmp_path):
+    def read() -> ov.Node:
+        return ov.Core().read_model(path).get_ordered_ops()[1]
+
+    path = tmp_path / "model.xml"
+    x = ops.parameter([1, 4], np.float32, name="x")
+    ov.save_model(_model(ops.relu(x, name="called"), x), path)
+    text = path.read_text()
+    first, second = (int(read().get_name().removeprefix("Relu_")) for _ in range(2))
+    step = second - first
+    path.write_text(text.replace('"called"', f'"Relu_{second + step}"'))
+    op = read()
+    assert op.friendly_name == op.get_name()
+    name = f"Relu_{second + 2 * step}"
+    path.write_text(text.replace('"called"', f'"{name}"'))
+    prepared = frontend.prepare(frontend.load(str(path)))
+    assert prepared.get_ordered_ops()[1].friendly_name == name
+
+
 def test_prepare_names_what_the_file_does_not():
     light = str(_LIGHT / "light_squeezenet.onnx")
     first, second = frontend.load(light), frontend.load(light)
