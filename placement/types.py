@@ -112,6 +112,9 @@ class LogProb(NamedTuple):
 class Policy(NamedTuple):
     """Pure functions over a padded graph (`placement.graphs.batching`).
 
+    Its globals are None, or of a policy that reads costs the problem's
+    `placement.simulators.view.CostView`, with what this policy alone needs as `own`.
+
     `init(key, graph) -> params`.
     `sample(params, key, graph, num_samples) -> Sample` with a leading axis B on every field; what
     does not depend on the draw (encoder, parse) is computed once for all B. The key is consumed.

@@ -19,7 +19,7 @@ _INNER_TYPES = ("MatMul", "Add", "ShapeOf", "Gather", "Concat", "Convert", "Resh
 
 def chain(n: int) -> OpGraph:
     """op0 -> op1 -> ... -> op(n-1); edge i carries 10 * (i + 1) bytes."""
-    return _build("chain", n, [(i, i + 1) for i in range(n - 1)])
+    return build("chain", n, [(i, i + 1) for i in range(n - 1)])
 
 
 def diamond() -> OpGraph:
@@ -28,7 +28,7 @@ def diamond() -> OpGraph:
     op0 writes one tensor of 10 bytes that both branches read; op1 and op2 write 30 and 40 bytes.
     """
     edges = [(0, 1), (0, 2), (1, 3), (2, 3)]
-    return _build("diamond", 4, edges, edge_bytes=[10, 10, 30, 40])
+    return build("diamond", 4, edges, edge_bytes=[10, 10, 30, 40])
 
 
 def fork_join(branches: int, length: int = 1) -> OpGraph:
@@ -41,7 +41,7 @@ def fork_join(branches: int, length: int = 1) -> OpGraph:
     for branch in range(branches):
         path = [0, *range(1 + branch * length, 1 + (branch + 1) * length), last]
         edges += itertools.pairwise(path)
-    return _build("fork_join", last + 1, edges, edge_bytes=[10] * len(edges))
+    return build("fork_join", last + 1, edges, edge_bytes=[10] * len(edges))
 
 
 def random_dag(
@@ -283,7 +283,7 @@ def batched(
 ) -> jraph.GraphsTuple:
     """The graph as policies read it, with five random features an operation.
 
-    With `costed`, its globals are Placeto's tables of random costs, infinite where not `allowed`.
+    With `costed`, its globals are Placeto's view of random costs, infinite where not `allowed`.
     """
     features = np.random.default_rng(0).normal(size=(graph.num_ops, 5))
     if allowed is None:
@@ -295,13 +295,13 @@ def batched(
         return found
     costs = random_costs(np.random.default_rng(1), graph, num_devices)
     costs = costs._replace(compute_s=np.where(allowed, costs.compute_s, np.inf))
-    return with_tables(found, as_problem(graph, costs, "makespan"))
+    return with_costs(found, as_problem(graph, costs, "makespan"))
 
 
-def with_tables(graph: jraph.GraphsTuple, problem: Problem) -> jraph.GraphsTuple:
+def with_costs(graph: jraph.GraphsTuple, problem: Problem) -> jraph.GraphsTuple:
     """The policy's graph of a problem as Placeto reads it."""
     sizes = len(graph.nodes["mask"]), len(graph.senders)
-    return graph._replace(globals=placeto.tables(problem, *sizes))
+    return graph._replace(globals=placeto.view(problem, *sizes))
 
 
 def independent_policy(num_devices: int = 2) -> Policy:
@@ -355,7 +355,7 @@ def count_compilations() -> Iterator[list[str]]:
         jax.monitoring.unregister_event_duration_listener(listen)
 
 
-def _build(
+def build(
     name: str, n: int, edges: list[tuple[int, int]], edge_bytes: list[int] | None = None
 ) -> OpGraph:
     senders, receivers = np.array(edges, np.int32).reshape(-1, 2).T

@@ -5,12 +5,15 @@ axis G. A policy of single graphs then is one of the stack, with B = G * num_sam
 after graph, so that every learner of `placement.learning` learns from them as it does from one
 graph; `learning.base` compares episodes with those of their own graph.
 
+Latencies are those of the `placement.simulators.view.CostView` that each graph carries, which every
+policy that reads costs puts there.
+
 Graphs are taken one after another (`lax.map`): their episodes already fill the machine, and each
 walks only its own number of steps.
 """
 
 from functools import partial
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import chex
 import jax
@@ -21,18 +24,19 @@ import numpy as np
 from placement.learning import mesh
 from placement.learning.base import Learner, Metrics, State
 from placement.simulators import makespan
+from placement.simulators.view import CostView
 from placement.types import Array, LogProb, Params, Policy, Sample
 
 
 class Stack(NamedTuple):
     """G graphs for one batch."""
 
-    graphs: jraph.GraphsTuple  # stacked, with `scheduler_tables.Tables` as globals
-    reference: Array  # float32 [G]: latency of the fastest single device, in the graph's unit
+    graphs: jraph.GraphsTuple  # stacked, with a `CostView` as globals
+    reference_s: Array  # float32 [G]: latency of the fastest single device
 
 
 def stack(graphs: list[jraph.GraphsTuple]) -> Stack:
-    """Stacks padded graphs of one size, which carry `scheduler_tables.tables`, on the host.
+    """Stacks padded graphs of one size, which carry a `CostView`, on the host.
 
     Raises:
       ValueError: sizes differ, or numbers of devices.
@@ -41,15 +45,19 @@ def stack(graphs: list[jraph.GraphsTuple]) -> Stack:
     if len(shapes) > 1:
         raise ValueError(f"{len(graphs)} graphs of {len(shapes)} sizes; pad them to one")
     stacked = jax.tree.map(lambda *leaves: np.stack(leaves), *graphs)
-    return Stack(stacked, np.array([_reference(graph) for graph in graphs], np.float32))
+    return Stack(stacked, np.array([_reference_s(graph) for graph in graphs], np.float32))
 
 
-def _reference(graph: jraph.GraphsTuple) -> float:
-    num_nodes, num_devices = np.shape(graph.globals.onward)
+def _reference_s(graph: jraph.GraphsTuple) -> float:
+    """Where no single device runs all operations, the slowest one without what it does not run."""
+    costs: CostView[Any] = graph.globals
+    num_nodes, num_devices = costs.compute_s.shape
     everywhere = np.tile(np.arange(num_devices, dtype=np.int32), (num_nodes, 1))
     possible = np.asarray(graph.nodes["allowed"])[np.asarray(graph.nodes["mask"])].all(axis=0)
-    latency = np.asarray(makespan.latency(graph.globals.unrolled.simulator, everywhere))
-    return float(latency[possible].min()) if possible.any() else float(latency.max())
+    supported_s = np.where(np.isfinite(costs.compute_s), costs.compute_s, 0)
+    simulator = costs._replace(compute_s=supported_s).simulator
+    latency_s = np.asarray(makespan.latency(simulator, everywhere))
+    return float(latency_s[possible].min()) if possible.any() else float(latency_s.max())
 
 
 def batch_policy(policy: Policy) -> Policy:
@@ -100,20 +108,18 @@ def step(learner: Learner, state: State, batch: Stack) -> tuple[State, Metrics]:
       sample's latency over that of the fastest single device; `evaluated`, how many placements.
     """
     state, drawn = learner.sample(state, batch.graphs)
-    count = len(batch.reference)
+    count = len(batch.reference_s)
     placements = drawn.placement.reshape(count, -1, *drawn.placement.shape[1:])
 
-    def latency(tables: makespan.Tables, placement: Array) -> Array:
+    def simulate(costs: CostView[Any], placement: Array) -> Array:
         columns = placement.reshape(-1, placement.shape[-1]).T
-        return makespan.latency(tables, columns).reshape(placement.shape[:2])
+        return makespan.latency(costs.simulator, columns).reshape(placement.shape[:2])
 
-    simulator = batch.graphs.globals.unrolled.simulator
-    # [G, num_samples, T]
-    found = jax.lax.map(
-        lambda x: mesh.replicate(mesh.shard_map(latency, *x)), (simulator, placements)
+    latency_s = jax.lax.map(  # [G, num_samples, T]
+        lambda graph: mesh.replicate(mesh.shard_map(simulate, *graph)),
+        (batch.graphs.globals, placements),
     )
-    fastest = found.min(axis=(1, 2)) / batch.reference
-    latency_s = found.reshape(-1, found.shape[-1])
-    state, metrics = learner.update(state, batch.graphs, drawn, latency_s, batch.reference)
-    ratio = jnp.exp(jnp.log(fastest).mean())
-    return state, metrics | {"ratio": ratio, "evaluated": jnp.float32(found.size)}
+    ratio = jnp.exp(jnp.log(latency_s.min(axis=(1, 2)) / batch.reference_s).mean())
+    episodes_s = latency_s.reshape(-1, latency_s.shape[-1])
+    state, metrics = learner.update(state, batch.graphs, drawn, episodes_s, batch.reference_s)
+    return state, metrics | {"ratio": ratio, "evaluated": jnp.float32(latency_s.size)}

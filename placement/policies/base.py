@@ -9,7 +9,7 @@ import numpy as np
 
 from placement.costs import tables
 from placement.graphs import batching, coarsen, features, intervals, opgraph
-from placement.simulators import makespan
+from placement.simulators import ranks
 from placement.types import Array, Policy, Problem
 
 FEATURES = ("op_type", "degrees", "fractal", "positional", "output_shape")
@@ -97,7 +97,7 @@ def _merged(problem: Problem, of: coarsen.Coarsening, blocks: tuple[str, ...]) -
 def _intervals(problem: Problem) -> coarsen.Coarsening:
     """Groups that take about as long as each other, of operations that the same devices run."""
     compute_s = np.asarray(problem.costs.compute_s, np.float64)
-    weight = makespan.finite_mean(compute_s)
+    weight = ranks.finite_mean(compute_s)
     kinds = np.unique(np.isfinite(compute_s), axis=0, return_inverse=True)[1]
     return intervals.group(problem.graph, weight + weight.mean(), kinds.ravel(), GROUPS)
 

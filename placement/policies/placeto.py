@@ -13,8 +13,8 @@ placement that results, which is evaluated and rewarded (the paper: by the drop 
                           pool of its ancestors, of its descendants, of those parallel to it])
 
 Features are costs, sizes, and start times in the list schedule of `placement.simulators.makespan`,
-whatever the problem's objective. So this policy reads arrays that others do not: `graph.globals`
-must be `tables(problem, ...)`. It sees nothing of `graph.nodes["features"]`: operations have no
+whatever the problem's objective. So this policy reads costs: `graph.globals` must be
+`view(problem, ...)`. It sees nothing of `graph.nodes["features"]`: operations have no
 names and types for it, which is how a trained policy can place graphs that it has never seen.
 
 Operations are visited in the simulator's order of priority. So the schedule of those already placed
@@ -44,8 +44,9 @@ import jraph
 import numpy as np
 
 from placement.graphs import dag, opgraph
-from placement.policies import base, distributions, encoders, unrolled
+from placement.policies import base, distributions, encoders
 from placement.simulators import makespan, schedule
+from placement.simulators.view import CostView, cost_view
 from placement.types import Array, LogProb, OpGraph, Params, Policy, Problem, Sample
 
 # What an operation is to another: see `Tables.relation`.
@@ -53,17 +54,12 @@ _NONE, _SELF, _ANCESTOR, _DESCENDANT, _PARALLEL = range(5)
 
 
 class Tables(NamedTuple):
-    """What the policy must know of a problem: N operations, padded; T = N; S steps of a schedule.
-
-    Hand it over as `globals` of the graph, never in a closure: XLA folds constants.
-    """
+    """What the policy must know of a problem beside its costs: N operations, padded; T = N."""
 
     order: Array  # int32 [T]: the operation that each step visits
     visit: Array  # int32 [N]: the step that places the operation: its own, or its leader's
     begin: Array  # int32 [T]: the schedule's first step that the step's decision may alter
     scheduled: Array  # int32 [N]: the operation's first step of the schedule, S for padding
-    num_steps: Array  # int32 []: steps of the schedule that are no padding
-    simulator: makespan.Tables  # of the distinct pairs of neighbours, padded
     constant: Array  # float32 [N, D + 1]: costs and output bytes, over the largest of the graph
     relation: Array  # int8 [N, N]: [i, j] is what j is to i; 0 where either is padding
     start: Array  # int32 []: the device that episodes start from
@@ -76,8 +72,8 @@ class Schedule(NamedTuple):
     finish_s: Array  # float32 [N + 2, B]
 
 
-def tables(problem: Problem, num_nodes: int, num_edges: int) -> Tables:
-    """The tables of a problem, on the host.
+def view(problem: Problem, num_nodes: int, num_edges: int) -> CostView[Tables]:
+    """Makes the view of a problem, on the host.
 
     Args:
       problem: of the graph that the policy places.
@@ -85,34 +81,31 @@ def tables(problem: Problem, num_nodes: int, num_edges: int) -> Tables:
       num_edges: its padded number of edges.
     """
     graph, num_ops = problem.graph, problem.graph.num_ops
-    priority = makespan.priority_order(graph, problem.costs)
-    follows = unrolled.unroll(problem, priority, num_nodes, num_edges)
-    num_steps = int(follows.num_steps)
-    capacity = len(follows.simulator.steps.op)
-    scheduled = np.full(num_nodes, capacity, np.int32)
-    scheduled[priority] = np.flatnonzero(follows.simulator.steps.first[:num_steps])
+    costs = cost_view(problem, num_nodes, num_edges)
+    length, firsts = len(costs.steps.op), np.flatnonzero(costs.steps.first)
+    scheduled = np.full(num_nodes, length, np.int32)
+    scheduled[costs.steps.op[firsts]] = firsts
 
     leader = opgraph.representatives(graph)
-    earliest = np.full(num_ops, capacity, np.int32)
+    earliest = np.full(num_ops, length, np.int32)
     np.minimum.at(earliest, leader, scheduled[:num_ops])
     leaders = np.unique(leader)
     leaders = leaders[np.argsort(earliest[leaders])]
     order = np.append(leaders, np.setdiff1d(np.arange(num_nodes), leaders)).astype(np.int32)
     visit = np.argsort(order).astype(np.int32)
     visit[:num_ops] = visit[leader]
-    begin = np.full(num_nodes, num_steps, np.int32)
+    begin = np.full(num_nodes, costs.num_steps, np.int32)
     begin[: len(leaders)] = earliest[leaders]
-    return Tables(
+    own = Tables(
         order=order,
         visit=visit,
         begin=begin,
         scheduled=scheduled,
-        num_steps=follows.num_steps,
-        simulator=follows.simulator,
         constant=_constant(problem, num_nodes),
         relation=_relation(graph, num_nodes),
         start=_fastest_device(problem),
     )
+    return costs._replace(own=own)
 
 
 def _constant(problem: Problem, num_nodes: int) -> np.ndarray:
@@ -151,37 +144,44 @@ def _relation(graph: OpGraph, num_nodes: int) -> np.ndarray:
 
 def initial_placement(graph: jraph.GraphsTuple) -> Array:
     """Where every episode starts, int32 [N]: all on the fastest device, or the first allowed."""
-    t = _tables_of(graph)
+    t: Tables = graph.globals.own
     allowed = jnp.asarray(graph.nodes["allowed"])
     first = jnp.where(allowed[:, t.start], t.start, jnp.argmax(allowed, axis=1)).astype(jnp.int32)
     return first[jnp.asarray(t.order)[t.visit]]
 
 
-def simulate(t: Tables, placement: Array) -> Schedule:
-    """The schedule of placements int32 [N, B], from its beginning."""
+def simulate(costs: CostView[Tables], placement: Array) -> Schedule:
+    """Simulates placements int32 [N, B] from their schedule's beginning."""
     nothing = jnp.zeros((placement.shape[0] + 2, placement.shape[1]))
-    return simulate_from(t, placement, Schedule(nothing, nothing), 0)
+    return simulate_from(costs, costs.simulator, placement, Schedule(nothing, nothing), 0)
 
 
-def simulate_from(t: Tables, placement: Array, before: Schedule, begin: Array | int) -> Schedule:
-    """The schedule of placements int32 [N, B] that differ from `before`'s only from `begin` on.
+def simulate_from(
+    costs: CostView[Tables],
+    simulator: makespan.Tables,
+    placement: Array,
+    before: Schedule,
+    begin: Array | int,
+) -> Schedule:
+    """Simulates placements int32 [N, B] whose schedules are those before until the step `begin`.
 
     Args:
-      t: the problem's tables.
+      costs: the problem's.
+      simulator: `costs.simulator`, gathered once for all steps of an episode.
       placement: of all operations.
       before: right for the operations that are scheduled before the step `begin`.
       begin: the same for all B, a first step of an operation.
     """
-    num_devices, (num_nodes, batch) = t.simulator.compute_s.shape[1], placement.shape
+    num_devices, (num_nodes, batch) = costs.compute_s.shape[1], placement.shape
     devices = jnp.arange(num_devices)
     rows = jnp.concatenate([placement, jnp.zeros((2, batch), placement.dtype)])
     # Devices are busy until the last finish there, since one begins where another ends.
-    stands = jnp.where((t.scheduled < begin)[:, None], before.finish_s[:num_nodes], 0.0)
+    stands = jnp.where((costs.own.scheduled < begin)[:, None], before.finish_s[:num_nodes], 0.0)
     free = jnp.stack([jnp.where(placement == d, stands, 0.0).max(axis=0) for d in devices])
 
     def step(i: Array, carry: tuple[Schedule, Array, Array]) -> tuple[Schedule, Array, Array]:
         (start_s, finish_s), free, arrival = carry
-        s, compute_s, delay_s = jax.tree.map(lambda leaf: leaf[i], t.simulator)
+        s, compute_s, delay_s = jax.tree.map(lambda leaf: leaf[i], simulator)
         device = rows[s.op]
         arrival = jnp.where(s.first, 0.0, arrival)
         for slot in range(schedule.WIDTH):
@@ -197,7 +197,7 @@ def simulate_from(t: Tables, placement: Array, before: Schedule, begin: Array | 
         return now, free, arrival
 
     start = before, free, jnp.zeros(batch)
-    return jax.lax.fori_loop(jnp.asarray(begin, jnp.int32), t.num_steps, step, start)[0]
+    return jax.lax.fori_loop(jnp.asarray(begin, jnp.int32), costs.num_steps, step, start)[0]
 
 
 def _pick(values: list[Array], device: Array) -> Array:
@@ -226,7 +226,7 @@ def features(t: Tables, placement: Array, start_s: Array, step: Array | int) -> 
       float32 [N, B, F].
     """
     chex.assert_rank([placement, start_s], 2)
-    num_devices = t.simulator.compute_s.shape[1]
+    num_devices = t.constant.shape[1] - 1
     latest = jnp.where(jnp.isfinite(start_s), start_s, 0.0).max(axis=0)
     start_s = jnp.minimum(start_s, latest)
     relative = (start_s - start_s[t.order[step]]) / jnp.where(latest > 0, latest, 1.0)
@@ -323,7 +323,7 @@ class _Network(nn.Module):
 
 
 def make(*, num_devices: int, hidden_size: int = 8, rounds: int = 8) -> Policy:
-    """The Placeto policy; its graphs carry `tables` as their globals.
+    """Makes the Placeto policy; its graphs carry `view` as their globals.
 
     T = N, the padded number of operations: a sample's placements are those after each step.
 
@@ -335,7 +335,7 @@ def make(*, num_devices: int, hidden_size: int = 8, rounds: int = 8) -> Policy:
     network = _Network(num_devices, hidden_size, rounds)
 
     def init(key: chex.PRNGKey, graph: jraph.GraphsTuple) -> Params:
-        t, links = _tables_of(graph), _links(graph)
+        t, links = graph.globals.own, _links(graph)
         seen = jnp.zeros((len(t.order), 1, 2 * num_devices + 4))
         return network.init(key, seen, jnp.asarray(t.relation[0]), *links)
 
@@ -351,7 +351,7 @@ def make(*, num_devices: int, hidden_size: int = 8, rounds: int = 8) -> Policy:
 
     def log_prob(params: Params, graph: jraph.GraphsTuple, drawn: Sample) -> LogProb:
         # What a step has decided stays to the end.
-        decided = jnp.asarray(drawn.placement)[:, -1, _tables_of(graph).order].T
+        decided = jnp.asarray(drawn.placement)[:, -1, graph.globals.own.order].T
 
         def repeat(step: Array, log_probs: Array) -> Array:
             return decided[step]
@@ -382,7 +382,8 @@ def _episode(
     than the placements and start times.
     """
     graph = jax.tree.map(jnp.asarray, graph)
-    t, links = _tables_of(graph), _links(graph)
+    costs: CostView[Tables] = graph.globals
+    t, simulator, links = costs.own, costs.simulator, _links(graph)
     num_nodes = len(t.order)
     logits_of = jax.checkpoint(network.apply, prevent_cse=False)
     decides = _decides(graph)
@@ -394,7 +395,7 @@ def _episode(
         log_probs = distributions.masked_log_softmax(logits, graph.nodes["allowed"][node][None])
         device = choose(step, log_probs).astype(jnp.int32)
         placement = jnp.where((t.visit == step)[:, None], device, placement)
-        times = simulate_from(t, placement, times, t.begin[step])
+        times = simulate_from(costs, simulator, placement, times, t.begin[step])
         log_prob = jnp.take_along_axis(log_probs, device[:, None], axis=1)[:, 0]
         entropy = -(jnp.exp(log_probs) * log_probs).sum(axis=-1)
         return (placement, times), (log_prob, entropy)
@@ -407,25 +408,16 @@ def _episode(
         return carry, (carry[0], log_prob, entropy)
 
     placement = jnp.broadcast_to(initial_placement(graph)[:, None], (num_nodes, batch))
-    start = placement, simulate(t, placement)
+    start = placement, simulate(costs, placement)
     _, (placements, log_prob, entropy) = jax.lax.scan(take, start, jnp.arange(num_nodes))
     return Sample(jnp.transpose(placements, (2, 0, 1)), log_prob.T, entropy.T)
 
 
 def _decides(graph: jraph.GraphsTuple) -> Array:
     """bool [T]: whether a step places an operation."""
-    t = _tables_of(graph)
+    t: Tables = graph.globals.own
     steps = jnp.arange(len(t.order))
     return jnp.asarray(graph.nodes["mask"])[t.order] & (jnp.asarray(t.visit)[t.order] == steps)
-
-
-def _tables_of(graph: jraph.GraphsTuple) -> Tables:
-    if not isinstance(graph.globals, Tables):
-        raise ValueError(
-            f"Placeto reads costs, and the graph's globals are {type(graph.globals).__name__}; "
-            "give graph._replace(globals=placeto.tables(problem, num_nodes, num_edges))"
-        )
-    return graph.globals
 
 
 def _links(graph: jraph.GraphsTuple) -> tuple[_Links, _Links]:
@@ -441,11 +433,11 @@ def _links(graph: jraph.GraphsTuple) -> tuple[_Links, _Links]:
 
 
 def read(problem: Problem) -> base.PolicyInput:
-    """Reads a node for every operation with `tables`, and one of padding.
+    """Reads a node for every operation with their `view`, and one of padding.
 
     Not a whole bucket: a step for each node of padding would be evaluated and change nothing.
     """
-    return base.costs(problem, tables, num_nodes=problem.graph.num_ops + 1)
+    return base.costs(problem, view, num_nodes=problem.graph.num_ops + 1)
 
 
 # 'paper': one episode an update, and a moving average for every step. 'tuned' has two episodes,

@@ -34,7 +34,7 @@ take from others the variety that the best of many lives on.
 
 Nothing here has a size that depends on the number of devices, and operations have no names and
 types: a policy that was trained on some graphs and devices places others. `graph.globals` must be
-`scheduler_tables.tables(problem, ...)`.
+`scheduler_tables.view(problem, ...)`.
 
 Memory: a device without room for v is no candidate, unless none has room. Co-located operations
 choose each for itself, and follow the first of them in what is evaluated.
@@ -50,7 +50,8 @@ import jax.numpy as jnp
 import jraph
 
 from placement.policies import base, encoders, scheduler_tables
-from placement.simulators import schedule
+from placement.simulators import makespan, schedule
+from placement.simulators.view import CostView
 from placement.types import Array, LogProb, Params, Policy, Problem, Sample
 
 NUM_FEATURES = 8
@@ -91,13 +92,13 @@ class _Network(nn.Module):
 
     def __call__(self, graph: jraph.GraphsTuple) -> Array:
         """Calls every part, for `init`."""
-        x = jnp.zeros((NUM_FEATURES, graph.globals.device.shape[0], 1))
+        x = jnp.zeros((NUM_FEATURES, graph.globals.own.device.shape[0], 1))
         style = self.style(jnp.zeros((1, NUM_FEATURES)))
         return self.logits(x, self.encode(graph)[0], style)
 
     def encode(self, graph: jraph.GraphsTuple) -> Array:
         """What is known of operations and devices beforehand, [N, D, H]."""
-        t = graph.globals
+        t: scheduler_tables.Tables = graph.globals.own
         embedded = self.gcn(graph, self.embed(t.node))
         return self.of_node(embedded)[:, None] + self.of_device(jnp.asarray(t.device))
 
@@ -127,7 +128,7 @@ _Visit = Callable[[Any, Array, Array, Array, Array], tuple[Array, Any]]
 
 
 def make(*, num_devices: int, hidden_size: int = 16, episode_steps: int = 3) -> Policy:
-    """The policy; its graphs carry `tables` as their globals.
+    """Makes the policy; its graphs carry `scheduler_tables.view` as their globals.
 
     The parameters do not depend on the number of devices, which the graph tells.
 
@@ -140,7 +141,7 @@ def make(*, num_devices: int, hidden_size: int = 16, episode_steps: int = 3) -> 
     network = _Network(hidden_size)
 
     def init(key: chex.PRNGKey, graph: jraph.GraphsTuple) -> Params:
-        return network.init(key, _checked(graph))
+        return network.init(key, _device_put(graph))
 
     def improve(
         params: Params,
@@ -149,7 +150,7 @@ def make(*, num_devices: int, hidden_size: int = 16, episode_steps: int = 3) -> 
         before: Array | None,
         batch: int,
     ) -> Sample:
-        graph = _checked(graph)
+        graph = _device_put(graph)
         z_key, key = jax.random.split(key)
         z = jax.random.normal(z_key, (batch, NUM_FEATURES))
         return _drawn(network, params, key, graph, before, z)
@@ -164,10 +165,10 @@ def make(*, num_devices: int, hidden_size: int = 16, episode_steps: int = 3) -> 
         return jax.tree.map(lambda *leaves: jnp.concatenate(leaves, axis=1), *steps)
 
     def log_prob(params: Params, graph: jraph.GraphsTuple, drawn: Sample) -> LogProb:
-        return _again(network, params, _checked(graph), drawn)
+        return _again(network, params, _device_put(graph), drawn)
 
     def greedy(params: Params, graph: jraph.GraphsTuple) -> Array:
-        graph, before = _checked(graph), None
+        graph, before = _device_put(graph), None
         mean_style = jnp.zeros((1, NUM_FEATURES))
         for _ in range(episode_steps):
             drawn = _drawn(network, params, None, graph, before, mean_style)
@@ -245,7 +246,7 @@ def _seen(
     graph: jraph.GraphsTuple, placement: Array, before: Array, is_first: Array
 ) -> tuple[Array, Array]:
     """Features [N, F, D, B] and candidates [N, D, B] of placements int32 [N, B] in the making."""
-    (num_nodes, batch), num_devices = placement.shape, graph.globals.onward.shape[1]
+    (num_nodes, batch), num_devices = placement.shape, graph.globals.compute_s.shape[1]
     rows, shape = num_nodes + 2, (num_devices, batch)
     put = jax.lax.dynamic_update_index_in_dim
 
@@ -281,7 +282,7 @@ def _walk(
     """Places all operations in the order of priority, B times side by side.
 
     Args:
-      graph: with `scheduler_tables.Tables`.
+      graph: with `scheduler_tables.view`.
       before: int32 [N, B], the placement before; None where there is none.
       batch: B.
       visit: see `_Visit`.
@@ -291,17 +292,17 @@ def _walk(
     Returns:
       The placements int32 [N, B], and what was kept.
     """
-    t: scheduler_tables.Tables = graph.globals
-    num_nodes, num_devices = t.onward.shape
+    costs: CostView[scheduler_tables.Tables] = graph.globals
+    t, (num_nodes, num_devices) = costs.own, costs.compute_s.shape
     allowed = jnp.asarray(graph.nodes["allowed"])
-    steps, compute, delay = t.unrolled.simulator
+    simulator = _in_units(costs)
     devices = jnp.arange(num_devices)[:, None]
-    leaving = _leaving(t, before, is_first)
+    leaving = _leaving(costs, before, is_first)
     put = jax.lax.dynamic_update_index_in_dim
 
     def step(i: Array, carry: tuple[_Schedule, Any]) -> tuple[_Schedule, Any]:
         now, kept = carry
-        s, compute_of, delay_of = jax.tree.map(lambda leaf: leaf[i], (steps, compute, delay))
+        s, compute_of, delay_of = jax.tree.map(lambda leaf: leaf[i], simulator)
         arrival = jnp.where(s.first, 0.0, now.arrival)
         transfer = jnp.where(s.first, 0.0, now.transfer)
         for slot in range(schedule.WIDTH):
@@ -327,9 +328,15 @@ def _walk(
 
     nothing, rows = jnp.zeros((num_devices, batch)), (num_nodes + 2, batch)
     start = _Schedule(jnp.zeros(rows, jnp.int32), jnp.zeros(rows), *4 * (nothing,))
-    num_steps = jnp.asarray(t.unrolled.num_steps)
-    done, kept = jax.lax.fori_loop(0, num_steps, step, (start, kept))
+    done, kept = jax.lax.fori_loop(0, costs.num_steps, step, (start, kept))
     return done.device[:num_nodes], kept
+
+
+def _in_units(costs: CostView[scheduler_tables.Tables]) -> makespan.Tables:
+    """The simulator in units of the median operation, zero where a device does not support one."""
+    steps, compute_s, delay_s = costs.simulator
+    compute_s = jnp.where(jnp.isfinite(compute_s), compute_s, 0.0)
+    return makespan.Tables(steps, compute_s / costs.own.unit_s, delay_s / costs.own.unit_s)
 
 
 def _features(
@@ -354,18 +361,18 @@ def _features(
 
 
 def _leaving(
-    t: scheduler_tables.Tables, before: Array | None, is_first: Array | None
+    costs: CostView[scheduler_tables.Tables], before: Array | None, is_first: Array | None
 ) -> tuple[Array, ...]:
     """x_5 to x_7 of a placement before, int32 [N, B]: [N, D, B] each, or [N, 1, 1] without one."""
-    num_nodes, num_devices = t.onward.shape
+    num_nodes, num_devices = costs.compute_s.shape
     if before is None:
         return 3 * (jnp.zeros((num_nodes, 1, 1)),)
-    follows = t.unrolled
+    delay = costs.delay_s / costs.own.unit_s
     rows = jnp.concatenate([before, jnp.zeros((1, before.shape[1]), before.dtype)])
-    there = rows[follows.receivers]
-    way = _pick([follows.delay_s[:, :, d, None] for d in range(num_devices)], there[:, None])
-    summed = jraph.segment_sum(way, follows.senders, num_nodes + 1)[:num_nodes]
-    longest = jnp.maximum(jraph.segment_max(way, follows.senders, num_nodes + 1)[:num_nodes], 0.0)
+    there = rows[costs.receivers]
+    way = _pick([delay[:, :, d, None] for d in range(num_devices)], there[:, None])
+    summed = jraph.segment_sum(way, costs.senders, num_nodes + 1)[:num_nodes]
+    longest = jnp.maximum(jraph.segment_max(way, costs.senders, num_nodes + 1)[:num_nodes], 0.0)
     moved = (before[:, None] != jnp.arange(num_devices)[:, None]).astype(jnp.float32)
     found = longest, summed, moved
     return found if is_first is None else tuple(jnp.where(is_first, 0.0, x) for x in found)
@@ -393,21 +400,15 @@ def _entropy(log_probs: Array, *, axis: int) -> Array:
     return -(jnp.exp(log_probs) * log_probs).sum(axis=axis)
 
 
-def _checked(graph: jraph.GraphsTuple) -> jraph.GraphsTuple:
-    if not isinstance(graph.globals, scheduler_tables.Tables):
-        raise ValueError(
-            f"the scheduler reads costs, and the graph's globals are "
-            f"{type(graph.globals).__name__}; give "
-            "graph._replace(globals=scheduler_tables.tables(problem, num_nodes, num_edges))"
-        )
+def _device_put(graph: jraph.GraphsTuple) -> jraph.GraphsTuple:
     return jax.tree.map(jnp.asarray, graph)
 
 
 def read(
     problem: Problem, num_nodes: int | None = None, num_edges: int | None = None
 ) -> base.PolicyInput:
-    """Reads a node for every operation with its tables, padded to a bucket or to the sizes."""
-    return base.costs(problem, scheduler_tables.tables, num_nodes, num_edges)
+    """Reads a node for every operation with its view, padded to a bucket or to the sizes."""
+    return base.costs(problem, scheduler_tables.view, num_nodes, num_edges)
 
 
 _BEST_OF_MANY = {

@@ -1,13 +1,12 @@
-"""What the scheduler must know of a problem: the simulator's schedule, operations and devices."""
+"""What the scheduler must know of a problem beside its costs: of operations and of devices."""
 
 import dataclasses
 from typing import NamedTuple
 
-import jax
 import numpy as np
 
-from placement.policies import unrolled
-from placement.simulators import makespan
+from placement.simulators import ranks
+from placement.simulators.view import CostView, cost_view
 from placement.types import Array, Problem
 
 # Classes of operations in whose speed devices differ.
@@ -18,22 +17,18 @@ _TYPES = (
 
 
 class Tables(NamedTuple):
-    """What the policy must know of a problem: N operations, padded; times in units of `unit_s`.
+    """What the policy must know of a problem beside its costs: N operations, padded."""
 
-    Hand it over as `globals` of the graph, never in a closure: XLA folds constants.
-    """
-
-    unrolled: unrolled.Unrolled
-    onward: Array  # float32 [N, D]: PEFT's optimistic cost
+    unit_s: Array  # float32 []: the median operation's time, in which the policy counts
+    onward: Array  # float32 [N, D]: PEFT's optimistic cost, over the unit
     node: Array  # float32 [N, 8]: what an operation costs, and where it stands
     device: Array  # float32 [D, 7]: what a device is
     memory: Array  # float32 [N]: over the graph's whole
     capacity: Array  # float32 [D]: over the same
-    unit_s: Array  # float32 []
 
 
-def tables(problem: Problem, num_nodes: int, num_edges: int) -> Tables:
-    """The tables of a problem, on the host.
+def view(problem: Problem, num_nodes: int, num_edges: int) -> CostView[Tables]:
+    """Makes the view of a problem, on the host.
 
     Args:
       problem: of the graph that the policy places.
@@ -42,46 +37,37 @@ def tables(problem: Problem, num_nodes: int, num_edges: int) -> Tables:
     """
     graph, costs = problem.graph, problem.costs
     compute_s = np.asarray(costs.compute_s, np.float64)
-    mean_s = makespan.finite_mean(compute_s)
+    mean_s = ranks.finite_mean(compute_s)
     unit_s = float(np.median(mean_s[mean_s > 0])) if (mean_s > 0).any() else 1.0
-    follows = unrolled.unroll(problem, makespan.priority_order(graph, costs), num_nodes, num_edges)
-    simulator = follows.simulator
-    finite = np.isfinite(simulator.compute_s)
-    scaled = simulator._replace(
-        compute_s=np.where(finite, simulator.compute_s, 0.0).astype(np.float32) / unit_s,
-        delay_s=simulator.delay_s / unit_s,
-    )
-    onward = makespan.optimistic_cost_s(graph, costs, np.isfinite(compute_s)) / unit_s
+    onward = ranks.optimistic_cost_s(graph, costs, np.isfinite(compute_s)) / unit_s
     memory_bytes = np.asarray(costs.memory_bytes, np.float64)
     whole = memory_bytes.sum() or 1.0
     rows = (0, num_nodes - graph.num_ops)
-    found = Tables(
-        unrolled=follows._replace(simulator=scaled, delay_s=follows.delay_s / unit_s),
+    own = Tables(
+        unit_s=np.asarray(unit_s),
         onward=np.pad(np.where(np.isfinite(onward), onward, 0.0), (rows, (0, 0))),
         node=np.pad(_node_features(problem, unit_s), (rows, (0, 0))),
         device=_device_features(problem, unit_s),
         memory=np.pad(memory_bytes / whole, rows),
         capacity=np.asarray(costs.capacity_bytes, np.float64) / whole,
-        unit_s=np.asarray(unit_s),
     )
-    return jax.tree.map(
-        lambda leaf: leaf.astype(np.float32) if leaf.dtype == np.float64 else leaf, found
-    )
+    own = Tables(*(leaf.astype(np.float32) for leaf in own))
+    return cost_view(problem, num_nodes, num_edges)._replace(own=own)
 
 
 def _node_features(problem: Problem, unit_s: float) -> np.ndarray:
     """float64 [N, 8], of order 1."""
     graph, costs = problem.graph, problem.costs
     compute_s = np.asarray(costs.compute_s, np.float64)
-    mean_s = makespan.finite_mean(compute_s)
+    mean_s = ranks.finite_mean(compute_s)
     least_s = np.where(np.isfinite(compute_s), compute_s, np.inf).min(axis=1)
     least_s = np.where(np.isfinite(least_s), least_s, 0.0)
-    onward_s = makespan.upward_rank(graph, costs)
+    onward_s = ranks.upward_rank(graph, costs)
     reverse = dataclasses.replace(graph, senders=graph.receivers, receivers=graph.senders)
-    so_far_s = makespan.upward_rank(reverse, costs)
+    so_far_s = ranks.upward_rank(reverse, costs)
     longest_s = float(onward_s.max()) or 1.0
     leaving_s = np.zeros(graph.num_ops)
-    np.maximum.at(leaving_s, graph.senders, makespan.mean_delay_s(graph, costs))
+    np.maximum.at(leaving_s, graph.senders, ranks.mean_delay_s(graph, costs))
     fan_out = np.bincount(graph.senders, minlength=graph.num_ops)
     fan_in = np.bincount(graph.receivers, minlength=graph.num_ops)
     columns = (
@@ -104,7 +90,7 @@ def _device_features(problem: Problem, unit_s: float) -> np.ndarray:
     s_per_byte = np.asarray(costs.transfer_s_per_byte, np.float64)
     mean_bytes = float(graph.edge_bytes.mean()) if graph.num_edges else 0.0
     links = [
-        makespan.finite_mean(np.where(apart, each, np.inf))
+        ranks.finite_mean(np.where(apart, each, np.inf))
         for each in (latency_s, s_per_byte * mean_bytes)
     ]
     needed = float(np.asarray(costs.memory_bytes, np.float64).sum()) or 1.0

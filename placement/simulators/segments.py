@@ -28,7 +28,7 @@ import numpy as np
 
 from placement.costs import calibrate
 from placement.graphs import dag
-from placement.simulators import makespan
+from placement.simulators import ranks
 from placement.simulators.tensors import edge_transfer_s
 from placement.types import Problem
 
@@ -56,7 +56,7 @@ class Schedule(NamedTuple):
 
 def cut(problem: Problem, placement: np.ndarray) -> Segments:
     """Cuts a placement int32 [N] into segments; the problem's objective does not matter."""
-    row = _Row(problem, placement, makespan.priority_order(problem.graph, problem.costs))
+    row = _Row(problem, placement, ranks.priority_order(problem.graph, problem.costs))
     cuts = row.needed.copy()
     latency_s = row.run(cuts).latency_s
     # From the end, where little depends on a segment: what is merged there frees the rest.

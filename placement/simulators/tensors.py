@@ -79,6 +79,13 @@ def edge_transfer_s(graph: OpGraph, costs: CostModel) -> np.ndarray:
     return np.where(apart, fixed + link, 0.0).astype(np.float32)
 
 
+def edge_delay_s(graph: OpGraph, costs: CostModel) -> np.ndarray:
+    """float32 [E, D, D]: from the end of an edge's sender to the arrival at its receiver."""
+    delay_s = edge_transfer_s(graph, costs)
+    apart = ~np.eye(delay_s.shape[-1], dtype=bool)
+    return delay_s + np.where(apart, np.asarray(costs.fusion_loss_s, np.float32)[:, None, None], 0)
+
+
 def as_sets(placement: Array, num_devices: int) -> Array:
     """Each operation's device as a set of one, of placements int32 [N, B]."""
     dtype = jnp.uint8 if num_devices <= 8 else jnp.uint32

@@ -20,7 +20,7 @@ import jax
 import numpy as np
 
 from placement.graphs import dag
-from placement.simulators import makespan, max_load, segments, tensors
+from placement.simulators import max_load, ranks, segments, tensors
 from placement.types import CostModel, OpGraph, Problem, Span
 
 _loads = jax.jit(max_load.loads)
@@ -120,12 +120,12 @@ def _serial_waits_s(graph: OpGraph, costs: CostModel, placement: np.ndarray) -> 
 
 def _makespan(problem: Problem, placement: np.ndarray) -> list[Span]:
     graph, costs = problem.graph, problem.costs
-    delay_s = makespan.edge_delay_s(graph, costs)
+    delay_s = tensors.edge_delay_s(graph, costs)
     compute_s = np.asarray(costs.compute_s, np.float64)
     starts, edges = dag.successors(graph.num_ops, graph.receivers, np.arange(graph.num_edges))
     finish_s, free_s = np.zeros(graph.num_ops), np.zeros(compute_s.shape[1])
     spans = []
-    for op in makespan.priority_order(graph, costs).tolist():
+    for op in ranks.priority_order(graph, costs).tolist():
         inputs, device = edges[starts[op] : starts[op + 1]], int(placement[op])
         sources = graph.senders[inputs]
         arrival_s = finish_s[sources] + delay_s[inputs, placement[sources], device]

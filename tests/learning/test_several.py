@@ -9,7 +9,7 @@ from placement import simulators
 from placement.graphs import batching
 from placement.learning import base, reinforce, several, zero_shot
 from placement.learning.trainer import Simulator
-from placement.policies import scheduler, scheduler_tables
+from placement.policies import placeto, scheduler
 from placement.types import Problem
 from tests import helpers
 
@@ -26,10 +26,7 @@ def _problem(branches: int, length: int) -> Problem:
 
 
 def _read(problem: Problem):
-    nothing = np.zeros((problem.graph.num_ops, 0))
-    allowed = np.isfinite(np.asarray(problem.costs.compute_s))
-    graph = batching.to_graphs_tuple(problem.graph, nothing, allowed, num_nodes=20, num_edges=30)
-    return graph._replace(globals=scheduler_tables.tables(problem, 20, 30))
+    return jax.device_get(scheduler.read(problem, 20, 30).graph)
 
 
 PROBLEMS = [_problem(2, 2), _problem(4, 1), _problem(3, 3)]
@@ -38,11 +35,18 @@ STACK = several.stack(GRAPHS)
 
 
 def test_the_reference_is_the_fastest_single_device():
-    for problem, graph, reference in zip(PROBLEMS, GRAPHS, STACK.reference, strict=True):
+    for problem, reference_s in zip(PROBLEMS, STACK.reference_s, strict=True):
         num_ops = problem.graph.num_ops
         single_s = np.asarray(simulators.evaluator(problem)(np.zeros((1, num_ops), np.int32)))
-        unit_s = graph.globals.unit_s
-        assert reference * unit_s == pytest.approx(single_s[0])
+        assert reference_s == pytest.approx(single_s[0])
+
+
+def test_where_no_single_device_runs_everything_the_reference_leaves_out_what_it_does_not_run():
+    problem = _problem(2, 2)
+    compute_s = np.array(problem.costs.compute_s)
+    compute_s[[0, 1], [0, 1]] = np.inf  # of 6 and of 12
+    problem = problem._replace(costs=problem.costs._replace(compute_s=compute_s))
+    assert several.stack([_read(problem)]).reference_s == 10
 
 
 def test_graphs_of_different_sizes_are_refused():
@@ -110,6 +114,27 @@ def test_learning_makes_the_best_samples_of_all_graphs_better():
         state, metrics = several.step(learner, state, STACK)
         ratios.append(float(metrics["ratio"]))
     assert np.mean(ratios[-5:]) < np.mean(ratios[:5]) - 0.02
+
+
+@pytest.mark.slow
+def test_every_policy_that_reads_costs_learns_on_several_graphs():
+    """A step of Placeto's: it is worth what the simulators say of what it drew."""
+    policy = several.batch_policy(placeto.make(num_devices=2, hidden_size=4, rounds=2))
+    learner = reinforce.make(policy, base.Settings(num_samples=2, reward="improvement"))
+    graphs = [helpers.with_costs(graph, of) for graph, of in zip(GRAPHS, PROBLEMS, strict=True)]
+    stack = several.stack(graphs)
+    state = learner.init(jax.random.key(0), stack.graphs)
+    after, metrics = several.step(learner, state, stack)
+    _, drawn = learner.sample(state, stack.graphs)
+    ratios = []
+    for i, problem in enumerate(PROBLEMS):
+        placements = drawn.placement[2 * i : 2 * i + 2, :, : problem.graph.num_ops]
+        every = placements.reshape(-1, problem.graph.num_ops)
+        ratios.append(np.min(simulators.evaluator(problem)(every)) / stack.reference_s[i])
+    assert metrics["ratio"] == pytest.approx(np.exp(np.mean(np.log(ratios))), rel=1e-5)
+    assert metrics["evaluated"] == 3 * 2 * 20
+    changed = jax.tree.map(lambda a, b: bool((a != b).any()), after.params, state.params)
+    assert all(jax.tree.leaves(changed))
 
 
 @pytest.mark.slow

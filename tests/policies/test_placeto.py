@@ -13,10 +13,12 @@ from placement import simulators
 from placement.graphs import opgraph
 from placement.policies import placeto
 from placement.policies.placeto import _Links, _Messages, _Pools
+from placement.simulators.view import CostView
 from placement.types import Array, LogProb, OpGraph, Params, Policy, Problem, Sample
 from tests import helpers
 from tests.simulators import reference
 
+View = CostView[placeto.Tables]
 SIZE = (10, 20, 14, 3)  # operations, edges (some parallel), tensors, devices
 
 
@@ -25,7 +27,7 @@ def _batched(problem: Problem, num_nodes: int = 16, num_edges: int = 25) -> jrap
     graph, (num_ops, num_devices) = problem.graph, problem.costs.compute_s.shape
     batched = helpers.batched(graph, num_devices, num_nodes=num_nodes, num_edges=num_edges)
     batched.nodes["mask"][:num_ops] = opgraph.representatives(graph) == np.arange(num_ops)
-    return helpers.with_tables(batched, problem)
+    return helpers.with_costs(batched, problem)
 
 
 def _diamond() -> jraph.GraphsTuple:
@@ -53,26 +55,26 @@ def _params(graph: jraph.GraphsTuple, num_devices: int = 2) -> Params:
     )
 
 
-def _random_episodes(rng: np.random.Generator, t: placeto.Tables, batch: int) -> np.ndarray:
+def _random_episodes(rng: np.random.Generator, costs: View, batch: int) -> np.ndarray:
     """int32 [T + 1, N, B]: random devices, replaced by others in the order of the visits."""
-    num_nodes, num_devices = len(t.order), t.simulator.compute_s.shape[1]
+    (num_nodes, num_devices), visit = costs.compute_s.shape, costs.own.visit
     shape = (2, num_nodes, batch)
-    before, after = rng.integers(0, num_devices, shape).astype(np.int32)[:, t.visit]
-    visited = t.visit < np.arange(num_nodes + 1)[:, None]
+    before, after = rng.integers(0, num_devices, shape).astype(np.int32)[:, visit]
+    visited = visit < np.arange(num_nodes + 1)[:, None]
     return np.where(visited[..., None], after, before)
 
 
 @jax.jit
-def _followed(t: placeto.Tables, episodes: Array) -> tuple[placeto.Schedule, placeto.Schedule]:
+def _followed(costs: View, episodes: Array) -> tuple[placeto.Schedule, placeto.Schedule]:
     """The schedules [T, N, B] of an episode, simulated step after step, and each by itself."""
 
     def follow(before: placeto.Schedule, step: tuple[Array, Array]) -> tuple:
-        now = placeto.simulate_from(t, step[0], before, step[1])
+        now = placeto.simulate_from(costs, costs.simulator, step[0], before, step[1])
         return now, now
 
-    start = placeto.simulate(t, episodes[0])
-    alone = jax.vmap(placeto.simulate, in_axes=(None, 0))(t, episodes[1:])
-    return jax.lax.scan(follow, start, (episodes[1:], t.begin))[1], alone
+    start = placeto.simulate(costs, episodes[0])
+    alone = jax.vmap(placeto.simulate, in_axes=(None, 0))(costs, episodes[1:])
+    return jax.lax.scan(follow, start, (episodes[1:], costs.own.begin))[1], alone
 
 
 @pytest.mark.slow
@@ -81,9 +83,9 @@ def test_the_incremental_schedule_is_the_simulators_at_every_step(colocated):
     rng, infinite = np.random.default_rng(0), 0
     for _ in range(10):
         problem, _ = reference.random_problem(rng, "makespan", SIZE, colocated=colocated)
-        t, num_ops = _batched(problem).globals, problem.graph.num_ops
-        episodes = _random_episodes(rng, t, 3)
-        incremental, alone = _followed(t, episodes)
+        costs, num_ops = _batched(problem).globals, problem.graph.num_ops
+        episodes = _random_episodes(rng, costs, 3)
+        incremental, alone = _followed(costs, episodes)
         for now, full in zip(incremental, alone, strict=True):
             np.testing.assert_array_equal(now[:, :num_ops], full[:, :num_ops])
         placements = np.moveaxis(episodes[1:, :num_ops], 1, 2).reshape(-1, num_ops)
@@ -97,9 +99,9 @@ def test_schedules_are_those_of_an_event_driven_reference():
     rng = np.random.default_rng(1)
     for _ in range(4):
         problem, placements = reference.random_problem(rng, "makespan", SIZE)
-        t = _batched(problem).globals
+        costs = _batched(problem).globals
         padded = np.pad(placements.T, ((0, 6), (0, 0)))
-        finish_s = jax.jit(placeto.simulate)(t, padded).finish_s[: problem.graph.num_ops]
+        finish_s = jax.jit(placeto.simulate)(costs, padded).finish_s[: problem.graph.num_ops]
         np.testing.assert_array_equal(
             finish_s.max(axis=0), reference.latencies(problem, placements)
         )
@@ -109,7 +111,8 @@ def test_what_is_scheduled_before_a_step_may_alter_has_been_visited():
     rng = np.random.default_rng(2)
     for _ in range(20):
         problem, _ = reference.random_problem(rng, "makespan", SIZE, colocated=0.4)
-        t, leader = _batched(problem).globals, opgraph.representatives(problem.graph)
+        costs, leader = _batched(problem).globals, opgraph.representatives(problem.graph)
+        t, num_steps = costs.own, costs.num_steps
         num_ops, deciding = len(leader), len(set(leader))
         assert set(t.order[:deciding]) == set(leader)
         assert sorted(t.order) == list(range(16))
@@ -119,17 +122,18 @@ def test_what_is_scheduled_before_a_step_may_alter_has_been_visited():
             due = t.scheduled[:num_ops] < t.begin[step]
             assert (t.visit[:num_ops][due] < step).all()
             assert t.scheduled[t.visit == step].min() == t.begin[step]
-        assert (t.begin[deciding:] == t.num_steps).all()
+        assert (t.begin[deciding:] == num_steps).all()
 
 
 @pytest.mark.slow
 def test_features_of_the_diamond():
     """op0 ends at 1, op2 runs there from 1 to 2; op1 elsewhere from 1 + 110 to 113; op3 at 243."""
-    t = jax.device_put(_diamond().globals)
+    costs = jax.device_put(_diamond().globals)
+    t = costs.own
     assert t.order[:4].tolist() == [0, 2, 1, 3]
     placement = np.zeros((16, 2), np.int32)
     placement[1, 0] = 1
-    start_s = placeto.simulate(t, placement).start_s[:16]
+    start_s = placeto.simulate(costs, placement).start_s[:16]
     assert start_s[:4, 0].tolist() == [0, 111, 1, 243]
     assert start_s[:4, 1].tolist() == [0, 2, 1, 3]
     seen = placeto.features(t, jnp.asarray(placement), start_s, step=1)
@@ -152,12 +156,12 @@ def test_features_are_finite_whatever_cannot_run():
     unlinked = np.float32([[0, np.inf], [0, 0]])
     costs = helpers.unit_costs(graph, compute_s=compute_s, transfer_latency_s=unlinked)
     problem = helpers.as_problem(graph, costs, "makespan")
-    t = jax.device_put(_batched(problem).globals)
+    costs = jax.device_put(_batched(problem).globals)
     placements = jnp.asarray(np.pad(helpers.all_placements(4, 2).T, ((0, 12), (0, 0))))
-    start_s = placeto.simulate(t, placements).start_s[:16]
+    start_s = placeto.simulate(costs, placements).start_s[:16]
     assert np.isinf(start_s[:4]).any()
     seen = jax.vmap(placeto.features, in_axes=(None, None, None, 0))(
-        t, placements, start_s, jnp.arange(16)
+        costs.own, placements, start_s, jnp.arange(16)
     )
     assert np.isfinite(seen).all()
     assert np.abs(seen).max() == 1
@@ -165,7 +169,7 @@ def test_features_are_finite_whatever_cannot_run():
 
 def test_relations_of_the_diamond():
     none, own, ancestor, descendant, parallel = range(5)
-    relation = _diamond().globals.relation
+    relation = _diamond().globals.own.relation
     np.testing.assert_array_equal(
         relation[:4, :4],
         [
@@ -181,7 +185,7 @@ def test_relations_of_the_diamond():
 
 def test_pools_of_the_diamond():
     """Each pool has a weight of its own; a negative product counts as 0, an empty pool is 0."""
-    relation = _diamond().globals.relation[:, :5]  # with one operation of padding
+    relation = _diamond().globals.own.relation[:, :5]  # with one operation of padding
     embedding = jnp.array([[2.0, 0], [3, 0], [5, 1], [-7, 0], [99, 99]])
     params = {"params": {"Dense_0": {"kernel": jnp.array([[1.0, -1, 10], [0, 0, 1]])}}}
     of_op1, of_op3, of_op0 = (_Pools(1).apply(params, embedding, relation[i])[0] for i in (1, 3, 0))
@@ -224,7 +228,7 @@ def _heard() -> Callable[[Params, Array], dict[str, Array]]:
         _, state = placeto._Network(2, 8, 2).apply(
             {"params": params},
             seen,
-            graph.globals.relation[1],
+            graph.globals.own.relation[1],
             *placeto._links(graph),
             capture_intermediates=lambda module, _: module.name in names,
             mutable=["intermediates"],
@@ -264,7 +268,7 @@ def test_a_step_moves_what_it_visits_and_nothing_else(colocated):
     )
     graph = _batched(problem)
     graph.nodes["mask"][:10] = True  # those that follow decide nothing all the same
-    leader, t = opgraph.representatives(problem.graph), graph.globals
+    leader, t = opgraph.representatives(problem.graph), graph.globals.own
     params = _policy(3).init(jax.random.key(0), graph)  # near the uniform policy
     drawn = _policy(3).sample(params, jax.random.key(1), graph, 20)
     start = np.broadcast_to(placeto.initial_placement(graph), (20, 1, 16))
@@ -363,9 +367,3 @@ def test_what_is_learned_on_some_graphs_holds_for_others():
     before, after = (np.asarray(_policy().greedy(p, other))[:50] for p in (params, state[0]))
     assert (before == cheaper).mean() < 0.7
     assert (after == cheaper).mean() > 0.9
-
-
-def test_a_graph_without_tables_is_refused():
-    graph = helpers.batched(helpers.diamond())
-    with pytest.raises(ValueError, match=r"globals are NoneType; give .*placeto.tables"):
-        placeto.make(num_devices=2).init(jax.random.key(0), graph)

@@ -1,7 +1,6 @@
 """The learned list scheduler: what its features are, what it repeats, and what it knows at once."""
 
 import functools
-import itertools
 
 import jax
 import jax.numpy as jnp
@@ -10,24 +9,16 @@ import pytest
 
 from placement import simulators
 from placement.graphs import batching
-from placement.policies import scheduler, scheduler_tables
-from placement.simulators import makespan
+from placement.policies import scheduler
 from placement.types import Problem
 from tests import helpers
-from tests.simulators import reference
 
 SAMPLES, STEPS = 32, 3
 POLICY = scheduler.make(num_devices=2, hidden_size=8, episode_steps=STEPS)
 
 
-def _read(problem: Problem, num_nodes: int | None = None, num_edges: int | None = None):
-    allowed = np.isfinite(np.asarray(problem.costs.compute_s))
-    nothing = np.zeros((problem.graph.num_ops, 0))
-    graph = batching.to_graphs_tuple(
-        problem.graph, nothing, allowed, num_nodes=num_nodes, num_edges=num_edges
-    )
-    sizes = len(graph.nodes["mask"]), len(graph.senders)
-    return graph._replace(globals=scheduler_tables.tables(problem, *sizes))
+def _read(problem: Problem, *size: int):
+    return scheduler.read(problem, *size).graph
 
 
 def _problem(graph=None, **changes) -> Problem:
@@ -135,26 +126,6 @@ def test_the_scale_of_time_is_nothing_to_it():
 
 
 @pytest.mark.slow
-def test_a_schedule_in_the_making_is_the_simulators():
-    """Its tables are the simulator's, in another unit of time."""
-    drawn = reference.random_problems("makespan", (9, 14, 11, 3))
-    for problem, placements in itertools.islice(drawn, 8):
-        graph = _read(problem)
-        t = graph.globals
-        columns = np.zeros((len(graph.nodes["mask"]), len(placements)), np.int32)
-        columns[:9] = placements.T
-        latency = np.asarray(makespan.latency(t.unrolled.simulator, columns))
-        expected_s = np.asarray(
-            simulators.simulate("makespan", simulators.tables(problem), placements).latency_s
-        )
-        ran = np.isfinite(expected_s)
-        if not ran.any() or not np.isfinite(np.asarray(problem.costs.compute_s)).all():
-            continue
-        ratio = latency[ran] / expected_s[ran]
-        np.testing.assert_allclose(ratio, ratio[0], rtol=1e-4)
-
-
-@pytest.mark.slow
 def test_features_by_hand():
     """What op1 of the diamond sees when op0 and op2, before it in priority, are on device 0."""
     graph = jax.tree.map(jnp.asarray, _read(_problem()))
@@ -196,12 +167,6 @@ def test_operations_stay_where_they_are_supported():
     assert (np.asarray(drawn.placement[..., 0]) == 0).all()
     assert (np.asarray(drawn.placement[..., 2]) == 1).all()
     assert np.isfinite(np.asarray(again.log_prob)).all()
-
-
-def test_without_its_tables_it_says_what_to_give():
-    graph = _read(_problem())._replace(globals=None)
-    with pytest.raises(ValueError, match=r"scheduler_tables\.tables"):
-        POLICY.init(jax.random.key(0), graph)
 
 
 def test_before_it_has_learned_a_sample_is_optimal():

@@ -11,7 +11,7 @@ from typing import NamedTuple
 import numpy as np
 
 from placement.graphs import dag
-from placement.simulators.makespan import priority_order
+from placement.simulators.ranks import priority_order
 from placement.types import Problem
 from tests import helpers
 

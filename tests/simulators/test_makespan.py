@@ -5,7 +5,6 @@ import pytest
 
 from placement import simulators
 from placement.graphs import dag, opgraph
-from placement.simulators.makespan import priority_order
 from placement.types import CostModel, OpGraph
 from tests import helpers
 from tests.helpers import unit_costs
@@ -238,73 +237,3 @@ def test_without_crossings_overlap_only_helps(seed):
     alone = simulators.evaluator(problem._replace(costs=free, objective="serial"))(placements)
     overlapped = simulators.evaluator(problem._replace(costs=free))(placements)
     assert (overlapped <= alone).all()
-
-
-@pytest.mark.parametrize(
-    ("graph", "order"),
-    [
-        (helpers.chain(4), [0, 1, 2, 3]),
-        # op3 1.5; op1 1.5 + 130 + 1.5 = 133; op2 1.5 + 140 + 1.5 = 143; op0 1.5 + 110 + 143.
-        (helpers.diamond(), [0, 2, 1, 3]),
-        # Branches of equal rank keep the topological order, which takes the smallest index first.
-        (helpers.fork_join(3), [0, 1, 2, 3, 4]),
-        # op1 and op4 1.5; op0 and op2 1.5 + 110 + 1.5 = 113; op3 1.5 + 110 + 113. Ties go by the
-        # topological order 2, 1, 3, 0, 4.
-        (_graph(5, [(3, 0), (3, 0), (2, 1), (0, 4)]), [3, 2, 0, 1, 4]),
-    ],
-    ids=["chain", "diamond", "fork_join", "drawn"],
-)
-def test_priority_order_by_hand(graph, order):
-    assert priority_order(graph, unit_costs(graph)).tolist() == order
-
-
-def test_priority_order_is_topological_where_nothing_costs_anything():
-    graph = _graph(5, [(4, 3), (3, 2), (2, 0)], num_bytes=0)
-    nothing = CostModel(*(np.zeros_like(field) for field in unit_costs(graph)))
-    assert priority_order(graph, nothing).tolist() == [1, 4, 3, 2, 0]
-
-
-def test_priorities_use_the_mean_of_what_is_finite():
-    graph = _graph(4, [])
-    compute_s = np.array([[4, 4], [6, 1], [5, np.inf], [np.inf, np.inf]], np.float32)
-    # Means 4, 3.5, 5 and nothing.
-    costs = unit_costs(graph, compute_s=compute_s)
-    assert priority_order(graph, costs).tolist() == [2, 0, 1, 3]
-    # op0 -> op1 and op2 -> op3 with delays of 6 + 1 and 6 + 2: ranks 9, 1, 10, 1.
-    graph = _graph(4, [(0, 1), (2, 3)], num_bytes=0)
-    costs = unit_costs(
-        graph,
-        compute_s=np.ones((4, 2), np.float32),
-        transfer_latency_s=np.array([[0, 8], [4, 0]], np.float32),
-        transfer_fixed_s=np.array([1, 0], np.float32),
-        fusion_loss_s=np.array([0, 2], np.float32),
-    )
-    assert priority_order(graph, costs).tolist() == [2, 0, 1, 3]
-    # With one direction infinite the other is the mean: ranks 11, 1, 12, 1.
-    one_way = costs._replace(transfer_latency_s=np.array([[0, 8], [np.inf, 0]], np.float32))
-    assert priority_order(graph, one_way).tolist() == [2, 0, 1, 3]
-    # What has no finite delay counts as at once: ranks 11, 1, 2, 1.
-    cut_off = one_way._replace(transfer_fixed_s=np.array([1, np.inf], np.float32))
-    assert priority_order(graph, cut_off).tolist() == [0, 2, 1, 3]
-
-
-@few
-@hypothesis.given(SEEDS, st.sampled_from(reference.SIZES))
-def test_priority_order_is_topological_and_ranks_never_increase_along_it(seed, size):
-    problem, _ = reference.random_problem(np.random.default_rng(seed), "makespan", size)
-    order = priority_order(problem.graph, problem.costs)
-    assert sorted(order.tolist()) == list(range(problem.graph.num_ops))
-    place = np.argsort(order)
-    assert (place[problem.graph.senders] < place[problem.graph.receivers]).all()
-    rank = np.array(reference.upward_ranks(problem))[order]
-    assert (np.diff(rank) <= 1e-9 * rank.max()).all()
-
-
-@few
-@hypothesis.given(SEEDS, st.sampled_from([size for size in reference.SIZES if size[-1] <= 2]))
-def test_equal_ranks_keep_the_topological_order(seed, size):
-    # On two devices means of whole numbers are exact, so that ties are.
-    problem, _ = reference.random_problem(np.random.default_rng(seed), "makespan", size)
-    rank = reference.upward_ranks(problem)
-    expected = sorted(dag.topological_order(problem.graph).tolist(), key=lambda op: -rank[op])
-    assert priority_order(problem.graph, problem.costs).tolist() == expected

@@ -7,7 +7,7 @@ import pytest
 
 from placement.costs import calibrate
 from placement.graphs import dag
-from placement.simulators import makespan, segments
+from placement.simulators import ranks, segments
 from placement.types import CostModel, OpGraph, Problem
 from tests import helpers
 from tests.helpers import unit_costs
@@ -53,7 +53,7 @@ def _part_of(problem: Problem, found: segments.Segments) -> np.ndarray:
 def _uncut(problem: Problem, placement: np.ndarray) -> segments.Segments:
     """The segments before anything is merged, found without `cut`: by the module's two rules."""
     graph = problem.graph
-    order = makespan.priority_order(graph, problem.costs).tolist()
+    order = ranks.priority_order(graph, problem.costs).tolist()
     apart = placement[graph.senders] != placement[graph.receivers]
     ends, begins = set(graph.senders[apart].tolist()), set(graph.receivers[apart].tolist())
     found: list[list[int]] = []
@@ -123,7 +123,7 @@ def test_a_diamond_by_hand():
     """
     problem = _problem(helpers.diamond(), _two_apart(helpers.diamond()))
     placement = np.array([0, 0, 1, 0], np.int32)
-    assert makespan.priority_order(problem.graph, problem.costs).tolist() == [0, 1, 2, 3]
+    assert ranks.priority_order(problem.graph, problem.costs).tolist() == [0, 1, 2, 3]
     found = segments.cut(problem, placement)
     # 1 and 3 together start at 7 and end at 9, apart 3 ends at 8; 0 and 1 together delay 2 by 1.
     assert _as_lists(found) == [[0], [1], [2], [3]]
@@ -174,7 +174,7 @@ def test_on_one_device_all_is_one_segment():
     problem = _problem(graph, helpers.random_costs(np.random.default_rng(1), graph, 2))
     placement = np.ones(20, np.int32)
     (only,) = segments.cut(problem, placement)
-    assert only.tolist() == makespan.priority_order(graph, problem.costs).tolist()
+    assert only.tolist() == ranks.priority_order(graph, problem.costs).tolist()
     assert segments.latency_s(problem, placement) == problem.costs.compute_s[:, 1].sum()
     run = segments.schedule(problem, placement, (only,))
     assert (run.critical, run.waited) == ((0,), ())
@@ -194,10 +194,10 @@ def test_segments_partition_the_operations_and_run_one_after_another(seed, unsup
     assert (part[graph.senders] <= part[graph.receivers]).all()
     position = np.argsort(np.concatenate(found))
     assert (position[graph.senders] < position[graph.receivers]).all()
-    rank = np.argsort(makespan.priority_order(graph, problem.costs))
+    rank = np.argsort(ranks.priority_order(graph, problem.costs))
     for device in set(placement.tolist()):  # in the order of the objective
-        ranks = [rank[op] for op in np.concatenate(found) if placement[op] == device]
-        assert ranks == sorted(ranks)
+        order = [rank[op] for op in np.concatenate(found) if placement[op] == device]
+        assert order == sorted(order)
 
 
 @few

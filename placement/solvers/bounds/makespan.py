@@ -46,7 +46,7 @@ import numpy as np
 from scipy import optimize, sparse
 
 from placement.graphs import dag
-from placement.simulators.makespan import edge_delay_s
+from placement.simulators.tensors import edge_delay_s
 from placement.solvers import base
 from placement.solvers.limits import SearchLimits
 from placement.types import Array, Problem

@@ -35,7 +35,7 @@ import numpy as np
 from scipy import optimize, sparse
 
 from placement.graphs import dag
-from placement.simulators import makespan
+from placement.simulators import ranks
 from placement.solvers import base
 from placement.solvers.heuristics.list_scheduling import Board
 from placement.solvers.limits import SearchLimits
@@ -98,7 +98,7 @@ def favourite_children(problem: Problem, time_limit_s: float) -> np.ndarray:
     senders, receivers, delay_s = _distinct_edges(problem)
     if not len(senders):
         return child
-    compute_s = makespan.finite_mean(np.asarray(problem.costs.compute_s, np.float64))
+    compute_s = ranks.finite_mean(np.asarray(problem.costs.compute_s, np.float64))
     scale = max(compute_s.max(), delay_s.max()) or 1.0
     sends, reads = _incidence(senders, num_ops), _incidence(receivers, num_ops)
     rows = [
@@ -128,7 +128,7 @@ def _distinct_edges(problem: Problem) -> tuple[np.ndarray, np.ndarray, np.ndarra
     pairs = np.stack([graph.senders, graph.receivers])
     (senders, receivers), number = np.unique(pairs, axis=1, return_inverse=True)
     delay_s = np.zeros(len(senders))
-    np.maximum.at(delay_s, number, makespan.mean_delay_s(graph, problem.costs))
+    np.maximum.at(delay_s, number, ranks.mean_delay_s(graph, problem.costs))
     return senders, receivers, delay_s
 
 
@@ -145,7 +145,7 @@ def _earliest_first(problem: Problem, favourite: np.ndarray) -> base.SearchResul
     device held back is queued anew once it waits no longer.
     """
     board = Board(problem)
-    rank = makespan.upward_rank(problem.graph, problem.costs).tolist()
+    rank = ranks.upward_rank(problem.graph, problem.costs).tolist()
     awaits = [-1] * len(problem.devices)
     held: list[set[int]] = [set() for _ in problem.devices]
     queue = [(0.0, -rank[op], op) for op in board.ready()]

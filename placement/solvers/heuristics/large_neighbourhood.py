@@ -28,7 +28,7 @@ from scipy.sparse import csgraph
 
 from placement import simulators
 from placement.graphs import dag
-from placement.simulators import makespan
+from placement.simulators import ranks
 from placement.solvers import base
 from placement.solvers.heuristics import baechi, list_scheduling
 from placement.solvers.limits import SearchLimits
@@ -118,7 +118,7 @@ def polish(
 def _space(problem: Problem) -> _Space:
     graph, classes = problem.graph, base.classes(problem)
     senders, receivers = dag.quotient_edges(graph.senders, graph.receivers, classes.number)
-    orders = [makespan.priority_order(graph, problem.costs), dag.topological_order(graph)]
+    orders = [ranks.priority_order(graph, problem.costs), dag.topological_order(graph)]
     unique = [list(dict.fromkeys(classes.number[order].tolist())) for order in orders]
     return _Space(classes.number, classes.allowed, np.array(unique), senders, receivers)
 

@@ -27,7 +27,7 @@ from bisect import bisect_right
 
 import numpy as np
 
-from placement.simulators import makespan
+from placement.simulators import ranks, tensors
 from placement.solvers import base
 from placement.solvers.limits import SearchLimits
 from placement.types import Problem
@@ -48,7 +48,7 @@ class Board:
         self.placed = [-1] * graph.num_ops
         self.finish_s = [0.0] * graph.num_ops
         self.busy: list[tuple[list[float], list[float]]] = [([], []) for _ in problem.devices]
-        self._delay_s = makespan.edge_delay_s(graph, costs).astype(np.float64).tolist()
+        self._delay_s = tensors.edge_delay_s(graph, costs).astype(np.float64).tolist()
         self._number: list[int] = classes.number.tolist()
         self._bytes: list[float] = classes.memory_bytes.tolist()
         self._allowed = [np.flatnonzero(row).tolist() for row in classes.allowed]
@@ -119,7 +119,7 @@ def heft(problem: Problem, seed: int, limits: SearchLimits) -> base.SearchResult
     """Heterogeneous earliest finish time (Topcuoglu et al. 2002, section 5.1)."""
     del seed, limits  # one pass without chance
     board = Board(problem)
-    for op in makespan.priority_order(problem.graph, problem.costs).tolist():
+    for op in ranks.priority_order(problem.graph, problem.costs).tolist():
         starts = _starts(board, op)
         if not starts:
             return base.SearchResult(None)
@@ -137,8 +137,8 @@ def peft(problem: Problem, seed: int, limits: SearchLimits) -> base.SearchResult
     classes = base.classes(problem)
     allowed = classes.allowed[classes.number]
     board = Board(problem)
-    table = makespan.optimistic_cost_s(problem.graph, problem.costs, allowed)
-    rank = makespan.finite_mean(table).tolist()
+    table = ranks.optimistic_cost_s(problem.graph, problem.costs, allowed)
+    rank = ranks.finite_mean(table).tolist()
     onward = table.tolist()
     queue = [(-rank[op], op) for op in board.ready()]
     heapq.heapify(queue)

@@ -36,7 +36,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from placement import simulators
-from placement.simulators import makespan
+from placement.simulators import ranks
 from placement.solvers import base, native
 from placement.solvers.bounds import makespan as makespan_lib
 from placement.solvers.heuristics import large_neighbourhood
@@ -137,7 +137,7 @@ def _whole(problem: Problem, value_s: float) -> tuple[_Whole, float]:
     compute = np.floor(np.where(allowed, compute_s, inf) / unit_s)
     windows = makespan_lib.windows_of(edges, compute)
     windows = makespan_lib.closed(classes, edges, windows, limit)
-    order = makespan.priority_order(problem.graph, problem.costs).tolist()
+    order = ranks.priority_order(problem.graph, problem.costs).tolist()
     return _Whole(classes, order, edges, windows, limit), unit_s
 
 

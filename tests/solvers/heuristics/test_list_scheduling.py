@@ -5,8 +5,8 @@ import pytest
 
 from placement import simulators, solvers
 from placement.graphs import opgraph
-from placement.simulators import makespan
-from placement.simulators.makespan import upward_rank
+from placement.simulators import ranks
+from placement.simulators.ranks import upward_rank
 from placement.solvers import base
 from placement.solvers.heuristics import baechi, list_scheduling
 from placement.types import Problem
@@ -68,7 +68,7 @@ def test_heft_schedules_its_papers_example_in_80():
 
 def test_peft_schedules_its_papers_example_in_122_where_heft_takes_133():
     problem = peft_example()
-    table = makespan.optimistic_cost_s(
+    table = ranks.optimistic_cost_s(
         problem.graph, problem.costs, np.isfinite(problem.costs.compute_s)
     )
     assert table[0].tolist() == [64, 68, 86]

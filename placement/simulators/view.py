@@ -1,0 +1,86 @@
+"""What a policy that reads costs is told of them, at a size that the padded graph alone decides."""
+
+import dataclasses
+from typing import Any, Generic, NamedTuple, TypeVar
+
+import numpy as np
+
+from placement.simulators import makespan, ranks, schedule, tensors
+from placement.types import Array, Problem
+
+Own = TypeVar("Own")
+
+
+class CostView(NamedTuple, Generic[Own]):
+    """A problem's costs, and the steps of its list schedule: N, E and S are padded sizes.
+
+    Hand it over as the `globals` of the policy's graph, never in a closure: XLA folds constants.
+    Parallel edges are one, of their longest delay: tensors that arrive earlier hold up nothing.
+    """
+
+    compute_s: Array  # float32 [N, D]; inf where the device does not support the operation
+    senders: Array  # int32 [E]: of the distinct pairs of neighbours; N for padding
+    receivers: Array  # int32 [E]
+    delay_s: Array  # float32 [E, D, D]: from sender's end to arrival; the last is padding: zero
+    # S steps in the order of priority, whatever the problem's objective. Those of padding come last
+    # and write nothing.
+    steps: schedule.Steps
+    num_steps: Array  # int32 []: those that are no padding
+    own: Own  # what one policy must know beside this, of a type of its own; None of others
+
+    @property
+    def simulator(self) -> makespan.Tables:
+        """What `makespan.latency` reads, for placements of N operations."""
+        compute_s, delay_s = self.compute_s[self.steps.op], self.delay_s[self.steps.edges]
+        return makespan.Tables(self.steps, compute_s, delay_s)
+
+
+def cost_view(problem: Problem, num_nodes: int, num_edges: int) -> CostView[Any]:
+    """Makes the view of a problem, on the host.
+
+    Args:
+      problem: of the graph that the policy places.
+      num_nodes: padded number of nodes of the policy's graph.
+      num_edges: its padded number of edges, more than there are pairs of neighbours.
+    """
+    graph, costs = problem.graph, problem.costs
+    ends = np.stack([graph.senders, graph.receivers], axis=1)
+    pairs, number = np.unique(ends, axis=0, return_inverse=True)
+    pairs = pairs.astype(np.int32).reshape(-1, 2)
+    each_s = tensors.edge_delay_s(graph, costs)
+    delay_s = np.zeros((num_edges, *each_s.shape[1:]), np.float32)
+    np.maximum.at(delay_s, number.reshape(-1), each_s)
+    simple = dataclasses.replace(graph, senders=pairs[:, 0], receivers=pairs[:, 1])
+    steps = schedule.steps(simple, ranks.priority_order(graph, costs))
+    return CostView(
+        compute_s=_padded(np.asarray(costs.compute_s, np.float32), num_nodes, 0),
+        senders=_padded(pairs[:, 0], num_edges, num_nodes),
+        receivers=_padded(pairs[:, 1], num_edges, num_nodes),
+        delay_s=delay_s,
+        steps=_padded_steps(steps, (graph.num_ops, len(pairs)), (num_nodes, num_edges)),
+        num_steps=np.array(len(steps.op), np.int32),
+        own=None,
+    )
+
+
+def _padded_steps(
+    steps: schedule.Steps, size: tuple[int, int], padded: tuple[int, int]
+) -> schedule.Steps:
+    """The steps of a graph of some operations and edges, for one of more of both."""
+    (num_ops, num_pairs), (num_nodes, num_edges) = size, padded
+    length, nothing = num_nodes + num_edges // schedule.WIDTH, num_nodes + 1
+    inputs = np.where(steps.inputs == num_ops, num_nodes, steps.inputs)
+    edges = np.where(steps.edges == num_pairs, num_edges - 1, steps.edges)
+    return schedule.Steps(
+        op=_padded(steps.op, length, 0),
+        inputs=_padded(inputs, length, num_nodes),
+        edges=_padded(edges, length, num_edges - 1),
+        first=_padded(steps.first, length, False),
+        last=_padded(steps.last, length, False),
+        output=_padded(np.where(steps.last, steps.op, nothing), length, nothing),
+    )
+
+
+def _padded(array: Array, length: int, value: int) -> np.ndarray:
+    widths = [(0, length - len(array))] + [(0, 0)] * (array.ndim - 1)
+    return np.pad(array, widths, constant_values=value)
