@@ -71,7 +71,7 @@ def test_kinds_that_occur_several_times_are_numbered(spec, names):
     ],
 )
 def test_a_malformed_list_is_refused_in_one_line_that_names_the_kinds(spec, said):
-    with pytest.raises(UserError, match="valid( kinds)?: cpu, igpu, gpu, npu") as caught:
+    with pytest.raises(UserError, match=r"valid( kinds)?: cpu, igpu, gpu, npu") as caught:
         roofline.devices(spec)
     assert said in str(caught.value)
     assert "\n" not in str(caught.value)
