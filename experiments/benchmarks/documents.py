@@ -3,7 +3,7 @@
     python -m experiments.benchmarks documents
     python -m experiments.benchmarks documents quickstart concurrent_gains
 
-A page has a line `<!-- documents: NAME -->` above each such table; `benchmark_tables.TABLES` says
+A page has a line `<!-- documents: NAME -->` above each such table; `page_tables.TABLES` says
 which commands it comes from, and how it is read from what they leave. All of them take a night.
 Runs stay in `runs/documents`, and one that has ended is not made again: an interrupted night goes
 on, and whoever wants to measure anew removes the folder. Tables of Tarnawski et al.'s workloads
@@ -23,20 +23,20 @@ from placement import arguments, files
 from placement.errors import UserError
 from placement.reporting import runs
 
-ROOT = Path(__file__).parent.parent
+ROOT = Path(__file__).parents[2]
 FOLDER = ROOT / "runs" / "documents"
 MARK = "<!-- documents: {} -->"
 _MOVED = 0.05  # relative, of a number that is told to have moved
 _ENDED = "documents.json"
 
 
-def remake(names: Iterable[str]) -> None:
+def run(*names: str) -> None:
     """Makes tables, by default all, writes them into their pages and prints what moved.
 
     Raises:
       UserError: there is no table of a name.
     """
-    chosen = tuple(names) or tuple(TABLES)
+    chosen = names or tuple(TABLES)
     for name in chosen:
         arguments.check("table", name, TABLES)
     FOLDER.mkdir(parents=True, exist_ok=True)
@@ -45,7 +45,7 @@ def remake(names: Iterable[str]) -> None:
         if table.needs and not (FOLDER / table.needs).exists():
             print(f"{name}: left as it is, without {FOLDER / table.needs}", flush=True)
             continue
-        failed = [run for run, command in table.runs.items() if not _ran(run, command)]
+        failed = [name for name, command in table.runs.items() if not _ran(name, command)]
         if failed:
             print(f"{name}: left as it is, as {', '.join(failed)} failed", flush=True)
             continue
@@ -112,7 +112,7 @@ def _number(cell: str) -> float | None:
 def _ran(run: str, command: str) -> bool:
     """Runs a command unless it has ended before; returns whether it ended well.
 
-    What a module other than `experiments.main` prints last is kept in `benchmark_tables.PRINTED`.
+    What a module other than `experiments.main` prints last is kept in `page_tables.PRINTED`.
     """
     workdir = FOLDER / run
     ended = workdir / _ENDED

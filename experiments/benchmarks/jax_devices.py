@@ -11,7 +11,16 @@ import os
 import subprocess
 import sys
 import time
+from functools import partial
 from typing import Any
+
+import jax
+from rich.console import Console
+
+from experiments.benchmarks import problems, timing
+from placement import simulators
+from placement.learning import mesh, trainer
+from placement.methods import learned
 
 _FORCED = (1, 2, 4, 8)
 _OPERATIONS, _SAMPLES = 200, 64
@@ -20,15 +29,13 @@ _TRAINED = ("hsdag", "scheduler", "colocrl", "placeto")
 _STEPS = 4
 
 
-def devices() -> None:
-    """Prints the table."""
-    from rich.console import Console
-    from rich.table import Table
-
-    table = Table(title=f"placements a second: {_OPERATIONS} operations, {_SAMPLES} samples a step")
-    table.add_column("platform")
-    for column in ("devices", *_SIMULATED, *(f"train {name}" for name in _TRAINED)):
-        table.add_column(column, justify="right")
+def run() -> None:
+    """Prints what sharing out over several JAX devices costs or gains."""
+    table = timing.table(
+        f"placements a second: {_OPERATIONS} operations, {_SAMPLES} samples a step",
+        ("platform",),
+        ("devices", *_SIMULATED, *(f"train {name}" for name in _TRAINED)),
+    )
     forced = [("cpu", count, {"JAX_PLATFORMS": "cpu", **_forced(count)}) for count in _FORCED]
     for platform, count, environment in (*forced, *_accelerators()):
         rates = _answer("rates", environment)
@@ -41,7 +48,7 @@ def _forced(count: int) -> dict[str, str]:
 
 
 def _accelerators() -> list[tuple[str, int, dict[str, str]]]:
-    """What JAX has beside the CPU: one of the devices, and all where there are several."""
+    """Returns what JAX has beside the CPU: one of the devices, and all where there are several."""
     platform, count = _answer("present", {})
     if platform == "cpu":
         return []
@@ -50,7 +57,7 @@ def _accelerators() -> list[tuple[str, int, dict[str, str]]]:
 
 
 def _answer(function: str, environment: dict[str, str]) -> Any:
-    """What a function of this module says in a process with this environment."""
+    """Calls a function of this module in a process with this environment."""
     command = [sys.executable, "-m", "experiments.benchmarks.jax_devices", function]
     done = subprocess.run(
         command, env=os.environ | environment, check=True, stdout=subprocess.PIPE, text=True
@@ -59,49 +66,28 @@ def _answer(function: str, environment: dict[str, str]) -> Any:
 
 
 def present() -> tuple[str, int]:
-    """The platform that JAX takes by default, and how many devices of it there are."""
-    import jax
-
+    """Returns the platform that JAX takes by default, and how many devices of it there are."""
     return jax.default_backend(), len(jax.devices())
 
 
 def rates() -> list[float]:
-    """Placements a second of each simulator and of each method's training, on all devices."""
+    """Returns placements a second of each simulator and of training each method, on all devices."""
     return [*map(_simulated, _SIMULATED), *map(_trained, _TRAINED)]
 
 
 def _simulated(objective: str) -> float:
-    from functools import partial
-
-    import jax
-    import numpy as np
-
-    from experiments.benchmarks import __main__
-    from placement import simulators
-    from placement.learning import mesh
-
-    problem = __main__.problem_of_size(_OPERATIONS, objective)
-    tables = simulators.tables(problem)
+    tables = simulators.tables(problems.of_size(_OPERATIONS, objective))
     batch = 16 * _SAMPLES
-    ends = np.sort(np.random.default_rng(1).integers(0, _OPERATIONS, (batch, 2, 1)), axis=1)
-    place = np.arange(_OPERATIONS)
-    placements = ((place >= ends[:, 0]) & (place < ends[:, 1])).astype(np.int32)
+    placements = problems.segments(_OPERATIONS, batch)
     simulate = jax.jit(
         lambda *given: mesh.shard_map(partial(simulators.simulate, objective), *given)
     )
     held = mesh.replicate_to_mesh((tables, placements), batch)
-    return batch / (1e-3 * __main__.median_ms(lambda: simulate(*held), repeats=5))
+    return batch / (1e-3 * timing.median_ms(lambda: simulate(*held), repeats=5))
 
 
 def _trained(method: str) -> float:
-    import jax
-
-    from experiments.benchmarks import __main__
-    from placement import simulators
-    from placement.learning import trainer
-    from placement.methods import learned
-
-    problem = __main__.problem_of_size(_OPERATIONS, "makespan")
+    problem = problems.of_size(_OPERATIONS, "makespan")
     made = learned.make(f"{method}:num_samples={_SAMPLES}", len(problem.devices), False)
     graph, assignment = made.read(problem)
     progress = trainer.start(

@@ -21,6 +21,23 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any, NamedTuple
 
+import jax
+import numpy as np
+from rich.console import Console
+
+from configs import common
+from experiments import build
+from experiments.benchmarks import timing
+from experiments.console import progress
+from experiments.tasks import place, report
+from placement import solvers
+from placement.costs import roofline
+from placement.errors import UserError
+from placement.graphs import coarsen
+from placement.learning import trainer
+from placement.methods import learned
+from placement.zoo import synthetic
+
 SIZES = (10_000, 100_000, 1_000_000)
 _DEVICES = "roofline:cpu,gpu,gpu"
 _LEARNED = "hsdag", "hierarchical"
@@ -36,34 +53,44 @@ class Phase(NamedTuple):
     peak_bytes: int  # of the process until its end
 
 
-def scale(sizes: tuple[int, ...]) -> None:
-    """Prints the table of all phases and sizes, and which phase dominates the largest."""
-    from rich.console import Console
-    from rich.table import Table
+def run(*numbers: str) -> None:
+    """Prints the table of all phases and sizes, and which phase dominates the largest.
 
-    found = {size: _in_a_process(size) for size in sizes}
-    table = Table(title=f"layered graphs, {_DEVICES}: seconds, and peak GB until then")
-    table.add_column("phase")
-    for size in sizes:
-        table.add_column(f"{size:,} operations", justify="right")
-    table.add_column("exponent", justify="right")
-    for phases in zip(*found.values(), strict=True):
+    Args:
+      *numbers: of operations, by default `SIZES`.
+
+    Raises:
+      UserError: one of them is none.
+    """
+    if not all(number.isdecimal() and int(number) >= 2 for number in numbers):
+        raise UserError(
+            f"scale takes numbers of operations; given {' '.join(numbers)!r}: give such as 10000 "
+            "100000"
+        )
+    sizes = tuple(map(int, numbers)) or SIZES
+    measured = {size: _in_a_process(size) for size in sizes}
+    table = timing.table(
+        f"layered graphs, {_DEVICES}: seconds, and peak GB until then",
+        ("phase",),
+        (*(f"{size:,} operations" for size in sizes), "exponent"),
+    )
+    for phases in zip(*measured.values(), strict=True):
         cells = [f"{phase.seconds:.2f} s  {phase.peak_bytes / 1e9:.1f} GB" for phase in phases]
         table.add_row(phases[0].name, *cells, exponent(sizes, [p.seconds for p in phases]))
     console = Console(width=100)
     console.print(table)
-    console.print(dominating(sizes[-1], found[sizes[-1]]))
+    console.print(dominating(sizes[-1], measured[sizes[-1]]))
 
 
 def exponent(sizes: tuple[int, ...], seconds: list[float]) -> str:
-    """Of the growth between the last two sizes; nothing of one size."""
+    """Returns that of the growth between the last two sizes; nothing of one size."""
     if len(sizes) < 2:
         return ""
     return f"{math.log(seconds[-1] / seconds[-2]) / math.log(sizes[-1] / sizes[-2]):.2f}"
 
 
 def dominating(size: int, phases: list[Phase]) -> str:
-    """One line: the longest phase and its share of all."""
+    """Returns one line: the longest phase and its share of all."""
     parts = [phase for phase in phases if phase.name != _WHOLE]
     longest = max(parts, key=lambda phase: phase.seconds)
     total_s = sum(phase.seconds for phase in parts)
@@ -75,23 +102,14 @@ def dominating(size: int, phases: list[Phase]) -> str:
 
 def measure(size: int, workdir: Path) -> list[Phase]:
     """Runs all phases on a graph of this size, one after another."""
-    import jax
-    import numpy as np
-
-    from experiments import build
-    from placement import solvers
-    from placement.costs import roofline
-    from placement.graphs import coarsen
-    from placement.zoo import synthetic
-
-    found: list[Phase] = []
+    phases: list[Phase] = []
 
     def timed(name: str, function: Callable[[], Any]) -> Any:
         started = time.perf_counter()
         result = jax.block_until_ready(function())
         seconds = time.perf_counter() - started
         peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
-        found.append(Phase(name, seconds, peak))
+        phases.append(Phase(name, seconds, peak))
         return result
 
     names = roofline.devices(_DEVICES)
@@ -99,40 +117,35 @@ def measure(size: int, workdir: Path) -> list[Phase]:
     coarsening = timed("coarsening", lambda: coarsen.coarsen(graph))
     costs = timed("costs", lambda: roofline.cost_model(graph, names))
     net = build.Network(None, graph, coarsening, {})
-    setting = timed("tables", lambda: build.search_problem(net, costs, names, "makespan"))
-    shape = _SIMULATED, setting.coarse.graph.num_ops
+    problem = timed("tables", lambda: build.search_problem(net, costs, names, "makespan"))
+    shape = _SIMULATED, problem.coarse.graph.num_ops
     placements = np.random.default_rng(0).integers(0, len(names), shape, np.int32)
-    timed("simulating, compiled first", lambda: setting.simulate(placements))
-    timed(f"simulating {_SIMULATED} placements", lambda: setting.simulate(placements))
-    timed("heft", lambda: solvers.solve("heft", setting.coarse).value_s)
+    timed("simulating, compiled first", lambda: problem.simulate(placements))
+    timed(f"simulating {_SIMULATED} placements", lambda: problem.simulate(placements))
+    timed("heft", lambda: solvers.solve("heft", problem.coarse).value_s)
     for method in _LEARNED:
-        _learn(method, setting, timed)
-    timed("bound", lambda: solvers.lower_bound(setting.full))
+        _learn(method, problem, timed)
+    timed("bound", lambda: solvers.lower_bound(problem.full))
     _report(graph.name, workdir, timed)
-    return found
+    return phases
 
 
-def _learn(method: str, setting: Any, timed: Callable[..., Any]) -> None:
+def _learn(method: str, problem: build.SearchProblem, timed: Callable[..., Any]) -> None:
     """What a policy reads, and its steps: sample, simulate, update."""
-    import jax
-
-    from placement.learning import trainer
-    from placement.methods import learned
-
-    num_ops, num_devices = setting.coarse.costs.compute_s.shape
+    num_ops, num_devices = problem.coarse.costs.compute_s.shape
     made = learned.make(method, num_devices, False)
-    reading = timed(f"{method}: features", lambda: made.read(setting.coarse))
+    reading = timed(f"{method}: features", lambda: made.read(problem.coarse))
     key = jax.random.PRNGKey(0)
     start = timed(
         f"{method}: start, compiled first",
         lambda: trainer.start(
-            made.learner, key, reading.graph, setting.simulate, num_ops, num_devices
+            made.learner, key, reading.graph, problem.simulate, num_ops, num_devices
         ),
     )
     steps = trainer.search_simulated(
         made.learner,
         reading.graph,
-        trainer.Simulator.of(setting.coarse)._replace(assignment=reading.assignment),
+        trainer.Simulator.of(problem.coarse)._replace(assignment=reading.assignment),
         start,
         10_000,
         pace=lambda: 1,
@@ -144,10 +157,6 @@ def _learn(method: str, setting: Any, timed: Callable[..., Any]) -> None:
 
 def _report(graph: str, workdir: Path, timed: Callable[..., Any]) -> None:
     """A command that hardly searches, and its report once more."""
-    from configs import common
-    from experiments.console import progress
-    from experiments.tasks import place, report
-
     config = common.base()
     with config.unlocked():
         config.graph, config.devices, config.objective = graph, _DEVICES, "makespan"

@@ -18,8 +18,10 @@ from rich.console import Console
 from rich.table import Table
 
 from experiments import build
+from experiments.benchmarks import timing
 from placement import files, solvers
 from placement.costs import roofline
+from placement.errors import UserError
 from placement.methods import pretrained
 from placement.types import Problem
 from placement.zoo import families
@@ -45,19 +47,23 @@ class Cell(NamedTuple):
     took_s: float  # by `zero_shot`, compiled before
 
 
-def run(path: str) -> None:
+def run(*paths: str) -> None:
     """Prints a row for every graph, and what the rows say together.
 
     Args:
-      path: of a policy.msgpack, beside which is the pretraining.json of its run.
+      *paths: one, of a policy.msgpack, beside which is the pretraining.json of its run.
 
     Raises:
-      UserError: one of them cannot be read: one line.
+      UserError: there is not one, or one of the files cannot be read: one line.
     """
-    cells = measure(path)
-    table = Table(title=f"makespan over that of a whole search ({_SEARCH})")
-    for column in ("graph", "devices", "operations", *_RATIOS, "zero_shot takes s"):
-        table.add_column(column, justify="left" if column in ("graph", "devices") else "right")
+    if len(paths) != 1:
+        raise UserError("unseen takes one policy; give the policy.msgpack of a --task=pretrain")
+    cells = measure(paths[0])
+    table = timing.table(
+        f"makespan over that of a whole search ({_SEARCH})",
+        ("graph", "devices"),
+        ("operations", *_RATIOS, "zero_shot takes s"),
+    )
     for cell in cells:
         numbers = [f"{ratio:.3f}" for ratio in ratios(cell)]
         described = cell.graph, _kinds(cell.devices), str(cell.num_ops)
@@ -68,7 +74,7 @@ def run(path: str) -> None:
 
 
 def measure(path: str) -> list[Cell]:
-    """A cell for every graph on every set of devices, told on stderr as they come.
+    """Returns a cell for every graph on every set of devices; prints each to stderr as it comes.
 
     Raises:
       UserError: as `run`.
@@ -93,9 +99,9 @@ _RATIOS = "single", "heft", "untrained", "zero_shot"
 
 
 def ratios(cell: Cell) -> list[float]:
-    """Of the single device, HEFT, the untrained and the trained policy, over the search."""
-    found = cell.single_s, cell.heft_s, cell.beginning_s, cell.zero_shot_s
-    return [value_s / cell.search_s for value_s in found]
+    """Returns those of the single device, HEFT, the policy untrained and trained to the search."""
+    values_s = cell.single_s, cell.heft_s, cell.beginning_s, cell.zero_shot_s
+    return [value_s / cell.search_s for value_s in values_s]
 
 
 def _families_seen(path: Path) -> tuple[str, ...]:
@@ -107,8 +113,8 @@ def _cell(family: str, text: str, devices: str, path: Path) -> Cell:
     names = roofline.devices(devices)
     net = build.without_weights(text)
     costs = roofline.cost_model(net.graph, names)
-    setting = build.search_problem(net, costs, names, "makespan")
-    problem = setting.coarse
+    whole = build.search_problem(net, costs, names, "makespan")
+    problem = whole.coarse
     everywhere = np.arange(len(names))[:, None].repeat(problem.graph.num_ops, axis=1)
     trained = pretrained.prepare(problem, path, 0)._replace(key=jax.random.PRNGKey(0))
     beginning = jax.jit(trained.policy.policy.init)(trained.key, trained.read.graph)
@@ -119,7 +125,7 @@ def _cell(family: str, text: str, devices: str, path: Path) -> Cell:
         graph=text,
         devices=devices,
         num_ops=problem.graph.num_ops,
-        single_s=float(np.min(setting.simulate(everywhere))),
+        single_s=float(np.min(whole.simulate(everywhere))),
         heft_s=solvers.solve("heft", problem).value_s,
         beginning_s=before_s,
         zero_shot_s=after_s,
@@ -136,11 +142,12 @@ def _placed(of: pretrained.Pretrained, problem: Problem) -> tuple[float, float]:
 
 
 def _summary(cells: list[Cell]) -> Table:
-    """What the rows of each set of devices say together."""
-    table = Table(title="zero_shot, and the policy as it begins, over the search: median (worst)")
-    table.add_column("devices")
-    for column in ("graphs", "faster than HEFT", "zero_shot", "untrained", "training takes off"):
-        table.add_column(column, justify="right")
+    """Returns what the rows of each set of devices say together."""
+    table = timing.table(
+        "zero_shot, and the policy as it begins, over the search: median (worst)",
+        ("devices",),
+        ("graphs", "faster than HEFT", "zero_shot", "untrained", "training takes off"),
+    )
     for devices in _DEVICES:
         some = [cell for cell in cells if cell.devices == devices]
         faster = np.mean([cell.zero_shot_s < cell.heft_s for cell in some])

@@ -1,0 +1,67 @@
+"""What a policy costs on one CPU core: `experiments.benchmarks policy`.
+
+One sample with its log-probability, 64 at once, and a learning step (sample, simulate, update) with
+64 samples, for HSDAG on the coarsened and on the full view of each zoo model. The costs are drawn
+at random: no device is needed and none is timed.
+"""
+
+import os
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+from rich.console import Console
+
+from experiments import build
+from experiments.benchmarks import problems
+from experiments.benchmarks.timing import median_ms, table
+from placement import simulators
+from placement.methods import learned
+from placement.types import OpGraph
+
+_BATCH = 64
+
+
+def run() -> None:
+    """Prints the table of HSDAG's times and ratios."""
+    # Before JAX starts its threads: XLA takes as many as the process has cores.
+    os.sched_setaffinity(0, {min(os.sched_getaffinity(0))})
+    times = table(
+        f"HSDAG on one CPU core, median ms; together: {_BATCH} samples at once",
+        ("graph",),
+        ("operations", "alone", "together", "ratio", "learning step"),
+    )
+    for name in problems.NETWORKS:
+        network = build.network(problems.config(name))
+        for graph in (network.coarsening.graph, network.graph):
+            alone_ms, together_ms, step_ms = _times_ms(graph)
+            label = "coarsened" if graph is network.coarsening.graph else "full view"
+            times.add_row(
+                f"{name}, {label}",
+                str(graph.num_ops),
+                f"{alone_ms:.2f}",
+                f"{together_ms:.2f}",
+                f"{_BATCH * alone_ms / together_ms:.1f}x",
+                f"{step_ms:.2f}",
+            )
+    Console(width=100).print(times)
+
+
+def _times_ms(op_graph: OpGraph) -> tuple[float, float, float]:
+    """Medians of one sample, of a batch of samples, and of a learning step with such a batch."""
+    problem = problems.two_devices(op_graph)
+    method = learned.make("hsdag", len(problem.devices), False)
+    graph, learner = method.read(problem).graph, method.learner
+    evaluate = simulators.evaluator(problem)
+    state = learner.init(jax.random.PRNGKey(0), graph)
+    sample = jax.jit(method.policy.sample, static_argnums=3)
+
+    def step() -> Any:
+        advanced, drawn = learner.sample(state, graph)
+        latency_s = evaluate(drawn.placement[:, 0, : op_graph.num_ops])
+        return learner.update(advanced, graph, drawn, latency_s[:, None], jnp.float32(1.0))
+
+    key = jax.random.PRNGKey(1)
+    alone = median_ms(lambda: sample(state.params, key, graph, 1))
+    together = median_ms(lambda: sample(state.params, key, graph, _BATCH))
+    return alone, together, median_ms(step)
