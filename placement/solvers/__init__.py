@@ -113,7 +113,7 @@ def solve(
     placement, value_s = found.placement, np.inf
     if placement is not None:
         placement = np.asarray(placement, np.int32)
-        value_s = float(simulators.evaluator(problem)(placement[None])[0])
+        value_s = base.value_s(problem, placement)
     else:
         placement = _anything(problem)
     if reason or found.status == "infeasible":
