@@ -8,6 +8,7 @@ import numpy as np
 
 from experiments.methods import Entry
 from experiments.resources import Load
+from placement.reporting import units
 from placement.reporting.tables import results
 from placement.runtime.measurement.local import MIN_SAMPLES, Failure, Measurement
 from placement.runtime.measurement.measurer import Measurer
@@ -137,7 +138,7 @@ def _row(
     if solution.scope != base.ALL:
         status = f"{status}, {solution.scope}"
     comparable = math.isfinite(unit_predicted) and math.isfinite(solution.value_s)
-    versus = results.ratio(solution.value_s, unit_predicted) if comparable else None
+    versus = units.ratio(solution.value_s, unit_predicted) if comparable else None
     if isinstance(outcome, Measurement):
         measured = outcome.latency._asdict()
         versus = _ratio(outcome) / unit_measured if math.isfinite(unit_measured) else None
@@ -152,7 +153,7 @@ def _row(
         "versus_best_single_device": versus,
         "versus_interval": interval,  # 95%, of the paired ratios' median
         "bound_s": solution.bound_s,
-        "gap": results.ratio(solution.value_s, solution.bound_s) - 1.0,
+        "gap": units.ratio(solution.value_s, solution.bound_s) - 1.0,
         "search_s": solution.search_s,
         "evaluations": solution.evaluations,
         "measurements": measurements,
@@ -163,25 +164,28 @@ def _row(
     return row | ({"reference": True} if entry.reference else {})
 
 
-def best(entries: list[Entry], rows_: list[dict[str, Any]], outcomes: list[Outcome]) -> int | None:
+def best(entries: list[Entry], rows_: list[dict[str, Any]]) -> int | None:
     """The number of the entry whose placement to use; None if none can run.
 
     Where latencies were measured: the lowest ratio to the best single device among the methods
     whose interval of that ratio lies below 1; the best single device itself if there is none, as
     what cannot be told from it is no gain. Else the lowest prediction, single devices first.
     """
-    own = [i for i, entry in enumerate(entries) if not entry.reference]
-    singles = [i for i in own if entries[i].method.startswith("single:")]
-    if all(outcomes[i] is None for i in own):
-        others = [i for i in own if _only_device(entries[i].placements[0]) is None]
-        able = [i for i in singles + others if math.isfinite(rows_[i]["predicted_s"])]
-        return min(able, key=lambda i: rows_[i]["predicted_s"], default=None)
-    ran = {i: o for i in own if isinstance(o := outcomes[i], Measurement)}
-    alone = min((i for i in singles if i in ran), key=lambda i: _ratio(ran[i]), default=None)
-    if alone is None:
-        return min(ran, key=lambda i: _ratio(ran[i]), default=None)
-    faster = [i for i in ran if ran[i].ratio.high < _ratio(ran[alone])]
-    return min(faster, key=lambda i: _ratio(ran[i]), default=alone)
+    singles = [row for row in rows_ if results.is_single(row)]
+    others = [
+        row
+        for entry, row in zip(entries, rows_, strict=True)
+        if _only_device(entry.placements[0]) is None and _is_gain(row)
+    ]
+    chosen = results.best([*singles, *others])
+    return next((i for i, row in enumerate(rows_) if row is chosen), None)
+
+
+def _is_gain(row: results.Row) -> bool:
+    """Whether a row is clearly faster than the best single device, where both were measured."""
+    if row["measured_s"] is None or row["versus_best_single_device"] is None:
+        return True
+    return row["versus_interval"] is not None and row["versus_interval"][1] < 1
 
 
 def nothing_ran(entries: list[Entry], outcomes: list[Outcome]) -> NothingRanError | None:

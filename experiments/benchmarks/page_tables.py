@@ -136,7 +136,7 @@ def by_method(
             found = comparison.compare(_summary(folder, run)["rows"], ())
             for graph in found.graphs:
                 cells = found.cells[graph]
-                values = [cells[m].mean_s for m in (comparison.SINGLE, *methods)]
+                values = [cells[m].latency_s.mean for m in (comparison.SINGLE, *methods)]
                 texts = [_ms(value) for value in values]
                 best = texts[values.index(min(values))]
                 bound_s = max(
@@ -164,8 +164,8 @@ def gaps(names: dict[str, str], exact: str, methods: tuple[str, ...]) -> Callabl
             found = comparison.compare([row | {"measured_s": None} for row in summary["rows"]], ())
             for graph in found.graphs:
                 cells = found.cells[graph]
-                optimum_s = cells[exact].mean_s
-                chosen = [cells[m].mean_s for m in (comparison.SINGLE, *methods)]
+                optimum_s = cells[exact].latency_s.mean
+                chosen = [cells[m].latency_s.mean for m in (comparison.SINGLE, *methods)]
                 gaps = [f"{value / optimum_s - 1:z.1%}" for value in chosen]
                 rows.append([graph, given["devices"], _ms(optimum_s), *gaps])
         return header, rows
@@ -181,8 +181,8 @@ def ratios(run: str, methods: tuple[str, ...]) -> Callable[[Path], Grid]:
         rows = []
         for graph in found.graphs:
             cells = found.cells[graph]
-            single_s = cells[comparison.SINGLE].mean_s
-            texts = [f"{cells[m].mean_s / single_s:.3f}" for m in methods]
+            single_s = cells[comparison.SINGLE].latency_s.mean
+            texts = [f"{cells[m].latency_s.mean / single_s:.3f}" for m in methods]
             rows.append([graph, *(f"**{t}**" if t == min(texts) else t for t in texts)])
         return ["graph", *(f"`{m}`" for m in methods)], rows
 

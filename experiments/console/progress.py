@@ -23,8 +23,7 @@ from rich.progress_bar import ProgressBar
 from rich.table import Table
 from rich.text import Text
 
-from placement.reporting import printable, words
-from placement.reporting.tables import results
+from placement.reporting import printable, units, words
 from placement.runtime.measurement.local import LocalMeasurer
 
 WARNING, INFO, DEBUG = -1, 0, 1  # as absl counts
@@ -114,10 +113,10 @@ class Phase:
         return f"{self._last.evaluations:,}/{self.goal.budget:,}{speed}"
 
     def _best(self) -> str:
-        best_s = results.number(self._last and self._last.best_s)
+        best_s = units.number(self._last and self._last.best_s)
         if best_s is None:
             return ""
-        unit = results.unit([{"predicted_s": best_s}])
+        unit = units.of_latencies([best_s])
         text = f"best {unit.write(best_s)} {unit.name}"
         if self.goal is None or not self.goal.single_s > 0 or math.isinf(self.goal.single_s):
             return text

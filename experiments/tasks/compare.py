@@ -27,8 +27,7 @@ from experiments.distributed import hosts
 from experiments.tasks import place, report
 from placement import arguments, files
 from placement.errors import UserError
-from placement.reporting import runs
-from placement.reporting.tables import results
+from placement.reporting import runs, units
 from placement.runtime.cluster.pool import Job, Pool
 from placement.runtime.errors import RemoteFaultError
 
@@ -354,7 +353,7 @@ def _best(rows: list[dict[str, Any]]) -> str | None:
     own = [row for row in rows if not row.get("reference")]
     ratios: dict[str, list[float]] = {}
     for row in own:
-        ratio = results.number(row["versus_best_single_device"])
+        ratio = units.number(row["versus_best_single_device"])
         ratios.setdefault(row["method"], []).append(math.inf if not ratio else math.log(ratio))
     cells = max(map(len, ratios.values()))
     means = {m: sum(logs) for m, logs in ratios.items() if len(logs) == cells}

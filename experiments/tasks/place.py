@@ -237,7 +237,7 @@ def _judged(
         asked = resources.of(entries, setting)
     counts = [a + b for a, b in itertools.zip_longest(counts, searched, fillvalue=0)]
     rows = verify.rows(entries, outcomes, counts, asked)
-    number = verify.best(entries, rows, outcomes)
+    number = verify.best(entries, rows)
     if number is None:
         return _Judged(rows, None, None)
     return _Judged(rows, entries[number], outcomes[number])

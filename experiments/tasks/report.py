@@ -168,6 +168,6 @@ def _single_s(rows: list[dict[str, Any]]) -> dict[str, float]:
     """The best single device of every graph, as searches evaluate it."""
     found: dict[str, float] = {}
     for row in rows:
-        if row["method"].startswith("single:") and row["predicted_s"] is not None:
+        if results.is_single(row) and row["predicted_s"] is not None:
             found[row["graph"]] = min(found.get(row["graph"], math.inf), row["predicted_s"])
     return found

@@ -32,7 +32,6 @@ from placement.graphs import dag
 from placement.types import CostModel, OpGraph
 
 PREFIX = "roofline:"
-CLASSES = ("matmul", "convolution", "depthwise", "vector")
 
 
 class DeviceSpec(NamedTuple):
@@ -42,7 +41,7 @@ class DeviceSpec(NamedTuple):
     summary: str  # the hardware, in one line
     host: bool  # computes from host memory, where tensors are handed over
     precision: str  # of inference: a key of `ELEMENT_BYTES`
-    flop_per_s: Mapping[str, float]  # of each of `CLASSES`, at this precision
+    flop_per_s: Mapping[str, float]  # by class of operations (`_CLASS`), at this precision
     bytes_per_s: float  # of its memory
     launch_s: float  # of one operation
     capacity_bytes: float  # of its memory; inf for a host

@@ -5,7 +5,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from placement.errors import UserError
-from placement.graphs import opgraph
+from placement.graphs import dag, opgraph
 from placement.types import CostModel, OpGraph, Problem
 
 
@@ -199,8 +199,7 @@ def coarse_costs(costs: CostModel, assignment: np.ndarray, edges: np.ndarray) ->
       Costs of the coarse operations and edges; inf where any member is unsupported.
     """
     num_coarse = int(assignment.max()) + 1
-    compute_s = np.zeros((num_coarse, costs.compute_s.shape[1]))
-    np.add.at(compute_s, assignment, np.asarray(costs.compute_s, np.float64))
+    compute_s = dag.part_sums(assignment, np.asarray(costs.compute_s, np.float64))
     memory_bytes = np.bincount(assignment, np.asarray(costs.memory_bytes), num_coarse)
     return costs._replace(
         compute_s=compute_s.astype(np.float32),

@@ -113,80 +113,6 @@ def from_json(data: Any, *, name: str, objective: str, parts: int = 1) -> Worklo
     return Workload(_graph(nodes, edges, name), costs, devices)
 
 
-def expert(data: Any, workload_data: Any, *, name: str, objective: str) -> np.ndarray:
-    """Reads a human expert's split of a workload, in the format of the same authors.
-
-    The format: {"fpgas": [{"nodes": [ids]}, ...], "cpus": [{"nodes": [ids]}, ...]}, a device each.
-    Nodes that it does not list go with those of their colour class, as in the authors' code: so a
-    split of an inference graph serves the training graph too.
-
-    Args:
-      data: the parsed JSON of the split.
-      workload_data: that of the workload.
-      name: of the workload.
-      objective: as in `from_json`. With 'subgraph' all the split's CPUs are the one host.
-
-    Returns:
-      int32 [N], devices as `from_json` numbers them for one part an accelerator.
-
-    Raises:
-      UserError: either file is not of its format, or the split lists an id twice or one that the
-        workload lacks, leaves a node out, separates a colour class, or uses too many devices.
-    """
-    where = f"expert split of workload {name!r}"
-    workload = from_json(workload_data, name=name, objective=objective)
-    ids = [node["id"] for node in workload_data["nodes"]]
-    is_host = np.asarray(workload.costs.accelerator) < 0
-    listed = _listed(data, where, is_host, one_host=objective == "subgraph")
-    unknown = sorted(set(listed) - set(ids))
-    if unknown:
-        raise UserError(
-            f"{where} lists id {unknown[0]} ({len(unknown)} such in all), which is no node's; give "
-            "ids of this workload's nodes"
-        )
-    return _with_classes(listed, ids, workload.graph.colocation.tolist(), where)
-
-
-def _listed(data: Any, where: str, is_host: np.ndarray, *, one_host: bool) -> dict[int, int]:
-    """The device of every id that a split lists."""
-    devices: dict[int, int] = {}
-    for field, own, limit in (("fpgas", ~is_host, "maxFPGAs"), ("cpus", is_host, "maxCPUs")):
-        valid = np.flatnonzero(own).tolist()
-        for number, part in enumerate(_read(data, field, where, _OBJECTS)):
-            here = f"{where}, {field}[{number}]"
-            index = 0 if field == "cpus" and one_host else number
-            for id_ in _read(part, "nodes", here, _IDS):
-                if index >= len(valid):
-                    raise UserError(
-                        f"{here} holds id {id_}, but the workload's {limit} is {len(valid)}; raise "
-                        f"{limit} to {index + 1} or leave the device empty"
-                    )
-                if id_ in devices:
-                    raise UserError(f"{here} lists id {id_} again; list each node once")
-                devices[id_] = valid[index]
-    return devices
-
-
-def _with_classes(
-    listed: dict[int, int], ids: list[int], colocation: list[int], where: str
-) -> np.ndarray:
-    """int32 [N]: the listed device of each operation or of one that it is co-located with."""
-    first: dict[int, int] = {}  # a listed id by class
-    for id_, group in zip(ids, colocation, strict=True):
-        if id_ in listed and listed[first.setdefault(group, id_)] != listed[id_]:
-            raise UserError(
-                f"{where} separates ids {first[group]} and {id_}, which have one colorClass; give "
-                "them one device"
-            )
-    missing = [id_ for id_, group in zip(ids, colocation, strict=True) if group not in first]
-    if missing:
-        raise UserError(
-            f"{where} lists neither id {missing[0]} ({len(missing)} such in all) nor one of its "
-            "colorClass; list it under a device"
-        )
-    return np.array([listed[first[group]] for group in colocation], np.int32)
-
-
 def _nodes(data: Any, where: str) -> list[_Node]:
     nodes = []
     for number, given in enumerate(_read(data, "nodes", where, _OBJECTS)):
@@ -329,10 +255,6 @@ _INTEGER = _Kind("a whole number", lambda value: type(value) is int)
 _COUNT = _Kind("a whole number from 0 on", lambda value: type(value) is int and value >= 0)
 _FLAG = _Kind("true, false, 0 or 1", lambda value: type(value) in (bool, int) and value in (0, 1))
 _NAME = _Kind("a string", lambda value: isinstance(value, str))
-_IDS = _Kind(
-    "a list of whole numbers",
-    lambda value: isinstance(value, list) and all(type(id_) is int for id_ in value),
-)
 _OBJECTS = _Kind(
     "a list of objects",
     lambda value: isinstance(value, list) and all(isinstance(item, dict) for item in value),

@@ -224,7 +224,7 @@ def _build(
         edge_bytes=graph.edge_bytes[edges],
         output_shapes=[graph.output_shapes[op] for op in last],
         flops=np.bincount(assignment, graph.flops),
-        weight_bytes=_sums(assignment, graph.weight_bytes),
+        weight_bytes=dag.part_sums(assignment, graph.weight_bytes),
         tensors=graph.tensors[edges],
     )
     return Coarsening(coarse, assignment, edges.astype(np.int32))
@@ -235,10 +235,3 @@ def _last(assignment: np.ndarray, keys: tuple[np.ndarray, ...]) -> np.ndarray:
     ranked = np.lexsort((*keys[::-1], assignment))
     is_last = np.append(np.diff(assignment[ranked]) > 0, True)
     return ranked[is_last]
-
-
-def _sums(assignment: np.ndarray, values: np.ndarray) -> np.ndarray:
-    """int64 [M]: exact sums, which `bincount`'s floats are not."""
-    sums = np.zeros(assignment.max() + 1, np.int64)
-    np.add.at(sums, assignment, values)
-    return sums

@@ -63,6 +63,28 @@ def sort_nodes(num_nodes: int, senders: np.ndarray, receivers: np.ndarray) -> np
     return np.array(order, np.int32)
 
 
+def depth_first_order(num_nodes: int, senders: np.ndarray, receivers: np.ndarray) -> np.ndarray:
+    """Orders nodes topologically; of those that are ready, the one ready last goes first.
+
+    So a branch stays together until it joins others, where `sort_nodes` takes branches in turns.
+
+    Returns:
+      int32 [N].
+    """
+    starts, targets = (array.tolist() for array in successors(num_nodes, senders, receivers))
+    waiting = np.bincount(receivers, minlength=num_nodes).tolist()
+    ready = [node for node in range(num_nodes - 1, -1, -1) if waiting[node] == 0]
+    order = []
+    while ready:
+        node = ready.pop()
+        order.append(node)
+        for target in reversed(targets[starts[node] : starts[node + 1]]):
+            waiting[target] -= 1
+            if waiting[target] == 0:
+                ready.append(target)
+    return np.array(order, np.int32)
+
+
 def strong_components(num_nodes: int, senders: np.ndarray, receivers: np.ndarray) -> np.ndarray:
     """int32 [N]: equal numbers for nodes that lie on a common cycle."""
     return csgraph.connected_components(
@@ -103,6 +125,21 @@ def quotient_edges(
     return (pairs // num_parts).astype(np.int32), (pairs % num_parts).astype(np.int32)
 
 
+def part_sums(parts: np.ndarray, values: np.ndarray) -> np.ndarray:
+    """Sums over the members of each part, exactly where the values are integers.
+
+    Args:
+      parts: int [N], the part of each node, from 0.
+      values: [N, ...].
+
+    Returns:
+      [K, ...], K parts, of the values' type.
+    """
+    sums = np.zeros((int(parts.max()) + 1, *values.shape[1:]), values.dtype)
+    np.add.at(sums, parts, values)
+    return sums
+
+
 def topological_order(graph: OpGraph) -> np.ndarray:
     """Every operation after all that it reads from; of several that could follow, the first.
 
@@ -128,6 +165,23 @@ def depths(num_nodes: int, senders: np.ndarray, receivers: np.ndarray) -> np.nda
         for target in target_list[start_list[node] : start_list[node + 1]]:
             level[target] = max(level[target], following)
     return np.array(level, np.int32)
+
+
+def longest_paths(senders: np.ndarray, receivers: np.ndarray, weights: np.ndarray) -> np.ndarray:
+    """Returns float64 [N]: the weight of the heaviest path that ends in each node.
+
+    Args:
+      senders: int [E].
+      receivers: int [E].
+      weights: float [N], of the nodes, whose own counts.
+    """
+    num_nodes = len(weights)
+    starts, targets = successors(num_nodes, senders, receivers)
+    total = weights.astype(np.float64)
+    for node in sort_nodes(num_nodes, senders, receivers).tolist():
+        following = targets[starts[node] : starts[node + 1]]
+        total[following] = np.maximum(total[following], total[node] + weights[following])
+    return total
 
 
 def reachability(graph: OpGraph) -> np.ndarray:

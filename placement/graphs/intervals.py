@@ -33,7 +33,7 @@ def group(
     Returns:
       As `coarsen.coarsen`.
     """
-    order = depth_first_order(graph)
+    order = dag.depth_first_order(graph.num_ops, graph.senders, graph.receivers)
     cuts = _cuts(_crossing_bytes(graph, order), weight[order], num_groups)
     starts = np.zeros(graph.num_ops, bool)
     starts[cuts] = True
@@ -41,24 +41,6 @@ def group(
     parts = np.empty(graph.num_ops, np.int32)
     parts[order] = np.cumsum(starts)
     return coarsen.merge(graph, parts)
-
-
-def depth_first_order(graph: OpGraph) -> np.ndarray:
-    """int32 [N]: a topological order; of several that could follow, the one ready last."""
-    starts, targets = (
-        array.tolist() for array in dag.successors(graph.num_ops, graph.senders, graph.receivers)
-    )
-    waiting = np.bincount(graph.receivers, minlength=graph.num_ops).tolist()
-    ready = [op for op in range(graph.num_ops - 1, -1, -1) if waiting[op] == 0]
-    order = []
-    while ready:
-        op = ready.pop()
-        order.append(op)
-        for target in reversed(targets[starts[op] : starts[op + 1]]):
-            waiting[target] -= 1
-            if waiting[target] == 0:
-                ready.append(target)
-    return np.array(order, np.int32)
 
 
 def _crossing_bytes(graph: OpGraph, order: np.ndarray) -> np.ndarray:

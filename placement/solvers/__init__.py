@@ -128,7 +128,7 @@ def run(name: str, find: base.Find, problem: Problem, seed: int, limits: SearchL
     placement, value_s = found.placement, np.inf
     if placement is not None:
         placement = np.asarray(placement, np.int32)
-        value_s = float(simulators.evaluator(problem)(placement[None])[0])
+        value_s = base.value_s(problem, placement)
     else:
         placement = _anything(problem)
     if reason or found.status == "infeasible":

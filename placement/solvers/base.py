@@ -9,10 +9,11 @@ solver takes for the value of a placement may differ from the simulator's by its
 """
 
 from collections.abc import Callable
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 
+from placement import simulators
 from placement.errors import UserError
 from placement.graphs import dag, opgraph
 from placement.solvers.limits import SearchLimits
@@ -72,8 +73,7 @@ def classes(problem: Problem) -> Classes:
     representative = opgraph.representatives(problem.graph)
     _, number = np.unique(representative, return_inverse=True)
     seconds = np.asarray(costs.compute_s, np.float64)
-    compute_s = np.zeros((number.max() + 1, seconds.shape[1]))
-    np.add.at(compute_s, number, seconds)
+    compute_s = dag.part_sums(number, seconds)
     memory_bytes = np.bincount(number, np.asarray(costs.memory_bytes, np.float64))
     return Classes(number.astype(np.int32), compute_s, memory_bytes)
 
@@ -96,32 +96,34 @@ def memory(problem: Problem) -> Memory:
     return Memory(same[rows], capacity[rows])
 
 
+def group_capacity_bytes(problem: Problem, group: np.ndarray) -> np.ndarray:
+    """Returns float64 [K]: the memory of all devices of a group, inf where one has no limit.
+
+    Args:
+      problem: of D devices.
+      group: int [D], from 0: which group each device is of.
+    """
+    limited = memory(problem)
+    total = np.zeros(group.max() + 1)
+    total[group[~limited.devices.any(axis=0)]] = np.inf
+    for devices, capacity in zip(limited.devices, limited.capacity_bytes, strict=True):
+        total[np.unique(group[devices])] += capacity
+    return total
+
+
+def equal_devices(columns: np.ndarray) -> np.ndarray:
+    """Returns int [D]: of each device the first one whose column of [*, D] numbers is equal."""
+    rows = np.ascontiguousarray(columns.T)
+    return np.array(
+        [next(d for d, other in enumerate(rows) if (other == row).all()) for row in rows]
+    )
+
+
+def value_s(problem: Problem, placement: np.ndarray) -> float:
+    """Returns the simulator's value of one placement int [N]."""
+    return float(simulators.evaluator(problem)(placement[None])[0])
+
+
 def missing(package: str) -> UserError:
     """What to raise where an optional package is not installed."""
     return UserError(f"{package} is not installed; pip install 'placement[solvers]'")
-
-
-def import_cp_model() -> Any:
-    """OR-Tools' module of CP-SAT.
-
-    Raises:
-      UserError: ortools is not installed.
-    """
-    try:
-        from ortools.sat.python import cp_model
-    except ImportError as error:
-        raise missing("ortools") from error
-    return cp_model
-
-
-def on_solution(cp_model: Any, found: Callable[[Any], None]) -> Any:
-    """A callback for CP-SAT, which calls found(callback) with each better solution.
-
-    `callback.value(variable)` is what the solution gives a variable.
-    """
-
-    class Callback(cp_model.CpSolverSolutionCallback):
-        def on_solution_callback(self) -> None:
-            found(self)
-
-    return Callback()

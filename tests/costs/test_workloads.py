@@ -58,19 +58,6 @@ def _read(data: Any, objective: str = "max_load", **options: Any) -> Workload:
     return workloads.from_json(data, name="w", objective=objective, **options)
 
 
-def _expert(split: Any, data: Any, objective: str = "max_load") -> list[int]:
-    return workloads.expert(split, data, name="w", objective=objective).tolist()
-
-
-def _split(fpgas: list[list[int]], cpus: list[list[int]]) -> dict[str, Any]:
-    """The authors' format; a load is -1 where it was not computed."""
-    return {
-        "fpgas": [{"load": -1, "nodes": ids} for ids in fpgas],
-        "cpus": [{"load": -1, "nodes": ids} for ids in cpus],
-        "maxLoad": -1,
-    }
-
-
 def _set(path: str, value: Any) -> Any:
     """The chain with one field changed, such as 'nodes.1.size'; without it if `value` is ...."""
     data = _chain()
@@ -405,79 +392,6 @@ def test_parts_that_do_not_fit_the_objective_are_refused(objective, parts):
         f"workload 'w': parts is {parts} with objective '{objective}'; give 1, or 1 and more with "
         "objective 'subgraph'",
     )
-
-
-def test_a_split_lists_accelerators_then_hosts():
-    data = _file([_node(1, id=id_) for id_ in (30, -1, 20, 7)], [], fpgas=3, cpus=2)
-    assert _expert(_split([[7], [30]], [[], [20, -1]]), data) == [1, 4, 4, 0]
-
-
-def test_all_of_a_splits_hosts_are_the_one_of_the_subgraph_objective():
-    data = _file([_node(id_) for id_ in (1, 2, 3)], [], fpgas=1, cpus=8)
-    assert _expert(_split([[2]], [[1], [3]]), data, "subgraph") == [1, 0, 1]
-
-
-def test_nodes_that_a_split_leaves_out_go_with_their_colour():
-    nodes = [_node(5, colorClass=2), _node(6, colorClass=1), _node(1, colorClass=1)]
-    nodes += [_node(2, colorClass=2), _node(9)]
-    assert _expert(_split([[1], [2]], [[9]]), _file(nodes, [])) == [1, 0, 0, 1, 2]
-
-
-def test_a_split_is_int32_and_may_leave_devices_empty():
-    data = _file([_node(1)], [], fpgas=1, cpus=0)
-    placement = workloads.expert(_split([[1], []], [[]]), data, name="w", objective="max_load")
-    assert placement.dtype == np.int32
-    assert placement.tolist() == [0]
-
-
-@pytest.mark.parametrize(
-    ("split", "message"),
-    [
-        ([], " is []; give a JSON object with the field fpgas, a list of objects"),
-        ({"cpus": []}, " has no fpgas; give a list of objects"),
-        ({"fpgas": []}, " has no cpus; give a list of objects"),
-        ({"fpgas": [[1]], "cpus": []}, ": fpgas is [[1]]; give a list of objects"),
-        (
-            {"fpgas": [{"load": 3}], "cpus": []},
-            ", fpgas[0] has no nodes; give a list of whole numbers",
-        ),
-        (
-            {"fpgas": [{"nodes": [1, "2"]}], "cpus": []},
-            ", fpgas[0]: nodes is [1, '2']; give a list of whole numbers",
-        ),
-        (
-            _split([[1], [2, 8, 9]], [[3]]),
-            " lists id 8 (2 such in all), which is no node's; give ids of this workload's nodes",
-        ),
-        (_split([[1], [2]], [[3, 1]]), ", cpus[0] lists id 1 again; list each node once"),
-        (_split([[1, 1], [2]], [[3]]), ", fpgas[0] lists id 1 again; list each node once"),
-        (
-            _split([[1], [2], [3]], []),
-            ", fpgas[2] holds id 3, but the workload's maxFPGAs is 2; raise maxFPGAs to 3 or leave "
-            "the device empty",
-        ),
-        (
-            _split([[1], [2]], [[], [3]]),
-            ", cpus[1] holds id 3, but the workload's maxCPUs is 1; raise maxCPUs to 2 or leave "
-            "the device empty",
-        ),
-        (
-            _split([[1], [3]], [[2]]),
-            " separates ids 1 and 3, which have one colorClass; give them one device",
-        ),
-        (
-            _split([[2]], [[]]),
-            " lists neither id 1 (2 such in all) nor one of its colorClass; list it under a device",
-        ),
-    ],
-)
-def test_a_split_that_does_not_fit_the_workload_is_refused_in_one_line(split, message):
-    _assert_one_line(_refusal(_expert, split, _chain()), "expert split of workload 'w'" + message)
-
-
-def test_a_split_of_what_is_no_workload_is_refused():
-    message = _refusal(_expert, _split([], []), {"nodes": 3})
-    _assert_one_line(message, "workload 'w': nodes is 3; give a list of objects")
 
 
 def _assert_one_line(given: str, expected: str) -> None:

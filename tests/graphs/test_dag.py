@@ -49,6 +49,26 @@ def test_smallest_ready_index_goes_first():
     assert dag.sort_nodes(4, np.array([3, 2]), np.array([0, 1])).tolist() == [2, 1, 3, 0]
 
 
+def test_depth_first_a_branch_stays_together():
+    # Two branches, 0 -> 1 -> 2 and 3 -> 4 -> 5, join in 6.
+    senders, receivers = np.array([0, 1, 3, 4, 2, 5]), np.array([1, 2, 4, 5, 6, 6])
+    assert dag.depth_first_order(7, senders, receivers).tolist() == [0, 1, 2, 3, 4, 5, 6]
+    interleaved = np.array([0, 2, 4, 1, 3, 5, 6])  # the same graph, numbered in turns
+    order = dag.depth_first_order(7, interleaved[senders], interleaved[receivers])
+    assert order.tolist() == [0, 2, 4, 1, 3, 5, 6]
+
+
+def test_the_longest_path_counts_the_nodes_on_it():
+    weights = np.array([1.0, 5.0, 2.0, 1.0])
+    longest = dag.longest_paths(np.array([0, 0, 1, 2]), np.array([1, 2, 3, 3]), weights)
+    assert longest.tolist() == [1.0, 6.0, 3.0, 7.0]
+
+
+def test_sums_of_parts_are_exact_for_integers():
+    values = np.array([[2**60, 1], [1, 2], [3, 4]])
+    assert dag.part_sums(np.array([1, 1, 0]), values).tolist() == [[3, 4], [2**60 + 1, 3]]
+
+
 @few
 @hypothesis.given(SEEDS)
 def test_order_levels_and_reachability_on_random_graphs(seed):

@@ -26,7 +26,7 @@ def test_groups_are_acyclic_few_and_of_one_kind(seed):
     graph = helpers.random_dag(rng, int(rng.integers(1, 30)), edge_probability=rng.random() / 2)
     weight, kinds = rng.random(graph.num_ops), rng.integers(0, 2, graph.num_ops)
     num_groups = int(rng.integers(1, 10))
-    order = intervals.depth_first_order(graph)
+    order = dag.depth_first_order(graph.num_ops, graph.senders, graph.receivers)
     np.testing.assert_array_equal(np.sort(order), np.arange(graph.num_ops))
     place = np.argsort(order)
     assert (place[graph.senders] < place[graph.receivers]).all()
@@ -50,7 +50,7 @@ def test_groups_end_where_little_passes():
 
 def test_the_order_follows_a_branch_to_its_end():
     graph = helpers.fork_join(3, 4)  # a source, three chains of four, a sink
-    order = intervals.depth_first_order(graph)
+    order = dag.depth_first_order(graph.num_ops, graph.senders, graph.receivers)
     lengths = np.diff(np.flatnonzero(np.diff(dag.levels(graph)[order]) != 1), prepend=0)
     np.testing.assert_array_equal(lengths, [4, 4])  # one chain after another
 

@@ -5,7 +5,7 @@ from collections.abc import Iterator
 import numpy as np
 
 from placement import simulators
-from placement.solvers.programs import incumbent
+from placement.solvers.programs import warm_start
 from placement.types import Problem, Solution
 from tests import helpers
 
@@ -49,9 +49,9 @@ def optimum(problem: Problem, *, contiguous: bool = False) -> float:
     placements = _PLACEMENTS[len(problem.devices)]
     values = np.asarray(simulators.evaluator(problem)(placements))
     if contiguous:
-        reach = incumbent.phases(problem.graph)
+        reach = warm_start.phases(problem.graph)
         for row in np.argsort(values, kind="stable"):
-            if incumbent.is_contiguous(placements[row], reach):
+            if warm_start.is_contiguous(placements[row], reach):
                 return float(values[row])
     return float(values.min())
 

@@ -46,10 +46,10 @@ def test_cpsat_tells_while_it_searches(monkeypatch, objective):
     alone = np.full(asked.graph.num_ops, 2)
     alone_s = float(simulators.evaluator(asked)(alone[None])[0])
 
-    def bad(*_: object, **__: object) -> program_search.incumbent.Known:
-        return program_search.incumbent.Known(alone, alone_s, 1)
+    def bad(*_: object, **__: object) -> program_search.warm_start.WarmStart:
+        return program_search.warm_start.WarmStart(alone, alone_s, 1)
 
-    monkeypatch.setattr(program_search.incumbent, "find", bad)
+    monkeypatch.setattr(program_search.warm_start, "find", bad)
     monkeypatch.setattr(
         cpsat_makespan.large_neighbourhood,
         "lns",

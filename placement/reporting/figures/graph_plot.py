@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 
 from placement.graphs import dag
+from placement.reporting import units
 from placement.reporting.details import Details
 from placement.reporting.figures import blocks, labels, layout, plots
 
@@ -256,7 +257,7 @@ def _draw_blocks(axes: Any, drawing: _Drawing, details: Details) -> None:
         outline = {"edgecolor": style["facecolor"], "linewidth": 0.8}
         axes.add_patch(_rectangle(corner, width, height, facecolor=tint, zorder=3, **outline))
         axes.add_patch(_rectangle(corner, strip, height, zorder=4, linewidth=0, **style))
-        told.append(plots.duration(seconds[block]))
+        told.append(units.duration(seconds[block]))
         lines, size = _fitted(told, width - strip - _PADDING, height)
         axes.text(
             x + strip / 2,

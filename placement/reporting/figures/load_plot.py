@@ -4,9 +4,9 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from placement.reporting import units
 from placement.reporting.details import Details
 from placement.reporting.figures import labels, plots
-from placement.reporting.tables import results
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -57,14 +57,14 @@ def _draw_time(axes: Any, details: Details) -> list[Any]:
     from matplotlib.patches import Patch
 
     whole_s = details.compute_load_s + details.transfer_load_s
-    unit = results.unit({"predicted_s": seconds} for seconds in whole_s)
+    unit = units.of_latencies(seconds for seconds in whole_s)
     for device, (compute_s, transfer_s) in enumerate(
         zip(details.compute_load_s, details.transfer_load_s, strict=True)
     ):
         compute, transfer = compute_s * unit.per_s, transfer_s * unit.per_s
         axes.barh(device, compute, _BAR_HEIGHT, **plots.device_style(device))
         axes.barh(device, transfer, _BAR_HEIGHT, left=compute, **_TRANSFER)
-        _tell(axes, compute + transfer, device, plots.duration(compute_s + transfer_s))
+        _tell(axes, compute + transfer, device, units.duration(compute_s + transfer_s))
     axes.set_xlabel(f"time of one request ({unit.name})")
     computes = Patch(facecolor=plots.GREY, label="computes")
     transfers = Patch(**_TRANSFER, label="receives and sends")
@@ -75,15 +75,15 @@ def _draw_memory(axes: Any, details: Details) -> list[Any]:
     """Returns what the legend is to explain."""
     held, capacity = details.load_bytes, details.capacity_bytes
     near = capacity <= _FAR * held.max()
-    name, each = plots.byte_unit(max(held.max(), capacity[near].max(initial=0.0)))
+    name, each = units.byte_unit(max(held.max(), capacity[near].max(initial=0.0)))
     for device, (load, most) in enumerate(zip(held, capacity, strict=True)):
         axes.barh(device, load / each, _BAR_HEIGHT, **plots.device_style(device))
-        limited = f" of {plots.size(most)}" if np.isfinite(most) else ""
+        limited = f" of {units.size(most)}" if np.isfinite(most) else ""
         if near[device]:
             ends = [device - _BAR_HEIGHT / 2 - 0.1, device + _BAR_HEIGHT / 2 + 0.1]
             axes.plot([most / each] * 2, ends, **_CAPACITY)
         end = max(load, most) if near[device] else load
-        _tell(axes, end / each, device, plots.size(load) + limited)
+        _tell(axes, end / each, device, units.size(load) + limited)
     axes.set_xlabel(f"memory ({name})")
     return [plots.line_key("capacity", _CAPACITY)] if near.any() else []
 

@@ -16,7 +16,6 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from placement.reporting import runs
-from placement.reporting.tables import results
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -92,12 +91,6 @@ def device_style(device: int) -> dict[str, Any]:
     return {"facecolor": COLOURS[device % len(COLOURS)], "edgecolor": "white", "hatch": hatch}
 
 
-def in_unit(seconds: Any, unit: results.Unit) -> float:
-    """The latency in the unit; nan where there is none."""
-    value = results.number(seconds)
-    return math.nan if value is None else value * unit.per_s
-
-
 def mixed(colour: str, share: float) -> tuple[float, float, float]:
     """The colour with white: a tint."""
     from matplotlib.colors import to_rgb
@@ -109,26 +102,6 @@ def mixed(colour: str, share: float) -> tuple[float, float, float]:
 def luminance(colour: tuple[float, float, float]) -> float:
     """How bright a colour prints in grey, from 0 to 1 (ITU-R BT.709)."""
     return float(np.dot((0.2126, 0.7152, 0.0722), colour))
-
-
-def duration(seconds: float) -> str:
-    """Three digits and the unit that suits them: '1.25 ms'."""
-    units = (("s", 1.0), ("ms", 1e3), ("us", 1e6))
-    fitting = (unit for unit in units if seconds * unit[1] >= 1 or seconds == 0)
-    name, per_s = next(fitting, units[-1])
-    return f"{seconds * per_s:.3g} {name}"
-
-
-def byte_unit(largest: float) -> tuple[str, float]:
-    """The unit that suits a number of bytes, and how many bytes it is."""
-    units = (("GB", 1e9), ("MB", 1e6), ("kB", 1e3))
-    return next((unit for unit in units if largest >= unit[1]), ("bytes", 1.0))
-
-
-def size(number: float) -> str:
-    """Three digits of a number of bytes, and its unit: '12.5 MB'."""
-    name, each = byte_unit(number)
-    return f"{number / each:.3g} {name}"
 
 
 def logarithmic(axes: Any, which: str) -> None:

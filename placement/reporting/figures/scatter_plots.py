@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 from scipy import stats
 
+from placement.reporting import units
 from placement.reporting.figures import labels, plots
 from placement.reporting.tables import grids, results
 
@@ -38,20 +39,13 @@ class Pair(NamedTuple):
     measured_s: float
 
 
-class _Ratio(NamedTuple):
-    """To the best single device: the mean over the seeds, and half its 95% interval."""
-
-    mean: float  # nan where any seed has none
-    half_width: float  # nan of fewer than two seeds
-
-
-_NONE = _Ratio(math.nan, math.nan)
+_NONE = grids.Estimate(math.nan, math.nan)
 
 
 def pairs(rows: Iterable[results.Row]) -> list[Pair]:
     """The placements of a summary's rows that have both numbers; each row is a kind."""
     found = [
-        (row["method"], results.number(row["predicted_s"]), results.median_s(row))
+        (row["method"], units.number(row["predicted_s"]), results.median_s(row))
         for row in results.split(rows)[0]
     ]
     return [Pair(kind, p, m) for kind, p, m in found if p is not None and m is not None]
@@ -73,7 +67,7 @@ def errors(samples: Sequence[Pair], name: str) -> "Figure":
     known = [s for s in samples if 0 < s.predicted_s < math.inf and 0 < s.measured_s < math.inf]
     if len(known) < 2:
         raise plots.NothingToDrawError("fewer than two placements were both predicted and measured")
-    unit = results.unit({"predicted_s": sample.measured_s} for sample in known)
+    unit = units.of_latencies(sample.measured_s for sample in known)
     seconds = np.array([(sample.measured_s, sample.predicted_s) for sample in known])
     ends = np.array([seconds.min() / _ROOM, seconds.max() * _ROOM]) * unit.per_s
     figure = plots.new_figure(6.4, 6.4)
@@ -147,7 +141,7 @@ def ratios(rows: Sequence[results.Row], learned: Collection[str]) -> "Figure":
 
 
 def _draw_ratios(
-    axes: Any, known: Sequence[_Ratio], bound: float, is_learned: Sequence[bool]
+    axes: Any, known: Sequence[grids.Estimate], bound: float, is_learned: Sequence[bool]
 ) -> None:
     """A panel; the numbers stand beside it."""
     means = np.array([ratio.mean for ratio in known])
@@ -176,7 +170,7 @@ def _draw_ratios(
     axes.spines[["top", "right"]].set_visible(False)
 
 
-def _told(ratio: _Ratio) -> str:
+def _told(ratio: grids.Estimate) -> str:
     if not math.isfinite(ratio.mean):
         return "-"
     return f"{ratio.mean:.3f}" + (f" ± {ratio.half_width:.3f}" if ratio.half_width > 0 else "")
@@ -198,12 +192,12 @@ def pareto(rows: Iterable[results.Row]) -> "Figure":
     points = _known(rows)
     if not points:
         raise plots.NothingToDrawError("no row has a latency, a throughput and a memory to plot")
-    unit = results.unit({"predicted_s": seconds} for seconds, _, _ in points)
+    unit = units.of_latencies(seconds for seconds, _, _ in points)
     latency, throughput, memory = np.array(list(points)).T
     latency = latency * unit.per_s
     figure = plots.new_figure(8.0, 5.5)
     axes = figure.subplots()
-    name, each = plots.byte_unit(memory.max())
+    name, each = units.byte_unit(memory.max())
     areas = np.interp(memory, (0.0, memory.max() or 1.0), _AREAS)
     drawn = axes.scatter(
         latency, throughput, areas, memory / each, cmap="cividis_r", edgecolors="black", zorder=3
@@ -230,7 +224,7 @@ def _known(rows: Iterable[results.Row]) -> dict[tuple[float, float, float], list
     points: dict[tuple[float, float, float], list[str]] = {}
     for row in results.split(rows)[0]:
         keys = ("predicted_s", "max_load_s", "memory_bytes")
-        latency_s, load_s, held = (results.number(row.get(key)) for key in keys)
+        latency_s, load_s, held = (units.number(row.get(key)) for key in keys)
         if latency_s and load_s and held is not None:
             points.setdefault((latency_s, 1 / load_s, held), []).append(row["method"])
     return points
@@ -243,24 +237,21 @@ def _front(latency: np.ndarray, throughput: np.ndarray) -> np.ndarray:
     return order[throughput[order] > before]
 
 
-def _ratios(rows: Sequence[results.Row]) -> dict[str, dict[str, _Ratio]]:
+def _ratios(rows: Sequence[results.Row]) -> dict[str, dict[str, grids.Estimate]]:
     """By graph and method, of the methods that are no single devices."""
     seeds: dict[str, dict[str, list[float]]] = {}
     for row in results.split(rows)[0]:
         of_graph = seeds.setdefault(row["graph"], {})
-        if not row["method"].startswith("single:"):
-            ratio = results.number(row["versus_best_single_device"])
+        if not results.is_single(row):
+            ratio = units.number(row["versus_best_single_device"])
             of_graph.setdefault(row["method"], []).append(math.nan if ratio is None else ratio)
     return {
-        graph: {
-            method: _Ratio(float(np.mean(values)), grids.half_width(np.array(values)))
-            for method, values in of_graph.items()
-        }
+        graph: {method: grids.estimate(values) for method, values in of_graph.items()}
         for graph, of_graph in seeds.items()
     }
 
 
-def _ranked(found: dict[str, dict[str, _Ratio]]) -> list[str]:
+def _ranked(found: dict[str, dict[str, grids.Estimate]]) -> list[str]:
     """Methods by the geometric mean over graphs; those without a number somewhere come last."""
     methods = list(dict.fromkeys(method for of_graph in found.values() for method in of_graph))
 
@@ -274,8 +265,6 @@ def _ranked(found: dict[str, dict[str, _Ratio]]) -> list[str]:
 def _bound(rows: Sequence[results.Row]) -> float:
     """The least of the bounds over the prediction of the best single device; nan without one."""
     own = results.split(rows)[0]
-    single = [
-        results.number(row["predicted_s"]) for row in own if row["method"].startswith("single:")
-    ]
-    bounds = [results.number(row.get("bound_s")) for row in own]
+    single = [units.number(row["predicted_s"]) for row in own if results.is_single(row)]
+    bounds = [units.number(row.get("bound_s")) for row in own]
     return min(filter(None, bounds), default=math.nan) / min(filter(None, single), default=math.nan)

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from placement.reporting import units
 from placement.reporting.figures import labels, plots
 from placement.reporting.tables import results
 
@@ -42,7 +43,7 @@ def search(metrics: Sequence[Mapping[str, Any]], rows: Sequence[results.Row] = (
     for record in metrics:
         key = (str(record.get("method", "search")), record.get("seed"))
         searches.setdefault(key, []).append(record)
-    unit = results.unit([{"predicted_s": record.get("best_s")} for record in metrics])
+    unit = units.of_latencies(record.get("best_s") for record in metrics)
     methods = list(dict.fromkeys(method for method, _ in searches))
     figure = plots.new_figure(7.5, 4.2)
     axes = figure.subplots()
@@ -50,8 +51,7 @@ def search(metrics: Sequence[Mapping[str, Any]], rows: Sequence[results.Row] = (
         colour = plots.COLOURS[methods.index(method) % len(plots.COLOURS)]
         counts = [record["evaluations"] for record in records]
         best, mean = (
-            [plots.in_unit(record.get(key), unit) for record in records]
-            for key in ("best_s", "mean_s")
+            [unit.convert(record.get(key)) for record in records] for key in ("best_s", "mean_s")
         )
         axes.step(counts, best, color=colour, linewidth=2.0, where="post", label=f"{method}: best")
         if not np.isnan(mean).all():
@@ -91,7 +91,7 @@ def latencies(summary: results.Summary) -> "Figure":
     longest = _LONGEST_BAR * min(_shown_s(row, measured) for row in rows) * unit.per_s
     for place, row in enumerate(rows):
         _draw_bar(axes, place, row, unit, measured=measured, best=row in best, longest=longest)
-        bound = math.nan if row.get("reference") else plots.in_unit(row.get("bound_s"), unit)
+        bound = math.nan if row.get("reference") else unit.convert(row.get("bound_s"))
         axes.plot([bound, bound], [place - 0.5, place + 0.5], **plots.BOUND)
     axes.set_yticks(range(len(rows)), [_row_label(row, rows) for row in rows])
     axes.set_ylim(len(rows) - 0.4, -0.6)
@@ -105,13 +105,13 @@ def latencies(summary: results.Summary) -> "Figure":
     return figure
 
 
-def _draw_references(axes: Any, rows: Sequence[results.Row], unit: results.Unit) -> None:
+def _draw_references(axes: Any, rows: Sequence[results.Row], unit: units.Unit) -> None:
     """Lines of single devices and of the bound, labelled beside the axes; scales the axes."""
     own = results.split(rows)[0]
-    named = [(row["method"], plots.in_unit(row["predicted_s"], unit)) for row in own]
+    named = [(row["method"], unit.convert(row["predicted_s"])) for row in own]
     singles = [(m, value) for m, value in named if m.startswith("single:") and value > 0]
     best = min((value for _, value in singles), default=math.nan)
-    bounds = [plots.in_unit(row.get("bound_s"), unit) for row in own]
+    bounds = [unit.convert(row.get("bound_s")) for row in own]
     bound = min((value for value in bounds if value > 0), default=math.nan)
     drawn: dict[float, list[str]] = {}  # what is equally fast shares a line
     for method, value in singles:
@@ -136,14 +136,14 @@ def _draw_bar(
     axes: Any,
     place: int,
     row: results.Row,
-    unit: results.Unit,
+    unit: units.Unit,
     *,
     measured: bool,
     best: bool,
     longest: float,
 ) -> None:
-    predicted = plots.in_unit(row.get("predicted_s"), unit)
-    bar = plots.in_unit(results.median_s(row), unit) if measured else predicted
+    predicted = unit.convert(row.get("predicted_s"))
+    bar = unit.convert(results.median_s(row)) if measured else predicted
     style = _REFERENCE if row.get("reference") else {"color": _BEST if best else _OTHER}
     end, text = min(bar, longest), f"{bar:.{unit.decimals}f}"
     if math.isnan(bar):
@@ -153,7 +153,7 @@ def _draw_bar(
     if bar > longest:
         text = f"» {text}"  # the bar goes on
     elif measured and not math.isnan(bar):
-        low, high = (plots.in_unit(row["measured_s"].get(key), unit) for key in ("low", "high"))
+        low, high = (unit.convert(row["measured_s"].get(key)) for key in ("low", "high"))
         error = [[bar - low], [high - bar]]
         axes.errorbar(bar, place, xerr=error, color="black", capsize=3, linewidth=1)
         end = max(bar, high)
@@ -173,7 +173,7 @@ def _explained(rows: Sequence[results.Row], *, measured: bool, best: bool) -> li
         interval: dict[str, Any] = {"marker": "|", "color": "black", "linewidth": 1}
         handles.append(plots.line_key("95% interval", interval))
         handles.append(plots.line_key("predicted", _DIAMOND))
-    if any(results.number(row.get("bound_s")) for row in results.split(rows)[0]):
+    if any(units.number(row.get("bound_s")) for row in results.split(rows)[0]):
         of = " of predictions" if measured else ""
         handles.append(plots.line_key(f"proven bound{of}", plots.BOUND))
     return handles
@@ -191,10 +191,10 @@ def _row_label(row: results.Row, rows: Sequence[results.Row]) -> str:
 
 
 def _has_latency(row: results.Row) -> bool:
-    return results.median_s(row) is not None or results.number(row.get("predicted_s")) is not None
+    return results.median_s(row) is not None or units.number(row.get("predicted_s")) is not None
 
 
 def _shown_s(row: results.Row, measured: bool) -> float:
     """Of the row's bar, inf without one."""
-    shown = results.median_s(row) if measured else results.number(row.get("predicted_s"))
+    shown = results.median_s(row) if measured else units.number(row.get("predicted_s"))
     return math.inf if shown is None else shown

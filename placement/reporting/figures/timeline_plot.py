@@ -4,10 +4,9 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
-from placement.reporting import timelines
+from placement.reporting import timelines, units
 from placement.reporting.details import Details, Timeline
 from placement.reporting.figures import labels, plots
-from placement.reporting.tables import results
 from placement.types import Span
 
 if TYPE_CHECKING:
@@ -67,7 +66,7 @@ def timeline(details: Details) -> "Figure":
     heights = [panel.height for panel in drawn]
     figure = plots.new_figure(_WIDTH, lane * sum(heights) + _AROUND * (len(drawn) + 1))
     panels = figure.subplots(len(drawn), 1, sharex=True, squeeze=False, height_ratios=heights)
-    unit = results.unit([{"predicted_s": latest_s}])
+    unit = units.of_latencies([latest_s])
     for axes, panel in zip(panels[:, 0], drawn, strict=True):
         _draw_panel(axes, panel, details, unit)
     axes.set_xlim(0, 1.01 * latest_s * unit.per_s)
@@ -99,7 +98,7 @@ def _title(details: Details) -> str:
     return title if details.measured else f"{title}; nothing was measured"
 
 
-def _draw_panel(axes: Any, panel: _Panel, details: Details, unit: results.Unit) -> None:
+def _draw_panel(axes: Any, panel: _Panel, details: Details, unit: units.Unit) -> None:
     """Everything but the spans."""
     latency_s = timelines.latency_s(panel.schedule)
     busy_s = timelines.busy_s(panel.schedule.spans, len(details.devices))
@@ -122,10 +121,10 @@ def _draw_panel(axes: Any, panel: _Panel, details: Details, unit: results.Unit) 
     if panel.schedule is details.measured:
         axes.axvline(timelines.latency_s(details.predicted) * unit.per_s, **_PREDICTED)
     heading = timelines.heading(panel.what, panel.schedule)
-    axes.set_title(f"{heading}; latency {plots.duration(latency_s)}", loc="left", fontsize=10)
+    axes.set_title(f"{heading}; latency {units.duration(latency_s)}", loc="left", fontsize=10)
 
 
-def _draw_spans(axes: Any, panel: _Panel, details: Details, unit: results.Unit) -> None:
+def _draw_spans(axes: Any, panel: _Panel, details: Details, unit: units.Unit) -> None:
     """Bars, and what they run where that fits."""
     from matplotlib.collections import PolyCollection
 

@@ -9,9 +9,9 @@ from typing import Any
 
 import numpy as np
 
+from placement.reporting import units
 from placement.reporting.details import Details, Timeline
 from placement.reporting.figures import blocks, layout
-from placement.reporting.tables import results
 
 _MOST_NODES = 1_500  # drawn one by one; of more, nobody reads a name
 
@@ -29,8 +29,8 @@ def columns(details: Details) -> Columns:
       which a block has no `type`; `edges`: columns of what joins two nodes.
     """
     parts = blocks.blocks(details, _MOST_NODES)
-    costs = results.unit({"predicted_s": value} for value in details.compute_s.ravel())
-    clock = results.unit({"predicted_s": span.finish_s} for span in details.predicted.spans)
+    costs = units.of_latencies(value for value in details.compute_s.ravel())
+    clock = units.of_latencies(span.finish_s for span in details.predicted.spans)
     types, type_numbers = _numbered(details.graph.op_types)
     shapes, shape_numbers = _numbered(map(_shape, details.graph.output_shapes))
     timelines = filter(None, (details.predicted, details.measured))
@@ -56,9 +56,7 @@ def columns(details: Details) -> Columns:
     }
 
 
-def _drawing(
-    details: Details, parts: np.ndarray, costs: results.Unit, clock: results.Unit
-) -> Columns:
+def _drawing(details: Details, parts: np.ndarray, costs: units.Unit, clock: units.Unit) -> Columns:
     """`parts` int32 [M] is the node of every coarse operation."""
     coarse = details.coarse
     _, first, sizes = np.unique(parts, return_index=True, return_counts=True)
@@ -95,7 +93,7 @@ def _drawing(
     }
 
 
-def _times(timeline: Timeline, parts: np.ndarray, clock: results.Unit) -> list[list[float | None]]:
+def _times(timeline: Timeline, parts: np.ndarray, clock: units.Unit) -> list[list[float | None]]:
     """When each node starts, and when it finishes: by its first and last operation."""
     num_nodes = int(parts.max()) + 1
     start_s, finish_s = np.full(num_nodes, np.inf), np.full(num_nodes, -np.inf)
@@ -117,11 +115,11 @@ def _shape(sizes: tuple[int, ...]) -> str:
     return " x ".join(map(str, sizes))
 
 
-def _unit(unit: results.Unit) -> Columns:
+def _unit(unit: units.Unit) -> Columns:
     return {"name": unit.name, "decimals": unit.decimals}
 
 
-def _in_unit(seconds: np.ndarray, unit: results.Unit) -> Any:
+def _in_unit(seconds: np.ndarray, unit: units.Unit) -> Any:
     """Nested lists of the array's shape."""
     values = np.round(seconds * unit.per_s, unit.decimals).astype(object)
     values[~np.isfinite(seconds)] = None

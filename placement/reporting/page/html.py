@@ -15,6 +15,7 @@ from typing import Any
 
 from markdown_it import MarkdownIt
 
+from placement.reporting import units
 from placement.reporting.details import Details
 from placement.reporting.page import data
 from placement.reporting.tables import results
@@ -113,7 +114,7 @@ def _headline(summary: results.Summary) -> str:
         "objective": html.escape(summary["objective"]),
         "seed": str(summary["seed"]),
     }
-    if results.number(summary.get("wall_s")) is not None:
+    if units.number(summary.get("wall_s")) is not None:
         facts["time taken"] = f"{summary['wall_s']:.1f} s"
     verdict = map(_inline, results.verdict(summary))
     return "\n".join(

@@ -16,6 +16,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from rich.table import Table
 
+from placement.reporting import units
 from placement.reporting.tables import grids, results
 
 Row = Mapping[str, Any]
@@ -30,8 +31,7 @@ SINGLE = "best single device"
 class Cell(NamedTuple):
     """A method on a graph."""
 
-    mean_s: float  # inf where any seed has no number
-    half_width_s: float  # of the 95% interval; nan with fewer than two seeds
+    latency_s: grids.Estimate  # inf where any seed has no number
     seeds: int
     search_s: float  # mean
     bound_s: float  # the least of the seeds' bounds; nan where any is missing
@@ -96,11 +96,11 @@ def to_csv(rows: Iterable[Row]) -> str:
 
 
 def _method(row: Row) -> str:
-    return SINGLE if row["method"].startswith("single:") else row["method"]
+    return SINGLE if results.is_single(row) else row["method"]
 
 
 def _predicted_s(row: Row) -> float | None:
-    return results.number(row["predicted_s"])
+    return units.number(row["predicted_s"])
 
 
 def _cell(rows: list[Row], seconds: Callable[[Row], float | None]) -> Cell:
@@ -109,24 +109,22 @@ def _cell(rows: list[Row], seconds: Callable[[Row], float | None]) -> Cell:
     for row in rows:
         value = seconds(row)
         by_seed.setdefault(row["seed"], []).append(math.inf if value is None else value)
-    values = np.array([min(found) for found in by_seed.values()])
+    values = [min(found) for found in by_seed.values()]
     search_s = float(np.mean([row["search_s"] for row in rows]))
-    bounds = [results.number(row.get("bound_s")) for row in rows]
+    bounds = [units.number(row.get("bound_s")) for row in rows]
     bound_s = float(np.min([math.nan if bound is None else bound for bound in bounds]))
-    return Cell(float(values.mean()), grids.half_width(values), len(values), search_s, bound_s)
+    return Cell(grids.estimate(values), len(values), search_s, bound_s)
 
 
 def _fastest(cells: Mapping[str, Cell]) -> str:
-    return min(cells, key=lambda method: cells[method].mean_s)
+    return min(cells, key=lambda method: cells[method].latency_s.mean)
 
 
 def _reduction(cells: Mapping[str, Cell], learned: Collection[str]) -> float:
-    ours = min((c.mean_s for m, c in cells.items() if m in learned), default=math.inf)
-    others = min((c.mean_s for m, c in cells.items() if m not in learned), default=math.inf)
+    ours = min((c.latency_s.mean for m, c in cells.items() if m in learned), default=math.inf)
+    others = min((c.latency_s.mean for m, c in cells.items() if m not in learned), default=math.inf)
     return (
-        1 - results.ratio(ours, others)
-        if math.isfinite(ours) and math.isfinite(others)
-        else math.nan
+        1 - units.ratio(ours, others) if math.isfinite(ours) and math.isfinite(others) else math.nan
     )
 
 
@@ -141,24 +139,24 @@ def _grid(found: Comparison, best: str) -> tuple[list[str], list[list[str]]]:
         header += ["bound", "gap of the best"]
         for row, graph, cell in zip(rows, found.graphs, bounded, strict=True):
             row += [_unit(found, graph).write(cell.bound_s)]
-            row += [_percent(results.ratio(cell.mean_s, cell.bound_s) - 1)]
+            row += [_percent(units.ratio(cell.latency_s.mean, cell.bound_s) - 1)]
     return header, rows
 
 
 def _texts(found: Comparison, graph: str, best: str) -> list[str]:
     cells, unit, texts = found.cells[graph], _unit(found, graph), []
     for method in found.methods:
-        if method not in cells or not math.isfinite(cells[method].mean_s):
+        if method not in cells or not math.isfinite(cells[method].latency_s.mean):
             texts.append("-")
             continue
         cell = cells[method]
-        text = grids.mean_text(unit, cell.mean_s, cell.half_width_s)
+        text = cell.latency_s.write(unit)
         texts.append(best.format(text) if method == found.best[graph] else text)
     return texts
 
 
-def _unit(found: Comparison, graph: str) -> results.Unit:
-    return results.unit({"predicted_s": cell.mean_s} for cell in found.cells[graph].values())
+def _unit(found: Comparison, graph: str) -> units.Unit:
+    return units.of_latencies(cell.latency_s.mean for cell in found.cells[graph].values())
 
 
 def _label(found: Comparison, graph: str) -> str:

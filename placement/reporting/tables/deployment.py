@@ -8,8 +8,8 @@ from typing import Any
 from rich import box
 from rich.table import Table
 
-from placement.reporting import printable
-from placement.reporting.tables import results
+from placement.reporting import printable, units
+from placement.reporting.tables import grids
 from placement.reporting.words import Words
 
 Record = Mapping[str, Any]
@@ -21,13 +21,13 @@ _COLUMNS = (
     "output error [up to]",
     "status",
 )
+_NUMERIC = (False, True, True, True, False)
 
 
 def rich_table(record: Record) -> Table:
     """The table for a terminal; what is deployed is bold."""
     table = Table(box=box.SIMPLE_HEAD, padding=(0, 1, 0, 0), show_edge=False)
-    for column in _COLUMNS:
-        numeric = column not in ("", "status")
+    for column, numeric in zip(_COLUMNS, _NUMERIC, strict=True):
         header = Words(column, on_terminal=column.replace(" [", "\n["))
         table.add_column(header, justify="right" if numeric else "left", no_wrap=numeric)
     for row in record["rows"]:
@@ -39,15 +39,15 @@ def rich_table(record: Record) -> Table:
 def markdown(record: Record) -> str:
     """The whole of deploy.md."""
     checks = [f"- {what}: {found}" for what, found in record["checks"].items()]
-    lines = ["| " + " | ".join(_COLUMNS) + " |", "| --- | ---: | ---: | ---: | --- |"]
+    rows = []
     for row in record["rows"]:
-        mark = "**" if row["name"] == record["deployed"] else ""
-        lines.append("| " + " | ".join(f"{mark}{cell}{mark}" for cell in _cells(row)) + " |")
+        text = grids.BOLD_MARKDOWN if row["name"] == record["deployed"] else "{}"
+        rows.append([text.format(cell) for cell in _cells(row)])
     files = [f"- `{name}`: {what}" for name, what in record["files"].items()]
     parts = [
         f"# Deployment of {printable.markdown(record['graph'])}",
         f"**{_sentence(record['decision'])}**",
-        "\n".join(lines),
+        grids.markdown(_COLUMNS, rows, numeric=_NUMERIC),
         "Medians and their 95% intervals, of interleaved inferences; ratios are paired, below 1 is "
         "faster. An output error is the largest difference from the plain f32 CPU over the spread "
         "of its output; the tolerance follows the least precise device that computed.",
@@ -67,14 +67,14 @@ def _sentence(text: str) -> str:
 
 def _cells(row: Record) -> list[str]:
     error = "-"
-    if results.number(row["output_error"]) is not None:
+    if units.number(row["output_error"]) is not None:
         error = f"{row['output_error']:.2g} [{row['tolerance']:g}]"
     return [
         row["name"],
         _interval(row["measured_s"], lambda seconds: f"{1e3 * seconds:.4g}"),
         _interval(row["ratio"], lambda ratio: f"{ratio:.3f}"),
         error,
-        row["status"].replace("|", "\\|"),
+        row["status"],
     ]
 
 

@@ -7,6 +7,7 @@ a text is taken literally by a terminal.
 
 import math
 from collections.abc import Iterable, Sequence
+from typing import NamedTuple
 
 import numpy as np
 from rich import box
@@ -14,32 +15,49 @@ from rich.table import Table
 from rich.text import Text
 from scipy import stats
 
-from placement.reporting.tables import results
+from placement.reporting import units
 from placement.reporting.words import Words
 
 BOLD_MARKDOWN = "**{}**"
 BOLD_RICH = "[bold]{}[/bold]"
 
 
-def half_width(values: np.ndarray) -> float:
-    """Half the width of the 95% interval of the mean of [K] values, by Student's t.
+class Estimate(NamedTuple):
+    """A mean over seeds."""
 
-    nan where they are fewer than two, or one is not finite.
+    mean: float  # not finite where a seed's number is not
+    half_width: float  # of the 95% interval; nan of fewer than two seeds
+
+    def write(self, unit: units.Unit) -> str:
+        """Returns '1.500 ± 0.020', without the unit's name; the mean alone without an interval."""
+        text = unit.write(self.mean)
+        return text if math.isnan(self.half_width) else f"{text} ± {unit.write(self.half_width)}"
+
+
+def estimate(values: Sequence[float] | np.ndarray) -> Estimate:
+    """Returns the mean of [K] values and half the width of its 95% interval, by Student's t."""
+    half_width = math.nan
+    if len(values) > 1 and np.isfinite(values).all():
+        half_width = float(stats.t.ppf(0.975, len(values) - 1) * stats.sem(values))
+    return Estimate(float(np.mean(values)), half_width)
+
+
+def markdown(
+    header: Sequence[str],
+    rows: Iterable[Sequence[str]],
+    *,
+    numeric: Sequence[bool] | None = None,
+) -> str:
+    """Returns the grid in Markdown, without a final newline.
+
+    Args:
+      header: a text a column.
+      rows: of as many texts, a line each.
+      numeric: whether a column is right-aligned; by default all but the first are.
     """
-    if len(values) < 2 or not np.isfinite(values).all():
-        return math.nan
-    return float(stats.t.ppf(0.975, len(values) - 1) * stats.sem(values))
-
-
-def mean_text(unit: results.Unit, mean_s: float, half_width_s: float) -> str:
-    """'1.500 ± 0.020', without the unit's name; the mean alone where there is no interval."""
-    text = unit.write(mean_s)
-    return text if math.isnan(half_width_s) else f"{text} ± {unit.write(half_width_s)}"
-
-
-def markdown(header: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
-    """The grid in Markdown, without a final newline."""
-    return "\n".join(map(_line, [header, ["---", *["---:"] * (len(header) - 1)], *rows]))
+    numeric = [False, *[True] * (len(header) - 1)] if numeric is None else numeric
+    rule = ["---:" if right else "---" for right in numeric]
+    return "\n".join(map(_line, [header, rule, *rows]))
 
 
 def rich_table(

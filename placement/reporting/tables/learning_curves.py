@@ -11,7 +11,8 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from placement.reporting.tables import grids, results
+from placement.reporting import units
+from placement.reporting.tables import grids
 
 # Of metrics.jsonl: method, seed, step, evaluations, elapsed_s, best_s, mean_s, and loss where the
 # step was learned from. A latency is null where nothing could run.
@@ -29,24 +30,17 @@ _LEGEND = (
 )
 
 
-class Estimate(NamedTuple):
-    """A mean over seeds."""
-
-    mean: float  # nan where any seed has no number
-    half_width: float  # of the 95% interval; nan with fewer than two seeds
-
-
 class Learned(NamedTuple):
     """How a method learned on a graph."""
 
     seeds: int
-    first_s: Estimate  # mean latency of the first update's samples
-    last_s: Estimate  # of those of the last updates
-    improvement: Estimate  # 1 - last / first, paired: of each seed
+    first_s: grids.Estimate  # mean latency of the first update's samples
+    last_s: grids.Estimate  # of those of the last updates
+    improvement: grids.Estimate  # 1 - last / first, paired: of each seed
     evaluations: float  # spent, mean
     wall_s: float  # spent, mean
-    best_at_evaluations_s: Estimate  # fastest placement known, at `Budget.evaluations`
-    best_at_wall_s: Estimate  # at `Budget.wall_s`
+    best_at_evaluations_s: grids.Estimate  # fastest placement known, at `Budget.evaluations`
+    best_at_wall_s: grids.Estimate  # at `Budget.wall_s`
 
 
 class Budget(NamedTuple):
@@ -129,15 +123,15 @@ def _learned(searches: Sequence[Sequence[Record]], budget: Budget, single_s: flo
     last_s = np.array([_last_s(_updates(search)) for search in searches])
     return Learned(
         seeds=len(searches),
-        first_s=_estimate(first_s),
-        last_s=_estimate(last_s),
-        improvement=_estimate(1 - last_s / first_s),
+        first_s=grids.estimate(first_s),
+        last_s=grids.estimate(last_s),
+        improvement=grids.estimate(1 - last_s / first_s),
         evaluations=float(np.mean([search[-1]["evaluations"] for search in searches])),
         wall_s=float(np.mean([search[-1]["elapsed_s"] for search in searches])),
-        best_at_evaluations_s=_estimate(
+        best_at_evaluations_s=grids.estimate(
             [_best_s(search, "evaluations", budget.evaluations, single_s) for search in searches]
         ),
-        best_at_wall_s=_estimate(
+        best_at_wall_s=grids.estimate(
             [_best_s(search, "elapsed_s", budget.wall_s, single_s) for search in searches]
         ),
     )
@@ -159,16 +153,12 @@ def _best_s(search: Sequence[Record], spent: str, limit: float, single_s: float)
     return _or_nan(within[-1]["best_s"]) if within else single_s
 
 
-def _estimate(values: Sequence[float] | np.ndarray) -> Estimate:
-    return Estimate(float(np.mean(values)), grids.half_width(np.asarray(values)))
-
-
 def _or_nan(value: Any) -> float:
-    number = results.number(value)
+    number = units.number(value)
     return math.nan if number is None else number
 
 
-def _verdict(found: Curves, budget: str, best: Callable[[Learned], Estimate]) -> str:
+def _verdict(found: Curves, budget: str, best: Callable[[Learned], grids.Estimate]) -> str:
     counted = [graph for graph in found.learned if not math.isnan(found.single_s[graph])]
     means = _geometric_means(found, counted, best)
     if not means:
@@ -194,14 +184,14 @@ def _verdict(found: Curves, budget: str, best: Callable[[Learned], Estimate]) ->
 
 
 def _geometric_means(
-    found: Curves, counted: Sequence[str], best: Callable[[Learned], Estimate]
+    found: Curves, counted: Sequence[str], best: Callable[[Learned], grids.Estimate]
 ) -> dict[str, str]:
     """The mean ratio as it is written, of the methods that have one on every graph."""
     means = {}
     for method in _methods(found):
         of_graphs = [found.learned[graph].get(method) for graph in counted]
         ratios = [
-            results.ratio(best(learned).mean, found.single_s[graph])
+            units.ratio(best(learned).mean, found.single_s[graph])
             for graph, learned in zip(counted, of_graphs, strict=True)
             if learned is not None
         ]
@@ -222,9 +212,7 @@ def _listed(names: Sequence[str]) -> str:
 def _rows(found: Curves) -> list[list[str]]:
     rows = []
     for graph, of_graph in found.learned.items():
-        unit = results.unit(
-            {"predicted_s": x.best_at_evaluations_s.mean} for x in of_graph.values()
-        )
+        unit = units.of_latencies(x.best_at_evaluations_s.mean for x in of_graph.values())
         single_s = found.single_s[graph]
         at_evaluations = _best([x.best_at_evaluations_s for x in of_graph.values()], single_s)
         at_wall = _best([x.best_at_wall_s for x in of_graph.values()], single_s)
@@ -234,8 +222,8 @@ def _rows(found: Curves) -> list[list[str]]:
                     f"{graph}, {unit.name}",
                     method,
                     str(learned.seeds),
-                    grids.mean_text(unit, *learned.first_s),
-                    grids.mean_text(unit, *learned.last_s),
+                    learned.first_s.write(unit),
+                    learned.last_s.write(unit),
                     _percent(learned.improvement),
                     f"{learned.evaluations:.0f}",
                     f"{learned.wall_s:.1f}",
@@ -246,24 +234,24 @@ def _rows(found: Curves) -> list[list[str]]:
     return rows
 
 
-def _best(estimates: Sequence[Estimate], single_s: float) -> str:
+def _best(estimates: Sequence[grids.Estimate], single_s: float) -> str:
     """The lowest ratio as it is written; all that are written alike are best."""
     ratios = (_ratio(estimate, single_s) for estimate in estimates)
     return min((ratio for ratio in ratios if ratio != "-"), key=float, default="")
 
 
-def _best_text(estimate: Estimate, single_s: float, unit: results.Unit, best: str) -> str:
+def _best_text(estimate: grids.Estimate, single_s: float, unit: units.Unit, best: str) -> str:
     ratio = _ratio(estimate, single_s)
     marked = grids.BOLD_MARKDOWN.format(ratio) if ratio == best else ratio
-    return f"{marked} ({grids.mean_text(unit, *estimate)})"
+    return f"{marked} ({estimate.write(unit)})"
 
 
-def _ratio(estimate: Estimate, single_s: float) -> str:
-    value = results.ratio(estimate.mean, single_s)
+def _ratio(estimate: grids.Estimate, single_s: float) -> str:
+    value = units.ratio(estimate.mean, single_s)
     return f"{value:.3f}" if math.isfinite(value) else "-"
 
 
-def _percent(estimate: Estimate) -> str:
+def _percent(estimate: grids.Estimate) -> str:
     if math.isnan(estimate.mean):
         return "-"
     text = f"{estimate.mean:.1%}"

@@ -194,7 +194,7 @@ def _means(rows: list[comparison.Row]) -> _Values:
     kinds = [{**row, "method": _kind(row["method"])} for row in rows]
     found = comparison.compare([*rows, *(row for row in kinds if row["method"])], ())
     return {
-        graph: {m: cell.mean_s for m, cell in cells.items() if math.isfinite(cell.mean_s)}
+        graph: {m: mean_s for m, c in cells.items() if math.isfinite(mean_s := c.latency_s.mean)}
         for graph, cells in found.cells.items()
     }
 

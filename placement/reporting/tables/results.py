@@ -10,18 +10,17 @@ import math
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any, NamedTuple
 
-import numpy as np
 from rich import box
 from rich.table import Table
 from rich.text import Text
 
-from placement.reporting import printable
+from placement.reporting import printable, units
+from placement.reporting.tables import grids
 from placement.reporting.words import Words
 
 Row = Mapping[str, Any]
 Summary = Mapping[str, Any]
 
-_NONE = "-"
 _TEXT_WIDTH = 16  # columns of text in the terminal
 _UNRANKED = (math.inf, math.inf)
 _LONGEST_CAUSE = 200  # characters in the terminal; Markdown has the whole
@@ -33,19 +32,6 @@ HOST_NOTE = (
     "Devices labelled `host` are cores of one processor, each opened as an OpenVINO device of its "
     "own: the numbers exercise the real measurement boundary and are no claim about GPUs."
 )
-
-
-class Unit(NamedTuple):
-    """How all latencies of one table are written."""
-
-    name: str  # 's', 'ms' or 'us'
-    per_s: float
-    decimals: int
-
-    def write(self, seconds: Any) -> str:
-        """The latency in this unit, without the unit's name."""
-        value = number(seconds)
-        return _NONE if value is None else f"{value * self.per_s:.{self.decimals}f}"
 
 
 class Column(NamedTuple):
@@ -106,19 +92,17 @@ def _worded(column: Column, row: Row) -> Words:
 def markdown_table(summary: Summary) -> str:
     """The same table in Markdown, with whole causes of failures and without a final newline."""
     shown = columns(summary["rows"])
-    lines = [
-        _line(column.title for column in shown),
-        _line("---:" if column.numeric else "---" for column in shown),
-    ]
     best = best_rows(summary)
     own, references = split(summary["rows"])
+    lines = []
     for row in own:
-        mark = "**" if row in best else ""
-        lines.append(_line(f"{mark}{_escaped(column.cell(row))}{mark}" for column in shown))
+        text = grids.BOLD_MARKDOWN if row in best else "{}"
+        lines.append([text.format(_one_line(column.cell(row))) for column in shown])
     if references:
-        lines.append(_line(["*for reference:*", *[""] * (len(shown) - 1)]))
-    lines += [_line(_escaped(column.cell(row)) for column in shown) for row in references]
-    return "\n".join(lines)
+        lines.append(["*for reference:*", *[""] * (len(shown) - 1)])
+    lines += [[_one_line(column.cell(row)) for column in shown] for row in references]
+    header, numeric = zip(*((column.title, column.numeric) for column in shown), strict=True)
+    return grids.markdown(header, lines, numeric=numeric)
 
 
 def compare_markdown(summary: Summary) -> str:
@@ -128,8 +112,7 @@ def compare_markdown(summary: Summary) -> str:
         return markdown_table(summary)
     parts = []
     for rows in graphs:
-        best = min(_candidates(rows), key=_rank, default={"method": None})["method"]
-        part = {**summary, "rows": rows, "best": best}
+        part = {**summary, "rows": rows, "best": (best(rows) or {"method": None})["method"]}
         parts.append(f"### {printable.markdown(rows[0]['graph'])}\n\n{markdown_table(part)}")
     return "\n\n".join(parts)
 
@@ -150,7 +133,7 @@ def report_markdown(summary: Summary) -> str:
         f"- objective: `{summary['objective']}`",
         f"- seed: {summary['seed']}",
     ]
-    if number(summary.get("wall_s")) is not None:
+    if units.number(summary.get("wall_s")) is not None:
         facts.append(f"- time taken: {summary['wall_s']:.1f} s")
     parts = [
         f"# Placement of {printable.markdown(graph['name'])}",
@@ -174,36 +157,14 @@ def title(summary: Summary) -> str:
     return f"{sizes if count < 2 else f'{count} graphs'}; objective {summary['objective']}"
 
 
-def number(value: Any) -> float | None:
-    """The value as a float, or None where there is no finite number."""
-    return None if value is None or not math.isfinite(value) else float(value)
-
-
-def ratio(value: float, unit: float) -> float:
-    """value / unit, neither negative: 1 of two zeros, inf where the unit alone is zero."""
-    if unit == 0:
-        return 1.0 if value == 0 else math.inf
-    return value / unit
-
-
 def median_s(row: Row) -> float | None:
     """The measured median latency of a row, or None."""
-    return number((row.get("measured_s") or {}).get("median"))
+    return units.number((row.get("measured_s") or {}).get("median"))
 
 
-def unit(rows: Iterable[Row]) -> Unit:
-    """The unit for the typical latency of the rows, in which the least has four digits."""
-    rows = list(rows)
-    values = [number(row.get("predicted_s")) for row in rows] + [median_s(row) for row in rows]
-    known = [value for value in values if value] or [1e-3]
-    typical_s = float(np.median(known))
-    name, per_s = next(
-        (name, per_s)
-        for name, per_s in (("s", 1.0), ("ms", 1e3), ("us", 1e6))
-        if typical_s * per_s >= 1.0 or name == "us"
-    )
-    digits_before = max(1, math.floor(math.log10(min(known) * per_s)) + 1)
-    return Unit(name, per_s, max(0, 4 - digits_before))
+def unit(rows: Iterable[Row]) -> units.Unit:
+    """Returns the unit of all latencies of the rows, predicted and measured ones."""
+    return units.of_latencies(s for row in rows for s in (row.get("predicted_s"), median_s(row)))
 
 
 def split(rows: Iterable[Row]) -> tuple[list[Row], list[Row]]:
@@ -215,10 +176,24 @@ def split(rows: Iterable[Row]) -> tuple[list[Row], list[Row]]:
 
 def best_rows(summary: Summary) -> list[Row]:
     """The row to point out: one for each graph, never a reference or a row without a number."""
-    graphs = [_candidates(rows) for rows in by_graph(summary["rows"])]
+    graphs = by_graph(summary["rows"])
     if len(graphs) == 1:
-        graphs = [[row for row in graphs[0] if row["method"] == summary["best"]]]
-    return [min(rows, key=_rank) for rows in graphs if rows]
+        graphs = [[row for row in _candidates(graphs[0]) if row["method"] == summary["best"]]]
+    return [row for row in map(best, graphs) if row is not None]
+
+
+def best(rows: Iterable[Row]) -> Row | None:
+    """Returns the best row, the first of equals: the one rule by which rows are compared.
+
+    That is the lowest ratio to the best single device, then the lowest latency, of the placements
+    that ran; of the measured ones wherever anything was measured.
+    """
+    return min(_candidates(rows), key=_rank, default=None)
+
+
+def is_single(row: Row) -> bool:
+    """Whether the row is everything on one device."""
+    return row["method"].startswith("single:")
 
 
 def columns(rows: Iterable[Row]) -> list[Column]:
@@ -241,7 +216,7 @@ def columns(rows: Iterable[Row]) -> list[Column]:
     columns.append(
         Column("vs best\nsingle", lambda row: _fixed(row.get("versus_best_single_device"), 3))
     )
-    if any(number(row.get("bound_s")) is not None for row in rows):
+    if any(units.number(row.get("bound_s")) is not None for row in rows):
         columns.append(
             Column(f"bound\n{latency.name}", lambda row: latency.write(row.get("bound_s")))
         )
@@ -255,23 +230,23 @@ def columns(rows: Iterable[Row]) -> list[Column]:
 
 
 def _as_it_is(key: str) -> Callable[[Row], str]:
-    return lambda row: str(row.get(key, _NONE))
+    return lambda row: str(row.get(key, units.NONE))
 
 
-def _measured(row: Row, latency: Unit) -> str:
+def _measured(row: Row, latency: units.Unit) -> str:
     if median_s(row) is None:
-        return _NONE
+        return units.NONE
     low, high = (latency.write(row["measured_s"].get(key)) for key in ("low", "high"))
     return f"{latency.write(median_s(row))} [{low}, {high}]"
 
 
 def _fixed(value: Any, decimals: int) -> str:
-    known = number(value)
-    return _NONE if known is None else f"{known:.{decimals}f}"
+    known = units.number(value)
+    return units.NONE if known is None else f"{known:.{decimals}f}"
 
 
 def _percent(gap: Any) -> str:
-    return _NONE if number(gap) is None else f"{100 * gap:.1f}"
+    return units.NONE if units.number(gap) is None else f"{100 * gap:.1f}"
 
 
 def _candidates(rows: Iterable[Row]) -> list[Row]:
@@ -282,15 +257,15 @@ def _candidates(rows: Iterable[Row]) -> list[Row]:
 
 def _rank(row: Row) -> tuple[float, float]:
     """What rows are compared by: the ratio, which is paired where measured, then the latency."""
-    ratio = number(row.get("versus_best_single_device"))
-    latency = median_s(row) or number(row.get("predicted_s"))
+    ratio = units.number(row.get("versus_best_single_device"))
+    latency = median_s(row) or units.number(row.get("predicted_s"))
     return (math.inf if ratio is None else ratio, math.inf if latency is None else latency)
 
 
 def _clearly_faster(row: Row, other: Row) -> bool:
     """Whether the measured intervals of two rows leave no doubt."""
-    high = number((row.get("measured_s") or {}).get("high"))
-    low = number((other.get("measured_s") or {}).get("low"))
+    high = units.number((row.get("measured_s") or {}).get("high"))
+    low = units.number((other.get("measured_s") or {}).get("low"))
     return high is not None and low is not None and high < low
 
 
@@ -342,13 +317,13 @@ def verdict(summary: Summary) -> list[str]:
 
 
 def _judged(row: Row) -> str:
-    ratio = number(row.get("versus_best_single_device"))
+    ratio = units.number(row.get("versus_best_single_device"))
     kind = "predicted" if median_s(row) is None else "measured"
-    if row["method"].startswith("single:"):
+    if is_single(row):
         return f"Best is `{row['method']}` ({kind}): no placement is clearly faster."
     if ratio is None:
         return f"Best is `{row['method']}` ({kind}); no single device ran to compare it with."
-    low, high = (number(bound) for bound in row.get("versus_interval") or (None, None))
+    low, high = (units.number(bound) for bound in row.get("versus_interval") or (None, None))
     between = "" if low is None or high is None else f" [{low:.3f}, {high:.3f}]"
     return (
         f"Best is `{row['method']}`, at {ratio:.3f}{between} of the best single device ({kind}): "
@@ -372,11 +347,3 @@ def _without_cause(row: Row) -> Row:
 
 def _one_line(text: str) -> str:
     return " ".join(text.split())
-
-
-def _escaped(text: str) -> str:
-    return _one_line(text).replace("|", "\\|")
-
-
-def _line(cells: Iterable[str]) -> str:
-    return "| " + " | ".join(cells) + " |"

@@ -61,18 +61,8 @@ def subgraph(problem: Problem) -> float:
         capacity = memory.capacity_bytes[memory.devices[:, ~is_host].any(axis=1)].sum()
         if classes.memory_bytes.sum() > capacity:
             return _shared_path(problem, classes, compute_s, capacity)
-    return float(longest_paths(problem, compute_s.min(axis=1)).max())
-
-
-def longest_paths(problem: Problem, seconds: np.ndarray) -> np.ndarray:
-    """float64 [N]: the longest path that ends in each operation, itself included."""
-    graph = problem.graph
-    starts, targets = dag.successors(graph.num_ops, graph.senders, graph.receivers)
-    until = seconds.astype(np.float64)
-    for op in dag.topological_order(graph).tolist():
-        readers = targets[starts[op] : starts[op + 1]]
-        until[readers] = np.maximum(until[readers], until[op] + seconds[readers])
-    return until
+    graph, fastest_s = problem.graph, compute_s.min(axis=1)
+    return float(dag.longest_paths(graph.senders, graph.receivers, fastest_s).max())
 
 
 def pigeonhole(compute_s: np.ndarray) -> Pigeonhole:
@@ -91,16 +81,14 @@ def pigeonhole(compute_s: np.ndarray) -> Pigeonhole:
 
 def _relaxed_load(problem: Problem, classes: base.Classes) -> float:
     capacity = np.asarray(problem.costs.capacity_bytes, np.float64)
-    columns = np.concatenate([capacity[None], classes.compute_s])
-    _, first, group, size = np.unique(
-        columns, axis=1, return_index=True, return_inverse=True, return_counts=True
-    )
+    equal = base.equal_devices(np.concatenate([capacity[None], classes.compute_s]))
+    first, group, size = np.unique(equal, return_inverse=True, return_counts=True)
     compute_s, allowed = classes.compute_s[:, first], classes.allowed[:, first]
     number, column = np.nonzero(allowed)
     shares = np.arange(len(number))
     shape = (len(size), len(shares))
     seconds = sparse.coo_array((compute_s[allowed], (column, shares)), shape)
-    room = _group_memory(problem, group.ravel(), len(size))
+    room = base.group_capacity_bytes(problem, group)
     limited = np.isfinite(room)
     bytes_ = sparse.coo_array((classes.memory_bytes[number], (column, shares)), shape).tocsr()
     upper = sparse.block_array(
@@ -119,17 +107,6 @@ def _relaxed_load(problem: Problem, classes: base.Classes) -> float:
         np.ones(len(compute_s)),
         (0, None),
     )
-
-
-def _group_memory(problem: Problem, group: np.ndarray, count: int) -> np.ndarray:
-    """float64 [count]: the bytes that all devices of a group can hold at most."""
-    memory = base.memory(problem)
-    limited = memory.devices.any(axis=0)
-    room = np.zeros(count)
-    room[group[~limited]] = np.inf
-    for devices, capacity in zip(memory.devices, memory.capacity_bytes, strict=True):
-        room[np.unique(group[devices])] += capacity
-    return room
 
 
 def _shared_path(

@@ -200,7 +200,8 @@ def _overloaded(
     problem: Problem, classes: base.Classes, windows: Windows, latency_s: float
 ) -> bool:
     """Whether the linear program has no shares: its least excess, in units of T, is positive."""
-    columns, group = _alike(windows)
+    equal = base.equal_devices(np.concatenate(windows))
+    columns, group = np.unique(equal, return_inverse=True)
     rows = _rows(problem, classes, windows, latency_s, columns, group)
     if not len(rows.kind):  # nothing takes time, and no memory is limited
         return False
@@ -237,7 +238,7 @@ def _rows(
             kind.append(nth)
             loads.append(np.bincount(classes.number, load_s, num_classes) / latency_s)
             limits.append(count[nth] * seconds / latency_s)
-    for nth, capacity in enumerate(_capacities(problem, group)):
+    for nth, capacity in enumerate(base.group_capacity_bytes(problem, group)):
         if np.isfinite(capacity):
             kind.append(nth)
             loads.append(classes.memory_bytes / max(capacity, 1.0))
@@ -265,15 +266,6 @@ def _least_excess(rows: _Rows, is_open: np.ndarray) -> optimize.OptimizeResult:
     )
 
 
-def _alike(windows: Windows) -> tuple[np.ndarray, np.ndarray]:
-    """One device of each kind, int [K], and the kind of every device, int [D]."""
-    columns = np.ascontiguousarray(np.concatenate(windows).T)
-    first = np.array(
-        [next(d for d, other in enumerate(columns) if (other == own).all()) for own in columns]
-    )
-    return np.unique(first, return_inverse=True)
-
-
 def _intervals(windows: Windows, device: int, latency_s: float) -> list[tuple[np.ndarray, float]]:
     """Intervals on a device: what each operation must compute there, [N], and their length."""
     head_s, compute_s, tail_s = (field[:, device] for field in windows)
@@ -292,14 +284,3 @@ def _intervals(windows: Windows, device: int, latency_s: float) -> list[tuple[np
             load_s[some] = np.maximum(least, 0.0)
             found.append((load_s.copy(), end - begin))
     return found
-
-
-def _capacities(problem: Problem, group: np.ndarray) -> np.ndarray:
-    """float64 [K]: the memory of all devices of a kind, inf where one of them has no limit."""
-    memory = base.memory(problem)
-    total = np.full(group.max() + 1, np.inf)
-    for nth in range(len(total)):
-        mine = group == nth
-        if memory.devices[:, mine].any(axis=0).all():
-            total[nth] = memory.capacity_bytes[memory.devices[:, mine].any(axis=1)].sum()
-    return total

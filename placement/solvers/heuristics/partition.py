@@ -150,8 +150,7 @@ def _all_devices(problem: Problem) -> np.ndarray:
 
 def _place(problem: Problem, devices: np.ndarray, partition: Partitioner, seed: int) -> np.ndarray:
     """Partitions over some devices, lifts to operations and repairs: int32 [N]."""
-    _, number = np.unique(problem.graph.colocation, return_inverse=True)
-    seconds = _class_seconds(problem.costs, number)
+    number, seconds, _ = base.classes(problem)
     useful = devices[np.isfinite(seconds[:, devices]).any(axis=0)]
     devices = useful if len(useful) else devices
     load = _mean_seconds(problem.costs, number, devices)
@@ -163,14 +162,6 @@ def _place(problem: Problem, devices: np.ndarray, partition: Partitioner, seed: 
     if len(devices) > 1:
         parts = np.asarray(partition(_weighted(problem, number, load), shares, seed))
     return _repaired(devices[parts], seconds, devices)[number].astype(np.int32)
-
-
-def _class_seconds(costs: CostModel, number: np.ndarray) -> np.ndarray:
-    """float64 [C, D]: a class on a device; inf where it does not support all of the class."""
-    compute_s = np.asarray(costs.compute_s, np.float64)
-    seconds = np.zeros((number.max() + 1, compute_s.shape[1]))
-    np.add.at(seconds, number, compute_s)
-    return seconds
 
 
 def _mean_seconds(costs: CostModel, number: np.ndarray, devices: np.ndarray) -> np.ndarray:

@@ -10,9 +10,9 @@ from typing import Any
 
 import numpy as np
 
-from placement.solvers import base, native
+from placement.solvers import base
 from placement.solvers.limits import SearchLimits
-from placement.solvers.programs import cpsat_makespan, program, program_search
+from placement.solvers.programs import cp_sat, cpsat_makespan, program, program_search
 from placement.types import Problem
 
 _UNITS = 2**30  # in a horizon
@@ -38,7 +38,7 @@ def solve(
     hint: np.ndarray | None,
     seed: int,
     limits: SearchLimits,
-    found: Callable[[np.ndarray], None],
+    on_solution: Callable[[np.ndarray], None],
 ) -> program.Outcome:
     """Solves a program: a `program_search.Backend`.
 
@@ -47,11 +47,12 @@ def solve(
       hint: int [C], the device of each class to begin with, or None.
       seed: of the search.
       limits: when to stop.
+      on_solution: called with each better solution.
 
     Raises:
       UserError: OR-Tools is not installed.
     """
-    cp_model = base.import_cp_model()
+    cp_model = cp_sat.import_cp_model()
     unit_s = built.horizon_s / _UNITS
     model, booleans, times = _model(cp_model, built, unit_s)
     if hint is not None:
@@ -59,17 +60,14 @@ def solve(
             for other, boolean in enumerate(built.assigned[number].tolist()):
                 model.add_hint(booleans[boolean], other == device)
     model.minimize(times[built.total])
-    solver = cp_model.CpSolver()
-    solver.parameters.max_time_in_seconds = limits.left_s()
-    solver.parameters.num_workers = _WORKERS
-    solver.parameters.random_seed = seed % 2**31
-    solver.parameters.catch_sigint_signal = False
+    solver = cp_sat.make_solver(cp_model, seed, limits, num_workers=_WORKERS)
 
     def assigned(value: Callable[[Any], Any]) -> np.ndarray:
         return np.array([[value(booleans[b]) for b in row] for row in built.assigned], bool)
 
-    told = base.on_solution(cp_model, lambda c: found(assigned(c.value)))
-    status = native.call(lambda: solver.solve(model, told), limits, solver.stop_search)
+    status = cp_sat.solve(
+        cp_model, solver, model, limits, lambda value: on_solution(assigned(value))
+    )
     if status == cp_model.INFEASIBLE:
         return program.Outcome("infeasible", None, np.nan)
     bound_s = solver.best_objective_bound * unit_s

@@ -37,10 +37,11 @@ import numpy as np
 
 from placement import simulators
 from placement.simulators import ranks
-from placement.solvers import base, native
+from placement.solvers import base
 from placement.solvers.bounds import makespan as makespan_lib
 from placement.solvers.heuristics import large_neighbourhood
 from placement.solvers.limits import SearchLimits
+from placement.solvers.programs import cp_sat
 from placement.types import Problem
 
 _HINT_SHARE = 0.1  # of the time, for the placement known at the start
@@ -71,16 +72,16 @@ def find(problem: Problem, seed: int, limits: SearchLimits) -> base.SearchResult
     Raises:
       UserError: ortools is not installed.
     """
-    cp_model = base.import_cp_model()
+    cp_model = cp_sat.import_cp_model()
     shorter = limits.part(_HINT_SHARE, _HINT_BUDGET)
-    known = large_neighbourhood.lns(problem, seed, shorter)
-    best = known.placement
+    start = large_neighbourhood.lns(problem, seed, shorter)
+    best = start.placement
     assert best is not None
-    value_s, bound_s = _value(problem, best), makespan_lib.makespan(problem, limits)
+    value_s, bound_s = base.value_s(problem, best), makespan_lib.makespan(problem, limits)
     if bound_s == inf:
-        return base.SearchResult(None, status="infeasible", evaluations=known.evaluations)
+        return base.SearchResult(None, status="infeasible", evaluations=start.evaluations)
     if value_s <= bound_s * (1 + base.ROUNDING):
-        return known._replace(bound_s=bound_s, status="optimal")
+        return start._replace(bound_s=bound_s, status="optimal")
     whole, unit_s = _whole(problem, value_s)
     model = cp_model.CpModel()
     variables = _variables(model, whole)
@@ -93,36 +94,22 @@ def find(problem: Problem, seed: int, limits: SearchLimits) -> base.SearchResult
         home = [next(d for d, x in row.items() if value(x)) for row in variables.on]
         return np.array(home)[whole.classes.number]
 
-    def tell(callback: Any) -> None:
-        found = placement(callback.value)
-        limits.tell(known.evaluations, float(evaluate(found[None])[0]), found)
+    def tell(value: Callable[[Any], Any]) -> None:
+        better = placement(value)
+        limits.tell(start.evaluations, float(evaluate(better[None])[0]), better)
 
-    solver = _solver(cp_model, seed, limits.left_s())
-    told = base.on_solution(cp_model, tell)
-    status = native.call(lambda: solver.solve(model, told), limits, solver.stop_search)
-    if status == cp_model.INFEASIBLE and value_s == inf:
-        return base.SearchResult(None, status="infeasible", evaluations=known.evaluations)
-    if status in (cp_model.OPTIMAL, cp_model.FEASIBLE):
-        best = min(best, placement(solver.value), key=lambda p: _value(problem, p))
-    bound_s = max(bound_s, solver.best_objective_bound * unit_s)
-    proven = _value(problem, best) <= bound_s * (1 + base.ROUNDING)
-    return base.SearchResult(
-        best, bound_s, "optimal" if proven else "time limit", known.evaluations
-    )
-
-
-def _solver(cp_model: Any, seed: int, seconds: float) -> Any:
-    solver = cp_model.CpSolver()
-    solver.parameters.max_time_in_seconds = seconds
-    solver.parameters.random_seed = seed
-    solver.parameters.catch_sigint_signal = False
-    solver.parameters.num_workers = 1
+    solver = cp_sat.make_solver(cp_model, seed, limits, num_workers=1)
     solver.parameters.linearization_level = 0
-    return solver
-
-
-def _value(problem: Problem, placement: np.ndarray) -> float:
-    return float(simulators.evaluator(problem)(placement[None])[0])
+    status = cp_sat.solve(cp_model, solver, model, limits, tell)
+    if status == cp_model.INFEASIBLE and value_s == inf:
+        return base.SearchResult(None, status="infeasible", evaluations=start.evaluations)
+    if status in (cp_model.OPTIMAL, cp_model.FEASIBLE):
+        best = min(best, placement(solver.value), key=lambda p: base.value_s(problem, p))
+    bound_s = max(bound_s, solver.best_objective_bound * unit_s)
+    proven = base.value_s(problem, best) <= bound_s * (1 + base.ROUNDING)
+    return base.SearchResult(
+        best, bound_s, "optimal" if proven else "time limit", start.evaluations
+    )
 
 
 def _whole(problem: Problem, value_s: float) -> tuple[_Whole, float]:

@@ -19,13 +19,13 @@ Tensors that cost more than the horizon stay inside, where no two hosts exchange
 import numpy as np
 
 from placement.solvers.bounds import counting
-from placement.solvers.programs import program, reduced
+from placement.solvers.programs import presolve, program
 from placement.types import Problem
 
 
 def build(
     problem: Problem,
-    tasks: reduced.Reduced,
+    tasks: presolve.Presolved,
     horizon_s: float,
     lower_s: float,
     *,
@@ -49,14 +49,14 @@ def build(
         for a, b in zip(built.assigned[one], built.assigned[other], strict=True):
             built.clause(~a, b)
             built.clause(a, ~b)
-    _enter_in_order(built, tasks, reduced.alike(problem, tasks))
+    _enter_in_order(built, tasks, presolve.equal_devices(problem, tasks))
     _crowd(built, tasks)
     if contiguous:
         _keep_contiguous(built, tasks)
     return built
 
 
-def costly(problem: Problem, tasks: reduced.Reduced, horizon_s: float) -> np.ndarray:
+def costly(problem: Problem, tasks: presolve.Presolved, horizon_s: float) -> np.ndarray:
     """Pairs of classes int [2, P] that a tensor joins whose transfer costs more than that."""
     pays = np.asarray(problem.costs.accelerator) >= 0
     if not len(tasks.source) or (~pays).sum() > 1:
@@ -70,7 +70,7 @@ def costly(problem: Problem, tasks: reduced.Reduced, horizon_s: float) -> np.nda
     return np.array(pairs, int).reshape(-1, 2).T
 
 
-def _enter_in_order(built: program.Program, tasks: reduced.Reduced, alike: np.ndarray) -> None:
+def _enter_in_order(built: program.Program, tasks: presolve.Presolved, alike: np.ndarray) -> None:
     x = built.assigned
     order = np.argsort(-tasks.compute_s.min(axis=1), kind="stable")
     for device, kind in enumerate(alike.tolist()):
@@ -80,7 +80,7 @@ def _enter_in_order(built: program.Program, tasks: reduced.Reduced, alike: np.nd
                 built.clause(~x[number, device], *x[order[:rank], earlier[-1]])
 
 
-def _crowd(built: program.Program, tasks: reduced.Reduced) -> None:
+def _crowd(built: program.Program, tasks: presolve.Presolved) -> None:
     heavy = counting.pigeonhole(tasks.compute_s)
     crowded = []
     for device, room in enumerate(heavy.room.tolist()):
@@ -91,7 +91,7 @@ def _crowd(built: program.Program, tasks: reduced.Reduced) -> None:
     built.clause(*crowded)
 
 
-def _keep_contiguous(built: program.Program, tasks: reduced.Reduced) -> None:
+def _keep_contiguous(built: program.Program, tasks: presolve.Presolved) -> None:
     x = built.assigned[tasks.owner]
     leads = built.booleans(*x.shape)
     for one, other in zip(leads.ravel(), x.ravel(), strict=True):

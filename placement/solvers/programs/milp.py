@@ -39,13 +39,13 @@ def solve(
     hint: np.ndarray | None,
     seed: int,
     limits: SearchLimits,
-    found: Callable[[np.ndarray], None],
+    on_solution: Callable[[np.ndarray], None],
 ) -> program.Outcome:
     """Solves a program: a `program_search.Backend`.
 
     HiGHS gets neither the hint nor the seed, and tells what it found at its end.
     """
-    del hint, seed, found
+    del hint, seed, on_solution
     unit_s = built.horizon_s / _UNITS
     rows = _Rows(built.num_booleans)
     _add(rows, built, unit_s)

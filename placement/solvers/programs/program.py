@@ -18,7 +18,7 @@ from typing import NamedTuple
 import numpy as np
 
 from placement.solvers import base
-from placement.solvers.programs.reduced import Reduced
+from placement.solvers.programs.presolve import Presolved
 from placement.types import Problem
 
 # A literal: the Boolean b as b, its negation as ~b, which is negative.
@@ -104,26 +104,26 @@ class Outcome(NamedTuple):
     bound_s: float
 
 
-def assign(program: Program, problem: Problem, reduced: Reduced) -> None:
+def assign(program: Program, problem: Problem, tasks: Presolved) -> None:
     """Adds x and what limits a device: what it supports and its memory."""
-    num_classes, num_devices = reduced.compute_s.shape
+    num_classes, num_devices = tasks.compute_s.shape
     program.assigned = x = program.booleans(num_classes, num_devices)
     program.exactly_one += x.tolist()
-    for boolean in x[~np.isfinite(reduced.compute_s)]:
+    for boolean in x[~np.isfinite(tasks.compute_s)]:
         program.clause(~boolean)
     memory = base.memory(problem)
     for devices, capacity in zip(memory.devices, memory.capacity_bytes.tolist(), strict=True):
-        if reduced.memory_bytes.sum() > capacity:
+        if tasks.memory_bytes.sum() > capacity:
             terms = [
                 (int(x[c, d]), bytes_)
-                for c, bytes_ in enumerate(reduced.memory_bytes.tolist())
+                for c, bytes_ in enumerate(tasks.memory_bytes.tolist())
                 for d in np.flatnonzero(devices)
                 if bytes_
             ]
             program.at_most.append(AtMost(terms, capacity))
 
 
-def load(program: Program, reduced: Reduced, device: int) -> list[tuple[int, float]]:
+def load(program: Program, tasks: Presolved, device: int) -> list[tuple[int, float]]:
     """Seconds * Boolean that add up to a device's load.
 
     With r (received) and s (sent) for every tensor t of source c and reader b,
@@ -131,12 +131,12 @@ def load(program: Program, reduced: Reduced, device: int) -> list[tuple[int, flo
         r[t, d] >= x[b, d] - x[c, d],    s[t, d] >= x[c, d] - x[b, d].
     """
     x = program.assigned[:, device]
-    seconds = reduced.compute_s[:, device]
+    seconds = tasks.compute_s[:, device]
     terms = [(int(x[c]), seconds[c]) for c in np.flatnonzero(np.isfinite(seconds) & (seconds > 0))]
-    for tensor, source in enumerate(reduced.source.tolist()):
-        readers = reduced.readers[tensor]
-        received = _paid(program, terms, reduced.in_s[tensor, device])
-        sent = _paid(program, terms, reduced.out_s[tensor, device])
+    for tensor, source in enumerate(tasks.source.tolist()):
+        readers = tasks.readers[tensor]
+        received = _paid(program, terms, tasks.in_s[tensor, device])
+        sent = _paid(program, terms, tasks.out_s[tensor, device])
         for reader in readers:
             if received is not None:
                 program.clause(~x[reader], x[source], *received)

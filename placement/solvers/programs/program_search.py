@@ -10,18 +10,18 @@ from placement import simulators
 from placement.solvers import base
 from placement.solvers.bounds import counting
 from placement.solvers.limits import SearchLimits
-from placement.solvers.programs import incumbent, max_load_program, subgraph_program
+from placement.solvers.programs import max_load_program, subgraph_program, warm_start
+from placement.solvers.programs.presolve import Presolved, presolve
 from placement.solvers.programs.program import Outcome, Program
-from placement.solvers.programs.reduced import Reduced, reduce
 from placement.types import Problem
 
 _EXACT = 1e-9  # relative: what float64 sums differ by
 
-# (problem, reduced, horizon_s, lower_s) -> the program whose times end at the horizon. That of
+# (problem, tasks, horizon_s, lower_s) -> the program whose times end at the horizon. That of
 # max_load takes `contiguous` as well.
 Build = Callable[..., Program]
-# (program, hint int [C] or None, seed, limits, found) -> Outcome. A backend that can is to call
-# found(assigned) with each solution better than all before, in any thread.
+# (program, hint int [C] or None, seed, limits, on_solution) -> Outcome. A backend that can is to
+# call on_solution(assigned) with each solution better than all before, in any thread.
 Backend = Callable[
     [Program, np.ndarray | None, int, SearchLimits, Callable[[np.ndarray], None]], Outcome
 ]
@@ -59,19 +59,19 @@ def search(
     """
     formulation = FORMULATIONS[problem.objective]
     lower_s, scope = formulation.lower_s(problem), base.CONTIGUOUS if contiguous else base.ALL
-    known = incumbent.find(problem, seed, limits, contiguous=contiguous)
-    best, value_s = known.placement, known.value_s
+    start = warm_start.find(problem, seed, limits, contiguous=contiguous)
+    best, value_s = start.placement, start.value_s
     if value_s <= lower_s * (1 + _EXACT):
-        return base.SearchResult(best, value_s, "optimal", known.evaluations, scope)
-    reduced = reduce(problem)
-    horizon_s = value_s * (1 + base.ROUNDING) if best is not None else _any_value(reduced)
+        return base.SearchResult(best, value_s, "optimal", start.evaluations, scope)
+    tasks = presolve(problem)
+    horizon_s = value_s * (1 + base.ROUNDING) if best is not None else _any_value(tasks)
     build = partial(formulation.build, contiguous=True) if contiguous else formulation.build
-    program = build(problem, reduced, horizon_s, lower_s)
-    hint = None if best is None else reduced.lower(best)
-    evaluate, evaluations = simulators.evaluator(problem), known.evaluations
+    program = build(problem, tasks, horizon_s, lower_s)
+    hint = None if best is None else tasks.lower(best)
+    evaluate, evaluations = simulators.evaluator(problem), start.evaluations
 
     def valued(assigned: np.ndarray) -> tuple[np.ndarray, float]:
-        placement = reduced.lift(assigned.argmax(axis=1))
+        placement = tasks.lift(assigned.argmax(axis=1))
         return placement, float(evaluate(placement[None])[0])
 
     def tell(assigned: np.ndarray) -> None:
@@ -91,8 +91,8 @@ def search(
     return base.SearchResult(best, bound_s, outcome.status, evaluations, scope)
 
 
-def _any_value(reduced: Reduced) -> float:
+def _any_value(tasks: Presolved) -> float:
     """No finite placement's value is above: all that computing and transfer could ever cost."""
-    costs = (reduced.compute_s, reduced.in_s, reduced.out_s)
+    costs = (tasks.compute_s, tasks.in_s, tasks.out_s)
     total = sum(float(np.where(np.isfinite(c), c, 0.0).sum()) for c in costs)
     return max(total, 1.0)

@@ -26,12 +26,12 @@ import itertools
 import numpy as np
 
 from placement.graphs import dag
-from placement.solvers.programs import program, reduced
+from placement.solvers.programs import presolve, program
 from placement.types import Problem
 
 
 def build(
-    problem: Problem, tasks: reduced.Reduced, horizon_s: float, lower_s: float
+    problem: Problem, tasks: presolve.Presolved, horizon_s: float, lower_s: float
 ) -> program.Program:
     """The program of the placements that are worth at most the horizon."""
     built = program.Program(horizon_s)
@@ -47,14 +47,14 @@ def build(
     done = _on_hosts(built, tasks, hosts, until, since)
     _on_parts(built, tasks, accelerator, done)
     if len(parts):
-        place = _places(built, accelerator, reduced.alike(problem, tasks))
+        place = _places(built, accelerator, presolve.equal_devices(problem, tasks))
         _keep_order(built, tasks, parts, place)
     return built
 
 
 def _on_hosts(
     built: program.Program,
-    tasks: reduced.Reduced,
+    tasks: presolve.Presolved,
     hosts: np.ndarray,
     until: np.ndarray,
     since: np.ndarray,
@@ -73,7 +73,7 @@ def _on_hosts(
 
 
 def _on_parts(
-    built: program.Program, tasks: reduced.Reduced, accelerator: np.ndarray, done: list[int]
+    built: program.Program, tasks: presolve.Presolved, accelerator: np.ndarray, done: list[int]
 ) -> None:
     """Adds the parts' times and what they do to those of tasks."""
     x = built.assigned[tasks.owner]
@@ -116,7 +116,7 @@ def _places(built: program.Program, accelerator: np.ndarray, alike: np.ndarray) 
 
 
 def _keep_order(
-    built: program.Program, tasks: reduced.Reduced, parts: np.ndarray, place: np.ndarray
+    built: program.Program, tasks: presolve.Presolved, parts: np.ndarray, place: np.ndarray
 ) -> None:
     x = built.assigned[tasks.owner][:, parts]
     count = len(parts)
@@ -137,24 +137,20 @@ def _keep_order(
                 built.clause(~x[v, d], ~place[d, k], ~after[u, k], x[u, d])
 
 
-def _paths(tasks: reduced.Reduced) -> tuple[np.ndarray, np.ndarray]:
+def _paths(tasks: presolve.Presolved) -> tuple[np.ndarray, np.ndarray]:
     """The longest paths float64 [V] until a task's end and after it, with all at their fastest."""
     seconds = tasks.task_s.min(axis=1)
     count = len(seconds)
     starts, targets = dag.successors(count, *tasks.edges)
-    until, since = seconds.copy(), np.zeros(count)
-    order = dag.sort_nodes(count, *tasks.edges).tolist()
-    for v in order:
-        readers = targets[starts[v] : starts[v + 1]]
-        until[readers] = np.maximum(until[readers], until[v] + seconds[readers])
-    for v in order[::-1]:
+    until, since = dag.longest_paths(tasks.edges[0], tasks.edges[1], seconds), np.zeros(count)
+    for v in dag.sort_nodes(count, *tasks.edges)[::-1].tolist():
         readers = targets[starts[v] : starts[v + 1]]
         since[v] = (seconds[readers] + since[readers]).max(initial=0.0)
     return until, since
 
 
 def _costly(
-    tasks: reduced.Reduced,
+    tasks: presolve.Presolved,
     parts: np.ndarray,
     hosts: np.ndarray,
     until: np.ndarray,

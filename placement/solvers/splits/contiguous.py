@@ -85,25 +85,6 @@ def splits(problem: Problem) -> tuple[Kinds, list[Split]]:
     return kinds, [_family(problem, columns, kinds, along) for along in families]
 
 
-def depth_first_order(split: Split) -> np.ndarray:
-    """int [V]: a topological order that goes on from the vertex before while it can.
-
-    So a branch stays in one segment, where Kahn's algorithm would take branches in turns.
-    """
-    starts, targets = dag.successors(split.num_vertices, split.before, split.after)
-    waiting = np.bincount(split.after, minlength=split.num_vertices)
-    ready = np.flatnonzero(waiting == 0)[::-1].tolist()
-    order = []
-    while ready:
-        vertex = ready.pop()
-        order.append(vertex)
-        for target in targets[starts[vertex] : starts[vertex + 1]][::-1].tolist():
-            waiting[target] -= 1
-            if waiting[target] == 0:
-                ready.append(target)
-    return np.array(order)
-
-
 def _check(problem: Problem) -> None:
     graph = problem.graph
     wrong = np.flatnonzero(graph.backward[graph.senders] & ~graph.backward[graph.receivers])
@@ -177,8 +158,6 @@ def _contract(split: Split, label: np.ndarray) -> Split:
     """Vertices with equal labels, 0 to V' - 1, become one."""
     num_vertices = int(label.max()) + 1
     before, after = dag.quotient_edges(split.before, split.after, label)
-    compute_s = np.zeros((num_vertices, split.compute_s.shape[1]))
-    np.add.at(compute_s, label, split.compute_s)
     source, reader = label[split.source], label[split.reader]
     apart = reader != source[split.tensor]
     pairs = np.unique(np.stack([split.tensor[apart], reader[apart]]), axis=1)
@@ -187,7 +166,7 @@ def _contract(split: Split, label: np.ndarray) -> Split:
         number=label[split.number],
         before=before,
         after=after,
-        compute_s=compute_s,
+        compute_s=dag.part_sums(label, split.compute_s),
         memory_bytes=np.bincount(label, split.memory_bytes, minlength=num_vertices),
         source=source[kept],
         tensor=tensor,

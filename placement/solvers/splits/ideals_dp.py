@@ -26,6 +26,7 @@ from typing import NamedTuple
 import numpy as np
 
 from placement.errors import UserError
+from placement.graphs import dag
 from placement.solvers import base
 from placement.solvers.limits import SearchLimits
 from placement.solvers.splits import contiguous, ideals
@@ -137,7 +138,8 @@ def _all_ideals(problem: Problem, split: Split) -> Ideals:
 def _linearised(kinds: Kinds, splits: list[Split], limits: SearchLimits) -> Best:
     best = _single(kinds, splits[0])
     for split in splits:
-        lattice = ideals.prefixes(contiguous.depth_first_order(split))
+        order = dag.depth_first_order(split.num_vertices, split.before, split.after)
+        lattice = ideals.prefixes(order)
         for bound_s in _guesses(split, kinds, best.value_s):
             found = search(split, kinds, lattice, bound_s, limits)
             best = _better(best, found)

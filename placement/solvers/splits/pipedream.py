@@ -9,7 +9,7 @@ It takes transfers to overlap with computing, where `max_load` adds them up, so 
 contiguous but not the best such placement. Departures:
 
 - No stage is replicated: a placement names one device an operation.
-- The chain is a topological order of the vertices (`contiguous.depth_first_order`), and C_i sums
+- The chain is a topological order of the vertices (`dag.depth_first_order`), and C_i sums
   the tensors that cross there, however far they reach. To contract what runs in parallel into one
   layer, which would make the graph a chain, may leave little to plan: in a translation network the
   decoder's embedding runs beside the encoder, all of which would be one layer.
@@ -20,6 +20,7 @@ contiguous but not the best such placement. Departures:
 
 import numpy as np
 
+from placement.graphs import dag
 from placement.solvers import base
 from placement.solvers.limits import SearchLimits
 from placement.solvers.splits import contiguous
@@ -47,7 +48,7 @@ def pipedream(problem: Problem, seed: int, limits: SearchLimits) -> base.SearchR
     workers = kinds.devices[kind]
     best_s, placement = np.inf, None
     for split in splits:
-        order = contiguous.depth_first_order(split)
+        order = dag.depth_first_order(split.num_vertices, split.before, split.after)
         stage_s = _stages_s(split, order, kind, kinds.capacity_bytes[kind])
         planned = _plan(stage_s, _boundaries_s(split, order, kind), len(workers), limits)
         if planned is None:

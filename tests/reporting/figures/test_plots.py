@@ -26,21 +26,6 @@ def test_equal_figures_make_equal_files(tmp_path):
         assert one == other
 
 
-@pytest.mark.parametrize(
-    ("seconds", "text"),
-    [(0.0, "0 s"), (2.0, "2 s"), (0.012345, "12.3 ms"), (9.99e-4, "999 us"), (5e-8, "0.05 us")],
-)
-def test_durations_have_three_digits_and_a_unit(seconds, text):
-    assert plots.duration(seconds) == text
-
-
-@pytest.mark.parametrize(
-    ("number", "text"), [(0, "0 bytes"), (64, "64 bytes"), (1.25e7, "12.5 MB"), (2e12, "2e+03 GB")]
-)
-def test_sizes_have_three_digits_and_a_unit(number, text):
-    assert plots.size(number) == text
-
-
 def test_a_tint_prints_lighter_the_less_colour_it_has():
     tints = [plots.luminance(plots.mixed(plots.COLOURS[0], share)) for share in (0.0, 0.5, 1.0)]
     assert tints == sorted(tints, reverse=True)

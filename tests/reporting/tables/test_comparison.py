@@ -46,11 +46,12 @@ def test_a_cell_is_the_mean_over_seeds_with_its_interval():
     assert found.graphs == ("a", "b")
     assert found.methods == ("best single device", "hsdag", "random")
     cell = found.cells["a"]["hsdag"]
-    assert cell.mean_s == pytest.approx(0.0015)
+    assert cell.latency_s.mean == pytest.approx(0.0015)
     assert cell.seeds == 2
-    assert cell.half_width_s == pytest.approx(12.7062 * 0.0005, rel=1e-4)  # t(0.975, 1) * sem
-    assert found.cells["a"]["best single device"].mean_s == pytest.approx(0.002)
-    assert math.isnan(found.cells["b"]["hsdag"].half_width_s)
+    half_width_s = 12.7062 * 0.0005  # t(0.975, 1) * sem
+    assert cell.latency_s.half_width == pytest.approx(half_width_s, rel=1e-4)
+    assert found.cells["a"]["best single device"].latency_s.mean == pytest.approx(0.002)
+    assert math.isnan(found.cells["b"]["hsdag"].latency_s.half_width)
 
 
 def test_the_best_and_the_reduction_say_who_wins_and_who_loses():
@@ -64,7 +65,7 @@ def test_the_best_and_the_reduction_say_who_wins_and_who_loses():
 def test_measured_latencies_count_where_a_graph_has_them():
     rows = [_row("a", 0, "single:gpu", 0.002, 0.003), _row("a", 0, "hsdag", 0.001, 0.004)]
     found = comparison.compare(rows, {"hsdag"})
-    assert found.cells["a"]["hsdag"].mean_s == pytest.approx(0.004)
+    assert found.cells["a"]["hsdag"].latency_s.mean == pytest.approx(0.004)
     assert found.best["a"] == "best single device"
 
 

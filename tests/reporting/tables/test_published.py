@@ -8,7 +8,7 @@ import pytest
 from placement import zoo
 from placement.reporting.tables import published
 
-DIRECTORY = Path(__file__).resolve().parents[2] / "third_party" / "published"
+DIRECTORY = Path(__file__).resolve().parents[3] / "third_party" / "published"
 # The workloads that Tarnawski et al. publish and `placement.costs.workloads` reads.
 WORKLOADS = {
     "layer_bert24_inference",

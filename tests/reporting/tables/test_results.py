@@ -123,30 +123,6 @@ def test_the_bound_and_the_gap_have_columns_where_a_row_has_them():
     assert len({line.replace(r"\|", "").count("|") for line in lines}) == 1
 
 
-@pytest.mark.parametrize(
-    ("seconds", "written"),
-    [
-        (12.3456, "12.35 s"),
-        (1.0, "1.000 s"),
-        (0.99999, "1000.0 ms"),
-        (0.0213, "21.30 ms"),
-        (0.0012345, "1.234 ms"),
-        (45e-6, "45.00 us"),
-        (3e-8, "0.030 us"),
-    ],
-)
-def test_the_unit_follows_the_magnitude(seconds, written):
-    unit = results.unit([_row("hsdag", seconds)])
-    assert f"{unit.write(seconds)} {unit.name}" == written
-
-
-def test_a_table_has_one_unit_and_dashes_for_what_is_no_number():
-    unit = results.unit([_row("a", 0.01), _row("b", 0.012), _row("c", 2.0), _row("d", math.inf)])
-    assert unit.name == "ms"
-    assert [unit.write(s) for s in (2.0, math.inf, math.nan, None)] == ["2000.00", "-", "-", "-"]
-    assert results.unit([_row("d", None)]).name == "ms"
-
-
 def test_the_report_says_what_ran_what_is_best_and_what_host_means():
     report = results.report_markdown(_summary(_rows()))
     assert report.startswith("# Placement of inception_v3\n")

@@ -27,7 +27,7 @@ from placement.solvers import base
 from placement.types import Problem
 
 
-class Reduced(NamedTuple):
+class Presolved(NamedTuple):
     """N operations in V tasks in C classes, and K tensors."""
 
     task: np.ndarray  # int [N]
@@ -55,7 +55,7 @@ class Reduced(NamedTuple):
         return of_classes
 
 
-def reduce(problem: Problem) -> Reduced:
+def presolve(problem: Problem) -> Presolved:
     """The problem with tasks merged that can be without loss."""
     graph = problem.graph
     task = np.arange(graph.num_ops)
@@ -71,30 +71,22 @@ def reduce(problem: Problem) -> Reduced:
         task, fixed = number[task], fixed[first]
 
 
-def alike(problem: Problem, reduced: Reduced) -> np.ndarray:
-    """int [D]: equal numbers for devices that cost the same and are as large."""
-    accelerator = np.asarray(problem.costs.accelerator)
-    columns = np.concatenate(
-        [
-            (accelerator >= 0)[None],
-            np.asarray(problem.costs.capacity_bytes)[None],
-            reduced.task_s,
-            reduced.in_s,
-            reduced.out_s,
-        ]
-    )
-    _, first, number = np.unique(columns, axis=1, return_index=True, return_inverse=True)
-    return first[number.ravel()]
+def equal_devices(problem: Problem, tasks: Presolved) -> np.ndarray:
+    """Returns int [D]: of each device the first that costs the same and is as large."""
+    is_accelerator = np.asarray(problem.costs.accelerator) >= 0
+    capacity_bytes = np.asarray(problem.costs.capacity_bytes)
+    rows = [is_accelerator[None], capacity_bytes[None], tasks.task_s, tasks.in_s, tasks.out_s]
+    return base.equal_devices(np.concatenate(rows))
 
 
-def _build(problem: Problem, task: np.ndarray) -> Reduced:
+def _build(problem: Problem, task: np.ndarray) -> Presolved:
     graph, costs = problem.graph, problem.costs
     classes = base.classes(problem)
     _, first = np.unique(task, return_index=True)
     owner = classes.number[first]
     _, owner = np.unique(owner, return_inverse=True)  # merged tasks leave gaps
-    task_s = _sums(task, np.asarray(costs.compute_s, np.float64))
-    memory_bytes = _sums(owner, _sums(task, _needed_bytes(problem)))
+    task_s = dag.part_sums(task, np.asarray(costs.compute_s, np.float64))
+    memory_bytes = dag.part_sums(owner, dag.part_sums(task, _needed_bytes(problem)))
     _, edge, number = np.unique(graph.tensors, return_index=True, return_inverse=True)
     transfer_fixed_s = tensors.edge_transfer_s(graph, costs)[edge].astype(np.float64)
     in_s, out_s = max_load.link_s(transfer_fixed_s, np.asarray(costs.accelerator))
@@ -104,13 +96,13 @@ def _build(problem: Problem, task: np.ndarray) -> Reduced:
     # Without a tensor there is one piece all the same, an empty one.
     readers = np.split(home[graph.receivers[order]], ends)[: len(edge)]
     source, readers_, in_s, out_s = _distinct(home[graph.senders[edge]], readers, in_s, out_s)
-    return Reduced(
+    return Presolved(
         task=task,
         owner=owner,
         edges=np.stack(dag.quotient(graph, task)),
         backward=graph.backward[first],
         task_s=task_s,
-        compute_s=_sums(owner, task_s),
+        compute_s=dag.part_sums(owner, task_s),
         memory_bytes=memory_bytes,
         source=source,
         readers=readers_,
@@ -124,12 +116,6 @@ def _needed_bytes(problem: Problem) -> np.ndarray:
     memory_bytes = np.asarray(problem.costs.memory_bytes, np.float64)
     fits = memory_bytes.sum() <= base.memory(problem).capacity_bytes.min(initial=np.inf)
     return memory_bytes * (not fits)
-
-
-def _sums(number: np.ndarray, values: np.ndarray) -> np.ndarray:
-    total = np.zeros((int(number.max()) + 1, *values.shape[1:]))
-    np.add.at(total, number, values)
-    return total
 
 
 def _distinct(
@@ -152,39 +138,39 @@ def _distinct(
     return made_by, tuple(key[1:] for key in ends), total_in_s, total_out_s
 
 
-def _mergers(reduced: Reduced, fixed: np.ndarray) -> np.ndarray:
+def _mergers(tasks: Presolved, fixed: np.ndarray) -> np.ndarray:
     """int [V]: the task that each may be merged with; a task takes part in one merger."""
-    count = len(reduced.owner)
-    member = np.empty(len(reduced.compute_s), int)  # the task of a class that has one alone
-    member[reduced.owner] = np.arange(count)
+    count = len(tasks.owner)
+    member = np.empty(len(tasks.compute_s), int)  # the task of a class that has one alone
+    member[tasks.owner] = np.arange(count)
     made: list[list[int]] = [[] for _ in range(count)]
     read: list[list[int]] = [[] for _ in range(count)]
-    for tensor, source in enumerate(member[reduced.source].tolist()):
+    for tensor, source in enumerate(member[tasks.source].tolist()):
         made[source].append(tensor)
-        for reader in member[reduced.readers[tensor]].tolist():
+        for reader in member[tasks.readers[tensor]].tolist():
             read[reader].append(tensor)
-    memory_bytes = reduced.memory_bytes[reduced.owner]
-    idle = ~fixed & (reduced.task_s == 0).all(axis=1) & (memory_bytes == 0)
+    memory_bytes = tasks.memory_bytes[tasks.owner]
+    idle = ~fixed & (tasks.task_s == 0).all(axis=1) & (memory_bytes == 0)
     partner, free = np.arange(count), ~fixed
     for task in np.flatnonzero(idle).tolist():
-        sources = {int(member[reduced.source[t]]) for t in read[task]}
-        readers = {int(r) for t in made[task] for r in member[reduced.readers[t]]}
-        alone = all(len(reduced.readers[t]) == 1 for t in read[task])
+        sources = {int(member[tasks.source[t]]) for t in read[task]}
+        readers = {int(r) for t in made[task] for r in member[tasks.readers[t]]}
+        alone = all(len(tasks.readers[t]) == 1 for t in read[task])
         other = -1
-        if len(sources) == 1 and alone and _covers(reduced, read[task], made[task]):
+        if len(sources) == 1 and alone and _covers(tasks, read[task], made[task]):
             other = sources.pop()
-        elif len(readers) == 1 and _covers(reduced, made[task], read[task]):
+        elif len(readers) == 1 and _covers(tasks, made[task], read[task]):
             other = readers.pop()
-        same = other >= 0 and reduced.backward[task] == reduced.backward[other]
+        same = other >= 0 and tasks.backward[task] == tasks.backward[other]
         if same and free[task] and free[other]:
             partner[task] = other
             free[[task, other]] = False
     return partner
 
 
-def _covers(reduced: Reduced, between: list[int], others: list[int]) -> bool:
+def _covers(tasks: Presolved, between: list[int], others: list[int]) -> bool:
     """Whether some tensors cost no less than others do on every device."""
     return all(
         bool((cost_s[between].sum(axis=0) >= cost_s[others].sum(axis=0)).all())
-        for cost_s in (reduced.in_s, reduced.out_s)
+        for cost_s in (tasks.in_s, tasks.out_s)
     )

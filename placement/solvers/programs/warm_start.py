@@ -22,15 +22,17 @@ _BATCH = 512  # placements that are simulated at a time
 _SPENT = 0.1  # of the time that is left
 
 
-class Known(NamedTuple):
-    """A placement that is known; none has an infinite value."""
+class WarmStart(NamedTuple):
+    """A placement to begin with; none has an infinite value."""
 
     placement: np.ndarray | None  # int [N]
     value_s: float
     evaluations: int
 
 
-def find(problem: Problem, seed: int, limits: SearchLimits, *, contiguous: bool = False) -> Known:
+def find(
+    problem: Problem, seed: int, limits: SearchLimits, *, contiguous: bool = False
+) -> WarmStart:
     """The best placement of a descent.
 
     Args:
@@ -58,13 +60,8 @@ def find(problem: Problem, seed: int, limits: SearchLimits, *, contiguous: bool 
         best, value_s = better, better_s
         limits.tell(evaluations, value_s, best[classes.number])
     if best is None:
-        return Known(None, np.inf, evaluations)
-    return Known(best[classes.number], value_s, evaluations)
-
-
-def value(problem: Problem, placement: np.ndarray) -> float:
-    """The simulator's value of one placement int [N]."""
-    return float(simulators.evaluator(problem)(placement[None])[0])
+        return WarmStart(None, np.inf, evaluations)
+    return WarmStart(best[classes.number], value_s, evaluations)
 
 
 def is_contiguous(placement: np.ndarray, reach: np.ndarray) -> bool:

@@ -1,0 +1,44 @@
+import math
+
+import pytest
+
+from placement.reporting import units
+
+
+@pytest.mark.parametrize(
+    ("seconds", "written"),
+    [
+        (12.3456, "12.35 s"),
+        (1.0, "1.000 s"),
+        (0.99999, "1000.0 ms"),
+        (0.0213, "21.30 ms"),
+        (0.0012345, "1.234 ms"),
+        (45e-6, "45.00 us"),
+        (3e-8, "0.030 us"),
+    ],
+)
+def test_the_unit_follows_the_magnitude(seconds, written):
+    unit = units.of_latencies([seconds])
+    assert f"{unit.write(seconds)} {unit.name}" == written
+
+
+def test_latencies_have_one_unit_and_what_is_no_number_a_dash():
+    unit = units.of_latencies([0.01, 0.012, 2.0, math.inf])
+    assert unit.name == "ms"
+    assert [unit.write(s) for s in (2.0, math.inf, math.nan, None)] == ["2000.00", "-", "-", "-"]
+    assert units.of_latencies([None]).name == "ms"
+
+
+@pytest.mark.parametrize(
+    ("seconds", "text"),
+    [(0.0, "0 s"), (2.0, "2 s"), (0.012345, "12.3 ms"), (9.99e-4, "999 us"), (5e-8, "0.05 us")],
+)
+def test_durations_have_three_digits_and_a_unit(seconds, text):
+    assert units.duration(seconds) == text
+
+
+@pytest.mark.parametrize(
+    ("number", "text"), [(0, "0 bytes"), (64, "64 bytes"), (1.25e7, "12.5 MB"), (2e12, "2e+03 GB")]
+)
+def test_sizes_have_three_digits_and_a_unit(number, text):
+    assert units.size(number) == text
