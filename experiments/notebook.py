@@ -16,6 +16,7 @@ from experiments.console import progress
 from experiments.tasks import deploy, place
 from placement import arguments
 from placement.errors import UserError
+from placement.reporting import runs
 from placement.runtime.deployment import preflight
 
 
@@ -69,6 +70,6 @@ def run(
         summary = place.run(config, folder, progress.Display(progress.WARNING))
     finally:
         workdirs.release(folder)
-    if not (folder / "placement.json").exists():
+    if not (folder / runs.PLACEMENT).exists():
         raise UserError("no method found a placement that every device can run")
-    return Placed(preflight.read(folder / "placement.json").affinity, summary, folder, config)
+    return Placed(preflight.read(folder / runs.PLACEMENT).affinity, summary, folder, config)

@@ -21,7 +21,7 @@ from typing import Any, NamedTuple
 
 from ml_collections import ConfigDict
 
-from experiments import bounds, build, checkpoints, faults, labels, methods, workdirs
+from experiments import bounds, build, checkpoints, faults, labels, methods, outputs, workdirs
 from experiments.console import progress
 from experiments.distributed import hosts
 from experiments.tasks import place, report
@@ -235,7 +235,7 @@ def _spread(
         return cells
     choice = hosts.find()
     hosts.introduce(choice, display)
-    runs.write_json(workdir / "environment.json", place.environment() | hosts.told(choice))
+    runs.write_json(workdir / "environment.json", outputs.environment() | hosts.told(choice))
     display.say(f"cells: {len(found)} of {len(cells)} finished before")
     with Pool(choice.hosts, contextlib.nullcontext, (), display.warn) as pool:
         try:

@@ -57,7 +57,7 @@ def run(
             f"--task=deploy measures where it deploys; given measure_on={config.measure_on!r}: "
             "leave it out"
         )
-    placed = preflight.read(workdir / "placement.json")
+    placed = preflight.read(workdir / runs.PLACEMENT)
     workdirs.claim(workdir, display)
     net = build.network(config)
     if net.model is None:

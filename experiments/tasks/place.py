@@ -4,21 +4,15 @@
 """
 
 import itertools
-import math
 import os
-import shutil
 import threading
 import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any, NamedTuple
 
-import flax
-import jax
-import numpy as np
 from ml_collections import ConfigDict
 
-import placement
 from experiments import (
     bounds,
     build,
@@ -26,28 +20,22 @@ from experiments import (
     faults,
     interrupts,
     methods,
+    outputs,
     resources,
     verify,
     workdirs,
 )
-from experiments import (
-    target as target_lib,
-)
+from experiments import target as target_lib
 from experiments.console import progress
-from experiments.distributed import hosts
 from experiments.tasks import report
 from placement import arguments
 from placement.errors import UserError
 from placement.methods import pretrained
 from placement.reporting import details, runs
-from placement.runtime import devices as devices_lib
 from placement.runtime.measurement import evaluate as evaluate_lib
 from placement.runtime.measurement.local import Measurement
 from placement.runtime.measurement.measurer import Measurer
-from placement.runtime.models import fingerprint
 from placement.types import Evaluate
-
-INTERRUPTED = "interrupted"  # in the run directory: what did not replace better results
 
 
 def run(
@@ -76,7 +64,7 @@ def run(
         run_ = run_methods(config, workdir, chosen, kept, beside=beside, display=display)
         with report.reporting(kept, display):
             report.write(run_.summary, run_.directory, display.console, kept)
-        if not (run_.directory / "placement.json").exists():
+        if not (run_.directory / runs.PLACEMENT).exists():
             display.warn("no method found a placement that every device can run: no placement.json")
     return run_.summary
 
@@ -85,7 +73,7 @@ class Run(NamedTuple):
     """What a run of methods has written."""
 
     summary: dict[str, Any]
-    directory: Path  # where: the run directory, or `INTERRUPTED` in it
+    directory: Path  # where: the run directory, or `outputs.INTERRUPTED` in it
     interrupted: bool
 
 
@@ -113,7 +101,7 @@ def run_methods(
     devices that are not present or are for other objectives. `known` is the file of bounds, by
     default that of the run directory. Ctrl-C in a method ends the list: what was found until then
     is written. So it is after a fault or a failure once methods run, which is `kept` for the task
-    to tell. What is not complete replaces nothing that is (`_directory`).
+    to tell. What is not complete replaces nothing that is (`outputs.directory`).
 
     Raises:
       UserError: anything about the configuration that cannot be run, in one line.
@@ -121,52 +109,47 @@ def run_methods(
     started, cpu_started, before = time.monotonic(), _cpu_s(), len(kept)
     target, order = _prepared(config, chosen, beside, display)
     workdirs.claim(workdir, display)
-    provenance = _provenance(config, target)
     if not (workdir / runs.SUMMARY).exists():
-        _write(workdir, provenance)
-    with target_lib.opened(target, config, workdir, display) as (
-        target,
-        costs,
-        measurer,
-        conditions,
-    ):
-        setting = build.search_problem(target.net, costs, target.names, config.objective)
-        evaluate, counter = _evaluate(config, setting, measurer, workdir, display)
+        outputs.write(workdir, outputs.provenance(config, target, {}))
+    with target_lib.opened(target, config, workdir, display) as opened:
+        target, costs, measurer, conditions = opened
+        problem = build.search_problem(target.net, costs, target.names, config.objective)
+        evaluate, counter = _evaluate(config, problem, measurer, workdir, display)
         context = methods.Context(
-            config, workdir, target, measurer, setting, evaluate, config.seed, display,
+            config, workdir, target, measurer, problem, evaluate, config.seed, display,
             threading.Event(), kept, methods.Incumbent(),
         )  # fmt: skip
         entries, searched = _searched(context, order, chosen, counter)
         judged = _judged(context, entries, searched, known or workdir / bounds.FILE)
+        # Every method ended by itself, and what was to be measured was.
         complete = not context.stop.is_set() and len(kept) == before
         explained = None
         with kept.during("explaining the best placement"):
             explained = _explained(judged, context)
-    graph = target.net.graph
-    summary = {
-        "graph": {"name": graph.name, "num_ops": graph.num_ops, "num_edges": graph.num_edges},
-        "devices": list(target.labels),
-        "objective": config.objective,
-        "seed": config.seed,
-        "rows": judged.rows,
-        "best": judged.best and judged.best.method,
-        "complete": complete,  # every method ended by itself, and what was to be measured was
+    summary = _summary(context, judged) | {
+        "complete": complete,
         "compute_s": _cpu_s() - cpu_started,
         "wall_s": time.monotonic() - started,
     }
-    provenance["environment.json"] |= conditions
-    directory = _directory(workdir, summary, display)
-    _write(directory, provenance | {runs.SUMMARY: summary})
+    directory = outputs.directory(workdir, summary, display)
+    files = outputs.provenance(config, target, conditions)
+    outputs.write(directory, files | {runs.SUMMARY: summary})
     with kept.during("writing the placement"):
-        _write_placement(directory, summary, judged.best, target, setting)
+        outputs.write_placement(directory, summary, judged.best, target, problem)
         explain.write(directory, explained, target)
     return Run(summary, directory, context.stop.is_set())
 
 
-def _provenance(config: ConfigDict, target: target_lib.Target) -> dict[str, Any]:
-    """The files that say where results come from."""
-    here = environment() | hosts.told(target.hosts)
-    return {"config.json": config.to_dict(), "environment.json": here}
+def _summary(context: methods.Context, judged: _Judged) -> dict[str, Any]:
+    graph = context.target.net.graph
+    return {
+        "graph": {"name": graph.name, "num_ops": graph.num_ops, "num_edges": graph.num_edges},
+        "devices": list(context.target.labels),
+        "objective": context.config.objective,
+        "seed": context.seed,
+        "rows": judged.rows,
+        "best": judged.best and judged.best.method,
+    }
 
 
 def _prepared(
@@ -248,13 +231,6 @@ def _cpu_s() -> float:
     return sum(os.times()[:4])
 
 
-def environment() -> dict[str, Any]:
-    """Versions, devices, processor and load."""
-    versions = {"placement": placement.__version__, "jax": jax.__version__}
-    versions |= {"flax": flax.__version__, "numpy": np.__version__}
-    return devices_lib.describe_machine() | {"versions": versions}
-
-
 def _evaluate(
     config: ConfigDict,
     setting: build.SearchProblem,
@@ -317,74 +293,3 @@ def _explained(judged: _Judged, context: methods.Context) -> details.Details | N
         cause = str(error) or "interrupted"
         display.warn(f"no measured timeline: {cause}")
         return explain.best(best, target, setting, context.config, None)
-
-
-def _directory(workdir: Path, summary: dict[str, Any], display: progress.Display) -> Path:
-    """Where to write results, so that a run directory only ever gets better.
-
-    What is complete replaces all. What is not stands apart where something better is known.
-    """
-    apart = workdir / INTERRUPTED
-    if summary["complete"]:
-        shutil.rmtree(apart, ignore_errors=True)
-        return workdir
-    known = _known(workdir)
-    if known is None or not (known.get("complete", True) or _value(known) < _value(summary)):
-        return workdir
-    runs.prepare_workdir(apart)
-    display.warn(f"{workdir} keeps the better results of before; those of this run are in {apart}")
-    return apart
-
-
-def _known(workdir: Path) -> dict[str, Any] | None:
-    """The summary that a run directory has, if it can be read."""
-    try:
-        return runs.read_summary(workdir)
-    except UserError:
-        return None
-
-
-def _value(summary: dict[str, Any]) -> float:
-    """What the best row is predicted to take; inf without one."""
-    found = [row["predicted_s"] for row in summary["rows"] if row["method"] == summary["best"]]
-    return min((value for value in found if value is not None), default=math.inf)
-
-
-def _write(directory: Path, files: dict[str, Any]) -> None:
-    for name, content in files.items():
-        runs.write_json(directory / name, content)
-
-
-def _write_placement(
-    workdir: Path,
-    summary: dict[str, Any],
-    entry: methods.Entry | None,
-    target: target_lib.Target,
-    setting: build.SearchProblem,
-) -> None:
-    """Writes the best method's placement with what is needed to trust and repeat it.
-
-    Without one that of an earlier run goes.
-    """
-    if entry is None:
-        (workdir / "placement.json").unlink(missing_ok=True)
-        return
-    row = next(row for row in summary["rows"] if row["method"] == entry.method)
-    affinity = build.affinity(methods.placed_on(entry, setting), entry.placements[0])
-    properties = {device.name: dict(device.properties) for device in target.present}
-    provenance = {
-        "graph": summary["graph"],
-        "objective": summary["objective"],
-        "seed": summary["seed"],
-        "devices": {
-            name: {"label": label, "properties": properties.get(name, {})}
-            for name, label in zip(target.names, target.labels, strict=True)
-        },
-        "row": row,
-    }
-    if target.net.model is not None:  # for --task=deploy to tell whether it is still the same
-        provenance["model"] = fingerprint.of(target.net.model)
-    found: dict[str, Any] = {"method": row["method"], "placement": affinity}
-    if (segments := entry.candidates[0].segments) is not None:
-        found["segments"] = segments
-    runs.write_json(workdir / "placement.json", found | {"provenance": provenance})

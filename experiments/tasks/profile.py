@@ -17,11 +17,10 @@ from rich.table import Table
 from rich.text import Text
 from scipy import stats
 
-from experiments import build, faults, figures, saved_costs, search, workdirs
+from experiments import build, faults, figures, outputs, saved_costs, search, workdirs
 from experiments import target as target_lib
 from experiments.console import progress
 from experiments.distributed import hosts
-from experiments.tasks import place
 from placement import simulators
 from placement.costs import calibrate
 from placement.costs.calibrate import TermsOf
@@ -75,7 +74,7 @@ def run(
         )
     workdirs.claim(workdir, display)
     runs.write_json(workdir / "config.json", config.to_dict())
-    environment = place.environment() | hosts.told(target.hosts)
+    environment = outputs.environment() | hosts.told(target.hosts)
     runs.write_json(workdir / "environment.json", environment)
     with target_lib.accurate(target, config, display) as (target, measurer):
         fidelity = _calibrated(config, workdir, target, measurer, display)

@@ -62,7 +62,7 @@ def write(summary: dict[str, Any], workdir: Path, console: Console, kept: faults
     with kept.during("writing the table"):
         runs.write_text(workdir / "report.md", results.report_markdown(summary))
         words.show(results.rich_table(summary), console)
-    placed = workdir / "placement.json"
+    placed = workdir / runs.PLACEMENT
     if placed.exists():
         console.print(f"placement: {placed}", markup=False, soft_wrap=True)
     found = _or_said(lambda: details.read(workdir / details.FILE), console)

@@ -27,7 +27,7 @@ from placement.errors import UserError
 
 StrPath = str | os.PathLike[str]
 
-SUMMARY = "summary.json"
+SUMMARY, PLACEMENT = "summary.json", "placement.json"
 
 _INTERVAL = {"median": files.NUMBER, "low": files.NUMBER, "high": files.NUMBER}
 _ROW = {

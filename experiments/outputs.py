@@ -1,0 +1,117 @@
+"""What a run writes of what it found, so that a run directory only ever gets better."""
+
+import math
+import shutil
+from pathlib import Path
+from typing import Any
+
+import flax
+import jax
+import numpy as np
+from ml_collections import ConfigDict
+
+import placement
+from experiments import build, methods
+from experiments import target as target_lib
+from experiments.console import progress
+from experiments.distributed import hosts
+from placement.errors import UserError
+from placement.reporting import runs
+from placement.runtime import devices as devices_lib
+from placement.runtime.models import fingerprint
+
+INTERRUPTED = "interrupted"  # in the run directory: what did not replace better results
+_ENVIRONMENT = "environment.json"
+
+
+def environment() -> dict[str, Any]:
+    """Versions, devices, processor and load."""
+    versions = {"placement": placement.__version__, "jax": jax.__version__}
+    versions |= {"flax": flax.__version__, "numpy": np.__version__}
+    return devices_lib.describe_machine() | {"versions": versions}
+
+
+def provenance(
+    config: ConfigDict, target: target_lib.Target, conditions: dict[str, Any]
+) -> dict[str, Any]:
+    """Returns the files that say where results come from, by name.
+
+    Args:
+      config: of the run.
+      target: what it is about.
+      conditions: under which something was measured, see `experiments.target.opened`.
+    """
+    here = environment() | hosts.told(target.hosts) | conditions
+    return {"config.json": config.to_dict(), _ENVIRONMENT: here}
+
+
+def directory(workdir: Path, summary: dict[str, Any], display: progress.Display) -> Path:
+    """Where to write results, so that a run directory only ever gets better.
+
+    What is complete replaces all. What is not stands apart where something better is known.
+    """
+    apart = workdir / INTERRUPTED
+    if summary["complete"]:
+        shutil.rmtree(apart, ignore_errors=True)
+        return workdir
+    known = _known(workdir)
+    if known is None or not (known.get("complete", True) or _value(known) < _value(summary)):
+        return workdir
+    runs.prepare_workdir(apart)
+    display.warn(f"{workdir} keeps the better results of before; those of this run are in {apart}")
+    return apart
+
+
+def _known(workdir: Path) -> dict[str, Any] | None:
+    """The summary that a run directory has, if it can be read."""
+    try:
+        return runs.read_summary(workdir)
+    except UserError:
+        return None
+
+
+def _value(summary: dict[str, Any]) -> float:
+    """What the best row is predicted to take; inf without one."""
+    found = [row["predicted_s"] for row in summary["rows"] if row["method"] == summary["best"]]
+    return min((value for value in found if value is not None), default=math.inf)
+
+
+def write(directory: Path, files: dict[str, Any]) -> None:
+    """Writes JSON files by name."""
+    for name, content in files.items():
+        runs.write_json(directory / name, content)
+
+
+def write_placement(
+    workdir: Path,
+    summary: dict[str, Any],
+    entry: methods.Entry | None,
+    target: target_lib.Target,
+    setting: build.SearchProblem,
+) -> None:
+    """Writes the best method's placement with what is needed to trust and repeat it.
+
+    Without one that of an earlier run goes.
+    """
+    if entry is None:
+        (workdir / runs.PLACEMENT).unlink(missing_ok=True)
+        return
+    row = next(row for row in summary["rows"] if row["method"] == entry.method)
+    affinity = build.affinity(methods.placed_on(entry, setting), entry.placements[0])
+    properties = {device.name: dict(device.properties) for device in target.present}
+    provenance = {
+        "graph": summary["graph"],
+        "objective": summary["objective"],
+        "seed": summary["seed"],
+        "devices": {
+            name: {"label": label, "properties": properties.get(name, {})}
+            for name, label in zip(target.names, target.labels, strict=True)
+        },
+        "row": row,
+    }
+    if target.net.model is not None:  # for --task=deploy to tell whether it is still the same
+        provenance["model"] = fingerprint.of(target.net.model)
+    found: dict[str, Any] = {"method": row["method"], "placement": affinity}
+    if (segments := entry.candidates[0].segments) is not None:
+        found["segments"] = segments
+    runs.write_json(workdir / runs.PLACEMENT, found | {"provenance": provenance})
