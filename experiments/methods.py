@@ -23,8 +23,8 @@ from placement.learning import trainer
 from placement.learning import zero_shot as unseen
 from placement.runtime import devices as devices_lib
 from placement.runtime import scotch
-from placement.runtime.measurement.local import Candidate
 from placement.runtime.measurement.measurer import Measurer
+from placement.runtime.measurement.request import Candidate, OwnChoice
 from placement.solvers.heuristics import human_expert as expert
 from placement.solvers.heuristics import partition
 from placement.types import Array, Evaluate, Params, Problem, Solution
@@ -108,7 +108,7 @@ def openvino_hetero(context: Context) -> list[Entry]:
     """
     full, measurer = context.setting.full, context.measurer
     assert measurer is not None
-    chosen = measurer.own_choice()
+    chosen = measurer.ask(OwnChoice(measurer.devices))
     placement = np.array([full.devices.index(chosen[name]) for name in full.graph.op_names])
     entry = _made(context, "hetero", placement, full=True)
     if context.config.backend != "hetero":

@@ -179,12 +179,13 @@ def _search_s(name: str) -> tuple[float, float, float, float]:
     from placement.costs import tables, transfers
     from placement.runtime import devices as devices_lib
     from placement.runtime.measurement.local import LocalMeasurer
+    from placement.runtime.measurement.request import Profile, Transfers
 
     config = _config(name)
     network, devices = build.network(config), devices_lib.resolve("host")
     with LocalMeasurer(network.model, devices) as measurer:
-        handed = transfers.matrices(measurer.transfers(), len(measurer.devices))
-        costs = tables.cost_model(network.graph, measurer.profile(), handed)
+        handed = transfers.matrices(measurer.ask(Transfers(devices)), len(devices))
+        costs = tables.cost_model(network.graph, measurer.ask(Profile(devices)), handed)
     setting = build.search_problem(network, costs, tuple(d.name for d in devices), "serial")
     num_ops, num_devices = setting.coarse.costs.compute_s.shape
     singles = np.tile(np.arange(num_devices)[:, None], (1, num_ops))

@@ -42,8 +42,8 @@ from placement.errors import UserError
 from placement.reporting import details, runs
 from placement.runtime import devices as devices_lib
 from placement.runtime.measurement import evaluate as evaluate_lib
-from placement.runtime.measurement.local import Measurement
 from placement.runtime.measurement.measurer import Measurer
+from placement.runtime.measurement.request import Measurement
 from placement.runtime.models import fingerprint
 from placement.types import Evaluate
 
