@@ -14,7 +14,7 @@ from placement.errors import UserError
 from placement.graphs import coarsen, opgraph
 from placement.runtime.devices import Device
 from placement.runtime.execution.split import Segment
-from placement.runtime.measurement.local import Candidate
+from placement.runtime.measurement.request import Candidate
 from placement.runtime.models import extract, frontend, operations
 from placement.runtime.models import inputs as inputs_lib
 from placement.runtime.models.inputs import Inputs

@@ -9,8 +9,8 @@ from experiments import build, methods
 from experiments import target as target_lib
 from placement.reporting import details, runs
 from placement.runtime.deployment import netron
-from placement.runtime.measurement.local import Candidate
 from placement.runtime.measurement.measurer import Measurer
+from placement.runtime.measurement.request import Candidate, SubmodelTimes, Timeline
 from placement.simulators import timeline
 from placement.types import OpGraph, Problem, Span
 
@@ -94,7 +94,7 @@ def _measured(
     placement: np.ndarray,
 ) -> details.Timeline:
     if candidate.segments is None:
-        runs_ = measurer.submodel_times(candidate, inferences=_INFERENCES)
+        runs_ = measurer.ask(SubmodelTimes(candidate, _INFERENCES))
         names = [ops for ops, _ in runs_]
         ends_s = np.cumsum([seconds for _, seconds in runs_])
         times_s = np.stack([np.concatenate([[0.0], ends_s[:-1]]), ends_s], axis=1)
@@ -105,7 +105,7 @@ def _measured(
     else:
         parts = [part for part in candidate.segments if measurer.computed.intersection(part.ops)]
         names = [part.ops for part in parts]
-        taken = measurer.timeline(candidate.segments, inferences=_INFERENCES)
+        taken = measurer.ask(Timeline(measurer.devices, candidate.segments, _INFERENCES))
         length_s = taken[:, :, 1].max(axis=1)
         times_s = taken[np.argsort(length_s)[_INFERENCES // 2]]
         how = f"measured: of {_INFERENCES} inferences the one of median length"

@@ -21,8 +21,8 @@ from placement import methods as methods_lib
 from placement.errors import UserError
 from placement.methods import learned, pretrained
 from placement.runtime import devices as devices_lib
-from placement.runtime.measurement.local import Candidate
 from placement.runtime.measurement.measurer import Measurer
+from placement.runtime.measurement.request import Candidate, OwnChoice
 from placement.types import Evaluate, Solution
 
 
@@ -104,7 +104,7 @@ def openvino_hetero(context: Context) -> list[Entry]:
     """
     full, measurer = context.setting.full, context.measurer
     assert measurer is not None
-    chosen = measurer.own_choice()
+    chosen = measurer.ask(OwnChoice(measurer.devices))
     placement = np.array([full.devices.index(chosen[name]) for name in full.graph.op_names])
     entry = _made(context, HETERO, placement, full=True)
     if context.config.backend != "hetero":

@@ -29,6 +29,7 @@ from placement.runtime.measurement import precision, transfer_costs
 from placement.runtime.measurement.conditions import Conditions
 from placement.runtime.measurement.local import LocalMeasurer
 from placement.runtime.measurement.measurer import Measurer
+from placement.runtime.measurement.request import Profile, Transfers
 from placement.types import CostModel, OpGraph
 
 # Of the seconds for timing placements, profiling the operations takes one part in so many.
@@ -303,11 +304,11 @@ def _profiled_now(
     with display.phase("profiling the devices", limits) as phase:
         phase.note("operations, on each device alone")
         seconds = config.measure_s / _PROFILED
-        profiles = measurer.profile(seconds=seconds, limit_s=config.time_limit_s)
+        profiles = measurer.ask(Profile(measurer.devices, seconds, config.time_limit_s))
         phase.note("tensors, from device to device")
         left_s = max(0.0, began_s + config.time_limit_s - time.monotonic())
         if config.backend == "hetero":
-            found = measurer.transfers(limit_s=left_s)
+            found = measurer.ask(Transfers(measurer.devices, left_s))
             saved = tables.to_json(profiles, transfers.matrices(found, len(profiles)))
         else:
             submodels, found = _submodels(net, measurer, profiles, left_s)

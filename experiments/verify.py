@@ -10,8 +10,8 @@ from experiments.methods import Entry
 from experiments.resources import Load
 from placement.reporting import units
 from placement.reporting.tables import results
-from placement.runtime.measurement.local import MIN_SAMPLES, Failure, Measurement
 from placement.runtime.measurement.measurer import Measurer
+from placement.runtime.measurement.request import MIN_SAMPLES, Failure, Measure, Measurement
 from placement.solvers import base
 
 Outcome = Measurement | Failure | None  # None: not measured
@@ -51,7 +51,7 @@ def measure(
     for entry in entries:
         if entry.candidates[0] not in candidates:
             candidates.append(entry.candidates[0])
-    outcomes = measurer.measure(candidates, min_rounds=_MIN_ROUNDS, time_limit_s=seconds)
+    outcomes = measurer.ask(Measure(candidates, _MIN_ROUNDS, seconds))
     found: list[Outcome] = [outcomes[candidates.index(entry.candidates[0])] for entry in entries]
     return entries, found, counts
 
@@ -60,9 +60,7 @@ def _baseline(measurer: Measurer, entries: list[Entry]) -> Entry:
     """The single device predicted best of those that run: ratios to one that fails are none."""
     singles = sorted(_singles(entries), key=lambda entry: entry.solution.value_s)
     for single in singles:
-        (outcome,) = measurer.measure(
-            [single.candidates[0]], min_rounds=MIN_SAMPLES, time_limit_s=0.0
-        )
+        (outcome,) = measurer.ask(Measure([single.candidates[0]], MIN_SAMPLES, 0.0))
         if isinstance(outcome, Measurement):
             return single
     return singles[0]
@@ -70,9 +68,8 @@ def _baseline(measurer: Measurer, entries: list[Entry]) -> Entry:
 
 def _fastest(measurer: Measurer, entry: Entry, baseline: Entry, seconds: float) -> Entry:
     """The entry with its fastest candidate and that one's prediction; the first if all failed."""
-    outcomes = measurer.measure(
-        [baseline.candidates[0], *entry.candidates], min_rounds=_MIN_ROUNDS, time_limit_s=seconds
-    )[1:]
+    candidates = [baseline.candidates[0], *entry.candidates]
+    outcomes = measurer.ask(Measure(candidates, _MIN_ROUNDS, seconds))[1:]
     best = min(range(len(outcomes)), key=lambda i: _ratio(outcomes[i]))
     return entry.only(best)
 

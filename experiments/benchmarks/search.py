@@ -18,6 +18,7 @@ from experiments.console import progress
 from placement.costs import tables, transfers
 from placement.runtime import devices as devices_lib
 from placement.runtime.measurement.local import LocalMeasurer
+from placement.runtime.measurement.request import Profile, Transfers
 
 
 def run() -> None:
@@ -43,8 +44,8 @@ def _search_s(name: str) -> tuple[float, float, float, float]:
     config = problems.config(name)
     network, devices = build.network(config), devices_lib.resolve("host")
     with LocalMeasurer(network.model, devices) as measurer:
-        transfer = transfers.matrices(measurer.transfers(), len(measurer.devices))
-        costs = tables.cost_model(network.graph, measurer.profile(), transfer)
+        transfer = transfers.matrices(measurer.ask(Transfers(devices)), len(devices))
+        costs = tables.cost_model(network.graph, measurer.ask(Profile(devices)), transfer)
     problem = build.search_problem(network, costs, tuple(d.name for d in devices), "serial")
     num_ops, num_devices = problem.coarse.costs.compute_s.shape
     singles = np.tile(np.arange(num_devices)[:, None], (1, num_ops))

@@ -23,7 +23,7 @@ from placement.runtime.deployment import decision as decision_lib
 from placement.runtime.deployment import preflight
 from placement.runtime.deployment.preflight import Placed
 from placement.runtime.devices import Device
-from placement.runtime.measurement import worker
+from placement.runtime.errors import essence
 from placement.runtime.measurement.local import LocalMeasurer
 from placement.runtime.models import fingerprint, outputs
 from placement.runtime.models.inputs import Inputs
@@ -201,7 +201,7 @@ def _write(
         runs.write_json(beside / "deploy.json", record)
         _replace(beside, final)
     except RuntimeError as error:
-        raise UserError(f"the model cannot be deployed: {worker.essence(error)}") from error
+        raise UserError(f"the model cannot be deployed: {essence(error)}") from error
     finally:
         shutil.rmtree(beside, ignore_errors=True)
 

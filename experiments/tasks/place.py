@@ -33,8 +33,8 @@ from placement.errors import UserError
 from placement.methods import pretrained
 from placement.reporting import details, runs
 from placement.runtime.measurement import evaluate as evaluate_lib
-from placement.runtime.measurement.local import Measurement
 from placement.runtime.measurement.measurer import Measurer
+from placement.runtime.measurement.request import Measurement
 from placement.types import Evaluate
 
 

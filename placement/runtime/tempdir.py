@@ -20,7 +20,7 @@ _MODEL = "model.xml"
 _FILES = {_LOCK, _MODEL, "model.bin", "inputs.npz", "beat"}
 
 
-class Scratch:
+class TempDir:
     """The folder, for the files named above."""
 
     def __init__(self) -> None:

@@ -7,7 +7,7 @@ from experiments import build
 from experiments.tasks import profile
 from placement.graphs import coarsen, dag
 from placement.runtime import devices
-from placement.runtime.measurement.local import Candidate
+from placement.runtime.measurement.request import Candidate
 from tests import helpers
 
 

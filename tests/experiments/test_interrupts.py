@@ -114,12 +114,13 @@ def while_measuring() -> None:
 
 
 def nothing_runs() -> None:
-    from placement.runtime.measurement import local
+    from placement.runtime.measurement.local import LocalMeasurer
+    from placement.runtime.measurement.request import Failure
 
-    def measured(self: Any, candidates: Any, **_: Any) -> Any:
-        return [local.Failure("infer", "it broke")] * len(candidates)
+    def measured(self: Any, request: Any) -> Any:
+        return [Failure("infer", "it broke")] * len(request.candidates)
 
-    local.LocalMeasurer.measure = measured  # type: ignore[method-assign]
+    LocalMeasurer._measure = measured  # type: ignore[method-assign]
 
 
 def row(summary: dict[str, Any], method: str) -> dict[str, Any]:

@@ -5,7 +5,7 @@ import math
 import numpy as np
 
 from experiments import build, methods, resources
-from placement.runtime.measurement.local import Candidate
+from placement.runtime.measurement.request import Candidate
 from placement.types import Problem, Solution
 from tests import helpers
 

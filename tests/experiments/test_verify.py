@@ -8,7 +8,7 @@ import pytest
 from experiments import verify
 from experiments.methods import Entry
 from experiments.resources import Load
-from placement.runtime.measurement.local import Candidate, Failure, Interval, Measurement
+from placement.runtime.measurement.request import Candidate, Failure, Interval, Measurement
 from placement.types import Solution
 
 LOAD = Load(2.0, 64.0)
@@ -19,8 +19,8 @@ class GivenOutcomes:
 
     RATIOS = {"single": 1.0, "first": 1.1, "second": 0.9}  # noqa: RUF012
 
-    def measure(self, candidates, *, min_rounds, time_limit_s):
-        outcomes = [self._outcome(candidate.affinity["op"]) for candidate in candidates]
+    def ask(self, request):
+        outcomes = [self._outcome(candidate.affinity["op"]) for candidate in request.candidates]
         if isinstance(outcomes[0], Failure):  # ratios to nothing
             none = Interval(math.nan, math.nan, math.nan, 0)
             outcomes[1:] = [outcome._replace(ratio=none) for outcome in outcomes[1:]]

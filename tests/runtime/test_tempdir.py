@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from placement.runtime.tempdir import Scratch
+from placement.runtime.tempdir import TempDir
 
 
 @pytest.fixture
@@ -25,7 +25,7 @@ def abandoned(path: Path) -> Path:
 
 def make_and_close() -> None:
     """Ends within the time that a folder takes, whatever is there."""
-    thread = threading.Thread(target=lambda: Scratch().close(), daemon=True)
+    thread = threading.Thread(target=lambda: TempDir().close(), daemon=True)
     thread.start()
     thread.join(20)
     assert not thread.is_alive(), "it waits for what another left there"

@@ -4,37 +4,34 @@ Each host has what this machine would have: a `LocalMeasurer`, with a process th
 What is searched (`parts`) is cut into shares, a host each, and every share is measured beside the
 baseline on its own host. So a ratio is always of two that ran there in the same rounds, and ratios
 of several hosts stand for seconds of one baseline, as those of one host at several times do
-(`evaluate`). What is concluded from (`measure`), and what explains it, is of one host throughout.
+(`evaluate`). What is concluded from, and what explains it (`ask`), is of one host throughout.
 
 A share is late when it has taken longer than its rounds were to take and, for each of its
 candidates, the time after which a host would end a compilation itself.
 """
 
-import math
+import dataclasses
 import operator
 import tempfile
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import openvino as ov
 
-from placement.costs.tables import DeviceProfile
-from placement.costs.transfers import TransferFit
 from placement.runtime.cluster.hosts import Host
 from placement.runtime.cluster.pool import Job, Pool
 from placement.runtime.devices import Device
-from placement.runtime.execution.split import Segment
 from placement.runtime.measurement.conditions import Conditions
-from placement.runtime.measurement.local import MOST_AT_ONCE, Candidate, LocalMeasurer, Measurement
-from placement.runtime.measurement.process import Failure
+from placement.runtime.measurement.local import MOST_AT_ONCE, LocalMeasurer
+from placement.runtime.measurement.request import Answer, Failure, Measure, Measurement, Request
 from placement.runtime.models.inputs import Inputs
-from placement.runtime.models.outputs import Checked
+
+_COSTS = "what costs are measured by"  # a job, in words
 
 
 class ClusterMeasurer:
-    """A `boundary.Measurer` of several hosts; a context manager that frees them."""
+    """The `measurer.Measurer` of several hosts; a context manager that frees them."""
 
     def __init__(
         self,
@@ -65,7 +62,7 @@ class ClusterMeasurer:
         given = (*_serialised(model), self.devices, inputs, timeout_s)
         self._pool = Pool(hosts, _opened, given, say)
         try:
-            self.fingerprint, self.computed = self._one(_what)
+            self.fingerprint, self.computed = self._one(_properties)
         except BaseException:
             self._pool.close()
             raise
@@ -90,105 +87,57 @@ class ClusterMeasurer:
         """Of each host that did anything, by name, how many requests it answered."""
         return dict(self._pool.answers)
 
-    def measure(
-        self,
-        candidates: Sequence[Candidate],
-        *,
-        min_rounds: int,
-        time_limit_s: float,
-        accept_wrong: bool = False,
-    ) -> list[Measurement | Failure]:
-        """As `LocalMeasurer.measure`, on one host; if that is lost, all of it on another."""
-        how = (min_rounds, time_limit_s, accept_wrong)
-        ((_, outcomes),) = self._pool.run([self._job(candidates, how)])
-        return outcomes
+    def ask(self, request: Request[Answer]) -> Answer:
+        """Answers a request on one host; if that is lost, all of it on another."""
+        ((_, answer),) = self._pool.run([self._job(request)])
+        return answer
 
-    def parts(
-        self,
-        candidates: Sequence[Candidate],
-        *,
-        min_rounds: int,
-        time_limit_s: float,
-        accept_wrong: bool = False,
-    ) -> Iterator[dict[int, Measurement | Failure]]:
-        """As `LocalMeasurer.parts`, on all hosts; yields whatever is measured first."""
-        others = list(range(1, len(candidates)))
+    def parts(self, request: Measure) -> Iterator[dict[int, Measurement | Failure]]:
+        """Measures on all hosts, as `LocalMeasurer.parts` does on one.
+
+        Yields:
+          Whatever is measured first; the first of all is in every part.
+
+        Raises:
+          ChildProcessError: a part was lost too often, or no host is left.
+        """
+        others = list(range(1, len(request.candidates)))
         size = -(-len(others) // max(1, self._pool.num_hosts()))
         size = max(1, min(size, MOST_AT_ONCE))
         shares = [others[i : i + size] for i in range(0, len(others), size)] or [[]]
-        jobs = []
-        for share in shares:
-            seconds = time_limit_s * max(1, len(share)) / max(1, len(others))
-            of_share = [candidates[i] for i in (0, *share)]
-            jobs.append(self._job(of_share, (min_rounds, seconds, accept_wrong)))
+        jobs = [
+            self._job(
+                dataclasses.replace(
+                    request,
+                    candidates=[request.candidates[i] for i in (0, *share)],
+                    time_limit_s=request.time_limit_s * max(1, len(share)) / max(1, len(others)),
+                )
+            )
+            for share in shares
+        ]
         for number, outcomes in self._pool.run(jobs):
             yield dict(zip((0, *shares[number]), outcomes, strict=True))
 
-    def profile(
-        self,
-        devices: Sequence[Device] | None = None,
-        *,
-        seconds: float = 6.0,
-        limit_s: float = math.inf,
-    ) -> tuple[DeviceProfile, ...]:
-        """As `LocalMeasurer.profile`."""
-        how = {"seconds": seconds, "limit_s": limit_s}
-        return self._one(operator.methodcaller("profile", devices, **how))
-
-    def output_errors(self, devices: Sequence[Device]) -> list[Checked]:
-        """As `LocalMeasurer.output_errors`."""
-        return self._one(operator.methodcaller("output_errors", devices))
-
-    def transfers(self, *, limit_s: float = math.inf) -> tuple[TransferFit, ...]:
-        """As `LocalMeasurer.transfers`."""
-        return self._one(operator.methodcaller("transfers", limit_s=limit_s))
-
-    def transfer_shapes(self) -> tuple[list[tuple[int, ...]], float]:
-        """As `LocalMeasurer.transfer_shapes`."""
-        return self._one(operator.methodcaller("transfer_shapes"))
-
-    def timeline(
-        self,
-        segments: Sequence[Segment],
-        *,
-        inferences: int,
-        limit_s: float = math.inf,
-        shape: tuple[int, ...] | None = None,
-    ) -> np.ndarray:
-        """As `LocalMeasurer.timeline`."""
-        how = {"inferences": inferences, "limit_s": limit_s, "shape": shape}
-        return self._one(operator.methodcaller("timeline", segments, **how))
-
     def conditions(self) -> dict[str, Conditions]:
-        """As those of `LocalMeasurer`, of the first host to answer; empty if none is left."""
+        """Returns those of the first host to answer; none if no host is left."""
         try:
             return self._one(operator.methodcaller("conditions"))
         except ChildProcessError:  # what was measured counts without it
             return {}
 
-    def submodel_times(
-        self, candidate: Candidate, *, inferences: int
-    ) -> list[tuple[tuple[str, ...], float]]:
-        """As `LocalMeasurer.submodel_times`."""
-        return self._one(operator.methodcaller("submodel_times", candidate, inferences=inferences))
-
-    def own_choice(self) -> dict[str, str]:
-        """As `LocalMeasurer.own_choice`."""
-        return self._one(operator.methodcaller("own_choice"))
-
     def _one(self, function: Callable[[LocalMeasurer], Any]) -> Any:
         """What the first host that can be used answers."""
-        ((_, answer),) = self._pool.run([Job("what costs are measured by", function)])
+        ((_, answer),) = self._pool.run([Job(_COSTS, function)])
         return answer
 
-    def _job(self, candidates: Sequence[Candidate], how: tuple[int, float, bool]) -> Job:
-        count = len(candidates)
-        return Job(
-            f"{count} placement{'s' if count > 1 else ''}",
-            _measured,
-            (candidates, *how),
-            deadline_s=how[1] + count * self._timeout_s,
-        )
+    def _job(self, request: Request[Any]) -> Job:
+        ask = operator.methodcaller("ask", request)
+        if not isinstance(request, Measure):
+            return Job(_COSTS, ask)
+        count = len(request.candidates)
+        placements = f"{count} placement{'s' if count > 1 else ''}"
+        deadline_s = request.time_limit_s + count * self._timeout_s
+        return Job(placements, ask, deadline_s=deadline_s)
 
 
 def _serialised(model: ov.Model) -> tuple[bytes, bytes]:
@@ -209,17 +158,5 @@ def _opened(
     return LocalMeasurer(model, devices, inputs=inputs, timeout_s=timeout_s)
 
 
-def _what(measurer: LocalMeasurer) -> tuple[str, frozenset[str]]:
+def _properties(measurer: LocalMeasurer) -> tuple[str, frozenset[str]]:
     return measurer.fingerprint, measurer.computed
-
-
-def _measured(
-    measurer: LocalMeasurer,
-    candidates: Sequence[Candidate],
-    min_rounds: int,
-    time_limit_s: float,
-    accept_wrong: bool,
-) -> list[Measurement | Failure]:
-    return measurer.measure(
-        candidates, min_rounds=min_rounds, time_limit_s=time_limit_s, accept_wrong=accept_wrong
-    )

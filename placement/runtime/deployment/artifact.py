@@ -36,9 +36,10 @@ from placement.runtime.deployment.network import Network
 from placement.runtime.devices import Device
 from placement.runtime.errors import essence
 from placement.runtime.execution import hetero
-from placement.runtime.execution.executor import Executor, Workers
+from placement.runtime.execution.executor import Executor
 from placement.runtime.execution.split import Segment
 from placement.runtime.execution.submodels import Submodels
+from placement.runtime.execution.workers import Workers
 from placement.runtime.models import operations
 from placement.runtime.models.fingerprint import few
 

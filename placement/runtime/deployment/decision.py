@@ -1,6 +1,6 @@
 """A placement against every single device, measured where it is to run; and what to make of it.
 
-Rounds are interleaved and ratios paired, as `placement.runtime.measurement.local` explains. The
+Rounds are interleaved and ratios paired, as `placement.runtime.measurement.request` explains. The
 placement is deployed only if it is faster than the best single device, that is, if the 95% interval
 of the ratio lies below 1.
 """
@@ -14,11 +14,12 @@ from placement.runtime import devices
 from placement.runtime.deployment import artifact
 from placement.runtime.deployment.preflight import Placed
 from placement.runtime.devices import Device
-from placement.runtime.measurement.local import (
+from placement.runtime.measurement.measurer import Measurer
+from placement.runtime.measurement.request import (
     Candidate,
     Failure,
     Interval,
-    LocalMeasurer,
+    Measure,
     Measurement,
 )
 
@@ -53,7 +54,7 @@ class Decision(NamedTuple):
 
 def measure(
     placed: Placed,
-    measurer: LocalMeasurer,
+    measurer: Measurer,
     *,
     seconds: float,
     say: Callable[[str], None] = lambda _: None,
@@ -178,10 +179,10 @@ def _refusal(placed: Placed, cause: str) -> UserError:
 
 
 def _outcomes(
-    measurer: LocalMeasurer, candidates: Mapping[str, Candidate], seconds: float
+    measurer: Measurer, candidates: Mapping[str, Candidate], seconds: float
 ) -> dict[str, Measurement | Failure]:
     listed = list(candidates.values())
-    found = measurer.measure(listed, min_rounds=MIN_ROUNDS, time_limit_s=seconds)
+    found = measurer.ask(Measure(listed, min_rounds=MIN_ROUNDS, time_limit_s=seconds))
     return dict(zip(candidates, found, strict=True))
 
 

@@ -9,7 +9,8 @@ import numpy as np
 import openvino as ov
 
 from placement.errors import UserError
-from placement.runtime.execution.executor import Executor, Workers
+from placement.runtime.execution.executor import Executor
+from placement.runtime.execution.workers import Workers
 from placement.runtime.models.fingerprint import few
 
 

@@ -17,8 +17,14 @@ from typing import Any
 import numpy as np
 
 from placement import files
-from placement.runtime.measurement.local import MIN_SAMPLES, Candidate, Failure, Measurement
 from placement.runtime.measurement.measurer import Measurer
+from placement.runtime.measurement.request import (
+    MIN_SAMPLES,
+    Candidate,
+    Failure,
+    Measure,
+    Measurement,
+)
 from placement.types import Array
 
 # Of one that was timed, and of one that failed.
@@ -125,12 +131,13 @@ class MeasuredEvaluate:
 
     def _measure(self, base: str, new: dict[str, Candidate]) -> None:
         keys = (base, *new)
-        for part in self._measurer.parts(
+        request = Measure(
             [self._baseline, *new.values()],
             min_rounds=self._min_rounds,
             time_limit_s=self._time_limit_s * len(new),
             accept_wrong=self._accept_wrong,
-        ):
+        )
+        for part in self._measurer.parts(request):
             self.measurements += len(part.keys() - {0})
             if isinstance(part[0], Failure):
                 raise ChildProcessError(f"the baseline cannot be measured: {part[0].cause}")

@@ -1,83 +1,41 @@
 """What a search on devices is given: the measurement boundary of one model, wherever it is."""
 
-import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from typing import Protocol
 
-import numpy as np
-
-from placement.costs.tables import DeviceProfile
-from placement.costs.transfers import TransferFit
 from placement.runtime.devices import Device
-from placement.runtime.execution.split import Segment
 from placement.runtime.measurement.conditions import Conditions
-from placement.runtime.measurement.local import Candidate, Measurement
-from placement.runtime.measurement.process import Failure
-from placement.runtime.models.outputs import Checked
+from placement.runtime.measurement.request import Answer, Failure, Measure, Measurement, Request
 
 
 class Measurer(Protocol):
-    """A `measure.LocalMeasurer`, where the methods are explained, or `spread.ClusterMeasurer`."""
+    """A `local.LocalMeasurer`, or a `ClusterMeasurer` of several hosts."""
 
-    devices: tuple[Device, ...]
-    computed: frozenset[str]
-    fingerprint: str
+    devices: tuple[Device, ...]  # what placements are on, in the order of their indices
+    computed: frozenset[str]  # names of the operations that are neither inputs nor outputs
+    fingerprint: str  # of what measurements depend on beside devices and placement
 
-    def measure(
-        self,
-        candidates: Sequence[Candidate],
-        *,
-        min_rounds: int,
-        time_limit_s: float,
-        accept_wrong: bool = False,
-    ) -> list[Measurement | Failure]:
-        """All on one machine, so that their ratios and intervals can be compared."""
+    def ask(self, request: Request[Answer]) -> Answer:
+        """Answers a request, all of it on one machine, so that what it tells can be compared.
 
-    def parts(
-        self,
-        candidates: Sequence[Candidate],
-        *,
-        min_rounds: int,
-        time_limit_s: float,
-        accept_wrong: bool = False,
-    ) -> Iterator[dict[int, Measurement | Failure]]:
-        """A few at a time, each few beside the first of all on a machine of the same hardware."""
+        Raises:
+          ChildProcessError: nobody can answer: what measures does not start, or what is asked for
+            cannot be run.
+        """
 
-    def profile(
-        self,
-        devices: Sequence[Device] | None = None,
-        *,
-        seconds: float = 6.0,
-        limit_s: float = math.inf,
-    ) -> tuple[DeviceProfile, ...]:
-        """What the model costs on each device."""
+    def parts(self, request: Measure) -> Iterator[dict[int, Measurement | Failure]]:
+        """Measures a few candidates at a time, beside the first of all on hardware of one kind.
 
-    def output_errors(self, devices: Sequence[Device]) -> list[Checked]:
-        """How far the outputs of each device are from the reference's."""
+        Yields:
+          What became of a few of the candidates, by index. The first of all is among each few
+          unless it failed among the first.
 
-    def transfers(self, *, limit_s: float = math.inf) -> tuple[TransferFit, ...]:
-        """What handing a tensor from device to device costs."""
-
-    def transfer_shapes(self) -> tuple[list[tuple[int, ...]], float]:
-        """Shapes of chains that `timeline` takes, and what copying a byte takes."""
-
-    def timeline(
-        self,
-        segments: Sequence[Segment],
-        *,
-        inferences: int,
-        limit_s: float = math.inf,
-        shape: tuple[int, ...] | None = None,
-    ) -> np.ndarray:
-        """When the segments of a placement run."""
+        Raises:
+          ChildProcessError: nobody can measure any more.
+        """
 
     def conditions(self) -> dict[str, Conditions]:
-        """Those under which everything was measured so far."""
+        """Returns those so far under which was measured: 'profile', costs, 'measure', placements.
 
-    def submodel_times(
-        self, candidate: Candidate, *, inferences: int
-    ) -> list[tuple[tuple[str, ...], float]]:
-        """How long each submodel of a placement computes under HETERO."""
-
-    def own_choice(self) -> dict[str, str]:
-        """What HETERO chooses where nothing is labelled."""
+        A key is missing where there was no such request.
+        """

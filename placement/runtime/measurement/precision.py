@@ -9,6 +9,7 @@ from collections.abc import Callable, Sequence
 from placement.errors import UserError
 from placement.runtime.devices import Device, in_f32, is_reference
 from placement.runtime.measurement.measurer import Measurer
+from placement.runtime.measurement.request import OutputErrors
 
 
 def choose(
@@ -25,13 +26,14 @@ def choose(
       UserError: all compute wrong outputs.
     """
     devices = tuple(devices)
-    asked = [device for device in devices if not is_reference(device)]
-    first = dict(zip(asked, measurer.output_errors(asked), strict=True)) if asked else {}
+    asked = tuple(device for device in devices if not is_reference(device))
+    first = dict(zip(asked, measurer.ask(OutputErrors(asked)), strict=True)) if asked else {}
     wrong = [device for device in asked if not first[device].right]
     if not wrong:
         return devices
     instead = dict(zip(devices, in_f32(devices, [d.name for d in wrong]), strict=True))
-    second = dict(zip(wrong, measurer.output_errors([instead[d] for d in wrong]), strict=True))
+    again = OutputErrors(tuple(instead[device] for device in wrong))
+    second = dict(zip(wrong, measurer.ask(again), strict=True))
     for device in wrong:
         off, then = first[device].told(), second[device]
         if then.right:

@@ -14,27 +14,20 @@ from typing import Any, NamedTuple
 
 from placement.errors import UserError
 from placement.runtime.errors import RemoteFaultError
-from placement.runtime.measurement.worker import Heartbeat
+from placement.runtime.measurement.request import Failure
+from placement.runtime.measurement.worker.heartbeat import Heartbeat
 
 _START_S = 120.0  # for loading OpenVINO and the model, and the reference outputs
 _POLL_S = 0.25
-
-
-class Failure(NamedTuple):
-    """A candidate that did not run, or not as it should."""
-
-    # 'compile', 'request', 'infer', 'wrong output', 'threads', 'timeout', 'memory' or 'crash'
-    stage: str
-    cause: str  # one line
 
 
 class Progress(NamedTuple):
     """What the worker is at."""
 
     pid: int
-    candidate: int  # index in the call to `measure`, -1 for none of them
-    stage: str  # one of `worker.STAGES`
-    candidates: int = 0  # in the call to `measure`; 0 outside of any
+    candidate: int  # index in the request, -1 for none of them
+    stage: str  # one of `heartbeat.STAGES`
+    candidates: int = 0  # in the request; 0 where it is about none
     timing: bool = False  # those that are measured together are compiled and checked
 
 
@@ -55,7 +48,7 @@ class WorkerProcess:
     """
 
     def __init__(self, directory: Path):
-        self._beat = Heartbeat(directory, create=True)
+        self._heartbeat = Heartbeat(directory, create=True)
         self._connection, theirs = multiprocessing.connection.Pipe()
         path = os.pathsep.join(entry or os.getcwd() for entry in sys.path)
         descriptor = theirs.fileno()
@@ -91,15 +84,15 @@ class WorkerProcess:
         assert kind == "ready"
         assert not content, "the worker loaded JAX"
 
-    def ask(self, request: tuple[Any, ...], timeout_s: float) -> Iterator[tuple[Any, ...]]:
+    def ask(self, request: object, timeout_s: float) -> Iterator[tuple[Any, ...]]:
         """Sends a request and yields what comes back, up to 'done'.
 
         Raises:
-          DiedError: the worker crashed, or its beat stood still for `timeout_s`.
+          DiedError: the worker crashed, or its heartbeat stood still for `timeout_s`.
           ChildProcessError: it answers with an error that is no candidate's.
           RemoteFaultError: a fault of the program ended it.
         """
-        self._beat.set(-1, "open")  # to blame no candidate of the last request
+        self._heartbeat.set(-1, "open")  # to blame no candidate of the last request
         _limit_sending(self._connection, timeout_s)
         try:
             self._connection.send(request)
@@ -118,7 +111,7 @@ class WorkerProcess:
 
     def progress(self) -> Progress:
         """What the worker is at."""
-        candidate, stage, _ = self._beat.read()
+        candidate, stage, _ = self._heartbeat.read()
         return Progress(self.process.pid, candidate, stage)
 
     def is_alive(self) -> bool:
@@ -135,12 +128,13 @@ class WorkerProcess:
         """The next message.
 
         Raises:
-          DiedError: the process ended, ran out of memory, or its beat stood still for `timeout_s`.
+          DiedError: the process ended, ran out of memory, or its heartbeat stood still for
+            `timeout_s`.
           RemoteFaultError: a fault of the program ended it.
         """
-        count, since = self._beat.read()[2], time.monotonic()
+        count, since = self._heartbeat.read()[2], time.monotonic()
         while not self._connection.poll(min(_POLL_S, timeout_s)):
-            candidate, stage, now = self._beat.read()
+            candidate, stage, now = self._heartbeat.read()
             if now != count:
                 count, since = now, time.monotonic()
             elif time.monotonic() - since > timeout_s:
@@ -149,13 +143,13 @@ class WorkerProcess:
         try:
             message = self._connection.recv()
         except (EOFError, ConnectionResetError) as error:
-            candidate, stage, _ = self._beat.read()
+            candidate, stage, _ = self._heartbeat.read()
             cause = f"worker {_ending(self.process.wait())} during {stage!r}"
             raise DiedError(candidate, Failure("crash", cause)) from error
         if message[0] == "fault":
             raise RemoteFaultError(message[1])
         if message[0] == "exhausted":
-            candidate, stage, _ = self._beat.read()
+            candidate, stage, _ = self._heartbeat.read()
             cause = f"out of memory during {stage!r}: {message[1]}"
             raise DiedError(candidate, Failure("memory", cause))
         return message

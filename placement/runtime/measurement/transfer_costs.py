@@ -6,7 +6,7 @@ placement is finer, so that whatever a cut loses shows: the start of a submodel,
 neighbour, a layout that has to be made anew.
 
 The model's tensors may all be tiny, and then say nothing of what a byte costs. So chains on tensors
-of several sizes (`profile.chain`) are run in the same way, and first: they take a tenth of a
+of several sizes (`chains.chain`) are run in the same way, and first: they take a tenth of a
 second, where a large model in parts may take longer to compile than there is time for.
 """
 
@@ -22,7 +22,8 @@ from placement.costs.tables import SubmodelCosts
 from placement.costs.transfers import TransferFit
 from placement.runtime.execution.split import Segment
 from placement.runtime.measurement.measurer import Measurer
-from placement.runtime.measurement.profile import CHAIN_OPS, slower
+from placement.runtime.measurement.request import Timeline, TransferShapes
+from placement.runtime.measurement.worker.chains import CHAIN_OPS, slower
 from placement.types import OpGraph
 
 _INFERENCES = 20
@@ -77,7 +78,7 @@ def _add_chains(
     measurer: Measurer, samples: dict[tuple[int, int], _Samples], until_s: float
 ) -> float:
     """Adds samples of chains on tensors of several sizes; returns what copying a byte takes."""
-    shapes, copy_s_per_byte = measurer.transfer_shapes()
+    shapes, copy_s_per_byte = measurer.ask(TransferShapes())
     names = [(f"step_{i}",) for i in range(CHAIN_OPS)]
     able = np.ones((CHAIN_OPS, len(measurer.devices)), bool)
     last_s, last_bytes = 0.0, 1
@@ -152,12 +153,12 @@ def _timeline(
     """Float64 [inferences, M, 2]; no inferences where time is over, or nothing computes."""
     if not len(names):
         return np.empty((0, 0, 2))
-    segments = [
+    segments = tuple(
         Segment(measurer.devices[device].name, ops)
         for device, ops in zip(placement, names, strict=True)
-    ]
+    )
     left_s = max(0.0, until_s - time.monotonic())
-    return measurer.timeline(segments, inferences=_INFERENCES, limit_s=left_s, shape=shape)
+    return measurer.ask(Timeline(measurer.devices, segments, _INFERENCES, left_s, shape))
 
 
 def _add(

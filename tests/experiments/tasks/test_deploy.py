@@ -21,7 +21,7 @@ from placement.runtime import devices
 from placement.runtime.deployment import artifact as artifact_lib
 from placement.runtime.deployment import decision, description
 from placement.runtime.execution import hetero
-from placement.runtime.measurement.local import Interval
+from placement.runtime.measurement.request import Interval
 from placement.runtime.models import fingerprint, frontend
 from tests.experiments.command import run
 from tests.runtime import small

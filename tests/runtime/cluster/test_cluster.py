@@ -25,6 +25,7 @@ from placement.runtime.cluster.hosts import Choice, Host
 from placement.runtime.cluster.pool import Job, Pool
 from placement.runtime.measurement import evaluate
 from placement.runtime.measurement import local as local_lib
+from placement.runtime.measurement.request import Candidate, Interval, Measurement
 from tests import clusters
 from tests.runtime import small
 
@@ -118,9 +119,9 @@ def evaluating(model, measurer, cache) -> evaluate.MeasuredEvaluate:
     """Of placements of the model's four convolutions, each with its ReLU."""
     names = [device.name for device in measurer.devices]
 
-    def candidate(placement: np.ndarray) -> local_lib.Candidate:
+    def candidate(placement: np.ndarray) -> Candidate:
         where = {f"{kind}_{i}": names[d] for i, d in enumerate(placement) for kind in KINDS}
-        return local_lib.Candidate(small.everywhere(model, names[0], **where), measurer.devices)
+        return Candidate(small.everywhere(model, names[0], **where), measurer.devices)
 
     return evaluate.as_evaluate(measurer, 4, candidate, cache, min_rounds=6, time_limit_s=0.0)
 
@@ -173,14 +174,14 @@ def test_a_host_that_dies_while_it_measures_loses_nothing(running, said, tmp_pat
 
 
 class LosesAll:
-    """A boundary whose hosts are all lost after the first part."""
+    """A measurer whose hosts are all lost after the first part."""
 
     fingerprint = "model"
     devices = devices.resolve("host")
 
-    def parts(self, candidates, **_):
-        spread_ = local_lib.Interval(1.0, 1.0, 1.0, 6)
-        one = local_lib.Measurement(spread_, spread_, 1, 0.0, 1, True, (), 1.0, 0.0, 0.0, 1.0, 0.1)
+    def parts(self, request):
+        once = Interval(1.0, 1.0, 1.0, 6)
+        one = Measurement(once, once, 1, 0.0, 1, True, (), 1.0, 0.0, 0.0, 1.0, 0.1)
         yield {0: one, 1: one}
         raise ChildProcessError("no host is left")
 

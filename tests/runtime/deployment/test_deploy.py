@@ -21,7 +21,7 @@ from placement.runtime.execution.split import Segment
 from placement.runtime.models import frontend
 from tests.runtime import small
 
-ROOT = Path(__file__).parents[2]
+ROOT = Path(__file__).parents[3]
 HOST = devices.resolve("host")
 A, B = (device.name for device in HOST)
 SEGMENTS = (

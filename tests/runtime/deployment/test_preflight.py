@@ -11,7 +11,7 @@ from placement.runtime.deployment import artifact as artifact_lib
 from placement.runtime.deployment import preflight
 from placement.runtime.deployment.decision import REFERENCE, Row, decide
 from placement.runtime.execution.split import Segment
-from placement.runtime.measurement.local import Interval
+from placement.runtime.measurement.request import Interval
 from placement.runtime.models import fingerprint
 from tests.runtime import small
 

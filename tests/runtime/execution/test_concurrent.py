@@ -10,7 +10,7 @@ import pytest
 from placement.runtime import devices
 from placement.runtime.execution.split import Segment
 from placement.runtime.measurement import evaluate, local, transfer_costs
-from placement.runtime.measurement.local import Candidate, Failure, Measurement
+from placement.runtime.measurement.request import Candidate, Failure, Measure, Measurement, Timeline
 from placement.runtime.models import extract, outputs
 from tests.runtime import small
 
@@ -50,7 +50,7 @@ def test_branches_are_measured_at_the_same_time(measurer, model):
     """The most of several tries, as others use the machine too."""
     shares = []
     while len(shares) < 5 and not any(share > 0.3 for share in shares):
-        outcomes = measurer.measure([alone(model), at_once(model)], **ROUNDS)
+        outcomes = measurer.ask(Measure([alone(model), at_once(model)], **ROUNDS))
         assert all(isinstance(outcome, Measurement) for outcome in outcomes), outcomes
         shares.append(outcomes[1].overlap)
     assert max(shares) > 0.3
@@ -70,7 +70,7 @@ def test_branches_are_measured_at_the_same_time(measurer, model):
 
 def test_one_device_alone_may_be_cut_too(measurer, model):
     cut = tuple(Segment(B, ops) for _, ops in CUT)
-    (outcome,) = measurer.measure([at_once(model, cut)], **ROUNDS)
+    (outcome,) = measurer.ask(Measure([at_once(model, cut)], **ROUNDS))
     assert isinstance(outcome, Measurement), outcome
     assert outcome.overlap == 0
     assert (outcome.submodels, outcome.execution_devices) == (3, (B,))
@@ -84,11 +84,11 @@ def test_the_outputs_of_concurrent_devices_are_checked(measurer, model):
         HOST[1], properties={**HOST[1].properties, "INFERENCE_PRECISION_HINT": "bf16"}
     )
     candidates = [alone(model), at_once(model, host=(HOST[0], liar))]
-    outcomes = measurer.measure(candidates, **ROUNDS)
+    outcomes = measurer.ask(Measure(candidates, **ROUNDS))
     assert isinstance(outcomes[0], Measurement), outcomes
     assert isinstance(outcomes[1], Failure), outcomes
     assert outcomes[1].stage == "wrong output"
-    _, accepted = measurer.measure(candidates, accept_wrong=True, **ROUNDS)
+    _, accepted = measurer.ask(Measure(candidates, accept_wrong=True, **ROUNDS))
     assert isinstance(accepted, Measurement)
     assert accepted.output_error > accepted.tolerance
 
@@ -104,7 +104,7 @@ def test_the_outputs_of_concurrent_devices_are_checked(measurer, model):
 )
 def test_a_cut_that_does_not_fit_is_told_and_the_rest_measured(measurer, model, cut, said):
     wrong = at_once(model)._replace(segments=cut)
-    outcomes = measurer.measure([at_once(model), wrong, alone(model)], **ROUNDS)
+    outcomes = measurer.ask(Measure([at_once(model), wrong, alone(model)], **ROUNDS))
     assert [isinstance(outcome, Failure) for outcome in outcomes] == [False, True, False], outcomes
     assert outcomes[1].stage == "compile"
     assert said in outcomes[1].cause
@@ -119,7 +119,7 @@ def test_a_thread_on_another_core_is_caught(model):
         for device, other in zip(HOST, HOST[::-1], strict=True)
     )
     with local.LocalMeasurer(model, HOST) as opened:
-        outcomes = opened.measure([at_once(model), at_once(model, host=swapped)], **ROUNDS)
+        outcomes = opened.ask(Measure([at_once(model), at_once(model, host=swapped)], **ROUNDS))
     assert isinstance(outcomes[0], Measurement), outcomes
     assert isinstance(outcomes[1], Failure), outcomes
     assert outcomes[1].stage == "threads"
@@ -129,7 +129,7 @@ def test_a_thread_on_another_core_is_caught(model):
 def test_a_core_that_there_is_not_is_told(measurer, model):
     nowhere = (dataclasses.replace(HOST[0], name="CPU_F32_9", core=4095), HOST[1])
     cut = small.in_two(LENGTH, "CPU_F32_9", B)
-    outcomes = measurer.measure([at_once(model), at_once(model, cut, nowhere)], **ROUNDS)
+    outcomes = measurer.ask(Measure([at_once(model), at_once(model, cut, nowhere)], **ROUNDS))
     assert isinstance(outcomes[0], Measurement), outcomes
     assert isinstance(outcomes[1], Failure), outcomes
     assert outcomes[1].stage == "compile"
@@ -144,7 +144,7 @@ def test_more_threads_than_a_devices_own_are_caught():
         for device in HOST
     )
     with local.LocalMeasurer(model, HOST) as opened:
-        outcomes = opened.measure([at_once(model), at_once(model, host=greedy)], **ROUNDS)
+        outcomes = opened.ask(Measure([at_once(model), at_once(model, host=greedy)], **ROUNDS))
     assert isinstance(outcomes[0], Measurement), outcomes
     assert isinstance(outcomes[1], Failure), outcomes
     assert outcomes[1].stage == "threads"
@@ -157,7 +157,9 @@ def test_a_variable_is_carried_over_and_begins_anew():
     apart = (Segment(A, ("read",)), Segment(B, ("sum", "write")))
     where = small.everywhere(model, B)
     with local.LocalMeasurer(model, HOST) as opened:
-        outcomes = opened.measure([Candidate(where, HOST, cut) for cut in (here, apart)], **ROUNDS)
+        outcomes = opened.ask(
+            Measure([Candidate(where, HOST, cut) for cut in (here, apart)], **ROUNDS)
+        )
     assert isinstance(outcomes[0], Measurement), outcomes
     assert outcomes[0].output_error <= 1e-6  # of four inferences, of which each adds its input
     assert isinstance(outcomes[1], Failure)
@@ -191,7 +193,7 @@ def test_evaluate_measures_placements_that_run_at_once(measurer, model):
 
 
 def test_the_timeline_tells_when_parts_run(measurer):
-    spans = measurer.timeline(CUT, inferences=9)
+    spans = measurer.ask(Timeline(measurer.devices, CUT, inferences=9))
     assert spans.shape == (9, 3, 2)
     assert spans.dtype == np.float64
     begin_s, end_s = spans[..., 0], spans[..., 1]
@@ -200,17 +202,21 @@ def test_the_timeline_tells_when_parts_run(measurer):
     assert (begin_s[:, 2] >= end_s[:, :2].max(axis=1)).all()  # the sum is the last of the cut
     assert (begin_s[:, :2].min(axis=1) == 0).all()
     assert end_s.max() < 10
-    in_turn = measurer.timeline([Segment(B, ops) for _, ops in CUT], inferences=2)
+    in_turn = measurer.ask(
+        Timeline(measurer.devices, tuple([Segment(B, ops) for _, ops in CUT]), inferences=2)
+    )
     assert (in_turn[:, 1:, 0] >= in_turn[:, :-1, 1]).all()  # of one device, in the cut's order
-    others = measurer.timeline([Segment(B, ("x",)), *CUT], inferences=1)
+    others = measurer.ask(
+        Timeline(measurer.devices, tuple([Segment(B, ("x",)), *CUT]), inferences=1)
+    )
     assert others.shape == (1, 3, 2)  # an input is no part
 
 
 def test_a_timeline_of_what_cannot_be_run_is_refused_and_the_next_runs(measurer):
     with pytest.raises(ChildProcessError, match="'sum'") as caught:
-        measurer.timeline(CUT[:2], inferences=1)
+        measurer.ask(Timeline(measurer.devices, CUT[:2], inferences=1))
     assert "\n" not in str(caught.value)
-    assert measurer.timeline(CUT, inferences=1).shape == (1, 3, 2)
+    assert measurer.ask(Timeline(measurer.devices, CUT, inferences=1)).shape == (1, 3, 2)
 
 
 def test_handing_over_is_measured_on_the_model_itself(measurer, model):
@@ -227,12 +233,12 @@ def test_handing_over_is_measured_on_the_model_itself(measurer, model):
     assert missing[computing.index("sum"), 1]
     assert (found.alone_s[~missing] > 0).all()
     assert np.nanmax(found.alone_s) < 1
-    for matrix in found.crossings:
+    for matrix in found.transfers:
         assert matrix.shape == (2, 2)
         assert (np.diag(matrix) == 0).all()
         assert (matrix >= 0).all()
         assert matrix[0, 1] == matrix[1, 0] < math.inf
-    assert found.crossings.latency_s[0, 1] == transfer.latency_s
+    assert found.transfers.latency_s[0, 1] == transfer.latency_s
     assert {2.0**12, 2.0**16, 2.0**20} < set(transfer.num_bytes)
     assert 1e-6 < transfer.latency_s + transfer.s_per_byte * 2**20 < 0.1
 
@@ -245,7 +251,11 @@ def test_what_there_is_no_time_for_is_not_handed_over_and_told(model):
             opened, graph, groups, np.ones((graph.num_ops, 2), bool), limit_s=0.0
         )
         left_out = opened.conditions()["profile"].left_out
-        assert opened.timeline(CUT, inferences=1).shape == (1, 3, 2)  # and it can go on
+        assert opened.ask(Timeline(opened.devices, CUT, inferences=1)).shape == (
+            1,
+            3,
+            2,
+        )  # and it can go on
     assert found.groups == ()
     assert found.alone_s.shape == (0, 2)
     assert set(transfer.num_bytes) == {4096}

@@ -16,9 +16,10 @@ from placement.errors import UserError
 from placement.runtime import devices
 from placement.runtime.execution import executor, split
 from placement.runtime.execution import submodels as submodels_lib
-from placement.runtime.execution.executor import Executor, Span, Workers
+from placement.runtime.execution.executor import Executor, Span
 from placement.runtime.execution.split import Segment
 from placement.runtime.execution.submodels import Submodels
+from placement.runtime.execution.workers import Workers
 from placement.runtime.models import frontend
 from tests.runtime import small
 

@@ -14,7 +14,7 @@ from placement.graphs import opgraph
 from placement.runtime import devices
 from placement.runtime.execution import hetero
 from placement.runtime.measurement import local
-from placement.runtime.measurement.local import Candidate, Failure, Measurement
+from placement.runtime.measurement.request import Candidate, Failure, Measure, Measurement, Profile
 from placement.runtime.models import colocation, extract, frontend, outputs
 from placement.runtime.models import inputs as inputs_lib
 from tests.runtime.models import MODELS
@@ -55,8 +55,10 @@ def test_random_placements_compute_what_one_device_does(name):
     placements = [np.zeros(graph.num_ops, int), *random_placements(graph)]
     candidates = [candidate(graph, placement) for placement in placements]
     with local.LocalMeasurer(model, HOST) as measurer:
-        found = measurer.measure(candidates, min_rounds=6, time_limit_s=0.0)
-        profiles = measurer.profile(seconds=0.1) if graph.num_ops < 1000 else ()
+        found = measurer.ask(Measure(candidates, min_rounds=6, time_limit_s=0.0))
+        profiles = (
+            measurer.ask(Profile(measurer.devices, seconds=0.1)) if graph.num_ops < 1000 else ()
+        )
     refused = [outcome for outcome in found if isinstance(outcome, Failure)]
     for outcome in refused:  # a variable on a cycle: no placement that HETERO could run
         assert name in STATEFUL
@@ -137,9 +139,11 @@ def test_a_model_that_cannot_run_with_its_inputs_is_refused_in_one_line():
     affinity = dict.fromkeys(("x", "shape", "value"), NAMES[0])
     with local.LocalMeasurer(model, HOST) as measurer:
         with pytest.raises(UserError, match=r"input_values") as caught:
-            measurer.measure([Candidate(affinity, HOST)], min_rounds=6, time_limit_s=0.0)
+            measurer.ask(Measure([Candidate(affinity, HOST)], min_rounds=6, time_limit_s=0.0))
         assert "\n" not in str(caught.value)
     given = inputs_lib.find(model, values="shape:3,4")
     with local.LocalMeasurer(model, HOST, inputs=given) as measurer:
-        (found,) = measurer.measure([Candidate(affinity, HOST)], min_rounds=6, time_limit_s=0.0)
+        (found,) = measurer.ask(
+            Measure([Candidate(affinity, HOST)], min_rounds=6, time_limit_s=0.0)
+        )
     assert isinstance(found, Measurement)

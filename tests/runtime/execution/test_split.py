@@ -16,9 +16,10 @@ from placement.errors import UserError
 from placement.graphs import coarsen
 from placement.runtime import devices
 from placement.runtime.execution import split
-from placement.runtime.execution.executor import Executor, Workers
+from placement.runtime.execution.executor import Executor
 from placement.runtime.execution.split import Format, Segment
 from placement.runtime.execution.submodels import Submodels
+from placement.runtime.execution.workers import Workers
 from placement.runtime.models import colocation, extract, frontend, outputs
 from placement.simulators import segments
 from tests import helpers

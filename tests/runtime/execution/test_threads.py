@@ -9,7 +9,7 @@ from placement.runtime import devices
 from placement.runtime.execution import threads
 from placement.runtime.execution.threads import Read
 from placement.runtime.measurement import local
-from placement.runtime.measurement.local import Candidate, Measurement
+from placement.runtime.measurement.request import Candidate, Measure, Measurement
 from tests.runtime import small
 
 pytestmark = pytest.mark.alone
@@ -53,6 +53,6 @@ def test_a_busy_machine_is_not_taken_for_too_many_threads():
     whole = Candidate(None, (devices.reference_device(),))
     with busy(2 * CORES), local.LocalMeasurer(model, whole.devices) as opened:
         for _ in range(3):
-            (outcome,) = opened.measure([whole], min_rounds=6, time_limit_s=0.0)
+            (outcome,) = opened.ask(Measure([whole], min_rounds=6, time_limit_s=0.0))
             assert isinstance(outcome, Measurement), outcome
             assert 0 < outcome.thread_share <= CORES

@@ -6,6 +6,7 @@ import pytest
 from placement.runtime import devices
 from placement.runtime.measurement import conditions, local
 from placement.runtime.measurement.conditions import Clock, Conditions
+from placement.runtime.measurement.request import Profile
 from tests.runtime import small
 from tests.runtime.execution.test_threads import CORES, busy
 
@@ -40,7 +41,7 @@ def test_another_process_on_the_same_core_is_found():
 def test_a_measurement_beside_busy_loops_says_so():
     model = small.convolutions()
     with busy(CORES), local.LocalMeasurer(model, HOST) as opened:
-        opened.profile(seconds=1.0)
+        opened.ask(Profile(opened.devices, seconds=1.0))
         found = opened.conditions()["profile"]
     assert found.others > conditions.BUSY
     assert "other work had" in found.busy()

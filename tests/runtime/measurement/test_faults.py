@@ -18,10 +18,17 @@ import pytest
 
 from placement.runtime import devices, tempdir
 from placement.runtime.measurement import evaluate, local, process
-from placement.runtime.measurement.local import Candidate, Failure, Measurement
+from placement.runtime.measurement.request import (
+    Candidate,
+    Failure,
+    Measure,
+    Measurement,
+    OwnChoice,
+    Profile,
+)
 from tests.runtime import small
 
-ROOT = Path(__file__).parents[2]
+ROOT = Path(__file__).parents[3]
 HOST = devices.resolve("host")
 A, B = (device.name for device in HOST)
 ROUNDS = {"min_rounds": 6, "time_limit_s": 0.0}
@@ -109,25 +116,25 @@ def test_memory_that_runs_out_costs_one_candidate_and_a_new_worker():
         return pid
 
     with local.LocalMeasurer(model, HOST) as opened:
-        opened.measure(candidates[:1], **ROUNDS)
+        opened.ask(Measure(candidates[:1], **ROUNDS))
         first = exhaust()
-        outcomes = opened.measure(candidates, **ROUNDS)
+        outcomes = opened.ask(Measure(candidates, **ROUNDS))
         assert kinds(outcomes) == ["measured", "memory", "measured"], outcomes
         assert outcomes[1].cause.startswith("out of memory during 'compile': ")
         assert "\n" not in outcomes[1].cause
         assert exhaust() != first
         with pytest.raises(ChildProcessError):
-            opened.profile(seconds=0.1)
-        assert kinds(opened.measure(candidates[:2], **ROUNDS)) == ["measured", "measured"]
+            opened.ask(Profile(opened.devices, seconds=0.1))
+        assert kinds(opened.ask(Measure(candidates[:2], **ROUNDS))) == ["measured", "measured"]
 
 
 def test_a_worker_that_dies_while_nothing_is_asked_is_replaced(model):
     with local.LocalMeasurer(model, HOST) as opened:
-        assert kinds(opened.measure([on(model, A)], **ROUNDS)) == ["measured"]
+        assert kinds(opened.ask(Measure([on(model, A)], **ROUNDS))) == ["measured"]
         pid = opened.progress().pid
         os.kill(pid, signal.SIGSEGV)
         assert wait_until(lambda: not is_running(pid))
-        assert set(opened.own_choice().values()) == {A}
+        assert set(opened.ask(OwnChoice(opened.devices)).values()) == {A}
         assert opened.progress().pid != pid
 
 
@@ -138,10 +145,10 @@ def test_a_worker_that_hangs_while_nothing_is_asked_is_replaced(model):
     """
     large = Candidate({"no such operation" * 2**17: A}, HOST)
     with local.LocalMeasurer(model, HOST, timeout_s=1.5) as opened:
-        opened.measure([on(model, A)], **ROUNDS)
+        opened.ask(Measure([on(model, A)], **ROUNDS))
         pid = opened.progress().pid
         os.kill(pid, signal.SIGSTOP)
-        outcomes = opened.measure([on(model, A), large, on(model, B)], **ROUNDS)
+        outcomes = opened.ask(Measure([on(model, A), large, on(model, B)], **ROUNDS))
         assert opened.progress().pid != pid
     assert kinds(outcomes) == ["measured", "compile", "measured"]
     assert not is_running(pid)
@@ -152,43 +159,45 @@ def test_a_worker_killed_three_times_on_one_candidate_costs_that_one_each_time(m
     with local.LocalMeasurer(model, HOST) as opened:
         for _ in range(3):
             with killing(opened, 1, times=1) as killed:
-                outcomes = opened.measure(candidates, **ROUNDS)
+                outcomes = opened.ask(Measure(candidates, **ROUNDS))
             assert len(killed) == 1
             assert kinds(outcomes) == ["measured", "crash"], outcomes
             assert "SIGKILL" in outcomes[1].cause
-        assert kinds(opened.measure(candidates, **ROUNDS)) == ["measured"] * 2
+        assert kinds(opened.ask(Measure(candidates, **ROUNDS))) == ["measured"] * 2
 
 
 def test_deaths_at_no_candidate_blame_none_and_end_measuring_after_three(model):
     candidates = [on(model, A), on(model, B)]
     with local.LocalMeasurer(model, HOST) as opened:
         with killing(opened, -1, times=1) as killed:
-            assert kinds(opened.measure(candidates, **ROUNDS)) == ["measured"] * 2
+            assert kinds(opened.ask(Measure(candidates, **ROUNDS))) == ["measured"] * 2
         assert len(killed) == 1
         with killing(opened, -1, times=99) as killed:  # noqa: SIM117
             with pytest.raises(ChildProcessError, match="SIGKILL"):
-                opened.measure(candidates, **ROUNDS)
+                opened.ask(Measure(candidates, **ROUNDS))
         assert len(killed) == 3
-        assert kinds(opened.measure(candidates, **ROUNDS)) == ["measured"] * 2
+        assert kinds(opened.ask(Measure(candidates, **ROUNDS))) == ["measured"] * 2
 
 
 PARENT = """
 import threading, time
-from placement.runtime import devices, measure
+from placement.runtime import devices
+from placement.runtime.measurement.local import LocalMeasurer
+from placement.runtime.measurement.request import Candidate, Measure
 from tests.runtime import small
 
 host = devices.resolve("host")
 model = small.convolutions()
-everywhere = measure.Candidate(small.everywhere(model, host[0].name), host)
+everywhere = Candidate(small.everywhere(model, host[0].name), host)
 
 def tell():
     while not (found := opened.progress()) or found.candidate < 0:
         time.sleep(0.01)
     print(found.pid, flush=True)
 
-with measure.LocalMeasurer(model, host) as opened:
+with LocalMeasurer(model, host) as opened:
     threading.Thread(target=tell, daemon=True).start()
-    opened.measure([everywhere], min_rounds=6, time_limit_s=100.0)
+    opened.ask(Measure([everywhere], min_rounds=6, time_limit_s=100.0))
 """
 
 
@@ -209,7 +218,7 @@ def test_a_killed_parent_takes_its_worker_with_it(tmp_path, monkeypatch, hung):
     for name in ("lock", "model.xml", "notes.txt"):
         (foreign / name).touch()
     (used,) = set(tmp_path.iterdir()) - {foreign}
-    tempdir.Scratch().close()
+    tempdir.TempDir().close()
     assert used.exists()
     if hung:
         os.kill(worker, signal.SIGSTOP)
@@ -218,7 +227,7 @@ def test_a_killed_parent_takes_its_worker_with_it(tmp_path, monkeypatch, hung):
     parent.communicate()
     assert wait_until(lambda: not is_running(worker))
     assert used.exists()
-    tempdir.Scratch().close()
+    tempdir.TempDir().close()
     assert list(tmp_path.iterdir()) == [foreign]
 
 
@@ -226,19 +235,21 @@ def test_a_device_that_is_gone_costs_what_was_to_run_on_it(model):
     gone = devices.Device("GPU.9", "GPU.9 [gone]", "f16", 1, None, {}, host=False)
     both = (HOST[0], gone)
     with local.LocalMeasurer(model, both) as opened:
-        outcomes = opened.measure(
-            [
-                on(model, A),
-                Candidate(small.everywhere(model, A, conv_2="GPU.9"), both),
-                Candidate(None, (gone,)),
-                on(model, B),
-            ],
-            **ROUNDS,
+        outcomes = opened.ask(
+            Measure(
+                [
+                    on(model, A),
+                    Candidate(small.everywhere(model, A, conv_2="GPU.9"), both),
+                    Candidate(None, (gone,)),
+                    on(model, B),
+                ],
+                **ROUNDS,
+            )
         )
         assert kinds(outcomes) == ["measured", "compile", "compile", "measured"], outcomes
         assert all("GPU" in failure.cause.upper() for failure in outcomes[1:3])
         with pytest.raises(ChildProcessError, match=r"(?i)GPU") as raised:
-            opened.profile(seconds=0.1)
+            opened.ask(Profile(opened.devices, seconds=0.1))
         assert "\n" not in str(raised.value)
 
 
@@ -262,11 +273,11 @@ def test_a_cpu_that_is_gone_ends_measuring_in_one_line(model, tmp_path, monkeypa
     with local.LocalMeasurer(model, HOST) as opened:
         monkeypatch.syspath_prepend(without_cpu_plugin(tmp_path))
         with pytest.raises(ChildProcessError, match=r"measuring did not start: .*CPU") as raised:
-            opened.measure([on(model, A)], **ROUNDS)
+            opened.ask(Measure([on(model, A)], **ROUNDS))
         assert "\n" not in str(raised.value)
         assert capfd.readouterr().err == ""
         monkeypatch.undo()
-        assert kinds(opened.measure([on(model, A)], **ROUNDS)) == ["measured"]
+        assert kinds(opened.ask(Measure([on(model, A)], **ROUNDS))) == ["measured"]
 
 
 def test_a_model_that_does_not_fit_on_the_disk_is_an_error_that_names_the_folder(

@@ -13,7 +13,7 @@ import pytest
 
 from placement.runtime import devices
 from placement.runtime.measurement import evaluate, local
-from placement.runtime.measurement.local import Candidate, Failure, Measurement
+from placement.runtime.measurement.request import Candidate, Failure, Measure, Measurement
 from placement.runtime.models import outputs
 from tests.runtime import small
 
@@ -45,26 +45,6 @@ def changed(device: devices.Device, **properties) -> devices.Device:
     return dataclasses.replace(device, properties={**device.properties, **properties})
 
 
-@pytest.mark.parametrize(
-    ("count", "rank"),
-    [(6, 1), (8, 1), (9, 2), (10, 2), (20, 6), (25, 8), (100, 40)],  # of any table of the sign test
-)
-def test_interval_by_hand(count, rank):
-    samples = np.random.default_rng(count).permutation(count) + 1.0
-    found = local.interval(samples)
-    assert found == ((count + 1) / 2, rank, count + 1 - rank, count)
-    below = sum(math.comb(count, i) for i in range(rank)) / 2**count
-    assert 1 - 2 * below >= 0.95
-    assert 1 - 2 * (below + math.comb(count, rank) / 2**count) < 0.95
-
-
-def test_five_samples_have_no_interval(measurer, model):
-    with pytest.raises(ValueError, match="take 6"):
-        local.interval(np.ones(5))
-    with pytest.raises(ValueError, match="give 6"):
-        measurer.measure([on(model, A)], min_rounds=5, time_limit_s=0.0)
-
-
 def test_error_is_relative_to_the_spread():
     reference = np.array([10.0, 12.0], np.float32)
     assert outputs.compare([reference], [reference + 1]).error == pytest.approx(0.5)
@@ -87,7 +67,9 @@ def test_nan_and_infinity_are_equal_to_themselves_only():
 
 
 def test_the_worker_loads_no_jax():
-    program = "import sys, placement.runtime.measurement.worker; print('jax' in sys.modules)"
+    program = (
+        "import sys, placement.runtime.measurement.worker.session; print('jax' in sys.modules)"
+    )
     path = os.pathsep.join(filter(None, [os.getcwd(), *sys.path]))
     found = subprocess.run(
         [sys.executable, "-c", program],
@@ -101,9 +83,11 @@ def test_the_worker_loads_no_jax():
 
 def test_placements_are_measured_against_the_first(measurer, model):
     mixed = on(model, A, conv_2=B, relu_2=B)
-    outcomes = measurer.measure(
-        [on(model, A), on(model, B), mixed, Candidate(None, HOST[:1]), Candidate(None, HOST)],
-        **ROUNDS,
+    outcomes = measurer.ask(
+        Measure(
+            [on(model, A), on(model, B), mixed, Candidate(None, HOST[:1]), Candidate(None, HOST)],
+            **ROUNDS,
+        )
     )
     assert all(isinstance(outcome, Measurement) for outcome in outcomes), outcomes
     assert outcomes[0].ratio == (1.0, 1.0, 1.0, 6)
@@ -132,7 +116,7 @@ def test_random_placements_are_measured_in_chunks(model, monkeypatch):
         drawn = generator.choice([A, B], size=len(names)).tolist()
         candidates.append(Candidate(dict(zip(names, drawn, strict=True)), HOST))
     with local.LocalMeasurer(model, HOST) as opened:
-        outcomes = opened.measure(candidates, min_rounds=8, time_limit_s=0.0)
+        outcomes = opened.ask(Measure(candidates, min_rounds=8, time_limit_s=0.0))
     assert len(outcomes) == 6
     for outcome in outcomes:
         assert isinstance(outcome, Measurement)
@@ -140,17 +124,17 @@ def test_random_placements_are_measured_in_chunks(model, monkeypatch):
 
 
 def test_more_rounds_while_time_is_left(measurer, model):
-    (outcome,) = measurer.measure([on(model, A)], min_rounds=6, time_limit_s=0.2)
+    (outcome,) = measurer.ask(Measure([on(model, A)], min_rounds=6, time_limit_s=0.2))
     assert outcome.latency.n > 6
 
 
 def test_one_process_serves_many_calls_apart_from_ctrl_c(model):
     with local.LocalMeasurer(model, HOST) as opened:
         assert opened.progress() is None
-        opened.measure([on(model, A)], **ROUNDS)
+        opened.ask(Measure([on(model, A)], **ROUNDS))
         pid = opened.progress().pid
         assert os.getpgid(pid) == pid  # the terminal interrupts the caller's group only
-        opened.measure([on(model, A), on(model, B)], **ROUNDS)
+        opened.ask(Measure([on(model, A), on(model, B)], **ROUNDS))
         assert opened.progress().pid == pid
     with pytest.raises(ProcessLookupError):
         os.kill(pid, 0)
@@ -159,7 +143,7 @@ def test_one_process_serves_many_calls_apart_from_ctrl_c(model):
 def test_the_worker_is_followed_from_candidate_to_candidate(model):
     seen, over = set(), threading.Event()
     with local.LocalMeasurer(model, HOST) as opened:
-        opened.measure([on(model, A)], **ROUNDS)
+        opened.ask(Measure([on(model, A)], **ROUNDS))
         assert opened.progress().candidates == 0
 
         def look() -> None:
@@ -170,7 +154,7 @@ def test_the_worker_is_followed_from_candidate_to_candidate(model):
         watcher = threading.Thread(target=look)
         watcher.start()
         candidates = [on(model, A), on(model, B), on(model, A, conv_2=B)]
-        opened.measure(candidates, min_rounds=6, time_limit_s=0.5)
+        opened.ask(Measure(candidates, min_rounds=6, time_limit_s=0.5))
         over.set()
         watcher.join()
         assert opened.progress().candidates == 0
@@ -181,7 +165,9 @@ def test_the_worker_is_followed_from_candidate_to_candidate(model):
 
 
 def test_a_placement_that_does_not_compile_is_told_and_the_rest_measured(measurer, model):
-    outcomes = measurer.measure([on(model, A), on(model, A, nonsense=B), on(model, B)], **ROUNDS)
+    outcomes = measurer.ask(
+        Measure([on(model, A), on(model, A, nonsense=B), on(model, B)], **ROUNDS)
+    )
     assert [isinstance(outcome, Failure) for outcome in outcomes] == [False, True, False], outcomes
     assert outcomes[1].stage == "compile"
     assert "'nonsense'" in outcomes[1].cause
@@ -204,8 +190,8 @@ def test_hetero_left_alone_takes_more_threads_and_is_caught():
     )
     placement = small.everywhere(model, A, conv_2=B, relu_2=B)
     with local.LocalMeasurer(model, HOST) as opened:
-        outcomes = opened.measure(
-            [Candidate(placement, HOST), Candidate(placement, greedy)], **ROUNDS
+        outcomes = opened.ask(
+            Measure([Candidate(placement, HOST), Candidate(placement, greedy)], **ROUNDS)
         )
     assert isinstance(outcomes[0], Measurement), outcomes
     assert isinstance(outcomes[1], Failure), outcomes
@@ -216,7 +202,7 @@ def test_hetero_left_alone_takes_more_threads_and_is_caught():
 @pytest.mark.skipif(not HAS_BF16, reason="needs a processor that computes in bf16")
 def test_outputs_of_less_precision_than_claimed_are_wrong(measurer, model):
     liar = changed(HOST[0], INFERENCE_PRECISION_HINT="bf16")
-    outcomes = measurer.measure([on(model, A), Candidate(None, (liar,))], **ROUNDS)
+    outcomes = measurer.ask(Measure([on(model, A), Candidate(None, (liar,))], **ROUNDS))
     assert isinstance(outcomes[0], Measurement), outcomes
     assert isinstance(outcomes[1], Failure), outcomes
     assert outcomes[1].stage == "wrong output"
@@ -249,9 +235,9 @@ def test_a_worker_that_dies_or_hangs_costs_one_candidate(model, kill, stage):
     candidates = [on(model, A), on(model, B), on(model, A, conv_2=B, relu_2=B)]
     with local.LocalMeasurer(model, HOST, timeout_s=3.0) as opened:
         thread = strike(opened, 1, kill=kill)
-        outcomes = opened.measure(candidates, **ROUNDS)
+        outcomes = opened.ask(Measure(candidates, **ROUNDS))
         thread.join(5)
-        again = opened.measure(candidates[:2], **ROUNDS)
+        again = opened.ask(Measure(candidates[:2], **ROUNDS))
     assert [isinstance(outcome, Failure) for outcome in outcomes] == [False, True, False], outcomes
     assert outcomes[1].stage == stage
     assert ("SIGKILL" if kill else "within 3 s") in outcomes[1].cause
@@ -259,7 +245,7 @@ def test_a_worker_that_dies_or_hangs_costs_one_candidate(model, kill, stage):
 
 
 def test_without_a_baseline_there_are_latencies_but_no_ratios(model, measurer):
-    outcomes = measurer.measure([on(model, A, nonsense=A), on(model, B)], **ROUNDS)
+    outcomes = measurer.ask(Measure([on(model, A, nonsense=A), on(model, B)], **ROUNDS))
     assert isinstance(outcomes[0], Failure)
     assert outcomes[1].latency.n == 6
     assert math.isnan(outcomes[1].ratio.median)

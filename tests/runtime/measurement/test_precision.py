@@ -6,6 +6,7 @@ import pytest
 from placement.errors import UserError
 from placement.runtime import devices
 from placement.runtime.measurement import local, precision
+from placement.runtime.measurement.request import OutputErrors
 from placement.runtime.models.outputs import Checked
 from tests.runtime import small
 
@@ -43,7 +44,7 @@ def test_what_was_chosen_is_right_and_has_the_names_that_a_placement_is_read_wit
     found, _ = chosen(small.rounded(), "host:bf16,bf16")
     assert [d.name for d in found] == [d.name for d in devices.resolve("host:f32,f32")]
     with local.LocalMeasurer(small.rounded(), found) as measurer:
-        assert all(checked.right for checked in measurer.output_errors(found))
+        assert all(checked.right for checked in measurer.ask(OutputErrors(found)))
         assert precision.choose(measurer, found, pytest.fail) == found
 
 
@@ -61,8 +62,9 @@ class Wrong:
     def __init__(self, *names: str):
         self._names = names
 
-    def output_errors(self, on):
-        return [Checked(0.5 if device.name in self._names else 0.0, 1e-3) for device in on]
+    def ask(self, request):
+        wrong = [device.name in self._names for device in request.devices]
+        return [Checked(0.5 if each else 0.0, 1e-3) for each in wrong]
 
 
 def gpu(name: str) -> devices.Device:

@@ -10,7 +10,7 @@ from openvino import opset13 as ops
 from placement.errors import UserError
 from placement.runtime import devices
 from placement.runtime.measurement import local
-from placement.runtime.measurement.local import Candidate, Failure, Measurement
+from placement.runtime.measurement.request import Candidate, Failure, Measure, Measurement
 from placement.runtime.models import frontend, inputs
 from tests.runtime import small
 
@@ -135,13 +135,15 @@ def test_outputs_are_checked_on_all_inputs():
     for values, right in (("-99..99", True), ("0..1", False)):
         given = inputs.find(model, values=values)
         with local.LocalMeasurer(model, [device], inputs=given) as measurer:
-            (found,) = measurer.measure(
-                [Candidate(None, (device,))], min_rounds=6, time_limit_s=0.0
+            (found,) = measurer.ask(
+                Measure([Candidate(None, (device,))], min_rounds=6, time_limit_s=0.0)
             )
         assert isinstance(found, Measurement if right else Failure)
     mixed = (*inputs.find(model, values="-99..99").samples, *given.samples[:1])
     with local.LocalMeasurer(model, [device], inputs=given._replace(samples=mixed)) as measurer:
-        (found,) = measurer.measure([Candidate(None, (device,))], min_rounds=6, time_limit_s=0.0)
+        (found,) = measurer.ask(
+            Measure([Candidate(None, (device,))], min_rounds=6, time_limit_s=0.0)
+        )
     assert isinstance(found, Failure)
     assert found.stage == "wrong output"
 

@@ -5,7 +5,6 @@ submodel's number before its name. What lies between two submodels is not counte
 """
 
 import collections
-import dataclasses
 from collections.abc import Callable, Sequence
 
 import numpy as np
@@ -13,6 +12,7 @@ import openvino as ov
 
 from placement.runtime.devices import Device
 from placement.runtime.execution.hetero import Affinity, compile_placement
+from placement.runtime.measurement.worker import inference
 
 _WARM_UP = 2
 _PREFIX = "subgraph"
@@ -45,13 +45,8 @@ def measure(
       RuntimeError: OpenVINO's own.
     """
     alive()
-    counting = [
-        dataclasses.replace(device, properties={**device.properties, "PERF_COUNT": True})
-        for device in devices
-    ]
-    request = compile_placement(core, model, affinity, counting).create_infer_request()
-    for i, array in enumerate(inputs):
-        request.set_input_tensor(i, ov.Tensor(array))
+    compiled = compile_placement(core, model, affinity, inference.with_counters(devices))
+    request = inference.request(compiled, inputs)
     for _ in range(_WARM_UP):
         alive()
         request.infer()
@@ -59,20 +54,24 @@ def measure(
     for _ in range(inferences):
         alive()
         request.infer()
-    found = []
-    for number, nodes in sorted(_nodes(request).items()):
-        warm_up_s = sum(early[number].values()) * _WARM_UP
-        seconds = (sum(nodes.values()) * (_WARM_UP + inferences) - warm_up_s) / inferences
-        found.append((tuple(nodes), max(0.0, seconds)))
-    return found
+    late = _nodes(request)
+    return [
+        (
+            tuple(late[number]),
+            inference.without_warm_up(
+                sum(late[number].values()), sum(early[number].values()), inferences, _WARM_UP
+            ),
+        )
+        for number in sorted(late)
+    ]
 
 
 def _nodes(request: ov.InferRequest) -> dict[int, dict[str, float]]:
     """Mean seconds of every node so far, by the number of its submodel."""
-    found: dict[int, dict[str, float]] = collections.defaultdict(dict)
+    nodes: dict[int, dict[str, float]] = collections.defaultdict(dict)
     for info in request.get_profiling_info():
         submodel, colon, name = info.node_name.partition(": ")
         if not (colon and submodel.startswith(_PREFIX)):  # there is only one
             submodel, name = f"{_PREFIX}0", info.node_name
-        found[int(submodel.removeprefix(_PREFIX))][name] = info.real_time.total_seconds()
-    return found
+        nodes[int(submodel.removeprefix(_PREFIX))][name] = info.real_time.total_seconds()
+    return nodes

@@ -1,0 +1,41 @@
+import math
+
+import numpy as np
+import pytest
+
+from placement.runtime import devices
+from placement.runtime.measurement.local import LocalMeasurer
+from placement.runtime.measurement.request import Transfers
+from placement.runtime.measurement.worker import chains
+from tests.runtime import small
+
+pytestmark = pytest.mark.alone
+
+HOST = devices.resolve("host")
+
+
+def test_handing_over_is_measured_at_several_sizes():
+    with LocalMeasurer(small.convolutions(channels=32, size=28), HOST) as opened:
+        (found,) = opened.ask(Transfers(HOST))
+    assert found.pair == (0, 1)
+    assert {2.0**12, 2.0**16, 2.0**20} < set(found.num_bytes)  # and those of the model's tensors
+    assert len(found.seconds) == len(found.num_bytes) == len(set(found.num_bytes))
+    assert np.isfinite(found.seconds).all()
+    assert 1e-6 < found.latency_s + found.s_per_byte * 2**20 < 0.1
+
+
+def test_tiny_tensors_set_no_bandwidth():
+    with LocalMeasurer(small.tiny(), HOST) as opened:
+        (found,) = opened.ask(Transfers(opened.devices))
+    assert found.num_bytes.min() < 100
+    assert 1e-6 < found.latency_s + found.s_per_byte * 2**20 < 0.03  # at 0.6 MB/s it took 2 s
+
+
+def test_chains_have_the_models_shapes_and_some_of_known_sizes():
+    images = chains.shapes(small.convolutions())
+    assert {len(shape) for shape in images} == {4}
+    assert (1, 16, 14, 14) in images
+    shapes = chains.shapes(small.diamond())
+    assert all(len(shape) == 2 and shape[1] == 16 for shape in shapes)
+    for found in (images, shapes):
+        assert [4 * math.prod(shape) for shape in found[:3]] == [2**12, 2**20, 2**16]

@@ -1,0 +1,82 @@
+import math
+import time
+
+import numpy as np
+import pytest
+
+from placement.runtime import devices
+from placement.runtime.measurement import local
+from placement.runtime.measurement.request import Profile, Transfers
+from placement.runtime.measurement.worker import profile
+from tests.runtime import small
+
+pytestmark = pytest.mark.alone
+
+HOST = devices.resolve("host")
+A, B = (device.name for device in HOST)
+
+
+@pytest.fixture(scope="module")
+def model():
+    return small.convolutions(channels=32, size=28)
+
+
+@pytest.fixture(scope="module")
+def measurer(model):
+    with local.LocalMeasurer(model, HOST) as opened:
+        yield opened
+
+
+def test_kernels_have_the_operations_they_fuse_and_sum_to_the_latency(measurer):
+    profiles = measurer.ask(Profile(measurer.devices, seconds=0.5))
+    assert [found.device for found in profiles] == [device.label for device in HOST]
+    for found in profiles:
+        kernel_of = {name: names for names, _ in found.kernels for name in names}
+        assert len(kernel_of) == sum(len(names) for names, _ in found.kernels)  # each in one
+        for i in range(4):
+            assert kernel_of[f"conv_{i}"] == kernel_of[f"relu_{i}"]
+        assert not found.unsupported
+        # Loose, since the counters are means and the latency a median: a busy machine parts them.
+        assert 0.3 < sum(seconds for _, seconds in found.kernels) / found.latency_s < 3
+
+
+def test_what_a_device_does_not_support_runs_on_the_cpu_and_is_left_out(model, monkeypatch):
+    core = devices.open_core(HOST)
+    monkeypatch.setattr(profile, "unsupported", lambda *_: frozenset({"conv_1", "relu_1"}))
+    array = np.ones((1, 32, 28, 28), np.float32)
+    found = profile.profile_devices(core, model, [array], HOST[:1], 0.2, math.inf, lambda: None)
+    (found,) = found.devices
+    named = {name for names, _ in found.kernels for name in names}
+    assert {"conv_0", "conv_2", "conv_3"} <= named
+    assert not named & {"conv_1", "relu_1"}
+    assert found.unsupported == {"conv_1", "relu_1"}
+    assert found.latency_s == pytest.approx(sum(seconds for _, seconds in found.kernels))
+
+
+def test_the_cpu_supports_a_convolution(model):
+    core = devices.open_core(HOST)
+    assert profile.unsupported(core, model, A) == frozenset()
+
+
+def test_where_time_is_over_costs_are_told_still_and_what_was_left_out(model):
+    with local.LocalMeasurer(model, HOST) as opened:
+        profiles = opened.ask(Profile(opened.devices, seconds=5.0, limit_s=0.0))
+        (transfer,) = opened.ask(Transfers(opened.devices, limit_s=0.0))
+        left_out = opened.conditions()["profile"].left_out
+    for found in profiles:
+        assert 0 < found.latency_s < 10
+        assert sum(seconds for _, seconds in found.kernels) > 0
+    assert transfer.num_bytes.tolist() == [4096]
+    assert transfer.latency_s < 10
+    assert left_out[0] == "operations timed 1 times, not 5"
+    assert "of the tensors handed over" in left_out[1]
+
+
+def test_a_profile_takes_as_long_as_it_may():
+    model = small.convolutions(channels=64, size=56, length=8)  # 500 inferences take long
+    with local.LocalMeasurer(model, HOST) as opened:
+        opened.ask(Profile(opened.devices, seconds=0.1))
+        begin = time.monotonic()
+        opened.ask(Profile(opened.devices, seconds=60.0, limit_s=1.5))
+        assert time.monotonic() - begin < 5
+        assert not opened.conditions()["profile"].left_out
