@@ -26,7 +26,7 @@ SINGLE, HETERO, CONCURRENT = "single", "hetero", "concurrent"
 FORMS = (SINGLE, HETERO, CONCURRENT)
 
 _SECTION = "placement"
-_VERSION = 2  # of what is written; another is refused
+_VERSION = 3  # of what is written; another is refused
 _UNSEALED = "0" * 64  # in the place of the digest, while it is taken
 _SEAL = re.compile(rb'<digest value="([0-9a-f]{64})" />')
 _FIELDS = {field.name for field in dataclasses.fields(Device)}
