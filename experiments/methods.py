@@ -184,11 +184,17 @@ def place_unseen(
     problem: Problem,
     params: Params,
     key: Array,
-) -> unseen.Found:
-    """Places a problem, as a method reads it, with parameters that learned on others."""
+) -> unseen.Result:
+    """Places a problem, as a method reads it, with parameters that learned on others.
+
+    Raises:
+      UserError: the method's policy does not improve on placements, which is how this places.
+    """
+    if made.policy.improve is None:
+        raise UserError("zero_shot needs a policy that improves on placements: give a scheduler's")
     simulator = trainer.Simulator.of(problem)._replace(assignment=reading.assignment)
     num_ops = problem.graph.num_ops
-    return unseen.place(made.policy, params, reading.graph, simulator, key, num_ops=num_ops)
+    return unseen.place(made.policy.improve, params, reading.graph, simulator, key, num_ops=num_ops)
 
 
 def _solved(name: str) -> Callable[[Context], list[Entry]]:

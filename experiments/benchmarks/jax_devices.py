@@ -71,7 +71,6 @@ def rates() -> list[float]:
 
 
 def _simulated(objective: str) -> float:
-    from functools import partial
 
     import jax
     import numpy as np
@@ -86,9 +85,8 @@ def _simulated(objective: str) -> float:
     ends = np.sort(np.random.default_rng(1).integers(0, _OPERATIONS, (batch, 2, 1)), axis=1)
     place = np.arange(_OPERATIONS)
     placements = ((place >= ends[:, 0]) & (place < ends[:, 1])).astype(np.int32)
-    simulate = jax.jit(
-        lambda *given: mesh.shard_map(partial(simulators.simulate, objective), *given)
-    )
+    simulator = simulators.objective(objective).simulate
+    simulate = jax.jit(lambda *given: mesh.shard_map(simulator, *given))
     held = mesh.replicate_to_mesh((tables, placements), batch)
     return batch / (1e-3 * __main__.median_ms(lambda: simulate(*held), repeats=5))
 

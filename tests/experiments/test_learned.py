@@ -4,7 +4,7 @@ import jax
 import numpy as np
 import pytest
 
-from experiments import learned
+from experiments import learned, methods
 from placement.errors import UserError
 from placement.learning import base
 from tests import helpers
@@ -94,3 +94,9 @@ def test_mistakes_are_answered_in_one_line(text, said):
     with pytest.raises(UserError, match=said) as error:
         learned.make(text, 3, False)
     assert "\n" not in str(error.value)
+
+
+def test_a_policy_that_does_not_improve_places_nothing_unseen():
+    made, problem = learned.make("hsdag", 3, False), helpers.random_problem()
+    with pytest.raises(UserError, match="improves on placements"):
+        methods.place_unseen(made, made.read(problem), problem, None, jax.random.key(0))
