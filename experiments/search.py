@@ -59,11 +59,9 @@ class _Search(NamedTuple):
     def steps(
         self, progress: trainer.Progress, budget: int, evaluate: Evaluate, pace: Callable[[], int]
     ) -> Iterator[trainer.Report]:
-        """On the host with `evaluate` where it must be, else compiled, paced by `pace`."""
-        on_host = self.measured or self.made.released
         return learned.steps(
-            self.made, self.read, self.problem, progress, budget,
-            evaluate=evaluate if on_host else None,
+            self.made, self.read, self.problem, progress, budget, evaluate,
+            measured=self.measured,
             pace=pace,
         )  # fmt: skip
 

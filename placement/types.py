@@ -93,12 +93,9 @@ class Sample(NamedTuple):
     placement: Array  # int32 [T, N]
     log_prob: Array  # float32 [T]: log-probability of each step's decisions
     entropy: Array  # float32 [T]: entropy of each step's choices of devices, in nats
-    # What the policy drew beside the placement and `log_prob` has to be told; None of most.
-    # Of `placement.policies.hierarchical` int32 [T, N], the group of each operation: `log_prob` is
-    # then of both together, and `entropy` of the devices given the groups. Of
-    # `placement.policies.scheduler` float32 [T, Z], numbers from a fixed distribution: `log_prob`
-    # is of the placement given these.
-    latent: Array | None = None
+    # Arrays [T, ...] that the policy drew beside the placement and that its `log_prob` reads: a
+    # pytree of the policy's own, where its file says what they are; None of most.
+    latent: Any = None
 
 
 class LogProb(NamedTuple):
@@ -107,6 +104,12 @@ class LogProb(NamedTuple):
     log_prob: Array  # float32 [T]
     entropy: Array  # float32 [T]
     choices: Array  # float32 [T]: how many choices of devices the entropy is summed over
+
+
+# `improve(params, key, graph, before int32 [B, N] or None, B) -> Sample` with T = 1: the step of a
+# policy that follows the placements before it, for searches that choose among these; None before
+# the first. The key is consumed.
+Improve = Callable[[Params, chex.PRNGKey, jraph.GraphsTuple, Array | None, int], Sample]
 
 
 class Policy(NamedTuple):
@@ -121,16 +124,14 @@ class Policy(NamedTuple):
     `log_prob(params, graph, sample) -> LogProb` with the same leading axis; for the sample's own
     parameters it equals what `sample` returned.
     `greedy(params, graph) -> int32 [N]`: the last step's placement of highest probability.
-    `improve(params, key, graph, before int32 [B, N] or None, B) -> Sample` with T = 1: a step that
-    follows the placements before, for searches that choose among these; None of policies whose
-    steps do not.
+    `improve`: see `Improve`; None of policies whose steps do not follow one another.
     """
 
     init: Callable[[chex.PRNGKey, jraph.GraphsTuple], Params]
     sample: Callable[[Params, chex.PRNGKey, jraph.GraphsTuple, int], Sample]
     log_prob: Callable[[Params, jraph.GraphsTuple, Sample], LogProb]
     greedy: Callable[[Params, jraph.GraphsTuple], Array]
-    improve: Callable[..., Sample] | None = None
+    improve: Improve | None = None
 
 
 # Placements int32 [B, N] -> latencies float32 [B] in seconds. The simulator's is jittable, the

@@ -11,7 +11,6 @@ import os
 import subprocess
 import sys
 import time
-from functools import partial
 from typing import Any
 
 import jax
@@ -79,9 +78,8 @@ def _simulated(objective: str) -> float:
     tables = simulators.tables(problems.of_size(_OPERATIONS, objective))
     batch = 16 * _SAMPLES
     placements = problems.segments(_OPERATIONS, batch)
-    simulate = jax.jit(
-        lambda *given: mesh.shard_map(partial(simulators.simulate, objective), *given)
-    )
+    simulator = simulators.objective(objective).simulate
+    simulate = jax.jit(lambda *given: mesh.shard_map(simulator, *given))
     held = mesh.replicate_to_mesh((tables, placements), batch)
     return batch / (1e-3 * timing.median_ms(lambda: simulate(*held), repeats=5))
 

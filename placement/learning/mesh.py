@@ -24,7 +24,7 @@ from jax.experimental import multihost_utils
 from jax.sharding import AxisType, Mesh, NamedSharding, PartitionSpec
 
 from placement.errors import UserError
-from placement.types import Array, LogProb, Params, Policy, Sample
+from placement.types import Array, Improve, LogProb, Params, Policy, Sample
 
 _AXIS = "samples"
 
@@ -65,7 +65,7 @@ def check(num_samples: int, num_minibatches: int = 1) -> None:
 
 
 def shard_policy(policy: Policy) -> Policy:
-    """The policy whose samples are shared out; where there is no mesh its programs are the same."""
+    """Shares a policy's samples out; where there is no mesh its programs are the same."""
 
     def log_prob(params: Params, graph: jraph.GraphsTuple, drawn: Sample) -> LogProb:
         def own(held: tuple[Params, jraph.GraphsTuple], drawn: Sample) -> LogProb:
@@ -78,18 +78,21 @@ def shard_policy(policy: Policy) -> Policy:
     ) -> Sample:
         return _split(policy.sample(params, key, graph, num_samples), num_samples)
 
-    def improve(
+    improve = None if policy.improve is None else _shard_improve(policy.improve)
+    return policy._replace(sample=sample, log_prob=log_prob, improve=improve)
+
+
+def _shard_improve(improve: Improve) -> Improve:
+    def sharded(
         params: Params,
         key: chex.PRNGKey,
         graph: jraph.GraphsTuple,
         before: Array | None,
         num_samples: int,
     ) -> Sample:
-        assert policy.improve is not None
-        return _split(policy.improve(params, key, graph, before, num_samples), num_samples)
+        return _split(improve(params, key, graph, before, num_samples), num_samples)
 
-    improves = improve if policy.improve is not None else None
-    return policy._replace(sample=sample, log_prob=log_prob, improve=improves)
+    return sharded
 
 
 def shard_map(function: Callable[[Any, Any], Any], whole_: Any, samples: Any) -> Any:

@@ -3,7 +3,8 @@
 A search is a generator: it yields what a caller needs to show progress, to save and to stop. It
 reads no clock and writes no file. `search` evaluates on the host, one step at a time, and serves
 devices and simulators alike; `search_simulated` compiles sampling, simulation and update into one
-`scan` over a chunk of steps. Both take the same steps from the same key.
+`scan` over a chunk of steps. Both take the same steps from the same key, where they are told the
+same latencies: `search` of what is beyond the memory's limits by `penalised`.
 """
 
 from collections.abc import Callable, Iterator
@@ -59,14 +60,15 @@ class Report(NamedTuple):
 class Simulator(NamedTuple):
     """What `search_simulated` evaluates with."""
 
-    objective: str  # a key of `simulators.OBJECTIVES`
+    # `simulate(tables, placements int32 [B, N])`: static under jit, one of an objective.
+    simulate: Callable[[Any, Array], simulators.Outcome]
     tables: Any  # of `simulators.tables`
     assignment: Array | None = None  # see `search`
 
     @classmethod
     def of(cls, problem: Problem) -> "Simulator":
-        """The simulator of a problem whose graph is the policy's."""
-        return cls(problem.objective, simulators.tables(problem))
+        """Makes the simulator of a problem whose graph is the policy's."""
+        return cls(simulators.objective(problem.objective).simulate, simulators.tables(problem))
 
 
 def start(
@@ -119,6 +121,7 @@ def search(
     budget: int,
     *,
     assignment: Array | None = None,
+    penalised: Evaluate | None = None,
 ) -> Iterator[Report]:
     """Runs steps until `budget` evaluations are spent, yielding after each.
 
@@ -131,6 +134,9 @@ def search(
         short: its samples beyond the budget are neither evaluated nor learned from.
       assignment: int32 [N], the node of the policy's graph that places each operation, as of
         `graphs.coarsen.lift`; None where the two have the same numbers.
+      penalised: latencies to learn from, of the same placements as `evaluate` is given: finite
+        beyond the memory's limits, as of `simulators.evaluator(problem, penalised=True)`. None:
+        those of `evaluate`, as on devices, which say no more than that a placement failed.
     """
     num_ops = progress.elite.shape[1]
     progress = progress._replace(state=learner.place(progress.state))
@@ -144,11 +150,12 @@ def search(
         progress = _remember(progress, placements, latency_s, np.arange(evaluated), evaluated)
         metrics: Metrics = {}
         if evaluated == batch * steps:
+            learned_s = latency_s if penalised is None else np.asarray(penalised(placements))
             state, metrics = learner.update(
                 state,
                 graph,
                 drawn,
-                jnp.asarray(latency_s.reshape(batch, steps)),
+                jnp.asarray(learned_s.reshape(batch, steps), jnp.float32),
                 jnp.float32(progress.reference_s),
             )
             progress = progress._replace(state=state)
@@ -189,7 +196,7 @@ def search_simulated(
         allowed = np.int32(chunk if pace is None else min(chunk, max(1, pace())))
         state, done = _steps(
             learner,
-            simulator.objective,
+            simulator.simulate,
             num_ops,
             chunk,
             (graph, simulator.tables, simulator.assignment, reference_s),
@@ -226,7 +233,7 @@ class _Step(NamedTuple):
 @partial(jax.jit, static_argnums=(0, 1, 2, 3))
 def _steps(
     learner: Learner,
-    objective: str,
+    simulate: Callable[[Any, Array], simulators.Outcome],
     num_ops: int,
     length: int,
     inputs: tuple[Any, ...],
@@ -237,7 +244,7 @@ def _steps(
     """Up to `allowed` steps, until `left` evaluations are spent; every leaf of `_Step` [length]."""
 
     def step(carry: tuple[State, Array], number: Array) -> tuple[tuple[State, Array], _Step]:
-        taken = partial(_step, learner, objective, num_ops, inputs)
+        taken = partial(_step, learner, simulate, num_ops, inputs)
         blank = jax.tree.map(
             lambda leaf: jnp.zeros(leaf.shape, leaf.dtype), jax.eval_shape(taken, *carry)[1]
         )
@@ -251,7 +258,7 @@ def _steps(
 
 def _step(
     learner: Learner,
-    objective: str,
+    simulate: Callable[[Any, Array], simulators.Outcome],
     num_ops: int,
     inputs: tuple[Any, ...],
     state: State,
@@ -260,9 +267,7 @@ def _step(
     graph, tables, assignment, reference_s = inputs
     advanced, drawn = learner.sample(state, graph)
     placements = _lifted(drawn, assignment, num_ops)
-    outcome = mesh.replicate(
-        mesh.shard_map(partial(simulators.simulate, objective), tables, placements)
-    )
+    outcome = mesh.replicate(mesh.shard_map(simulate, tables, placements))
     evaluated = jnp.minimum(left, len(placements))
     counts = jnp.arange(len(placements)) < evaluated
     latency_s = jnp.where(counts & outcome.feasible, outcome.latency_s, jnp.inf)

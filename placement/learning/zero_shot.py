@@ -1,10 +1,11 @@
 """Placing a graph that a policy has never seen: samples and the simulator, and no learning.
 
-The policy places all operations `steps` times (`Policy.improve`). After each time the fastest share
+The policy places all operations `steps` times (`Improve`). After each time the fastest share
 of the placements is kept, copied to be as many again, and improved on: a search whose every move is
 the policy's. Nothing else is tried, neither single devices nor another method's placements.
 """
 
+from collections.abc import Callable
 from functools import partial
 from typing import Any, NamedTuple
 
@@ -18,13 +19,13 @@ from placement import simulators
 from placement.graphs import coarsen
 from placement.learning import mesh
 from placement.learning.trainer import Simulator
-from placement.types import Array, Params, Policy
+from placement.types import Array, Improve, Params
 
 KEPT = 8  # one of so many placements is improved on
 
 
-class Placed(NamedTuple):
-    """What was found."""
+class Result(NamedTuple):
+    """The fastest placement, and how the search came to it."""
 
     placement: np.ndarray  # int32 [N]
     latency_s: np.ndarray  # float32 [steps]: of the fastest placement after each; inf: none can run
@@ -32,7 +33,7 @@ class Placed(NamedTuple):
 
 
 def place(
-    policy: Policy,
+    improve: Improve,
     params: Params,
     graph: jraph.GraphsTuple,
     simulator: Simulator,
@@ -41,11 +42,11 @@ def place(
     num_ops: int,
     num_samples: int = 256,
     steps: int = 6,
-) -> Placed:
+) -> Result:
     """Places a graph with `steps` * `num_samples` evaluations; compiled once a size.
 
     Args:
-      policy: one that has `improve`.
+      improve: of the policy.
       params: of the policy, trained on other graphs.
       graph: padded, as the policy reads it.
       simulator: of the problem that is placed, with as many operations.
@@ -56,17 +57,17 @@ def place(
     """
     inputs = graph, simulator.tables, simulator.assignment, params
     shape = num_ops, num_samples, steps
-    found = _place(policy, simulator.objective, shape, inputs, key)
-    placements, latency_s = mesh.fetch(found)
+    fastest = _place(improve, simulator.simulate, shape, inputs, key)
+    placements, latency_s = mesh.fetch(fastest)
     best = int(np.argmin(latency_s))
     so_far_s = np.minimum.accumulate(latency_s)
-    return Placed(placements[best], so_far_s, steps * num_samples)
+    return Result(placements[best], so_far_s, steps * num_samples)
 
 
 @partial(jax.jit, static_argnums=(0, 1, 2))
 def _place(
-    policy: Policy,
-    objective: str,
+    improve: Improve,
+    simulate: Callable[[Any, Array], simulators.Outcome],
     shape: tuple[int, int, int],
     inputs: tuple[jraph.GraphsTuple, Any, Array | None, Params],
     key: chex.PRNGKey,
@@ -74,15 +75,11 @@ def _place(
     """The fastest placement of each step, [steps, N], and its latency."""
     graph, tables, assignment, params = inputs
     num_ops, num_samples, steps = shape
-    assert policy.improve is not None
-    improve = policy.improve
 
     def step(before: Array | None, key: chex.PRNGKey) -> tuple[Array, tuple[Array, Array]]:
         placed = improve(params, key, graph, before, num_samples).placement[:, 0]
         lifted = placed[:, :num_ops] if assignment is None else coarsen.lift(assignment, placed)
-        outcome = mesh.replicate(
-            mesh.shard_map(partial(simulators.simulate, objective), tables, lifted)
-        )
+        outcome = mesh.replicate(mesh.shard_map(simulate, tables, lifted))
         latency_s = jnp.where(outcome.feasible, outcome.latency_s, jnp.inf)
         fastest = jnp.argsort(latency_s)[: num_samples // KEPT]
         best = fastest[0]

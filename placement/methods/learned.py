@@ -203,28 +203,40 @@ def steps(
     problem: Problem,
     progress: trainer.Progress,
     budget: int,
+    evaluate: Evaluate,
     *,
-    evaluate: Evaluate | None = None,
+    measured: bool = False,
     pace: Callable[[], int] | None = None,
 ) -> Iterator[trainer.Report]:
-    """Goes on with a search until the budget is spent.
+    """Goes on with a search until the budget is spent: compiled, if it can be.
 
     Args:
       made, read, problem: as of `start`.
       progress: where to go on from.
       budget: placements evaluated in all.
-      evaluate: on the host, such as on devices; None: in the simulator, compiled, for all methods
-        but a released one.
-      pace: as of `trainer.search_simulated`.
+      evaluate: of the problem's placements, on the host; a search that is compiled has its own.
+      measured: whether that is on devices.
+      pace: of a search that is compiled, as of `trainer.search_simulated`.
     """
-    if evaluate is not None:
-        host = _penalised(evaluate) if made.released else evaluate
+    graph, assignment = read
+    if measured:
+        evaluate = _single_devices_fail(evaluate) if made.released else evaluate
         return trainer.search(
-            made.learner, read.graph, host, progress, budget, assignment=read.assignment
+            made.learner, graph, evaluate, progress, budget, assignment=assignment
         )
-    simulator = trainer.Simulator.of(problem)._replace(assignment=read.assignment)
+    if made.released:
+        return trainer.search(
+            made.learner,
+            graph,
+            _single_devices_fail(evaluate),
+            progress,
+            budget,
+            assignment=assignment,
+            penalised=_single_devices_fail(simulators.evaluator(problem, penalised=True)),
+        )
+    simulator = trainer.Simulator.of(problem)._replace(assignment=assignment)
     return trainer.search_simulated(
-        made.learner, read.graph, simulator, progress, budget, chunk=CHUNK, pace=pace
+        made.learner, graph, simulator, progress, budget, chunk=CHUNK, pace=pace
     )
 
 
@@ -240,11 +252,8 @@ def find(method: str, problem: Problem, seed: int, limits: SearchLimits) -> Sear
     check_fits(method, made.learner, read.graph)
     evaluate = simulators.evaluator(problem)
     progress = start(made, read, problem, seed, evaluate)
-    reports = steps(
-        made, read, problem, progress, limits.budget,
-        evaluate=evaluate if made.released else None,
-        pace=about_a_second(limits.spent_s),
-    )  # fmt: skip
+    pace = about_a_second(limits.spent_s)
+    reports = steps(made, read, problem, progress, limits.budget, evaluate, pace=pace)
     status = "finished"
     for report in reports:
         progress = report.progress
@@ -258,7 +267,7 @@ def find(method: str, problem: Problem, seed: int, limits: SearchLimits) -> Sear
     )
 
 
-def _penalised(evaluate: Evaluate) -> Evaluate:
+def _single_devices_fail(evaluate: Evaluate) -> Evaluate:
     """Evaluation as in HSDAG's released code: a single-device placement takes 1e10 seconds."""
 
     def wrapped(placements: Array) -> Array:

@@ -8,6 +8,7 @@ from typing import NamedTuple
 
 import jax
 
+from placement.errors import UserError
 from placement.learning import trainer, zero_shot
 from placement.methods import checkpoints, learned
 from placement.policies.base import PolicyInput
@@ -71,13 +72,18 @@ def prepare(problem: Problem, path: Path, seed: int) -> Pretrained:
     return Pretrained(method, made, read, params, key)
 
 
-def place(of: Pretrained, problem: Problem) -> zero_shot.Placed:
-    """Places the problem that a policy was prepared for, without learning."""
+def place(of: Pretrained, problem: Problem) -> zero_shot.Result:
+    """Places the problem that a policy was prepared for, without learning.
+
+    Raises:
+      UserError: the policy does not improve on placements, which is how this places.
+    """
+    improve = of.policy.policy.improve
+    if improve is None:
+        raise UserError("zero_shot needs a policy that improves on placements: give a scheduler's")
     simulator = trainer.Simulator.of(problem)._replace(assignment=of.read.assignment)
-    return zero_shot.place(
-        of.policy.policy, of.params, of.read.graph, simulator, of.key,
-        num_ops=problem.graph.num_ops,
-    )  # fmt: skip
+    num_ops = problem.graph.num_ops
+    return zero_shot.place(improve, of.params, of.read.graph, simulator, of.key, num_ops=num_ops)
 
 
 def find(problem: Problem, seed: int, limits: SearchLimits) -> base.SearchResult:

@@ -8,9 +8,9 @@
 Every operation draws its group by itself; the members of a group share one device, among those that
 can run all of them. The sum of features counts the types and adds up the output shapes. Both parts
 are trained together: the log-probability of a sample is that of its groups, which it keeps as
-`latent`, plus that of the devices given the groups. The entropy is of the devices alone: a learner
-that is paid for the grouper's drives it towards groups of scattered operations. Only the grouper's
-logits do not depend on the draw: every sample has its own sequence.
+`latent`, int32 [T, N], plus that of the devices given the groups. The entropy is of the devices
+alone: a learner that is paid for the grouper's drives it towards groups of scattered operations.
+Only the grouper's logits do not depend on the draw: every sample has its own sequence.
 
 The last term of the grouper is not the papers' and 0 by default. With it the groups start as G
 slices of the nodes' order, topological in coarse graphs, which the network then moves away from:
@@ -202,8 +202,6 @@ def _learned(placer: seq2seq.Placer, grouper: _Grouper) -> Policy:
         return jax.vmap(draw)(jax.random.split(key, num_samples))
 
     def log_prob(params: Params, graph: jraph.GraphsTuple, drawn: Sample) -> LogProb:
-        if drawn.latent is None:
-            raise ValueError("the sample does not say its groups (latent is None)")
         log_probs = group_log_probs(params, graph)
 
         def score(group: Array, placement: Array) -> LogProb:

@@ -27,10 +27,11 @@ looks back alone, and puts an operation where its inputs are, not where its read
 first step of an episode has no placement before it, and they are zero.
 
 The numbers z are a style: how far to look ahead, how dear a transfer is, how much to dare. They
-differ from sample to sample, so that the best of many samples is much better than their mean. What
-is learned is w', a and the MLP, which is zero at the beginning. How widely styles differ, w'' and
-b, is set by hand and stays: training would narrow it to what suits the families that it sees, and
-take from others the variety that the best of many lives on.
+differ from sample to sample, so that the best of many samples is much better than their mean. A
+sample keeps them as `latent`, float32 [T, 8], and its log-probability is that of the placement
+given them. What is learned is w', a and the MLP, which is zero at the beginning. How widely styles
+differ, w'' and b, is set by hand and stays: training would narrow it to what suits the families
+that it sees, and take from others the variety that the best of many lives on.
 
 Nothing here has a size that depends on the number of devices, and operations have no names and
 types: a policy that was trained on some graphs and devices places others. `graph.globals` must be

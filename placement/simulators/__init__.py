@@ -8,6 +8,7 @@ from collections.abc import Callable
 from functools import partial
 from typing import Any, NamedTuple
 
+import chex
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -17,21 +18,6 @@ from placement.errors import UserError
 from placement.graphs import opgraph
 from placement.simulators import makespan, max_load, serial, subgraph
 from placement.types import Array, CostModel, Evaluate, OpGraph, Problem
-
-
-class Objective(NamedTuple):
-    """`tables(graph, costs)` runs on the host; `latency(tables, placement [N, B])` is pure."""
-
-    tables: Callable[[OpGraph, CostModel], Any]
-    latency: Callable[[Any, Array], Array]
-
-
-OBJECTIVES: dict[str, Objective] = {
-    "serial": Objective(serial.tables, serial.latency),
-    "makespan": Objective(makespan.tables, makespan.latency),
-    "max_load": Objective(max_load.tables, max_load.latency),
-    "subgraph": Objective(subgraph.tables, subgraph.latency),
-}
 
 
 class Limits(NamedTuple):
@@ -65,14 +51,52 @@ class Outcome(NamedTuple):
         return self.latency_s * (1 + self.overflow)
 
 
+class Objective(NamedTuple):
+    """`tables(graph, costs)` runs on the host; `latency(tables, placement [N, B])` is pure."""
+
+    tables: Callable[[OpGraph, CostModel], Any]
+    latency: Callable[[Any, Array], Array]
+
+    def simulate(self, tables_: tuple[Limits, Any], placements: Array) -> Outcome:
+        """Simulates placements int32 [B, N] with arrays of `tables`: pure, jittable.
+
+        Of one objective it is always the same function, which jit can take as a static argument.
+        """
+        chex.assert_rank(placements, 2)
+        chex.assert_type(placements, int)
+        limits, of_objective = tables_
+        placement = placements.T
+        latency_s = self.latency(of_objective, placement)
+        overflow: Array = jnp.zeros_like(latency_s)
+        feasible = jnp.isfinite(latency_s)
+        if limits.memory is not None:
+            overflow = _overflow(limits.memory, placement)
+            feasible &= overflow <= 0
+        if limits.representative is not None:
+            feasible &= (placement == placement[limits.representative]).all(axis=0)
+        return Outcome(latency_s, overflow, feasible)
+
+
+OBJECTIVES: dict[str, Objective] = {
+    "serial": Objective(serial.tables, serial.latency),
+    "makespan": Objective(makespan.tables, makespan.latency),
+    "max_load": Objective(max_load.tables, max_load.latency),
+    "subgraph": Objective(subgraph.tables, subgraph.latency),
+}
+
+
 def objective(name: str) -> Objective:
-    """The objective called `name`; UserError names the valid ones."""
+    """Returns the objective called `name`.
+
+    Raises:
+      UserError: there is none; it names the valid ones.
+    """
     arguments.check("objective", name, OBJECTIVES)
     return OBJECTIVES[name]
 
 
 def tables(problem: Problem) -> tuple[Limits, Any]:
-    """The arrays that `simulate` reads, made on the host: pass them to jit as arguments.
+    """Makes the arrays that `Objective.simulate` reads, on the host: pass them to jit as arguments.
 
     Raises:
       UserError: more devices than a set of bits holds.
@@ -100,21 +124,6 @@ def _limits(problem: Problem) -> Limits:
     )
 
 
-def simulate(name: str, tables_: tuple[Limits, Any], placements: Array) -> Outcome:
-    """Simulates placements int32 [B, N] under the objective called `name`: pure, jittable."""
-    limits, of_objective = tables_
-    placement = placements.T
-    latency_s = objective(name).latency(of_objective, placement)
-    overflow: Array = jnp.zeros_like(latency_s)
-    feasible = jnp.isfinite(latency_s)
-    if limits.memory is not None:
-        overflow = _overflow(limits.memory, placement)
-        feasible &= overflow <= 0
-    if limits.representative is not None:
-        feasible &= (placement == placement[limits.representative]).all(axis=0)
-    return Outcome(latency_s, overflow, feasible)
-
-
 def _overflow(memory: Memory, placement: Array) -> Array:
     used = jnp.stack(
         [
@@ -128,17 +137,29 @@ def _overflow(memory: Memory, placement: Array) -> Array:
     return jnp.where(jnp.isinf(capacity), 0.0, excess).max(axis=0)
 
 
-def evaluator(problem: Problem) -> Evaluate:
-    """The compiled simulator of a problem: int32 [B, N] -> float32 [B] seconds, inf if infeasible.
+def evaluator(problem: Problem, *, penalised: bool = False) -> Evaluate:
+    """Compiles the simulator of a problem: int32 [B, N] -> float32 [B] seconds.
 
     One compilation a batch size; the problem's arrays are arguments of the compiled function, so
     problems whose tables have equal shapes share it: the same graph with other costs does.
+
+    Args:
+      problem: N operations.
+      penalised: whether what is not feasible evaluates to `Outcome.penalised_s`, instead of inf.
     """
-    held = tables(problem)
-    return lambda placements: _evaluate(problem.objective, held, jnp.asarray(placements, jnp.int32))
+    simulate, held = objective(problem.objective).simulate, tables(problem)
+    return lambda placements: _evaluate(
+        simulate, penalised, held, jnp.asarray(placements, jnp.int32)
+    )
 
 
-@partial(jax.jit, static_argnums=0)
-def _evaluate(name: str, tables_: tuple[Limits, Any], placements: Array) -> Array:
-    outcome = simulate(name, tables_, placements)
-    return jnp.where(outcome.feasible, outcome.latency_s, jnp.inf)
+@partial(jax.jit, static_argnums=(0, 1))
+def _evaluate(
+    simulate: Callable[[Any, Array], Outcome],
+    penalised: bool,
+    tables_: tuple[Limits, Any],
+    placements: Array,
+) -> Array:
+    outcome = simulate(tables_, placements)
+    other = outcome.penalised_s() if penalised else jnp.inf
+    return jnp.where(outcome.feasible, outcome.latency_s, other)

@@ -120,7 +120,7 @@ def unseen() -> dict[str, float]:
     graph = made.read(of).graph
     params = jax.jit(made.policy.init)(jax.random.PRNGKey(0), graph)
     found = zero_shot.place(
-        made.policy, params, graph, trainer.Simulator.of(of), jax.random.PRNGKey(1),
+        made.policy.improve, params, graph, trainer.Simulator.of(of), jax.random.PRNGKey(1),
         num_ops=of.graph.num_ops, num_samples=SAMPLES, steps=2,
     )  # fmt: skip
     return {f"after {i}": float(value) for i, value in enumerate(found.latency_s)}

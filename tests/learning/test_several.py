@@ -142,7 +142,7 @@ def test_a_graph_that_was_never_seen_is_placed_optimally_without_learning():
     params = jax.jit(POLICY.init)(jax.random.key(0), GRAPHS[0])
     problem = _problem(2, 3)
     found = zero_shot.place(
-        POLICY,
+        POLICY.improve,
         params,
         _read(problem),
         Simulator.of(problem),

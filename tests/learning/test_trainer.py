@@ -28,6 +28,16 @@ def _problem(graph: OpGraph, seed: int = 3, objective: str = "serial") -> Proble
     return Problem(graph, costs, objective, ("a", "b"))
 
 
+def _tight() -> Problem:
+    """Memory for half of the operations a device: single devices overflow, and so do most."""
+    problem = _problem(FORK_JOIN, 11)
+    costs = problem.costs._replace(
+        memory_bytes=np.ones(FORK_JOIN.num_ops, np.float32),
+        capacity_bytes=np.full(2, FORK_JOIN.num_ops / 2, np.float32),
+    )
+    return problem._replace(costs=costs)
+
+
 def _evaluator(graph: OpGraph, seed: int = 3) -> Evaluate:
     return simulators.evaluator(_problem(graph, seed))
 
@@ -300,6 +310,28 @@ def test_in_the_simulator_the_steps_are_those_of_the_host(make, objective):
 
 
 @pytest.mark.slow
+@ALGORITHMS
+def test_beyond_the_memory_too_the_steps_are_those_of_the_host(make):
+    problem, learner = _tight(), _learner(make)
+    evaluate, batched = simulators.evaluator(problem), helpers.batched(FORK_JOIN)
+    penalised = simulators.evaluator(problem, penalised=True)
+    start, budget = _start(evaluate, FORK_JOIN, learner), 2 + 10 * BATCH
+    search = functools.partial(trainer.search, learner, batched, evaluate, start, budget)
+    host, compiled = (
+        list(search(penalised=penalised)),
+        _simulated(problem, budget, start, learner=learner),
+    )
+    for actual, expected in zip(_records(compiled), _records(host), strict=True):
+        assert actual == pytest.approx(expected, rel=1e-4, abs=1e-5)
+    assert all(len(ran) < BATCH for ran in _latencies_s(host))
+    actual, expected = (reports[-1].progress for reports in (compiled, host))
+    np.testing.assert_allclose(actual.state.params, expected.state.params, rtol=1e-4, atol=1e-5)
+    # What fails alone says less: other steps are taken.
+    *_, other = search()
+    assert np.abs(other.progress.state.params - expected.state.params).max() > 0.01
+
+
+@pytest.mark.slow
 def test_in_the_simulator_the_steps_of_an_episode_are_those_of_the_host():
     learner = reinforce.make(_episodic(3), Settings(num_samples=4, reward="inverse"))
     problem, batched = _problem(DIAMOND), helpers.batched(DIAMOND)
@@ -353,13 +385,7 @@ def test_in_the_simulator_the_optimum_is_found_and_remembered(make, objective):
 
 
 def test_in_the_simulator_only_what_fits_is_remembered_but_the_excess_is_learned_from():
-    """Memory for half of the operations a device: single devices overflow, and so do most."""
-    problem = _problem(FORK_JOIN, 11)
-    tight = problem.costs._replace(
-        memory_bytes=np.ones(FORK_JOIN.num_ops, np.float32),
-        capacity_bytes=np.full(2, FORK_JOIN.num_ops / 2, np.float32),
-    )
-    problem = problem._replace(costs=tight)
+    problem = _tight()
     evaluate = simulators.evaluator(problem)
     start = _start(evaluate, FORK_JOIN)
     assert start.best_s == np.inf

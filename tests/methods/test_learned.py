@@ -6,7 +6,7 @@ import pytest
 
 from placement.errors import UserError
 from placement.learning import base
-from placement.methods import learned
+from placement.methods import learned, pretrained
 from tests import helpers
 from tests.docs import pages
 
@@ -112,3 +112,10 @@ def test_a_report_comes_about_every_second(step_s, expected):
         now[0] += taken * step_s
         taken = pace()
         assert taken == expected
+
+
+def test_a_policy_that_does_not_improve_places_nothing_unseen():
+    made, problem = learned.make("hsdag", 3, False), helpers.random_problem()
+    prepared = pretrained.Pretrained("hsdag", made, made.read(problem), None, jax.random.key(0))
+    with pytest.raises(UserError, match="improves on placements"):
+        pretrained.place(prepared, problem)

@@ -346,7 +346,9 @@ def test_what_is_learned_on_some_graphs_holds_for_others():
     def update(state: Any, key: Array, graph: jraph.GraphsTuple, tables: Any) -> Any:
         drawn = policy.sample(state[0], key, graph, 32)
         placements = drawn.placement[..., :8].reshape(-1, 8)
-        latency_s = simulators.simulate("serial", tables, placements).latency_s.reshape(32, 16)
+        latency_s = (
+            simulators.OBJECTIVES["serial"].simulate(tables, placements).latency_s.reshape(32, 16)
+        )
         drop = -jnp.diff(latency_s, axis=1, prepend=0)
 
         def loss(params: Params) -> Array:

@@ -1,5 +1,6 @@
 """What all objectives share: limits, compilation, and what must not depend on the objective."""
 
+import functools
 import re
 
 import hypothesis
@@ -27,7 +28,11 @@ PROBLEMS = [
 ]
 few = hypothesis.settings(max_examples=25, deadline=None)
 every_objective = pytest.mark.parametrize("objective", simulators.OBJECTIVES)
-simulate = jax.jit(simulators.simulate, static_argnums=0)
+
+
+@functools.partial(jax.jit, static_argnums=0)
+def simulate(objective, tables, placements):
+    return simulators.objective(objective).simulate(tables, placements)
 
 
 def _outcome(

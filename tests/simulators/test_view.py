@@ -21,7 +21,9 @@ def test_its_simulator_is_that_of_the_makespan(size):
     for problem, placements in itertools.islice(reference.random_problems("makespan", SIZE), 20):
         padded = np.pad(placements.T, ((0, size[0] - 10), (0, 0)))
         latency_s = _latency(cost_view(problem, *size), padded)
-        expected = simulators.simulate("makespan", simulators.tables(problem), placements)
+        expected = simulators.OBJECTIVES["makespan"].simulate(
+            simulators.tables(problem), placements
+        )
         np.testing.assert_array_equal(latency_s, expected.latency_s)
 
 

@@ -96,7 +96,7 @@ def space(problem: Problem) -> tuple[Space, Batch]:
 @partial(jax.jit, static_argnums=0)
 def evaluate(objective: str, held: Space, placement: Array) -> Batch:
     """What placements int32 [B, N] cost."""
-    outcome = simulators.simulate(objective, held.tables, placement)
+    outcome = simulators.objective(objective).simulate(held.tables, placement)
     broken_s = outcome.latency_s + held.excess_s * (1 + outcome.overflow)
     cost_s = jnp.where(outcome.feasible, outcome.latency_s, broken_s)
     latency_s = jnp.where(outcome.feasible, outcome.latency_s, jnp.inf)
