@@ -154,8 +154,8 @@ def check(data: Any, schema: Schema, where: str) -> None:
 def mismatch(data: Any, schema: Schema, where: str = "") -> str:
     """In what the first part of the data that does not fit the schema fails; '' of what fits."""
     if isinstance(schema, tuple) and not isinstance(schema, Maybe):
-        found = [mismatch(data, one, where) for one in schema]
-        return "" if "" in found else found[0]
+        mismatches = [mismatch(data, one, where) for one in schema]
+        return "" if "" in mismatches else mismatches[0]
     if isinstance(schema, list) and isinstance(data, list):
         (each,) = schema
         parts = (mismatch(item, each, f"{where}[{i}]") for i, item in enumerate(data))

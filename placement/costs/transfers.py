@@ -66,7 +66,7 @@ def fit(
     pull = _PULL * max(1, len(seconds)) ** 0.5 * np.array([[0.0, 1.0]])
     matrix = np.concatenate([matrix, pull])
     target = np.append(seconds / about_s, pull[0, 1])
-    found = least_squares(
+    fitted = least_squares(
         lambda unknown: matrix @ unknown - target,
         x0=[1.0 if len(seconds) else 0.0, 1.0],
         jac=lambda _: matrix,
@@ -75,20 +75,20 @@ def fit(
         f_scale=_USUAL_ERROR,
     ).x
     return TransferFit(
-        pair, float(found[0] * _LATENCY_S), float(found[1] * copy_s_per_byte), num_bytes, seconds
+        pair, float(fitted[0] * _LATENCY_S), float(fitted[1] * copy_s_per_byte), num_bytes, seconds
     )
 
 
-def matrices(found: Sequence[TransferFit], num_devices: int) -> Transfers:
+def matrices(fits: Sequence[TransferFit], num_devices: int) -> Transfers:
     """Matrices of what was fitted, the same in both directions; a zero diagonal."""
     latency_s, s_per_byte = np.zeros((num_devices,) * 2), np.zeros((num_devices,) * 2)
-    for transfer in found:
+    for transfer in fits:
         for i, j in (transfer.pair, transfer.pair[::-1]):
             latency_s[i, j], s_per_byte[i, j] = transfer.latency_s, transfer.s_per_byte
     return Transfers(latency_s, s_per_byte)
 
 
-def to_json(found: Sequence[TransferFit], labels: Sequence[str]) -> list[dict[str, Any]]:
+def to_json(fits: Sequence[TransferFit], labels: Sequence[str]) -> list[dict[str, Any]]:
     """JSON-able data: each line, how far it is from its samples, and these."""
     return [
         {
@@ -100,21 +100,22 @@ def to_json(found: Sequence[TransferFit], labels: Sequence[str]) -> list[dict[st
             "bytes": transfer.num_bytes.tolist(),
             "seconds": transfer.seconds.tolist(),
         }
-        for transfer in found
+        for transfer in fits
         for errors in [transfer.errors()]
     ]
 
 
-def in_words(told: dict[str, Any]) -> str:
+def in_words(transfer: dict[str, Any]) -> str:
     """One pair of `to_json`, in a line."""
-    line_s = 2**20 * told["s_per_byte"]
+    line_s = 2**20 * transfer["s_per_byte"]
     words = (
-        f"{' - '.join(label.split(' [')[0] for label in told['devices'])}: "
-        f"{1e6 * told['latency_s']:.3g} us and {1e6 * line_s:.3g} us a MiB"
+        f"{' - '.join(label.split(' [')[0] for label in transfer['devices'])}: "
+        f"{1e6 * transfer['latency_s']:.3g} us and {1e6 * line_s:.3g} us a MiB"
     )
-    if told["median_error"] is None:
+    if transfer["median_error"] is None:
         return f"{words}, assumed: nothing was measured"
     return (
-        f"{words}; {len(told['seconds'])} samples, half within {told['median_error']:.0%} of this, "
-        f"nine tenths within {told['p90_error']:.0%}"
+        f"{words}; {len(transfer['seconds'])} samples, "
+        f"half within {transfer['median_error']:.0%} of this, "
+        f"nine tenths within {transfer['p90_error']:.0%}"
     )

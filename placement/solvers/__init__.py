@@ -121,25 +121,25 @@ def run(name: str, find: base.Find, problem: Problem, seed: int, limits: SearchL
       As `solve` does.
     """
     reason = infeasible(problem)
-    found = base.SearchResult(None) if reason else find(problem, seed, limits)
-    if found.status == "time limit" and limits.stopped():
-        found = found._replace(status="interrupted")
+    result = base.SearchResult(None) if reason else find(problem, seed, limits)
+    if result.status == "time limit" and limits.stopped():
+        result = result._replace(status="interrupted")
     search_s = limits.spent_s()
-    placement, value_s = found.placement, np.inf
+    placement, value_s = result.placement, np.inf
     if placement is not None:
         placement = np.asarray(placement, np.int32)
         value_s = base.value_s(problem, placement)
     else:
         placement = _anything(problem)
-    if reason or found.status == "infeasible":
-        status = f"infeasible: {reason or _NONE[found.scope].format(name)}"
-    elif np.isinf(value_s) and found.status != "interrupted":
-        status = f"failed: {found.status}, no feasible placement found"
+    if reason or result.status == "infeasible":
+        status = f"infeasible: {reason or _NONE[result.scope].format(name)}"
+    elif np.isinf(value_s) and result.status != "interrupted":
+        status = f"failed: {result.status}, no feasible placement found"
     else:
-        status = found.status
-    bound_s = _bound(found, value_s, name)
+        status = result.status
+    bound_s = _bound(result, value_s, name)
     return Solution(
-        placement, value_s, bound_s, status, search_s, found.evaluations, scope=found.scope
+        placement, value_s, bound_s, status, search_s, result.evaluations, scope=result.scope
     )
 
 
@@ -175,16 +175,16 @@ def infeasible(problem: Problem) -> str | None:
     return None
 
 
-def _bound(found: base.SearchResult, value_s: float, name: str) -> float:
+def _bound(result: base.SearchResult, value_s: float, name: str) -> float:
     """The bound on the simulator's scale, where a value may lie below it by rounding alone."""
-    if np.isnan(found.bound_s):
-        return found.bound_s
-    slack = base.ROUNDING * abs(found.bound_s)
-    if value_s < found.bound_s - slack:
-        raise AssertionError(f"{name}: value {value_s} is below its bound {found.bound_s}")
-    if found.status == "optimal" and value_s > found.bound_s + slack:
-        raise AssertionError(f"{name}: 'optimal' at {value_s}, but the bound is {found.bound_s}")
-    return value_s if found.status == "optimal" else min(found.bound_s, value_s)
+    if np.isnan(result.bound_s):
+        return result.bound_s
+    slack = base.ROUNDING * abs(result.bound_s)
+    if value_s < result.bound_s - slack:
+        raise AssertionError(f"{name}: value {value_s} is below its bound {result.bound_s}")
+    if result.status == "optimal" and value_s > result.bound_s + slack:
+        raise AssertionError(f"{name}: 'optimal' at {value_s}, but the bound is {result.bound_s}")
+    return value_s if result.status == "optimal" else min(result.bound_s, value_s)
 
 
 def _anything(problem: Problem) -> np.ndarray:

@@ -260,11 +260,11 @@ def minimum_cut(arcs: _Arcs, num_nodes: int, source: int, sink: int) -> tuple[np
         units = residual.copy()
         units.data = np.minimum(residual.data / unit, _UNITS).astype(np.int32)
         units.eliminate_zeros()
-        found = csgraph.maximum_flow(units, start, sink)
-        flow_s += found.flow_value * unit
-        left = (units - found.flow).tocsr()
+        flow = csgraph.maximum_flow(units, start, sink)
+        flow_s += flow.flow_value * unit
+        left = (units - flow.flow).tocsr()
         side = _reached(left, start)
-        residual = (residual - unit * found.flow).tocsr()
+        residual = (residual - unit * flow.flow).tocsr()
         residual.data = np.maximum(residual.data, 0.0)
         crossing = side[np.repeat(np.arange(num_nodes + 1), np.diff(residual.indptr))]
         crossing &= ~side[residual.indices]
@@ -356,18 +356,20 @@ def _crossing_rows(
 ) -> list[optimize.LinearConstraint]:
     num_devices = x.shape[1]
     produced, one, other = costs.source[costs.tensor], costs.cut[:, 0], costs.cut[:, 1]
-    found = []
+    constraints = []
     for d in range(num_devices):
         elsewhere = np.arange(num_devices) != d
         carried = f[costs.tensor][:, elsewhere, d]
         read = np.column_stack([x[produced, d], x[costs.reader, d], carried])
-        found.append(_rows(num_variables, read, [1.0, -1.0, *[1.0] * carried.shape[1]], lower=0.0))
+        constraints.append(
+            _rows(num_variables, read, [1.0, -1.0, *[1.0] * carried.shape[1]], lower=0.0)
+        )
         for s in np.flatnonzero(elsewhere):
             held = np.column_stack([f[:, s, d], x[costs.source, s]])
-            found.append(_rows(num_variables, held, [1.0, -1.0], upper=0.0))
+            constraints.append(_rows(num_variables, held, [1.0, -1.0], upper=0.0))
         apart = np.column_stack([v[:, d], x[one, d], x[other, d]])
-        found.append(_rows(num_variables, apart, [1.0, -1.0, 1.0], lower=0.0))
-    return [rows for rows in found if rows.A.shape[0]]
+        constraints.append(_rows(num_variables, apart, [1.0, -1.0, 1.0], lower=0.0))
+    return [rows for rows in constraints if rows.A.shape[0]]
 
 
 def _rows(

@@ -157,7 +157,7 @@ def _least(
     bounds: Any,
 ) -> float:
     """The optimum of a linear program, a little below; 0 where the solver gives up."""
-    found = optimize.linprog(objective, upper, limits, equal, values, bounds, method="highs")
-    if found.status == 2:
+    solution = optimize.linprog(objective, upper, limits, equal, values, bounds, method="highs")
+    if solution.status == 2:
         return np.inf
-    return float(found.fun) * (1 - _TOLERANCE) if found.status == 0 else 0.0
+    return float(solution.fun) * (1 - _TOLERANCE) if solution.status == 0 else 0.0

@@ -83,7 +83,7 @@ class Edges(NamedTuple):
 class _Rows(NamedTuple):
     """What devices have to hold, in units of their limits: R rows of the linear program."""
 
-    kind: np.ndarray  # int [R]: of the devices that a row is about
+    group: np.ndarray  # int [R]: of the equal devices that a row is about
     load: np.ndarray  # float64 [R, C]: of classes that are there
     limits: np.ndarray  # float64 [R]
 
@@ -203,7 +203,7 @@ def _overloaded(
     equal = base.equal_devices(np.concatenate(windows))
     columns, group = np.unique(equal, return_inverse=True)
     rows = _rows(problem, classes, windows, latency_s, columns, group)
-    if not len(rows.kind):  # nothing takes time, and no memory is limited
+    if not len(rows.group):  # nothing takes time, and no memory is limited
         return False
     is_open = np.ones((len(classes.memory_bytes), len(columns)), bool)
     np.logical_and.at(is_open, classes.number, np.isfinite(windows.compute_s[:, columns]))
@@ -216,7 +216,7 @@ def _overloaded(
     weights /= max(1.0, weights.sum())
     weighed = np.full(is_open.shape, np.inf)
     for nth in range(len(columns)):
-        mine = rows.kind == nth
+        mine = rows.group == nth
         load = weights[mine] @ rows.load[mine]
         weighed[:, nth] = np.where(is_open[:, nth], load, np.inf)
     return bool(weighed.min(axis=1).sum() - weights @ rows.limits > _TOLERANCE)
@@ -230,29 +230,29 @@ def _rows(
     columns: np.ndarray,
     group: np.ndarray,
 ) -> _Rows:
-    """The rows of intervals and of memories, of one device of each kind."""
+    """The rows of intervals and of memories, of one device of each group."""
     count, num_classes = np.bincount(group), len(classes.memory_bytes)
-    kind, loads, limits = [], [], []
+    groups, loads, limits = [], [], []
     for nth, device in enumerate(columns.tolist()):
         for load_s, seconds in _intervals(windows, device, latency_s):
-            kind.append(nth)
+            groups.append(nth)
             loads.append(np.bincount(classes.number, load_s, num_classes) / latency_s)
             limits.append(count[nth] * seconds / latency_s)
     for nth, capacity in enumerate(base.group_capacity_bytes(problem, group)):
         if np.isfinite(capacity):
-            kind.append(nth)
+            groups.append(nth)
             loads.append(classes.memory_bytes / max(capacity, 1.0))
             limits.append(capacity / max(capacity, 1.0))
-    return _Rows(np.array(kind, int), np.array(loads), np.array(limits))
+    return _Rows(np.array(groups, int), np.array(loads), np.array(limits))
 
 
 def _least_excess(rows: _Rows, is_open: np.ndarray) -> optimize.OptimizeResult:
     """Solves for the shares bool [C, K] of classes that exceed the limits the least."""
     num_classes, num_groups = is_open.shape
     shares = []
-    for kind, load in zip(rows.kind, rows.load, strict=True):
+    for nth, load in zip(rows.group, rows.load, strict=True):
         row = np.zeros((num_classes, num_groups))
-        row[:, kind] = load
+        row[:, nth] = load
         shares.append(sparse.csr_array(row.reshape(1, -1)))
     excess = sparse.csr_array(-np.ones((len(shares), 1)))
     whole = sparse.kron(sparse.eye_array(num_classes), np.ones((1, num_groups)))
@@ -275,12 +275,12 @@ def _intervals(windows: Windows, device: int, latency_s: float) -> list[tuple[np
     shares = np.linspace(0, 1, _POINTS)
     begins = np.unique(np.append(np.quantile(head_s[some], shares), 0.0))
     ends = np.unique(np.append(latency_s - np.quantile(tail_s[some], shares), latency_s))
-    load_s, found = np.zeros(len(head_s)), []
+    load_s, intervals = np.zeros(len(head_s)), []
     for begin in begins:
         for end in ends[ends > begin]:
             early = (head_s + compute_s)[some] - begin
             late = end - latency_s + (tail_s + compute_s)[some]
             least = np.minimum(np.minimum(early, late), np.minimum(compute_s[some], end - begin))
             load_s[some] = np.maximum(least, 0.0)
-            found.append((load_s.copy(), end - begin))
-    return found
+            intervals.append((load_s.copy(), end - begin))
+    return intervals

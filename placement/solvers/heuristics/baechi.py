@@ -17,8 +17,8 @@ and j is the favourite child of i where x_ij < 1/2, which is true of at most one
 predecessor. A device whose last operation awaits its favourite child takes another operation only
 once that one is urgent: its inputs could be on any device by then.
 
-Departures. The paper's devices are alike and have no host beside them: here m-TOPO leaves the host
-what no accelerator takes, and the other two put an operation on the device that *finishes* it
+Departures. The paper's devices are identical and have no host beside them: here m-TOPO leaves the
+host what no accelerator takes, and the other two put an operation on the device that *finishes* it
 first; the operation that goes next is that of the least
 
     EFT(v, d) - min over devices of compute_s[v],
@@ -37,7 +37,7 @@ from scipy import optimize, sparse
 from placement.graphs import dag
 from placement.simulators import ranks
 from placement.solvers import base
-from placement.solvers.heuristics.list_scheduling import Board
+from placement.solvers.heuristics.list_scheduling import PartialSchedule
 from placement.solvers.limits import SearchLimits
 from placement.types import Problem
 
@@ -57,26 +57,26 @@ class _Choice(NamedTuple):
 def m_topo(problem: Problem, seed: int, limits: SearchLimits) -> base.SearchResult:
     """Memory-constrained topological placement (Jeon et al. 2020, section 3.1)."""
     del seed, limits
-    board = Board(problem)
+    schedule = PartialSchedule(problem)
     accelerators = np.flatnonzero(np.asarray(problem.costs.accelerator) >= 0).tolist()
     devices = accelerators or list(range(len(problem.devices)))
     memory_bytes = base.classes(problem).memory_bytes
     cap = memory_bytes.sum() / len(devices) + memory_bytes.max()
     at, used = 0, 0.0
     for op in dag.topological_order(problem.graph).tolist():
-        candidates = board.candidates(op)
+        candidates = schedule.candidates(op)
         if not candidates:
             return base.SearchResult(None)
-        needed = board.bytes_of(op)
+        needed = schedule.bytes_of(op)
         full = devices[at] not in candidates and needed > 0
         if at + 1 < len(devices) and (full or used + needed > cap):
             at, used = at + 1, 0.0
-        seconds = board.compute_s[op]
+        seconds = schedule.compute_s[op]
         fallback = min(candidates, key=seconds.__getitem__)
         device = devices[at] if devices[at] in candidates else fallback
         used += needed if device == devices[at] else 0.0
-        board.place(op, device, 0.0)
-    return base.SearchResult(np.array(board.placed))
+        schedule.place(op, device, 0.0)
+    return base.SearchResult(np.array(schedule.placed))
 
 
 def m_etf(problem: Problem, seed: int, limits: SearchLimits) -> base.SearchResult:
@@ -144,17 +144,17 @@ def _earliest_first(problem: Problem, favourite: np.ndarray) -> base.SearchResul
     So a queue of keys that may be out of date serves: one that has grown goes back, and what a
     device held back is queued anew once it waits no longer.
     """
-    board = Board(problem)
+    schedule = PartialSchedule(problem)
     rank = ranks.upward_rank(problem.graph, problem.costs).tolist()
     awaits = [-1] * len(problem.devices)
     held: list[set[int]] = [set() for _ in problem.devices]
-    queue = [(0.0, -rank[op], op) for op in board.ready()]
+    queue = [(0.0, -rank[op], op) for op in schedule.ready()]
     heapq.heapify(queue)
     while queue:
         key_s, _, op = heapq.heappop(queue)
-        if board.placed[op] >= 0:
+        if schedule.placed[op] >= 0:
             continue
-        choice = _choose(board, op, awaits)
+        choice = _choose(schedule, op, awaits)
         if choice is None:
             return base.SearchResult(None)
         for device in choice.held:
@@ -162,7 +162,7 @@ def _earliest_first(problem: Problem, favourite: np.ndarray) -> base.SearchResul
         if choice.key_s > key_s:
             heapq.heappush(queue, (choice.key_s, -rank[op], op))
             continue
-        fresh = set(board.place(op, choice.device, choice.start_s))
+        fresh = set(schedule.place(op, choice.device, choice.start_s))
         for device, awaited in enumerate(awaits):
             if device == choice.device or awaited == op:
                 fresh |= held[device]
@@ -170,19 +170,19 @@ def _earliest_first(problem: Problem, favourite: np.ndarray) -> base.SearchResul
         awaits[choice.device] = int(favourite[op])
         for after in sorted(fresh):
             heapq.heappush(queue, (0.0, -rank[after], after))
-    return base.SearchResult(np.array(board.placed))
+    return base.SearchResult(np.array(schedule.placed))
 
 
-def _choose(board: Board, op: int, awaits: list[int]) -> _Choice | None:
+def _choose(schedule: PartialSchedule, op: int, awaits: list[int]) -> _Choice | None:
     """The device that finishes an operation first, after all that it has."""
-    candidates, arrival = board.candidates(op), board.arrival_s(op)
-    seconds = board.compute_s[op]
+    candidates, arrival = schedule.candidates(op), schedule.arrival_s(op)
+    seconds = schedule.compute_s[op]
     urgent_s = max((arrival[d] for d in candidates), default=0.0)
     best, held = None, []
     for device in candidates:
-        waits = awaits[device] not in (-1, op) and board.placed[awaits[device]] < 0
+        waits = awaits[device] not in (-1, op) and schedule.placed[awaits[device]] < 0
         held += [device] if waits else []
-        start_s = max(board.free_s(device), urgent_s if waits else arrival[device])
+        start_s = max(schedule.free_s(device), urgent_s if waits else arrival[device])
         key_s = start_s + seconds[device] - min(seconds)
         if best is None or key_s < best[0]:
             best = key_s, device, start_s

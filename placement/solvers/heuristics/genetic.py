@@ -1,11 +1,11 @@
 """`genetic`: a genetic algorithm for any objective, on the compiled simulator.
 
-A generation has `walks.CHAINS` placements, the first of them the single devices. Each child takes a
-segment of a topological order from one parent and the rest from the other (two-point crossover,
-Holland 1975), the parents being the better of two drawn at random (tournaments); then it takes a
-step of `placement.solvers.heuristics.local_search` with probability `MUTATED`, and so does every
-class on its own, with probability 1 / C. The next generation is the best of parents and children
-together, each placement once.
+A generation has `neighbourhood.CHAINS` placements, the first of them the single devices. Each
+child takes a segment of a topological order from one parent and the rest from the other (two-point
+crossover, Holland 1975), the parents being the better of two drawn at random (tournaments); then it
+becomes a neighbour (`placement.solvers.heuristics.neighbourhood`) with probability `MUTATED`, and
+every class moves on its own with probability 1 / C. The next generation is the best of parents and
+children together, each placement once.
 """
 
 from functools import partial
@@ -17,7 +17,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from placement.solvers import base
-from placement.solvers.heuristics import local_search
+from placement.solvers.heuristics import neighbourhood
 from placement.solvers.limits import SearchLimits
 from placement.types import Array, Problem
 
@@ -27,26 +27,26 @@ _GENERATIONS = 50  # between two looks at the clock
 
 class _Evolution(NamedTuple):
     key: chex.PRNGKey
-    alive: local_search.Batch
+    alive: neighbourhood.Batch
 
 
 def find(problem: Problem, seed: int, limits: SearchLimits) -> base.SearchResult:
     """A genetic algorithm: segments crossed over, the better of parents and children survive."""
-    held, starts = local_search.space(problem)
+    space, starts = neighbourhood.make_space(problem)
     evolution = _Evolution(jax.random.PRNGKey(seed), starts)
-    generations = max(0, limits.budget // local_search.CHAINS - 1)
+    generations = max(0, limits.budget // neighbourhood.CHAINS - 1)
     done = 0
     while done < generations and not limits.over():
         count = min(_GENERATIONS, generations - done)
-        evolution = _evolved(problem.objective, held, evolution, count)
+        evolution = _evolved(problem.objective, space, evolution, count)
         done += count
         best, best_s = _fastest(evolution.alive)
-        limits.tell((done + 1) * local_search.CHAINS, float(best_s), np.asarray(best))
-    evaluations = (done + 1) * local_search.CHAINS
-    return local_search.finish(*_fastest(evolution.alive), evaluations, limits.budget)
+        limits.tell((done + 1) * neighbourhood.CHAINS, float(best_s), np.asarray(best))
+    evaluations = (done + 1) * neighbourhood.CHAINS
+    return neighbourhood.finish(*_fastest(evolution.alive), evaluations, limits.budget)
 
 
-def _fastest(alive: local_search.Batch) -> tuple[Array, Array]:
+def _fastest(alive: neighbourhood.Batch) -> tuple[Array, Array]:
     """Its placement int32 [N] and latency, inf where none can run."""
     best = jnp.argmin(alive.latency_s)
     return alive.placement[best], alive.latency_s[best]
@@ -54,15 +54,15 @@ def _fastest(alive: local_search.Batch) -> tuple[Array, Array]:
 
 @partial(jax.jit, static_argnums=0)
 def _evolved(
-    objective: str, held: local_search.Space, evolution: _Evolution, count: Array
+    objective: str, space: neighbourhood.Space, evolution: _Evolution, count: Array
 ) -> _Evolution:
     def generation(_: Array, before: _Evolution) -> _Evolution:
         key, for_parents, for_children, for_steps = jax.random.split(before.key, 4)
         alive = before.alive
         one, other = _tournaments(for_parents, alive.cost_s)
-        children = _crossed(for_children, held, alive.placement[one], alive.placement[other])
-        children = _mutated(for_steps, held, children)
-        born = local_search.evaluate(objective, held, children)
+        children = _crossed(for_children, space, alive.placement[one], alive.placement[other])
+        children = _mutated(for_steps, space, children)
+        born = neighbourhood.evaluate(objective, space, children)
         return _Evolution(key, _survivors(alive, born))
 
     return jax.lax.fori_loop(0, count, generation, evolution)
@@ -75,26 +75,28 @@ def _tournaments(key: chex.PRNGKey, cost_s: Array) -> tuple[Array, Array]:
     return better[0], better[1]
 
 
-def _crossed(key: chex.PRNGKey, held: local_search.Space, one: Array, other: Array) -> Array:
-    ends = jax.random.randint(key, (2, len(one), 1), 0, held.num_classes + 1)
-    inside = (held.rank >= ends.min(axis=0)) & (held.rank < ends.max(axis=0))
+def _crossed(key: chex.PRNGKey, space: neighbourhood.Space, one: Array, other: Array) -> Array:
+    ends = jax.random.randint(key, (2, len(one), 1), 0, space.num_classes + 1)
+    inside = (space.rank >= ends.min(axis=0)) & (space.rank < ends.max(axis=0))
     return jnp.where(inside, other, one)
 
 
-def _mutated(key: chex.PRNGKey, held: local_search.Space, placement: Array) -> Array:
-    num_ops, num_devices = held.allowed.shape
+def _mutated(key: chex.PRNGKey, space: neighbourhood.Space, placement: Array) -> Array:
+    num_ops, num_devices = space.allowed.shape
     for_which, for_steps, for_classes, for_devices = jax.random.split(key, 4)
     stepped = jax.random.bernoulli(for_which, MUTATED, (len(placement), 1))
-    placement = jnp.where(stepped, local_search.moved(for_steps, held, placement), placement)
+    placement = jnp.where(
+        stepped, neighbourhood.draw_neighbours(for_steps, space, placement), placement
+    )
     # One draw a class, which all its operations read.
-    changed = jax.random.bernoulli(for_classes, 1 / held.num_classes, placement.shape)
+    changed = jax.random.bernoulli(for_classes, 1 / space.num_classes, placement.shape)
     device = jax.random.randint(for_devices, placement.shape, 0, num_devices)
-    changed, device = changed[:, held.rank], device[:, held.rank]
-    changed &= held.allowed[jnp.arange(num_ops), device]
+    changed, device = changed[:, space.rank], device[:, space.rank]
+    changed &= space.allowed[jnp.arange(num_ops), device]
     return jnp.where(changed, device, placement)
 
 
-def _survivors(alive: local_search.Batch, born: local_search.Batch) -> local_search.Batch:
+def _survivors(alive: neighbourhood.Batch, born: neighbourhood.Batch) -> neighbourhood.Batch:
     """The best of both batches; of equal placements, the first."""
     both = jax.tree.map(lambda a, b: jnp.concatenate([a, b]), alive, born)
     same = (both.placement[:, None] == both.placement).all(axis=2)

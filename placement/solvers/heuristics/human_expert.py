@@ -59,12 +59,12 @@ def place(graph: OpGraph, accelerators: Sequence[int], host: int | None) -> np.n
 
 def _named_layers(names: Sequence[str]) -> np.ndarray:
     """int [N]: the layers that the names tell, from 0 without gaps; all 0 if not recurrent."""
-    found = [_LSTM.search(name) for name in names]
-    numbers = sorted({int(match[1]) for match in found if match})
+    matches = [_LSTM.search(name) for name in names]
+    numbers = sorted({int(match[1]) for match in matches if match})
     if not numbers:
         return np.zeros(len(names), int)
     layers = np.full(len(names), _NONE)
-    for op, (name, match) in enumerate(zip(names, found, strict=True)):
+    for op, (name, match) in enumerate(zip(names, matches, strict=True)):
         if match:
             layers[op] = numbers.index(int(match[1]))
         elif _FIRST.search(name):

@@ -76,8 +76,8 @@ def starts(problem: Problem, seed: int, limits: SearchLimits) -> np.ndarray:
     classes = base.classes(problem)
     fastest = classes.compute_s.argmin(axis=1)
     rows = [np.where(able, d, fastest)[classes.number] for d, able in enumerate(classes.allowed.T)]
-    found = [find(problem, seed, limits).placement for find in STARTS]
-    return np.array([*rows, *(row for row in found if row is not None)], np.int32)
+    schedules = [find(problem, seed, limits).placement for find in STARTS]
+    return np.array([*rows, *(row for row in schedules if row is not None)], np.int32)
 
 
 def polish(
@@ -159,15 +159,15 @@ def _draw(rng: np.random.Generator, space: _Space, at: np.ndarray, count: int) -
 def _graphs(space: _Space, at: np.ndarray) -> list[tuple[sparse.csr_array, bool]]:
     """Matrices to search breadth first, and whether along their direction alone."""
     size = (len(at), len(at))
-    found = []
+    graphs = []
     same = at[space.senders] == at[space.receivers]
     for senders, receivers in (
         (space.senders, space.receivers),
         (space.senders[same], space.receivers[same]),
     ):
         along = sparse.csr_array((np.ones(len(senders)), (senders, receivers)), size)
-        found += [(along, False), (along, True), (along.T.tocsr(), True)]
-    return found
+        graphs += [(along, False), (along, True), (along.T.tocsr(), True)]
+    return graphs
 
 
 def _moved(space: _Space, at: np.ndarray, blocks: _Blocks) -> np.ndarray:

@@ -33,7 +33,7 @@ from placement.solvers.limits import SearchLimits
 from placement.types import Problem
 
 
-class Board:
+class PartialSchedule:
     """A schedule in the making, in lists, whose elements are read faster than those of arrays.
 
     `place` is the only change; a class of co-located operations is home where its first one is.
@@ -118,14 +118,14 @@ class Board:
 def heft(problem: Problem, seed: int, limits: SearchLimits) -> base.SearchResult:
     """Heterogeneous earliest finish time (Topcuoglu et al. 2002, section 5.1)."""
     del seed, limits  # one pass without chance
-    board = Board(problem)
+    schedule = PartialSchedule(problem)
     for op in ranks.priority_order(problem.graph, problem.costs).tolist():
-        starts = _starts(board, op)
+        starts = _starts(schedule, op)
         if not starts:
             return base.SearchResult(None)
-        device = min(starts, key=lambda d: starts[d] + board.compute_s[op][d])
-        board.place(op, device, starts[device])
-    return base.SearchResult(np.array(board.placed))
+        device = min(starts, key=lambda d: starts[d] + schedule.compute_s[op][d])
+        schedule.place(op, device, starts[device])
+    return base.SearchResult(np.array(schedule.placed))
 
 
 def peft(problem: Problem, seed: int, limits: SearchLimits) -> base.SearchResult:
@@ -136,27 +136,29 @@ def peft(problem: Problem, seed: int, limits: SearchLimits) -> base.SearchResult
     del seed, limits
     classes = base.classes(problem)
     allowed = classes.allowed[classes.number]
-    board = Board(problem)
+    schedule = PartialSchedule(problem)
     table = ranks.optimistic_cost_s(problem.graph, problem.costs, allowed)
     rank = ranks.finite_mean(table).tolist()
     onward = table.tolist()
-    queue = [(-rank[op], op) for op in board.ready()]
+    queue = [(-rank[op], op) for op in schedule.ready()]
     heapq.heapify(queue)
     while queue:
         _, op = heapq.heappop(queue)
-        starts = _starts(board, op)
+        starts = _starts(schedule, op)
         if not starts:
             return base.SearchResult(None)
-        device = min(starts, key=lambda d: starts[d] + board.compute_s[op][d] + onward[op][d])
-        for after in board.place(op, device, starts[device]):
+        device = min(starts, key=lambda d: starts[d] + schedule.compute_s[op][d] + onward[op][d])
+        for after in schedule.place(op, device, starts[device]):
             heapq.heappush(queue, (-rank[after], after))
-    return base.SearchResult(np.array(board.placed))
+    return base.SearchResult(np.array(schedule.placed))
 
 
-def _starts(board: Board, op: int) -> dict[int, float]:
+def _starts(schedule: PartialSchedule, op: int) -> dict[int, float]:
     """Candidate device -> earliest start there, gaps included."""
-    arrival = board.arrival_s(op)
-    return {d: board.gap_s(d, arrival[d], board.compute_s[op][d]) for d in board.candidates(op)}
+    arrival = schedule.arrival_s(op)
+    return {
+        d: schedule.gap_s(d, arrival[d], schedule.compute_s[op][d]) for d in schedule.candidates(op)
+    }
 
 
 def _neighbours(

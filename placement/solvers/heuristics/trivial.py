@@ -79,15 +79,15 @@ def brute_force(problem: Problem, seed: int, limits: SearchLimits) -> base.Searc
         # The last batch wraps around: one size of batch, one compilation.
         rows = np.unravel_index(np.arange(seen, seen + _BATCH) % int(total), sizes)
         placements = np.stack([c[row] for c, row in zip(choices, rows, strict=True)], axis=1)
-        latency_s = np.asarray(evaluate(placements[:, classes.number]))
+        placements = placements[:, classes.number]
+        latency_s = np.asarray(evaluate(placements))
         if latency_s.min() < best_s:
             best, best_s = placements[latency_s.argmin()], float(latency_s.min())
         seen += _BATCH
-        told = None if best is None else best[classes.number]
-        limits.tell(min(seen, int(total)), best_s, told)
+        limits.tell(min(seen, int(total)), best_s, best)
     evaluations = min(seen, int(total))
     if seen < total:
-        return base.SearchResult(told, status="time limit", evaluations=evaluations)
+        return base.SearchResult(best, status="time limit", evaluations=evaluations)
     if best is None:
         return base.SearchResult(None, status="infeasible", evaluations=evaluations)
-    return base.SearchResult(best[classes.number], best_s, "optimal", evaluations)
+    return base.SearchResult(best, best_s, "optimal", evaluations)

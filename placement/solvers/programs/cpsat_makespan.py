@@ -12,9 +12,9 @@ on d; for every operation v of class c, a whole number s(v) is its start. Then
 where f(d, v) is when device d is free after the operations up to v, in order of priority: each
 device runs its operations in that order, so that the least w is the simulator's optimum and not
 that of schedules it would not run. What follows from these and helps the proof is added: that a
-device's operations do not overlap, heads and tails (`bounds_makespan`) of what is at least as fast
-as the placement known at the start, and of devices that are alike, that the one of lower number
-takes an operation first.
+device's operations do not overlap, heads and tails (`placement.solvers.bounds.makespan`) of what is
+at least as fast as the placement known at the start, and of interchangeable devices, that the one
+of lower number takes an operation first.
 
 Seconds are rounded down to whole units, so that the solver's bound is valid. A path of N operations
 and its N - 1 delays loses less than 2 N units; with
@@ -209,9 +209,9 @@ def _add_memory(model: Any, problem: Problem, whole: _Whole, variables: _Variabl
 
 
 def _add_symmetry(model: Any, problem: Problem, whole: _Whole, variables: _Variables) -> None:
-    """Of two devices that are alike the first takes a class before the second takes one."""
-    pairs = (pair for group in _alike(problem, whole) for pair in itertools.pairwise(group))
-    for device, other in pairs:
+    """Of two interchangeable devices the first takes a class before the second takes one."""
+    groups = _interchangeable(problem, whole)
+    for device, other in itertools.chain.from_iterable(map(itertools.pairwise, groups)):
         earlier: list[Any] = []
         for number in _class_order(whole):
             on = variables.on[number]
@@ -224,7 +224,7 @@ def _class_order(whole: _Whole) -> list[int]:
     return list(dict.fromkeys(whole.classes.number[whole.order].tolist()))
 
 
-def _alike(problem: Problem, whole: _Whole) -> list[list[int]]:
+def _interchangeable(problem: Problem, whole: _Whole) -> list[list[int]]:
     """Groups of devices of which any two can change places and nothing else changes."""
     memory, groups = base.memory(problem), list[list[int]]()
     limits = _limits(memory, np.arange(len(problem.devices)))
@@ -252,10 +252,10 @@ def _limits(memory: base.Memory, devices: np.ndarray) -> list[tuple[list[bool], 
 def _add_hint(
     model: Any, problem: Problem, whole: _Whole, variables: _Variables, placement: np.ndarray
 ) -> None:
-    """A placement, with devices that are alike in the order in which they first take a class."""
+    """A placement, with interchangeable devices in the order in which they take a class."""
     taken = list(dict.fromkeys(placement[whole.order].tolist()))
     named = np.arange(len(problem.devices))
-    for group in _alike(problem, whole):
+    for group in _interchangeable(problem, whole):
         first = sorted(group, key=lambda d: taken.index(d) if d in taken else len(taken))
         named[first] = group
     device = named[placement].tolist()

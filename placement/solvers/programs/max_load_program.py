@@ -70,11 +70,11 @@ def costly(problem: Problem, tasks: presolve.Presolved, horizon_s: float) -> np.
     return np.array(pairs, int).reshape(-1, 2).T
 
 
-def _enter_in_order(built: program.Program, tasks: presolve.Presolved, alike: np.ndarray) -> None:
+def _enter_in_order(built: program.Program, tasks: presolve.Presolved, equal: np.ndarray) -> None:
     x = built.assigned
     order = np.argsort(-tasks.compute_s.min(axis=1), kind="stable")
-    for device, kind in enumerate(alike.tolist()):
-        earlier = np.flatnonzero(alike[:device] == kind)
+    for device, first in enumerate(equal.tolist()):
+        earlier = np.flatnonzero(equal[:device] == first)
         if len(earlier):
             for rank, number in enumerate(order):
                 built.clause(~x[number, device], *x[order[:rank], earlier[-1]])

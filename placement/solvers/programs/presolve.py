@@ -122,18 +122,18 @@ def _distinct(
     source: np.ndarray, readers: list[np.ndarray], in_s: np.ndarray, out_s: np.ndarray
 ) -> tuple[np.ndarray, tuple[np.ndarray, ...], np.ndarray, np.ndarray]:
     """The tensors that leave their class, those with equal ends added up."""
-    found: dict[tuple[int, ...], int] = {}
+    numbers: dict[tuple[int, ...], int] = {}
     number = np.full(len(source), -1)
     for index, (made, read) in enumerate(zip(source.tolist(), readers, strict=True)):
         outside = sorted(set(read.tolist()) - {made})
         if outside:
-            number[index] = found.setdefault((made, *outside), len(found))
+            number[index] = numbers.setdefault((made, *outside), len(numbers))
     kept = number >= 0
-    total_in_s = np.zeros((len(found), in_s.shape[1]))
+    total_in_s = np.zeros((len(numbers), in_s.shape[1]))
     total_out_s = np.zeros_like(total_in_s)
     np.add.at(total_in_s, number[kept], in_s[kept])
     np.add.at(total_out_s, number[kept], out_s[kept])
-    ends = [np.array(key, int) for key in found]
+    ends = [np.array(key, int) for key in numbers]
     made_by = np.array([key[0] for key in ends], int)
     return made_by, tuple(key[1:] for key in ends), total_in_s, total_out_s
 

@@ -80,10 +80,10 @@ def search(
 
     outcome = backend(program, hint, seed, limits, tell)
     if outcome.assigned is not None:
-        found, found_s = valued(outcome.assigned)
+        solution, solution_s = valued(outcome.assigned)
         evaluations += 1
-        if found_s <= value_s:
-            best, value_s = found, found_s
+        if solution_s <= value_s:
+            best, value_s = solution, solution_s
         limits.tell(evaluations, value_s, best)
     if outcome.status == "infeasible" and best is not None:  # nothing within the horizon is better
         return base.SearchResult(best, value_s, "optimal", evaluations, scope)

@@ -92,7 +92,7 @@ def _on_parts(
                 built.after(start, [done[u]], when=[x[v, d], ~x[u, d]])
 
 
-def _places(built: program.Program, accelerator: np.ndarray, alike: np.ndarray) -> np.ndarray:
+def _places(built: program.Program, accelerator: np.ndarray, equal: np.ndarray) -> np.ndarray:
     """Booleans int [P, P]: whether a part stands at a place."""
     parts = np.flatnonzero(accelerator >= 0)
     place = built.booleans(len(parts), len(parts))
@@ -100,14 +100,14 @@ def _places(built: program.Program, accelerator: np.ndarray, alike: np.ndarray) 
     order: list[tuple[int, int]] = []  # pairs of parts, the earlier first
     numbers, first = np.unique(accelerator[parts], return_index=True)
     rows = {int(n): np.flatnonzero(accelerator[parts] == n).tolist() for n in numbers}
-    kinds: dict[tuple[int, ...], int] = {}
+    last: dict[tuple[int, ...], int] = {}  # the first part of the last accelerator that is equal
     for number in numbers[np.argsort(first)].tolist():
         own = rows[number]
         order += itertools.pairwise(own)
-        kind = tuple(alike[parts[own]].tolist())
-        if kind in kinds:
-            order.append((kinds[kind], own[0]))
-        kinds[kind] = own[0]
+        types = tuple(equal[parts[own]].tolist())
+        if types in last:
+            order.append((last[types], own[0]))
+        last[types] = own[0]
     for one, other in order:
         for k in range(len(parts)):
             for earlier in range(k + 1):

@@ -118,9 +118,9 @@ def _segments(problem: Problem, classes: base.Classes) -> np.ndarray:
     devices = np.argsort(accelerator < 0, kind="stable")  # hosts take what is left
     total_s = np.where(classes.allowed, classes.compute_s, np.inf).min(axis=1).sum()
     shares = np.geomspace(1 / len(devices), 1.5, _SHARES)
-    found = [_filled(problem, classes, order, devices, total_s * share) for share in shares]
-    found += [_filled(problem, classes, order, np.roll(devices, -d), np.inf) for d in devices]
-    return np.stack(found)
+    candidates = [_filled(problem, classes, order, devices, total_s * share) for share in shares]
+    candidates += [_filled(problem, classes, order, np.roll(devices, -d), np.inf) for d in devices]
+    return np.stack(candidates)
 
 
 def _filled(

@@ -42,7 +42,7 @@ from placement.types import OpGraph, Problem
 
 
 class Split(NamedTuple):
-    """What is split: V vertices, numbered topologically, T tensors, K kinds of devices."""
+    """What is split: V vertices, numbered topologically, T tensors, K types of devices."""
 
     number: np.ndarray  # int [N]: the vertex of every operation
     before: np.ndarray  # int [Q]: vertex before[q] must be in every ideal that holds after[q]
@@ -61,7 +61,7 @@ class Split(NamedTuple):
         return len(self.memory_bytes)
 
 
-class Kinds(NamedTuple):
+class DeviceTypes(NamedTuple):
     """Devices, those that cost the same together."""
 
     devices: tuple[np.ndarray, ...]  # K arrays of devices
@@ -73,16 +73,16 @@ class Kinds(NamedTuple):
         return tuple(len(devices) for devices in self.devices)
 
 
-def splits(problem: Problem) -> tuple[Kinds, list[Split]]:
+def splits(problem: Problem) -> tuple[DeviceTypes, list[Split]]:
     """The devices of a problem, and what is split over them: one a family of splits.
 
     Raises:
       UserError: a backward operation feeds a forward one, or devices share a limited memory.
     """
     _check(problem)
-    columns, kinds = _kinds(problem)
+    columns, types = _device_types(problem)
     families = [False, True] if problem.graph.backward.any() else [False]
-    return kinds, [_family(problem, columns, kinds, along) for along in families]
+    return types, [_family(problem, columns, types, along) for along in families]
 
 
 def _check(problem: Problem) -> None:
@@ -104,8 +104,8 @@ def _check(problem: Problem) -> None:
         )
 
 
-def _kinds(problem: Problem) -> tuple[Split, Kinds]:
-    """The problem with its operations as vertices, without constraints, and its devices' kinds."""
+def _device_types(problem: Problem) -> tuple[Split, DeviceTypes]:
+    """The problem with its operations as vertices, without constraints, and its devices' types."""
     graph, costs = problem.graph, problem.costs
     _, first, tensor = np.unique(graph.tensors, return_index=True, return_inverse=True)
     transfer_s = tensors.edge_transfer_s(graph, costs)[first]
@@ -114,32 +114,32 @@ def _kinds(problem: Problem) -> tuple[Split, Kinds]:
     compute_s = np.asarray(costs.compute_s, np.float64)
     capacity = np.asarray(costs.capacity_bytes, np.float64)
     same = np.concatenate([compute_s, in_s, out_s, capacity[None]])
-    _, kind_first, kind = np.unique(same, axis=1, return_index=True, return_inverse=True)
-    devices = tuple(np.flatnonzero(kind.ravel() == k) for k in range(len(kind_first)))
+    _, chosen, number = np.unique(same, axis=1, return_index=True, return_inverse=True)
+    devices = tuple(np.flatnonzero(number.ravel() == k) for k in range(len(chosen)))
     split = Split(
         number=np.arange(graph.num_ops),
         before=np.zeros(0, int),
         after=np.zeros(0, int),
-        compute_s=compute_s[:, kind_first],
+        compute_s=compute_s[:, chosen],
         memory_bytes=np.asarray(costs.memory_bytes, np.float64),
         source=graph.senders[first],
         tensor=tensor,
         reader=graph.receivers,
-        in_s=in_s[:, kind_first],
-        out_s=out_s[:, kind_first],
+        in_s=in_s[:, chosen],
+        out_s=out_s[:, chosen],
     )
-    return split, Kinds(devices, capacity[kind_first])
+    return split, DeviceTypes(devices, capacity[chosen])
 
 
-def _family(problem: Problem, columns: Split, kinds: Kinds, along: bool) -> Split:
+def _family(problem: Problem, columns: Split, types: DeviceTypes, along: bool) -> Split:
     before, after = _constraints(problem.graph, along)
     split = columns._replace(before=before, after=after)
     split = _contract(split, base.classes(problem).number)
     split = _contract(split, dag.strong_components(split.num_vertices, split.before, split.after))
-    joined = _joined(split, kinds)
+    joined = _joined(split, types)
     while joined.max() + 1 < split.num_vertices:
         split = _contract(split, joined)
-        joined = _joined(split, kinds)
+        joined = _joined(split, types)
     order = dag.sort_nodes(split.num_vertices, split.before, split.after)
     return _contract(split, np.argsort(order))
 
@@ -176,14 +176,14 @@ def _contract(split: Split, label: np.ndarray) -> Split:
     )
 
 
-def _joined(split: Split, kinds: Kinds) -> np.ndarray:
+def _joined(split: Split, types: DeviceTypes) -> np.ndarray:
     """int [V]: equal for a vertex that costs nothing and the one that it may as well be beside.
 
     All at once: a vertex that joins another alters no third one's case for the worse.
     """
     num_vertices = split.num_vertices
     free = (split.compute_s == 0).all(axis=1)
-    if split.memory_bytes.sum() > kinds.capacity_bytes.min():
+    if split.memory_bytes.sum() > types.capacity_bytes.min():
         free &= split.memory_bytes == 0
     link_s = np.concatenate([split.in_s, split.out_s], axis=1)
     sets = _Neighbours(

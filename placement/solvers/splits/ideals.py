@@ -75,12 +75,12 @@ def enumerate_ideals(split: Split) -> Ideals | int:
     feeds[split.before, split.after] = 1
     member, last = np.zeros((1, len(vertices)), bool), np.array([-1])
     waiting = feeds.sum(axis=0, dtype=np.int16)[None]  # for how many each vertex does
-    levels, found = [member], 1
+    levels, count = [member], 1
     for _ in vertices:
         row, last = np.nonzero((waiting == 0) & (vertices > last[:, None]))
-        found += len(row)
-        if found > LIMIT:
-            return found
+        count += len(row)
+        if count > LIMIT:
+            return count
         member, waiting = member[row], waiting[row] - feeds[last]
         member[np.arange(len(row)), last] = True
         levels.append(member)

@@ -1,15 +1,15 @@
 """Dynamic programs over ideals for `max_load` (Tarnawski et al. 2020, arXiv 2006.16423, section 4).
 
-With I an ideal and n the number of devices of every kind that may be used, the least load of the
+With I an ideal and n the number of devices of every type that may be used, the least load of the
 busiest device that computes I is
 
     best({}, n) = 0
-    best(I, n)  = min over ideals A < I and kinds k with n_k > 0 of
-                  max(best(A, n - e_k), load of I - A on a device of kind k),
+    best(I, n)  = min over ideals A < I and types k with n_k > 0 of
+                  max(best(A, n - e_k), load of I - A on a device of type k),
 
 inf where the device does not support or cannot hold I - A; what is wanted is best(V, all devices).
-Devices may stay empty. The paper knows two kinds, accelerators and CPU cores; here devices that
-cost the same are a kind. `ideals_dp` takes all ideals and so is exact for contiguous placements.
+Devices may stay empty. The paper knows two types, accelerators and CPU cores; here devices that
+cost the same are one type. `ideals_dp` takes all ideals and so is exact for contiguous placements.
 `linearised_dp` takes the prefixes of one topological order (the paper's DPL): a restriction, but
 the prefixes number V + 1 where the ideals may be exponentially many.
 
@@ -30,7 +30,7 @@ from placement.graphs import dag
 from placement.solvers import base
 from placement.solvers.limits import SearchLimits
 from placement.solvers.splits import contiguous, ideals
-from placement.solvers.splits.contiguous import Kinds, Split
+from placement.solvers.splits.contiguous import DeviceTypes, Split
 from placement.solvers.splits.ideals import Ideals
 from placement.types import Problem
 
@@ -50,7 +50,7 @@ class Best(NamedTuple):
 
 
 class _Facts(NamedTuple):
-    """What the search reads of L ideals, and of S states: numbers of devices of the K kinds."""
+    """What the search reads of L ideals, and of S states: numbers of devices of the K types."""
 
     words: np.ndarray  # uint64 [L, W]: the ideals as bits
     terms: ideals.Terms
@@ -86,11 +86,11 @@ def ideals_dp(problem: Problem, seed: int, limits: SearchLimits) -> base.SearchR
       UserError: there are too many ideals or states, or see `contiguous.splits`.
     """
     del seed
-    kinds, splits = contiguous.splits(problem)
+    types, splits = contiguous.splits(problem)
     lattices = [_all_ideals(problem, split) for split in splits]
-    best = _linearised(kinds, splits, limits)
+    best = _linearised(types, splits, limits)
     for split, lattice in zip(splits, lattices, strict=True):
-        best = _better(best, search(split, kinds, lattice, best.value_s, limits))
+        best = _better(best, search(split, types, lattice, best.value_s, limits))
     if not best.complete:
         return base.SearchResult(best.placement, status="time limit", scope=base.CONTIGUOUS)
     if best.placement is None:
@@ -104,9 +104,9 @@ def dp_split(problem: Problem, seed: int, limits: SearchLimits) -> base.SearchRe
     Raises:
       UserError: as `ideals_dp`.
     """
-    found = ideals_dp(problem._replace(objective="max_load"), seed, limits)
-    status = "finished" if found.status == "optimal" else "time limit"
-    return base.SearchResult(found.placement, status=status)
+    result = ideals_dp(problem._replace(objective="max_load"), seed, limits)
+    status = "finished" if result.status == "optimal" else "time limit"
+    return base.SearchResult(result.placement, status=status)
 
 
 def linearised_dp(problem: Problem, seed: int, limits: SearchLimits) -> base.SearchResult:
@@ -126,44 +126,44 @@ def linearised_dp(problem: Problem, seed: int, limits: SearchLimits) -> base.Sea
 
 
 def _all_ideals(problem: Problem, split: Split) -> Ideals:
-    found = ideals.enumerate_ideals(split)
-    if isinstance(found, int):
+    lattice = ideals.enumerate_ideals(split)
+    if isinstance(lattice, int):
         raise UserError(
-            f"graph {problem.graph.name!r} has too many ideals for 'ideals_dp': {found} were "
+            f"graph {problem.graph.name!r} has too many ideals for 'ideals_dp': {lattice} were "
             f"counted, at most {ideals.LIMIT} are taken; use 'linearised_dp'"
         )
-    return found
+    return lattice
 
 
-def _linearised(kinds: Kinds, splits: list[Split], limits: SearchLimits) -> Best:
-    best = _single(kinds, splits[0])
+def _linearised(types: DeviceTypes, splits: list[Split], limits: SearchLimits) -> Best:
+    best = _single(types, splits[0])
     for split in splits:
         order = dag.depth_first_order(split.num_vertices, split.before, split.after)
         lattice = ideals.prefixes(order)
-        for bound_s in _guesses(split, kinds, best.value_s):
-            found = search(split, kinds, lattice, bound_s, limits)
-            best = _better(best, found)
-            if found.placement is not None or not found.complete:
+        for bound_s in _guesses(split, types, best.value_s):
+            candidate = search(split, types, lattice, bound_s, limits)
+            best = _better(best, candidate)
+            if candidate.placement is not None or not candidate.complete:
                 break
     return best
 
 
-def _guesses(split: Split, kinds: Kinds, bound_s: float) -> list[float]:
+def _guesses(split: Split, types: DeviceTypes, bound_s: float) -> list[float]:
     """Bounds to try in turn, the last of which holds: a low one leaves little to search."""
     seconds = split.compute_s.min(axis=1)
-    even_s = max(seconds.max(), seconds.sum() / sum(kinds.sizes))
+    even_s = max(seconds.max(), seconds.sum() / sum(types.sizes))
     guesses = even_s * _FIRST_GUESS ** np.arange(1, _GUESSES)
     return [*guesses[guesses < bound_s].tolist(), bound_s]
 
 
-def _single(kinds: Kinds, split: Split) -> Best:
+def _single(types: DeviceTypes, split: Split) -> Best:
     """The best device for everything."""
     total_s = split.compute_s.sum(axis=0)
-    total_s[split.memory_bytes.sum() > kinds.capacity_bytes] = np.inf
-    kind = int(total_s.argmin())
-    if np.isinf(total_s[kind]):
+    total_s[split.memory_bytes.sum() > types.capacity_bytes] = np.inf
+    k = int(total_s.argmin())
+    if np.isinf(total_s[k]):
         return Best(np.inf, None)
-    return Best(float(total_s[kind]), np.full(len(split.number), kinds.devices[kind][0]))
+    return Best(float(total_s[k]), np.full(len(split.number), types.devices[k][0]))
 
 
 def _better(one: Best, other: Best) -> Best:
@@ -172,31 +172,31 @@ def _better(one: Best, other: Best) -> Best:
 
 
 def search(
-    split: Split, kinds: Kinds, lattice: Ideals, bound_s: float, limits: SearchLimits
+    split: Split, types: DeviceTypes, lattice: Ideals, bound_s: float, limits: SearchLimits
 ) -> Best:
     """The best split whose ideals are in the lattice, if its value is no more than the bound.
 
     Args:
       split: V vertices.
-      kinds: the devices, those that cost the same together.
+      types: the devices, those that cost the same together.
       lattice: ideals of the split, the empty one and the whole among them.
       bound_s: what the value must not exceed.
       limits: when to give up; the result is then not `complete`.
 
     Raises:
-      UserError: the machine has too many kinds of devices for this many ideals.
+      UserError: the machine has too many types of devices for this many ideals.
     """
-    shape = tuple(count + 1 for count in kinds.sizes)
+    shape = tuple(count + 1 for count in types.sizes)
     num_ideals, num_states = len(lattice.member), int(np.prod(shape, dtype=float))
     if num_ideals * num_states > STATES:
         raise UserError(
-            f"{num_ideals} ideals and {num_states} ways to use {sum(kinds.sizes)} devices of "
+            f"{num_ideals} ideals and {num_states} ways to use {sum(types.sizes)} devices of "
             f"{len(shape)} kinds are more than {STATES} states; give fewer kinds of devices"
         )
     upper_s = min(bound_s, _NO_BOUND_S) * _LOOSE
     if (split.compute_s > upper_s).all(axis=1).any():
         return Best(np.inf, None)
-    facts = _facts(split, kinds, lattice, shape, upper_s)
+    facts = _facts(split, types, lattice, shape, upper_s)
     best_s = np.full((num_ideals, num_states), np.inf)
     best_s[0] = 0.0
     for first, end in itertools.pairwise(lattice.starts[1:].tolist()):
@@ -206,11 +206,11 @@ def search(
     value_s = float(best_s[-1, -1])
     if np.isinf(value_s):
         return Best(np.inf, None)
-    return Best(value_s, _placement(facts, best_s, kinds, lattice)[split.number])
+    return Best(value_s, _placement(facts, best_s, types, lattice)[split.number])
 
 
 def _facts(
-    split: Split, kinds: Kinds, lattice: Ideals, shape: tuple[int, ...], upper_s: float
+    split: Split, types: DeviceTypes, lattice: Ideals, shape: tuple[int, ...], upper_s: float
 ) -> _Facts:
     # What alone takes too long counts as unsupported: a huge cost would drown others in a sum.
     able = split.compute_s <= upper_s
@@ -222,7 +222,7 @@ def _facts(
         unsupported=_summed(lattice.member, ~able).T,
         memory_bytes=_summed(lattice.member, split.memory_bytes),
         rest_s=_summed(~lattice.member, split.compute_s.min(axis=1)),
-        capacity_bytes=kinds.capacity_bytes,
+        capacity_bytes=types.capacity_bytes,
         counts=np.stack(np.unravel_index(np.arange(math.prod(shape)), shape), axis=1),
         strides=np.cumprod([1, *shape[:0:-1]])[::-1],
     )
@@ -253,48 +253,50 @@ def _fill(facts: _Facts, best_s: np.ndarray, level: np.ndarray, upper_s: float) 
 def _segments(
     facts: _Facts, outer: np.ndarray, inner: np.ndarray, upper_s: float
 ) -> list[_Segments]:
-    """The segments between ideals that a device of a kind can take within the bound, by kind."""
+    """The segments between ideals that a device of each type can take within the bound."""
     inside = facts.rest_s[inner] - facts.rest_s[outer, None] <= upper_s
     inside &= ideals.within(facts.words, outer, inner)
     traffic_s = ideals.traffic_s(facts.terms, outer, inner)[:, inside]
     row, column = np.nonzero(inside)
     large, small = outer[row], inner[column]
     held_bytes = facts.memory_bytes[large] - facts.memory_bytes[small]
-    found = []
-    for kind, capacity_bytes in enumerate(facts.capacity_bytes):
-        load_s = traffic_s[kind] + (facts.compute_s[kind, large] - facts.compute_s[kind, small])
+    segments = []
+    for k, capacity_bytes in enumerate(facts.capacity_bytes):
+        load_s = traffic_s[k] + (facts.compute_s[k, large] - facts.compute_s[k, small])
         fits = (load_s <= upper_s) & (held_bytes <= capacity_bytes)
-        fits &= facts.unsupported[kind, large] == facts.unsupported[kind, small]
-        found.append(_Segments(large[fits], small[fits], load_s[fits]))
-    return found
+        fits &= facts.unsupported[k, large] == facts.unsupported[k, small]
+        segments.append(_Segments(large[fits], small[fits], load_s[fits]))
+    return segments
 
 
 def _fill_rows(facts: _Facts, best_s: np.ndarray, segments: list[_Segments]) -> None:
-    for kind, found in enumerate(segments):
-        if not len(found.outer):
+    for k, of_type in enumerate(segments):
+        if not len(of_type.outer):
             continue
-        outer, starts = np.unique(found.outer, return_index=True)
-        for state in np.flatnonzero(facts.counts[:, kind]):
-            before_s = best_s[found.inner, state - facts.strides[kind]]
-            least_s = np.minimum.reduceat(np.maximum(before_s, found.load_s), starts)
+        outer, starts = np.unique(of_type.outer, return_index=True)
+        for state in np.flatnonzero(facts.counts[:, k]):
+            before_s = best_s[of_type.inner, state - facts.strides[k]]
+            least_s = np.minimum.reduceat(np.maximum(before_s, of_type.load_s), starts)
             best_s[outer, state] = np.minimum(best_s[outer, state], least_s)
 
 
-def _placement(facts: _Facts, best_s: np.ndarray, kinds: Kinds, lattice: Ideals) -> np.ndarray:
+def _placement(
+    facts: _Facts, best_s: np.ndarray, types: DeviceTypes, lattice: Ideals
+) -> np.ndarray:
     """int [V]: the devices on the way to the value of all vertices and devices."""
     placement = np.empty(lattice.member.shape[1], int)
     outer, state = len(lattice.member) - 1, len(facts.counts) - 1
     while outer > 0:
         smaller = np.flatnonzero(np.isfinite(best_s[:outer]).any(axis=1))
         options = []
-        for kind, found in enumerate(_segments(facts, np.array([outer]), smaller, np.inf)):
-            if facts.counts[state, kind] and len(found.outer):
-                before_s = best_s[found.inner, state - facts.strides[kind]]
-                value_s = np.maximum(before_s, found.load_s)
+        for k, of_type in enumerate(_segments(facts, np.array([outer]), smaller, np.inf)):
+            if facts.counts[state, k] and len(of_type.outer):
+                before_s = best_s[of_type.inner, state - facts.strides[k]]
+                value_s = np.maximum(before_s, of_type.load_s)
                 at = int(value_s.argmin())
-                options.append((float(value_s[at]), kind, int(found.inner[at])))
-        _, kind, inner = min(options)
-        device = kinds.devices[kind][facts.counts[state, kind] - 1]
+                options.append((float(value_s[at]), k, int(of_type.inner[at])))
+        _, k, inner = min(options)
+        device = types.devices[k][facts.counts[state, k] - 1]
         placement[lattice.member[outer] & ~lattice.member[inner]] = device
-        outer, state = inner, state - int(facts.strides[kind])
+        outer, state = inner, state - int(facts.strides[k])
     return placement

@@ -1,6 +1,6 @@
 """PipeDream's planner, a baseline for `max_load` (Narayanan et al., SOSP 2019, section 3.1).
 
-A network is a chain of layers and its workers are all alike. With T(i, j) the time of layers i + 1
+A network is a chain of layers and its workers are identical. With T(i, j) the time of layers i + 1
 to j and C_i that of what crosses after layer i, the pace of the first j layers on m workers is
 
     A(j, m) = min over i of max(A(i, m - 1), C_i, T(i, j)),        A(0, m) = 0.
@@ -40,17 +40,17 @@ def pipedream(problem: Problem, seed: int, limits: SearchLimits) -> base.SearchR
       UserError: see `contiguous.splits`.
     """
     del seed
-    kinds, splits = contiguous.splits(problem)
+    types, splits = contiguous.splits(problem)
     accelerator = np.asarray(problem.costs.accelerator) >= 0
-    kind = max(
-        range(len(kinds.sizes)), key=lambda k: (accelerator[kinds.devices[k][0]], kinds.sizes[k])
+    k = max(
+        range(len(types.sizes)), key=lambda k: (accelerator[types.devices[k][0]], types.sizes[k])
     )
-    workers = kinds.devices[kind]
+    workers = types.devices[k]
     best_s, placement = np.inf, None
     for split in splits:
         order = dag.depth_first_order(split.num_vertices, split.before, split.after)
-        stage_s = _stages_s(split, order, kind, kinds.capacity_bytes[kind])
-        planned = _plan(stage_s, _boundaries_s(split, order, kind), len(workers), limits)
+        stage_s = _stages_s(split, order, k, types.capacity_bytes[k])
+        planned = _plan(stage_s, _boundaries_s(split, order, k), len(workers), limits)
         if planned is None:
             return base.SearchResult(placement, status="time limit")
         pace_s, stage = planned
@@ -61,9 +61,9 @@ def pipedream(problem: Problem, seed: int, limits: SearchLimits) -> base.SearchR
     return base.SearchResult(placement)
 
 
-def _stages_s(split: Split, order: np.ndarray, kind: int, capacity_bytes: float) -> np.ndarray:
+def _stages_s(split: Split, order: np.ndarray, k: int, capacity_bytes: float) -> np.ndarray:
     """float64 [V + 1, V + 1]: T(i, j); inf where a worker cannot run it, and below the diagonal."""
-    compute_s = split.compute_s[order, kind]
+    compute_s = split.compute_s[order, k]
     finite = np.isfinite(compute_s)
     grows = np.stack([np.where(finite, compute_s, 0.0), ~finite, split.memory_bytes[order]])
     until = np.pad(np.cumsum(grows, axis=1), ((0, 0), (1, 0)))
@@ -73,13 +73,13 @@ def _stages_s(split: Split, order: np.ndarray, kind: int, capacity_bytes: float)
     return np.where(barred, np.inf, time_s)
 
 
-def _boundaries_s(split: Split, order: np.ndarray, kind: int) -> np.ndarray:
+def _boundaries_s(split: Split, order: np.ndarray, k: int) -> np.ndarray:
     """float64 [V + 1]: C_i, of each tensor the dearer of sending and receiving it."""
     rank = np.argsort(order)
     first, last = rank[split.source], rank[split.source]
     np.minimum.at(first, split.tensor, rank[split.reader])
     np.maximum.at(last, split.tensor, rank[split.reader])
-    link_s = np.maximum(split.in_s[:, kind], split.out_s[:, kind])
+    link_s = np.maximum(split.in_s[:, k], split.out_s[:, k])
     cuts = range(len(order) + 1)
     return np.array([link_s[(first < cut) & (last >= cut)].sum() for cut in cuts])
 

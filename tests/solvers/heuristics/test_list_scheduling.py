@@ -80,12 +80,12 @@ def test_peft_schedules_its_papers_example_in_122_where_heft_takes_133():
 def test_a_gap_is_filled_by_what_fits():
     # Task 1 on device 0 0-1, task 2 on device 1 2-8, task 3 before it if it takes 2 at most.
     problem = _problem([[1, 50], [50, 6], [50, 2]], [(1, 2, 1)])
-    board = list_scheduling.Board(problem)
-    board.place(0, 0, 0.0)
-    board.place(1, 1, board.gap_s(1, board.arrival_s(1)[1], 6.0))
-    assert board.gap_s(1, 0.0, 2.0) == 0.0
-    assert board.gap_s(1, 0.0, 3.0) == 8.0
-    assert board.gap_s(1, 1.0, 2.0) == 8.0
+    schedule = list_scheduling.PartialSchedule(problem)
+    schedule.place(0, 0, 0.0)
+    schedule.place(1, 1, schedule.gap_s(1, schedule.arrival_s(1)[1], 6.0))
+    assert schedule.gap_s(1, 0.0, 2.0) == 0.0
+    assert schedule.gap_s(1, 0.0, 3.0) == 8.0
+    assert schedule.gap_s(1, 1.0, 2.0) == 8.0
 
 
 def test_m_topo_fills_devices_up_to_the_cap_in_topological_order():
@@ -119,13 +119,13 @@ def test_m_sct_keeps_a_device_for_the_favourite_child():
     # could start on device 0 at 2, but is urgent only when its input would be on device 1, at 9.
     problem = _problem([[2, 50], [10, 50], [50, 2], [9, 50]], [(1, 2, 7), (3, 2, 3), (1, 4, 7)])
     assert baechi.favourite_children(problem, 10.0).tolist() == [1, -1, -1, -1]
-    board = list_scheduling.Board(problem)
-    board.place(0, 0, 0.0)
-    board.place(2, 1, 0.0)
-    free, waiting = (baechi._choose(board, 3, awaits) for awaits in ([-1, -1], [1, -1]))
+    schedule = list_scheduling.PartialSchedule(problem)
+    schedule.place(0, 0, 0.0)
+    schedule.place(2, 1, 0.0)
+    free, waiting = (baechi._choose(schedule, 3, awaits) for awaits in ([-1, -1], [1, -1]))
     assert (free.device, free.start_s, free.held) == (0, 2.0, ())
     assert (waiting.device, waiting.start_s, waiting.held) == (0, 9.0, (0,))
-    assert baechi._choose(board, 1, [1, -1]).start_s == 5.0  # the child itself
+    assert baechi._choose(schedule, 1, [1, -1]).start_s == 5.0  # the child itself
 
 
 @pytest.mark.parametrize("method", METHODS)
