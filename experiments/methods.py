@@ -167,13 +167,13 @@ def zero_shot(context: Context) -> list[Entry]:
     return [_made(context, "zero_shot", found.placement, spent_s, found.evaluations)]
 
 
-def follow(told: dict[str, Any]) -> None:
+def follow(job: dict[str, Any]) -> None:
     """Places what process 0 places with `zero_shot`."""
-    problem = processes.unpacked(told["problem"])
-    made = learned.make(told["method"], problem.costs.compute_s.shape[1], False)
-    reading, key = made.read(problem), told["key"]
+    problem = processes.unpacked(job["problem"])
+    made = learned.make(job["method"], problem.costs.compute_s.shape[1], False)
+    reading, key = made.read(problem), job["key"]
     fresh = jax.jit(made.policy.init)(key, reading.graph)
-    params = flax.serialization.from_bytes(fresh, told["params"])
+    params = flax.serialization.from_bytes(fresh, job["params"])
     place_unseen(made, reading, problem, params, key)
 
 

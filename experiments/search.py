@@ -91,7 +91,7 @@ def train(
         steps = _steps(
             made, reading, setting.coarse, config.budget, progress,
             on_host=made.released or config.evaluate == "measure",
-            evaluate=lambda placements: processes.tell(np.asarray(host(placements), np.float32)),
+            evaluate=lambda p: processes.broadcast(np.asarray(host(p), np.float32)),
             pace=_pace(),
         )  # fmt: skip
         started, status = began - spent_s, "time limit"
@@ -175,24 +175,24 @@ def _steps(
     )
 
 
-def follow(told: dict[str, Any]) -> None:
+def follow(job: dict[str, Any]) -> None:
     """Takes the steps of a search that process 0 takes.
 
     Raises:
       processes.Stopped: process 0 has stopped before the budget was spent.
     """
-    problem = processes.unpacked(told["problem"])
+    problem = processes.unpacked(job["problem"])
     num_ops, num_devices = problem.costs.compute_s.shape
-    made = learned.make(told["method"], num_devices, told["measured"])
+    made = learned.make(job["method"], num_devices, job["measured"])
     reading = made.read(problem)
     key, evaluate = jax.random.PRNGKey(0), simulators.evaluator(problem)
     fresh = trainer.start(made.learner, key, reading.graph, evaluate, num_ops, num_devices)
-    progress = flax.serialization.from_bytes(fresh, told["progress"])
+    progress = flax.serialization.from_bytes(fresh, job["progress"])
     steps = _steps(
-        made, reading, problem, told["budget"], progress,
-        on_host=made.released or told["measured"],
-        evaluate=lambda _: processes.hear(),
-        pace=processes.hear,
+        made, reading, problem, job["budget"], progress,
+        on_host=made.released or job["measured"],
+        evaluate=lambda _: processes.broadcast(),
+        pace=processes.broadcast,
     )  # fmt: skip
     for _ in steps:
         pass
@@ -212,7 +212,7 @@ def _pace() -> Callable[[], int]:
         if len(asked) > 2:
             step_s = max((asked[-1] - asked[-2]) / steps, _REPORT_EVERY_S / _CHUNK)
             steps = max(1, int(_REPORT_EVERY_S / step_s))
-        return int(processes.tell(steps))
+        return int(processes.broadcast(steps))
 
     return pace
 
