@@ -134,7 +134,7 @@ def _followed(
         for record, latencies_s in zip(report.records, report.latencies_s, strict=True):
             log.add(record, elapsed, latencies_s)
         progress = report.progress
-        phase.tell(progress.evaluations, progress.best_s)
+        phase.update(progress.evaluations, progress.best_s)
         observe(progress.evaluations, progress.best_s, np.asarray(progress.elite[0]))
         checkpoint.save(progress, elapsed)
         if progress.evaluations >= config.budget:

@@ -203,7 +203,7 @@ def _followed(
         at = _Progress(state, time.monotonic() - began_s, evaluations)
         ratios = [*ratios, record["ratio"]][-len(batches) :]
         log.add({"step": int(state.updates), "evaluations": evaluations} | record, at.spent_s)
-        phase.tell(evaluations)
+        phase.update(evaluations)
         if time.monotonic() - saved_s > _SAVED_S:
             saved_s = time.monotonic()
             saved.save(at)
