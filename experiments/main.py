@@ -105,10 +105,8 @@ def _run_with_others() -> None:
         signal.signal(signal.SIGINT, signal.SIG_IGN)
         importlib.import_module("experiments.distributed.follower").run()
         return
-    try:
+    with processes.stopping():
         _run()
-    finally:
-        processes.dismiss()
 
 
 def parse(argv: list[str]) -> list[str]:

@@ -149,14 +149,14 @@ def zero_shot(context: Context) -> list[Entry]:
     return [_made(context, "zero_shot", placed.placement, spent_s, placed.evaluations)]
 
 
-def follow(told: dict[str, Any]) -> None:
+def follow(job: dict[str, Any]) -> None:
     """Places what process 0 places with `zero_shot`."""
-    problem, key = processes.unpacked(told["problem"]), told["key"]
-    made = learned.make(told["method"], len(problem.devices), False)
+    problem, key = processes.unpacked(job["problem"]), job["key"]
+    made = learned.make(job["method"], len(problem.devices), False)
     read = made.read(problem)
     fresh = jax.jit(made.policy.init)(key, read.graph)
-    params = flax.serialization.from_bytes(fresh, told["params"])
-    pretrained.place(pretrained.Pretrained(told["method"], made, read, params, key), problem)
+    params = flax.serialization.from_bytes(fresh, job["params"])
+    pretrained.place(pretrained.Pretrained(job["method"], made, read, params, key), problem)
 
 
 def solved(name: str, context: Context) -> list[Entry]:

@@ -107,15 +107,15 @@ def train(
         steps = search.steps(
             progress,
             config.budget,
-            lambda placements: processes.tell(np.asarray(evaluate(placements), np.float32)),
-            lambda: int(processes.tell(pace())),
+            lambda placements: processes.broadcast(np.asarray(evaluate(placements), np.float32)),
+            lambda: int(processes.broadcast(pace())),
         )
         started, status = began - spent_s, "time limit"
         at = {"step": int(progress.step), "evaluations": int(progress.evaluations)}
         save = functools.partial(checkpoints.save, path)
         with (
             metrics.Log(workdir, method, seed, **at) as log,
-            processes.leading("search", lambda: _told(method, search, config.budget, progress)),
+            processes.leading("search", lambda: _job(method, search, config.budget, progress)),
         ):
             if spent_s <= config.time_limit_s:
                 progress, status = _followed(
@@ -150,7 +150,7 @@ def _followed(
         for record, latencies_s in zip(report.records, report.latencies_s, strict=True):
             log.add(record, elapsed, latencies_s)
         progress = report.progress
-        phase.tell(progress.evaluations, progress.best_s)
+        phase.update(progress.evaluations, progress.best_s)
         observe(progress.evaluations, progress.best_s, np.asarray(progress.elite[0]))
         save((progress, elapsed))
         if progress.evaluations >= config.budget:
@@ -168,7 +168,7 @@ def _compiling(read: PolicyInput) -> str:
     return f"compiling for {nodes}x{edges} nodes and edges"
 
 
-def _told(method: str, search: _Search, budget: int, progress: trainer.Progress) -> dict[str, Any]:
+def _job(method: str, search: _Search, budget: int, progress: trainer.Progress) -> dict[str, Any]:
     """What other processes have to know to take the same steps (`follow`)."""
     return {
         "method": method,
@@ -179,17 +179,19 @@ def _told(method: str, search: _Search, budget: int, progress: trainer.Progress)
     }
 
 
-def follow(told: dict[str, Any]) -> None:
+def follow(job: dict[str, Any]) -> None:
     """Takes the steps of a search that process 0 takes.
 
     Raises:
       processes.Stopped: process 0 has stopped before the budget was spent.
     """
-    problem = processes.unpacked(told["problem"])
-    search = _Search.of(told["method"], problem, told["measured"])
+    problem = processes.unpacked(job["problem"])
+    search = _Search.of(job["method"], problem, job["measured"])
     fresh = search.start(0, simulators.evaluator(problem))
-    progress = flax.serialization.from_bytes(fresh, told["progress"])
-    for _ in search.steps(progress, told["budget"], lambda _: processes.hear(), processes.hear):
+    progress = flax.serialization.from_bytes(fresh, job["progress"])
+    for _ in search.steps(
+        progress, job["budget"], lambda _: processes.broadcast(), processes.broadcast
+    ):
         pass
 
 

@@ -135,7 +135,7 @@ class SolverMetrics:
         now_s = time.monotonic()
         self._evaluations, self._best_s = evaluations, best_s
         self._step += 1
-        self._phase.tell(evaluations, best_s)
+        self._phase.update(evaluations, best_s)
         record = {"step": self._step, "evaluations": evaluations, "best_s": best_s}
         self._waiting = record, now_s - self._began_s
         if now_s - self._logged_s >= _SOLVER_S:
@@ -146,7 +146,7 @@ class SolverMetrics:
         """Logs the end, of a solver that told anything, and shows it of any."""
         evaluations, value_s = solution.evaluations, min(solution.value_s, self._best_s)
         if self._step == 0:
-            self._phase.tell(evaluations, value_s)
+            self._phase.update(evaluations, value_s)
         elif (evaluations, value_s) != (self._evaluations, self._best_s):
             self.observe(evaluations, value_s)
         self._write()

@@ -10,17 +10,15 @@ is a line when it has begun, and one every `_EVERY_S` seconds.
 """
 
 import contextlib
-import functools
 import math
 import threading
 import time
 from collections.abc import Callable, Iterator
 from typing import NamedTuple
 
-from rich.console import Group, RenderableType
-from rich.live import Live
-from rich.progress_bar import ProgressBar
-from rich.table import Table
+from rich.console import Console, RenderableType
+from rich.progress import BarColumn, Progress, TextColumn
+from rich.table import Column
 from rich.text import Text
 
 from placement.reporting import printable, units, words
@@ -44,14 +42,14 @@ class Goal(NamedTuple):
     spent_s: float = 0.0  # before the phase began
 
 
-class _Told(NamedTuple):
+class _Update(NamedTuple):
     evaluations: int
     best_s: float
     when_s: float
 
 
 class Phase:
-    """What a task is in, and what it told of it last."""
+    """What a task is in, and how far it was when it last said so."""
 
     goal: Goal | None = None
 
@@ -60,31 +58,31 @@ class Phase:
         self._busy, self._detail = busy, detail
         self._note = ""
         self._began_s = self._noted_s = time.monotonic()
-        self._since: _Told | None = None  # the rate counts from here
-        self._last: _Told | None = None
+        self._since: _Update | None = None  # the rate counts from here
+        self._last: _Update | None = None
 
     def note(self, text: str) -> None:
-        """Says what is being done, until something is told or there is another note."""
+        """Says what is being done, until the next update or another note."""
         now_s = time.monotonic()
         if self._note:
             self._detail(f"{self.name}: {self._note}: {now_s - self._noted_s:.1f} s")
         self._note, self._noted_s = text, now_s
 
-    def tell(self, evaluations: int, best_s: float = math.nan) -> None:
+    def update(self, evaluations: int, best_s: float = math.nan) -> None:
         """Says how far a search is; a best that is not finite is none."""
-        told = _Told(evaluations, best_s, time.monotonic())
+        update = _Update(evaluations, best_s, time.monotonic())
         if self._last is not None and self._since is None:
-            self._since = told
-        self._last = told
+            self._since = update
+        self._last = update
         self.note("")
 
     def elapsed_s(self) -> float:
-        """Seconds, those before the phase began included."""
+        """Returns seconds, those before the phase began included."""
         spent_s = self.goal.spent_s if self.goal else 0.0
         return spent_s + time.monotonic() - self._began_s
 
     def left_s(self) -> float | None:
-        """Seconds until the budget or the time is spent, whichever is first, if that is known."""
+        """Returns seconds until the budget or the time is spent, whichever is first, if known."""
         if self.goal is None:
             return None
         left_s = self.goal.time_limit_s - self.elapsed_s()
@@ -94,16 +92,15 @@ class Phase:
         return max(0.0, left_s) if math.isfinite(left_s) else None
 
     def share(self) -> float | None:
-        """Of the budget or of the time, whichever is nearer to its end, if either is known."""
+        """Returns that of the budget or of the time, whichever is nearer its end, if known."""
         if self.goal is None:
             return None
         evaluated = self._last.evaluations / self.goal.budget if self._last else 0.0
         return min(1.0, max(evaluated, self.elapsed_s() / self.goal.time_limit_s))
 
     def words(self) -> str:
-        """What was told, noted and what the worker is at, in one line; '' if that is nothing."""
-        parts = [self._evaluated(), self._best(), self._note, self._busy()]
-        return "; ".join(filter(None, parts))
+        """Returns one line of the last update, the note and the worker; '' if that is nothing."""
+        return "; ".join(filter(None, [self._evaluated(), self._best(), self._note, self._busy()]))
 
     def _evaluated(self) -> str:
         if self.goal is None or self._last is None or self._last.evaluations < 2:
@@ -123,7 +120,7 @@ class Phase:
         return f"{text}, {best_s / self.goal.single_s:.3f} of the best single device"
 
     def _rate(self) -> float | None:
-        """Evaluations a second since something was told twice, which is after compilation."""
+        """Returns evaluations a second since the second update, which is after compilation."""
         if self._last is None or self._since is None:
             return None
         seconds = self._last.when_s - self._since.when_s
@@ -172,20 +169,15 @@ class Display:
             ended = "took"
             phase.note("")
         finally:
-            told = f"{words}; " if (words := phase.words()) else ""
-            self.say(f"{name}: {told}{ended} {phase.elapsed_s():.1f} s")
+            took = f"{ended} {phase.elapsed_s():.1f} s"
+            self.say(f"{name}: " + "; ".join(filter(None, [phase.words(), took])))
 
     @contextlib.contextmanager
     def _shown(self, phase: Phase) -> Iterator[None]:
         if self._verbosity < INFO:
             yield
         elif self.console.is_terminal and not self.console.is_dumb_terminal:
-            with Live(
-                get_renderable=functools.partial(_drawn, phase),
-                console=self.console,
-                refresh_per_second=_DRAWN_PER_S,
-                transient=True,
-            ):
+            with _Drawing(phase, self.console):
                 yield
         else:
             over = threading.Event()
@@ -209,31 +201,42 @@ class Display:
         if level <= self._verbosity:
             # A terminal gets whole words, a file whole lines.
             whole = not self.console.is_terminal
-            told = printable.lines(text)
-            self.console.print(told, markup=False, highlight=False, soft_wrap=whole)
+            shown = printable.lines(text)
+            self.console.print(shown, markup=False, highlight=False, soft_wrap=whole)
 
 
 NORMAL = Display()
 
 
-def _drawn(phase: Phase) -> RenderableType:
-    """The phase on a terminal: a name, a bar and a clock, and words below."""
-    share, left_s = phase.share(), phase.left_s()
-    seconds = phase.elapsed_s() if left_s is None else left_s
-    clock = f"{int(seconds) // 60}:{int(seconds) % 60:02d}" + (
-        " left" if left_s is not None else ""
-    )
-    head = Table.grid(padding=(0, 1), expand=True)
-    head.add_column(no_wrap=True, overflow="ellipsis", max_width=_LONGEST_NAME)
-    head.add_column(ratio=1)
-    head.add_column(no_wrap=True, justify="right")
-    bar = ProgressBar(total=1.0, completed=share or 0.0, pulse=share is None)
-    head.add_row(Text(phase.name, style="bold"), bar, Text(clock))
-    return Group(head, Text(phase.words(), style="dim"))
+class _Drawing(Progress):
+    """A phase on a terminal: a name, a bar and a clock, and words below."""
+
+    def __init__(self, phase: Phase, console: Console):
+        self._phase = phase
+        name = Column(no_wrap=True, overflow="ellipsis", max_width=_LONGEST_NAME)
+        columns = (
+            TextColumn("{task.description}", style="bold", markup=False, table_column=name),
+            BarColumn(bar_width=None, table_column=Column(ratio=1)),
+            TextColumn("{task.fields[clock]}"),
+        )
+        super().__init__(
+            *columns, console=console, refresh_per_second=_DRAWN_PER_S, transient=True, expand=True
+        )
+        self.add_task(phase.name, clock="")
+
+    def get_renderables(self) -> Iterator[RenderableType]:
+        """Yields the lines, of the phase as it is now."""
+        share, left_s = self._phase.share(), self._phase.left_s()
+        minutes, seconds = divmod(int(self._phase.elapsed_s() if left_s is None else left_s), 60)
+        clock = f"{minutes}:{seconds:02d}" + ("" if left_s is None else " left")
+        for task in self.task_ids:
+            self.update(task, total=None if share is None else 1.0, completed=share, clock=clock)
+        yield from super().get_renderables()
+        yield Text(self._phase.words(), style="dim")
 
 
 def _busy(measurer: LocalMeasurer) -> str:
-    """What the measuring worker is at, of the candidates that it was given."""
+    """Returns what the measuring worker is at, of the candidates that it was given."""
     at = measurer.progress()
     if at is None or not at.candidates:
         return ""

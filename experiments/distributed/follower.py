@@ -1,5 +1,6 @@
-"""What every process but the first does: what process 0 tells it, and nothing of its own."""
+"""What every process but the first does: what process 0 does, and nothing of its own."""
 
+import contextlib
 from collections.abc import Callable
 from typing import Any
 
@@ -22,11 +23,9 @@ def run() -> None:
     """
     while True:
         try:
-            told = processes.hear()
+            job = processes.broadcast()
         except processes.Stopped:
             return
-        try:
-            _KINDS[told["kind"]](told)
-            processes.hear()  # that it is over
-        except processes.Stopped:
-            continue
+        with contextlib.suppress(processes.Stopped):
+            _KINDS[job["kind"]](job)
+            processes.broadcast()  # raises, once process 0 is there too

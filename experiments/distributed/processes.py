@@ -1,32 +1,37 @@
 """Several processes that learn as one, each on a host with accelerators of its own.
 
 Process 0 runs the task: it alone reads files, measures on devices, prints and writes. The others
-follow (`experiments.distributed.follower`): where process 0 learns it tells them on what, and
+follow (`experiments.distributed.follower`): where process 0 learns it broadcasts on what, and
 before every step what it alone knows, such as measured latencies and that the time is over. All
-then run the same program of JAX on the devices of all hosts. Of messages JAX's coordination service
-takes care, which ends every process when one is lost, so that none waits for ever.
+then run the same program of JAX on the devices of all hosts. When a process is lost, JAX's
+coordination service ends the others, so that none waits for ever.
 """
 
 import contextlib
 import dataclasses
-import itertools
+import os
 from collections.abc import Callable, Iterator
 from typing import Any
 
 import flax.serialization
 import jax
-from jax._src import distributed  # the service's messages have no public name
+import numpy as np
+from jax.experimental import multihost_utils
 
 from placement.errors import UserError
 from placement.types import CostModel, OpGraph, Problem
 
 _LOST_S = 30  # a process that has been silent for so long is lost
-_WAIT_MS = 1000  # between two looks for a Ctrl-C
-_numbers = itertools.count()
+_LONGEST_WAIT_S = 30 * 24 * 3600  # for process 0, while it solves or measures
+_FIELDS = tuple(field.name for field in dataclasses.fields(OpGraph))
 
 
 class Stopped(Exception):
     """Process 0 has done with what was being followed."""
+
+
+class Lost(OSError):
+    """Another process is lost."""
 
 
 def join(coordinator: str, num_processes: int, process_id: int) -> None:
@@ -52,6 +57,9 @@ def join(coordinator: str, num_processes: int, process_id: int) -> None:
             f"process_id={process_id} of num_processes={num_processes}; give each process another "
             "number from 0 on, below num_processes"
         )
+    # Of CPUs alone: they give up what they wait for after half an hour by default.
+    wait = f"--xla_cpu_collective_timeout_seconds={_LONGEST_WAIT_S}"
+    os.environ["XLA_FLAGS"] = f"{os.environ.get('XLA_FLAGS', '')} {wait}"
     try:
         jax.distributed.initialize(
             coordinator,
@@ -60,94 +68,82 @@ def join(coordinator: str, num_processes: int, process_id: int) -> None:
             heartbeat_timeout_seconds=_LOST_S,
             coordinator_bind_address=coordinator,
         )
-        jax.devices()  # all processes tell one another of theirs, each when it first asks
+        # Connects them: for that, unlike for what they do once connected, CPUs wait half a minute.
+        multihost_utils.sync_global_devices("join")
     except RuntimeError as error:
         raise OSError(f"cannot join {num_processes} processes at {coordinator}: {error}") from error
 
 
-def tell(value: Any) -> Any:
-    """Tells the other processes, where there are any, and returns what was told.
+def broadcast(value: Any = None) -> Any:
+    """Returns what process 0 gives, in every process; all have to ask.
 
     Args:
-      value: of dictionaries, lists, strings, numbers and arrays.
+      value: of dictionaries, lists, strings, numbers and arrays; of no matter where not process 0.
+
+    Raises:
+      Stopped: process 0 has stopped instead.
+      Lost: a process is lost.
     """
-    _send({"value": value})
-    return value
+    if not jax.distributed.is_initialized():
+        return value
+    data = _broadcast(flax.serialization.msgpack_serialize({"value": value}))
+    if not data:
+        raise Stopped
+    return flax.serialization.msgpack_restore(data)["value"]
 
 
 @contextlib.contextmanager
-def leading(kind: str, what: Callable[[], dict[str, Any]]) -> Iterator[None]:
+def leading(kind: str, job: Callable[[], dict[str, Any]]) -> Iterator[None]:
     """Has the others do within it what `experiments.distributed.follower` has under this name.
 
     Args:
       kind: the name.
-      what: makes what they are told of it; not called where there are no others.
+      job: makes what is broadcast of it; not called where there are no others.
     """
-    if distributed.global_state.client is not None:
-        tell({"kind": kind, **what()})
+    if jax.distributed.is_initialized():
+        broadcast({"kind": kind, **job()})
+    with stopping():
+        yield
+
+
+@contextlib.contextmanager
+def stopping() -> Iterator[None]:
+    """At its end the others stop what they follow, or if that is nothing, end."""
+    reachable = jax.distributed.is_initialized()
     try:
         yield
+    except (jax.errors.JaxRuntimeError, Lost):
+        reachable = False  # the others are in a step still, or gone
+        raise
     finally:
-        dismiss()
-
-
-def dismiss() -> None:
-    """Tells the others that what they follow is over: what they do, or if it is nothing, all."""
-    _send({})
-
-
-def hear() -> Any:
-    """What process 0 tells next.
-
-    Raises:
-      Stopped: that it has done.
-    """
-    client: Any = distributed.global_state.client
-    key = _key()
-    while True:
-        try:
-            data = client.blocking_key_value_get_bytes(key, _WAIT_MS)
-            break
-        except jax.errors.JaxRuntimeError as error:
-            if "DEADLINE_EXCEEDED" not in str(error):
-                raise OSError("process 0 is lost") from error
-    message = flax.serialization.msgpack_restore(data)
-    if "value" not in message:
-        raise Stopped
-    return message["value"]
+        if reachable:
+            _broadcast(b"")
 
 
 def packed(problem: Problem) -> dict[str, Any]:
-    """A problem as something to tell."""
-    graph = {field.name: getattr(problem.graph, field.name) for field in _FIELDS}
+    """Returns a problem as something to broadcast."""
+    graph = {name: getattr(problem.graph, name) for name in _FIELDS}
     graph |= {name: list(graph[name]) for name in ("op_names", "op_types")}
     graph["output_shapes"] = [list(shape) for shape in problem.graph.output_shapes]
-    costs = {name: jax.device_get(leaf) for name, leaf in problem.costs._asdict().items()}
-    return {
-        "graph": graph,
-        "costs": costs,
-        "objective": problem.objective,
-        "devices": list(problem.devices),
-    }
+    costs = jax.device_get(problem.costs)._asdict()
+    return problem._asdict() | {"graph": graph, "costs": costs, "devices": list(problem.devices)}
 
 
-def unpacked(told: dict[str, Any]) -> Problem:
-    """The problem that was told."""
-    graph = dict(told["graph"])
+def unpacked(job: dict[str, Any]) -> Problem:
+    """Returns the problem that was broadcast."""
+    graph = dict(job["graph"])
     graph |= {name: tuple(graph[name]) for name in ("op_names", "op_types")}
-    graph["output_shapes"] = tuple(tuple(shape) for shape in graph["output_shapes"])
-    costs = CostModel(**told["costs"])
-    return Problem(OpGraph(**graph), costs, told["objective"], tuple(told["devices"]))
+    graph["output_shapes"] = tuple(map(tuple, graph["output_shapes"]))
+    costs = CostModel(**job["costs"])
+    return Problem(OpGraph(**graph), costs, job["objective"], tuple(job["devices"]))
 
 
-_FIELDS = dataclasses.fields(OpGraph)
-
-
-def _send(message: dict[str, Any]) -> None:
-    client = distributed.global_state.client
-    if client is not None:
-        client.key_value_set_bytes(_key(), flax.serialization.msgpack_serialize(message))
-
-
-def _key() -> str:
-    return f"placement/{next(_numbers)}"
+def _broadcast(data: bytes) -> bytes:
+    """Returns process 0's bytes: first how many, since all have to give arrays of one shape."""
+    first = jax.process_index() == 0
+    try:
+        size = multihost_utils.broadcast_one_to_all(np.int32(len(data)))
+        array = np.frombuffer(data, np.uint8) if first else np.zeros(size, np.uint8)
+        return multihost_utils.broadcast_one_to_all(array).tobytes() if size else b""
+    except jax.errors.JaxRuntimeError as error:
+        raise Lost(f"{'another process' if first else 'process 0'} is lost") from error

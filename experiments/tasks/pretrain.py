@@ -199,32 +199,32 @@ def _followed(
             return at, "time limit", ratios
         shape = np.shape(batches[number].graphs.nodes["mask"])
         phase.note(f"compiling for {_GRAPHS} graphs of {shape[1]}" if not ratios else "")
-        state, found = several.step(made.learner, at.state, batches[processes.tell(number)])
+        state, found = several.step(made.learner, at.state, batches[processes.broadcast(number)])
         record = {name: float(value) for name, value in found.items()}
         evaluations = at.evaluations + int(record.pop("evaluated"))
         at = _Progress(state, time.monotonic() - began_s, evaluations)
         ratios = [*ratios, record["ratio"]][-len(batches) :]
         log.add({"step": int(state.updates), "evaluations": evaluations} | record, at.spent_s)
-        phase.tell(evaluations)
+        phase.update(evaluations)
         if time.monotonic() - saved_s > _SAVED_S:
             saved_s = time.monotonic()
             saved.save(at)
     raise AssertionError("batches go on for ever")
 
 
-def follow(told: dict[str, Any]) -> None:
+def follow(job: dict[str, Any]) -> None:
     """Learns what process 0 learns.
 
     Raises:
       processes.Stopped: process 0 has stopped.
     """
-    named = list(map(tuple, told["devices"]))
-    made = learned.make(told["method"], len(named[0]), False, over=several.batch_policy)
-    batches = _batches(told["graphs"], named, progress.Display(progress.WARNING))
+    named = list(map(tuple, job["devices"]))
+    made = learned.make(job["method"], len(named[0]), False, over=several.batch_policy)
+    batches = _batches(job["graphs"], named, progress.Display(progress.WARNING))
     fresh = made.learner.init(jax.random.PRNGKey(0), batches[0].graphs)
-    state = made.learner.place(flax.serialization.from_bytes(fresh, told["state"]))
+    state = made.learner.place(flax.serialization.from_bytes(fresh, job["state"]))
     while True:
-        state, _ = several.step(made.learner, state, batches[processes.hear()])
+        state, _ = several.step(made.learner, state, batches[processes.broadcast()])
 
 
 def _bytes(state: base.State) -> bytes:

@@ -237,7 +237,7 @@ def _measure(
     with display.phase(what, progress.Goal(len(placements))) as phase:
         for start in range(0, len(placements), _AT_ONCE):
             found.append(measured(placements[start : start + _AT_ONCE]))
-            phase.tell(start + len(found[-1]))
+            phase.update(start + len(found[-1]))
     return np.concatenate(found), [measured.outputs_wrong(p) for p in placements]
 
 

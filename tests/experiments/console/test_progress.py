@@ -38,12 +38,12 @@ def test_a_search_says_how_far_how_fast_how_good_and_how_long(clock):
     found.note("compiling")
     assert found.words() == "compiling"
     clock[0] += 5.0
-    found.tell(100, math.inf)
+    found.update(100, math.inf)
     assert found.words() == "100/1,000"
     assert found.left_s() == 55.0
     for evaluations in (200, 400):  # the first of these comes after what compilation took
         clock[0] += 2.0
-        found.tell(evaluations, 1e-3)
+        found.update(evaluations, 1e-3)
     assert found.words() == ("400/1,000 at 100/s; best 1.000 ms, 0.500 of the best single device")
     assert found.left_s() == 6.0
     clock[0] += 1.5
@@ -55,7 +55,7 @@ def test_the_time_limit_counts_where_it_comes_first(clock):
     found = phase(progress.Goal(10**9, 20.0, spent_s=4.0))
     for evaluations in (10, 20, 30):
         clock[0] += 1.0
-        found.tell(evaluations, math.nan)
+        found.update(evaluations, math.nan)
     assert found.words() == "30/1,000,000,000 at 10/s"
     assert found.left_s() == 13.0
     assert found.share() == pytest.approx(7 / 20)
@@ -98,7 +98,7 @@ def test_elsewhere_a_phase_is_whole_lines_without_control_characters(monkeypatch
     monkeypatch.setattr(progress, "_EVERY_S", 0.01)
     shown, out = display(width=40)
     with shown.phase("searching lns", progress.Goal(1000, 60.0, 2e-3)) as found:
-        found.tell(400, 1e-3)
+        found.update(400, 1e-3)
         deadline = time.monotonic() + 30
         while out.getvalue().count("\n") < 3 and time.monotonic() < deadline:
             time.sleep(0.01)
@@ -157,9 +157,9 @@ def test_on_a_terminal_of_80_columns_nothing_is_cut(clock):
     found.goal = progress.Goal(32_000, 3600.0, 2e-3)
     for evaluations in (1000, 2000, 3000):
         clock[0] += 1.0
-        found.tell(evaluations, 1e-3)
+        found.update(evaluations, 1e-3)
     console = Console(file=io.StringIO(), width=80)
-    console.print(progress._drawn(found))
+    console.print(progress._Drawing(found, console).get_renderable())
     head, *words = console.file.getvalue().splitlines()
     assert head.startswith("searching hierarchical:")
     assert head.rstrip().endswith(" 0:29 left")
@@ -174,7 +174,7 @@ def test_on_a_terminal_of_80_columns_nothing_is_cut(clock):
 def test_on_a_terminal_a_phase_is_drawn_in_place_and_ends_as_a_line():
     shown, out = display(force_terminal=True, width=80, _environ={"TERM": "xterm"})
     with shown.phase("searching lns", progress.Goal(1000, 60.0)) as found:
-        found.tell(400, 1e-3)
+        found.update(400, 1e-3)
     drawn, line = out.getvalue().rstrip("\n").rsplit("\n", 1)
     assert "━" in drawn
     assert "\x1b[?25l" in drawn  # the cursor is hidden,

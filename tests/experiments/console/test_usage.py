@@ -9,7 +9,7 @@ import pytest
 from configs import common
 from experiments import build, main, methods
 from experiments.console import usage
-from experiments.tasks import list, place
+from experiments.tasks import list
 from placement import simulators, zoo
 from placement.costs import roofline
 from placement.methods import METHODS
@@ -50,7 +50,7 @@ def test_help_fits_a_terminal_and_names_tasks_keys_and_exit_codes(monkeypatch):
 def test_a_task_is_described_where_it_is_defined():
     text = usage.short(main.TASKS)
     for task in main.TASKS:
-        module = Path(place.__file__).with_name(f"{task}.py").read_text()
+        module = (Path(usage.__file__).parents[1] / "tasks" / f"{task}.py").read_text()
         (line,) = [line for line in text.splitlines() if line.startswith(f"  {task} ")]
         described = line.split(maxsplit=1)[1]
         assert module.startswith(f'"""The `{task}` task: {described}.')

@@ -80,15 +80,15 @@ def test_processes_that_cannot_be_are_refused_in_one_line(flags, said, tmp_path)
     assert len(err.splitlines()) == 1
 
 
-def test_a_problem_that_is_told_is_the_same():
+def test_a_problem_that_is_broadcast_is_the_same():
     rng = np.random.default_rng(0)
     graph = helpers.random_dag(rng, 8, colocated=0.3)
     problem = helpers.as_problem(graph, helpers.random_costs(rng, graph, 3), "makespan")
     sent = flax.serialization.msgpack_serialize(processes.packed(problem))
-    heard = processes.unpacked(flax.serialization.msgpack_restore(sent))
-    same = jax.tree.map(np.array_equal, heard.costs, problem.costs)
+    received = processes.unpacked(flax.serialization.msgpack_restore(sent))
+    same = jax.tree.map(np.array_equal, received.costs, problem.costs)
     assert all(same)
-    assert (heard.objective, heard.devices) == (problem.objective, problem.devices)
-    assert heard.graph.op_names == graph.op_names
-    assert heard.graph.output_shapes == graph.output_shapes
-    np.testing.assert_array_equal(heard.graph.tensors, graph.tensors)
+    assert (received.objective, received.devices) == (problem.objective, problem.devices)
+    assert received.graph.op_names == graph.op_names
+    assert received.graph.output_shapes == graph.output_shapes
+    np.testing.assert_array_equal(received.graph.tensors, graph.tensors)
