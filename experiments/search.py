@@ -189,7 +189,8 @@ def follow(job: dict[str, Any]) -> None:
     search = _Search.of(job["method"], problem, job["measured"])
     fresh = search.start(0, simulators.evaluator(problem))
     progress = flax.serialization.from_bytes(fresh, job["progress"])
-    for _ in search.steps(
+    heard = processes.broadcast
+    for _ in search.steps(progress, job["budget"], lambda _: heard(), heard):
         progress, job["budget"], lambda _: processes.broadcast(), processes.broadcast
     ):
         pass
