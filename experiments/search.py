@@ -191,8 +191,6 @@ def follow(job: dict[str, Any]) -> None:
     progress = flax.serialization.from_bytes(fresh, job["progress"])
     heard = processes.broadcast
     for _ in search.steps(progress, job["budget"], lambda _: heard(), heard):
-        progress, job["budget"], lambda _: processes.broadcast(), processes.broadcast
-    ):
         pass
 
 
