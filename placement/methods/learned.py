@@ -9,6 +9,7 @@ out are an ablation.
 
 import dataclasses
 import functools
+import importlib
 import inspect
 import math
 import os
@@ -22,18 +23,15 @@ import numpy as np
 from placement import arguments, simulators
 from placement.errors import UserError
 from placement.learning import base, mesh, ppo, reinforce, trainer
-from placement.policies import colocrl, hierarchical, hsdag, placeto, scheduler
 from placement.policies.base import FEATURES, PolicyInput, Recipe
 from placement.solvers.base import SearchResult
 from placement.solvers.limits import SearchLimits
 from placement.types import Array, Evaluate, Policy, Problem
 
+# Each is a module of `placement.policies`, which ends with its recipe.
+POLICIES = ("hsdag", "hierarchical", "colocrl", "placeto", "scheduler")
 RECIPES: dict[str, Recipe] = {
-    "hsdag": hsdag.RECIPE,
-    "hierarchical": hierarchical.RECIPE,
-    "colocrl": colocrl.RECIPE,
-    "placeto": placeto.RECIPE,
-    "scheduler": scheduler.RECIPE,
+    name: importlib.import_module(f"placement.policies.{name}").RECIPE for name in POLICIES
 }
 RELEASED_SINGLE_DEVICE_S = 1e10
 CHUNK = 16  # steps between two reports at most

@@ -1,5 +1,11 @@
 """Learned methods by their names: hyper-parameters, and what their policies read."""
 
+import os
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
 import jax
 import numpy as np
 import pytest
@@ -27,16 +33,6 @@ def test_every_variant_decides_for_every_operation(name, variant):
     num_nodes = jax.eval_shape(drawn).placement.shape[-1]
     assert num_nodes > (problem.graph.num_ops - 1 if assignment is None else assignment.max())
     assert method.released == (variant == "released")
-
-
-def test_a_policy_is_added_by_one_file_and_one_line(monkeypatch):
-    recipe = pages.module("docs/POLICIES.md", "neighbours.py").RECIPE
-    monkeypatch.setitem(learned.RECIPES, "neighbours", recipe)
-    method = learned.make("neighbours:rounds=1,features=degrees,num_samples=4", 3, False)
-    graph, _ = method.read(helpers.random_problem())
-    assert graph.nodes["features"].shape[1] == 2
-    state = method.learner.init(jax.random.key(0), graph)
-    assert method.learner.sample(state, graph)[1].placement.shape[0] == 4
 
 
 def test_the_same_method_is_made_once():
@@ -119,3 +115,37 @@ def test_a_policy_that_does_not_improve_places_nothing_unseen():
     prepared = pretrained.Pretrained("hsdag", made, made.read(problem), None, jax.random.key(0))
     with pytest.raises(UserError, match="improves on placements"):
         pretrained.place(prepared, problem)
+
+
+def test_a_policy_is_added_by_one_file_and_one_line(tmp_path):
+    """As docs/POLICIES.md says, on a copy of the library."""
+    package = tmp_path / "placement"
+    shutil.copytree(pages.ROOT / "placement", package, ignore=shutil.ignore_patterns("__pycache__"))
+    text = next(b.text for b in pages.blocks("docs/POLICIES.md") if b.name == "neighbours.py")
+    (package / "policies" / "neighbours.py").write_text(text)
+    table = package / "methods" / "learned.py"
+    old, new = '"placeto", "scheduler")', '"placeto", "scheduler", "neighbours")'
+    assert table.read_text().count(old) == 1
+    table.write_text(table.read_text().replace(old, new))
+    code = """
+import placement
+from placement import methods, simulators
+from placement.costs import roofline
+from placement.types import Problem
+from placement.zoo import synthetic
+
+graph = synthetic.build("synthetic:family=layered,ops=12,seed=1")
+devices = roofline.devices("roofline:cpu,gpu")
+problem = Problem(graph, roofline.cost_model(graph, devices), "makespan", devices)
+found = placement.solve(problem, "neighbours:num_samples=16", budget=50)
+print(methods.__file__, methods.METHODS["neighbours"].summary, found.status, found.evaluations)
+"""
+    done = subprocess.run(
+        [sys.executable, "-c", code], cwd=tmp_path, capture_output=True, text=True, check=False,
+        env=os.environ | {"PYTHONPATH": str(tmp_path)},
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    file, *summary, status, evaluations = done.stdout.split()
+    assert Path(file).is_relative_to(tmp_path)
+    assert " ".join(summary) == text.partition(".")[0].removeprefix('"""')
+    assert (status, evaluations) == ("finished", "50")
