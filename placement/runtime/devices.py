@@ -162,9 +162,14 @@ def reference_device() -> Device:
     return _whole_cpu("f32")
 
 
+def is_cpu(device: Device) -> bool:
+    """Whether a device is the CPU's plug-in: all such share their memory, and what they support."""
+    return device.host or device.name == "CPU"
+
+
 def is_reference(device: Device) -> bool:
     """Whether a device is the reference but for its threads: the CPU's plug-in, in f32."""
-    return device.precision == "f32" and (device.host or device.name == "CPU")
+    return device.precision == "f32" and is_cpu(device)
 
 
 def open_core(devices: Iterable[Device]) -> ov.Core:
