@@ -115,7 +115,7 @@ class Pool:
             self._end(seat)
 
     def num_hosts(self) -> int:
-        """How many hosts can still be given something."""
+        """Returns how many hosts can still be given something."""
         return len(self._usable())
 
     def run(self, jobs: Sequence[Job]) -> Iterator[tuple[int, Any]]:
