@@ -244,7 +244,7 @@ def _evaluate(
     assert measurer is not None
     cache = evaluate_lib.MeasurementCache(workdir / "measurements.jsonl")
     display.detail(f"placements measured before: {len(cache)}")
-    measured = evaluate_lib.as_evaluate(
+    measured = evaluate_lib.MeasuredEvaluate(
         measurer,
         setting.coarse.graph.num_ops,
         lambda placement: build.candidate(setting, placement, measurer.devices, config.backend),

@@ -224,7 +224,7 @@ def _measure(
     What was measured before an interruption is not measured again. Wrong outputs take as long as
     right ones, so that such placements are timed and counted.
     """
-    measured = evaluate_lib.as_evaluate(
+    measured = evaluate_lib.MeasuredEvaluate(
         measurer,
         setting.coarse.graph.num_ops,
         lambda placement: build.candidate(setting, placement, measurer.devices, config.backend),

@@ -61,7 +61,7 @@ class Device:
 
 
 def what_is_wrong(device: Device) -> str:
-    """What of a device is not as `resolve` makes them, in a few words; '' if nothing is.
+    """Says what of a device is not as `resolve` makes them, in a few words; '' if nothing is.
 
     Fields may be of any type: they come from a file. Of OpenVINO's properties those alone are
     right that are used here, as others write files, or read them.
@@ -139,7 +139,7 @@ def in_f32(devices: Sequence[Device], names: Collection[str]) -> tuple[Device, .
 
 
 def all_threads(devices: Iterable[Device]) -> tuple[Device, ...]:
-    """What a placement on `devices` has to be compared with beside each of them alone.
+    """Returns what a placement on `devices` is to be compared with beside each of them alone.
 
     Host devices have one thread each, so the whole CPU is another competitor, in both precisions.
     Real devices compete as they are, and the CPU with them if it is not among them.
@@ -162,9 +162,14 @@ def reference_device() -> Device:
     return _whole_cpu("f32")
 
 
+def is_cpu(device: Device) -> bool:
+    """Whether a device is the CPU's plug-in: all such share their memory, and what they support."""
+    return device.host or device.name == "CPU"
+
+
 def is_reference(device: Device) -> bool:
     """Whether a device is the reference but for its threads: the CPU's plug-in, in f32."""
-    return device.precision == "f32" and (device.host or device.name == "CPU")
+    return device.precision == "f32" and is_cpu(device)
 
 
 def open_core(devices: Iterable[Device]) -> ov.Core:
@@ -202,7 +207,7 @@ def describe_machine() -> dict[str, Any]:
 
 
 def hardware() -> dict[str, Any]:
-    """What measurements depend on beside model and placement; JSON-able."""
+    """Returns what measurements depend on beside model and placement; JSON-able."""
     machine = describe_machine()
     kept = {key: machine[key] for key in ("processor", "openvino", "devices")}
     return kept | {"cores": _cores()}

@@ -63,7 +63,7 @@ def why(error: BaseException, otherwise: str) -> str:
 
 
 def attempt(stage: str, function: Any, *arguments: Any) -> Any:
-    """What the function returns.
+    """Calls a function, and returns what it does.
 
     Raises:
       FailedError: OpenVINO raised a RuntimeError, or the candidate cannot be, a UserError.

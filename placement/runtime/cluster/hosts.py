@@ -72,7 +72,7 @@ def survey(describe: Callable[[], Mapping[str, Any]]) -> Choice:
 
 
 def choose(hosts: Sequence[Host], own: str) -> Choice:
-    """The hosts that are alike: as the driver's own, else the largest group, ties by name.
+    """Chooses hosts that are alike: as the driver's own, else the largest group, ties by name.
 
     Args:
       hosts: one at least.
@@ -92,7 +92,7 @@ def choose(hosts: Sequence[Host], own: str) -> Choice:
 
 
 def call(host: Host, function: Callable[..., Any], *args: Any) -> Any:
-    """What a function returns on a host, beside whatever is done there.
+    """Returns what a function does on a host, beside whatever is done there.
 
     Raises:
       UserError: the function's own.
@@ -108,7 +108,7 @@ def call(host: Host, function: Callable[..., Any], *args: Any) -> Any:
 
 
 def connected() -> Any:
-    """The module ray, connected to the cluster; it says nothing in the terminal.
+    """Returns the module ray, connected to the cluster; it says nothing in the terminal.
 
     Raises:
       UserError: it is not installed, or no cluster runs.
@@ -136,7 +136,7 @@ def connected() -> Any:
 
 
 def whole(node: str) -> dict[str, Any]:
-    """Ray's options of what is to run on a node alone."""
+    """Returns Ray's options of what is to run on a node alone."""
     ray = connected()
     (cpus,) = [n["Resources"].get("CPU", 0) for n in ray.nodes() if n["NodeID"] == node]
     strategy = ray.util.scheduling_strategies.NodeAffinitySchedulingStrategy(node, soft=False)
@@ -166,8 +166,10 @@ def _in_short(error: Exception) -> str:
 def _difference(there: Mapping[str, Any], here: Mapping[str, Any]) -> str:
     """In what hardware differs from that chosen, in a few words."""
     keys = [key for key in {**here, **there} if there.get(key) != here.get(key)]
-    return "; ".join(f"{key} {_told(there.get(key))}, not {_told(here.get(key))}" for key in keys)
+    return "; ".join(
+        f"{key} {_as_text(there.get(key))}, not {_as_text(here.get(key))}" for key in keys
+    )
 
 
-def _told(value: Any) -> str:
+def _as_text(value: Any) -> str:
     return value if isinstance(value, str) else json.dumps(value, sort_keys=True)

@@ -126,7 +126,7 @@ class ClusterMeasurer:
             return {}
 
     def _one(self, function: Callable[[LocalMeasurer], Any]) -> Any:
-        """What the first host that can be used answers."""
+        """Returns what the first host that can be used answers."""
         ((_, answer),) = self._pool.run([Job(_COSTS, function)])
         return answer
 

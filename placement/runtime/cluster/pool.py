@@ -66,7 +66,12 @@ class _Batch:
 
 
 class Pool:
-    """A process on each of some hosts, for jobs; a context manager that ends them."""
+    """A process on each of some hosts, for jobs; a context manager that ends them.
+
+    Ray's own retries (`max_restarts`, `max_task_retries`) would not do: they repeat a job in
+    silence where it was lost, and on a node that has left wait for ever. Here another host does it
+    at once, who watches is told, and a job or a host that fails again and again is given up.
+    """
 
     def __init__(
         self,
@@ -110,7 +115,7 @@ class Pool:
             self._end(seat)
 
     def num_hosts(self) -> int:
-        """How many hosts can still be given something."""
+        """Returns how many hosts can still be given something."""
         return len(self._usable())
 
     def run(self, jobs: Sequence[Job]) -> Iterator[tuple[int, Any]]:
@@ -220,19 +225,19 @@ class Pool:
         self.losses += 1
         run.seat.losses += 1
         self._end(run.seat)
-        told = f"host {run.seat.host.name}: {cause}"
+        line = f"host {run.seat.host.name}: {cause}"
         again = run.batch == batch.number and run.number not in batch.done
         if not self._usable():
-            batch.given_up = f"no host is left; the last was {told}"
+            batch.given_up = f"no host is left; the last was {line}"
             return
         if not again:
-            self._say(told)
+            self._say(line)
             return
         batch.tries[run.number] += 1
         if batch.tries[run.number] == _TRIES:
-            batch.given_up = f"{run.job.what} lost {_TRIES} times, the last by {told}"
+            batch.given_up = f"{run.job.what} lost {_TRIES} times, the last by {line}"
             return
-        self._say(f"{told}; {run.job.what} given to another")
+        self._say(f"{line}; {run.job.what} given to another")
         elsewhere = any(
             (other.batch, other.number) == (run.batch, run.number)
             for other in self._running.values()

@@ -94,7 +94,7 @@ def measure(
 
 
 def decide(placed: Placed, rows: Sequence[Row]) -> Decision:
-    """What to deploy: the fastest form of the placement if it is faster than every single device.
+    """Decides what to deploy: the placement's fastest form if that beats every single device.
 
     A placement that gives one device everything is kept unless another device is faster. Where no
     single device is right it is the fastest of what is, the references among it.
@@ -164,7 +164,7 @@ def _decide_single(placed: Placed, rows: Sequence[Row], best: str) -> Decision:
 
 
 def _forms(placed: Placed, used: tuple[Device, ...]) -> dict[str, Candidate]:
-    """What there is of `_FORMS`, the one that the placement was found for last."""
+    """Returns what there is of `_FORMS`, the one that the placement was found for last."""
     found = {"placement": Candidate(placed.affinity, used)}
     if placed.segments:
         found["placement, concurrent"] = Candidate(placed.affinity, used, placed.segments)

@@ -153,7 +153,7 @@ def decision(model: ov.Model) -> str:
 
 
 class _UnbelievableError(Exception):
-    """What of a description is not as this package writes it."""
+    """Says what of a description is not as this package writes it."""
 
 
 def _require(holds: bool, what: str) -> None:

@@ -63,7 +63,7 @@ def placed_xml(model: ov.Model, affinity: Affinity) -> bytes:
 
 
 def _name(attribute: str) -> str:
-    """What an attribute holds that OpenVINO wrote."""
+    """Returns what an attribute holds that OpenVINO wrote."""
     given = _REFERENCE.sub(lambda reference: chr(int(reference[1])), attribute)
     return saxutils.unescape(given, _QUOTED)
 

@@ -67,7 +67,9 @@ class Executor:
         workers.start(self.devices)
         compiled = submodels_.compile(self.split.parts, devices)
         waits_for = _waits_for(self.split, in_turn=num_requests == 1)
-        self._lanes = [_Lane(self.split, compiled, workers, waits_for) for _ in range(num_requests)]
+        self._requests = [
+            _Request(self.split, compiled, workers, waits_for) for _ in range(num_requests)
+        ]
 
     def infer(self) -> None:
         """Runs the model on the inputs that are set, and waits for its outputs.
@@ -77,71 +79,70 @@ class Executor:
         Raises:
           RuntimeError: OpenVINO's own, or a device's thread has failed.
         """
-        lane = self._lanes[0]
+        request = self._requests[0]
         done = threading.Semaphore(0)
-        lane.start(0, done.release)
+        request.start(0, done.release)
         done.acquire()
-        _raise_first([lane])
+        _raise_first([request])
 
     def set_input_tensor(self, index: int, tensor: ov.Tensor) -> None:
-        """Sets an input of the model, on all lanes; its memory is shared, not copied."""
-        for lane in self._lanes:
-            lane.set_input(index, tensor)
+        """Sets an input of the model, of all requests; its memory is shared, not copied."""
+        for request in self._requests:
+            request.set_input(index, tensor)
 
     @property
     def output_tensors(self) -> list[ov.Tensor]:
         """The model's outputs, in order, valid until the next inference."""
-        return self._lanes[0].outputs()
+        return self._requests[0].outputs()
 
     @property
     def spans(self) -> list[Span]:
         """When each part ran in the last inference, in the order of their ends."""
-        return list(self._lanes[0].spans)
+        return list(self._requests[0].spans)
 
     def reset_state(self) -> None:
         """Sets every variable of the model to its initial value."""
-        for lane in self._lanes:
-            for request in lane.requests:
-                request.reset_state()
+        for request in self._requests:
+            request.reset_state()
 
     def stream(self, count: int) -> float:
-        """Runs `count` requests on the inputs that are set, as many at once as there are lanes.
+        """Runs `count` requests on the inputs that are set, `num_requests` at once.
 
         Those of a stateful model would mix their states.
 
         Returns:
-          Seconds that each request adds, once as many as there are lanes have ended.
+          Seconds that each request adds, once the first `num_requests` have ended.
 
         Raises:
-          UserError: no more requests than lanes.
+          ValueError: no more than `num_requests`.
         """
         if count <= self.num_requests:
             raise ValueError(
                 f"{count} requests fill {self.num_requests} at once just once; give more"
             )
-        free: queue.SimpleQueue[_Lane] = queue.SimpleQueue()
+        free: queue.SimpleQueue[_Request] = queue.SimpleQueue()
         ended: list[float] = []
 
-        def end(lane: _Lane) -> None:
+        def end(request: _Request) -> None:
             ended.append(time.perf_counter())
-            free.put(lane)
+            free.put(request)
 
-        for lane in self._lanes:
-            free.put(lane)
+        for request in self._requests:
+            free.put(request)
         for number in range(count):
-            lane = free.get()
-            if lane.failed:  # the others end what they are at
-                free.put(lane)
+            request = free.get()
+            if request.failed:  # the others end what they are at
+                free.put(request)
                 break
-            lane.start(number, functools.partial(end, lane))
-        for _ in self._lanes:
+            request.start(number, functools.partial(end, request))
+        for _ in self._requests:
             free.get()
-        _raise_first(self._lanes)
+        _raise_first(self._requests)
         return (ended[-1] - ended[self.num_requests - 1]) / (count - self.num_requests)
 
 
-class _Lane:
-    """One request of every part, and the memory between them: runs one inference at a time."""
+class _Request:
+    """Runs one inference at a time: a request of every part, and the memory between them."""
 
     def __init__(
         self,
@@ -150,7 +151,7 @@ class _Lane:
         workers: Workers,
         waits_for: Sequence[frozenset[int]],
     ):
-        self.requests = [model.create_infer_request() for model in compiled]
+        self._infer_requests = [model.create_infer_request() for model in compiled]
         self.spans: list[Span] = []
         self._split = of
         self._workers = workers
@@ -160,11 +161,11 @@ class _Lane:
         for number, sources in enumerate(waits_for):
             for source in sources:
                 self._followers[source].append(number)
-        self._handed = _handovers(of, compiled)
-        for source, links in enumerate(self._handed):
+        self._links = _links_between(of, compiled)
+        for source, links in enumerate(self._links):
             self._hand_over(source, [link for link in links if link.static])
         # What has no fixed shape is handed over at every inference.
-        self._handed = [[link for link in links if not link.static] for links in self._handed]
+        self._links = [[link for link in links if not link.static] for links in self._links]
         self._missing: list[int] = []
         self._left = 0
         self._error: BaseException | None = None
@@ -194,22 +195,29 @@ class _Lane:
         return self._error is not None
 
     def take_error(self) -> BaseException | None:
-        """What went wrong in the last inference, told once."""
+        """Returns what went wrong in the last inference, and forgets it."""
         error, self._error = self._error, None
         return error
 
+    def reset_state(self) -> None:
+        """Sets every variable of the model to its initial value."""
+        for infer_request in self._infer_requests:
+            infer_request.reset_state()
+
     def set_input(self, index: int, tensor: ov.Tensor) -> None:
-        for part, request in zip(self._split.parts, self.requests, strict=True):
+        """Sets an input of the model wherever a part reads it."""
+        for part, infer_request in zip(self._split.parts, self._infer_requests, strict=True):
             for port, (name, _) in enumerate(part.reads):
                 if self._split.inputs.get(name) == index:
-                    request.set_input_tensor(port, tensor)
+                    infer_request.set_input_tensor(port, tensor)
 
     def outputs(self) -> list[ov.Tensor]:
-        found = {}
-        for part, request in zip(self._split.parts, self.requests, strict=True):
+        """Returns the model's outputs, in order."""
+        tensors = {}
+        for part, infer_request in zip(self._split.parts, self._infer_requests, strict=True):
             for port, result in enumerate(part.results, start=len(part.hands_over)):
-                found[result] = request.get_output_tensor(port)
-        return [found[i] for i in sorted(found)]
+                tensors[result] = infer_request.get_output_tensor(port)
+        return [tensors[i] for i in sorted(tensors)]
 
     def _put(self, part: int) -> None:
         device = self._split.parts[part].device
@@ -220,8 +228,8 @@ class _Lane:
         begin = time.perf_counter()
         try:
             if self._error is None:  # else the rest is only counted down
-                self.requests[part].infer()
-                self._hand_over(part, self._handed[part])
+                self._infer_requests[part].infer()
+                self._hand_over(part, self._links[part])
         except BaseException as error:  # raised again where the caller waits
             self._error = error
         span = Span(part, begin, time.perf_counter())
@@ -242,8 +250,8 @@ class _Lane:
 
     def _hand_over(self, source: int, links: Sequence["_Link"]) -> None:
         for link in links:
-            tensor = self.requests[source].get_output_tensor(link.output)
-            self.requests[link.reader].set_input_tensor(link.input, tensor)
+            tensor = self._infer_requests[source].get_output_tensor(link.output)
+            self._infer_requests[link.reader].set_input_tensor(link.input, tensor)
 
 
 def _waits_for(of: Split, *, in_turn: bool) -> list[frozenset[int]]:
@@ -253,17 +261,17 @@ def _waits_for(of: Split, *, in_turn: bool) -> list[frozenset[int]]:
     a later part meanwhile: that one may be long, and others wait for the next.
     """
     last: dict[str, int] = {}
-    found = []
+    waits_for = []
     for number, part in enumerate(of.parts):
         before = {last[part.device]} if in_turn and part.device in last else set()
-        found.append(frozenset(before.union(part.after)))
+        waits_for.append(frozenset(before.union(part.after)))
         last[part.device] = number
-    return found
+    return waits_for
 
 
-def _raise_first(lanes: Iterable[_Lane]) -> None:
+def _raise_first(requests: Iterable[_Request]) -> None:
     """Raises what went wrong in the last inferences, if anything did."""
-    errors = [error for lane in lanes if (error := lane.take_error()) is not None]
+    errors = [error for request in requests if (error := request.take_error()) is not None]
     if errors:
         raise errors[0]
 
@@ -277,7 +285,7 @@ class _Link(NamedTuple):
     static: bool
 
 
-def _handovers(of: Split, compiled: Sequence[ov.CompiledModel]) -> list[list[_Link]]:
+def _links_between(of: Split, compiled: Sequence[ov.CompiledModel]) -> list[list[_Link]]:
     """For each part, where its outputs go."""
     port = {
         tensor: (number, index)
@@ -295,7 +303,7 @@ def _handovers(of: Split, compiled: Sequence[ov.CompiledModel]) -> list[list[_Li
 
 
 def overlap(spans: Sequence[Span]) -> float:
-    """The share of an inference during which two devices or more were computing."""
+    """Returns the share of an inference during which two devices or more were computing."""
     events = sorted(event for span in spans for event in ((span.begin_s, 1), (span.end_s, -1)))
     together, running = 0.0, 0
     for (begin_s, change), (end_s, _) in itertools.pairwise(events):

@@ -5,7 +5,7 @@ from collections.abc import Callable, Mapping, Sequence
 
 import openvino as ov
 
-from placement.runtime.devices import Device
+from placement.runtime.devices import Device, is_cpu
 from placement.runtime.execution.split import PLAIN, Format, Part, Tensor, submodels
 from placement.runtime.models.operations import constant_names
 
@@ -65,11 +65,11 @@ class Submodels:
         """
         found: dict[Tensor, Format] = {}
         for part in parts:
-            if part.hands_over and _on_cpu(part.device):
+            if part.hands_over and is_cpu(devices[part.device]):
                 kept = self._kept_formats(devices[part.device])
                 found |= {t: kept[t] for t in part.hands_over if t in kept}
         for part in parts:
-            if not _on_cpu(part.device):
+            if not is_cpu(devices[part.device]):
                 for tensor in part.reads:
                     found.pop(tensor, None)
         return found
@@ -108,10 +108,6 @@ def _content(part: Part, device: Device, formats: Mapping[Tensor, Format]) -> tu
 
 def _properties(device: Device) -> tuple[tuple[str, str], ...]:
     return tuple(sorted((key, str(value)) for key, value in device.properties.items()))
-
-
-def _on_cpu(device: str) -> bool:
-    return "CPU" in device
 
 
 def _formats(model: ov.Model, compiled: ov.CompiledModel) -> dict[Tensor, Format]:

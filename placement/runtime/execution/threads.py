@@ -16,22 +16,22 @@ class Read(NamedTuple):
     at_ns: int
 
 
-def shares(request: Any, beat: Callable[[], None]) -> dict[str, float]:
-    """For each thread the share of the time in which it runs, or waits for a core, while `request`
-    is inferred; 1 at most.
+def shares(request: Any, alive: Callable[[], None]) -> dict[str, float]:
+    """Returns for each thread the share of the time, 1 at most, in which it runs or waits
+    for a core while `request` is inferred.
 
     Waiting counts, because on a busy machine two threads that share a core would pass for one.
     """
     before, start, count = _times(), time.perf_counter(), 0
     while count < 3 or time.perf_counter() - start < _THREAD_WINDOW_S:
-        beat()
+        alive()
         request.infer()
         count += 1
     return _between(before, _times())
 
 
 def share(before: Read, after: Read) -> float:
-    """Of the time between two reads of one thread, that in which it ran or waited for a core.
+    """Returns the share of the time between two reads in which a thread ran or waited for a core.
 
     Each thread has a clock of its own: where threads are many, reading all of them takes long, and
     they run meanwhile. The system books a wait when it ends, though it may have begun before the
@@ -42,21 +42,21 @@ def share(before: Read, after: Read) -> float:
 
 
 def at_once(shares: Iterable[float]) -> float:
-    """How many threads of these shares compute at once: no more than there are cores to do so.
+    """Returns how many threads of these shares compute at once: no more than there are cores.
 
     More of them than cores can only wait for one another.
     """
     return min(sum(shares), float(len(os.sched_getaffinity(0))))
 
 
-def settle(beat: Callable[[], None]) -> None:
+def settle(alive: Callable[[], None]) -> None:
     """Waits, 2 s at most, until no thread spins that a compilation or another model left.
 
     They yield while they spin, which on a busy machine takes them long.
     """
     start, busy = time.perf_counter(), True
     while busy and time.perf_counter() - start < 2.0:
-        beat()
+        alive()
         before = _times()
         time.sleep(0.01)
         own = str(threading.get_native_id())  # reads the times: long, where threads are many
@@ -71,7 +71,7 @@ def _between(before: dict[str, Read], after: dict[str, Read]) -> dict[str, float
 
 
 def _times() -> dict[str, Read]:
-    """How long each thread of this process ran or waited for a core."""
+    """Reads how long each thread of this process ran or waited for a core."""
     times = {}
     for thread in os.listdir("/proc/self/task"):
         try:

@@ -190,21 +190,23 @@ class _Jobs:
 class _Call:
     """One thread waits, spinning and without Python's lock, for another's call.
 
-    It is a spin lock of the C library that is always taken: a call releases it once.
+    It spins in a linear search of the C library, for a byte that any thread may set: the element
+    that is looked at is always the same, and equals the byte once that is set.
     """
 
     _libc = ctypes.CDLL(None)
+    _equal = ctypes.cast(_libc.strcmp, ctypes.c_void_p)
+    _set = ctypes.create_string_buffer(b"1")
+    _endless = ctypes.byref(ctypes.c_size_t(2**62))  # elements
 
     def __init__(self) -> None:
-        self._lock = ctypes.c_int()
-        self._at = ctypes.byref(self._lock)
-        self._libc.pthread_spin_init(self._at, 0)
-        self.wait()
+        self._byte = ctypes.create_string_buffer(b"0")
 
     def wait(self) -> None:
         """Returns after the next call, or at once after one that nobody waited for."""
-        self._libc.pthread_spin_lock(self._at)
+        self._libc.lfind(self._byte, self._set, self._endless, ctypes.c_size_t(0), self._equal)
+        self._byte[0] = b"0"
 
     def make(self) -> None:
         """Calls; several before a wait are one."""
-        self._libc.pthread_spin_unlock(self._at)
+        self._byte[0] = b"1"

@@ -43,7 +43,7 @@ class Conditions(NamedTuple):
         return self.others_s / self.cores_s if self.cores_s >= _SHORTEST_S else np.nan
 
     def busy(self) -> str:
-        """What was wrong with the machine, in words; '' if nothing was, as far as is known."""
+        """Says what was wrong with the machine; '' if nothing was, as far as is known."""
         words = []
         if self.others > BUSY:
             words.append(f"other work had {self.others:.0%} of the time of the cores")
@@ -71,7 +71,7 @@ class Clock:
         self._began = _busy_s(), _ran_s(self._pids)
 
     def conditions(self) -> Conditions:
-        """Those since this was made; of others nothing where the system does not tell."""
+        """Returns those since this was made; of others nothing where the system does not tell."""
         seconds = time.monotonic() - self._began_s
         busy, ran = (
             now - before if now is not None and before is not None else None
@@ -83,7 +83,7 @@ class Clock:
 
 
 def width(intervals: Sequence[tuple[float, float]]) -> float:
-    """How wide half of the intervals (low, high) are, as a factor; 1 if there are none."""
+    """Returns how wide half of the intervals (low, high) are, as a factor; 1 without any."""
     return float(np.median([high / low for low, high in intervals if low > 0] or [1.0]))
 
 

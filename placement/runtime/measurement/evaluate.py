@@ -53,7 +53,7 @@ class MeasurementCache:
         return len(self._records)
 
     def get(self, key: str) -> dict[str, Any] | None:
-        """The record of a key: 'ratio' and 'latency_s', or 'stage' and 'cause' of a failure."""
+        """Returns a key's record: 'ratio' and 'latency_s', or 'stage' and 'cause' of a failure."""
         return self._records.get(key)
 
     def add(self, key: str, outcome: Measurement | Failure) -> None:
@@ -81,7 +81,12 @@ class MeasurementCache:
 
 
 class MeasuredEvaluate:
-    """An `Evaluate` that measures; see `as_evaluate`, which makes these."""
+    """An `Evaluate` that measures: int32 [B, N] -> float32 seconds [B], inf where it fails.
+
+    Indices are those of `measurer.devices`. Placements that repeat, in a call or since the cache
+    began, are measured once; `measurements` counts those that were. See the module's docstring for
+    what the seconds are.
+    """
 
     def __init__(
         self,
@@ -89,10 +94,23 @@ class MeasuredEvaluate:
         num_ops: int,
         candidate: Callable[[np.ndarray], Candidate],
         cache: MeasurementCache,
-        min_rounds: int,
-        time_limit_s: float,
-        accept_wrong: bool,
+        *,
+        min_rounds: int = 2 * MIN_SAMPLES,
+        time_limit_s: float = 0.5,
+        accept_wrong: bool = False,
     ):
+        """Measures nothing yet.
+
+        Args:
+          measurer: open while this is in use.
+          num_ops: N.
+          candidate: what to measure of a placement int32 [N].
+          cache: shared by everything that measures.
+          min_rounds: inferences of each new placement at least.
+          time_limit_s: of timing for each new placement, unless `min_rounds` need more.
+          accept_wrong: time placements with wrong outputs too; give such measurements a cache
+            apart.
+        """
         self.measurements = 0  # candidates measured, the baseline not counted
         self._measurer = measurer
         self._num_ops = num_ops
@@ -104,10 +122,11 @@ class MeasuredEvaluate:
         self._baseline = candidate(np.zeros(num_ops, np.int32))
 
     def __call__(self, placements: Array) -> np.ndarray:
-        """Seconds float32 [B] of placements int32 [B, N]; inf of one that does not run.
+        """Returns seconds float32 [B] of placements int32 [B, N]; inf of one that does not run.
 
         Raises:
-          ChildProcessError: the baseline cannot be measured.
+          ChildProcessError: the baseline, all on the first device, cannot be measured.
+          OSError: the cache cannot be written.
         """
         placements = np.asarray(placements)
         assert placements.ndim == 2
@@ -151,42 +170,8 @@ class MeasuredEvaluate:
         return record["ratio"] * baseline["latency_s"] if "ratio" in record else math.inf
 
 
-def as_evaluate(
-    measurer: Measurer,
-    num_ops: int,
-    candidate: Callable[[np.ndarray], Candidate],
-    cache: MeasurementCache,
-    *,
-    min_rounds: int = 2 * MIN_SAMPLES,
-    time_limit_s: float = 0.5,
-    accept_wrong: bool = False,
-) -> MeasuredEvaluate:
-    """An `Evaluate` that measures: int32 [B, N] -> float32 seconds [B], inf where it fails.
-
-    Indices are those of `measurer.devices`. Placements that repeat, in a call or since the cache
-    began, are measured once; `measurements` counts those that were. See the module's docstring for
-    what the seconds are.
-
-    Args:
-      measurer: open while the function is in use.
-      num_ops: N.
-      candidate: what to measure of a placement int32 [N].
-      cache: shared by everything that measures.
-      min_rounds: inferences of each new placement at least.
-      time_limit_s: of timing for each new placement, unless `min_rounds` need more.
-      accept_wrong: time placements with wrong outputs too; give such measurements a cache apart.
-
-    Raises:
-      ChildProcessError: (when called) the baseline, all on the first device, cannot be measured.
-      OSError: (when called) the cache cannot be written.
-    """
-    return MeasuredEvaluate(
-        measurer, num_ops, candidate, cache, min_rounds, time_limit_s, accept_wrong
-    )
-
-
 def key(measurer: Measurer, candidate: Candidate) -> str:
-    """SHA-256 of what a measurement depends on: model, machine, devices and placement."""
+    """Hashes what a measurement depends on: model, machine, devices and placement (SHA-256)."""
     devices = [[device.name, dict(device.properties)] for device in candidate.devices]
     affinity = None if candidate.affinity is None else dict(candidate.affinity)
     what: list[object] = [measurer.fingerprint, devices, affinity]

@@ -35,7 +35,7 @@ def choose(
     again = OutputErrors(tuple(instead[device] for device in wrong))
     second = dict(zip(wrong, measurer.ask(again), strict=True))
     for device in wrong:
-        off, then = first[device].told(), second[device]
+        off, then = first[device].describe(), second[device]
         if then.right:
             say(f"{device.label}: {off}; it computes in f32 instead")
         else:
@@ -43,7 +43,7 @@ def choose(
     kept = [instead[device] for device in devices if device not in second or second[device].right]
     if not kept:
         raise UserError(
-            f"no device computes right outputs: {first[wrong[0]].told()} on {wrong[0].label}; "
+            f"no device computes right outputs: {first[wrong[0]].describe()} on {wrong[0].label}; "
             "check them on real ones: --config.inputs=FILE.npz"
         )
     return in_f32(kept, ())

@@ -110,7 +110,7 @@ class WorkerProcess:
                 return
 
     def progress(self) -> Progress:
-        """What the worker is at."""
+        """Returns what the worker is at."""
         candidate, stage, _ = self._heartbeat.read()
         return Progress(self.process.pid, candidate, stage)
 

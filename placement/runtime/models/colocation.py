@@ -82,7 +82,7 @@ def _merged(sets: Iterable[frozenset[int]]) -> list[frozenset[int]]:
 
 
 def _reached(start: Iterable[int], neighbours: list[list[int]]) -> frozenset[int]:
-    """What can be walked to from `start`, itself included."""
+    """Returns what can be reached from `start`, itself included."""
     seen, waiting = set(start), list(start)
     while waiting:
         for i in neighbours[waiting.pop()]:

@@ -61,7 +61,7 @@ def convert(source: Any, *, subject: str, mend: str, **options: Any) -> ov.Model
 
 
 def untraceable(subject: str, error: BaseException) -> UserError:
-    """What to raise where the code of a model fails on its example inputs."""
+    """Makes what to raise where the code of a model fails on its example inputs."""
     return UserError(
         f"{subject} cannot be traced on its example inputs: {why(error, type(error).__name__)}; "
         "give arguments that it takes"

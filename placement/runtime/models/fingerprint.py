@@ -98,7 +98,7 @@ def _without_digest(text: str) -> str:
 
 
 def _rest(op: ov.Node) -> list[Any]:
-    """What else an operation is: attributes, what it reads, values that are compared exactly."""
+    """Returns what else an operation is: attributes, what it reads, values compared exactly."""
     read = [(s.get_node().get_friendly_name(), s.get_index()) for s in op.input_values()]
     inside = [sorted(of(body)["ops"].values()) for body in bodies(op)]
     values = ""

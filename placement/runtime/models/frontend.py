@@ -102,7 +102,7 @@ def _unnamed(model: ov.Model) -> set[str]:
 
 
 def _found(path: str) -> tuple[Path, str]:
-    """What OpenVINO is to read, and its format."""
+    """Returns what OpenVINO is to read, and its format."""
     file, valid = Path(path), ", ".join(_FORMATS)
     if file.name == _SAVED_MODEL and file.is_file():
         file = file.parent  # it is read with the variables beside it

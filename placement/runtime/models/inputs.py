@@ -31,7 +31,7 @@ class Inputs(NamedTuple):
 
 
 class _Value(NamedTuple):
-    """What input_values says of an input."""
+    """Reads what input_values says of an input."""
 
     name: str
     values: tuple[str, ...]  # one for all elements, or one each; or the ends of a range

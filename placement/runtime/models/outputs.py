@@ -41,13 +41,13 @@ class Checked(NamedTuple):
         """Whether the outputs can be used."""
         return self.error <= self.tolerance
 
-    def told(self) -> str:
-        """In what they are wrong."""
+    def describe(self) -> str:
+        """Says in what they are wrong."""
         return f"outputs differ by {self.error:.3g} of their spread, over {self.tolerance:g}"
 
 
 def compare(reference: Sequence[np.ndarray], outputs: Sequence[np.ndarray]) -> Comparison:
-    """The error of outputs against the reference's.
+    """Compares outputs with the reference's.
 
     Of a floating-point output: max |a - b| over the spread of the reference, max - min; over its
     magnitude where it is constant. NaN against NaN, and infinity against the same, are equal; NaN
@@ -61,7 +61,7 @@ def compare(reference: Sequence[np.ndarray], outputs: Sequence[np.ndarray]) -> C
 
 
 def tolerance(devices: Sequence[Device], *, quantised: bool = False) -> float:
-    """The largest error accepted of outputs computed on `devices`."""
+    """Returns the largest error accepted of outputs computed on `devices`."""
     allowed = max(TOLERANCES[device.precision] for device in devices)
     return max(allowed, _QUANTISED_TOLERANCE) if quantised else allowed
 

@@ -185,7 +185,9 @@ def test_evaluate_measures_placements_that_run_at_once(measurer, model):
         first, second, total = small.in_two(LENGTH, left, right)
         return at_once(model, (first, second, total))
 
-    run = evaluate.as_evaluate(measurer, 2, candidate, evaluate.MeasurementCache(), min_rounds=6)
+    run = evaluate.MeasuredEvaluate(
+        measurer, 2, candidate, evaluate.MeasurementCache(), min_rounds=6
+    )
     seconds = run(np.array([[0, 0], [0, 1], [1, 0], [0, 1]]))
     assert np.isfinite(seconds).all()
     assert seconds[1] == seconds[3]

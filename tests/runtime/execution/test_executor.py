@@ -298,35 +298,35 @@ def test_an_error_while_several_requests_are_under_way(core, workers):
         assert not workers._under_way  # nothing is, so that they may be used again
         found.set_input_tensor(1, ov.Tensor(GOOD))
         found.stream(10)
-        for lane in found._lanes:
-            np.testing.assert_allclose(lane.outputs()[0].data, -wanted[0], rtol=1e-4, atol=1e-4)
+        for one in found._requests:
+            np.testing.assert_allclose(one.outputs()[0].data, -wanted[0], rtol=1e-4, atol=1e-4)
 
 
 def test_requests_that_are_under_way_at_once_do_not_mix(core, workers):
-    """Each lane has an input of its own, for as many requests as come its way."""
+    """Each has an input of its own, for as many requests as come its way."""
     model = small.branches(size=64)
     (source,) = frontend.example_inputs(model, 0)
     found = Executor(Submodels(core, model), small.in_two(3, A, B), HOST, workers, num_requests=3)
     inputs = [np.float32(i + 1) * source for i in range(3)]
-    for lane, array in zip(found._lanes, inputs, strict=True):
-        lane.set_input(0, ov.Tensor(array))
+    for one, array in zip(found._requests, inputs, strict=True):
+        one.set_input(0, ov.Tensor(array))
     for count in (4, 40):
         seconds = found.stream(count)
         assert 0 < seconds < 60
-        for lane, array in zip(found._lanes, inputs, strict=True):
+        for one, array in zip(found._requests, inputs, strict=True):
             (wanted,) = small.expected(model, [array])
-            (output,) = lane.outputs()
+            (output,) = one.outputs()
             np.testing.assert_allclose(output.data, wanted, rtol=1e-3, atol=1e-3)
-            assert sorted(span.part for span in lane.spans) == [0, 1, 2]
+            assert sorted(span.part for span in one.spans) == [0, 1, 2]
     pointers = {
         request.get_output_tensor(0).data.ctypes.data
-        for lane in found._lanes
-        for request in lane.requests
+        for one in found._requests
+        for request in one._infer_requests
     }
     assert len(pointers) == 9
 
 
-def test_a_stream_that_fills_its_lanes_just_once_tells_nothing(core, workers):
+def test_a_stream_that_fills_its_requests_just_once_tells_nothing(core, workers):
     model = small.branches()
     found = Executor(Submodels(core, model), small.in_two(3, A, B), HOST, workers, num_requests=3)
     with pytest.raises(ValueError, match="3 requests"):
@@ -334,14 +334,14 @@ def test_a_stream_that_fills_its_lanes_just_once_tells_nothing(core, workers):
 
 
 def test_every_request_of_a_stream_runs_once(core, workers):
-    """Counted by a variable, of which each lane has its own."""
+    """Counted by a variable, of which each request has its own."""
     model = small.counter()
     cut = (Segment(A, ("read", "sum", "write")),)
     for num_requests, count in ((1, 7), (3, 7), (3, 4)):
         found = Executor(Submodels(core, model), cut, HOST, workers, num_requests=num_requests)
         found.set_input_tensor(0, ov.Tensor(np.ones(4, np.float32)))
         found.stream(count)
-        ran = [lane.outputs()[0].data[0] for lane in found._lanes if lane.spans]
+        ran = [one.outputs()[0].data[0] for one in found._requests if one.spans]
         assert sum(ran) == count
         assert len(ran) == num_requests
         found.reset_state()
@@ -350,7 +350,7 @@ def test_every_request_of_a_stream_runs_once(core, workers):
 
 
 @two_cores
-def test_lanes_are_under_way_at_the_same_time(core, workers):
+def test_requests_are_under_way_at_the_same_time(core, workers):
     """A chain in two halves: of one request the second runs beside the first of the next."""
     model = small.convolutions(channels=64, size=28)
     names = [f"{kind}_{i}" for i in range(4) for kind in ("conv", "relu")]
@@ -360,7 +360,7 @@ def test_lanes_are_under_way_at_the_same_time(core, workers):
     end, together = time.monotonic() + 20, 0.0
     while together < 0.2 and time.monotonic() < end:
         found.stream(6)
-        together = executor.overlap([span for lane in found._lanes for span in lane.spans])
+        together = executor.overlap([span for one in found._requests for span in one.spans])
     assert together >= 0.2
 
 
@@ -412,13 +412,13 @@ def test_an_executor_that_nobody_has_is_freed(core, own_workers):
     model = small.branches()
     found = Executor(Submodels(core, model), small.in_two(3, A, B), HOST, own_workers)
     small.outputs(found, frontend.example_inputs(model, 0))
-    (lane,) = map(weakref.ref, found._lanes)
+    (one,) = map(weakref.ref, found._requests)
     del found
     end = time.monotonic() + 20
-    while lane() is not None and time.monotonic() < end:
+    while one() is not None and time.monotonic() < end:
         time.sleep(0.01)
         gc.collect()
-    assert lane() is None
+    assert one() is None
 
 
 def test_closing_ends_the_threads(core):
@@ -510,8 +510,8 @@ def test_tensors_of_fixed_shape_are_handed_over_without_a_copy(core, workers):
     source = np.ones((8, 8), np.float32)
     found.set_input_tensor(0, ov.Tensor(source, shared_memory=True))
     found.stream(4)
-    for lane in found._lanes:
-        left, right, total = lane.requests
+    for one in found._requests:
+        left, right, total = one._infer_requests
 
         def pointer(tensor):
             return tensor.data.ctypes.data

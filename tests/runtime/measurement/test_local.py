@@ -259,7 +259,7 @@ def evaluator(opened: local.LocalMeasurer, names: list[str], cache: evaluate.Mea
         devices = [HOST[device].name for device in placement]
         return Candidate(dict(zip(names, devices, strict=True)), HOST)
 
-    return evaluate.as_evaluate(opened, len(names), candidate, cache, min_rounds=6)
+    return evaluate.MeasuredEvaluate(opened, len(names), candidate, cache, min_rounds=6)
 
 
 def test_evaluate_measures_a_placement_once(measurer, model, tmp_path):

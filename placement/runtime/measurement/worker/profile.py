@@ -11,7 +11,7 @@ from typing import NamedTuple
 import numpy as np
 import openvino as ov
 
-from placement.runtime.devices import Device, reference_device
+from placement.runtime.devices import Device, is_cpu, reference_device
 from placement.runtime.execution.hetero import compile_placement
 from placement.runtime.measurement.worker import inference, kernels
 from placement.runtime.measurement.worker.kernels import Kernels, Node
@@ -176,8 +176,9 @@ def alone(
     Returns:
       The devices, and an affinity if there are two.
     """
-    missing = () if device.host else unsupported(core, model, device.name)
-    if not missing:  # asking takes as long as compiling, and a host device is the plain CPU
+    # Asking takes as long as compiling; and the CPU has run the whole model, as the reference.
+    missing = () if is_cpu(device) else unsupported(core, model, device.name)
+    if not missing:
         return [device], None
     devices = [device, reference_device()]
     return devices, {

@@ -105,7 +105,7 @@ class Trials:
         self._heartbeat.set(index, "infer")
         compared, checked = attempt("infer", self._loaded.compare, request, candidate.used())
         if not (checked.right or accept_wrong):
-            raise FailedError("wrong output", checked.told())
+            raise FailedError("wrong output", checked.describe())
         facts |= {
             "thread_share": self._thread_share(index, candidate, request),
             "output_error": compared.error,
@@ -156,7 +156,7 @@ class Trials:
         return executor, facts
 
     def _thread_share(self, index: int, candidate: Candidate, request: AnyRequest) -> float:
-        """How many threads compute at once, at the best of a few tries."""
+        """Returns how many threads compute at once, at the best of a few tries."""
         asked = [device.num_threads for device in candidate.used()]
         bound: set[str] = set()
         allowed = _THREAD_SLACK * max(asked)
