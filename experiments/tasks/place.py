@@ -165,7 +165,7 @@ def run_methods(
 
 def _provenance(config: ConfigDict, target: target_lib.Target) -> dict[str, Any]:
     """The files that say where results come from."""
-    here = environment() | hosts.told(target.hosts)
+    here = environment() | hosts.record(target.hosts)
     return {"config.json": config.to_dict(), "environment.json": here}
 
 
