@@ -210,7 +210,7 @@ def _with_whole_config(argv: list[str]) -> list[str]:
 
 
 def _config_file(text: str) -> Path:
-    """Finds a configuration: 'hsdag' is configs/hsdag.py; a path may be relative to here or to the installation."""
+    """Finds 'hsdag', which is configs/hsdag.py, or a path, from here or from the installation."""
     for candidate in (Path(text), usage.CONFIGS.parent / text, usage.CONFIGS / f"{text}.py"):
         if candidate.is_file():
             return candidate

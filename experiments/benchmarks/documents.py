@@ -91,12 +91,9 @@ def _moved(old: Grid, new: Grid) -> Iterable[str]:
 
 
 def _differs(was: str, now: str) -> bool:
-    numbers = [_number(was), _number(now)]
-    if None in numbers:
+    one, other = _number(was), _number(now)
+    if one is None or other is None:
         return was.strip("*") != now.strip("*")
-    one, other = numbers
-    assert one is not None
-    assert other is not None
     return abs(one - other) > _MOVED * max(abs(one), abs(other))
 
 

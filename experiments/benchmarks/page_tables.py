@@ -19,9 +19,6 @@ from placement.reporting.tables import comparison
 from placement.reporting.tables import results as tables_lib
 
 Grid = tuple[list[str], list[list[str]]]  # a header, and rows
-Summary = dict[str, Any]
-
-
 PRINTED = "printed.json"  # in the work directory of a module that is not experiments.main
 
 
@@ -45,7 +42,7 @@ def _read(path: Path) -> dict[str, Any]:
     return files.read_json(path, {str: object}, remedy="run its command again")
 
 
-def _summary(folder: Path, run: str) -> Summary:
+def _summary(folder: Path, run: str) -> dict[str, Any]:
     return runs.read_summary(folder / run)
 
 
@@ -98,7 +95,7 @@ def _ms(seconds: float | None) -> str:
 
 
 def gains(names: dict[str, str], method: str) -> Callable[[Path], Grid]:
-    """Returns the reader of a method's gain on devices, beside the best single one and the whole CPU."""
+    """Returns the reader of a method's gain, beside the best single device and the whole CPU."""
     header = ["graph", "devices", "single ms", "predicted ms", "measured ms", "ratio"]
 
     def read(folder: Path) -> Grid:
@@ -133,17 +130,14 @@ def by_method(
     def read(folder: Path) -> Grid:
         rows = []
         for run in names:
-            compared = comparison.compare(_summary(folder, run)["rows"], ())
+            found = _summary(folder, run)["rows"]
+            compared = comparison.compare(found, ())
             for graph in compared.graphs:
                 cells = compared.cells[graph]
                 values = [cells[m].mean_s for m in (comparison.SINGLE, *methods)]
                 texts = [_ms(value) for value in values]
                 best = texts[values.index(min(values))]
-                bound_s = max(
-                    row["bound_s"] or 0.0
-                    for row in _summary(folder, run)["rows"]
-                    if row["graph"] == graph
-                )
+                bound_s = max(row["bound_s"] or 0.0 for row in found if row["graph"] == graph)
                 marked = [f"**{text}**" if text == best else text for text in texts]
                 gap = f"{min(values) / bound_s - 1:z.1%}"
                 rows.append([graph, seeds[run], *marked, _ms(bound_s), gap])
@@ -192,7 +186,7 @@ def ratios(run: str, methods: tuple[str, ...]) -> Callable[[Path], Grid]:
 
 
 def phases(names: dict[str, str]) -> Callable[[Path], Grid]:
-    """Returns the reader of each phase's seconds by the size of the graph, and the memory of the largest."""
+    """Returns the reader of each phase's seconds by the graph's size, and the largest's memory."""
 
     def read(folder: Path) -> Grid:
         sizes = tuple(int(name.rpartition("-")[2]) for name in names)

@@ -139,7 +139,7 @@ def _cell(family: str, text: str, devices: str, method: str, path: str) -> Cell:
 def _placed(
     made: learned.Method, params: Params, reading: learned.PolicyInput, problem: Problem
 ) -> tuple[float, float]:
-    """Returns a placement's latency and the seconds to find it; the first call on a problem compiles."""
+    """Returns a placement's latency and the seconds to find it; a problem's first call compiles."""
     started_s = time.perf_counter()
     placed = methods.place_unseen(made, reading, problem, params, jax.random.PRNGKey(0))
     return float(placed.latency_s[-1]), time.perf_counter() - started_s

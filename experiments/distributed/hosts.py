@@ -23,7 +23,7 @@ def find() -> hosts.Choice:
 
 
 def record(choice: hosts.Choice | None) -> dict[str, Any]:
-    """Returns for environment.json the hosts chosen, what they are, and those left out, with why."""
+    """Returns for environment.json the hosts chosen, what they are, and why others are left out."""
     if choice is None:
         return {}
     used = [host.name for host in choice.hosts]
