@@ -74,6 +74,7 @@ setup(
         exclude=["*__pycache__*"],
     ),
     package_data={"placement": ["py.typed", "reporting/page/*", "methods/pretrained/*"]},
+    entry_points={"console_scripts": ["placement = experiments.main:cli"]},
     install_requires=CORE,
     extras_require=EXTRAS,
     classifiers=[

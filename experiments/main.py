@@ -56,23 +56,23 @@ def main(argv: Sequence[str]) -> None:
             raise UserError(f"unexpected argument {argv[1]!r}; flags look like --task=place")
         arguments.check("task", _TASK.value, TASKS)
         _check_needs(_TASK.value)
-        if _joined():
+        if _is_one_of_several():
             _run_with_others()
         else:
             _run()
     except UserError as error:
-        refuse(error)
+        report_mistake(error)
     except (OSError, MemoryError) as error:
-        give_up(error)
+        report_failure(error)
     except KeyboardInterrupt:
         print("interrupted; the same command goes on from what this one saved", file=sys.stderr)
         sys.exit(130)
     except Exception as fault:
-        admit(fault)
+        report_fault(fault)
 
 
 def _run() -> None:
-    # Not loaded above, as they load JAX and OpenVINO: help and mistakes are told at once.
+    # Not loaded above, as they load JAX and OpenVINO: help and mistakes are printed at once.
     task = importlib.import_module(f"experiments.tasks.{_TASK.value}")
     progress = importlib.import_module("experiments.console.progress")
     workdir = Path(_WORKDIR.value) if _WORKDIR.value else None
@@ -81,8 +81,8 @@ def _run() -> None:
         importlib.import_module("experiments.faults").forget(workdir)
 
 
-def _joined() -> bool:
-    """Whether this is one of several processes, which it then waits for."""
+def _is_one_of_several() -> bool:
+    """Whether this process is one of several, judged by the flags."""
     given = {flag.name: flag.value for flag in (_COORDINATOR, _NUM_PROCESSES, _PROCESS_ID)}
     missing = [name for name, value in given.items() if value is None]
     if len(missing) == len(given):
@@ -92,18 +92,18 @@ def _joined() -> bool:
             f"--{' and --'.join(missing)} missing; give each of several processes "
             "--coordinator=HOST:PORT --num_processes=N --process_id=I"
         )
-    # First of all what loads OpenVINO: that forks, which it must not once JAX has threads.
-    importlib.import_module("experiments.distributed.follower")
-    importlib.import_module("experiments.distributed.processes").join(**given)
     return True
 
 
 def _run_with_others() -> None:
+    # First of all what loads OpenVINO: that forks, which it must not once JAX has threads.
+    follower = importlib.import_module("experiments.distributed.follower")
     processes = importlib.import_module("experiments.distributed.processes")
+    processes.join(_COORDINATOR.value, _NUM_PROCESSES.value, _PROCESS_ID.value)
     if _PROCESS_ID.value:
         # Ctrl-C often reaches all processes of a terminal: the first decides when all stop.
         signal.signal(signal.SIGINT, signal.SIG_IGN)
-        importlib.import_module("experiments.distributed.follower").run()
+        follower.run()
         return
     with processes.stopping():
         _run()
@@ -114,21 +114,21 @@ def parse(argv: list[str]) -> list[str]:
     try:
         return flags.FLAGS(_with_whole_config(argv))
     except flags.UnrecognizedFlagError as error:
-        refuse(arguments.unknown("flag", error.flagname, ("config", "workdir", "task")))
+        report_mistake(arguments.unknown("flag", error.flagname, ("config", "workdir", "task")))
     except (flags.Error, AttributeError, KeyError, ValueError, TypeError, OSError) as error:
         if error.args and isinstance(cause := error.args[0], KeyError):
             key = str(cause.args[0]).partition("\n")[0].strip("'")
             error = arguments.unknown("key of the configuration", key, common.KEYS)
-        refuse(_of_config(error) or error)
+        report_mistake(_of_config(error) or error)
     except Exception as error:
         mistake = _of_config(error)
         if mistake is None:
-            admit(error)
-        refuse(mistake)
+            report_fault(error)
+        report_mistake(mistake)
 
 
 def _of_config(error: Exception) -> UserError | None:
-    """What to say of an error that a configuration's file made; None of any other."""
+    """Returns the mistake in a configuration's file that made an error; None of any other."""
     frames = traceback.extract_tb(error.__traceback__)
     lines: list[tuple[str | None, int | None]] = [(f.filename, f.lineno) for f in frames]
     lines += [(error.filename, error.lineno)] if isinstance(error, SyntaxError) else []
@@ -145,13 +145,13 @@ def _of_config(error: Exception) -> UserError | None:
     )
 
 
-def refuse(error: Exception) -> NoReturn:
+def report_mistake(error: Exception) -> NoReturn:
     """Prints the error in one line and exits with 2."""
     print(f"error: {printable.text(' '.join(str(error).split()))}", file=sys.stderr)
     sys.exit(2)
 
 
-def give_up(error: OSError | MemoryError) -> NoReturn:
+def report_failure(error: OSError | MemoryError) -> NoReturn:
     """Prints what failed, with the file if it is about one, and exits with 3."""
     where, cause = "", str(error) or "out of memory"
     if isinstance(error, OSError):
@@ -162,20 +162,20 @@ def give_up(error: OSError | MemoryError) -> NoReturn:
     sys.exit(3)
 
 
-def admit(fault: Exception) -> NoReturn:
+def report_fault(fault: Exception) -> NoReturn:
     """Writes the traceback, names its file in one line, and exits with 1.
 
     What JAX says when memory runs out is a failure of the machine instead.
     """
     faults = importlib.import_module("experiments.faults")
     if (failure := faults.out_of_memory(fault)) is not None:
-        give_up(failure)
+        report_failure(failure)
     file = faults.write(fault, Path(_WORKDIR.value) if _WORKDIR.value else None)
     if file is None:
         traceback.print_exception(fault)
     where = f"the traceback is in {file}" if file else "its traceback stands above"
-    told = printable.text(f"fault of the program: {faults.in_short(fault)}; {where}")
-    print(told, file=sys.stderr)
+    line = f"fault of the program: {faults.in_short(fault)}; {where}"
+    print(printable.text(line), file=sys.stderr)
     sys.exit(1)
 
 
@@ -195,22 +195,22 @@ def _with_whole_config(argv: list[str]) -> list[str]:
     Raises:
       UserError: there is none of that name, neither here nor in the installation.
     """
-    found = list(argv)
-    for i, argument in enumerate(found):
+    whole = list(argv)
+    for i, argument in enumerate(whole):
         flag, equals, value = argument.partition("=")
         if flag not in ("--config", "-config"):
             continue
         if equals:
             _loaded.append(str(_config_file(value)))
-            found[i] = f"{flag}={_loaded[-1]}"
-        elif i + 1 < len(found):
-            _loaded.append(str(_config_file(found[i + 1])))
-            found[i + 1] = _loaded[-1]
-    return found
+            whole[i] = f"{flag}={_loaded[-1]}"
+        elif i + 1 < len(whole):
+            _loaded.append(str(_config_file(whole[i + 1])))
+            whole[i + 1] = _loaded[-1]
+    return whole
 
 
 def _config_file(text: str) -> Path:
-    """'hsdag' is configs/hsdag.py; a path may be relative to here or to the installation."""
+    """Finds 'hsdag', which is configs/hsdag.py, or a path, from here or from the installation."""
     for candidate in (Path(text), usage.CONFIGS.parent / text, usage.CONFIGS / f"{text}.py"):
         if candidate.is_file():
             return candidate

@@ -41,7 +41,7 @@ def provenance(
       target: what it is about.
       conditions: under which something was measured, see `experiments.target.opened`.
     """
-    here = environment() | hosts.told(target.hosts) | conditions
+    here = environment() | hosts.record(target.hosts) | conditions
     return {"config.json": config.to_dict(), _ENVIRONMENT: here}
 
 

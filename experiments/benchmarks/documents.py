@@ -26,7 +26,7 @@ from placement.reporting import runs
 ROOT = Path(__file__).parents[2]
 FOLDER = ROOT / "runs" / "documents"
 MARK = "<!-- documents: {} -->"
-_MOVED = 0.05  # relative, of a number that is told to have moved
+_MOVED = 0.05  # relative, of a number that is said to have moved
 _ENDED = "documents.json"
 
 
@@ -91,17 +91,14 @@ def _moved(old: Grid, new: Grid) -> Iterable[str]:
 
 
 def _differs(was: str, now: str) -> bool:
-    numbers = [_number(was), _number(now)]
-    if None in numbers:
+    one, other = _number(was), _number(now)
+    if one is None or other is None:
         return was.strip("*") != now.strip("*")
-    one, other = numbers
-    assert one is not None
-    assert other is not None
     return abs(one - other) > _MOVED * max(abs(one), abs(other))
 
 
 def _number(cell: str) -> float | None:
-    """The first number of a cell; None where it does not begin with one."""
+    """Returns the first number of a cell; None where it does not begin with one."""
     text = cell.strip("*~ ").split(" ")[0].rstrip("%,x").replace(",", "")
     try:
         return float(text)

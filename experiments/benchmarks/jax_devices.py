@@ -1,6 +1,6 @@
 """Placements a second by platform and number of JAX devices: `experiments.benchmarks devices`.
 
-Every row is a process of its own, since JAX is told of its devices when it starts. Several CPU
+Every row is a process of its own, since JAX counts its devices when it starts. Several CPU
 devices are forced ones, which share the cores that one device has to itself already: what their
 rows tell is what it costs to share out, and not what is gained. Of another platform, such as a GPU,
 all devices of this machine are one row, and one of them is another.

@@ -47,7 +47,7 @@ def run() -> None:
 
 
 def _learn(name: str, objective: str, text: str) -> tuple[np.ndarray, float]:
-    """Best latencies [5] that a learner finds, and the mean seconds of a compiled search."""
+    """Returns the best latencies [5] of a learner, and the mean seconds of a compiled search."""
     config = problems.config(name)
     problem = problems.three_devices(build.network(config).coarsening.graph, objective)
     method = learned.make(text, len(problem.devices), False)

@@ -19,9 +19,6 @@ from placement.reporting.tables import comparison
 from placement.reporting.tables import results as tables_lib
 
 Grid = tuple[list[str], list[list[str]]]  # a header, and rows
-Summary = dict[str, Any]
-
-
 PRINTED = "printed.json"  # in the work directory of a module that is not experiments.main
 
 
@@ -37,7 +34,7 @@ class Table(NamedTuple):
 
 
 def cells(line: str) -> list[str]:
-    """The cells of a line of a Markdown table."""
+    """Returns the cells of a line of a Markdown table."""
     return [cell.strip() for cell in line.strip().strip("|").split("|")]
 
 
@@ -45,12 +42,12 @@ def _read(path: Path) -> dict[str, Any]:
     return files.read_json(path, {str: object}, remedy="run its command again")
 
 
-def _summary(folder: Path, run: str) -> Summary:
+def _summary(folder: Path, run: str) -> dict[str, Any]:
     return runs.read_summary(folder / run)
 
 
 def report(run: str, *columns: str, without: tuple[str, ...] = ()) -> Callable[[Path], Grid]:
-    """The first table of a run's report that has these columns, without some."""
+    """Returns the reader of a run's first table that has these columns, without some."""
 
     def read(folder: Path) -> Grid:
         lines = (folder / run / "report.md").read_text().splitlines()
@@ -67,7 +64,7 @@ def report(run: str, *columns: str, without: tuple[str, ...] = ()) -> Callable[[
 
 
 def fidelity(names: dict[str, str]) -> Callable[[Path], Grid]:
-    """How far predictions are right, by graph: of `--task=profile`."""
+    """Returns the reader of how far predictions are right, by graph: of `--task=profile`."""
     header = ["graph", "predicted by", "costs", "placements", "Spearman", "median error"]
     header.append("90th percentile")
 
@@ -90,7 +87,7 @@ def fidelity(names: dict[str, str]) -> Callable[[Path], Grid]:
 
 
 def _ms(seconds: float | None) -> str:
-    """Milliseconds with four digits."""
+    """Formats seconds as milliseconds with four digits."""
     if seconds is None or not math.isfinite(seconds):
         return "-"
     before = len(str(int(1e3 * seconds)))
@@ -98,17 +95,17 @@ def _ms(seconds: float | None) -> str:
 
 
 def gains(names: dict[str, str], method: str) -> Callable[[Path], Grid]:
-    """What a method gains on devices, beside the best single one and the whole CPU."""
+    """Returns the reader of a method's gain, beside the best single device and the whole CPU."""
     header = ["graph", "devices", "single ms", "predicted ms", "measured ms", "ratio"]
 
     def read(folder: Path) -> Grid:
         rows, beside = [], dict[str, None]()
         for run in names:
             summary = _summary(folder, run)
-            found = {row["method"]: row for row in summary["rows"]}
-            row = found[method]
-            medians = {name: tables_lib.median_s(row) for name, row in found.items()}
-            others = {n: s for n, s in medians.items() if found[n].get("reference")}
+            by_name = {row["method"]: row for row in summary["rows"]}
+            row = by_name[method]
+            medians = {name: tables_lib.median_s(row) for name, row in by_name.items()}
+            others = {n: s for n, s in medians.items() if by_name[n].get("reference")}
             beside |= dict.fromkeys(others)
             singles = [s for n, s in medians.items() if n.startswith("single:") and s]
             low, high = row["versus_interval"] or (math.nan, math.nan)
@@ -127,23 +124,20 @@ def gains(names: dict[str, str], method: str) -> Callable[[Path], Grid]:
 def by_method(
     names: dict[str, str], seeds: dict[str, str], column: str, methods: tuple[str, ...]
 ) -> Callable[[Path], Grid]:
-    """Predicted latencies of comparisons, milliseconds: the best in bold, bound and gap."""
+    """Returns the reader of predicted latencies, milliseconds: the best in bold, bound and gap."""
     header = ["graph", column, "single", *methods, "bound", "gap of the best"]
 
     def read(folder: Path) -> Grid:
         rows = []
         for run in names:
-            found = comparison.compare(_summary(folder, run)["rows"], ())
-            for graph in found.graphs:
-                cells = found.cells[graph]
+            found = _summary(folder, run)["rows"]
+            compared = comparison.compare(found, ())
+            for graph in compared.graphs:
+                cells = compared.cells[graph]
                 values = [cells[m].latency_s.mean for m in (comparison.SINGLE, *methods)]
                 texts = [_ms(value) for value in values]
                 best = texts[values.index(min(values))]
-                bound_s = max(
-                    row["bound_s"] or 0.0
-                    for row in _summary(folder, run)["rows"]
-                    if row["graph"] == graph
-                )
+                bound_s = max(row["bound_s"] or 0.0 for row in found if row["graph"] == graph)
                 marked = [f"**{text}**" if text == best else text for text in texts]
                 gap = f"{min(values) / bound_s - 1:z.1%}"
                 rows.append([graph, seeds[run], *marked, _ms(bound_s), gap])
@@ -153,7 +147,7 @@ def by_method(
 
 
 def gaps(names: dict[str, str], exact: str, methods: tuple[str, ...]) -> Callable[[Path], Grid]:
-    """How far methods are from the optimum that one of them proves."""
+    """Returns the reader of how far methods are from the optimum that one of them proves."""
     header = ["graph", "devices", "optimum ms", "single", *methods]
 
     def read(folder: Path) -> Grid:
@@ -161,9 +155,11 @@ def gaps(names: dict[str, str], exact: str, methods: tuple[str, ...]) -> Callabl
         for run in names:
             summary = _summary(folder, run)
             given = _read(folder / run / "config.json")
-            found = comparison.compare([row | {"measured_s": None} for row in summary["rows"]], ())
-            for graph in found.graphs:
-                cells = found.cells[graph]
+            compared = comparison.compare(
+                [row | {"measured_s": None} for row in summary["rows"]], ()
+            )
+            for graph in compared.graphs:
+                cells = compared.cells[graph]
                 optimum_s = cells[exact].latency_s.mean
                 chosen = [cells[m].latency_s.mean for m in (comparison.SINGLE, *methods)]
                 gaps = [f"{value / optimum_s - 1:z.1%}" for value in chosen]
@@ -174,13 +170,13 @@ def gaps(names: dict[str, str], exact: str, methods: tuple[str, ...]) -> Callabl
 
 
 def ratios(run: str, methods: tuple[str, ...]) -> Callable[[Path], Grid]:
-    """The best found over the best single device, means over seeds; the lowest in bold."""
+    """Returns the reader of ratios to the best single device, means over seeds; the lowest bold."""
 
     def read(folder: Path) -> Grid:
-        found = comparison.compare(_summary(folder, run)["rows"], ())
+        compared = comparison.compare(_summary(folder, run)["rows"], ())
         rows = []
-        for graph in found.graphs:
-            cells = found.cells[graph]
+        for graph in compared.graphs:
+            cells = compared.cells[graph]
             single_s = cells[comparison.SINGLE].latency_s.mean
             texts = [f"{cells[m].latency_s.mean / single_s:.3f}" for m in methods]
             rows.append([graph, *(f"**{t}**" if t == min(texts) else t for t in texts)])
@@ -190,17 +186,17 @@ def ratios(run: str, methods: tuple[str, ...]) -> Callable[[Path], Grid]:
 
 
 def phases(names: dict[str, str]) -> Callable[[Path], Grid]:
-    """Seconds of each phase by the size of the graph, and the memory of the largest."""
+    """Returns the reader of each phase's seconds by the graph's size, and the largest's memory."""
 
     def read(folder: Path) -> Grid:
         sizes = tuple(int(name.rpartition("-")[2]) for name in names)
-        found = [
+        measured = [
             [Phase(*phase) for phase in json.loads((folder / name / PRINTED).read_text())]
             for name in names
         ]
         header = ["phase", *(f"{size:,} operations, s" for size in sizes), "GB", "exponent"]
         rows = []
-        for some in zip(*found, strict=True):
+        for some in zip(*measured, strict=True):
             seconds = [phase.seconds for phase in some]
             texts = [f"{s:.2f}" if s < 10 else f"{s:.1f}" for s in seconds]
             gigabytes = f"{some[-1].peak_bytes / 1e9:.1f}"
@@ -215,7 +211,7 @@ def _unseen(folder: Path) -> list[Cell]:
 
 
 def unseen_by_devices(folder: Path) -> Grid:
-    """A policy on graphs of unseen families, by devices: median (worst) over a whole search."""
+    """Reads of a policy on unseen families, by devices: median (worst) over a whole search."""
     cells, rows = _unseen(folder), []
     for devices in dict.fromkeys(cell.devices for cell in cells):
         some = [cell for cell in cells if cell.devices == devices]
@@ -230,7 +226,7 @@ def unseen_by_devices(folder: Path) -> Grid:
 
 
 def unseen_by_family(folder: Path) -> Grid:
-    """The same by family: geometric means over all devices."""
+    """Reads the same by family: geometric means over all devices."""
     cells, rows = _unseen(folder), []
     for family in dict.fromkeys(cell.family for cell in cells):
         of = [ratios_to_search(cell) for cell in cells if cell.family == family]
@@ -240,7 +236,7 @@ def unseen_by_family(folder: Path) -> Grid:
 
 
 def _solved(kind: str, files: Mapping[str, tuple[str, ...]]) -> Callable[[Path], Grid]:
-    """What solvers find of workloads, and in how many seconds: value and time of each method."""
+    """Returns the reader of what solvers find of workloads: value, seconds and status of each."""
     methods = tuple(dict.fromkeys(m for chosen in files.values() for m in chosen))
 
     def read(folder: Path) -> Grid:

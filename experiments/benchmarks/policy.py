@@ -48,7 +48,7 @@ def run() -> None:
 
 
 def _times_ms(op_graph: OpGraph) -> tuple[float, float, float]:
-    """Medians of one sample, of a batch of samples, and of a learning step with such a batch."""
+    """Returns medians of one sample, of a batch, and of a learning step with such a batch."""
     problem = problems.two_devices(op_graph)
     method = learned.make("hsdag", len(problem.devices), False)
     graph, learner = method.read(problem).graph, method.learner

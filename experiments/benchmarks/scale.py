@@ -131,7 +131,7 @@ def measure(size: int, workdir: Path) -> list[Phase]:
 
 
 def _learn(method: str, problem: build.SearchProblem, timed: Callable[..., Any]) -> None:
-    """What a policy reads, and its steps: sample, simulate, update."""
+    """Times what a policy reads, and its steps: sample, simulate, update."""
     num_ops, num_devices = problem.coarse.costs.compute_s.shape
     made = learned.make(method, num_devices, False)
     reading = timed(f"{method}: features", lambda: made.read(problem.coarse))
@@ -156,7 +156,7 @@ def _learn(method: str, problem: build.SearchProblem, timed: Callable[..., Any])
 
 
 def _report(graph: str, workdir: Path, timed: Callable[..., Any]) -> None:
-    """A command that hardly searches, and its report once more."""
+    """Times a command that hardly searches, and its report once more."""
     config = common.base()
     with config.unlocked():
         config.graph, config.devices, config.objective = graph, _DEVICES, "makespan"

@@ -40,7 +40,7 @@ def run() -> None:
 
 
 def _search_s(name: str) -> tuple[float, float, float, float]:
-    """Best predicted latencies of single devices, random placements and HSDAG; search time."""
+    """Returns the best predicted latencies: single devices, random, HSDAG; and the search time."""
     config = problems.config(name)
     network, devices = build.network(config), devices_lib.resolve("host")
     with LocalMeasurer(network.model, devices) as measurer:

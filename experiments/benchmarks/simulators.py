@@ -44,7 +44,7 @@ def run() -> None:
 
 
 def _simulate_s(name: str, num_ops: int, batch: int) -> tuple[float, float]:
-    """Seconds of a call to the simulator, the median, and of its compilation."""
+    """Returns seconds of a call to the simulator, the median, and of its compilation."""
     if name == "subgraph":
         placements = problems.segments(num_ops, batch)
     else:

@@ -135,7 +135,7 @@ def _cell(family: str, text: str, devices: str, path: Path) -> Cell:
 
 
 def _placed(of: pretrained.Pretrained, problem: Problem) -> tuple[float, float]:
-    """A placement's latency, and the seconds to find it; the first call on a problem compiles."""
+    """Returns a placement's latency and the seconds to find it; a problem's first call compiles."""
     started_s = time.perf_counter()
     placed = pretrained.place(of, problem)
     return float(placed.latency_s[-1]), time.perf_counter() - started_s

@@ -84,7 +84,7 @@ class Log:
                 self._write_event(*self._left_out)
             self._events.close()
             return
-        with contextlib.suppress(OSError):  # what went wrong before it is what is to be told
+        with contextlib.suppress(OSError):  # what went wrong before it matters more
             self._events.close()
 
     def add(
@@ -158,7 +158,7 @@ class SolverMetrics:
 
 
 def read(workdir: Path) -> list[dict[str, Any]]:
-    """What the searches of a run directory have logged.
+    """Reads what the searches of a run directory have logged.
 
     Raises:
       UserError: the log cannot be read.

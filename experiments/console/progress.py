@@ -150,7 +150,7 @@ class Display:
 
     @contextlib.contextmanager
     def watching(self, measurer: LocalMeasurer) -> Iterator[None]:
-        """Within it, phases say what the measurer's worker is at."""
+        """Has phases say within it what the measurer's worker is at."""
         self._busy = lambda: _busy(measurer)
         try:
             yield
@@ -159,7 +159,7 @@ class Display:
 
     @contextlib.contextmanager
     def phase(self, name: str, goal: Goal | None = None) -> Iterator[Phase]:
-        """A phase, shown as long as it lasts; its last line says how long that was."""
+        """Shows a phase as long as it lasts; its last line says how long that was."""
         phase = Phase(name, lambda: self._busy(), self.detail)
         phase.goal = goal
         ended = "stopped after"

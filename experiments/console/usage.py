@@ -29,12 +29,12 @@ _WIDEST = 100  # columns
 
 
 def short(tasks: Sequence[str]) -> str:
-    """The usage and the tasks."""
+    """Returns the usage and the tasks."""
     return "\n\n".join([_usage(), _tasks(tasks), f"{_COMMAND} --help says more."])
 
 
 def full(tasks: Sequence[str], exit_codes: Mapping[int, str]) -> str:
-    """The usage, tasks, keys, exit codes and examples."""
+    """Returns the usage, tasks, keys, exit codes and examples."""
     keys = {name: common.KEYS[name] for name in _MOST_USED}
     examples = (
         "--config=quickstart --workdir=runs/mine \\\n      --config.graph=model.onnx",
@@ -57,7 +57,7 @@ def full(tasks: Sequence[str], exit_codes: Mapping[int, str]) -> str:
 
 
 def listed(texts: Mapping[str, str], *, width: int | None = None) -> str:
-    """Names and what they are, a line or more each.
+    """Lists names and what they are, a line or more each.
 
     Args:
       texts: by name.
@@ -74,7 +74,7 @@ def listed(texts: Mapping[str, str], *, width: int | None = None) -> str:
 
 
 def configs() -> dict[str, str]:
-    """The configurations that are installed, and what they do."""
+    """Returns the configurations that are installed, and what they do."""
     files = sorted(CONFIGS.glob("[a-z]*.py"))
     return {file.stem: _first_line(file) for file in files if file != Path(common.__file__)}
 
@@ -96,6 +96,6 @@ def _tasks(tasks: Sequence[str]) -> str:
 
 
 def _first_line(file: Path) -> str:
-    """Of a module's docstring."""
+    """Returns that of a module's docstring, without its full stop."""
     text = ast.get_docstring(ast.parse(file.read_text(encoding="utf-8"))) or ""
     return text.partition("\n")[0].rstrip(".")

@@ -9,12 +9,12 @@ from placement.runtime.cluster import hosts
 
 
 def describe() -> dict[str, Any]:
-    """What hosts must share for their measurements to be compared; JSON-able."""
+    """Returns what hosts must share for their measurements to be compared; JSON-able."""
     return devices_lib.hardware() | {"placement": placement.__version__}
 
 
 def find() -> hosts.Choice:
-    """The hosts of the cluster that are alike.
+    """Finds the hosts of the cluster that are alike.
 
     Raises:
       UserError: there is no cluster, or none of its hosts can work.
@@ -22,8 +22,8 @@ def find() -> hosts.Choice:
     return hosts.survey(describe)
 
 
-def told(choice: hosts.Choice | None) -> dict[str, Any]:
-    """Of environment.json: the hosts chosen, what they are, and those left out, with why."""
+def record(choice: hosts.Choice | None) -> dict[str, Any]:
+    """Returns for environment.json the hosts chosen, what they are, and why others are left out."""
     if choice is None:
         return {}
     used = [host.name for host in choice.hosts]

@@ -108,7 +108,7 @@ def leading(kind: str, job: Callable[[], dict[str, Any]]) -> Iterator[None]:
 
 @contextlib.contextmanager
 def stopping() -> Iterator[None]:
-    """At its end the others stop what they follow, or if that is nothing, end."""
+    """Has the others stop at its end what they follow, or end if that is nothing."""
     reachable = jax.distributed.is_initialized()
     try:
         yield

@@ -235,7 +235,7 @@ def _spread(
         return cells
     choice = hosts.find()
     hosts.introduce(choice, display)
-    runs.write_json(workdir / "environment.json", outputs.environment() | hosts.told(choice))
+    runs.write_json(workdir / "environment.json", outputs.environment() | hosts.record(choice))
     display.say(f"cells: {len(found)} of {len(cells)} finished before")
     with Pool(choice.hosts, contextlib.nullcontext, (), display.warn) as pool:
         try:

@@ -74,7 +74,7 @@ def run(
         )
     workdirs.claim(workdir, display)
     runs.write_json(workdir / "config.json", config.to_dict())
-    environment = outputs.environment() | hosts.told(target.hosts)
+    environment = outputs.environment() | hosts.record(target.hosts)
     runs.write_json(workdir / "environment.json", environment)
     with target_lib.accurate(target, config, display) as (target, measurer):
         fidelity = _calibrated(config, workdir, target, measurer, display)

@@ -184,13 +184,13 @@ def set_aside(path: StrPath) -> Path:
 
 
 def file_names(texts: Sequence[str]) -> list[str]:
-    """Names of files for some texts: as `file_name`, and where no two are alike without digests."""
+    """Returns names of files for texts: as `file_name`, but without digests if all differ so."""
     plain = [re.sub(_UNFIT, "_", text)[-_LONGEST_NAME:] for text in texts]
     return plain if len(set(plain)) == len(plain) else [file_name(text) for text in texts]
 
 
 def file_name(text: str) -> str:
-    """A name of a file for any text; those of different texts differ."""
+    """Returns a name of a file for any text; those of different texts differ."""
     plain = re.sub(_UNFIT, "_", text)
     if plain == text and len(plain) <= _LONGEST_NAME and text.strip("."):
         return plain
@@ -200,7 +200,7 @@ def file_name(text: str) -> str:
 
 @contextlib.contextmanager
 def naming(path: Path) -> Iterator[None]:
-    """Within it an `OSError` names the file, as that of a full disk does not by itself."""
+    """Has an `OSError` name the file, as that of a full disk does not by itself."""
     try:
         yield
     except OSError as error:
@@ -222,7 +222,7 @@ def _is_abandoned(beside: Path) -> bool:
 
 
 def _plain(data: Any) -> Any:
-    """The same data in the types of JSON; what is unknown is left for `json` to refuse."""
+    """Returns the same data in the types of JSON; what is unknown is left for `json` to refuse."""
     if isinstance(data, Mapping):
         return {str(key): _plain(value) for key, value in data.items()}
     if isinstance(data, list | tuple):

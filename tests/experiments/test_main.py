@@ -1,7 +1,10 @@
 """The command line: what a user's mistake prints, and a whole run on the real CPU plug-in."""
 
 import json
+import re
 import signal
+import subprocess
+import sys
 import time
 from pathlib import Path
 
@@ -397,3 +400,16 @@ def test_ctrl_c_keeps_what_was_found_and_the_same_command_goes_on(tmp_path: Path
     assert resumed["predicted_s"] <= interrupted["predicted_s"]
     logged = [json.loads(line) for line in (tmp_path / "metrics.jsonl").read_text().splitlines()]
     assert [record["step"] for record in logged] == list(range(1, len(logged) + 1))
+
+
+def test_the_installed_command_is_the_same_program():
+    """Of setup.py, not of what is installed here, which may be older."""
+    (entry,) = re.findall(r'"placement = (.*?)"', (ROOT / "setup.py").read_text("utf-8"))
+    made = f"importlib.metadata.EntryPoint('placement', {entry!r}, 'console_scripts')"
+    script = f"import importlib.metadata; {made}.load()()"
+    said = [
+        subprocess.check_output([sys.executable, *how, "--help"], cwd=ROOT, text=True)
+        for how in (["-m", "experiments.main"], ["-c", script])
+    ]
+    assert said[0] == said[1]
+    assert "--task=list prints" in said[0]
