@@ -71,7 +71,7 @@ def fit(
     *,
     rounds: int = 1,
 ) -> Calibration:
-    """The calibration that explains measured latencies best.
+    """Returns the calibration that explains measured latencies best.
 
     Args:
       costs: as profiled.
@@ -93,7 +93,7 @@ def fit(
 
 
 def apply(costs: CostModel, calibration: Calibration) -> CostModel:
-    """The costs as calibrated."""
+    """Returns the costs as calibrated."""
     fusion_loss_s = np.asarray(costs.fusion_loss_s, np.float64)
     fusion_loss_s = np.where(
         fusion_loss_s > 0, calibration.cut * fusion_loss_s + calibration.fusion_loss_s, 0.0
@@ -107,12 +107,12 @@ def apply(costs: CostModel, calibration: Calibration) -> CostModel:
 
 
 def to_json(calibration: Calibration) -> dict[str, Any]:
-    """JSON-able data."""
+    """Returns JSON-able data."""
     return {name: np.asarray(value).tolist() for name, value in calibration._asdict().items()}
 
 
 def from_json(data: dict[str, Any]) -> Calibration:
-    """What `to_json` wrote."""
+    """Reads what `to_json` wrote."""
     arrays = ("compute", "latency_s", "s_per_byte")
     return Calibration(
         **{name: np.array(data[name]) for name in arrays},
@@ -122,7 +122,7 @@ def from_json(data: dict[str, Any]) -> Calibration:
 
 
 def _prior(costs: CostModel, apart: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Prior and deviation of the coefficients, flat."""
+    """Returns the prior and the deviation of the coefficients, flat."""
     num_devices, num_pairs = len(apart), int(apart.sum())
     prior = [
         np.ones(num_devices),
@@ -149,7 +149,7 @@ def _unflatten(flat: np.ndarray, apart: np.ndarray) -> Calibration:
 
 
 def serial_terms(graph: OpGraph, costs: CostModel, placement: np.ndarray) -> Terms:
-    """Of the `serial` objective; a placement is int32 [N]."""
+    """Computes the terms of the `serial` objective; a placement is int32 [N]."""
     compute_s, fusion_loss_s = (
         np.asarray(costs.compute_s, np.float64),
         np.asarray(costs.fusion_loss_s, np.float64),

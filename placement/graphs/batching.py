@@ -24,7 +24,7 @@ _SMALLEST_BUCKET = 16
 
 
 def bucket(size: int) -> int:
-    """The smallest geometric bucket (ratio 1.25 from 16) that holds `size` and a padding item."""
+    """Returns the smallest bucket (ratio 1.25 from 16) that holds `size` and a padding item."""
     capacity = _SMALLEST_BUCKET
     while capacity <= size:
         capacity = int(np.ceil(capacity * _BUCKET_RATIO))

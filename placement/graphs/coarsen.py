@@ -93,7 +93,7 @@ def coarsen(graph: OpGraph) -> Coarsening:
 
 
 def sole_consumers(graph: OpGraph) -> Coarsening:
-    """Every operation that serves only one other joins it, whatever else that one reads.
+    """Merges every operation that serves only one other with it, whatever else that reads.
 
     The co-location heuristic of ColocRL (Mirhoseini et al. 2017), applied once to all
     operations: repeated, it would leave one group of a network with one output. A group's tensors
@@ -124,7 +124,7 @@ def merge(graph: OpGraph, parts: np.ndarray) -> Coarsening:
 
 
 def members(graph: OpGraph, assignment: np.ndarray) -> list[list[str]]:
-    """For each coarse operation the names of those that it stands for, in topological order.
+    """Lists for each coarse operation the names of its members, in topological order.
 
     Args:
       graph: N operations.
@@ -137,7 +137,7 @@ def members(graph: OpGraph, assignment: np.ndarray) -> list[list[str]]:
 
 
 def lift(assignment: Array, placement: Array) -> Array:
-    """The placement of the original operations that a coarse placement stands for.
+    """Returns the placement of the original operations that a coarse placement stands for.
 
     Args:
       assignment: int32 [N], see `Coarsening`.
@@ -151,7 +151,7 @@ def lift(assignment: Array, placement: Array) -> Array:
 
 
 def _standing(graph: OpGraph, order: np.ndarray) -> np.ndarray:
-    """int8 [N]: whether an operation is constant, of a shape chain, or ordinary."""
+    """Returns int8 [N]: whether an operation is constant, of a shape chain, or ordinary."""
     standing = np.full(graph.num_ops, _ORDINARY, np.int8)
     starts, sources = dag.successors(graph.num_ops, graph.receivers, graph.senders)
     for op in order:
@@ -231,7 +231,7 @@ def _build(
 
 
 def _last(assignment: np.ndarray, keys: tuple[np.ndarray, ...]) -> np.ndarray:
-    """int [M]: each part's last member by the keys, the first of which weighs most."""
+    """Returns int [M]: each part's last member by the keys, the first of which weighs most."""
     ranked = np.lexsort((*keys[::-1], assignment))
     is_last = np.append(np.diff(assignment[ranked]) > 0, True)
     return ranked[is_last]

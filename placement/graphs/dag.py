@@ -25,7 +25,7 @@ from placement.types import OpGraph
 def successors(
     num_nodes: int, senders: np.ndarray, receivers: np.ndarray
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Compressed adjacency: the successors of v are `targets[starts[v] : starts[v + 1]]`.
+    """Compresses adjacency: the successors of v are `targets[starts[v] : starts[v + 1]]`.
 
     Args:
       num_nodes: N.
@@ -42,7 +42,7 @@ def successors(
 
 
 def sort_nodes(num_nodes: int, senders: np.ndarray, receivers: np.ndarray) -> np.ndarray:
-    """Kahn's algorithm; of the nodes that are ready, the smallest index goes first.
+    """Sorts nodes topologically (Kahn): of those that are ready, the smallest index first.
 
     Where node numbers already are a topological order the result is `arange(N)`.
 
@@ -86,14 +86,14 @@ def depth_first_order(num_nodes: int, senders: np.ndarray, receivers: np.ndarray
 
 
 def strong_components(num_nodes: int, senders: np.ndarray, receivers: np.ndarray) -> np.ndarray:
-    """int32 [N]: equal numbers for nodes that lie on a common cycle."""
+    """Returns int32 [N]: equal numbers for nodes that lie on a common cycle."""
     return csgraph.connected_components(
         _matrix(num_nodes, senders, receivers), directed=True, connection="strong"
     )[1]
 
 
 def weak_components(num_nodes: int, senders: np.ndarray, receivers: np.ndarray) -> np.ndarray:
-    """int32 [N]: equal numbers for nodes that edges join, taken in either direction."""
+    """Returns int32 [N]: equal numbers for nodes that edges join, taken in either direction."""
     return csgraph.connected_components(_matrix(num_nodes, senders, receivers), directed=False)[1]
 
 
@@ -108,7 +108,7 @@ def is_acyclic(num_nodes: int, senders: np.ndarray, receivers: np.ndarray) -> bo
 def quotient_edges(
     senders: np.ndarray, receivers: np.ndarray, parts: np.ndarray
 ) -> tuple[np.ndarray, np.ndarray]:
-    """The distinct edges between different parts, as `quotient` gives them.
+    """Returns the distinct edges between different parts, as `quotient` gives them.
 
     Args:
       senders, receivers: int [E].
@@ -141,7 +141,7 @@ def part_sums(parts: np.ndarray, values: np.ndarray) -> np.ndarray:
 
 
 def topological_order(graph: OpGraph) -> np.ndarray:
-    """Every operation after all that it reads from; of several that could follow, the first.
+    """Orders operations after all that they read from; of several, the first goes first.
 
     Returns:
       int32 [N]: indices of operations. It depends on the graph alone, and is `arange(N)` where
@@ -151,12 +151,12 @@ def topological_order(graph: OpGraph) -> np.ndarray:
 
 
 def levels(graph: OpGraph) -> np.ndarray:
-    """int32 [N]: the number of edges on a longest path from a source to the operation."""
+    """Returns int32 [N]: the number of edges on a longest path from a source to the operation."""
     return depths(graph.num_ops, graph.senders, graph.receivers)
 
 
 def depths(num_nodes: int, senders: np.ndarray, receivers: np.ndarray) -> np.ndarray:
-    """The level of every node, int32 [N]; without cycles."""
+    """Returns the level of every node, int32 [N]; without cycles."""
     starts, targets = successors(num_nodes, senders, receivers)
     start_list, target_list = starts.tolist(), targets.tolist()
     level = [0] * num_nodes
@@ -185,7 +185,7 @@ def longest_paths(senders: np.ndarray, receivers: np.ndarray, weights: np.ndarra
 
 
 def reachability(graph: OpGraph) -> np.ndarray:
-    """Which operations depend on which, directly or not.
+    """Returns which operations depend on which, directly or not.
 
     N * N bytes and E * N byte operations: meant for a few thousand operations.
 
@@ -202,7 +202,7 @@ def reachability(graph: OpGraph) -> np.ndarray:
 
 
 def connected_parts(graph: OpGraph, placement: np.ndarray) -> np.ndarray:
-    """The connected parts that a placement cuts the graph into.
+    """Returns the connected parts that a placement cuts the graph into.
 
     Two operations share a part when edges, taken in either direction, join them without leaving
     their device.
@@ -222,7 +222,7 @@ def connected_parts(graph: OpGraph, placement: np.ndarray) -> np.ndarray:
 
 
 def quotient(graph: OpGraph, parts: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """The graph of the parts, which may have cycles where the operations have none.
+    """Returns the graph of the parts, which may have cycles where the operations have none.
 
     Args:
       graph: the graph.

@@ -106,7 +106,7 @@ def read(path: Path) -> Details | None:
 
 
 def printable(details: Details) -> Details:
-    """The same with names as people see them."""
+    """Returns the same with names as people see them."""
     graph, coarse = map(_printable, (details.graph, details.coarse))
     return dataclasses.replace(
         details, graph=graph, coarse=coarse if details.coarse is not details.graph else graph
@@ -199,6 +199,6 @@ def _timeline_from_json(data: Mapping[str, Any]) -> Timeline:
 
 
 def _numbers(values: Any) -> np.ndarray:
-    """float64, null being inf."""
+    """Returns float64, null being inf."""
     array = np.array(values, np.float64)  # of which null is nan
     return np.where(np.isnan(array), math.inf, array)

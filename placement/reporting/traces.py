@@ -35,7 +35,7 @@ def write(path: Path, details: Details) -> None:
 
 
 def trace(details: Details) -> dict[str, Any]:
-    """The trace as JSON objects."""
+    """Returns the trace as JSON objects."""
     events = list(_process(details, details.predicted, "predicted", 1))
     if details.measured is not None:
         events += _process(details, details.measured, "measured", 2)
@@ -77,7 +77,7 @@ def _metadata(kind: str, pid: int, tid: int, **told: Any) -> _Event:
 def _flows(
     details: Details, spans: Sequence[Span], places: Sequence[_Event], pid: int
 ) -> Iterator[_Event]:
-    """Two events a tensor and device that reads it elsewhere, if both ends are in spans."""
+    """Yields two events a tensor and device that reads it elsewhere, if both ends run."""
     coarse, device = details.coarse, details.placement
     runs_in = {op: number for number, span in enumerate(spans) for op in span.ops}
     first: dict[tuple[int, int], tuple[int, int]] = {}  # its edge, and the span that reads it

@@ -56,7 +56,7 @@ class Words:
 
 
 def fold(line: str, width: int) -> list[str]:
-    """A line as lines of at most so many columns, broken in a word only if that is wider."""
+    """Folds a line to at most so many columns, in a word only if that is wider."""
     found, current = [], ""
     for piece in _pieces(line):
         if current and cell_len((current + piece).rstrip()) > width:
@@ -70,7 +70,7 @@ def fold(line: str, width: int) -> list[str]:
 
 
 def console() -> Console:
-    """Where to print: a terminal, or something that takes lines of any length."""
+    """Makes where to print: a terminal, or something that takes lines of any length."""
     made = Console()
     return made if made.is_terminal else Console(width=_UNLIMITED)
 

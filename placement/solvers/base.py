@@ -68,7 +68,7 @@ class Memory(NamedTuple):
 
 
 def classes(problem: Problem) -> Classes:
-    """The classes of a problem."""
+    """Returns the classes of a problem."""
     costs = problem.costs
     representative = opgraph.representatives(problem.graph)
     _, number = np.unique(representative, return_inverse=True)
@@ -79,13 +79,13 @@ def classes(problem: Problem) -> Classes:
 
 
 def in_order(problem: Problem, of: Classes) -> np.ndarray:
-    """int [C]: the classes by their first operation in topological order."""
+    """Returns int [C]: the classes by their first operation in topological order."""
     number = of.number[dag.topological_order(problem.graph)]
     return number[np.sort(np.unique(number, return_index=True)[1])]
 
 
 def memory(problem: Problem) -> Memory:
-    """The limited memories of a problem; none where nothing is limited."""
+    """Returns the limited memories of a problem; none where nothing is limited."""
     costs = problem.costs
     capacity = np.asarray(costs.capacity_bytes, np.float64)
     accelerator = np.asarray(costs.accelerator)
@@ -125,5 +125,5 @@ def value_s(problem: Problem, placement: np.ndarray) -> float:
 
 
 def missing(package: str) -> UserError:
-    """What to raise where an optional package is not installed."""
+    """Returns what to raise where an optional package is not installed."""
     return UserError(f"{package} is not installed; pip install 'placement[solvers]'")

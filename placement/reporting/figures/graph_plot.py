@@ -92,7 +92,7 @@ class _Legend(NamedTuple):
 
 
 def placement(details: Details) -> "Figure":
-    """The graph in blocks, with the device of each, darker where it takes longer.
+    """Draws the graph in blocks, with the device of each, darker where it takes longer.
 
     Crossings between devices are bold and dashed. A block says what it is where there is room for
     text of six points.
@@ -116,7 +116,7 @@ def placement(details: Details) -> "Figure":
 
 
 def _drawing(details: Details, header: float) -> _Drawing:
-    """In as many blocks as have room for text; in the fewest if none have."""
+    """Lays out as many blocks as have room for text; the fewest if none have."""
     for most in _MOST:
         parts = blocks.blocks(details, most)
         num_blocks = int(parts.max()) + 1
@@ -163,7 +163,7 @@ def _legend(details: Details) -> _Legend:
 
 
 def _crossings(details: Details) -> int:
-    """A tensor crosses once to each other device that reads it."""
+    """Counts crossings: a tensor crosses once to each other device that reads it."""
     coarse = details.coarse
     sends, reads = details.placement[coarse.senders], details.placement[coarse.receivers]
     pairs = np.stack([coarse.tensors, reads])[:, sends != reads]
@@ -171,7 +171,7 @@ def _crossings(details: Details) -> int:
 
 
 def _page(found: layout.Layout, header: float) -> _Page:
-    """With the number of rows in which boxes come closest to the wanted size, fewer of equals."""
+    """Chooses the number of rows in which boxes come closest to the wanted size."""
     num_layers = int(found.x.max()) + 1
     pages = []
     for num_rows in range(1, min(num_layers, _MOST_ROWS) + 1):
@@ -189,12 +189,12 @@ def _page(found: layout.Layout, header: float) -> _Page:
 
 
 def _room(page: _Page) -> float:
-    """How much of what a box should hold it holds, 1 being all."""
+    """Returns how much of what a box should hold it holds, 1 being all."""
     return min(page.box[0] / _WANTED[0], page.box[1] / _WANTED[1], 1.0)
 
 
 def _extents(found: layout.Layout, columns: int) -> tuple[np.ndarray, np.ndarray]:
-    """The least and the greatest y in each row, of nodes and of the lines that enter or pass it."""
+    """Returns the least and greatest y in each row, of nodes and of lines that enter or pass."""
     points = np.concatenate([np.stack([found.x, found.y], axis=1), *map(_stepwise, found.paths)])
     row = points[:, 0].astype(int) // columns
     # A line is at its new height already where it leaves the row before.
@@ -208,7 +208,7 @@ def _extents(found: layout.Layout, columns: int) -> tuple[np.ndarray, np.ndarray
 
 
 def _stepwise(path: np.ndarray) -> np.ndarray:
-    """The path with a point in every layer."""
+    """Returns the path with a point in every layer."""
     layers = np.arange(path[0, 0], path[-1, 0] + 1)
     return np.stack([layers, np.interp(layers, *path.T)], axis=1)
 
@@ -225,7 +225,7 @@ def _draw_edges(axes: Any, drawing: _Drawing) -> None:
 
 
 def _lines(page: _Page, path: np.ndarray) -> Iterator[list[tuple[float, float]]]:
-    """The path in rows: level past the boxes of a layer, slanting between layers."""
+    """Returns the path in rows: level past the boxes of a layer, slanting between layers."""
     half = page.box[0] / page.step[0] / 2
     points = _stepwise(path).tolist()
     row, line = int(points[0][0]) // page.columns, list[tuple[float, float]]()
@@ -291,7 +291,7 @@ def _fitted(told: list[str], width: float, height: float) -> tuple[list[str], fl
 
 
 def _wrapped(text: str, size: float, width: float) -> list[str]:
-    """Lines that end after the marks that names of operations are made of."""
+    """Breaks text into lines after the marks that names of operations are made of."""
     lines = [""]
     for token in re.findall(r"[^/_.:]*[/_.:]*", text):
         if lines[-1] and labels.width(lines[-1] + token, size) > width:
@@ -302,7 +302,7 @@ def _wrapped(text: str, size: float, width: float) -> list[str]:
 
 
 def _mark_rows(axes: Any, page: _Page) -> None:
-    """Where a row breaks off, and where it goes on."""
+    """Marks where a row breaks off, and where it goes on."""
     small: dict[str, Any] = {"fontsize": _SIZES[-1], "color": plots.GREY, "va": "top"}
     for row in range(1, len(page.starts)):
         left, right = page.edges

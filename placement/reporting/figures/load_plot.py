@@ -19,7 +19,7 @@ _FAR = 20.0  # times the largest load: a capacity beyond is told, not drawn
 
 
 def loads(details: Details) -> "Figure":
-    """Time and memory of every device: computing and transferring, a line at the capacity.
+    """Draws time and memory of every device: computing, transferring, and its capacity.
 
     Raises:
       NothingToDrawError: no device does or holds anything, or matplotlib is not installed.

@@ -43,7 +43,7 @@ _NONE = grids.Estimate(math.nan, math.nan)
 
 
 def pairs(rows: Iterable[results.Row]) -> list[Pair]:
-    """The placements of a summary's rows that have both numbers; each row is a kind."""
+    """Lists the placements that have both numbers; each row is a kind."""
     found = [
         (row["method"], units.number(row["predicted_s"]), results.median_s(row))
         for row in results.split(rows)[0]
@@ -52,7 +52,7 @@ def pairs(rows: Iterable[results.Row]) -> list[Pair]:
 
 
 def errors(samples: Sequence[Pair], name: str) -> "Figure":
-    """Predicted against measured latencies, with the errors in the title.
+    """Draws predicted against measured latencies, with the errors in the title.
 
     An error is |predicted / measured - 1|. The line is where both are equal, the band where they
     differ by up to a tenth. Axes are logarithmic where latencies span more than a factor of ten.
@@ -92,7 +92,7 @@ def errors(samples: Sequence[Pair], name: str) -> "Figure":
 
 
 def _judged(seconds: np.ndarray) -> str:
-    """How far predictions are right."""
+    """Says how far predictions are right."""
     measured_s, predicted_s = seconds.T
     error = np.abs(predicted_s / measured_s - 1)
     told = f"{len(seconds)} placements, error: median {np.median(error):.1%}"
@@ -103,7 +103,7 @@ def _judged(seconds: np.ndarray) -> str:
 
 
 def ratios(rows: Sequence[results.Row], learned: Collection[str]) -> "Figure":
-    """Latencies of methods over that of the best single device: a panel a graph, less is better.
+    """Draws latencies over that of the best single device: a panel a graph, less is better.
 
     A point is the mean over the seeds, with its 95% interval (Student's t); methods are sorted by
     the geometric mean over graphs. Ratios above two are arrows at the edge.
@@ -143,7 +143,7 @@ def ratios(rows: Sequence[results.Row], learned: Collection[str]) -> "Figure":
 def _draw_ratios(
     axes: Any, known: Sequence[grids.Estimate], bound: float, is_learned: Sequence[bool]
 ) -> None:
-    """A panel; the numbers stand beside it."""
+    """Draws a panel; the numbers stand beside it."""
     means = np.array([ratio.mean for ratio in known])
     least = np.nanmin([means.min(initial=1.0, where=np.isfinite(means)), bound])
     most = min(_FURTHEST, max(1.0, means.max(initial=1.0, where=np.isfinite(means))))
@@ -177,7 +177,7 @@ def _told(ratio: grids.Estimate) -> str:
 
 
 def pareto(rows: Iterable[results.Row]) -> "Figure":
-    """Latency, throughput and memory of placements, with the front of those that none beats.
+    """Draws latency, throughput and memory of placements, with the Pareto front.
 
     A row is on the front where no other has both less latency and more requests a second. Areas
     and colours of points are the bytes of the fullest device.
@@ -220,7 +220,7 @@ def pareto(rows: Iterable[results.Row]) -> "Figure":
 
 
 def _known(rows: Iterable[results.Row]) -> dict[tuple[float, float, float], list[str]]:
-    """Methods by latency, throughput and memory: those of equal numbers share a point."""
+    """Groups methods by latency, throughput and memory: those of equal numbers share a point."""
     points: dict[tuple[float, float, float], list[str]] = {}
     for row in results.split(rows)[0]:
         keys = ("predicted_s", "max_load_s", "memory_bytes")
@@ -231,14 +231,14 @@ def _known(rows: Iterable[results.Row]) -> dict[tuple[float, float, float], list
 
 
 def _front(latency: np.ndarray, throughput: np.ndarray) -> np.ndarray:
-    """Indices of the points that no other beats, by ascending latency."""
+    """Returns indices of the points that no other beats, by ascending latency."""
     order = np.lexsort((-throughput, latency))
     before = np.maximum.accumulate(np.append(-np.inf, throughput[order][:-1]))
     return order[throughput[order] > before]
 
 
 def _ratios(rows: Sequence[results.Row]) -> dict[str, dict[str, grids.Estimate]]:
-    """By graph and method, of the methods that are no single devices."""
+    """Estimates ratios by graph and method, of the methods that are no single devices."""
     seeds: dict[str, dict[str, list[float]]] = {}
     for row in results.split(rows)[0]:
         of_graph = seeds.setdefault(row["graph"], {})
@@ -252,7 +252,7 @@ def _ratios(rows: Sequence[results.Row]) -> dict[str, dict[str, grids.Estimate]]
 
 
 def _ranked(found: dict[str, dict[str, grids.Estimate]]) -> list[str]:
-    """Methods by the geometric mean over graphs; those without a number somewhere come last."""
+    """Sorts methods by the geometric mean over graphs; those without a number come last."""
     methods = list(dict.fromkeys(method for of_graph in found.values() for method in of_graph))
 
     def rank(method: str) -> float:
@@ -263,7 +263,7 @@ def _ranked(found: dict[str, dict[str, grids.Estimate]]) -> list[str]:
 
 
 def _bound(rows: Sequence[results.Row]) -> float:
-    """The least of the bounds over the prediction of the best single device; nan without one."""
+    """Returns the least bound over the best single device's prediction; nan without one."""
     own = results.split(rows)[0]
     single = [units.number(row["predicted_s"]) for row in own if results.is_single(row)]
     bounds = [units.number(row.get("bound_s")) for row in own]

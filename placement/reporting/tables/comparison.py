@@ -69,7 +69,7 @@ def compare(rows: Iterable[Row], learned: Collection[str]) -> Comparison:
 
 
 def rich_table(found: Comparison, title: str) -> Table:
-    """The table for a terminal: graphs by methods, the best of a graph in bold.
+    """Makes the table for a terminal: graphs by methods, the best of a graph in bold.
 
     Whichever are more go down, since a terminal is longer than it is wide.
     """
@@ -80,12 +80,12 @@ def rich_table(found: Comparison, title: str) -> Table:
 
 
 def markdown(found: Comparison) -> str:
-    """The same table in Markdown."""
+    """Returns the same table in Markdown."""
     return grids.markdown(*_grid(found, grids.BOLD_MARKDOWN))
 
 
 def to_csv(rows: Iterable[Row]) -> str:
-    """Every row with its numbers, references included; a measured latency as its median."""
+    """Writes every row with its numbers, references too; a measured latency as its median."""
     text = io.StringIO()
     writer = csv.writer(text, lineterminator="\n")
     writer.writerow(_CSV)
@@ -104,7 +104,7 @@ def _predicted_s(row: Row) -> float | None:
 
 
 def _cell(rows: list[Row], seconds: Callable[[Row], float | None]) -> Cell:
-    """Of a seed the fastest row counts: only single devices have several."""
+    """Aggregates seeds, of each the fastest row: only single devices have several."""
     by_seed: dict[Any, list[float]] = {}
     for row in rows:
         value = seconds(row)

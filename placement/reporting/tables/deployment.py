@@ -25,7 +25,7 @@ _NUMERIC = (False, True, True, True, False)
 
 
 def rich_table(record: Record) -> Table:
-    """The table for a terminal; what is deployed is bold."""
+    """Returns the table for a terminal; what is deployed is bold."""
     table = Table(box=box.SIMPLE_HEAD, padding=(0, 1, 0, 0), show_edge=False)
     for column, numeric in zip(_COLUMNS, _NUMERIC, strict=True):
         header = Words(column, on_terminal=column.replace(" [", "\n["))
@@ -37,7 +37,7 @@ def rich_table(record: Record) -> Table:
 
 
 def markdown(record: Record) -> str:
-    """The whole of deploy.md."""
+    """Returns the whole of deploy.md."""
     checks = [f"- {what}: {found}" for what, found in record["checks"].items()]
     rows = []
     for row in record["rows"]:

@@ -92,7 +92,7 @@ def summarise(
 
 
 def verdict(found: Curves) -> list[str]:
-    """Who is best at equal evaluations, and at equal wall time, in a line each.
+    """Says who is best at equal evaluations, and at equal wall time, in a line each.
 
     By the geometric mean over graphs of the ratios to the best single device. What the tables write
     alike, in three decimals, is a tie. Graphs on which no single device runs do not count, nor do
@@ -107,7 +107,7 @@ def verdict(found: Curves) -> list[str]:
 
 
 def markdown(found: Curves) -> str:
-    """A Markdown section: a row a graph and method, the verdict and the equal budgets below."""
+    """Writes a Markdown section: a row a graph and method, verdict and equal budgets below."""
     parts = [
         "### How the learned methods learned",
         grids.markdown(_HEADER, _rows(found)),
@@ -138,7 +138,7 @@ def _learned(searches: Sequence[Sequence[Record]], budget: Budget, single_s: flo
 
 
 def _updates(search: Sequence[Record]) -> Sequence[Record]:
-    """The steps that were learned from: the budget may cut the last one short."""
+    """Returns the steps that were learned from: the budget may cut the last one short."""
     return [record for record in search if "loss" in record] or search
 
 
@@ -148,7 +148,7 @@ def _last_s(updates: Sequence[Record]) -> float:
 
 
 def _best_s(search: Sequence[Record], spent: str, limit: float, single_s: float) -> float:
-    """What the search knew when it had spent the limit."""
+    """Returns what the search knew when it had spent the limit."""
     within = [record for record in search if record[spent] <= limit]
     return _or_nan(within[-1]["best_s"]) if within else single_s
 
@@ -186,7 +186,7 @@ def _verdict(found: Curves, budget: str, best: Callable[[Learned], grids.Estimat
 def _geometric_means(
     found: Curves, counted: Sequence[str], best: Callable[[Learned], grids.Estimate]
 ) -> dict[str, str]:
-    """The mean ratio as it is written, of the methods that have one on every graph."""
+    """Returns the mean ratio as it is written, of the methods that have one on every graph."""
     means = {}
     for method in _methods(found):
         of_graphs = [found.learned[graph].get(method) for graph in counted]
@@ -235,7 +235,7 @@ def _rows(found: Curves) -> list[list[str]]:
 
 
 def _best(estimates: Sequence[grids.Estimate], single_s: float) -> str:
-    """The lowest ratio as it is written; all that are written alike are best."""
+    """Returns the lowest ratio as it is written; all that are written alike are best."""
     ratios = (_ratio(estimate, single_s) for estimate in estimates)
     return min((ratio for ratio in ratios if ratio != "-"), key=float, default="")
 

@@ -107,7 +107,7 @@ def min_cut(problem: Problem, *, seed: int = 0) -> np.ndarray:
 
 
 def to_scotch(graph: Weighted, shares: np.ndarray) -> str:
-    """What Scotch's `gmap - - -` reads: a source graph, then the target architecture.
+    """Writes what Scotch's `gmap - - -` reads: a source graph, then the target architecture.
 
     A graph is its version (0), the numbers of vertices and of arcs, the base of the numbering and
     three flags (no labels, which Scotch would allocate up to the largest of; arc weights; vertex
@@ -125,7 +125,7 @@ def to_scotch(graph: Weighted, shares: np.ndarray) -> str:
 
 
 def from_scotch(text: str, num_vertices: int, num_parts: int) -> np.ndarray:
-    """The part of every vertex, int [C], of a mapping that Scotch wrote.
+    """Reads the part of every vertex, int [C], of a mapping that Scotch wrote.
 
     A mapping is the number of vertices, then a line for each: its number and its part.
 
@@ -165,7 +165,7 @@ def _place(problem: Problem, devices: np.ndarray, partition: Partitioner, seed: 
 
 
 def _mean_seconds(costs: CostModel, number: np.ndarray, devices: np.ndarray) -> np.ndarray:
-    """float64 [C]: an operation's mean over the devices that support it, summed over the class."""
+    """Sums float64 [C]: means of operations over devices that support them, by class."""
     compute_s = np.asarray(costs.compute_s, np.float64)[:, devices]
     supported = np.isfinite(compute_s)
     total = np.where(supported, compute_s, 0.0).sum(axis=1)
@@ -173,7 +173,7 @@ def _mean_seconds(costs: CostModel, number: np.ndarray, devices: np.ndarray) -> 
 
 
 def _shares(load: np.ndarray, seconds: np.ndarray) -> np.ndarray:
-    """int64 [K]: what each device should get of the load [C], of its seconds [C, K]."""
+    """Returns int64 [K]: what each device should get of the load [C], of its seconds [C, K]."""
     supported = np.isfinite(seconds)
     work = np.where(supported, load[:, None], 0.0).sum(axis=0)
     spent = np.where(supported, seconds, 0.0).sum(axis=0)
@@ -183,7 +183,7 @@ def _shares(load: np.ndarray, seconds: np.ndarray) -> np.ndarray:
 
 
 def _weighted(problem: Problem, number: np.ndarray, load: np.ndarray) -> Weighted:
-    """The graph of the classes; a tensor that a class reads several times counts once."""
+    """Makes the graph of the classes; a tensor that a class reads several times counts once."""
     graph = problem.graph
     ends = np.sort(number[np.stack([graph.senders, graph.receivers])], axis=0)
     keys = np.stack([*ends, graph.tensors])
@@ -196,14 +196,14 @@ def _weighted(problem: Problem, number: np.ndarray, load: np.ndarray) -> Weighte
 
 
 def _whole(values: np.ndarray, total: int) -> np.ndarray:
-    """int64, at least 1, in proportion to the values and with about this sum; else all 1."""
+    """Scales to int64, at least 1, of about this sum; all 1 where there is nothing."""
     if not values.any():
         return np.ones(len(values), np.int64)
     return np.maximum(np.rint(values / values.sum() * total), 1).astype(np.int64)
 
 
 def _repaired(placement: np.ndarray, seconds: np.ndarray, devices: np.ndarray) -> np.ndarray:
-    """int [C]: where a class is on a device that cannot run it, it goes to the fastest that can.
+    """Returns int [C]: a class on a device that cannot run it goes to the fastest that can.
 
     The devices that took part come first; if none of them can run it, any other will do. What no
     device supports stays, and the simulator reports it.
