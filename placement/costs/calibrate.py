@@ -24,6 +24,7 @@ Where devices overlap, the latency is the sum of these terms along a longest pat
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
+import chex
 import numpy as np
 from scipy.optimize import nnls
 
@@ -79,6 +80,8 @@ def fit(
       latency_s: float [M], measured.
       rounds: how often to fit, each time with terms made anew.
     """
+    chex.assert_rank(latency_s, 1)
+    chex.assert_type(latency_s, float)
     apart = ~np.eye(np.asarray(costs.compute_s).shape[1], dtype=bool)
     prior, deviation = _prior(costs, apart)
     calibration = _unflatten(prior, apart)
@@ -150,6 +153,8 @@ def _unflatten(flat: np.ndarray, apart: np.ndarray) -> Calibration:
 
 def serial_terms(graph: OpGraph, costs: CostModel, placement: np.ndarray) -> Terms:
     """Computes the terms of the `serial` objective; a placement is int32 [N]."""
+    chex.assert_shape(placement, (graph.num_ops,))
+    chex.assert_type(placement, int)
     compute_s, fusion_loss_s = (
         np.asarray(costs.compute_s, np.float64),
         np.asarray(costs.fusion_loss_s, np.float64),

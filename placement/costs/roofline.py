@@ -28,6 +28,7 @@ import numpy as np
 
 from placement.errors import UserError
 from placement.graphs import dag
+from placement.graphs.op_types import NEVER_CONSTANT
 from placement.types import CostModel, OpGraph
 
 PREFIX = "roofline:"
@@ -145,8 +146,6 @@ _CLASS: dict[str, str] = {
 FREE_TYPES = frozenset(
     {"Parameter", "Constant", "Result", "Reshape", "Squeeze", "Unsqueeze", "ShapeOf"}
 )
-# Run for every request even if all that they read is constant.
-_NEVER_CONSTANT = frozenset({"ReadValue", "Assign", "RandomUniform", "Multinomial"})
 _PICKING = frozenset({"Gather", "GatherElements", "GatherND", "Slice", "StridedSlice"})
 _MODEL_ELEMENT_BYTES = 4
 
@@ -269,7 +268,7 @@ def _constants(graph: OpGraph) -> tuple[np.ndarray, np.ndarray]:
     stored_bytes = graph.weight_bytes.astype(np.float64)
     for op in dag.topological_order(graph).tolist():
         op_type, read = graph.op_types[op], sorted(producers[op])
-        derived = bool(read) and op_type not in _NEVER_CONSTANT and constant[read].all()
+        derived = bool(read) and op_type not in NEVER_CONSTANT and constant[read].all()
         constant[op] = op_type == "Constant" or derived
         if derived:
             stored_bytes[op] += stored_bytes[read].sum()

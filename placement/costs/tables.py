@@ -2,6 +2,7 @@
 
 from typing import Any, NamedTuple
 
+import chex
 import numpy as np
 
 from placement.errors import UserError
@@ -198,6 +199,8 @@ def coarse_costs(costs: CostModel, assignment: np.ndarray, edges: np.ndarray) ->
     Returns:
       Costs of the coarse operations and edges; inf where any member is unsupported.
     """
+    chex.assert_rank([assignment, edges], 1)
+    chex.assert_type([assignment, edges], int)
     num_coarse = int(assignment.max()) + 1
     compute_s = dag.part_sums(assignment, np.asarray(costs.compute_s, np.float64))
     memory_bytes = np.bincount(assignment, np.asarray(costs.memory_bytes), num_coarse)

@@ -14,6 +14,7 @@ between the two, sorted by producer, then reader. Padding edges join the last pa
 itself.
 """
 
+import chex
 import jraph
 import numpy as np
 
@@ -55,6 +56,8 @@ def to_graphs_tuple(
     Raises:
       ValueError: a given size leaves no room for padding.
     """
+    chex.assert_shape([features, allowed], (graph.num_ops, None))
+    chex.assert_type([features, allowed], [float, bool])
     ends = np.stack([graph.senders, graph.receivers], axis=1)
     pairs = np.unique(ends, axis=0).astype(np.int32).reshape(-1, 2)
     num_nodes = bucket(graph.num_ops) if num_nodes is None else num_nodes

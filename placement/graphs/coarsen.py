@@ -118,6 +118,8 @@ def merge(graph: OpGraph, parts: np.ndarray) -> Coarsening:
     Returns:
       As `coarsen`.
     """
+    chex.assert_shape(parts, (graph.num_ops,))
+    chex.assert_type(parts, int)
     order = dag.topological_order(graph)
     merged = _quotient(graph, order, parts).parts
     return _build(graph, order, merged, _standing(graph, order))
@@ -130,6 +132,8 @@ def members(graph: OpGraph, assignment: np.ndarray) -> list[list[str]]:
       graph: N operations.
       assignment: int32 [N], see `Coarsening`.
     """
+    chex.assert_shape(assignment, (graph.num_ops,))
+    chex.assert_type(assignment, int)
     names: list[list[str]] = [[] for _ in range(int(assignment.max()) + 1)]
     for op in dag.topological_order(graph).tolist():
         names[assignment[op]].append(graph.op_names[op])
@@ -147,6 +151,7 @@ def lift(assignment: Array, placement: Array) -> Array:
       int32 [..., N], of the same kind as `placement`.
     """
     chex.assert_rank(assignment, 1)
+    chex.assert_type([assignment, placement], int)
     return placement[..., assignment]
 
 

@@ -36,9 +36,10 @@ def successors(
       starts: int64 [N + 1].
       targets: int [E]; parallel edges stay parallel and keep their order.
     """
+    _check_edges(senders, receivers)
     counts = np.bincount(senders, minlength=num_nodes)
     starts = np.concatenate([[0], np.cumsum(counts)])
-    return starts, np.asarray(receivers)[np.argsort(senders, kind="stable")]
+    return starts, receivers[np.argsort(senders, kind="stable")]
 
 
 def sort_nodes(num_nodes: int, senders: np.ndarray, receivers: np.ndarray) -> np.ndarray:
@@ -87,6 +88,7 @@ def depth_first_order(num_nodes: int, senders: np.ndarray, receivers: np.ndarray
 
 def strong_components(num_nodes: int, senders: np.ndarray, receivers: np.ndarray) -> np.ndarray:
     """Returns int32 [N]: equal numbers for nodes that lie on a common cycle."""
+    _check_edges(senders, receivers)
     return csgraph.connected_components(
         _matrix(num_nodes, senders, receivers), directed=True, connection="strong"
     )[1]
@@ -94,12 +96,14 @@ def strong_components(num_nodes: int, senders: np.ndarray, receivers: np.ndarray
 
 def weak_components(num_nodes: int, senders: np.ndarray, receivers: np.ndarray) -> np.ndarray:
     """Returns int32 [N]: equal numbers for nodes that edges join, taken in either direction."""
+    _check_edges(senders, receivers)
     return csgraph.connected_components(_matrix(num_nodes, senders, receivers), directed=False)[1]
 
 
 def is_acyclic(num_nodes: int, senders: np.ndarray, receivers: np.ndarray) -> bool:
     """Whether no path returns to where it began; a self loop is a cycle. Edges are int [E]."""
-    if np.any(np.asarray(senders) == np.asarray(receivers)):
+    _check_edges(senders, receivers)
+    if np.any(senders == receivers):
         return False
     components = strong_components(num_nodes, senders, receivers)
     return len(np.unique(components)) == num_nodes
@@ -117,6 +121,7 @@ def quotient_edges(
     Returns:
       Their ends, int32 [E'] each.
     """
+    _check_edges(senders, receivers)
     sources, targets = parts[senders].astype(np.int64), parts[receivers]
     apart = sources != targets
     num_parts = int(parts.max()) + 1
@@ -135,6 +140,9 @@ def part_sums(parts: np.ndarray, values: np.ndarray) -> np.ndarray:
     Returns:
       [K, ...], K parts, of the values' type.
     """
+    chex.assert_rank(parts, 1)
+    chex.assert_type(parts, int)
+    chex.assert_equal_shape_prefix([parts, values], 1)
     sums = np.zeros((int(parts.max()) + 1, *values.shape[1:]), values.dtype)
     np.add.at(sums, parts, values)
     return sums
@@ -175,6 +183,8 @@ def longest_paths(senders: np.ndarray, receivers: np.ndarray, weights: np.ndarra
       receivers: int [E].
       weights: float [N], of the nodes, whose own counts.
     """
+    chex.assert_rank(weights, 1)
+    chex.assert_type(weights, float)
     num_nodes = len(weights)
     starts, targets = successors(num_nodes, senders, receivers)
     total = weights.astype(np.float64)
@@ -215,6 +225,7 @@ def connected_parts(graph: OpGraph, placement: np.ndarray) -> np.ndarray:
       int32 [N]: the part of every operation; parts are numbered from 0 by their smallest member.
     """
     chex.assert_shape(placement, (graph.num_ops,))
+    chex.assert_type(placement, int)
     kept = placement[graph.senders] == placement[graph.receivers]
     parts = weak_components(graph.num_ops, graph.senders[kept], graph.receivers[kept])
     _, first, number = np.unique(parts, return_index=True, return_inverse=True)
@@ -233,6 +244,13 @@ def quotient(graph: OpGraph, parts: np.ndarray) -> tuple[np.ndarray, np.ndarray]
     """
     chex.assert_shape(parts, (graph.num_ops,))
     return quotient_edges(graph.senders, graph.receivers, parts)
+
+
+def _check_edges(senders: np.ndarray, receivers: np.ndarray) -> None:
+    """Asserts that both are int [E]."""
+    chex.assert_rank([senders, receivers], 1)
+    chex.assert_type([senders, receivers], int)
+    chex.assert_equal_shape([senders, receivers])
 
 
 def _matrix(num_nodes: int, senders: np.ndarray, receivers: np.ndarray) -> sparse.csr_array:

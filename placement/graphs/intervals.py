@@ -12,6 +12,7 @@ after it. So groups weigh about the same, and their ends are where little passes
 in operations and edges.
 """
 
+import chex
 import numpy as np
 
 from placement.graphs import coarsen, dag
@@ -33,6 +34,8 @@ def group(
     Returns:
       As `coarsen.coarsen`.
     """
+    chex.assert_shape([weight, kinds], (graph.num_ops,))
+    chex.assert_type([weight, kinds], [float, int])
     order = dag.depth_first_order(graph.num_ops, graph.senders, graph.receivers)
     cuts = _cuts(_crossing_bytes(graph, order), weight[order], num_groups)
     starts = np.zeros(graph.num_ops, bool)

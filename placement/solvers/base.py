@@ -11,6 +11,7 @@ solver takes for the value of a placement may differ from the simulator's by its
 from collections.abc import Callable
 from typing import NamedTuple
 
+import chex
 import numpy as np
 
 from placement import simulators
@@ -103,6 +104,8 @@ def group_capacity_bytes(problem: Problem, group: np.ndarray) -> np.ndarray:
       problem: of D devices.
       group: int [D], from 0: which group each device is of.
     """
+    chex.assert_shape(group, (len(problem.devices),))
+    chex.assert_type(group, int)
     limited = memory(problem)
     total = np.zeros(group.max() + 1)
     total[group[~limited.devices.any(axis=0)]] = np.inf
@@ -113,6 +116,7 @@ def group_capacity_bytes(problem: Problem, group: np.ndarray) -> np.ndarray:
 
 def equal_devices(columns: np.ndarray) -> np.ndarray:
     """Returns int [D]: of each device the first one whose column of [*, D] numbers is equal."""
+    chex.assert_rank(columns, 2)
     rows = np.ascontiguousarray(columns.T)
     return np.array(
         [next(d for d, other in enumerate(rows) if (other == row).all()) for row in rows]
@@ -121,6 +125,8 @@ def equal_devices(columns: np.ndarray) -> np.ndarray:
 
 def value_s(problem: Problem, placement: np.ndarray) -> float:
     """Returns the simulator's value of one placement int [N]."""
+    chex.assert_shape(placement, (problem.graph.num_ops,))
+    chex.assert_type(placement, int)
     return float(simulators.evaluator(problem)(placement[None])[0])
 
 

@@ -37,6 +37,7 @@ from collections.abc import Sequence
 from functools import partial
 from typing import NamedTuple
 
+import chex
 import numpy as np
 from scipy import optimize, sparse
 from scipy.sparse import csgraph
@@ -128,6 +129,8 @@ def costs_of(problem: Problem) -> Costs:
 
 def value(costs: Costs, labels: np.ndarray) -> float:
     """Computes seconds of a placement int [C] of the classes."""
+    chex.assert_shape(labels, costs.compute_s.shape[:1])
+    chex.assert_type(labels, int)
     total = costs.compute_s[np.arange(len(labels)), labels].sum()
     read = np.unique(np.stack([costs.tensor, labels[costs.reader]]), axis=1)
     total += costs.transfer_s[read[0], labels[costs.source[read[0]]], read[1]].sum()

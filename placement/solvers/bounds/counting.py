@@ -23,6 +23,7 @@ Neither charges communication, which a placement avoids on a device that takes e
 
 from typing import Any, NamedTuple
 
+import chex
 import numpy as np
 from scipy import optimize, sparse
 
@@ -67,6 +68,8 @@ def subgraph(problem: Problem) -> float:
 
 def pigeonhole(compute_s: np.ndarray) -> Pigeonhole:
     """Returns the best pigeonhole bound of classes that compute for float64 [C, D]."""
+    chex.assert_rank(compute_s, 2)
+    chex.assert_type(compute_s, float)
     num_classes, num_devices = compute_s.shape
     heaviest = np.argsort(-compute_s.min(axis=1), kind="stable")
     best = Pigeonhole(0.0, heaviest[:1], np.zeros(num_devices, int))

@@ -40,6 +40,7 @@ which is no less valid, takes one pass, and closes windows as before.
 
 from typing import NamedTuple
 
+import chex
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -130,6 +131,8 @@ def edges_of(problem: Problem) -> Edges:
 
 def windows_of(edges: Edges, compute_s: np.ndarray) -> Windows:
     """Returns the windows of operations that take float64 [N, D], inf where a device is closed."""
+    chex.assert_rank(compute_s, 2)
+    chex.assert_type(compute_s, float)
     backwards = Edges(
         edges.receivers[::-1], edges.senders[::-1], edges.delay_s[::-1].transpose(0, 2, 1)
     )
@@ -170,6 +173,8 @@ def longest_s(edges: Edges, compute_s: np.ndarray) -> float:
       edges: with delays [E, D, D].
       compute_s: [N, D].
     """
+    chex.assert_rank(compute_s, 2)
+    chex.assert_type(compute_s, float)
     slow = [np.where(np.isfinite(a), a, 0.0) for a in (compute_s, edges.delay_s)]
     return float(slow[0].max(axis=1).sum() + slow[1].max(axis=(1, 2)).sum())
 

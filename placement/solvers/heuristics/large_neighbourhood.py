@@ -22,6 +22,7 @@ neighbourhoods: Shaw 1998.
 from math import log
 from typing import NamedTuple
 
+import chex
 import numpy as np
 from scipy import sparse
 from scipy.sparse import csgraph
@@ -84,6 +85,8 @@ def polish(
     problem: Problem, placement: np.ndarray, seed: int, limits: SearchLimits
 ) -> base.SearchResult:
     """Improves a placement int [N] until time or `limits.budget` is spent; never worsens it."""
+    chex.assert_shape(placement, (problem.graph.num_ops,))
+    chex.assert_type(placement, int)
     rng, space = np.random.default_rng(seed), _space(problem)
     evaluate = simulators.evaluator(problem)
     first = np.unique(space.number, return_index=True)[1]

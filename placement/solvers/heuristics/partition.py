@@ -21,6 +21,7 @@ The objective is never looked at: whatever it is, the placement is the same.
 from collections.abc import Callable
 from typing import NamedTuple
 
+import chex
 import numpy as np
 from scipy import sparse
 
@@ -114,6 +115,8 @@ def to_scotch(graph: Weighted, shares: np.ndarray) -> str:
     weights); then a line for each vertex: its weight, its degree, and each arc's weight and end.
     The architecture is complete, with one weight a part: `shares`, whole numbers [D].
     """
+    chex.assert_rank(shares, 1)
+    chex.assert_type(shares, int)
     adjacency = graph.adjacency
     lines = ["0", f"{len(graph.weights)} {adjacency.nnz}", "0 011"]
     arcs = np.stack([adjacency.data, adjacency.indices], axis=1)

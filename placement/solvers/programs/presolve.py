@@ -19,6 +19,7 @@ operations that co-location leaves alone, and that are both forward or both back
 
 from typing import NamedTuple
 
+import chex
 import numpy as np
 
 from placement.graphs import dag
@@ -44,10 +45,14 @@ class Presolved(NamedTuple):
 
     def lift(self, of_classes: np.ndarray) -> np.ndarray:
         """Returns the devices int [N] of operations, of those [C] of classes."""
+        chex.assert_shape(of_classes, self.compute_s.shape[:1])
+        chex.assert_type(of_classes, int)
         return of_classes[self.owner[self.task]]
 
     def lower(self, placement: np.ndarray) -> np.ndarray:
         """Returns the devices int [C] of classes, of those [N] of operations."""
+        chex.assert_shape(placement, self.task.shape)
+        chex.assert_type(placement, int)
         of_tasks = np.empty(len(self.owner), int)
         of_tasks[self.task] = placement
         of_classes = np.empty(len(self.compute_s), int)

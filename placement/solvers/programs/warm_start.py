@@ -8,6 +8,7 @@ is improved by moving the one class that helps most, until none does.
 
 from typing import NamedTuple
 
+import chex
 import numpy as np
 
 from placement import simulators
@@ -66,6 +67,8 @@ def find(
 
 def is_contiguous(placement: np.ndarray, reach: np.ndarray) -> bool:
     """Whether no path leaves a device and returns to it; `reach` bool [N, N] from i to j."""
+    chex.assert_rank([placement, reach], [1, 2])
+    chex.assert_type([placement, reach], [int, bool])
     for device in np.unique(placement):
         inside = placement == device
         between = reach[inside].any(axis=0) & reach[:, inside].any(axis=1)

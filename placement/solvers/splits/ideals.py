@@ -17,6 +17,7 @@ matter to a block: those of tensors that are made or read about there.
 from collections.abc import Callable
 from typing import NamedTuple
 
+import chex
 import numpy as np
 from scipy import sparse
 
@@ -89,6 +90,8 @@ def enumerate_ideals(split: Split) -> Ideals | int:
 
 def prefixes(order: np.ndarray) -> Ideals:
     """Returns the prefixes of a topological order, int [V]."""
+    chex.assert_rank(order, 1)
+    chex.assert_type(order, int)
     rank = np.argsort(order)
     return _ideals([rank[None] < size for size in range(len(order) + 1)])
 
