@@ -27,14 +27,14 @@ def lanes(timeline: Timeline) -> list[int]:
     """
     slack_s = _ROUNDING * latency_s(timeline)
     free_s: dict[int, list[float]] = {}  # by device, when each lane is free
-    found = [0] * len(timeline.spans)
-    for number in sorted(range(len(found)), key=lambda n: timeline.spans[n].start_s):
+    assigned = [0] * len(timeline.spans)
+    for number in sorted(range(len(assigned)), key=lambda n: timeline.spans[n].start_s):
         span = timeline.spans[number]
         ends = free_s.setdefault(span.device, [])
         free = (lane for lane, end in enumerate(ends) if end <= span.start_s + slack_s)
-        found[number] = next(free, len(ends))
-        ends[found[number] : found[number] + 1] = [span.finish_s]
-    return found
+        assigned[number] = next(free, len(ends))
+        ends[assigned[number] : assigned[number] + 1] = [span.finish_s]
+    return assigned
 
 
 def busy_s(spans: Sequence[Span], num_devices: int) -> np.ndarray:

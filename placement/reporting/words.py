@@ -57,16 +57,16 @@ class Words:
 
 def fold(line: str, width: int) -> list[str]:
     """Folds a line to at most so many columns, in a word only if that is wider."""
-    found, current = [], ""
+    folded, current = [], ""
     for piece in _pieces(line):
         if current and cell_len((current + piece).rstrip()) > width:
-            found.append(current.rstrip())
+            folded.append(current.rstrip())
             current = ""
         current += piece
         if cell_len(current.rstrip()) > width:
             *whole, current = chop_cells(current.rstrip(), width)
-            found += whole
-    return [*found, current.rstrip()]
+            folded += whole
+    return [*folded, current.rstrip()]
 
 
 def console() -> Console:

@@ -55,9 +55,9 @@ def blocks(details: Details, most: int) -> np.ndarray:
         return _numbered(stage)
     for most_beside in (_MOST_BESIDE, 1):
         for width in _widths(int(layer.max()) + 1):
-            found = _components(coarse, _numbered(stage, layer // width), most_beside)
-            if found.max() < most:
-                return found
+            parts = _components(coarse, _numbered(stage, layer // width), most_beside)
+            if parts.max() < most:
+                return parts
     return _numbered(stage)
 
 

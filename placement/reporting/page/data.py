@@ -107,8 +107,8 @@ def _times(timeline: Timeline, parts: np.ndarray, clock: units.Unit) -> list[lis
 def _numbered(texts: Any) -> tuple[list[str], list[int]]:
     """Returns the distinct texts, and which of them each is."""
     numbers: dict[str, int] = {}
-    found = [numbers.setdefault(text, len(numbers)) for text in texts]
-    return list(numbers), found
+    of_texts = [numbers.setdefault(text, len(numbers)) for text in texts]
+    return list(numbers), of_texts
 
 
 def _shape(sizes: tuple[int, ...]) -> str:

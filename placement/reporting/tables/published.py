@@ -127,8 +127,8 @@ def pair(
       objective: of these rows.
     """
     ours = _ours(list(rows))
-    found = (_paired(source, ours, objective) for source in sources)
-    return tuple(paired for paired in found if paired is not None)
+    pairs = (_paired(source, ours, objective) for source in sources)
+    return tuple(paired for paired in pairs if paired is not None)
 
 
 def markdown(paired: Paired) -> str:
@@ -178,24 +178,24 @@ _Values = dict[str, dict[str, float]]  # by graph and method, finite
 
 def _ours(rows: list[comparison.Row]) -> _Values:
     """Computes means over the seeds, and what is best, median and worst of them."""
-    found = _means(rows)
+    ours = _means(rows)
     by_seed = [
         _means([row for row in rows if row["seed"] == seed]) for seed in {r["seed"] for r in rows}
     ]
-    for graph, means in found.items():
+    for graph, means in ours.items():
         for method in tuple(means):
             values = [seed[graph][method] for seed in by_seed if method in seed.get(graph, {})]
             means |= {f"{method}, {key}": float(of(values)) for key, of in _OVER_SEEDS.items()}
-    return found
+    return ours
 
 
 def _means(rows: list[comparison.Row]) -> _Values:
     """Averages the methods and, beside the best single device, single devices by kind."""
     kinds = [{**row, "method": _kind(row["method"])} for row in rows]
-    found = comparison.compare([*rows, *(row for row in kinds if row["method"])], ())
+    compared = comparison.compare([*rows, *(row for row in kinds if row["method"])], ())
     return {
         graph: {m: mean_s for m, c in cells.items() if math.isfinite(mean_s := c.latency_s.mean)}
-        for graph, cells in found.cells.items()
+        for graph, cells in compared.cells.items()
     }
 
 
@@ -272,13 +272,13 @@ def _reductions(row: Row, ours: _Values) -> dict[str, OurReduction]:
         return {}
     others = [name for method in row.reduction.against for name in _names(method, ours)]
     reference = max if row.reduction.largest else min
-    found = {}
+    reductions = {}
     for name in _names(row.reduction.method, ours):
         value = _largest(row, ours, name, others, reference)
         if not math.isnan(value):
             of_single = _largest(row, ours, name, [comparison.SINGLE], min)
-            found[name] = OurReduction(value, of_single)
-    return found
+            reductions[name] = OurReduction(value, of_single)
+    return reductions
 
 
 def _largest(

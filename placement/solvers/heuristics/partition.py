@@ -53,7 +53,7 @@ def metis(problem: Problem, *, seed: int = 0) -> np.ndarray:
     Raises:
       UserError: pymetis is not installed.
     """
-    return _place(problem, _all_devices(problem), _metis, seed)
+    return _place(problem, np.arange(len(problem.devices)), _metis, seed)
 
 
 def kahip(problem: Problem, *, seed: int = 0) -> np.ndarray:
@@ -64,7 +64,7 @@ def kahip(problem: Problem, *, seed: int = 0) -> np.ndarray:
     Raises:
       UserError: kahip is not installed.
     """
-    return _place(problem, _all_devices(problem), _kahip, seed)
+    return _place(problem, np.arange(len(problem.devices)), _kahip, seed)
 
 
 def scotch(problem: Problem, *, gmap: Callable[[str], str], seed: int = 0) -> np.ndarray:
@@ -89,7 +89,7 @@ def scotch(problem: Problem, *, gmap: Callable[[str], str], seed: int = 0) -> np
         parts[order] = from_scotch(gmap(to_scotch(shuffled, shares)), len(order), len(shares))
         return parts
 
-    return _place(problem, _all_devices(problem), partition, seed)
+    return _place(problem, np.arange(len(problem.devices)), partition, seed)
 
 
 def min_cut(problem: Problem, *, seed: int = 0) -> np.ndarray:
@@ -103,7 +103,7 @@ def min_cut(problem: Problem, *, seed: int = 0) -> np.ndarray:
       UserError: pymetis is not installed.
     """
     accelerators = np.flatnonzero(np.asarray(problem.costs.accelerator) >= 0)
-    devices = accelerators if len(accelerators) else _all_devices(problem)
+    devices = accelerators if len(accelerators) else np.arange(len(problem.devices))
     return _place(problem, devices, _metis, seed)
 
 
@@ -145,10 +145,6 @@ def from_scotch(text: str, num_vertices: int, num_parts: int) -> np.ndarray:
         f"Scotch wrote {text[:40]!r}..., which maps not every vertex of {num_vertices} to a part "
         f"below {num_parts}; is the program that was run Scotch's gmap?"
     )
-
-
-def _all_devices(problem: Problem) -> np.ndarray:
-    return np.arange(len(problem.devices))
 
 
 def _place(problem: Problem, devices: np.ndarray, partition: Partitioner, seed: int) -> np.ndarray:

@@ -74,13 +74,8 @@ class _Segments(NamedTuple):
 def ideals_dp(problem: Problem, seed: int, limits: SearchLimits) -> base.SearchResult:
     """A dynamic program over ideals: the best contiguous placement, with proof.
 
-    `contiguous` says what that is.
-
-    Args:
-      problem: of objective 'max_load'.
-      seed: not used.
-      limits: its time is looked at between levels; the linearised program's placement is
-        returned where it ends.
+    `contiguous` says what that is. Time is looked at between levels; where it ends, the linearised
+    program's placement is returned.
 
     Raises:
       UserError: there are too many ideals or states, or see `contiguous.splits`.
@@ -111,11 +106,6 @@ def dp_split(problem: Problem, seed: int, limits: SearchLimits) -> base.SearchRe
 
 def linearised_dp(problem: Problem, seed: int, limits: SearchLimits) -> base.SearchResult:
     """A dynamic program over one topological order, cut into segments: contiguous.
-
-    Args:
-      problem: of objective 'max_load'.
-      seed: not used.
-      limits: of time.
 
     Raises:
       UserError: see `contiguous.splits`.

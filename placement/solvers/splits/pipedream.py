@@ -31,11 +31,6 @@ from placement.types import Problem
 def pipedream(problem: Problem, seed: int, limits: SearchLimits) -> base.SearchResult:
     """PipeDream's planner (Narayanan et al. 2019): a chain of stages.
 
-    Args:
-      problem: of objective 'max_load'.
-      seed: not used.
-      limits: its time is looked at between workers.
-
     Raises:
       UserError: see `contiguous.splits`.
     """
