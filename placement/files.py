@@ -83,7 +83,7 @@ def read_json(
 
 
 def read_jsonl(path: StrPath, schema: Schema, *, remedy: str) -> list[dict[str, Any]]:
-    """The records of a log, none of a missing one, ignoring an unfinished last line.
+    """Returns the records of a log, none of a missing one, ignoring an unfinished last line.
 
     Args:
       path: of the log.
@@ -102,7 +102,7 @@ def read_jsonl(path: StrPath, schema: Schema, *, remedy: str) -> list[dict[str, 
 
 
 def sound_lines(path: StrPath, schema: Schema) -> bytes:
-    """The finished lines of a log that hold such records."""
+    """Returns the finished lines of a log that hold such records."""
     sound = [record for _, record, wrong in _lines(path, schema) if not wrong]
     return b"".join(json.dumps(record).encode() + b"\n" for record in sound)
 
@@ -118,7 +118,7 @@ def drop_unfinished_line(log: IO[bytes]) -> None:
 
 
 def read_bytes(path: StrPath, *, remedy: str) -> bytes:
-    """The content of a file; raises as `read_json` does."""
+    """Returns the content of a file; raises as `read_json` does."""
     try:
         return Path(path).read_bytes()
     except (FileNotFoundError, NotADirectoryError, PermissionError) as error:
@@ -130,7 +130,7 @@ def read_bytes(path: StrPath, *, remedy: str) -> bytes:
 
 
 def made(make: Callable[[Any], T], data: Any, path: StrPath, *, remedy: str) -> T:
-    """What is made of a file's data.
+    """Makes something of a file's data.
 
     Raises:
       CorruptFileError: nothing can be.
@@ -152,7 +152,7 @@ def check(data: Any, schema: Schema, where: str) -> None:
 
 
 def mismatch(data: Any, schema: Schema, where: str = "") -> str:
-    """In what the first part of the data that does not fit the schema fails; '' of what fits."""
+    """Returns in what the first part of the data that does not fit fails; '' of what fits."""
     if isinstance(schema, tuple) and not isinstance(schema, Maybe):
         mismatches = [mismatch(data, one, where) for one in schema]
         return "" if "" in mismatches else mismatches[0]
@@ -192,7 +192,7 @@ def _is(data: Any, schema: Schema) -> bool:
 
 
 def _lines(path: StrPath, schema: Schema) -> Iterator[tuple[int, Any, str]]:
-    """Numbers of the finished lines, what they hold, and what is wrong with that, if it is."""
+    """Yields the number of each finished line, what it holds, and what is wrong with that."""
     if not Path(path).exists():
         return
     lines = read_bytes(path, remedy="").split(b"\n")[:-1]  # what follows has no end, or is nothing

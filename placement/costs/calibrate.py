@@ -24,6 +24,7 @@ Where devices overlap, the latency is the sum of these terms along a longest pat
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
+import chex
 import numpy as np
 from scipy.optimize import nnls
 
@@ -71,7 +72,7 @@ def fit(
     *,
     rounds: int = 1,
 ) -> Calibration:
-    """The calibration that explains measured latencies best.
+    """Returns the calibration that explains measured latencies best.
 
     Args:
       costs: as profiled.
@@ -79,6 +80,8 @@ def fit(
       latency_s: float [M], measured.
       rounds: how often to fit, each time with terms made anew.
     """
+    chex.assert_rank(latency_s, 1)
+    chex.assert_type(latency_s, float)
     apart = ~np.eye(np.asarray(costs.compute_s).shape[1], dtype=bool)
     prior, deviation = _prior(costs, apart)
     calibration = _unflatten(prior, apart)
@@ -93,7 +96,7 @@ def fit(
 
 
 def apply(costs: CostModel, calibration: Calibration) -> CostModel:
-    """The costs as calibrated."""
+    """Returns the costs as calibrated."""
     fusion_loss_s = np.asarray(costs.fusion_loss_s, np.float64)
     fusion_loss_s = np.where(
         fusion_loss_s > 0, calibration.cut * fusion_loss_s + calibration.fusion_loss_s, 0.0
@@ -107,12 +110,12 @@ def apply(costs: CostModel, calibration: Calibration) -> CostModel:
 
 
 def to_json(calibration: Calibration) -> dict[str, Any]:
-    """JSON-able data."""
+    """Returns JSON-able data."""
     return {name: np.asarray(value).tolist() for name, value in calibration._asdict().items()}
 
 
 def from_json(data: dict[str, Any]) -> Calibration:
-    """What `to_json` wrote."""
+    """Reads what `to_json` wrote."""
     arrays = ("compute", "latency_s", "s_per_byte")
     return Calibration(
         **{name: np.array(data[name]) for name in arrays},
@@ -122,7 +125,7 @@ def from_json(data: dict[str, Any]) -> Calibration:
 
 
 def _prior(costs: CostModel, apart: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Prior and deviation of the coefficients, flat."""
+    """Returns the prior and the deviation of the coefficients, flat."""
     num_devices, num_pairs = len(apart), int(apart.sum())
     prior = [
         np.ones(num_devices),
@@ -149,7 +152,9 @@ def _unflatten(flat: np.ndarray, apart: np.ndarray) -> Calibration:
 
 
 def serial_terms(graph: OpGraph, costs: CostModel, placement: np.ndarray) -> Terms:
-    """Of the `serial` objective; a placement is int32 [N]."""
+    """Computes the terms of the `serial` objective; a placement is int32 [N]."""
+    chex.assert_shape(placement, (graph.num_ops,))
+    chex.assert_type(placement, int)
     compute_s, fusion_loss_s = (
         np.asarray(costs.compute_s, np.float64),
         np.asarray(costs.fusion_loss_s, np.float64),

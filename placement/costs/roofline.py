@@ -29,6 +29,7 @@ import numpy as np
 from placement import arguments
 from placement.errors import UserError
 from placement.graphs import dag
+from placement.graphs.op_types import NEVER_CONSTANT
 from placement.types import CostModel, OpGraph
 
 PREFIX = "roofline:"
@@ -146,8 +147,6 @@ _CLASS: dict[str, str] = {
 FREE_TYPES = frozenset(
     {"Parameter", "Constant", "Result", "Reshape", "Squeeze", "Unsqueeze", "ShapeOf"}
 )
-# Run for every request even if all that they read is constant.
-_NEVER_CONSTANT = frozenset({"ReadValue", "Assign", "RandomUniform", "Multinomial"})
 _PICKING = frozenset({"Gather", "GatherElements", "GatherND", "Slice", "StridedSlice"})
 _MODEL_ELEMENT_BYTES = 4
 
@@ -161,7 +160,7 @@ class _Demand(NamedTuple):
 
 
 def devices(spec: str) -> tuple[str, ...]:
-    """The names of described devices, in the order of a placement's indices.
+    """Returns the names of described devices, in the order of a placement's indices.
 
     Args:
       spec: such as 'roofline:cpu,gpu,gpu', which gives ('cpu', 'gpu0', 'gpu1'): kinds that occur
@@ -186,7 +185,7 @@ def devices(spec: str) -> tuple[str, ...]:
 
 
 def cost_model(graph: OpGraph, names: tuple[str, ...]) -> CostModel:
-    """What `graph` costs on described devices.
+    """Computes what a graph costs on described devices.
 
     A tensor crosses between two accelerators by way of host memory, one transfer after the other:
     latencies add up, and so do the seconds a byte. Two hosts share their memory, so that nothing
@@ -231,7 +230,7 @@ def _spec(name: str) -> DeviceSpec:
 
 
 def _compute_s(graph: OpGraph, demand: _Demand, classes: list[str], spec: DeviceSpec) -> np.ndarray:
-    """Seconds [N] of every operation on one device."""
+    """Computes seconds [N] of every operation on one device."""
     flop_per_s = np.array([spec.flop_per_s[each] for each in classes])
     scale = ELEMENT_BYTES[spec.precision] / _MODEL_ELEMENT_BYTES
     moved_bytes = demand.weight_bytes + scale * demand.activation_bytes
@@ -261,7 +260,7 @@ def _demand(graph: OpGraph) -> _Demand:
 
 
 def _constants(graph: OpGraph) -> tuple[np.ndarray, np.ndarray]:
-    """bool [N]: a Constant, or computed from nothing else; float64 [N]: bytes stored for it."""
+    """Returns bool [N], what comes of Constants alone, and float64 [N], the bytes stored for it."""
     producers: list[set[int]] = [set() for _ in range(graph.num_ops)]
     for sender, receiver in zip(graph.senders.tolist(), graph.receivers.tolist(), strict=True):
         producers[receiver].add(sender)
@@ -269,7 +268,7 @@ def _constants(graph: OpGraph) -> tuple[np.ndarray, np.ndarray]:
     stored_bytes = graph.weight_bytes.astype(np.float64)
     for op in dag.topological_order(graph).tolist():
         op_type, read = graph.op_types[op], sorted(producers[op])
-        derived = bool(read) and op_type not in _NEVER_CONSTANT and constant[read].all()
+        derived = bool(read) and op_type not in NEVER_CONSTANT and constant[read].all()
         constant[op] = op_type == "Constant" or derived
         if derived:
             stored_bytes[op] += stored_bytes[read].sum()
@@ -277,7 +276,7 @@ def _constants(graph: OpGraph) -> tuple[np.ndarray, np.ndarray]:
 
 
 def _written_bytes(graph: OpGraph) -> np.ndarray:
-    """float64 [N]: the tensors that are read, or of an operation that nobody reads its first."""
+    """Sums float64 [N]: the tensors that are read; of an operation that nobody reads its first."""
     first = np.unique(graph.tensors, return_index=True)[1]
     written = np.bincount(graph.senders[first], graph.edge_bytes[first], graph.num_ops)
     unread = np.bincount(graph.senders, minlength=graph.num_ops) == 0

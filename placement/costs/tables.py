@@ -2,6 +2,7 @@
 
 from typing import Any, NamedTuple
 
+import chex
 import numpy as np
 
 from placement.errors import UserError
@@ -38,7 +39,7 @@ class SubmodelCosts(NamedTuple):
 
 
 def to_json(profiles: tuple[DeviceProfile, ...], transfers: Transfers) -> dict[str, Any]:
-    """Profiles and transfers as JSON-able data, so that one machine's can be used on another."""
+    """Returns profiles and transfers as JSON-able data, for use on another machine."""
     return {
         "profiles": [p._asdict() | {"unsupported": sorted(p.unsupported)} for p in profiles],
         "crossings": {name: matrix.tolist() for name, matrix in transfers._asdict().items()},
@@ -46,7 +47,7 @@ def to_json(profiles: tuple[DeviceProfile, ...], transfers: Transfers) -> dict[s
 
 
 def from_json(data: dict[str, Any]) -> tuple[tuple[DeviceProfile, ...], Transfers]:
-    """What `to_json` wrote; other keys are ignored."""
+    """Reads what `to_json` wrote; other keys are ignored."""
     profiles = tuple(
         DeviceProfile(
             device=p["device"],
@@ -61,14 +62,14 @@ def from_json(data: dict[str, Any]) -> tuple[tuple[DeviceProfile, ...], Transfer
 
 
 def submodels_to_json(submodels: SubmodelCosts) -> dict[str, Any]:
-    """JSON-able data; nan becomes None."""
+    """Returns JSON-able data; nan becomes None."""
     alone = [[None if np.isnan(s) else s for s in row] for row in submodels.alone_s.tolist()]
     transfers = {name: matrix.tolist() for name, matrix in submodels.transfers._asdict().items()}
     return {"groups": [list(g) for g in submodels.groups], "alone_s": alone} | transfers
 
 
 def submodels_from_json(data: dict[str, Any]) -> SubmodelCosts:
-    """What `submodels_to_json` wrote."""
+    """Reads what `submodels_to_json` wrote."""
     groups, latency_s = data["groups"], np.array(data["latency_s"])
     return SubmodelCosts(
         groups=tuple(tuple(group) for group in groups),
@@ -78,7 +79,7 @@ def submodels_from_json(data: dict[str, Any]) -> SubmodelCosts:
 
 
 def concurrent(graph: OpGraph, costs: CostModel, submodels: SubmodelCosts) -> CostModel:
-    """Costs of devices that work at the same time, from those under HETERO.
+    """Computes costs of devices that work at the same time, from those under HETERO.
 
     Cutting an edge between two of the sets costs what its reader takes longer by itself than within
     the whole model, the mean over the devices.
@@ -106,7 +107,7 @@ def cost_model(
     profiles: tuple[DeviceProfile, ...],
     transfers: Transfers,
 ) -> CostModel:
-    """The first `serial` cost model: kernels as profiled, scaled to the latency as measured.
+    """Makes the `serial` cost model: kernels as profiled, scaled to the latency as measured.
 
     A kernel that runs several operations as one is booked on the one with most FLOPs (ties: the
     last named), the others are free: nothing is gained by moving them alone. Cutting an edge inside
@@ -142,7 +143,7 @@ def cost_model(
 
 
 def _compute_s(graph: OpGraph, profile: DeviceProfile) -> np.ndarray:
-    """Seconds an operation [N] on one device, summing to the device's measured latency."""
+    """Computes seconds [N] of operations on one device, which sum to its measured latency."""
     index = {name: i for i, name in enumerate(graph.op_names)}
     seconds = np.zeros(graph.num_ops)
     for names, kernel_s in profile.kernels:
@@ -163,7 +164,7 @@ def _heaviest(graph: OpGraph, members: list[int]) -> int:
 
 
 def _fusion_loss_s(graph: OpGraph, profiles: tuple[DeviceProfile, ...]) -> np.ndarray:
-    """Seconds [E] that a lost fusion costs: the largest over the devices, zero between kernels."""
+    """Computes seconds [E] of a lost fusion: the largest over the devices, 0 between kernels."""
     index = {name: i for i, name in enumerate(graph.op_names)}
     fusion_loss_s = np.zeros(graph.num_edges)
     for profile in profiles:
@@ -188,7 +189,7 @@ def _standalone_s(graph: OpGraph) -> np.ndarray:
 
 
 def coarse_costs(costs: CostModel, assignment: np.ndarray, edges: np.ndarray) -> CostModel:
-    """Costs of a coarsening: sums over its members, so that `lift` changes no objective's value.
+    """Sums costs over the members of a coarsening: `lift` changes no objective's value.
 
     Args:
       costs: of the N original operations.
@@ -198,6 +199,8 @@ def coarse_costs(costs: CostModel, assignment: np.ndarray, edges: np.ndarray) ->
     Returns:
       Costs of the coarse operations and edges; inf where any member is unsupported.
     """
+    chex.assert_rank([assignment, edges], 1)
+    chex.assert_type([assignment, edges], int)
     num_coarse = int(assignment.max()) + 1
     compute_s = dag.part_sums(assignment, np.asarray(costs.compute_s, np.float64))
     memory_bytes = np.bincount(assignment, np.asarray(costs.memory_bytes), num_coarse)

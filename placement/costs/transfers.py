@@ -42,7 +42,7 @@ class TransferFit(NamedTuple):
     seconds: np.ndarray  # float64 [S]: measured; below zero where that was too short to tell
 
     def errors(self) -> np.ndarray:
-        """Float64 [S]: how far the line is from each sample, relative to the larger of the two."""
+        """Returns float64 [S]: how far the line is from each sample, relative to the larger one."""
         line_s = self.latency_s + self.num_bytes * self.s_per_byte
         larger_s = np.maximum(np.maximum(np.abs(self.seconds), line_s), np.finfo(float).tiny)
         return np.abs(line_s - self.seconds) / larger_s
@@ -51,7 +51,7 @@ class TransferFit(NamedTuple):
 def fit(
     pair: tuple[int, int], samples: Sequence[tuple[float, float]], copy_s_per_byte: float
 ) -> TransferFit:
-    """The line through samples; that of a copy without any latency if there are none.
+    """Returns the line through samples; that of a copy without any latency if there are none.
 
     Args:
       pair: indices of the devices.
@@ -80,7 +80,7 @@ def fit(
 
 
 def matrices(fits: Sequence[TransferFit], num_devices: int) -> Transfers:
-    """Matrices of what was fitted, the same in both directions; a zero diagonal."""
+    """Returns matrices of what was fitted, the same in both directions; a zero diagonal."""
     latency_s, s_per_byte = np.zeros((num_devices,) * 2), np.zeros((num_devices,) * 2)
     for transfer in fits:
         for i, j in (transfer.pair, transfer.pair[::-1]):
@@ -89,7 +89,7 @@ def matrices(fits: Sequence[TransferFit], num_devices: int) -> Transfers:
 
 
 def to_json(fits: Sequence[TransferFit], labels: Sequence[str]) -> list[dict[str, Any]]:
-    """JSON-able data: each line, how far it is from its samples, and these."""
+    """Returns JSON-able data: each line, how far it is from its samples, and these."""
     return [
         {
             "devices": [labels[device] for device in transfer.pair],
@@ -106,7 +106,7 @@ def to_json(fits: Sequence[TransferFit], labels: Sequence[str]) -> list[dict[str
 
 
 def in_words(transfer: dict[str, Any]) -> str:
-    """One pair of `to_json`, in a line."""
+    """Describes one pair of `to_json` in a line."""
     line_s = 2**20 * transfer["s_per_byte"]
     words = (
         f"{' - '.join(label.split(' [')[0] for label in transfer['devices'])}: "

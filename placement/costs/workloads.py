@@ -163,7 +163,7 @@ def _edges(data: Any, where: str, index: dict[int, int]) -> list[_Edge]:
 def _devices(
     data: Any, where: str, objective: str, parts: int
 ) -> tuple[tuple[str, ...], np.ndarray]:
-    """The devices' names and their `CostModel.accelerator`, int32 [D]."""
+    """Returns the devices' names and their `CostModel.accelerator`, int32 [D]."""
     accelerators = _read(data, "maxFPGAs", where, _COUNT)
     hosts = _read(data, "maxCPUs", where, _COUNT)
     count = accelerators * parts + (1 if objective == "subgraph" else hosts)
@@ -220,7 +220,7 @@ def _graph(nodes: list[_Node], edges: list[_Edge], name: str) -> OpGraph:
 
 
 def _unique(names: list[str], ids: list[int]) -> list[str]:
-    """Names, with the id appended to those that repeat."""
+    """Appends its id to each name that repeats."""
     # Again, as what comes out may be another's name. A name with an id appended can only meet one
     # that has none yet, so that this ends.
     while len(set(names)) < len(names):
@@ -262,7 +262,7 @@ _OBJECTS = _Kind(
 
 
 def _read(record: Any, field: str, where: str, kind: _Kind, default: Any = _REQUIRED) -> Any:
-    """A field of a JSON object, or the default where it is missing or null."""
+    """Returns a field of a JSON object, or the default where it is missing or null."""
     if not isinstance(record, dict):
         raise UserError(
             f"{where} is {reprlib.repr(record)}; give a JSON object with the field {field}, "

@@ -13,6 +13,7 @@ between the two, sorted by producer, then reader. Padding edges join the last pa
 itself.
 """
 
+import chex
 import jraph
 import numpy as np
 
@@ -23,7 +24,7 @@ _SMALLEST_BUCKET = 16
 
 
 def bucket(size: int) -> int:
-    """The smallest geometric bucket (ratio 1.25 from 16) that holds `size` and a padding item."""
+    """Returns the smallest bucket (ratio 1.25 from 16) that holds `size` and a padding item."""
     capacity = _SMALLEST_BUCKET
     while capacity <= size:
         capacity = int(np.ceil(capacity * _BUCKET_RATIO))
@@ -54,6 +55,8 @@ def to_graphs_tuple(
     Raises:
       ValueError: a given size leaves no room for padding.
     """
+    chex.assert_shape([features, allowed], (graph.num_ops, None))
+    chex.assert_type([features, allowed], [float, bool])
     ends = np.stack([graph.senders, graph.receivers], axis=1)
     pairs = np.unique(ends, axis=0).astype(np.int32).reshape(-1, 2)
     num_nodes = bucket(graph.num_ops) if num_nodes is None else num_nodes

@@ -93,7 +93,7 @@ def coarsen(graph: OpGraph) -> Coarsening:
 
 
 def sole_consumers(graph: OpGraph) -> Coarsening:
-    """Every operation that serves only one other joins it, whatever else that one reads.
+    """Merges every operation that serves only one other with it, whatever else that reads.
 
     The co-location heuristic of ColocRL (Mirhoseini et al. 2017), applied once to all
     operations: repeated, it would leave one group of a network with one output. A group's tensors
@@ -118,18 +118,22 @@ def merge(graph: OpGraph, parts: np.ndarray) -> Coarsening:
     Returns:
       As `coarsen`.
     """
+    chex.assert_shape(parts, (graph.num_ops,))
+    chex.assert_type(parts, int)
     order = dag.topological_order(graph)
     merged = _quotient(graph, order, parts).parts
     return _build(graph, order, merged, _standing(graph, order))
 
 
 def members(graph: OpGraph, assignment: np.ndarray) -> list[list[str]]:
-    """For each coarse operation the names of those that it stands for, in topological order.
+    """Lists for each coarse operation the names of its members, in topological order.
 
     Args:
       graph: N operations.
       assignment: int32 [N], see `Coarsening`.
     """
+    chex.assert_shape(assignment, (graph.num_ops,))
+    chex.assert_type(assignment, int)
     names: list[list[str]] = [[] for _ in range(int(assignment.max()) + 1)]
     for op in dag.topological_order(graph).tolist():
         names[assignment[op]].append(graph.op_names[op])
@@ -137,7 +141,7 @@ def members(graph: OpGraph, assignment: np.ndarray) -> list[list[str]]:
 
 
 def lift(assignment: Array, placement: Array) -> Array:
-    """The placement of the original operations that a coarse placement stands for.
+    """Returns the placement of the original operations that a coarse placement stands for.
 
     Args:
       assignment: int32 [N], see `Coarsening`.
@@ -147,11 +151,12 @@ def lift(assignment: Array, placement: Array) -> Array:
       int32 [..., N], of the same kind as `placement`.
     """
     chex.assert_rank(assignment, 1)
+    chex.assert_type([assignment, placement], int)
     return placement[..., assignment]
 
 
 def _standing(graph: OpGraph, order: np.ndarray) -> np.ndarray:
-    """int8 [N]: whether an operation is constant, of a shape chain, or ordinary."""
+    """Returns int8 [N]: whether an operation is constant, of a shape chain, or ordinary."""
     standing = np.full(graph.num_ops, _ORDINARY, np.int8)
     starts, sources = dag.successors(graph.num_ops, graph.receivers, graph.senders)
     for op in order:
@@ -231,7 +236,7 @@ def _build(
 
 
 def _last(assignment: np.ndarray, keys: tuple[np.ndarray, ...]) -> np.ndarray:
-    """int [M]: each part's last member by the keys, the first of which weighs most."""
+    """Returns int [M]: each part's last member by the keys, the first of which weighs most."""
     ranked = np.lexsort((*keys[::-1], assignment))
     is_last = np.append(np.diff(assignment[ranked]) > 0, True)
     return ranked[is_last]

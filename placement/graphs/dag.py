@@ -25,7 +25,7 @@ from placement.types import OpGraph
 def successors(
     num_nodes: int, senders: np.ndarray, receivers: np.ndarray
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Compressed adjacency: the successors of v are `targets[starts[v] : starts[v + 1]]`.
+    """Compresses adjacency: the successors of v are `targets[starts[v] : starts[v + 1]]`.
 
     Args:
       num_nodes: N.
@@ -36,13 +36,14 @@ def successors(
       starts: int64 [N + 1].
       targets: int [E]; parallel edges stay parallel and keep their order.
     """
+    _check_edges(senders, receivers)
     counts = np.bincount(senders, minlength=num_nodes)
     starts = np.concatenate([[0], np.cumsum(counts)])
-    return starts, np.asarray(receivers)[np.argsort(senders, kind="stable")]
+    return starts, receivers[np.argsort(senders, kind="stable")]
 
 
 def sort_nodes(num_nodes: int, senders: np.ndarray, receivers: np.ndarray) -> np.ndarray:
-    """Kahn's algorithm; of the nodes that are ready, the smallest index goes first.
+    """Sorts nodes topologically (Kahn): of those that are ready, the smallest index first.
 
     Where node numbers already are a topological order the result is `arange(N)`.
 
@@ -86,20 +87,23 @@ def depth_first_order(num_nodes: int, senders: np.ndarray, receivers: np.ndarray
 
 
 def strong_components(num_nodes: int, senders: np.ndarray, receivers: np.ndarray) -> np.ndarray:
-    """int32 [N]: equal numbers for nodes that lie on a common cycle."""
+    """Returns int32 [N]: equal numbers for nodes that lie on a common cycle."""
+    _check_edges(senders, receivers)
     return csgraph.connected_components(
         _matrix(num_nodes, senders, receivers), directed=True, connection="strong"
     )[1]
 
 
 def weak_components(num_nodes: int, senders: np.ndarray, receivers: np.ndarray) -> np.ndarray:
-    """int32 [N]: equal numbers for nodes that edges join, taken in either direction."""
+    """Returns int32 [N]: equal numbers for nodes that edges join, taken in either direction."""
+    _check_edges(senders, receivers)
     return csgraph.connected_components(_matrix(num_nodes, senders, receivers), directed=False)[1]
 
 
 def is_acyclic(num_nodes: int, senders: np.ndarray, receivers: np.ndarray) -> bool:
     """Whether no path returns to where it began; a self loop is a cycle. Edges are int [E]."""
-    if np.any(np.asarray(senders) == np.asarray(receivers)):
+    _check_edges(senders, receivers)
+    if np.any(senders == receivers):
         return False
     components = strong_components(num_nodes, senders, receivers)
     return len(np.unique(components)) == num_nodes
@@ -108,7 +112,7 @@ def is_acyclic(num_nodes: int, senders: np.ndarray, receivers: np.ndarray) -> bo
 def quotient_edges(
     senders: np.ndarray, receivers: np.ndarray, parts: np.ndarray
 ) -> tuple[np.ndarray, np.ndarray]:
-    """The distinct edges between different parts, as `quotient` gives them.
+    """Returns the distinct edges between different parts, as `quotient` gives them.
 
     Args:
       senders, receivers: int [E].
@@ -117,6 +121,7 @@ def quotient_edges(
     Returns:
       Their ends, int32 [E'] each.
     """
+    _check_edges(senders, receivers)
     sources, targets = parts[senders].astype(np.int64), parts[receivers]
     apart = sources != targets
     num_parts = int(parts.max()) + 1
@@ -135,13 +140,16 @@ def part_sums(parts: np.ndarray, values: np.ndarray) -> np.ndarray:
     Returns:
       [K, ...], K parts, of the values' type.
     """
+    chex.assert_rank(parts, 1)
+    chex.assert_type(parts, int)
+    chex.assert_equal_shape_prefix([parts, values], 1)
     sums = np.zeros((int(parts.max()) + 1, *values.shape[1:]), values.dtype)
     np.add.at(sums, parts, values)
     return sums
 
 
 def topological_order(graph: OpGraph) -> np.ndarray:
-    """Every operation after all that it reads from; of several that could follow, the first.
+    """Orders operations after all that they read from; of several, the first goes first.
 
     Returns:
       int32 [N]: indices of operations. It depends on the graph alone, and is `arange(N)` where
@@ -151,12 +159,12 @@ def topological_order(graph: OpGraph) -> np.ndarray:
 
 
 def levels(graph: OpGraph) -> np.ndarray:
-    """int32 [N]: the number of edges on a longest path from a source to the operation."""
+    """Returns int32 [N]: the number of edges on a longest path from a source to the operation."""
     return depths(graph.num_ops, graph.senders, graph.receivers)
 
 
 def depths(num_nodes: int, senders: np.ndarray, receivers: np.ndarray) -> np.ndarray:
-    """The level of every node, int32 [N]; without cycles."""
+    """Returns the level of every node, int32 [N]; without cycles."""
     starts, targets = successors(num_nodes, senders, receivers)
     start_list, target_list = starts.tolist(), targets.tolist()
     level = [0] * num_nodes
@@ -175,6 +183,8 @@ def longest_paths(senders: np.ndarray, receivers: np.ndarray, weights: np.ndarra
       receivers: int [E].
       weights: float [N], of the nodes, whose own counts.
     """
+    chex.assert_rank(weights, 1)
+    chex.assert_type(weights, float)
     num_nodes = len(weights)
     starts, targets = successors(num_nodes, senders, receivers)
     total = weights.astype(np.float64)
@@ -185,7 +195,7 @@ def longest_paths(senders: np.ndarray, receivers: np.ndarray, weights: np.ndarra
 
 
 def reachability(graph: OpGraph) -> np.ndarray:
-    """Which operations depend on which, directly or not.
+    """Returns which operations depend on which, directly or not.
 
     N * N bytes and E * N byte operations: meant for a few thousand operations.
 
@@ -202,7 +212,7 @@ def reachability(graph: OpGraph) -> np.ndarray:
 
 
 def connected_parts(graph: OpGraph, placement: np.ndarray) -> np.ndarray:
-    """The connected parts that a placement cuts the graph into.
+    """Returns the connected parts that a placement cuts the graph into.
 
     Two operations share a part when edges, taken in either direction, join them without leaving
     their device.
@@ -215,6 +225,7 @@ def connected_parts(graph: OpGraph, placement: np.ndarray) -> np.ndarray:
       int32 [N]: the part of every operation; parts are numbered from 0 by their smallest member.
     """
     chex.assert_shape(placement, (graph.num_ops,))
+    chex.assert_type(placement, int)
     kept = placement[graph.senders] == placement[graph.receivers]
     parts = weak_components(graph.num_ops, graph.senders[kept], graph.receivers[kept])
     _, first, number = np.unique(parts, return_index=True, return_inverse=True)
@@ -222,7 +233,7 @@ def connected_parts(graph: OpGraph, placement: np.ndarray) -> np.ndarray:
 
 
 def quotient(graph: OpGraph, parts: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """The graph of the parts, which may have cycles where the operations have none.
+    """Returns the graph of the parts, which may have cycles where the operations have none.
 
     Args:
       graph: the graph.
@@ -233,6 +244,13 @@ def quotient(graph: OpGraph, parts: np.ndarray) -> tuple[np.ndarray, np.ndarray]
     """
     chex.assert_shape(parts, (graph.num_ops,))
     return quotient_edges(graph.senders, graph.receivers, parts)
+
+
+def _check_edges(senders: np.ndarray, receivers: np.ndarray) -> None:
+    """Asserts that both are int [E]."""
+    chex.assert_rank([senders, receivers], 1)
+    chex.assert_type([senders, receivers], int)
+    chex.assert_equal_shape([senders, receivers])
 
 
 def _matrix(num_nodes: int, senders: np.ndarray, receivers: np.ndarray) -> sparse.csr_array:

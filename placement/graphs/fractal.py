@@ -24,7 +24,7 @@ _BLOCK = 2_000  # nodes whose balls are grown together: bounds memory, not the r
 
 
 def fractal_dimension(graph: OpGraph, *, exact_limit: int = 2_000, radius: int = 8) -> np.ndarray:
-    """The least-squares slope of log(nodes within r hops) against log r, of every operation.
+    """Computes the slope of log(nodes within r hops) against log r for every operation.
 
     Args:
       graph: the graph; directions of edges are ignored.
@@ -43,7 +43,7 @@ def fractal_dimension(graph: OpGraph, *, exact_limit: int = 2_000, radius: int =
 
 
 def _undirected(graph: OpGraph) -> sparse.csr_array:
-    """bool [N, N]: the neighbours of each node, and itself."""
+    """Returns bool [N, N]: the neighbours of each node, and itself."""
     own = np.arange(graph.num_ops)
     rows = np.concatenate([own, graph.senders, graph.receivers])
     columns = np.concatenate([own, graph.receivers, graph.senders])
@@ -52,7 +52,7 @@ def _undirected(graph: OpGraph) -> sparse.csr_array:
 
 
 def _all_balls(undirected: sparse.csr_array) -> np.ndarray:
-    """int [N, R + 1]: nodes within r hops for r = 0 .. R, R the largest eccentricity."""
+    """Returns int [N, R + 1]: nodes within r hops for r = 0 .. R, R the largest eccentricity."""
     hops = csgraph.shortest_path(undirected, method="D", unweighted=True)
     num_ops = len(hops)
     furthest = int(hops[np.isfinite(hops)].max())
@@ -64,7 +64,7 @@ def _all_balls(undirected: sparse.csr_array) -> np.ndarray:
 
 
 def _grown_balls(undirected: sparse.csr_array, start: int, radius: int) -> np.ndarray:
-    """int [block, radius + 1]: nodes within r hops for r = 0 .. radius, of the block's nodes."""
+    """Counts int [block, radius + 1]: nodes within r = 0 .. radius hops of the block's nodes."""
     ball = undirected[start : start + _BLOCK]
     sizes = [np.ones(ball.shape[0], np.int64)]
     for hop in range(1, radius + 1):
@@ -75,7 +75,7 @@ def _grown_balls(undirected: sparse.csr_array, start: int, radius: int) -> np.nd
 
 
 def _slopes(balls: np.ndarray) -> np.ndarray:
-    """float64 [N]: the slopes from ball sizes int [N, R + 1]."""
+    """Returns float64 [N]: the slopes from ball sizes int [N, R + 1]."""
     growing = np.diff(balls, axis=1) > 0  # exactly the radii 1 .. R_v, as a ball grows until R_v
     num_radii = growing.sum(axis=1)
     x = np.log(np.arange(1, balls.shape[1]))

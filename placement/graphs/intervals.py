@@ -12,6 +12,7 @@ after it. So groups weigh about the same, and their ends are where little passes
 in operations and edges.
 """
 
+import chex
 import numpy as np
 
 from placement.graphs import coarsen, dag
@@ -21,7 +22,7 @@ from placement.types import OpGraph
 def group(
     graph: OpGraph, weight: np.ndarray, kinds: np.ndarray, num_groups: int
 ) -> coarsen.Coarsening:
-    """Groups of consecutive operations of a depth-first order.
+    """Groups consecutive operations of a depth-first order.
 
     Args:
       graph: N operations, each of a `colocation` class of its own.
@@ -33,6 +34,8 @@ def group(
     Returns:
       As `coarsen.coarsen`.
     """
+    chex.assert_shape([weight, kinds], (graph.num_ops,))
+    chex.assert_type([weight, kinds], [float, int])
     order = dag.depth_first_order(graph.num_ops, graph.senders, graph.receivers)
     cuts = _cuts(_crossing_bytes(graph, order), weight[order], num_groups)
     starts = np.zeros(graph.num_ops, bool)
@@ -44,7 +47,7 @@ def group(
 
 
 def _crossing_bytes(graph: OpGraph, order: np.ndarray) -> np.ndarray:
-    """float64 [N]: of the tensors made before each position of the order and read from there on."""
+    """Sums float64 [N]: the tensors made before each position and read from there on."""
     place = np.argsort(order)
     made, read = place[graph.senders] + 1, place[graph.receivers] + 1
     begun = np.bincount(made, graph.edge_bytes, graph.num_ops + 1)
@@ -52,7 +55,7 @@ def _crossing_bytes(graph: OpGraph, order: np.ndarray) -> np.ndarray:
 
 
 def _cuts(crossing_bytes: np.ndarray, weight: np.ndarray, num_groups: int) -> np.ndarray:
-    """int [K]: where groups begin, K < `num_groups`; the first begins at 0 besides."""
+    """Returns int [K]: where groups begin, K < `num_groups`; the first begins at 0 besides."""
     before = np.cumsum(weight) - weight
     share = before / max(float(weight.sum()), np.finfo(float).tiny) * num_groups
     slot = np.rint(share).astype(int)  # which cut a position is nearest to

@@ -97,7 +97,7 @@ def validate(graph: OpGraph) -> None:
 
 
 def representatives(graph: OpGraph) -> np.ndarray:
-    """int32 [N]: the first operation co-located with each operation, itself where it is alone."""
+    """Returns int32 [N]: the first operation co-located with each, itself where it is alone."""
     _, first, number = np.unique(graph.colocation, return_index=True, return_inverse=True)
     return first[number].astype(np.int32)
 

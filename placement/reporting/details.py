@@ -106,7 +106,7 @@ def read(path: Path) -> Details | None:
 
 
 def printable(details: Details) -> Details:
-    """The same with names as people see them."""
+    """Returns the same with names as people see them."""
     graph, coarse = map(_printable, (details.graph, details.coarse))
     return dataclasses.replace(
         details, graph=graph, coarse=coarse if details.coarse is not details.graph else graph
@@ -134,13 +134,13 @@ def _to_json(details: Details) -> dict[str, Any]:
 
 
 def _from_json(data: Mapping[str, Any]) -> Details:
-    graph = _graph_from_json(data["graph"])
-    found = Details(
+    graph = opgraph.make(**data["graph"])
+    details = Details(
         method=data["method"],
         objective=data["objective"],
         devices=tuple(data["devices"]),
         graph=graph,
-        coarse=_graph_from_json(data["coarse"]) if data["coarse"] else graph,
+        coarse=opgraph.make(**data["coarse"]) if data["coarse"] else graph,
         assignment=np.array(data["assignment"], np.int32),
         placement=np.array(data["placement"], np.int32),
         compute_s=_numbers(data["compute_s"]).reshape(-1, len(data["devices"])),
@@ -151,25 +151,26 @@ def _from_json(data: Mapping[str, Any]) -> Details:
         predicted=_timeline_from_json(data["predicted"]),
         measured=data["measured"] and _timeline_from_json(data["measured"]),
     )
-    _check_sizes(found)
-    return found
+    _check_sizes(details)
+    return details
 
 
-def _check_sizes(found: Details) -> None:
+def _check_sizes(details: Details) -> None:
     """Refuses arrays of another length than the graphs and devices, and indices beyond these."""
-    num_ops, num_coarse = found.graph.num_ops, found.coarse.num_ops
-    num_devices = len(found.devices)
+    num_ops, num_coarse = details.graph.num_ops, details.coarse.num_ops
+    num_devices = len(details.devices)
     for name, length in (
         *(("assignment", num_ops), ("compute_s", num_ops), ("memory_bytes", num_ops)),
         *(("placement", num_coarse), ("capacity_bytes", num_devices)),
         *(("compute_load_s", num_devices), ("transfer_load_s", num_devices)),
     ):
-        if len(getattr(found, name)) != length:
-            raise ValueError(f"{name} has {len(getattr(found, name))} entries, not {length}")
-    spans = [s for told in (found.predicted, found.measured) if told for s in told.spans]
+        if len(getattr(details, name)) != length:
+            raise ValueError(f"{name} has {len(getattr(details, name))} entries, not {length}")
+    timelines = filter(None, (details.predicted, details.measured))
+    spans = [span for timeline in timelines for span in timeline.spans]
     for name, indices, count in (
-        ("assignment", found.assignment, num_coarse),
-        ("placement", found.placement, num_devices),
+        ("assignment", details.assignment, num_coarse),
+        ("placement", details.placement, num_devices),
         ("device of a span", [span.device for span in spans], num_devices),
         ("operations of spans", [op for span in spans for op in span.ops], num_coarse),
     ):
@@ -181,10 +182,6 @@ def _check_sizes(found: Details) -> None:
 def _graph_to_json(graph: OpGraph) -> dict[str, Any]:
     columns = ("name", "op_names", "op_types", "output_shapes", *_GRAPH_ARRAYS)
     return {column: getattr(graph, column) for column in columns}
-
-
-def _graph_from_json(data: Mapping[str, Any]) -> OpGraph:
-    return opgraph.make(**data)
 
 
 def _timeline_to_json(timeline: Timeline) -> dict[str, Any]:
@@ -199,6 +196,6 @@ def _timeline_from_json(data: Mapping[str, Any]) -> Timeline:
 
 
 def _numbers(values: Any) -> np.ndarray:
-    """float64, null being inf."""
+    """Returns float64, null being inf."""
     array = np.array(values, np.float64)  # of which null is nan
     return np.where(np.isnan(array), math.inf, array)

@@ -10,24 +10,24 @@ from typing import Any
 
 
 def text(given: str) -> str:
-    """One line that holds only what can be printed."""
+    """Returns one line that holds only what can be printed."""
     if given.isprintable():
         return given
     return "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in given)
 
 
 def lines(given: str) -> str:
-    """The same of every line."""
+    """Returns the same of every line."""
     return "\n".join(map(text, given.split("\n")))
 
 
 def markdown(given: str) -> str:
-    """A name in Markdown, of which no character means anything."""
+    """Returns a name in Markdown, of which no character means anything."""
     return re.sub(r"([\\`*<\[|])", r"\\\1", text(given))
 
 
 def data(given: Any) -> Any:
-    """What JSON can hold, with every text in it as `lines` writes it."""
+    """Returns what JSON can hold, with every text in it as `lines` writes it."""
     if isinstance(given, str):
         return lines(given)
     if isinstance(given, dict):

@@ -99,7 +99,7 @@ class Events:
 
 
 def _histogram(latencies_s: np.ndarray) -> summary_pb2.HistogramProto:
-    """Of float64 [k]. Latencies that are all equal fill one narrow bin, not a second about them."""
+    """Makes the histogram of float64 [k]; equal latencies fill one narrow bin."""
     low_s, high_s = latencies_s.min(), latencies_s.max()
     edges_s = np.linspace(low_s, max(high_s, low_s * (1 + _NARROW)), _BINS + 1)
     return make_histogram(latencies_s, edges_s)

@@ -11,34 +11,34 @@ _ROUNDING = 1e-9  # of the latency: what overlaps by less follows one another
 
 
 def latency_s(timeline: Timeline) -> float:
-    """When the last span ends; the first one begins at 0 or later."""
+    """Returns when the last span ends; the first one begins at 0 or later."""
     return max((span.finish_s for span in timeline.spans), default=0.0)
 
 
 def heading(what: str, timeline: Timeline) -> str:
-    """'predicted (simulated)'; what is 'predicted' or 'measured'."""
+    """Returns 'predicted (simulated)'; what is 'predicted' or 'measured'."""
     return timeline.how if timeline.how.startswith(what) else f"{what} ({timeline.how})"
 
 
 def lanes(timeline: Timeline) -> list[int]:
-    """A lane of its device for every span, from 0, such that those of a lane do not overlap.
+    """Assigns every span a lane of its device, from 0, such that those of a lane are apart.
 
     As few lanes as can be: of the free ones, each span takes the first.
     """
     slack_s = _ROUNDING * latency_s(timeline)
     free_s: dict[int, list[float]] = {}  # by device, when each lane is free
-    found = [0] * len(timeline.spans)
-    for number in sorted(range(len(found)), key=lambda n: timeline.spans[n].start_s):
+    assigned = [0] * len(timeline.spans)
+    for number in sorted(range(len(assigned)), key=lambda n: timeline.spans[n].start_s):
         span = timeline.spans[number]
         ends = free_s.setdefault(span.device, [])
         free = (lane for lane, end in enumerate(ends) if end <= span.start_s + slack_s)
-        found[number] = next(free, len(ends))
-        ends[found[number] : found[number] + 1] = [span.finish_s]
-    return found
+        assigned[number] = next(free, len(ends))
+        ends[assigned[number] : assigned[number] + 1] = [span.finish_s]
+    return assigned
 
 
 def busy_s(spans: Sequence[Span], num_devices: int) -> np.ndarray:
-    """float64 [D]: how long each device runs something."""
+    """Returns float64 [D]: how long each device runs something."""
     busy, until = np.zeros(num_devices), np.full(num_devices, -np.inf)
     for span in sorted(spans, key=lambda span: span.start_s):
         busy[span.device] += max(0.0, span.finish_s - max(span.start_s, until[span.device]))
@@ -47,6 +47,6 @@ def busy_s(spans: Sequence[Span], num_devices: int) -> np.ndarray:
 
 
 def name(details: Details, span: Span) -> str:
-    """Of what the span runs: 'conv1', or 'conv1 … fc (12)' of twelve coarse operations."""
+    """Names what the span runs: 'conv1', or 'conv1 … fc (12)' of twelve coarse operations."""
     first, last = (details.coarse.op_names[span.ops[end]] for end in (0, -1))
     return first if len(span.ops) == 1 else f"{first} … {last} ({len(span.ops)})"

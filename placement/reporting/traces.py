@@ -35,12 +35,12 @@ def write(path: Path, details: Details) -> None:
 
 
 def trace(details: Details) -> dict[str, Any]:
-    """The trace as JSON objects."""
+    """Returns the trace as JSON objects."""
     events = list(_process(details, details.predicted, "predicted", 1))
     if details.measured is not None:
         events += _process(details, details.measured, "measured", 2)
-    told = {"graph": details.graph.name, "method": details.method, "objective": details.objective}
-    return {"traceEvents": events, "displayTimeUnit": "ms", "otherData": told}
+    about = {"graph": details.graph.name, "method": details.method, "objective": details.objective}
+    return {"traceEvents": events, "displayTimeUnit": "ms", "otherData": about}
 
 
 def _process(details: Details, schedule: Timeline, what: str, pid: int) -> Iterator[_Event]:
@@ -59,25 +59,25 @@ def _process(details: Details, schedule: Timeline, what: str, pid: int) -> Itera
     compute_s = np.bincount(details.assignment, details.op_compute_s)
     for span, place in zip(schedule.spans, places, strict=True):
         ops = list(span.ops)
-        told = {
+        arguments = {
             "operations": int(counts[ops].sum()),
             "names": [details.coarse.op_names[op] for op in ops[:_NAMED]],
             "compute_us": float(compute_s[ops].sum() * _US),
         }
         times = {"ts": span.start_s * _US, "dur": (span.finish_s - span.start_s) * _US}
         name = timelines.name(details, span)
-        yield {"ph": "X", "cat": "compute", "name": name, **place, **times, "args": told}
+        yield {"ph": "X", "cat": "compute", "name": name, **place, **times, "args": arguments}
     yield from _flows(details, schedule.spans, places, pid)
 
 
-def _metadata(kind: str, pid: int, tid: int, **told: Any) -> _Event:
-    return {"ph": "M", "name": kind, "pid": pid, "tid": tid, "ts": 0, "args": told}
+def _metadata(kind: str, pid: int, tid: int, **arguments: Any) -> _Event:
+    return {"ph": "M", "name": kind, "pid": pid, "tid": tid, "ts": 0, "args": arguments}
 
 
 def _flows(
     details: Details, spans: Sequence[Span], places: Sequence[_Event], pid: int
 ) -> Iterator[_Event]:
-    """Two events a tensor and device that reads it elsewhere, if both ends are in spans."""
+    """Yields two events a tensor and device that reads it elsewhere, if both ends run."""
     coarse, device = details.coarse, details.placement
     runs_in = {op: number for number, span in enumerate(spans) for op in span.ops}
     first: dict[tuple[int, int], tuple[int, int]] = {}  # its edge, and the span that reads it
@@ -94,7 +94,7 @@ def _flows(
         leaves_s = finish_s - _BEFORE_THE_END * (finish_s - start_s)
         name = coarse.op_names[coarse.senders[edge]]
         flow = {"cat": "crossing", "name": name, "id": f"{pid}.{number}"}
-        told = {"args": {"bytes": int(coarse.edge_bytes[edge])}}
-        yield {"ph": "s", **flow, **places[writer], "ts": leaves_s * _US, **told}
+        size = {"args": {"bytes": int(coarse.edge_bytes[edge])}}
+        yield {"ph": "s", **flow, **places[writer], "ts": leaves_s * _US, **size}
         enters = {"ts": spans[reader].start_s * _US, "bp": "e"}
         yield {"ph": "f", **flow, **places[reader], **enters}

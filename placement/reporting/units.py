@@ -25,13 +25,17 @@ class Unit(NamedTuple):
 
     def convert(self, seconds: Any) -> float:
         """Returns the latency in this unit; nan where there is none."""
-        value = number(seconds)
-        return math.nan if value is None else value * self.per_s
+        return or_nan(seconds) * self.per_s
 
 
 def number(value: Any) -> float | None:
     """Returns the value as a float, or None where there is no finite number."""
     return None if value is None or not math.isfinite(value) else float(value)
+
+
+def or_nan(value: Any) -> float:
+    """Returns the value as a float, or nan where there is no finite number."""
+    return float(value) if number(value) is not None else math.nan
 
 
 def ratio(value: float, unit: float) -> float:

@@ -56,21 +56,21 @@ class Words:
 
 
 def fold(line: str, width: int) -> list[str]:
-    """A line as lines of at most so many columns, broken in a word only if that is wider."""
-    found, current = [], ""
+    """Folds a line to at most so many columns, in a word only if that is wider."""
+    folded, current = [], ""
     for piece in _pieces(line):
         if current and cell_len((current + piece).rstrip()) > width:
-            found.append(current.rstrip())
+            folded.append(current.rstrip())
             current = ""
         current += piece
         if cell_len(current.rstrip()) > width:
             *whole, current = chop_cells(current.rstrip(), width)
-            found += whole
-    return [*found, current.rstrip()]
+            folded += whole
+    return [*folded, current.rstrip()]
 
 
 def console() -> Console:
-    """Where to print: a terminal, or something that takes lines of any length."""
+    """Makes where to print: a terminal, or something that takes lines of any length."""
     made = Console()
     return made if made.is_terminal else Console(width=_UNLIMITED)
 

@@ -144,7 +144,7 @@ def run(name: str, find: base.Find, problem: Problem, seed: int, limits: SearchL
 
 
 def lower_bound(problem: Problem, *, time_limit_s: float = 10.0) -> float:
-    """A lower bound of the objective for all placements, in seconds; -inf where none is known."""
+    """Computes a lower bound of the objective in seconds; -inf where none is known."""
     if infeasible(problem):
         return float("-inf")
     return _BOUNDS[problem.objective](problem, SearchLimits(time_limit_s, BUDGET))
@@ -162,7 +162,7 @@ def check(name: str, objective: str) -> None:
 
 
 def infeasible(problem: Problem) -> str | None:
-    """Why no placement can be feasible, where a look at the limits shows it."""
+    """Says why no placement can be feasible, where a look at the limits shows it."""
     classes, memory = base.classes(problem), base.memory(problem)
     stuck = np.flatnonzero(~classes.allowed.any(axis=1))
     if len(stuck):
@@ -176,7 +176,7 @@ def infeasible(problem: Problem) -> str | None:
 
 
 def _bound(result: base.SearchResult, value_s: float, name: str) -> float:
-    """The bound on the simulator's scale, where a value may lie below it by rounding alone."""
+    """Returns the bound on the simulator's scale, where a value may be below it by rounding."""
     if np.isnan(result.bound_s):
         return result.bound_s
     slack = base.ROUNDING * abs(result.bound_s)
@@ -188,5 +188,5 @@ def _bound(result: base.SearchResult, value_s: float, name: str) -> float:
 
 
 def _anything(problem: Problem) -> np.ndarray:
-    """int32 [N]: each operation where it computes fastest, to have something to show."""
+    """Returns int32 [N]: each operation where it computes fastest, to have something to show."""
     return np.asarray(problem.costs.compute_s).argmin(axis=1).astype(np.int32)

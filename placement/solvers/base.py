@@ -11,6 +11,7 @@ solver takes for the value of a placement may differ from the simulator's by its
 from collections.abc import Callable
 from typing import NamedTuple
 
+import chex
 import numpy as np
 
 from placement import simulators
@@ -68,7 +69,7 @@ class Memory(NamedTuple):
 
 
 def classes(problem: Problem) -> Classes:
-    """The classes of a problem."""
+    """Returns the classes of a problem."""
     costs = problem.costs
     representative = opgraph.representatives(problem.graph)
     _, number = np.unique(representative, return_inverse=True)
@@ -79,13 +80,13 @@ def classes(problem: Problem) -> Classes:
 
 
 def in_order(problem: Problem, of: Classes) -> np.ndarray:
-    """int [C]: the classes by their first operation in topological order."""
+    """Returns int [C]: the classes by their first operation in topological order."""
     number = of.number[dag.topological_order(problem.graph)]
     return number[np.sort(np.unique(number, return_index=True)[1])]
 
 
 def memory(problem: Problem) -> Memory:
-    """The limited memories of a problem; none where nothing is limited."""
+    """Returns the limited memories of a problem; none where nothing is limited."""
     costs = problem.costs
     capacity = np.asarray(costs.capacity_bytes, np.float64)
     accelerator = np.asarray(costs.accelerator)
@@ -103,6 +104,8 @@ def group_capacity_bytes(problem: Problem, group: np.ndarray) -> np.ndarray:
       problem: of D devices.
       group: int [D], from 0: which group each device is of.
     """
+    chex.assert_shape(group, (len(problem.devices),))
+    chex.assert_type(group, int)
     limited = memory(problem)
     total = np.zeros(group.max() + 1)
     total[group[~limited.devices.any(axis=0)]] = np.inf
@@ -113,6 +116,7 @@ def group_capacity_bytes(problem: Problem, group: np.ndarray) -> np.ndarray:
 
 def equal_devices(columns: np.ndarray) -> np.ndarray:
     """Returns int [D]: of each device the first one whose column of [*, D] numbers is equal."""
+    chex.assert_rank(columns, 2)
     rows = np.ascontiguousarray(columns.T)
     return np.array(
         [next(d for d, other in enumerate(rows) if (other == row).all()) for row in rows]
@@ -121,9 +125,11 @@ def equal_devices(columns: np.ndarray) -> np.ndarray:
 
 def value_s(problem: Problem, placement: np.ndarray) -> float:
     """Returns the simulator's value of one placement int [N]."""
+    chex.assert_shape(placement, (problem.graph.num_ops,))
+    chex.assert_type(placement, int)
     return float(simulators.evaluator(problem)(placement[None])[0])
 
 
 def missing(package: str) -> UserError:
-    """What to raise where an optional package is not installed."""
+    """Returns what to raise where an optional package is not installed."""
     return UserError(f"{package} is not installed; pip install 'placement[solvers]'")

@@ -37,6 +37,7 @@ from collections.abc import Sequence
 from functools import partial
 from typing import NamedTuple
 
+import chex
 import numpy as np
 from scipy import optimize, sparse
 from scipy.sparse import csgraph
@@ -105,7 +106,7 @@ def find(problem: Problem, seed: int, limits: SearchLimits) -> base.SearchResult
 
 
 def costs_of(problem: Problem) -> Costs:
-    """The objective's terms of a problem, between different classes."""
+    """Collects the objective's terms of a problem, between different classes."""
     graph, classes = problem.graph, base.classes(problem)
     ends = classes.number[np.stack([graph.senders, graph.receivers])]
     apart = np.flatnonzero(ends[0] != ends[1])
@@ -127,7 +128,9 @@ def costs_of(problem: Problem) -> Costs:
 
 
 def value(costs: Costs, labels: np.ndarray) -> float:
-    """Seconds of a placement int [C] of the classes."""
+    """Computes seconds of a placement int [C] of the classes."""
+    chex.assert_shape(labels, costs.compute_s.shape[:1])
+    chex.assert_type(labels, int)
     total = costs.compute_s[np.arange(len(labels)), labels].sum()
     read = np.unique(np.stack([costs.tensor, labels[costs.reader]]), axis=1)
     total += costs.transfer_s[read[0], labels[costs.source[read[0]]], read[1]].sum()
@@ -136,7 +139,7 @@ def value(costs: Costs, labels: np.ndarray) -> float:
 
 
 def two_devices(costs: Costs) -> tuple[np.ndarray, float]:
-    """The optimum on one or two devices, memory aside: labels int [C], and its proven value."""
+    """Finds the optimum on one or two devices, memory aside: labels int [C], and its value."""
     labels = np.zeros(len(costs.compute_s), int)
     if costs.compute_s.shape[1] == 1:
         return labels, value(costs, labels)
@@ -144,7 +147,7 @@ def two_devices(costs: Costs) -> tuple[np.ndarray, float]:
 
 
 def against_rest(costs: Costs, device: int) -> float:
-    """A lower bound: the device against one that is as good as the best of all the others."""
+    """Bounds from below: the device against one as good as the best of all the others."""
     rest = np.arange(costs.compute_s.shape[1]) != device
     compute_s = np.stack([costs.compute_s[:, device], costs.compute_s[:, rest].min(axis=1)], axis=1)
     transfer_s = np.zeros((len(costs.source), 2, 2))
@@ -154,7 +157,7 @@ def against_rest(costs: Costs, device: int) -> float:
 
 
 def _expanded(costs: Costs, limits: SearchLimits) -> np.ndarray:
-    """The best of the descents from each class's fastest device and from the best single device."""
+    """Descends from each class's fastest device and from the best single device."""
     num_classes, num_devices = costs.compute_s.shape
     singles = [np.full(num_classes, device) for device in range(num_devices)]
     starts = [costs.compute_s.argmin(axis=1), min(singles, key=lambda s: value(costs, s))]
@@ -162,7 +165,7 @@ def _expanded(costs: Costs, limits: SearchLimits) -> np.ndarray:
 
 
 def _descended(costs: Costs, labels: np.ndarray, limits: SearchLimits) -> np.ndarray:
-    """Moves to one device after another until none of them gains."""
+    """Moves classes to one device after another until no move gains."""
     num_devices = costs.compute_s.shape[1]
     in_vain, device, value_s = 0, 0, value(costs, labels)
     while in_vain < num_devices and not limits.over():
@@ -176,7 +179,7 @@ def _descended(costs: Costs, labels: np.ndarray, limits: SearchLimits) -> np.nda
 
 
 def _move(costs: Costs, labels: np.ndarray, device: int) -> tuple[np.ndarray, float]:
-    """The best move to a device: the labels after it, and what the flow proves that it costs."""
+    """Finds the best move to a device: the labels after it, and its cost that the flow proves."""
     num_classes = len(labels)
     source, sink = num_classes, num_classes + 1
     node = np.where(labels == device, sink, np.arange(num_classes))
@@ -198,7 +201,7 @@ def _move(costs: Costs, labels: np.ndarray, device: int) -> tuple[np.ndarray, fl
 def _crossings(
     costs: Costs, labels: np.ndarray, device: int, node: np.ndarray, sink: int
 ) -> tuple[list[_Arcs], int]:
-    """The arcs of the tensors' crossings, and how many nodes there are with the auxiliary ones."""
+    """Makes the arcs of tensors' crossings; counts nodes with the auxiliary ones."""
     own, read_on = labels[costs.source], labels[costs.reader]
     u, r = node[costs.source], node[costs.reader]
     # Some reader goes: source -> auxiliary -> readers.
@@ -229,8 +232,10 @@ def _crossings(
 
 
 def _separations(costs: Costs, labels: np.ndarray, node: np.ndarray, sink: int) -> list[_Arcs]:
-    """The arcs of `fusion_loss_s`: fusion_loss_s (x[r] - x[u])^2 where the ends are together, else
-    fusion_loss_s (1 - x[u] x[r]).
+    """Makes the arcs of lost fusions.
+
+    They cost fusion_loss_s (x[r] - x[u])^2 where the ends are together, else fusion_loss_s
+    (1 - x[u] x[r]).
     """
     one, other = costs.cut.T
     together = labels[one] == labels[other]
@@ -241,7 +246,7 @@ def _separations(costs: Costs, labels: np.ndarray, node: np.ndarray, sink: int) 
 
 
 def minimum_cut(arcs: _Arcs, num_nodes: int, source: int, sink: int) -> tuple[np.ndarray, float]:
-    """A minimum s-t cut of real capacities, by flows of 32-bit integers.
+    """Finds a minimum s-t cut of real capacities, by flows of 32-bit integers.
 
     A flow is rounded down to units of a billionth of the largest useful capacity. What it leaves is
     a network whose maximum flow is some units, and is treated in the same way, with smaller ones.
@@ -276,7 +281,7 @@ def minimum_cut(arcs: _Arcs, num_nodes: int, source: int, sink: int) -> tuple[np
 
 
 def _network(arcs: _Arcs, num_nodes: int, source: int, most_s: float) -> sparse.csr_array:
-    """Capacities [V + 1, V + 1] without loops; node V feeds the source with all that is useful."""
+    """Makes capacities [V + 1, V + 1] without loops; node V feeds the source with what helps."""
     useful = (arcs.tail != arcs.head) & (arcs.capacity > 0)
     tail = np.append(arcs.tail[useful], num_nodes)
     head = np.append(arcs.head[useful], source)
@@ -287,7 +292,7 @@ def _network(arcs: _Arcs, num_nodes: int, source: int, most_s: float) -> sparse.
 
 
 def _reached(left: sparse.csr_array, start: int) -> np.ndarray:
-    """bool [V + 1]: the nodes that more flow could reach."""
+    """Returns bool [V + 1]: the nodes that more flow could reach."""
     left.data = np.maximum(left.data, 0)
     left.eliminate_zeros()
     reached = np.zeros(left.shape[0], bool)
@@ -304,7 +309,7 @@ def _variables(costs: Costs) -> int:
 def _integer_program(
     costs: Costs, memory_bytes: np.ndarray, memory: base.Memory, limits: SearchLimits
 ) -> base.SearchResult:
-    """The integer program of the module's docstring; the placement is of the classes."""
+    """Solves the integer program of the module's docstring; the placement is of the classes."""
     (num_classes, num_devices), num_tensors = costs.compute_s.shape, len(costs.source)
     x = np.arange(num_classes * num_devices).reshape(num_classes, num_devices)
     f = x.size + np.arange(num_tensors * num_devices**2).reshape(-1, num_devices, num_devices)
@@ -339,7 +344,7 @@ def _integer_program(
 def _memory_rows(
     num_variables: int, x: np.ndarray, memory_bytes: np.ndarray, memory: base.Memory
 ) -> list[optimize.LinearConstraint]:
-    """What lies in a memory fits into it; in shares of the memory, as bytes are large numbers."""
+    """Makes rows that keep memories, in shares of them, as bytes are large numbers."""
     return [
         _rows(
             num_variables,
@@ -380,7 +385,7 @@ def _rows(
     lower: float = -np.inf,
     upper: float = np.inf,
 ) -> optimize.LinearConstraint:
-    """lower <= sum_m coefficients[m] variable[columns[k, m]] <= upper, for every k."""
+    """Makes rows lower <= sum_m coefficients[m] variable[columns[k, m]] <= upper, for all k."""
     count, width = columns.shape
     row = np.arange(count).repeat(width)
     entries = np.tile(coefficients, count), (row, columns.ravel())

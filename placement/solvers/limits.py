@@ -17,7 +17,7 @@ Observe = Callable[[int, float, np.ndarray | None], None]
 
 
 def unobserved(evaluations: int, best_s: float, placement: np.ndarray | None) -> None:
-    """Nobody watches."""
+    """Ignores what it is told: nobody watches."""
 
 
 class SearchLimits:
@@ -47,7 +47,7 @@ class SearchLimits:
         self.budget = budget
 
     def part(self, share: float, budget: int) -> "SearchLimits":
-        """A share of the seconds that are left and so many evaluations, for a search within."""
+        """Returns limits of a search within: a share of the seconds left, so many evaluations."""
         return SearchLimits(share * self.left_s(), min(budget, self.budget), self.tell, self._stop)
 
     def tell(self, evaluations: int, value_s: float, placement: np.ndarray | None) -> None:
@@ -67,11 +67,11 @@ class SearchLimits:
         return self._stop()
 
     def left_s(self) -> float:
-        """Seconds that are left, 0 at least."""
+        """Returns seconds that are left, 0 at least."""
         return 0.0 if self.stopped() else max(0.0, self._ends - time.monotonic())
 
     def spent_s(self) -> float:
-        """Seconds since the beginning."""
+        """Returns seconds since the beginning."""
         return time.monotonic() - self._began
 
     def over(self) -> bool:

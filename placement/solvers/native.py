@@ -16,7 +16,7 @@ _LOOK_S = 0.05  # between two looks for a stop
 def call(
     solve: Callable[[], T], limits: SearchLimits, cancel: Callable[[], None] | None = None
 ) -> T | None:
-    """What `solve` returns, which keeps the time limit itself.
+    """Calls `solve`, which keeps the time limit itself, in another thread.
 
     Args:
       solve: releases Python's lock while it computes.
@@ -24,7 +24,7 @@ def call(
       cancel: makes `solve` return soon. Without it a stopped one is left to its time limit.
 
     Returns:
-      None if it was stopped and cannot be cancelled.
+      What `solve` returns; None if it was stopped and cannot be cancelled.
     """
     results: list[T] = []
     errors: list[BaseException] = []

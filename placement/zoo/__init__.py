@@ -34,12 +34,12 @@ _BUILDERS: dict[str, Callable[..., ov.Model]] = {
 
 
 def names() -> tuple[str, ...]:
-    """The names `build` knows."""
+    """Returns the names `build` knows."""
     return tuple(_BUILDERS)
 
 
 def summaries() -> dict[str, str]:
-    """What each network is, in one line."""
+    """Describes each network in one line."""
     return {name: (f.__doc__ or "").partition("\n")[0] for name, f in _BUILDERS.items()}
 
 

@@ -82,14 +82,14 @@ def bert_base() -> ov.Model:
 
 
 def _embedding(ids: ov.Node, name: str, shape: tuple[int, int], std: float) -> ov.Node:
-    """Rows of a table of `shape` [rows, hidden]: int64 [B, S] -> [B, S, hidden]."""
+    """Looks up rows of a table of `shape` [rows, hidden]: int64 [B, S] -> [B, S, hidden]."""
     table = parts.noise(f"{name}/weight", shape, std=std)
     index = ops.convert(ids, "i32", name=f"{name}/ids")
     return ops.gather(table, index, parts.integers(f"{name}/axis", 0), name=f"{name}/gather")
 
 
 def _embeddings(words: ov.Node, token_type_ids: ov.Node) -> ov.Node:
-    """With token types and positions, normalised: [B, S, hidden] -> the same shape."""
+    """Adds token types and positions, and normalises: [B, S, hidden] -> the same shape."""
     _, length, hidden = words.shape
     table = (_TOKEN_TYPES, hidden)
     types = _embedding(token_type_ids, "embeddings/token_type", table, _SHARED_STD)
@@ -100,7 +100,7 @@ def _embeddings(words: ov.Node, token_type_ids: ov.Node) -> ov.Node:
 
 
 def _additive_mask(attention_mask: ov.Node) -> ov.Node:
-    """0 where attended and float16's lowest number elsewhere: int64 [B, S] -> [B, 1, 1, S]."""
+    """Makes 0 where attended, float16's lowest elsewhere: int64 [B, S] -> [B, 1, 1, S]."""
     x = attention_mask
     for axis in (1, 2):
         x = parts.unsqueeze(x, f"mask/unsqueeze{axis}", axis)
@@ -111,7 +111,7 @@ def _additive_mask(attention_mask: ov.Node) -> ov.Node:
 
 
 def _layer_norm(x: ov.Node, name: str) -> ov.Node:
-    """Layer normalisation over the last axis: shape unchanged."""
+    """Normalises over the last axis: shape unchanged."""
     axes = parts.integers(f"{name}/axes", [-1])
     x = ops.mvn(x, axes, True, _NORM_EPSILON, "inside_sqrt", name=f"{name}/mvn")
     shape = (1, 1, x.shape[-1])
@@ -122,7 +122,7 @@ def _layer_norm(x: ov.Node, name: str) -> ov.Node:
 
 
 def _split(x: ov.Node, heads: int, name: str) -> ov.Node:
-    """A dense layer split into heads: [B, S, hidden] -> [B, heads, S, hidden / heads]."""
+    """Splits a dense layer into heads: [B, S, hidden] -> [B, heads, S, hidden / heads]."""
     batch, length, hidden = x.shape
     x = parts.dense(x, name, hidden)
     split = parts.integers(f"{name}/split/shape", [batch, length, heads, hidden // heads])
@@ -132,7 +132,7 @@ def _split(x: ov.Node, heads: int, name: str) -> ov.Node:
 
 
 def _attention(x: ov.Node, mask: ov.Node, heads: int, name: str) -> ov.Node:
-    """Self-attention before its output layer: [B, S, hidden] -> the same shape."""
+    """Builds self-attention before its output layer: [B, S, hidden] -> the same shape."""
     query, key, value = (_split(x, heads, f"{name}/{part}") for part in ("query", "key", "value"))
     swap = parts.integers(f"{name}/key_columns/order", [0, 1, 3, 2])
     key = ops.transpose(key, swap, name=f"{name}/key_columns")
@@ -148,7 +148,7 @@ def _attention(x: ov.Node, mask: ov.Node, heads: int, name: str) -> ov.Node:
 
 
 def _encoder_layer(x: ov.Node, mask: ov.Node, heads: int, name: str) -> ov.Node:
-    """One encoder layer, normalising after each residual: [B, S, hidden] -> the same shape."""
+    """Builds an encoder layer, normalising after residuals: [B, S, hidden] -> the same shape."""
     hidden = x.shape[-1]
     y = _attention(x, mask, heads, f"{name}/attention")
     y = parts.dense(y, f"{name}/attention/output", hidden, gain=_ATTENTION_GAIN)
@@ -161,7 +161,7 @@ def _encoder_layer(x: ov.Node, mask: ov.Node, heads: int, name: str) -> ov.Node:
 
 
 def _pooler(x: ov.Node) -> ov.Node:
-    """Dense layer and tanh on the first token: [B, S, hidden] -> [B, hidden]."""
+    """Builds dense layer and tanh on the first token: [B, S, hidden] -> [B, hidden]."""
     index, axis = parts.integers("pooler/index", 0), parts.integers("pooler/axis", 1)
     first = ops.gather(x, index, axis, name="pooler/gather")
     return ops.tanh(parts.dense(first, "pooler/dense", x.shape[-1]), name="pooler/tanh")

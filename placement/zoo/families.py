@@ -35,12 +35,12 @@ _Sizes = dict[str, int]
 
 
 def names() -> tuple[str, ...]:
-    """The families `draw` knows."""
+    """Returns the families `draw` knows."""
     return (*_NETWORKS, *_SYNTHETIC)
 
 
 def draw(name: str, seed: int) -> str:
-    """A random member of a family; equal seeds give equal texts.
+    """Draws a member of a family; equal seeds give equal texts.
 
     Raises:
       UserError: no family has that name.
@@ -60,7 +60,7 @@ def _listed(sizes: _Sizes) -> str:
 
 
 def _between(rng: np.random.Generator, low: int, high: int) -> int:
-    """Log-uniform, both ends included."""
+    """Draws log-uniformly, both ends included."""
     return int(low * ((high + 1) / low) ** rng.random())
 
 
@@ -107,7 +107,7 @@ def _rnnlm(rng: np.random.Generator) -> _Sizes:
 
 
 def _recurrent(rng: np.random.Generator, ops: int, more_ops: int, *, widest: int) -> _Sizes:
-    """Sizes of a network with `ops` operations a layer and step, and `more_ops` a step."""
+    """Draws sizes of a network with `ops` operations a layer and step, `more_ops` a step."""
     layers = _between(rng, 1, 8)
     return {
         "layers": layers,

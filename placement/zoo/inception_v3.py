@@ -75,7 +75,7 @@ def inception_v3(
 
 
 def _name(stage: int, module: int) -> str:
-    """'Mixed_5b' for module 1 of stage 5; after 26 of them the letters have numbers."""
+    """Returns 'Mixed_5b' for module 1 of stage 5; after 26 of them letters have numbers."""
     lap, letter = divmod(module, len(ascii_lowercase))
     return f"Mixed_{stage}{ascii_lowercase[letter]}{lap or ''}"
 
@@ -95,7 +95,7 @@ def _transform_input(images: ov.Node) -> ov.Node:
 
 
 def _stem(x: layers.Value, width: int) -> ov.Output:
-    """The convolutions before the first module: [B, 3, 299, 299] -> [B, 192, 35, 35]."""
+    """Builds the convolutions before the first module: [B, 3, 299, 299] -> [B, 192, 35, 35]."""
     w32, w64, w80, w192 = (layers.scaled(channels, width) for channels in (32, 64, 80, 192))
     x = layers.conv_relu(x, "Conv2d_1a_3x3", w32, (3, 3), stride=2, gain=_INPUT_GAIN)
     x = layers.conv_relu(x, "Conv2d_2a_3x3", w32, (3, 3))
@@ -107,7 +107,7 @@ def _stem(x: layers.Value, width: int) -> ov.Output:
 
 
 def _branch(x: layers.Value, name: str, steps: Sequence[_Step], width: int) -> ov.Node:
-    """Convolutions one after another; a step's layer is called `name` + its suffix."""
+    """Builds convolutions one after another; a step's layer is called `name` + its suffix."""
     for suffix, channels, kernel, stride in steps:
         pad = (kernel[0] // 2, kernel[1] // 2) if stride == 1 else (0, 0)
         scaled = layers.scaled(channels, width)
@@ -116,13 +116,13 @@ def _branch(x: layers.Value, name: str, steps: Sequence[_Step], width: int) -> o
 
 
 def _pool_branch(x: layers.Value, name: str, channels: int, width: int) -> ov.Node:
-    """A 3x3 mean and a 1x1 convolution."""
+    """Builds a 3x3 mean and a 1x1 convolution."""
     pooled = layers.avg_pool(x, f"{name}/avg_pool")
     return _branch(pooled, f"{name}/branch_pool", [("", channels, (1, 1), 1)], width)
 
 
 def _module_a(x: layers.Value, name: str, pooled: int, width: int) -> ov.Node:
-    """Figure 5, one branch still a 5x5: [B, C, 35, 35] -> [B, 224 + pooled, 35, 35]."""
+    """Builds figure 5, one branch still a 5x5: [B, C, 35, 35] -> [B, 224 + pooled, 35, 35]."""
     one = _branch(x, f"{name}/branch1x1", [("", 64, (1, 1), 1)], width)
     five = _branch(x, f"{name}/branch5x5", [("_1", 48, (1, 1), 1), ("_2", 64, (5, 5), 1)], width)
     double = _branch(
@@ -136,7 +136,7 @@ def _module_a(x: layers.Value, name: str, pooled: int, width: int) -> ov.Node:
 
 
 def _module_b(x: layers.Value, name: str, width: int) -> ov.Node:
-    """Figure 10, halving the image: [B, 288, 35, 35] -> [B, 768, 17, 17]."""
+    """Builds figure 10, halving the image: [B, 288, 35, 35] -> [B, 768, 17, 17]."""
     three = _branch(x, f"{name}/branch3x3", [("", 384, (3, 3), 2)], width)
     double = _branch(
         x,
@@ -149,7 +149,7 @@ def _module_b(x: layers.Value, name: str, width: int) -> ov.Node:
 
 
 def _module_c(x: layers.Value, name: str, inner: int, width: int) -> ov.Node:
-    """Figure 6 with n = 7: [B, 768, 17, 17] -> the same shape."""
+    """Builds figure 6 with n = 7: [B, 768, 17, 17] -> the same shape."""
     row, column = (1, 7), (7, 1)
     one = _branch(x, f"{name}/branch1x1", [("", 192, (1, 1), 1)], width)
     seven = _branch(
@@ -175,7 +175,7 @@ def _module_c(x: layers.Value, name: str, inner: int, width: int) -> ov.Node:
 
 
 def _module_d(x: layers.Value, name: str, width: int) -> ov.Node:
-    """Halving the image again: [B, 768, 17, 17] -> [B, 1280, 8, 8]."""
+    """Builds the second halving of the image: [B, 768, 17, 17] -> [B, 1280, 8, 8]."""
     three = _branch(x, f"{name}/branch3x3", [("_1", 192, (1, 1), 1), ("_2", 320, (3, 3), 2)], width)
     seven = _branch(
         x,
@@ -193,7 +193,7 @@ def _module_d(x: layers.Value, name: str, width: int) -> ov.Node:
 
 
 def _module_e(x: layers.Value, name: str, width: int) -> ov.Node:
-    """Figure 7, its two inner concatenations flattened: [B, C, 8, 8] -> [B, 2048, 8, 8]."""
+    """Builds figure 7, its inner concatenations flattened: [B, C, 8, 8] -> [B, 2048, 8, 8]."""
     one = _branch(x, f"{name}/branch1x1", [("", 320, (1, 1), 1)], width)
     three = _branch(x, f"{name}/branch3x3", [("_1", 384, (1, 1), 1)], width)
     double = _branch(

@@ -59,7 +59,7 @@ _MARK_KEY = "decompression_0"
 
 @functools.cache
 def _decompression_mark() -> object:
-    """The runtime attribute that tells plug-ins a Convert only unpacks a stored weight."""
+    """Returns the runtime attribute that tells plug-ins a Convert only unpacks a stored weight."""
     model = ov.Core().read_model(_MARKED_IR, b"")
     (convert,) = (op for op in model.get_ops() if op.get_type_name() == "Convert")
     return convert.get_rt_info()[_MARK_KEY]
@@ -67,7 +67,7 @@ def _decompression_mark() -> object:
 
 @contextlib.contextmanager
 def undrawn() -> Iterator[None]:
-    """Within, weights are zeros, which take neither time nor memory until somebody reads them."""
+    """Makes weights zeros within, which take neither time nor memory until they are read."""
     token = _DRAWN.set(False)
     try:
         yield
@@ -76,7 +76,7 @@ def undrawn() -> Iterator[None]:
 
 
 def _uniform(name: str, shape: Sequence[int], std: float | np.ndarray) -> np.ndarray:
-    """Zero-mean uniform float32 numbers of the given shape and standard deviation(s)."""
+    """Draws zero-mean uniform float32 numbers of the shape and standard deviation(s)."""
     # Scaled 16-bit integers: normal floats would take BERT's 110 M weights two seconds.
     generator = np.random.Generator(np.random.SFC64([SEED, zlib.crc32(name.encode())]))
     draws = generator.integers(-(2**15), 2**15, size=tuple(shape), dtype=np.int16)
@@ -84,7 +84,7 @@ def _uniform(name: str, shape: Sequence[int], std: float | np.ndarray) -> np.nda
 
 
 def compressed(name: str, values: np.ndarray) -> ov.Node:
-    """A float32 value stored as float16: Constant `name`, then Convert `name/convert`."""
+    """Returns a float32 value stored as float16: Constant `name`, then Convert `name/convert`."""
     # Shared memory: the Constant keeps the array alive instead of copying it.
     constant = ov.op.Constant(values.astype(np.float16, copy=False), shared_memory=True)
     constant.set_friendly_name(name)
@@ -100,7 +100,7 @@ def noise(
     std: float | np.ndarray,
     mean: float | np.ndarray = 0.0,
 ) -> ov.Node:
-    """A compressed float constant of `shape`, uniform around `mean`, of deviation `std`.
+    """Returns a compressed float constant of `shape`, uniform around `mean`, of deviation `std`.
 
     Arrays of means and deviations, of any shapes that do so, are broadcast to `shape`.
     """
@@ -110,17 +110,17 @@ def noise(
 
 
 def scalar(name: str, value: float) -> ov.Node:
-    """A compressed float constant of no axes."""
+    """Returns a compressed float constant of no axes."""
     return compressed(name, np.asarray(value, dtype=np.float32))
 
 
 def integers(name: str, values: int | Sequence[int]) -> ov.Node:
-    """An int64 Constant, as axes, shapes and permutations are stored."""
+    """Returns an int64 Constant, as axes, shapes and permutations are stored."""
     return ops.constant(np.asarray(values, dtype=np.int64), name=name)
 
 
 def filters(name: str, shape: Sequence[int], *, std: float, mirrored: bool) -> ov.Node:
-    """A compressed weight [out, in, ...] of opposite numbers for inputs 2i and 2i+1.
+    """Returns a compressed weight [out, in, ...] of opposite numbers for inputs 2i and 2i+1.
 
     An odd number of inputs (the colours of an image) is not paired: there each filter of several
     taps sums to zero over them, which cancels a constant colour.
@@ -145,7 +145,7 @@ def filters(name: str, shape: Sequence[int], *, std: float, mirrored: bool) -> o
 
 
 def scaled(channels: int, percent: int) -> int:
-    """A share of a layer's channels, to the nearest even number: mirror images stay in pairs.
+    """Returns a share of channels, to the nearest even number: mirror images stay in pairs.
 
     Raises:
       UserError: none are left.
@@ -160,14 +160,14 @@ def scaled(channels: int, percent: int) -> int:
 
 
 def parameter(name: str, shape: Sequence[int], dtype: ov.Type) -> ov.Node:
-    """An input; `name` is its friendly name and the name of its tensor."""
+    """Returns an input; `name` is its friendly name and the name of its tensor."""
     node = ops.parameter(list(shape), dtype, name=name)
     node.output(0).set_names({name})
     return node
 
 
 def result(x: Value, name: str) -> ov.Node:
-    """An output; `name` is its friendly name and the name of its tensor."""
+    """Returns an output; `name` is its friendly name and the name of its tensor."""
     x.output(0).set_names({name})
     return ops.result(x, name=name)
 
@@ -194,7 +194,7 @@ def conv(
     pad: tuple[int, int] = (0, 0),
     gain: float = 1.0,
 ) -> ov.Node:
-    """Convolution and bias: [B, C, H, W] -> [B, channels, H', W'].
+    """Builds convolution and bias: [B, C, H, W] -> [B, channels, H', W'].
 
     He's scaling times `gain`; the bias stands for a folded batch normalisation.
     """
@@ -219,24 +219,24 @@ def conv_relu(
     pad: tuple[int, int] = (0, 0),
     gain: float = 1.0,
 ) -> ov.Node:
-    """`conv` and a ReLU: [B, C, H, W] -> [B, channels, H', W']."""
+    """Builds `conv` and a ReLU: [B, C, H, W] -> [B, channels, H', W']."""
     y = conv(x, name, channels, kernel, stride=stride, pad=pad, gain=gain)
     return ops.relu(y, name=f"{name}/relu")
 
 
 def max_pool(x: Value, name: str, *, stride: int, pad: int = 0) -> ov.Output:
-    """3x3 maximum: [B, C, H, W] -> [B, C, H', W']."""
+    """Builds a 3x3 maximum: [B, C, H, W] -> [B, C, H', W']."""
     pool = ops.max_pool(x, [stride] * 2, [1, 1], [pad] * 2, [pad] * 2, [3, 3], name=name)
     return pool.output(0)
 
 
 def avg_pool(x: Value, name: str) -> ov.Node:
-    """3x3 mean of stride 1, padding counted as zeros: [B, C, H, W] -> the same shape."""
+    """Builds a 3x3 mean of stride 1, padding counted as zeros: [B, C, H, W] -> same shape."""
     return ops.avg_pool(x, [1, 1], [1, 1], [1, 1], [3, 3], False, name=name)
 
 
 def dense(x: Value, name: str, features: int, *, gain: float = 1.0) -> ov.Node:
-    """MatMul and bias, LeCun's scaling times `gain`: [..., C] -> [..., features]."""
+    """Builds MatMul and bias, LeCun's scaling times `gain`: [..., C] -> [..., features]."""
     shape = (features, x.shape[-1])
     weight = filters(f"{name}/weight", shape, std=gain / math.sqrt(shape[1]), mirrored=False)
     product = ops.matmul(x, weight, False, True, name=f"{name}/matmul")
@@ -245,7 +245,7 @@ def dense(x: Value, name: str, features: int, *, gain: float = 1.0) -> ov.Node:
 
 
 def classifier(x: Value, *, classes: int, gain: float, prefix: str = "") -> ov.Node:
-    """Global mean, flatten, dense layer `fc`: [B, C, H, W] -> [B, classes].
+    """Builds global mean, flatten, dense layer `fc`: [B, C, H, W] -> [B, classes].
 
     LeCun's scaling times `gain`, times what makes up for the mean: over P positions it divides the
     spread of a noise image by sqrt(P).

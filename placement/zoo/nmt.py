@@ -49,7 +49,7 @@ def nmt(
 
 
 def _encode(inputs: list[ov.Node], layers: int, zeros: State) -> tuple[list[ov.Node], list[State]]:
-    """The last layer's output at every step, and the final state of every layer."""
+    """Returns the last layer's output at every step, and the final state of every layer."""
     hidden = inputs[0].shape[1]
     cells = [recurrent.cell(f"encoder/lstm{i}", hidden, hidden) for i in range(layers)]
     forwards, backwards = range(len(inputs)), reversed(range(len(inputs)))
@@ -70,7 +70,7 @@ def _encode(inputs: list[ov.Node], layers: int, zeros: State) -> tuple[list[ov.N
 def _run(
     cell: Cell, inputs: list[ov.Node], state: State, order: Iterable[int]
 ) -> tuple[list[ov.Node], State]:
-    """A layer over all steps in `order`: its outputs by step, and its final state."""
+    """Runs a layer over all steps in `order`: its outputs by step, and its final state."""
     outputs = {}
     for step in order:
         state = recurrent.advance(cell, step, [inputs[step]], state)
@@ -79,13 +79,13 @@ def _run(
 
 
 def _sums(ones: list[ov.Node], others: list[ov.Node], name: str) -> list[ov.Node]:
-    """Step by step; `name` has a place for the step."""
+    """Adds step by step; `name` has a place for the step."""
     pairs = enumerate(zip(ones, others, strict=True))
     return [ops.add(one, other, name=name.format(step)) for step, (one, other) in pairs]
 
 
 def _sentence(outputs: list[ov.Node]) -> tuple[ov.Node, ov.Node]:
-    """What attention looks through: keys and values, [batch, steps, hidden] each."""
+    """Returns what attention looks through: keys and values, [batch, steps, hidden] each."""
     batch, hidden = outputs[0].shape
     rows = ops.concat(outputs, 1, name="attention/concat")
     shape = parts.integers("attention/values/shape", [batch, len(outputs), hidden])
@@ -95,7 +95,7 @@ def _sentence(outputs: list[ov.Node]) -> tuple[ov.Node, ov.Node]:
 
 
 def _attend(query: ov.Node, keys: ov.Node, values: ov.Node, step: int) -> ov.Node:
-    """The mean of the values, weighted by how their keys fit: [batch, hidden] -> the same shape.
+    """Averages values by how their keys fit: [batch, hidden] -> the same shape.
 
     Spelled out as in TensorFlow's LuongAttention, with its changes of rank.
     """
@@ -112,7 +112,7 @@ def _attend(query: ov.Node, keys: ov.Node, values: ov.Node, step: int) -> ov.Nod
 def _decode(
     inputs: list[ov.Node], states: list[State], keys: ov.Node, values: ov.Node
 ) -> list[ov.Node]:
-    """The last layer's output at every step, its layers starting from `states`."""
+    """Returns the last layer's output at every step, its layers starting from `states`."""
     hidden = inputs[0].shape[1]
     cells = [
         recurrent.cell(f"decoder/lstm{i}", hidden if i else 2 * hidden, hidden)

@@ -49,7 +49,7 @@ class State(NamedTuple):
 
 
 def words(name: str, steps: int, batch: int, *, prefix: str = "") -> tuple[ov.Node, list[ov.Node]]:
-    """An input int64 [steps, batch] called `name`, and the words of every step: int32 [batch]."""
+    """Builds an input int64 [steps, batch], and the words of every step: int32 [batch]."""
     ids = layers.parameter(name, (steps, batch), ov.Type.i64)
     name = f"{prefix}embedding"
     index = ops.convert(ids, "i32", name=f"{name}/ids")
@@ -62,7 +62,7 @@ def words(name: str, steps: int, batch: int, *, prefix: str = "") -> tuple[ov.No
 def embeddings(
     each: list[ov.Node], vocabulary: int, hidden: int, *, prefix: str = ""
 ) -> list[ov.Node]:
-    """The table's rows for the words of every step: int32 [batch] -> [batch, hidden] each."""
+    """Looks up the words of every step in a table: int32 [batch] -> [batch, hidden] each."""
     name = f"{prefix}embedding"
     table = layers.noise(f"{name}/weight", (vocabulary, hidden), std=1.0)
     return [
@@ -74,13 +74,13 @@ def embeddings(
 
 
 def zero_state(batch: int, hidden: int) -> State:
-    """The state before the first step: one Constant of zeros that every layer reads, twice."""
+    """Makes the state before the first step: a Constant that every layer reads, twice."""
     zeros = layers.compressed("zero_state", np.zeros((batch, hidden), np.float32))
     return State(zeros, zeros)
 
 
 def cell(name: str, inputs: int, hidden: int) -> Cell:
-    """The weights of an LSTM layer that reads `inputs` numbers beside its own output."""
+    """Makes the weights of an LSTM layer that reads `inputs` numbers beside its own output."""
     shape = (4 * hidden, inputs + hidden)
     gains = np.repeat([_INPUT_GAIN, _RECURRENT_GAIN], [inputs, hidden])
     weight = layers.noise(f"{name}/weight", shape, std=gains / math.sqrt(shape[1]))
@@ -91,7 +91,7 @@ def cell(name: str, inputs: int, hidden: int) -> Cell:
 
 
 def advance(cell: Cell, step: int, inputs: list[ov.Node], state: State) -> State:
-    """One step of an LSTM layer: 14 operations with 21 inputs.
+    """Builds one step of an LSTM layer: 14 operations with 21 inputs.
 
     Hochreiter and Schmidhuber 1997 with forget gates, without peepholes, as TensorFlow's
     BasicLSTMCell spells it out; its forget bias is part of the bias here.
@@ -120,7 +120,7 @@ def advance(cell: Cell, step: int, inputs: list[ov.Node], state: State) -> State
 
 
 def predict(each: list[ov.Node], vocabulary: int) -> list[ov.Node]:
-    """One Result for every step, the next word's probabilities: [batch, C] -> [batch, vocabulary].
+    """Builds a Result a step, the next word's probabilities: [batch, C] -> [batch, vocabulary].
 
     They are called 'probabilities0', 'probabilities1', ...
     """

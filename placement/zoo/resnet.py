@@ -79,7 +79,7 @@ def two_stream(*, depth: int = 50, width: int = 100, size: int = 224, batch: int
 
 
 def _features(images: layers.Value, prefix: str, depth: int, percent: int) -> ov.Node:
-    """All but the classifier: [B, C, H, W] -> [B, 2048 or 512, H / 32, W / 32] at full width."""
+    """Builds all but the classifier: [B, C, H, W] -> [B, 2048 or 512, H / 32, W / 32]."""
     if depth not in _DEPTHS:
         raise UserError(f"no ResNet has depth={depth}; give one of {', '.join(map(str, _DEPTHS))}")
     block, counts = _DEPTHS[depth]
@@ -94,14 +94,14 @@ def _features(images: layers.Value, prefix: str, depth: int, percent: int) -> ov
 
 
 def _basic(x: layers.Value, name: str, width: int, stride: int) -> ov.Node:
-    """Two 3x3 convolutions beside a shortcut: [B, C, H, W] -> [B, width, H', W']."""
+    """Builds two 3x3 convolutions and a shortcut: [B, C, H, W] -> [B, width, H', W']."""
     y = layers.conv_relu(x, f"{name}/conv1", width, (3, 3), stride=stride, pad=(1, 1))
     y = layers.conv(y, f"{name}/conv2", width, (3, 3), pad=(1, 1), gain=_BRANCH_GAIN)
     return _residual(x, y, name, stride)
 
 
 def _bottleneck(x: layers.Value, name: str, width: int, stride: int) -> ov.Node:
-    """1x1, 3x3 and 1x1 convolutions beside a shortcut: [B, C, H, W] -> [B, 4 width, H', W']."""
+    """Builds 1x1, 3x3, 1x1 convolutions, a shortcut: [B, C, H, W] -> [B, 4 width, H', W']."""
     y = layers.conv_relu(x, f"{name}/conv1", width, (1, 1))
     y = layers.conv_relu(y, f"{name}/conv2", width, (3, 3), stride=stride, pad=(1, 1))
     y = layers.conv(y, f"{name}/conv3", _EXPANSION * width, (1, 1), gain=_BRANCH_GAIN)
@@ -109,7 +109,7 @@ def _bottleneck(x: layers.Value, name: str, width: int, stride: int) -> ov.Node:
 
 
 def _residual(x: layers.Value, y: ov.Node, name: str, stride: int) -> ov.Node:
-    """The sum of a block's input and its branch, the input projected where it has another shape."""
+    """Adds a block's input to its branch, the input projected where it has another shape."""
     channels = y.shape[1]
     if stride > 1 or x.shape[1] != channels:
         x = layers.conv(

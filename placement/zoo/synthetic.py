@@ -34,7 +34,7 @@ _Edges = tuple[np.ndarray, np.ndarray]  # senders, receivers; every sender befor
 
 
 def build(text: str) -> OpGraph:
-    """The graph that a text names, which is the graph's name too; equal texts give equal graphs.
+    """Builds the graph that a text names, which is its name too; equal texts, equal graphs.
 
     Args:
       text: 'synthetic:family=FAMILY,ops=N,seed=SEED' and, of families that have one, width=W. Any
@@ -64,7 +64,7 @@ def build(text: str) -> OpGraph:
 
 
 def summaries() -> dict[str, str]:
-    """What the graphs of each family look like, in one line."""
+    """Describes the graphs of each family in one line."""
     return {name: (f.__doc__ or "").partition("\n")[0] for name, f in _FAMILIES.items()}
 
 

@@ -64,6 +64,12 @@ def test_the_longest_path_counts_the_nodes_on_it():
     assert longest.tolist() == [1.0, 6.0, 3.0, 7.0]
 
 
+@pytest.mark.parametrize(("senders", "receivers"), [([0.0], [1.0]), ([[0]], [[1]]), ([0, 0], [1])])
+def test_what_are_no_edges_is_refused(senders, receivers):
+    with pytest.raises(AssertionError):
+        dag.successors(2, np.array(senders), np.array(receivers))
+
+
 def test_sums_of_parts_are_exact_for_integers():
     values = np.array([[2**60, 1], [1, 2], [3, 4]])
     assert dag.part_sums(np.array([1, 1, 0]), values).tolist() == [[3, 4], [2**60 + 1, 3]]

@@ -55,14 +55,14 @@ def blocks(details: Details, most: int) -> np.ndarray:
         return _numbered(stage)
     for most_beside in (_MOST_BESIDE, 1):
         for width in _widths(int(layer.max()) + 1):
-            found = _components(coarse, _numbered(stage, layer // width), most_beside)
-            if found.max() < most:
-                return found
+            parts = _components(coarse, _numbered(stage, layer // width), most_beside)
+            if parts.max() < most:
+                return parts
     return _numbered(stage)
 
 
 def names(details: Details, parts: np.ndarray) -> tuple[str, ...]:
-    """A short name for each block: its operation's, or how many it has and what takes longest.
+    """Names each block: its operation's name, or how many it has and what takes longest.
 
     Args:
       details: M coarse operations, of which names count those that they stand for.
@@ -76,7 +76,7 @@ def names(details: Details, parts: np.ndarray) -> tuple[str, ...]:
 
 
 def summaries(details: Details, parts: np.ndarray) -> list[list[str]]:
-    """Of each block what it is, the most telling first: 'conv1', 'Convolution' of an operation.
+    """Says of each block what it is, the most telling first: 'conv1', 'Convolution'.
 
     Of several: '12 ops', 'Convolution x5', 'Add x3', the types that take longest in the lead.
     """
@@ -100,7 +100,7 @@ def _summary(graph: OpGraph, ops: list[int], seconds: np.ndarray) -> list[str]:
 
 
 def _stages(details: Details) -> np.ndarray:
-    """int64 [M]."""
+    """Returns int64 [M]: the stage of every coarse operation."""
     coarse, num_devices = details.coarse, len(details.devices)
     starts, readers = dag.successors(coarse.num_ops, coarse.senders, coarse.receivers)
     device, stage = details.placement.tolist(), details.placement.tolist()
@@ -112,7 +112,7 @@ def _stages(details: Details) -> np.ndarray:
 
 
 def _widths(num_layers: int) -> list[int]:
-    """Ascending, from one layer to all."""
+    """Returns the widths of bands, ascending from one layer to all."""
     count = math.ceil(math.log(num_layers, _WIDENING)) + 1
     return (
         np.unique(np.ceil(_WIDENING ** np.arange(count)).clip(max=num_layers)).astype(int).tolist()
@@ -120,7 +120,7 @@ def _widths(num_layers: int) -> list[int]:
 
 
 def _components(coarse: OpGraph, parts: np.ndarray, most: int) -> np.ndarray:
-    """int32 [M]: what edges join within a part; the whole part where that leaves more than `most`.
+    """Returns int32 [M]: what edges join within a part; the part where these are over `most`.
 
     Numbered in the order of the parts.
     """
@@ -133,5 +133,5 @@ def _components(coarse: OpGraph, parts: np.ndarray, most: int) -> np.ndarray:
 
 
 def _numbered(*keys: np.ndarray) -> np.ndarray:
-    """int32 [M]: equal numbers for equal keys, in their order, the first of which weighs most."""
+    """Numbers int32 [M]: equal for equal keys, in their order, the first of which weighs most."""
     return np.unique(np.stack(keys), axis=1, return_inverse=True)[1].astype(np.int32)

@@ -75,7 +75,7 @@ class _Drawing(NamedTuple):
     parts: np.ndarray  # int32 [M]: the block of every coarse operation
     device: np.ndarray  # int32 [K]
     crosses: np.ndarray  # bool [Q]: whether the edge's ends are on different devices
-    found: layout.Layout
+    layout: layout.Layout
     page: _Page
 
 
@@ -92,7 +92,7 @@ class _Legend(NamedTuple):
 
 
 def placement(details: Details) -> "Figure":
-    """The graph in blocks, with the device of each, darker where it takes longer.
+    """Draws the graph in blocks, with the device of each, darker where it takes longer.
 
     Crossings between devices are bold and dashed. A block says what it is where there is room for
     text of six points.
@@ -116,7 +116,7 @@ def placement(details: Details) -> "Figure":
 
 
 def _drawing(details: Details, header: float) -> _Drawing:
-    """In as many blocks as have room for text; in the fewest if none have."""
+    """Lays out as many blocks as have room for text; the fewest if none have."""
     for most in _MOST:
         parts = blocks.blocks(details, most)
         num_blocks = int(parts.max()) + 1
@@ -126,24 +126,24 @@ def _drawing(details: Details, header: float) -> _Drawing:
                 f"{num_blocks} blocks to draw; a page holds {_MOST_ON_A_PAGE}"
             )
         senders, receivers = dag.quotient(details.coarse, parts)
-        found = layout.layered(num_blocks, senders, receivers)
-        page = _page(found, header)
+        drawn = layout.layered(num_blocks, senders, receivers)
+        page = _page(drawn, header)
         if _room(page) == 1:
             break
     device = np.zeros(num_blocks, np.int32)
     device[parts] = details.placement
-    return _Drawing(parts, device, device[senders] != device[receivers], found, page)
+    return _Drawing(parts, device, device[senders] != device[receivers], drawn, page)
 
 
 def _draw_header(axes: Any, details: Details, num_blocks: int, legend: _Legend) -> None:
     graph = details.graph
     title = f"{graph.name}: placed by {details.method} for {details.objective}"
     axes.text(_MARGIN, -_TITLE, labels.shortened(title, 12, _WIDTH - 2 * _MARGIN), fontsize=12)
-    told = (
+    subtitle = (
         f"{graph.num_ops:,} operations in {num_blocks} blocks, darker where they take longer; "
         f"tensors that cross between devices: {_crossings(details):,} (bold, dashed)"
     )
-    axes.text(_MARGIN, -_TITLE - _SUBTITLE, told, fontsize=_LEGEND_SIZE)
+    axes.text(_MARGIN, -_TITLE - _SUBTITLE, subtitle, fontsize=_LEGEND_SIZE)
     for device, text in enumerate(legend.texts):
         x = _MARGIN + device % legend.columns * legend.step
         y = -_TITLE - _SUBTITLE - _LEGEND_ROW * (1 + device // legend.columns)
@@ -163,20 +163,20 @@ def _legend(details: Details) -> _Legend:
 
 
 def _crossings(details: Details) -> int:
-    """A tensor crosses once to each other device that reads it."""
+    """Counts crossings: a tensor crosses once to each other device that reads it."""
     coarse = details.coarse
     sends, reads = details.placement[coarse.senders], details.placement[coarse.receivers]
     pairs = np.stack([coarse.tensors, reads])[:, sends != reads]
     return np.unique(pairs, axis=1).shape[1]
 
 
-def _page(found: layout.Layout, header: float) -> _Page:
-    """With the number of rows in which boxes come closest to the wanted size, fewer of equals."""
-    num_layers = int(found.x.max()) + 1
+def _page(drawn: layout.Layout, header: float) -> _Page:
+    """Chooses the number of rows in which boxes come closest to the wanted size."""
+    num_layers = int(drawn.x.max()) + 1
     pages = []
     for num_rows in range(1, min(num_layers, _MOST_ROWS) + 1):
         columns = math.ceil(num_layers / num_rows)
-        low, high = _extents(found, columns)
+        low, high = _extents(drawn, columns)
         room = _HEIGHT - header - _MARGIN - (len(low) - 1) * _BETWEEN_ROWS
         step = (
             min((_WIDTH - 2 * _MARGIN - 2 * _STUB) / columns, _LARGEST_STEP[0]),
@@ -189,13 +189,13 @@ def _page(found: layout.Layout, header: float) -> _Page:
 
 
 def _room(page: _Page) -> float:
-    """How much of what a box should hold it holds, 1 being all."""
+    """Returns how much of what a box should hold it holds, 1 being all."""
     return min(page.box[0] / _WANTED[0], page.box[1] / _WANTED[1], 1.0)
 
 
-def _extents(found: layout.Layout, columns: int) -> tuple[np.ndarray, np.ndarray]:
-    """The least and the greatest y in each row, of nodes and of the lines that enter or pass it."""
-    points = np.concatenate([np.stack([found.x, found.y], axis=1), *map(_stepwise, found.paths)])
+def _extents(drawn: layout.Layout, columns: int) -> tuple[np.ndarray, np.ndarray]:
+    """Returns the least and greatest y in each row, of nodes and of lines that enter or pass."""
+    points = np.concatenate([np.stack([drawn.x, drawn.y], axis=1), *map(_stepwise, drawn.paths)])
     row = points[:, 0].astype(int) // columns
     # A line is at its new height already where it leaves the row before.
     enters = (points[:, 0] % columns == 0) & (row > 0)
@@ -208,7 +208,7 @@ def _extents(found: layout.Layout, columns: int) -> tuple[np.ndarray, np.ndarray
 
 
 def _stepwise(path: np.ndarray) -> np.ndarray:
-    """The path with a point in every layer."""
+    """Returns the path with a point in every layer."""
     layers = np.arange(path[0, 0], path[-1, 0] + 1)
     return np.stack([layers, np.interp(layers, *path.T)], axis=1)
 
@@ -219,13 +219,13 @@ def _draw_edges(axes: Any, drawing: _Drawing) -> None:
     ordinary: Any = {"color": plots.GREY, "linewidth": 0.7, "zorder": 1}
     crossing: Any = {"color": plots.ALARM, "linewidth": 1.5, "linestyle": (0, (3, 1)), "zorder": 2}
     for chosen, style in ((~drawing.crosses, ordinary), (drawing.crosses, crossing)):
-        paths = (drawing.found.paths[edge] for edge in np.flatnonzero(chosen))
+        paths = (drawing.layout.paths[edge] for edge in np.flatnonzero(chosen))
         lines = [line for path in paths for line in _lines(drawing.page, path)]
         axes.add_collection(LineCollection(lines, **style))
 
 
 def _lines(page: _Page, path: np.ndarray) -> Iterator[list[tuple[float, float]]]:
-    """The path in rows: level past the boxes of a layer, slanting between layers."""
+    """Returns the path in rows: level past the boxes of a layer, slanting between layers."""
     half = page.box[0] / page.step[0] / 2
     points = _stepwise(path).tolist()
     row, line = int(points[0][0]) // page.columns, list[tuple[float, float]]()
@@ -242,23 +242,23 @@ def _lines(page: _Page, path: np.ndarray) -> Iterator[list[tuple[float, float]]]
 
 
 def _draw_blocks(axes: Any, drawing: _Drawing, details: Details) -> None:
-    parts, found, page = drawing.parts, drawing.found, drawing.page
+    parts, drawn, page = drawing.parts, drawing.layout, drawing.page
     seconds = np.bincount(parts[details.assignment], details.op_compute_s)
     darkness = np.sqrt(seconds / (seconds.max() or 1.0))
     shades = _SHADES[0] + (_SHADES[1] - _SHADES[0]) * darkness
     width, height = page.box
     strip = min(_STRIP, width / 4)
-    for block, told in enumerate(blocks.summaries(details, parts)):
-        row = int(found.x[block]) // page.columns
-        x, y = page.at(found.x[block], found.y[block], row)
+    for block, texts in enumerate(blocks.summaries(details, parts)):
+        row = int(drawn.x[block]) // page.columns
+        x, y = page.at(drawn.x[block], drawn.y[block], row)
         corner = x - width / 2, y - height / 2
         style = plots.device_style(drawing.device[block])
         tint = plots.mixed(style["facecolor"], shades[block])
         outline = {"edgecolor": style["facecolor"], "linewidth": 0.8}
         axes.add_patch(_rectangle(corner, width, height, facecolor=tint, zorder=3, **outline))
         axes.add_patch(_rectangle(corner, strip, height, zorder=4, linewidth=0, **style))
-        told.append(units.duration(seconds[block]))
-        lines, size = _fitted(told, width - strip - _PADDING, height)
+        texts.append(units.duration(seconds[block]))
+        lines, size = _fitted(texts, width - strip - _PADDING, height)
         axes.text(
             x + strip / 2,
             y,
@@ -272,18 +272,18 @@ def _draw_blocks(axes: Any, drawing: _Drawing, details: Details) -> None:
         )
 
 
-def _fitted(told: list[str], width: float, height: float) -> tuple[list[str], float]:
+def _fitted(texts: list[str], width: float, height: float) -> tuple[list[str], float]:
     """As much as there is room for of what a block is and how long it takes; lines and their size.
 
     Args:
-      told: most telling first, the time last.
+      texts: most telling first, the time last.
       width: points.
       height: points.
     """
-    head, kind, *_, time = told
-    for texts in (told, [head, kind, time], [head, time], [kind, time], [head], [time]):
+    head, kind, *_, time = texts
+    for chosen in (texts, [head, kind, time], [head, time], [kind, time], [head], [time]):
         for size in _SIZES:
-            lines = [line for text in texts for line in _wrapped(text, size, width)]
+            lines = [line for text in chosen for line in _wrapped(text, size, width)]
             widest = max(labels.width(line, size) for line in lines)
             if widest <= width and len(lines) * size * _LEADING <= height:
                 return lines, size
@@ -291,7 +291,7 @@ def _fitted(told: list[str], width: float, height: float) -> tuple[list[str], fl
 
 
 def _wrapped(text: str, size: float, width: float) -> list[str]:
-    """Lines that end after the marks that names of operations are made of."""
+    """Breaks text into lines after the marks that names of operations are made of."""
     lines = [""]
     for token in re.findall(r"[^/_.:]*[/_.:]*", text):
         if lines[-1] and labels.width(lines[-1] + token, size) > width:
@@ -302,7 +302,7 @@ def _wrapped(text: str, size: float, width: float) -> list[str]:
 
 
 def _mark_rows(axes: Any, page: _Page) -> None:
-    """Where a row breaks off, and where it goes on."""
+    """Marks where a row breaks off, and where it goes on."""
     small: dict[str, Any] = {"fontsize": _SIZES[-1], "color": plots.GREY, "va": "top"}
     for row in range(1, len(page.starts)):
         left, right = page.edges

@@ -26,12 +26,12 @@ _WAYS = ((1, 0), (-1, 0), (0, 1), (0, -1), (1, 1), (1, -1), (-1, 1), (-1, -1))
 
 
 def width(text: str, size: float) -> float:
-    """How wide a line of text is at a size."""
+    """Returns how wide a line of text is at a size."""
     return size * sum(map(_advance, text))
 
 
 def shortened(text: str, size: float, most: float) -> str:
-    """The text where it takes at most `most` points, else its beginning and an ellipsis."""
+    """Returns the text where it takes at most `most` points, else its beginning and an ellipsis."""
     if width(text, size) <= most:
         return text
     for end in range(len(text) - 1, 0, -1):
@@ -63,9 +63,9 @@ def beside(axes: Any, points: Sequence[tuple[float, float]], texts: Sequence[str
     """Labels points right of the axes, one below the other, with lines that lead to the points.
 
     Args:
-        axes: Its limits and scales are final.
-        points: Where the labels would stand if there were room, in data coordinates.
-        texts: As many; lines that are longer than the figure is wide are the caller's mistake.
+      axes: its limits and scales are final.
+      points: where the labels would stand if there were room, in data coordinates.
+      texts: as many; lines that are longer than the figure is wide are the caller's mistake.
     """
     height = axes.get_position().height * axes.figure.get_figheight() * 72
     spots = axes.transAxes.inverted().transform(axes.transData.transform(points))
@@ -88,10 +88,10 @@ def near(axes: Any, points: np.ndarray, texts: Sequence[str], radii: np.ndarray)
     """Labels points where neither another label nor a point is, as near as there is room.
 
     Args:
-        axes: Everything else is drawn.
-        points: float64 [K, 2], in data coordinates.
-        texts: K.
-        radii: float64 [K]: how large the points are.
+      axes: everything else is drawn.
+      points: float64 [K, 2], in data coordinates.
+      texts: K.
+      radii: float64 [K]: how large the points are.
     """
     figure = axes.figure
     plots.arrange(figure)  # after which it is known where points are
@@ -125,7 +125,7 @@ def near(axes: Any, points: np.ndarray, texts: Sequence[str], radii: np.ndarray)
 def _box_beside(
     spot: np.ndarray, extent: np.ndarray, reach: float, way: tuple[float, float]
 ) -> np.ndarray:
-    """Lower left and upper right corner of a text of that extent, on that side of the spot."""
+    """Returns the lower left and upper right corner of a text on that side of the spot."""
     middle = spot + np.array(way) * (reach + extent / 2)
     return np.array([middle - extent / 2, middle + extent / 2])
 
@@ -140,7 +140,7 @@ def _touches(box: np.ndarray, others: Sequence[np.ndarray]) -> bool:
 
 @functools.cache
 def _advance(character: str) -> float:
-    """How far a character moves the next one, in sizes."""
+    """Returns how far a character moves the next one, in sizes."""
     from matplotlib.backends.backend_agg import RendererAgg
     from matplotlib.font_manager import FontProperties
 

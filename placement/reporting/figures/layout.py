@@ -77,7 +77,7 @@ def layered(num_nodes: int, senders: np.ndarray, receivers: np.ndarray) -> Layou
 
 
 def layers(num_nodes: int, senders: np.ndarray, receivers: np.ndarray) -> np.ndarray:
-    """The layer of every node, int32 [K]: its depth, or just before the node that it serves.
+    """Computes the layer of every node, int32 [K]: its depth, or just before its reader's.
 
     What serves a single node, such as a constant and its conversion, has the layer before that
     node's instead of the first ones, where it would be a long way off.
@@ -147,7 +147,7 @@ def _with_dummies(layer: np.ndarray, senders: np.ndarray, receivers: np.ndarray)
 
 
 def _across(items: _Items) -> np.ndarray:
-    """float64 [I]: y of every item, the least being 0."""
+    """Returns float64 [I]: y of every item, the least being 0."""
     ranked = np.argsort(items.layer, kind="stable")
     rank = np.argsort(ranked)
     bounds = np.searchsorted(items.layer[ranked], np.arange(items.layer.max() + 2))
@@ -172,7 +172,7 @@ def _across(items: _Items) -> np.ndarray:
 def _level(
     bounds: np.ndarray, senders: np.ndarray, receivers: np.ndarray, y: np.ndarray
 ) -> np.ndarray:
-    """float64 [I]: shifts of whole layers after which half of the lines into each rise, half fall.
+    """Computes float64 [I]: shifts of layers, after which half of the lines into each rise.
 
     The sweeps let a picture climb, where its forks are alike; lines that are straight stay so
     wherever most are.
@@ -192,7 +192,7 @@ def _level(
 def _lines(
     origins: np.ndarray, ends: np.ndarray, weights: np.ndarray, bounds: np.ndarray
 ) -> list[_Lines]:
-    """By the layer of their ends, whose items are numbered from bound to bound."""
+    """Groups lines by the layer of their ends, whose items are numbered from bound to bound."""
     ranked = np.argsort(ends, kind="stable")
     split = np.searchsorted(ends[ranked], bounds[1:-1])
     columns = (np.split(column[ranked], split) for column in (origins, ends, weights))
@@ -202,7 +202,7 @@ def _lines(
 def _settled(
     y: np.ndarray, inside: slice, lines: _Lines, half: np.ndarray, *, sorting: bool
 ) -> np.ndarray:
-    """y of a layer's items as near to their neighbours as there is room for."""
+    """Moves a layer's items as near to their neighbours as there is room for."""
     now, places = y[inside], lines.ends - inside.start
     if len(now) == 1:  # as most are in deep graphs
         return lines.weights @ y[lines.origins] / lines.weights.sum() if len(places) else now

@@ -19,7 +19,7 @@ _FAR = 20.0  # times the largest load: a capacity beyond is told, not drawn
 
 
 def loads(details: Details) -> "Figure":
-    """Time and memory of every device: computing and transferring, a line at the capacity.
+    """Draws time and memory of every device: computing, transferring, and its capacity.
 
     Raises:
       NothingToDrawError: no device does or holds anything, or matplotlib is not installed.
@@ -64,7 +64,7 @@ def _draw_time(axes: Any, details: Details) -> list[Any]:
         compute, transfer = compute_s * unit.per_s, transfer_s * unit.per_s
         axes.barh(device, compute, _BAR_HEIGHT, **plots.device_style(device))
         axes.barh(device, transfer, _BAR_HEIGHT, left=compute, **_TRANSFER)
-        _tell(axes, compute + transfer, device, units.duration(compute_s + transfer_s))
+        _write(axes, compute + transfer, device, units.duration(compute_s + transfer_s))
     axes.set_xlabel(f"time of one request ({unit.name})")
     computes = Patch(facecolor=plots.GREY, label="computes")
     transfers = Patch(**_TRANSFER, label="receives and sends")
@@ -83,11 +83,11 @@ def _draw_memory(axes: Any, details: Details) -> list[Any]:
             ends = [device - _BAR_HEIGHT / 2 - 0.1, device + _BAR_HEIGHT / 2 + 0.1]
             axes.plot([most / each] * 2, ends, **_CAPACITY)
         end = max(load, most) if near[device] else load
-        _tell(axes, end / each, device, units.size(load) + limited)
+        _write(axes, end / each, device, units.size(load) + limited)
     axes.set_xlabel(f"memory ({name})")
     return [plots.line_key("capacity", _CAPACITY)] if near.any() else []
 
 
-def _tell(axes: Any, x: float, device: int, text: str) -> None:
+def _write(axes: Any, x: float, device: int, text: str) -> None:
     offset = {"xytext": (6, 0), "textcoords": "offset points"}
     axes.annotate(text, (x, device), va="center", fontsize=_LABEL_SIZE, **offset)

@@ -40,7 +40,7 @@ def save(figure: "Figure", directory: Path, name: str) -> None:
     """Writes NAME.png and NAME.svg; equal figures make equal files.
 
     Raises:
-        OSError: They cannot be written; the error names the file.
+      OSError: they cannot be written; the error names the file.
     """
     import matplotlib
 
@@ -67,15 +67,15 @@ def _take_literally(figure: "Figure") -> None:
 
 
 def new_figure(width: float, height: float, *, arranged: bool = True) -> "Figure":
-    """An empty figure.
+    """Makes an empty figure.
 
     Args:
-        width: In inches.
-        height: In inches.
-        arranged: Whether matplotlib makes room for labels.
+      width: in inches.
+      height: in inches.
+      arranged: whether matplotlib makes room for labels.
 
     Raises:
-        NothingToDrawError: matplotlib is not installed.
+      NothingToDrawError: matplotlib is not installed.
     """
     try:
         from matplotlib.figure import Figure
@@ -86,13 +86,13 @@ def new_figure(width: float, height: float, *, arranged: bool = True) -> "Figure
 
 
 def device_style(device: int) -> dict[str, Any]:
-    """How patches of a device look; more devices than colours take further hatches."""
+    """Returns how patches of a device look; more devices than colours take further hatches."""
     hatch = HATCHES[device % len(HATCHES)]
     return {"facecolor": COLOURS[device % len(COLOURS)], "edgecolor": "white", "hatch": hatch}
 
 
 def mixed(colour: str, share: float) -> tuple[float, float, float]:
-    """The colour with white: a tint."""
+    """Mixes the colour with white: a tint."""
     from matplotlib.colors import to_rgb
 
     red, green, blue = (1 - share * (1 - channel) for channel in to_rgb(colour))
@@ -100,12 +100,12 @@ def mixed(colour: str, share: float) -> tuple[float, float, float]:
 
 
 def luminance(colour: tuple[float, float, float]) -> float:
-    """How bright a colour prints in grey, from 0 to 1 (ITU-R BT.709)."""
+    """Returns how bright a colour prints in grey, from 0 to 1 (ITU-R BT.709)."""
     return float(np.dot((0.2126, 0.7152, 0.0722), colour))
 
 
 def logarithmic(axes: Any, which: str) -> None:
-    """A scale of the 'x' or 'y' axis whose ticks are written out, several of them in a decade."""
+    """Makes the 'x' or 'y' axis logarithmic, with several ticks written out in a decade."""
     from matplotlib.ticker import LogLocator, NullFormatter
 
     axes.set(**{f"{which}scale": "log"})
@@ -122,7 +122,7 @@ def spread_out(values: Sequence[float]) -> bool:
 
 
 def line_key(label: str, style: Mapping[str, Any]) -> Any:
-    """A legend's entry of a line or marker."""
+    """Makes a legend's entry of a line or marker."""
     from matplotlib.lines import Line2D
 
     return Line2D([], [], **style, label=label)

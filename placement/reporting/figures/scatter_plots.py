@@ -43,16 +43,16 @@ _NONE = grids.Estimate(math.nan, math.nan)
 
 
 def pairs(rows: Iterable[results.Row]) -> list[Pair]:
-    """The placements of a summary's rows that have both numbers; each row is a kind."""
-    found = [
+    """Lists the placements that have both numbers; each row is a kind."""
+    latencies = [
         (row["method"], units.number(row["predicted_s"]), results.median_s(row))
         for row in results.split(rows)[0]
     ]
-    return [Pair(kind, p, m) for kind, p, m in found if p is not None and m is not None]
+    return [Pair(kind, p, m) for kind, p, m in latencies if p is not None and m is not None]
 
 
 def errors(samples: Sequence[Pair], name: str) -> "Figure":
-    """Predicted against measured latencies, with the errors in the title.
+    """Draws predicted against measured latencies, with the errors in the title.
 
     An error is |predicted / measured - 1|. The line is where both are equal, the band where they
     differ by up to a tenth. Axes are logarithmic where latencies span more than a factor of ten.
@@ -92,18 +92,18 @@ def errors(samples: Sequence[Pair], name: str) -> "Figure":
 
 
 def _judged(seconds: np.ndarray) -> str:
-    """How far predictions are right."""
+    """Says how far predictions are right."""
     measured_s, predicted_s = seconds.T
     error = np.abs(predicted_s / measured_s - 1)
-    told = f"{len(seconds)} placements, error: median {np.median(error):.1%}"
-    told += f", 90th percentile {np.quantile(error, 0.9):.1%}"
+    text = f"{len(seconds)} placements, error: median {np.median(error):.1%}"
+    text += f", 90th percentile {np.quantile(error, 0.9):.1%}"
     if np.ptp(measured_s) == 0 or np.ptp(predicted_s) == 0:
-        return told  # there are no ranks to correlate
-    return f"{told}; Spearman {stats.spearmanr(predicted_s, measured_s)[0]:.3f}"
+        return text  # there are no ranks to correlate
+    return f"{text}; Spearman {stats.spearmanr(predicted_s, measured_s)[0]:.3f}"
 
 
 def ratios(rows: Sequence[results.Row], learned: Collection[str]) -> "Figure":
-    """Latencies of methods over that of the best single device: a panel a graph, less is better.
+    """Draws latencies over that of the best single device: a panel a graph, less is better.
 
     A point is the mean over the seeds, with its 95% interval (Student's t); methods are sorted by
     the geometric mean over graphs. Ratios above two are arrows at the edge.
@@ -115,22 +115,22 @@ def ratios(rows: Sequence[results.Row], learned: Collection[str]) -> "Figure":
     Raises:
       NothingToDrawError: no row has a ratio, or matplotlib is not installed.
     """
-    found = _ratios(rows)
-    if not any(math.isfinite(r.mean) for of_graph in found.values() for r in of_graph.values()):
+    estimates = _ratios(rows)
+    if not any(math.isfinite(r.mean) for of_graph in estimates.values() for r in of_graph.values()):
         raise plots.NothingToDrawError("no method has a ratio to the best single device to plot")
-    methods = _ranked(found)
-    down = math.ceil(len(found) / _PANELS)
-    columns = math.ceil(len(found) / down)
+    methods = _ranked(estimates)
+    down = math.ceil(len(estimates) / _PANELS)
+    columns = math.ceil(len(estimates) / down)
     figure = plots.new_figure(2.2 + 3.2 * columns, 0.8 + down * (0.7 + 0.21 * len(methods)))
     panels = figure.subplots(down, columns, sharey=True, squeeze=False).ravel()
     panels[0].set_yticks(range(len(methods)), methods)
     panels[0].set_ylim(len(methods) - 0.4, -0.6)
-    for axes, (graph, of_graph) in zip(panels, found.items(), strict=False):
+    for axes, (graph, of_graph) in zip(panels, estimates.items(), strict=False):
         axes.set_title(graph, loc="left", fontsize=10)
         known = [of_graph.get(method, _NONE) for method in methods]
         bound = _bound([row for row in rows if row["graph"] == graph])
         _draw_ratios(axes, known, bound, [method in learned for method in methods])
-    for axes in panels[len(found) :]:
+    for axes in panels[len(estimates) :]:
         axes.set_axis_off()
     title = "Latency over that of the best single device: less is better"
     figure.suptitle(title, x=0.01, ha="left", fontsize="medium")
@@ -143,7 +143,7 @@ def ratios(rows: Sequence[results.Row], learned: Collection[str]) -> "Figure":
 def _draw_ratios(
     axes: Any, known: Sequence[grids.Estimate], bound: float, is_learned: Sequence[bool]
 ) -> None:
-    """A panel; the numbers stand beside it."""
+    """Draws a panel; the numbers stand beside it."""
     means = np.array([ratio.mean for ratio in known])
     least = np.nanmin([means.min(initial=1.0, where=np.isfinite(means)), bound])
     most = min(_FURTHEST, max(1.0, means.max(initial=1.0, where=np.isfinite(means))))
@@ -162,7 +162,7 @@ def _draw_ratios(
             axes.errorbar(shown, place, xerr=ratio.half_width, color="black", capsize=2, zorder=2)
         weight = "bold" if ratio.mean == best else "normal"
         beside = {"xycoords": ("axes fraction", "data"), "annotation_clip": False}
-        text = _told(ratio)
+        text = _written(ratio)
         axes.annotate(text, (1.02, place), va="center", fontsize=_SMALL, weight=weight, **beside)
     axes.set_axisbelow(True)
     axes.grid(axis="y", color=plots.PALE)
@@ -170,14 +170,14 @@ def _draw_ratios(
     axes.spines[["top", "right"]].set_visible(False)
 
 
-def _told(ratio: grids.Estimate) -> str:
+def _written(ratio: grids.Estimate) -> str:
     if not math.isfinite(ratio.mean):
         return "-"
     return f"{ratio.mean:.3f}" + (f" ± {ratio.half_width:.3f}" if ratio.half_width > 0 else "")
 
 
 def pareto(rows: Iterable[results.Row]) -> "Figure":
-    """Latency, throughput and memory of placements, with the front of those that none beats.
+    """Draws latency, throughput and memory of placements, with the Pareto front.
 
     A row is on the front where no other has both less latency and more requests a second. Areas
     and colours of points are the bytes of the fullest device.
@@ -220,50 +220,50 @@ def pareto(rows: Iterable[results.Row]) -> "Figure":
 
 
 def _known(rows: Iterable[results.Row]) -> dict[tuple[float, float, float], list[str]]:
-    """Methods by latency, throughput and memory: those of equal numbers share a point."""
+    """Groups methods by latency, throughput and memory: those of equal numbers share a point."""
     points: dict[tuple[float, float, float], list[str]] = {}
     for row in results.split(rows)[0]:
         keys = ("predicted_s", "max_load_s", "memory_bytes")
-        latency_s, load_s, held = (units.number(row.get(key)) for key in keys)
-        if latency_s and load_s and held is not None:
-            points.setdefault((latency_s, 1 / load_s, held), []).append(row["method"])
+        latency_s, load_s, num_bytes = (units.number(row.get(key)) for key in keys)
+        if latency_s and load_s and num_bytes is not None:
+            points.setdefault((latency_s, 1 / load_s, num_bytes), []).append(row["method"])
     return points
 
 
 def _front(latency: np.ndarray, throughput: np.ndarray) -> np.ndarray:
-    """Indices of the points that no other beats, by ascending latency."""
+    """Returns indices of the points that no other beats, by ascending latency."""
     order = np.lexsort((-throughput, latency))
     before = np.maximum.accumulate(np.append(-np.inf, throughput[order][:-1]))
     return order[throughput[order] > before]
 
 
 def _ratios(rows: Sequence[results.Row]) -> dict[str, dict[str, grids.Estimate]]:
-    """By graph and method, of the methods that are no single devices."""
+    """Estimates ratios by graph and method, of the methods that are no single devices."""
     seeds: dict[str, dict[str, list[float]]] = {}
     for row in results.split(rows)[0]:
         of_graph = seeds.setdefault(row["graph"], {})
         if not results.is_single(row):
-            ratio = units.number(row["versus_best_single_device"])
-            of_graph.setdefault(row["method"], []).append(math.nan if ratio is None else ratio)
+            ratio = units.or_nan(row["versus_best_single_device"])
+            of_graph.setdefault(row["method"], []).append(ratio)
     return {
         graph: {method: grids.estimate(values) for method, values in of_graph.items()}
         for graph, of_graph in seeds.items()
     }
 
 
-def _ranked(found: dict[str, dict[str, grids.Estimate]]) -> list[str]:
-    """Methods by the geometric mean over graphs; those without a number somewhere come last."""
-    methods = list(dict.fromkeys(method for of_graph in found.values() for method in of_graph))
+def _ranked(estimates: dict[str, dict[str, grids.Estimate]]) -> list[str]:
+    """Sorts methods by the geometric mean over graphs; those without a number come last."""
+    methods = list(dict.fromkeys(method for of_graph in estimates.values() for method in of_graph))
 
     def rank(method: str) -> float:
-        means = [of_graph.get(method, _NONE).mean for of_graph in found.values()]
+        means = [of_graph.get(method, _NONE).mean for of_graph in estimates.values()]
         return float(np.mean(np.log(means))) if np.isfinite(means).all() else math.inf
 
     return sorted(methods, key=rank)
 
 
 def _bound(rows: Sequence[results.Row]) -> float:
-    """The least of the bounds over the prediction of the best single device; nan without one."""
+    """Returns the least bound over the best single device's prediction; nan without one."""
     own = results.split(rows)[0]
     single = [units.number(row["predicted_s"]) for row in own if results.is_single(row)]
     bounds = [units.number(row.get("bound_s")) for row in own]

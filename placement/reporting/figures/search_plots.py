@@ -27,15 +27,15 @@ _LONGEST_BAR = 8.0  # times the shortest one; those beyond are cut
 
 
 def search(metrics: Sequence[Mapping[str, Any]], rows: Sequence[results.Row] = ()) -> "Figure":
-    """The best and the mean latency of searches over their evaluations.
+    """Draws the best and the mean latency of searches over their evaluations.
 
     Args:
-        metrics: Records of `metrics.jsonl`: `evaluations`, `best_s`, and optionally `mean_s`,
-            `method` and `seed`; each method has a colour, each seed a line. Null leaves a gap.
-        rows: Of the summary: single devices and the proven bound become lines to compare with.
+      metrics: records of `metrics.jsonl`: `evaluations`, `best_s`, and optionally `mean_s`,
+          `method` and `seed`; each method has a colour, each seed a line. Null leaves a gap.
+      rows: of the summary: single devices and the proven bound become lines to compare with.
 
     Raises:
-        NothingToDrawError: There are no records, or matplotlib is not installed.
+      NothingToDrawError: there are no records, or matplotlib is not installed.
     """
     if not metrics:
         raise plots.NothingToDrawError("the search left no metrics to plot")
@@ -68,17 +68,17 @@ def search(metrics: Sequence[Mapping[str, Any]], rows: Sequence[results.Row] = (
 
 
 def latencies(summary: results.Summary) -> "Figure":
-    """The latency of every row that has one: bars, with intervals where measured.
+    """Draws the latency of every row that has one: bars, with intervals where measured.
 
     Bars are measured latencies, with the predicted ones as diamonds; where nothing was measured,
     bars are predicted ones. Reference rows, outside the placement, are hatched. A dotted line is
     the proven bound of what is predicted. Bars more than eight times the shortest are cut there.
 
     Args:
-        summary: What `summary.json` holds.
+      summary: what `summary.json` holds.
 
     Raises:
-        NothingToDrawError: No row has a latency, or matplotlib is not installed.
+      NothingToDrawError: no row has a latency, or matplotlib is not installed.
     """
     rows = [row for part in results.split(summary["rows"]) for row in part if _has_latency(row)]
     if not rows:
@@ -106,7 +106,7 @@ def latencies(summary: results.Summary) -> "Figure":
 
 
 def _draw_references(axes: Any, rows: Sequence[results.Row], unit: units.Unit) -> None:
-    """Lines of single devices and of the bound, labelled beside the axes; scales the axes."""
+    """Draws lines of single devices and of the bound, with labels beside; scales the axes."""
     own = results.split(rows)[0]
     named = [(row["method"], unit.convert(row["predicted_s"])) for row in own]
     singles = [(m, value) for m, value in named if m.startswith("single:") and value > 0]
@@ -163,7 +163,7 @@ def _draw_bar(
 
 
 def _explained(rows: Sequence[results.Row], *, measured: bool, best: bool) -> list[Any]:
-    """Legend entries of the bars."""
+    """Returns legend entries of the bars."""
     from matplotlib.patches import Patch
 
     handles: list[Any] = [Patch(color=_BEST, label="best")] if best else []
@@ -180,7 +180,7 @@ def _explained(rows: Sequence[results.Row], *, measured: bool, best: bool) -> li
 
 
 def _row_label(row: results.Row, rows: Sequence[results.Row]) -> str:
-    """The method, with the graph and the seed where rows differ in them."""
+    """Returns the method, with the graph and the seed where rows differ in them."""
     parts = [
         f"{key} {row[key]}" if key == "seed" else str(row[key])
         for key in ("graph", "seed")
@@ -195,6 +195,6 @@ def _has_latency(row: results.Row) -> bool:
 
 
 def _shown_s(row: results.Row, measured: bool) -> float:
-    """Of the row's bar, inf without one."""
+    """Returns the latency of the row's bar, inf without one."""
     shown = results.median_s(row) if measured else units.number(row.get("predicted_s"))
     return math.inf if shown is None else shown

@@ -45,7 +45,7 @@ class _Panel(NamedTuple):
 
 
 def timeline(details: Details) -> "Figure":
-    """When each device works on one request: a row a device, lanes where its spans overlap.
+    """Draws when each device works on one request: a row a device, lanes where spans overlap.
 
     Grey is idle. Predicted and measured are panels with the same time axis; where nothing was
     measured there is one panel, whose title says so.
@@ -81,7 +81,7 @@ def timeline(details: Details) -> "Figure":
 
 
 def _lanes(schedule: Timeline, num_devices: int) -> list[int]:
-    """How many each device needs, one of an idle device."""
+    """Counts the lanes that each device needs, one of an idle device."""
     lanes = [1] * num_devices
     for span, lane in zip(schedule.spans, timelines.lanes(schedule), strict=True):
         lanes[span.device] = max(lanes[span.device], lane + 1)
@@ -99,7 +99,7 @@ def _title(details: Details) -> str:
 
 
 def _draw_panel(axes: Any, panel: _Panel, details: Details, unit: units.Unit) -> None:
-    """Everything but the spans."""
+    """Draws everything but the spans."""
     latency_s = timelines.latency_s(panel.schedule)
     busy_s = timelines.busy_s(panel.schedule.spans, len(details.devices))
     busy = busy_s / latency_s if latency_s > 0 else busy_s  # nothing takes any time
@@ -125,7 +125,7 @@ def _draw_panel(axes: Any, panel: _Panel, details: Details, unit: units.Unit) ->
 
 
 def _draw_spans(axes: Any, panel: _Panel, details: Details, unit: units.Unit) -> None:
-    """Bars, and what they run where that fits."""
+    """Draws bars, and what they run where that fits."""
     from matplotlib.collections import PolyCollection
 
     size = axes.get_position().size * axes.figure.get_size_inches() * 72  # points
@@ -149,7 +149,7 @@ def _draw_spans(axes: Any, panel: _Panel, details: Details, unit: units.Unit) ->
 
 
 def _fitting(details: Details, span: Span, width: float) -> str:
-    """The name of what runs, else its type, else nothing."""
+    """Returns the name of what runs, else its type, else nothing."""
     texts = [timelines.name(details, span)]
     texts += [details.coarse.op_types[op] for op in span.ops if len(span.ops) == 1]
     return next((text for text in texts if labels.width(text, _TEXT_SIZE) <= width), "")

@@ -19,7 +19,7 @@ Columns = dict[str, Any]
 
 
 def columns(details: Details) -> Columns:
-    """Everything that the page shows of a placement.
+    """Collects everything that the page shows of a placement.
 
     Returns:
       `devices`: D labels; `how` the times were obtained; `costs` and `clock`: the units of what
@@ -57,7 +57,7 @@ def columns(details: Details) -> Columns:
 
 
 def _drawing(details: Details, parts: np.ndarray, costs: units.Unit, clock: units.Unit) -> Columns:
-    """`parts` int32 [M] is the node of every coarse operation."""
+    """Lays out nodes and edges; `parts` int32 [M] is the node of every coarse operation."""
     coarse = details.coarse
     _, first, sizes = np.unique(parts, return_index=True, return_counts=True)
     num_nodes, device = len(sizes), details.placement[first]
@@ -94,7 +94,7 @@ def _drawing(details: Details, parts: np.ndarray, costs: units.Unit, clock: unit
 
 
 def _times(timeline: Timeline, parts: np.ndarray, clock: units.Unit) -> list[list[float | None]]:
-    """When each node starts, and when it finishes: by its first and last operation."""
+    """Returns when each node starts, and when it finishes: by its first and last operation."""
     num_nodes = int(parts.max()) + 1
     start_s, finish_s = np.full(num_nodes, np.inf), np.full(num_nodes, -np.inf)
     for span in timeline.spans:
@@ -105,10 +105,10 @@ def _times(timeline: Timeline, parts: np.ndarray, clock: units.Unit) -> list[lis
 
 
 def _numbered(texts: Any) -> tuple[list[str], list[int]]:
-    """The distinct texts, and which of them each is."""
+    """Returns the distinct texts, and which of them each is."""
     numbers: dict[str, int] = {}
-    found = [numbers.setdefault(text, len(numbers)) for text in texts]
-    return list(numbers), found
+    of_texts = [numbers.setdefault(text, len(numbers)) for text in texts]
+    return list(numbers), of_texts
 
 
 def _shape(sizes: tuple[int, ...]) -> str:
@@ -120,7 +120,7 @@ def _unit(unit: units.Unit) -> Columns:
 
 
 def _in_unit(seconds: np.ndarray, unit: units.Unit) -> Any:
-    """Nested lists of the array's shape."""
+    """Converts seconds to nested lists of the array's shape."""
     values = np.round(seconds * unit.per_s, unit.decimals).astype(object)
     values[~np.isfinite(seconds)] = None
     return values.tolist()

@@ -34,14 +34,14 @@ def page(
     notes: Mapping[str, str] | None = None,
     provenance: Mapping[str, Mapping[str, Any]] | None = None,
 ) -> str:
-    """The whole file. What is None or empty has no section.
+    """Renders the whole file. What is None or empty has no section.
 
     Args:
-      summary: What `summary.json` holds.
-      details: Of the best placement, for the graph and the list of operations.
+      summary: what `summary.json` holds.
+      details: of the best placement, for the graph and the list of operations.
       figures: SVG texts by title.
-      notes: Sections in Markdown by title, such as a comparison; they come first.
-      provenance: By title, names with what JSON can hold: what was asked for, and where it ran.
+      notes: sections in Markdown by title, such as a comparison; they come first.
+      provenance: by title, names with what JSON can hold: what was asked for, and where it ran.
     """
     sections = {title: _markdown().render(text) for title, text in (notes or {}).items()}
     sections["Result"] = _results(summary)
@@ -73,13 +73,13 @@ def _part(name: str, **texts: str) -> str:
 
 
 def _data(columns: data.Columns) -> str:
-    """JSON without '<', so that no name can end the script or open a comment in it."""
+    """Writes JSON without '<', so that no name can end the script or open a comment in it."""
     text = json.dumps(columns, separators=(",", ":"), allow_nan=False)
     return text.replace("<", "\\u003c")
 
 
 def _markdown() -> MarkdownIt:
-    """Markdown with tables, each in a box that scrolls, and without HTML of its own."""
+    """Makes a renderer of Markdown with tables that scroll, and without HTML of its own."""
     markdown = MarkdownIt("commonmark", {"html": False}).enable("table")
     markdown.add_render_rule("table_open", lambda *_: '<div class="scroll"><table>\n')
     markdown.add_render_rule("table_close", lambda *_: "</table></div>\n")
@@ -105,7 +105,7 @@ def _heading(summary: results.Summary) -> str:
 
 
 def _headline(summary: results.Summary) -> str:
-    """Which method is best, then what all of this is about."""
+    """Renders which method is best, then what all of this is about."""
     graph, devices = summary["graph"], "<br>".join(map(html.escape, summary["devices"]))
     facts = {
         "operations": f"{graph['num_ops']:,}",
@@ -128,7 +128,7 @@ def _headline(summary: results.Summary) -> str:
 
 
 def _results(summary: results.Summary) -> str:
-    """A table a graph, each under the graph's name where there are several."""
+    """Renders a table a graph, each under the graph's name where there are several."""
     graphs, best = results.by_graph(summary["rows"]), results.best_rows(summary)
     parts = []
     for rows in graphs:
@@ -175,7 +175,7 @@ def _kind(column: results.Column) -> str:
 
 
 def _figure(title: str, svg: str) -> str:
-    """An image, whose names and styles cannot meet those of the page or of another figure."""
+    """Renders an image, whose names and styles cannot meet those of the page or of others."""
     label, image = html.escape(title), base64.b64encode(svg.encode()).decode()
     return (
         f"<figure><figcaption>{label}</figcaption>"
@@ -193,7 +193,7 @@ def _pairs(title: str, pairs: Mapping[str, Any]) -> str:
 
 
 def _flat(pairs: Mapping[str, Any], prefix: str) -> Iterator[tuple[str, str]]:
-    """Names such as 'versions.jax', with texts."""
+    """Yields names such as 'versions.jax', with texts."""
     for name, value in pairs.items():
         if isinstance(value, Mapping):
             yield from _flat(value, f"{prefix}{name}.")

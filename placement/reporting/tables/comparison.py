@@ -61,31 +61,31 @@ def compare(rows: Iterable[Row], learned: Collection[str]) -> Comparison:
         of_graph = [row for row in own if row["graph"] == graph]
         measured = any(results.median_s(row) is not None for row in of_graph)
         seconds = results.median_s if measured else _predicted_s
-        found = {m: [row for row in of_graph if _method(row) == m] for m in methods}
-        cells[graph] = {m: _cell(chosen, seconds) for m, chosen in found.items() if chosen}
+        chosen = {m: [row for row in of_graph if _method(row) == m] for m in methods}
+        cells[graph] = {m: _cell(rows, seconds) for m, rows in chosen.items() if rows}
     best = {graph: _fastest(cells[graph]) for graph in graphs}
     reduction = {g: _reduction(cells[g], learned) for g in graphs}
     return Comparison(graphs, methods, cells, best, reduction)
 
 
-def rich_table(found: Comparison, title: str) -> Table:
-    """The table for a terminal: graphs by methods, the best of a graph in bold.
+def rich_table(comparison: Comparison, title: str) -> Table:
+    """Makes the table for a terminal: graphs by methods, the best of a graph in bold.
 
     Whichever are more go down, since a terminal is longer than it is wide.
     """
-    header, rows = _grid(found, grids.BOLD_RICH)
-    if len(found.methods) > len(found.graphs):
+    header, rows = _grid(comparison, grids.BOLD_RICH)
+    if len(comparison.methods) > len(comparison.graphs):
         header, *rows = map(list, zip(header, *rows, strict=True))
     return grids.rich_table(header, rows, title=title)
 
 
-def markdown(found: Comparison) -> str:
-    """The same table in Markdown."""
-    return grids.markdown(*_grid(found, grids.BOLD_MARKDOWN))
+def markdown(comparison: Comparison) -> str:
+    """Returns the same table in Markdown."""
+    return grids.markdown(*_grid(comparison, grids.BOLD_MARKDOWN))
 
 
 def to_csv(rows: Iterable[Row]) -> str:
-    """Every row with its numbers, references included; a measured latency as its median."""
+    """Writes every row with its numbers, references too; a measured latency as its median."""
     text = io.StringIO()
     writer = csv.writer(text, lineterminator="\n")
     writer.writerow(_CSV)
@@ -104,15 +104,14 @@ def _predicted_s(row: Row) -> float | None:
 
 
 def _cell(rows: list[Row], seconds: Callable[[Row], float | None]) -> Cell:
-    """Of a seed the fastest row counts: only single devices have several."""
+    """Aggregates seeds, of each the fastest row: only single devices have several."""
     by_seed: dict[Any, list[float]] = {}
     for row in rows:
         value = seconds(row)
         by_seed.setdefault(row["seed"], []).append(math.inf if value is None else value)
-    values = [min(found) for found in by_seed.values()]
+    values = [min(of_seed) for of_seed in by_seed.values()]
     search_s = float(np.mean([row["search_s"] for row in rows]))
-    bounds = [units.number(row.get("bound_s")) for row in rows]
-    bound_s = float(np.min([math.nan if bound is None else bound for bound in bounds]))
+    bound_s = float(np.min([units.or_nan(row.get("bound_s")) for row in rows]))
     return Cell(grids.estimate(values), len(values), search_s, bound_s)
 
 
@@ -128,39 +127,39 @@ def _reduction(cells: Mapping[str, Cell], learned: Collection[str]) -> float:
     )
 
 
-def _grid(found: Comparison, best: str) -> tuple[list[str], list[list[str]]]:
+def _grid(comparison: Comparison, best: str) -> tuple[list[str], list[list[str]]]:
     rows = [
-        [_label(found, graph), *_texts(found, graph, best), _percent(found.reduction[graph])]
-        for graph in found.graphs
+        [_label(comparison, graph), *_texts(comparison, graph, best), _percent(reduction)]
+        for graph, reduction in comparison.reduction.items()
     ]
-    header = ["graph", *found.methods, "reduction"]
-    bounded = [found.cells[graph][found.best[graph]] for graph in found.graphs]
+    header = ["graph", *comparison.methods, "reduction"]
+    bounded = [comparison.cells[graph][comparison.best[graph]] for graph in comparison.graphs]
     if not all(math.isnan(cell.bound_s) for cell in bounded):
         header += ["bound", "gap of the best"]
-        for row, graph, cell in zip(rows, found.graphs, bounded, strict=True):
-            row += [_unit(found, graph).write(cell.bound_s)]
+        for row, graph, cell in zip(rows, comparison.graphs, bounded, strict=True):
+            row += [_unit(comparison, graph).write(cell.bound_s)]
             row += [_percent(units.ratio(cell.latency_s.mean, cell.bound_s) - 1)]
     return header, rows
 
 
-def _texts(found: Comparison, graph: str, best: str) -> list[str]:
-    cells, unit, texts = found.cells[graph], _unit(found, graph), []
-    for method in found.methods:
+def _texts(comparison: Comparison, graph: str, best: str) -> list[str]:
+    cells, unit, texts = comparison.cells[graph], _unit(comparison, graph), []
+    for method in comparison.methods:
         if method not in cells or not math.isfinite(cells[method].latency_s.mean):
             texts.append("-")
             continue
         cell = cells[method]
         text = cell.latency_s.write(unit)
-        texts.append(best.format(text) if method == found.best[graph] else text)
+        texts.append(best.format(text) if method == comparison.best[graph] else text)
     return texts
 
 
-def _unit(found: Comparison, graph: str) -> units.Unit:
-    return units.of_latencies(cell.latency_s.mean for cell in found.cells[graph].values())
+def _unit(comparison: Comparison, graph: str) -> units.Unit:
+    return units.of_latencies(cell.latency_s.mean for cell in comparison.cells[graph].values())
 
 
-def _label(found: Comparison, graph: str) -> str:
-    return f"{graph}, {_unit(found, graph).name}"
+def _label(comparison: Comparison, graph: str) -> str:
+    return f"{graph}, {_unit(comparison, graph).name}"
 
 
 def _percent(value: float) -> str:

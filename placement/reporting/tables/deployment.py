@@ -25,7 +25,7 @@ _NUMERIC = (False, True, True, True, False)
 
 
 def rich_table(record: Record) -> Table:
-    """The table for a terminal; what is deployed is bold."""
+    """Returns the table for a terminal; what is deployed is bold."""
     table = Table(box=box.SIMPLE_HEAD, padding=(0, 1, 0, 0), show_edge=False)
     for column, numeric in zip(_COLUMNS, _NUMERIC, strict=True):
         header = Words(column, on_terminal=column.replace(" [", "\n["))
@@ -37,8 +37,8 @@ def rich_table(record: Record) -> Table:
 
 
 def markdown(record: Record) -> str:
-    """The whole of deploy.md."""
-    checks = [f"- {what}: {found}" for what, found in record["checks"].items()]
+    """Returns the whole of deploy.md."""
+    checks = [f"- {what}: {result}" for what, result in record["checks"].items()]
     rows = []
     for row in record["rows"]:
         text = grids.BOLD_MARKDOWN if row["name"] == record["deployed"] else "{}"
@@ -78,8 +78,8 @@ def _cells(row: Record) -> list[str]:
     ]
 
 
-def _interval(found: Record | None, write: Callable[[float], str]) -> str:
-    if found is None:
+def _interval(interval: Record | None, write: Callable[[float], str]) -> str:
+    if interval is None:
         return "-"
-    median, low, high = (write(found[key]) for key in ("median", "low", "high"))
+    median, low, high = (write(interval[key]) for key in ("median", "low", "high"))
     return f"{median} [{low}, {high}]"

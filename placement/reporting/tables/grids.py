@@ -63,7 +63,7 @@ def markdown(
 def rich_table(
     header: Sequence[str], rows: Iterable[Sequence[str]], *, title: str, caption: str = ""
 ) -> Table:
-    """The grid to print: where a terminal is too narrow, texts fold, and no digit is lost."""
+    """Makes the grid to print: where a terminal is too narrow, texts fold, digits stay."""
     table = Table(
         title=Text(title),
         caption=Text(caption) if caption else None,

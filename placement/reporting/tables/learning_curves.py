@@ -5,6 +5,7 @@ compared by the fastest placement that each knew at the same number of evaluatio
 wall time: the smallest at which any search on that graph ended.
 """
 
+import itertools
 import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
@@ -69,7 +70,7 @@ def summarise(
         or nan where none runs. It is also what a search knows before its first record, because
         every search evaluates the single devices first.
     """
-    found = Curves({}, {}, {})
+    curves = Curves({}, {}, {})
     for graph, of_graph in records.items():
         searches: dict[str, dict[Any, list[Record]]] = {}
         for record in sorted(of_graph, key=lambda record: record["step"]):
@@ -82,44 +83,44 @@ def summarise(
             min(record["evaluations"] for record in final),
             min(record["elapsed_s"] for record in final),
         )
-        known_s = _or_nan(single_s.get(graph))
-        found.budgets[graph], found.single_s[graph] = budget, known_s
-        found.learned[graph] = {
+        known_s = units.or_nan(single_s.get(graph))
+        curves.budgets[graph], curves.single_s[graph] = budget, known_s
+        curves.learned[graph] = {
             method: _learned(list(seeds.values()), budget, known_s)
             for method, seeds in searches.items()
         }
-    return found
+    return curves
 
 
-def verdict(found: Curves) -> list[str]:
-    """Who is best at equal evaluations, and at equal wall time, in a line each.
+def verdict(curves: Curves) -> list[str]:
+    """Says who is best at equal evaluations, and at equal wall time, in a line each.
 
     By the geometric mean over graphs of the ratios to the best single device. What the tables write
     alike, in three decimals, is a tie. Graphs on which no single device runs do not count, nor do
     methods without a number on every graph that does: both are named.
     """
-    if not found.learned:
+    if not curves.learned:
         return []
     return [
-        _verdict(found, "evaluations", lambda learned: learned.best_at_evaluations_s),
-        _verdict(found, "wall time", lambda learned: learned.best_at_wall_s),
+        _verdict(curves, "evaluations", lambda learned: learned.best_at_evaluations_s),
+        _verdict(curves, "wall time", lambda learned: learned.best_at_wall_s),
     ]
 
 
-def markdown(found: Curves) -> str:
-    """A Markdown section: a row a graph and method, the verdict and the equal budgets below."""
+def markdown(curves: Curves) -> str:
+    """Writes a Markdown section: a row a graph and method, verdict and equal budgets below."""
     parts = [
         "### How the learned methods learned",
-        grids.markdown(_HEADER, _rows(found)),
-        "\n".join(f"- {line}" for line in verdict(found)),
-        _budgets(found),
+        grids.markdown(_HEADER, _rows(curves)),
+        "\n".join(f"- {line}" for line in verdict(curves)),
+        _budgets(curves),
         _LEGEND,
     ]
     return "\n\n".join(parts)
 
 
 def _learned(searches: Sequence[Sequence[Record]], budget: Budget, single_s: float) -> Learned:
-    first_s = np.array([_or_nan(_updates(search)[0]["mean_s"]) for search in searches])
+    first_s = np.array([units.or_nan(_updates(search)[0]["mean_s"]) for search in searches])
     last_s = np.array([_last_s(_updates(search)) for search in searches])
     return Learned(
         seeds=len(searches),
@@ -138,29 +139,24 @@ def _learned(searches: Sequence[Sequence[Record]], budget: Budget, single_s: flo
 
 
 def _updates(search: Sequence[Record]) -> Sequence[Record]:
-    """The steps that were learned from: the budget may cut the last one short."""
+    """Returns the steps that were learned from: the budget may cut the last one short."""
     return [record for record in search if "loss" in record] or search
 
 
 def _last_s(updates: Sequence[Record]) -> float:
     count = max(1, int(_LAST * len(updates)))
-    return float(np.mean([_or_nan(record["mean_s"]) for record in updates[-count:]]))
+    return float(np.mean([units.or_nan(record["mean_s"]) for record in updates[-count:]]))
 
 
 def _best_s(search: Sequence[Record], spent: str, limit: float, single_s: float) -> float:
-    """What the search knew when it had spent the limit."""
+    """Returns what the search knew when it had spent the limit."""
     within = [record for record in search if record[spent] <= limit]
-    return _or_nan(within[-1]["best_s"]) if within else single_s
+    return units.or_nan(within[-1]["best_s"]) if within else single_s
 
 
-def _or_nan(value: Any) -> float:
-    number = units.number(value)
-    return math.nan if number is None else number
-
-
-def _verdict(found: Curves, budget: str, best: Callable[[Learned], grids.Estimate]) -> str:
-    counted = [graph for graph in found.learned if not math.isnan(found.single_s[graph])]
-    means = _geometric_means(found, counted, best)
+def _verdict(curves: Curves, budget: str, best: Callable[[Learned], grids.Estimate]) -> str:
+    counted = [graph for graph in curves.learned if not math.isnan(curves.single_s[graph])]
+    means = _geometric_means(curves, counted, best)
     if not means:
         return f"At equal {budget}, no method has a ratio on every graph."
     ranked = sorted(means, key=lambda method: float(means[method]))  # stable
@@ -174,24 +170,24 @@ def _verdict(found: Curves, budget: str, best: Callable[[Learned], grids.Estimat
     text += "".join(f"; `{m}` has {means[m]}" for m in ranked[len(first) :]) + "."
     if float(lowest) >= 1:
         text += " None is faster than the best single device."
-    missing = [method for method in _methods(found) if method not in means]
+    missing = [method for method in _methods(curves) if method not in means]
     if missing:
         text += f" Not ranked, without a number on some graph: {_listed(missing)}."
-    uncounted = [graph for graph in found.learned if graph not in counted]
+    uncounted = [graph for graph in curves.learned if graph not in counted]
     if uncounted:
         text += f" Not counted, no single device runs: {_listed(uncounted)}."
     return text
 
 
 def _geometric_means(
-    found: Curves, counted: Sequence[str], best: Callable[[Learned], grids.Estimate]
+    curves: Curves, counted: Sequence[str], best: Callable[[Learned], grids.Estimate]
 ) -> dict[str, str]:
-    """The mean ratio as it is written, of the methods that have one on every graph."""
+    """Returns the mean ratio as it is written, of the methods that have one on every graph."""
     means = {}
-    for method in _methods(found):
-        of_graphs = [found.learned[graph].get(method) for graph in counted]
+    for method in _methods(curves):
+        of_graphs = [curves.learned[graph].get(method) for graph in counted]
         ratios = [
-            units.ratio(best(learned).mean, found.single_s[graph])
+            units.ratio(best(learned).mean, curves.single_s[graph])
             for graph, learned in zip(counted, of_graphs, strict=True)
             if learned is not None
         ]
@@ -200,8 +196,8 @@ def _geometric_means(
     return means
 
 
-def _methods(found: Curves) -> list[str]:
-    return list(dict.fromkeys(method for of_graph in found.learned.values() for method in of_graph))
+def _methods(curves: Curves) -> list[str]:
+    return list(dict.fromkeys(itertools.chain.from_iterable(curves.learned.values())))
 
 
 def _listed(names: Sequence[str]) -> str:
@@ -209,11 +205,11 @@ def _listed(names: Sequence[str]) -> str:
     return f"{', '.join(others)} and {last}" if others else last
 
 
-def _rows(found: Curves) -> list[list[str]]:
+def _rows(curves: Curves) -> list[list[str]]:
     rows = []
-    for graph, of_graph in found.learned.items():
+    for graph, of_graph in curves.learned.items():
         unit = units.of_latencies(x.best_at_evaluations_s.mean for x in of_graph.values())
-        single_s = found.single_s[graph]
+        single_s = curves.single_s[graph]
         at_evaluations = _best([x.best_at_evaluations_s for x in of_graph.values()], single_s)
         at_wall = _best([x.best_at_wall_s for x in of_graph.values()], single_s)
         for method, learned in of_graph.items():
@@ -235,7 +231,7 @@ def _rows(found: Curves) -> list[list[str]]:
 
 
 def _best(estimates: Sequence[grids.Estimate], single_s: float) -> str:
-    """The lowest ratio as it is written; all that are written alike are best."""
+    """Returns the lowest ratio as it is written; all that are written alike are best."""
     ratios = (_ratio(estimate, single_s) for estimate in estimates)
     return min((ratio for ratio in ratios if ratio != "-"), key=float, default="")
 
@@ -258,9 +254,9 @@ def _percent(estimate: grids.Estimate) -> str:
     return text if math.isnan(estimate.half_width) else f"{text} ± {estimate.half_width:.1%}"
 
 
-def _budgets(found: Curves) -> str:
+def _budgets(curves: Curves) -> str:
     each = (
         f"{graph} {budget.evaluations} and {budget.wall_s:.1f} s"
-        for graph, budget in found.budgets.items()
+        for graph, budget in curves.budgets.items()
     )
     return f"Equal evaluations and wall time: {', '.join(each)}."

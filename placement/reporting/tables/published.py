@@ -106,7 +106,7 @@ class Paired(NamedTuple):
 
 
 def read(directory: runs.StrPath) -> tuple[Table, ...]:
-    """The tables in the JSON files of a directory, by name; none where there is no directory.
+    """Reads the tables in a directory's JSON files, by name; none of a missing directory.
 
     Raises:
       ValueError: a file is not as the module's docstring says.
@@ -117,7 +117,7 @@ def read(directory: runs.StrPath) -> tuple[Table, ...]:
 def pair(
     sources: Iterable[Table], rows: Iterable[comparison.Row], objective: str
 ) -> tuple[Paired, ...]:
-    """Every published table that shares a graph and a method with ours, whole, ours beside it.
+    """Pairs every published table that shares a graph and a method with ours.
 
     Methods and graphs that a table lacks are left out of it: `comparison` has them.
 
@@ -127,12 +127,12 @@ def pair(
       objective: of these rows.
     """
     ours = _ours(list(rows))
-    found = (_paired(source, ours, objective) for source in sources)
-    return tuple(paired for paired in found if paired is not None)
+    pairs = (_paired(source, ours, objective) for source in sources)
+    return tuple(paired for paired in pairs if paired is not None)
 
 
 def markdown(paired: Paired) -> str:
-    """A Markdown section: the table, what its cells are, and its source in the source's terms."""
+    """Writes a Markdown section: the table, what its cells are, and its source."""
     source = paired.source
     parts = [
         f"### Published figures: {source.name}",
@@ -177,25 +177,25 @@ _Values = dict[str, dict[str, float]]  # by graph and method, finite
 
 
 def _ours(rows: list[comparison.Row]) -> _Values:
-    """Means over the seeds, and what is best, median and worst of them."""
-    found = _means(rows)
+    """Computes means over the seeds, and what is best, median and worst of them."""
+    ours = _means(rows)
     by_seed = [
         _means([row for row in rows if row["seed"] == seed]) for seed in {r["seed"] for r in rows}
     ]
-    for graph, means in found.items():
+    for graph, means in ours.items():
         for method in tuple(means):
             values = [seed[graph][method] for seed in by_seed if method in seed.get(graph, {})]
             means |= {f"{method}, {key}": float(of(values)) for key, of in _OVER_SEEDS.items()}
-    return found
+    return ours
 
 
 def _means(rows: list[comparison.Row]) -> _Values:
-    """Of the methods and, beside the best single device, of the single devices by kind."""
+    """Averages the methods and, beside the best single device, single devices by kind."""
     kinds = [{**row, "method": _kind(row["method"])} for row in rows]
-    found = comparison.compare([*rows, *(row for row in kinds if row["method"])], ())
+    compared = comparison.compare([*rows, *(row for row in kinds if row["method"])], ())
     return {
         graph: {m: mean_s for m, c in cells.items() if math.isfinite(mean_s := c.latency_s.mean)}
-        for graph, cells in found.cells.items()
+        for graph, cells in compared.cells.items()
     }
 
 
@@ -232,18 +232,18 @@ def _paired(source: Table, ours: _Values, objective: str) -> Paired | None:
 
 
 def _graph(row: Row, graph: str, ours: _Values) -> str:
-    """What the graph is called in ours."""
+    """Returns what the graph is called in ours."""
     return row.alias if row.alias in ours and row.alias is not None else graph
 
 
 def _names(method: str, ours: _Values) -> list[str]:
-    """What a published method is called in ours: arguments may be in another order."""
+    """Returns what a published method is called in ours: arguments may be in another order."""
     names = dict.fromkeys(name for means in ours.values() for name in means)
     return [name for name in names if _parts(name) == _parts(method)]
 
 
 def _parts(method: str) -> tuple[str, frozenset[str], str]:
-    """'NAME:A=1,B=2, best' as its name, arguments and what it is over seeds."""
+    """Splits 'NAME:A=1,B=2, best' into name, arguments and what it is over seeds."""
     text, _, over_seeds = method.partition(", ")
     name, _, arguments = text.partition(":")
     return name, frozenset(arguments.split(",")) - {"", _AS_PUBLISHED}, over_seeds
@@ -267,24 +267,24 @@ def _pairs(
 
 
 def _reductions(row: Row, ours: _Values) -> dict[str, OurReduction]:
-    """By what the published method is called in ours; against those of the others that ran."""
+    """Computes reductions, by our names of the published method, against others that ran."""
     if row.reduction is None:
         return {}
     others = [name for method in row.reduction.against for name in _names(method, ours)]
     reference = max if row.reduction.largest else min
-    found = {}
+    reductions = {}
     for name in _names(row.reduction.method, ours):
         value = _largest(row, ours, name, others, reference)
         if not math.isnan(value):
             of_single = _largest(row, ours, name, [comparison.SINGLE], min)
-            found[name] = OurReduction(value, of_single)
-    return found
+            reductions[name] = OurReduction(value, of_single)
+    return reductions
 
 
 def _largest(
     row: Row, ours: _Values, name: str, others: Sequence[str], reference: Callable[..., float]
 ) -> float:
-    """Over the row's graphs; against the others' slowest or fastest, as `reference` picks."""
+    """Returns the largest reduction over the row's graphs, against what `reference` picks."""
     reductions = []
     for graph in row.graphs:
         means = ours.get(_graph(row, graph, ours), {})
@@ -335,7 +335,7 @@ def _side(known: Sequence[tuple[float, float]], unit: str | None) -> list[str]:
 
 
 def _text(value: float, ratio: float, unit: str | None) -> str:
-    """The ratio and, unless its unit is None, the value in brackets."""
+    """Returns the ratio and, unless its unit is None, the value in brackets."""
     text = "-" if math.isnan(ratio) else f"{ratio:.3f}"
     if unit is None or math.isnan(value):
         return text

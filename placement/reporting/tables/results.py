@@ -48,14 +48,14 @@ class Column(NamedTuple):
 
 
 def rich_table(summary: Summary) -> Table:
-    """The table for a terminal of 80 columns or more, and for a file.
+    """Makes the table for a terminal of 80 columns or more, and for a file.
 
     Args:
-        summary: What `summary.json` holds, before or after its journey through JSON.
+      summary: what `summary.json` holds, before or after its journey through JSON.
 
     Returns:
-        The table: the best row of each graph is bold, reference rows stand below a line, and why
-        rows failed stands below the table.
+      The table: the best row of each graph is bold, reference rows stand below a line, and why
+      rows failed stands below the table.
     """
     shown = columns(summary["rows"])
     table = Table(
@@ -90,7 +90,7 @@ def _worded(column: Column, row: Row) -> Words:
 
 
 def markdown_table(summary: Summary) -> str:
-    """The same table in Markdown, with whole causes of failures and without a final newline."""
+    """Writes the table in Markdown, with whole causes of failures, no final newline."""
     shown = columns(summary["rows"])
     best = best_rows(summary)
     own, references = split(summary["rows"])
@@ -106,7 +106,7 @@ def markdown_table(summary: Summary) -> str:
 
 
 def compare_markdown(summary: Summary) -> str:
-    """One Markdown table a graph, each under the graph's name where there are several."""
+    """Writes one Markdown table a graph, each under the graph's name if there are several."""
     graphs = by_graph(summary["rows"])
     if len(graphs) < 2:
         return markdown_table(summary)
@@ -118,13 +118,13 @@ def compare_markdown(summary: Summary) -> str:
 
 
 def report_markdown(summary: Summary) -> str:
-    """The whole report: what was run, the table, which row is best and by how much.
+    """Writes the whole report: what was run, the table, which row is best and by how much.
 
     Args:
-        summary: What `summary.json` holds, before or after its journey through JSON.
+      summary: what `summary.json` holds, before or after its journey through JSON.
 
     Returns:
-        Markdown that ends with a newline.
+      Markdown that ends with a newline.
     """
     graph = summary["graph"]
     facts = [
@@ -151,14 +151,14 @@ def report_markdown(summary: Summary) -> str:
 
 
 def title(summary: Summary) -> str:
-    """What the rows are about, in one line."""
+    """Returns what the rows are about, in one line."""
     graph, count = summary["graph"], len(by_graph(summary["rows"]))
     sizes = f"{graph['name']}: {graph['num_ops']} operations, {graph['num_edges']} edges"
     return f"{sizes if count < 2 else f'{count} graphs'}; objective {summary['objective']}"
 
 
 def median_s(row: Row) -> float | None:
-    """The measured median latency of a row, or None."""
+    """Returns the measured median latency of a row, or None."""
     return units.number((row.get("measured_s") or {}).get("median"))
 
 
@@ -168,14 +168,14 @@ def unit(rows: Iterable[Row]) -> units.Unit:
 
 
 def split(rows: Iterable[Row]) -> tuple[list[Row], list[Row]]:
-    """The rows that are placements, and the reference rows."""
+    """Returns the rows that are placements, and the reference rows."""
     rows = list(rows)
     own = [row for row in rows if not row.get("reference")]
     return own, [row for row in rows if row.get("reference")]
 
 
 def best_rows(summary: Summary) -> list[Row]:
-    """The row to point out: one for each graph, never a reference or a row without a number."""
+    """Returns the best row of each graph, never a reference or a row without a number."""
     graphs = by_graph(summary["rows"])
     if len(graphs) == 1:
         graphs = [[row for row in _candidates(graphs[0]) if row["method"] == summary["best"]]]
@@ -197,7 +197,7 @@ def is_single(row: Row) -> bool:
 
 
 def columns(rows: Iterable[Row]) -> list[Column]:
-    """The columns that some row has something to say in."""
+    """Returns the columns that some row has something to say in."""
     rows = list(rows)
     latency = unit(rows)
     columns = [
@@ -250,13 +250,13 @@ def _percent(gap: Any) -> str:
 
 
 def _candidates(rows: Iterable[Row]) -> list[Row]:
-    """Placements that ran, the measured ones wherever anything was measured."""
+    """Returns placements that ran, the measured ones wherever anything was measured."""
     own = [row for row in split(rows)[0] if _rank(row) < _UNRANKED and not _failed(row)]
     return [row for row in own if median_s(row) is not None] or own
 
 
 def _rank(row: Row) -> tuple[float, float]:
-    """What rows are compared by: the ratio, which is paired where measured, then the latency."""
+    """Returns what rows are compared by: the ratio, paired where measured, then the latency."""
     ratio = units.number(row.get("versus_best_single_device"))
     latency = median_s(row) or units.number(row.get("predicted_s"))
     return (math.inf if ratio is None else ratio, math.inf if latency is None else latency)
@@ -278,7 +278,7 @@ def _distinct(rows: Iterable[Row], key: str) -> list[Any]:
 
 
 def by_graph(rows: Iterable[Row]) -> list[list[Row]]:
-    """The rows of each graph, in order of appearance; rows without a graph's name are of one."""
+    """Groups rows by graph, in order of appearance; rows without a graph's name are of one."""
     graphs: dict[Any, list[Row]] = {}
     for row in rows:
         graphs.setdefault(row.get("graph"), []).append(row)
@@ -296,7 +296,7 @@ def _notes(summary: Summary) -> list[str]:
 
 
 def verdict(summary: Summary) -> list[str]:
-    """Which row is best and by how much, and what is faster without placing; by graph.
+    """Says which row is best and by how much, and what is faster without placing; by graph.
 
     Names stand in backquotes.
     """
@@ -341,7 +341,7 @@ def _shown_method(row: Row) -> str:
 
 
 def _without_cause(row: Row) -> Row:
-    """The row with a status such as 'failed: compile: why' cut to 'failed: compile'."""
+    """Returns the row with a status such as 'failed: compile: why' cut to 'failed: compile'."""
     return {**row, "status": ":".join(row["status"].split(":")[:2])}
 
 

@@ -8,7 +8,8 @@ import numpy as np
 import openvino as ov
 
 from placement.graphs import opgraph
-from placement.runtime.models import colocation, flops, operations
+from placement.graphs.op_types import NEVER_CONSTANT
+from placement.runtime.models import colocation, flops
 from placement.types import OpGraph
 
 
@@ -89,7 +90,7 @@ def _operations(model: ov.Model) -> _Ops:
         for sender in dict.fromkeys(read):
             consumers[sender].append(i)
         # An operation without inputs is a constant too: all() of nothing.
-        never = node.get_type_name() in operations.NEVER_CONSTANT
+        never = node.get_type_name() in NEVER_CONSTANT
         constant.append(not never and all(constant[sender] for sender in read))
     return _Ops(nodes, producers, consumers, constant)
 

@@ -4,11 +4,7 @@ from collections.abc import Iterator
 
 import openvino as ov
 
-# Without inputs that depend on the request, yet no constants: they hold or make a state, or are
-# the model's ends.
-NEVER_CONSTANT = frozenset(
-    {"Parameter", "Result", "ReadValue", "Assign", "RandomUniform", "Multinomial"}
-)
+from placement.graphs.op_types import NEVER_CONSTANT
 
 
 def bodies(op: ov.Node) -> list[ov.Model]:

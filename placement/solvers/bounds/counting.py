@@ -23,6 +23,7 @@ Neither charges communication, which a placement avoids on a device that takes e
 
 from typing import Any, NamedTuple
 
+import chex
 import numpy as np
 from scipy import optimize, sparse
 
@@ -43,13 +44,13 @@ class Pigeonhole(NamedTuple):
 
 
 def max_load(problem: Problem) -> float:
-    """A lower bound of the objective `max_load`; inf where no placement can be feasible."""
+    """Bounds the objective `max_load` from below; inf where no placement can be feasible."""
     classes = base.classes(problem)
     return max(_relaxed_load(problem, classes), pigeonhole(classes.compute_s).bound_s)
 
 
 def subgraph(problem: Problem) -> float:
-    """A lower bound of the objective `subgraph`; inf where no placement can be feasible."""
+    """Bounds the objective `subgraph` from below; inf where no placement can be feasible."""
     classes, memory = base.classes(problem), base.memory(problem)
     is_host = np.asarray(problem.costs.accelerator) < 0
     compute_s = np.where(
@@ -66,7 +67,9 @@ def subgraph(problem: Problem) -> float:
 
 
 def pigeonhole(compute_s: np.ndarray) -> Pigeonhole:
-    """The best pigeonhole bound of classes that compute for float64 [C, D]."""
+    """Returns the best pigeonhole bound of classes that compute for float64 [C, D]."""
+    chex.assert_rank(compute_s, 2)
+    chex.assert_type(compute_s, float)
     num_classes, num_devices = compute_s.shape
     heaviest = np.argsort(-compute_s.min(axis=1), kind="stable")
     best = Pigeonhole(0.0, heaviest[:1], np.zeros(num_devices, int))
@@ -112,7 +115,7 @@ def _relaxed_load(problem: Problem, classes: base.Classes) -> float:
 def _shared_path(
     problem: Problem, classes: base.Classes, compute_s: np.ndarray, capacity: float
 ) -> float:
-    """The longest path with shares of classes on hosts; variables are T, t [N] and h [C]."""
+    """Bounds the longest path with shares of classes on hosts; variables are T, t [N], h [C]."""
     graph, is_host = problem.graph, np.asarray(problem.costs.accelerator) < 0
     host_s = compute_s[:, is_host].min(axis=1)
     own_s = compute_s[:, ~is_host].min(axis=1)
@@ -156,7 +159,7 @@ def _least(
     values: np.ndarray | None,
     bounds: Any,
 ) -> float:
-    """The optimum of a linear program, a little below; 0 where the solver gives up."""
+    """Solves a linear program: its optimum, a little below; 0 where the solver gives up."""
     solution = optimize.linprog(objective, upper, limits, equal, values, bounds, method="highs")
     if solution.status == 2:
         return np.inf

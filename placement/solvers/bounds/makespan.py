@@ -40,6 +40,7 @@ which is no less valid, takes one pass, and closes windows as before.
 
 from typing import NamedTuple
 
+import chex
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -68,7 +69,7 @@ class Windows(NamedTuple):
     tail_s: np.ndarray  # float64 [N, D]
 
     def through_s(self) -> np.ndarray:
-        """float64 [N, D]: the least latency with the operation on the device."""
+        """Returns float64 [N, D]: the least latency with the operation on the device."""
         return self.head_s + self.compute_s + self.tail_s
 
 
@@ -89,7 +90,7 @@ class _Rows(NamedTuple):
 
 
 def makespan(problem: Problem, limits: SearchLimits) -> float:
-    """A lower bound in seconds of the latency of every placement, inf if none is feasible.
+    """Bounds the latency of every placement from below, in seconds; inf if none is feasible.
 
     Where the time ends, it is the largest T that was refuted until then, and no less than the
     longest path.
@@ -117,7 +118,7 @@ def makespan(problem: Problem, limits: SearchLimits) -> float:
 
 
 def edges_of(problem: Problem) -> Edges:
-    """The pairs of operations that edges join, each once with its longest delay."""
+    """Returns the pairs of operations that edges join, each once with its longest delay."""
     graph = problem.graph
     place = np.argsort(dag.topological_order(graph))
     pairs = place[graph.receivers].astype(np.int64) * graph.num_ops + graph.senders
@@ -129,7 +130,9 @@ def edges_of(problem: Problem) -> Edges:
 
 
 def windows_of(edges: Edges, compute_s: np.ndarray) -> Windows:
-    """The windows of operations that take float64 [N, D], inf where a device is closed."""
+    """Returns the windows of operations that take float64 [N, D], inf where a device is closed."""
+    chex.assert_rank(compute_s, 2)
+    chex.assert_type(compute_s, float)
     backwards = Edges(
         edges.receivers[::-1], edges.senders[::-1], edges.delay_s[::-1].transpose(0, 2, 1)
     )
@@ -164,18 +167,20 @@ def _scanned_heads_s(senders: Array, receivers: Array, delay_s: Array, compute_s
 
 
 def longest_s(edges: Edges, compute_s: np.ndarray) -> float:
-    """One thing after another, each as slow as can be: no latency that is finite is longer.
+    """Sums one thing after another, each at its slowest: no finite latency is longer.
 
     Args:
       edges: with delays [E, D, D].
       compute_s: [N, D].
     """
+    chex.assert_rank(compute_s, 2)
+    chex.assert_type(compute_s, float)
     slow = [np.where(np.isfinite(a), a, 0.0) for a in (compute_s, edges.delay_s)]
     return float(slow[0].max(axis=1).sum() + slow[1].max(axis=(1, 2)).sum())
 
 
 def closed(classes: base.Classes, edges: Edges, windows: Windows, latency_s: float) -> Windows:
-    """The windows of what is no slower than `latency_s`."""
+    """Returns the windows of what is no slower than `latency_s`."""
     for _ in range(_PASSES):
         late = windows.through_s() > latency_s * (1 + _TOLERANCE)
         late_class = np.zeros(classes.compute_s.shape, bool)
@@ -230,7 +235,7 @@ def _rows(
     columns: np.ndarray,
     group: np.ndarray,
 ) -> _Rows:
-    """The rows of intervals and of memories, of one device of each group."""
+    """Makes the rows of intervals and of memories, of one device of each group."""
     count, num_classes = np.bincount(group), len(classes.memory_bytes)
     groups, loads, limits = [], [], []
     for nth, device in enumerate(columns.tolist()):
@@ -267,7 +272,7 @@ def _least_excess(rows: _Rows, is_open: np.ndarray) -> optimize.OptimizeResult:
 
 
 def _intervals(windows: Windows, device: int, latency_s: float) -> list[tuple[np.ndarray, float]]:
-    """Intervals on a device: what each operation must compute there, [N], and their length."""
+    """Returns intervals on a device: what operations must compute there [N], and length."""
     head_s, compute_s, tail_s = (field[:, device] for field in windows)
     some = np.isfinite(compute_s)
     if not some.any():

@@ -92,7 +92,7 @@ def m_sct(problem: Problem, seed: int, limits: SearchLimits) -> base.SearchResul
 
 
 def favourite_children(problem: Problem, time_limit_s: float) -> np.ndarray:
-    """int [N]: each operation's favourite child, -1 where it has none."""
+    """Finds int [N]: each operation's favourite child, -1 where it has none."""
     num_ops = problem.graph.num_ops
     child = np.full(num_ops, -1)
     senders, receivers, delay_s = _distinct_edges(problem)
@@ -123,7 +123,7 @@ def favourite_children(problem: Problem, time_limit_s: float) -> np.ndarray:
 
 
 def _distinct_edges(problem: Problem) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Senders, receivers and the longest mean delay of operations that an edge joins."""
+    """Returns senders, receivers and longest mean delay of operations that edges join."""
     graph = problem.graph
     pairs = np.stack([graph.senders, graph.receivers])
     (senders, receivers), number = np.unique(pairs, axis=1, return_inverse=True)
@@ -133,13 +133,13 @@ def _distinct_edges(problem: Problem) -> tuple[np.ndarray, np.ndarray, np.ndarra
 
 
 def _incidence(ends: np.ndarray, num_ops: int) -> sparse.csr_array:
-    """[E, N]: 1 where an operation is the end of an edge."""
+    """Returns [E, N]: 1 where an operation is the end of an edge."""
     edge = np.arange(len(ends))
     return sparse.csr_array((np.ones(len(ends)), (edge, ends)), shape=(len(ends), num_ops))
 
 
 def _earliest_first(problem: Problem, favourite: np.ndarray) -> base.SearchResult:
-    """List scheduling by earliest start; keys only grow, but for what a waiting device holds back.
+    """Schedules by earliest start; keys only grow, but for what a waiting device holds back.
 
     So a queue of keys that may be out of date serves: one that has grown goes back, and what a
     device held back is queued anew once it waits no longer.
@@ -174,7 +174,7 @@ def _earliest_first(problem: Problem, favourite: np.ndarray) -> base.SearchResul
 
 
 def _choose(schedule: PartialSchedule, op: int, awaits: list[int]) -> _Choice | None:
-    """The device that finishes an operation first, after all that it has."""
+    """Chooses the device that finishes an operation first, after all that it has."""
     candidates, arrival = schedule.candidates(op), schedule.arrival_s(op)
     seconds = schedule.compute_s[op]
     urgent_s = max((arrival[d] for d in candidates), default=0.0)

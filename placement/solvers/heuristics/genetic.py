@@ -47,7 +47,7 @@ def find(problem: Problem, seed: int, limits: SearchLimits) -> base.SearchResult
 
 
 def _fastest(alive: neighbourhood.Batch) -> tuple[Array, Array]:
-    """Its placement int32 [N] and latency, inf where none can run."""
+    """Returns the fastest placement int32 [N] and its latency, inf where none can run."""
     best = jnp.argmin(alive.latency_s)
     return alive.placement[best], alive.latency_s[best]
 
@@ -69,7 +69,7 @@ def _evolved(
 
 
 def _tournaments(key: chex.PRNGKey, cost_s: Array) -> tuple[Array, Array]:
-    """Two parents int32 [B] for every child, each the better of two."""
+    """Draws two parents int32 [B] for every child, each the better of two."""
     drawn = jax.random.randint(key, (2, 2, len(cost_s)), 0, len(cost_s))
     better = jnp.where(cost_s[drawn[:, 0]] <= cost_s[drawn[:, 1]], drawn[:, 0], drawn[:, 1])
     return better[0], better[1]
@@ -97,7 +97,7 @@ def _mutated(key: chex.PRNGKey, space: neighbourhood.Space, placement: Array) ->
 
 
 def _survivors(alive: neighbourhood.Batch, born: neighbourhood.Batch) -> neighbourhood.Batch:
-    """The best of both batches; of equal placements, the first."""
+    """Selects the best of both batches; of equal placements, the first."""
     both = jax.tree.map(lambda a, b: jnp.concatenate([a, b]), alive, born)
     same = (both.placement[:, None] == both.placement).all(axis=2)
     again = jnp.tril(same, -1).any(axis=1)

@@ -40,7 +40,7 @@ def find(problem: Problem, seed: int, limits: SearchLimits) -> base.SearchResult
 
 
 def _order(problem: Problem, classes: base.Classes) -> np.ndarray:
-    """int [C]: the classes in topological order, or as near to one as there is."""
+    """Returns int [C]: the classes in topological order, or as near to one as there is."""
     count = len(classes.memory_bytes)
     order = dag.sort_nodes(count, *dag.quotient(problem.graph, classes.number))
     return order if len(order) == count else base.in_order(problem, classes)

@@ -30,7 +30,7 @@ _NONE = -1
 
 
 def place(graph: OpGraph, accelerators: Sequence[int], host: int | None) -> np.ndarray:
-    """An expert's placement; see the module docstring.
+    """Places as an expert does; see the module docstring.
 
     What a recurrent network's names assign to no layer (inputs, outputs, shared constants) goes
     with the first operation that reads it, else with what it reads. Co-located operations go with
@@ -58,7 +58,7 @@ def place(graph: OpGraph, accelerators: Sequence[int], host: int | None) -> np.n
 
 
 def _named_layers(names: Sequence[str]) -> np.ndarray:
-    """int [N]: the layers that the names tell, from 0 without gaps; all 0 if not recurrent."""
+    """Returns int [N]: layers by name, from 0 without gaps; all 0 if not recurrent."""
     matches = [_LSTM.search(name) for name in names]
     numbers = sorted({int(match[1]) for match in matches if match})
     if not numbers:
@@ -75,7 +75,7 @@ def _named_layers(names: Sequence[str]) -> np.ndarray:
 
 
 def _spread(graph: OpGraph, layers: np.ndarray) -> np.ndarray:
-    """int [N]: what has no layer takes that of its first reader, else of its first producer."""
+    """Returns int [N]: what has no layer takes its first reader's, else its first producer's."""
     layers, order = layers.copy(), dag.topological_order(graph)
     rank = np.argsort(order)
     sweeps = (

@@ -22,6 +22,7 @@ neighbourhoods: Shaw 1998.
 from math import log
 from typing import NamedTuple
 
+import chex
 import numpy as np
 from scipy import sparse
 from scipy.sparse import csgraph
@@ -72,7 +73,7 @@ def lns(problem: Problem, seed: int, limits: SearchLimits) -> base.SearchResult:
 
 
 def starts(problem: Problem, seed: int, limits: SearchLimits) -> np.ndarray:
-    """int32 [M, N]: every single device, as far as it can, and what list scheduling finds."""
+    """Returns int32 [M, N]: single devices, as far as they can, and list schedules."""
     classes = base.classes(problem)
     fastest = classes.compute_s.argmin(axis=1)
     rows = [np.where(able, d, fastest)[classes.number] for d, able in enumerate(classes.allowed.T)]
@@ -84,6 +85,8 @@ def polish(
     problem: Problem, placement: np.ndarray, seed: int, limits: SearchLimits
 ) -> base.SearchResult:
     """Improves a placement int [N] until time or `limits.budget` is spent; never worsens it."""
+    chex.assert_shape(placement, (problem.graph.num_ops,))
+    chex.assert_type(placement, int)
     rng, space = np.random.default_rng(seed), _space(problem)
     evaluate = simulators.evaluator(problem)
     first = np.unique(space.number, return_index=True)[1]
@@ -124,12 +127,12 @@ def _space(problem: Problem) -> _Space:
 
 
 def _padded(rows: np.ndarray) -> np.ndarray:
-    """`BATCH` rows, the last one repeated."""
+    """Returns `BATCH` rows, the last one repeated."""
     return np.concatenate([rows, np.repeat(rows[-1:], BATCH - len(rows), axis=0)])
 
 
 def _draw(rng: np.random.Generator, space: _Space, at: np.ndarray, count: int) -> _Blocks:
-    """Blocks, half of them segments and half of them balls."""
+    """Draws blocks, half of them segments and half of them balls."""
     members = np.zeros((count, len(at)), bool)
     device = rng.integers(0, space.allowed.shape[1], count)
     length = np.exp(rng.uniform(0, log(len(at) + 1), count)).astype(int)
@@ -157,7 +160,7 @@ def _draw(rng: np.random.Generator, space: _Space, at: np.ndarray, count: int) -
 
 
 def _graphs(space: _Space, at: np.ndarray) -> list[tuple[sparse.csr_array, bool]]:
-    """Matrices to search breadth first, and whether along their direction alone."""
+    """Returns matrices to search breadth first, and whether along their direction alone."""
     size = (len(at), len(at))
     graphs = []
     same = at[space.senders] == at[space.receivers]
@@ -171,20 +174,20 @@ def _graphs(space: _Space, at: np.ndarray) -> list[tuple[sparse.csr_array, bool]
 
 
 def _moved(space: _Space, at: np.ndarray, blocks: _Blocks) -> np.ndarray:
-    """int32 [M, C]: each block on its device, as far as that supports it."""
+    """Returns int32 [M, C]: each block on its device, as far as that supports it."""
     able = space.allowed.T[blocks.device]
     return np.where(blocks.members & able, blocks.device[:, None], at).astype(np.int32)
 
 
 def _kicked(rng: np.random.Generator, space: _Space, at: np.ndarray) -> np.ndarray:
-    """Somewhere near: a few blocks moved, whatever that costs."""
+    """Moves a few blocks, whatever that costs."""
     for _ in range(rng.integers(1, _KICKS + 1)):
         at = _moved(space, at, _draw(rng, space, at, 1))[0]
     return at
 
 
 def _joined(space: _Space, at: np.ndarray, blocks: _Blocks, better: np.ndarray) -> np.ndarray:
-    """int32 [J, C]: the best two blocks together, the best three, and so on."""
+    """Returns int32 [J, C]: the best two blocks together, the best three, and so on."""
     rows, row = [], at
     for nth, block in enumerate(better.tolist()):
         row = _moved(space, row, _Blocks(blocks.members[[block]], blocks.device[[block]]))[0]

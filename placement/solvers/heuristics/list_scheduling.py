@@ -57,19 +57,19 @@ class PartialSchedule:
         self._free: list[float] = memory.capacity_bytes.tolist()
 
     def candidates(self, op: int) -> list[int]:
-        """The devices that an operation may go to; none where all memory is full."""
+        """Lists the devices that an operation may go to; none where all memory is full."""
         number = self._number[op]
         if self._home[number] >= 0:
             return [self._home[number]]
         return [d for d in self._allowed[number] if self._fits(number, d)]
 
     def bytes_of(self, op: int) -> float:
-        """What placing an operation will occupy: nothing where its class is home already."""
+        """Returns what placing an operation will occupy: nothing where its class is home."""
         number = self._number[op]
         return 0.0 if self._home[number] >= 0 else self._bytes[number]
 
     def arrival_s(self, op: int) -> list[float]:
-        """When all inputs of an operation are there, of every device."""
+        """Returns when all inputs of an operation are there, of every device."""
         arrival = [0.0] * len(self.busy)
         for edge, sender in self.inputs[op]:
             end, delays = self.finish_s[sender], self._delay_s[edge][self.placed[sender]]
@@ -77,11 +77,11 @@ class PartialSchedule:
         return arrival
 
     def free_s(self, device: int) -> float:
-        """When the device has done all that it has."""
+        """Returns when the device has done all that it has."""
         return max(self.busy[device][1][-1:], default=0.0)
 
     def gap_s(self, device: int, ready_s: float, seconds: float) -> float:
-        """The start of the device's first idle gap after `ready_s` that lasts so long."""
+        """Returns the start of the device's first idle gap after `ready_s` that lasts so long."""
         starts, ends = self.busy[device]
         after = bisect_right(ends, ready_s)
         for nth in range(after, len(starts)):
@@ -108,7 +108,7 @@ class PartialSchedule:
         return [r for r in {r: None for _, r in self.outputs[op]} if self.missing[r] == 0]
 
     def ready(self) -> list[int]:
-        """The operations without inputs."""
+        """Lists the operations without inputs."""
         return [op for op, edges in enumerate(self.inputs) if not edges]
 
     def _fits(self, number: int, device: int) -> bool:
@@ -154,7 +154,7 @@ def peft(problem: Problem, seed: int, limits: SearchLimits) -> base.SearchResult
 
 
 def _starts(schedule: PartialSchedule, op: int) -> dict[int, float]:
-    """Candidate device -> earliest start there, gaps included."""
+    """Returns the earliest start on each candidate device, gaps included."""
     arrival = schedule.arrival_s(op)
     return {
         d: schedule.gap_s(d, arrival[d], schedule.compute_s[op][d]) for d in schedule.candidates(op)
@@ -164,7 +164,7 @@ def _starts(schedule: PartialSchedule, op: int) -> dict[int, float]:
 def _neighbours(
     problem: Problem,
 ) -> tuple[list[list[tuple[int, int]]], list[list[tuple[int, int]]]]:
-    """(edge, sender) of every operation's inputs, and (edge, receiver) of its outputs."""
+    """Lists (edge, sender) of every operation's inputs, and (edge, receiver) of its outputs."""
     graph = problem.graph
     inputs: list[list[tuple[int, int]]] = [[] for _ in range(graph.num_ops)]
     outputs: list[list[tuple[int, int]]] = [[] for _ in range(graph.num_ops)]

@@ -119,7 +119,7 @@ def _steps(
 
 
 def _segments(key: chex.PRNGKey, space: Space, placement: Array) -> Array:
-    """New starts, [B, N]: 2 * D + 1 segments of a topological order, each on a random device."""
+    """Draws new starts [B, N]: 2 * D + 1 segments of an order, each on a random device."""
     batch, num_devices = len(placement), space.allowed.shape[1]
     for_ends, for_devices = jax.random.split(key)
     ends = jax.random.randint(for_ends, (batch, 2 * num_devices, 1), 0, space.num_classes)
@@ -131,5 +131,5 @@ def _segments(key: chex.PRNGKey, space: Space, placement: Array) -> Array:
 
 
 def _chosen(mask: Array, yes: Array, no: Array) -> Array:
-    """By the leading axis: `yes` where the mask, bool [B], holds, else `no`."""
+    """Chooses by the leading axis: `yes` where the mask, bool [B], holds, else `no`."""
     return jnp.where(mask.reshape(-1, *[1] * (yes.ndim - 1)), yes, no)

@@ -45,7 +45,7 @@ class Batch(NamedTuple):
 
 
 def make_space(problem: Problem) -> tuple[Space, Batch]:
-    """The space of a problem, and the single devices in it as a batch of `CHAINS`."""
+    """Makes the space of a problem, and the single devices in it as a batch of `CHAINS`."""
     classes = base.classes(problem)
     limits, of_objective = simulators.tables(problem)
     allowed, number = classes.allowed[classes.number], classes.number
@@ -67,7 +67,9 @@ def make_space(problem: Problem) -> tuple[Space, Batch]:
 
 @partial(jax.jit, static_argnums=0)
 def evaluate(objective: str, space: Space, placement: Array) -> Batch:
-    """What placements int32 [B, N] cost."""
+    """Computes what placements int32 [B, N] cost."""
+    chex.assert_rank(placement, 2)
+    chex.assert_type(placement, int)
     outcome = simulators.objective(objective).simulate(space.tables, placement)
     broken_s = outcome.latency_s + space.excess_s * (1 + outcome.overflow)
     cost_s = jnp.where(outcome.feasible, outcome.latency_s, broken_s)
@@ -76,7 +78,9 @@ def evaluate(objective: str, space: Space, placement: Array) -> Batch:
 
 
 def draw_neighbours(key: chex.PRNGKey, space: Space, placement: Array) -> Array:
-    """A step of every placement int32 [B, N]."""
+    """Draws a step of every placement int32 [B, N]."""
+    chex.assert_rank(placement, 2)
+    chex.assert_type(placement, int)
     batch, num_devices = len(placement), space.allowed.shape[1]
     keys = jax.random.split(key, 5)
     start = jax.random.randint(keys[0], (batch, 1), 0, space.num_classes)
@@ -91,7 +95,7 @@ def draw_neighbours(key: chex.PRNGKey, space: Space, placement: Array) -> Array:
 
 
 def finish(best: Array, best_s: Array, evaluations: int, budget: int) -> base.SearchResult:
-    """What a search found, once it is over.
+    """Returns the result of a search that is over.
 
     Args:
       best: int32 [N], its best placement.
@@ -99,6 +103,8 @@ def finish(best: Array, best_s: Array, evaluations: int, budget: int) -> base.Se
       evaluations: placements simulated.
       budget: how many it might have.
     """
+    chex.assert_rank([best, best_s], [1, 0])
+    chex.assert_type([best, best_s], [int, float])
     placement = np.asarray(best) if np.isfinite(best_s) else None
     status = "finished" if evaluations > budget - CHAINS else "time limit"
     return base.SearchResult(placement, status=status, evaluations=evaluations)

@@ -21,6 +21,7 @@ The objective is never looked at: whatever it is, the placement is the same.
 from collections.abc import Callable
 from typing import NamedTuple
 
+import chex
 import numpy as np
 from scipy import sparse
 
@@ -52,7 +53,7 @@ def metis(problem: Problem, *, seed: int = 0) -> np.ndarray:
     Raises:
       UserError: pymetis is not installed.
     """
-    return _place(problem, _all_devices(problem), _metis, seed)
+    return _place(problem, np.arange(len(problem.devices)), _metis, seed)
 
 
 def kahip(problem: Problem, *, seed: int = 0) -> np.ndarray:
@@ -63,7 +64,7 @@ def kahip(problem: Problem, *, seed: int = 0) -> np.ndarray:
     Raises:
       UserError: kahip is not installed.
     """
-    return _place(problem, _all_devices(problem), _kahip, seed)
+    return _place(problem, np.arange(len(problem.devices)), _kahip, seed)
 
 
 def scotch(problem: Problem, *, gmap: Callable[[str], str], seed: int = 0) -> np.ndarray:
@@ -88,7 +89,7 @@ def scotch(problem: Problem, *, gmap: Callable[[str], str], seed: int = 0) -> np
         parts[order] = from_scotch(gmap(to_scotch(shuffled, shares)), len(order), len(shares))
         return parts
 
-    return _place(problem, _all_devices(problem), partition, seed)
+    return _place(problem, np.arange(len(problem.devices)), partition, seed)
 
 
 def min_cut(problem: Problem, *, seed: int = 0) -> np.ndarray:
@@ -102,18 +103,20 @@ def min_cut(problem: Problem, *, seed: int = 0) -> np.ndarray:
       UserError: pymetis is not installed.
     """
     accelerators = np.flatnonzero(np.asarray(problem.costs.accelerator) >= 0)
-    devices = accelerators if len(accelerators) else _all_devices(problem)
+    devices = accelerators if len(accelerators) else np.arange(len(problem.devices))
     return _place(problem, devices, _metis, seed)
 
 
 def to_scotch(graph: Weighted, shares: np.ndarray) -> str:
-    """What Scotch's `gmap - - -` reads: a source graph, then the target architecture.
+    """Writes what Scotch's `gmap - - -` reads: a source graph, then the target architecture.
 
     A graph is its version (0), the numbers of vertices and of arcs, the base of the numbering and
     three flags (no labels, which Scotch would allocate up to the largest of; arc weights; vertex
     weights); then a line for each vertex: its weight, its degree, and each arc's weight and end.
     The architecture is complete, with one weight a part: `shares`, whole numbers [D].
     """
+    chex.assert_rank(shares, 1)
+    chex.assert_type(shares, int)
     adjacency = graph.adjacency
     lines = ["0", f"{len(graph.weights)} {adjacency.nnz}", "0 011"]
     arcs = np.stack([adjacency.data, adjacency.indices], axis=1)
@@ -125,7 +128,7 @@ def to_scotch(graph: Weighted, shares: np.ndarray) -> str:
 
 
 def from_scotch(text: str, num_vertices: int, num_parts: int) -> np.ndarray:
-    """The part of every vertex, int [C], of a mapping that Scotch wrote.
+    """Reads the part of every vertex, int [C], of a mapping that Scotch wrote.
 
     A mapping is the number of vertices, then a line for each: its number and its part.
 
@@ -142,10 +145,6 @@ def from_scotch(text: str, num_vertices: int, num_parts: int) -> np.ndarray:
         f"Scotch wrote {text[:40]!r}..., which maps not every vertex of {num_vertices} to a part "
         f"below {num_parts}; is the program that was run Scotch's gmap?"
     )
-
-
-def _all_devices(problem: Problem) -> np.ndarray:
-    return np.arange(len(problem.devices))
 
 
 def _place(problem: Problem, devices: np.ndarray, partition: Partitioner, seed: int) -> np.ndarray:
@@ -165,7 +164,7 @@ def _place(problem: Problem, devices: np.ndarray, partition: Partitioner, seed: 
 
 
 def _mean_seconds(costs: CostModel, number: np.ndarray, devices: np.ndarray) -> np.ndarray:
-    """float64 [C]: an operation's mean over the devices that support it, summed over the class."""
+    """Sums float64 [C]: means of operations over devices that support them, by class."""
     compute_s = np.asarray(costs.compute_s, np.float64)[:, devices]
     supported = np.isfinite(compute_s)
     total = np.where(supported, compute_s, 0.0).sum(axis=1)
@@ -173,7 +172,7 @@ def _mean_seconds(costs: CostModel, number: np.ndarray, devices: np.ndarray) -> 
 
 
 def _shares(load: np.ndarray, seconds: np.ndarray) -> np.ndarray:
-    """int64 [K]: what each device should get of the load [C], of its seconds [C, K]."""
+    """Returns int64 [K]: what each device should get of the load [C], of its seconds [C, K]."""
     supported = np.isfinite(seconds)
     work = np.where(supported, load[:, None], 0.0).sum(axis=0)
     spent = np.where(supported, seconds, 0.0).sum(axis=0)
@@ -183,7 +182,7 @@ def _shares(load: np.ndarray, seconds: np.ndarray) -> np.ndarray:
 
 
 def _weighted(problem: Problem, number: np.ndarray, load: np.ndarray) -> Weighted:
-    """The graph of the classes; a tensor that a class reads several times counts once."""
+    """Makes the graph of the classes; a tensor that a class reads several times counts once."""
     graph = problem.graph
     ends = np.sort(number[np.stack([graph.senders, graph.receivers])], axis=0)
     keys = np.stack([*ends, graph.tensors])
@@ -196,14 +195,14 @@ def _weighted(problem: Problem, number: np.ndarray, load: np.ndarray) -> Weighte
 
 
 def _whole(values: np.ndarray, total: int) -> np.ndarray:
-    """int64, at least 1, in proportion to the values and with about this sum; else all 1."""
+    """Scales to int64, at least 1, of about this sum; all 1 where there is nothing."""
     if not values.any():
         return np.ones(len(values), np.int64)
     return np.maximum(np.rint(values / values.sum() * total), 1).astype(np.int64)
 
 
 def _repaired(placement: np.ndarray, seconds: np.ndarray, devices: np.ndarray) -> np.ndarray:
-    """int [C]: where a class is on a device that cannot run it, it goes to the fastest that can.
+    """Returns int [C]: a class on a device that cannot run it goes to the fastest that can.
 
     The devices that took part come first; if none of them can run it, any other will do. What no
     device supports stays, and the simulator reports it.

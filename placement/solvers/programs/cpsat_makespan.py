@@ -67,7 +67,7 @@ class _Variables(NamedTuple):
 
 
 def find(problem: Problem, seed: int, limits: SearchLimits) -> base.SearchResult:
-    """The optimum, or the best placement and bound when time is over.
+    """Finds the optimum, or the best placement and bound when time is over.
 
     Raises:
       UserError: ortools is not installed.
@@ -113,7 +113,7 @@ def find(problem: Problem, seed: int, limits: SearchLimits) -> base.SearchResult
 
 
 def _whole(problem: Problem, value_s: float) -> tuple[_Whole, float]:
-    """The problem in whole units, and the seconds of a unit."""
+    """Returns the problem in whole units, and the seconds of a unit."""
     classes, edges = base.classes(problem), makespan_lib.edges_of(problem)
     compute_s = np.asarray(problem.costs.compute_s, np.float64)
     limit_s = value_s if value_s < inf else makespan_lib.longest_s(edges, compute_s)
@@ -179,7 +179,7 @@ def _add_delays(model: Any, whole: _Whole, variables: _Variables) -> None:
 
 
 def _add_order(model: Any, whole: _Whole, variables: _Variables, device: int) -> None:
-    """A device runs what it has one by one, in order of priority."""
+    """Adds that a device runs what it has one by one, in order of priority."""
     free, intervals = 0, []
     for op in whole.order:
         on = variables.on[whole.classes.number[op]].get(device)
@@ -196,7 +196,7 @@ def _add_order(model: Any, whole: _Whole, variables: _Variables, device: int) ->
 
 
 def _add_memory(model: Any, problem: Problem, whole: _Whole, variables: _Variables) -> None:
-    """Whole bytes, needed ones rounded down and limits up."""
+    """Adds memory limits in whole bytes, needed ones rounded down and limits up."""
     memory, needed = base.memory(problem), np.floor(whole.classes.memory_bytes).astype(int)
     for devices, capacity in zip(memory.devices, memory.capacity_bytes, strict=True):
         inside = [
@@ -209,7 +209,7 @@ def _add_memory(model: Any, problem: Problem, whole: _Whole, variables: _Variabl
 
 
 def _add_symmetry(model: Any, problem: Problem, whole: _Whole, variables: _Variables) -> None:
-    """Of two interchangeable devices the first takes a class before the second takes one."""
+    """Adds that of two interchangeable devices the first takes a class first."""
     groups = _interchangeable(problem, whole)
     for device, other in itertools.chain.from_iterable(map(itertools.pairwise, groups)):
         earlier: list[Any] = []
@@ -225,7 +225,7 @@ def _class_order(whole: _Whole) -> list[int]:
 
 
 def _interchangeable(problem: Problem, whole: _Whole) -> list[list[int]]:
-    """Groups of devices of which any two can change places and nothing else changes."""
+    """Groups devices of which any two can change places and nothing else changes."""
     memory, groups = base.memory(problem), list[list[int]]()
     limits = _limits(memory, np.arange(len(problem.devices)))
     for device in range(len(problem.devices)):
@@ -252,7 +252,7 @@ def _limits(memory: base.Memory, devices: np.ndarray) -> list[tuple[list[bool], 
 def _add_hint(
     model: Any, problem: Problem, whole: _Whole, variables: _Variables, placement: np.ndarray
 ) -> None:
-    """A placement, with interchangeable devices in the order in which they take a class."""
+    """Hints at a placement, with interchangeable devices in the order of their first classes."""
     taken = list(dict.fromkeys(placement[whole.order].tolist()))
     named = np.arange(len(problem.devices))
     for group in _interchangeable(problem, whole):
@@ -267,7 +267,7 @@ def _add_hint(
 
 
 def _starts(whole: _Whole, device: list[int]) -> list[int]:
-    """When each operation starts under a placement."""
+    """Returns when each operation starts under a placement."""
     inputs: list[list[tuple[int, np.ndarray]]] = [[] for _ in device]
     for sender, receiver, delay in zip(*whole.edges, strict=True):
         inputs[receiver].append((sender, delay))

@@ -31,7 +31,7 @@ def build(
     *,
     contiguous: bool = False,
 ) -> program.Program:
-    """The program of the placements that are worth at most the horizon.
+    """Builds the program of the placements that are worth at most the horizon.
 
     Args:
       problem: whose objective is max_load.
@@ -57,7 +57,7 @@ def build(
 
 
 def costly(problem: Problem, tasks: presolve.Presolved, horizon_s: float) -> np.ndarray:
-    """Pairs of classes int [2, P] that a tensor joins whose transfer costs more than that."""
+    """Finds pairs of classes int [2, P] that tensors join whose transfer costs more."""
     pays = np.asarray(problem.costs.accelerator) >= 0
     if not len(tasks.source) or (~pays).sum() > 1:
         return np.zeros((2, 0), int)

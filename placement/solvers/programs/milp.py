@@ -81,7 +81,7 @@ class _Rows:
         self.least: list[float] = []
 
     def add(self, terms: Iterable[tuple[int, float]], least: float) -> None:
-        """A row over literals, negative ones replaced, and times."""
+        """Adds a row over literals, negative ones replaced, and times."""
         for number, weight in terms:
             if number < 0:  # 1 - b in place of ~b
                 number, weight, least = ~number, -weight, least - weight
@@ -91,7 +91,7 @@ class _Rows:
         self.least.append(least)
 
     def constraint(self, num_variables: int) -> optimize.LinearConstraint:
-        """All rows."""
+        """Returns all rows."""
         data = self.weights, self.columns, self.starts
         matrix = sparse.csr_array(data, shape=(len(self.least), num_variables))
         matrix.sum_duplicates()
@@ -116,7 +116,7 @@ def _add(rows: _Rows, built: program.Program, unit_s: float) -> None:
 def _lifted(
     built: program.Program, after: program.After, unit_s: float
 ) -> tuple[list[tuple[int, float]], float]:
-    """late - early - seconds + lack * (literals that do not hold) >= 0."""
+    """Lifts to late - early - seconds + lack * (literals that do not hold) >= 0."""
     first = built.num_booleans
     terms = [(b, -seconds / unit_s) for b, seconds in after.terms]
     terms += [(first + after.late, 1.0), *((first + t, -1.0) for t in after.early)]

@@ -19,6 +19,7 @@ operations that co-location leaves alone, and that are both forward or both back
 
 from typing import NamedTuple
 
+import chex
 import numpy as np
 
 from placement.graphs import dag
@@ -43,11 +44,15 @@ class Presolved(NamedTuple):
     out_s: np.ndarray  # float64 [K, D]
 
     def lift(self, of_classes: np.ndarray) -> np.ndarray:
-        """The devices int [N] of operations, of those [C] of classes."""
+        """Returns the devices int [N] of operations, of those [C] of classes."""
+        chex.assert_shape(of_classes, self.compute_s.shape[:1])
+        chex.assert_type(of_classes, int)
         return of_classes[self.owner[self.task]]
 
     def lower(self, placement: np.ndarray) -> np.ndarray:
-        """The devices int [C] of classes, of those [N] of operations."""
+        """Returns the devices int [C] of classes, of those [N] of operations."""
+        chex.assert_shape(placement, self.task.shape)
+        chex.assert_type(placement, int)
         of_tasks = np.empty(len(self.owner), int)
         of_tasks[self.task] = placement
         of_classes = np.empty(len(self.compute_s), int)
@@ -56,7 +61,7 @@ class Presolved(NamedTuple):
 
 
 def presolve(problem: Problem) -> Presolved:
-    """The problem with tasks merged that can be without loss."""
+    """Merges the tasks of a problem that can be merged without loss."""
     graph = problem.graph
     task = np.arange(graph.num_ops)
     _, group, size = np.unique(graph.colocation, return_inverse=True, return_counts=True)
@@ -112,7 +117,7 @@ def _build(problem: Problem, task: np.ndarray) -> Presolved:
 
 
 def _needed_bytes(problem: Problem) -> np.ndarray:
-    """float64 [N]: what operations occupy, nothing where all fit into any memory together."""
+    """Returns float64 [N]: what operations occupy, 0 where all fit into any memory."""
     memory_bytes = np.asarray(problem.costs.memory_bytes, np.float64)
     fits = memory_bytes.sum() <= base.memory(problem).capacity_bytes.min(initial=np.inf)
     return memory_bytes * (not fits)
@@ -121,7 +126,7 @@ def _needed_bytes(problem: Problem) -> np.ndarray:
 def _distinct(
     source: np.ndarray, readers: list[np.ndarray], in_s: np.ndarray, out_s: np.ndarray
 ) -> tuple[np.ndarray, tuple[np.ndarray, ...], np.ndarray, np.ndarray]:
-    """The tensors that leave their class, those with equal ends added up."""
+    """Keeps the tensors that leave their class, those with equal ends added up."""
     numbers: dict[tuple[int, ...], int] = {}
     number = np.full(len(source), -1)
     for index, (made, read) in enumerate(zip(source.tolist(), readers, strict=True)):
@@ -139,7 +144,7 @@ def _distinct(
 
 
 def _mergers(tasks: Presolved, fixed: np.ndarray) -> np.ndarray:
-    """int [V]: the task that each may be merged with; a task takes part in one merger."""
+    """Chooses int [V]: the task that each may be merged with; a task merges once."""
     count = len(tasks.owner)
     member = np.empty(len(tasks.compute_s), int)  # the task of a class that has one alone
     member[tasks.owner] = np.arange(count)

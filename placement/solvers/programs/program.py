@@ -65,23 +65,23 @@ class Program:
         self.total = -1
 
     def boolean(self) -> int:
-        """A new Boolean."""
+        """Adds a Boolean."""
         self.num_booleans += 1
         return self.num_booleans - 1
 
     def booleans(self, rows: int, columns: int) -> np.ndarray:
-        """New Booleans, int [rows, columns]."""
+        """Adds Booleans, int [rows, columns]."""
         first = self.num_booleans
         self.num_booleans += rows * columns
         return np.arange(first, self.num_booleans).reshape(rows, columns)
 
     def time(self, lower_s: float = 0.0) -> int:
-        """A new time, no earlier than `lower_s`."""
+        """Adds a time, no earlier than `lower_s`."""
         self.lower_s.append(min(float(lower_s), self.horizon_s))
         return len(self.lower_s) - 1
 
     def clause(self, *literals: int) -> None:
-        """One of them holds."""
+        """Adds that one of them holds."""
         self.clauses.append([int(literal) for literal in literals])
 
     def after(
@@ -91,7 +91,7 @@ class Program:
         terms: Sequence[tuple[int, float]] = (),
         when: Sequence[int] = (),
     ) -> None:
-        """late >= sum of early + sum of seconds * Boolean if all of `when` hold."""
+        """Adds late >= sum of early + sum of seconds * Boolean if all of `when` hold."""
         kept = [(int(boolean), float(seconds)) for boolean, seconds in terms if seconds > 0]
         self.afters.append(After(late, early, kept, [int(literal) for literal in when]))
 
@@ -124,7 +124,7 @@ def assign(program: Program, problem: Problem, tasks: Presolved) -> None:
 
 
 def load(program: Program, tasks: Presolved, device: int) -> list[tuple[int, float]]:
-    """Seconds * Boolean that add up to a device's load.
+    """Lists seconds * Boolean that add up to a device's load.
 
     With r (received) and s (sent) for every tensor t of source c and reader b,
 
@@ -146,7 +146,7 @@ def load(program: Program, tasks: Presolved, device: int) -> list[tuple[int, flo
 
 
 def _paid(program: Program, terms: list[tuple[int, float]], seconds: float) -> list[int] | None:
-    """What may hold at this cost: a new Boolean; nothing where infinite; None where free."""
+    """Returns what may hold at this cost: a new Boolean, nothing if infinite, None if free."""
     if seconds == 0:
         return None
     if np.isinf(seconds):

@@ -48,7 +48,7 @@ def search(
     backend: Backend,
     contiguous: bool = False,
 ) -> base.SearchResult:
-    """The best placement that a backend finds, or the best contiguous one (under max_load).
+    """Finds the best placement by a backend, or the best contiguous one (under max_load).
 
     Args:
       problem: whose objective is in `FORMULATIONS`.
@@ -92,7 +92,7 @@ def search(
 
 
 def _any_value(tasks: Presolved) -> float:
-    """No finite placement's value is above: all that computing and transfer could ever cost."""
+    """Sums all that computing and transfer could cost: no finite value is above."""
     costs = (tasks.compute_s, tasks.in_s, tasks.out_s)
     total = sum(float(np.where(np.isfinite(c), c, 0.0).sum()) for c in costs)
     return max(total, 1.0)

@@ -33,7 +33,7 @@ from placement.types import Problem
 def build(
     problem: Problem, tasks: presolve.Presolved, horizon_s: float, lower_s: float
 ) -> program.Program:
-    """The program of the placements that are worth at most the horizon."""
+    """Builds the program of the placements that are worth at most the horizon."""
     built = program.Program(horizon_s)
     program.assign(built, problem, tasks)
     built.total = built.time(lower_s)
@@ -93,7 +93,7 @@ def _on_parts(
 
 
 def _places(built: program.Program, accelerator: np.ndarray, equal: np.ndarray) -> np.ndarray:
-    """Booleans int [P, P]: whether a part stands at a place."""
+    """Adds Booleans int [P, P]: whether a part stands at a place."""
     parts = np.flatnonzero(accelerator >= 0)
     place = built.booleans(len(parts), len(parts))
     built.exactly_one += [*place.tolist(), *place.T.tolist()]
@@ -138,7 +138,7 @@ def _keep_order(
 
 
 def _paths(tasks: presolve.Presolved) -> tuple[np.ndarray, np.ndarray]:
-    """The longest paths float64 [V] until a task's end and after it, with all at their fastest."""
+    """Computes longest paths float64 [V] until a task's end and after it, at their fastest."""
     seconds = tasks.task_s.min(axis=1)
     count = len(seconds)
     starts, targets = dag.successors(count, *tasks.edges)
@@ -157,7 +157,7 @@ def _costly(
     since: np.ndarray,
     horizon_s: float,
 ) -> list[tuple[int, int]]:
-    """Pairs of classes between which a transfer makes a path longer than the horizon."""
+    """Finds pairs of classes between which a transfer makes a path longer than the horizon."""
     if len(hosts) > 1:
         return []
     count = len(tasks.compute_s)

@@ -8,6 +8,7 @@ is improved by moving the one class that helps most, until none does.
 
 from typing import NamedTuple
 
+import chex
 import numpy as np
 
 from placement import simulators
@@ -33,7 +34,7 @@ class WarmStart(NamedTuple):
 def find(
     problem: Problem, seed: int, limits: SearchLimits, *, contiguous: bool = False
 ) -> WarmStart:
-    """The best placement of a descent.
+    """Finds the best placement of a descent.
 
     Args:
       problem: what is to be placed.
@@ -66,6 +67,8 @@ def find(
 
 def is_contiguous(placement: np.ndarray, reach: np.ndarray) -> bool:
     """Whether no path leaves a device and returns to it; `reach` bool [N, N] from i to j."""
+    chex.assert_rank([placement, reach], [1, 2])
+    chex.assert_type([placement, reach], [int, bool])
     for device in np.unique(placement):
         inside = placement == device
         between = reach[inside].any(axis=0) & reach[:, inside].any(axis=1)
@@ -75,7 +78,7 @@ def is_contiguous(placement: np.ndarray, reach: np.ndarray) -> bool:
 
 
 def phases(graph: OpGraph) -> np.ndarray:
-    """bool [N, N]: paths within the forward or within the backward operations."""
+    """Returns bool [N, N]: paths within the forward or within the backward operations."""
     reach, backward = dag.reachability(graph), graph.backward
     return reach & (backward[:, None] == backward)
 
@@ -87,7 +90,7 @@ def _first(
     reach: np.ndarray | None,
     below_s: float,
 ) -> tuple[np.ndarray | None, float]:
-    """The best of candidates int [M, C] below a value, contiguous if that is asked for."""
+    """Returns the best of candidates int [M, C] below a value, contiguous if that is asked for."""
     padded = -len(candidates) % _BATCH
     rows = np.concatenate([candidates, np.repeat(candidates[:1], padded, axis=0)])
     rows = rows[:, classes.number]
@@ -102,7 +105,7 @@ def _first(
 
 
 def _moves(placement: np.ndarray, classes: base.Classes) -> np.ndarray:
-    """Placements of classes int [M, C] in which one class moved to a device that can run it."""
+    """Returns placements int [M, C] in which one class moved to a device that can run it."""
     others = classes.allowed.copy()
     others[np.arange(len(placement)), placement] = False
     which, device = np.nonzero(others)
@@ -112,7 +115,7 @@ def _moves(placement: np.ndarray, classes: base.Classes) -> np.ndarray:
 
 
 def _segments(problem: Problem, classes: base.Classes) -> np.ndarray:
-    """Placements of classes int [M, C]: segments of the order, and each device alone."""
+    """Returns placements of classes int [M, C]: segments of the order, each device alone."""
     order = base.in_order(problem, classes)
     accelerator = np.asarray(problem.costs.accelerator)
     devices = np.argsort(accelerator < 0, kind="stable")  # hosts take what is left
@@ -130,7 +133,7 @@ def _filled(
     devices: np.ndarray,
     share_s: float,
 ) -> np.ndarray:
-    """int [C]: classes in order, dealt to devices in turn; what fits nowhere goes to the last."""
+    """Deals classes int [C] in order to devices in turn; what fits nowhere goes to the last."""
     memory = base.memory(problem)
     room = memory.capacity_bytes.copy()
     placement = np.full(len(order), -1)
@@ -154,7 +157,7 @@ def _filled(
 
 
 def _anywhere(classes: base.Classes, memory: base.Memory, room: np.ndarray, number: int) -> int:
-    """The fastest device that can run a class and has room, if one has; it takes the room."""
+    """Chooses the fastest device that can run a class and has room; it takes the room."""
     small = classes.memory_bytes[number] > room
     full = (memory.devices & small[:, None]).any(axis=0)
     seconds = classes.compute_s[number] + np.where(full, 1e30, 0.0)

@@ -74,7 +74,7 @@ class DeviceTypes(NamedTuple):
 
 
 def splits(problem: Problem) -> tuple[DeviceTypes, list[Split]]:
-    """The devices of a problem, and what is split over them: one a family of splits.
+    """Returns the devices of a problem, and what is split over them, a split a family.
 
     Raises:
       UserError: a backward operation feeds a forward one, or devices share a limited memory.
@@ -105,7 +105,7 @@ def _check(problem: Problem) -> None:
 
 
 def _device_types(problem: Problem) -> tuple[Split, DeviceTypes]:
-    """The problem with its operations as vertices, without constraints, and its devices' types."""
+    """Returns the problem with operations as vertices, unconstrained, and its device types."""
     graph, costs = problem.graph, problem.costs
     _, first, tensor = np.unique(graph.tensors, return_index=True, return_inverse=True)
     transfer_s = tensors.edge_transfer_s(graph, costs)[first]
@@ -145,7 +145,7 @@ def _family(problem: Problem, columns: Split, types: DeviceTypes, along: bool) -
 
 
 def _constraints(graph: OpGraph, along: bool) -> tuple[np.ndarray, np.ndarray]:
-    """Edges within a pass; those of the backward pass mirrored, unless it runs along."""
+    """Returns edges within a pass; the backward pass's mirrored, unless it runs along."""
     back = graph.backward[graph.senders]
     mirrored = back & (not along)
     within = back == graph.backward[graph.receivers]
@@ -177,7 +177,7 @@ def _contract(split: Split, label: np.ndarray) -> Split:
 
 
 def _joined(split: Split, types: DeviceTypes) -> np.ndarray:
-    """int [V]: equal for a vertex that costs nothing and the one that it may as well be beside.
+    """Returns int [V]: equal for a vertex that costs nothing and the one it may join.
 
     All at once: a vertex that joins another alters no third one's case for the worse.
     """
@@ -212,7 +212,7 @@ class _Neighbours(NamedTuple):
 
 
 def _beside(vertex: int, source: np.ndarray, link_s: np.ndarray, sets: _Neighbours) -> int | None:
-    """Whom a vertex that costs nothing may join, if any."""
+    """Returns whom a vertex that costs nothing may join, if any."""
     made, read = sets.makes[vertex], sets.reads[vertex]
     alone = [tensor for tensor in read if sets.readers[tensor] == [vertex]]
     of_reader = {reader for tensor in made for reader in sets.readers[tensor]}

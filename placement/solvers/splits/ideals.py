@@ -17,6 +17,7 @@ matter to a block: those of tensors that are made or read about there.
 from collections.abc import Callable
 from typing import NamedTuple
 
+import chex
 import numpy as np
 from scipy import sparse
 
@@ -65,7 +66,7 @@ _FORMS = (
 
 
 def enumerate_ideals(split: Split) -> Ideals | int:
-    """All ideals, level by level; how many were counted where they are more than `LIMIT`.
+    """Enumerates ideals, level by level; how many were counted where they exceed `LIMIT`.
 
     Vertices are numbered topologically, so that an ideal less its last vertex is one too: each is
     found once, from that smaller one.
@@ -88,7 +89,9 @@ def enumerate_ideals(split: Split) -> Ideals | int:
 
 
 def prefixes(order: np.ndarray) -> Ideals:
-    """The prefixes of a topological order, int [V]."""
+    """Returns the prefixes of a topological order, int [V]."""
+    chex.assert_rank(order, 1)
+    chex.assert_type(order, int)
     rank = np.argsort(order)
     return _ideals([rank[None] < size for size in range(len(order) + 1)])
 
@@ -99,13 +102,13 @@ def _ideals(levels: list[np.ndarray]) -> Ideals:
 
 
 def packed(ideals: Ideals) -> np.ndarray:
-    """uint64 [L, W]: the ideals as sets of bits, for `within`."""
+    """Returns uint64 [L, W]: the ideals as sets of bits, for `within`."""
     bits = np.packbits(ideals.member, axis=1)
     return np.pad(bits, ((0, 0), (0, -bits.shape[1] % 8))).view(np.uint64)
 
 
 def within(words: np.ndarray, outer: np.ndarray, inner: np.ndarray) -> np.ndarray:
-    """bool [|outer|, |inner|]: whether one ideal lies in the other, numbers of `packed` ones."""
+    """Returns bool [|outer|, |inner|]: whether one ideal lies in the other, as packed."""
     outside = np.zeros((len(outer), len(inner)), np.uint64)
     for missing, held in zip(~words[outer].T, words[inner].T, strict=True):
         if np.bitwise_or.reduce(missing) & np.bitwise_or.reduce(held):
@@ -114,7 +117,7 @@ def within(words: np.ndarray, outer: np.ndarray, inner: np.ndarray) -> np.ndarra
 
 
 def terms(split: Split, ideals: Ideals) -> Terms:
-    """The terms of a split's tensors that are not zero throughout."""
+    """Returns the terms of a split's tensors that are not zero throughout."""
     num_tensors = len(split.source)
     ones = np.ones(len(split.tensor), np.int32)
     reads = sparse.csr_array(
@@ -148,13 +151,13 @@ def terms(split: Split, ideals: Ideals) -> Terms:
 
 
 def _range(holds: np.ndarray) -> np.ndarray:
-    """int [2, F]: of bool [L, F] the first and the last row that holds, -1 for the last if none."""
+    """Returns int [2, F]: of bool [L, F] the first and last row that hold, -1 if none."""
     last = len(holds) - 1 - holds[::-1].argmax(axis=0)
     return np.stack([holds.argmax(axis=0), np.where(holds.any(axis=0), last, -1)])
 
 
 def traffic_s(table: Terms, outer: np.ndarray, inner: np.ndarray) -> np.ndarray:
-    """What the segments between ideals receive and send, float64 [K, |outer|, |inner|].
+    """Computes what segments receive and send, float64 [K, |outer|, |inner|].
 
     Args:
       table: of the split.
@@ -180,7 +183,7 @@ def traffic_s(table: Terms, outer: np.ndarray, inner: np.ndarray) -> np.ndarray:
 
 
 def _factors(table: Terms, chosen: np.ndarray, rows: np.ndarray, side: str) -> np.ndarray:
-    """bool [*, F']: one side of the chosen terms, which come in order of their forms."""
+    """Returns bool [*, F']: one side of the chosen terms, which come in order of their forms."""
     parts = []
     for number, form in enumerate(_FORMS):
         own = chosen[table.form[chosen] == number]

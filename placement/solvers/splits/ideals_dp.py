@@ -74,13 +74,8 @@ class _Segments(NamedTuple):
 def ideals_dp(problem: Problem, seed: int, limits: SearchLimits) -> base.SearchResult:
     """A dynamic program over ideals: the best contiguous placement, with proof.
 
-    `contiguous` says what that is.
-
-    Args:
-      problem: of objective 'max_load'.
-      seed: not used.
-      limits: its time is looked at between levels; the linearised program's placement is
-        returned where it ends.
+    `contiguous` says what that is. Time is looked at between levels; where it ends, the linearised
+    program's placement is returned.
 
     Raises:
       UserError: there are too many ideals or states, or see `contiguous.splits`.
@@ -111,11 +106,6 @@ def dp_split(problem: Problem, seed: int, limits: SearchLimits) -> base.SearchRe
 
 def linearised_dp(problem: Problem, seed: int, limits: SearchLimits) -> base.SearchResult:
     """A dynamic program over one topological order, cut into segments: contiguous.
-
-    Args:
-      problem: of objective 'max_load'.
-      seed: not used.
-      limits: of time.
 
     Raises:
       UserError: see `contiguous.splits`.
@@ -149,7 +139,7 @@ def _linearised(types: DeviceTypes, splits: list[Split], limits: SearchLimits) -
 
 
 def _guesses(split: Split, types: DeviceTypes, bound_s: float) -> list[float]:
-    """Bounds to try in turn, the last of which holds: a low one leaves little to search."""
+    """Returns bounds to try in turn, the last of which holds: a low one leaves little."""
     seconds = split.compute_s.min(axis=1)
     even_s = max(seconds.max(), seconds.sum() / sum(types.sizes))
     guesses = even_s * _FIRST_GUESS ** np.arange(1, _GUESSES)
@@ -157,7 +147,7 @@ def _guesses(split: Split, types: DeviceTypes, bound_s: float) -> list[float]:
 
 
 def _single(types: DeviceTypes, split: Split) -> Best:
-    """The best device for everything."""
+    """Finds the best device for everything."""
     total_s = split.compute_s.sum(axis=0)
     total_s[split.memory_bytes.sum() > types.capacity_bytes] = np.inf
     k = int(total_s.argmin())
@@ -174,7 +164,7 @@ def _better(one: Best, other: Best) -> Best:
 def search(
     split: Split, types: DeviceTypes, lattice: Ideals, bound_s: float, limits: SearchLimits
 ) -> Best:
-    """The best split whose ideals are in the lattice, if its value is no more than the bound.
+    """Finds the best split whose ideals are in the lattice, no worse than the bound.
 
     Args:
       split: V vertices.
@@ -229,13 +219,13 @@ def _facts(
 
 
 def _summed(member: np.ndarray, values: np.ndarray) -> np.ndarray:
-    """float64 [L, *]: values [V, *] summed over the members, some ideals at a time."""
+    """Sums float64 [L, *]: values [V, *] over the members, some ideals at a time."""
     pieces = np.array_split(member, -(-member.size // _BLOCK))
     return np.concatenate([piece.astype(float) @ values for piece in pieces])
 
 
 def _fill(facts: _Facts, best_s: np.ndarray, level: np.ndarray, upper_s: float) -> None:
-    """The recurrence, for a level of ideals; rows of smaller ones are filled."""
+    """Applies the recurrence to a level of ideals; rows of smaller ones are filled."""
     left = facts.counts[-1].sum() - facts.counts.sum(axis=1)
     level = level[facts.rest_s[level] <= left.max() * upper_s]
     if not len(level):
@@ -253,7 +243,7 @@ def _fill(facts: _Facts, best_s: np.ndarray, level: np.ndarray, upper_s: float) 
 def _segments(
     facts: _Facts, outer: np.ndarray, inner: np.ndarray, upper_s: float
 ) -> list[_Segments]:
-    """The segments between ideals that a device of each type can take within the bound."""
+    """Returns the segments between ideals that a device of each type can take within the bound."""
     inside = facts.rest_s[inner] - facts.rest_s[outer, None] <= upper_s
     inside &= ideals.within(facts.words, outer, inner)
     traffic_s = ideals.traffic_s(facts.terms, outer, inner)[:, inside]
@@ -283,7 +273,7 @@ def _fill_rows(facts: _Facts, best_s: np.ndarray, segments: list[_Segments]) -> 
 def _placement(
     facts: _Facts, best_s: np.ndarray, types: DeviceTypes, lattice: Ideals
 ) -> np.ndarray:
-    """int [V]: the devices on the way to the value of all vertices and devices."""
+    """Returns int [V]: the devices on the way to the value of all vertices and devices."""
     placement = np.empty(lattice.member.shape[1], int)
     outer, state = len(lattice.member) - 1, len(facts.counts) - 1
     while outer > 0:

@@ -31,11 +31,6 @@ from placement.types import Problem
 def pipedream(problem: Problem, seed: int, limits: SearchLimits) -> base.SearchResult:
     """PipeDream's planner (Narayanan et al. 2019): a chain of stages.
 
-    Args:
-      problem: of objective 'max_load'.
-      seed: not used.
-      limits: its time is looked at between workers.
-
     Raises:
       UserError: see `contiguous.splits`.
     """
@@ -62,7 +57,7 @@ def pipedream(problem: Problem, seed: int, limits: SearchLimits) -> base.SearchR
 
 
 def _stages_s(split: Split, order: np.ndarray, k: int, capacity_bytes: float) -> np.ndarray:
-    """float64 [V + 1, V + 1]: T(i, j); inf where a worker cannot run it, and below the diagonal."""
+    """Computes float64 [V + 1, V + 1]: T(i, j); inf below the diagonal or not runnable."""
     compute_s = split.compute_s[order, k]
     finite = np.isfinite(compute_s)
     grows = np.stack([np.where(finite, compute_s, 0.0), ~finite, split.memory_bytes[order]])
@@ -74,7 +69,7 @@ def _stages_s(split: Split, order: np.ndarray, k: int, capacity_bytes: float) ->
 
 
 def _boundaries_s(split: Split, order: np.ndarray, k: int) -> np.ndarray:
-    """float64 [V + 1]: C_i, of each tensor the dearer of sending and receiving it."""
+    """Returns float64 [V + 1]: C_i, of each tensor the dearer of sending and receiving it."""
     rank = np.argsort(order)
     first, last = rank[split.source], rank[split.source]
     np.minimum.at(first, split.tensor, rank[split.reader])
@@ -87,7 +82,7 @@ def _boundaries_s(split: Split, order: np.ndarray, k: int) -> np.ndarray:
 def _plan(
     stages_s: np.ndarray, boundaries_s: np.ndarray, num_workers: int, limits: SearchLimits
 ) -> tuple[float, np.ndarray] | None:
-    """The pace, and int [V]: the worker of each layer; None where the time ran out."""
+    """Plans the pace, and int [V]: the worker of each layer; None where the time ran out."""
     pace_s = np.full(len(stages_s), np.inf)
     pace_s[0] = 0.0
     cuts = []
