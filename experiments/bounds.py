@@ -29,14 +29,14 @@ class Bounds(NamedTuple):
     coarse_s: float  # at least full_s
 
 
-def beside(entries: list[Entry], setting: build.SearchProblem, path: Path) -> list[Entry]:
+def beside(entries: list[Entry], problem: build.SearchProblem, path: Path) -> list[Entry]:
     """The entries with the best bound that holds for each one's placement.
 
     Bounds come from the entries' own solvers, from `solvers.lower_bound` and from the file, where
     the best are kept: computed once for all runs with this file. A solver of contiguous placements
     keeps its own bound where it is better: it holds for no other row.
     """
-    known = _known(entries, setting, path)
+    known = _known(entries, problem, path)
     return [entry._replace(solution=_bounded(entry, known)) for entry in entries]
 
 
@@ -75,14 +75,14 @@ def _bounded(entry: Entry, known: Bounds) -> Solution:
     return solution._replace(bound_s=bound_s if np.isfinite(bound_s) else float("nan"))
 
 
-def _known(entries: list[Entry], setting: build.SearchProblem, path: Path) -> Bounds:
+def _known(entries: list[Entry], problem: build.SearchProblem, path: Path) -> Bounds:
     kept = read(path)
-    key = _digest(setting.full)
-    full_s, coarse_s = kept.get(key) or (solvers.lower_bound(setting.full), -np.inf)
+    key = _digest(problem.full)
+    full_s, coarse_s = kept.get(key) or (solvers.lower_bound(problem.full), -np.inf)
     for entry in entries:
         solution = entry.solution
         if solution.scope == base.ALL and not np.isnan(solution.bound_s):
-            whole = entry.full or setting.coarse is setting.full
+            whole = entry.full or problem.coarse is problem.full
             full_s = max(full_s, solution.bound_s) if whole else full_s
             coarse_s = max(coarse_s, solution.bound_s)
     found = Bounds(full_s, max(full_s, coarse_s))

@@ -28,7 +28,7 @@ _IN_SEGMENTS = "predicted: the segments in which the devices run"
 def best(
     entry: methods.Entry,
     target: target_lib.Target,
-    setting: build.SearchProblem,
+    whole: build.SearchProblem,
     config: ConfigDict,
     measurer: Measurer | None,
 ) -> details.Details:
@@ -37,15 +37,15 @@ def best(
     Raises:
       ChildProcessError: the placement cannot be run any more.
     """
-    on, placement = methods.placed_on(entry, setting), entry.placements[0]
+    on, placement = methods.placed_on(entry, whole), entry.placements[0]
     problem, assignment = on.coarse, on.assignment
-    costs = setting.full.costs
+    costs = whole.full.costs
     compute_load_s, transfer_load_s = timeline.loads(problem, placement)
     return details.Details(
         method=entry.method,
         objective=config.objective,
         devices=target.labels,
-        graph=setting.full.graph,
+        graph=whole.full.graph,
         coarse=problem.graph,
         assignment=assignment,
         placement=placement,
@@ -57,7 +57,7 @@ def best(
         predicted=_predicted(problem, placement, entry.candidates[0]),
         measured=None
         if measurer is None
-        else _measured(measurer, entry.candidates[0], setting.full.graph, assignment, placement),
+        else _measured(measurer, entry.candidates[0], whole.full.graph, assignment, placement),
     )
 
 

@@ -49,7 +49,7 @@ class Context(NamedTuple):
     workdir: Path
     target: target_lib.Target
     measurer: Measurer | None  # where the devices are present
-    setting: build.SearchProblem
+    problem: build.SearchProblem
     evaluate: Evaluate  # of coarse placements: the simulator, or the devices
     seed: int
     display: progress.Display
@@ -83,14 +83,14 @@ class Entry(NamedTuple):
         )
 
 
-def placed_on(entry: Entry, setting: build.SearchProblem) -> build.SearchProblem:
-    """The setting whose coarse operations an entry's placements are of."""
-    return setting.whole() if entry.full or setting.coarse is setting.full else setting
+def placed_on(entry: Entry, problem: build.SearchProblem) -> build.SearchProblem:
+    """The problem whose coarse operations an entry's placements are of."""
+    return problem.whole() if entry.full or problem.coarse is problem.full else problem
 
 
 def single(context: Context) -> list[Entry]:
     """Everything on one device: a row a device."""
-    num_ops = context.setting.coarse.graph.num_ops
+    num_ops = context.problem.coarse.graph.num_ops
     return [
         _made(context, f"single:{name}", np.full(num_ops, i, np.int32))
         for i, name in enumerate(context.target.names)
@@ -102,7 +102,7 @@ def openvino_hetero(context: Context) -> list[Entry]:
 
     Run as all placements are: under HETERO by itself, else by the backend.
     """
-    full, measurer = context.setting.full, context.measurer
+    full, measurer = context.problem.full, context.measurer
     assert measurer is not None
     chosen = measurer.ask(OwnChoice(measurer.devices))
     placement = np.array([full.devices.index(chosen[name]) for name in full.graph.op_names])
@@ -117,7 +117,7 @@ def trained(method: str, context: Context) -> list[Entry]:
     result = search.train(
         method,
         context.config,
-        context.setting,
+        context.problem,
         context.evaluate,
         context.workdir,
         seed=context.seed,
@@ -131,7 +131,7 @@ def trained(method: str, context: Context) -> list[Entry]:
 def zero_shot(context: Context) -> list[Entry]:
     """What a policy that has learned on other graphs makes of this one, without learning."""
     started = time.monotonic()
-    problem = context.setting.coarse
+    problem = context.problem.coarse
     path = Path(context.config.init_from or pretrained.SHIPPED)
     with context.display.phase("placing with zero_shot"):
         prepared = pretrained.prepare(problem, path, context.seed)
@@ -161,10 +161,10 @@ def follow(job: dict[str, Any]) -> None:
 
 def solved(name: str, context: Context) -> list[Entry]:
     """Any other of `placement.methods.METHODS`, on the coarse operations or on all."""
-    setting, config = context.setting, context.config
+    problem, config = context.problem, context.config
     incumbent = context.incumbent
     full = incumbent.full = name in _ON_ALL
-    goal = progress.Goal(config.budget, config.time_limit_s, _single_s(setting))
+    goal = progress.Goal(config.budget, config.time_limit_s, _single_s(problem))
     with (
         context.display.phase(f"searching {name}", goal) as phase,
         metrics.Log(context.workdir, name, context.seed) as log,
@@ -176,7 +176,7 @@ def solved(name: str, context: Context) -> list[Entry]:
             shown.observe(evaluations, best_s)
 
         solution = methods_lib.solve(
-            setting.full if full else setting.coarse,
+            problem.full if full else problem.coarse,
             name,
             seed=context.seed,
             time_limit_s=config.time_limit_s,
@@ -295,11 +295,11 @@ def references(devices: tuple[devices_lib.Device, ...]) -> list[Entry]:
     ]
 
 
-def _single_s(setting: build.SearchProblem) -> float:
+def _single_s(problem: build.SearchProblem) -> float:
     """What the fastest single device takes in the simulator; one at a time, as rows are valued."""
-    num_ops, num_devices = setting.coarse.costs.compute_s.shape
+    num_ops, num_devices = problem.coarse.costs.compute_s.shape
     singles = np.tile(np.arange(num_devices, dtype=np.int32)[:, None, None], (1, 1, num_ops))
-    return min(float(setting.simulate(single)[0]) for single in singles)
+    return min(float(problem.simulate(single)[0]) for single in singles)
 
 
 def _cut_short(context: Context, method: str, status: str) -> Entry:
@@ -320,7 +320,7 @@ def _cut_short(context: Context, method: str, status: str) -> Entry:
 
 
 def _nothing(context: Context, method: str, status: str) -> Entry:
-    nowhere = np.zeros((1, context.setting.coarse.graph.num_ops), np.int32)
+    nowhere = np.zeros((1, context.problem.coarse.graph.num_ops), np.int32)
     search_s = time.monotonic() - context.incumbent.began_s
     solution = Solution(nowhere[0], math.inf, math.nan, status, search_s, 0)
     return Entry(method, solution, nowhere, (Candidate(None, ()),), (math.inf,))
@@ -351,16 +351,16 @@ def _entry(
 ) -> Entry:
     """Of placements int [K, M], each with its value in the simulator and ready to be measured."""
     target, backend = context.target, context.config.backend
-    setting = context.setting.whole() if full else context.setting
-    placements = setting.complete(placements)
-    predicted_s = tuple(float(value) for value in setting.simulate(placements))
+    problem = context.problem.whole() if full else context.problem
+    placements = problem.complete(placements)
+    predicted_s = tuple(float(value) for value in problem.simulate(placements))
     if math.isinf(solution.value_s):  # what a solver shows that found nothing
         predicted_s = (math.inf,) * len(placements)
     return Entry(
         method,
         solution._replace(placement=placements[0], value_s=predicted_s[0]),
         placements,
-        tuple(build.candidate(setting, each, target.present, backend) for each in placements),
+        tuple(build.candidate(problem, each, target.present, backend) for each in placements),
         predicted_s,
         full=full,
     )

@@ -87,7 +87,7 @@ def write_placement(
     summary: dict[str, Any],
     entry: methods.Entry | None,
     target: target_lib.Target,
-    setting: build.SearchProblem,
+    problem: build.SearchProblem,
 ) -> None:
     """Writes the best method's placement with what is needed to trust and repeat it.
 
@@ -97,7 +97,7 @@ def write_placement(
         (workdir / runs.PLACEMENT).unlink(missing_ok=True)
         return
     row = next(row for row in summary["rows"] if row["method"] == entry.method)
-    affinity = build.affinity(methods.placed_on(entry, setting), entry.placements[0])
+    affinity = build.affinity(methods.placed_on(entry, problem), entry.placements[0])
     properties = {device.name: dict(device.properties) for device in target.present}
     provenance = {
         "graph": summary["graph"],

@@ -20,7 +20,7 @@ class Load(NamedTuple):
 NONE = Load(math.nan, math.nan)
 
 
-def of(entries: list[methods.Entry], setting: build.SearchProblem) -> list[Load]:
+def of(entries: list[methods.Entry], problem: build.SearchProblem) -> list[Load]:
     """The load of each entry's first placement, whatever objective it was found for."""
     found = [NONE] * len(entries)
     for full in (False, True):
@@ -31,11 +31,11 @@ def of(entries: list[methods.Entry], setting: build.SearchProblem) -> list[Load]
         ]
         if not chosen:
             continue
-        problem = methods.placed_on(entries[chosen[0]], setting).coarse
+        placed = methods.placed_on(entries[chosen[0]], problem).coarse
         placements = np.stack([entries[i].placements[0] for i in chosen])
-        as_pipeline = simulators.evaluator(problem._replace(objective="max_load"))
+        as_pipeline = simulators.evaluator(placed._replace(objective="max_load"))
         for i, row, seconds in zip(chosen, placements, as_pipeline(placements), strict=True):
-            found[i] = Load(float(seconds), _fullest_bytes(problem, row))
+            found[i] = Load(float(seconds), _fullest_bytes(placed, row))
     return found
 
 

@@ -69,7 +69,7 @@ class _Search(NamedTuple):
 def train(
     method: str,
     config: ConfigDict,
-    setting: build.SearchProblem,
+    problem: build.SearchProblem,
     evaluate: Evaluate,
     workdir: Path,
     *,
@@ -91,11 +91,11 @@ def train(
     """
     began = time.monotonic()
     with display.phase(f"searching {method}") as phase:
-        search = _Search.of(method, setting.coarse, config.evaluate == "measure")
+        search = _Search.of(method, problem.coarse, config.evaluate == "measure")
         phase.note(_compiling(search.read))
         learned.check_fits(method, search.made.learner, search.read.graph)
         fresh = _initialised(search.start(seed, evaluate), method, config.init_from)
-        name = _fingerprint(method, config, setting, seed)[:16]
+        name = _fingerprint(method, config, problem, seed)[:16]
         path = workdir / "checkpoint" / f"{name}.msgpack"
         make = functools.partial(restored, (fresh, 0.0))
         progress, spent_s = checkpoints.restore(path, make, display) or (fresh, 0.0)
@@ -208,9 +208,9 @@ def _trained(progress: trainer.Progress, status: str, search_s: float) -> Traine
     return Trained(solution, progress.elite[: max(known, 1)])
 
 
-def _fingerprint(method: str, config: ConfigDict, setting: build.SearchProblem, seed: int) -> str:
+def _fingerprint(method: str, config: ConfigDict, problem: build.SearchProblem, seed: int) -> str:
     kept = {k: v for k, v in config.to_dict().items() if k not in _MAY_CHANGE}
     digest = hashlib.sha256(json.dumps(kept, sort_keys=True, default=str).encode())
-    digest.update(np.asarray(setting.coarse.costs.compute_s).tobytes())
+    digest.update(np.asarray(problem.coarse.costs.compute_s).tobytes())
     digest.update(f"{method} {seed}".encode())
     return digest.hexdigest()

@@ -202,7 +202,7 @@ def _judged(
     known: Path,
 ) -> _Judged:
     """Measures what was found, beside the references, bounds it, and says which is best."""
-    setting, kept = context.setting, context.kept
+    problem, kept = context.problem, context.kept
     wanted = context.measurer is not None and context.config.evaluate != "simulate"
     if wanted:
         entries = [*entries, *methods.references(context.target.references)]
@@ -214,10 +214,10 @@ def _judged(
             if error := verify.nothing_ran(entries, outcomes):
                 raise error
     with context.display.phase("bounding"), kept.during("bounding"):
-        entries = bounds.beside(entries, setting, known)
+        entries = bounds.beside(entries, problem, known)
     asked = [resources.NONE] * len(entries)
     with kept.during("working out loads"):
-        asked = resources.of(entries, setting)
+        asked = resources.of(entries, problem)
     counts = [a + b for a, b in itertools.zip_longest(counts, searched, fillvalue=0)]
     rows = verify.rows(entries, outcomes, counts, asked)
     number = verify.best(entries, rows)
@@ -233,21 +233,21 @@ def _cpu_s() -> float:
 
 def _evaluate(
     config: ConfigDict,
-    setting: build.SearchProblem,
+    problem: build.SearchProblem,
     measurer: Measurer | None,
     workdir: Path,
     display: progress.Display,
 ) -> tuple[Evaluate, Callable[[], int]]:
     """What searches evaluate with, and a counter of the measurements that it made."""
     if config.evaluate != "measure":
-        return setting.simulate, lambda: 0
+        return problem.simulate, lambda: 0
     assert measurer is not None
     cache = evaluate_lib.MeasurementCache(workdir / "measurements.jsonl")
     display.detail(f"placements measured before: {len(cache)}")
     measured = evaluate_lib.MeasuredEvaluate(
         measurer,
-        setting.coarse.graph.num_ops,
-        lambda placement: build.candidate(setting, placement, measurer.devices, config.backend),
+        problem.coarse.graph.num_ops,
+        lambda placement: build.candidate(problem, placement, measurer.devices, config.backend),
         cache,
     )
     return measured, lambda: measured.measurements
@@ -279,8 +279,8 @@ def _explained(judged: _Judged, context: methods.Context) -> details.Details | N
     best, outcome = judged.best, judged.outcome
     if best is None:
         return None
-    target, setting, display = context.target, context.setting, context.display
-    if setting.full.graph.num_ops > details.MOST_OPS:
+    target, problem, display = context.target, context.problem, context.display
+    if problem.full.graph.num_ops > details.MOST_OPS:
         display.say(
             f"left out of more than {details.MOST_OPS:,} operations: {details.FILE}, trace.json, "
             f"{explain.NETRON}, and what the page and the figures would show of each"
@@ -288,8 +288,8 @@ def _explained(judged: _Judged, context: methods.Context) -> details.Details | N
         return None
     measurer = context.measurer if isinstance(outcome, Measurement) else None
     try:
-        return explain.best(best, target, setting, context.config, measurer)
+        return explain.best(best, target, problem, context.config, measurer)
     except (KeyboardInterrupt, ChildProcessError) as error:
         cause = str(error) or "interrupted"
         display.warn(f"no measured timeline: {cause}")
-        return explain.best(best, target, setting, context.config, None)
+        return explain.best(best, target, problem, context.config, None)

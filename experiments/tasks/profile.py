@@ -123,8 +123,8 @@ def _calibrated(
     held_out_s, wrong = _measure(config, workdir, after, measurer, held_out, "checking", display)
     rows, predicted_s = [], np.empty(0)
     for name, predict in _PREDICTORS[config.objective].items():
-        for costs, setting in (("profiled", before), ("calibrated", after)):
-            predicted_s = predict(setting.coarse, held_out)
+        for costs, problem in (("profiled", before), ("calibrated", after)):
+            predicted_s = predict(problem.coarse, held_out)
             rows += _rows(kinds, held_out_s, predicted_s, {"predicted by": name, "costs": costs})
     return {
         "graph": target.net.graph.name,
@@ -213,7 +213,7 @@ def _placements(drawn: list[tuple[str, np.ndarray]]) -> np.ndarray:
 def _measure(
     config: ConfigDict,
     workdir: Path,
-    setting: build.SearchProblem,
+    problem: build.SearchProblem,
     measurer: Measurer,
     placements: np.ndarray,
     what: str,
@@ -226,8 +226,8 @@ def _measure(
     """
     measured = evaluate_lib.MeasuredEvaluate(
         measurer,
-        setting.coarse.graph.num_ops,
-        lambda placement: build.candidate(setting, placement, measurer.devices, config.backend),
+        problem.coarse.graph.num_ops,
+        lambda placement: build.candidate(problem, placement, measurer.devices, config.backend),
         evaluate_lib.MeasurementCache(workdir / "calibration.jsonl"),
         min_rounds=ROUNDS,
         time_limit_s=0.0,
