@@ -71,7 +71,7 @@ def make(
     measured: bool,
     over: Callable[[Policy], Policy] | None = None,
 ) -> Method:
-    """The method that a name and its arguments describe.
+    """Makes the method that a name and its arguments describe.
 
     Args:
       method: such as 'hsdag' or 'hierarchical:num_groups=32,variant=paper'.
@@ -155,7 +155,7 @@ def _defaults(make_: Callable[..., Any]) -> dict[str, arguments.Value]:
 
 
 def of_checkpoint(path: str) -> str:
-    """The method, with its arguments, whose parameters a checkpoint holds.
+    """Reads the method, with its arguments, whose parameters a checkpoint holds.
 
     Raises:
       UserError: it cannot be read: one line.
@@ -166,7 +166,7 @@ def of_checkpoint(path: str) -> str:
 
 
 def load(path: str, method: str, params: Params) -> Params:
-    """The parameters in a checkpoint, in the shape of a method's own.
+    """Reads the parameters in a checkpoint, in the shape of a method's own.
 
     Args:
       path: of a file that `experiments.tasks.pretrain` wrote.
@@ -184,7 +184,7 @@ def load(path: str, method: str, params: Params) -> Params:
 
 
 def penalised(evaluate: Evaluate) -> Evaluate:
-    """Evaluation as in HSDAG's released code: a single-device placement takes 1e10 seconds."""
+    """Evaluates as HSDAG's released code does: a single-device placement takes 1e10 seconds."""
 
     def wrapped(placements: Array) -> Array:
         placements = np.asarray(placements)

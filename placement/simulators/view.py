@@ -1,4 +1,4 @@
-"""What a policy that reads costs is told of them, at a size that the padded graph alone decides."""
+"""What policies read of a problem's costs, at a size that the padded graph alone decides."""
 
 import dataclasses
 from typing import Any, Generic, NamedTuple, TypeVar
