@@ -23,7 +23,7 @@ CELLS = "cells.json"  # the run directories that a comparison consists of, and t
 # In a comparison of an earlier version, directories alone: each graph had a name of its own.
 _CELLS = [({"directory": str, "graph": str}, str)]
 T = TypeVar("T")
-_PUBLISHED = Path(__file__).parent.parent / "third_party" / "published"
+_PUBLISHED = Path(__file__).parents[2] / "third_party" / "published"
 
 
 def run(

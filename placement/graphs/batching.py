@@ -17,7 +17,7 @@ import chex
 import jraph
 import numpy as np
 
-from placement.types import OpGraph
+from placement.types import Array, OpGraph
 
 _BUCKET_RATIO = 1.25
 _SMALLEST_BUCKET = 16
@@ -67,21 +67,22 @@ def to_graphs_tuple(
             f"{graph.num_ops} nodes and {len(pairs)} edges; give at least one more of each"
         )
     nodes = {
-        "features": _pad(features.astype(np.float32), num_nodes, 0.0),
+        "features": pad(features.astype(np.float32), num_nodes, 0.0),
         "mask": np.arange(num_nodes) < graph.num_ops,
-        "allowed": _pad(allowed.astype(bool), num_nodes, True),
+        "allowed": pad(allowed.astype(bool), num_nodes, True),
     }
     return jraph.GraphsTuple(
         nodes=nodes,
         edges={"mask": np.arange(num_edges) < len(pairs)},
-        senders=_pad(pairs[:, 0], num_edges, num_nodes - 1),
-        receivers=_pad(pairs[:, 1], num_edges, num_nodes - 1),
+        senders=pad(pairs[:, 0], num_edges, num_nodes - 1),
+        receivers=pad(pairs[:, 1], num_edges, num_nodes - 1),
         n_node=np.array([num_nodes], np.int32),
         n_edge=np.array([num_edges], np.int32),
         globals=None,
     )
 
 
-def _pad(array: np.ndarray, length: int, value: float) -> np.ndarray:
+def pad(array: Array, length: int, value: float) -> np.ndarray:
+    """Pads an array's leading axis to a length with a value."""
     widths = [(0, length - len(array))] + [(0, 0)] * (array.ndim - 1)
     return np.pad(array, widths, constant_values=value)

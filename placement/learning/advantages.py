@@ -5,6 +5,7 @@ Shapes: B samples, T steps of an episode. Latencies of placements that could not
 
 from typing import Any, NamedTuple
 
+import chex
 import jax
 import jax.numpy as jnp
 
@@ -25,7 +26,7 @@ class Weighed(NamedTuple):
 
 
 def failures_as_constant(latency_s: Array, reference_s: Array, updates: Array) -> Weighed:
-    """Early, what could not run counts as 100 times the reference; later it is left out.
+    """Weighs what could not run as 100 times the reference, early; later it is left out.
 
     Early are the first 500 updates. So Mirhoseini et al. (2017 and 2018): a large
     constant until the policy mostly avoids what fails, since later a rare failure, far from the
@@ -33,13 +34,15 @@ def failures_as_constant(latency_s: Array, reference_s: Array, updates: Array) -
     this project's batches; the papers' constant is in seconds of their machine. The returns of an
     episode's earlier steps hold the constant still.
     """
+    chex.assert_rank([latency_s, reference_s, updates], [2, 0, 0])
+    chex.assert_type([latency_s, reference_s, updates], [float, float, int])
     ran = jnp.isfinite(latency_s)
     early = updates < EARLY_UPDATES
     return Weighed(jnp.where(ran, latency_s, FAILED_RATIO * reference_s), ran | early)
 
 
 def rewards(kind: str, latency_s: Array, reference_s: Array) -> Array:
-    """Rewards [B, T] of latencies [B, T], larger is better, of order 1 near `reference_s` [].
+    """Computes rewards [B, T] of latencies [B, T]: larger is better, about 1 at `reference_s` [].
 
     'inverse'      reference / latency           HSDAG (Duan et al. 2024): 1/latency, unit-free
     'sqrt'         -sqrt(latency / reference)    Hierarchical Planner (Mirhoseini et al. 2018)
@@ -50,6 +53,8 @@ def rewards(kind: str, latency_s: Array, reference_s: Array) -> Array:
     Before the first step an episode's latency is taken to be the reference: a constant, the same in
     every sample, which a baseline takes off.
     """
+    chex.assert_rank([latency_s, reference_s], [2, 0])
+    chex.assert_type([latency_s, reference_s], float)
     ratio = latency_s / reference_s
     ran = jnp.isfinite(ratio)
     safe = jnp.maximum(jnp.where(ran, ratio, 1.0), 1e-6)  # a free placement has a finite reward
@@ -64,7 +69,9 @@ def rewards(kind: str, latency_s: Array, reference_s: Array) -> Array:
 
 
 def discounted_returns(reward: Array, discount: float) -> Array:
-    """Sum over later steps of discount^k * reward, [B, T] -> [B, T]."""
+    """Sums discount^k * reward over later steps, [B, T] -> [B, T]."""
+    chex.assert_rank(reward, 2)
+    chex.assert_type(reward, float)
 
     def backwards(total: jax.Array, r: Any) -> tuple[jax.Array, jax.Array]:
         total = r + discount * total
@@ -76,12 +83,14 @@ def discounted_returns(reward: Array, discount: float) -> Array:
 
 
 def leave_one_out(returns: Array, counts: Array) -> Array:
-    """Returns less the mean of the other samples' at the same step, scaled to unit deviation.
+    """Takes off returns the mean of the other samples' at the step, and scales to unit deviation.
 
     The baseline of a sample does not depend on it, so the gradient stays unbiased up to the scale
     (Kool et al. 2019, 'Buy 4 REINFORCE samples, get a baseline for free'). B must be at least 2.
     Zero where `counts`, bool [B, T], is False, and where no other sample counts.
     """
+    chex.assert_rank([returns, counts], 2)
+    chex.assert_type([returns, counts], [float, bool])
     number = counts.sum(axis=0)
     # Equal returns cancel exactly, so that no rounding of their mean is scaled up to an advantage.
     shifted = jnp.where(counts, returns - returns[:1], 0.0)
@@ -92,23 +101,27 @@ def leave_one_out(returns: Array, counts: Array) -> Array:
 
 
 def risk_seeking(returns: Array, counts: Array) -> Array:
-    """Returns beyond the best quarter's limit, [B, T]; zero below it; scaled to unit deviation.
+    """Keeps of returns [B, T] what is beyond the best quarter's limit, scaled to unit deviation.
 
     The gradient is then that of the mean of the best quarter (Petersen et al. 2021, arXiv
     1912.04871, proposition 1): for policies of whose samples the best is taken, which are not to
     give up their variety for a better mean.
     """
+    chex.assert_rank([returns, counts], 2)
+    chex.assert_type([returns, counts], [float, bool])
     limit = jnp.quantile(jnp.where(counts, returns, -jnp.inf), 1 - BEST_SHARE, axis=0)
     beyond = jnp.where(counts & jnp.isfinite(limit), jnp.maximum(returns - limit, 0.0), 0.0)
     return beyond / (_deviation(beyond, counts) + 1e-8)
 
 
 def moving_average(returns: Array, counts: Array, baseline: Array) -> tuple[Array, Array]:
-    """Returns less a moving average [T] of earlier batches' means, and the average from now on.
+    """Takes off returns a moving average [T] of earlier batches' means, and moves that average.
 
     Mirhoseini et al. 2017 and 2018; not scaled. `baseline` is nan before the first batch that
     counts, which is then its own. A step of which no sample counts leaves the average as it is.
     """
+    chex.assert_rank([returns, counts, baseline], [2, 2, 1])
+    chex.assert_type([returns, counts, baseline], [float, bool, float])
     number = counts.sum(axis=0)
     mean = jnp.where(counts, returns, 0.0).sum(axis=0) / jnp.maximum(number, 1)
     so_far = jnp.where(jnp.isnan(baseline), mean, baseline)

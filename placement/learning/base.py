@@ -88,17 +88,19 @@ Descend = Callable[[State, Batch], tuple[State, Metrics]]
 
 
 def bonus(settings: Settings, now: LogProb) -> Array:
-    """What a loss takes off for entropy: the mean over B and T of w * entropy / sqrt(choices).
+    """Computes what a loss takes off for entropy: the mean of w * entropy / sqrt(choices).
 
     A step's log-probability is a sum over its choices, and advantages have unit deviation, so that
     the noise of the gradient grows with the root of their number, while the entropy's gradient does
     not shrink: without the root, a weight that suits ten choices drowns a hundred. A scalar, [].
     """
+    chex.assert_rank([now.entropy, now.choices], 2)
+    chex.assert_type([now.entropy, now.choices], float)
     return settings.entropy_weight * (now.entropy / jnp.sqrt(jnp.maximum(now.choices, 1.0))).mean()
 
 
 def once(descend: Descend, state: State, batch: Batch) -> tuple[State, Metrics]:
-    """One gradient step on the whole batch."""
+    """Takes one gradient step on the whole batch."""
     return descend(state, batch)
 
 
@@ -109,7 +111,7 @@ def make(
     passes: Callable[[Descend, State, Batch], tuple[State, Metrics]] = once,
     num_minibatches: int = 1,
 ) -> Learner:
-    """The learner that descends a loss; `sample` and `update` are jitted.
+    """Makes the learner that descends a loss; `sample` and `update` are jitted.
 
     Args:
       policy: draws the episodes.
@@ -146,6 +148,8 @@ def make(
         latency_s: Array,
         reference_s: Array,
     ) -> tuple[State, Metrics]:
+        chex.assert_rank(latency_s, 2)
+        chex.assert_type(latency_s, float)
         chex.assert_equal_shape([latency_s, drawn.log_prob])
 
         def descend(state: State, batch: Batch) -> tuple[State, Metrics]:

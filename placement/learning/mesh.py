@@ -29,8 +29,8 @@ from placement.types import Array, Improve, LogProb, Params, Policy, Sample
 _AXIS = "samples"
 
 
-def of(num_samples: int) -> Mesh | None:
-    """All JAX devices, of all hosts, if there are several and they share so many samples equally.
+def sample_mesh(num_samples: int) -> Mesh | None:
+    """Makes a mesh of all hosts' JAX devices, if several share so many samples equally.
 
     They do not in what is no batch of episodes, such as a policy's greedy placement.
     """
@@ -76,7 +76,7 @@ def shard_policy(policy: Policy) -> Policy:
     def sample(
         params: Params, key: chex.PRNGKey, graph: jraph.GraphsTuple, num_samples: int
     ) -> Sample:
-        return _split(policy.sample(params, key, graph, num_samples), num_samples)
+        return _shard(policy.sample(params, key, graph, num_samples), num_samples)
 
     improve = None if policy.improve is None else _shard_improve(policy.improve)
     return policy._replace(sample=sample, log_prob=log_prob, improve=improve)
@@ -90,22 +90,22 @@ def _shard_improve(improve: Improve) -> Improve:
         before: Array | None,
         num_samples: int,
     ) -> Sample:
-        return _split(improve(params, key, graph, before, num_samples), num_samples)
+        return _shard(improve(params, key, graph, before, num_samples), num_samples)
 
     return sharded
 
 
-def shard_map(function: Callable[[Any, Any], Any], whole_: Any, samples: Any) -> Any:
-    """`function(whole_, samples)`, each device on its share of the samples.
+def shard_map(function: Callable[[Any, Any], Any], replicated: Any, samples: Any) -> Any:
+    """Calls `function(replicated, samples)`, each device on its share of the samples.
 
     Args:
       function: of one sample at a time, in its results' leading axis B as in its arguments'.
-      whole_: a pytree that every device has: parameters, graphs, tables.
+      replicated: a pytree that every device has: parameters, graphs, tables.
       samples: a pytree whose leaves have the leading axis B.
     """
-    mesh = of(len(jax.tree.leaves(samples)[0]))
+    mesh = sample_mesh(len(jax.tree.leaves(samples)[0]))
     if mesh is None:
-        return function(whole_, samples)
+        return function(replicated, samples)
     by_sample = PartitionSpec(_AXIS)
     # Loops begin with constants, which the check takes to be the same on all devices for ever.
     mapped = jax.shard_map(
@@ -115,30 +115,30 @@ def shard_map(function: Callable[[Any, Any], Any], whole_: Any, samples: Any) ->
         out_specs=by_sample,
         check_vma=False,
     )
-    return mapped(whole_, samples)
+    return mapped(replicated, samples)
 
 
 def replicate(samples: Any) -> Any:
-    """Samples that were shared out, on every device: for what compares a few numbers of each."""
-    mesh = of(len(jax.tree.leaves(samples)[0]))
+    """Puts samples that were shared out on every device, to compare a few numbers of each."""
+    mesh = sample_mesh(len(jax.tree.leaves(samples)[0]))
     if mesh is None:
         return samples
     return jax.lax.with_sharding_constraint(samples, NamedSharding(mesh, PartitionSpec()))
 
 
 def replicate_to_mesh(tree: Any, num_samples: int) -> Any:
-    """A pytree on every device of the mesh for so many samples, where there is one.
+    """Puts a pytree on every device of the mesh for so many samples, where there is one.
 
     Programs are compiled for where their arguments are: once, if these are there from the first.
     """
-    mesh = of(num_samples)
+    mesh = sample_mesh(num_samples)
     if mesh is None:
         return tree
     return jax.jit(lambda leaves: leaves, out_shardings=NamedSharding(mesh, PartitionSpec()))(tree)
 
 
 def fetch(tree: Any) -> Any:
-    """NumPy arrays of a pytree, whole on every host; all hosts have to ask.
+    """Returns NumPy arrays of a pytree, whole on every host; all hosts have to ask.
 
     A device of another host is out of reach, so that what is shared out has to be gathered.
     """
@@ -152,8 +152,8 @@ def _fetched(leaf: Any) -> Any:
     return np.asarray(multihost_utils.process_allgather(leaf, tiled=True))
 
 
-def _split(samples: Any, num_samples: int) -> Any:
-    mesh = of(num_samples)
+def _shard(samples: Any, num_samples: int) -> Any:
+    mesh = sample_mesh(num_samples)
     if mesh is None:
         return samples
     return jax.lax.with_sharding_constraint(samples, NamedSharding(mesh, PartitionSpec(_AXIS)))

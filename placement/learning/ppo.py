@@ -16,6 +16,7 @@ minibatch.
 from collections.abc import Callable
 from functools import partial
 
+import chex
 import jax
 import jax.numpy as jnp
 import jraph
@@ -35,7 +36,7 @@ def make(
     num_minibatches: int = 2,
     clip: float = 0.2,
 ) -> base.Learner:
-    """The learner of a policy.
+    """Makes the learner of a policy.
 
     Args:
       policy: draws the episodes.
@@ -65,20 +66,22 @@ def make(
 
 
 def surrogate(log_ratio: Array, advantage: Array, *, clip: float) -> tuple[Array, Array]:
-    """The clipped gain of each step, and whether clipping took its gradient away.
+    """Computes the clipped gain of each step, and whether clipping took its gradient away.
 
     Args:
       log_ratio: float32 [B, T], or any other shape, which the results have too.
       advantage: of the same shape.
       clip: c, see `make`.
     """
+    chex.assert_equal_shape([log_ratio, advantage])
+    chex.assert_type([log_ratio, advantage], float)
     ratio = jnp.exp(jnp.minimum(log_ratio, _LARGEST_LOG_RATIO))
     free, bounded = ratio * advantage, jnp.clip(ratio, 1 - clip, 1 + clip) * advantage
     return jnp.minimum(free, bounded), bounded < free
 
 
 def shares(key: Array, batch: base.Batch, num_minibatches: int, num_samples: int) -> base.Batch:
-    """The batch shuffled and cut: every leaf [B, ...] becomes [num_minibatches, B', ...].
+    """Shuffles and cuts a batch: every leaf [B, ...] becomes [num_minibatches, B', ...].
 
     Each share has as many of each graph's `num_samples` episodes, graph after graph.
     """

@@ -12,7 +12,7 @@ from placement.types import Array, Params, Policy
 
 
 def make(policy: Policy, settings: base.Settings) -> base.Learner:
-    """The learner of a policy.
+    """Makes the learner of a policy.
 
     Raises:
       UserError: settings that `base.make` refuses.

@@ -61,7 +61,7 @@ def _reference_s(graph: jraph.GraphsTuple) -> float:
 
 
 def batch_policy(policy: Policy) -> Policy:
-    """The policy of stacks whose graphs `policy` places, each by itself."""
+    """Makes the policy of stacks whose graphs `policy` places, each by itself."""
 
     def init(key: chex.PRNGKey, graphs: jraph.GraphsTuple) -> Params:
         return policy.init(key, jax.tree.map(lambda leaf: leaf[0], graphs))

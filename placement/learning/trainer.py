@@ -3,8 +3,8 @@
 A search is a generator: it yields what a caller needs to show progress, to save and to stop. It
 reads no clock and writes no file. `search` evaluates on the host, one step at a time, and serves
 devices and simulators alike; `search_simulated` compiles sampling, simulation and update into one
-`scan` over a chunk of steps. Both take the same steps from the same key, where they are told the
-same latencies: `search` of what is beyond the memory's limits by `penalised`.
+`scan` over a chunk of steps. Both take the same steps from the same key, within memory limits and,
+if `search` is given `penalised`, beyond them.
 """
 
 from collections.abc import Callable, Iterator

@@ -66,7 +66,7 @@ def make(
     measured: bool,
     over: Callable[[Policy], Policy] | None = None,
 ) -> Method:
-    """The method that a name and its arguments describe.
+    """Makes the method that a name and its arguments describe.
 
     Args:
       method: such as 'hsdag' or 'hierarchical:num_groups=32,variant=paper'.
@@ -266,7 +266,7 @@ def find(method: str, problem: Problem, seed: int, limits: SearchLimits) -> Sear
 
 
 def _single_devices_fail(evaluate: Evaluate) -> Evaluate:
-    """Evaluation as in HSDAG's released code: a single-device placement takes 1e10 seconds."""
+    """Evaluates as HSDAG's released code does: a single-device placement takes 1e10 seconds."""
 
     def wrapped(placements: Array) -> Array:
         placements = np.asarray(placements)

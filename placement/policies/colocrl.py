@@ -11,8 +11,8 @@ name and are left out.) Nodes are decided in their order, topological in coarse 
 that follow another are not in the sequence. The encoder does not depend on the draw: one pass
 serves all samples.
 
-Departures from the paper: those of `placement.policies.seq2seq`; a group is told by the operation
-that stands for it; the encoder reads both ways, as the Hierarchical Planner's.
+Departures from the paper: those of `placement.policies.seq2seq`; a group has the features of
+the operation that stands for it; the encoder reads both ways, as the Hierarchical Planner's.
 """
 
 from typing import cast
@@ -35,7 +35,7 @@ def make(
     noise: float = 0.0,
     aligned: bool = True,
 ) -> Policy:
-    """The ColocRL policy.
+    """Makes the ColocRL policy.
 
     Args:
       num_devices: D.

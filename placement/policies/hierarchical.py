@@ -57,7 +57,7 @@ def make(
     slices: float = 0.0,
     grouping: str = "learned",
 ) -> Policy:
-    """The Hierarchical Planner's policy.
+    """Makes the Hierarchical Planner's policy.
 
     Args:
       num_devices: D.
@@ -93,10 +93,12 @@ def make(
 
 
 def pool(graph: jraph.GraphsTuple, group: Array, num_groups: int) -> seq2seq.Items:
-    """The groups as items, from the group int32 [N] of each operation.
+    """Makes items of the groups, from the group int32 [N] of each operation.
 
     Their embedding is float32 [G, 2 G + 1 + F].
     """
+    chex.assert_rank(group, 1)
+    chex.assert_type(group, int)
     mask, features = graph.nodes["mask"], graph.nodes["features"]
     group = jnp.where(mask, group, num_groups)  # out of bounds: dropped below
     edges = jnp.zeros((num_groups, num_groups))
@@ -113,10 +115,12 @@ def pool(graph: jraph.GraphsTuple, group: Array, num_groups: int) -> seq2seq.Ite
 
 
 def random_groups(seed: Array, num_nodes: int, num_groups: int) -> Array:
-    """A group int32 [N] for each node; those of the first nodes do not depend on their number.
+    """Draws a group int32 [N] for each node; the draws of the first nodes do not depend on N.
 
     The seed is a float32 [], since it is a parameter, though no gradient reaches it.
     """
+    chex.assert_rank(seed, 0)
+    chex.assert_type(seed, float)
     key = jax.random.key(jax.lax.stop_gradient(seed).astype(jnp.uint32))
     return jax.random.randint(key, (num_nodes,), 0, num_groups)
 
@@ -205,7 +209,7 @@ def _learned(placer: seq2seq.Placer, grouper: _Grouper) -> Policy:
         log_probs = group_log_probs(params, graph)
 
         def score(group: Array, placement: Array) -> LogProb:
-            bias = seq2seq.follow(graph, group, placement, log_probs.shape[-1])
+            bias = seq2seq.teacher_forcing(graph, group, placement, log_probs.shape[-1])
             return episode(params, graph, log_probs, group, bias)[1]
 
         return jax.vmap(score)(drawn.latent[:, 0], drawn.placement[:, 0])

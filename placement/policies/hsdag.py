@@ -109,7 +109,7 @@ def make(
     decide: str = "operation",
     episode_steps: int = 1,
 ) -> Policy:
-    """The HSDAG policy.
+    """Makes the HSDAG policy.
 
     Args:
       num_devices: D.

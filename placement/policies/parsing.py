@@ -23,6 +23,7 @@ node's root in log2(N) rounds, as in Boruvka's algorithm.
 from collections.abc import Callable
 from typing import NamedTuple
 
+import chex
 import jax
 import jax.numpy as jnp
 
@@ -37,7 +38,7 @@ class Parse(NamedTuple):
 
 
 def dominant_edge(score: Array, live: Array, senders: Array, receivers: Array, n: int) -> Array:
-    """The highest-scored live edge at each node: int32 [n], len(score) where there is none.
+    """Finds the highest-scored live edge at each node: int32 [n], len(score) where there is none.
 
     Args:
       score: float32 [E]; of equal ones the first counts.
@@ -45,6 +46,8 @@ def dominant_edge(score: Array, live: Array, senders: Array, receivers: Array, n
       senders, receivers: int32 [E]; an edge is at both of its ends.
       n: how many nodes there are.
     """
+    chex.assert_rank([score, live, senders, receivers], 1)
+    chex.assert_type([score, live, senders, receivers], [float, bool, int, int])
     num_edges = score.shape[0]
     ends = jnp.concatenate([senders, receivers])
     masked = jnp.where(live, score, -jnp.inf)
@@ -57,10 +60,12 @@ def dominant_edge(score: Array, live: Array, senders: Array, receivers: Array, n
 
 
 def components(edge: Array, senders: Array, receivers: Array) -> Array:
-    """Roots int32 [n] of the components that each node's chosen edge int32 [n] joins.
+    """Finds the roots int32 [n] of the components that each node's chosen edge int32 [n] joins.
 
     `edge` must come from one total order of the edges (`dominant_edge`); len(senders) is none.
     """
+    chex.assert_rank([edge, senders, receivers], 1)
+    chex.assert_type([edge, senders, receivers], int)
     n = edge.shape[0]
     node = jnp.arange(n, dtype=jnp.int32)
     chosen = jnp.minimum(edge, senders.shape[0] - 1)
@@ -103,6 +108,8 @@ def parse(
       The groups. Gradients reach `score_fn` through the pooled embeddings alone; which edges are
       kept is not differentiated.
     """
+    chex.assert_rank([embedding, senders, receivers, edge_mask], [2, 1, 1, 1])
+    chex.assert_type([embedding, senders, receivers, edge_mask], [float, int, int, bool])
     n = embedding.shape[0]
     root = jnp.arange(n, dtype=jnp.int32)
     for _ in range(levels):
@@ -117,11 +124,13 @@ def parse(
 
 
 def pool(embedding: Array, root: Array, score: Array, edge: Array) -> Array:
-    """Group embeddings [N, H] in the slots of their roots, from those of the nodes [N, H].
+    """Pools group embeddings [N, H] in the slots of their roots, from those of the nodes [N, H].
 
     The mean kept score times the number of kept edges is the sum of the kept scores. A group
     that kept no edge is a single node and keeps its embedding: the product would erase it.
     """
+    chex.assert_rank([embedding, root, score, edge], [2, 1, 1, 1])
+    chex.assert_type([embedding, root, score, edge], [float, int, float, int])
     n, num_edges = embedding.shape[0], score.shape[0]
     kept = jnp.zeros(num_edges + 1, bool).at[edge].set(True)[:-1]
     # Every kept edge is some node's choice: its group is that node's.

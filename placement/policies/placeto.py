@@ -143,7 +143,7 @@ def _relation(graph: OpGraph, num_nodes: int) -> np.ndarray:
 
 
 def initial_placement(graph: jraph.GraphsTuple) -> Array:
-    """Where every episode starts, int32 [N]: all on the fastest device, or the first allowed."""
+    """Returns where episodes start, int32 [N]: all on the fastest device, or the first allowed."""
     t: Tables = graph.globals.own
     allowed = jnp.asarray(graph.nodes["allowed"])
     first = jnp.where(allowed[:, t.start], t.start, jnp.argmax(allowed, axis=1)).astype(jnp.int32)
@@ -152,6 +152,8 @@ def initial_placement(graph: jraph.GraphsTuple) -> Array:
 
 def simulate(costs: CostView[Tables], placement: Array) -> Schedule:
     """Simulates placements int32 [N, B] from their schedule's beginning."""
+    chex.assert_rank(placement, 2)
+    chex.assert_type(placement, int)
     nothing = jnp.zeros((placement.shape[0] + 2, placement.shape[1]))
     return simulate_from(costs, costs.simulator, placement, Schedule(nothing, nothing), 0)
 
@@ -172,6 +174,8 @@ def simulate_from(
       before: right for the operations that are scheduled before the step `begin`.
       begin: the same for all B, a first step of an operation.
     """
+    chex.assert_rank([placement, begin], [2, 0])
+    chex.assert_type([placement, begin], int)
     num_devices, (num_nodes, batch) = costs.compute_s.shape[1], placement.shape
     devices = jnp.arange(num_devices)
     rows = jnp.concatenate([placement, jnp.zeros((2, batch), placement.dtype)])
@@ -209,7 +213,7 @@ def _pick(values: list[Array], device: Array) -> Array:
 
 
 def features(t: Tables, placement: Array, start_s: Array, step: Array | int) -> Array:
-    """What step `step` sees of the operations under placements int32 [N, B].
+    """Computes what a step sees of the operations under placements int32 [N, B].
 
     Columns, F = 2 D + 4 of them: the cost on each device and the output's size, both over the
     graph's largest; whether the operation is current; whether it is done; its device, one-hot; its
@@ -225,7 +229,8 @@ def features(t: Tables, placement: Array, start_s: Array, step: Array | int) -> 
     Returns:
       float32 [N, B, F].
     """
-    chex.assert_rank([placement, start_s], 2)
+    chex.assert_rank([placement, start_s, step], [2, 2, 0])
+    chex.assert_type([placement, start_s, step], [int, float, int])
     num_devices = t.constant.shape[1] - 1
     latest = jnp.where(jnp.isfinite(start_s), start_s, 0.0).max(axis=0)
     start_s = jnp.minimum(start_s, latest)

@@ -154,7 +154,7 @@ def make(*, num_devices: int, hidden_size: int = 16, episode_steps: int = 3) -> 
         graph = _device_put(graph)
         z_key, key = jax.random.split(key)
         z = jax.random.normal(z_key, (batch, NUM_FEATURES))
-        return _drawn(network, params, key, graph, before, z)
+        return _sample(network, params, key, graph, before, z)
 
     def sample(
         params: Params, key: chex.PRNGKey, graph: jraph.GraphsTuple, num_samples: int
@@ -166,20 +166,20 @@ def make(*, num_devices: int, hidden_size: int = 16, episode_steps: int = 3) -> 
         return jax.tree.map(lambda *leaves: jnp.concatenate(leaves, axis=1), *steps)
 
     def log_prob(params: Params, graph: jraph.GraphsTuple, drawn: Sample) -> LogProb:
-        return _again(network, params, _device_put(graph), drawn)
+        return _log_prob(network, params, _device_put(graph), drawn)
 
     def greedy(params: Params, graph: jraph.GraphsTuple) -> Array:
         graph, before = _device_put(graph), None
         mean_style = jnp.zeros((1, NUM_FEATURES))
         for _ in range(episode_steps):
-            drawn = _drawn(network, params, None, graph, before, mean_style)
+            drawn = _sample(network, params, None, graph, before, mean_style)
             before = drawn.placement[:, 0]
         return drawn.placement[0, 0]
 
     return Policy(init, sample, log_prob, greedy, improve)
 
 
-def _drawn(
+def _sample(
     network: _Network,
     params: Params,
     key: chex.PRNGKey | None,
@@ -187,7 +187,7 @@ def _drawn(
     before: Array | None,
     z: Array,
 ) -> Sample:
-    """A step of B episodes in the styles z [B, NUM_FEATURES]; without a key the likeliest."""
+    """Draws a step of B episodes in the styles z [B, NUM_FEATURES]; without a key the likeliest."""
     encoded = network.apply(params, graph, method="encode")
     style = network.apply(params, z, method="style")
     decides = jnp.append(jnp.asarray(graph.nodes["mask"]), jnp.zeros(2, bool))
@@ -205,7 +205,9 @@ def _drawn(
 
     nothing = jnp.zeros(len(z))
     columns = None if before is None else jnp.asarray(before).T
-    placement, (log_prob, entropy) = _walk(graph, columns, len(z), visit, (nothing, nothing))
+    placement, (log_prob, entropy) = _list_schedule(
+        graph, columns, len(z), visit, (nothing, nothing)
+    )
     return Sample(placement.T[:, None], log_prob[:, None], entropy[:, None], z[:, None])
 
 
@@ -218,8 +220,10 @@ def _choice(log_probs: Array, uniform: Array | None) -> Array:
     return (so_far <= uniform * so_far[-1] * (1 - 1e-6)).sum(axis=0, dtype=jnp.int32)
 
 
-def _again(network: _Network, params: Params, graph: jraph.GraphsTuple, drawn: Sample) -> LogProb:
-    """All steps of all episodes at once, side by side: what each has decided is known.
+def _log_prob(
+    network: _Network, params: Params, graph: jraph.GraphsTuple, drawn: Sample
+) -> LogProb:
+    """Scores all steps of all episodes at once, side by side: what each has decided is known.
 
     What was seen does not depend on the parameters, so that the gradient walks through nothing.
     """
@@ -257,7 +261,7 @@ def _seen(
         return placement[op], (put(kept[0], x, output, 0), put(kept[1], candidate, output, 0))
 
     kept = jnp.zeros((rows, NUM_FEATURES, *shape)), jnp.ones((rows, *shape), bool)
-    _, seen = _walk(graph, before, batch, visit, kept, is_first)
+    _, seen = _list_schedule(graph, before, batch, visit, kept, is_first)
     return jax.tree.map(lambda leaf: leaf[:num_nodes], seen)
 
 
@@ -272,7 +276,7 @@ class _Schedule(NamedTuple):
     transfer: Array  # float32 [D, B]: what they take to get there, summed
 
 
-def _walk(
+def _list_schedule(
     graph: jraph.GraphsTuple,
     before: Array | None,
     batch: int,
@@ -375,8 +379,8 @@ def _leaving(
     summed = jraph.segment_sum(way, costs.senders, num_nodes + 1)[:num_nodes]
     longest = jnp.maximum(jraph.segment_max(way, costs.senders, num_nodes + 1)[:num_nodes], 0.0)
     moved = (before[:, None] != jnp.arange(num_devices)[:, None]).astype(jnp.float32)
-    found = longest, summed, moved
-    return found if is_first is None else tuple(jnp.where(is_first, 0.0, x) for x in found)
+    columns = longest, summed, moved
+    return columns if is_first is None else tuple(jnp.where(is_first, 0.0, x) for x in columns)
 
 
 def _rows(table: Array, row: Array) -> Array:

@@ -116,7 +116,7 @@ class Choices(NamedTuple):
 class Embedding(nn.Module):
     """Of operations: one layer over their features and those of the first that read them.
 
-    The paper gives the numbers of these neighbours; here they are told by their features, among
+    The paper gives the numbers of these neighbours; here their features are given, among
     which is their position. The features of a neighbour that is missing are zero.
     """
 
@@ -212,8 +212,8 @@ class Placer(nn.Module):
 
         Args:
           items: G slots.
-          bias: float32 [K, G, D]: Gumbel noise draws samples, zeros decode greedily, and `follow`
-            repeats what was drawn.
+          bias: float32 [K, G, D]: Gumbel noise draws samples, zeros decode greedily, and
+            `teacher_forcing` repeats what was drawn.
         """
         states, last = _Encoder(self.settings.hidden_size, name="encoder")(items)
         keys = nn.Dense(self.settings.hidden_size, use_bias=False, name="keys")(states)
@@ -232,7 +232,7 @@ class Placer(nn.Module):
 
 
 def readers(graph: jraph.GraphsTuple) -> Array:
-    """The first operations that read each operation, int32 [N, NUM_READERS].
+    """Finds the first operations that read each operation, int32 [N, NUM_READERS].
 
     Where there are fewer, the last node, which is padding. Edges are sorted by sender.
     """
@@ -243,13 +243,15 @@ def readers(graph: jraph.GraphsTuple) -> Array:
 
 
 def squash(logits: Array, temperature: float, tanh_constant: float) -> Array:
-    """Logits [..., D] divided by the temperature and bounded by the constant, by nothing if 0."""
+    """Divides logits [..., D] by the temperature and bounds them by the constant if not 0."""
+    chex.assert_type(logits, float)
     logits = logits / temperature
     return tanh_constant * jnp.tanh(logits) if tanh_constant else logits
 
 
 def mix(log_probs: Array, allowed: Array, noise: float) -> Array:
-    """Log-probabilities [..., D] with the share `noise` of them uniform over what is allowed."""
+    """Makes the share `noise` of log-probabilities [..., D] uniform over what is allowed."""
+    chex.assert_type([log_probs, allowed], [float, bool])
     if not noise:
         return log_probs
     uniform = distributions.masked_log_softmax(jnp.zeros_like(log_probs), allowed)
@@ -257,12 +259,16 @@ def mix(log_probs: Array, allowed: Array, noise: float) -> Array:
 
 
 def gumbel(keys: Array, shape: tuple[int, ...]) -> Array:
-    """A bias [K, *shape], from K keys; that of the first slots does not depend on their number."""
+    """Draws a bias [K, *shape] from K keys; the first slots' does not depend on their number."""
     return jax.vmap(lambda key: jax.random.gumbel(key, shape))(keys)
 
 
-def follow(graph: jraph.GraphsTuple, item: Array, placement: Array, num_slots: int) -> Array:
-    """The bias [G, D] that repeats a placement int32 [N], given the item of each operation."""
+def teacher_forcing(
+    graph: jraph.GraphsTuple, item: Array, placement: Array, num_slots: int
+) -> Array:
+    """Makes the bias [G, D] that repeats a placement int32 [N], given each operation's item."""
+    chex.assert_rank([item, placement], 1)
+    chex.assert_type([item, placement], int)
     num_devices = graph.nodes["allowed"].shape[-1]
     decided = jnp.where(graph.nodes["mask"], placement, -1)
     device = jax.ops.segment_max(decided, item, num_slots)
@@ -288,6 +294,8 @@ def place(
         gets the first device that it is allowed on.
       bias: float32 [K, G, D], see `Placer`.
     """
+    chex.assert_rank([item, bias], [1, 3])
+    chex.assert_type([item, bias], [int, float])
     chosen = cast(Choices, placer.apply(params, items, bias))
     decided = graph.nodes["mask"] & items.decide[item]
     first = jnp.argmax(graph.nodes["allowed"], axis=-1).astype(jnp.int32)
@@ -299,7 +307,7 @@ def policy(
     init: Callable[[chex.PRNGKey, jraph.GraphsTuple], Params],
     sequence: Callable[[Params, jraph.GraphsTuple], tuple[Items, Array]],
 ) -> Policy:
-    """The policy over a sequence that does not depend on the draw: encoded once for all samples.
+    """Makes the policy over a sequence that no draw changes: encoded once for all samples.
 
     Args:
       placer: the module; its parameters are `params['placer']`.
@@ -317,7 +325,7 @@ def policy(
 
     def log_prob(params: Params, graph: jraph.GraphsTuple, drawn: Sample) -> LogProb:
         items, item = sequence(params, graph)
-        bias = jax.vmap(follow, (None, None, 0, None))(
+        bias = jax.vmap(teacher_forcing, (None, None, 0, None))(
             graph, item, drawn.placement[:, 0], len(items.present)
         )
         again = place(placer, params["placer"], graph, items, item, bias)

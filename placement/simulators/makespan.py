@@ -18,6 +18,7 @@ under way for its delay, however many are.
 
 from typing import Any, NamedTuple
 
+import chex
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -35,7 +36,7 @@ class Tables(NamedTuple):
 
 
 def tables(graph: OpGraph, costs: CostModel) -> Tables:
-    """The tables of a problem, on the host."""
+    """Makes the tables of a problem, on the host."""
     steps = schedule.steps(graph, ranks.priority_order(graph, costs))
     delay_s = tensors.edge_delay_s(graph, costs)
     none = np.zeros((1, *delay_s.shape[1:]), np.float32)
@@ -47,7 +48,9 @@ def tables(graph: OpGraph, costs: CostModel) -> Tables:
 
 
 def latency(t: Tables, placement: Array) -> Array:
-    """Seconds of placements int32 [N, B] -> float32 [B]."""
+    """Computes seconds of placements int32 [N, B] -> float32 [B]."""
+    chex.assert_rank(placement, 2)
+    chex.assert_type(placement, int)
     num_devices, batch = t.compute_s.shape[1], placement.shape[1]
     placement = jnp.concatenate([placement, jnp.zeros((2, batch), placement.dtype)])
 

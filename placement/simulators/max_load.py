@@ -17,6 +17,7 @@ that alternates between the two (PipeDream's).
 
 from typing import NamedTuple
 
+import chex
 import jax.numpy as jnp
 import numpy as np
 
@@ -34,7 +35,7 @@ class Tables(NamedTuple):
 
 
 def tables(graph: OpGraph, costs: CostModel) -> Tables:
-    """The tables of a problem, on the host."""
+    """Makes the tables of a problem, on the host."""
     blocks = tensors.blocks(graph, costs)
     links = [link_s(np.asarray(b.transfer_s), np.asarray(costs.accelerator)) for b in blocks]
     return Tables(
@@ -46,7 +47,9 @@ def tables(graph: OpGraph, costs: CostModel) -> Tables:
 
 
 def link_s(transfer_s: np.ndarray, accelerator: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """What receiving and sending tensors costs each device, [k, D] each, of [k, D, D]."""
+    """Returns what receiving and sending costs each device, [k, D] each, of [k, D, D]."""
+    chex.assert_rank([transfer_s, accelerator], [3, 1])
+    chex.assert_type([transfer_s, accelerator], [float, int])
     pays = accelerator >= 0
     if pays.all():
         return transfer_s.max(axis=1), transfer_s.max(axis=2)
@@ -58,12 +61,14 @@ def link_s(transfer_s: np.ndarray, accelerator: np.ndarray) -> tuple[np.ndarray,
 
 
 def latency(t: Tables, placement: Array) -> Array:
-    """Seconds a sample of placements int32 [N, B] -> float32 [B]."""
+    """Computes seconds a sample of placements int32 [N, B] -> float32 [B]."""
     return loads(t, placement).max(axis=0)
 
 
 def loads(t: Tables, placement: Array) -> Array:
-    """Seconds a sample of each device, float32 [D, B]."""
+    """Computes seconds a sample of each device, float32 [D, B], of placements int32 [N, B]."""
+    chex.assert_rank(placement, 2)
+    chex.assert_type(placement, int)
     num_devices = t.compute_s.shape[1]
     sets = tensors.as_sets(placement, num_devices)
     load_s = [

@@ -7,6 +7,7 @@
 Both are 0 beyond the last operation, and means are over what is finite.
 """
 
+import chex
 import numpy as np
 
 from placement.graphs import dag
@@ -15,20 +16,25 @@ from placement.types import CostModel, OpGraph
 
 
 def mean_delay_s(graph: OpGraph, costs: CostModel) -> np.ndarray:
-    """float64 [E]: an edge's delay, the mean of the pairs of devices that are linked."""
+    """Computes an edge's delay, float64 [E], the mean of the pairs of devices that are linked."""
     delay_s = edge_delay_s(graph, costs).astype(np.float64)
     apart = ~np.eye(delay_s.shape[-1], dtype=bool)
     return finite_mean(delay_s[:, apart])
 
 
 def finite_mean(values: np.ndarray) -> np.ndarray:
-    """Mean [N] of the finite ones among [N, M]; zero where there is none."""
+    """Computes the mean [N] of the finite ones among [N, M]; zero where there is none."""
+    chex.assert_rank(values, 2)
+    chex.assert_type(values, float)
     finite = np.isfinite(values)
     return np.where(finite, values, 0.0).sum(axis=1) / np.maximum(finite.sum(axis=1), 1)
 
 
 def upward_rank(graph: OpGraph, costs: CostModel) -> np.ndarray:
-    """float64 [N]: the longest path from each operation to the end, at means of finite costs."""
+    """Computes HEFT's upward rank, float64 [N] (Topcuoglu et al. 2002, equation 8).
+
+    The longest path from each operation to the end of the graph, at means of finite costs.
+    """
     compute_s = finite_mean(np.asarray(costs.compute_s, np.float64))
     delay_s = mean_delay_s(graph, costs).tolist()
     starts, edges = dag.successors(graph.num_ops, graph.senders, np.arange(graph.num_edges))
@@ -43,18 +49,20 @@ def upward_rank(graph: OpGraph, costs: CostModel) -> np.ndarray:
 
 
 def priority_order(graph: OpGraph, costs: CostModel) -> np.ndarray:
-    """int32 [N]: operations by decreasing upward rank, topological where ranks are equal."""
+    """Orders operations, int32 [N], by decreasing upward rank, topologically where it is equal."""
     topological = dag.topological_order(graph)
     rank = upward_rank(graph, costs)[topological]
     return topological[np.argsort(-rank, kind="stable")]
 
 
 def optimistic_cost_s(graph: OpGraph, costs: CostModel, allowed: np.ndarray) -> np.ndarray:
-    """PEFT's table (Arabnejad and Barbosa 2014, equation 5), float64 [N, D].
+    """Computes PEFT's table (Arabnejad and Barbosa 2014, equation 5), float64 [N, D].
 
     The least time from the end of an operation on a device to the end of the graph, if every
     descendant had its best device to itself; inf where `allowed`, bool [N, D], is false.
     """
+    chex.assert_rank(allowed, 2)
+    chex.assert_type(allowed, bool)
     compute_s = np.where(allowed, np.asarray(costs.compute_s, np.float64), np.inf)
     mean_s = mean_delay_s(graph, costs)
     table = np.where(allowed, 0.0, np.inf)

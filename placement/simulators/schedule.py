@@ -6,6 +6,7 @@ row, whose arrivals accumulate: the work is linear in operations and edges, what
 
 from typing import NamedTuple
 
+import chex
 import numpy as np
 
 from placement.graphs import dag
@@ -26,7 +27,9 @@ class Steps(NamedTuple):
 
 
 def steps(graph: OpGraph, order: np.ndarray) -> Steps:
-    """The steps of a topological order int32 [N], on the host."""
+    """Unrolls a graph in a topological order int32 [N], on the host."""
+    chex.assert_rank(order, 1)
+    chex.assert_type(order, int)
     starts, edges = dag.successors(
         graph.num_ops, graph.receivers, np.arange(graph.num_edges, dtype=np.int32)
     )

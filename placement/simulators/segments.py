@@ -24,6 +24,7 @@ objective, which knows no segments, delays a reader on another device by it.
 import heapq
 from typing import NamedTuple
 
+import chex
 import numpy as np
 
 from placement.costs import calibrate
@@ -56,6 +57,8 @@ class Schedule(NamedTuple):
 
 def cut(problem: Problem, placement: np.ndarray) -> Segments:
     """Cuts a placement int32 [N] into segments; the problem's objective does not matter."""
+    chex.assert_rank(placement, 1)
+    chex.assert_type(placement, int)
     row = _Row(problem, placement, ranks.priority_order(problem.graph, problem.costs))
     cuts = row.needed.copy()
     latency_s = row.run(cuts).latency_s
@@ -72,7 +75,9 @@ def cut(problem: Problem, placement: np.ndarray) -> Segments:
 
 
 def schedule(problem: Problem, placement: np.ndarray, segments: Segments) -> Schedule:
-    """When the segments of a placement int32 [N] run; they may be of other costs."""
+    """Schedules the segments of a placement int32 [N]; they may be of other costs."""
+    chex.assert_rank(placement, 1)
+    chex.assert_type(placement, int)
     row = _Row(problem, placement, np.concatenate(segments))
     begins = np.zeros(problem.graph.num_ops, bool)
     begins[[members[0] for members in segments]] = True
@@ -92,14 +97,14 @@ def schedule(problem: Problem, placement: np.ndarray, segments: Segments) -> Sch
 
 
 def latency_s(problem: Problem, placement: np.ndarray) -> float:
-    """Seconds that a placement int32 [N] takes in segments."""
+    """Computes seconds that a placement int32 [N] takes in segments."""
     return schedule(problem, placement, cut(problem, placement)).latency_s
 
 
 def terms(
     problem: Problem, placement: np.ndarray, segments: Segments, of: Schedule
 ) -> calibrate.Terms:
-    """What a schedule's longest path consists of, at the problem's costs.
+    """Sums up what a schedule's longest path consists of, at the problem's costs.
 
     Args:
       problem: N operations.

@@ -11,6 +11,7 @@ where transfer_s[t, s, d] = transfer_latency_s[s, d] + bytes(t) * transfer_s_per
 
 from typing import NamedTuple
 
+import chex
 import jax.numpy as jnp
 import numpy as np
 
@@ -26,21 +27,23 @@ class Tables(NamedTuple):
 
 
 def tables(graph: OpGraph, costs: CostModel) -> Tables:
-    """The tables of a problem, on the host."""
+    """Makes the tables of a problem, on the host."""
     return Tables(np.asarray(costs.compute_s, np.float32), tensors.blocks(graph, costs))
 
 
 def latency(t: Tables, placement: Array) -> Array:
-    """Seconds of placements int32 [N, B] -> float32 [B]."""
+    """Computes seconds of placements int32 [N, B] -> float32 [B]."""
+    chex.assert_rank(placement, 2)
+    chex.assert_type(placement, int)
     sets = tensors.as_sets(placement, t.compute_s.shape[1])
     total_s = tensors.pick(t.compute_s, lambda d: sets == 1 << d).sum(axis=0)
     for block in t.blocks:
         reading = tensors.read(block, sets)
-        total_s += (reading.fusion_loss_s + _crossings_s(block.transfer_s, reading)).sum(axis=0)
+        total_s += (reading.fusion_loss_s + _transfers_s(block.transfer_s, reading)).sum(axis=0)
     return total_s
 
 
-def _crossings_s(transfer_s: Array, reading: tensors.Readers) -> Array:
+def _transfers_s(transfer_s: Array, reading: tensors.Readers) -> Array:
     """What a block's transfers cost, float32 [k, B]."""
     total_s = jnp.zeros(reading.source.shape)
     for device in range(transfer_s.shape[-1]):  # the diagonal of transfer_s is zero

@@ -20,6 +20,7 @@ wait for no other, every further one for those a part deeper, so D + 1 passes su
 
 from typing import Any, NamedTuple
 
+import chex
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -40,7 +41,7 @@ class Tables(NamedTuple):
 
 
 def tables(graph: OpGraph, costs: CostModel) -> Tables:
-    """The tables of a problem, on the host."""
+    """Makes the tables of a problem, on the host."""
     steps = schedule.steps(graph, dag.topological_order(graph))
     accelerator = np.asarray(costs.accelerator)
     same = (accelerator[:, None] == accelerator) & (accelerator >= 0)
@@ -54,7 +55,9 @@ def tables(graph: OpGraph, costs: CostModel) -> Tables:
 
 
 def latency(t: Tables, placement: Array) -> Array:
-    """Seconds of placements int32 [N, B] -> float32 [B]; inf where parts wait for each other."""
+    """Computes seconds of placements int32 [N, B] -> float32 [B]; inf where parts form a cycle."""
+    chex.assert_rank(placement, 2)
+    chex.assert_type(placement, int)
     load_s = jnp.where(t.is_part[:, None], max_load.loads(t.loads, placement), 0.0)  # [D, B]
     padded = jnp.concatenate([placement, jnp.full((2, placement.shape[1]), -1, placement.dtype)])
     cyclic = _is_cyclic(t, padded)

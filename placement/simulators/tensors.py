@@ -9,6 +9,7 @@ narrowest integers that hold them.
 from collections.abc import Callable
 from typing import NamedTuple
 
+import chex
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -16,7 +17,7 @@ import numpy as np
 from placement.types import Array, CostModel, OpGraph
 
 _UNROLLED = 16  # readers of a tensor: of more, the loop stays one, or compiling takes minutes
-_Found = tuple[jax.Array, jax.Array]  # readers and `fusion_loss_s` of a `Readers` so far
+_Carry = tuple[jax.Array, jax.Array]  # readers and `fusion_loss_s` of a `Readers` so far
 
 
 class Block(NamedTuple):
@@ -37,28 +38,24 @@ class Readers(NamedTuple):
 
     source: Array  # [k, B]: the device that holds the tensor, as a set
     readers: Array  # [k, B]: the devices that read it, as a set
-    fusion_loss_s: (
-        Array  # float32 [k, B]: `fusion_loss_s` of the edges whose ends are apart, summed
-    )
+    fusion_loss_s: Array  # float32 [k, B]: of the edges whose ends are apart, summed
 
 
 def blocks(graph: OpGraph, costs: CostModel) -> tuple[Block, ...]:
-    """All tensors that are read, in blocks, made on the host."""
+    """Makes blocks of all tensors that are read, on the host."""
     _, first, number = np.unique(graph.tensors, return_index=True, return_inverse=True)
     edges = np.argsort(number, kind="stable")  # grouped by tensor
     count = np.bincount(number, minlength=len(first))
     start = np.cumsum(count) - count
     width = 2 ** np.ceil(np.log2(np.maximum(count, 1))).astype(int)
-    fusion_loss_s, transfer_s = (
-        np.asarray(costs.fusion_loss_s, np.float32),
-        edge_transfer_s(graph, costs),
-    )
-    found = []
+    fusion_loss_s = np.asarray(costs.fusion_loss_s, np.float32)
+    transfer_s = edge_transfer_s(graph, costs)
+    made = []
     for m in np.unique(width):
         chosen = np.flatnonzero(width == m)
         rank = np.minimum(np.arange(m), count[chosen, None] - 1)
         edge = edges[start[chosen, None] + rank]
-        found.append(
+        made.append(
             Block(
                 source=graph.senders[first[chosen]],
                 readers=graph.receivers[edge],
@@ -66,11 +63,11 @@ def blocks(graph: OpGraph, costs: CostModel) -> tuple[Block, ...]:
                 transfer_s=transfer_s[first[chosen]],
             )
         )
-    return tuple(found)
+    return tuple(made)
 
 
 def edge_transfer_s(graph: OpGraph, costs: CostModel) -> np.ndarray:
-    """float32 [E, D, D]: one transfer of each edge's tensor between two devices."""
+    """Computes one transfer of each edge's tensor between two devices, float32 [E, D, D]."""
     num_devices = np.asarray(costs.compute_s).shape[1]
     apart = ~np.eye(num_devices, dtype=bool)
     bytes_ = graph.edge_bytes.astype(np.float64)[:, None, None]
@@ -80,44 +77,50 @@ def edge_transfer_s(graph: OpGraph, costs: CostModel) -> np.ndarray:
 
 
 def edge_delay_s(graph: OpGraph, costs: CostModel) -> np.ndarray:
-    """float32 [E, D, D]: from the end of an edge's sender to the arrival at its receiver."""
+    """Computes the time from an edge's sender's end to arrival, float32 [E, D, D]."""
     delay_s = edge_transfer_s(graph, costs)
     apart = ~np.eye(delay_s.shape[-1], dtype=bool)
     return delay_s + np.where(apart, np.asarray(costs.fusion_loss_s, np.float32)[:, None, None], 0)
 
 
 def as_sets(placement: Array, num_devices: int) -> Array:
-    """Each operation's device as a set of one, of placements int32 [N, B]."""
+    """Makes a set of one of each operation's device, of placements int32 [N, B]."""
+    chex.assert_rank(placement, 2)
+    chex.assert_type(placement, int)
     dtype = jnp.uint8 if num_devices <= 8 else jnp.uint32
     return jnp.left_shift(jnp.ones((), dtype), placement.astype(dtype))
 
 
 def read(block: Block, sets: Array) -> Readers:
-    """Where a block's tensors are and who reads them, of sets [N, B] from `as_sets`."""
+    """Finds where a block's tensors are and who reads them, of sets [N, B] from `as_sets`."""
+    chex.assert_rank(sets, 2)
+    chex.assert_type(sets, int)
     source = sets[block.source]
 
-    def add(found: _Found, of_rank: tuple[Array, Array]) -> tuple[_Found, None]:
-        (readers, fusion_loss_s), (reader, edge_cut_s) = found, of_rank
+    def add(carry: _Carry, of_rank: tuple[Array, Array]) -> tuple[_Carry, None]:
+        (readers, fusion_loss_s), (reader, edge_loss_s) = carry, of_rank
         device = sets[reader]
         return (
             readers | device,
-            fusion_loss_s + jnp.where(device != source, edge_cut_s[:, None], 0.0),
+            fusion_loss_s + jnp.where(device != source, edge_loss_s[:, None], 0.0),
         ), None
 
-    found = jnp.zeros_like(source), jnp.zeros(source.shape)
+    carry = jnp.zeros_like(source), jnp.zeros(source.shape)
     ranks = block.readers.T, block.fusion_loss_s.T
     if len(ranks[0]) > _UNROLLED:
-        return Readers(source, *jax.lax.scan(add, found, ranks)[0])
+        return Readers(source, *jax.lax.scan(add, carry, ranks)[0])
     for rank in zip(*ranks, strict=True):
-        found, _ = add(found, rank)
-    return Readers(source, *found)
+        carry, _ = add(carry, rank)
+    return Readers(source, *carry)
 
 
 def pick(table: Array, is_device: Callable[[int], Array]) -> Array:
-    """Of a table float32 [N, D] the entry [n, d] where `is_device(d)`, bool [N, B], holds.
+    """Picks of a table float32 [N, D] the entry [n, d] where `is_device(d)`, bool [N, B], holds.
 
     Selects, not a gather: they vectorise, and an infinite cost stays where it is.
     """
+    chex.assert_rank(table, 2)
+    chex.assert_type(table, float)
     value = jnp.broadcast_to(table[:, :1], is_device(0).shape)
     for device in range(1, table.shape[1]):
         value = jnp.where(is_device(device), table[:, device, None], value)

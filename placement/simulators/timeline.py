@@ -16,6 +16,7 @@ import collections
 import itertools
 from collections.abc import Callable
 
+import chex
 import jax
 import numpy as np
 
@@ -27,13 +28,17 @@ _loads = jax.jit(max_load.loads)
 
 
 def predict(problem: Problem, placement: np.ndarray) -> tuple[Span, ...]:
-    """The spans of a placement int32 [N] that can run, by start; every operation is in one."""
-    found = _PREDICT[problem.objective](problem, np.asarray(placement))
-    return tuple(sorted(found, key=lambda span: span.start_s))
+    """Predicts the spans of a placement int32 [N] that can run, by start, each operation in one."""
+    chex.assert_rank(placement, 1)
+    chex.assert_type(placement, int)
+    spans = _PREDICT[problem.objective](problem, np.asarray(placement))
+    return tuple(sorted(spans, key=lambda span: span.start_s))
 
 
 def in_segments(problem: Problem, placement: np.ndarray) -> tuple[Span, ...]:
-    """The spans of the segments in which concurrent devices run a placement int32 [N]."""
+    """Predicts the spans of the segments in which concurrent devices run a placement int32 [N]."""
+    chex.assert_rank(placement, 1)
+    chex.assert_type(placement, int)
     placement = np.asarray(placement)
     cut = segments.cut(problem, placement)
     run = segments.schedule(problem, placement, cut)
@@ -45,10 +50,12 @@ def in_segments(problem: Problem, placement: np.ndarray) -> tuple[Span, ...]:
 
 
 def loads(problem: Problem, placement: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """What each device computes, and receives and sends, for one request: float64 [D] each.
+    """Returns what each device computes, and receives and sends, for one request: float64 [D] each.
 
     As `max_load` counts them, of which the sum is the device's load.
     """
+    chex.assert_rank(placement, 1)
+    chex.assert_type(placement, int)
     columns = np.asarray(placement, np.int32)[:, None]
     tables = max_load.tables(problem.graph, problem.costs)
     total_s = np.asarray(_loads(tables, columns), np.float64)[:, 0]
@@ -81,7 +88,7 @@ def _submodels(graph: OpGraph, placement: np.ndarray) -> list[list[int]]:
     for op in np.flatnonzero(waiting == 0).tolist():
         ready[int(placement[op])].append(op)
     left, device_of = waiting.tolist(), placement.tolist()
-    found: list[list[int]] = []
+    submodels: list[list[int]] = []
     while any(ready.values()):
         device = max(ready, key=lambda d: len(ready[d]))  # the one with the most to do
         ops = []
@@ -92,8 +99,8 @@ def _submodels(graph: OpGraph, placement: np.ndarray) -> list[list[int]]:
                 left[target] -= 1
                 if left[target] == 0:
                     ready[device_of[target]].append(target)
-        found.append(ops)
-    return found
+        submodels.append(ops)
+    return submodels
 
 
 def _serial_waits_s(graph: OpGraph, costs: CostModel, placement: np.ndarray) -> np.ndarray:
@@ -113,8 +120,8 @@ def _serial_waits_s(graph: OpGraph, costs: CostModel, placement: np.ndarray) -> 
     apart = apart[np.argsort(rank[graph.receivers[apart]], kind="stable")]
     pairs = np.stack([graph.tensors[apart], device[apart]])
     first = apart[np.unique(pairs, axis=1, return_index=True)[1]]
-    transfer_fixed_s = tensors.edge_transfer_s(graph, costs)[first, source[first], device[first]]
-    np.add.at(waits_s, graph.receivers[first], transfer_fixed_s)
+    transfer_s = tensors.edge_transfer_s(graph, costs)[first, source[first], device[first]]
+    np.add.at(waits_s, graph.receivers[first], transfer_s)
     return waits_s
 
 

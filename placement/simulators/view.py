@@ -1,10 +1,11 @@
-"""What a policy that reads costs is told of them, at a size that the padded graph alone decides."""
+"""What policies read of a problem's costs, at a size that the padded graph alone decides."""
 
 import dataclasses
 from typing import Any, Generic, NamedTuple, TypeVar
 
 import numpy as np
 
+from placement.graphs.batching import pad
 from placement.simulators import makespan, ranks, schedule, tensors
 from placement.types import Array, Problem
 
@@ -53,9 +54,9 @@ def cost_view(problem: Problem, num_nodes: int, num_edges: int) -> CostView[Any]
     simple = dataclasses.replace(graph, senders=pairs[:, 0], receivers=pairs[:, 1])
     steps = schedule.steps(simple, ranks.priority_order(graph, costs))
     return CostView(
-        compute_s=_padded(np.asarray(costs.compute_s, np.float32), num_nodes, 0),
-        senders=_padded(pairs[:, 0], num_edges, num_nodes),
-        receivers=_padded(pairs[:, 1], num_edges, num_nodes),
+        compute_s=pad(np.asarray(costs.compute_s, np.float32), num_nodes, 0),
+        senders=pad(pairs[:, 0], num_edges, num_nodes),
+        receivers=pad(pairs[:, 1], num_edges, num_nodes),
         delay_s=delay_s,
         steps=_padded_steps(steps, (graph.num_ops, len(pairs)), (num_nodes, num_edges)),
         num_steps=np.array(len(steps.op), np.int32),
@@ -72,15 +73,10 @@ def _padded_steps(
     inputs = np.where(steps.inputs == num_ops, num_nodes, steps.inputs)
     edges = np.where(steps.edges == num_pairs, num_edges - 1, steps.edges)
     return schedule.Steps(
-        op=_padded(steps.op, length, 0),
-        inputs=_padded(inputs, length, num_nodes),
-        edges=_padded(edges, length, num_edges - 1),
-        first=_padded(steps.first, length, False),
-        last=_padded(steps.last, length, False),
-        output=_padded(np.where(steps.last, steps.op, nothing), length, nothing),
+        op=pad(steps.op, length, 0),
+        inputs=pad(inputs, length, num_nodes),
+        edges=pad(edges, length, num_edges - 1),
+        first=pad(steps.first, length, False),
+        last=pad(steps.last, length, False),
+        output=pad(np.where(steps.last, steps.op, nothing), length, nothing),
     )
-
-
-def _padded(array: Array, length: int, value: int) -> np.ndarray:
-    widths = [(0, length - len(array))] + [(0, 0)] * (array.ndim - 1)
-    return np.pad(array, widths, constant_values=value)

@@ -101,9 +101,9 @@ def test_samples_that_they_can_share_or_that_are_fewer_than_devices_are_not(
     devices, num_samples, num_minibatches
 ):
     mesh.check(num_samples, num_minibatches)
-    assert mesh.of(2) is None
+    assert mesh.sample_mesh(2) is None
 
 
 def test_on_one_device_there_is_no_mesh_and_samples_have_any_number():
     mesh.check(7, 3)
-    assert mesh.of(8) is None
+    assert mesh.sample_mesh(8) is None

@@ -51,7 +51,10 @@ def test_the_surrogate_by_hand():
 
 @pytest.mark.parametrize("advantage", [1.0, 0.0, -1.0])
 def test_a_ratio_beyond_all_numbers_has_a_finite_gain_and_slope(advantage):
-    gain, slope = jax.value_and_grad(lambda x: ppo.surrogate(x, advantage, clip=0.2)[0])(1000.0)
+    def gain_of(log_ratio):
+        return ppo.surrogate(log_ratio, jnp.float32(advantage), clip=0.2)[0]
+
+    gain, slope = jax.value_and_grad(gain_of)(1000.0)
     assert np.isfinite(gain)
     assert np.isfinite(slope)
 

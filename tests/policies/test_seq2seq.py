@@ -210,7 +210,7 @@ def test_a_placement_is_repeated_by_following_it():
     graph.nodes["mask"][2] = False
     item = np.array([2, 0, 0, 2, *[1] * 12])
     placement = np.array([1, 0, 2, 1, *[2] * 12])
-    bias = seq2seq.follow(graph, item, placement, 4)
+    bias = seq2seq.teacher_forcing(graph, item, placement, 4)
     assert bias.tolist() == [[np.inf, 0, 0], [0, 0, 0], [0, np.inf, 0], [0, 0, 0]]
 
 

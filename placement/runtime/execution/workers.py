@@ -190,23 +190,26 @@ class _Jobs:
 class _Call:
     """One thread waits, spinning and without Python's lock, for another's call.
 
-    It spins in a linear search of the C library, for a byte that any thread may set: the element
-    that is looked at is always the same, and equals the byte once that is set.
+    It is a semaphore, which any thread may post. Who waits tries it again and again in a linear
+    search of the C library, whose comparison it is: 0, for equal, once it has been posted.
     """
 
-    _libc = ctypes.CDLL(None)
-    _equal = ctypes.cast(_libc.strcmp, ctypes.c_void_p)
-    _set = ctypes.create_string_buffer(b"1")
+    _libc, _with_lock = ctypes.CDLL(None), ctypes.PyDLL(None)
+    _try = ctypes.cast(_libc.sem_trywait, ctypes.c_void_p)
     _endless = ctypes.byref(ctypes.c_size_t(2**62))  # elements
+    _num_bytes = 64  # of a `sem_t`, at most
 
     def __init__(self) -> None:
-        self._byte = ctypes.create_string_buffer(b"0")
+        self._semaphore = ctypes.create_string_buffer(self._num_bytes)
+        self._with_lock.sem_init(self._semaphore, 0, 0)
 
     def wait(self) -> None:
         """Returns after the next call, or at once after one that nobody waited for."""
-        self._libc.lfind(self._byte, self._set, self._endless, ctypes.c_size_t(0), self._equal)
-        self._byte[0] = b"0"
+        key = self._semaphore
+        self._libc.lfind(key, key, self._endless, ctypes.c_size_t(0), self._try)
+        while self._with_lock.sem_trywait(key) == 0:
+            pass
 
     def make(self) -> None:
         """Calls; several before a wait are one."""
-        self._byte[0] = b"1"
+        self._with_lock.sem_post(self._semaphore)

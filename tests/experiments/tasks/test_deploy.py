@@ -26,7 +26,7 @@ from placement.runtime.models import fingerprint, frontend
 from tests.experiments.command import run
 from tests.runtime import small
 
-ROOT = Path(__file__).parents[2]
+ROOT = Path(__file__).parents[3]
 HOST = devices.resolve("host")
 A, B = (device.name for device in HOST)
 SEGMENTS = [[A, ["x", "top"]], [B, ["left"]], [A, ["right", "bottom"]]]
