@@ -49,15 +49,19 @@ def stack(graphs: list[jraph.GraphsTuple]) -> Stack:
 
 
 def _reference_s(graph: jraph.GraphsTuple) -> float:
-    """Where no single device runs all operations, the slowest one without what it does not run."""
+    """The fastest single device's; the slowest one's where none supports all operations."""
     costs: CostView[Any] = graph.globals
     num_nodes, num_devices = costs.compute_s.shape
     everywhere = np.tile(np.arange(num_devices, dtype=np.int32), (num_nodes, 1))
     possible = np.asarray(graph.nodes["allowed"])[np.asarray(graph.nodes["mask"])].all(axis=0)
-    supported_s = np.where(np.isfinite(costs.compute_s), costs.compute_s, 0)
-    simulator = costs._replace(compute_s=supported_s).simulator
-    latency_s = np.asarray(makespan.latency(simulator, everywhere))
+    latency_s = np.asarray(makespan.latency(_simulator(costs), everywhere))
     return float(latency_s[possible].min()) if possible.any() else float(latency_s.max())
+
+
+def _simulator(costs: CostView[Any]) -> makespan.Tables:
+    """What a device does not support takes no time there: it is drawn only where all else fails."""
+    compute_s = jnp.asarray(costs.compute_s)
+    return costs._replace(compute_s=jnp.where(jnp.isfinite(compute_s), compute_s, 0.0)).simulator
 
 
 def batch_policy(policy: Policy) -> Policy:
@@ -113,7 +117,7 @@ def step(learner: Learner, state: State, batch: Stack) -> tuple[State, Metrics]:
 
     def simulate(costs: CostView[Any], placement: Array) -> Array:
         columns = placement.reshape(-1, placement.shape[-1]).T
-        return makespan.latency(costs.simulator, columns).reshape(placement.shape[:2])
+        return makespan.latency(_simulator(costs), columns).reshape(placement.shape[:2])
 
     latency_s = jax.lax.map(  # [G, num_samples, T]
         lambda graph: mesh.replicate(mesh.shard_map(simulate, *graph)),

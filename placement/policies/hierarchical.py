@@ -206,6 +206,8 @@ def _learned(placer: seq2seq.Placer, grouper: _Grouper) -> Policy:
         return jax.vmap(draw)(jax.random.split(key, num_samples))
 
     def log_prob(params: Params, graph: jraph.GraphsTuple, drawn: Sample) -> LogProb:
+        if drawn.latent is None:
+            raise ValueError("the sample does not say its groups (latent is None)")
         log_probs = group_log_probs(params, graph)
 
         def score(group: Array, placement: Array) -> LogProb:
