@@ -78,7 +78,7 @@ def _run() -> None:
     workdir = Path(_WORKDIR.value) if _WORKDIR.value else None
     task.run(_CONFIG.value, workdir, progress.Display(flags.FLAGS.verbosity))
     if workdir is not None:
-        importlib.import_module("experiments.faults").forget(workdir)
+        importlib.import_module("experiments.console.faults").forget(workdir)
 
 
 def _is_one_of_several() -> bool:
@@ -167,7 +167,7 @@ def report_fault(fault: Exception) -> NoReturn:
 
     What JAX says when memory runs out is a failure of the machine instead.
     """
-    faults = importlib.import_module("experiments.faults")
+    faults = importlib.import_module("experiments.console.faults")
     if (failure := faults.out_of_memory(fault)) is not None:
         report_failure(failure)
     file = faults.write(fault, Path(_WORKDIR.value) if _WORKDIR.value else None)

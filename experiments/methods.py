@@ -12,9 +12,9 @@ import jax
 import numpy as np
 from ml_collections import ConfigDict
 
-from experiments import build, faults, search
+from experiments import build, search
 from experiments import target as target_lib
-from experiments.console import metrics, progress
+from experiments.console import faults, metrics, progress
 from experiments.distributed import processes
 from placement import arguments
 from placement import methods as methods_lib

@@ -13,8 +13,9 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import IO, Any
 
-from experiments import bounds, checkpoints, saved_costs
+from experiments import checkpoints, saved_costs
 from experiments.console import metrics, progress
+from experiments.results import bounds
 from placement import files
 from placement.errors import UserError
 from placement.reporting import runs

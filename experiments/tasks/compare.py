@@ -21,9 +21,10 @@ from typing import Any, NamedTuple
 
 from ml_collections import ConfigDict
 
-from experiments import bounds, build, checkpoints, faults, labels, methods, outputs, workdirs
-from experiments.console import progress
+from experiments import build, checkpoints, labels, methods, workdirs
+from experiments.console import faults, progress
 from experiments.distributed import hosts
+from experiments.results import bounds, outputs
 from experiments.tasks import place, report
 from placement import arguments, files
 from placement.errors import UserError

@@ -13,20 +13,10 @@ from typing import Any, NamedTuple
 
 from ml_collections import ConfigDict
 
-from experiments import (
-    bounds,
-    build,
-    explain,
-    faults,
-    interrupts,
-    methods,
-    outputs,
-    resources,
-    verify,
-    workdirs,
-)
+from experiments import build, methods, workdirs
 from experiments import target as target_lib
-from experiments.console import progress
+from experiments.console import faults, interrupts, progress
+from experiments.results import bounds, explain, outputs, resources, verify
 from experiments.tasks import report
 from placement import arguments
 from placement.errors import UserError

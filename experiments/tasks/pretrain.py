@@ -19,8 +19,8 @@ import jax
 import numpy as np
 from ml_collections import ConfigDict
 
-from experiments import build, checkpoints, interrupts, workdirs
-from experiments.console import metrics, progress
+from experiments import build, checkpoints, workdirs
+from experiments.console import interrupts, metrics, progress
 from experiments.distributed import processes
 from placement import arguments
 from placement.costs import roofline

@@ -17,10 +17,11 @@ from rich.table import Table
 from rich.text import Text
 from scipy import stats
 
-from experiments import build, faults, figures, outputs, saved_costs, search, workdirs
+from experiments import build, saved_costs, search, workdirs
 from experiments import target as target_lib
-from experiments.console import progress
+from experiments.console import faults, progress
 from experiments.distributed import hosts
+from experiments.results import figures, outputs
 from placement import simulators
 from placement.costs import calibrate
 from placement.costs.calibrate import TermsOf

@@ -10,8 +10,8 @@ from typing import Any, TypeVar
 from ml_collections import ConfigDict
 from rich.console import Console
 
-from experiments import faults, figures
-from experiments.console import metrics, progress
+from experiments.console import faults, metrics, progress
+from experiments.results import figures
 from placement import files
 from placement.errors import UserError
 from placement.methods import learned

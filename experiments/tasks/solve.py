@@ -5,8 +5,7 @@ from typing import Any
 
 from ml_collections import ConfigDict
 
-from experiments import faults
-from experiments.console import progress
+from experiments.console import faults, progress
 from experiments.tasks import place, report
 from placement import arguments, solvers
 

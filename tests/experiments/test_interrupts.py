@@ -14,8 +14,7 @@ from typing import Any
 import openvino as ov
 import pytest
 
-from experiments import interrupts
-from experiments.console import progress
+from experiments.console import interrupts, progress
 from tests.experiments.command import check_summary, run
 from tests.runtime import small
 
@@ -105,7 +104,7 @@ def while_printing() -> None:
 
 
 def while_measuring() -> None:
-    from experiments import verify
+    from experiments.results import verify
 
     def measure(*_: Any) -> Any:
         raise KeyboardInterrupt

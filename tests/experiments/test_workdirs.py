@@ -10,7 +10,8 @@ import flax.serialization
 import numpy as np
 import pytest
 
-from experiments import bounds, workdirs
+from experiments import workdirs
+from experiments.results import bounds
 from tests.experiments import command
 from tests.experiments.command import check_summary, run, start
 

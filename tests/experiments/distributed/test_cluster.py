@@ -13,10 +13,10 @@ import pytest
 from ml_collections import ConfigDict
 
 from configs import common
-from experiments import bounds
 from experiments import target as target_lib
 from experiments.console import progress
 from experiments.distributed import hosts
+from experiments.results import bounds
 from experiments.tasks import compare, deploy, place
 from placement.errors import UserError
 from tests import clusters

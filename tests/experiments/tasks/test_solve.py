@@ -8,8 +8,9 @@ import pytest
 from ml_collections import ConfigDict
 
 from configs import solvers as solvers_config
-from experiments import bounds, build, methods
+from experiments import build, methods
 from experiments.console import metrics
+from experiments.results import bounds
 from experiments.tasks import compare, solve
 from placement.errors import UserError
 from placement.methods import METHODS

@@ -4,7 +4,8 @@ import math
 
 import numpy as np
 
-from experiments import build, methods, resources
+from experiments import build, methods
+from experiments.results import resources
 from placement.runtime.measurement.request import Candidate
 from placement.types import Problem, Solution
 from tests import helpers

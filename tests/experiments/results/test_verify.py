@@ -5,9 +5,9 @@ import math
 import numpy as np
 import pytest
 
-from experiments import verify
 from experiments.methods import Entry
-from experiments.resources import Load
+from experiments.results import verify
+from experiments.results.resources import Load
 from placement.runtime.measurement.request import Candidate, Failure, Interval, Measurement
 from placement.types import Solution
 

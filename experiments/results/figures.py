@@ -7,8 +7,7 @@ from typing import Any
 
 from rich.console import Console
 
-from experiments import faults
-from experiments.console import metrics
+from experiments.console import faults, metrics
 from placement.errors import UserError
 from placement.reporting import details as details_lib
 from placement.reporting import runs, traces

@@ -6,7 +6,8 @@ import sys
 import pytest
 from rich.console import Console
 
-from experiments import faults, figures
+from experiments.console import faults
+from experiments.results import figures
 from placement.reporting import details, runs
 from tests.reporting import drawn
 

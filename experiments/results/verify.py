@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 from experiments.methods import Entry
-from experiments.resources import Load
+from experiments.results.resources import Load
 from placement.reporting import units
 from placement.reporting.tables import results
 from placement.runtime.measurement.measurer import Measurer

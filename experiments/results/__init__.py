@@ -1,0 +1,1 @@
+"""What is made of what methods found: bounds, measurements, rows, explanations, files."""
