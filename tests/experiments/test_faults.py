@@ -16,7 +16,7 @@ import flax.serialization
 import onnx
 import pytest
 
-from experiments import search
+from placement.methods import learned
 from tests.reporting import events
 
 ROOT = Path(__file__).parents[2]
@@ -119,7 +119,7 @@ def finished(tmp_path_factory, cache) -> Path:
     kill_when(process, lambda: any((workdir / "checkpoint").glob("*.msgpack")))
     check_whole(workdir)
     first, logged = saved_step(workdir), log(workdir)
-    assert 1 <= first <= len(logged) <= first + search._CHUNK
+    assert 1 <= first <= len(logged) <= first + learned.CHUNK
 
     grown = (workdir / "metrics.jsonl").stat().st_size + 2**15
 
@@ -130,7 +130,7 @@ def finished(tmp_path_factory, cache) -> Path:
     check_whole(workdir)
     second, again = saved_step(workdir), log(workdir)
     assert unfinished(workdir)
-    assert first < second < len(again) <= second + search._CHUNK
+    assert first < second < len(again) <= second + learned.CHUNK
     assert again[: len(logged)] == logged
 
     code, err = run(cache, workdir, *SIMULATED, f"--config.budget={8 * len(again) + 80}")

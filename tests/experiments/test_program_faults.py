@@ -200,12 +200,12 @@ def test_a_cell_of_a_comparison_with_one_runs_again(workload: str, tmp_path: Pat
 
 @pytest.mark.parametrize(
     ("where", "found"),
-    [("measurement.profile.profile_devices", False), ("execution.threads.shares", True)],
+    [("measurement.worker.profile.profile_devices", False), ("execution.threads.shares", True)],
 )
 def test_one_in_the_worker_is_told_with_its_own_traceback(
     where: str, found: bool, model: str, tmp_path: Path
 ) -> None:
-    room, module, name = where.split(".")
+    room, module, name = where.rsplit(".", 2)
     folder = tmp_path / "site"
     folder.mkdir()
     (folder / "sitecustomize.py").write_text(
