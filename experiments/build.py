@@ -121,7 +121,7 @@ def network(config: ConfigDict) -> Network:
 
 
 def inputs(config: ConfigDict, model: Any) -> Inputs:
-    """What the configured model is run with.
+    """Finds what the configured model is run with.
 
     Raises:
       UserError: `input_values` or `inputs` do not suit it.
@@ -204,7 +204,7 @@ def affinity(of: SearchProblem, placement: np.ndarray) -> dict[str, str]:
 def candidate(
     of: SearchProblem, placement: np.ndarray, devices: tuple[Device, ...], backend: str
 ) -> Candidate:
-    """What to measure of a coarse placement int32 [M]."""
+    """Makes the candidate that measures a coarse placement int32 [M]."""
     where = affinity(of, placement)
     if backend == "hetero" or not devices:
         return Candidate(where, devices)

@@ -42,7 +42,7 @@ def content(graph: str) -> str | None:
 
 
 def shortest(graph: str) -> str:
-    """What to call a graph that stands alone: of a file its name without the suffix."""
+    """Names a graph that stands alone: of a file its name without the suffix."""
     return _candidates(graph)[0]
 
 
@@ -75,7 +75,7 @@ def _split(graph: str) -> tuple[Path | None, str]:
 
 
 def _candidates(graph: str) -> list[str]:
-    """What a graph can be called, from the shortest on; the last is its whole path."""
+    """Lists names of a graph, from the shortest on; the last is its whole path."""
     path, given = _split(graph)
     if path is None:
         return [graph]

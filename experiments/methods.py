@@ -84,7 +84,7 @@ class Entry(NamedTuple):
 
 
 def placed_on(entry: Entry, problem: build.SearchProblem) -> build.SearchProblem:
-    """The problem whose coarse operations an entry's placements are of."""
+    """Returns the problem whose coarse operations an entry's placements are of."""
     return problem.whole() if entry.full or problem.coarse is problem.full else problem
 
 
@@ -201,7 +201,7 @@ NAMES = tuple(dict.fromkeys((*methods_lib.LEARNED, *_RUN, *methods_lib.METHODS))
 
 
 def run(method: str, context: Context, *, alone: bool) -> list[Entry]:
-    """What a method of `NAMES`, a learned one with its arguments, finds.
+    """Runs a method of `NAMES`, a learned one with its arguments.
 
     One that a fault, a failure of the machine or Ctrl-C ends has the best that it told until then,
     in a row that says why; a fault or a failure is kept for the task to tell. One that cannot be
@@ -264,7 +264,7 @@ def runnable(
 
 
 def _lacking(method: str, target: target_lib.Target, objective: str) -> str | None:
-    """What a method needs that is not here, in words."""
+    """Says what a method needs that is not here; None if it can run."""
     if method == HETERO:
         if target.present:
             return None
@@ -296,7 +296,7 @@ def references(devices: tuple[devices_lib.Device, ...]) -> list[Entry]:
 
 
 def _single_s(problem: build.SearchProblem) -> float:
-    """What the fastest single device takes in the simulator; one at a time, as rows are valued."""
+    """Values the fastest single device in the simulator; one at a time, as rows are."""
     num_ops, num_devices = problem.coarse.costs.compute_s.shape
     singles = np.tile(np.arange(num_devices, dtype=np.int32)[:, None, None], (1, 1, num_ops))
     return min(float(problem.simulate(single)[0]) for single in singles)

@@ -62,9 +62,18 @@ def run(
 ) -> Placed:
     """Places a model; see `placement.place`."""
     config = quickstart.get_config()
-    for key in keys:
+    if not isinstance(model, str | os.PathLike):
+        raise UserError(
+            f"model is of type {type(model).__name__}; give a path or a network of the zoo"
+        )
+    given = {"graph": os.fspath(model), "devices": devices, "method": method, **keys}
+    for key, value in given.items():
         arguments.check("key", key, config)
-    config.update(graph=os.fspath(model), devices=devices, method=method, **keys)
+        try:
+            config[key] = value
+        except TypeError as error:
+            kind = type(config[key]).__name__
+            raise UserError(f"{key}={value!r} is no {kind}; give one") from error
     folder = Path(workdir or tempfile.mkdtemp(prefix="placement-"))
     try:
         summary = place.run(config, folder, progress.Display(progress.WARNING))

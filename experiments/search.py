@@ -169,7 +169,7 @@ def _compiling(read: PolicyInput) -> str:
 
 
 def _job(method: str, search: _Search, budget: int, progress: trainer.Progress) -> dict[str, Any]:
-    """What other processes have to know to take the same steps (`follow`)."""
+    """Packs what other processes have to know to take the same steps (`follow`)."""
     return {
         "method": method,
         "measured": search.measured,

@@ -165,7 +165,7 @@ def told_conditions(
 def accurate(
     target: Target, config: ConfigDict, display: progress.Display
 ) -> Iterator[tuple[Target, Measurer]]:
-    """What measures on devices that are present, each in a precision in which it is right."""
+    """Opens what measures on present devices, each in a precision in which it is right."""
     with contextlib.ExitStack() as stack:
         measurer = stack.enter_context(measuring(target, config, display))
         with display.phase("checking the devices' outputs"):
@@ -180,7 +180,7 @@ def accurate(
 
 @contextlib.contextmanager
 def measuring(target: Target, config: ConfigDict, display: progress.Display) -> Iterator[Measurer]:
-    """What measures on the present devices, here or on hosts."""
+    """Opens what measures on the present devices, here or on hosts."""
     model = target.net.model
     given = build.inputs(config, model)
     if target.hosts is None:
@@ -229,7 +229,7 @@ def profiled(
     workdir: Path,
     display: progress.Display,
 ) -> dict[str, Any]:
-    """What the devices cost, as JSON-able data: profiled, or read from where it was saved.
+    """Returns what the devices cost, as JSON-able data: profiled, or read from where it was saved.
 
     That is `config.costs`, or profile.json of this run directory if it is of the same model,
     machine and devices.

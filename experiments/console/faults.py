@@ -71,7 +71,7 @@ def told_last() -> Iterator[Faults]:
 
 
 def out_of_memory(fault: Exception) -> MemoryError | None:
-    """What JAX says in its own words when memory runs out; None of anything else."""
+    """Returns JAX's own words for memory that ran out; None of any other fault."""
     return MemoryError(in_short(fault)) if "RESOURCE_EXHAUSTED" in str(fault) else None
 
 

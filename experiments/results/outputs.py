@@ -71,7 +71,7 @@ def _known(workdir: Path) -> dict[str, Any] | None:
 
 
 def _value(summary: dict[str, Any]) -> float:
-    """What the best row is predicted to take; inf without one."""
+    """Returns what the best row is predicted to take; inf without one."""
     found = [row["predicted_s"] for row in summary["rows"] if row["method"] == summary["best"]]
     return min((value for value in found if value is not None), default=math.inf)
 

@@ -186,7 +186,7 @@ def _is_gain(row: results.Row) -> bool:
 
 
 def nothing_ran(entries: list[Entry], outcomes: list[Outcome]) -> NothingRanError | None:
-    """What to say if every placement failed: each cause, and how many failed of it."""
+    """Makes the error of a run whose every placement failed: each cause, and how many had it."""
     own = [o for e, o in zip(entries, outcomes, strict=True) if not e.reference]
     failures = [outcome for outcome in own if isinstance(outcome, Failure)]
     if not own or len(failures) < len(own):

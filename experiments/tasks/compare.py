@@ -53,7 +53,7 @@ class _Cell(NamedTuple):
         return f"{self.label}, seed {self.config.seed}"
 
     def asked(self) -> dict[str, Any]:
-        """What a cell has to have been asked for to be finished."""
+        """Returns what a cell has to have been asked for to be finished."""
         essence = _essence(self.config)
         return {
             "methods": [*self.beside, *self.chosen],
@@ -140,7 +140,7 @@ def _directory(cells: Path, graph: str, seed: str) -> Path:
 
 
 def _read_asked(path: Path) -> dict[str, Any]:
-    """What a finished cell was asked for, its graph as its identity."""
+    """Reads what a finished cell was asked for, its graph as its identity."""
     schema = {"methods": [str], "config": {"graph": str}, "content": files.Maybe((str, None))}
     asked = files.read_json(path, schema, remedy="remove it, and its cell runs anew")
     identity = labels.identity(asked["config"]["graph"])

@@ -89,7 +89,7 @@ def run(
 def _artifact(
     net: build.Network, placed: Placed, found: tuple[Device, ...], decision: decision_lib.Decision
 ) -> artifact_lib.Artifact:
-    """What the decision leaves of the placement, on the devices that it then needs."""
+    """Makes of the placement what the decision leaves, on the devices that it then needs."""
     kept = decision.form != artifact_lib.SINGLE
     other = (decision.reference,) if decision.reference else ()
     needed = {decision.alone} if decision.alone and not other else set()

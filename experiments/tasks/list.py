@@ -38,7 +38,7 @@ def run(
 
 
 def sections() -> dict[str, dict[str, str]]:
-    """What there is, by section: names and what they are."""
+    """Lists what there is, by section: names and what they are."""
     graphs = zoo.summaries()
     graphs |= {f"synthetic:family={n}": text for n, text in synthetic.summaries().items()}
     return {

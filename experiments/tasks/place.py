@@ -148,7 +148,7 @@ def _prepared(
     beside: tuple[str, ...],
     display: progress.Display,
 ) -> tuple[target_lib.Target, tuple[str, ...]]:
-    """What is placed on what, and the methods that run, once all that was asked for can be."""
+    """Finds the target, and the methods that run, once all that was asked for can be."""
     build.check(config)
     for method in chosen:
         methods.check(method, config.objective)
@@ -228,7 +228,7 @@ def _evaluate(
     workdir: Path,
     display: progress.Display,
 ) -> tuple[Evaluate, Callable[[], int]]:
-    """What searches evaluate with, and a counter of the measurements that it made."""
+    """Returns what searches evaluate with, and a counter of the measurements that it made."""
     if config.evaluate != "measure":
         return problem.simulate, lambda: 0
     assert measurer is not None

@@ -250,7 +250,7 @@ class _Saved:
         self._key = hashlib.sha256(text.encode()).hexdigest()
 
     def restore(self, fresh: _Progress, display: progress.Display) -> _Progress:
-        """What was saved, or what is given."""
+        """Reads what was saved; without it returns what is given."""
 
         def made(content: dict[str, Any]) -> _Progress:
             if content["key"] != self._key:

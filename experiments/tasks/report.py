@@ -129,7 +129,7 @@ def _write_page(
 
 
 def _or_said(read: Callable[[], T], console: Console) -> T | None:
-    """What is read; None where that cannot be, and a line that says why."""
+    """Reads, or says in a line why it cannot, and returns None."""
     try:
         return read()
     except UserError as error:

@@ -98,7 +98,7 @@ class _Network(nn.Module):
         return self.logits(x, self.encode(graph)[0], style)
 
     def encode(self, graph: jraph.GraphsTuple) -> Array:
-        """What is known of operations and devices beforehand, [N, D, H]."""
+        """Encodes what is known of operations and devices beforehand, [N, D, H]."""
         t: scheduler_tables.Tables = graph.globals.own
         embedded = self.gcn(graph, self.embed(t.node))
         return self.of_node(embedded)[:, None] + self.of_device(jnp.asarray(t.device))
@@ -354,7 +354,7 @@ def _features(
     leaving: tuple[Array, ...],
     candidate: Array,
 ) -> Array:
-    """What placing an operation on each device means, [F, D, B], less the least."""
+    """Computes what placing an operation on each device means, [F, D, B], less the least."""
     shape = end.shape
     columns = (
         *(end, t.onward[op][:, None], transfer, compute[:, None], jnp.maximum(idle, 0.0)),

@@ -176,7 +176,7 @@ class _Row:
         self.needed[self._receivers[apart]] = True
 
     def lost_s(self, part: np.ndarray) -> np.ndarray:
-        """What each operation of the row costs more because what it reads is in another segment."""
+        """Sums what each operation of the row costs more because it reads from another segment."""
         lost_s = np.zeros(len(part))
         apart = part[self._senders] != part[self._receivers]
         np.maximum.at(lost_s, self._receivers[apart], self._fusion_loss_s[apart])

@@ -44,7 +44,7 @@ def latency(t: Tables, placement: Array) -> Array:
 
 
 def _transfers_s(transfer_s: Array, reading: tensors.Readers) -> Array:
-    """What a block's transfers cost, float32 [k, B]."""
+    """Sums what a block's transfers cost, float32 [k, B]."""
     total_s = jnp.zeros(reading.source.shape)
     for device in range(transfer_s.shape[-1]):  # the diagonal of transfer_s is zero
         to_device_s = tensors.pick(transfer_s[:, :, device], lambda s: reading.source == 1 << s)

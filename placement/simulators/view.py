@@ -31,7 +31,7 @@ class CostView(NamedTuple, Generic[Own]):
 
     @property
     def simulator(self) -> makespan.Tables:
-        """What `makespan.latency` reads, for placements of N operations."""
+        """Gathers what `makespan.latency` reads, for placements of N operations."""
         compute_s, delay_s = self.compute_s[self.steps.op], self.delay_s[self.steps.edges]
         return makespan.Tables(self.steps, compute_s, delay_s)
 
