@@ -1,0 +1,1 @@
+"""The search of this project: a compiled population, to which proposers give children."""
