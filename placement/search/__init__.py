@@ -1,1 +1,1 @@
-"""The search of this project: a compiled population, to which proposers give children."""
+"""The search: proposers draw children of placements, the compiled simulator says which to keep."""

@@ -23,7 +23,7 @@ from placement.types import Array, CostModel, Evaluate, OpGraph, Problem
 class Limits(NamedTuple):
     """What a placement must respect beside the objective; None where nothing limits it."""
 
-    memory: "Memory | None"
+    memory: "Memory | None"  # None also where each device holds all operations
     representative: Array | None  # int32 [N]: the first operation co-located with each
 
 
@@ -62,10 +62,13 @@ class Objective(NamedTuple):
 
         Of one objective it is always the same function, which jit can take as a static argument.
         """
-        chex.assert_rank(placements, 2)
-        chex.assert_type(placements, int)
+        return self.simulate_columns(tables_, placements.T)
+
+    def simulate_columns(self, tables_: tuple[Limits, Any], placement: Array) -> Outcome:
+        """Simulates placements int32 [N, B], as `simulate` does."""
+        chex.assert_rank(placement, 2)
+        chex.assert_type(placement, int)
         limits, of_objective = tables_
-        placement = placements.T
         latency_s = self.latency(of_objective, placement)
         overflow: Array = jnp.zeros_like(latency_s)
         feasible = jnp.isfinite(latency_s)
@@ -118,16 +121,19 @@ def _limits(problem: Problem) -> Limits:
         shared=one | np.eye(len(accelerator), dtype=bool),
     )
     representative = opgraph.representatives(graph)
+    # Where every device holds all operations, nothing is exceeded and nothing is to be summed.
+    needed = np.asarray(costs.memory_bytes, np.float64).sum()
     return Limits(
-        memory=memory if np.isfinite(capacity).any() else None,
+        memory=memory if needed > capacity.min() else None,
         representative=None if graph.num_ops == len(set(representative)) else representative,
     )
 
 
 def _overflow(memory: Memory, placement: Array) -> Array:
+    # Products of matrices: sums over the first axis do not vectorise.
     used = jnp.stack(
         [
-            jnp.where(placement == d, memory.memory_bytes[:, None], 0.0).sum(axis=0)
+            memory.memory_bytes @ (placement == d).astype(jnp.float32)
             for d in range(len(memory.capacity_bytes))
         ]
     )
