@@ -17,6 +17,7 @@ import numpy as np
 from placement import arguments, simulators, solvers
 from placement.methods import learned, pretrained
 from placement.runtime import scotch
+from placement.search import population
 from placement.solvers import base
 from placement.solvers.heuristics import human_expert as expert
 from placement.solvers.heuristics import partition
@@ -116,6 +117,11 @@ def _partitioned(partition_: Callable[..., np.ndarray], **others: Any) -> base.F
     return find
 
 
+def _search(problem: Problem, seed: int, limits: SearchLimits) -> base.SearchResult:
+    """Blocks moved at the simulator's speed, from what heuristics and a trained policy find."""
+    return population.find(problem, seed, limits, pretrained.within(problem, seed, limits))
+
+
 def _first_line(documented: Any) -> str:
     return (documented.__doc__ or "").partition("\n")[0].rstrip(".")
 
@@ -151,4 +157,5 @@ SOLVERS = {
     for name, solver in solvers.SOLVERS.items()
 }
 SOLVERS["cpsat"] = SOLVERS["cpsat"]._replace(missing=_package("ortools"))
-METHODS: dict[str, Method] = LEARNED | BASELINES | PARTITIONERS | SOLVERS
+SEARCHES = {"search": Method(_search, _first_line(_search))}
+METHODS: dict[str, Method] = LEARNED | SEARCHES | BASELINES | PARTITIONERS | SOLVERS

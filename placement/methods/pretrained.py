@@ -18,6 +18,7 @@ from placement.types import Array, Params, Problem
 
 FILE = "policy.msgpack"
 SHIPPED = Path(__file__).parent / "pretrained" / FILE
+_LARGEST, _LEAST_S, _LEAST_BUDGET = 4_000, 5.0, 8_000  # of what is worth a start from a policy
 _REMEDY = f"give --config.init_from the {FILE} of a --task=pretrain"
 
 
@@ -91,3 +92,14 @@ def find(problem: Problem, seed: int, limits: SearchLimits) -> base.SearchResult
     placed = place(prepare(problem, SHIPPED, seed), problem)
     limits.tell(placed.evaluations, float(placed.latency_s[-1]), placed.placement)
     return base.SearchResult(placed.placement, evaluations=placed.evaluations)
+
+
+def within(problem: Problem, seed: int, limits: SearchLimits) -> base.SearchResult | None:
+    """Finds a placement as `find` does, for a search that goes on from it.
+
+    None where it would not pay: that search's objective is another than the policy has learned on,
+    it has little time or budget, or the graph is large.
+    """
+    pays = problem.objective == "makespan" and problem.graph.num_ops <= _LARGEST
+    pays &= limits.left_s() >= _LEAST_S and limits.budget >= _LEAST_BUDGET
+    return find(problem, seed, limits) if pays else None

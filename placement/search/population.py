@@ -76,7 +76,7 @@ def find(
     problem: Problem,
     seed: int,
     limits: SearchLimits,
-    others: np.ndarray | None = None,
+    known: base.SearchResult | None = None,
 ) -> base.SearchResult:
     """A compiled search of blocks, from single devices and what fast methods find.
 
@@ -84,7 +84,7 @@ def find(
       problem: what is to be placed.
       seed: of all randomness.
       limits: until which it searches. The starts count as evaluations.
-      others: int32 [M, N], placements to start from beside these.
+      known: what another search found, to start from beside these; its evaluations count.
     """
     classes = base.classes(problem)
     if np.log(classes.allowed.sum(axis=1)).sum() <= np.log(_ENUMERATED):
@@ -92,13 +92,16 @@ def find(
     starts, proven = _starts(problem, classes, seed, limits)
     if proven is not None:
         return proven
-    if others is not None:
-        starts = np.concatenate([starts, others])
+    evaluations = len(starts)
+    if known is not None:
+        evaluations += known.evaluations
+    if known is not None and known.placement is not None:
+        starts = np.concatenate([starts, known.placement[None]])
     first = np.unique(classes.number, return_index=True)[1]
     starts = starts[:, first]
     simulate = simulators.objective(problem.objective).simulate_columns
     space, state = _begin(problem, classes, simulate, starts, seed)
-    evaluations, count, status = len(starts), _STEPS, "finished"
+    count, status = _STEPS, "finished"
 
     def tell() -> np.ndarray | None:
         best_s = float(state.best_s)
