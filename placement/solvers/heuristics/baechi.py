@@ -37,7 +37,7 @@ from scipy import optimize, sparse
 from placement.graphs import dag
 from placement.simulators import ranks
 from placement.solvers import base
-from placement.solvers.heuristics.list_scheduling import PartialSchedule
+from placement.solvers.heuristics.list_scheduling import PartialSchedule, Waiting
 from placement.solvers.limits import SearchLimits
 from placement.types import Problem
 
@@ -75,7 +75,7 @@ def m_topo(problem: Problem, seed: int, limits: SearchLimits) -> base.SearchResu
         fallback = min(candidates, key=seconds.__getitem__)
         device = devices[at] if devices[at] in candidates else fallback
         used += needed if device == devices[at] else 0.0
-        schedule.place(op, device, 0.0)
+        schedule.assign(op, device)
     return base.SearchResult(np.array(schedule.placed))
 
 
@@ -144,11 +144,11 @@ def _earliest_first(problem: Problem, favourite: np.ndarray) -> base.SearchResul
     So a queue of keys that may be out of date serves: one that has grown goes back, and what a
     device held back is queued anew once it waits no longer.
     """
-    schedule = PartialSchedule(problem)
+    schedule, waiting = PartialSchedule(problem), Waiting(problem.graph)
     rank = ranks.upward_rank(problem.graph, problem.costs).tolist()
     awaits = [-1] * len(problem.devices)
     held: list[set[int]] = [set() for _ in problem.devices]
-    queue = [(0.0, -rank[op], op) for op in schedule.ready()]
+    queue = [(0.0, -rank[op], op) for op in waiting.sources()]
     heapq.heapify(queue)
     while queue:
         key_s, _, op = heapq.heappop(queue)
@@ -162,7 +162,8 @@ def _earliest_first(problem: Problem, favourite: np.ndarray) -> base.SearchResul
         if choice.key_s > key_s:
             heapq.heappush(queue, (choice.key_s, -rank[op], op))
             continue
-        fresh = set(schedule.place(op, choice.device, choice.start_s))
+        schedule.place(op, choice.device, choice.start_s)
+        fresh = set(waiting.placed(op))
         for device, awaited in enumerate(awaits):
             if device == choice.device or awaited == op:
                 fresh |= held[device]
@@ -182,7 +183,7 @@ def _choose(schedule: PartialSchedule, op: int, awaits: list[int]) -> _Choice | 
     for device in candidates:
         waits = awaits[device] not in (-1, op) and schedule.placed[awaits[device]] < 0
         held += [device] if waits else []
-        start_s = max(schedule.free_s(device), urgent_s if waits else arrival[device])
+        start_s = max(schedule.timelines[device].free_s, urgent_s if waits else arrival[device])
         key_s = start_s + seconds[device] - min(seconds)
         if best is None or key_s < best[0]:
             best = key_s, device, start_s
