@@ -67,18 +67,22 @@ def sort_nodes(num_nodes: int, senders: np.ndarray, receivers: np.ndarray) -> np
     return np.array(order, np.int32)
 
 
-def sort_edges(num_nodes: int, senders: np.ndarray, receivers: np.ndarray) -> np.ndarray:
-    """Sorts edges so that each comes after all those that end where it begins; without cycles.
+def sort_edges(order: np.ndarray, receivers: np.ndarray) -> np.ndarray:
+    """Sorts edges by receiver, so that each comes after all those that end where it begins.
 
     What a node gets from the paths that lead to it is then one loop over edges, whose cost does not
-    depend on how deep the graph is; backwards, from those that leave it. Those of one receiver
-    follow one another.
+    depend on how deep the graph is; backwards, from those that leave it.
+
+    Args:
+      order: int [N], the nodes in a topological order.
+      receivers: int [E].
 
     Returns:
       int64 [E]: indices of edges.
     """
-    place = np.argsort(sort_nodes(num_nodes, senders, receivers))
-    return np.argsort(place[receivers], kind="stable")
+    chex.assert_rank([order, receivers], 1)
+    chex.assert_type([order, receivers], int)
+    return np.argsort(np.argsort(order)[receivers], kind="stable")
 
 
 def depth_first_order(num_nodes: int, senders: np.ndarray, receivers: np.ndarray) -> np.ndarray:
@@ -182,7 +186,7 @@ def levels(graph: OpGraph) -> np.ndarray:
 
 def depths(num_nodes: int, senders: np.ndarray, receivers: np.ndarray) -> np.ndarray:
     """Returns the level of every node, int32 [N]; without cycles."""
-    order = sort_edges(num_nodes, senders, receivers)
+    order = sort_edges(sort_nodes(num_nodes, senders, receivers), receivers)
     level = [0] * num_nodes
     for sender, receiver in zip(senders[order].tolist(), receivers[order].tolist(), strict=True):
         if level[receiver] <= level[sender]:
@@ -200,7 +204,7 @@ def longest_paths(senders: np.ndarray, receivers: np.ndarray, weights: np.ndarra
     """
     chex.assert_rank(weights, 1)
     chex.assert_type(weights, float)
-    order = sort_edges(len(weights), senders, receivers)
+    order = sort_edges(sort_nodes(len(weights), senders, receivers), receivers)
     total = weights.astype(np.float64).tolist()
     ends = senders[order].tolist(), receivers[order].tolist(), weights[receivers[order]].tolist()
     for sender, receiver, weight in zip(*ends, strict=True):

@@ -36,7 +36,7 @@ def upward_rank(graph: OpGraph, costs: CostModel) -> np.ndarray:
     The longest path from each operation to the end of the graph, at means of finite costs.
     """
     compute_s = finite_mean(np.asarray(costs.compute_s, np.float64))
-    edges = dag.sort_edges(graph.num_ops, graph.senders, graph.receivers)[::-1]
+    edges = dag.sort_edges(dag.topological_order(graph), graph.receivers)[::-1]
     receivers = graph.receivers[edges]
     path_s = (mean_delay_s(graph, costs)[edges], compute_s[receivers])
     columns = (graph.senders[edges], receivers, *path_s)
@@ -66,7 +66,7 @@ def optimistic_cost_s(graph: OpGraph, costs: CostModel, allowed: np.ndarray) -> 
     compute_s = np.where(allowed, np.asarray(costs.compute_s, np.float64), np.inf)
     table: list[list[float]] = np.where(allowed, 0.0, np.inf).tolist()
     seconds: list[list[float]] = compute_s.tolist()
-    edges = dag.sort_edges(graph.num_ops, graph.senders, graph.receivers)[::-1]
+    edges = dag.sort_edges(dag.topological_order(graph), graph.receivers)[::-1]
     columns = graph.senders[edges], graph.receivers[edges], mean_delay_s(graph, costs)[edges]
     last, onward, least = -1, [], 0.0
     for sender, receiver, delay in zip(*(c.tolist() for c in columns), strict=True):
