@@ -64,18 +64,19 @@ def optimistic_cost_s(graph: OpGraph, costs: CostModel, allowed: np.ndarray) -> 
     chex.assert_rank(allowed, 2)
     chex.assert_type(allowed, bool)
     compute_s = np.where(allowed, np.asarray(costs.compute_s, np.float64), np.inf)
-    table: list[list[float]] = np.where(allowed, 0.0, np.inf).tolist()
-    seconds: list[list[float]] = compute_s.tolist()
+    table: list[list[float]] = np.where(allowed, 0.0, np.inf).T.tolist()
+    seconds: list[list[float]] = compute_s.T.tolist()
     edges = dag.sort_edges(dag.topological_order(graph), graph.receivers)[::-1]
     columns = graph.senders[edges], graph.receivers[edges], mean_delay_s(graph, costs)[edges]
     last, onward, least = -1, [], 0.0
     for sender, receiver, delay in zip(*(c.tolist() for c in columns), strict=True):
         if receiver != last:
-            onward = [a + b for a, b in zip(table[receiver], seconds[receiver], strict=True)]
+            onward = [a[receiver] + b[receiver] for a, b in zip(table, seconds, strict=True)]
             last, least = receiver, min(onward)
-        elsewhere, row = least + delay, table[sender]
-        for device, path in enumerate(onward):
-            path = min(path, elsewhere)
-            if path > row[device]:
-                row[device] = path
-    return np.array(table)
+        elsewhere = least + delay
+        for of_device, path in zip(table, onward, strict=True):
+            if path > elsewhere:
+                path = elsewhere
+            if path > of_device[sender]:
+                of_device[sender] = path
+    return np.stack([np.array(of_device) for of_device in table], axis=1)

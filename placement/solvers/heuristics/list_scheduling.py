@@ -90,27 +90,16 @@ class Timeline:
             self._idle[1].insert(nth, end_s)
 
 
-class PartialSchedule:
-    """A schedule in the making, in lists, whose elements are read faster than those of arrays.
+class Assignment:
+    """Which device each operation has, in the making; `assign` is the only change.
 
-    `assign` and `place` are the only changes; a class of co-located operations is home where its
-    first one is.
+    In lists, whose elements are read faster than those of arrays. A class of co-located operations
+    is home where its first one is.
     """
 
     def __init__(self, problem: Problem):
-        graph, costs = problem.graph, problem.costs
         classes, memory = base.classes(problem), base.memory(problem)
-        compute_s = np.asarray(costs.compute_s, np.float64)
-        shortest_s = np.where(compute_s > 0, compute_s, np.inf).min(axis=0).tolist()
-        self.compute_s: list[list[float]] = compute_s.tolist()
-        self.placed = [-1] * graph.num_ops
-        self.finish_s = [0.0] * graph.num_ops
-        self.timelines = [Timeline(seconds) for seconds in shortest_s]
-        starts, edges = dag.successors(graph.num_ops, graph.receivers, np.arange(graph.num_edges))
-        self._starts: list[int] = starts.tolist()
-        self._senders: list[int] = graph.senders[edges].tolist()
-        delays, number = _distinct(tensors.edge_delay_s(graph, costs)[edges])
-        self._delay_s = list(map(delays.tolist().__getitem__, number))
+        self.placed = [-1] * problem.graph.num_ops
         self._number: list[int] = classes.number.tolist()
         self._bytes: list[float] = classes.memory_bytes.tolist()
         rows, number = _distinct(classes.allowed)
@@ -137,19 +126,8 @@ class PartialSchedule:
         number = self._number[op]
         return 0.0 if self._home[number] >= 0 else self._bytes[number]
 
-    def arrival_s(self, op: int) -> list[float]:
-        """Returns when all inputs of an operation are there, of every device."""
-        arrival = [0.0] * len(self.timelines)
-        for edge in range(self._starts[op], self._starts[op + 1]):
-            sender = self._senders[edge]
-            end = self.finish_s[sender]
-            for device, delay in enumerate(self._delay_s[edge][self.placed[sender]]):
-                if end + delay > arrival[device]:
-                    arrival[device] = end + delay
-        return arrival
-
     def assign(self, op: int, device: int) -> None:
-        """Gives an operation to a device, whenever it runs there."""
+        """Gives an operation to a device."""
         number = self._number[op]
         if self._home[number] < 0:
             self._home[number] = device
@@ -157,9 +135,39 @@ class PartialSchedule:
                 self._room_bytes[other] -= self._bytes[number]
         self.placed[op] = device
 
+
+class PartialSchedule:
+    """A schedule in the making, in lists too: `place` and `place_earliest` are the only changes."""
+
+    def __init__(self, problem: Problem):
+        graph, costs = problem.graph, problem.costs
+        self.assignment = Assignment(problem)
+        compute_s = np.asarray(costs.compute_s, np.float64)
+        self.compute_s: list[list[float]] = compute_s.tolist()
+        self.finish_s = [0.0] * graph.num_ops
+        shortest_s = np.where(compute_s > 0, compute_s, np.inf).min(axis=0).tolist()
+        self.timelines = [Timeline(seconds) for seconds in shortest_s]
+        starts, edges = dag.successors(graph.num_ops, graph.receivers, np.arange(graph.num_edges))
+        self._starts: list[int] = starts.tolist()
+        self._senders: list[int] = graph.senders[edges].tolist()
+        delays, number = _distinct(tensors.edge_delay_s(graph, costs)[edges])
+        tables: list[list[list[float]]] = delays.tolist()
+        self._delay_s = [tables[n] for n in number]
+
+    def arrival_s(self, op: int) -> list[float]:
+        """Returns when all inputs of an operation are there, of every device."""
+        arrival, placed = [0.0] * len(self.timelines), self.assignment.placed
+        for edge in range(self._starts[op], self._starts[op + 1]):
+            sender = self._senders[edge]
+            end = self.finish_s[sender]
+            for device, delay in enumerate(self._delay_s[edge][placed[sender]]):
+                if end + delay > arrival[device]:
+                    arrival[device] = end + delay
+        return arrival
+
     def place(self, op: int, device: int, start_s: float) -> None:
         """Gives an operation to a device at a time that is idle."""
-        self.assign(op, device)
+        self.assignment.assign(op, device)
         end_s = start_s + self.compute_s[op][device]
         self.finish_s[op] = end_s
         self.timelines[device].occupy(start_s, end_s)
@@ -176,7 +184,7 @@ class PartialSchedule:
         """
         arrival, seconds = self.arrival_s(op), self.compute_s[op]
         best, best_s, best_start_s = -1, 0.0, 0.0
-        for device in self.candidates(op):
+        for device in self.assignment.candidates(op):
             start_s, timeline = arrival[device], self.timelines[device]
             if start_s < timeline.free_s:
                 start_s = timeline.gap_s(start_s, seconds[device])
@@ -219,7 +227,7 @@ def heft(problem: Problem, seed: int, limits: SearchLimits) -> base.SearchResult
     for op in ranks.priority_order(problem.graph, problem.costs).tolist():
         if not schedule.place_earliest(op, nothing):
             return base.SearchResult(None)
-    return base.SearchResult(np.array(schedule.placed))
+    return base.SearchResult(np.array(schedule.assignment.placed))
 
 
 def peft(problem: Problem, seed: int, limits: SearchLimits) -> base.SearchResult:
@@ -242,7 +250,7 @@ def peft(problem: Problem, seed: int, limits: SearchLimits) -> base.SearchResult
             return base.SearchResult(None)
         for after in waiting.placed(op):
             heapq.heappush(queue, (-rank[after], after))
-    return base.SearchResult(np.array(schedule.placed))
+    return base.SearchResult(np.array(schedule.assignment.placed))
 
 
 def _distinct(rows: np.ndarray) -> tuple[np.ndarray, list[int]]:
