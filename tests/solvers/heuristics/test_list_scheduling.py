@@ -235,6 +235,16 @@ def test_a_lone_device_takes_everything(method):
 
 
 @pytest.mark.parametrize("method", METHODS)
+def test_a_lone_operation_goes_where_it_is_fastest(method):
+    graph = helpers.chain(1)
+    costs = helpers.unit_costs(graph, 3, compute_s=np.array([[np.inf, 3, 2]], np.float32))
+    expected = 1 if method == "m_topo" else 2  # fills the first device that takes it
+    costs = costs._replace(accelerator=np.array([-1, 0, 1], np.int32))
+    solution = solvers.solve(method, helpers.as_problem(graph, costs, "makespan"))
+    assert solution.placement.tolist() == [expected]
+
+
+@pytest.mark.parametrize("method", METHODS)
 def test_full_memory_is_reported_and_not_overrun(method):
     # Each of three equal operations fits, on either device one, so that the third does not.
     graph = opgraph.make(
