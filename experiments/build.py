@@ -197,7 +197,7 @@ def affinity(of: SearchProblem, placement: np.ndarray) -> dict[str, str]:
     lifted = coarsen.lift(of.assignment, placement)
     return {
         name: of.full.devices[device]
-        for name, device in zip(of.full.graph.op_names, lifted, strict=True)
+        for name, device in zip(of.full.graph.op_names, lifted.tolist(), strict=True)
     }
 
 

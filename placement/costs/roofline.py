@@ -261,18 +261,23 @@ def _demand(graph: OpGraph) -> _Demand:
 
 def _constants(graph: OpGraph) -> tuple[np.ndarray, np.ndarray]:
     """Returns bool [N], what comes of Constants alone, and float64 [N], the bytes stored for it."""
-    producers: list[set[int]] = [set() for _ in range(graph.num_ops)]
-    for sender, receiver in zip(graph.senders.tolist(), graph.receivers.tolist(), strict=True):
-        producers[receiver].add(sender)
-    constant = np.zeros(graph.num_ops, bool)
-    stored_bytes = graph.weight_bytes.astype(np.float64)
-    for op in dag.topological_order(graph).tolist():
-        op_type, read = graph.op_types[op], sorted(producers[op])
-        derived = bool(read) and op_type not in NEVER_CONSTANT and constant[read].all()
-        constant[op] = op_type == "Constant" or derived
-        if derived:
-            stored_bytes[op] += stored_bytes[read].sum()
-    return constant, stored_bytes
+    given = np.array([op_type == "Constant" for op_type in graph.op_types])
+    never = np.array([op_type in NEVER_CONSTANT for op_type in graph.op_types])
+    reads = np.bincount(graph.receivers, minlength=graph.num_ops) > 0
+    each = np.arange(graph.num_ops)
+    senders, receivers = dag.quotient_edges(graph.senders, graph.receivers, each)
+    edges = dag.sort_edges(dag.topological_order(graph), receivers)
+    edges = edges[~given[receivers[edges]]]
+    varies: list[bool] = (~given & (never | ~reads)).tolist()
+    for sender, receiver in zip(senders[edges].tolist(), receivers[edges].tolist(), strict=True):
+        if varies[sender]:
+            varies[receiver] = True
+    constant = ~np.array(varies)
+    edges = edges[constant[receivers[edges]]]
+    stored_bytes: list[float] = graph.weight_bytes.astype(np.float64).tolist()
+    for sender, receiver in zip(senders[edges].tolist(), receivers[edges].tolist(), strict=True):
+        stored_bytes[receiver] += stored_bytes[sender]
+    return constant, np.array(stored_bytes)
 
 
 def _written_bytes(graph: OpGraph) -> np.ndarray:

@@ -46,7 +46,8 @@ SHAPE_TYPES = frozenset(
         *("ScatterUpdate", "ScatterElementsUpdate"),
     )
 )
-_CONSTANT, _SHAPE, _ORDINARY = range(3)
+_CONSTANT, _SHAPE, _ORDINARY, _JOINING = range(4)  # the last as long as its inputs have no say
+_STANDING = {"Constant": _CONSTANT, "ShapeOf": _SHAPE} | dict.fromkeys(SHAPE_TYPES, _JOINING)
 _NOWHERE = np.iinfo(np.int64).max  # where what moves ends up while no consumer has claimed it
 
 
@@ -157,17 +158,18 @@ def lift(assignment: Array, placement: Array) -> Array:
 
 def _standing(graph: OpGraph, order: np.ndarray) -> np.ndarray:
     """Returns int8 [N]: whether an operation is constant, of a shape chain, or ordinary."""
-    standing = np.full(graph.num_ops, _ORDINARY, np.int8)
-    starts, sources = dag.successors(graph.num_ops, graph.receivers, graph.senders)
-    for op in order:
-        inputs = sources[starts[op] : starts[op + 1]]
-        if graph.op_types[op] == "Constant":
-            standing[op] = _CONSTANT
-        elif graph.op_types[op] == "ShapeOf":
-            standing[op] = _SHAPE
-        elif graph.op_types[op] in SHAPE_TYPES and len(inputs):
-            standing[op] = standing[inputs].max()
-    return standing
+    reads = np.bincount(graph.receivers, minlength=graph.num_ops) > 0
+    types = np.array([_STANDING.get(op_type, _ORDINARY) for op_type in graph.op_types], np.int8)
+    joins = (types == _JOINING) & reads
+    standing = np.where(types == _JOINING, _ORDINARY, types)
+    standing[joins] = _CONSTANT  # the least, until it reads more
+    edges = dag.sort_edges(order, graph.receivers)
+    edges = edges[joins[graph.receivers[edges]]]
+    found: list[int] = standing.tolist()
+    ends = graph.senders[edges].tolist(), graph.receivers[edges].tolist()
+    for sender, receiver in zip(*ends, strict=True):
+        found[receiver] = max(found[receiver], found[sender])
+    return np.array(found, np.int8)
 
 
 def _merge_colocated(graph: OpGraph, order: np.ndarray) -> _Quotient:
@@ -187,8 +189,10 @@ def _merge_shape_chains(
     moves = moving[quotient.senders]
     senders, receivers = quotient.senders[moves], quotient.receivers[moves]
     # Edges are sorted by sender, so that backwards a receiver's root is final when it is read.
-    for sender, receiver in zip(senders[::-1], receivers[::-1], strict=True):
-        root[sender] = min(root[sender], root[receiver])
+    roots: list[int] = root.tolist()
+    for sender, receiver in zip(senders[::-1].tolist(), receivers[::-1].tolist(), strict=True):
+        roots[sender] = min(roots[sender], roots[receiver])
+    root = np.array(roots)
     stays = root == _NOWHERE
     joined = dag.weak_components(num_parts, senders[stays[senders]], receivers[stays[senders]])
     return _quotient(graph, order, np.where(stays, num_parts + joined, root)[parts])

@@ -50,6 +50,9 @@ def sort_nodes(num_nodes: int, senders: np.ndarray, receivers: np.ndarray) -> np
     Returns:
       int32 [N], or fewer entries where a cycle keeps nodes from becoming ready.
     """
+    _check_edges(senders, receivers)
+    if np.all(senders < receivers):
+        return np.arange(num_nodes, dtype=np.int32)
     starts, targets = (array.tolist() for array in successors(num_nodes, senders, receivers))
     waiting = np.bincount(receivers, minlength=num_nodes).tolist()
     ready = [node for node, count in enumerate(waiting) if count == 0]
@@ -62,6 +65,24 @@ def sort_nodes(num_nodes: int, senders: np.ndarray, receivers: np.ndarray) -> np
             if waiting[target] == 0:
                 heapq.heappush(ready, target)
     return np.array(order, np.int32)
+
+
+def sort_edges(order: np.ndarray, receivers: np.ndarray) -> np.ndarray:
+    """Sorts edges by receiver, so that each comes after all those that end where it begins.
+
+    What a node gets from the paths that lead to it is then one loop over edges, whose cost does not
+    depend on how deep the graph is; backwards, from those that leave it.
+
+    Args:
+      order: int [N], the nodes in a topological order.
+      receivers: int [E].
+
+    Returns:
+      int64 [E]: indices of edges.
+    """
+    chex.assert_rank([order, receivers], 1)
+    chex.assert_type([order, receivers], int)
+    return np.argsort(np.argsort(order)[receivers], kind="stable")
 
 
 def depth_first_order(num_nodes: int, senders: np.ndarray, receivers: np.ndarray) -> np.ndarray:
@@ -165,13 +186,11 @@ def levels(graph: OpGraph) -> np.ndarray:
 
 def depths(num_nodes: int, senders: np.ndarray, receivers: np.ndarray) -> np.ndarray:
     """Returns the level of every node, int32 [N]; without cycles."""
-    starts, targets = successors(num_nodes, senders, receivers)
-    start_list, target_list = starts.tolist(), targets.tolist()
+    order = sort_edges(sort_nodes(num_nodes, senders, receivers), receivers)
     level = [0] * num_nodes
-    for node in sort_nodes(num_nodes, senders, receivers).tolist():
-        following = level[node] + 1
-        for target in target_list[start_list[node] : start_list[node + 1]]:
-            level[target] = max(level[target], following)
+    for sender, receiver in zip(senders[order].tolist(), receivers[order].tolist(), strict=True):
+        if level[receiver] <= level[sender]:
+            level[receiver] = level[sender] + 1
     return np.array(level, np.int32)
 
 
@@ -185,13 +204,12 @@ def longest_paths(senders: np.ndarray, receivers: np.ndarray, weights: np.ndarra
     """
     chex.assert_rank(weights, 1)
     chex.assert_type(weights, float)
-    num_nodes = len(weights)
-    starts, targets = successors(num_nodes, senders, receivers)
-    total = weights.astype(np.float64)
-    for node in sort_nodes(num_nodes, senders, receivers).tolist():
-        following = targets[starts[node] : starts[node + 1]]
-        total[following] = np.maximum(total[following], total[node] + weights[following])
-    return total
+    order = sort_edges(sort_nodes(len(weights), senders, receivers), receivers)
+    total = weights.astype(np.float64).tolist()
+    ends = senders[order].tolist(), receivers[order].tolist(), weights[receivers[order]].tolist()
+    for sender, receiver, weight in zip(*ends, strict=True):
+        total[receiver] = max(total[receiver], total[sender] + weight)
+    return np.array(total)
 
 
 def reachability(graph: OpGraph) -> np.ndarray:

@@ -67,7 +67,7 @@ def make(
         receivers=_whole(receivers, np.int32, "receivers"),
         edge_bytes=_whole(edge_bytes, np.int64, "edge_bytes"),
         tensors=_whole(senders if tensors is None else tensors, np.int32, "tensors"),
-        output_shapes=tuple(tuple(int(size) for size in shape) for shape in shapes),
+        output_shapes=tuple(tuple(map(int, shape)) for shape in shapes),
         flops=_read_only(np.array(np.zeros(num_ops) if flops is None else flops, np.float64)),
         weight_bytes=_whole(
             np.zeros(num_ops) if weight_bytes is None else weight_bytes, np.int64, "weight_bytes"
@@ -163,7 +163,7 @@ def _check_sizes(graph: OpGraph) -> None:
                 "finite and not negative: give 0 where a size is unknown"
             )
     for op, shape in zip(graph.op_names, graph.output_shapes, strict=True):
-        if any(size < 0 for size in shape):
+        if min(shape, default=0) < 0:
             raise InvalidGraphError(
                 f"graph {graph.name!r}: operation {op!r} has output shape {shape}; dimensions must "
                 "not be negative: fix the model's dynamic dimensions first"

@@ -36,16 +36,16 @@ def upward_rank(graph: OpGraph, costs: CostModel) -> np.ndarray:
     The longest path from each operation to the end of the graph, at means of finite costs.
     """
     compute_s = finite_mean(np.asarray(costs.compute_s, np.float64))
-    delay_s = mean_delay_s(graph, costs).tolist()
-    starts, edges = dag.successors(graph.num_ops, graph.senders, np.arange(graph.num_edges))
-    start_list, edge_list = starts.tolist(), edges.tolist()
-    receivers, rank = graph.receivers.tolist(), compute_s.tolist()
-    for op in dag.topological_order(graph)[::-1].tolist():
-        after = (
-            delay_s[e] + rank[receivers[e]] for e in edge_list[start_list[op] : start_list[op + 1]]
-        )
-        rank[op] += max(after, default=0.0)
-    return np.array(rank)
+    edges = dag.sort_edges(dag.topological_order(graph), graph.receivers)[::-1]
+    receivers = graph.receivers[edges]
+    path_s = (mean_delay_s(graph, costs)[edges], compute_s[receivers])
+    columns = (graph.senders[edges], receivers, *path_s)
+    onward_s = [0.0] * graph.num_ops  # from the end of an operation
+    for sender, receiver, delay, seconds in zip(*(c.tolist() for c in columns), strict=True):
+        path = delay + (seconds + onward_s[receiver])
+        if path > onward_s[sender]:
+            onward_s[sender] = path
+    return compute_s + onward_s
 
 
 def priority_order(graph: OpGraph, costs: CostModel) -> np.ndarray:
@@ -64,13 +64,19 @@ def optimistic_cost_s(graph: OpGraph, costs: CostModel, allowed: np.ndarray) -> 
     chex.assert_rank(allowed, 2)
     chex.assert_type(allowed, bool)
     compute_s = np.where(allowed, np.asarray(costs.compute_s, np.float64), np.inf)
-    mean_s = mean_delay_s(graph, costs)
-    table = np.where(allowed, 0.0, np.inf)
-    starts, edges = dag.successors(graph.num_ops, graph.senders, np.arange(graph.num_edges))
-    for op in dag.topological_order(graph)[::-1].tolist():
-        leaving = edges[starts[op] : starts[op + 1]]
-        if len(leaving):
-            onward = table[graph.receivers[leaving]] + compute_s[graph.receivers[leaving]]
-            elsewhere = onward.min(axis=1) + mean_s[leaving]
-            table[op] = np.maximum(table[op], np.minimum(onward, elsewhere[:, None]).max(axis=0))
-    return table
+    table: list[list[float]] = np.where(allowed, 0.0, np.inf).T.tolist()
+    seconds: list[list[float]] = compute_s.T.tolist()
+    edges = dag.sort_edges(dag.topological_order(graph), graph.receivers)[::-1]
+    columns = graph.senders[edges], graph.receivers[edges], mean_delay_s(graph, costs)[edges]
+    last, onward, least = -1, [], 0.0
+    for sender, receiver, delay in zip(*(c.tolist() for c in columns), strict=True):
+        if receiver != last:
+            onward = [a[receiver] + b[receiver] for a, b in zip(table, seconds, strict=True)]
+            last, least = receiver, min(onward)
+        elsewhere = least + delay
+        for of_device, path in zip(table, onward, strict=True):
+            if path > elsewhere:
+                path = elsewhere
+            if path > of_device[sender]:
+                of_device[sender] = path
+    return np.stack([np.array(of_device) for of_device in table], axis=1)

@@ -6,7 +6,8 @@ elements and cost several times as much. For the same reason sets of devices are
 narrowest integers that hold them.
 """
 
-from collections.abc import Callable
+import itertools
+from collections.abc import Callable, Iterator
 from typing import NamedTuple
 
 import chex
@@ -68,19 +69,22 @@ def blocks(graph: OpGraph, costs: CostModel) -> tuple[Block, ...]:
 
 def edge_transfer_s(graph: OpGraph, costs: CostModel) -> np.ndarray:
     """Computes one transfer of each edge's tensor between two devices, float32 [E, D, D]."""
-    num_devices = np.asarray(costs.compute_s).shape[1]
-    apart = ~np.eye(num_devices, dtype=bool)
-    bytes_ = graph.edge_bytes.astype(np.float64)[:, None, None]
-    fixed = np.asarray(costs.transfer_fixed_s, np.float64)[:, None, None]
-    link = np.asarray(costs.transfer_latency_s) + bytes_ * np.asarray(costs.transfer_s_per_byte)
-    return np.where(apart, fixed + link, 0.0).astype(np.float32)
+    latency_s = np.asarray(costs.transfer_latency_s)
+    s_per_byte = np.asarray(costs.transfer_s_per_byte)
+    num_bytes = graph.edge_bytes.astype(np.float64)
+    fixed_s = np.asarray(costs.transfer_fixed_s, np.float64)
+    transfer_s = np.zeros((graph.num_edges, *latency_s.shape), np.float32)
+    for pair in _apart(len(latency_s)):
+        transfer_s[:, *pair] = fixed_s + (latency_s[pair] + num_bytes * s_per_byte[pair])
+    return transfer_s
 
 
 def edge_delay_s(graph: OpGraph, costs: CostModel) -> np.ndarray:
     """Computes the time from an edge's sender's end to arrival, float32 [E, D, D]."""
     delay_s = edge_transfer_s(graph, costs)
-    apart = ~np.eye(delay_s.shape[-1], dtype=bool)
-    return delay_s + np.where(apart, np.asarray(costs.fusion_loss_s, np.float32)[:, None, None], 0)
+    for pair in _apart(delay_s.shape[-1]):
+        delay_s[:, *pair] += np.asarray(costs.fusion_loss_s, np.float32)
+    return delay_s
 
 
 def as_sets(placement: Array, num_devices: int) -> Array:
@@ -125,3 +129,8 @@ def pick(table: Array, is_device: Callable[[int], Array]) -> Array:
     for device in range(1, table.shape[1]):
         value = jnp.where(is_device(device), table[:, device, None], value)
     return value
+
+
+def _apart(num_devices: int) -> Iterator[tuple[int, int]]:
+    """Yields all pairs of different devices, in each of which NumPy runs over many edges."""
+    return itertools.permutations(range(num_devices), 2)

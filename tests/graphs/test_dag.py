@@ -49,6 +49,38 @@ def test_smallest_ready_index_goes_first():
     assert dag.sort_nodes(4, np.array([3, 2]), np.array([0, 1])).tolist() == [2, 1, 3, 0]
 
 
+def _plain_order(graph):
+    waiting, order = set(range(graph.num_ops)), []
+    while waiting:
+        blocked = graph.receivers[np.isin(graph.senders, list(waiting))]
+        order.append(min(waiting - set(blocked.tolist())))
+        waiting.remove(order[-1])
+    return order
+
+
+@few
+@hypothesis.given(SEEDS)
+def test_orders_of_nodes_and_edges_on_random_graphs(seed):
+    rng, graph = _random(seed)
+    assert dag.topological_order(graph).tolist() == _plain_order(graph)
+    place = np.argsort(dag.topological_order(graph))  # as numbers these are in order already
+    ends = place[graph.senders], place[graph.receivers]
+    assert dag.sort_nodes(graph.num_ops, *ends).tolist() == list(range(graph.num_ops))
+
+    edges = dag.sort_edges(dag.topological_order(graph), graph.receivers)
+    assert sorted(edges.tolist()) == list(range(graph.num_edges))
+    for nth, edge in enumerate(edges):  # nothing that comes later ends where it begins
+        assert graph.senders[edge] not in graph.receivers[edges[nth:]]
+
+    weights = rng.random(graph.num_ops)
+    total = weights.copy()
+    for node in dag.topological_order(graph):
+        before = graph.senders[graph.receivers == node]
+        total[node] += max(total[before], default=0.0)
+    paths = dag.longest_paths(graph.senders, graph.receivers, weights)
+    assert paths.tolist() == total.tolist()
+
+
 def test_depth_first_a_branch_stays_together():
     # Two branches, 0 -> 1 -> 2 and 3 -> 4 -> 5, join in 6.
     senders, receivers = np.array([0, 1, 3, 4, 2, 5]), np.array([1, 2, 4, 5, 6, 6])

@@ -6,11 +6,11 @@ import numpy as np
 import pytest
 
 from placement.graphs import dag
-from placement.simulators.ranks import priority_order
+from placement.simulators.ranks import optimistic_cost_s, priority_order, upward_rank
 from placement.types import CostModel, OpGraph
 from tests import helpers
 from tests.helpers import unit_costs
-from tests.simulators import reference
+from tests.simulators import plain_ranks, reference
 
 SEEDS = st.integers(0, 2**32 - 1)
 few = hypothesis.settings(max_examples=25, deadline=None)
@@ -88,3 +88,17 @@ def test_equal_ranks_keep_the_topological_order(seed, size):
     rank = reference.upward_ranks(problem)
     expected = sorted(dag.topological_order(problem.graph).tolist(), key=lambda op: -rank[op])
     assert priority_order(problem.graph, problem.costs).tolist() == expected
+
+
+@few
+@hypothesis.given(SEEDS, st.sampled_from(reference.SIZES), st.sampled_from([1.0, 1 / 3]))
+def test_ranks_equal_those_worked_out_operation_by_operation(seed, size, times):
+    rng = np.random.default_rng(seed)
+    problem, _ = reference.random_problem(rng, "makespan", size)
+    graph, costs = problem.graph, problem.costs
+    costs = costs._replace(compute_s=np.asarray(costs.compute_s) * np.float32(times))
+    problem = problem._replace(costs=costs)
+    assert upward_rank(graph, costs).tolist() == plain_ranks.upward_rank(problem)
+    allowed = np.isfinite(costs.compute_s) & (rng.random(costs.compute_s.shape) < 0.9)
+    table = optimistic_cost_s(graph, costs, allowed)
+    np.testing.assert_array_equal(table, plain_ranks.optimistic_cost_s(problem, allowed))

@@ -37,7 +37,7 @@ from scipy import optimize, sparse
 from placement.graphs import dag
 from placement.simulators import ranks
 from placement.solvers import base
-from placement.solvers.heuristics.list_scheduling import PartialSchedule
+from placement.solvers.heuristics.list_scheduling import Assignment, PartialSchedule, Waiting
 from placement.solvers.limits import SearchLimits
 from placement.types import Problem
 
@@ -57,26 +57,27 @@ class _Choice(NamedTuple):
 def m_topo(problem: Problem, seed: int, limits: SearchLimits) -> base.SearchResult:
     """Memory-constrained topological placement (Jeon et al. 2020, section 3.1)."""
     del seed, limits
-    schedule = PartialSchedule(problem)
+    assignment = Assignment(problem)
+    compute_s: list[list[float]] = np.asarray(problem.costs.compute_s, np.float64).tolist()
     accelerators = np.flatnonzero(np.asarray(problem.costs.accelerator) >= 0).tolist()
     devices = accelerators or list(range(len(problem.devices)))
     memory_bytes = base.classes(problem).memory_bytes
     cap = memory_bytes.sum() / len(devices) + memory_bytes.max()
     at, used = 0, 0.0
     for op in dag.topological_order(problem.graph).tolist():
-        candidates = schedule.candidates(op)
+        candidates = assignment.candidates(op)
         if not candidates:
             return base.SearchResult(None)
-        needed = schedule.bytes_of(op)
+        needed = assignment.bytes_of(op)
         full = devices[at] not in candidates and needed > 0
         if at + 1 < len(devices) and (full or used + needed > cap):
             at, used = at + 1, 0.0
-        seconds = schedule.compute_s[op]
+        seconds = compute_s[op]
         fallback = min(candidates, key=seconds.__getitem__)
         device = devices[at] if devices[at] in candidates else fallback
         used += needed if device == devices[at] else 0.0
-        schedule.place(op, device, 0.0)
-    return base.SearchResult(np.array(schedule.placed))
+        assignment.assign(op, device)
+    return base.SearchResult(np.array(assignment.placed))
 
 
 def m_etf(problem: Problem, seed: int, limits: SearchLimits) -> base.SearchResult:
@@ -144,17 +145,19 @@ def _earliest_first(problem: Problem, favourite: np.ndarray) -> base.SearchResul
     So a queue of keys that may be out of date serves: one that has grown goes back, and what a
     device held back is queued anew once it waits no longer.
     """
-    schedule = PartialSchedule(problem)
+    schedule, waiting = PartialSchedule(problem), Waiting(problem.graph)
+    placed = schedule.assignment.placed
     rank = ranks.upward_rank(problem.graph, problem.costs).tolist()
     awaits = [-1] * len(problem.devices)
     held: list[set[int]] = [set() for _ in problem.devices]
-    queue = [(0.0, -rank[op], op) for op in schedule.ready()]
+    arrival_s = {op: schedule.arrival_s(op) for op in waiting.sources()}  # of what is ready
+    queue = [(0.0, -rank[op], op) for op in arrival_s]
     heapq.heapify(queue)
     while queue:
         key_s, _, op = heapq.heappop(queue)
-        if schedule.placed[op] >= 0:
+        if placed[op] >= 0:
             continue
-        choice = _choose(schedule, op, awaits)
+        choice = _choose(schedule, op, arrival_s[op], awaits)
         if choice is None:
             return base.SearchResult(None)
         for device in choice.held:
@@ -162,28 +165,36 @@ def _earliest_first(problem: Problem, favourite: np.ndarray) -> base.SearchResul
         if choice.key_s > key_s:
             heapq.heappush(queue, (choice.key_s, -rank[op], op))
             continue
-        fresh = set(schedule.place(op, choice.device, choice.start_s))
+        schedule.place(op, choice.device, choice.start_s)
+        del arrival_s[op]
+        fresh = waiting.placed(op)
+        arrival_s |= {after: schedule.arrival_s(after) for after in fresh}
         for device, awaited in enumerate(awaits):
             if device == choice.device or awaited == op:
-                fresh |= held[device]
+                fresh += held[device]
                 held[device] = set()
         awaits[choice.device] = int(favourite[op])
-        for after in sorted(fresh):
+        for after in set(fresh):
             heapq.heappush(queue, (0.0, -rank[after], after))
-    return base.SearchResult(np.array(schedule.placed))
+    return base.SearchResult(np.array(placed))
 
 
-def _choose(schedule: PartialSchedule, op: int, awaits: list[int]) -> _Choice | None:
+def _choose(
+    schedule: PartialSchedule, op: int, arrival_s: list[float], awaits: list[int]
+) -> _Choice | None:
     """Chooses the device that finishes an operation first, after all that it has."""
-    candidates, arrival = schedule.candidates(op), schedule.arrival_s(op)
-    seconds = schedule.compute_s[op]
-    urgent_s = max((arrival[d] for d in candidates), default=0.0)
-    best, held = None, []
+    candidates, seconds = schedule.assignment.candidates(op), schedule.compute_s[op]
+    held: tuple[int, ...] = ()
+    best, least_s = None, min(seconds)
     for device in candidates:
-        waits = awaits[device] not in (-1, op) and schedule.placed[awaits[device]] < 0
-        held += [device] if waits else []
-        start_s = max(schedule.free_s(device), urgent_s if waits else arrival[device])
-        key_s = start_s + seconds[device] - min(seconds)
+        start_s, awaited = arrival_s[device], awaits[device]
+        if awaited not in (-1, op) and schedule.assignment.placed[awaited] < 0:
+            held += (device,)
+            start_s = max(arrival_s[d] for d in candidates)  # urgent
+        free_s = schedule.timelines[device].free_s
+        if free_s > start_s:
+            start_s = free_s
+        key_s = start_s + seconds[device] - least_s
         if best is None or key_s < best[0]:
             best = key_s, device, start_s
-    return None if best is None else _Choice(*best, tuple(held))
+    return None if best is None else _Choice(*best, held)

@@ -1,5 +1,7 @@
 """List scheduling: the papers' example graphs, what is unlike them, and favourite children."""
 
+import dataclasses
+
 import numpy as np
 import pytest
 
@@ -10,8 +12,10 @@ from placement.simulators.ranks import upward_rank
 from placement.solvers import base
 from placement.solvers.heuristics import baechi, list_scheduling
 from placement.types import Problem
+from placement.zoo import synthetic
 from tests import helpers
 from tests.simulators import reference
+from tests.solvers.heuristics import plain_schedules
 
 METHODS = ("heft", "peft", "m_topo", "m_etf", "m_sct")
 SIZE = (8, 12, 6, 3)
@@ -77,15 +81,25 @@ def test_peft_schedules_its_papers_example_in_122_where_heft_takes_133():
     assert solvers.solve("heft", problem).value_s == 133
 
 
+def test_what_takes_no_time_goes_between_operations_but_not_within_one():
+    timeline = list_scheduling.Timeline(shortest_s=1.0)
+    for start_s, end_s in ((0.0, 2.0), (6.0, 8.0), (2.0, 4.0), (4.0, 4.0), (4.5, 6.0)):
+        timeline.occupy(start_s, end_s)
+    at = (0.0, 1.0, 2.0, 3.0, 4.0, 4.2, 5.0, 8.0)
+    assert [timeline.gap_s(ready, 0.0) for ready in at] == [0, 2, 2, 4, 4, 4.2, 6, 8]
+    assert [timeline.gap_s(ready, 1.0) for ready in at] == [8] * 8
+
+
 def test_a_gap_is_filled_by_what_fits():
     # Task 1 on device 0 0-1, task 2 on device 1 2-8, task 3 before it if it takes 2 at most.
     problem = _problem([[1, 50], [50, 6], [50, 2]], [(1, 2, 1)])
     schedule = list_scheduling.PartialSchedule(problem)
     schedule.place(0, 0, 0.0)
-    schedule.place(1, 1, schedule.gap_s(1, schedule.arrival_s(1)[1], 6.0))
-    assert schedule.gap_s(1, 0.0, 2.0) == 0.0
-    assert schedule.gap_s(1, 0.0, 3.0) == 8.0
-    assert schedule.gap_s(1, 1.0, 2.0) == 8.0
+    timeline = schedule.timelines[1]
+    schedule.place(1, 1, timeline.gap_s(schedule.arrival_s(1)[1], 6.0))
+    assert timeline.gap_s(0.0, 2.0) == 0.0
+    assert timeline.gap_s(0.0, 3.0) == 8.0
+    assert timeline.gap_s(1.0, 2.0) == 8.0
 
 
 def test_m_topo_fills_devices_up_to_the_cap_in_topological_order():
@@ -122,10 +136,71 @@ def test_m_sct_keeps_a_device_for_the_favourite_child():
     schedule = list_scheduling.PartialSchedule(problem)
     schedule.place(0, 0, 0.0)
     schedule.place(2, 1, 0.0)
-    free, waiting = (baechi._choose(schedule, 3, awaits) for awaits in ([-1, -1], [1, -1]))
+    arrival_s = schedule.arrival_s(3)
+    free, waiting = (baechi._choose(schedule, 3, arrival_s, a) for a in ([-1, -1], [1, -1]))
     assert (free.device, free.start_s, free.held) == (0, 2.0, ())
     assert (waiting.device, waiting.start_s, waiting.held) == (0, 9.0, (0,))
-    assert baechi._choose(schedule, 1, [1, -1]).start_s == 5.0  # the child itself
+    child = baechi._choose(schedule, 1, schedule.arrival_s(1), [1, -1])
+    assert child.start_s == 5.0
+
+
+def _of_family(rng: np.random.Generator, family: str) -> Problem:
+    """A synthetic graph, some of it co-located, of costs that are often zero, equal or infinite."""
+    text = f"synthetic:family={family},ops={rng.integers(2, 60)},seed={rng.integers(1000)}"
+    graph = synthetic.build(text)
+    colocation = np.where(
+        rng.random(graph.num_ops) < 0.1, rng.integers(0, graph.num_ops), graph.colocation
+    )
+    graph = dataclasses.replace(graph, colocation=colocation.astype(np.int32))
+    costs = helpers.random_costs(
+        rng,
+        graph,
+        num_devices=int(rng.integers(1, 5)),
+        unsupported=rng.choice([0, 0.03]),
+        unlinked=rng.choice([0, 0.1]),
+        limited=rng.choice([0, 0.4]),
+        transfer=rng.random() < 0.5,
+    )
+    bigger = costs._replace(capacity_bytes=costs.capacity_bytes * 8)
+    return helpers.as_problem(graph, bigger, "makespan")
+
+
+def _compare(problem: Problem) -> int:
+    """Compares with the plain schedules; returns how many of these found a placement."""
+    found = 0
+    for method in ("heft", "peft", "m_etf"):
+        expected = getattr(plain_schedules, method)(problem)
+        placement = solvers.SOLVERS[method].find(problem, 0, solvers.SearchLimits(10, 1)).placement
+        assert (placement if placement is None else placement.tolist()) == expected, method
+        found += expected is not None
+    return found
+
+
+@pytest.mark.parametrize("family", synthetic.summaries())
+def test_placements_of_every_family_equal_the_plain_schedules(family):
+    rng = np.random.default_rng(2)
+    assert sum(_compare(_of_family(rng, family)) for _ in range(25)) >= 30
+
+
+@pytest.mark.parametrize("size", [size for size in reference.SIZES if size[0] >= 8])
+def test_placements_of_random_graphs_equal_the_plain_schedules(size):
+    # With parallel edges, operations apart, several outputs, and numbers in no order.
+    rng = np.random.default_rng(3)
+    drawn = (
+        reference.random_problem(rng, "makespan", size, colocated=0.2, limited=0.2, shared=True)[0]
+        for _ in range(25)
+    )
+    assert sum(map(_compare, drawn)) >= 30
+
+
+@pytest.mark.parametrize("times", [1e-9, 1 / 3, 1e6])
+def test_gaps_are_found_where_sums_round(times):
+    rng = np.random.default_rng(4)
+    for _ in range(10):
+        problem = _of_family(rng, "layered")
+        scaled = np.asarray(problem.costs.compute_s) * np.float32(times)
+        costs = problem.costs._replace(compute_s=scaled)
+        _compare(problem._replace(costs=costs))
 
 
 @pytest.mark.parametrize("method", METHODS)
@@ -157,6 +232,16 @@ def test_a_lone_device_takes_everything(method):
     solution = solvers.solve(method, problem)
     assert solution.placement.tolist() == [0] * 4
     assert solution.value_s == simulators.evaluator(problem)(solution.placement[None])[0] == 4
+
+
+@pytest.mark.parametrize("method", METHODS)
+def test_a_lone_operation_goes_where_it_is_fastest(method):
+    graph = helpers.chain(1)
+    costs = helpers.unit_costs(graph, 3, compute_s=np.array([[np.inf, 3, 2]], np.float32))
+    expected = 1 if method == "m_topo" else 2  # fills the first device that takes it
+    costs = costs._replace(accelerator=np.array([-1, 0, 1], np.int32))
+    solution = solvers.solve(method, helpers.as_problem(graph, costs, "makespan"))
+    assert solution.placement.tolist() == [expected]
 
 
 @pytest.mark.parametrize("method", METHODS)

@@ -1,0 +1,120 @@
+"""List scheduling in plain Python: intervals in a list, and everything looked up anew each time."""
+
+from collections.abc import Callable
+
+import numpy as np
+
+from placement.graphs import dag
+from placement.simulators import ranks, tensors
+from placement.solvers import base
+from placement.types import Problem
+from tests.simulators import plain_ranks
+
+
+class Schedule:
+    def __init__(self, problem: Problem):
+        self.problem = problem
+        self.classes, self.memory = base.classes(problem), base.memory(problem)
+        self.compute_s = np.asarray(problem.costs.compute_s, np.float64).tolist()
+        self.delay_s = tensors.edge_delay_s(problem.graph, problem.costs).tolist()
+        ends = problem.graph.senders.tolist(), problem.graph.receivers.tolist()
+        self.edges = list(zip(*ends, strict=True))
+        self.device: dict[int, int] = {}
+        self.finish_s: dict[int, float] = {}
+        self.busy: list[list[tuple[float, float]]] = [[] for _ in problem.devices]
+
+    def candidates(self, op: int) -> list[int]:
+        number = self.classes.number
+        homes = {int(number[other]): device for other, device in self.device.items()}
+        if number[op] in homes:
+            return [homes[number[op]]]
+        free_bytes = self.memory.capacity_bytes.copy()
+        for placed, device in homes.items():
+            free_bytes[self.memory.devices[:, device]] -= self.classes.memory_bytes[placed]
+        fits = self.classes.memory_bytes[number[op]] <= free_bytes
+        allowed = np.flatnonzero(self.classes.allowed[number[op]]).tolist()
+        return [d for d in allowed if fits[self.memory.devices[:, d]].all()]
+
+    def arrival_s(self, op: int, device: int) -> float:
+        arrivals = [
+            self.finish_s[sender] + self.delay_s[edge][self.device[sender]][device]
+            for edge, (sender, receiver) in enumerate(self.edges)
+            if receiver == op
+        ]
+        return max(arrivals, default=0.0)
+
+    def gap_s(self, op: int, device: int) -> float:
+        ready_s, seconds = self.arrival_s(op, device), self.compute_s[op][device]
+        for start, end in self.busy[device]:
+            if end > ready_s:
+                if ready_s + seconds <= start:
+                    return ready_s
+                ready_s = max(ready_s, end)
+        return ready_s
+
+    def after_all_s(self, op: int, device: int) -> float:
+        return max([self.arrival_s(op, device), *(end for _, end in self.busy[device])])
+
+    def place(self, op: int, device: int, start_s: float) -> None:
+        end_s = start_s + self.compute_s[op][device]
+        self.device[op], self.finish_s[op] = device, end_s
+        if end_s > start_s:
+            self.busy[device] = sorted([*self.busy[device], (start_s, end_s)])
+
+    def ready(self) -> list[int]:
+        waiting = {receiver for sender, receiver in self.edges if sender not in self.device}
+        return [
+            op for op in range(len(self.compute_s)) if op not in self.device and op not in waiting
+        ]
+
+    def placement(self) -> list[int]:
+        return [self.device[op] for op in range(len(self.compute_s))]
+
+
+def heft(problem: Problem) -> list[int] | None:
+    rank = plain_ranks.upward_rank(problem)
+    order = sorted(dag.topological_order(problem.graph).tolist(), key=lambda op: -rank[op])
+    return _in_gaps(
+        problem, lambda ready: min(ready, key=order.index), np.zeros_like(problem.costs.compute_s)
+    )
+
+
+def peft(problem: Problem) -> list[int] | None:
+    classes = base.classes(problem)
+    table = plain_ranks.optimistic_cost_s(problem, classes.allowed[classes.number])
+    rank = ranks.finite_mean(table)
+    return _in_gaps(problem, lambda ready: min(ready, key=lambda op: (-rank[op], op)), table)
+
+
+def m_etf(problem: Problem) -> list[int] | None:
+    schedule, rank = Schedule(problem), plain_ranks.upward_rank(problem)
+    while ready := schedule.ready():
+        choices = []
+        for op in ready:
+            candidates = schedule.candidates(op)
+            if not candidates:
+                return None
+            seconds = schedule.compute_s[op]
+            starts = [schedule.after_all_s(op, d) for d in candidates]
+            keys = [s + seconds[d] - min(seconds) for s, d in zip(starts, candidates, strict=True)]
+            best = int(np.argmin(keys))
+            choices.append((keys[best], -rank[op], op, candidates[best], starts[best]))
+        schedule.place(*min(choices)[2:])
+    return schedule.placement()
+
+
+def _in_gaps(
+    problem: Problem, first: Callable[[list[int]], int], onward_s: np.ndarray
+) -> list[int] | None:
+    schedule = Schedule(problem)
+    while ready := schedule.ready():
+        op = first(ready)
+        candidates = schedule.candidates(op)
+        if not candidates:
+            return None
+        starts = [schedule.gap_s(op, d) for d in candidates]
+        pairs = zip(starts, candidates, strict=True)
+        ends = [start + schedule.compute_s[op][d] + onward_s[op, d] for start, d in pairs]
+        best = int(np.argmin(ends))
+        schedule.place(op, candidates[best], starts[best])
+    return schedule.placement()
