@@ -7,6 +7,7 @@ what was saved.
 """
 
 import importlib
+import os
 import re
 import signal
 import sys
@@ -56,6 +57,7 @@ def main(argv: Sequence[str]) -> None:
             raise UserError(f"unexpected argument {argv[1]!r}; flags look like --task=place")
         arguments.check("task", _TASK.value, TASKS)
         _check_needs(_TASK.value)
+        _keep_compiled()
         if _is_one_of_several():
             _run_with_others()
         else:
@@ -69,6 +71,13 @@ def main(argv: Sequence[str]) -> None:
         sys.exit(130)
     except Exception as fault:
         report_fault(fault)
+
+
+def _keep_compiled() -> None:
+    """Has JAX keep what it compiles, for later runs; called before JAX is loaded."""
+    cache = os.environ.get("XDG_CACHE_HOME") or os.path.expanduser("~/.cache")
+    os.environ.setdefault("JAX_COMPILATION_CACHE_DIR", os.path.join(cache, "placement"))
+    os.environ.setdefault("JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS", "0.3")
 
 
 def _run() -> None:

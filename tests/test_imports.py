@@ -23,8 +23,10 @@ _ALLOWED = {
     "policies": _CORE | {"simulators"},
     "solvers": _CORE | {"simulators"},
     "learning": _CORE | {"simulators", "policies", "solvers"},
+    "search": _CORE | {"simulators", "solvers"},
     # Where the core meets packages, programs and files: `runtime.scotch`, the shipped policy.
-    "methods": _CORE | {"files", "simulators", "policies", "solvers", "learning", "runtime"},
+    "methods": _CORE
+    | {"files", "simulators", "policies", "solvers", "learning", "search", "runtime"},
     "runtime": _CORE | {"files"},
     "zoo": _CORE,
     "reporting": _CORE | {"files"},

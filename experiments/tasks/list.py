@@ -48,9 +48,9 @@ def sections() -> dict[str, dict[str, str]]:
         "learned methods (--config.method=)": {
             name: method.summary for name, method in methods.LEARNED.items()
         },
-        "solvers, of these objectives": {
+        "searches and solvers, of these objectives": {
             name: f"{_line(method)} [{_objectives(method)}]"
-            for name, method in methods.SOLVERS.items()
+            for name, method in (methods.SEARCHES | methods.SOLVERS).items()
         },
         "partitioners": {name: _line(method) for name, method in methods.PARTITIONERS.items()},
         "without a search": {

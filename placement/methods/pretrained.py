@@ -18,7 +18,7 @@ from placement.types import Array, Params, Problem
 
 FILE = "policy.msgpack"
 SHIPPED = Path(__file__).parent / "pretrained" / FILE
-_LARGEST, _LEAST_S, _LEAST_BUDGET = 4_000, 5.0, 8_000  # of what is worth a start from a policy
+_LARGEST, _LEAST_S, _LEAST_BUDGET = 4_000, 15.0, 8_000  # of what is worth a start from a policy
 _REMEDY = f"give --config.init_from the {FILE} of a --task=pretrain"
 
 

@@ -73,10 +73,16 @@ def make(problem: Problem, classes: base.Classes, rng: np.random.Generator) -> O
         length=np.array([len(order) for order in listed], np.int32),
         first=np.cumsum(number) - number,
         number=number,
-        groups=parsed.groups.astype(np.int32),
+        groups=_padded(parsed.groups, size),
         num_groups=parsed.num_groups.astype(np.int32),
         before_bytes=_before_bytes(problem, classes, listed),
     )
+
+
+def _padded(groups: np.ndarray, size: int) -> np.ndarray:
+    """Groups of as many places as there can be, so that no draw has a shape of its own."""
+    places = ((0, 0), (0, size - groups.shape[1]), (0, 0))
+    return np.pad(groups, places, mode="edge").astype(np.int32)
 
 
 def _ranks(orders: list[np.ndarray], size: int) -> np.ndarray:

@@ -24,7 +24,7 @@ from placement import simulators
 from placement.search import blocks
 from placement.search import orders as orders_lib
 from placement.solvers import base, graph_cut
-from placement.solvers.heuristics import greedy, large_neighbourhood, trivial
+from placement.solvers.heuristics import baechi, greedy, list_scheduling, trivial
 from placement.solvers.limits import SearchLimits
 from placement.solvers.splits import ideals_dp, pipedream
 from placement.types import Array, Problem
@@ -32,18 +32,23 @@ from placement.types import Array, Problem
 CHAINS = 4
 SETS, SET_SIZE = 2, 32  # of a chain's children, and children of each
 _CHILDREN = CHAINS * SETS * SET_SIZE
-_STEPS = 8  # in the first compiled call; then as many as take `_REPORT_S`
-_REPORT_S = 0.2
+_REPORT_S = 0.2  # what a compiled call takes about
 _PATIENCE, _PER_STEP = 20, 64  # steps without gain: so many, and one for so many classes
 _EVENLY = 0.2  # of all sets, whatever their kind has gained
 _MEMORY = 0.99  # of gains, from step to step
 _LEAST_GAINED = 1e-4  # so that all kinds are equal where none gains
 _ENUMERATED = 4096  # placements that are all simulated instead
-_STARTS_SHARE = 0.2  # of the time, for each search that the starts come from
+_STARTS_SHARE = 0.2  # of the time, after which no further start is made
 
+# Those that take little time first.
 STARTS: dict[str, tuple[base.Find, ...]] = {
     "serial": (graph_cut.find,),
-    "makespan": large_neighbourhood.STARTS,
+    "makespan": (
+        list_scheduling.heft,
+        baechi.m_topo,
+        list_scheduling.peft,
+        baechi.m_etf,
+    ),
     "max_load": (pipedream.pipedream, ideals_dp.linearised_dp),
     "subgraph": (greedy.find,),
 }
@@ -101,7 +106,7 @@ def find(
     starts = starts[:, first]
     simulate = simulators.objective(problem.objective).simulate_columns
     space, state = _begin(problem, classes, simulate, starts, seed)
-    count, status = _STEPS, "finished"
+    count, status = 1, "finished"
 
     def tell() -> np.ndarray | None:
         best_s = float(state.best_s)
@@ -110,9 +115,9 @@ def find(
         return best
 
     best = tell()
-    while left := (limits.budget - evaluations) // _CHILDREN:
-        if left < 0 or limits.over():
-            status = "time limit" if left >= 0 else status
+    while (left := (limits.budget - evaluations) // _CHILDREN) > 0:
+        if limits.over():
+            status = "time limit"
             break
         count = min(count, left)
         began_s = limits.spent_s()
@@ -130,8 +135,11 @@ def _starts(
     """Placements int32 [M, N] to start from; or the optimum, where one of them is proven to be."""
     fastest = classes.compute_s.argmin(axis=1)
     rows = [np.where(able, d, fastest)[classes.number] for d, able in enumerate(classes.allowed.T)]
+    gathering = limits.part(_STARTS_SHARE, limits.budget)
     for start in STARTS[problem.objective]:
-        result = start(problem, seed, limits.part(_STARTS_SHARE, limits.budget))
+        if gathering.over():
+            break
+        result = start(problem, seed, gathering)
         if result.status == "optimal" and result.scope == base.ALL:
             return np.array(rows, np.int32), result
         if result.placement is not None:
@@ -162,7 +170,7 @@ def _begin(
     chosen = np.argsort(cost_s, kind="stable")[np.arange(CHAINS) % len(starts)]
     best = int(np.argmin(latency_s))
     state = State(
-        key=jax.random.PRNGKey(seed),
+        key=jax.random.key(seed, impl="rbg"),  # compiles and draws faster than Threefry
         at=starts[chosen].T,
         at_s=cost_s[chosen],
         stale=np.zeros(CHAINS, np.int32),

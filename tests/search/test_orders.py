@@ -1,0 +1,77 @@
+import numpy as np
+
+from placement.graphs import dag
+from placement.search import orders
+from placement.solvers import base
+from tests import helpers
+
+
+def _made(colocated: float = 0.0) -> tuple[orders.Orders, base.Classes]:
+    problem = helpers.random_problem(colocated)
+    classes = base.classes(problem)
+    return orders.make(problem, classes, np.random.default_rng(0)), classes
+
+
+def test_every_order_ranks_its_classes_from_zero():
+    for colocated in (0.0, 0.4):
+        made, classes = _made(colocated)
+        size = len(classes.compute_s)
+        assert made.number.sum() == len(made.rank) == len(made.length)
+        np.testing.assert_array_equal(made.first, np.cumsum(made.number) - made.number)
+        for rank, length in zip(made.rank, made.length, strict=True):
+            assert sorted(rank[rank < size]) == list(range(length))
+            assert (rank[rank >= size] == size).all()
+
+
+def test_time_is_the_order_of_priority_and_a_topological_one():
+    problem = helpers.random_problem()
+    classes = base.classes(problem)
+    made = orders.make(problem, classes, np.random.default_rng(0))
+    np.testing.assert_array_equal(np.argsort(made.rank[1]), dag.topological_order(problem.graph))
+    for rank in made.rank[:2]:
+        assert (rank[problem.graph.senders] < rank[problem.graph.receivers]).all()
+
+
+def test_balls_grow_by_neighbours():
+    problem = helpers.random_problem()
+    made = orders.make(problem, base.classes(problem), np.random.default_rng(0))
+    first, number = made.first[orders.BALL], made.number[orders.BALL]
+    adjacent = np.zeros((problem.graph.num_ops,) * 2, bool)
+    adjacent[problem.graph.senders, problem.graph.receivers] = True
+    adjacent |= adjacent.T
+    for rank, length in zip(made.rank[first:][:number], made.length[first:], strict=False):
+        order = np.argsort(rank, kind="stable")[:length]
+        for nth in range(1, length):
+            assert adjacent[order[nth], order[:nth]].any()
+
+
+def test_roles_are_names_that_differ_in_one_number_or_share_a_folder():
+    names = ["a/lstm0/t0", "a/lstm0/t1", "a/lstm1/t0", "b/out", "c"]
+    found = orders._roles(names, np.array([4, 3, 2, 1, 0]))
+    sets = [sorted(order.tolist()) for order in found]
+    assert [0, 1] in sets  # t0 and t1 of a layer, which are also its folder
+    assert [0, 2] in sets  # t0 of both layers
+    assert [0, 1, 2] in sets  # the folder a
+    assert not any(3 in numbers or 4 in numbers for numbers in sets)
+    assert all(order.tolist() == sorted(order.tolist(), reverse=True) for order in found)
+
+
+def test_bytes_before_a_rank_are_those_of_the_classes_there():
+    problem = helpers.random_problem(0.4)
+    capacity = np.full(len(problem.devices), 10.0, np.float32)
+    problem = problem._replace(costs=problem.costs._replace(capacity_bytes=capacity))
+    classes = base.classes(problem)
+    made = orders.make(problem, classes, np.random.default_rng(0))
+    for rank, before in zip(made.rank, made.before_bytes, strict=True):
+        for at in range(len(rank) + 1):
+            np.testing.assert_allclose(before[at], classes.memory_bytes[rank < at].sum())
+
+
+def test_no_draw_has_a_shape_of_its_own():
+    problem = helpers.random_problem()
+    classes = base.classes(problem)
+    shapes = [
+        [leaf.shape for leaf in orders.make(problem, classes, np.random.default_rng(seed))[:-1]]
+        for seed in range(3)
+    ]
+    assert shapes[0] == shapes[1] == shapes[2]

@@ -1,0 +1,168 @@
+"""The search, checked against the enumeration of small random problems."""
+
+import functools
+
+import jax
+import numpy as np
+import pytest
+
+from placement import simulators, solvers
+from placement.search import population
+from placement.simulators import OBJECTIVES
+from placement.solvers import base
+from placement.solvers.limits import SearchLimits
+from placement.types import Problem, Solution
+from tests import helpers
+from tests.simulators import reference
+
+SIZE = (11, 16, 11, 3)  # operations, edges, tensors, devices: too many placements to enumerate
+BUDGET = 24_000
+
+
+@functools.cache
+def problems(objective: str, draws: int = 16) -> list[tuple[Problem, float]]:
+    """Problems, and the latency of the best placement; costs are whole numbers."""
+    rng = np.random.default_rng(0)
+    found = []
+    for draw in range(draws):
+        problem, _ = reference.random_problem(
+            rng, objective, SIZE, colocated=0.2 * (draw % 2), limited=0.5 * (draw % 3 == 0)
+        )
+        evaluate = simulators.evaluator(problem)
+        rows = helpers.all_placements(SIZE[0], SIZE[3])
+        found.append((problem, float(np.min(evaluate(rows)))))
+    return found
+
+
+def solve(problem: Problem, seed: int = 1, **options) -> Solution:
+    limits = SearchLimits(
+        options.pop("time_limit_s", 60.0), options.pop("budget", BUDGET), **options
+    )
+    return solvers.run("search", population.find, problem, seed, limits)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("objective", OBJECTIVES)
+def test_small_problems_end_near_their_optimum_whatever_binds(objective):
+    ratios = []
+    for problem, best_s in problems(objective):
+        solution = solve(problem)
+        if np.isinf(best_s):
+            assert solution.status.startswith(("infeasible", "failed"))
+            continue
+        assert solution.value_s >= best_s
+        if solution.status == "optimal":
+            assert solution.value_s == best_s
+        ratios.append(solution.value_s / best_s)
+    assert len(ratios) > 8
+    assert np.mean(np.array(ratios) == 1) >= 0.75
+    assert np.max(ratios) < 1.1
+
+
+@pytest.mark.parametrize("objective", OBJECTIVES)
+def test_no_start_is_better_than_what_is_found(objective):
+    for problem, _ in problems(objective)[:4]:
+        found_s = solve(problem, budget=600).value_s
+        for name, solver in solvers.SOLVERS.items():
+            if solver.find in population.STARTS[objective]:
+                assert found_s <= solvers.solve(name, problem, seed=1).value_s
+
+
+@pytest.mark.parametrize("objective", OBJECTIVES)
+def test_what_is_told_ends_with_what_is_returned_and_never_gets_worse(objective):
+    told: list[tuple[int, float, np.ndarray]] = []
+    problem = problems(objective)[2][0]
+    solution = solve(problem, observe=lambda *step: told.append(step))
+    evaluations, best_s, rows = zip(*told, strict=True)
+    assert list(evaluations) == sorted(evaluations)
+    assert solution.status == "optimal" or evaluations[-1] == solution.evaluations <= BUDGET
+    assert list(best_s) == sorted(best_s, reverse=True)
+    assert best_s[-1] == pytest.approx(solution.value_s, rel=base.ROUNDING)
+    assert base.value_s(problem, rows[-1]) == pytest.approx(best_s[-1], rel=base.ROUNDING)
+
+
+def test_the_seed_alone_decides():
+    problem = problems("makespan")[2][0]
+    one, again = solve(problem), solve(problem)
+    np.testing.assert_array_equal(one.placement, again.placement)
+    assert one.evaluations == again.evaluations
+
+
+def test_ends_at_its_budget_its_time_and_where_it_is_told_to():
+    problem = problems("makespan")[2][0]
+    assert solve(problem, budget=3_000).evaluations <= 3_000
+    assert solve(problem, budget=3_000).status == "finished"
+    late = solve(problem, budget=10**12, time_limit_s=2.0)
+    assert late.status == "time limit"
+    assert late.search_s < 20
+    told: list[int] = []
+    stopped = solve(
+        problem,
+        budget=10**12,
+        observe=lambda count, *_: told.append(count),
+        stop=lambda: len(told) > 3,
+    )
+    assert stopped.status == "interrupted"
+    assert np.isfinite(stopped.value_s)
+
+
+def test_goes_on_from_what_is_known_and_counts_its_evaluations():
+    problem, best_s = problems("makespan")[2]
+    rows = helpers.all_placements(SIZE[0], SIZE[3])
+    best = rows[int(np.argmin(simulators.evaluator(problem)(rows)))]
+    known = base.SearchResult(best, evaluations=100)
+    found = population.find(problem, 0, SearchLimits(60, 200), known)
+    assert base.value_s(problem, found.placement) == best_s
+    assert found.evaluations > 100
+
+
+def test_few_placements_are_enumerated_and_the_optimum_is_proven():
+    problem, _ = reference.random_problem(np.random.default_rng(0), "makespan", (5, 6, 5, 3))
+    solution = solve(problem)
+    rows = helpers.all_placements(5, 3)
+    assert solution.status == "optimal"
+    assert solution.value_s == np.min(simulators.evaluator(problem)(rows))
+
+
+def test_memory_is_kept_from_a_start_that_exceeds_it():
+    graph = helpers.random_dag(np.random.default_rng(0), 40, edge_probability=0.1)
+    costs = helpers.unit_costs(graph, 3)._replace(
+        compute_s=np.tile(np.float32([1, 5, 5]), (40, 1)),
+        memory_bytes=np.ones(40, np.float32),
+        capacity_bytes=np.float32([10, 15, 16]),
+    )
+    for objective in ("serial", "max_load", "makespan"):
+        problem = helpers.as_problem(graph, costs, objective)
+        solution = solve(problem, budget=20_000)
+        count = np.bincount(solution.placement, minlength=3)
+        assert (count <= [10, 15, 16]).all()
+        assert np.isfinite(solution.value_s)
+
+
+def test_problems_of_equal_shapes_share_one_compilation():
+    drawn = [problem for problem, _ in problems("makespan") if solve(problem, budget=600)]
+    free = [p for p in drawn if np.isinf(np.asarray(p.costs.capacity_bytes)).all()]
+    alike = [p for p in free if len(base.classes(p).compute_s) == SIZE[0]]
+    assert len(alike) > 2
+    solve(alike[0], budget=900)
+    with helpers.count_compilations() as compiled:
+        for seed, problem in enumerate(alike):
+            solve(problem, seed=seed, budget=900)
+    assert not [name for name in compiled if "advance" in name]
+
+
+def test_kinds_of_orders_are_drawn_by_what_they_gained():
+    problem = problems("makespan")[2][0]
+    classes = base.classes(problem)
+    simulate = simulators.objective("makespan").simulate_columns
+    first = np.unique(classes.number, return_index=True)[1]
+    starts = np.zeros((1, len(first)), np.int32)
+    space, state = population._begin(problem, classes, simulate, starts, 0)
+    even = np.asarray(population._share(space, state))
+    there = np.asarray(space.orders.number) > 0
+    np.testing.assert_allclose(even, there / there.sum(), rtol=1e-6)
+    gained = state._replace(gained=jax.numpy.array([0.3, 0.0, 0.0, 0.0]))
+    share = np.asarray(population._share(space, gained))
+    assert share.sum() == pytest.approx(1)
+    assert share[0] > 0.8
+    assert share[there].min() > 0.05
