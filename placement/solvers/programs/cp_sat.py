@@ -1,10 +1,14 @@
 """OR-Tools' CP-SAT, an optional package: how it is imported, set up and run."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
+
+import numpy as np
 
 from placement.solvers import base, native
 from placement.solvers.limits import SearchLimits
+
+_HINT_SHARE = 0.1  # of the time that is left
 
 
 def import_cp_model() -> Any:
@@ -28,6 +32,44 @@ def make_solver(cp_model: Any, seed: int, limits: SearchLimits, *, num_workers: 
     solver.parameters.random_seed = seed % 2**31
     solver.parameters.catch_sigint_signal = False
     return solver
+
+
+def hint(
+    cp_model: Any,
+    model: Any,
+    on: Sequence[Mapping[int, Any]],
+    device: np.ndarray,
+    equal: np.ndarray,
+    limits: SearchLimits,
+) -> None:
+    """Hints at a solution in which classes are on given devices, all variables included.
+
+    What the other variables are is found by a search of its own. So is which of equal devices goes
+    by which number: rows that break symmetries admit but one choice.
+
+    Args:
+      cp_model: from `import_cp_model`.
+      model: a `cp_model.CpModel`.
+      on: of each class, the Booleans that it is on a device.
+      device: int [C], the device of each class.
+      equal: int [D], of each device the first that is equal.
+      limits: a tenth of what is left is spent at most; after that there is no hint.
+    """
+    narrow = model.clone()
+    like = [np.flatnonzero(equal == first).tolist() for first in equal]
+    named = {(d, e): narrow.new_bool_var("") for d, others in enumerate(like) for e in others}
+    for d, others in enumerate(like):
+        narrow.add_exactly_one(named[d, e] for e in others)
+        narrow.add_exactly_one(named[e, d] for e in others)
+    for row, d in zip(on, device.tolist(), strict=True):
+        for e, boolean in row.items():
+            narrow.add(boolean == named.get((d, e), 0))
+    solver = make_solver(cp_model, 0, limits.part(_HINT_SHARE, 0), num_workers=1)
+    status = native.call(lambda: solver.solve(narrow), limits, solver.stop_search)
+    if status in (cp_model.OPTIMAL, cp_model.FEASIBLE):
+        for index in range(len(model.proto.variables)):
+            variable = model.get_int_var_from_proto_index(index)
+            model.add_hint(variable, solver.value(variable))
 
 
 def solve(

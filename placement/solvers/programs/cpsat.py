@@ -55,11 +55,10 @@ def solve(
     cp_model = cp_sat.import_cp_model()
     unit_s = built.horizon_s / _UNITS
     model, booleans, times = _model(cp_model, built, unit_s)
-    if hint is not None:
-        for number, device in enumerate(hint.tolist()):
-            for other, boolean in enumerate(built.assigned[number].tolist()):
-                model.add_hint(booleans[boolean], other == device)
     model.minimize(times[built.total])
+    if hint is not None:
+        on = [{d: booleans[b] for d, b in enumerate(row)} for row in built.assigned.tolist()]
+        cp_sat.hint(cp_model, model, on, hint, built.equal, limits)
     solver = cp_sat.make_solver(cp_model, seed, limits, num_workers=_WORKERS)
 
     def assigned(value: Callable[[Any], Any]) -> np.ndarray:
