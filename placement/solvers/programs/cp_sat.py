@@ -3,12 +3,14 @@
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
+import chex
 import numpy as np
 
 from placement.solvers import base, native
 from placement.solvers.limits import SearchLimits
 
 _HINT_SHARE = 0.1  # of the time that is left
+_BITS = 50  # of a sum of bytes
 
 
 def import_cp_model() -> Any:
@@ -34,6 +36,17 @@ def make_solver(cp_model: Any, seed: int, limits: SearchLimits, *, num_workers: 
     return solver
 
 
+def whole_bytes(bytes_: np.ndarray, capacity: float) -> tuple[list[int], int]:
+    """Returns bytes [C] and a capacity in whole units: as small as sums of integers allow.
+
+    What is a float32 loses nothing, unless it is a millionth of the capacity or less.
+    """
+    chex.assert_rank(bytes_, 1)
+    chex.assert_type(bytes_, float)
+    unit = 2.0 ** (np.ceil(np.log2(max(bytes_.sum(), capacity, 1.0))) - _BITS)
+    return np.floor(bytes_ / unit).astype(int).tolist(), int(capacity / unit)
+
+
 def hint(
     cp_model: Any,
     model: Any,
@@ -55,6 +68,8 @@ def hint(
       equal: int [D], of each device the first that is equal.
       limits: a tenth of what is left is spent at most; after that there is no hint.
     """
+    chex.assert_rank([device, equal], 1)
+    chex.assert_type([device, equal], int)
     narrow = model.clone()
     like = [np.flatnonzero(equal == first).tolist() for first in equal]
     named = {(d, e): narrow.new_bool_var("") for d, others in enumerate(like) for e in others}

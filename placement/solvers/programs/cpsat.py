@@ -96,7 +96,9 @@ def _model(cp_model: Any, built: program.Program, unit_s: float) -> tuple[Any, l
         total = sum(booleans[b] for b in few.booleans)
         model.add(total >= few.least).only_enforce_if(literal(few.when))
     for most in built.at_most:
-        model.add(weighted(most.terms, lambda w: int(np.ceil(w))) <= int(most.capacity))
+        bytes_, capacity = cp_sat.whole_bytes(np.array([w for _, w in most.terms]), most.capacity)
+        terms = zip([b for b, _ in most.terms], bytes_, strict=True)
+        model.add(weighted(list(terms), int) <= capacity)
     for after in built.afters:
         early = sum(times[t] for t in after.early)
         limit = early + weighted(after.terms, lambda s: int(s / unit_s))

@@ -193,16 +193,16 @@ def _add_order(model: Any, whole: _Whole, variables: _Variables, device: int) ->
 
 
 def _add_memory(model: Any, problem: Problem, whole: _Whole, variables: _Variables) -> None:
-    """Adds memory limits in whole bytes, needed ones rounded down and limits up."""
-    memory, needed = base.memory(problem), np.floor(whole.classes.memory_bytes).astype(int)
-    for devices, capacity in zip(memory.devices, memory.capacity_bytes, strict=True):
+    memory = base.memory(problem)
+    for devices, capacity_bytes in zip(memory.devices, memory.capacity_bytes, strict=True):
+        needed, capacity = cp_sat.whole_bytes(whole.classes.memory_bytes, capacity_bytes)
         inside = [
-            int(needed[number]) * x
+            needed[number] * x
             for number, row in enumerate(variables.on)
             for d, x in row.items()
             if devices[d]
         ]
-        model.add(sum(inside) <= ceil(capacity))
+        model.add(sum(inside) <= capacity)
 
 
 def _add_symmetry(model: Any, problem: Problem, whole: _Whole, variables: _Variables) -> None:

@@ -30,6 +30,7 @@ from placement.types import OpGraph, Problem
 _SHARES = 24  # loads tried
 _BATCH = large_neighbourhood.BATCH  # placements simulated at a time: one compilation for all
 _FINDING, _IMPROVING = 0.06, 0.04  # of the time that is left
+_LEAST_S = 1.0  # for heuristics, where so much is left: not worse than them under a short limit
 _PER_CLASS = 128  # placements simulated in large neighbourhoods
 
 # By objective, the fastest first: time may end before the last.
@@ -69,21 +70,23 @@ def find(
     Args:
       problem: what is to be placed.
       seed: of the search near it.
-      limits: a tenth of what is left is spent at most, beside compiling the simulator.
+      limits: a tenth of what is left is spent at most, or a second, beside compiling the simulator.
       contiguous: whether all placements must be.
     """
     classes = base.classes(problem)
     reach = phases(problem.graph) if contiguous else None
     space = _Space(classes, simulators.evaluator(problem), reach)
-    found = _heuristics(problem, seed, limits.part(_FINDING, limits.budget))
+    share = max(_FINDING, _LEAST_S / max(_LEAST_S, limits.left_s()))
+    found = _heuristics(problem, seed, limits.part(share, limits.budget))
     candidates = np.concatenate([found, _segments(problem, classes)[:, classes.number]])
     start = _best(space, WarmStart(None, np.inf, 0), candidates, limits)  # compiles
     improving = limits.part(_IMPROVING, _PER_CLASS * len(classes.compute_s))
     start = _descend(space, start, seed, improving)
-    if contiguous or start.placement is None:
+    if contiguous:
         return start
+    begin = candidates[0] if start.placement is None else start.placement
     rest = improving.part(1.0, improving.budget, start.evaluations)
-    polished = large_neighbourhood.polish(problem, start.placement, seed, rest)
+    polished = large_neighbourhood.polish(problem, begin, seed, rest)
     assert polished.placement is not None
     start = start._replace(evaluations=start.evaluations + polished.evaluations)
     return _best(space, start, polished.placement[None], improving)
