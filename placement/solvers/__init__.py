@@ -88,7 +88,8 @@ def solve(
       problem: what is to be placed.
       seed: of all randomness.
       time_limit_s: when to stop. Building a model and a step that has begun are not cut off.
-      budget: how many placements to evaluate at most; exact solvers do not look at it.
+      budget: how many placements to evaluate at most; exact solvers look at it where they improve
+        the placement that they start from, if at all.
       observe: told after every step of a search how many were evaluated, what the best is worth and
         the best itself, int [N]; inf and None while none can run; from any thread.
       stop: whether to end before the time is over, with the best until then.

@@ -46,9 +46,19 @@ class SearchLimits:
         self._best: np.ndarray | None = None
         self.budget = budget
 
-    def part(self, share: float, budget: int) -> "SearchLimits":
-        """Returns limits of a search within: a share of the seconds left, so many evaluations."""
-        return SearchLimits(share * self.left_s(), min(budget, self.budget), self.tell, self._stop)
+    def part(self, share: float, budget: int, evaluations: int = 0) -> "SearchLimits":
+        """Returns limits of a search within: a share of the seconds left, so many evaluations.
+
+        Args:
+          share: of the seconds.
+          budget: placements.
+          evaluations: made before, which are added to those that the search tells.
+        """
+
+        def tell(more: int, value_s: float, placement: np.ndarray | None) -> None:
+            self.tell(evaluations + more, value_s, placement)
+
+        return SearchLimits(share * self.left_s(), min(budget, self.budget), tell, self._stop)
 
     def tell(self, evaluations: int, value_s: float, placement: np.ndarray | None) -> None:
         """Tells whoever watches how far the search is; called once a step, whatever is new.

@@ -7,7 +7,7 @@ import pytest
 
 from placement import simulators
 from placement.solvers.limits import SearchLimits
-from placement.solvers.programs import cpsat, cpsat_makespan, program_search
+from placement.solvers.programs import cpsat, warm_start
 from placement.types import Problem
 from tests import helpers
 
@@ -32,7 +32,9 @@ def test_a_part_has_its_share_and_tells_the_same(monkeypatch):
     part.tell(7, 0.5, fast)
     part.tell(8, 0.7, slow)
     whole.tell(9, 0.6, slow)
-    assert told == [(7, 0.5, fast), (8, 0.5, fast), (9, 0.5, fast)]
+    later = whole.part(0.1, 300, evaluations=9)
+    later.tell(2, 0.6, slow)
+    assert told == [(7, 0.5, fast), (8, 0.5, fast), (9, 0.5, fast), (11, 0.5, fast)]
     now[0] += 5.0
     assert part.over()
     assert not whole.over()
@@ -46,15 +48,10 @@ def test_cpsat_tells_while_it_searches(monkeypatch, objective):
     alone = np.full(asked.graph.num_ops, 2)
     alone_s = float(simulators.evaluator(asked)(alone[None])[0])
 
-    def bad(*_: object, **__: object) -> program_search.warm_start.WarmStart:
-        return program_search.warm_start.WarmStart(alone, alone_s, 1)
+    def bad(*_: object, **__: object) -> warm_start.WarmStart:
+        return warm_start.WarmStart(alone, alone_s, 1)
 
-    monkeypatch.setattr(program_search.warm_start, "find", bad)
-    monkeypatch.setattr(
-        cpsat_makespan.large_neighbourhood,
-        "lns",
-        lambda *_: cpsat_makespan.base.SearchResult(alone, evaluations=1),
-    )
+    monkeypatch.setattr(warm_start, "find", bad)
     told: list[tuple[int, float, np.ndarray]] = []
     found = cpsat.find(asked, 0, SearchLimits(10.0, 1, lambda *step: told.append(step)))
     assert found.status == "optimal"

@@ -55,11 +55,10 @@ def solve(
     cp_model = cp_sat.import_cp_model()
     unit_s = built.horizon_s / _UNITS
     model, booleans, times = _model(cp_model, built, unit_s)
-    if hint is not None:
-        for number, device in enumerate(hint.tolist()):
-            for other, boolean in enumerate(built.assigned[number].tolist()):
-                model.add_hint(booleans[boolean], other == device)
     model.minimize(times[built.total])
+    if hint is not None:
+        on = [{d: booleans[b] for d, b in enumerate(row)} for row in built.assigned.tolist()]
+        cp_sat.hint(cp_model, model, on, hint, built.equal, limits)
     solver = cp_sat.make_solver(cp_model, seed, limits, num_workers=_WORKERS)
 
     def assigned(value: Callable[[Any], Any]) -> np.ndarray:
@@ -97,7 +96,9 @@ def _model(cp_model: Any, built: program.Program, unit_s: float) -> tuple[Any, l
         total = sum(booleans[b] for b in few.booleans)
         model.add(total >= few.least).only_enforce_if(literal(few.when))
     for most in built.at_most:
-        model.add(weighted(most.terms, lambda w: int(np.ceil(w))) <= int(most.capacity))
+        bytes_, capacity = cp_sat.whole_bytes(np.array([w for _, w in most.terms]), most.capacity)
+        terms = zip([b for b, _ in most.terms], bytes_, strict=True)
+        model.add(weighted(list(terms), int) <= capacity)
     for after in built.afters:
         early = sum(times[t] for t in after.early)
         limit = early + weighted(after.terms, lambda s: int(s / unit_s))

@@ -39,13 +39,9 @@ from placement import simulators
 from placement.simulators import ranks
 from placement.solvers import base
 from placement.solvers.bounds import makespan as makespan_lib
-from placement.solvers.heuristics import large_neighbourhood
 from placement.solvers.limits import SearchLimits
-from placement.solvers.programs import cp_sat
+from placement.solvers.programs import cp_sat, warm_start
 from placement.types import Problem
-
-_HINT_SHARE = 0.1  # of the time, for the placement known at the start
-_HINT_BUDGET = 32_000
 
 
 class _Whole(NamedTuple):
@@ -73,43 +69,44 @@ def find(problem: Problem, seed: int, limits: SearchLimits) -> base.SearchResult
       UserError: ortools is not installed.
     """
     cp_model = cp_sat.import_cp_model()
-    shorter = limits.part(_HINT_SHARE, _HINT_BUDGET)
-    start = large_neighbourhood.lns(problem, seed, shorter)
-    best = start.placement
-    assert best is not None
-    value_s, bound_s = base.value_s(problem, best), makespan_lib.makespan(problem, limits)
+    start = warm_start.find(problem, seed, limits)
+    best, value_s, evaluations = start
+    bound_s = makespan_lib.makespan(problem, limits)
     if bound_s == inf:
-        return base.SearchResult(None, status="infeasible", evaluations=start.evaluations)
+        return base.SearchResult(None, status="infeasible", evaluations=evaluations)
     if value_s <= bound_s * (1 + base.ROUNDING):
-        return start._replace(bound_s=bound_s, status="optimal")
+        return base.SearchResult(best, bound_s, "optimal", evaluations)
     whole, unit_s = _whole(problem, value_s)
     model = cp_model.CpModel()
     variables = _variables(model, whole)
     _add_constraints(model, problem, whole, variables)
-    if value_s < inf:
-        _add_hint(model, problem, whole, variables, best)
+    if best is not None:
+        _, first = np.unique(whole.classes.number, return_index=True)
+        equal = _equal_devices(problem, whole)
+        cp_sat.hint(cp_model, model, variables.on, best[first], equal, limits)
     evaluate = simulators.evaluator(problem)
 
-    def placement(value: Callable[[Any], Any]) -> np.ndarray:
+    def valued(value: Callable[[Any], Any]) -> tuple[np.ndarray, float]:
         home = [next(d for d, x in row.items() if value(x)) for row in variables.on]
-        return np.array(home)[whole.classes.number]
+        placement = np.array(home)[whole.classes.number]
+        return placement, float(evaluate(placement[None])[0])
 
     def tell(value: Callable[[Any], Any]) -> None:
-        better = placement(value)
-        limits.tell(start.evaluations, float(evaluate(better[None])[0]), better)
+        placement, seconds = valued(value)
+        limits.tell(evaluations, seconds, placement)
 
     solver = cp_sat.make_solver(cp_model, seed, limits, num_workers=1)
     solver.parameters.linearization_level = 0
     status = cp_sat.solve(cp_model, solver, model, limits, tell)
-    if status == cp_model.INFEASIBLE and value_s == inf:
-        return base.SearchResult(None, status="infeasible", evaluations=start.evaluations)
+    if status == cp_model.INFEASIBLE and best is None:
+        return base.SearchResult(None, status="infeasible", evaluations=evaluations)
     if status in (cp_model.OPTIMAL, cp_model.FEASIBLE):
-        best = min(best, placement(solver.value), key=lambda p: base.value_s(problem, p))
+        solution, solution_s = valued(solver.value)
+        if solution_s < value_s:
+            best, value_s = solution, solution_s
     bound_s = max(bound_s, solver.best_objective_bound * unit_s)
-    proven = base.value_s(problem, best) <= bound_s * (1 + base.ROUNDING)
-    return base.SearchResult(
-        best, bound_s, "optimal" if proven else "time limit", start.evaluations
-    )
+    proven = value_s <= bound_s * (1 + base.ROUNDING)
+    return base.SearchResult(best, bound_s, "optimal" if proven else "time limit", evaluations)
 
 
 def _whole(problem: Problem, value_s: float) -> tuple[_Whole, float]:
@@ -196,21 +193,22 @@ def _add_order(model: Any, whole: _Whole, variables: _Variables, device: int) ->
 
 
 def _add_memory(model: Any, problem: Problem, whole: _Whole, variables: _Variables) -> None:
-    """Adds memory limits in whole bytes, needed ones rounded down and limits up."""
-    memory, needed = base.memory(problem), np.floor(whole.classes.memory_bytes).astype(int)
-    for devices, capacity in zip(memory.devices, memory.capacity_bytes, strict=True):
+    memory = base.memory(problem)
+    for devices, capacity_bytes in zip(memory.devices, memory.capacity_bytes, strict=True):
+        needed, capacity = cp_sat.whole_bytes(whole.classes.memory_bytes, capacity_bytes)
         inside = [
-            int(needed[number]) * x
+            needed[number] * x
             for number, row in enumerate(variables.on)
             for d, x in row.items()
             if devices[d]
         ]
-        model.add(sum(inside) <= ceil(capacity))
+        model.add(sum(inside) <= capacity)
 
 
 def _add_symmetry(model: Any, problem: Problem, whole: _Whole, variables: _Variables) -> None:
     """Adds that of two interchangeable devices the first takes a class first."""
-    groups = _interchangeable(problem, whole)
+    equal = _equal_devices(problem, whole)
+    groups = [np.flatnonzero(equal == first).tolist() for first in np.unique(equal)]
     for device, other in itertools.chain.from_iterable(map(itertools.pairwise, groups)):
         earlier: list[Any] = []
         for number in _class_order(whole):
@@ -224,58 +222,24 @@ def _class_order(whole: _Whole) -> list[int]:
     return list(dict.fromkeys(whole.classes.number[whole.order].tolist()))
 
 
-def _interchangeable(problem: Problem, whole: _Whole) -> list[list[int]]:
-    """Groups devices of which any two can change places and nothing else changes."""
-    memory, groups = base.memory(problem), list[list[int]]()
-    limits = _limits(memory, np.arange(len(problem.devices)))
-    for device in range(len(problem.devices)):
-        for group in groups:
-            swap = np.arange(len(problem.devices))
-            swap[[group[0], device]] = device, group[0]
+def _equal_devices(problem: Problem, whole: _Whole) -> np.ndarray:
+    """Returns int [D]: of each device the first it can change places with and nothing changes."""
+    memory, equal = base.memory(problem), np.arange(len(problem.devices))
+    limits = _limits(memory, equal)
+    for device in range(len(equal)):
+        for first in np.unique(equal[:device]).tolist():
+            swap = np.arange(len(equal))
+            swap[[first, device]] = device, first
             same = np.array_equal(whole.windows.compute_s[:, swap], whole.windows.compute_s)
             same = same and np.array_equal(
                 whole.edges.delay_s[:, swap][:, :, swap], whole.edges.delay_s
             )
             if same and _limits(memory, swap) == limits:
-                group.append(device)
+                equal[device] = first
                 break
-        else:
-            groups.append([device])
-    return groups
+    return equal
 
 
 def _limits(memory: base.Memory, devices: np.ndarray) -> list[tuple[list[bool], float]]:
     rows = zip(memory.devices[:, devices].tolist(), memory.capacity_bytes.tolist(), strict=True)
     return sorted(rows)
-
-
-def _add_hint(
-    model: Any, problem: Problem, whole: _Whole, variables: _Variables, placement: np.ndarray
-) -> None:
-    """Hints at a placement, with interchangeable devices in the order of their first classes."""
-    taken = list(dict.fromkeys(placement[whole.order].tolist()))
-    named = np.arange(len(problem.devices))
-    for group in _interchangeable(problem, whole):
-        first = sorted(group, key=lambda d: taken.index(d) if d in taken else len(taken))
-        named[first] = group
-    device = named[placement].tolist()
-    for op, start in enumerate(_starts(whole, device)):
-        model.add_hint(variables.start[op], start)
-    for number, op in enumerate(np.unique(whole.classes.number, return_index=True)[1].tolist()):
-        for d, x in variables.on[number].items():
-            model.add_hint(x, d == device[op])
-
-
-def _starts(whole: _Whole, device: list[int]) -> list[int]:
-    """Returns when each operation starts under a placement."""
-    inputs: list[list[tuple[int, np.ndarray]]] = [[] for _ in device]
-    for sender, receiver, delay in zip(*whole.edges, strict=True):
-        inputs[receiver].append((sender, delay))
-    start, end = [0] * len(device), [0] * len(device)
-    free = [0] * whole.windows.compute_s.shape[1]
-    for op in whole.order:
-        d = device[op]
-        arrivals = [end[sender] + int(delay[device[sender], d]) for sender, delay in inputs[op]]
-        start[op] = max(free[d], *arrivals, 0)
-        end[op] = free[d] = start[op] + int(whole.windows.compute_s[op, d])
-    return start

@@ -49,7 +49,7 @@ def build(
         for a, b in zip(built.assigned[one], built.assigned[other], strict=True):
             built.clause(~a, b)
             built.clause(a, ~b)
-    _enter_in_order(built, tasks, presolve.equal_devices(problem, tasks))
+    _enter_in_order(built, tasks)
     _crowd(built, tasks)
     if contiguous:
         _keep_contiguous(built, tasks)
@@ -70,8 +70,8 @@ def costly(problem: Problem, tasks: presolve.Presolved, horizon_s: float) -> np.
     return np.array(pairs, int).reshape(-1, 2).T
 
 
-def _enter_in_order(built: program.Program, tasks: presolve.Presolved, equal: np.ndarray) -> None:
-    x = built.assigned
+def _enter_in_order(built: program.Program, tasks: presolve.Presolved) -> None:
+    x, equal = built.assigned, built.equal
     order = np.argsort(-tasks.compute_s.min(axis=1), kind="stable")
     for device, first in enumerate(equal.tolist()):
         earlier = np.flatnonzero(equal[:device] == first)

@@ -18,7 +18,7 @@ from typing import NamedTuple
 import numpy as np
 
 from placement.solvers import base
-from placement.solvers.programs.presolve import Presolved
+from placement.solvers.programs.presolve import Presolved, equal_devices
 from placement.types import Problem
 
 # A literal: the Boolean b as b, its negation as ~b, which is negative.
@@ -62,6 +62,7 @@ class Program:
         self.at_most: list[AtMost] = []
         self.afters: list[After] = []
         self.assigned = np.zeros((0, 0), int)  # [C, D]: the Booleans x
+        self.equal = np.zeros(0, int)  # [D]: of each device the first that is equal
         self.total = -1
 
     def boolean(self) -> int:
@@ -109,6 +110,7 @@ def assign(program: Program, problem: Problem, tasks: Presolved) -> None:
     num_classes, num_devices = tasks.compute_s.shape
     program.assigned = x = program.booleans(num_classes, num_devices)
     program.exactly_one += x.tolist()
+    program.equal = equal_devices(problem, tasks)
     for boolean in x[~np.isfinite(tasks.compute_s)]:
         program.clause(~boolean)
     memory = base.memory(problem)

@@ -1,4 +1,4 @@
-"""A search by an integer program: a placement by hand, then a better one or a proof."""
+"""A search by an integer program: a placement known beforehand, then a better one or a proof."""
 
 from collections.abc import Callable
 from functools import partial

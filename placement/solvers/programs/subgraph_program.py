@@ -47,7 +47,7 @@ def build(
     done = _on_hosts(built, tasks, hosts, until, since)
     _on_parts(built, tasks, accelerator, done)
     if len(parts):
-        place = _places(built, accelerator, presolve.equal_devices(problem, tasks))
+        place = _places(built, accelerator)
         _keep_order(built, tasks, parts, place)
     return built
 
@@ -92,7 +92,7 @@ def _on_parts(
                 built.after(start, [done[u]], when=[x[v, d], ~x[u, d]])
 
 
-def _places(built: program.Program, accelerator: np.ndarray, equal: np.ndarray) -> np.ndarray:
+def _places(built: program.Program, accelerator: np.ndarray) -> np.ndarray:
     """Adds Booleans int [P, P]: whether a part stands at a place."""
     parts = np.flatnonzero(accelerator >= 0)
     place = built.booleans(len(parts), len(parts))
@@ -104,7 +104,7 @@ def _places(built: program.Program, accelerator: np.ndarray, equal: np.ndarray) 
     for number in numbers[np.argsort(first)].tolist():
         own = rows[number]
         order += itertools.pairwise(own)
-        types = tuple(equal[parts[own]].tolist())
+        types = tuple(built.equal[parts[own]].tolist())
         if types in last:
             order.append((last[types], own[0]))
         last[types] = own[0]

@@ -1,26 +1,49 @@
-"""A placement to begin with: segments of a topological order, then descent by single moves.
+"""A placement to begin with: the best that heuristics know, improved.
 
-An exact search needs some placement, as a horizon and to fall back on. Candidates are, for several
-shares T of the total load, the classes in topological order dealt out to one device after another,
-each full when it has computed for T or its memory is full; and every device alone. The best of them
-is improved by moving the one class that helps most, until none does.
+An exact search needs some placement: as a horizon, as a hint and to fall back on. Candidates are
+
+- what the heuristics made for the objective find (`HEURISTICS`);
+- for several shares T of the total load, the classes in topological order dealt out to one device
+  after another, each full when it has computed for T or its memory is full;
+- every device alone.
+
+The best of them in the simulator is improved by moving the one class that helps most, until none
+does, and then by large neighbourhoods. These know nothing of contiguous placements, so that where
+such are asked for the moves are all.
 """
 
+import contextlib
 from typing import NamedTuple
 
 import chex
 import numpy as np
 
 from placement import simulators
+from placement.errors import UserError
 from placement.graphs import dag
 from placement.solvers import base
+from placement.solvers.heuristics import greedy, large_neighbourhood
 from placement.solvers.limits import SearchLimits
+from placement.solvers.splits import ideals_dp, pipedream
 from placement.types import OpGraph, Problem
 
 _SHARES = 24  # loads tried
-_ROUNDS = 60  # moves at most
-_BATCH = 512  # placements that are simulated at a time
-_SPENT = 0.1  # of the time that is left
+_BATCH = large_neighbourhood.BATCH  # placements simulated at a time: one compilation for all
+_FINDING, _IMPROVING = 0.06, 0.04  # of the time that is left
+_LEAST_S = 1.0  # for heuristics, where so much is left: not worse than them under a short limit
+_PER_CLASS = 128  # placements simulated in large neighbourhoods
+
+# By objective, the fastest first: time may end before the last.
+HEURISTICS: dict[str, tuple[base.Find, ...]] = {
+    "makespan": large_neighbourhood.STARTS,
+    "max_load": (ideals_dp.linearised_dp, pipedream.pipedream),
+    "subgraph": (
+        greedy.find,
+        pipedream.pipedream,
+        ideals_dp.linearised_dp,
+        ideals_dp.dp_split,
+    ),
+}
 
 
 class WarmStart(NamedTuple):
@@ -31,38 +54,42 @@ class WarmStart(NamedTuple):
     evaluations: int
 
 
+class _Space(NamedTuple):
+    """What placements are made of, and what they are worth."""
+
+    classes: base.Classes
+    evaluate: simulators.Evaluate
+    reach: np.ndarray | None  # bool [N, N], of `phases`, where placements must be contiguous
+
+
 def find(
     problem: Problem, seed: int, limits: SearchLimits, *, contiguous: bool = False
 ) -> WarmStart:
-    """Finds the best placement of a descent.
+    """Finds the best placement that heuristics know, and a better one near it.
 
     Args:
       problem: what is to be placed.
-      seed: which of equally good moves are made first.
-      limits: a tenth of what is left is spent at most, beside one round.
+      seed: of the search near it.
+      limits: a tenth of what is left is spent at most, or a second, beside compiling the simulator.
       contiguous: whether all placements must be.
     """
-    rng = np.random.default_rng(seed)
-    until_s = limits.left_s() * (1 - _SPENT)
-    classes, evaluate = base.classes(problem), simulators.evaluator(problem)
+    classes = base.classes(problem)
     reach = phases(problem.graph) if contiguous else None
-    candidates = _segments(problem, classes)
-    best, value_s = _first(evaluate, candidates, classes, reach, np.inf)
-    evaluations = len(candidates)
-    limits.tell(evaluations, value_s, None if best is None else best[classes.number])
-    for _ in range(_ROUNDS):
-        if best is None or limits.left_s() < until_s:
-            break
-        moves = rng.permutation(_moves(best, classes))
-        evaluations += len(moves)
-        better, better_s = _first(evaluate, moves, classes, reach, value_s)
-        if better is None:
-            break
-        best, value_s = better, better_s
-        limits.tell(evaluations, value_s, best[classes.number])
-    if best is None:
-        return WarmStart(None, np.inf, evaluations)
-    return WarmStart(best[classes.number], value_s, evaluations)
+    space = _Space(classes, simulators.evaluator(problem), reach)
+    share = max(_FINDING, _LEAST_S / max(_LEAST_S, limits.left_s()))
+    found = _heuristics(problem, seed, limits.part(share, limits.budget))
+    candidates = np.concatenate([found, _segments(problem, classes)[:, classes.number]])
+    start = _best(space, WarmStart(None, np.inf, 0), candidates, limits)  # compiles
+    improving = limits.part(_IMPROVING, _PER_CLASS * len(classes.compute_s))
+    start = _descend(space, start, seed, improving)
+    if contiguous:
+        return start
+    begin = candidates[0] if start.placement is None else start.placement
+    rest = improving.part(1.0, improving.budget, start.evaluations)
+    polished = large_neighbourhood.polish(problem, begin, seed, rest)
+    assert polished.placement is not None
+    start = start._replace(evaluations=start.evaluations + polished.evaluations)
+    return _best(space, start, polished.placement[None], improving)
 
 
 def is_contiguous(placement: np.ndarray, reach: np.ndarray) -> bool:
@@ -83,33 +110,65 @@ def phases(graph: OpGraph) -> np.ndarray:
     return reach & (backward[:, None] == backward)
 
 
-def _first(
-    evaluate: simulators.Evaluate,
-    candidates: np.ndarray,
-    classes: base.Classes,
-    reach: np.ndarray | None,
-    below_s: float,
-) -> tuple[np.ndarray | None, float]:
-    """Returns the best of candidates int [M, C] below a value, contiguous if that is asked for."""
-    padded = -len(candidates) % _BATCH
-    rows = np.concatenate([candidates, np.repeat(candidates[:1], padded, axis=0)])
-    rows = rows[:, classes.number]
-    values = [np.asarray(evaluate(rows[i : i + _BATCH])) for i in range(0, len(rows), _BATCH)]
-    seconds = np.concatenate(values)[: len(candidates)]
+def _best(
+    space: _Space, start: WarmStart, candidates: np.ndarray, limits: SearchLimits
+) -> WarmStart:
+    """Returns the best of a start and placements int [M, N], of which one batch at least counts."""
+    seconds = _values(space.evaluate, candidates, limits)
+    placement, value_s, evaluations = start
     for row in np.argsort(seconds, kind="stable"):
-        if not seconds[row] < below_s:
+        if not seconds[row] < value_s:
             break
-        if reach is None or is_contiguous(candidates[row][classes.number], reach):
-            return candidates[row], float(seconds[row])
-    return None, np.inf
+        if space.reach is None or is_contiguous(candidates[row], space.reach):
+            placement, value_s = candidates[row], float(seconds[row])
+    evaluations += len(seconds)
+    limits.tell(evaluations, value_s, placement)
+    return WarmStart(placement, value_s, evaluations)
+
+
+def _values(
+    evaluate: simulators.Evaluate, placements: np.ndarray, limits: SearchLimits
+) -> np.ndarray:
+    """Computes what placements int [M, N] are worth: as many, in batches, as there is time for."""
+    seconds: list[np.ndarray] = []
+    for start in range(0, len(placements), _BATCH):
+        if seconds and limits.over():
+            break
+        rows = placements[start : start + _BATCH]
+        padded = np.concatenate([rows, np.repeat(rows[-1:], _BATCH - len(rows), axis=0)])
+        seconds.append(np.asarray(evaluate(padded))[: len(rows)])
+    return np.concatenate([np.zeros(0), *seconds])
+
+
+def _heuristics(problem: Problem, seed: int, limits: SearchLimits) -> np.ndarray:
+    """Returns placements int [M, N]: what the heuristics find in time."""
+    found: list[np.ndarray] = []
+    for heuristic in HEURISTICS[problem.objective]:
+        if limits.over():
+            break
+        with contextlib.suppress(UserError):  # it is not for such a problem
+            placement = heuristic(problem, seed, limits).placement
+            found += [] if placement is None else [placement]
+    return np.array(found, int).reshape(-1, problem.graph.num_ops)
+
+
+def _descend(space: _Space, start: WarmStart, seed: int, limits: SearchLimits) -> WarmStart:
+    """Makes the best single move, as long as one helps."""
+    rng, before_s = np.random.default_rng(seed), np.inf
+    while start.placement is not None and start.value_s < before_s and not limits.over():
+        before_s = start.value_s
+        moves = rng.permutation(_moves(start.placement, space.classes))
+        start = _best(space, start, moves[:, space.classes.number], limits)
+    return start
 
 
 def _moves(placement: np.ndarray, classes: base.Classes) -> np.ndarray:
-    """Returns placements int [M, C] in which one class moved to a device that can run it."""
-    others = classes.allowed.copy()
-    others[np.arange(len(placement)), placement] = False
+    """Returns placements of classes int [M, C] in which one moved to a device that can run it."""
+    _, first = np.unique(classes.number, return_index=True)
+    home, others = placement[first], classes.allowed.copy()
+    others[np.arange(len(home)), home] = False
     which, device = np.nonzero(others)
-    moved = np.repeat(placement[None], max(len(which), 1), axis=0)
+    moved = np.repeat(home[None], len(which), axis=0)
     moved[np.arange(len(which)), which] = device
     return moved
 

@@ -1,0 +1,63 @@
+import numpy as np
+import pytest
+
+from placement.solvers import base
+from placement.solvers.limits import SearchLimits
+from placement.solvers.programs import cp_sat, cpsat, warm_start
+from tests import helpers
+from tests.solvers.programs.test_warm_start import workload
+
+
+@pytest.mark.parametrize("objective", ["makespan", "max_load", "subgraph"])
+def test_a_search_begins_at_its_start(monkeypatch, objective):
+    """Whichever of the equal devices the start uses: its hint is whole and holds."""
+    pytest.importorskip("ortools")
+    problem = workload(objective)
+    start = warm_start.find(problem, 0, SearchLimits(60.0, 0))
+    assert start.placement is not None
+    renamed = start._replace(placement=np.array([2, 0, 3, 1, 4])[start.placement])
+    monkeypatch.setattr(warm_start, "find", lambda *_, **__: renamed)
+    first: list[float] = []
+
+    def solve(cp_model, solver, model, limits, on_solution):
+        assert len(model.proto.solution_hint.vars) == len(model.proto.variables)
+        solver.parameters.fix_variables_to_their_hinted_value = True
+        status = solver.solve(model)
+        assert status == cp_model.OPTIMAL
+        on_solution(solver.value)
+        return status
+
+    monkeypatch.setattr(cp_sat, "solve", solve)
+    limits = SearchLimits(60.0, 0, lambda _, value_s, __: first.append(value_s))
+    cpsat.find(problem, 0, limits)
+    assert first[0] == pytest.approx(start.value_s, rel=1e-5)
+
+
+@pytest.mark.parametrize("size", [0.3, 1.0, 1e9 / 3])
+def test_bytes_need_not_be_whole(size):
+    bytes_ = np.full(4, size, np.float32).astype(np.float64)
+    (one, *_), room = cp_sat.whole_bytes(bytes_, 2 * float(bytes_[0]))
+    assert room == 2 * one
+    assert bytes_[0] / (2 * bytes_[0]) == one / room
+
+
+@pytest.mark.parametrize("objective", ["makespan", "max_load", "subgraph"])
+def test_memories_of_less_than_a_byte_an_operation_are_filled(monkeypatch, objective):
+    pytest.importorskip("ortools")
+    graph = helpers.chain(4)
+    costs = helpers.unit_costs(
+        graph,
+        3,
+        compute_s=np.array([[1, 1, 10]] * 4, np.float32),
+        transfer_latency_s=np.zeros((3, 3), np.float32),
+        transfer_s_per_byte=np.zeros((3, 3), np.float32),
+        memory_bytes=np.full(4, 0.3, np.float32),
+        capacity_bytes=np.array([0.7, 0.7, np.inf], np.float32),
+        accelerator=np.array([0, 1, -1], np.int32),
+    )
+    problem = helpers.as_problem(graph, costs, objective)
+    start = warm_start.WarmStart(np.full(4, 2), 40.0, 1)
+    monkeypatch.setattr(warm_start, "find", lambda *_, **__: start)
+    found = cpsat.find(problem, 0, SearchLimits(20.0, 0))
+    assert found.status == "optimal"
+    assert base.value_s(problem, found.placement) == (2 if objective == "max_load" else 4)

@@ -1,0 +1,114 @@
+"""What exact searches start from, and that none of them returns worse."""
+
+import contextlib
+import dataclasses
+
+import numpy as np
+import pytest
+
+from placement import solvers
+from placement.errors import UserError
+from placement.solvers import base
+from placement.solvers.limits import SearchLimits
+from placement.solvers.programs import warm_start
+from placement.types import CostModel, Problem
+from placement.zoo import synthetic
+from tests.solvers import exhaustive
+
+PROGRAMS = (
+    *(("milp", "max_load"), ("milp_noncontiguous", "max_load"), ("milp", "subgraph")),
+    *(("cpsat", "makespan"), ("cpsat", "max_load"), ("cpsat", "subgraph")),
+)
+
+
+def workload(objective: str) -> Problem:
+    """A problem like the public ones: equal accelerators that cannot hold all, and a slow host."""
+    graph = synthetic.build("synthetic:family=fork_join,ops=60,seed=1,width=3")
+    rng = np.random.default_rng(0)
+    pairs = np.where(np.arange(60) % 10 == 5, np.arange(60) - 1, np.arange(60))
+    graph = dataclasses.replace(graph, colocation=pairs.astype(np.int32))
+    accelerator = np.array([0, 1, 2, 3, -1], np.int32)
+    seconds = rng.uniform(0.5, 2, (graph.num_ops, 1)) * np.where(accelerator >= 0, 1, 10)
+    memory_bytes = rng.uniform(0.5, 2, graph.num_ops).astype(np.float32)
+    room = np.where(accelerator >= 0, 0.2 * memory_bytes.sum(), np.inf)
+    costs = CostModel(
+        compute_s=seconds.astype(np.float32),
+        transfer_latency_s=np.zeros((5, 5), np.float32),
+        transfer_s_per_byte=np.zeros((5, 5), np.float32),
+        transfer_fixed_s=rng.uniform(0, 2, graph.num_edges).astype(np.float32),
+        fusion_loss_s=np.zeros(graph.num_edges, np.float32),
+        memory_bytes=memory_bytes,
+        capacity_bytes=room.astype(np.float32),
+        accelerator=accelerator,
+    )
+    return Problem(graph, costs, objective, ("a", "b", "c", "d", "host"))
+
+
+def of_heuristics(problem: Problem) -> float:
+    """The least value that a heuristic made for the objective finds, but for rounding."""
+    names = ("greedy", "dp_split", "linearised_dp", "pipedream")
+    names += ("heft", "peft", "m_topo", "m_etf", "m_sct")
+    values = []
+    for name in names:
+        if problem.objective in solvers.SOLVERS[name].objectives:
+            with contextlib.suppress(UserError):  # of accelerators' parts, which splits refuse
+                values.append(solvers.solve(name, problem).value_s)
+    return min(values) * (1 + base.ROUNDING)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("name", "objective"), PROGRAMS)
+def test_without_time_for_a_proof_no_program_is_worse_than_a_heuristic(name, objective):
+    if name == "cpsat":
+        pytest.importorskip("ortools")
+    problem = workload(objective)
+    heuristics_s = of_heuristics(problem)
+    assert np.isfinite(heuristics_s)
+    found = solvers.solve(name, problem, time_limit_s=4.0)
+    assert found.bound_s <= found.value_s <= heuristics_s
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("name", "objective"), PROGRAMS)
+def test_of_small_problems_no_program_is_worse_than_a_heuristic(name, objective):
+    if name == "cpsat":
+        pytest.importorskip("ortools")
+    for problem in exhaustive.problems(objective, 12, seed=7, shared=objective == "subgraph"):
+        if not solvers.infeasible(problem):
+            assert solvers.solve(name, problem).value_s <= of_heuristics(problem)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("objective", "contiguous"),
+    [("makespan", False), ("subgraph", False), ("max_load", False), ("max_load", True)],
+)
+def test_a_start_is_no_worse_than_a_heuristic_and_tells_itself(objective, contiguous):
+    finite = 0
+    for problem in (workload(objective), *exhaustive.problems(objective, 12, seed=8)):
+        if solvers.infeasible(problem):
+            continue
+        told: list[tuple[int, float, np.ndarray | None]] = []
+        limits = SearchLimits(60.0, 0, lambda *step, told=told: told.append(step))
+        start = warm_start.find(problem, 0, limits, contiguous=contiguous)
+        assert start.value_s <= of_heuristics(problem)
+        assert told[-1][:2] == (start.evaluations, start.value_s)
+        if start.placement is not None:
+            finite += 1
+            assert base.value_s(problem, start.placement) == pytest.approx(start.value_s)
+            reach = warm_start.phases(problem.graph)
+            assert not contiguous or warm_start.is_contiguous(start.placement, reach)
+    assert finite > 6
+
+
+def test_large_neighbourhoods_improve_a_start():
+    problem = workload("subgraph")
+    short = warm_start.find(problem, 0, SearchLimits(60.0, 0))
+    long = warm_start.find(problem, 0, SearchLimits(60.0, 32_000))
+    assert long.value_s < short.value_s
+    assert short.evaluations < long.evaluations
+
+
+def test_out_of_time_still_gives_a_start():
+    start = warm_start.find(workload("max_load"), 0, SearchLimits(0.0, 1000))
+    assert np.isfinite(start.value_s)
