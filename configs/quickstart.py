@@ -11,9 +11,10 @@ from configs import common
 
 
 def get_config() -> ConfigDict:
-    """A search of large neighbourhoods in the simulator; what it finds measured on the devices."""
+    """A search in the simulator, of some seconds; what it finds measured on the devices."""
     config = common.base().unlock()
     config.backend = "concurrent"
     config.objective = "makespan"
-    config.method = "lns"
+    config.method = "search"
+    config.budget = 4_000_000
     return config.lock()

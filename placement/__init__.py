@@ -53,7 +53,7 @@ def place(
     model: Any,  # str or os.PathLike
     *,
     devices: str = "auto",
-    method: str = "lns",
+    method: str = "search",
     workdir: Any = None,  # str or os.PathLike
     **keys: bool | int | float | str,
 ) -> "Placed":

@@ -6,8 +6,6 @@ import pytest
 # these fusions, which take more than half of the time of compiling for the CPU.
 _QUICK = "--xla_cpu_use_fusion_emitters=false"
 os.environ["XLA_FLAGS"] = f"{os.environ.get('XLA_FLAGS', '')} {_QUICK}".strip()
-# What an earlier run compiled would hide what compiles, and of what commands say of it.
-os.environ["JAX_ENABLE_COMPILATION_CACHE"] = "false"
 
 import jax  # noqa: E402
 

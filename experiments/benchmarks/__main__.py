@@ -1,7 +1,7 @@
 """Timed claims, measured side by side in one run.
 
     python -m experiments.benchmarks policy
-    python -m experiments.benchmarks search
+    python -m experiments.benchmarks search [SECONDS ...]
     python -m experiments.benchmarks simulators
     python -m experiments.benchmarks learning
     python -m experiments.benchmarks devices
@@ -38,7 +38,7 @@ BENCHMARKS: dict[str, Callable[..., None]] = {
     "unseen": unseen.run,
     "documents": documents.run,
 }
-_WITH_ARGUMENTS = ("scale", "unseen", "documents")
+_WITH_ARGUMENTS = ("search", "scale", "unseen", "documents")
 
 
 def main(argv: list[str]) -> None:

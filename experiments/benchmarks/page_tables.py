@@ -360,7 +360,7 @@ TABLES = {
         report("tutorial", "status"),
     ),
     "concurrent_fidelity": Table("docs/CONCURRENT.md", _FIDELITY, fidelity(_FIDELITY)),
-    "concurrent_gains": Table("docs/CONCURRENT.md", _GAINS, gains(_GAINS, "lns")),
+    "concurrent_gains": Table("docs/CONCURRENT.md", _GAINS, gains(_GAINS, "search")),
     "solvers_max_load": Table(
         "docs/SOLVERS.md",
         _solving("max_load", _PROOFS, "--config.time_limit_s=100"),

@@ -27,7 +27,7 @@ from placement.types import Problem
 from placement.zoo import families
 
 # The last are as many and such as no training has seen that `configs/pretrain.py` describes.
-_DEVICES = "roofline:cpu,gpu,gpu", "roofline:cpu,igpu,npu", "roofline:cpu,igpu,gpu,npu"
+DEVICES = "roofline:cpu,gpu,gpu", "roofline:cpu,igpu,npu", "roofline:cpu,igpu,gpu,npu"
 _MEMBERS = 6  # of each family
 _SEARCH = "lns"
 
@@ -79,13 +79,13 @@ def measure(path: str) -> list[Cell]:
     Raises:
       UserError: as `run`.
     """
-    seen = _families_seen(Path(path).with_name("pretraining.json"))
+    seen = families_seen(Path(path).with_name("pretraining.json"))
     work = [
         (family, families.draw(family, seed), devices)
         for family in families.names()
         if family not in (*seen, "chain")
         for seed in range(_MEMBERS)
-        for devices in _DEVICES
+        for devices in DEVICES
     ]
     cells = []
     for number, (family, text, devices) in enumerate(work, 1):
@@ -104,7 +104,12 @@ def ratios(cell: Cell) -> list[float]:
     return [value_s / cell.search_s for value_s in values_s]
 
 
-def _families_seen(path: Path) -> tuple[str, ...]:
+def families_seen(path: Path) -> tuple[str, ...]:
+    """Returns the families that a policy has learned on, by its pretraining.json.
+
+    Raises:
+      UserError: it cannot be read: one line.
+    """
     remedy = "it says what the policy learned on: give that of a --task=pretrain's run directory"
     return tuple(files.read_json(path, {"families": str}, remedy=remedy)["families"].split(","))
 
@@ -148,7 +153,7 @@ def _summary(cells: list[Cell]) -> Table:
         ("devices",),
         ("graphs", "faster than HEFT", "zero_shot", "untrained", "training takes off"),
     )
-    for devices in _DEVICES:
+    for devices in DEVICES:
         some = [cell for cell in cells if cell.devices == devices]
         faster = np.mean([cell.zero_shot_s < cell.heft_s for cell in some])
         _, _, beginning, ours = np.array([ratios(cell) for cell in some]).T

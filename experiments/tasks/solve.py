@@ -1,4 +1,4 @@
-"""The `solve` task: classical and exact solvers in the simulator, with bounds."""
+"""The `solve` task: the search, classical and exact solvers in the simulator, with bounds."""
 
 from pathlib import Path
 from typing import Any
@@ -7,7 +7,7 @@ from ml_collections import ConfigDict
 
 from experiments.console import faults, progress
 from experiments.tasks import place, report
-from placement import arguments, solvers
+from placement import arguments, methods
 
 
 def run(
@@ -29,12 +29,13 @@ def run(
     config = ConfigDict(config.to_dict())
     config.evaluate = "simulate"
     chosen: tuple[str, ...] = ()
-    beside = ("single", *solvers.SOLVERS)
+    searches = (*methods.SEARCHES, *methods.SOLVERS)
+    beside = ("single", *searches)
     if config.methods.strip() != "all":
         chosen, beside = arguments.entries(config.methods), ("single",)
     for method in chosen:
-        arguments.check("solver", method, tuple(solvers.SOLVERS))
-        solvers.check(method, config.objective)
+        arguments.check("solver", method, searches)
+        methods.check(method, config.objective)
     with faults.told_last() as kept:
         run_ = place.run_methods(config, workdir, chosen, kept, beside=beside, display=display)
         with report.reporting(kept, display):

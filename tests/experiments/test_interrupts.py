@@ -132,7 +132,7 @@ def best_single_s(summary: dict[str, Any]) -> float:
     return min(singles)
 
 
-@pytest.mark.parametrize("method", ["lns", "genetic"])
+@pytest.mark.parametrize("method", ["lns", "genetic", "search"])
 def test_a_solver_keeps_its_best(tmp_path: Path, method: str) -> None:
     flags = (*SOLVE, "--config.objective=makespan", f"--config.methods={method},heft")
     code, out, err = run(

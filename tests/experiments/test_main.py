@@ -1,6 +1,7 @@
 """The command line: what a user's mistake prints, and a whole run on the real CPU plug-in."""
 
 import json
+import os
 import re
 import signal
 import subprocess
@@ -11,6 +12,7 @@ from pathlib import Path
 import onnx
 import pytest
 
+from experiments import main
 from tests.experiments import command
 from tests.experiments.command import check_details, check_summary, run, start
 
@@ -413,3 +415,32 @@ def test_the_installed_command_is_the_same_program():
     ]
     assert said[0] == said[1]
     assert "--task=list prints" in said[0]
+
+
+def test_what_is_compiled_is_kept_for_later_commands_unless_the_user_says_where(monkeypatch):
+    cache, seconds = "JAX_COMPILATION_CACHE_DIR", "JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS"
+    for name in (cache, seconds):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setenv("XDG_CACHE_HOME", "/some/cache")
+    main._keep_compiled()
+    assert os.environ[cache] == "/some/cache/placement"
+    assert float(os.environ[seconds]) < 1
+    monkeypatch.setenv(cache, "/elsewhere")
+    main._keep_compiled()
+    assert os.environ[cache] == "/elsewhere"
+
+
+def test_a_second_search_of_the_same_sizes_compiles_nothing(tmp_path: Path) -> None:
+    flags = ("--task=solve", "--config=solvers", "--config.graph=rnnlm:steps=4")
+    flags += ("--config.objective=makespan", "--config.devices=roofline:cpu,gpu")
+    environment = os.environ | {"XDG_CACHE_HOME": str(tmp_path)}
+    environment.pop("JAX_COMPILATION_CACHE_DIR", None)
+    for seed in (0, 1):
+        subprocess.run(
+            [sys.executable, "-m", "experiments.main", f"--workdir={tmp_path / str(seed)}"]
+            + [*flags, "--config.methods=search", f"--config.seed={seed}"],
+            env=environment,
+            check=True,
+            stdout=subprocess.DEVNULL,
+        )
+        assert len([*tmp_path.glob("placement/*advance*-cache")]) == 1

@@ -130,13 +130,15 @@ def test_solvers_solve_workloads_of_every_kind(
     proves = PROVES.get(on.objective, "brute_force")
     code, out, err = run(
         tmp_path / "run",
-        *(*flags, "--task=solve", f"--config.methods=round_robin,local_search,{proves}"),
+        *(*flags, "--task=solve", f"--config.methods=local_search,search,{proves}"),
         config="configs/solvers.py",
     )
     assert code == 0, err
     summary = check_run(tmp_path / "run", on)
     rows = {row["method"]: row for row in summary["rows"]}
     assert rows[proves]["status"] == "optimal"
+    alone = [row["predicted_s"] for row in rows.values() if row["method"].startswith("single")]
+    assert rows["search"]["predicted_s"] <= min(filter(None, alone), default=math.inf)
     assert min(r["predicted_s"] or math.inf for r in rows.values()) == rows[proves]["predicted_s"]
     assert rows[proves]["method"] in out
 
