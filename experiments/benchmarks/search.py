@@ -159,6 +159,8 @@ def _summary(cells: list[Cell]) -> timing.Table:
     )
     large = [cell for cell in cells if cell.num_ops > _MANY]
     for name, some in (("all", cells), (f"above {_MANY} coarse operations", large)):
+        if not some:
+            continue
         ratios = np.array([cell.ratio for cell in some])
         table.add_row(
             name,

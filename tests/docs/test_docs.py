@@ -64,7 +64,7 @@ NOT_RUN = {
     "runtime: devices, clocks  |  the core: arrays in, arrays out            |  reporting: files": (
         "a picture"
     ),
-    "types -> graphs -> costs -> simulators -> policies, solvers -> learning -> methods -> "
+    "types -> graphs -> costs -> simulators -> policies, solvers -> learning, search -> methods -> "
     "experiments": "a formula",
     "devices, errors -> models -> execution -> measurement -> deployment, cluster": "a formula",
     "ray start --head --port=6379": "machines that a test has not",

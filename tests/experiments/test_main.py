@@ -433,14 +433,11 @@ def test_what_is_compiled_is_kept_for_later_commands_unless_the_user_says_where(
 def test_a_second_search_of_the_same_sizes_compiles_nothing(tmp_path: Path) -> None:
     flags = ("--task=solve", "--config=solvers", "--config.graph=rnnlm:steps=4")
     flags += ("--config.objective=makespan", "--config.devices=roofline:cpu,gpu")
+    flags += ("--config.methods=search",)
     environment = os.environ | {"XDG_CACHE_HOME": str(tmp_path)}
     environment.pop("JAX_COMPILATION_CACHE_DIR", None)
     for seed in (0, 1):
-        subprocess.run(
-            [sys.executable, "-m", "experiments.main", f"--workdir={tmp_path / str(seed)}"]
-            + [*flags, "--config.methods=search", f"--config.seed={seed}"],
-            env=environment,
-            check=True,
-            stdout=subprocess.DEVNULL,
-        )
+        own = f"--workdir={tmp_path / str(seed)}", f"--config.seed={seed}"
+        words = [sys.executable, "-m", "experiments.main", *flags, *own]
+        subprocess.run(words, env=environment, check=True, stdout=subprocess.DEVNULL)
         assert len([*tmp_path.glob("placement/*advance*-cache")]) == 1
