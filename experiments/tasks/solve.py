@@ -1,4 +1,4 @@
-"""The `solve` task: the search, classical and exact solvers in the simulator, with bounds."""
+"""The `solve` task: search, classical and exact solvers in the simulator, with bounds."""
 
 from pathlib import Path
 from typing import Any
