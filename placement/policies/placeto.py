@@ -185,7 +185,7 @@ def simulate_from(
 
     def step(i: Array, carry: tuple[Schedule, Array, Array]) -> tuple[Schedule, Array, Array]:
         (start_s, finish_s), free, arrival = carry
-        s, compute_s, delay_s = jax.tree.map(lambda leaf: leaf[i], simulator)
+        s, compute_s, delay_s = jax.tree.map(lambda leaf: leaf[i], simulator.by_step)
         device = rows[s.op]
         arrival = jnp.where(s.first, 0.0, arrival)
         for slot in range(schedule.WIDTH):

@@ -307,7 +307,7 @@ def _list_schedule(
 
     def step(i: Array, carry: tuple[_Schedule, Any]) -> tuple[_Schedule, Any]:
         now, kept = carry
-        s, compute_of, delay_of = jax.tree.map(lambda leaf: leaf[i], simulator)
+        s, compute_of, delay_of = jax.tree.map(lambda leaf: leaf[i], simulator.by_step)
         arrival = jnp.where(s.first, 0.0, now.arrival)
         transfer = jnp.where(s.first, 0.0, now.transfer)
         for slot in range(schedule.WIDTH):
@@ -339,9 +339,9 @@ def _list_schedule(
 
 def _in_units(costs: CostView[scheduler_tables.Tables]) -> makespan.Tables:
     """The simulator in units of the median operation, zero where a device does not support one."""
-    steps, compute_s, delay_s = costs.simulator
-    compute_s = jnp.where(jnp.isfinite(compute_s), compute_s, 0.0)
-    return makespan.Tables(steps, compute_s / costs.own.unit_s, delay_s / costs.own.unit_s)
+    t, unit_s = costs.simulator, costs.own.unit_s
+    compute_s = jnp.where(jnp.isfinite(t.compute_s), t.compute_s, 0.0)
+    return t._replace(compute_s=compute_s / unit_s, delay_s=t.delay_s / unit_s)
 
 
 def _features(

@@ -33,7 +33,8 @@ class CostView(NamedTuple, Generic[Own]):
     def simulator(self) -> makespan.Tables:
         """Gathers what `makespan.latency` reads, for placements of N operations."""
         compute_s, delay_s = self.compute_s[self.steps.op], self.delay_s[self.steps.edges]
-        return makespan.Tables(self.steps, compute_s, delay_s)
+        each = np.arange(compute_s.shape[1], dtype=np.int8)  # devices are kinds of their own
+        return makespan.Tables(self.steps, compute_s, each, delay_s)
 
 
 def cost_view(problem: Problem, num_nodes: int, num_edges: int) -> CostView[Any]:

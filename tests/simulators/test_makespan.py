@@ -5,6 +5,7 @@ import pytest
 
 from placement import simulators
 from placement.graphs import dag, opgraph
+from placement.simulators import makespan
 from placement.types import CostModel, OpGraph
 from tests import helpers
 from tests.helpers import unit_costs
@@ -237,3 +238,37 @@ def test_without_crossings_overlap_only_helps(seed):
     alone = simulators.evaluator(problem._replace(costs=free, objective="serial"))(placements)
     overlapped = simulators.evaluator(problem._replace(costs=free))(placements)
     assert (overlapped <= alone).all()
+
+
+# Of every device the number of the kind that its links are of.
+KINDS = (0, 1, 1), (0, 1, 0, 1), (0, 0, 0), (0, 1, 2), (0, 1, 1, 2, 1, 1)
+
+
+@pytest.mark.parametrize("kinds", KINDS)
+def test_devices_with_equal_links_are_of_a_kind_and_wait_as_others_do(kinds):
+    num_devices, rng = len(kinds), np.random.default_rng(0)
+    between = rng.integers(1, 30, (3, 3)).astype(np.float32)
+    apart = 1 - np.eye(num_devices, dtype=np.float32)
+    graph = helpers.random_dag(rng, 12, edge_probability=0.3)
+    costs = unit_costs(
+        graph,
+        num_devices,
+        compute_s=rng.integers(1, 9, (12, num_devices)).astype(np.float32),
+        transfer_latency_s=apart * between[np.ix_(kinds, kinds)],
+        transfer_s_per_byte=apart * between.T[np.ix_(kinds, kinds)],
+    )
+    problem = helpers.as_problem(graph, costs, "makespan")
+    tables = makespan.tables(graph, costs)
+    assert tables.kind.tolist() == list(kinds)
+    assert tables.delay_s.shape[-1] == max(kinds) + 1
+    placements = rng.integers(0, num_devices, (64, 12)).astype(np.int32)
+    expected = reference.latencies(problem, placements)
+    np.testing.assert_array_equal(simulators.evaluator(problem)(placements), expected)
+
+
+def test_a_link_that_differs_in_one_direction_makes_a_kind_of_its_own():
+    graph = helpers.diamond()
+    latency_s = 5 * (1 - np.eye(3, dtype=np.float32))
+    latency_s[0, 2] = 6
+    tables = makespan.tables(graph, unit_costs(graph, 3, transfer_latency_s=latency_s))
+    assert tables.kind.tolist() == [0, 1, 2]
