@@ -19,6 +19,7 @@ import time
 from pathlib import Path
 from typing import Any, NamedTuple
 
+import jax
 from ml_collections import ConfigDict
 
 from experiments import build, checkpoints, labels, methods, workdirs
@@ -217,6 +218,9 @@ def _run(cell: _Cell, workdir: Path, display: progress.Display, kept: faults.Fau
         )
     finally:
         workdirs.release(cell.directory)
+        # Linux limits the mappings of a process, of which every compiled function has nine; with
+        # none left, XLA crashes. Learners of the next cell compile their own.
+        jax.clear_caches()
     if not ran.interrupted and len(kept) == before:
         runs.write_json(cell.directory / _FINISHED, cell.asked())
     return ran

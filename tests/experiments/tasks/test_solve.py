@@ -156,6 +156,20 @@ def test_a_comparison_keeps_one_file_of_bounds_and_prints_the_gap(tmp_path):
     assert "| bound | gap of the best |" in report
 
 
+def test_what_a_cell_compiles_goes_with_it(tmp_path):
+    def mappings() -> int:
+        return len(Path("/proc/self/maps").read_text().splitlines())
+
+    wanted = config(tmp_path, methods="placeto,annealing")
+    wanted.devices, wanted.objective = "roofline:cpu,gpu", "makespan"
+    numbers = []
+    for ops in (10, 15, 20):
+        wanted.graph = f"synthetic:family=layered,ops={ops}"
+        compare.run(wanted, tmp_path / str(ops))
+        numbers.append(mappings())
+    assert numbers[2] < numbers[1] + 90  # ten compiled functions, of hundreds
+
+
 def entry(value_s: float, bound_s: float = np.nan, *, full: bool = False, scope: str = "all"):
     solution = Solution(np.zeros(2, np.int32), value_s, bound_s, "finished", 0.0, 1, scope)
     return methods.Entry("some", solution, solution.placement[None], (), (value_s,), full=full)
