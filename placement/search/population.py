@@ -23,10 +23,9 @@ import numpy as np
 from placement import simulators
 from placement.search import blocks
 from placement.search import orders as orders_lib
-from placement.solvers import base, graph_cut
-from placement.solvers.heuristics import baechi, greedy, list_scheduling, trivial
+from placement.solvers import base, starts
+from placement.solvers.heuristics import trivial
 from placement.solvers.limits import SearchLimits
-from placement.solvers.splits import ideals_dp, pipedream
 from placement.types import Array, Problem
 
 CHAINS = 4
@@ -39,19 +38,6 @@ _MEMORY = 0.99  # of gains, from step to step
 _LEAST_GAINED = 1e-4  # so that all kinds are equal where none gains
 _ENUMERATED = 4096  # placements that are all simulated instead
 _STARTS_SHARE = 0.2  # of the time, after which no further start is made
-
-# Those that take little time first.
-STARTS: dict[str, tuple[base.Find, ...]] = {
-    "serial": (graph_cut.find,),
-    "makespan": (
-        list_scheduling.heft,
-        baechi.m_topo,
-        list_scheduling.peft,
-        baechi.m_etf,
-    ),
-    "max_load": (pipedream.pipedream, ideals_dp.linearised_dp),
-    "subgraph": (greedy.find,),
-}
 
 
 class Space(NamedTuple):
@@ -90,22 +76,26 @@ def find(
       seed: of all randomness.
       limits: until which it searches. The starts count as evaluations.
       known: what another search found, to start from beside these; its evaluations count.
+
+    Returns:
+      The best placement; none where none that is feasible is known. At most 4,096 placements are
+      all simulated, and then, or where a start is proven to be the best, the status says so.
     """
     classes = base.classes(problem)
     if np.log(classes.allowed.sum(axis=1)).sum() <= np.log(_ENUMERATED):
         return trivial.brute_force(problem, seed, limits)
-    starts, proven = _starts(problem, classes, seed, limits)
+    begun, proven = _starts(problem, classes, seed, limits)
     if proven is not None:
         return proven
-    evaluations = len(starts)
+    evaluations = len(begun)
     if known is not None:
         evaluations += known.evaluations
     if known is not None and known.placement is not None:
-        starts = np.concatenate([starts, known.placement[None]])
+        begun = np.concatenate([begun, known.placement[None]])
     first = np.unique(classes.number, return_index=True)[1]
-    starts = starts[:, first]
+    begun = begun[:, first]
     simulate = simulators.objective(problem.objective).simulate_columns
-    space, state = _begin(problem, classes, simulate, starts, seed)
+    space, state = _begin(problem, classes, simulate, begun, seed)
     count, status = 1, "finished"
 
     def tell() -> np.ndarray | None:
@@ -136,14 +126,10 @@ def _starts(
     fastest = classes.compute_s.argmin(axis=1)
     rows = [np.where(able, d, fastest)[classes.number] for d, able in enumerate(classes.allowed.T)]
     gathering = limits.part(_STARTS_SHARE, limits.budget)
-    for start in STARTS[problem.objective]:
-        if gathering.over():
-            break
-        result = start(problem, seed, gathering)
+    for result in starts.find(problem, seed, gathering):
         if result.status == "optimal" and result.scope == base.ALL:
             return np.array(rows, np.int32), result
-        if result.placement is not None:
-            rows.append(result.placement)
+        rows.append(result.placement)
     return np.array(rows, np.int32), None
 
 

@@ -111,7 +111,7 @@ def latency(t: Tables, placement: Array) -> Array:
 
 
 def _chosen(rows: Array, number: Array) -> Array:
-    """`rows[number[b], b]`, [B], of rows [K, B] or [K]. Selects, not a gather: they vectorise."""
+    """`rows[number[b], b]`, [B], of `rows` [K, B] or [K]. Selects, not a gather: they vectorise."""
     value = rows[0]
     for k in range(1, rows.shape[0]):
         value = jnp.where(number == k, rows[k], value)

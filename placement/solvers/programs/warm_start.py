@@ -2,7 +2,7 @@
 
 An exact search needs some placement: as a horizon, as a hint and to fall back on. Candidates are
 
-- what the heuristics made for the objective find (`HEURISTICS`);
+- what fast methods for the objective find (`placement.solvers.starts`);
 - for several shares T of the total load, the classes in topological order dealt out to one device
   after another, each full when it has computed for T or its memory is full;
 - every device alone.
@@ -12,19 +12,16 @@ does, and then by large neighbourhoods. These know nothing of contiguous placeme
 such are asked for the moves are all.
 """
 
-import contextlib
 from typing import NamedTuple
 
 import chex
 import numpy as np
 
 from placement import simulators
-from placement.errors import UserError
 from placement.graphs import dag
-from placement.solvers import base
-from placement.solvers.heuristics import greedy, large_neighbourhood
+from placement.solvers import base, starts
+from placement.solvers.heuristics import large_neighbourhood
 from placement.solvers.limits import SearchLimits
-from placement.solvers.splits import ideals_dp, pipedream
 from placement.types import OpGraph, Problem
 
 _SHARES = 24  # loads tried
@@ -32,18 +29,6 @@ _BATCH = large_neighbourhood.BATCH  # placements simulated at a time: one compil
 _FINDING, _IMPROVING = 0.06, 0.04  # of the time that is left
 _LEAST_S = 1.0  # for heuristics, where so much is left: not worse than them under a short limit
 _PER_CLASS = 128  # placements simulated in large neighbourhoods
-
-# By objective, the fastest first: time may end before the last.
-HEURISTICS: dict[str, tuple[base.Find, ...]] = {
-    "makespan": large_neighbourhood.STARTS,
-    "max_load": (ideals_dp.linearised_dp, pipedream.pipedream),
-    "subgraph": (
-        greedy.find,
-        pipedream.pipedream,
-        ideals_dp.linearised_dp,
-        ideals_dp.dp_split,
-    ),
-}
 
 
 class WarmStart(NamedTuple):
@@ -77,8 +62,9 @@ def find(
     reach = phases(problem.graph) if contiguous else None
     space = _Space(classes, simulators.evaluator(problem), reach)
     share = max(_FINDING, _LEAST_S / max(_LEAST_S, limits.left_s()))
-    found = _heuristics(problem, seed, limits.part(share, limits.budget))
-    candidates = np.concatenate([found, _segments(problem, classes)[:, classes.number]])
+    known = starts.find(problem, seed, limits.part(share, limits.budget))
+    found = [result.placement for result in known if result.placement is not None]
+    candidates = np.stack([*found, *_segments(problem, classes)[:, classes.number]])
     start = _best(space, WarmStart(None, np.inf, 0), candidates, limits)  # compiles
     improving = limits.part(_IMPROVING, _PER_CLASS * len(classes.compute_s))
     start = _descend(space, start, seed, improving)
@@ -138,18 +124,6 @@ def _values(
         padded = np.concatenate([rows, np.repeat(rows[-1:], _BATCH - len(rows), axis=0)])
         seconds.append(np.asarray(evaluate(padded))[: len(rows)])
     return np.concatenate([np.zeros(0), *seconds])
-
-
-def _heuristics(problem: Problem, seed: int, limits: SearchLimits) -> np.ndarray:
-    """Returns placements int [M, N]: what the heuristics find in time."""
-    found: list[np.ndarray] = []
-    for heuristic in HEURISTICS[problem.objective]:
-        if limits.over():
-            break
-        with contextlib.suppress(UserError):  # it is not for such a problem
-            placement = heuristic(problem, seed, limits).placement
-            found += [] if placement is None else [placement]
-    return np.array(found, int).reshape(-1, problem.graph.num_ops)
 
 
 def _descend(space: _Space, start: WarmStart, seed: int, limits: SearchLimits) -> WarmStart:
