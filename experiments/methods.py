@@ -3,7 +3,7 @@
 import math
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -35,8 +35,15 @@ class Incumbent:
         self.placement: np.ndarray | None = None
         self.full = False  # as `Entry.full`
 
-    def observe(self, evaluations: int, best_s: float, placement: np.ndarray | None) -> None:
+    def observe(
+        self,
+        evaluations: int,
+        best_s: float,
+        placement: np.ndarray | None,
+        numbers: Mapping[str, float],
+    ) -> None:
         """Takes what a search tells (`placement.solvers.limits.Observe`)."""
+        del numbers
         self.evaluations = evaluations
         if math.isfinite(best_s):
             self.placement = placement
@@ -171,9 +178,15 @@ def solved(name: str, context: Context) -> list[Entry]:
     ):
         shown = metrics.SolverMetrics(log, phase)
 
-        def observe(evaluations: int, best_s: float, placement: np.ndarray | None) -> None:
-            incumbent.observe(evaluations, best_s, placement)  # first: what follows may fail
-            shown.observe(evaluations, best_s)
+        def observe(
+            evaluations: int,
+            best_s: float,
+            placement: np.ndarray | None,
+            numbers: Mapping[str, float],
+        ) -> None:
+            # First: what follows may fail.
+            incumbent.observe(evaluations, best_s, placement, numbers)
+            shown.observe(evaluations, best_s, numbers)
 
         solution = methods_lib.solve(
             problem.full if full else problem.coarse,

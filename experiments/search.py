@@ -151,7 +151,8 @@ def _followed(
             log.add(record, elapsed, latencies_s)
         progress = report.progress
         phase.update(progress.evaluations, progress.best_s)
-        observe(progress.evaluations, progress.best_s, np.asarray(progress.elite[0]))
+        best = np.asarray(progress.elite[0])
+        observe(progress.evaluations, progress.best_s, best, limits.NO_NUMBERS)
         save((progress, elapsed))
         if progress.evaluations >= config.budget:
             break

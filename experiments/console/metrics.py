@@ -21,6 +21,7 @@ import numpy as np
 from experiments.console import progress
 from placement import files
 from placement.reporting import runs, tensorboard
+from placement.solvers.limits import NO_NUMBERS
 from placement.types import Solution
 
 FILE = "metrics.jsonl"
@@ -130,14 +131,16 @@ class SolverMetrics:
         self._step = 0
         self._waiting: tuple[dict[str, Any], float] | None = None
 
-    def observe(self, evaluations: int, best_s: float) -> None:
+    def observe(
+        self, evaluations: int, best_s: float, numbers: Mapping[str, float] = NO_NUMBERS
+    ) -> None:
         """Takes how far the search is, in any thread but one at a time."""
         now_s = time.monotonic()
         self._evaluations, self._best_s = evaluations, best_s
         self._step += 1
         self._phase.update(evaluations, best_s)
         record = {"step": self._step, "evaluations": evaluations, "best_s": best_s}
-        self._waiting = record, now_s - self._began_s
+        self._waiting = record | dict(numbers), now_s - self._began_s
         if now_s - self._logged_s >= _SOLVER_S:
             self._logged_s = now_s
             self._write()

@@ -101,7 +101,7 @@ def find(
     def tell() -> np.ndarray | None:
         best_s = float(state.best_s)
         best = np.asarray(state.best)[classes.number] if np.isfinite(best_s) else None
-        limits.tell(evaluations, best_s, best)
+        limits.tell(evaluations, best_s, best, _numbers(space, state))
         return best
 
     best = tell()
@@ -231,6 +231,12 @@ def _share(space: Space, state: State) -> Array:
     there = space.orders.number > 0
     gained = jnp.where(there, state.gained + _LEAST_GAINED, 0.0)
     return _EVENLY * there / there.sum() + (1 - _EVENLY) * gained / gained.sum()
+
+
+def _numbers(space: Space, state: State) -> dict[str, float]:
+    """How often which kind of order is drawn, to be logged."""
+    share = np.asarray(_share(space, state))
+    return {f"share_{k}": float(s) for k, s in zip(orders_lib.KINDS, share, strict=True)}
 
 
 def _gained(state: State, kind: Array, better: Array) -> Array:

@@ -91,7 +91,8 @@ def solve(
       budget: how many placements to evaluate at most; exact solvers look at it where they improve
         the placement that they start from, if at all.
       observe: told after every step of a search how many were evaluated, what the best is worth and
-        the best itself, int [N]; inf and None while none can run; from any thread.
+        the best itself, int [N], inf and None while none can run, and what other numbers it has, by
+        name; from any thread.
       stop: whether to end before the time is over, with the best until then.
 
     Returns:

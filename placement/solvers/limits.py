@@ -7,16 +7,20 @@ incumbent, the best placement so far, as it finds it: who watches has it whateve
 
 import math
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from types import MappingProxyType
 
 import numpy as np
 
-# (placements evaluated so far, the objective's value of the best of them, that one int [N]); inf
-# and None while none can run
-Observe = Callable[[int, float, np.ndarray | None], None]
+# (placements evaluated so far, the objective's value of the best of them, that one int [N], other
+# numbers that the search has, by name); inf and None while none can run
+Observe = Callable[[int, float, np.ndarray | None, Mapping[str, float]], None]
+NO_NUMBERS: Mapping[str, float] = MappingProxyType({})
 
 
-def unobserved(evaluations: int, best_s: float, placement: np.ndarray | None) -> None:
+def unobserved(
+    evaluations: int, best_s: float, placement: np.ndarray | None, numbers: Mapping[str, float]
+) -> None:
     """Ignores what it is told: nobody watches."""
 
 
@@ -55,22 +59,31 @@ class SearchLimits:
           evaluations: made before, which are added to those that the search tells.
         """
 
-        def tell(more: int, value_s: float, placement: np.ndarray | None) -> None:
-            self.tell(evaluations + more, value_s, placement)
+        def tell(
+            more: int, value_s: float, placement: np.ndarray | None, numbers: Mapping[str, float]
+        ) -> None:
+            self.tell(evaluations + more, value_s, placement, numbers)
 
         return SearchLimits(share * self.left_s(), min(budget, self.budget), tell, self._stop)
 
-    def tell(self, evaluations: int, value_s: float, placement: np.ndarray | None) -> None:
+    def tell(
+        self,
+        evaluations: int,
+        value_s: float,
+        placement: np.ndarray | None,
+        numbers: Mapping[str, float] = NO_NUMBERS,
+    ) -> None:
         """Tells whoever watches how far the search is; called once a step, whatever is new.
 
         Args:
           evaluations: placements evaluated so far.
           value_s: of the best placement of the step, or of all.
           placement: that one int [N]; None if none can run.
+          numbers: others, by name, to be logged.
         """
         if value_s < self._best_s:
             self._best_s, self._best = value_s, placement
-        self._observe(evaluations, self._best_s, self._best)
+        self._observe(evaluations, self._best_s, self._best, numbers)
 
     def stopped(self) -> bool:
         """Whether the search is to end before its time."""

@@ -88,14 +88,17 @@ def test_parts_of_an_accelerator_that_share_its_memory_are_searched(objective):
 
 @pytest.mark.parametrize("objective", OBJECTIVES)
 def test_what_is_told_ends_with_what_is_returned_and_never_gets_worse(objective):
-    told: list[tuple[int, float, np.ndarray]] = []
+    told: list[tuple[int, float, np.ndarray, dict[str, float]]] = []
     problem = problems(objective)[2][0]
     solution = solve(problem, observe=lambda *step: told.append(step))
-    evaluations, best_s, rows = zip(*told, strict=True)
+    evaluations, best_s, rows, numbers = zip(*told, strict=True)
     assert list(evaluations) == sorted(evaluations)
     assert solution.status == "optimal" or evaluations[-1] == solution.evaluations <= BUDGET
     assert list(best_s) == sorted(best_s, reverse=True)
     assert best_s[-1] == pytest.approx(solution.value_s, rel=base.ROUNDING)
+    if solution.status != "optimal":
+        assert all(sum(shares.values()) == pytest.approx(1) for shares in numbers)
+        assert list(numbers[0]) == ["share_time", "share_role", "share_ball", "share_group"]
     assert base.value_s(problem, rows[-1]) == pytest.approx(best_s[-1], rel=base.ROUNDING)
 
 

@@ -126,7 +126,7 @@ def test_value_is_simulated_bound_is_valid_and_exact_ones_are_optimal(name, obje
 def test_what_a_search_tells_ends_with_what_it_returns(name, objective):
     told: list[tuple[int, float, np.ndarray]] = []
     problem, latency_s = problems(objective, DRAWS[False])[1]
-    solution = solve(name, problem, observe=lambda *step: told.append(step))
+    solution = solve(name, problem, observe=lambda *step: told.append(step[:3]))
     evaluations, best_s, _ = zip(*told, strict=True)
     assert list(evaluations) == sorted(evaluations)
     assert 1 <= evaluations[0] <= evaluations[-1] == solution.evaluations

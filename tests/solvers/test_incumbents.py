@@ -30,7 +30,7 @@ def test_the_incumbent_told_is_worth_what_is_told_and_never_gets_worse(name, obj
     asked = problem(objective, 8 if name == "brute_force" else 14)
     evaluate = simulators.evaluator(asked)
     told: list[tuple[int, float, np.ndarray]] = []
-    found = solvers.solve(name, asked, budget=640, observe=lambda *step: told.append(step))
+    found = solvers.solve(name, asked, budget=640, observe=lambda *step: told.append(step[:3]))
     assert told
     for (_, before_s, _), (_, after_s, _) in itertools.pairwise(told):
         assert after_s <= before_s
@@ -48,7 +48,7 @@ def test_a_search_that_is_stopped_returns_its_incumbent(name, objective):
         asked,
         budget=10**7,
         time_limit_s=60.0,
-        observe=lambda *step: told.append(step),
+        observe=lambda *step: told.append(step[:3]),
         stop=lambda: bool(told),
     )
     assert found.search_s < 30.0

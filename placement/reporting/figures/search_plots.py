@@ -22,16 +22,19 @@ _DIAMOND: dict[str, Any] = {
     "markersize": 5,
     "linestyle": "none",
 }
+_SHARE = "share_"  # begins the names of numbers that are shares of a whole
 _BAR_HEIGHT = 0.6
 _LONGEST_BAR = 8.0  # times the shortest one; those beyond are cut
 
 
 def search(metrics: Sequence[Mapping[str, Any]], rows: Sequence[results.Row] = ()) -> "Figure":
-    """Draws the best and the mean latency of searches over their evaluations.
+    """Draws the best and the mean latency of searches over their evaluations, and their shares.
 
     Args:
       metrics: records of `metrics.jsonl`: `evaluations`, `best_s`, and optionally `mean_s`,
-          `method` and `seed`; each method has a colour, each seed a line. Null leaves a gap.
+          `method` and `seed`; each method has a colour, each seed a line. Null leaves a gap. Of a
+          search whose records have keys that begin with 'share_', which add up to 1, there is a
+          panel below.
       rows: of the summary: single devices and the proven bound become lines to compare with.
 
     Raises:
@@ -45,8 +48,10 @@ def search(metrics: Sequence[Mapping[str, Any]], rows: Sequence[results.Row] = (
         searches.setdefault(key, []).append(record)
     unit = units.of_latencies(record.get("best_s") for record in metrics)
     methods = list(dict.fromkeys(method for method, _ in searches))
-    figure = plots.new_figure(7.5, 4.2)
-    axes = figure.subplots()
+    shared = {key: records for key, records in searches.items() if _shares(records)}
+    heights = [4.2, *len(shared) * [1.8]]
+    figure = plots.new_figure(7.5, sum(heights))
+    axes, *panels = figure.subplots(len(heights), squeeze=False, height_ratios=heights)[:, 0]
     for (method, _), records in searches.items():
         colour = plots.COLOURS[methods.index(method) % len(plots.COLOURS)]
         counts = [record["evaluations"] for record in records]
@@ -57,10 +62,16 @@ def search(metrics: Sequence[Mapping[str, Any]], rows: Sequence[results.Row] = (
         if not np.isnan(mean).all():
             axes.plot(counts, mean, color=colour, linewidth=1, alpha=0.5, label=f"{method}: mean")
     axes.set_title("Search: latency of the placements tried", loc="left")
-    axes.set_xlabel("placements evaluated")
+    for panel, (key, records) in zip(panels, shared.items(), strict=True):
+        _draw_shares(panel, key, records)
+    (axes, *panels)[-1].set_xlabel("placements evaluated")
     axes.set_ylabel(f"latency as the search evaluates it ({unit.name})")
     axes.xaxis.set_major_formatter(lambda count, _: f"{count:,.0f}")
-    handles = dict(zip(*reversed(axes.get_legend_handles_labels()), strict=True))  # one a label
+    handles = {
+        label: handle
+        for each in (axes, *panels)
+        for handle, label in zip(*each.get_legend_handles_labels(), strict=True)
+    }
     labels.legend_below(figure, list(handles.values()))
     _draw_references(axes, rows, unit)
     axes.spines[["top", "right"]].set_visible(False)
@@ -103,6 +114,28 @@ def latencies(summary: results.Summary) -> "Figure":
     axes.tick_params(axis="y", length=0)
     axes.spines[["top", "right"]].set_visible(False)
     return figure
+
+
+def _shares(records: Sequence[Mapping[str, Any]]) -> list[str]:
+    """The keys of shares, which all records of a search have or none."""
+    return [key for key in records[0] if key.startswith(_SHARE)]
+
+
+def _draw_shares(axes: Any, search: tuple[str, Any], records: Sequence[Mapping[str, Any]]) -> None:
+    """Draws what share of a search's moves is of which kind, over its evaluations."""
+    keys = _shares(records)
+    counts = [record["evaluations"] for record in records]
+    axes.stackplot(
+        counts,
+        [[record[key] for record in records] for key in keys],
+        labels=[f"share of {key.removeprefix(_SHARE)}" for key in keys],
+        colors=[plots.mixed(colour, 0.6) for colour in plots.COLOURS],
+    )
+    axes.set_title(f"{search[0]}, seed {search[1]}: kinds of moves", loc="left")
+    axes.set_ylim(0, 1)
+    axes.set_xlim(0, counts[-1])
+    axes.xaxis.set_major_formatter(lambda count, _: f"{count:,.0f}")
+    axes.spines[["top", "right"]].set_visible(False)
 
 
 def _draw_references(axes: Any, rows: Sequence[results.Row], unit: units.Unit) -> None:
