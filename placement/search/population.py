@@ -1,7 +1,8 @@
 """One compiled, anytime search for all objectives: chains from what fast methods find.
 
-Chains (`placement.search.chains`) go over all classes, from single devices and what the fast
-methods of `STARTS` find.
+What is large under `makespan` is searched by windows (`placement.search.windows`) until they gain
+next to nothing, and then as a whole: by chains (`placement.search.chains`) over all classes, from
+single devices and what the fast methods of `STARTS` find, or from what the windows found.
 """
 
 from typing import Any
@@ -11,7 +12,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from placement import simulators
-from placement.search import chains, orders
+from placement.search import chains, orders, windows
 from placement.solvers import base, graph_cut
 from placement.solvers.heuristics import baechi, greedy, list_scheduling, trivial
 from placement.solvers.limits import SearchLimits
@@ -20,6 +21,7 @@ from placement.types import Problem
 
 _REPORT_S = 0.2  # what a compiled call takes about
 _ENUMERATED = 4096  # placements that are all simulated instead
+_LARGE = 2_000  # classes, above which windows are searched before the whole
 _STARTS_SHARE = 0.2  # of the time, after which no further start is made
 
 # Those that take little time first.
@@ -47,7 +49,8 @@ def find(
     Args:
       problem: what is to be placed.
       seed: of all randomness.
-      limits: until which it searches. The starts count as evaluations.
+      limits: until which it searches. The starts count as evaluations, and a simulation of a
+        window as the share of one that its operations are of all.
       known: what another search found, to start from beside these; its evaluations count.
     """
     classes = base.classes(problem)
@@ -61,6 +64,14 @@ def find(
         evaluations += known.evaluations
     if known is not None and known.placement is not None:
         starts = np.concatenate([starts, known.placement[None]])
+    if problem.objective == "makespan" and len(classes.compute_s) > _LARGE:
+        within = limits.part(1.0, limits.budget - evaluations, evaluations)
+        result = windows.improve(problem, classes, starts, seed, within)
+        evaluations += result.evaluations
+        if limits.over() or limits.budget - evaluations < chains.CHILDREN:
+            return result._replace(evaluations=evaluations)
+        if result.placement is not None:
+            starts = result.placement[None]
     first = np.unique(classes.number, return_index=True)[1]
     starts = starts[:, first]
     simulate = simulators.objective(problem.objective).simulate_columns
