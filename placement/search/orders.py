@@ -26,8 +26,6 @@ from placement.types import Array, Problem
 
 KINDS = ("time", "role", "ball", "group")
 TIME, ROLE, BALL, GROUP = range(len(KINDS))
-_MOST = (2, 512, 512, 64)  # orders of each kind
-_RANKS = 2**22, 2**20  # of balls and of parses, together: of large graphs there are fewer
 _LEAST_WEIGHT = 0.2  # of an edge, beside its delay over the median
 
 
@@ -45,6 +43,28 @@ class Orders(NamedTuple):
     before_bytes: Array | None
 
 
+class Parts(NamedTuple):
+    """The C classes that orders are made of, on the host."""
+
+    names: list[str]  # of the first operation of each
+    senders: np.ndarray  # int [Q]: edges between classes
+    receivers: np.ndarray  # int [Q]
+    weight: np.ndarray  # float64 [Q], of order 1: how dear it is to part an edge's ends
+    memory_bytes: np.ndarray | None  # float64 [C]; None where no memory is limited
+
+
+class Most(NamedTuple):
+    """How many orders there are of each kind, at most."""
+
+    role: int
+    ball: int
+    group: int
+
+
+_MOST = Most(role=512, ball=512, group=64)
+_RANKS = Most(role=2**63, ball=2**22, group=2**20)  # of all orders of a kind together
+
+
 def make(problem: Problem, classes: base.Classes, rng: np.random.Generator) -> Orders:
     """Computes the orders of a problem, on the host.
 
@@ -54,28 +74,89 @@ def make(problem: Problem, classes: base.Classes, rng: np.random.Generator) -> O
       rng: of all randomness.
     """
     graph, size = problem.graph, len(classes.compute_s)
-    senders, receivers = dag.quotient_edges(graph.senders, graph.receivers, classes.number)
+    delay_s = ranks.mean_delay_s(graph, problem.costs)
     time = [
         np.array(list(dict.fromkeys(classes.number[order].tolist())))
         for order in (ranks.priority_order(graph, problem.costs), dag.topological_order(graph))
     ]
     first = np.unique(classes.number, return_index=True)[1]
-    roles = _roles([graph.op_names[op] for op in first], time[0])
-    balls = _balls(size, senders, receivers, rng)
-    weight = _weight(problem, classes, senders, receivers)
-    num_parses = max(1, min(_MOST[GROUP], _RANKS[1] // size))
-    parsed = parses.draw(rng, size, senders, receivers, weight, num_parses)
+    limited = len(base.memory(problem).capacity_bytes) > 0
+    parts = Parts(
+        [graph.op_names[op] for op in first],
+        *edges_between(graph.senders, graph.receivers, delay_s, classes.number),
+        classes.memory_bytes if limited else None,
+    )
+    most = Most(
+        role=_MOST.role,
+        ball=max(1, min(_MOST.ball, _RANKS.ball // size)),
+        group=max(1, min(_MOST.group, _RANKS.group // size)),
+    )
+    return draw(parts, time, most, rng)
+
+
+def draw(parts: Parts, time: list[np.ndarray], most: Most, rng: np.random.Generator) -> Orders:
+    """Draws the orders of classes, on the host.
+
+    Args:
+      parts: the classes.
+      time: orders of all of them in time; the first is that of roles.
+      most: how many there are of the other kinds.
+      rng: of all randomness.
+    """
+    size = len(parts.names)
+    roles = _roles(parts.names, time[0], most.role)
+    balls = _balls(size, parts.senders, parts.receivers, most.ball, rng)
+    parsed = parses.draw(rng, size, parts.senders, parts.receivers, parts.weight, most.group)
     listed = [*time, *roles, *balls, *np.argsort(parsed.rank, axis=1)]
-    number = np.array([len(time), len(roles), len(balls), num_parses], np.int32)
-    rank = _ranks(listed, size)
+    number = np.array([len(time), len(roles), len(balls), most.group], np.int32)
     return Orders(
-        rank=rank,
+        rank=_ranks(listed, size),
         length=np.array([len(order) for order in listed], np.int32),
         first=np.cumsum(number) - number,
         number=number,
         groups=_padded(parsed.groups, size),
         num_groups=parsed.num_groups.astype(np.int32),
-        before_bytes=_before_bytes(problem, classes, listed),
+        before_bytes=_before_bytes(parts.memory_bytes, listed),
+    )
+
+
+def edges_between(
+    senders: np.ndarray, receivers: np.ndarray, delay_s: np.ndarray, number: np.ndarray
+) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Finds the edges between classes, and how dear it is to part the ends of each.
+
+    Args:
+      senders: int [E], operations.
+      receivers: int [E].
+      delay_s: float64 [E].
+      number: int32 [N], the class of every operation.
+
+    Returns:
+      Senders and receivers int [Q], classes; weights float64 [Q], of order 1.
+    """
+    size = int(number.max()) + 1
+    between = dag.quotient_edges(senders, receivers, number)
+    longest_s = np.zeros(len(between[0]))
+    pair = between[0].astype(np.int64) * size + between[1]  # ascending
+    source, target = number[senders].astype(np.int64), number[receivers]
+    apart = source != target
+    edge = np.searchsorted(pair, (source * size + target)[apart])
+    np.maximum.at(longest_s, edge, delay_s[apart])
+    some = longest_s[longest_s > 0]
+    weight = _LEAST_WEIGHT + longest_s / (np.median(some) if len(some) else 1.0)
+    return *between, weight
+
+
+def pad(orders: Orders, num_orders: int, size: int) -> Orders:
+    """Adds orders that are never drawn and classes that are in none, up to so many of both."""
+    more, classes = num_orders - len(orders.rank), size - orders.rank.shape[1]
+    rank = np.where(orders.rank == orders.rank.shape[1], size, orders.rank)
+    before = orders.before_bytes
+    return orders._replace(
+        rank=np.pad(rank, ((0, more), (0, classes)), constant_values=size),
+        length=np.pad(orders.length, (0, more)),
+        groups=np.pad(orders.groups, ((0, 0), (0, classes), (0, 0)), mode="edge"),
+        before_bytes=None if before is None else np.pad(before, ((0, more), (0, classes)), "edge"),
     )
 
 
@@ -93,7 +174,7 @@ def _ranks(orders: list[np.ndarray], size: int) -> np.ndarray:
     return rank
 
 
-def _roles(names: list[str], order: np.ndarray) -> list[np.ndarray]:
+def _roles(names: list[str], order: np.ndarray, most: int) -> list[np.ndarray]:
     """The largest sets of classes that names put together, each in the given order."""
     sets: dict[str, list[int]] = {}
     for number in order.tolist():
@@ -104,15 +185,14 @@ def _roles(names: list[str], order: np.ndarray) -> list[np.ndarray]:
             if i:
                 sets.setdefault("/".join([*parts[:i], ""]), []).append(number)
     some = [numbers for numbers in sets.values() if 1 < len(numbers) < len(names)]
-    return [np.array(numbers) for numbers in sorted(some, key=len, reverse=True)[: _MOST[ROLE]]]
+    return [np.array(numbers) for numbers in sorted(some, key=len, reverse=True)[:most]]
 
 
 def _balls(
-    size: int, senders: np.ndarray, receivers: np.ndarray, rng: np.random.Generator
+    size: int, senders: np.ndarray, receivers: np.ndarray, most: int, rng: np.random.Generator
 ) -> list[np.ndarray]:
     along = sparse.csr_array((np.ones(len(senders)), (senders, receivers)), (size, size))
     ways = (along, False), (along, True), (along.T.tocsr(), True)
-    most = max(1, min(_MOST[BALL], _RANKS[0] // size))
     return [
         csgraph.breadth_first_order(
             ways[nth % len(ways)][0],
@@ -124,29 +204,11 @@ def _balls(
     ]
 
 
-def _weight(
-    problem: Problem, classes: base.Classes, senders: np.ndarray, receivers: np.ndarray
-) -> np.ndarray:
-    """How dear it is to part the ends of each edge between classes, float64 [Q], of order 1."""
-    graph, size = problem.graph, len(classes.compute_s)
-    delay_s = np.zeros(len(senders))
-    pair = senders.astype(np.int64) * size + receivers  # ascending
-    source = classes.number[graph.senders].astype(np.int64)
-    target = classes.number[graph.receivers]
-    apart = source != target
-    edge = np.searchsorted(pair, (source * size + target)[apart])
-    np.maximum.at(delay_s, edge, ranks.mean_delay_s(graph, problem.costs)[apart])
-    some = delay_s[delay_s > 0]
-    return _LEAST_WEIGHT + delay_s / (np.median(some) if len(some) else 1.0)
-
-
-def _before_bytes(
-    problem: Problem, classes: base.Classes, orders: list[np.ndarray]
-) -> np.ndarray | None:
-    if not len(base.memory(problem).capacity_bytes):
+def _before_bytes(memory_bytes: np.ndarray | None, orders: list[np.ndarray]) -> np.ndarray | None:
+    if memory_bytes is None:
         return None
-    before = np.zeros((len(orders), len(classes.memory_bytes) + 1))
+    before = np.zeros((len(orders), len(memory_bytes) + 1))
     for row, order in zip(before, orders, strict=True):
-        np.cumsum(classes.memory_bytes[order], out=row[1 : len(order) + 1])
+        np.cumsum(memory_bytes[order], out=row[1 : len(order) + 1])
         row[len(order) + 1 :] = row[len(order)]
     return before.astype(np.float32)

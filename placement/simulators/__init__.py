@@ -108,10 +108,11 @@ def tables(problem: Problem) -> tuple[Limits, Any]:
     if num_devices > 31:
         raise UserError(f"{num_devices} devices; the simulators take at most 31: give fewer")
     of_objective = objective(problem.objective).tables(problem.graph, problem.costs)
-    return jax.tree.map(jnp.asarray, (_limits(problem), of_objective))
+    return jax.tree.map(jnp.asarray, (limits(problem), of_objective))
 
 
-def _limits(problem: Problem) -> Limits:
+def limits(problem: Problem) -> Limits:
+    """Makes what every placement of a problem must respect, on the host."""
     costs, graph = problem.costs, problem.graph
     accelerator, capacity = np.asarray(costs.accelerator), np.asarray(costs.capacity_bytes)
     one = (accelerator[:, None] == accelerator) & (accelerator >= 0)

@@ -27,37 +27,68 @@ from placement.simulators import ranks, schedule, tensors
 from placement.types import Array, CostModel, OpGraph
 
 
+class Boundary(NamedTuple):
+    """What stands before and after a part of a schedule, of each step's operation on each device.
+
+    With it the latency is that of the whole schedule, as far as it goes through the part:
+    max_v ( finish(v) + onward_s[v, p[v]] ).
+    """
+
+    ready_s: Array  # float32 [S, D]: when the device is free and inputs from before have arrived
+    onward_s: Array  # float32 [S, D]: from its end to that of all that follows the part
+
+
+class Links(NamedTuple):
+    """What transfers cost between M kinds of devices."""
+
+    # int8 [D]: of every device; those of a kind, such as equal GPUs, have equal links
+    kind: np.ndarray
+    delay_s: np.ndarray  # float32 [E, M, M]: within a kind: between two of its devices
+
+
 class Tables(NamedTuple):
     """What `latency` reads; S steps of `schedule`, M kinds of devices."""
 
     steps: schedule.Steps
     compute_s: Array  # float32 [S, D]: of the step's operation
-    kind: Array  # int8 [D]: of every device; those of a kind, such as equal GPUs, have equal links
-    delay_s: Array  # float32 [S, WIDTH, M, M]: of the step's inputs, between devices of two kinds
+    kind: Array  # int8 [D], as in `Links`
+    delay_s: Array  # float32 [S, WIDTH, M, M]: of the step's inputs
+    boundary: Boundary | None = None  # None where the part is all
 
     @property
     def by_step(self) -> tuple[schedule.Steps, Array, Array]:
-        """What each step reads."""
+        """What each step reads, its boundary aside."""
         return self.steps, self.compute_s, self.delay_s
 
 
 def tables(graph: OpGraph, costs: CostModel) -> Tables:
     """Makes the tables of a problem, on the host."""
-    steps = schedule.steps(graph, ranks.priority_order(graph, costs))
-    delay_s = tensors.edge_delay_s(graph, costs)
+    order = ranks.priority_order(graph, costs)
+    steps = schedule.steps(graph.num_ops, graph.senders, graph.receivers, order)
+    of = links(tensors.edge_delay_s(graph, costs))
+    return Tables(
+        steps,
+        np.asarray(costs.compute_s, np.float32)[steps.op],
+        of.kind,
+        of_inputs(steps, of.delay_s),
+    )
+
+
+def links(delay_s: np.ndarray) -> Links:
+    """Finds the kinds of devices, of delays float32 [E, D, D]."""
     first, kind = np.unique(_equally_linked(delay_s), return_inverse=True)
     # Within a kind: between any two of its devices, zero where it has one.
     other = np.array([np.flatnonzero(kind == k)[-1] for k in range(len(first))])
     of_kinds_s = delay_s[:, first][:, :, first]
     each = np.arange(len(first))
     of_kinds_s[:, each, each] = delay_s[:, first, other]
-    none = np.zeros((1, *of_kinds_s.shape[1:]), np.float32)
-    return Tables(
-        steps,
-        np.asarray(costs.compute_s, np.float32)[steps.op],
-        kind.astype(np.int8),
-        np.concatenate([of_kinds_s, none])[steps.edges],
-    )
+    return Links(kind.astype(np.int8), of_kinds_s)
+
+
+def of_inputs(steps: schedule.Steps, delay_s: np.ndarray) -> np.ndarray:
+    """Returns of delays [E, M, M] those of each step's inputs, [S, WIDTH, M, M]."""
+    none = np.zeros((1, *delay_s.shape[1:]), np.float32)
+    return np.concatenate([delay_s, none])[steps.edges]
 
 
 def _equally_linked(delay_s: np.ndarray) -> np.ndarray:
@@ -87,11 +118,12 @@ def latency(t: Tables, placement: Array) -> Array:
     if num_kinds < num_devices:
         kinds = jnp.asarray(_chosen(jnp.asarray(t.kind, narrow)[:, None, None], placement))
 
-    def step(carry: Any, x: tuple[schedule.Steps, Array, Array]) -> tuple[Any, None]:
-        finish, free, arrival = carry
-        s, compute_s, delay_s = x
+    def step(carry: Any, x: Any) -> tuple[Any, None]:
+        finish, free, arrival, latest = carry
+        (s, compute_s, delay_s), boundary = x
         device = placement[s.op]
-        arrival = jnp.where(s.first, 0.0, arrival)
+        ready = 0.0 if boundary is None else _chosen(boundary.ready_s, device)
+        arrival = jnp.where(s.first, ready, arrival)
         for slot in range(schedule.WIDTH):
             there = s.inputs[slot]
             delay = _chosen(delay_s[slot].ravel(), kinds[there] * num_kinds + kinds[s.op])
@@ -102,12 +134,17 @@ def latency(t: Tables, placement: Array) -> Array:
         end = start + _chosen(jnp.broadcast_to(compute_s[:, None], free.shape), device)
         own = (device == jnp.arange(num_devices, dtype=narrow)[:, None]) & s.last
         finish = jax.lax.dynamic_update_index_in_dim(finish, end, s.output, 0)  # `at` is slower
-        return (finish, jnp.where(own, end, free), arrival), None
+        if boundary is not None:
+            latest = jnp.maximum(latest, end + _chosen(boundary.onward_s, device))
+        return (finish, jnp.where(own, end, free), arrival, latest), None
 
-    finish = jnp.zeros(placement.shape, jnp.float32)
-    start = finish, jnp.zeros((num_devices, batch)), jnp.zeros(batch)
-    (_, free, _), _ = jax.lax.scan(step, start, t.by_step)
-    return free.max(axis=0)
+    # Before the first operation of a part nothing binds but its boundary.
+    earliest = 0.0 if t.boundary is None else -jnp.inf
+    finish = jnp.full(placement.shape, earliest)
+    latest = None if t.boundary is None else jnp.full(batch, -jnp.inf)
+    start = finish, jnp.full((num_devices, batch), earliest), jnp.zeros(batch), latest
+    (_, free, _, latest), _ = jax.lax.scan(step, start, (t.by_step, t.boundary))
+    return free.max(axis=0) if latest is None else latest
 
 
 def _chosen(rows: Array, number: Array) -> Array:

@@ -10,7 +10,7 @@ import chex
 import numpy as np
 
 from placement.graphs import dag
-from placement.types import Array, OpGraph
+from placement.types import Array
 
 WIDTH = 2
 
@@ -26,27 +26,62 @@ class Steps(NamedTuple):
     output: Array  # int32 [S]: `op` at the last step, else N + 1
 
 
-def steps(graph: OpGraph, order: np.ndarray) -> Steps:
-    """Unrolls a graph in a topological order int32 [N], on the host."""
-    chex.assert_rank(order, 1)
-    chex.assert_type(order, int)
-    starts, edges = dag.successors(
-        graph.num_ops, graph.receivers, np.arange(graph.num_edges, dtype=np.int32)
-    )
+def steps(num_ops: int, senders: np.ndarray, receivers: np.ndarray, order: np.ndarray) -> Steps:
+    """Unrolls a graph, on the host.
+
+    Args:
+      num_ops: N.
+      senders: int32 [E].
+      receivers: int32 [E].
+      order: int32 [N], topological; or of some operations, and the others have no step.
+    """
+    chex.assert_rank([senders, receivers, order], 1)
+    chex.assert_type([senders, receivers, order], int)
+    num_edges = len(senders)
+    starts, edges = dag.successors(num_ops, receivers, np.arange(num_edges, dtype=np.int32))
     fan_in = np.diff(starts)[order]
-    count = np.maximum(1, -(-fan_in // WIDTH))
+    count = num_steps(fan_in)
     op = np.repeat(order, count).astype(np.int32)
     within = np.arange(len(op)) - np.repeat(np.cumsum(count) - count, count)
     slot = within[:, None] * WIDTH + np.arange(WIDTH)
     some = slot < np.repeat(fan_in, count)[:, None]
-    padded = np.append(edges, np.int32(graph.num_edges))
-    edge = padded[np.where(some, starts[op][:, None] + slot, graph.num_edges)]
+    padded = np.append(edges, np.int32(num_edges))
+    edge = padded[np.where(some, starts[op][:, None] + slot, num_edges)]
     last = within == np.repeat(count, count) - 1
     return Steps(
         op=op,
-        inputs=np.append(graph.senders, np.int32(graph.num_ops))[edge],
+        inputs=np.append(senders, np.int32(num_ops))[edge],
         edges=edge,
         first=within == 0,
         last=last,
-        output=np.where(last, op, np.int32(graph.num_ops + 1)),
+        output=np.where(last, op, np.int32(num_ops + 1)),
+    )
+
+
+def num_steps(fan_in: np.ndarray) -> np.ndarray:
+    """Returns how many steps operations with so many inputs take."""
+    return np.maximum(1, -(-fan_in // WIDTH))
+
+
+def pad(of: Steps, num_ops: int, num_edges: int, length: int) -> Steps:
+    """Adds steps that do nothing, up to a length.
+
+    Args:
+      of: steps.
+      num_ops: N of their graph.
+      num_edges: E of it.
+      length: at least theirs.
+    """
+    rest = length - len(of.op)
+
+    def with_rest(some: Array, value: int) -> np.ndarray:
+        return np.concatenate([some, np.full((rest, *some.shape[1:]), value, some.dtype)])
+
+    return Steps(
+        op=with_rest(of.op, num_ops),
+        inputs=with_rest(of.inputs, num_ops),
+        edges=with_rest(of.edges, num_edges),
+        first=with_rest(of.first, True),
+        last=with_rest(of.last, False),
+        output=with_rest(of.output, num_ops + 1),
     )

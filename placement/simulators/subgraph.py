@@ -42,7 +42,9 @@ class Tables(NamedTuple):
 
 def tables(graph: OpGraph, costs: CostModel) -> Tables:
     """Makes the tables of a problem, on the host."""
-    steps = schedule.steps(graph, dag.topological_order(graph))
+    steps = schedule.steps(
+        graph.num_ops, graph.senders, graph.receivers, dag.topological_order(graph)
+    )
     accelerator = np.asarray(costs.accelerator)
     same = (accelerator[:, None] == accelerator) & (accelerator >= 0)
     return Tables(

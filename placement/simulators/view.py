@@ -53,7 +53,8 @@ def cost_view(problem: Problem, num_nodes: int, num_edges: int) -> CostView[Any]
     delay_s = np.zeros((num_edges, *each_s.shape[1:]), np.float32)
     np.maximum.at(delay_s, number.reshape(-1), each_s)
     simple = dataclasses.replace(graph, senders=pairs[:, 0], receivers=pairs[:, 1])
-    steps = schedule.steps(simple, ranks.priority_order(graph, costs))
+    order = ranks.priority_order(graph, costs)
+    steps = schedule.steps(simple.num_ops, simple.senders, simple.receivers, order)
     return CostView(
         compute_s=pad(np.asarray(costs.compute_s, np.float32), num_nodes, 0),
         senders=pad(pairs[:, 0], num_edges, num_nodes),

@@ -47,12 +47,14 @@ def test_balls_grow_by_neighbours():
 
 def test_roles_are_names_that_differ_in_one_number_or_share_a_folder():
     names = ["a/lstm0/t0", "a/lstm0/t1", "a/lstm1/t0", "b/out", "c"]
-    found = orders._roles(names, np.array([4, 3, 2, 1, 0]))
+    found = orders._roles(names, np.array([4, 3, 2, 1, 0]), 9)
     sets = [sorted(order.tolist()) for order in found]
     assert [0, 1] in sets  # t0 and t1 of a layer, which are also its folder
     assert [0, 2] in sets  # t0 of both layers
     assert [0, 1, 2] in sets  # the folder a
     assert not any(3 in numbers or 4 in numbers for numbers in sets)
+    largest = orders._roles(names, np.array([4, 3, 2, 1, 0]), 1)
+    assert [order.tolist() for order in largest] == [[2, 1, 0]]
     assert all(order.tolist() == sorted(order.tolist(), reverse=True) for order in found)
 
 
@@ -75,3 +77,23 @@ def test_no_draw_has_a_shape_of_its_own():
         for seed in range(3)
     ]
     assert shapes[0] == shapes[1] == shapes[2]
+
+
+def test_what_pads_orders_is_in_none_and_what_was_there_stays():
+    problem = helpers.random_problem(0.4)
+    capacity = np.full(len(problem.devices), 10.0, np.float32)
+    problem = problem._replace(costs=problem.costs._replace(capacity_bytes=capacity))
+    made = orders.make(problem, base.classes(problem), np.random.default_rng(0))
+    count, size = made.rank.shape
+    padded = orders.pad(made, count + 3, size + 5)
+    assert padded.rank.shape == (count + 3, size + 5)
+    assert padded.before_bytes.shape == (count + 3, size + 6)
+    for nth in range(count):
+        there = made.rank[nth] < size
+        np.testing.assert_array_equal(padded.rank[nth, :size][there], made.rank[nth][there])
+        assert (padded.rank[nth] == size + 5).sum() == 5 + (~there).sum()
+        np.testing.assert_array_equal(padded.before_bytes[nth, : size + 1], made.before_bytes[nth])
+        assert (padded.before_bytes[nth, size:] == made.before_bytes[nth, -1]).all()
+    assert (padded.rank[count:] == size + 5).all()
+    np.testing.assert_array_equal(padded.groups[:, :size], made.groups)
+    np.testing.assert_array_equal(padded.number, made.number)

@@ -3,7 +3,6 @@
 import contextlib
 import functools
 
-import jax
 import numpy as np
 import pytest
 
@@ -170,20 +169,3 @@ def test_problems_of_equal_shapes_share_one_compilation():
         for seed, problem in enumerate(alike):
             solve(problem, seed=seed, budget=900)
     assert not [name for name in compiled if "advance" in name]
-
-
-def test_kinds_of_orders_are_drawn_by_what_they_gained():
-    problem = problems("makespan")[2][0]
-    classes = base.classes(problem)
-    simulate = simulators.objective("makespan").simulate_columns
-    first = np.unique(classes.number, return_index=True)[1]
-    starts = np.zeros((1, len(first)), np.int32)
-    space, state = population._begin(problem, classes, simulate, starts, 0)
-    even = np.asarray(population._share(space, state))
-    there = np.asarray(space.orders.number) > 0
-    np.testing.assert_allclose(even, there / there.sum(), rtol=1e-6)
-    gained = state._replace(gained=jax.numpy.array([0.3, 0.0, 0.0, 0.0]))
-    share = np.asarray(population._share(space, gained))
-    assert share.sum() == pytest.approx(1)
-    assert share[0] > 0.8
-    assert share[there].min() > 0.05

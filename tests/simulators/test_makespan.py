@@ -5,7 +5,7 @@ import pytest
 
 from placement import simulators
 from placement.graphs import dag, opgraph
-from placement.simulators import makespan
+from placement.simulators import makespan, schedule
 from placement.types import CostModel, OpGraph
 from tests import helpers
 from tests.helpers import unit_costs
@@ -272,3 +272,51 @@ def test_a_link_that_differs_in_one_direction_makes_a_kind_of_its_own():
     latency_s[0, 2] = 6
     tables = makespan.tables(graph, unit_costs(graph, 3, transfer_latency_s=latency_s))
     assert tables.kind.tolist() == [0, 1, 2]
+
+
+def _with_boundary(graph: OpGraph, costs: CostModel, **rows: list[list[float]]) -> makespan.Tables:
+    """Tables whose boundary is given for each operation on each device."""
+    tables = makespan.tables(graph, costs)
+    times = {name: np.float32(row)[tables.steps.op] for name, row in rows.items()}
+    return tables._replace(boundary=makespan.Boundary(**times))
+
+
+def test_a_part_starts_when_what_is_before_lets_it_and_ends_with_what_follows():
+    graph = helpers.chain(3)
+    tables = _with_boundary(
+        graph,
+        _two_apart(graph),
+        ready_s=[[5, 0], [0, 0], [0, 9]],
+        onward_s=[[1, 1], [4, 20], [0, 3]],
+    )
+    placements = np.array([[0, 0, 0], [1, 1, 1], [0, 0, 1], [1, 0, 0]], np.int32).T
+    # Operations take 1 or 2. The second ends at 7, 4 follow. | It ends at 4, 20 follow. | The third
+    # starts at 9, 3 follow. | The first ends at 2, the second starts at 4, 4 follow.
+    np.testing.assert_array_equal(makespan.latency(tables, placements), [11, 24, 14, 9])
+
+
+def test_what_is_before_a_part_may_lie_before_zero():
+    graph = helpers.chain(2)
+    tables = _with_boundary(
+        graph, _two_apart(graph), ready_s=[[-8, -8]] * 2, onward_s=[[-3, -3]] * 2
+    )
+    np.testing.assert_array_equal(makespan.latency(tables, np.zeros((2, 1), np.int32)), [-9])
+
+
+def test_steps_that_pad_do_nothing():
+    problem = helpers.random_problem()
+    num_ops, num_edges = problem.graph.num_ops, problem.graph.num_edges
+    tables = makespan.tables(problem.graph, problem.costs)
+    length = len(tables.steps.op)
+    rest = schedule.pad(tables.steps, num_ops, num_edges, length + 7)
+    assert len(rest.op) == length + 7
+    padding = ((0, 7), (0, 0))
+    padded = tables._replace(
+        steps=rest,
+        compute_s=np.pad(tables.compute_s, padding),
+        delay_s=np.pad(tables.delay_s, (*padding, (0, 0), (0, 0))),
+    )
+    placements = np.random.default_rng(0).integers(0, 3, (num_ops, 20), np.int32)
+    np.testing.assert_array_equal(
+        makespan.latency(padded, placements), makespan.latency(tables, placements)
+    )

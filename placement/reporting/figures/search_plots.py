@@ -48,7 +48,7 @@ def search(metrics: Sequence[Mapping[str, Any]], rows: Sequence[results.Row] = (
         searches.setdefault(key, []).append(record)
     unit = units.of_latencies(record.get("best_s") for record in metrics)
     methods = list(dict.fromkeys(method for method, _ in searches))
-    shared = {key: records for key, records in searches.items() if _shares(records)}
+    shared = {key: told for key, records in searches.items() if (told := _with_shares(records))}
     heights = [4.2, *len(shared) * [1.8]]
     figure = plots.new_figure(7.5, sum(heights))
     axes, *panels = figure.subplots(len(heights), squeeze=False, height_ratios=heights)[:, 0]
@@ -116,14 +116,13 @@ def latencies(summary: results.Summary) -> "Figure":
     return figure
 
 
-def _shares(records: Sequence[Mapping[str, Any]]) -> list[str]:
-    """The keys of shares, which all records of a search have or none."""
-    return [key for key in records[0] if key.startswith(_SHARE)]
+def _with_shares(records: Sequence[Mapping[str, Any]]) -> list[Mapping[str, Any]]:
+    return [record for record in records if any(key.startswith(_SHARE) for key in record)]
 
 
 def _draw_shares(axes: Any, search: tuple[str, Any], records: Sequence[Mapping[str, Any]]) -> None:
     """Draws what share of a search's moves is of which kind, over its evaluations."""
-    keys = _shares(records)
+    keys = [key for key in records[0] if key.startswith(_SHARE)]
     counts = [record["evaluations"] for record in records]
     axes.stackplot(
         counts,

@@ -19,9 +19,10 @@ def test_a_figure_is_saved_as_pixels_and_as_text_that_stays_text(tmp_path):
 
 
 def test_a_search_that_tells_shares_has_a_panel_of_them():
+    before = {"method": "search", "seed": 1, "evaluations": 0, "best_s": 2.0}
     told = [m | {"method": "search", "seed": 1, "share_a": 0.25, "share_b": 0.75} for m in _METRICS]
     assert len(search_plots.search(_METRICS).axes) == 1
-    _, panel = search_plots.search([*_METRICS, *told]).axes
+    _, panel = search_plots.search([*_METRICS, before, *told]).axes
     assert panel.get_title(loc="left") == "search, seed 1: kinds of moves"
     tops = [area.get_paths()[0].vertices[:, 1].max() for area in panel.collections]
     assert tops == [0.25, 1.0]

@@ -1,0 +1,70 @@
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from placement import simulators
+from placement.search import chains, orders
+from placement.solvers import base
+from placement.types import Problem
+from tests import helpers
+
+
+def _space(problem: Problem) -> chains.Space:
+    classes = base.classes(problem)
+    limits, of_objective = simulators.tables(problem)
+    return chains.Space(
+        tables=(limits._replace(representative=None), of_objective),
+        number=None,
+        allowed=classes.allowed,
+        memory_bytes=classes.memory_bytes.astype(np.float32),
+        excess_s=np.zeros((), np.float32),
+        orders=orders.make(problem, classes, np.random.default_rng(0)),
+    )
+
+
+def _begun(problem: Problem, starts: np.ndarray, count: int) -> tuple[chains.Space, chains.State]:
+    simulate = simulators.objective(problem.objective).simulate_columns
+    return chains.begin(simulate, _space(problem), jnp.asarray(starts.T), count, jax.random.key(0))
+
+
+def _starts(problem: Problem, count: int) -> np.ndarray:
+    """Placements int32 [M, N] on devices that run their operations."""
+    allowed = base.classes(problem).allowed
+    rng = np.random.default_rng(0)
+    rows = [[rng.choice(np.flatnonzero(able)) for able in allowed] for _ in range(count)]
+    return np.array(rows, np.int32)
+
+
+def test_chains_begin_at_the_best_starts_that_are_meant():
+    problem = helpers.random_problem()
+    starts = _starts(problem, 9)
+    latency_s = np.asarray(simulators.evaluator(problem)(starts))
+    for count in (2, 6):
+        _, state = _begun(problem, starts, count)
+        by = np.argsort(latency_s[:count], kind="stable")[np.arange(chains.CHAINS) % count]
+        np.testing.assert_array_equal(np.asarray(state.at).T, starts[by])
+        np.testing.assert_array_equal(state.at_s, latency_s[by])
+        np.testing.assert_array_equal(state.best, starts[by[0]])
+        assert float(state.best_s) == latency_s[by[0]]
+
+
+def test_a_space_keeps_an_excess_that_is_more_than_its_starts_take():
+    problem = helpers.random_problem()
+    starts = _starts(problem, 3)
+    longest_s = float(np.max(simulators.evaluator(problem)(starts)))
+    space, _ = _begun(problem, starts, 3)
+    assert float(space.excess_s) == longest_s
+
+
+def test_kinds_of_orders_are_drawn_by_what_they_gained():
+    problem = helpers.random_problem()
+    space, state = _begun(problem, _starts(problem, 1), 1)
+    even = np.asarray(chains.share(space, state))
+    there = np.asarray(space.orders.number) > 0
+    np.testing.assert_allclose(even, there / there.sum(), rtol=1e-6)
+    gained = state._replace(gained=jnp.array([0.3, 0.0, 0.0, 0.0]))
+    share = np.asarray(chains.share(space, gained))
+    assert share.sum() == pytest.approx(1)
+    assert share[0] > 0.8
+    assert share[there].min() > 0.05
