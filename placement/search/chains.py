@@ -24,9 +24,8 @@ from placement.search import blocks
 from placement.search import orders as orders_lib
 from placement.types import Array
 
-CHAINS = 4
 SETS, SET_SIZE = 2, 32  # of a chain's children, and children of each
-CHILDREN = CHAINS * SETS * SET_SIZE  # of a step
+CHILDREN = SETS * SET_SIZE  # of each chain in a step
 _PATIENCE, _PER_STEP = 20, 64  # steps without gain: so many, and one for so many classes
 _EVENLY = 0.2  # of all sets, whatever their kind has gained
 _MEMORY = 0.99  # of gains, from step to step
@@ -57,7 +56,12 @@ class State(NamedTuple):
 
 
 def begin(
-    simulate: Any, space: Space, starts: Array, count: Array | int, key: chex.PRNGKey
+    simulate: Any,
+    space: Space,
+    starts: Array,
+    count: Array | int,
+    num_chains: int,
+    key: chex.PRNGKey,
 ) -> tuple[Space, State]:
     """Chains at the best of the starts, and the space, whose excess is at least theirs; pure.
 
@@ -66,6 +70,7 @@ def begin(
       space: what is searched.
       starts: int32 [C, M].
       count: how many of the M are meant; those that follow are not.
+      num_chains: K.
       key: of all that follows.
     """
     of_starts = outcome(simulate, space, starts)
@@ -73,14 +78,14 @@ def begin(
     space = space._replace(excess_s=jnp.maximum(space.excess_s, finite_s.max()))
     there = jnp.arange(starts.shape[1]) < count
     cost_s, latency_s = (jnp.where(there, v, jnp.inf) for v in costs_s(space, of_starts))
-    chosen = jnp.argsort(cost_s)[jnp.arange(CHAINS) % count]
+    chosen = jnp.argsort(cost_s)[jnp.arange(num_chains) % count]
     nth = latency_s.argmin()
     nth = jnp.where(jnp.isfinite(latency_s[nth]), nth, chosen[0])
     return space, State(
         key=key,
         at=starts[:, chosen],
         at_s=cost_s[chosen],
-        stale=jnp.zeros(CHAINS, jnp.int32),
+        stale=jnp.zeros(num_chains, jnp.int32),
         best=starts[:, nth],
         best_s=latency_s[nth],
         gained=jnp.zeros(len(orders_lib.KINDS)),
@@ -91,7 +96,8 @@ def begin(
 def advance(simulate: Any, space: Space, state: State, count: Array) -> State:
     """Goes `count` steps."""
     patience = _PATIENCE + len(state.best) // _PER_STEP
-    chain = jnp.arange(CHAINS)
+    num_chains = state.at.shape[1]
+    chain = jnp.arange(num_chains)
 
     def step(_: Array, state: State) -> State:
         key, draw_key = jax.random.split(state.key)
@@ -106,7 +112,7 @@ def advance(simulate: Any, space: Space, state: State, count: Array) -> State:
         )
         placements = children.placement.reshape(len(state.best), -1)
         cost_s, latency_s = costs_s(space, outcome(simulate, space, placements))
-        cost_s = jnp.where(children.changed.ravel(), cost_s, jnp.inf).reshape(CHAINS, -1)
+        cost_s = jnp.where(children.changed.ravel(), cost_s, jnp.inf).reshape(num_chains, -1)
         chosen = cost_s.argmin(axis=1)
         fastest = jnp.take(placements, chain * cost_s.shape[1] + chosen, axis=1)
         fastest_s = cost_s.min(axis=1)

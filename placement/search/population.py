@@ -19,6 +19,8 @@ from placement.solvers.heuristics import trivial
 from placement.solvers.limits import SearchLimits
 from placement.types import Problem
 
+_CHAINS = 1  # several gain less in the same time, and far less in few evaluations
+_CHILDREN = _CHAINS * chains.CHILDREN
 _REPORT_S = 0.2  # what a compiled call takes about
 _ENUMERATED = 4096  # placements that are all simulated instead
 _LARGE = 2_000  # classes, above which windows are searched before the whole
@@ -59,7 +61,7 @@ def find(
         within = limits.part(1.0, limits.budget - evaluations, evaluations)
         result = windows.improve(problem, classes, begun, seed, within)
         evaluations += result.evaluations
-        if limits.over() or limits.budget - evaluations < chains.CHILDREN:
+        if limits.over() or limits.budget - evaluations < _CHILDREN:
             return result._replace(evaluations=evaluations)
         if result.placement is not None:
             begun = result.placement[None]
@@ -76,14 +78,14 @@ def find(
         return best
 
     best = tell()
-    while (left := (limits.budget - evaluations) // chains.CHILDREN) > 0:
+    while (left := (limits.budget - evaluations) // _CHILDREN) > 0:
         if limits.over():
             status = "time limit"
             break
         count = min(count, left)
         began_s = limits.spent_s()
         state = jax.block_until_ready(chains.advance(simulate, space, state, count))
-        evaluations += count * chains.CHILDREN
+        evaluations += count * _CHILDREN
         step_s = (limits.spent_s() - began_s) / count
         best = tell()
         count = max(1, min(2 * count, int(_REPORT_S / step_s)))
@@ -118,10 +120,10 @@ def _begin(
         orders=orders.make(problem, classes, np.random.default_rng(seed)),
     )
     # As many as children, or more: the simulator compiles once.
-    rows = np.resize(starts, (max(chains.CHILDREN, len(starts)), starts.shape[1]))
+    rows = np.resize(starts, (max(_CHILDREN, len(starts)), starts.shape[1]))
     key = jax.random.key(seed, impl="rbg")  # compiles and draws faster than Threefry
-    return jax.jit(chains.begin, static_argnums=0)(
-        simulate, jax.tree.map(jnp.asarray, space), rows.T, len(starts), key
+    return jax.jit(chains.begin, static_argnums=(0, 4))(
+        simulate, jax.tree.map(jnp.asarray, space), rows.T, len(starts), _CHAINS, key
     )
 
 

@@ -42,6 +42,7 @@ SIZE = 512  # operations of a window, at most
 _STEPS = SIZE * 3 // 2  # of its schedule, at most
 _MOST = orders.Most(role=16, ball=16, group=4)
 _ORDERS = 1 + sum(_MOST)
+_CHAINS = 4
 _EFFORT = 32  # steps of the chains in each window of the first pass
 _LEAST_GAIN = 1e-3  # of a pass, or it is the last
 _SIMULATE = simulators.objective("makespan").simulate_columns
@@ -110,7 +111,7 @@ def improve(
     effort, gained = _EFFORT, True
     while gained and not limits.over():
         windows = search.draw()
-        per_step = chains.CHILDREN * sum(w.end - w.begin for w in windows) / len(best)
+        per_step = _CHAINS * chains.CHILDREN * sum(w.end - w.begin for w in windows) / len(best)
         effort = min(effort, int((limits.budget - evaluations - 1) / per_step))
         if effort < 1:
             break
@@ -172,7 +173,7 @@ class _Search:
                 self._used_bytes += self._bytes(begin, end)
             self._gained = state.gained
             before.advance(begin, settled, placement)
-            yield effort * chains.CHILDREN * (end - begin) / len(placement)
+            yield _CHAINS * chains.CHILDREN * effort * (end - begin) / len(placement)
 
     def _onward_s(self, windows: list[_Window]) -> list[np.ndarray]:
         """Of each window, the time from its operations' ends to that of all, [n, D]."""
@@ -220,7 +221,7 @@ def _advance(
     simulate: Any, space: chains.Space, start: Array, key: chex.PRNGKey, gained: Array, count: Array
 ) -> tuple[Array, chains.State]:
     """What a placement int32 [C] costs, and chains that have gone so many steps from it."""
-    space, state = chains.begin(simulate, space, start[:, None], 1, key)
+    space, state = chains.begin(simulate, space, start[:, None], 1, _CHAINS, key)
     return state.best_s, chains.advance(simulate, space, state._replace(gained=gained), count)
 
 

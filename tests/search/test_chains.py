@@ -9,6 +9,8 @@ from placement.solvers import base
 from placement.types import Problem
 from tests import helpers
 
+NUM_CHAINS = 4
+
 
 def _space(problem: Problem) -> chains.Space:
     classes = base.classes(problem)
@@ -25,7 +27,8 @@ def _space(problem: Problem) -> chains.Space:
 
 def _begun(problem: Problem, starts: np.ndarray, count: int) -> tuple[chains.Space, chains.State]:
     simulate = simulators.objective(problem.objective).simulate_columns
-    return chains.begin(simulate, _space(problem), jnp.asarray(starts.T), count, jax.random.key(0))
+    space, key = _space(problem), jax.random.key(0)
+    return chains.begin(simulate, space, jnp.asarray(starts.T), count, NUM_CHAINS, key)
 
 
 def _starts(problem: Problem, count: int) -> np.ndarray:
@@ -42,7 +45,7 @@ def test_chains_begin_at_the_best_starts_that_are_meant():
     latency_s = np.asarray(simulators.evaluator(problem)(starts))
     for count in (2, 6):
         _, state = _begun(problem, starts, count)
-        by = np.argsort(latency_s[:count], kind="stable")[np.arange(chains.CHAINS) % count]
+        by = np.argsort(latency_s[:count], kind="stable")[np.arange(NUM_CHAINS) % count]
         np.testing.assert_array_equal(np.asarray(state.at).T, starts[by])
         np.testing.assert_array_equal(state.at_s, latency_s[by])
         np.testing.assert_array_equal(state.best, starts[by[0]])
