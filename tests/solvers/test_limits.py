@@ -23,7 +23,7 @@ def problem(objective: str) -> Problem:
 def test_a_part_has_its_share_and_tells_the_same(monkeypatch):
     now, told = [100.0], []
     monkeypatch.setattr(time, "monotonic", lambda: now[0])
-    whole = SearchLimits(60.0, 1000, lambda *step: told.append(step))
+    whole = SearchLimits(60.0, 1000, lambda *step: told.append(step[:3]))
     now[0] += 20.0
     part = whole.part(0.1, 300)
     assert (part.left_s(), part.budget) == (pytest.approx(4.0), 300)
@@ -53,7 +53,7 @@ def test_cpsat_tells_while_it_searches(monkeypatch, objective):
 
     monkeypatch.setattr(warm_start, "find", bad)
     told: list[tuple[int, float, np.ndarray]] = []
-    found = cpsat.find(asked, 0, SearchLimits(10.0, 1, lambda *step: told.append(step)))
+    found = cpsat.find(asked, 0, SearchLimits(10.0, 1, lambda *step: told.append(step[:3])))
     assert found.status == "optimal"
     values = [best_s for _, best_s, _ in told]
     assert len(set(values)) > 1

@@ -28,7 +28,7 @@ def test_a_search_begins_at_its_start(monkeypatch, objective):
         return status
 
     monkeypatch.setattr(cp_sat, "solve", solve)
-    limits = SearchLimits(60.0, 0, lambda _, value_s, __: first.append(value_s))
+    limits = SearchLimits(60.0, 0, lambda _, value_s, *__: first.append(value_s))
     cpsat.find(problem, 0, limits)
     assert first[0] == pytest.approx(start.value_s, rel=1e-5)
 
