@@ -58,9 +58,12 @@ def of_heuristics(problem: Problem) -> float:
 
 @pytest.mark.slow
 @pytest.mark.parametrize(("name", "objective"), PROGRAMS)
-def test_without_time_for_a_proof_no_program_is_worse_than_a_heuristic(name, objective):
+def test_without_time_for_a_proof_no_program_is_worse_than_a_heuristic(
+    name, objective, monkeypatch
+):
     if name == "cpsat":
         pytest.importorskip("ortools")
+    monkeypatch.setattr(warm_start, "_LEAST_S", 3.0)  # a busy machine takes longer
     problem = workload(objective)
     heuristics_s = of_heuristics(problem)
     assert np.isfinite(heuristics_s)
