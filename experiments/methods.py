@@ -1,9 +1,10 @@
 """Every method as a function from a run's context to entries: placements, not yet measured."""
 
+import contextlib
 import math
 import threading
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -19,10 +20,14 @@ from experiments.distributed import processes
 from placement import arguments
 from placement import methods as methods_lib
 from placement.errors import UserError
+from placement.learning import trainer
 from placement.methods import learned, pretrained
 from placement.runtime import devices as devices_lib
+from placement.runtime.measurement.evaluate import MeasuredEvaluate
 from placement.runtime.measurement.measurer import Measurer
 from placement.runtime.measurement.request import Candidate, OwnChoice
+from placement.search import measured as measured_lib
+from placement.solvers.limits import Observe, SearchLimits
 from placement.types import Evaluate, Solution
 
 
@@ -169,25 +174,9 @@ def follow(job: dict[str, Any]) -> None:
 def solved(name: str, context: Context) -> list[Entry]:
     """Any other of `placement.methods.METHODS`, on the coarse operations or on all."""
     problem, config = context.problem, context.config
-    incumbent = context.incumbent
-    full = incumbent.full = name in _ON_ALL
+    full = context.incumbent.full = name in _ON_ALL
     goal = progress.Goal(config.budget, config.time_limit_s, _single_s(problem))
-    with (
-        context.display.phase(f"searching {name}", goal) as phase,
-        metrics.Log(context.workdir, name, context.seed) as log,
-    ):
-        shown = metrics.SolverMetrics(log, phase)
-
-        def observe(
-            evaluations: int,
-            best_s: float,
-            placement: np.ndarray | None,
-            numbers: Mapping[str, float],
-        ) -> None:
-            # First: what follows may fail.
-            incumbent.observe(evaluations, best_s, placement, numbers)
-            shown.observe(evaluations, best_s, numbers)
-
+    with _watched(name, context, goal) as (shown, observe):
         solution = methods_lib.solve(
             problem.full if full else problem.coarse,
             name,
@@ -201,10 +190,68 @@ def solved(name: str, context: Context) -> list[Entry]:
     return [_entry(context, name, solution, solution.placement[None], full=full)]
 
 
+def measured(name: str, context: Context) -> list[Entry]:
+    """The search by few measurements, from what it finds in the simulator."""
+    problem, config, evaluate = context.problem.coarse, context.config, context.evaluate
+    assert isinstance(evaluate, MeasuredEvaluate)
+    stop = context.stop.is_set
+    goal = progress.Goal(min(config.budget, measured_lib.MOST), config.time_limit_s)
+    with _watched(name, context, goal) as (shown, observe):
+        limits = SearchLimits(config.time_limit_s, config.budget, observe, stop)
+        first = methods_lib.solve(
+            problem,
+            name,
+            seed=context.seed,
+            time_limit_s=_SIMULATED_SHARE * config.time_limit_s,
+            budget=_SIMULATED,
+            stop=stop,
+        )
+        if stop() or math.isinf(first.value_s):
+            return [_entry(context, name, first, first.placement[None])]
+        found = measured_lib.find(problem, first.placement, evaluate, context.seed, limits)
+        solution = first._replace(
+            placement=found.placement[0],
+            value_s=float(found.latency_s[0]),
+            bound_s=math.nan,
+            status="interrupted" if stop() else found.status,
+            search_s=limits.spent_s(),
+            evaluations=len(found.placement),
+        )
+        shown.finish(solution)
+    ran = max(1, int(np.isfinite(found.latency_s).sum()))
+    return [_entry(context, name, solution, found.placement[: min(ran, trainer.ELITE)])]
+
+
+@contextlib.contextmanager
+def _watched(
+    name: str, context: Context, goal: progress.Goal
+) -> Iterator[tuple[metrics.SolverMetrics, Observe]]:
+    """Shows and logs a search, which is to tell its incumbent to the second."""
+    with (
+        context.display.phase(f"searching {name}", goal) as phase,
+        metrics.Log(context.workdir, name, context.seed) as log,
+    ):
+        shown = metrics.SolverMetrics(log, phase)
+
+        def observe(
+            evaluations: int,
+            best_s: float,
+            placement: np.ndarray | None,
+            numbers: Mapping[str, float],
+        ) -> None:
+            # First: what follows may fail.
+            context.incumbent.observe(evaluations, best_s, placement, numbers)
+            shown.observe(evaluations, best_s, numbers)
+
+        yield shown, observe
+
+
 HETERO = "hetero"
 # `graph_cut` is exact and fast on all operations, and experts look at names, of which a coarse
 # operation has that of one of its own.
 _ON_ALL = ("graph_cut", "human_expert")
+# Of a search on devices, what it searches in the simulator before: placements, share of the time.
+_SIMULATED, _SIMULATED_SHARE = 2_000_000, 0.25
 _RUN: dict[str, Callable[[Context], list[Entry]]] = {
     "single": single,
     HETERO: openvino_hetero,
@@ -227,6 +274,8 @@ def run(method: str, context: Context, *, alone: bool) -> list[Entry]:
     try:
         if learned.is_learned(method):
             return trained(method, context)
+        if method == "search" and context.config.evaluate == "measure":
+            return measured(method, context)
         return _RUN[method](context) if method in _RUN else solved(method, context)
     except UserError as error:
         if alone:

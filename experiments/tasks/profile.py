@@ -24,13 +24,12 @@ from experiments.distributed import hosts
 from experiments.results import figures, outputs
 from placement import simulators
 from placement.costs import calibrate
-from placement.costs.calibrate import TermsOf
 from placement.errors import UserError
 from placement.reporting import printable, runs, words
 from placement.runtime.measurement import evaluate as evaluate_lib
 from placement.runtime.measurement.measurer import Measurer
-from placement.simulators import segments
-from placement.types import CostModel, Problem
+from placement.simulators import segments, terms
+from placement.types import Problem
 
 ROUNDS = 30  # inferences of every placement
 _ROUNDS = 5  # of fitting
@@ -106,10 +105,10 @@ def _calibrated(
     seen = _placements(_draw(rng, shape, config.calibration_placements))
     seen_s, _ = _measure(config, workdir, before, measurer, seen, "calibrating", display)
     ran = np.isfinite(seen_s)
-    terms = _concurrent_terms if config.backend == "concurrent" else _serial_terms
+    at = [terms.of(before.coarse, placement) for placement in seen[ran]]
     calibration = calibrate.fit(
-        before.coarse.costs, terms(before.coarse, seen[ran]), seen_s[ran], rounds=_ROUNDS
-    )
+        before.coarse.costs, lambda costs: [of(costs) for of in at], seen_s[ran], rounds=_ROUNDS
+    ).mode
     saved |= {"calibration": calibrate.to_json(calibration)}
     runs.write_json(workdir / "profile.json", saved)
     after = build.search_problem(
@@ -161,25 +160,6 @@ _PREDICTORS: dict[str, dict[str, Callable[[Problem, np.ndarray], np.ndarray]]] =
     "serial": {"serial": _simulated},
     "makespan": {"makespan": _simulated, "segments": _in_segments},
 }
-
-
-def _serial_terms(problem: Problem, placements: np.ndarray) -> TermsOf:
-    fixed = [calibrate.serial_terms(problem.graph, problem.costs, p) for p in placements]
-    return lambda _: fixed
-
-
-def _concurrent_terms(problem: Problem, placements: np.ndarray) -> TermsOf:
-    """Of the segments that ran; which of them are critical depends on the costs."""
-    ran = [segments.cut(problem, placement) for placement in placements]
-
-    def terms(costs: CostModel) -> list[calibrate.Terms]:
-        calibrated = problem._replace(costs=costs)
-        return [
-            segments.terms(problem, p, cut, segments.schedule(calibrated, p, cut))
-            for p, cut in zip(placements, ran, strict=True)
-        ]
-
-    return terms
 
 
 def _draw(

@@ -4,18 +4,20 @@ A profile misses what only shows where a model is cut: what one more submodel co
 tensor's change of layout and precision costs, what a lost fusion costs. The serial objective is
 linear in coefficients of these terms, so that measured placements correct them by least squares:
 
-    latency(p) = sum_d x_d * compute_s on d
+    latency(p) = sum_d sum_k x_dk * compute_s on d of operations of kind k
                + sum_{s != d} latency_s[s, d] * transfers s -> d + s_per_byte[s, d] * bytes s -> d
                + z * (fusion_loss_s of the lost fusions) + w * (number of lost fusions)
 
 Placements tell some of these apart poorly, such as the two directions of a transfer. So each
-coefficient c is drawn towards the profile's value, the prior, with a standard deviation of its own
-as large as the prior is unsure; with the latencies' relative error as the unit, the sum of
+coefficient c is drawn towards the profile's value, the prior, as far as the prior is sure of it: a
+Gaussian, in which the factors x_dk of a device have a common part, that of a clock or a precision,
+and each a part of its own. With the covariance S of the prior, the sum of
 
-    sum_m ((predicted / measured - 1) / ERROR)^2 + sum_j ((c_j - prior_j) / deviation_j)^2
+    sum_m ((predicted / measured - 1) / error)^2 + (c - prior)^T S^-1 (c - prior)
 
-is, up to constants, the negative logarithm of a posterior. All coefficients are at least zero, so
-its minimum is a non-negative least squares problem.
+is, up to constants, twice the negative logarithm of a posterior. All coefficients are at least
+zero, so its minimum is a non-negative least squares problem. Around it the posterior is taken for a
+Gaussian, the one that it would be without that limit (Bayesian linear regression).
 
 Where devices overlap, the latency is the sum of these terms along a longest path of segments
 (`placement.simulators.segments`), which depends on the coefficients: it is fitted in rounds.
@@ -31,9 +33,12 @@ from scipy.optimize import nnls
 from placement.types import CostModel, OpGraph
 
 ERROR = 0.02  # of a prediction that has everything right but what the model cannot express
+_SURE = 4  # measurements that `ERROR` is worth where the error is estimated
+KINDS = 6
 # Standard deviations: of compute and lost fusions relative to the profile; of transfers absolute,
 # since the micro-benchmark crosses other tensors between other operations.
-_COMPUTE = 0.1
+_DEVICE = 1.0  # of all that a device computes
+_KIND = 0.4  # of a kind of operation beside
 _CUT = 1.0
 _CUT_S = 20e-6
 _LATENCY_S = 20e-6
@@ -43,7 +48,7 @@ _S_PER_BYTE = 0.2e-9
 class Terms(NamedTuple):
     """What the coefficients of a placement's latency are multiplied with."""
 
-    compute_s: np.ndarray  # float64 [D]: on each device
+    compute_s: np.ndarray  # float64 [D], or [D, K] of each kind: on each device
     transfers: np.ndarray  # float64 [D, D]: tensors handed over
     bytes: np.ndarray  # float64 [D, D]: of these
     lost_s: float  # what lost fusions cost
@@ -58,11 +63,25 @@ TermsOf = Callable[[CostModel], Sequence[Terms]]
 class Calibration(NamedTuple):
     """The coefficients; devices in the order of the placement's indices."""
 
-    compute: np.ndarray  # float64 [D]: factors of compute_s
+    compute: np.ndarray  # float64 [D], or [D, K] of each kind: factors of compute_s
     latency_s: np.ndarray  # float64 [D, D], zero diagonal
     s_per_byte: np.ndarray  # float64 [D, D], zero diagonal
     cut: float  # factor of fusion_loss_s
     fusion_loss_s: float  # what every lost fusion costs beside
+
+
+class Posterior(NamedTuple):
+    """What measured latencies say of the J coefficients."""
+
+    mode: Calibration  # the most probable ones
+    factor: np.ndarray  # float64 [J, J]: times its transpose it is their covariance
+    error: float  # standard deviation of measured latencies from predicted ones, relative
+
+    def draw(self, rng: np.random.Generator) -> Calibration:
+        """Draws coefficients, none below zero; `rng` is consumed."""
+        mode, shape = _flatten_calibration(self.mode), self.mode.compute.shape
+        drawn = mode + self.factor @ rng.standard_normal(len(mode))
+        return _unflatten(np.maximum(drawn, 0.0), shape)
 
 
 def fit(
@@ -71,42 +90,84 @@ def fit(
     latency_s: np.ndarray,
     *,
     rounds: int = 1,
-) -> Calibration:
-    """Returns the calibration that explains measured latencies best.
+    kind: np.ndarray | None = None,
+    error: float | None = ERROR,
+) -> Posterior:
+    """Computes what measured latencies say of the coefficients.
 
     Args:
       costs: as profiled.
       terms: of M placements.
       latency_s: float [M], measured.
       rounds: how often to fit, each time with terms made anew.
+      kind: int [N], of each operation, where the terms tell kinds apart (`kinds`).
+      error: relative, of a measured latency from the one that the right coefficients predict;
+        None: as large as what each round leaves unexplained, `ERROR` before the first.
     """
     chex.assert_rank(latency_s, 1)
     chex.assert_type(latency_s, float)
-    apart = ~np.eye(np.asarray(costs.compute_s).shape[1], dtype=bool)
-    prior, deviation = _prior(costs, apart)
-    calibration = _unflatten(prior, apart)
+    num_devices = np.asarray(costs.compute_s).shape[1]
+    shape = (num_devices,) if kind is None else (num_devices, KINDS)
+    prior, covariance = _prior(costs, shape)
+    # Every coefficient in units of its deviation, for the sake of rounding.
+    deviation = np.sqrt(np.diag(covariance))
+    of_prior = np.linalg.inv(np.linalg.cholesky(covariance / np.outer(deviation, deviation)))
+    calibration, spread = _unflatten(prior, shape), ERROR if error is None else error
+    precision = of_prior.T @ of_prior
     for _ in range(rounds):
-        rows = [_flatten(row, apart) for row in terms(apply(costs, calibration))]
-        matrix = np.reshape(rows, (len(latency_s), len(prior))) / (latency_s[:, None] * ERROR)
-        # Every coefficient in units of its deviation, so that the prior's rows are the identity.
-        matrix = np.concatenate([matrix * deviation, np.eye(len(prior))])
-        target = np.concatenate([np.full(len(rows), 1 / ERROR), prior / deviation])
-        calibration = _unflatten(nnls(matrix, target)[0] * deviation, apart)
-    return calibration
+        rows = [_flatten_terms(row) for row in terms(apply(costs, calibration, kind))]
+        relative = np.reshape(rows, (len(latency_s), len(prior))) / latency_s[:, None] * deviation
+        matrix = np.concatenate([relative / spread, of_prior])
+        target = np.concatenate([np.full(len(rows), 1 / spread), of_prior @ (prior / deviation)])
+        found = nnls(matrix, target)[0]
+        calibration, precision = _unflatten(found * deviation, shape), matrix.T @ matrix
+        if error is None:
+            unexplained = np.square(relative @ found - 1).sum()
+            spread = float(np.sqrt((_SURE * ERROR**2 + unexplained) / (_SURE + len(rows))))
+    factor = deviation[:, None] * np.linalg.cholesky(np.linalg.inv(precision))
+    return Posterior(calibration, factor, spread)
 
 
-def apply(costs: CostModel, calibration: Calibration) -> CostModel:
-    """Returns the costs as calibrated."""
+def kinds(graph: OpGraph, costs: CostModel) -> np.ndarray:
+    """Returns int [N]: which of `KINDS` kinds an operation is of.
+
+    One kind has operations of a type that take about equally long, or of several types that take
+    little together: each has about the same share of what all operations take, a mean over devices.
+    """
+    compute_s = np.asarray(costs.compute_s, np.float64)
+    able = np.isfinite(compute_s)
+    mean_s = np.where(able, compute_s, 0.0).sum(axis=1) / np.maximum(able.sum(axis=1), 1)
+    order = np.lexsort((mean_s, graph.op_types))
+    before_s = np.cumsum(mean_s[order]) - mean_s[order] / 2
+    kind = np.zeros(graph.num_ops, int)
+    kind[order] = np.minimum(KINDS * before_s / max(mean_s.sum(), np.finfo(float).tiny), KINDS - 1)
+    return kind
+
+
+def apply(costs: CostModel, calibration: Calibration, kind: np.ndarray | None = None) -> CostModel:
+    """Returns the costs as calibrated.
+
+    Args:
+      costs: of N operations, as profiled.
+      calibration: of the same devices.
+      kind: int [N], of each operation, where the calibration has factors of each kind.
+    """
+    factors = calibration.compute if kind is None else calibration.compute.T[kind]
     fusion_loss_s = np.asarray(costs.fusion_loss_s, np.float64)
     fusion_loss_s = np.where(
         fusion_loss_s > 0, calibration.cut * fusion_loss_s + calibration.fusion_loss_s, 0.0
     )
     return costs._replace(
-        compute_s=(np.asarray(costs.compute_s) * calibration.compute).astype(np.float32),
+        compute_s=(np.asarray(costs.compute_s) * factors).astype(np.float32),
         transfer_latency_s=calibration.latency_s.astype(np.float32),
         transfer_s_per_byte=calibration.s_per_byte.astype(np.float32),
         fusion_loss_s=fusion_loss_s.astype(np.float32),
     )
+
+
+def predicted_s(terms: Terms, calibration: Calibration) -> float:
+    """Computes the latency in seconds that coefficients give to a placement's terms."""
+    return float(_flatten_terms(terms) @ _flatten_calibration(calibration))
 
 
 def to_json(calibration: Calibration) -> dict[str, Any]:
@@ -124,35 +185,82 @@ def from_json(data: dict[str, Any]) -> Calibration:
     )
 
 
-def _prior(costs: CostModel, apart: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Returns the prior and the deviation of the coefficients, flat."""
-    num_devices, num_pairs = len(apart), int(apart.sum())
-    prior = [
-        np.ones(num_devices),
+def by_device(
+    seconds: np.ndarray, placement: np.ndarray, num_devices: int, kind: np.ndarray | None
+) -> np.ndarray:
+    """Sums up what operations take on each device: `Terms.compute_s`.
+
+    Args:
+      seconds: float [M], of each operation where it is.
+      placement: int [M].
+      num_devices: D.
+      kind: int [M], of each operation; None: all are alike.
+    """
+    if kind is None:
+        return np.bincount(placement, seconds, num_devices)
+    return np.bincount(placement * KINDS + kind, seconds, num_devices * KINDS).reshape(-1, KINDS)
+
+
+def _prior(costs: CostModel, shape: tuple[int, ...]) -> tuple[np.ndarray, np.ndarray]:
+    """Returns the mean and the covariance of the coefficients, flat; `shape` is `compute`'s."""
+    num_devices = shape[0]
+    apart = _apart(num_devices)
+    num_factors, num_pairs = int(np.prod(shape)), int(apart.sum())
+    mean = [
+        np.ones(num_factors),
         np.asarray(costs.transfer_latency_s, np.float64)[apart],
         np.asarray(costs.transfer_s_per_byte, np.float64)[apart],
         np.array([1.0, 0.0]),
     ]
     deviation = [
-        np.full(num_devices, _COMPUTE),
+        np.full(num_factors, _KIND),
         np.full(num_pairs, _LATENCY_S),
         np.full(num_pairs, _S_PER_BYTE),
         np.array([_CUT, _CUT_S]),
     ]
-    return np.concatenate(prior), np.concatenate(deviation)
+    covariance = np.diag(np.square(np.concatenate(deviation)))
+    device = np.arange(num_factors) // (num_factors // num_devices)
+    covariance[:num_factors, :num_factors] += _DEVICE**2 * (device[:, None] == device)
+    return np.concatenate(mean), covariance
 
 
-def _unflatten(flat: np.ndarray, apart: np.ndarray) -> Calibration:
-    num_devices, num_pairs = len(apart), int(apart.sum())
+def _apart(num_devices: int) -> np.ndarray:
+    return ~np.eye(num_devices, dtype=bool)
+
+
+def _unflatten(flat: np.ndarray, shape: tuple[int, ...]) -> Calibration:
+    apart = _apart(shape[0])
+    num_factors, num_pairs = int(np.prod(shape)), int(apart.sum())
     latency_s, s_per_byte = np.zeros(apart.shape), np.zeros(apart.shape)
     compute, latency_s[apart], s_per_byte[apart], cut = np.split(
-        flat, np.cumsum([num_devices, num_pairs, num_pairs])
+        flat, np.cumsum([num_factors, num_pairs, num_pairs])
     )
-    return Calibration(compute, latency_s, s_per_byte, float(cut[0]), float(cut[1]))
+    return Calibration(compute.reshape(shape), latency_s, s_per_byte, float(cut[0]), float(cut[1]))
 
 
-def serial_terms(graph: OpGraph, costs: CostModel, placement: np.ndarray) -> Terms:
-    """Computes the terms of the `serial` objective; a placement is int32 [N]."""
+def _flatten_calibration(of: Calibration) -> np.ndarray:
+    apart = _apart(len(of.compute))
+    between = [of.latency_s[apart], of.s_per_byte[apart]]
+    return np.concatenate([of.compute.ravel(), *between, [of.cut, of.fusion_loss_s]])
+
+
+def _flatten_terms(of: Terms) -> np.ndarray:
+    apart = _apart(len(of.compute_s))
+    between = [of.transfers[apart], of.bytes[apart]]
+    return np.concatenate([of.compute_s.ravel(), *between, [of.lost_s, of.lost]])
+
+
+def serial_terms(
+    graph: OpGraph, costs: CostModel, placement: np.ndarray, kind: np.ndarray | None = None
+) -> Terms:
+    """Computes the terms of the `serial` objective.
+
+    Args:
+      graph: N operations.
+      costs: as profiled.
+      placement: int32 [N].
+      kind: int [N], where they are to tell kinds of operations apart.
+    """
     chex.assert_shape(placement, (graph.num_ops,))
     chex.assert_type(placement, int)
     compute_s, fusion_loss_s = (
@@ -171,14 +279,9 @@ def serial_terms(graph: OpGraph, costs: CostModel, placement: np.ndarray) -> Ter
     np.add.at(bytes_, (source[transfer], reader[transfer]), graph.edge_bytes[transfer])
     lost = fusion_loss_s[source != reader]
     return Terms(
-        compute_s=np.bincount(placement, chosen_s, num_devices),
+        compute_s=by_device(chosen_s, placement, num_devices, kind),
         transfers=count,
         bytes=bytes_,
         lost_s=float(lost.sum()),
         lost=int(np.count_nonzero(lost)),
     )
-
-
-def _flatten(terms: Terms, apart: np.ndarray) -> np.ndarray:
-    between = [terms.transfers[apart], terms.bytes[apart]]
-    return np.concatenate([terms.compute_s, *between, [terms.lost_s, terms.lost]])

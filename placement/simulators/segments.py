@@ -102,7 +102,11 @@ def latency_s(problem: Problem, placement: np.ndarray) -> float:
 
 
 def terms(
-    problem: Problem, placement: np.ndarray, segments: Segments, of: Schedule
+    problem: Problem,
+    placement: np.ndarray,
+    segments: Segments,
+    of: Schedule,
+    kind: np.ndarray | None = None,
 ) -> calibrate.Terms:
     """Sums up what a schedule's longest path consists of, at the problem's costs.
 
@@ -111,6 +115,7 @@ def terms(
       placement: int32 [N].
       segments: as `cut` gives them.
       of: the schedule of these, at whatever costs.
+      kind: int [N], where they are to tell kinds of operations apart.
     """
     row = _Row(problem, placement, np.concatenate(segments))
     part = np.empty(problem.graph.num_ops, int)
@@ -127,7 +132,12 @@ def terms(
     np.add.at(transfers, pair, 1)
     np.add.at(num_bytes, pair, problem.graph.edge_bytes[edges])
     return calibrate.Terms(
-        compute_s=np.bincount(placement[critical], chosen_s[critical], compute_s.shape[1]),
+        compute_s=calibrate.by_device(
+            chosen_s[critical],
+            placement[critical],
+            compute_s.shape[1],
+            None if kind is None else kind[critical],
+        ),
         transfers=transfers,
         bytes=num_bytes,
         lost_s=float(lost_s.sum()),

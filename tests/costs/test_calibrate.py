@@ -43,7 +43,7 @@ def _fit(
     graph: OpGraph, costs: CostModel, placements: np.ndarray, measured_s: np.ndarray
 ) -> calibrate.Calibration:
     terms = [calibrate.serial_terms(graph, costs, placement) for placement in placements]
-    return calibrate.fit(costs, lambda _: terms, measured_s)
+    return calibrate.fit(costs, lambda _: terms, measured_s).mode
 
 
 def test_recovers_what_distorted_the_profile():
@@ -80,7 +80,7 @@ def test_recovers_what_distorted_the_profile_of_devices_that_overlap():
     measured_s = latency_s(calibrate.apply(costs, TRUE))
 
     def error(rounds: int) -> tuple[float, calibrate.Calibration]:
-        found = calibrate.fit(costs, terms, measured_s[:100], rounds=rounds)
+        found = calibrate.fit(costs, terms, measured_s[:100], rounds=rounds).mode
         predicted_s = latency_s(calibrate.apply(costs, found))
         return float(np.median(np.abs(predicted_s / measured_s - 1)[100:])), found
 
@@ -101,8 +101,8 @@ def test_every_round_asks_for_the_terms_at_the_costs_so_far():
         seen.append(at)
         return [calibrate.serial_terms(graph, costs, placement) for placement in placements[:20]]
 
-    found = calibrate.fit(costs, terms, measured_s, rounds=3)
-    once = calibrate.fit(costs, terms, measured_s)
+    found = calibrate.fit(costs, terms, measured_s, rounds=3).mode
+    once = calibrate.fit(costs, terms, measured_s).mode
     assert len(seen) == 3 + 1
     for name in ("compute_s", "fusion_loss_s", "transfer_latency_s", "transfer_s_per_byte"):
         np.testing.assert_allclose(getattr(seen[0], name), getattr(costs, name), rtol=1e-6)
@@ -149,6 +149,66 @@ def test_unfused_edges_and_the_diagonal_stay_free():
     assert np.isinf(
         calibrate.apply(costs._replace(compute_s=costs.compute_s + np.inf), TRUE)[0]
     ).all()
+
+
+def test_a_device_and_a_kind_of_operation_are_told_apart():
+    graph, costs, placements = _problem(np.random.default_rng(6))
+    kind = calibrate.kinds(graph, costs)
+    factors = np.tile([[2.0], [0.5]], (1, calibrate.KINDS))
+    factors[1, 2] = 0.8
+    truth = TRUE._replace(compute=factors)
+    measured_s = _serial_s(graph, calibrate.apply(costs, truth, kind), placements)[:100]
+    terms = [calibrate.serial_terms(graph, costs, p, kind) for p in placements[:100]]
+    found = calibrate.fit(costs, lambda _: terms, measured_s, kind=kind, error=None)
+    np.testing.assert_allclose(found.mode.compute, factors, rtol=0.05)
+    assert found.error < calibrate.ERROR
+
+
+def test_kinds_have_like_operations_and_about_the_same_share_of_the_time():
+    graph, costs, _ = _problem(np.random.default_rng(7))
+    kind = calibrate.kinds(graph, costs)
+    mean_s = costs.compute_s.mean(axis=1)
+    shares = np.bincount(kind, mean_s, calibrate.KINDS) / mean_s.sum()
+    largest = (mean_s / mean_s.sum()).max()
+    np.testing.assert_allclose(shares, 1 / calibrate.KINDS, atol=largest)
+    for op_type in set(graph.op_types):
+        of_type = np.flatnonzero(np.array(graph.op_types) == op_type)
+        assert (np.diff(kind[of_type][np.argsort(mean_s[of_type], kind="stable")]) >= 0).all()
+
+
+def test_measurements_narrow_what_is_drawn():
+    graph, costs, placements = _problem(np.random.default_rng(8))
+    truth = calibrate.apply(costs, TRUE)
+    measured_s = _serial_s(graph, truth, placements)
+    spreads = []
+    for count in (2, 10, 50):
+        terms = [calibrate.serial_terms(graph, costs, p) for p in placements[:count]]
+        found = calibrate.fit(costs, lambda _, t=terms: t, measured_s[:count])
+        rng = np.random.default_rng(0)
+        drawn_s = [
+            _serial_s(graph, calibrate.apply(costs, found.draw(rng)), placements[100:])
+            for _ in range(40)
+        ]
+        spreads.append(np.mean(np.std(drawn_s, axis=0) / measured_s[100:]))
+    assert spreads[0] > 1.5 * spreads[1] > 1.5**2 * spreads[2]
+
+
+def test_draws_scatter_as_measurements_do_around_what_they_are_drawn_from():
+    """With as many noisy measurements as make the noise known, its estimate is that noise."""
+    graph, costs, placements = _problem(np.random.default_rng(9))
+    rng = np.random.default_rng(1)
+    exact_s = _serial_s(graph, costs, placements)
+    noisy_s = exact_s * (1 + 0.1 * rng.standard_normal(len(placements)))
+    terms = [calibrate.serial_terms(graph, costs, placement) for placement in placements]
+    found = calibrate.fit(costs, lambda _: terms, noisy_s, rounds=3, error=None)
+    assert found.error == pytest.approx(0.1, rel=0.25)
+    drawn = [found.draw(rng) for _ in range(200)]
+    for draw in drawn:
+        for name, value in draw._asdict().items():
+            assert np.all(np.asarray(value) >= 0), name
+    factors = np.array([draw.compute for draw in drawn])
+    assert (np.abs(factors.mean(axis=0) - found.mode.compute) < 0.3 * factors.std(axis=0)).all()
+    assert (np.abs(found.mode.compute - 1) < 4 * factors.std(axis=0)).all()
 
 
 def test_survives_json():

@@ -50,6 +50,31 @@ def test_devices_that_work_at_the_same_time_are_placed_on_and_measured(
     assert rows["annealing"]["measured_s"], rows["annealing"]["status"]
 
 
+@pytest.mark.parametrize("flags", [CONCURRENT, ()])
+def test_a_search_on_devices_measures_what_it_finds_and_goes_on_from_it(
+    branches: Path, tmp_path: Path, flags: tuple[str, ...]
+) -> None:
+    flags = (f"--config.graph={branches}", "--config.devices=host:f32,f32", *flags)
+    flags = (*flags, "--config.method=search", "--config.evaluate=measure", "--config.budget=6")
+    code, _, err = run(tmp_path, *flags)
+    assert code == 0, err
+    row = {row["method"]: row for row in check_summary(tmp_path)["rows"]}["search"]
+    assert row["measured_s"], row["status"]
+    assert 3 <= row["evaluations"] <= 6
+    # The first single device is the baseline; the others are measured again beside each other.
+    assert row["measurements"] >= row["evaluations"] - 1
+    records = (tmp_path / "measurements.jsonl").read_text().splitlines()
+    keys = {json.loads(record)["key"] for record in records}
+    assert len(keys) == row["evaluations"]
+    steps = [json.loads(line) for line in (tmp_path / "metrics.jsonl").read_text().splitlines()]
+    assert steps[-1]["evaluations"] == row["evaluations"]
+
+    code, _, err = run(tmp_path, *flags)
+    assert code == 0, err
+    again = (tmp_path / "measurements.jsonl").read_text().splitlines()
+    assert again[: len(records)] == records
+
+
 def test_a_profile_of_devices_at_the_same_time_says_how_far_it_is_right(
     branches: Path, tmp_path: Path
 ) -> None:

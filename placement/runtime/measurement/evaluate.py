@@ -35,7 +35,10 @@ RECORD = (
 
 
 class MeasurementCache:
-    """What became of candidates, in memory and in a file of JSON lines that only ever grows."""
+    """What became of candidates, in memory and in a file of JSON lines that only ever grows.
+
+    A candidate that was timed several times has a line for each, and the median of its ratios.
+    """
 
     def __init__(self, path: str | os.PathLike[str] | None = None):
         """Reads `path` if it exists; a line without an end, as a crash leaves it, is ignored.
@@ -45,9 +48,10 @@ class MeasurementCache:
         """
         self._path = None if path is None else Path(path)
         self._records: dict[str, dict[str, Any]] = {}
+        self._ratios: dict[str, list[float]] = {}
         remedy = "remove it, and placements are measured anew"
         for record in files.read_jsonl(self._path, RECORD, remedy=remedy) if self._path else ():
-            self._records.setdefault(record["key"], record)
+            self._keep(record)
 
     def __len__(self) -> int:
         return len(self._records)
@@ -57,9 +61,7 @@ class MeasurementCache:
         return self._records.get(key)
 
     def add(self, key: str, outcome: Measurement | Failure) -> None:
-        """Keeps an outcome; the first of a key counts."""
-        if key in self._records:
-            return
+        """Keeps an outcome; of a key the first counts, but for the ratio."""
         record: dict[str, Any] = {"key": key}
         if isinstance(outcome, Failure):
             record |= {"stage": outcome.stage, "cause": outcome.cause}
@@ -67,9 +69,16 @@ class MeasurementCache:
             record |= {"ratio": outcome.ratio.median, "latency_s": outcome.latency.median}
             if not outcome.output_error <= outcome.tolerance:
                 record["wrong"] = True
-        self._records[key] = record
+        self._keep(record)
         if self._path is not None:
             self._append(self._path, json.dumps(record))
+
+    def _keep(self, record: dict[str, Any]) -> None:
+        kept = self._records.setdefault(record["key"], record)
+        if "ratio" in kept and "ratio" in record:
+            ratios = self._ratios.setdefault(record["key"], [])
+            ratios.append(record["ratio"])
+            self._records[record["key"]] = kept | {"ratio": float(np.median(ratios))}
 
     def _append(self, path: Path, line: str) -> None:
         try:
@@ -111,7 +120,7 @@ class MeasuredEvaluate:
           accept_wrong: time placements with wrong outputs too; give such measurements a cache
             apart.
         """
-        self.measurements = 0  # candidates measured, the baseline not counted
+        self.measurements = 0  # of candidates, the baseline not counted
         self._measurer = measurer
         self._num_ops = num_ops
         self._candidate = candidate
@@ -121,8 +130,13 @@ class MeasuredEvaluate:
         self._accept_wrong = accept_wrong
         self._baseline = candidate(np.zeros(num_ops, np.int32))
 
-    def __call__(self, placements: Array) -> np.ndarray:
+    def __call__(self, placements: Array, beside: Array | None = None) -> np.ndarray:
         """Returns seconds float32 [B] of placements int32 [B, N]; inf of one that does not run.
+
+        Args:
+          placements: as in the class's description.
+          beside: int32 [K, N], of which the seconds follow: measured once more beside what is
+            new, if anything is.
 
         Raises:
           ChildProcessError: the baseline, all on the first device, cannot be measured.
@@ -131,22 +145,22 @@ class MeasuredEvaluate:
         placements = np.asarray(placements)
         assert placements.ndim == 2
         assert placements.shape[1] == self._num_ops
-        candidates = [self._candidate(placement) for placement in placements]
-        keys = [key(self._measurer, candidate) for candidate in candidates]
+        asked = [self._keyed(placement) for placement in placements]
+        again = [self._keyed(placement) for placement in (() if beside is None else beside)]
         base = key(self._measurer, self._baseline)
-        new = {
-            k: candidate
-            for k, candidate in zip(keys, candidates, strict=True)
-            if self._cache.get(k) is None and k != base
-        }
+        new = {k: candidate for k, candidate in asked if self._cache.get(k) is None and k != base}
         if new or self._cache.get(base) is None:
-            self._measure(base, new)
-        return np.array([self._seconds(k, base) for k in keys], np.float32)
+            self._measure(base, new | {k: candidate for k, candidate in again if k != base})
+        return np.array([self._seconds(k, base) for k, _ in (*asked, *again)], np.float32)
 
     def outputs_wrong(self, placement: np.ndarray) -> bool:
         """Whether a placement int32 [N] that was timed computes else than the reference."""
         record = self._cache.get(key(self._measurer, self._candidate(placement)))
         return record is not None and record.get("wrong", False)
+
+    def _keyed(self, placement: np.ndarray) -> tuple[str, Candidate]:
+        candidate = self._candidate(placement)
+        return key(self._measurer, candidate), candidate
 
     def _measure(self, base: str, new: dict[str, Candidate]) -> None:
         keys = (base, *new)
@@ -161,7 +175,8 @@ class MeasuredEvaluate:
             if isinstance(part[0], Failure):
                 raise ChildProcessError(f"the baseline cannot be measured: {part[0].cause}")
             for number, outcome in part.items():
-                self._cache.add(keys[number], outcome)
+                if number or self._cache.get(base) is None:  # of its seconds the first count
+                    self._cache.add(keys[number], outcome)
 
     def _seconds(self, k: str, base: str) -> float:
         record, baseline = self._cache.get(k), self._cache.get(base)

@@ -1,4 +1,6 @@
+import collections
 import dataclasses
+import json
 import math
 import os
 import signal
@@ -289,6 +291,33 @@ def test_evaluate_measures_a_placement_once(measurer, model, tmp_path):
     assert np.isfinite(later(other)).all()
     assert later.measurements == 1
     assert len(evaluate.MeasurementCache(file)) == 4
+
+
+def test_what_is_measured_beside_new_placements_is_the_median_of_all_its_ratios(
+    measurer, model, tmp_path
+):
+    names = list(small.everywhere(model, A))
+    file = tmp_path / "measurements.jsonl"
+    run = evaluator(measurer, names, evaluate.MeasurementCache(file))
+    baseline, one, other = (np.full((1, len(names)), 0, np.int32) for _ in range(3))
+    one[0, 3:] = 1
+    other[0, -1] = 1
+    first_s = run(one)
+    assert run.measurements == 1
+    seconds = run(other, beside=np.concatenate([one, baseline]))
+    assert run.measurements == 3
+    np.testing.assert_array_equal(run(other, beside=one), seconds[:2])  # nothing is new
+    assert run.measurements == 3
+    records = [json.loads(line) for line in file.read_text().splitlines()]
+    assert len(records) == 4  # of the baseline the first alone
+    (twice, _), *_ = collections.Counter(r["key"] for r in records).most_common()
+    ratios = [r["ratio"] for r in records if r["key"] == twice]
+    assert len(ratios) == 2
+    np.testing.assert_allclose(first_s, ratios[0] * seconds[2], rtol=1e-6)
+    np.testing.assert_allclose(seconds[1], np.median(ratios) * seconds[2], rtol=1e-6)
+    later = evaluator(measurer, names, evaluate.MeasurementCache(file))
+    np.testing.assert_array_equal(later(one), seconds[1:2])
+    assert later.measurements == 0
 
 
 def test_a_failure_is_remembered(tmp_path):

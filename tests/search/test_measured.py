@@ -1,0 +1,176 @@
+"""The search by few measurements, on devices that are not what the profile says."""
+
+import dataclasses
+from typing import NamedTuple
+
+import numpy as np
+import pytest
+
+from placement import solvers
+from placement.costs import calibrate
+from placement.search import measured, population
+from placement.simulators import segments
+from placement.solvers.limits import SearchLimits
+from placement.types import Problem
+from tests import helpers
+
+NUM_OPS = 9
+SEEDS = 10
+
+
+def _problem(rng: np.random.Generator, transfer_s: float = 5e-5) -> Problem:
+    """Operations of about a millisecond on two devices."""
+    graph = helpers.random_dag_of_size(rng, NUM_OPS, 12, 10)
+    graph = dataclasses.replace(graph, edge_bytes=graph.edge_bytes * 200)
+    apart = 1 - np.eye(2, dtype=np.float32)
+    costs = helpers.unit_costs(
+        graph,
+        compute_s=rng.uniform(2e-4, 2e-3, (NUM_OPS, 2)).astype(np.float32),
+        transfer_latency_s=apart * np.float32(transfer_s),
+        transfer_s_per_byte=apart * np.float32(3e-10),
+    )
+    return helpers.as_problem(graph, costs, "makespan")
+
+
+def _distorted(rng: np.random.Generator, problem: Problem) -> Problem:
+    """The same on devices each up to twice as fast or as slow as profiled, as their links are."""
+    apart = 1 - np.eye(2)
+    factors = 2 ** rng.uniform(-1, 1, 4)
+    costs = problem.costs
+    truth = calibrate.Calibration(
+        compute=factors[:2],
+        latency_s=apart * np.asarray(costs.transfer_latency_s) * factors[2],
+        s_per_byte=apart * np.asarray(costs.transfer_s_per_byte) * factors[3],
+        cut=1.0,
+        fusion_loss_s=0.0,
+    )
+    return problem._replace(costs=calibrate.apply(costs, truth))
+
+
+class _Call(NamedTuple):
+    new: list[bytes]
+    beside: list[bytes]
+
+
+class _Devices:
+    """Runs placements in segments cut by the profile, at true costs, and says what it was asked."""
+
+    def __init__(self, profiled: Problem, true: Problem, noise: float = 0.0):
+        self._profiled, self._true, self._noise = profiled, true, noise
+        self._rng = np.random.default_rng(7)
+        self._seen: dict[bytes, list[float]] = {}
+        self.calls: list[_Call] = []
+
+    def latency_s(self, placement: np.ndarray) -> float:
+        cut = segments.cut(self._profiled, placement)
+        return segments.schedule(self._true, placement, cut).latency_s
+
+    def __call__(self, new: np.ndarray, beside: np.ndarray) -> np.ndarray:
+        self.calls.append(_Call([p.tobytes() for p in new], [p.tobytes() for p in beside]))
+        return np.array([self._sample_s(placement) for placement in (*new, *beside)])
+
+    def _sample_s(self, placement: np.ndarray) -> float:
+        samples = self._seen.setdefault(placement.tobytes(), [])
+        samples.append(self.latency_s(placement) * (1 + self._noise * self._rng.standard_normal()))
+        return float(np.median(samples))
+
+
+def _find(devices: measured.Measure, problem: Problem, **limits) -> measured.Found:
+    first = _simulated(problem)
+    limits = {"time_limit_s": 600.0, "budget": 1000} | limits
+    return measured.find(problem, first, devices, 0, SearchLimits(**limits))
+
+
+def _simulated(problem: Problem) -> np.ndarray:
+    return solvers.run("search", population.find, problem, 0, SearchLimits(60.0, 10_000)).placement
+
+
+def test_few_measurements_find_the_optimum_that_the_profile_hides():
+    ratios, of_simulator, counts = [], [], []
+    for seed in range(SEEDS):
+        rng = np.random.default_rng(seed)
+        problem = _problem(rng)
+        devices = _Devices(problem, _distorted(rng, problem))
+        rows = helpers.all_placements(NUM_OPS, 2)
+        best_s = min(devices.latency_s(row) for row in rows)
+        found = _find(devices, problem)
+        assert found.latency_s[0] == pytest.approx(devices.latency_s(found.placement[0]))
+        ratios.append(found.latency_s[0] / best_s)
+        of_simulator.append(devices.latency_s(_simulated(problem)) / best_s)
+        counts.append(len(found.placement))
+    assert max(counts) <= measured.MOST
+    assert np.sum(np.array(ratios) <= 1.02) >= 9
+    assert np.sum(np.array(of_simulator) > 1.02) >= 5
+
+
+def test_noise_makes_no_winner_that_is_slower_than_the_best_single_device():
+    """Where handing over is dear, one device is the best and everything else is slower."""
+    for seed in range(SEEDS):
+        rng = np.random.default_rng(seed)
+        problem = _problem(rng, transfer_s=1e-3)
+        devices = _Devices(problem, _distorted(rng, problem), noise=0.03)
+        single_s = min(devices.latency_s(np.full(NUM_OPS, d, np.int32)) for d in range(2))
+        found = _find(devices, problem)
+        assert devices.latency_s(found.placement[0]) <= 1.03 * single_s
+
+
+def test_it_ends_where_nothing_is_to_be_gained():
+    rng = np.random.default_rng(0)
+    problem = _problem(rng, transfer_s=1.0)
+    devices = _Devices(problem, problem)
+    found = _find(devices, problem)
+    assert found.status == "finished"
+    assert len(found.placement) <= 8
+    rows = helpers.all_placements(NUM_OPS, 2)
+    assert found.latency_s[0] == min(devices.latency_s(row) for row in rows)
+
+
+def test_nothing_is_new_twice_and_the_fastest_are_measured_beside_what_is():
+    rng = np.random.default_rng(0)
+    problem = _problem(rng)
+    devices = _Devices(problem, _distorted(rng, problem))
+    found = _find(devices, problem)
+    new = [placement for call in devices.calls for placement in call.new]
+    assert len(new) == len(set(new)) == len(found.placement)
+    assert {np.full(NUM_OPS, d, np.int32).tobytes() for d in range(2)} <= set(devices.calls[0].new)
+    assert devices.calls[0].beside == []
+    assert len(devices.calls) > 2
+    for call, later in zip(devices.calls, devices.calls[1:], strict=False):
+        assert 1 <= len(later.beside) <= 2
+        assert set(later.beside) <= set(new)
+        assert not set(later.new) & set(call.new)
+    assert (np.diff(found.latency_s) >= 0).all()
+
+
+def test_placements_that_do_not_run_are_passed_over():
+    rng = np.random.default_rng(2)
+    problem = _problem(rng)
+    devices = _Devices(problem, _distorted(rng, problem))
+
+    def measure(new: np.ndarray, beside: np.ndarray) -> np.ndarray:
+        both = np.concatenate([new, beside])
+        return np.where(both[:, 0] == 1, np.inf, devices(new, beside))
+
+    found = _find(measure, problem)
+    assert np.isfinite(found.latency_s[0])
+    assert found.placement[0, 0] == 0
+    assert np.isinf(found.latency_s[found.placement[:, 0] == 1]).all()
+
+
+def test_the_budget_counts_measured_placements_and_who_watches_is_told_of_these():
+    rng = np.random.default_rng(1)
+    problem = _problem(rng)
+    devices = _Devices(problem, _distorted(rng, problem))
+    told: list[tuple[int, float]] = []
+    found = _find(devices, problem, budget=5, observe=lambda *step: told.append(step[:2]))
+    assert len(found.placement) == 5
+    assert told[-1] == (5, found.latency_s[0])
+    assert [count for count, _ in told] == [3, 5]
+
+
+def test_without_time_nothing_is_measured():
+    problem = _problem(np.random.default_rng(1))
+    found = _find(None, problem, stop=lambda: True)
+    assert found.status == "time limit"
+    np.testing.assert_array_equal(found.placement, _simulated(problem)[None])
+    assert np.isinf(found.latency_s).all()

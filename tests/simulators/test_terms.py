@@ -1,0 +1,64 @@
+"""What latencies consist of, against the objectives themselves."""
+
+import numpy as np
+import pytest
+
+from placement import simulators
+from placement.costs import calibrate
+from placement.simulators import segments, terms
+from placement.types import CostModel, Problem
+from tests import helpers
+
+DRAWS = 8
+
+
+def _problem(rng: np.random.Generator, objective: str) -> tuple[Problem, np.ndarray, np.ndarray]:
+    """A problem, placements of it and the kinds of its operations."""
+    graph = helpers.random_dag_of_size(rng, 12, 18, 12)
+    costs = helpers.random_costs(rng, graph, 3)
+    problem = helpers.as_problem(graph, costs, objective)
+    placements = helpers.random_placements(rng, graph, 3, DRAWS)
+    return problem, placements, calibrate.kinds(graph, costs)
+
+
+def _latency_s(problem: Problem, profiled: Problem, placement: np.ndarray) -> float:
+    """As devices run a placement: cut by the costs as profiled."""
+    if problem.objective == "makespan":
+        cut = segments.cut(profiled, placement)
+        return segments.schedule(problem, placement, cut).latency_s
+    return float(simulators.evaluator(problem)(placement[None])[0])
+
+
+def _distorted(rng: np.random.Generator, costs: CostModel) -> calibrate.Calibration:
+    return calibrate.Calibration(
+        compute=np.exp(rng.normal(0, 0.5, (3, calibrate.KINDS))),
+        latency_s=np.asarray(costs.transfer_latency_s) * np.exp(rng.normal(0, 0.5, (3, 3))),
+        s_per_byte=np.asarray(costs.transfer_s_per_byte) * np.exp(rng.normal(0, 0.5, (3, 3))),
+        cut=1.5,
+        fusion_loss_s=2.0,
+    )
+
+
+@pytest.mark.parametrize("objective", terms.TERMS)
+def test_the_terms_add_up_to_the_latency_at_whatever_costs(objective):
+    rng = np.random.default_rng(0)
+    for _ in range(4):
+        problem, placements, kind = _problem(rng, objective)
+        calibration = _distorted(rng, problem.costs)
+        costs = calibrate.apply(problem.costs, calibration, kind)
+        there = problem._replace(costs=costs)
+        for placement in placements:
+            of = terms.of(problem, placement, kind)(costs)
+            latency_s = _latency_s(there, problem, placement)
+            np.testing.assert_allclose(calibrate.predicted_s(of, calibration), latency_s, rtol=1e-4)
+
+
+@pytest.mark.parametrize("objective", terms.TERMS)
+def test_kinds_add_up_to_what_a_device_computes(objective):
+    problem, placements, kind = _problem(np.random.default_rng(1), objective)
+    for placement in placements:
+        of_kinds = terms.of(problem, placement, kind)(problem.costs)
+        of_all = terms.of(problem, placement)(problem.costs)
+        assert of_kinds.compute_s.shape == (3, calibrate.KINDS)
+        np.testing.assert_allclose(of_kinds.compute_s.sum(axis=1), of_all.compute_s)
+        np.testing.assert_array_equal(of_kinds.transfers, of_all.transfers)
