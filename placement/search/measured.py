@@ -39,7 +39,7 @@ _DRAWS = 8  # of a round
 _AT_ONCE = 4  # measured in a round, at most
 _EVALUATIONS = 16_384  # in the simulator, of each draw
 _SHARE = 0.01  # of the time, for each draw
-_GAIN = 0.01  # what is worth another round
+_GAIN = 0.005  # what is worth another round
 _UNLIKELY = 0.05  # that a draw's placement has this gain: then it is not worth one
 _ROUNDS = 5  # of fitting the coefficients
 
