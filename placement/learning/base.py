@@ -58,6 +58,7 @@ class State(NamedTuple):
     key: chex.PRNGKey
     baseline: Array  # float32 [T]: the moving average of returns; nan before the first update
     updates: Array  # int32 []: batches learned from
+    walk: Any = None  # of `learning.walk`: where it stands
 
 
 class Learner(NamedTuple):

@@ -22,7 +22,7 @@ import numpy as np
 
 from placement import arguments, simulators
 from placement.errors import UserError
-from placement.learning import base, mesh, ppo, reinforce, trainer
+from placement.learning import base, mesh, ppo, reinforce, trainer, walk
 from placement.policies.base import FEATURES, PolicyInput, Recipe
 from placement.solvers.base import SearchResult
 from placement.solvers.limits import SearchLimits
@@ -36,9 +36,11 @@ RECIPES: dict[str, Recipe] = {
 RELEASED_SINGLE_DEVICE_S = 1e10
 CHUNK = 16  # steps between two reports at most
 _REPORT_EVERY_S = 1.0
+_WALK = "walk"
 _ALGORITHMS: dict[str, Callable[..., base.Learner]] = {
     "reinforce": reinforce.make,
     "ppo": ppo.make,
+    _WALK: walk.make,
 }
 # Whole numbers that may be 0; the other hyper-parameters that are whole numbers are at least 1.
 _LEAST = {"levels": 0}
@@ -84,35 +86,40 @@ def make(
     recipe = RECIPES[name]
     variant = given.pop("variant", "tuned")
     arguments.check("variant", variant, recipe.variants)
-    of_policy, of_learner = recipe.variants[variant]
+    of_policy, of_learner, own_make, own_read = recipe.variants[variant]
+    make_policy, read = own_make or recipe.make, own_read or recipe.read
     algorithm = given.pop("algorithm", of_learner["algorithm"])
-    arguments.check("algorithm", algorithm, _ALGORITHMS)
-    policy_defaults = {**_defaults(recipe.make), **of_policy}
+    arguments.check("algorithm", algorithm, _algorithms(of_learner["algorithm"]))
+    policy_defaults = {**_defaults(make_policy), **of_policy}
     learner_defaults = {
         **dataclasses.asdict(base.Settings()),
         **_defaults(_ALGORITHMS[algorithm]),
         **({"num_samples": 8} if measured else {}),
         **{key: value for key, value in of_learner.items() if key != "algorithm"},
     }
-    sees_features = "features" in inspect.signature(recipe.read).parameters
+    sees_features = "features" in inspect.signature(read).parameters
     shared = {"features": "+".join(FEATURES)} if sees_features else {}
     chosen = arguments.values(
         method, given, shared | policy_defaults | learner_defaults, least=_LEAST, kind="method"
     )
     policy = mesh.shard_policy(
-        recipe.make(num_devices=num_devices, **{k: chosen[k] for k in policy_defaults})
+        make_policy(num_devices=num_devices, **{k: chosen[k] for k in policy_defaults})
     )
     own = {key: chosen[key] for key in _defaults(_ALGORITHMS[algorithm])}
     settings = {key: chosen[key] for key in learner_defaults if key not in own}
     learns = policy if over is None else over(policy)
     learner = _ALGORITHMS[algorithm](learns, base.Settings(**settings), **own)
-    read = recipe.read
     if shared:
         blocks = tuple(filter(None, chosen["features"].split("+")))
         for block in blocks:
             arguments.check("feature", block, FEATURES)
         read = functools.partial(read, features=blocks)
     return Method(policy, learner, read, variant == "released")
+
+
+def _algorithms(default: str) -> tuple[str, ...]:
+    """What a policy may learn by: one that improves on placements by a walk, others by the rest."""
+    return tuple(name for name in _ALGORITHMS if (name == _WALK) == (default == _WALK))
 
 
 def check_fits(method: str, learner: base.Learner, graph: jraph.GraphsTuple) -> None:

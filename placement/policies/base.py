@@ -31,8 +31,11 @@ class PolicyInput(NamedTuple):
 class Variant(NamedTuple):
     """Hyper-parameters that are not the defaults, which stand where they are defined."""
 
-    policy: Mapping[str, Any]  # of `Recipe.make`
+    policy: Mapping[str, Any]  # of `make`
     learner: Mapping[str, Any]  # 'algorithm', and what that and `learning.base.Settings` take
+    # Where the variant is a policy of its own, as of `Recipe`; None: the recipe's.
+    make: Callable[..., Policy] | None = None
+    read: Callable[..., PolicyInput] | None = None
 
 
 class Recipe(NamedTuple):
@@ -49,14 +52,25 @@ class Recipe(NamedTuple):
     read: Callable[..., PolicyInput]
 
 
-def operations(problem: Problem, features: tuple[str, ...] = FEATURES) -> PolicyInput:
+def operations(
+    problem: Problem,
+    features: tuple[str, ...] = FEATURES,
+    view: Callable[[Problem, int, int], Any] | None = None,
+) -> PolicyInput:
     """Reads a node for every operation; of co-located ones only the first decides.
 
     Of more than `LARGEST` operations a node for each of some groups, see `graphs.intervals`.
+
+    Args:
+      problem: what is to be placed.
+      features: blocks of them.
+      view: of the problem that is read and the padded numbers of nodes and of edges; becomes the
+        globals.
     """
     if problem.graph.num_ops > LARGEST and _assignment(problem) is None:
-        return _merged(problem, _intervals(problem), features)
-    return PolicyInput(_graph(problem, _features(problem, features)), _assignment(problem))
+        return _merged(problem, _intervals(problem), features, view)
+    graph = _graph(problem, _features(problem, features))
+    return PolicyInput(_viewed(graph, problem, view), _assignment(problem))
 
 
 def groups(problem: Problem, features: tuple[str, ...] = FEATURES) -> PolicyInput:
@@ -84,14 +98,28 @@ def costs(
       num_edges: padded number of edges; None: the bucket's.
     """
     graph = _graph(problem, np.zeros((problem.graph.num_ops, 0)), num_nodes, num_edges)
-    seen = view(problem, len(graph.nodes["mask"]), len(graph.senders))
-    return PolicyInput(graph._replace(globals=jax.device_put(seen)), _assignment(problem))
+    return PolicyInput(_viewed(graph, problem, view), _assignment(problem))
 
 
-def _merged(problem: Problem, of: coarsen.Coarsening, blocks: tuple[str, ...]) -> PolicyInput:
+def _merged(
+    problem: Problem,
+    of: coarsen.Coarsening,
+    blocks: tuple[str, ...],
+    view: Callable[[Problem, int, int], Any] | None = None,
+) -> PolicyInput:
     merged_costs = tables.coarse_costs(problem.costs, of.assignment, of.edges)
     merged = problem._replace(graph=of.graph, costs=merged_costs)
-    return PolicyInput(_graph(merged, _features(merged, blocks)), of.assignment)
+    graph = _graph(merged, _features(merged, blocks))
+    return PolicyInput(_viewed(graph, merged, view), of.assignment)
+
+
+def _viewed(
+    graph: jraph.GraphsTuple, problem: Problem, view: Callable[[Problem, int, int], Any] | None
+) -> jraph.GraphsTuple:
+    if view is None:
+        return graph
+    seen = view(problem, len(graph.nodes["mask"]), len(graph.senders))
+    return graph._replace(globals=jax.device_put(seen))
 
 
 def _intervals(problem: Problem) -> coarsen.Coarsening:

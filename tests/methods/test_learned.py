@@ -10,6 +10,9 @@ import jax
 import numpy as np
 import pytest
 
+from experiments import build
+from placement import methods
+from placement.costs import roofline
 from placement.errors import UserError
 from placement.learning import base
 from placement.methods import learned, pretrained
@@ -66,6 +69,18 @@ def test_arguments_reach_the_policy_and_the_learner(monkeypatch):
     )
 
 
+@pytest.mark.slow
+def test_a_walk_of_groups_goes_below_a_list_schedule():
+    """As large blocks do: from one device, single operations never pay for their transfers."""
+    net = build.without_weights("synthetic:family=layered,ops=200,seed=0")
+    devices = roofline.devices("roofline:cpu,gpu,gpu")
+    costs = roofline.cost_model(net.graph, devices)
+    problem = build.search_problem(net, costs, devices, "makespan").coarse
+    found = methods.solve(problem, "hsdag:variant=walk", budget=6_400, time_limit_s=600.0)
+    assert found.evaluations == 6_400
+    assert found.value_s < 0.95 * methods.solve(problem, "heft").value_s
+
+
 def test_features_are_left_out_by_name():
     problem = helpers.random_problem()
     every = learned.make("hsdag", 3, False).read(problem).graph.nodes["features"]
@@ -79,6 +94,8 @@ def test_features_are_left_out_by_name():
         ("alexrl", "unknown method 'alexrl'; valid: hsdag, hierarchical, colocrl, placeto"),
         ("colocrl:variant=released", "unknown variant 'released'; valid: tuned, paper"),
         ("hsdag:algorithm=sgd", "unknown algorithm 'sgd'; valid: reinforce, ppo"),
+        ("hsdag:variant=walk,algorithm=ppo", "unknown algorithm 'ppo'; valid: walk"),
+        ("hsdag:algorithm=walk", "unknown algorithm 'walk'; valid: reinforce, ppo"),
         ("placeto:features=degrees", "unknown argument 'features'"),
         ("hsdag:features=degrees+colour", "unknown feature 'colour'"),
         ("hsdag:reward=speed", "unknown reward 'speed'"),

@@ -1,0 +1,103 @@
+"""Learning while a placement is improved: a policy proposes, the best proposal is where it goes on.
+
+The state has a placement, where the walk stands. Each step the policy improves on it B times
+(`Improve`), all B are evaluated, and the best that differs is where the walk stands next, unless it
+is worse: a walk that gains nothing drifts among equals. After many steps without gain it goes on
+from a sample of the best placement known (iterated local search; Lourenço, Martin and Stützle
+2003). So what is evaluated is what is learned from, and states are those that a search meets.
+
+The reward of a sample is what it gains,
+
+    max(0, log latency of the placement before - log latency of the sample)
+
+and its advantage is over the mean of the others, in units of their deviation; a step in which no
+sample gains teaches nothing. REINFORCE (Williams 1992), one gradient step a batch. A search keeps
+the best of its samples and passes over the rest, so that how bad these are does not matter.
+"""
+
+from typing import NamedTuple
+
+import chex
+import jax
+import jax.numpy as jnp
+import jraph
+
+from placement.learning import base, reinforce
+from placement.types import Array, Policy, Sample
+
+_PATIENCE, _PER_STEP = 20, 64  # steps without gain: so many, and one for so many nodes
+
+
+class Walk(NamedTuple):
+    """Where a walk stands."""
+
+    at: Array  # int32 [N]
+    at_s: Array  # float32 []; inf before the first step and after a start anew
+    best: Array  # int32 [N]
+    best_s: Array  # float32 []
+    stale: Array  # int32 []: steps without gain
+
+
+def make(policy: Policy, settings: base.Settings) -> base.Learner:
+    """Makes the learner of a policy that improves on placements.
+
+    Raises:
+      UserError: settings that `base.make` refuses.
+    """
+    improve = policy.improve
+    assert improve is not None
+    learner = reinforce.make(policy, settings)
+
+    def init(key: chex.PRNGKey, graph: jraph.GraphsTuple) -> base.State:
+        at = jnp.argmax(jnp.asarray(graph.nodes["allowed"]), axis=1).astype(jnp.int32)
+        unknown = jnp.float32(jnp.inf)
+        walk = Walk(at, unknown, at, unknown, jnp.zeros((), jnp.int32))
+        return learner.init(key, graph)._replace(walk=walk)
+
+    @jax.jit
+    def sample(state: base.State, graph: jraph.GraphsTuple) -> tuple[base.State, Sample]:
+        key, sample_key = jax.random.split(state.key)
+        before = jnp.tile(state.walk.at, (settings.num_samples, 1))
+        drawn = improve(state.params, sample_key, graph, before, settings.num_samples)
+        return state._replace(key=key), drawn
+
+    @jax.jit
+    def update(
+        state: base.State,
+        graph: jraph.GraphsTuple,
+        drawn: Sample,
+        latency_s: Array,
+        reference_s: Array,
+    ) -> tuple[base.State, base.Metrics]:
+        walk, placement = state.walk, drawn.placement[:, 0]
+        decides = jnp.asarray(graph.nodes["mask"])
+        changed = ((placement != walk.at) & decides).any(axis=1)
+        cost_s = jnp.where(changed, latency_s[:, 0], jnp.inf)
+        # What gains nothing is as good as where the walk stands, and before the first step all is.
+        known = jnp.isfinite(walk.at_s)
+        rewarded_s = jnp.where(known, jnp.minimum(cost_s, walk.at_s), reference_s)
+        state, metrics = learner.update(state, graph, drawn, rewarded_s[:, None], reference_s)
+        gained = known & (cost_s < walk.at_s)
+        metrics |= {"gained": gained.mean(), "changed": changed.mean()}
+        return state._replace(walk=_next(walk, placement, cost_s)), metrics
+
+    return base.Learner(init, sample, update, learner.place)
+
+
+def _next(walk: Walk, placement: Array, cost_s: Array) -> Walk:
+    """Where a walk goes on after samples int32 [B, N] that cost so much, inf of what equals it."""
+    nth = cost_s.argmin()
+    fastest_s = cost_s[nth]
+    gains = fastest_s < walk.best_s
+    best = jnp.where(gains, placement[nth], walk.best)
+    stale = jnp.where(fastest_s < walk.at_s, 0, walk.stale + 1)
+    stuck = stale > _PATIENCE + len(walk.at) // _PER_STEP
+    moves = fastest_s <= walk.at_s
+    kicked = jnp.where(placement[0] != walk.at, placement[0], best)
+    return Walk(
+        at=jnp.where(stuck, kicked, jnp.where(moves, placement[nth], walk.at)),
+        at_s=jnp.where(stuck, jnp.inf, jnp.where(moves, fastest_s, walk.at_s)),
+        best=best,
+        best_s=jnp.minimum(walk.best_s, fastest_s),
+        stale=jnp.where(stuck, 0, stale),
+    )

@@ -1,0 +1,102 @@
+"""A walk: where it goes on, and that what gains is made likelier."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from placement.learning import walk
+from placement.learning.base import Settings
+from placement.types import LogProb, Policy, Sample
+from tests import helpers
+
+NUM_OPS, NUM_SAMPLES = 8, 16
+GRAPH = helpers.batched(helpers.chain(NUM_OPS))
+NODES = len(GRAPH.nodes["mask"])
+
+
+def _flips() -> Policy:
+    """Moves one operation, of learned probabilities, to the other of two devices."""
+
+    def init(key, graph):
+        return jnp.zeros(NODES)
+
+    def improve(params, key, graph, before, batch):
+        log_probs = jax.nn.log_softmax(jnp.where(graph.nodes["mask"], params, -1e9))
+        op = jax.random.categorical(key, log_probs, shape=(batch,))
+        flipped = jnp.where(jnp.arange(NODES) == op[:, None], 1 - before, before)
+        return Sample(flipped[:, None], log_probs[op][:, None], jnp.zeros((batch, 1)), op[:, None])
+
+    def sample(params, key, graph, num_samples):
+        return improve(params, key, graph, jnp.zeros((num_samples, NODES), jnp.int32), num_samples)
+
+    def log_prob(params, graph, drawn):
+        log_probs = jax.nn.log_softmax(jnp.where(graph.nodes["mask"], params, -1e9))
+        value = log_probs[drawn.latent]
+        return LogProb(value, jnp.zeros_like(value), jnp.ones_like(value))
+
+    return Policy(init, sample, log_prob, lambda params, graph: None, improve)
+
+
+def _latency_s(placement: np.ndarray) -> np.ndarray:
+    """The more operations are on the second device the better; the last one counts for three."""
+    return (20.0 - placement[:, :NUM_OPS] @ [*[1.0] * (NUM_OPS - 1), 3.0]).astype(np.float32)
+
+
+LEARNER = walk.make(
+    _flips(), Settings(num_samples=NUM_SAMPLES, learning_rate=0.1, entropy_weight=0.0)
+)
+
+
+def _steps(count: int):
+    state = LEARNER.init(jax.random.key(0), GRAPH)
+    for _ in range(count):
+        state, drawn = LEARNER.sample(state, GRAPH)
+        placement = np.asarray(drawn.placement[:, 0])
+        latency_s = _latency_s(placement)
+        before = state
+        state, metrics = LEARNER.update(state, GRAPH, drawn, latency_s[:, None], jnp.float32(20.0))
+        yield before, placement, latency_s, state, metrics
+
+
+def test_it_goes_on_from_the_best_sample_unless_that_is_worse():
+    for before, placement, latency_s, after, _ in _steps(20):
+        if latency_s.min() <= before.walk.at_s:
+            np.testing.assert_array_equal(after.walk.at, placement[latency_s.argmin()])
+            assert after.walk.at_s == latency_s.min()
+        else:
+            np.testing.assert_array_equal(after.walk.at, before.walk.at)
+        assert after.walk.best_s == min(before.walk.best_s, latency_s.min())
+    assert after.walk.best_s == 10.0
+
+
+def test_after_many_steps_without_gain_it_starts_anew_from_the_best():
+    stale = [int(after.walk.stale) for *_, after, _ in _steps(60)]
+    restarts = [i for i in range(1, 60) if stale[i] == 0 and stale[i - 1] == walk._PATIENCE]
+    assert restarts
+    for i, (before, _, _, after, _) in enumerate(_steps(60)):
+        if i in restarts:
+            assert np.isinf(after.walk.at_s)
+            apart = (np.asarray(after.walk.at) != np.asarray(before.walk.best))[:NUM_OPS]
+            assert apart.sum() <= 2
+
+
+def test_nothing_is_learned_before_the_first_step_and_where_nothing_gains():
+    for before, _, latency_s, _, metrics in _steps(30):
+        if np.isinf(before.walk.at_s) or latency_s.min() >= before.walk.at_s:
+            assert metrics["grad_norm"] == pytest.approx(0, abs=1e-6)
+            assert metrics["gained"] == 0
+        else:
+            assert metrics["grad_norm"] > 0
+            assert metrics["gained"] > 0
+
+
+def test_what_gains_most_is_made_likelier():
+    state, drawn = LEARNER.sample(LEARNER.init(jax.random.key(1), GRAPH), GRAPH)
+    state = state._replace(walk=state.walk._replace(at_s=jnp.float32(20.0)))
+    latency_s = _latency_s(np.asarray(drawn.placement[:, 0]))
+    after, _ = LEARNER.update(state, GRAPH, drawn, latency_s[:, None], jnp.float32(20.0))
+    moved = np.unique(drawn.latent)
+    assert 0 < (moved == NUM_OPS - 1).sum() < len(moved)
+    assert after.params[NUM_OPS - 1] > 0
+    assert (np.asarray(after.params)[moved[:-1]] < 0).all()

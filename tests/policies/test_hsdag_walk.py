@@ -1,0 +1,136 @@
+"""HSDAG as a decision process: what its samples do, and what they depend on."""
+
+import functools
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from placement.policies import hsdag_walk as hsdag
+from placement.types import Problem, Sample
+from tests import helpers
+from tests.simulators import reference
+
+LEVELS, NUM_SAMPLES = 5, 64
+POLICY = hsdag.make(num_devices=3, hidden_size=8, num_layers=1, levels=LEVELS)
+SIZE = (14, 24, 24, 3)  # operations, edges, tensors, devices
+
+
+def _problem(seed: int, **costs: np.ndarray) -> Problem:
+    problem, _ = reference.random_problem(np.random.default_rng(seed), "makespan", SIZE)
+    return problem._replace(costs=problem.costs._replace(**costs))
+
+
+@functools.cache
+def _compiled():
+    return (
+        jax.jit(POLICY.init),
+        jax.jit(POLICY.improve, static_argnums=4),
+        jax.jit(POLICY.log_prob),
+    )
+
+
+def _ask(problem: Problem, before: np.ndarray, seed: int = 0):
+    """Samples from a placement int [N], under parameters far from the initial ones, and again."""
+    init, improve, log_prob = _compiled()
+    graph = hsdag.read(problem).graph
+    leaves, tree = jax.tree.flatten(init(jax.random.key(0), graph))
+    rng = np.random.default_rng(1)
+    params = jax.tree.unflatten(
+        tree, [leaf + 0.2 * rng.normal(size=leaf.shape).astype(np.float32) for leaf in leaves]
+    )
+    padded = np.zeros(len(graph.nodes["mask"]), np.int32)
+    padded[: len(before)] = before
+    drawn = improve(
+        params, jax.random.key(seed), graph, np.tile(padded, (NUM_SAMPLES, 1)), NUM_SAMPLES
+    )
+    return params, graph, drawn, log_prob(params, graph, drawn)
+
+
+def _moved(drawn: Sample, num_ops: int) -> np.ndarray:
+    action = hsdag.Action(*(np.asarray(leaf)[:, 0] for leaf in drawn.latent))
+    return (np.asarray(drawn.placement)[:, 0] != action.before)[:, :num_ops]
+
+
+def test_log_probabilities_of_samples_are_those_that_came_with_them():
+    for seed in range(3):
+        problem = _problem(seed)
+        before = np.random.default_rng(seed).integers(0, 3, problem.graph.num_ops)
+        _, _, drawn, again = _ask(problem, before, seed)
+        np.testing.assert_allclose(again.log_prob, drawn.log_prob, rtol=1e-3, atol=1e-4)
+        np.testing.assert_allclose(again.entropy, drawn.entropy, rtol=1e-3, atol=1e-4)
+        assert np.std(drawn.log_prob) > 0.01
+
+
+def test_a_sample_moves_members_of_one_group_to_one_device_that_can_run_them():
+    for seed in range(6):
+        problem = _problem(seed)
+        num_ops = problem.graph.num_ops
+        before = np.random.default_rng(seed).integers(0, 3, num_ops)
+        _, graph, drawn, _ = _ask(problem, before, seed)
+        action = hsdag.Action(*(np.asarray(leaf)[:, 0] for leaf in drawn.latent))
+        moved = _moved(drawn, num_ops)
+        assert moved.any()
+        decides = np.asarray(graph.nodes["mask"])[:num_ops]
+        allowed = np.asarray(graph.nodes["allowed"])
+        for b in np.flatnonzero(moved.any(axis=1)):
+            ops = np.flatnonzero(moved[b])
+            root = action.root[b, action.level[b]]
+            assert (root[ops] == root[action.anchor[b]]).all()
+            assert decides[ops].all()
+            assert allowed[ops, action.device[b]].all()
+            assert (np.asarray(drawn.placement)[b, 0, ops] == action.device[b]).all()
+            if action.from_one[b]:
+                assert (before[ops] == before[action.anchor[b]]).all()
+
+
+def test_samples_move_groups_of_all_sizes():
+    problem = _problem(0, compute_s=np.ones((14, 3), np.float32))
+    _, _, drawn, _ = _ask(problem, np.zeros(14, np.int32))
+    sizes = _moved(drawn, 14).sum(axis=1)
+    assert sizes.min() <= 1
+    assert sizes.max() > 7
+
+
+def test_the_unit_of_time_does_not_matter():
+    problem = _problem(3)
+    before = np.random.default_rng(3).integers(0, 3, problem.graph.num_ops)
+    costs = problem.costs
+    scaled = costs._replace(
+        **{
+            name: np.asarray(getattr(costs, name)) * np.float32(1024)
+            for name in (
+                *("compute_s", "transfer_latency_s", "transfer_s_per_byte"),
+                *("transfer_fixed_s", "fusion_loss_s"),
+            )
+        }
+    )
+    _, _, drawn, _ = _ask(problem, before)
+    _, _, same, _ = _ask(problem._replace(costs=scaled), before)
+    np.testing.assert_array_equal(same.placement, drawn.placement)
+    np.testing.assert_allclose(same.log_prob, drawn.log_prob, rtol=1e-3, atol=1e-4)
+
+
+def test_every_part_of_the_network_learns():
+    problem = _problem(4)
+    before = np.random.default_rng(4).integers(0, 3, problem.graph.num_ops)
+    params, graph, drawn, _ = _ask(problem, before)
+
+    @jax.jit
+    @jax.grad
+    def gradient(params):
+        value = POLICY.log_prob(params, graph, drawn).log_prob[:, 0]
+        return (jnp.linspace(-1, 1, NUM_SAMPLES) * value).sum()
+
+    for path, leaf in jax.tree_util.tree_leaves_with_path(gradient(params)):
+        assert np.isfinite(leaf).all(), path
+        assert np.abs(leaf).max() > 0, path
+
+
+def test_of_everything_on_one_device_and_no_edges_it_makes_samples_too():
+    graph = helpers.build("apart", 5, [])
+    problem = helpers.as_problem(graph, helpers.unit_costs(graph, 3), "makespan")
+    _, _, drawn, again = _ask(problem, np.zeros(5, np.int32))
+    assert np.isfinite(drawn.log_prob).all()
+    assert np.isfinite(again.log_prob).all()
+    assert (_moved(drawn, 5).sum(axis=1) <= 1).all()
