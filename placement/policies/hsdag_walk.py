@@ -220,7 +220,9 @@ def make(
             first = jnp.argmax(jnp.asarray(graph.nodes["allowed"]), axis=1).astype(jnp.int32)
             before = jnp.tile(first, (batch, 1))
         graph = _runnable(graph)
-        for_parse, for_anchor, for_level, for_source, for_device = jax.random.split(key, 5)
+        for_parse, for_rest = jax.random.split(key)
+        # One draw of all, as every one takes half a second to compile.
+        uniform = jax.random.uniform(for_rest, (4, batch))
         at = jnp.asarray(before)[0]
         seen = see(params, graph, at)
         parse = sampled_parsing.draw(for_parse, seen.score, _edges(graph), levels)
@@ -229,14 +231,14 @@ def make(
             before=jnp.asarray(before),
             kept=jnp.broadcast_to(parse.kept, (batch, *parse.kept.shape)),
             root=jnp.broadcast_to(parse.root, (batch, *parse.root.shape)),
-            anchor=jax.random.categorical(for_anchor, seen.anchor, shape=(batch,)),
-            level=jax.random.categorical(for_level, of_levels, shape=(batch,)),
-            from_one=jax.random.bernoulli(for_source, shape=(batch,)),
+            anchor=_drawn(seen.anchor, uniform[0]),
+            level=_drawn(of_levels, uniform[1]),
+            from_one=uniform[2] < 0.5,
             device=jnp.zeros(batch, jnp.int32),
         )
         group, member = _groups(graph, action)
         of_devices = devices(params, graph, seen, action, member)
-        action = action._replace(device=jax.random.categorical(for_device, of_devices))
+        action = action._replace(device=_drawn(of_devices, uniform[3]))
         able = jnp.asarray(graph.nodes["allowed"])[:, action.device].T
         placement = jnp.where(member & able, action.device[:, None], action.before)
         now = _scored(seen, of_levels, of_devices, graph, action, group)
@@ -260,6 +262,14 @@ def make(
         return sample(params, jax.random.key(0), graph, 1).placement[0, 0]
 
     return Policy(init, sample, log_prob, greedy, improve)
+
+
+def _drawn(log_probs: Array, uniform: Array) -> Array:
+    """Draws int32 [B] by uniform [B], of log-probabilities [K] or [B, K]."""
+    so_far = jnp.cumsum(jnp.exp(log_probs), axis=-1)
+    # A little less than all, lest rounding choose beyond the last possible one.
+    limit = uniform * so_far[..., -1] * (1 - 1e-6)
+    return (so_far <= limit[:, None]).sum(axis=-1, dtype=jnp.int32)
 
 
 def _runnable(graph: jraph.GraphsTuple) -> jraph.GraphsTuple:

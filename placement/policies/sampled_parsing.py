@@ -47,15 +47,15 @@ def draw(key: chex.PRNGKey, score: Array, edges: Edges, levels: int) -> Parse:
     root = jnp.arange(size, dtype=jnp.int32)
 
     def level(root: jax.Array, key: jax.Array) -> tuple[jax.Array, tuple[Array, Array]]:
-        for_score, for_share, for_keep = jax.random.split(key, 3)
+        uniform = jax.random.uniform(key, (num_ends + size + 1,), minval=1e-20)
         here, there, alive = _ends(root, edges)
-        noisy = jnp.tile(score, 2) + jax.random.gumbel(for_score, (num_ends,))
-        noisy = jnp.where(alive, noisy, -jnp.inf)
+        gumbel = -jnp.log(-jnp.log(uniform[:num_ends]))
+        noisy = jnp.where(alive, jnp.tile(score, 2) + gumbel, -jnp.inf)
         highest = alive & (noisy == jax.ops.segment_max(noisy, here, size)[here])
         number = jnp.where(highest, jnp.arange(num_ends, dtype=jnp.int32), -1)
         chosen = jax.ops.segment_max(number, here, size)
-        share = jax.random.uniform(for_share, minval=_LEAST_KEPT)
-        keeps = (chosen >= 0) & (jax.random.uniform(for_keep, (size,)) < share)
+        share = _LEAST_KEPT + (1 - _LEAST_KEPT) * uniform[-1]
+        keeps = (chosen >= 0) & (uniform[num_ends:-1] < share)
         pointer = jnp.where(keeps, there[chosen], jnp.arange(size, dtype=jnp.int32))
         root = jnp.asarray(_components(pointer))[root]
         return root, (root, jnp.where(keeps, chosen, num_ends))
