@@ -41,7 +41,7 @@ _ALGORITHMS: dict[str, Callable[..., base.Learner]] = {
     "ppo": ppo.make,
 }
 # Whole numbers that may be 0; the other hyper-parameters that are whole numbers are at least 1.
-_LEAST = {"levels": 0}
+_LEAST = {"levels": 0, "groups": 0}
 
 
 class Method(NamedTuple):
@@ -87,32 +87,25 @@ def make(
     of_policy, of_learner = recipe.variants[variant]
     algorithm = given.pop("algorithm", of_learner["algorithm"])
     arguments.check("algorithm", algorithm, _ALGORITHMS)
-    policy_defaults = {**_defaults(recipe.make), **of_policy}
+    reads = _of_read(recipe)
+    policy_defaults = {**_defaults(recipe.make), **reads, **of_policy}
     learner_defaults = {
         **dataclasses.asdict(base.Settings()),
         **_defaults(_ALGORITHMS[algorithm]),
         **({"num_samples": 8} if measured else {}),
         **{key: value for key, value in of_learner.items() if key != "algorithm"},
     }
-    sees_features = "features" in inspect.signature(recipe.read).parameters
-    shared = {"features": "+".join(FEATURES)} if sees_features else {}
     chosen = arguments.values(
-        method, given, shared | policy_defaults | learner_defaults, least=_LEAST, kind="method"
+        method, given, policy_defaults | learner_defaults, least=_LEAST, kind="method"
     )
-    policy = mesh.shard_policy(
-        recipe.make(num_devices=num_devices, **{k: chosen[k] for k in policy_defaults})
-    )
+    of_make = {key: chosen[key] for key in policy_defaults if key not in reads}
+    policy = mesh.shard_policy(recipe.make(num_devices=num_devices, **of_make))
     own = {key: chosen[key] for key in _defaults(_ALGORITHMS[algorithm])}
     settings = {key: chosen[key] for key in learner_defaults if key not in own}
     learns = policy if over is None else over(policy)
     learner = _ALGORITHMS[algorithm](learns, base.Settings(**settings), **own)
-    read = recipe.read
-    if shared:
-        blocks = tuple(filter(None, chosen["features"].split("+")))
-        for block in blocks:
-            arguments.check("feature", block, FEATURES)
-        read = functools.partial(read, features=blocks)
-    return Method(policy, learner, read, variant == "released")
+    reads = {key: _blocks(chosen[key]) if key == "features" else chosen[key] for key in reads}
+    return Method(policy, learner, functools.partial(recipe.read, **reads), variant == "released")
 
 
 def check_fits(method: str, learner: base.Learner, graph: jraph.GraphsTuple) -> None:
@@ -138,6 +131,19 @@ def check_fits(method: str, learner: base.Learner, graph: jraph.GraphsTuple) -> 
             f"method={method!r} needs {needs_bytes / 2**30:,.0f} GiB at least, and this machine "
             f"has {has_bytes / 2**30:,.0f}; give smaller hyper-parameters"
         )
+
+
+def _of_read(recipe: Recipe) -> dict[str, Any]:
+    """What a name may say of reading, with its defaults."""
+    reads = {key: value for key, value in _defaults(recipe.read).items() if value is not None}
+    return reads | ({"features": "+".join(FEATURES)} if "features" in reads else {})
+
+
+def _blocks(features: str) -> tuple[str, ...]:
+    blocks = tuple(filter(None, features.split("+")))
+    for block in blocks:
+        arguments.check("feature", block, FEATURES)
+    return blocks
 
 
 def _bytes(tree: Any) -> int:
