@@ -227,7 +227,7 @@ def _learned(placer: seq2seq.Placer, grouper: _Grouper) -> Policy:
     return Policy(init, sample, log_prob, greedy)
 
 
-# 'paper' has 256 groups, the default; in 'tuned' groups start as slices.
+# 'paper' has 256 groups, the default; in 'tuned' groups start as slices, and devices as runs.
 RECIPE = base.Recipe(
     make,
     {

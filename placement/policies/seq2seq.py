@@ -42,7 +42,7 @@ from placement.policies import distributions
 from placement.types import Array, LogProb, Params, Policy, Sample
 
 NUM_READERS = 6  # outgoing edges that an operation's embedding shows, as in the paper of 2018
-TUNED = {"hidden_size": 64}
+TUNED = {"hidden_size": 64, "stay": 3.0}
 # The Hierarchical Planner's published constants (tensorflow/python/grappler/
 # hierarchical_controller.py): LSTMs of 512 and Adam with decay, but for the learning rate, which is
 # 1e-3: on inception_v3 the Planner at their 0.1 and ColocRL at 0.01 saturated within a dozen
