@@ -50,8 +50,8 @@ KEYS = {
     # hyper-parameters as arguments, such as 'hsdag:variant=paper,num_samples=16'; an unknown one is
     # answered with those that are valid. `placement.methods.learned` says where they are explained.
     "method": Key("hsdag", "of --task=place: lns, hsdag:variant=paper, ..."),
-    # Of --task=compare: comma lists of methods (or 'all') and of graphs ('' is config.graph), and
-    # how many seeds, from config.seed on.
+    # Of --task=compare: comma lists of methods ('all' of them, and more) and of graphs ('' is
+    # config.graph), and how many seeds, from config.seed on.
     "methods": Key("all", "of --task=compare and solve: a comma list, or all"),
     "graphs": Key("", "of --task=compare: a comma list; '' is the graph"),
     "seeds": Key(1, "of --task=compare: how many, from the seed on"),

@@ -3,7 +3,7 @@
     python -m experiments.main --config=configs/placeto.py --workdir=runs/placeto
 
 Every step of an episode, one an operation, is evaluated and counts. `--config.method=placeto` alone
-is this project's default: two episodes an update, each the other's baseline.
+is this project's default: a step for each of some groups, four episodes an update.
 """
 
 from ml_collections import ConfigDict

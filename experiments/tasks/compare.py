@@ -175,12 +175,12 @@ def _reported(
 
 def _methods(config: ConfigDict) -> tuple[tuple[str, ...], tuple[str, ...]]:
     """The methods asked for, and those that come beside them where they can run."""
-    if config.methods.strip() == "all":
-        return (), methods.NAMES
     chosen = arguments.entries(config.methods)
+    beside = methods.NAMES if "all" in chosen else ("single",)
+    chosen = tuple(method for method in chosen if method not in ("all", "single"))
     for method in chosen:
         methods.check(method, config.objective)
-    return tuple(m for m in chosen if m != "single"), ("single",)
+    return chosen, beside
 
 
 def _in_turn(

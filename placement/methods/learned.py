@@ -43,7 +43,7 @@ _ALGORITHMS: dict[str, Callable[..., base.Learner]] = {
     _WALK: walk.make,
 }
 # Whole numbers that may be 0; the other hyper-parameters that are whole numbers are at least 1.
-_LEAST = {"levels": 0}
+_LEAST = {"levels": 0, "groups": 0}
 
 
 class Method(NamedTuple):
@@ -90,31 +90,25 @@ def make(
     make_policy, read = own_make or recipe.make, own_read or recipe.read
     algorithm = given.pop("algorithm", of_learner["algorithm"])
     arguments.check("algorithm", algorithm, _algorithms(of_learner["algorithm"]))
-    policy_defaults = {**_defaults(make_policy), **of_policy}
+    reads = _of_read(read)
+    policy_defaults = {**_defaults(make_policy), **reads, **of_policy}
     learner_defaults = {
         **dataclasses.asdict(base.Settings()),
         **_defaults(_ALGORITHMS[algorithm]),
         **({"num_samples": 8} if measured else {}),
         **{key: value for key, value in of_learner.items() if key != "algorithm"},
     }
-    sees_features = "features" in inspect.signature(read).parameters
-    shared = {"features": "+".join(FEATURES)} if sees_features else {}
     chosen = arguments.values(
-        method, given, shared | policy_defaults | learner_defaults, least=_LEAST, kind="method"
+        method, given, policy_defaults | learner_defaults, least=_LEAST, kind="method"
     )
-    policy = mesh.shard_policy(
-        make_policy(num_devices=num_devices, **{k: chosen[k] for k in policy_defaults})
-    )
+    of_make = {key: chosen[key] for key in policy_defaults if key not in reads}
+    policy = mesh.shard_policy(make_policy(num_devices=num_devices, **of_make))
     own = {key: chosen[key] for key in _defaults(_ALGORITHMS[algorithm])}
     settings = {key: chosen[key] for key in learner_defaults if key not in own}
     learns = policy if over is None else over(policy)
     learner = _ALGORITHMS[algorithm](learns, base.Settings(**settings), **own)
-    if shared:
-        blocks = tuple(filter(None, chosen["features"].split("+")))
-        for block in blocks:
-            arguments.check("feature", block, FEATURES)
-        read = functools.partial(read, features=blocks)
-    return Method(policy, learner, read, variant == "released")
+    reads = {key: _blocks(chosen[key]) if key == "features" else chosen[key] for key in reads}
+    return Method(policy, learner, functools.partial(read, **reads), variant == "released")
 
 
 def _algorithms(default: str) -> tuple[str, ...]:
@@ -145,6 +139,19 @@ def check_fits(method: str, learner: base.Learner, graph: jraph.GraphsTuple) -> 
             f"method={method!r} needs {needs_bytes / 2**30:,.0f} GiB at least, and this machine "
             f"has {has_bytes / 2**30:,.0f}; give smaller hyper-parameters"
         )
+
+
+def _of_read(read: Callable[..., PolicyInput]) -> dict[str, Any]:
+    """What a name may say of reading, with its defaults."""
+    reads = {key: value for key, value in _defaults(read).items() if value is not None}
+    return reads | ({"features": "+".join(FEATURES)} if "features" in reads else {})
+
+
+def _blocks(features: str) -> tuple[str, ...]:
+    blocks = tuple(filter(None, features.split("+")))
+    for block in blocks:
+        arguments.check("feature", block, FEATURES)
+    return blocks
 
 
 def _bytes(tree: Any) -> int:

@@ -31,7 +31,7 @@ class PolicyInput(NamedTuple):
 class Variant(NamedTuple):
     """Hyper-parameters that are not the defaults, which stand where they are defined."""
 
-    policy: Mapping[str, Any]  # of `make`
+    policy: Mapping[str, Any]  # of `make` and `read`
     learner: Mapping[str, Any]  # 'algorithm', and what that and `learning.base.Settings` take
     # Where the variant is a policy of its own, as of `Recipe`; None: the recipe's.
     make: Callable[..., Policy] | None = None
@@ -41,7 +41,8 @@ class Variant(NamedTuple):
 class Recipe(NamedTuple):
     """A policy, how it is trained, and what it reads.
 
-    `make(*, num_devices, ...) -> Policy`; its other keywords are the method's hyper-parameters.
+    `make(*, num_devices, ...) -> Policy`; its other keywords are the method's hyper-parameters, as
+    are those of `read` that have a default.
     `variants` are by name: 'tuned' is what measures best here, on networks that a CPU trains in
     seconds, and the default; 'paper' has the sizes, the reward and the update of the authors.
     `read(problem) -> PolicyInput`; with a keyword `features` it takes blocks of `FEATURES`.
@@ -59,7 +60,7 @@ def operations(
 ) -> PolicyInput:
     """Reads a node for every operation; of co-located ones only the first decides.
 
-    Of more than `LARGEST` operations a node for each of some groups, see `graphs.intervals`.
+    Of more than `LARGEST` operations a node for each of some groups, see `intervals_of`.
 
     Args:
       problem: what is to be placed.
@@ -67,8 +68,8 @@ def operations(
       view: of the problem that is read and the padded numbers of nodes and of edges; becomes the
         globals.
     """
-    if problem.graph.num_ops > LARGEST and _assignment(problem) is None:
-        return _merged(problem, _intervals(problem), features, view)
+    if problem.graph.num_ops > LARGEST and not is_colocated(problem):
+        return _merged(problem, intervals_of(problem, GROUPS), features, view)
     graph = _graph(problem, _features(problem, features))
     return PolicyInput(_viewed(graph, problem, view), _assignment(problem))
 
@@ -78,7 +79,7 @@ def groups(problem: Problem, features: tuple[str, ...] = FEATURES) -> PolicyInpu
 
     Where operations are co-located from the start, these are its groups, and nothing is merged.
     """
-    if _assignment(problem) is not None:
+    if is_colocated(problem):
         return operations(problem, features)
     return _merged(problem, coarsen.sole_consumers(problem.graph), features)
 
@@ -101,14 +102,37 @@ def costs(
     return PolicyInput(_viewed(graph, problem, view), _assignment(problem))
 
 
+def is_colocated(problem: Problem) -> bool:
+    """Whether operations follow others, so that they are grouped from the start."""
+    return _assignment(problem) is not None
+
+
+def merge(problem: Problem, of: coarsen.Coarsening) -> Problem:
+    """Makes the problem of placing groups, of the one of placing their members."""
+    costs_ = tables.coarse_costs(problem.costs, of.assignment, of.edges)
+    return problem._replace(graph=of.graph, costs=costs_)
+
+
+def intervals_of(problem: Problem, num_groups: int) -> coarsen.Coarsening:
+    """Groups consecutive operations that the same devices run, about equally long in all.
+
+    Args:
+      problem: N operations, of which none follows another.
+      num_groups: see `graphs.intervals.group`.
+    """
+    compute_s = np.asarray(problem.costs.compute_s, np.float64)
+    weight = ranks.finite_mean(compute_s)
+    kinds = np.unique(np.isfinite(compute_s), axis=0, return_inverse=True)[1]
+    return intervals.group(problem.graph, weight + weight.mean(), kinds.ravel(), num_groups)
+
+
 def _merged(
     problem: Problem,
     of: coarsen.Coarsening,
     blocks: tuple[str, ...],
     view: Callable[[Problem, int, int], Any] | None = None,
 ) -> PolicyInput:
-    merged_costs = tables.coarse_costs(problem.costs, of.assignment, of.edges)
-    merged = problem._replace(graph=of.graph, costs=merged_costs)
+    merged = merge(problem, of)
     graph = _graph(merged, _features(merged, blocks))
     return PolicyInput(_viewed(graph, merged, view), of.assignment)
 
@@ -120,14 +144,6 @@ def _viewed(
         return graph
     seen = view(problem, len(graph.nodes["mask"]), len(graph.senders))
     return graph._replace(globals=jax.device_put(seen))
-
-
-def _intervals(problem: Problem) -> coarsen.Coarsening:
-    """Groups that take about as long as each other, of operations that the same devices run."""
-    compute_s = np.asarray(problem.costs.compute_s, np.float64)
-    weight = ranks.finite_mean(compute_s)
-    kinds = np.unique(np.isfinite(compute_s), axis=0, return_inverse=True)[1]
-    return intervals.group(problem.graph, weight + weight.mean(), kinds.ravel(), GROUPS)
 
 
 def _features(problem: Problem, blocks: tuple[str, ...]) -> np.ndarray:

@@ -54,6 +54,7 @@ def make(
     tanh_constant: float = 5.0,
     noise: float = 0.0,
     aligned: bool = True,
+    stay: float = 0.0,
     slices: float = 0.0,
     grouping: str = "learned",
 ) -> Policy:
@@ -69,6 +70,7 @@ def make(
       tanh_constant: C, bounds them; 0 does not.
       noise: the share of every choice, of groups and of devices, that is uniform.
       aligned: whether a choice sees the group that it is for; False in the paper.
+      stay: how strongly a group is drawn to the device of the one before it.
       slices: how strongly an operation is drawn to the group of its place in the order.
       grouping: 'learned'; 'random': every operation's group is drawn once, with the parameters,
         and the placer alone learns (the paper's table 2); 'none': every operation by itself, which
@@ -83,7 +85,7 @@ def make(
     if not slices >= 0:
         raise UserError(f"{slices=} draws nothing together; give at least 0")
     settings = seq2seq.Settings(
-        num_devices, hidden_size, temperature, tanh_constant, noise, aligned
+        num_devices, hidden_size, temperature, tanh_constant, noise, aligned, stay
     )
     if grouping == "none":
         return colocrl.make(**dataclasses.asdict(settings))
@@ -225,7 +227,7 @@ def _learned(placer: seq2seq.Placer, grouper: _Grouper) -> Policy:
     return Policy(init, sample, log_prob, greedy)
 
 
-# 'paper' has 256 groups, the default; in 'tuned' groups start as slices.
+# 'paper' has 256 groups, the default; in 'tuned' groups start as slices, and devices as runs.
 RECIPE = base.Recipe(
     make,
     {

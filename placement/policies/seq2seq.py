@@ -5,7 +5,7 @@ slot t, with e_t the item's embedding and d_t its device (Mirhoseini et al. 2017
 
     m_t     = [LSTM over e_1 .. e_t, LSTM over e_G .. e_t]        encoder
     s_t     = LSTM(d_{t-1}; s_{t-1}), s_0 the encoder's last      decoder
-    a_t     = softmax over k of v . tanh(W s_t + U m_k)           attention by content
+    a_t     = softmax over k of v . tanh(W m_t + U m_k)           attention by content
     c_t     = sum over k of a_tk U m_k
     logits  = V [s_t, c_t, m_t]
     d_t     ~ softmax(C tanh(logits / temperature))               over the devices allowed
@@ -14,13 +14,16 @@ A slot that is not `present` (padding, an empty group, an operation that follows
 over: it changes no state, is not attended to and decides nothing, so that no number depends on the
 padding. An item that is allowed nowhere is attended to, and decides nothing.
 
-Departures from the papers: the logits also read m_t, the item that is decided (`aligned`), since
-attention by content would first have to learn how to count; the devices fed back are D + 1 unit
-vectors, whose embeddings are thus rows of the decoder's input matrix; the last layer starts at a
-tenth of the usual scale, so that a search starts near the uniform policy. The authors' code adds
-noise to the logits of the first 750 steps, which the score of a stored sample cannot repeat. Here
-`noise` is part of the distribution, the share of every choice that is uniform, at any step: the
-probabilities are exact. What is to fade out in a search is the learner's weight on the entropy.
+Departures from the papers: it is the item to decide, m_t, with which the attention asks and which
+the logits read (`aligned`). The papers' asks with s_t, and first has to learn how to count; it also
+differs from draw to draw, so that every sample costs the square of G, which with m_t is paid once
+for all samples of a sequence. The devices fed back are D + 1 unit vectors, whose embeddings are
+thus rows of the decoder's input matrix; the last layer starts at a tenth of the usual scale, so
+that a search starts near the uniform policy, or near runs of items that share a device with `stay`,
+which is added to the logit of d_{t-1}. The authors' code adds noise to the logits of the first 750
+steps, which the score of a stored sample cannot repeat. Here `noise` is part of the distribution,
+the share of every choice that is uniform, at any step: the probabilities are exact. What is to fade
+out in a search is the learner's weight on the entropy.
 """
 
 import dataclasses
@@ -39,7 +42,7 @@ from placement.policies import distributions
 from placement.types import Array, LogProb, Params, Policy, Sample
 
 NUM_READERS = 6  # outgoing edges that an operation's embedding shows, as in the paper of 2018
-TUNED = {"hidden_size": 64}
+TUNED = {"hidden_size": 64, "stay": 3.0}
 # The Hierarchical Planner's published constants (tensorflow/python/grappler/
 # hierarchical_controller.py): LSTMs of 512 and Adam with decay, but for the learning rate, which is
 # 1e-3: on inception_v3 the Planner at their 0.1 and ColocRL at 0.01 saturated within a dozen
@@ -55,6 +58,8 @@ PAPER_LEARNER = {
     "failed": "constant",
     "entropy_weight": 0.0,
 }
+
+_BLOCK = 2**22  # numbers that the attention of many slots works on at a time
 
 _Carry = tuple[Array, Array]  # cell and hidden states
 _scan = functools.partial(nn.scan, variable_broadcast="params", split_rngs={"params": False})
@@ -73,7 +78,8 @@ class Settings:
     temperature: float  # divides the logits
     tanh_constant: float  # C, bounds the logits either way; 0 does not
     noise: float  # share of every choice that is uniform
-    aligned: bool  # whether the logits read the item that is decided; the papers' do not
+    aligned: bool  # whether attention and logits read the item that is decided; the papers' do not
+    stay: float  # added to the logit of the device before; 0 in the papers
 
     def __post_init__(self) -> None:
         if self.hidden_size < 2 or self.hidden_size % 2:
@@ -162,13 +168,18 @@ class _Attention(nn.Module):
     """Additive attention (Bahdanau et al. 2015); keys serve as values, as in the authors' code."""
 
     @nn.compact
-    def __call__(self, query: Array, keys: Array, present: Array) -> Array:  # [K, H] -> [K, H]
+    def __call__(self, query: Array, keys: Array, present: Array) -> Array:  # [Q, H] -> [Q, H]
         query = nn.Dense(keys.shape[-1], use_bias=False, name="query")(query)
         # A broadcast whose gradient is a product of matrices: on a CPU, XLA's sum over the leading
         # axis takes forty times as long.
-        copies = jnp.einsum("k,gh->kgh", jnp.ones(len(query)), keys)
+        copies = jnp.einsum("q,gh->qgh", jnp.ones(len(query)), keys)
         score = nn.Dense(1, use_bias=False, name="score")(jnp.tanh(query[:, None] + copies))[..., 0]
         return jax.nn.softmax(jnp.where(present, score, -1e9)) @ keys
+
+
+def _attention() -> nn.Module:
+    """Works on [Q, G, H]: computed again for the gradient rather than kept."""
+    return nn.remat(_Attention, prevent_cse=False)(name="attention")
 
 
 class _Step(nn.Module):
@@ -182,20 +193,21 @@ class _Step(nn.Module):
         carry: tuple[_Carry, Array],  # LSTM, previous device [K]
         keys: Array,
         present: Array,
-        slot: tuple[Array, Array, Array],  # state [H], allowed [D], bias [K, D]
+        slot: tuple[Array, Array, Array],  # read [R], allowed [D], bias [K, D]
     ) -> tuple[tuple[_Carry, Array], tuple[Array, Array]]:
-        (lstm, previous), (state, allowed, bias), own = carry, slot, self.settings
+        (lstm, previous), (read, allowed, bias), own = carry, slot, self.settings
         decides = jnp.any(allowed)
         fed_back = jax.nn.one_hot(previous, own.num_devices + 1)
         lstm, output = _Cell(own.hidden_size, name="lstm")(lstm, (fed_back, decides))
-        # The attention works on [K, G, H]: computed again for the gradient rather than kept.
-        context = nn.remat(_Attention, prevent_cse=False)(name="attention")(output, keys, present)
-        seen = [output, context]
         if own.aligned:
-            seen.append(jnp.broadcast_to(state, output.shape))
+            seen = jnp.broadcast_to(read, (len(output), len(read)))
+        else:
+            seen = _attention()(output, keys, present)
         small = nn.initializers.variance_scaling(0.01, "fan_in", "truncated_normal")
         head = nn.Dense(own.num_devices, use_bias=False, kernel_init=small, name="head")
-        logits = squash(head(jnp.concatenate(seen, axis=-1)), own.temperature, own.tanh_constant)
+        logits = head(jnp.concatenate([output, seen], axis=-1))
+        logits = squash(logits, own.temperature, own.tanh_constant)
+        logits += own.stay * jax.nn.one_hot(previous, own.num_devices)
         log_probs = mix(distributions.masked_log_softmax(logits, allowed), allowed, own.noise)
         device = jnp.argmax(log_probs + bias, axis=-1).astype(jnp.int32)
         return (lstm, jnp.where(decides, device, previous)), (device, log_probs)
@@ -222,13 +234,25 @@ class Placer(nn.Module):
             jax.tree.map(lambda x: jnp.tile(x, (len(bias), 1)), last),
             jnp.full(len(bias), self.settings.num_devices, jnp.int32),
         )
-        slots = (states, items.allowed, jnp.swapaxes(bias, 0, 1))
+        read = self._contexts(states, keys, items.present) if self.settings.aligned else states
+        slots = (read, items.allowed, jnp.swapaxes(bias, 0, 1))
         _, (device, log_probs) = steps(self.settings, name="decoder")(
             start, keys, items.present, slots
         )
         log_prob = jax.vmap(distributions.log_prob, (0, 0, None))(log_probs, device, items.decide)
         entropy = jax.vmap(distributions.entropy, (0, None))(log_probs, items.decide)
         return Choices(device, log_prob, entropy)
+
+    def _contexts(self, states: Array, keys: Array, present: Array) -> Array:
+        """What every slot reads, [G, 2 H]: its context and its state; attention in blocks."""
+        rows = min(len(states), max(1, _BLOCK // states.size))
+        blocks = jnp.pad(states, ((0, -len(states) % rows), (0, 0))).reshape(
+            -1, rows, states.shape[1]
+        )
+        each = _scan(lambda attend, _, block: (None, attend(block, keys, present)))
+        _, contexts = each(_attention(), None, blocks)
+        contexts = contexts.reshape(-1, states.shape[1])[: len(states)]
+        return jnp.concatenate([contexts, states], axis=-1)
 
 
 def readers(graph: jraph.GraphsTuple) -> Array:

@@ -107,6 +107,17 @@ def _equally_linked(delay_s: np.ndarray) -> np.ndarray:
 
 def latency(t: Tables, placement: Array) -> Array:
     """Computes seconds of placements int32 [N, B] -> float32 [B]."""
+    _, free, latest = _run(t, placement)
+    return free.max(axis=0) if latest is None else latest
+
+
+def finish_s(t: Tables, placement: Array) -> Array:
+    """Computes when each operation ends under placements int32 [N, B] -> float32 [N, B]."""
+    return _run(t, placement)[0][: placement.shape[0]]
+
+
+def _run(t: Tables, placement: Array) -> tuple[Array, Array, Array | None]:
+    """When operations end [N + 2, B], devices [D, B], and all [B] where a boundary follows."""
     chex.assert_rank(placement, 2)
     chex.assert_type(placement, int)
     num_devices, num_kinds = t.compute_s.shape[1], t.delay_s.shape[-1]
@@ -143,8 +154,8 @@ def latency(t: Tables, placement: Array) -> Array:
     finish = jnp.full(placement.shape, earliest)
     latest = None if t.boundary is None else jnp.full(batch, -jnp.inf)
     start = finish, jnp.full((num_devices, batch), earliest), jnp.zeros(batch), latest
-    (_, free, _, latest), _ = jax.lax.scan(step, start, (t.by_step, t.boundary))
-    return free.max(axis=0) if latest is None else latest
+    (finish, free, _, latest), _ = jax.lax.scan(step, start, (t.by_step, t.boundary))
+    return finish, free, latest
 
 
 def _chosen(rows: Array, number: Array) -> Array:

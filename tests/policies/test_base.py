@@ -67,3 +67,21 @@ def test_costs_are_read_at_the_padded_size():
 def test_placeto_is_padded_by_one_node():
     problem = helpers.random_problem()
     assert len(placeto.read(problem).graph.nodes["mask"]) == problem.graph.num_ops + 1
+
+
+def test_placeto_reads_groups_with_the_costs_of_their_members():
+    problem = helpers.random_problem()
+    graph, assignment = placeto.read(problem, groups=5)
+    num_groups = assignment.max() + 1
+    assert 1 < num_groups <= 5
+    assert len(graph.nodes["mask"]) == num_groups + 1
+    summed = [np.bincount(assignment, column) for column in problem.costs.compute_s.T]
+    np.testing.assert_allclose(graph.globals.compute_s[:num_groups].T, summed, rtol=1e-6)
+
+
+@pytest.mark.parametrize(("groups", "colocated"), [(0, 0.0), (20, 0.0), (5, 0.5)])
+def test_placeto_makes_no_groups_unless_it_can(groups, colocated):
+    problem = helpers.random_problem(colocated=colocated)
+    whole, given = placeto.read(problem), placeto.read(problem, groups=groups)
+    assert given.graph.nodes["mask"].shape == (problem.graph.num_ops + 1,)
+    assert (given.assignment is None) == (whole.assignment is None) == (not colocated)

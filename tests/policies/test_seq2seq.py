@@ -14,7 +14,13 @@ from placement.types import Array, Params
 from tests import helpers
 
 SETTINGS = Settings(
-    num_devices=3, hidden_size=4, temperature=1.5, tanh_constant=2.0, noise=0.1, aligned=True
+    num_devices=3,
+    hidden_size=4,
+    temperature=1.5,
+    tanh_constant=2.0,
+    noise=0.1,
+    aligned=True,
+    stay=0.6,
 )
 NUM_SLOTS, NUM_FEATURES = 5, 2
 
@@ -91,12 +97,15 @@ class _Reference:
         states, carry = self.encode(items.embedding)
         keys = states @ self.params["keys"]["kernel"]
         decoder, found = self.params["decoder"], []
+        attention = (self.params if aligned else decoder)["attention"]
         for state, previous in zip(states, [3, *devices], strict=False):
             carry = self.lstm(decoder["lstm"], carry, np.eye(4)[previous])
-            query = carry[1] @ decoder["attention"]["query"]["kernel"]
-            score = np.tanh(query + keys) @ decoder["attention"]["score"]["kernel"][:, 0]
+            asks = state if aligned else carry[1]
+            query = asks @ attention["query"]["kernel"]
+            score = np.tanh(query + keys) @ attention["score"]["kernel"][:, 0]
             seen = [carry[1], _softmax(score) @ keys, *([state] if aligned else [])]
             logits = 2.0 * np.tanh(np.concatenate(seen) @ decoder["head"]["kernel"] / 1.5)
+            logits += 0.6 * np.eye(4)[previous, :3]
             found.append(0.9 * _softmax(logits) + 0.1 / 3)
         return np.array(found)
 
@@ -164,7 +173,7 @@ def test_a_temperature_divides_and_a_constant_bounds():
     assert np.abs(seq2seq.squash(100 * logits, 2.0, 5.0)).max() <= 5
 
 
-@pytest.mark.parametrize("change", [{"temperature": 1e6}, {"noise": 0.999}])
+@pytest.mark.parametrize("change", [{"temperature": 1e6, "stay": 0.0}, {"noise": 0.999}])
 def test_the_highest_temperature_and_noise_make_choices_uniform(change):
     bias = _bias([[0, 1, 2, 0, 1]] * 2)
     entropy = _decode(EVERY, bias, dataclasses.replace(SETTINGS, **change)).entropy[0]

@@ -1,5 +1,6 @@
 import hypothesis
 import hypothesis.strategies as st
+import jax
 import numpy as np
 import pytest
 
@@ -45,6 +46,20 @@ def test_equals_an_event_driven_reference_on_random_problems(size):
     for problem, placements in reference.random_problems("makespan", size):
         expected = reference.latencies(problem, placements)
         np.testing.assert_array_equal(simulators.evaluator(problem)(placements), expected)
+
+
+@pytest.mark.parametrize("size", reference.SIZES, ids=str)
+def test_operations_end_when_what_follows_them_says_and_the_last_is_the_latency(size):
+    problem, placements = next(iter(reference.random_problems("makespan", size)))
+    graph, t = problem.graph, makespan.tables(problem.graph, problem.costs)
+    finish_s = np.asarray(jax.jit(makespan.finish_s)(t, placements.T))
+    assert finish_s.shape == placements.T.shape
+    np.testing.assert_array_equal(finish_s.max(axis=0), reference.latencies(problem, placements))
+    took_s = np.take_along_axis(problem.costs.compute_s, placements.T, axis=1)
+    ran = np.isfinite(finish_s[graph.senders])
+    with np.errstate(invalid="ignore"):  # of what never starts
+        waited_s = (finish_s - took_s)[graph.receivers] - finish_s[graph.senders]
+    assert not (waited_s[ran] < -1e-3).any()
 
 
 def test_random_problems_cover_what_the_objective_must_get_right():
