@@ -301,6 +301,11 @@ def check(method: str, objective: str) -> None:
         methods_lib.check(method, objective)
 
 
+def is_seeded(method: str) -> bool:
+    """Whether the seed may change what a method finds."""
+    return method != HETERO and methods_lib.METHODS[method.split(":")[0]].seeded
+
+
 def runnable(
     chosen: tuple[str, ...],
     beside: tuple[str, ...],

@@ -15,10 +15,12 @@ from placement.reporting.figures import (
     graph_plot,
     load_plot,
     plots,
+    profile_plot,
     scatter_plots,
     search_plots,
     timeline_plot,
 )
+from placement.reporting.tables.aggregates import Aggregates
 
 _DIRECTORY = "figures"
 _Drawings = Mapping[str, Callable[[], Any]]  # by name of the file
@@ -65,13 +67,17 @@ def of_run(
 
 def of_comparison(
     rows: list[dict[str, Any]],
+    aggregates: Aggregates,
     learned: Collection[str],
     workdir: Path,
     console: Console,
     kept: faults.Faults,
 ) -> list[Path]:
     """Draws the methods beside each other, and what each placement trades for what, by graph."""
-    drawings: dict[str, Callable[[], Any]] = {"ratios": lambda: scatter_plots.ratios(rows, learned)}
+    drawings: dict[str, Callable[[], Any]] = {
+        "ratios": lambda: scatter_plots.ratios(rows, learned),
+        "profiles": lambda: profile_plot.profiles(aggregates, learned),
+    }
     graphs = list(dict.fromkeys(row["graph"] for row in rows))
     for graph, name in zip(graphs, runs.file_names(graphs), strict=True):
         of_graph = [row for row in rows if row["graph"] == graph]

@@ -1,8 +1,9 @@
 """The `compare` task: methods, graphs and seeds in one table, the same budget for all.
 
 A cell, one graph with one seed, is a run directory of its own, `cells/GRAPH/seed-K`; which graphs
-are the same `experiments.labels` says. A cell that is finished is not run again, so that the same
-command goes on after an interruption, and a list may grow.
+are the same `experiments.labels` says. In simulation, methods that no seed changes are of each
+graph's first cell alone. A cell that is finished is not run again, so that the same command goes on
+after an interruption, and a list may grow.
 
 With `measure_on=ray` the cells that are left are spread over the hosts of a cluster, one at a time
 on each. A cell runs there as it would here, from a copy of its run directory, which comes back when
@@ -30,6 +31,7 @@ from experiments.tasks import place, report
 from placement import arguments, files
 from placement.errors import UserError
 from placement.reporting import runs, units
+from placement.reporting.tables import aggregates
 from placement.runtime.cluster.pool import Job, Pool
 from placement.runtime.errors import RemoteFaultError
 
@@ -120,13 +122,19 @@ def _cells(
     """Every graph with every seed; a graph that is spelt twice is one."""
     spelt = {labels.identity(g): g for g in arguments.entries(config.graphs or config.graph)}
     named = zip(spelt.values(), labels.distinct([*spelt.values()]), strict=True)
-    cells = []
+    cells, lists = [], (chosen, beside)
     for (graph, label), number in itertools.product(named, range(config.seeds)):
         of_cell = ConfigDict(config.to_dict())
         of_cell.graph, of_cell.seed, of_cell.measure_on = graph, config.seed + number, "here"
         directory = _directory(workdir / "cells", graph, f"seed-{of_cell.seed}")
-        cells.append(_Cell(of_cell, label, directory, chosen, beside))
+        of_seed = [tuple(m for m in some if not number or _again(m, config)) for some in lists]
+        cells.append(_Cell(of_cell, label, directory, *of_seed))
     return cells
+
+
+def _again(method: str, config: ConfigDict) -> bool:
+    """Whether a method runs with every seed, not with the first alone."""
+    return method == "single" or config.evaluate != "simulate" or methods.is_seeded(method)
 
 
 def _directory(cells: Path, graph: str, seed: str) -> Path:
@@ -343,6 +351,7 @@ def _summary(config: ConfigDict, found: list[tuple[_Cell, dict[str, Any]]]) -> d
         "objective": config.objective,
         "seed": config.seed,
         "rows": rows,
+        "statistics": aggregates.data(report.compared(rows)[1]),
         "best": _best(rows),
         "complete": all(summary.get("complete", True) for summary in summaries),
         "compute_s": sum(summary["compute_s"] for summary in summaries),
@@ -350,16 +359,21 @@ def _summary(config: ConfigDict, found: list[tuple[_Cell, dict[str, Any]]]) -> d
 
 
 def _best(rows: list[dict[str, Any]]) -> str | None:
-    """The method of the lowest geometric mean of ratios to the best single device.
+    """The method of the lowest geometric mean, over graphs and seeds, of ratios to the best single.
 
-    Among those that have one in every cell, if there are any; the first of equals, so single
+    Among those that have one on every graph, if there are any; the first of equals, so single
     devices win ties.
     """
-    own = [row for row in rows if not row.get("reference")]
-    ratios: dict[str, list[float]] = {}
-    for row in own:
-        ratio = units.number(row["versus_best_single_device"])
-        ratios.setdefault(row["method"], []).append(math.inf if not ratio else math.log(ratio))
-    cells = max(map(len, ratios.values()))
-    means = {m: sum(logs) for m, logs in ratios.items() if len(logs) == cells}
+    logs: dict[str, dict[str, list[float]]] = {}
+    for row in rows:
+        if not row.get("reference"):
+            ratio = units.number(row["versus_best_single_device"])
+            of_graph = logs.setdefault(row["method"], {}).setdefault(row["graph"], [])
+            of_graph.append(math.inf if not ratio else math.log(ratio))
+    graphs = max(map(len, logs.values()))
+    means = {
+        method: sum(sum(of_graph) / len(of_graph) for of_graph in by_graph.values())
+        for method, by_graph in logs.items()
+        if len(by_graph) == graphs
+    }
     return min((m for m in means if means[m] < math.inf), key=means.__getitem__, default=None)

@@ -17,11 +17,19 @@ from placement.errors import UserError
 from placement.methods import learned
 from placement.reporting import details, printable, runs, words
 from placement.reporting.page import html
-from placement.reporting.tables import comparison, learning_curves, published, results
+from placement.reporting.tables import (
+    aggregates,
+    comparison,
+    learning_curves,
+    published,
+    results,
+)
 
 CELLS = "cells.json"  # the run directories that a comparison consists of, and their graphs
 # In a comparison of an earlier version, directories alone: each graph had a name of its own.
 _CELLS = [({"directory": str, "graph": str}, str)]
+# What learned methods are set against one by one, beside each other.
+_BESIDE_LEARNERS = ("zero_shot", "search", "heft")
 T = TypeVar("T")
 _PUBLISHED = Path(__file__).parents[2] / "third_party" / "published"
 
@@ -78,13 +86,13 @@ def write_comparison(
     """Prints the table over graphs and seeds, and how learned methods learned; writes report.md."""
     summary = printable.data(summary)
     rows = summary["rows"]
-    named = dict.fromkeys(row["method"] for row in rows)
-    learners = tuple(filter(learned.is_learned, named))
-    found = comparison.compare(rows, learners)
+    learners = _learners(rows)
+    found, over_all = compared(rows)
     logs = _or_said(lambda: _logs(workdir), console)
     curves = learning_curves.summarise(logs or {}, _single_s(rows))
     beside = published.pair(published.read(_PUBLISHED), rows, summary["objective"])
     parts = [f"# Comparison, objective {summary['objective']}", comparison.markdown(found)]
+    parts.append(aggregates.markdown(over_all))
     parts += [learning_curves.markdown(curves)] if curves.learned else []
     parts += [*map(published.markdown, beside), results.report_markdown(summary)]
     runs.write_text(workdir / "comparison.csv", comparison.to_csv(rows))
@@ -94,11 +102,23 @@ def write_comparison(
         console.print(line, markup=False)
     if beside:
         console.print("how they learned, and published figures beside ours: report.md")
-    drawn = figures.of_comparison(rows, learners, workdir, console, kept)
+    drawn = figures.of_comparison(rows, over_all, learners, workdir, console, kept)
     for name in ("report.md", "comparison.csv"):
         console.print(str(workdir / name), markup=False, soft_wrap=True)
     with kept.during("writing report.html"):
         _write_page(summary, workdir, drawn, console, {"Comparison": "\n\n".join(parts[1:-1])})
+
+
+def compared(
+    rows: list[dict[str, Any]],
+) -> tuple[comparison.Comparison, aggregates.Aggregates]:
+    """Returns what rows with graph and seed say of each graph, and over all of them."""
+    found = comparison.compare(rows, _learners(rows))
+    return found, aggregates.aggregate(found, (*_learners(rows), *_BESIDE_LEARNERS))
+
+
+def _learners(rows: list[dict[str, Any]]) -> tuple[str, ...]:
+    return tuple(filter(learned.is_learned, dict.fromkeys(row["method"] for row in rows)))
 
 
 def _write_page(

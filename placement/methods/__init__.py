@@ -32,6 +32,7 @@ class Method(NamedTuple):
     summary: str  # a line
     objectives: tuple[str, ...] = solvers.ANY  # that it is for
     missing: Callable[[], str | None] = lambda: None  # in words, what it needs and lacks here
+    seeded: bool = True  # whether the seed may change what it finds
 
 
 def solve(
@@ -132,8 +133,8 @@ LEARNED = {
 }
 # Nothing is searched.
 BASELINES = {
-    "single": Method(_single, _first_line(_single)),
-    "human_expert": Method(_human_expert, _first_line(_human_expert)),
+    "single": Method(_single, _first_line(_single), seeded=False),
+    "human_expert": Method(_human_expert, _first_line(_human_expert), seeded=False),
     "zero_shot": Method(pretrained.find, _first_line(pretrained.find)),
 }
 PARTITIONERS = {
@@ -153,7 +154,7 @@ PARTITIONERS = {
     ),
 }
 SOLVERS = {
-    name: Method(solver.find, _first_line(solver.find), solver.objectives)
+    name: Method(solver.find, _first_line(solver.find), solver.objectives, seeded=solver.seeded)
     for name, solver in solvers.SOLVERS.items()
 }
 SOLVERS["cpsat"] = SOLVERS["cpsat"]._replace(missing=_package("ortools"))

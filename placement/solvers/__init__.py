@@ -31,6 +31,7 @@ class Solver(NamedTuple):
 
     find: base.Find
     objectives: tuple[str, ...]
+    seeded: bool = True  # whether the seed may change what it finds
 
 
 _NONE = {
@@ -40,26 +41,26 @@ _NONE = {
 ANY = tuple(simulators.OBJECTIVES)
 SOLVERS: dict[str, Solver] = {
     "random": Solver(trivial.random, ANY),
-    "round_robin": Solver(trivial.round_robin, ANY),
-    "topological": Solver(trivial.topological, ANY),
+    "round_robin": Solver(trivial.round_robin, ANY, seeded=False),
+    "topological": Solver(trivial.topological, ANY, seeded=False),
     "local_search": Solver(local_search.local_search, ANY),
     "annealing": Solver(local_search.annealing, ANY),
     "genetic": Solver(genetic.find, ANY),
-    "brute_force": Solver(trivial.brute_force, ANY),
-    "graph_cut": Solver(graph_cut.find, ("serial",)),
-    "ideals_dp": Solver(ideals_dp.ideals_dp, ("max_load",)),
-    "dp_split": Solver(ideals_dp.dp_split, ("subgraph",)),
-    "linearised_dp": Solver(ideals_dp.linearised_dp, ("max_load",)),
-    "pipedream": Solver(pipedream.pipedream, ("max_load",)),
+    "brute_force": Solver(trivial.brute_force, ANY, seeded=False),
+    "graph_cut": Solver(graph_cut.find, ("serial",), seeded=False),
+    "ideals_dp": Solver(ideals_dp.ideals_dp, ("max_load",), seeded=False),
+    "dp_split": Solver(ideals_dp.dp_split, ("subgraph",), seeded=False),
+    "linearised_dp": Solver(ideals_dp.linearised_dp, ("max_load",), seeded=False),
+    "pipedream": Solver(pipedream.pipedream, ("max_load",), seeded=False),
     "milp": Solver(milp.find, ("max_load", "subgraph")),
     "milp_noncontiguous": Solver(milp.find_noncontiguous, ("max_load",)),
     "cpsat": Solver(cpsat.find, ("makespan", "max_load", "subgraph")),
-    "greedy": Solver(greedy.find, ("subgraph",)),
-    "heft": Solver(list_scheduling.heft, ("makespan",)),
-    "peft": Solver(list_scheduling.peft, ("makespan",)),
-    "m_topo": Solver(baechi.m_topo, ("makespan",)),
-    "m_etf": Solver(baechi.m_etf, ("makespan",)),
-    "m_sct": Solver(baechi.m_sct, ("makespan",)),
+    "greedy": Solver(greedy.find, ("subgraph",), seeded=False),
+    "heft": Solver(list_scheduling.heft, ("makespan",), seeded=False),
+    "peft": Solver(list_scheduling.peft, ("makespan",), seeded=False),
+    "m_topo": Solver(baechi.m_topo, ("makespan",), seeded=False),
+    "m_etf": Solver(baechi.m_etf, ("makespan",), seeded=False),
+    "m_sct": Solver(baechi.m_sct, ("makespan",), seeded=False),
     "lns": Solver(large_neighbourhood.lns, ("makespan",)),
 }
 

@@ -50,6 +50,11 @@ OTHERWISE = {
     ),
     # One method learns: what it leaves is compared with the README's list of files.
     "runs/compare": (f"--config.graphs={_TINY}", "--config.seeds=1"),
+    # All methods: `tests/experiments/tasks/test_compare.py`.
+    **dict.fromkeys(
+        ("runs/audit", "runs/audit_wall", "runs/audit_npu"),
+        (f"--config.graphs={_TINY}", "--config.seeds=2", "--config.methods=random,heft"),
+    ),
     # On the tutorial's model, which is profiled already.
     "runs/two_stream": ("--config.graph=model.onnx", "--config.devices=auto", _PROFILED),
     "runs/profile": (

@@ -32,7 +32,7 @@ class Cell(NamedTuple):
     """A method on a graph."""
 
     latency_s: grids.Estimate  # inf where any seed has no number
-    seeds: int
+    runs_s: tuple[float, ...]  # the same of each seed
     search_s: float  # mean
     bound_s: float  # the least of the seeds' bounds; nan where any is missing
 
@@ -112,7 +112,7 @@ def _cell(rows: list[Row], seconds: Callable[[Row], float | None]) -> Cell:
     values = [min(of_seed) for of_seed in by_seed.values()]
     search_s = float(np.mean([row["search_s"] for row in rows]))
     bound_s = float(np.min([units.or_nan(row.get("bound_s")) for row in rows]))
-    return Cell(grids.estimate(values), len(values), search_s, bound_s)
+    return Cell(grids.estimate(values), tuple(values), search_s, bound_s)
 
 
 def _fastest(cells: Mapping[str, Cell]) -> str:

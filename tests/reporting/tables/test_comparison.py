@@ -47,7 +47,7 @@ def test_a_cell_is_the_mean_over_seeds_with_its_interval():
     assert found.methods == ("best single device", "hsdag", "random")
     cell = found.cells["a"]["hsdag"]
     assert cell.latency_s.mean == pytest.approx(0.0015)
-    assert cell.seeds == 2
+    assert cell.runs_s == (0.001, 0.002)
     half_width_s = 12.7062 * 0.0005  # t(0.975, 1) * sem
     assert cell.latency_s.half_width == pytest.approx(half_width_s, rel=1e-4)
     assert found.cells["a"]["best single device"].latency_s.mean == pytest.approx(0.002)

@@ -1,0 +1,72 @@
+"""The figure of performance profiles: how many runs of a method are how near the best known."""
+
+import itertools
+from collections.abc import Collection
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from placement.reporting import statistics
+from placement.reporting.figures import labels, plots
+from placement.reporting.tables.aggregates import Aggregates, Scope
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+_FURTHEST = 2.0  # a score beyond lies outside
+_LINES = ("-", "--", ":", "-.", (0, (5, 1, 1, 1, 1, 1)))
+_THRESHOLDS = 512
+_LEGEND_LINE = 0.2  # inches
+
+
+def profiles(aggregates: Aggregates, learned: Collection[str]) -> "Figure":
+    """Draws the share of runs with a score of at most a threshold, over the threshold.
+
+    A row of panels a scope; learned methods stand in a panel of their own, beside the others. The
+    higher and the further left a line, the better.
+
+    Args:
+      aggregates: of a comparison.
+      learned: methods that are learned.
+
+    Raises:
+      NothingToDrawError: no method has a run on every graph, or matplotlib is not installed.
+    """
+    scopes = [scope for scope in aggregates.scopes if scope.scores]
+    if not scopes:
+        raise plots.NothingToDrawError("no method has a latency on every graph")
+    methods = list(dict.fromkeys(method for scope in scopes for method in scope.means))
+    panels = {
+        "learned": [method for method in methods if method in learned],
+        "others": [method for method in methods if method not in learned],
+    }
+    panels = {title: some for title, some in panels.items() if some}
+    styles: list[dict[str, Any]] = [
+        {"color": colour, "linestyle": line}
+        for line, colour in itertools.product(_LINES, plots.COLOURS)
+    ]
+    style = {method: styles[i % len(styles)] for i, method in enumerate(methods)}
+    height = 0.6 + 3.0 * len(scopes) + _LEGEND_LINE * len(methods)
+    figure = plots.new_figure(4.6 * len(panels), height)
+    axes = figure.subplots(len(scopes), len(panels), sharex=True, sharey=True, squeeze=False)
+    thresholds = np.linspace(1.0, _furthest(scopes), _THRESHOLDS)
+    for row, scope in zip(axes, scopes, strict=True):
+        for panel, (title, some) in zip(row, panels.items(), strict=True):
+            panel.set_title(f"{title}, {scope.title}", loc="left", fontsize=10)
+            for method in filter(scope.scores.__contains__, some):
+                shares = statistics.performance_profile(scope.scores[method], thresholds)
+                panel.step(thresholds, shares, where="post", label=method, **style[method])
+            panel.spines[["top", "right"]].set_visible(False)
+    axes[0, 0].set_ylim(-0.02, 1.02)
+    for panel in axes[:, 0]:
+        panel.set_ylabel("share of runs")
+    for panel in axes[-1]:
+        panel.set_xlabel("latency over the best known, at most")
+    labels.legend_below(figure, [plots.line_key(m, style[m]) for m in methods])
+    return figure
+
+
+def _furthest(scopes: list[Scope]) -> float:
+    scores = [runs for scope in scopes for of in scope.scores.values() for runs in of]
+    every = np.concatenate(scores)
+    return min(_FURTHEST, 1.05 * float(every.max(initial=1.0, where=np.isfinite(every))))
