@@ -304,10 +304,7 @@ _SERIAL = {
         "--config.graphs=inception_v3,resnet50 --config.devices=host"
     ),
 }
-_LEARNED = (
-    *("hsdag", "hierarchical", "hierarchical:slices=0", "hierarchical:grouping=random"),
-    *("colocrl", "placeto"),
-)
+_LEARNED = ("hsdag", "hierarchical", "hierarchical:grouping=random", "colocrl", "placeto")
 _MAKESPAN = (
     f"{_SIMULATED} --config.graphs=inception_v3,resnet50,bert_base,rnnlm,nmt:layers=2 "
     "--config.devices=roofline:cpu,gpu,gpu --config.objective=makespan "

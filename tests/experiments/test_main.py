@@ -215,7 +215,9 @@ def test_place_measures_a_model_file_and_writes_the_run_directory(tmp_path: Path
     assert len([name for name in rows if name.startswith("single:")]) == 2
     assert {"hetero", "random", "hsdag"} <= set(rows)
     single_s = [row["predicted_s"] for name, row in rows.items() if name.startswith("single:")]
-    assert rows["hsdag"]["predicted_s"] <= min(single_s)
+    # The search's own best: its row has the one of its best few that measures fastest.
+    metrics = (tmp_path / "metrics.jsonl").read_text().splitlines()
+    assert json.loads(metrics[-1])["best_s"] <= min(single_s)
     for row in rows.values():
         assert (row["measured_s"] is None) == row["status"].startswith("failed"), row
         if row["measured_s"]:

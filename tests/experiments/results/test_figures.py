@@ -8,6 +8,7 @@ from rich.console import Console
 
 from experiments.console import faults
 from experiments.results import figures
+from experiments.tasks import report
 from placement.reporting import details, runs
 from tests.reporting import drawn
 
@@ -96,9 +97,14 @@ def test_without_matplotlib_one_line_names_the_extra_and_the_trace_is_written(
 def test_a_comparison_and_a_calibration_have_figures(tmp_path, capsys):
     console, lines = _console(capsys)
     summary = _summary(max_load_s=0.1, memory_bytes=1e6)
-    rows = [row | {"graph": g, "seed": 0} for g in ("a", "b:c=1") for row in summary["rows"]]
+    rows = [
+        row | {"graph": g, "seed": 0, "search_s": 0.0}
+        for g in ("a", "b:c=1")
+        for row in summary["rows"]
+    ]
     kept = faults.Faults()
-    found = figures.of_comparison(rows, ["hsdag"], tmp_path, console, kept)
+    over_all = report.compared(rows)[1]
+    found = figures.of_comparison(rows, over_all, ["hsdag"], tmp_path, console, kept)
     placements = [
         {"kind": "contiguous", "predicted_s": x, "measured_s": 1.1 * x, "wrong_output": False}
         for x in (0.1, 0.2)
@@ -106,7 +112,7 @@ def test_a_comparison_and_a_calibration_have_figures(tmp_path, capsys):
     fidelity = {"graph": "diamond", "placements": placements}
     figures.of_fidelity(fidelity, tmp_path, console, kept)
     kept.tell()
-    names = ("ratios", "front-of-a", "front-of-b_c=1")
+    names = ("ratios", "profiles", "front-of-a", "front-of-b_c=1")
     assert _drawn(tmp_path) == _both(*names, "errors")
     assert [path.stem for path in found] == [*names]
     assert lines() == []

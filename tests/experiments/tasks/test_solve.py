@@ -120,20 +120,25 @@ def test_ctrl_c_in_a_solver_keeps_what_others_found(tmp_path, monkeypatch, capsy
     assert "ideals_dp" in printed
 
 
-def test_the_best_of_an_interrupted_comparison_is_one_of_all_its_cells(tmp_path, monkeypatch):
+def test_the_best_of_an_interrupted_comparison_is_one_of_all_its_graphs(tmp_path, monkeypatch):
+    answers = iter([base.SearchResult(np.array([1, 0, 1, 0, 0]))])  # worth 10
+
     def once(problem: Problem, seed: int, limits: SearchLimits) -> base.SearchResult:
-        if seed == 1:
-            raise KeyboardInterrupt
-        return base.SearchResult(np.array([1, 0, 1, 0, 0]))  # worth 10
+        for answer in answers:
+            return answer
+        raise KeyboardInterrupt
 
     genetic = METHODS["genetic"]._replace(find=once)
     monkeypatch.setitem(METHODS, "genetic", genetic)
-    wanted = config(tmp_path, methods="topological,genetic,ideals_dp", seeds=3)
+    wanted = config(tmp_path, methods="topological,genetic,ideals_dp")
+    other = tmp_path / "other.json"
+    other.write_text(json.dumps(WORKLOAD))
+    wanted.graphs = f"{wanted.graph},{other}"
     summary = compare.run(wanted, tmp_path / "run")
-    ran = [(row["seed"], row["method"]) for row in summary["rows"]]
-    ran = [(seed, method) for seed, method in ran if not method.startswith("single:")]
-    both = [(seed, method) for seed in (0, 1) for method in ("topological", "genetic")]
-    assert sorted(ran) == sorted([*both, (0, "ideals_dp")])
+    ran = [(row["graph"], row["method"]) for row in summary["rows"]]
+    ran = [(graph, method) for graph, method in ran if not method.startswith("single:")]
+    both = [(g, method) for g in ("tiny", "other") for method in ("topological", "genetic")]
+    assert sorted(ran) == sorted([*both, ("tiny", "ideals_dp")])
     assert summary["best"] in ("topological", "single:acc0")
 
 
