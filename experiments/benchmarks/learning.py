@@ -19,8 +19,8 @@ from placement.methods import learned
 
 # Each with what measured best for it on these problems.
 _LEARNERS = {
-    "reinforce": "hsdag:algorithm=reinforce,num_samples=16,entropy_weight=0.8",
-    "ppo": "hsdag",
+    "reinforce": "hierarchical:algorithm=reinforce,num_samples=16,entropy_weight=0.8",
+    "ppo": "hierarchical",
 }
 
 

@@ -16,6 +16,7 @@ from typing import Any, NamedTuple
 
 import flax.serialization
 import jax
+import jraph
 import numpy as np
 from ml_collections import ConfigDict
 
@@ -28,12 +29,12 @@ from placement.errors import UserError
 from placement.learning import base, several
 from placement.methods import learned, pretrained
 from placement.methods.checkpoints import restored
-from placement.policies import scheduler
 from placement.reporting import runs
 from placement.types import Problem
 from placement.zoo import families
 
-_METHOD = "scheduler"
+# Policies that carry over: what a policy of several graphs is made by, and how it learns a batch.
+_LEARNED = {"scheduler": (several.batch_policy, several.step), "hsdag": (None, several.walks)}
 _STATE = "pretraining.msgpack"
 # Padded operations and edges of a batch. A graph that fits none of them is left out: what is
 # learned on a thousand operations holds for more, and a batch takes as long as its largest graph.
@@ -60,19 +61,19 @@ def run(
             f"--task=pretrain learns schedules; given objective={config.objective!r}: give "
             "--config.objective=makespan"
         )
-    if config.method.split(":")[0] != _METHOD:
+    if _name(config.method) not in _LEARNED:
         raise UserError(
-            f"--task=pretrain trains {_METHOD!r}, which carries over; given "
+            f"--task=pretrain trains {' or '.join(_LEARNED)}, which carry over; given "
             f"method={config.method!r}"
         )
     sets = tuple(filter(None, config.devices.split(";")))
     named = [roofline.devices(devices) for devices in sets]
-    made = learned.make(config.method, len(named[0]), False, over=several.batch_policy)
+    made = _made(config.method, len(named[0]))
     texts = _members(config)
     workdirs.claim(workdir, display)
     runs.write_json(workdir / "config.json", config.to_dict())
     with display.phase("reading graphs"):
-        batches = _batches(texts, named, display)
+        batches = _batches(texts, named, made, display)
     graphs = {"graphs": texts, "devices": list(map(list, named))}
     told = _learned(config, workdir, made, batches, graphs, display)
     told |= {"families": config.families, "devices": sets, "graphs": texts}
@@ -91,8 +92,30 @@ def _members(config: ConfigDict) -> list[str]:
     return [families.draw(family, seed) for seed in seeds for family in chosen]
 
 
+def _made(method: str, num_devices: int) -> learned.Method:
+    over, _ = _LEARNED[_name(method)]
+    return learned.make(method, num_devices, False, over=over)
+
+
+def _name(method: str) -> str:
+    return method.split(":")[0]
+
+
+def _first(method: str, batches: list[several.Stack]) -> jraph.GraphsTuple:
+    """The graphs that a state is made for: several, or one."""
+    graphs, (over, _) = batches[0].graphs, _LEARNED[_name(method)]
+    return graphs if over else jax.tree.map(lambda leaf: leaf[0], graphs)
+
+
+def _begun(
+    method: str, made: learned.Method, batches: list[several.Stack], seed: int
+) -> base.State:
+    state = made.learner.init(jax.random.PRNGKey(seed), _first(method, batches))
+    return state._replace(walk=None)  # which is of one graph
+
+
 def _batches(
-    texts: list[str], named: list[tuple[str, ...]], display: progress.Display
+    texts: list[str], named: list[tuple[str, ...]], made: learned.Method, display: progress.Display
 ) -> list[several.Stack]:
     """The graphs on each set of devices, those of one size together."""
     of_size: dict[Any, list[Any]] = {}
@@ -105,7 +128,7 @@ def _batches(
             if size is None:
                 display.detail(f"left out, too large: {text}")
                 continue
-            graph = scheduler.read(problem, *size).graph
+            graph = made.read(problem, num_nodes=size[0], num_edges=size[1]).graph
             of_size.setdefault((size, len(names)), []).append(jax.device_get(graph))
     if not of_size:
         raise UserError(
@@ -134,6 +157,7 @@ class _Progress(NamedTuple):
     """How far the learning is: saved, to go on from."""
 
     state: base.State
+    batches: int  # that it has learned from
     spent_s: float
     evaluations: int
 
@@ -147,15 +171,14 @@ def _learned(
     display: progress.Display,
 ) -> dict[str, Any]:
     """Goes through all batches, of these graphs, again and again, each time in another order."""
-    learned.check_fits(config.method, made.learner, batches[0].graphs)
-    state = made.learner.init(jax.random.PRNGKey(config.seed), batches[0].graphs)
+    learned.check_fits(config.method, made.learner, _first(config.method, batches))
+    state = _begun(config.method, made, batches, config.seed)
     saved = _Saved(workdir / _STATE, config)
-    at, stop = saved.restore(_Progress(state, 0.0, 0), display), threading.Event()
-    step = int(at.state.updates)
+    at, stop = saved.restore(_Progress(state, 0, 0.0, 0), display), threading.Event()
     with (
         display.phase(f"pretraining {config.method}") as phase,
         metrics.Log(
-            workdir, config.method, config.seed, step=step, evaluations=at.evaluations
+            workdir, config.method, config.seed, step=at.batches, evaluations=at.evaluations
         ) as log,
         interrupts.asked(display, stop),
         processes.leading(
@@ -187,10 +210,11 @@ def _followed(
 ) -> tuple[_Progress, str, list[float]]:
     """Learns until a limit is reached: progress, a status, and the last ratios."""
     saved, log, phase, stop = where
+    _, learn = _LEARNED[_name(config.method)]
     began_s = time.monotonic() - at.spent_s
     at = at._replace(state=made.learner.place(at.state))
     saved_s, ratios = time.monotonic(), list[float]()
-    for number in _order(config.seed, len(batches), int(at.state.updates)):
+    for number in _order(config.seed, len(batches), at.batches):
         if at.evaluations >= config.budget:
             return at, "finished", ratios
         if stop.is_set():
@@ -199,12 +223,12 @@ def _followed(
             return at, "time limit", ratios
         shape = np.shape(batches[number].graphs.nodes["mask"])
         phase.note(f"compiling for {_GRAPHS} graphs of {shape[1]}" if not ratios else "")
-        state, found = several.step(made.learner, at.state, batches[processes.broadcast(number)])
+        state, found = learn(made.learner, at.state, batches[processes.broadcast(number)])
         record = {name: float(value) for name, value in found.items()}
         evaluations = at.evaluations + int(record.pop("evaluated"))
-        at = _Progress(state, time.monotonic() - began_s, evaluations)
+        at = _Progress(state, at.batches + 1, time.monotonic() - began_s, evaluations)
         ratios = [*ratios, record["ratio"]][-len(batches) :]
-        log.add({"step": int(state.updates), "evaluations": evaluations} | record, at.spent_s)
+        log.add({"step": at.batches, "evaluations": evaluations} | record, at.spent_s)
         phase.update(evaluations)
         if time.monotonic() - saved_s > _SAVED_S:
             saved_s = time.monotonic()
@@ -219,12 +243,13 @@ def follow(job: dict[str, Any]) -> None:
       processes.Stopped: process 0 has stopped.
     """
     named = list(map(tuple, job["devices"]))
-    made = learned.make(job["method"], len(named[0]), False, over=several.batch_policy)
-    batches = _batches(job["graphs"], named, progress.Display(progress.WARNING))
-    fresh = made.learner.init(jax.random.PRNGKey(0), batches[0].graphs)
+    made = _made(job["method"], len(named[0]))
+    batches = _batches(job["graphs"], named, made, progress.Display(progress.WARNING))
+    fresh = _begun(job["method"], made, batches, 0)
+    _, learn = _LEARNED[_name(job["method"])]
     state = made.learner.place(flax.serialization.from_bytes(fresh, job["state"]))
     while True:
-        state, _ = several.step(made.learner, state, batches[processes.broadcast()])
+        state, _ = learn(made.learner, state, batches[processes.broadcast()])
 
 
 def _bytes(state: base.State) -> bytes:

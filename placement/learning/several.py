@@ -21,11 +21,13 @@ import jax.numpy as jnp
 import jraph
 import numpy as np
 
-from placement.learning import mesh
+from placement.learning import mesh, walk
 from placement.learning.base import Learner, Metrics, State
 from placement.simulators import makespan
 from placement.simulators.view import CostView
 from placement.types import Array, LogProb, Params, Policy, Sample
+
+_WALK = 400  # steps on a graph: what a search of some 10,000 evaluations takes
 
 
 class Stack(NamedTuple):
@@ -127,3 +129,44 @@ def step(learner: Learner, state: State, batch: Stack) -> tuple[State, Metrics]:
     episodes_s = latency_s.reshape(-1, latency_s.shape[-1])
     state, metrics = learner.update(state, batch.graphs, drawn, episodes_s, batch.reference_s)
     return state, metrics | {"ratio": ratio, "evaluated": jnp.float32(latency_s.size)}
+
+
+@partial(jax.jit, static_argnums=0)
+def walks(learner: Learner, state: State, batch: Stack) -> tuple[State, Metrics]:
+    """Learns from walks on all graphs, in the `makespan` objective, a step on each in turn.
+
+    Every walk begins anew, and what is learned on one graph serves the next step on another.
+
+    Args:
+      learner: of `learning.walk`, of the policy of single graphs.
+      state: its state; where it stands is of no account, and None afterwards.
+      batch: the graphs.
+
+    Returns:
+      As `step`, of the last placements of the walks and the means of the learner's metrics.
+    """
+    count = len(batch.reference_s)
+
+    def simulate(costs: CostView[Any], placements: Array) -> Array:
+        return makespan.latency(_simulator(costs), placements.T)
+
+    def one(
+        carry: tuple[State, walk.Walk], number: Array
+    ) -> tuple[tuple[State, walk.Walk], tuple[Metrics, Array]]:
+        state, walks = carry
+        nth = number % count
+        graph, at = jax.tree.map(lambda leaf: leaf[nth], (batch.graphs, walks))
+        state, drawn = learner.sample(state._replace(walk=at), graph)
+        placements = drawn.placement[:, 0]
+        latency_s = mesh.replicate(mesh.shard_map(simulate, graph.globals, placements))
+        reference_s = batch.reference_s[nth]
+        state, metrics = learner.update(state, graph, drawn, latency_s[:, None], reference_s)
+        walks = jax.tree.map(lambda every, now: every.at[nth].set(now), walks, state.walk)
+        return (state._replace(walk=None), walks), (metrics, jnp.float32(len(latency_s)))
+
+    begun = state._replace(walk=None), jax.vmap(walk.begin)(batch.graphs)
+    numbers = jnp.arange(count * _WALK)
+    (state, ended), (metrics, evaluated) = jax.lax.scan(one, begun, numbers)
+    ratio = jnp.exp(jnp.log(ended.best_s / batch.reference_s).mean())
+    means = jax.tree.map(jnp.mean, metrics)
+    return state, means | {"ratio": ratio, "evaluated": evaluated.sum()}

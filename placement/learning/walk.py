@@ -38,6 +38,15 @@ class Walk(NamedTuple):
     stale: Array  # int32 []: steps without gain
 
 
+def begin(graph: jraph.GraphsTuple) -> Walk:
+    """Begins where all is on the device that computes least, or the first that can run it."""
+    allowed = jnp.asarray(graph.nodes["allowed"])
+    least = jnp.asarray(graph.globals.compute_s).sum(axis=0).argmin()
+    at = jnp.where(allowed[:, least], least, allowed.argmax(axis=1)).astype(jnp.int32)
+    unknown = jnp.float32(jnp.inf)
+    return Walk(at, unknown, at, unknown, jnp.zeros((), jnp.int32))
+
+
 def make(policy: Policy, settings: base.Settings) -> base.Learner:
     """Makes the learner of a policy that improves on placements.
 
@@ -49,10 +58,7 @@ def make(policy: Policy, settings: base.Settings) -> base.Learner:
     learner = reinforce.make(policy, settings)
 
     def init(key: chex.PRNGKey, graph: jraph.GraphsTuple) -> base.State:
-        at = jnp.argmax(jnp.asarray(graph.nodes["allowed"]), axis=1).astype(jnp.int32)
-        unknown = jnp.float32(jnp.inf)
-        walk = Walk(at, unknown, at, unknown, jnp.zeros((), jnp.int32))
-        return learner.init(key, graph)._replace(walk=walk)
+        return learner.init(key, graph)._replace(walk=begin(graph))
 
     @jax.jit
     def sample(state: base.State, graph: jraph.GraphsTuple) -> tuple[base.State, Sample]:

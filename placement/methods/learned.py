@@ -14,6 +14,7 @@ import inspect
 import math
 import os
 from collections.abc import Callable, Iterator
+from pathlib import Path
 from typing import Any, NamedTuple
 
 import jax
@@ -23,10 +24,11 @@ import numpy as np
 from placement import arguments, simulators
 from placement.errors import UserError
 from placement.learning import base, mesh, ppo, reinforce, trainer, walk
+from placement.methods import checkpoints
 from placement.policies.base import FEATURES, PolicyInput, Recipe
 from placement.solvers.base import SearchResult
 from placement.solvers.limits import SearchLimits
-from placement.types import Array, Evaluate, Policy, Problem
+from placement.types import Array, Evaluate, Params, Policy, Problem
 
 # Each is a module of `placement.policies`, which ends with its recipe.
 POLICIES = ("hsdag", "hierarchical", "colocrl", "placeto", "scheduler")
@@ -36,6 +38,8 @@ RECIPES: dict[str, Recipe] = {
 RELEASED_SINGLE_DEVICE_S = 1e10
 CHUNK = 16  # steps between two reports at most
 _REPORT_EVERY_S = 1.0
+_FEW_SAMPLES = 8  # of a step, where each takes seconds
+_INSTALLED = Path(__file__).parent / "pretrained"
 _WALK = "walk"
 _ALGORITHMS: dict[str, Callable[..., base.Learner]] = {
     "reinforce": reinforce.make,
@@ -51,7 +55,7 @@ class Method(NamedTuple):
 
     policy: Policy
     learner: base.Learner
-    read: Callable[[Problem], PolicyInput]
+    read: Callable[..., PolicyInput]  # of a problem
     # As in HSDAG's released code: single devices count as 1e10 seconds and are no incumbents.
     released: bool
 
@@ -86,8 +90,10 @@ def make(
     recipe = RECIPES[name]
     variant = given.pop("variant", "tuned")
     arguments.check("variant", variant, recipe.variants)
-    of_policy, of_learner, own_make, own_read = recipe.variants[variant]
-    make_policy, read = own_make or recipe.make, own_read or recipe.read
+    chosen_variant = recipe.variants[variant]
+    of_policy, of_learner = chosen_variant.policy, chosen_variant.learner
+    make_policy = chosen_variant.make or recipe.make
+    read = chosen_variant.read or recipe.read
     algorithm = given.pop("algorithm", of_learner["algorithm"])
     arguments.check("algorithm", algorithm, _algorithms(of_learner["algorithm"]))
     reads = _of_read(read)
@@ -95,14 +101,18 @@ def make(
     learner_defaults = {
         **dataclasses.asdict(base.Settings()),
         **_defaults(_ALGORITHMS[algorithm]),
-        **({"num_samples": 8} if measured else {}),
         **{key: value for key, value in of_learner.items() if key != "algorithm"},
     }
+    if measured:
+        few = min(_FEW_SAMPLES, learner_defaults["num_samples"])
+        learner_defaults |= {"num_samples": few}
     chosen = arguments.values(
         method, given, policy_defaults | learner_defaults, least=_LEAST, kind="method"
     )
     of_make = {key: chosen[key] for key in policy_defaults if key not in reads}
     policy = mesh.shard_policy(make_policy(num_devices=num_devices, **of_make))
+    if chosen_variant.shipped:
+        policy = policy._replace(init=functools.partial(_shipped, method, name, policy.init))
     own = {key: chosen[key] for key in _defaults(_ALGORITHMS[algorithm])}
     settings = {key: chosen[key] for key in learner_defaults if key not in own}
     learns = policy if over is None else over(policy)
@@ -114,6 +124,19 @@ def make(
 def _algorithms(default: str) -> tuple[str, ...]:
     """What a policy may learn by: one that improves on placements by a walk, others by the rest."""
     return tuple(name for name in _ALGORITHMS if (name == _WALK) == (default == _WALK))
+
+
+def _shipped(
+    method: str, name: str, init: Callable[..., Params], key: Array, graph: jraph.GraphsTuple
+) -> Params:
+    """Reads the installed parameters of a policy, in the shape of what `init` makes."""
+    like = jax.eval_shape(init, key, graph)
+    return checkpoints.read(
+        _INSTALLED / f"{name}.msgpack",
+        lambda content: checkpoints.restored(like, content["params"]),
+        remedy=f"{method!r} begins with it: leave its sizes and features, or give "
+        f"{name}:variant=untrained with them",
+    )
 
 
 def check_fits(method: str, learner: base.Learner, graph: jraph.GraphsTuple) -> None:

@@ -35,6 +35,8 @@ class Variant(NamedTuple):
     learner: Mapping[str, Any]  # 'algorithm', and what that and `learning.base.Settings` take
     # Where the variant is a policy of its own, as of `Recipe`; None: the recipe's.
     make: Callable[..., Policy] | None = None
+    # Whether it begins with the parameters that are installed with the library.
+    shipped: bool = False
     read: Callable[..., PolicyInput] | None = None
 
 
@@ -57,6 +59,8 @@ def operations(
     problem: Problem,
     features: tuple[str, ...] = FEATURES,
     view: Callable[[Problem, int, int], Any] | None = None,
+    num_nodes: int | None = None,
+    num_edges: int | None = None,
 ) -> PolicyInput:
     """Reads a node for every operation; of co-located ones only the first decides.
 
@@ -67,10 +71,11 @@ def operations(
       features: blocks of them.
       view: of the problem that is read and the padded numbers of nodes and of edges; becomes the
         globals.
+      num_nodes, num_edges: the padded sizes, of one node an operation; None: of a bucket.
     """
     if problem.graph.num_ops > LARGEST and not is_colocated(problem):
         return _merged(problem, intervals_of(problem, GROUPS), features, view)
-    graph = _graph(problem, _features(problem, features))
+    graph = _graph(problem, _features(problem, features), num_nodes, num_edges)
     return PolicyInput(_viewed(graph, problem, view), _assignment(problem))
 
 

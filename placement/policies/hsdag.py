@@ -1,25 +1,34 @@
-"""HSDAG: the structure-aware placement policy of Duan et al. (NeurIPS 2024, arXiv 2405.14185).
+"""HSDAG as a decision process: after Duan et al. (NeurIPS 2024, arXiv 2405.14185), with costs.
 
-One step of an episode, on states s [N, H] of the operations (section 2.3 and 2.4):
+The state is a placement. An action takes one group of operations and puts it on a device; the rest
+stays where it is. With the paper's parts, coarsening, features, a representation and groups that
+are learned together, a device for each group and reinforcement, in this order:
 
-    s_0     = MLP(features)
-    z       = GCN(s_t)                              encoder
-    groups  = parse(z)                              graph parsing network
-    device  ~ softmax(MLP(z_group)) per group       placer
-    s_{t+1} = s_t + z_group                         state update: every operation adds its group's
+    x_v     the paper's features of v (section 2.2), what v costs and where it stands in the graph,
+            and where the schedule of the placement has it: start, length, slack, device
+    z       a graph network over x, along edges and against them, with what crossing an edge costs
+    edges   those of the graph, and from each operation to the next on its device
+    score   MLP[ z_u * z_v, edge ] + w log( 1/5 + delay over the median )
+    parses  sampled by the scores (`placement.policies.sampled_parsing`), one of the graph's edges
+            and one of all
+    groups  K, each of an operation and a level of a parse; half of them leave out what is on other
+            devices than the operation
+    move    ~ softmax over groups g and devices d of MLP[ mean z of g, what moving g to d does ]
 
-The groups are a deterministic function of the parameters; exploration is in the devices. Encoder
-and parse do not depend on the draw, so one pass serves all samples of a step.
+Both parses and the groups are common to the B samples of a step, whose moves are drawn one after
+another, each among those that are left: B different ones of the K D there are. Nothing has a size
+that depends on the number of devices.
 
-Departures from the paper and the authors' code: no dropout (the log-probability of a sample would
-depend on a mask that the update cannot see); group embeddings pass a signed logarithm, since pooled
-sums grow without bound over the levels and the steps of an episode (LayerNorm would not do: it
-cancels the kept scores, which are all that the edge scorer learns from); devices that cannot run a
-member of the group are masked; the placer's last layer starts at a tenth of the usual scale, so
-that a search starts near the uniform policy.
+Departures from the paper: groups are sampled, so that they are explored as the devices are; one
+group moves at a time, of any level; the state follows what was sampled; the policy sees costs and
+the schedule (`placement.policies.moves`). The log-probability of a sample counts of its parse what
+the members of its group keep, over the root of their number: what others keep hardly matters to
+it, and a sum over hundreds would drown the choice of the move.
+
+The published method and the one that its authors released are `placement.policies.hsdag_published`.
 """
 
-from typing import cast
+from typing import Any, NamedTuple, cast
 
 import chex
 import flax.linen as nn
@@ -27,162 +36,312 @@ import jax
 import jax.numpy as jnp
 import jraph
 
-from placement import arguments
-from placement.errors import UserError
-from placement.policies import base, distributions, encoders, hsdag_walk, parsing
-from placement.types import Array, LogProb, Params, Policy, Sample
+from placement.policies import (
+    base,
+    distributions,
+    encoders,
+    hsdag_published,
+    moves,
+    sampled_parsing,
+    scheduler_tables,
+)
+from placement.simulators import timing
+from placement.simulators.timing import Timing
+from placement.simulators.view import CostView
+from placement.types import Array, LogProb, Params, Policy, Problem, Sample
 
-_MOST_LEVELS = 64  # each at least halves what has an edge: of 2**64 operations nothing is left
+_LEAST_DELAY = 0.2  # of an edge, in medians, beside its own
+_NEXT = -0.5  # the initial score of being next on a device
 
 
-def _signed_log(x: Array) -> Array:
-    """Damps large values and keeps the order: unlike LayerNorm it lets a group's scale through."""
-    return jnp.sign(x) * jnp.log1p(jnp.abs(x))
+class Action(NamedTuple):
+    """What B samples do to the placement before them; all but the last two are the same for all."""
+
+    before: Array  # int32 [B, N]
+    times: Timing  # float32 [B, N] each
+    kept: Array  # int32 [B, P, L, N], of `sampled_parsing.Parse`, of P parses
+    root: Array  # int32 [B, P, L + 1, N]
+    parse: Array  # int32 [B, K]: of each group, as what follows
+    anchor: Array  # int32 [B, K]: an operation of it
+    level: Array  # int32 [B, K]
+    from_one: Array  # bool [B, K]: only what is on the anchor's device
+    chosen: Array  # int32 [B]: D times the group, and the device
+    taken: Array  # bool [B, K D]: what samples before this one chose
 
 
-class _Step(nn.Module):
-    """One step: state [N, H] -> next state, (device log-probabilities [N, D], root [N])."""
+class _Seen(NamedTuple):
+    """What the network makes of a placement, for all samples."""
 
-    num_devices: int
-    hidden_size: int
-    levels: int
-    threshold: float
-    decide: str
-
-    @nn.compact
-    def __call__(self, state: Array, graph: jraph.GraphsTuple) -> tuple[Array, tuple[Array, Array]]:
-        z = encoders.GCN(self.hidden_size)(graph, state)
-        scorer = encoders.MLP((self.hidden_size, 1))
-        groups = parsing.parse(
-            lambda products: scorer(products)[..., 0],
-            z,
-            graph.senders,
-            graph.receivers,
-            graph.edges["mask"],
-            levels=self.levels,
-            threshold=self.threshold,
-        )
-        pooled = _signed_log(groups.embedding)[groups.root]
-        by_group = self.decide == "group"
-        unit = groups.root if by_group else jnp.arange(state.shape[0], dtype=jnp.int32)
-        placer_input = pooled if by_group else jnp.concatenate([z, pooled], axis=-1)
-        hidden = jax.nn.relu(nn.Dense(self.hidden_size)(placer_input))
-        small = nn.initializers.variance_scaling(0.01, "fan_in", "truncated_normal")
-        logits = nn.Dense(self.num_devices, kernel_init=small)(hidden)
-        allowed = jax.ops.segment_min(
-            graph.nodes["allowed"].astype(jnp.int32), unit, state.shape[0]
-        )
-        log_probs = distributions.masked_log_softmax(logits, allowed > 0)
-        return state + pooled, (log_probs, unit)
+    z: Array  # float32 [N, H]
+    # The E of the graph and N of the schedule; the mask is that of each parse, bool [P, E + N].
+    edges: sampled_parsing.Edges
+    score: Array  # float32 [E + N]
+    placed: moves.Placed
 
 
 class _Network(nn.Module):
-    """All steps of an episode: graph -> device log-probabilities [T, N, D], root [T, N]."""
+    """The parts of the policy; H is `hidden_size`."""
 
-    num_devices: int
     hidden_size: int
-    levels: int
-    threshold: float
-    decide: str
-    episode_steps: int
+    num_layers: int
 
-    @nn.compact
-    def __call__(self, graph: jraph.GraphsTuple) -> tuple[Array, Array]:
-        state = encoders.MLP((self.hidden_size, self.hidden_size))(graph.nodes["features"])
-        steps = nn.scan(
-            _Step,
-            variable_broadcast="params",
-            split_rngs={"params": False},
-            in_axes=nn.broadcast,
-            length=self.episode_steps,
-        )(self.num_devices, self.hidden_size, self.levels, self.threshold, self.decide)
-        _, (log_probs, root) = steps(state, graph)
-        return log_probs, root
+    def setup(self) -> None:
+        width = self.hidden_size
+        self.embed = encoders.MLP((width, width))
+        self.layers = [encoders.Directed(width) for _ in range(self.num_layers)]
+        self.of_edge = nn.Dense(width)
+        self.scorer = nn.Dense(1, use_bias=False)  # of scores only differences matter
+        self.delay_weight = self.param("delay_weight", nn.initializers.ones, ())
+        self.next_weight = self.param("next_weight", nn.initializers.constant(_NEXT), ())
+        small = nn.initializers.variance_scaling(0.01, "fan_in", "truncated_normal")
+        self.of_group, self.of_device = nn.Dense(width), nn.Dense(width, use_bias=False)
+        self.hidden = nn.Dense(width)
+        self.choice = nn.Dense(1, kernel_init=small, use_bias=False)
+
+    def __call__(self, graph: jraph.GraphsTuple) -> Array:
+        """Calls every part, for `init`."""
+        before = jnp.zeros(graph.nodes["mask"].shape, jnp.int32)
+        seen = self.see(graph, before, timing.timing(graph.globals.simulator, before))
+        every = moves.groups(graph, before, jnp.ones((1, len(before)), bool))
+        return self.choose(graph, seen, every)
+
+    def see(self, graph: jraph.GraphsTuple, before: Array, times: Timing) -> _Seen:
+        """Reads a placement int32 [N] and its schedule."""
+        costs: CostView[scheduler_tables.Tables] = graph.globals
+        placed = moves.placed(graph, before, times, costs.own.unit_s)
+        u, v = jnp.asarray(graph.senders), jnp.asarray(graph.receivers)
+        crosses = before[u] != before[v]
+        edge = jnp.stack([jnp.log1p(placed.delay), jnp.log1p(placed.now), crosses], axis=-1)
+        x = [graph.nodes["features"], costs.own.node, _of_schedule(costs, placed)]
+        z = self.embed(jnp.concatenate(x, axis=-1))
+        for layer in self.layers:
+            z = layer(graph, z, edge)
+        edges = _edges(graph, before, times)
+        size = len(before)
+        delay = placed.delay
+        some = graph.edges["mask"] & (delay > 0)
+        median = jnp.nanmedian(jnp.where(some, delay, jnp.nan))
+        median = jnp.where(jnp.isfinite(median), median, 1.0)
+        prior = self.delay_weight * jnp.log(_LEAST_DELAY + delay / median)
+        prior = jnp.concatenate([prior, jnp.broadcast_to(self.next_weight, size)])
+        is_next = (jnp.arange(len(prior)) >= len(u))[:, None]
+        ends = z[edges.senders] * z[edges.receivers]
+        of_edge = jnp.concatenate([ends, jnp.pad(edge, ((0, size), (0, 0))), is_next], axis=-1)
+        score = self.scorer(jax.nn.relu(self.of_edge(of_edge)))[:, 0] + prior
+        return _Seen(z, edges, score, placed)
+
+    def choose(self, graph: jraph.GraphsTuple, seen: _Seen, groups: moves.Groups) -> Array:
+        """Computes the logits float32 [K D] of moves."""
+        of_group, of_move = moves.features(graph, seen.placed, groups)
+        group = groups.member.astype(jnp.float32)
+        mean = group @ seen.z / jnp.maximum(group.sum(axis=1, keepdims=True), 1.0)
+        device = jnp.asarray(graph.globals.own.device)
+        device = jnp.broadcast_to(device, (len(group), *device.shape))
+        hidden = self.of_group(jnp.concatenate([mean, of_group], axis=-1))[:, None]
+        hidden = hidden + self.of_device(jnp.concatenate([of_move, device], axis=-1))
+        hidden = jax.nn.relu(self.hidden(jax.nn.relu(hidden)))
+        return self.choice(hidden)[..., 0].reshape(-1)
+
+
+def _of_schedule(costs: CostView[Any], placed: moves.Placed) -> Array:
+    """Where operations stand in the schedule, float32 [N, 5]."""
+    times = placed.times
+    latency_s = jnp.maximum(times.latency_s, jnp.finfo(jnp.float32).tiny)
+    lasts_s, least_s = times.finish_s - times.start_s, jnp.asarray(costs.compute_s).min(axis=1)
+    slower = jnp.log(jnp.maximum(lasts_s, 1e-12) / jnp.maximum(least_s, 1e-12))
+    columns = (
+        *(times.start_s / latency_s, lasts_s / latency_s, times.slack_s / latency_s),
+        *(placed.load[placed.before], jnp.clip(slower, 0.0, 5.0)),
+    )
+    return jnp.stack(columns, axis=-1)
+
+
+def _edges(graph: jraph.GraphsTuple, before: Array, times: Timing) -> sampled_parsing.Edges:
+    """Those of the graph, and from each operation to the next on its device: for two parses."""
+    mask = jnp.asarray(graph.nodes["mask"])
+    order = jnp.lexsort((jnp.where(mask, times.start_s, jnp.inf), before)).astype(jnp.int32)
+    following = jnp.roll(order, -1)
+    there = (before[order] == before[following]) & mask[order] & mask[following]
+    there &= jnp.arange(len(order)) < len(order) - 1
+    of_graph = jnp.asarray(graph.edges["mask"])
+    masks = [jnp.concatenate([of_graph, others]) for others in (jnp.zeros_like(there), there)]
+    return sampled_parsing.Edges(
+        jnp.concatenate([jnp.asarray(graph.senders), order]),
+        jnp.concatenate([jnp.asarray(graph.receivers), following]),
+        jnp.stack(masks),
+        len(mask),
+    )
 
 
 def make(
     *,
     num_devices: int,
-    hidden_size: int = 128,
-    levels: int = 1,
-    threshold: float = 0.5,
-    decide: str = "operation",
-    episode_steps: int = 1,
+    hidden_size: int = 32,
+    num_layers: int = 2,
+    levels: int = 8,
+    groups: int = 128,
 ) -> Policy:
-    """Makes the HSDAG policy.
+    """Makes the policy; its graphs carry `scheduler_tables.view` as their globals.
+
+    The parameters do not depend on the number of devices, which the graph tells.
 
     Args:
-      num_devices: D.
-      hidden_size: H, of encoder, parser and placer (128 in the authors' code).
-      levels: static bound on the levels of the parse; 0 places every operation by itself.
-      threshold: the least score of a kept edge, see `placement.policies.parsing`.
-      decide: 'operation': every operation draws its own device, seeing its own embedding and its
-        group's; 'group': a group's operations share one draw, as in the paper.
-      episode_steps: T, states visited in an episode (20 in the authors' code).
-
-    Raises:
-      UserError: an unknown `decide`, or more levels than there can be.
+      num_devices: D, of the graphs.
+      hidden_size: H, of embeddings and of the MLPs.
+      num_layers: of the graph network.
+      levels: L, of a parse.
+      groups: K, of which one moves; more, where there are more samples.
     """
-    arguments.check("decide", decide, ("operation", "group"))
-    if levels > _MOST_LEVELS:
-        raise UserError(f"{levels=} are more than a parse has; give at most {_MOST_LEVELS}")
-    network = _Network(num_devices, hidden_size, levels, threshold, decide, episode_steps)
+    del num_devices
+    network = _Network(hidden_size, num_layers)
 
     def init(key: chex.PRNGKey, graph: jraph.GraphsTuple) -> Params:
-        return network.init(key, graph)
+        return network.init(key, _runnable(graph))
 
-    def apply(params: Params, graph: jraph.GraphsTuple) -> tuple[Array, Array]:
-        return cast(tuple[Array, Array], network.apply(params, graph))
+    def see(params: Params, graph: jraph.GraphsTuple, before: Array, times: Timing) -> _Seen:
+        return cast(_Seen, network.apply(params, graph, before, times, method="see"))
 
-    def masks(graph: jraph.GraphsTuple, root: Array) -> Array:  # bool [T, N]: slots that decide
-        return graph.nodes["mask"] & (root == jnp.arange(root.shape[-1]))
+    def choose(params: Params, graph: jraph.GraphsTuple, seen: _Seen, of: moves.Groups) -> Array:
+        return cast(Array, network.apply(params, graph, seen, of, method="choose"))
 
-    def score(log_probs: Array, mask: Array, placement: Array) -> Array:  # all with axis T -> [T]
-        return jax.vmap(distributions.log_prob)(log_probs, placement, mask)
+    def improve(
+        params: Params,
+        key: chex.PRNGKey,
+        graph: jraph.GraphsTuple,
+        before: Array | None,
+        batch: int,
+    ) -> Sample:
+        if before is None:
+            first = jnp.argmax(jnp.asarray(graph.nodes["allowed"]), axis=1).astype(jnp.int32)
+            before = jnp.tile(first, (batch, 1))
+        graph, before = _runnable(graph), jnp.asarray(before)
+        num_devices, num_groups = graph.globals.compute_s.shape[1], max(groups, batch)
+        for_parses, for_rest = jax.random.split(key)
+        # One draw of all, as every one takes half a second to compile.
+        uniform = jax.random.uniform(for_rest, (3 + num_devices, num_groups), minval=1e-20)
+        times = timing.timing(graph.globals.simulator, before[0])
+        seen = see(params, graph, before[0], times)
+        parses = jax.vmap(
+            lambda key, mask: sampled_parsing.draw(
+                key, seen.score, seen.edges._replace(mask=mask), levels
+            )
+        )(jax.random.split(for_parses, len(seen.edges.mask)), seen.edges.mask)
+        grew = (parses.root[:, 1:] != parses.root[:, :-1]).any(axis=(0, 2))
+        of_all = Action(
+            before[0],
+            times,
+            parses.kept,
+            parses.root,
+            parse=jnp.arange(num_groups, dtype=jnp.int32) % len(parses.root),
+            anchor=_drawn(jnp.asarray(graph.nodes["mask"]), uniform[0]),
+            level=_drawn(jnp.concatenate([jnp.ones(1, bool), grew]), uniform[1]),
+            from_one=uniform[2] < 0.5,
+            chosen=jnp.zeros((), jnp.int32),
+            taken=jnp.zeros(num_groups * num_devices, bool),
+        )
+        action: Action = jax.tree.map(lambda x: jnp.broadcast_to(x, (batch, *x.shape)), of_all)
+        group, of = _groups(graph, action)
+        logits = choose(params, graph, seen, of)
+        # The largest of perturbed logits are draws without replacement (Kool et al. 2019).
+        noisy = logits - jnp.log(-jnp.log(uniform[3:].T.reshape(-1)))
+        _, chosen = jax.lax.top_k(jnp.where(of.able.reshape(-1), noisy, -jnp.inf), batch)
+        drawn = jax.nn.one_hot(chosen, len(noisy), dtype=jnp.int32)
+        taken = (jnp.cumsum(drawn, axis=0) - drawn) > 0
+        action = action._replace(chosen=chosen.astype(jnp.int32), taken=taken)
+        nth, device = action.chosen // num_devices, action.chosen % num_devices
+        does = of.able.reshape(-1)[chosen][:, None]
+        moved = does & of.member[nth] & jnp.asarray(graph.nodes["allowed"])[:, device].T
+        placement = jnp.where(moved, device[:, None], before)
+        now = _scored(seen, logits, action, group, of)
+        latent = jax.tree.map(lambda x: x[:, None], action)
+        return Sample(placement[:, None], now.log_prob, now.entropy, latent)
 
     def sample(
         params: Params, key: chex.PRNGKey, graph: jraph.GraphsTuple, num_samples: int
     ) -> Sample:
-        log_probs, root = apply(params, graph)
-        mask = masks(graph, root)
-        keys = jax.random.split(key, (num_samples, episode_steps))
-        choice = jax.vmap(jax.vmap(distributions.sample), in_axes=(0, None))(keys, log_probs)
-        placement = jnp.take_along_axis(choice, root[None], axis=-1)
-        log_prob_ = jax.vmap(score, in_axes=(None, None, 0))(log_probs, mask, placement)
-        entropy = jax.vmap(distributions.entropy)(log_probs, mask)
-        return Sample(placement, log_prob_, jnp.broadcast_to(entropy, log_prob_.shape))
+        return improve(params, key, graph, None, num_samples)
 
     def log_prob(params: Params, graph: jraph.GraphsTuple, drawn: Sample) -> LogProb:
-        log_probs, root = apply(params, graph)
-        mask = masks(graph, root)
-        value = jax.vmap(score, in_axes=(None, None, 0))(log_probs, mask, drawn.placement)
-        entropy = jax.vmap(distributions.entropy)(log_probs, mask)
-        choices = mask.sum(axis=-1).astype(jnp.float32)
-        return LogProb(value, *(jnp.broadcast_to(x, value.shape) for x in (entropy, choices)))
+        graph = _runnable(graph)
+        action: Action = jax.tree.map(lambda x: x[:, 0], drawn.latent)
+        times = jax.tree.map(lambda x: x[0], action.times)
+        seen = see(params, graph, action.before[0], times)
+        group, of = _groups(graph, action)
+        return _scored(seen, choose(params, graph, seen, of), action, group, of)
 
     def greedy(params: Params, graph: jraph.GraphsTuple) -> Array:
-        log_probs, root = apply(params, graph)
-        return jnp.argmax(log_probs[-1], axis=-1)[root[-1]].astype(jnp.int32)
+        return sample(params, jax.random.key(0), graph, 1).placement[0, 0]
 
-    return Policy(init, sample, log_prob, greedy)
+    return Policy(init, sample, log_prob, greedy, improve)
 
 
-# 'paper': episodes of 20 steps, discount 0.95, reward 1/latency and Adam at 1e-3; groups are
-# placed. 'released' keeps what the authors' update does otherwise: one rollout, no baseline, no
-# clipping; there single-device placements take 1e10 seconds. 'tuned' decides in one step, from many
-# samples, for every operation. 'walk' moves a group at a time, see `placement.policies.hsdag_walk`.
-_EPISODE = {"levels": 8, "threshold": 0.5, "decide": "group", "episode_steps": 20}
-_INVERSE = {"algorithm": "reinforce", "reward": "inverse", "entropy_weight": 0.0}
-_ROLLOUT = {"num_samples": 1, "baseline": "none", "max_grad_norm": float("inf")}
+def _drawn(there: Array, uniform: Array) -> Array:
+    """Draws int32 [K], by uniform [K], of those numbers for which bool [M] is True."""
+    nth = (uniform * there.sum()).astype(jnp.int32)
+    return jnp.searchsorted(jnp.cumsum(there), nth + 1).astype(jnp.int32)
+
+
+def _runnable(graph: jraph.GraphsTuple) -> jraph.GraphsTuple:
+    """With no time for what cannot be, whose inf would make all times inf."""
+    costs = graph.globals
+    each = costs.compute_s, costs.delay_s
+    compute_s, delay_s = (jnp.where(jnp.isfinite(x), x, 0.0) for x in map(jnp.asarray, each))
+    return graph._replace(globals=costs._replace(compute_s=compute_s, delay_s=delay_s))
+
+
+def _groups(graph: jraph.GraphsTuple, action: Action) -> tuple[Array, moves.Groups]:
+    """The groups of the parses, bool [K, N], and what of them moves."""
+    before, anchor = action.before[0], action.anchor[0]
+    root = action.root[0][action.parse[0], action.level[0]]
+    group = root == jnp.take_along_axis(root, anchor[:, None], axis=1)
+    source = ~action.from_one[0][:, None] | (before == before[anchor][:, None])
+    member = group & source & jnp.asarray(graph.nodes["mask"])
+    return group, moves.groups(graph, before, member)
+
+
+def _scored(seen: _Seen, logits: Array, action: Action, group: Array, of: moves.Groups) -> LogProb:
+    nth = action.chosen // of.able.shape[1]
+    parses = sampled_parsing.Parse(action.root[0], action.kept[0])
+    kept = jax.vmap(
+        lambda mask, parse: sampled_parsing.log_prob(
+            seen.score, seen.edges._replace(mask=mask), parse
+        )
+    )(seen.edges.mask, parses)  # [P, L, N]
+    some = (parses.kept < 2 * len(seen.score)).astype(jnp.float32)
+    total, count = _below(kept, action, group, nth), _below(some, action, group, nth)
+    able = of.able.reshape(-1)
+    log_probs = distributions.masked_log_softmax(logits, able & ~action.taken)
+    own = jnp.take_along_axis(log_probs, action.chosen[:, None], axis=1)[:, 0]
+    # Where there are fewer moves than samples, the last of these do nothing.
+    value = jnp.where(able[action.chosen], own, 0.0) + total / jnp.sqrt(jnp.maximum(count, 1.0))
+    entropy = -(jnp.exp(log_probs) * log_probs).sum(axis=1)
+    return LogProb(*(x[:, None] for x in (value, entropy, jnp.ones_like(value))))
+
+
+def _below(of_slots: Array, action: Action, group: Array, nth: Array) -> Array:
+    """Sums numbers [P, L, N] over each sample's group and the levels of its parse below it."""
+    of_levels = jnp.einsum("bn,pln->bpl", group[nth].astype(jnp.float32), of_slots)
+    own = jnp.take_along_axis(of_levels, action.parse[0][nth][:, None, None], axis=1)[:, 0]
+    return jnp.where(jnp.arange(own.shape[1]) < action.level[0][nth][:, None], own, 0.0).sum(axis=1)
+
+
+def read(
+    problem: Problem,
+    features: tuple[str, ...] = base.FEATURES,
+    num_nodes: int | None = None,
+    num_edges: int | None = None,
+) -> base.PolicyInput:
+    """Reads a node for every operation, of many one for each of some groups, with its view."""
+    return base.operations(problem, features, scheduler_tables.view, num_nodes, num_edges)
+
+
+_LEARNER = {"algorithm": "walk", "entropy_weight": 0.0, "num_samples": 32, "learning_rate": 3e-3}
 RECIPE = base.Recipe(
     make,
     {
-        "tuned": base.Variant({"levels": 1, "threshold": 0.5, "decide": "operation"}, base.PPO),
-        "paper": base.Variant(_EPISODE, _INVERSE | {"num_samples": 8}),
-        "released": base.Variant(_EPISODE, _INVERSE | _ROLLOUT),
-        "walk": base.Variant(
-            {}, {"algorithm": "walk", "entropy_weight": 0.0}, hsdag_walk.make, hsdag_walk.read
-        ),
+        "tuned": base.Variant({}, _LEARNER, shipped=True),
+        "untrained": base.Variant({}, _LEARNER),
+        **hsdag_published.VARIANTS,
     },
-    base.operations,
+    read,
 )

@@ -74,7 +74,9 @@ def log_prob(score: Array, edges: Edges, parse: Parse) -> Array:
         each = jnp.where(alive, jnp.tile(score, 2), -jnp.inf)
         highest = jax.lax.stop_gradient(jax.ops.segment_max(each, here, edges.num_nodes))
         highest = jnp.where(jnp.isfinite(highest), highest, 0.0)
-        weight = jnp.where(alive, jnp.exp(jnp.tile(score, 2) - highest[here]), 0.0)
+        # Of what is not there the exponential may overflow, whose gradient would be no number.
+        above = jnp.where(alive, jnp.tile(score, 2) - highest[here], -jnp.inf)
+        weight = jnp.exp(above)
         total = jax.ops.segment_sum(weight, here, edges.num_nodes)
         keeps = kept < len(here)
         chosen = jnp.tile(score, 2)[jnp.minimum(kept, len(here) - 1)]

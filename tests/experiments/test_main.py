@@ -63,7 +63,7 @@ MISTAKES = {
     "unknown feature": (["--config.method=colocrl:features=colour"], ["colour", "fractal"]),
     "unknown hyper-parameter": (["--config.method=placeto:levels=3"], ["levels", "rounds=8"]),
     "PPO's clip without PPO": (
-        ["--config.method=hsdag:algorithm=reinforce,clip=0.3"],
+        ["--config.method=hsdag:variant=paper,clip=0.3"],
         ["clip", "num_samples=64"],
     ),
     "unknown key": (["--config.budgets=3"], ["budgets", "did you mean 'budget'?", "time_limit_s"]),
@@ -262,7 +262,7 @@ def test_compare_rows_carry_graph_and_seed(tmp_path: Path) -> None:
 
 def test_all_learned_methods_are_compared_and_their_learning_reported(tmp_path: Path) -> None:
     """With arguments, beside the partitioners, on a graph that is small enough for seconds."""
-    learned = "hsdag:num_samples=8,hidden_size=8", "colocrl:num_samples=8,hidden_size=8"
+    learned = "hsdag:num_samples=8", "colocrl:num_samples=8,hidden_size=8"
     learned += ("hierarchical:num_groups=4,num_samples=8,hidden_size=8", "placeto:rounds=2")
     graph = "synthetic:family=layered,ops=12,seed=1"
     flags = ["--task=compare", "--config.devices=roofline:cpu,gpu,gpu", f"--config.graph={graph}"]
@@ -370,7 +370,7 @@ def test_a_workload_of_which_nothing_takes_time_is_placed(objective, tmp_path: P
 @pytest.mark.parametrize(
     "method",
     [
-        *("hsdag:hidden_size=1000000000", "hierarchical:hidden_size=10000000000"),
+        *("hsdag:variant=untrained,hidden_size=1000000000", "hierarchical:hidden_size=10000000000"),
         *("hsdag:num_samples=1000000000", "placeto:hidden_size=1000000000"),
     ],
 )

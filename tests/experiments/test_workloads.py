@@ -148,7 +148,7 @@ def test_learned_methods_place_workloads_too(
     case: tuple[Problem, list[str]], tmp_path: Path
 ) -> None:
     on, flags = case
-    method = "--config.method=hsdag:num_samples=16,hidden_size=8,levels=0"
+    method = "--config.method=hsdag:num_samples=16"
     code, _, err = run(tmp_path / "run", *flags, method, "--config.evaluate=simulate")
     assert code == 0, err
     check_run(tmp_path / "run", on)

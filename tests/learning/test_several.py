@@ -7,9 +7,9 @@ import pytest
 
 from placement import simulators
 from placement.graphs import batching
-from placement.learning import base, reinforce, several, zero_shot
+from placement.learning import base, reinforce, several, walk, zero_shot
 from placement.learning.trainer import Simulator
-from placement.policies import placeto, scheduler
+from placement.policies import hsdag, placeto, scheduler
 from placement.types import Problem
 from tests import helpers
 
@@ -157,3 +157,27 @@ def test_a_graph_that_was_never_seen_is_placed_optimally_without_learning():
     assert found.latency_s[-1] == pytest.approx(float(value_s))
     every = helpers.all_placements(problem.graph.num_ops, 2)
     assert float(value_s) == pytest.approx(float(simulators.evaluator(problem)(every).min()))
+
+
+@pytest.mark.slow
+def test_walks_end_at_the_best_of_each_graph_and_teach_one_policy(monkeypatch):
+    monkeypatch.setattr(several, "_WALK", 12)
+    policy = hsdag.make(num_devices=2, hidden_size=8, num_layers=1, levels=3, groups=16)
+    settings = base.Settings(num_samples=SAMPLES, entropy_weight=0.0)
+    learner = walk.make(policy, settings)
+    graphs = [jax.device_get(hsdag.read(p, num_nodes=20, num_edges=30).graph) for p in PROBLEMS]
+    stack = several.stack(graphs)
+    state = learner.init(jax.random.key(0), graphs[0])
+    after, metrics = several.walks(learner, state, stack)
+    assert metrics["evaluated"] == 12 * SAMPLES * len(PROBLEMS)
+    assert after.updates == 12 * len(PROBLEMS)
+    assert after.walk is None
+    assert metrics["ratio"] < 1
+    every = helpers.all_placements(PROBLEMS[0].graph.num_ops, 2)
+    best_s = float(np.min(simulators.evaluator(PROBLEMS[0])(every)))
+    alone, of_one = several.walks(learner, state, several.stack(graphs[:1]))
+    assert of_one["ratio"] == pytest.approx(best_s / stack.reference_s[0])
+    assert any(
+        (x != y).any()
+        for x, y in zip(jax.tree.leaves(alone.params), jax.tree.leaves(after.params), strict=True)
+    )

@@ -12,7 +12,7 @@ from placement import simulators
 from placement.learning import ppo, reinforce, trainer
 from placement.learning.base import Learner, Settings
 from placement.learning.trainer import Progress
-from placement.policies import hsdag
+from placement.policies import hsdag_published
 from placement.types import Array, Evaluate, LogProb, OpGraph, Policy, Problem, Sample
 from tests import helpers
 
@@ -129,7 +129,7 @@ def _assert_equal(actual: Progress, expected: Progress) -> None:
 
 @functools.cache
 def _hsdag(make: Callable[..., Learner]) -> tuple[Callable, Learner]:
-    policy = hsdag.make(num_devices=2, hidden_size=16)
+    policy = hsdag_published.make(num_devices=2, hidden_size=16, levels=0)
     settings = Settings(num_samples=BATCH, learning_rate=1e-2, entropy_weight=0.8)
     return jax.jit(policy.greedy), make(policy, settings)
 

@@ -11,7 +11,7 @@ from placement.types import LogProb, Policy, Sample
 from tests import helpers
 
 NUM_OPS, NUM_SAMPLES = 8, 16
-GRAPH = helpers.batched(helpers.chain(NUM_OPS))
+GRAPH = helpers.batched(helpers.chain(NUM_OPS), costed=True)
 NODES = len(GRAPH.nodes["mask"])
 
 

@@ -10,7 +10,7 @@ import jraph
 import numpy as np
 import pytest
 
-from placement.policies import colocrl, hierarchical, hsdag, placeto
+from placement.policies import colocrl, hierarchical, hsdag_published, placeto
 from placement.types import Array, LogProb, OpGraph, Params, Policy, Sample
 from tests import helpers
 from tests.docs import pages
@@ -19,11 +19,14 @@ pytestmark = pytest.mark.slow
 
 
 POLICIES: dict[str, Callable[[], Policy]] = {
-    "hsdag": lambda: hsdag.make(num_devices=2, hidden_size=8),
-    "hsdag, deep parse": lambda: hsdag.make(num_devices=2, hidden_size=8, levels=2, threshold=0.0),
-    "hsdag, groups": lambda: hsdag.make(num_devices=2, hidden_size=8, decide="group"),
-    "hsdag, no parse": lambda: hsdag.make(num_devices=2, hidden_size=8, levels=0),
-    "hsdag, three steps": lambda: hsdag.make(num_devices=2, hidden_size=8, episode_steps=3),
+    "hsdag": lambda: hsdag_published.make(num_devices=2, hidden_size=8),
+    "hsdag, deep parse": lambda: hsdag_published.make(
+        num_devices=2, hidden_size=8, levels=2, threshold=0.0
+    ),
+    "hsdag, no parse": lambda: hsdag_published.make(num_devices=2, hidden_size=8, levels=0),
+    "hsdag, three steps": lambda: hsdag_published.make(
+        num_devices=2, hidden_size=8, episode_steps=3
+    ),
     "placeto": lambda: placeto.make(num_devices=2, rounds=3),
     "colocrl": lambda: colocrl.make(num_devices=2, hidden_size=8),
     "hierarchical": lambda: hierarchical.make(
@@ -44,7 +47,7 @@ LATENT = ("hierarchical",)
 # These choose one device after another: what is likeliest at each step need not be so in the end.
 SEQUENTIAL = ("colocrl", "hierarchical", "hierarchical, random groups")
 # Fixed groups share a device.
-_SHARED = ("hsdag, groups", "hierarchical, random groups")
+_SHARED = ("hsdag", "hsdag, deep parse", "hsdag, three steps", "hierarchical, random groups")
 NUM_SAMPLES = 512
 
 # The graphs carry what Placeto reads; other policies must not mind.

@@ -103,3 +103,12 @@ def test_gradients_are_finite_where_a_node_has_no_edge():
         jnp.full(EDGES, 50.0)
     )
     assert np.isfinite(gradient).all()
+
+
+def test_gradients_are_finite_however_far_scores_are_apart():
+    edges = _edges(np.random.default_rng(5), 20)
+    score = jnp.asarray(np.random.default_rng(6).normal(size=EDGES) * 200, jnp.float32)
+    parse = _drawn(0, np.zeros(EDGES, np.float32), edges)
+    gradient = jax.grad(lambda s: sampled_parsing.log_prob(s, edges, parse).sum())(score)
+    assert np.isfinite(gradient).all()
+    assert (gradient != 0).any()

@@ -16,7 +16,7 @@ from tests.experiments import command
 _FLAGS = (
     *("--config.graph=synthetic:family=layered,ops=12,seed=1", "--config.evaluate=simulate"),
     *("--config.devices=roofline:cpu,gpu,gpu", "--config.objective=makespan"),
-    "--config.method=hsdag:hidden_size=4,levels=0,num_samples=8,algorithm=reinforce",
+    "--config.method=hsdag:variant=paper,hidden_size=4,levels=0,episode_steps=1",
     "--config.budget=35",  # three single devices, and four steps
 )
 

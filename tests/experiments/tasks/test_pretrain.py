@@ -57,7 +57,7 @@ def test_the_policy_that_is_installed_is_what_the_configuration_makes():
     [
         (["--task=pretrain", "--config.families=moon"], ["moon", "layered"]),
         (["--task=pretrain", "--config.members=0"], ["members=0"]),
-        (["--task=pretrain", "--config.method=hsdag"], ["hsdag", "scheduler"]),
+        (["--task=pretrain", "--config.method=colocrl"], ["colocrl", "scheduler or hsdag"]),
         (["--task=pretrain", "--config.objective=serial"], ["serial", "makespan"]),
         (["--config.method=zero_shot", "--config.init_from=nowhere"], ["nowhere", "pretrain"]),
         (["--config.method=scheduler", "--config.init_from=setup.py"], ["setup.py", "pretrain"]),
