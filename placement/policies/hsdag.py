@@ -29,7 +29,7 @@ import jraph
 
 from placement import arguments
 from placement.errors import UserError
-from placement.policies import base, distributions, encoders, hsdag_walk, parsing
+from placement.policies import base, distributions, encoders, hsdag_published, hsdag_walk, parsing
 from placement.types import Array, LogProb, Params, Policy, Sample
 
 _MOST_LEVELS = 64  # each at least halves what has an edge: of 2**64 operations nothing is left
@@ -167,19 +167,15 @@ def make(
     return Policy(init, sample, log_prob, greedy)
 
 
-# 'paper': episodes of 20 steps, discount 0.95, reward 1/latency and Adam at 1e-3; groups are
-# placed. 'released' keeps what the authors' update does otherwise: one rollout, no baseline, no
-# clipping; there single-device placements take 1e10 seconds. 'tuned' decides in one step, from many
-# samples, for every operation. 'walk' moves a group at a time, see `placement.policies.hsdag_walk`.
-_EPISODE = {"levels": 8, "threshold": 0.5, "decide": "group", "episode_steps": 20}
-_INVERSE = {"algorithm": "reinforce", "reward": "inverse", "entropy_weight": 0.0}
-_ROLLOUT = {"num_samples": 1, "baseline": "none", "max_grad_norm": float("inf")}
+# 'tuned' decides in one step, from many samples, for every operation. 'walk' moves a group at a
+# time, see `placement.policies.hsdag_walk`; 'paper' and 'released' are the published method, see
+# `placement.policies.hsdag_published`.
 RECIPE = base.Recipe(
     make,
     {
         "tuned": base.Variant({"levels": 1, "threshold": 0.5, "decide": "operation"}, base.PPO),
-        "paper": base.Variant(_EPISODE, _INVERSE | {"num_samples": 8}),
-        "released": base.Variant(_EPISODE, _INVERSE | _ROLLOUT),
+        "paper": hsdag_published.PAPER,
+        "released": hsdag_published.RELEASED,
         "walk": base.Variant(
             {}, {"algorithm": "walk", "entropy_weight": 0.0}, hsdag_walk.make, hsdag_walk.read
         ),

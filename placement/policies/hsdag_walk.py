@@ -32,6 +32,7 @@ import jax
 import jax.numpy as jnp
 import jraph
 
+from placement.graphs.features import DEFAULT_BLOCKS
 from placement.policies import base, distributions, encoders, sampled_parsing, scheduler_tables
 from placement.simulators import timing
 from placement.simulators.timing import Timing
@@ -323,6 +324,6 @@ def _with_steps(action: Action) -> Action:
     return Action(*(leaf[:, None] for leaf in action))
 
 
-def read(problem: Problem, features: tuple[str, ...] = base.FEATURES) -> base.PolicyInput:
+def read(problem: Problem, features: tuple[str, ...] = DEFAULT_BLOCKS) -> base.PolicyInput:
     """Reads a node for every operation, of many one for each of some groups, with its view."""
     return base.operations(problem, features, scheduler_tables.view)

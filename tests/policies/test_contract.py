@@ -10,7 +10,7 @@ import jraph
 import numpy as np
 import pytest
 
-from placement.policies import colocrl, hierarchical, hsdag, placeto
+from placement.policies import colocrl, hierarchical, hsdag, hsdag_published, placeto
 from placement.types import Array, LogProb, OpGraph, Params, Policy, Sample
 from tests import helpers
 from tests.docs import pages
@@ -24,6 +24,9 @@ POLICIES: dict[str, Callable[[], Policy]] = {
     "hsdag, groups": lambda: hsdag.make(num_devices=2, hidden_size=8, decide="group"),
     "hsdag, no parse": lambda: hsdag.make(num_devices=2, hidden_size=8, levels=0),
     "hsdag, three steps": lambda: hsdag.make(num_devices=2, hidden_size=8, episode_steps=3),
+    "hsdag, published": lambda: hsdag_published.make(
+        num_devices=2, hidden_size=8, threshold=0.0, episode_steps=3
+    ),
     "placeto": lambda: placeto.make(num_devices=2, rounds=3),
     "colocrl": lambda: colocrl.make(num_devices=2, hidden_size=8),
     "hierarchical": lambda: hierarchical.make(
@@ -36,7 +39,11 @@ POLICIES: dict[str, Callable[[], Policy]] = {
         num_devices=2, hidden_size=8
     ),
 }
-STEPS = {"hsdag, three steps": 3, "placeto": 16}  # T in the smallest bucket, where it is not 1
+STEPS = {
+    "hsdag, three steps": 3,
+    "hsdag, published": 3,
+    "placeto": 16,
+}  # T in the smallest bucket, where it is not 1
 ONE_STEP = [name for name in POLICIES if name not in STEPS]
 # These draw more than a placement, here one of two groups for each operation: what has a
 # probability is both together.
@@ -44,7 +51,7 @@ LATENT = ("hierarchical",)
 # These choose one device after another: what is likeliest at each step need not be so in the end.
 SEQUENTIAL = ("colocrl", "hierarchical", "hierarchical, random groups")
 # Fixed groups share a device.
-_SHARED = ("hsdag, groups", "hierarchical, random groups")
+_SHARED = ("hsdag, groups", "hsdag, published", "hierarchical, random groups")
 NUM_SAMPLES = 512
 
 # The graphs carry what Placeto reads; other policies must not mind.

@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 
 from experiments.distributed import processes
+from placement.graphs import coarsen
 from tests import helpers
 from tests.experiments import command
 
@@ -82,7 +83,7 @@ def test_processes_that_cannot_be_are_refused_in_one_line(flags, said, tmp_path)
 
 def test_a_problem_that_is_broadcast_is_the_same():
     rng = np.random.default_rng(0)
-    graph = helpers.random_dag(rng, 8, colocated=0.3)
+    graph = coarsen.coarsen(helpers.random_dag(rng, 8, colocated=0.3)).graph
     problem = helpers.as_problem(graph, helpers.random_costs(rng, graph, 3), "makespan")
     sent = flax.serialization.msgpack_serialize(processes.packed(problem))
     received = processes.unpacked(flax.serialization.msgpack_restore(sent))
@@ -91,4 +92,5 @@ def test_a_problem_that_is_broadcast_is_the_same():
     assert (received.objective, received.devices) == (problem.objective, problem.devices)
     assert received.graph.op_names == graph.op_names
     assert received.graph.output_shapes == graph.output_shapes
+    assert received.graph.member_types == graph.member_types
     np.testing.assert_array_equal(received.graph.tensors, graph.tensors)
