@@ -86,7 +86,7 @@ class _Convolutions(nn.Module):
         degree = jnp.ones(len(x)).at[u].add(live).at[v].add(live)
         norm = jax.lax.rsqrt(degree)[:, None]
         # Half a word for each layer: drawing takes as long as convolving.
-        word = None if key is None else jax.random.bits(key, x.shape)
+        word = None if key is None else jax.random.bits(key, x.shape, jnp.uint32)
         for layer in range(_NUM_CONVOLUTIONS):
             y = norm * nn.Dense(self.hidden_size)(x)
             from_u, from_v = (jnp.where(live[:, None], y[ends], 0.0) for ends in (u, v))
@@ -200,7 +200,7 @@ def make(
     ) -> Sample:
         key, seed_key = jax.random.split(key)
         shape = num_samples, episode_steps
-        seeds = jax.random.bits(seed_key, shape) if dropout else None
+        seeds = jax.random.bits(seed_key, shape, jnp.uint32) if dropout else None
         steps = episodes(params, graph, seeds, num_samples)
         choice = _each(distributions.sample)(jax.random.split(key, shape), steps.log_probs)
         placement = jnp.take_along_axis(choice, steps.root, axis=-1)
