@@ -10,8 +10,8 @@ One step of an episode, on node features x [N, F] (sections 2.3 and 2.4 of the p
     device  ~ softmax(MLP(h))                       placer, one draw a group
     x      += h of the node's group                 state update
 
-All graphs of groups share one encoder and one scorer. An episode has 20 steps; each yields a
-placement. The groups follow from the features and the dropout, not from the devices drawn.
+All graphs of groups share one encoder, and all levels one scorer. An episode has 20 steps; each
+yields a placement. The groups follow from the features and the dropout, not from the devices drawn.
 
 `variant=released` is the algorithm of the authors' code. Its faults, which `faults=0` corrects:
 
@@ -24,18 +24,20 @@ placement. The groups follow from the features and the dropout, not from the dev
 - rewards have no baseline: now a moving average (`baseline`).
 
 A sixth, that most operations get another's device because two orders of operations are mixed up,
-does not apply here, where a placement is an array from draw to evaluation. Beside these: dropout is
-the only exploration of groups, and all log-probabilities of an episode are multiplied by one
-number, the sum over its steps of their discounted returns.
+does not apply here, where a placement is an array from draw to evaluation; what is wrong with its
+recurrent baseline is no part of this method. Not taken for faults: dropout is the only exploration
+of groups, and all log-probabilities of an episode are multiplied by one number, the sum over its
+steps of their discounted returns (`learning.advantages.episode_returns`).
 
 `variant=paper` is the method as one would build it from the description: the kept edges' scores
 pool, edges below a score of 0.5 are not kept, and the gradient passes through the states.
 Departures from the description: 8 episodes an update, each the others' baseline, and no dropout, so
 that all episodes of an update see the same groups.
 
-Departures of both: the loss is a mean over steps, and rewards are relative to the best single
-device, to which Adam is indifferent; devices that cannot run a member of the group are masked;
-parallel edges count each; the logarithms of `placement.graphs.features`.
+Of both, ours: the loss is a mean over steps, and rewards are relative to the best single device, to
+which Adam is indifferent; devices that cannot run a member of the group are masked; a group without
+edges keeps its embedding; parallel edges between groups count each; the last linear map is as wide
+as the features, so that it can be added to them; their logarithms (`placement.graphs.features`).
 """
 
 from collections.abc import Callable
