@@ -3,10 +3,11 @@
     python -m experiments.main --config=configs/hsdag.py --workdir=runs/hsdag \
         --config.graph=resnet50 --config.evaluate=simulate+verify
 
-`--config.method=hsdag:variant=released` reproduces the update of the authors' released code, faults
-included; `hsdag` alone is this project's default. `hsdag:variant=paper,features=op_type+degrees`
-and the like are the ablations. With `--config.evaluate=measure` every placement is run on the
-devices: some seconds a placement, so lower the budget.
+`--config.method=hsdag:variant=released` reproduces the authors' released code, faults included, and
+`hsdag:variant=released,faults=0` corrects these; `hsdag` alone is this project's default.
+`hsdag:variant=paper,features=op_type+degrees` and the like are the ablations. With
+`--config.evaluate=measure` every placement is run on the devices: some seconds a placement, so
+lower the budget.
 """
 
 from ml_collections import ConfigDict

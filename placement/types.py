@@ -45,6 +45,9 @@ class OpGraph:
     weight_bytes: np.ndarray  # int64 [N]: constants that the operation owns
     colocation: np.ndarray  # int32 [N]: equal numbers must share a device
     backward: np.ndarray  # bool [N]: belongs to the backward pass of a training graph
+    # N tuples of strings: the types of the operations that each was merged from, see
+    # `placement.graphs.coarsen`; () where nothing was merged.
+    member_types: tuple[tuple[str, ...], ...] = ()
 
     @property
     def num_ops(self) -> int:

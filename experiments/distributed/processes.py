@@ -24,6 +24,7 @@ from placement.types import CostModel, OpGraph, Problem
 _LOST_S = 30  # a process that has been silent for so long is lost
 _LONGEST_WAIT_S = 30 * 24 * 3600  # for process 0, while it solves or measures
 _FIELDS = tuple(field.name for field in dataclasses.fields(OpGraph))
+_NESTED = "output_shapes", "member_types"
 
 
 class Stopped(Exception):
@@ -124,7 +125,7 @@ def packed(problem: Problem) -> dict[str, Any]:
     """Returns a problem as something to broadcast."""
     graph = {name: getattr(problem.graph, name) for name in _FIELDS}
     graph |= {name: list(graph[name]) for name in ("op_names", "op_types")}
-    graph["output_shapes"] = [list(shape) for shape in problem.graph.output_shapes]
+    graph |= {name: list(map(list, graph[name])) for name in _NESTED}
     costs = jax.device_get(problem.costs)._asdict()
     return problem._asdict() | {"graph": graph, "costs": costs, "devices": list(problem.devices)}
 
@@ -133,7 +134,7 @@ def unpacked(job: dict[str, Any]) -> Problem:
     """Returns the problem that was broadcast."""
     graph = dict(job["graph"])
     graph |= {name: tuple(graph[name]) for name in ("op_names", "op_types")}
-    graph["output_shapes"] = tuple(map(tuple, graph["output_shapes"]))
+    graph |= {name: tuple(map(tuple, graph[name])) for name in _NESTED}
     costs = CostModel(**job["costs"])
     return Problem(OpGraph(**graph), costs, job["objective"], tuple(job["devices"]))
 

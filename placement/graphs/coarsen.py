@@ -77,7 +77,8 @@ def coarsen(graph: OpGraph) -> Coarsening:
     Of the coarse operation's attributes, flops and weight bytes are sums over its members; name
     and type are those of the member with the most flops (of several, the topologically last;
     of a shape chain only where there is no other, of constants only where there is nothing else);
-    the output shape is that of the topologically last member; `colocation` is `arange(M)`.
+    the output shape is that of the topologically last member; `colocation` is `arange(M)`; the
+    types of all members stay as `member_types`.
 
     Args:
       graph: a valid graph with N operations.
@@ -235,8 +236,17 @@ def _build(
         flops=np.bincount(assignment, graph.flops),
         weight_bytes=dag.part_sums(assignment, graph.weight_bytes),
         tensors=graph.tensors[edges],
+        member_types=_member_types(graph, assignment),
     )
     return Coarsening(coarse, assignment, edges.astype(np.int32))
+
+
+def _member_types(graph: OpGraph, assignment: np.ndarray) -> list[list[str]]:
+    types: list[list[str]] = [[] for _ in range(int(assignment.max()) + 1)]
+    each = graph.member_types or ((op_type,) for op_type in graph.op_types)
+    for part, of_op in zip(assignment.tolist(), each, strict=True):
+        types[part] += of_op
+    return types
 
 
 def _last(assignment: np.ndarray, keys: tuple[np.ndarray, ...]) -> np.ndarray:

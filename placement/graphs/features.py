@@ -1,16 +1,23 @@
 """What a policy sees of an operation: the node features of Duan et al. 2024, section 2.2.
 
-Five blocks of columns, in this order; each can be switched off, for the ablation:
+Blocks of columns, in this order; a policy reads some of them:
 
-    op_type       one column a type of `OP_TYPES`, the last for every other type; one of them is 1
-    degrees       log(1 + in-degree), log(1 + out-degree); parallel edges count each
-    fractal       the fractal dimension, see `placement.graphs.fractal`
-    positional    the sinusoids of `placement.graphs.positional`
-    output_shape  log(1 + size) of the last five dimensions, the innermost in the last column;
-                  0 where the shape has fewer, further outer dimensions are left out
+    op_type           one column a type of `OP_TYPES`, the last for every other type; one of them
+                      is 1
+    member_types      the same columns, of a merged operation the mean over its members
+    degrees           log(1 + in-degree), log(1 + out-degree); parallel edges count each
+    fractal           the fractal dimension, see `placement.graphs.fractal`
+    fractal_directed  the same as the authors' code has it
+    positional        the sinusoids of `placement.graphs.positional`
+    output_shape      log(1 + size) of the last five dimensions, the innermost in the last column;
+                      0 where the shape has fewer, further outer dimensions are left out
 
-The logarithms (a departure) keep a batch of images from drowning a one-hot column.
+The logarithms (a departure) keep a batch of images from drowning a one-hot column. `member_types`
+and `fractal_directed` are as in the authors' code; the others are `DEFAULT_BLOCKS`.
 """
+
+import itertools
+from collections.abc import Callable, Collection, Iterable
 
 import numpy as np
 
@@ -18,6 +25,8 @@ from placement.errors import UserError
 from placement.graphs.fractal import fractal_dimension
 from placement.graphs.positional import positional_encoding
 from placement.types import OpGraph
+
+DEFAULT_BLOCKS = ("op_type", "degrees", "fractal", "positional", "output_shape")
 
 # Fixed, so that one policy's parameters fit every graph.
 OP_TYPES: tuple[str, ...] = (
@@ -41,53 +50,42 @@ _SHAPE_DIMS = 5
 _TYPE_INDEX = {op_type: index for index, op_type in enumerate(OP_TYPES)}
 
 
-def node_features(
-    graph: OpGraph,
-    *,
-    op_type: bool = True,
-    degrees: bool = True,
-    fractal: bool = True,
-    positional: bool = True,
-    output_shape: bool = True,
-) -> np.ndarray:
-    """Concatenates the blocks that are switched on, in the order of the keywords.
+def node_features(graph: OpGraph, blocks: Collection[str] = DEFAULT_BLOCKS) -> np.ndarray:
+    """Concatenates blocks of columns, float32 [N, F], in the order of `BLOCKS`.
 
     Args:
       graph: the graph.
-      op_type: len(OP_TYPES) columns.
-      degrees: 2 columns.
-      fractal: 1 column.
-      positional: 16 columns.
-      output_shape: 5 columns.
-
-    Returns:
-      float32 [N, F].
+      blocks: keys of `BLOCKS`.
 
     Raises:
-      UserError: every block is switched off.
+      UserError: no block is given.
     """
-    blocks = [
-        build(graph)
-        for wanted, build in (
-            (op_type, _one_hot_types),
-            (degrees, _degrees),
-            (fractal, lambda graph: fractal_dimension(graph)[:, None]),
-            (positional, positional_encoding),
-            (output_shape, _shapes),
-        )
-        if wanted
-    ]
     if not blocks:
         raise UserError(
-            "every block of node features is switched off; leave on at least one of op_type, "
-            "degrees, fractal, positional, output_shape"
+            "every block of node features is switched off; leave on at least one of "
+            f"{', '.join(BLOCKS)}"
         )
-    return np.concatenate(blocks, axis=1).astype(np.float32)
+    assert set(blocks) <= set(BLOCKS)
+    columns = [build(graph) for name, build in BLOCKS.items() if name in blocks]
+    return np.concatenate(columns, axis=1).astype(np.float32)
 
 
 def _one_hot_types(graph: OpGraph) -> np.ndarray:
-    columns = [_TYPE_INDEX.get(op_type, len(OP_TYPES) - 1) for op_type in graph.op_types]
-    return np.eye(len(OP_TYPES), dtype=np.float32)[columns]
+    return np.eye(len(OP_TYPES), dtype=np.float32)[_columns(graph.op_types)]
+
+
+def _mean_of_members(graph: OpGraph) -> np.ndarray:
+    if not graph.member_types:
+        return _one_hot_types(graph)
+    sizes = np.array([len(types) for types in graph.member_types])
+    columns = _columns(itertools.chain.from_iterable(graph.member_types))
+    cells = np.repeat(np.arange(graph.num_ops), sizes) * len(OP_TYPES) + columns
+    counts = np.bincount(cells, minlength=graph.num_ops * len(OP_TYPES))
+    return counts.reshape(graph.num_ops, -1) / sizes[:, None]
+
+
+def _columns(op_types: Iterable[str]) -> list[int]:
+    return [_TYPE_INDEX.get(op_type, len(OP_TYPES) - 1) for op_type in op_types]
 
 
 def _degrees(graph: OpGraph) -> np.ndarray:
@@ -101,3 +99,14 @@ def _shapes(graph: OpGraph) -> np.ndarray:
         if shape:
             row[-len(shape) :] = shape[-_SHAPE_DIMS:]
     return np.log1p(sizes)
+
+
+BLOCKS: dict[str, Callable[[OpGraph], np.ndarray]] = {
+    "op_type": _one_hot_types,
+    "member_types": _mean_of_members,
+    "degrees": _degrees,
+    "fractal": lambda graph: fractal_dimension(graph)[:, None],
+    "fractal_directed": lambda graph: fractal_dimension(graph, directed=True)[:, None],
+    "positional": positional_encoding,
+    "output_shape": _shapes,
+}

@@ -10,7 +10,8 @@ where R_v is the eccentricity of v in its connected component: beyond it B_v no 
 fewer than two radii no slope exists, and d_v is 0. Parallel edges count once.
 
 Source: the local fractal features of Duan et al. 2024 (HSDAG), section 2.2; the degenerate case is
-that of the authors' code. Departure: in graphs with more than `exact_limit` nodes R_v is at most
+that of the authors' code. That code follows edges forwards only, and does not count v itself:
+`directed`. Departure: in graphs with more than `exact_limit` nodes R_v is at most
 `radius`, because all eccentricities take O(N * E); the cost is then that of the balls alone.
 """
 
@@ -23,11 +24,14 @@ from placement.types import OpGraph
 _BLOCK = 2_000  # nodes whose balls are grown together: bounds memory, not the result
 
 
-def fractal_dimension(graph: OpGraph, *, exact_limit: int = 2_000, radius: int = 8) -> np.ndarray:
+def fractal_dimension(
+    graph: OpGraph, *, directed: bool = False, exact_limit: int = 2_000, radius: int = 8
+) -> np.ndarray:
     """Computes the slope of log(nodes within r hops) against log r for every operation.
 
     Args:
-      graph: the graph; directions of edges are ignored.
+      graph: the graph; directions of edges are ignored by default.
+      directed: whether hops lead along edges, and the operation itself is not counted.
       exact_limit: up to so many operations every radius counts, with N * N distances in memory.
       radius: the largest radius in graphs above the limit. Eight hops see past the branches of
         usual networks (an Inception block is 5 deep) and stay near linear in N.
@@ -35,25 +39,27 @@ def fractal_dimension(graph: OpGraph, *, exact_limit: int = 2_000, radius: int =
     Returns:
       float64 [N]: 0 where the operation has fewer than two radii.
     """
-    undirected = _undirected(graph)
+    reached = _reached(graph, directed)
     if graph.num_ops <= exact_limit:
-        return _slopes(_all_balls(undirected))
+        return _slopes(_all_balls(reached), counted=not directed)
     blocks = range(0, graph.num_ops, _BLOCK)
-    return np.concatenate([_slopes(_grown_balls(undirected, at, radius)) for at in blocks])
+    balls = (_grown_balls(reached, at, radius) for at in blocks)
+    return np.concatenate([_slopes(of_block, counted=not directed) for of_block in balls])
 
 
-def _undirected(graph: OpGraph) -> sparse.csr_array:
-    """Returns bool [N, N]: the neighbours of each node, and itself."""
+def _reached(graph: OpGraph, directed: bool) -> sparse.csr_array:
+    """Returns bool [N, N]: what each node reaches within one hop, itself included."""
     own = np.arange(graph.num_ops)
-    rows = np.concatenate([own, graph.senders, graph.receivers])
-    columns = np.concatenate([own, graph.receivers, graph.senders])
+    rows, columns = np.append(own, graph.senders), np.append(own, graph.receivers)
+    if not directed:
+        rows, columns = np.append(rows, graph.receivers), np.append(columns, graph.senders)
     ones = np.ones(len(rows), bool)
     return sparse.csr_array((ones, (rows, columns)), shape=(graph.num_ops, graph.num_ops))
 
 
-def _all_balls(undirected: sparse.csr_array) -> np.ndarray:
+def _all_balls(reached: sparse.csr_array) -> np.ndarray:
     """Returns int [N, R + 1]: nodes within r hops for r = 0 .. R, R the largest eccentricity."""
-    hops = csgraph.shortest_path(undirected, method="D", unweighted=True)
+    hops = csgraph.shortest_path(reached, method="D", unweighted=True)
     num_ops = len(hops)
     furthest = int(hops[np.isfinite(hops)].max())
     # One bin a node and distance; the unreachable fall into a bin that is then cut off.
@@ -63,24 +69,25 @@ def _all_balls(undirected: sparse.csr_array) -> np.ndarray:
     return np.cumsum(counts.reshape(num_ops, furthest + 2)[:, :-1], axis=1)
 
 
-def _grown_balls(undirected: sparse.csr_array, start: int, radius: int) -> np.ndarray:
+def _grown_balls(reached: sparse.csr_array, start: int, radius: int) -> np.ndarray:
     """Counts int [block, radius + 1]: nodes within r = 0 .. radius hops of the block's nodes."""
-    ball = undirected[start : start + _BLOCK]
+    ball = reached[start : start + _BLOCK]
     sizes = [np.ones(ball.shape[0], np.int64)]
     for hop in range(1, radius + 1):
         sizes.append(np.diff(ball.indptr))
         if hop < radius:
-            ball = ball @ undirected
+            ball = ball @ reached
     return np.stack(sizes, axis=1)
 
 
-def _slopes(balls: np.ndarray) -> np.ndarray:
-    """Returns float64 [N]: the slopes from ball sizes int [N, R + 1]."""
+def _slopes(balls: np.ndarray, *, counted: bool) -> np.ndarray:
+    """Computes the slopes float64 [N] of ball sizes int [N, R + 1], with the node itself or not."""
     growing = np.diff(balls, axis=1) > 0  # exactly the radii 1 .. R_v, as a ball grows until R_v
     num_radii = growing.sum(axis=1)
     x = np.log(np.arange(1, balls.shape[1]))
     mean = np.where(growing, x, 0.0).sum(axis=1) / np.maximum(num_radii, 1)
     centred = np.where(growing, x - mean[:, None], 0.0)
-    rise = (centred * np.log(balls[:, 1:])).sum(axis=1)
+    sizes = np.maximum(balls[:, 1:] - (not counted), 1)  # 0 only where no radius counts
+    rise = (centred * np.log(sizes)).sum(axis=1)
     run = (centred**2).sum(axis=1)
     return np.where(num_radii >= 2, rise / np.where(num_radii >= 2, run, 1.0), 0.0)

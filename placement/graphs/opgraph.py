@@ -37,6 +37,7 @@ def make(
     colocation: ArrayLike | None = None,
     tensors: ArrayLike | None = None,
     backward: ArrayLike | None = None,
+    member_types: Sequence[Sequence[str]] = (),
 ) -> OpGraph:
     """Builds a valid graph whose arrays are read-only copies of what was given.
 
@@ -53,6 +54,7 @@ def make(
       colocation: integers [N], by default all different: nothing is co-located.
       tensors: integers [E], by default the sender: every operation has one output.
       backward: booleans [N], by default all false: an inference graph.
+      member_types: N tuples of strings, by default none: nothing was merged.
 
     Raises:
       InvalidGraphError: see `validate`; also for a number that is not whole where one must be.
@@ -76,6 +78,7 @@ def make(
             np.arange(num_ops) if colocation is None else colocation, np.int32, "colocation"
         ),
         backward=_read_only(np.array(np.zeros(num_ops) if backward is None else backward, bool)),
+        member_types=tuple(map(tuple, member_types)),
     )
     validate(graph)
     return graph
@@ -115,6 +118,8 @@ def _check_lengths(graph: OpGraph) -> None:
         _check_length(graph, field, "op_names")
     for field in _EDGE_ARRAYS:
         _check_length(graph, field, "senders")
+    if graph.member_types:
+        _check_length(graph, "member_types", "op_names")
 
 
 def _check_length(graph: OpGraph, field: str, like: str) -> None:

@@ -82,6 +82,12 @@ def discounted_returns(reward: Array, discount: float) -> Array:
     return returns.T
 
 
+def episode_returns(reward: Array, discount: float) -> Array:
+    """Gives every step the sum of all steps' discounted returns, as HSDAG's code: [B, T] alike."""
+    total = discounted_returns(reward, discount).sum(axis=1, keepdims=True)
+    return jnp.broadcast_to(total, reward.shape)
+
+
 def leave_one_out(returns: Array, counts: Array) -> Array:
     """Takes off returns the mean of the other samples' at the step, and scales to unit deviation.
 

@@ -28,6 +28,7 @@ _OVER_OTHERS = {
     "leave_one_out": advantages.leave_one_out,
     "risk_seeking": advantages.risk_seeking,
 }
+_RETURNS = {"to_go": advantages.discounted_returns, "episode": advantages.episode_returns}
 _DECAY_FROM, _DECAY_EVERY = 400, 50  # gradient steps, as in the Hierarchical Planner's code
 
 
@@ -46,6 +47,8 @@ class Settings:
     # Planner: see `advantages.failures_as_constant`.
     failed: str = "worst"
     discount: float = 0.95
+    # 'to_go': see `advantages.discounted_returns`; 'episode': see `advantages.episode_returns`.
+    returns: str = "to_go"
     entropy_weight: float = 0.8  # see `bonus`
     max_grad_norm: float = 1.0  # inf: no clipping
 
@@ -122,8 +125,9 @@ def make(
       num_minibatches: the equal shares of a batch that these take.
 
     Raises:
-      UserError: a reward, baseline or treatment of failures that does not exist, or too few
-        samples for the baseline; `init` raises it for samples that the JAX devices cannot share.
+      UserError: a reward, baseline, treatment of failures or kind of returns that does not exist,
+        or too few samples for the baseline; `init` raises it for samples that the JAX devices
+        cannot share.
     """
     _check(settings)
     optimiser = _optimiser(settings)
@@ -213,7 +217,7 @@ def _returns(
     if settings.failed == "constant":
         latency_s, counts = advantages.failures_as_constant(latency_s, reference_s, state.updates)
     reward = advantages.rewards(settings.reward, latency_s, reference_s)
-    return advantages.discounted_returns(reward, settings.discount), counts
+    return _RETURNS[settings.returns](reward, settings.discount), counts
 
 
 def _check(settings: Settings) -> None:
@@ -221,6 +225,7 @@ def _check(settings: Settings) -> None:
         ("reward", settings.reward, advantages.REWARDS),
         ("baseline", settings.baseline, (*_OVER_OTHERS, "moving_average", "none")),
         ("failed", settings.failed, ("worst", "constant")),
+        ("returns", settings.returns, _RETURNS),
     ):
         arguments.check(kind, value, valid)
     if settings.num_samples < 1:

@@ -23,9 +23,10 @@ import numpy as np
 
 from placement import arguments, simulators
 from placement.errors import UserError
+from placement.graphs.features import BLOCKS, DEFAULT_BLOCKS
 from placement.learning import base, mesh, ppo, reinforce, trainer, walk
 from placement.methods import checkpoints
-from placement.policies.base import FEATURES, PolicyInput, Recipe
+from placement.policies.base import PolicyInput, Recipe, Variant
 from placement.solvers.base import SearchResult
 from placement.solvers.limits import SearchLimits
 from placement.types import Array, Evaluate, Params, Policy, Problem
@@ -56,8 +57,7 @@ class Method(NamedTuple):
     policy: Policy
     learner: base.Learner
     read: Callable[..., PolicyInput]  # of a problem
-    # As in HSDAG's released code: single devices count as 1e10 seconds and are no incumbents.
-    released: bool
+    single_devices_fail: bool  # see `Variant`
 
 
 def is_learned(method: str) -> bool:
@@ -88,16 +88,13 @@ def make(
     name, given = arguments.split(method, "method")
     arguments.check("method", name, RECIPES)
     recipe = RECIPES[name]
-    variant = given.pop("variant", "tuned")
-    arguments.check("variant", variant, recipe.variants)
-    chosen_variant = recipe.variants[variant]
-    of_policy, of_learner = chosen_variant.policy, chosen_variant.learner
-    make_policy = chosen_variant.make or recipe.make
-    read = chosen_variant.read or recipe.read
+    variant = _variant(recipe, given)
+    of_learner = variant.learner
+    make_policy, read = variant.make or recipe.make, variant.read or recipe.read
     algorithm = given.pop("algorithm", of_learner["algorithm"])
     arguments.check("algorithm", algorithm, _algorithms(of_learner["algorithm"]))
     reads = _of_read(read)
-    policy_defaults = {**_defaults(make_policy), **reads, **of_policy}
+    policy_defaults = {**_defaults(make_policy), **reads, **variant.policy}
     learner_defaults = {
         **dataclasses.asdict(base.Settings()),
         **_defaults(_ALGORITHMS[algorithm]),
@@ -111,14 +108,26 @@ def make(
     )
     of_make = {key: chosen[key] for key in policy_defaults if key not in reads}
     policy = mesh.shard_policy(make_policy(num_devices=num_devices, **of_make))
-    if chosen_variant.shipped:
+    if variant.shipped:
         policy = policy._replace(init=functools.partial(_shipped, method, name, policy.init))
     own = {key: chosen[key] for key in _defaults(_ALGORITHMS[algorithm])}
     settings = {key: chosen[key] for key in learner_defaults if key not in own}
     learns = policy if over is None else over(policy)
     learner = _ALGORITHMS[algorithm](learns, base.Settings(**settings), **own)
     reads = {key: _blocks(chosen[key]) if key == "features" else chosen[key] for key in reads}
-    return Method(policy, learner, functools.partial(read, **reads), variant == "released")
+    return Method(policy, learner, functools.partial(read, **reads), variant.single_devices_fail)
+
+
+def _variant(recipe: Recipe, given: dict[str, str]) -> Variant:
+    """Takes the variant out of a name's arguments, and whether it keeps its faults."""
+    name = given.pop("variant", "tuned")
+    arguments.check("variant", name, recipe.variants)
+    variant = recipe.variants[name]
+    if variant.corrected is None:
+        return variant
+    faults = given.pop("faults", "1")
+    arguments.check("faults", faults, ("0", "1"))
+    return variant if faults == "1" else variant.corrected
 
 
 def _algorithms(default: str) -> tuple[str, ...]:
@@ -167,13 +176,13 @@ def check_fits(method: str, learner: base.Learner, graph: jraph.GraphsTuple) -> 
 def _of_read(read: Callable[..., PolicyInput]) -> dict[str, Any]:
     """What a name may say of reading, with its defaults."""
     reads = {key: value for key, value in _defaults(read).items() if value is not None}
-    return reads | ({"features": "+".join(FEATURES)} if "features" in reads else {})
+    return reads | ({"features": "+".join(DEFAULT_BLOCKS)} if "features" in reads else {})
 
 
 def _blocks(features: str) -> tuple[str, ...]:
     blocks = tuple(filter(None, features.split("+")))
     for block in blocks:
-        arguments.check("feature", block, FEATURES)
+        arguments.check("feature", block, BLOCKS)
     return blocks
 
 
@@ -228,7 +237,7 @@ def start(
         evaluate,
         num_ops,
         num_devices,
-        keep_single_devices=not made.released,
+        keep_single_devices=not made.single_devices_fail,
     )
 
 
@@ -255,11 +264,11 @@ def steps(
     """
     graph, assignment = read
     if measured:
-        evaluate = _single_devices_fail(evaluate) if made.released else evaluate
+        evaluate = _single_devices_fail(evaluate) if made.single_devices_fail else evaluate
         return trainer.search(
             made.learner, graph, evaluate, progress, budget, assignment=assignment
         )
-    if made.released:
+    if made.single_devices_fail:
         return trainer.search(
             made.learner,
             graph,

@@ -8,11 +8,11 @@ import jraph
 import numpy as np
 
 from placement.costs import tables
-from placement.graphs import batching, coarsen, features, intervals, opgraph
+from placement.graphs import batching, coarsen, intervals, opgraph
+from placement.graphs.features import DEFAULT_BLOCKS, node_features
 from placement.simulators import ranks
 from placement.types import Array, Policy, Problem
 
-FEATURES = ("op_type", "degrees", "fractal", "positional", "output_shape")
 LARGEST = 16_000  # operations that a policy looks at one by one; of more, at groups
 GROUPS = 64  # these, at most: as many as a search of a minute learns to place
 # What learns best here, as `python -m experiments.benchmarks learning` prints: most are 'tuned' to
@@ -35,9 +35,13 @@ class Variant(NamedTuple):
     learner: Mapping[str, Any]  # 'algorithm', and what that and `learning.base.Settings` take
     # Where the variant is a policy of its own, as of `Recipe`; None: the recipe's.
     make: Callable[..., Policy] | None = None
+    read: Callable[..., PolicyInput] | None = None
     # Whether it begins with the parameters that are installed with the library.
     shipped: bool = False
-    read: Callable[..., PolicyInput] | None = None
+    # As in HSDAG's released code: a single device counts as 1e10 seconds and is no incumbent.
+    single_devices_fail: bool = False
+    # What the argument `faults=0` makes of it, where it keeps the faults of its authors' code.
+    corrected: "Variant | None" = None
 
 
 class Recipe(NamedTuple):
@@ -47,7 +51,8 @@ class Recipe(NamedTuple):
     are those of `read` that have a default.
     `variants` are by name: 'tuned' is what measures best here, on networks that a CPU trains in
     seconds, and the default; 'paper' has the sizes, the reward and the update of the authors.
-    `read(problem) -> PolicyInput`; with a keyword `features` it takes blocks of `FEATURES`.
+    `read(problem) -> PolicyInput`; with a keyword `features` it takes blocks of
+    `placement.graphs.features.BLOCKS`.
     """
 
     make: Callable[..., Policy]
@@ -57,7 +62,7 @@ class Recipe(NamedTuple):
 
 def operations(
     problem: Problem,
-    features: tuple[str, ...] = FEATURES,
+    features: tuple[str, ...] = DEFAULT_BLOCKS,
     view: Callable[[Problem, int, int], Any] | None = None,
     num_nodes: int | None = None,
     num_edges: int | None = None,
@@ -75,11 +80,11 @@ def operations(
     """
     if problem.graph.num_ops > LARGEST and not is_colocated(problem):
         return _merged(problem, intervals_of(problem, GROUPS), features, view)
-    graph = _graph(problem, _features(problem, features), num_nodes, num_edges)
+    graph = _graph(problem, node_features(problem.graph, features), num_nodes, num_edges)
     return PolicyInput(_viewed(graph, problem, view), _assignment(problem))
 
 
-def groups(problem: Problem, features: tuple[str, ...] = FEATURES) -> PolicyInput:
+def groups(problem: Problem, features: tuple[str, ...] = DEFAULT_BLOCKS) -> PolicyInput:
     """Reads a node for every group of ColocRL's heuristic, see `coarsen.sole_consumers`.
 
     Where operations are co-located from the start, these are its groups, and nothing is merged.
@@ -138,7 +143,7 @@ def _merged(
     view: Callable[[Problem, int, int], Any] | None = None,
 ) -> PolicyInput:
     merged = merge(problem, of)
-    graph = _graph(merged, _features(merged, blocks))
+    graph = _graph(merged, node_features(merged.graph, blocks))
     return PolicyInput(_viewed(graph, merged, view), of.assignment)
 
 
@@ -151,10 +156,6 @@ def _viewed(
     return graph._replace(globals=jax.device_put(seen))
 
 
-def _features(problem: Problem, blocks: tuple[str, ...]) -> np.ndarray:
-    return features.node_features(problem.graph, **{name: name in blocks for name in FEATURES})
-
-
 def _assignment(problem: Problem) -> np.ndarray | None:
     """Operations follow the first of their class; None where each is alone in its own."""
     first = opgraph.representatives(problem.graph)
@@ -163,13 +164,13 @@ def _assignment(problem: Problem) -> np.ndarray | None:
 
 def _graph(
     problem: Problem,
-    node_features: np.ndarray,
+    features: np.ndarray,
     num_nodes: int | None = None,
     num_edges: int | None = None,
 ) -> jraph.GraphsTuple:
     graph = batching.to_graphs_tuple(
         problem.graph,
-        node_features,
+        features,
         tables.allowed(problem),
         num_nodes=num_nodes,
         num_edges=num_edges,

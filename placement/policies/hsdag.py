@@ -36,6 +36,7 @@ import jax
 import jax.numpy as jnp
 import jraph
 
+from placement.graphs.features import DEFAULT_BLOCKS
 from placement.policies import (
     base,
     distributions,
@@ -327,7 +328,7 @@ def _below(of_slots: Array, action: Action, group: Array, nth: Array) -> Array:
 
 def read(
     problem: Problem,
-    features: tuple[str, ...] = base.FEATURES,
+    features: tuple[str, ...] = DEFAULT_BLOCKS,
     num_nodes: int | None = None,
     num_edges: int | None = None,
 ) -> base.PolicyInput:
@@ -341,7 +342,8 @@ RECIPE = base.Recipe(
     {
         "tuned": base.Variant({}, _LEARNER, shipped=True),
         "untrained": base.Variant({}, _LEARNER),
-        **hsdag_published.VARIANTS,
+        "paper": hsdag_published.PAPER,
+        "released": hsdag_published.RELEASED,
     },
     read,
 )

@@ -1,25 +1,48 @@
-"""HSDAG: the structure-aware placement policy of Duan et al. (NeurIPS 2024, arXiv 2405.14185).
+"""HSDAG step by step: as Duan et al. (NeurIPS 2024, arXiv 2405.14185) describe and released it.
 
-One step of an episode, on states s [N, H] of the operations (section 2.3 and 2.4):
+One step of an episode, on node features x [N, F] (sections 2.3 and 2.4 of the paper):
 
-    s_0     = MLP(features)
-    z       = GCN(s_t)                              encoder
-    groups  = parse(z)                              graph parsing network
-    device  ~ softmax(MLP(z_group)) per group       placer
-    s_{t+1} = s_t + z_group                         state update: every operation adds its group's
+    z       = GCN_1(MLP(x))                         encoder
+    repeat    groups of nodes by their edges' scores, see `placement.policies.parsing`
+              z = GCN_2(MLP(pooled))                encode the graph of groups anew
+    until nothing shrinks
+    h       = linear(z)                             of every group, [F]
+    device  ~ softmax(MLP(h))                       placer, one draw a group
+    x      += h of the node's group                 state update
 
-The groups are a deterministic function of the parameters; exploration is in the devices. Encoder
-and parse do not depend on the draw, so one pass serves all samples of a step.
+All graphs of groups share one encoder, and all levels one scorer. An episode has 20 steps; each
+yields a placement. The groups follow from the features and the dropout, not from the devices drawn.
 
-Departures from the paper and the authors' code: no dropout (the log-probability of a sample would
-depend on a mask that the update cannot see); group embeddings pass a signed logarithm, since pooled
-sums grow without bound over the levels and the steps of an episode (LayerNorm would not do: it
-cancels the kept scores, which are all that the edge scorer learns from); devices that cannot run a
-member of the group are masked; the placer's last layer starts at a tenth of the usual scale, so
-that a search starts near the uniform policy.
+`variant=released` is the algorithm of the authors' code. Its faults, which `faults=0` corrects:
+
+- a placement on a single device counts as 1e10 seconds, so that the best one may never be found;
+- the least score of an edge is 0, so that a connected graph ends as one group, and every placement
+  of it is on a single device: now 0.5 (`threshold`);
+- a group's pooling weight counts the scores of all edges inside it, where the paper counts those
+  that were kept (`pooling`);
+- no gradient passes from one step to the next (`detached`);
+- rewards have no baseline: now a moving average (`baseline`).
+
+A sixth, that most operations get another's device because two orders of operations are mixed up,
+does not apply here, where a placement is an array from draw to evaluation; what is wrong with its
+recurrent baseline is no part of this method. Not taken for faults: dropout is the only exploration
+of groups, and all log-probabilities of an episode are multiplied by one number, the sum over its
+steps of their discounted returns (`learning.advantages.episode_returns`).
+
+`variant=paper` is the method as one would build it from the description: the kept edges' scores
+pool, edges below a score of 0.5 are not kept, and the gradient passes through the states.
+Departures from the description: 8 episodes an update, each the others' baseline, and no dropout, so
+that all episodes of an update see the same groups.
+
+Of both, ours: the loss is a mean over steps, and rewards are relative to the best single device, to
+which Adam is indifferent; devices that cannot run a member of the group are masked; a group without
+edges keeps its embedding; parallel edges between groups count each; the last linear map is as wide
+as the features, so that it can be added to them; their logarithms (`placement.graphs.features`).
 """
 
-from typing import cast
+from collections.abc import Callable
+from functools import partial
+from typing import Any, NamedTuple
 
 import chex
 import flax.linen as nn
@@ -27,143 +50,260 @@ import jax
 import jax.numpy as jnp
 import jraph
 
+from placement import arguments
 from placement.errors import UserError
 from placement.policies import base, distributions, encoders, parsing
 from placement.types import Array, LogProb, Params, Policy, Sample
 
-_MOST_LEVELS = 64  # each at least halves what has an edge: of 2**64 operations nothing is left
+_NUM_CONVOLUTIONS, _HALF_BITS = 2, 16
 
 
-def _signed_log(x: Array) -> Array:
-    """Damps large values and keeps the order: unlike LayerNorm it lets a group's scale through."""
-    return jnp.sign(x) * jnp.log1p(jnp.abs(x))
+class _Edges(NamedTuple):
+    """Undirected edges between slots of N nodes or groups."""
+
+    senders: Array  # int32 [E]
+    receivers: Array  # int32 [E]
+    live: Array  # bool [E]: False for padding and inside a group
 
 
-class _Step(nn.Module):
-    """One step: state [N, H] -> next state, (device log-probabilities [N, D], root [N])."""
+class _Level(NamedTuple):
+    """The groups of a level of the parse, in the slots of their roots, see `parsing`."""
 
-    num_devices: int
+    encoded: Array  # float32 [N, H]: of what the level began with
+    pooled: Array  # float32 [N, H]: of the groups that it made of these
+    root: Array  # int32 [N]: the slot of every operation's group
+    shrunk: Array  # bool []
+
+
+class _Convolutions(nn.Module):
+    """Graph convolutions as of `encoders.GCN`, over live edges alone and with dropout."""
+
     hidden_size: int
-    levels: int
-    threshold: float
+    dropout: float
 
     @nn.compact
-    def __call__(self, state: Array, graph: jraph.GraphsTuple) -> tuple[Array, tuple[Array, Array]]:
-        z = encoders.GCN(self.hidden_size)(graph, state)
-        scorer = encoders.MLP((self.hidden_size, 1))
-        groups = parsing.parse(
-            lambda products: scorer(products)[..., 0],
-            z,
-            graph.senders,
-            graph.receivers,
-            graph.edges["mask"],
-            levels=self.levels,
-            threshold=self.threshold,
-        )
-        pooled = _signed_log(groups.embedding)[groups.root]
-        hidden = jax.nn.relu(nn.Dense(self.hidden_size)(pooled))
-        small = nn.initializers.variance_scaling(0.01, "fan_in", "truncated_normal")
-        logits = nn.Dense(self.num_devices, kernel_init=small)(hidden)
-        allowed = jax.ops.segment_min(
-            graph.nodes["allowed"].astype(jnp.int32), groups.root, state.shape[0]
-        )
-        log_probs = distributions.masked_log_softmax(logits, allowed > 0)
-        return state + pooled, (log_probs, groups.root)
+    def __call__(self, x: Array, edges: _Edges, key: Array | None) -> Array:
+        """[N, H] -> [N, H]; without a key nothing is dropped."""
+        u, v, live = edges
+        degree = jnp.ones(len(x)).at[u].add(live).at[v].add(live)
+        norm = jax.lax.rsqrt(degree)[:, None]
+        # Half a word for each layer: drawing takes as long as convolving.
+        word = None if key is None else jax.random.bits(key, x.shape, jnp.uint32)
+        for layer in range(_NUM_CONVOLUTIONS):
+            y = norm * nn.Dense(self.hidden_size)(x)
+            from_u, from_v = (jnp.where(live[:, None], y[ends], 0.0) for ends in (u, v))
+            y = jax.nn.relu(norm * y.at[v].add(from_u).at[u].add(from_v))
+            if word is not None:
+                half = (word >> (_HALF_BITS * layer)) % 2**_HALF_BITS
+                kept = half >= int(self.dropout * 2**_HALF_BITS)
+                y = jnp.where(kept, y / (1 - self.dropout), 0.0)
+            x = nn.LayerNorm()(x + y)
+        return x
 
 
-class _Network(nn.Module):
-    """All steps of an episode: graph -> device log-probabilities [T, N, D], root [T, N]."""
+class _Layers(NamedTuple):
+    """The parts of the network, as modules or as functions with their parameters."""
 
-    num_devices: int
-    hidden_size: int
-    levels: int
-    threshold: float
-    episode_steps: int
+    input: Any  # [N, F] -> [N, H]
+    encoder: Any  # of operations: [N, H], edges, key -> [N, H]
+    scorer: Any  # [E, H] -> [E, 1]
+    set: Any  # [N, H] -> [N, H]
+    group_encoder: Any  # as `encoder`, of groups
+    output: Any  # [N, H] -> [N, F]
+    placer: Any  # [N, F] -> [N, D]
 
-    @nn.compact
-    def __call__(self, graph: jraph.GraphsTuple) -> tuple[Array, Array]:
-        state = encoders.MLP((self.hidden_size, self.hidden_size))(graph.nodes["features"])
-        steps = nn.scan(
-            _Step,
-            variable_broadcast="params",
-            split_rngs={"params": False},
-            in_axes=nn.broadcast,
-            length=self.episode_steps,
-        )(self.num_devices, self.hidden_size, self.levels, self.threshold)
-        _, (log_probs, root) = steps(state, graph)
-        return log_probs, root
+
+class _Steps(NamedTuple):
+    """What the network says of episodes, with leading axes [B, T]."""
+
+    log_probs: Array  # float32 [N, D]: of devices, at the slots of the groups' roots
+    root: Array  # int32 [N]: the slot of every operation's group
+    decides: Array  # bool [N]: slots of groups
 
 
 def make(
     *,
     num_devices: int,
     hidden_size: int = 128,
-    levels: int = 1,
+    dropout: float = 0.0,
     threshold: float = 0.5,
-    episode_steps: int = 1,
+    pooling: str = "kept",
+    detached: bool = False,
+    episode_steps: int = 20,
 ) -> Policy:
-    """Makes the HSDAG policy.
+    """Makes the policy; with dropout a sample's latent is uint32 [T], the seeds of its masks.
 
     Args:
       num_devices: D.
-      hidden_size: H, of encoder, parser and placer (128 in the authors' code).
-      levels: static bound on the levels of the parse; 0 places every operation by itself.
-      threshold: the least score of a kept edge, see `placement.policies.parsing`.
-      episode_steps: T, states visited in an episode (20 in the authors' code).
+      hidden_size: H.
+      dropout: share of the encoder's activations that a draw leaves out; `greedy` leaves out none.
+      threshold: the least score of a kept edge.
+      pooling: whose scores are a group's weight: of the edges that it 'kept', or of all 'inside'.
+      detached: whether no gradient passes through the states.
+      episode_steps: T.
 
     Raises:
-      UserError: more levels than there can be.
+      UserError: an unknown `pooling`, or a dropout of no share.
     """
-    if levels > _MOST_LEVELS:
-        raise UserError(f"{levels=} are more than a parse has; give at most {_MOST_LEVELS}")
-    network = _Network(num_devices, hidden_size, levels, threshold, episode_steps)
+    arguments.check("pooling", pooling, ("kept", "inside"))
+    if not 0 <= dropout < 1:
+        raise UserError(f"{dropout=}: give a share below 1")
+
+    def modules(num_features: int) -> _Layers:
+        return _Layers(
+            encoders.MLP((hidden_size, hidden_size)),
+            _Convolutions(hidden_size, dropout),
+            encoders.MLP((hidden_size, 1)),
+            encoders.MLP((hidden_size, hidden_size)),
+            _Convolutions(hidden_size, dropout),
+            nn.Dense(num_features),
+            encoders.MLP((hidden_size, num_devices)),
+        )
 
     def init(key: chex.PRNGKey, graph: jraph.GraphsTuple) -> Params:
-        return network.init(key, graph)
+        num_features = graph.nodes["features"].shape[1]
+        x, h = jnp.zeros((1, num_features)), jnp.zeros((1, hidden_size))
+        nowhere = jnp.zeros(1, jnp.int32)
+        encoded = h, _Edges(nowhere, nowhere, jnp.zeros(1, bool)), None
+        inputs = _Layers((x,), encoded, (h,), (h,), encoded, (h,), (x,))
+        keys = jax.random.split(key, len(inputs))
+        parts = zip(modules(num_features), keys, inputs, strict=True)
+        return _Layers(*(part.init(key, *given) for part, key, given in parts))._asdict()
 
-    def apply(params: Params, graph: jraph.GraphsTuple) -> tuple[Array, Array]:
-        return cast(tuple[Array, Array], network.apply(params, graph))
+    def episode(params: Params, graph: jraph.GraphsTuple, seeds: Array | None) -> _Steps:
+        features = graph.nodes["features"]
+        n = len(features)
+        parts = modules(features.shape[1])._asdict()
+        layers = _Layers(**{name: partial(parts[name].apply, params[name]) for name in parts})
 
-    def masks(graph: jraph.GraphsTuple, root: Array) -> Array:  # bool [T, N]: slots that decide
-        return graph.nodes["mask"] & (root == jnp.arange(root.shape[-1]))
+        def step(x: Array, seed: Any) -> tuple[Array, _Steps]:
+            key = None if seed is None else jax.random.key(seed)
+            z, root = _encode_and_parse(layers, graph, x, key, threshold, pooling)
+            h = layers.output(z)
+            allowed = jax.ops.segment_min(graph.nodes["allowed"].astype(jnp.int32), root, n)
+            log_probs = distributions.masked_log_softmax(layers.placer(h), allowed > 0)
+            decides = jax.ops.segment_max(graph.nodes["mask"].astype(jnp.int32), root, n) > 0
+            update = jax.lax.stop_gradient(h) if detached else h
+            return x + update[root], _Steps(log_probs, root, decides)
 
-    def score(log_probs: Array, mask: Array, placement: Array) -> Array:  # all with axis T -> [T]
-        return jax.vmap(distributions.log_prob)(log_probs, placement, mask)
+        return jax.lax.scan(jax.checkpoint(step), features, seeds, length=episode_steps)[1]
+
+    def episodes(
+        params: Params, graph: jraph.GraphsTuple, seeds: Array | None, num_samples: int
+    ) -> _Steps:
+        if seeds is None:  # all samples see the same
+            one = episode(params, graph, None)
+            return jax.tree.map(lambda x: jnp.broadcast_to(x, (num_samples, *x.shape)), one)
+        # One by one: `vmap` would compute the levels at which nothing is left to shrink.
+        return jax.lax.map(lambda of_one: episode(params, graph, of_one), seeds)
 
     def sample(
         params: Params, key: chex.PRNGKey, graph: jraph.GraphsTuple, num_samples: int
     ) -> Sample:
-        log_probs, root = apply(params, graph)
-        mask = masks(graph, root)
-        keys = jax.random.split(key, (num_samples, episode_steps))
-        choice = jax.vmap(jax.vmap(distributions.sample), in_axes=(0, None))(keys, log_probs)
-        placement = jnp.take_along_axis(choice, root[None], axis=-1)
-        log_prob_ = jax.vmap(score, in_axes=(None, None, 0))(log_probs, mask, placement)
-        entropy = jax.vmap(distributions.entropy)(log_probs, mask)
-        return Sample(placement, log_prob_, jnp.broadcast_to(entropy, log_prob_.shape))
+        key, seed_key = jax.random.split(key)
+        shape = num_samples, episode_steps
+        seeds = jax.random.bits(seed_key, shape, jnp.uint32) if dropout else None
+        steps = episodes(params, graph, seeds, num_samples)
+        choice = _each(distributions.sample)(jax.random.split(key, shape), steps.log_probs)
+        placement = jnp.take_along_axis(choice, steps.root, axis=-1)
+        value = _each(distributions.log_prob)(steps.log_probs, placement, steps.decides)
+        entropy = _each(distributions.entropy)(steps.log_probs, steps.decides)
+        return Sample(placement, value, entropy, seeds)
 
     def log_prob(params: Params, graph: jraph.GraphsTuple, drawn: Sample) -> LogProb:
-        log_probs, root = apply(params, graph)
-        mask = masks(graph, root)
-        value = jax.vmap(score, in_axes=(None, None, 0))(log_probs, mask, drawn.placement)
-        entropy = jax.vmap(distributions.entropy)(log_probs, mask)
-        choices = mask.sum(axis=-1).astype(jnp.float32)
-        return LogProb(value, *(jnp.broadcast_to(x, value.shape) for x in (entropy, choices)))
+        steps = episodes(params, graph, drawn.latent, len(drawn.placement))
+        value = _each(distributions.log_prob)(steps.log_probs, drawn.placement, steps.decides)
+        entropy = _each(distributions.entropy)(steps.log_probs, steps.decides)
+        return LogProb(value, entropy, steps.decides.sum(axis=-1).astype(jnp.float32))
 
     def greedy(params: Params, graph: jraph.GraphsTuple) -> Array:
-        log_probs, root = apply(params, graph)
-        return jnp.argmax(log_probs[-1], axis=-1)[root[-1]].astype(jnp.int32)
+        steps = episode(params, graph, None)
+        return jnp.argmax(steps.log_probs[-1], axis=-1)[steps.root[-1]].astype(jnp.int32)
 
     return Policy(init, sample, log_prob, greedy)
 
 
-# 'paper': episodes of 20 steps, discount 0.95, reward 1/latency and Adam at 1e-3; groups are
-# placed. 'released' keeps what the authors' update does otherwise: one rollout, no baseline, no
-# clipping; there single-device placements take 1e10 seconds.
-_EPISODE = {"levels": 8, "episode_steps": 20}
-_INVERSE = {"algorithm": "reinforce", "reward": "inverse", "entropy_weight": 0.0}
-_ROLLOUT = {"num_samples": 1, "baseline": "none", "max_grad_norm": float("inf")}
-VARIANTS = {
-    name: base.Variant(_EPISODE, _INVERSE | of_update, make, read=base.operations)
-    for name, of_update in (("paper", {"num_samples": 8}), ("released", _ROLLOUT))
-}
+def _each(function: Callable[..., Array]) -> Callable[..., Array]:
+    """Maps a function over the leading axes [B, T] of its arguments."""
+    return jax.vmap(jax.vmap(function))
+
+
+def _encode_and_parse(
+    layers: _Layers,
+    graph: jraph.GraphsTuple,
+    x: Array,
+    key: Array | None,
+    threshold: float,
+    pooling: str,
+) -> tuple[Array, Array]:
+    """Encodes and groups, level by level.
+
+    Args:
+      layers: with their parameters.
+      graph: padded, N nodes; its features are not read.
+      x: float32 [N, F], the state.
+      key: of the dropout; None: nothing is dropped.
+      threshold: the least score of a kept edge.
+      pooling: see `make`.
+
+    Returns:
+      Embeddings float32 [N, H] of the groups in the slots of their roots, and the root int32 [N] of
+      every operation.
+    """
+    chex.assert_rank(x, 2)
+    chex.assert_type(x, float)
+    n = len(x)
+    slots = jnp.arange(n, dtype=jnp.int32)
+
+    def edges_between(root: Array) -> _Edges:
+        u, v = root[graph.senders], root[graph.receivers]
+        return _Edges(u, v, graph.edges["mask"] & (u != v))
+
+    def level_key(level: Any) -> Array | None:
+        return None if key is None else jax.random.fold_in(key, level)
+
+    def group(z: Array, edges: _Edges, root: Array) -> _Level:
+        u, v, live = edges
+        score = jax.nn.sigmoid(layers.scorer(z[u] * z[v])[:, 0])
+        edge = parsing.dominant_edge(
+            jax.lax.stop_gradient(score), live & (score >= threshold), u, v, n
+        )
+        joined = parsing.components(edge, u, v)
+        inside = jnp.where(live & (joined[u] == joined[v]), joined[u], n)
+        weighs = parsing.kept(edge, joined, len(score)) if pooling == "kept" else inside
+        pooled = parsing.pool(z, joined, score, weighs)
+        return _Level(z, pooled, joined[root], (joined != slots).any())
+
+    @jax.checkpoint  # as every step: what a gradient would keep of all levels is slow to write
+    def encode_anew(level: _Level, number: Array) -> _Level:
+        edges = edges_between(level.root)
+        z = layers.group_encoder(layers.set(level.pooled), edges, level_key(number))
+        return group(z, edges, level.root)
+
+    def deeper(level: _Level, number: Array) -> tuple[_Level, None]:
+        return jax.lax.cond(level.shrunk, encode_anew, lambda same, _: same, level, number), None
+
+    edges = edges_between(slots)
+    first = group(layers.encoder(layers.input(x), edges, level_key(0)), edges, slots)
+    # Each level at least halves the nodes with a neighbour; the last one encodes and joins nothing.
+    numbers = jnp.arange(1, (n - 1).bit_length() + 1)
+    top, _ = jax.lax.scan(deeper, first, numbers)
+    return top.encoded, top.root
+
+
+FEATURES = "member_types+degrees+fractal_directed+positional+output_shape"
+_UPDATE = {"algorithm": "reinforce", "reward": "inverse", "entropy_weight": 0.0}
+_ROLLOUT = {"num_samples": 1, "returns": "episode", "max_grad_norm": float("inf")}
+_OF_CODE = {"dropout": 0.2, "features": FEATURES}
+_FAULTS = {"threshold": 0.0, "pooling": "inside", "detached": True}
+PAPER = base.Variant({}, _UPDATE | {"num_samples": 8}, make, base.operations)
+RELEASED = base.Variant(
+    _OF_CODE | _FAULTS,
+    _UPDATE | _ROLLOUT | {"baseline": "none"},
+    make,
+    base.operations,
+    single_devices_fail=True,
+    corrected=base.Variant(
+        _OF_CODE, _UPDATE | _ROLLOUT | {"baseline": "moving_average"}, make, base.operations
+    ),
+)

@@ -118,24 +118,42 @@ def parse(
         live = edge_mask & (u != v) & (score >= threshold)
         edge = dominant_edge(jax.lax.stop_gradient(score), live, u, v, n)
         step = components(edge, u, v)
-        embedding = pool(embedding, step, score, edge)
+        embedding = pool(embedding, step, score, kept(edge, step, len(score)))
         root = step[root]
     return Parse(root, embedding)
 
 
-def pool(embedding: Array, root: Array, score: Array, edge: Array) -> Array:
+def kept(edge: Array, root: Array, num_edges: int) -> Array:
+    """Finds the group int32 [E] that kept each edge, len(root) where none did.
+
+    Args:
+      edge: int32 [N], of `dominant_edge`.
+      root: int32 [N], of `components`.
+      num_edges: E.
+    """
+    chex.assert_rank([edge, root], 1)
+    chex.assert_type([edge, root], int)
+    none = jnp.full(num_edges + 1, len(root), jnp.int32)
+    # Every kept edge is some node's choice: its group is that node's.
+    return none.at[edge].set(root)[:-1]
+
+
+def pool(embedding: Array, root: Array, score: Array, group: Array) -> Array:
     """Pools group embeddings [N, H] in the slots of their roots, from those of the nodes [N, H].
 
-    The mean kept score times the number of kept edges is the sum of the kept scores. A group
-    that kept no edge is a single node and keeps its embedding: the product would erase it.
+    The mean score of a group's edges times their number is the sum of their scores. A group
+    without edges is a single node and keeps its embedding: the product would erase it.
+
+    Args:
+      embedding: float32 [N, H].
+      root: int32 [N], the slot of each node's group.
+      score: float32 [E].
+      group: int32 [E], the slot of the group that an edge counts for; N: for none.
     """
-    chex.assert_rank([embedding, root, score, edge], [2, 1, 1, 1])
-    chex.assert_type([embedding, root, score, edge], [float, int, float, int])
-    n, num_edges = embedding.shape[0], score.shape[0]
-    kept = jnp.zeros(num_edges + 1, bool).at[edge].set(True)[:-1]
-    # Every kept edge is some node's choice: its group is that node's.
-    group = jnp.zeros(num_edges + 1, jnp.int32).at[edge].set(root)[:-1]
-    total = jax.ops.segment_sum(jnp.where(kept, score, 0.0), group, n)
-    count = jax.ops.segment_sum(kept.astype(jnp.int32), group, n)
+    chex.assert_rank([embedding, root, score, group], [2, 1, 1, 1])
+    chex.assert_type([embedding, root, score, group], [float, int, float, int])
+    n = embedding.shape[0]
+    total = jax.ops.segment_sum(score, group, n + 1)[:-1]
+    count = jax.ops.segment_sum(jnp.ones_like(group), group, n + 1)[:-1]
     summed = jax.ops.segment_sum(embedding, root, n)
     return summed * jnp.where(count > 0, total, 1.0)[:, None]

@@ -24,7 +24,7 @@ SQUEEZENET = Path(onnx.__file__).parent / "backend/test/data/light/light_squeeze
 SIMULATED = (
     "--config.graph=synthetic:family=layered,ops=12,seed=1",
     "--config.devices=roofline:cpu,gpu",
-    "--config.method=hsdag:variant=paper,hidden_size=8,levels=0,episode_steps=1",
+    "--config.method=hsdag:variant=paper,hidden_size=8,threshold=1,episode_steps=1",
 )
 ENDLESS = "--config.budget=2000000000"
 

@@ -17,7 +17,7 @@ from tests.experiments.command import check_summary, run, start
 
 FLAGS = (
     *("--config.graph=synthetic:family=layered,ops=12,seed=1", "--config.devices=roofline:cpu,gpu"),
-    "--config.method=hsdag:variant=paper,hidden_size=4,levels=0,episode_steps=1",
+    "--config.method=hsdag:variant=paper,hidden_size=4,threshold=1,episode_steps=1",
     "--config.budget=34",
 )
 ENDLESS = "--config.budget=2000000000"

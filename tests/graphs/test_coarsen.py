@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from placement.graphs import dag, opgraph
-from placement.graphs.coarsen import coarsen, lift, sole_consumers
+from placement.graphs.coarsen import coarsen, lift, merge, sole_consumers
 from tests import helpers
 
 SEEDS = st.integers(0, 2**32 - 1)
@@ -67,6 +67,16 @@ def test_a_chain_collapses_to_one_operation():
     assert coarse.weight_bytes.tolist() == [10]
     assert coarse.op_names == ("op4",)
     assert coarse.output_shapes == ((1, 5),)
+
+
+def test_a_merged_operation_remembers_the_types_of_its_members():
+    """Also of those that were merged before."""
+    graph = _graph(["Parameter", "Constant", "MatMul", "Relu", "Result"], ["ac", "bc", "cd", "ae"])
+    once = coarsen(graph).graph
+    found = sorted(sorted(types) for types in once.member_types)
+    assert found == [["Constant", "MatMul", "Relu"], ["Parameter"], ["Result"]]
+    (every,) = merge(once, np.zeros(3, int)).graph.member_types
+    assert sorted(every) == sorted(graph.op_types)
 
 
 def test_the_diamond_stays():

@@ -5,15 +5,17 @@ import pytest
 
 from placement.errors import UserError
 from placement.graphs import fractal, opgraph, positional
-from placement.graphs.features import OP_TYPES, node_features
+from placement.graphs.features import BLOCKS, OP_TYPES, node_features
 from tests import helpers
 
-BLOCKS = {"op_type": len(OP_TYPES), "degrees": 2, "fractal": 1, "positional": 16, "output_shape": 5}
-OFF = dict.fromkeys(BLOCKS, False)
+WIDTHS = {
+    **{"op_type": len(OP_TYPES), "member_types": len(OP_TYPES), "degrees": 2, "fractal": 1},
+    **{"fractal_directed": 1, "positional": 16, "output_shape": 5},
+}
 
 
 def _one_block(graph, block):
-    return node_features(graph, **(OFF | {block: True}))
+    return node_features(graph, (block,))
 
 
 def test_vocabulary_is_unique_and_ends_in_other():
@@ -21,29 +23,51 @@ def test_vocabulary_is_unique_and_ends_in_other():
     assert OP_TYPES[-1] == "other"
 
 
-def test_blocks_stand_in_order():
+def test_blocks_stand_in_their_order_whatever_that_of_their_names():
     graph = helpers.random_dag(np.random.default_rng(0), 12)
-    features = node_features(graph)
+    features = node_features(graph, tuple(reversed(BLOCKS)))
     assert features.dtype == np.float32
     parts = [_one_block(graph, block) for block in BLOCKS]
-    assert [part.shape for part in parts] == [(12, width) for width in BLOCKS.values()]
+    assert {name: part.shape[1] for name, part in zip(BLOCKS, parts, strict=True)} == WIDTHS
     np.testing.assert_array_equal(features, np.concatenate(parts, axis=1))
-    np.testing.assert_allclose(parts[2][:, 0], fractal.fractal_dimension(graph), rtol=1e-6)
-    np.testing.assert_array_equal(parts[3], positional.positional_encoding(graph))
+    of_name = dict(zip(BLOCKS, parts, strict=True))
+    for block, directed in (("fractal", False), ("fractal_directed", True)):
+        expected = fractal.fractal_dimension(graph, directed=directed)
+        np.testing.assert_allclose(of_name[block][:, 0], expected, rtol=1e-6)
+    np.testing.assert_array_equal(of_name["positional"], positional.positional_encoding(graph))
 
 
-@pytest.mark.parametrize("block", BLOCKS)
-def test_switching_a_block_off_removes_its_columns(block):
+def test_without_choice_there_is_one_block_of_each_kind():
     graph = helpers.random_dag(np.random.default_rng(1), 9)
-    rest = [_one_block(graph, other) for other in BLOCKS if other != block]
-    np.testing.assert_array_equal(
-        node_features(graph, **{block: False}), np.concatenate(rest, axis=1)
+    others = set(BLOCKS) - {"member_types", "fractal_directed"}
+    np.testing.assert_array_equal(node_features(graph), node_features(graph, others))
+
+
+def test_no_block_is_refused():
+    with pytest.raises(UserError, match="leave on at least one of op_type, member_types, degrees"):
+        node_features(helpers.diamond(), ())
+
+
+def test_the_type_of_a_merged_operation_is_the_mean_of_its_members():
+    graph = opgraph.make(
+        name="g",
+        op_names=["a", "b"],
+        op_types=["Convolution", "NeverHeardOf"],
+        senders=[0],
+        receivers=[1],
+        edge_bytes=[1],
+        member_types=[("Constant", "Convolution", "Constant", "Relu"), ("NeverHeardOf",)],
     )
+    expected = np.zeros((2, len(OP_TYPES)))
+    for op_type, share in (("Constant", 0.5), ("Convolution", 0.25), ("Relu", 0.25)):
+        expected[0, OP_TYPES.index(op_type)] = share
+    expected[1, -1] = 1
+    np.testing.assert_array_equal(_one_block(graph, "member_types"), expected)
 
 
-def test_everything_off_is_refused():
-    with pytest.raises(UserError, match="leave on at least one of op_type, degrees, fractal"):
-        node_features(helpers.diamond(), **OFF)
+def test_without_members_the_type_is_its_own():
+    graph = helpers.random_dag(np.random.default_rng(2), 9)
+    np.testing.assert_array_equal(_one_block(graph, "member_types"), _one_block(graph, "op_type"))
 
 
 def test_values_by_hand():

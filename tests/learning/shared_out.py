@@ -24,7 +24,7 @@ from placement.types import Problem, Sample
 from tests import helpers
 
 SAMPLES, STEPS, RESUMED_AT = 16, 4, 2
-_OF_HSDAG = f"hsdag:variant=paper,hidden_size=4,levels=1,episode_steps=1,num_samples={SAMPLES}"
+_OF_HSDAG = f"hsdag:variant=paper,hidden_size=4,episode_steps=1,num_samples={SAMPLES}"
 SEARCH = f"{_OF_HSDAG},algorithm=ppo,reward=log"
 SCHEDULER = f"scheduler:hidden_size=4,episode_steps=1,num_samples={SAMPLES}"  # by REINFORCE
 

@@ -58,6 +58,11 @@ def test_discounted_returns_by_hand():
     assert returns.tolist() == [[3.0, 4.0, 4.0], [2.0, 4.0, 8.0]]
 
 
+def test_episode_returns_by_hand():
+    returns = advantages.episode_returns(jnp.array([[1.0, 2.0, 4.0], [0.0, 0.0, 8.0]]), 0.5)
+    assert returns.tolist() == [[11.0] * 3, [14.0] * 3]
+
+
 @pytest.mark.parametrize(("discount", "expected"), [(0.0, [5.0, 7.0]), (1.0, [12.0, 7.0])])
 def test_the_extreme_discounts(discount, expected):
     assert advantages.discounted_returns(jnp.array([[5.0, 7.0]]), discount).tolist() == [expected]

@@ -36,7 +36,7 @@ def test_every_variant_decides_for_every_operation(name, variant):
 
     num_nodes = jax.eval_shape(drawn).placement.shape[-1]
     assert num_nodes > (problem.graph.num_ops - 1 if assignment is None else assignment.max())
-    assert method.released == (variant == "released")
+    assert method.single_devices_fail == (variant == "released")
 
 
 def test_the_same_method_is_made_once():
@@ -113,6 +113,15 @@ def test_of_other_sizes_than_the_installed_parameters_one_line_says_what_to_give
     given.learner.init(jax.random.key(0), given.read(graph).graph)
 
 
+def test_a_variant_keeps_its_faults_unless_told():
+    with_faults, same, without = (
+        learned.make(f"hsdag:variant=released{faults}", 3, False)
+        for faults in ("", ",faults=1", ",faults=0")
+    )
+    failing = [made.single_devices_fail for made in (with_faults, same, without)]
+    assert failing == [True, True, False]
+
+
 def test_features_are_left_out_by_name():
     problem = helpers.random_problem()
     every = learned.make("hsdag", 3, False).read(problem).graph.nodes["features"]
@@ -130,6 +139,11 @@ def test_features_are_left_out_by_name():
         ("hierarchical:algorithm=walk", "unknown algorithm 'walk'; valid: reinforce, ppo"),
         ("placeto:features=degrees", "unknown argument 'features'"),
         ("hsdag:features=degrees+colour", "unknown feature 'colour'"),
+        ("hsdag:variant=released,faults=some", "unknown faults 'some'; valid: 0, 1"),
+        ("hsdag:faults=0", "unknown argument 'faults'"),
+        ("hsdag:variant=paper,pooling=all", "unknown pooling 'all'; valid: kept, inside"),
+        ("hsdag:variant=paper,dropout=1", "give a share below 1"),
+        ("hsdag:returns=all", "unknown returns 'all'; valid: to_go, episode"),
         ("hsdag:reward=speed", "unknown reward 'speed'"),
         ("hierarchical:grouping=some", "unknown grouping 'some'"),
         ("hsdag:num_samples=1", "leave_one_out baseline needs at least 2"),

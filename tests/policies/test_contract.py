@@ -19,13 +19,14 @@ pytestmark = pytest.mark.slow
 
 
 POLICIES: dict[str, Callable[[], Policy]] = {
-    "hsdag": lambda: hsdag_published.make(num_devices=2, hidden_size=8),
-    "hsdag, deep parse": lambda: hsdag_published.make(
-        num_devices=2, hidden_size=8, levels=2, threshold=0.0
+    "hsdag": lambda: hsdag_published.make(
+        num_devices=2, hidden_size=8, threshold=0.0, episode_steps=1
     ),
-    "hsdag, no parse": lambda: hsdag_published.make(num_devices=2, hidden_size=8, levels=0),
+    "hsdag, no groups": lambda: hsdag_published.make(
+        num_devices=2, hidden_size=8, threshold=1.0, episode_steps=1
+    ),
     "hsdag, three steps": lambda: hsdag_published.make(
-        num_devices=2, hidden_size=8, episode_steps=3
+        num_devices=2, hidden_size=8, threshold=0.0, episode_steps=3
     ),
     "placeto": lambda: placeto.make(num_devices=2, rounds=3),
     "colocrl": lambda: colocrl.make(num_devices=2, hidden_size=8),
@@ -47,7 +48,7 @@ LATENT = ("hierarchical",)
 # These choose one device after another: what is likeliest at each step need not be so in the end.
 SEQUENTIAL = ("colocrl", "hierarchical", "hierarchical, random groups")
 # Fixed groups share a device.
-_SHARED = ("hsdag", "hsdag, deep parse", "hsdag, three steps", "hierarchical, random groups")
+_SHARED = ("hsdag", "hsdag, three steps", "hierarchical, random groups")
 NUM_SAMPLES = 512
 
 # The graphs carry what Placeto reads; other policies must not mind.

@@ -10,13 +10,14 @@ import numpy as np
 import pytest
 
 from experiments.distributed import processes
+from placement.graphs import coarsen
 from tests import helpers
 from tests.experiments import command
 
 _FLAGS = (
     *("--config.graph=synthetic:family=layered,ops=12,seed=1", "--config.evaluate=simulate"),
     *("--config.devices=roofline:cpu,gpu,gpu", "--config.objective=makespan"),
-    "--config.method=hsdag:variant=paper,hidden_size=4,levels=0,episode_steps=1",
+    "--config.method=hsdag:variant=paper,hidden_size=4,threshold=1,episode_steps=1",
     "--config.budget=35",  # three single devices, and four steps
 )
 
@@ -82,7 +83,7 @@ def test_processes_that_cannot_be_are_refused_in_one_line(flags, said, tmp_path)
 
 def test_a_problem_that_is_broadcast_is_the_same():
     rng = np.random.default_rng(0)
-    graph = helpers.random_dag(rng, 8, colocated=0.3)
+    graph = coarsen.coarsen(helpers.random_dag(rng, 8, colocated=0.3)).graph
     problem = helpers.as_problem(graph, helpers.random_costs(rng, graph, 3), "makespan")
     sent = flax.serialization.msgpack_serialize(processes.packed(problem))
     received = processes.unpacked(flax.serialization.msgpack_restore(sent))
@@ -91,4 +92,5 @@ def test_a_problem_that_is_broadcast_is_the_same():
     assert (received.objective, received.devices) == (problem.objective, problem.devices)
     assert received.graph.op_names == graph.op_names
     assert received.graph.output_shapes == graph.output_shapes
+    assert received.graph.member_types == graph.member_types
     np.testing.assert_array_equal(received.graph.tensors, graph.tensors)
