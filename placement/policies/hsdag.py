@@ -174,11 +174,10 @@ RECIPE = base.Recipe(
     make,
     {
         "tuned": base.Variant({"levels": 1, "threshold": 0.5, "decide": "operation"}, base.PPO),
-        "paper": hsdag_published.PAPER,
-        "released": hsdag_published.RELEASED,
         "walk": base.Variant(
             {}, {"algorithm": "walk", "entropy_weight": 0.0}, hsdag_walk.make, hsdag_walk.read
         ),
+        **hsdag_published.VARIANTS,
     },
     base.operations,
 )
