@@ -342,8 +342,7 @@ RECIPE = base.Recipe(
     {
         "tuned": base.Variant({}, _LEARNER, shipped=True),
         "untrained": base.Variant({}, _LEARNER),
-        "paper": hsdag_published.PAPER,
-        "released": hsdag_published.RELEASED,
+        **hsdag_published.VARIANTS,
     },
     read,
 )

@@ -291,19 +291,18 @@ def _encode_and_parse(
     return top.encoded, top.root
 
 
-FEATURES = "member_types+degrees+fractal_directed+positional+output_shape"
+_FEATURES = "member_types+degrees+fractal_directed+positional+output_shape"
 _UPDATE = {"algorithm": "reinforce", "reward": "inverse", "entropy_weight": 0.0}
 _ROLLOUT = {"num_samples": 1, "returns": "episode", "max_grad_norm": float("inf")}
-_OF_CODE = {"dropout": 0.2, "features": FEATURES}
+_OF_CODE = {"dropout": 0.2, "features": _FEATURES}
 _FAULTS = {"threshold": 0.0, "pooling": "inside", "detached": True}
-PAPER = base.Variant({}, _UPDATE | {"num_samples": 8}, make, base.operations)
-RELEASED = base.Variant(
-    _OF_CODE | _FAULTS,
-    _UPDATE | _ROLLOUT | {"baseline": "none"},
-    make,
-    base.operations,
-    single_devices_fail=True,
-    corrected=base.Variant(
-        _OF_CODE, _UPDATE | _ROLLOUT | {"baseline": "moving_average"}, make, base.operations
+_own = partial(base.Variant, make=make, read=base.operations)
+VARIANTS = {
+    "paper": _own({}, _UPDATE | {"num_samples": 8}),
+    "released": _own(
+        _OF_CODE | _FAULTS,
+        _UPDATE | _ROLLOUT | {"baseline": "none"},
+        single_devices_fail=True,
+        corrected=_own(_OF_CODE, _UPDATE | _ROLLOUT | {"baseline": "moving_average"}),
     ),
-)
+}

@@ -22,7 +22,7 @@ pytestmark = pytest.mark.slow
 
 STEPS, HIDDEN = 3, 8
 # What the two variants say of the network, and the same of the reference.
-VARIANTS = {"paper": hsdag_published.PAPER, "released": hsdag_published.RELEASED}
+VARIANTS = hsdag_published.VARIANTS
 OF_REFERENCE: dict[str, dict[str, Any]] = {
     "paper": {"threshold": 0.5, "inside": False},
     "released": {"threshold": 0.0, "inside": True},
@@ -218,7 +218,7 @@ def test_the_released_features_are_those_of_the_reference():
     merged = coarsen.coarsen(dataclasses.replace(graph, output_shapes=tuple(shapes))).graph
     assert 10 < merged.num_ops < 30
     assert any(len(set(types)) > 1 for types in merged.member_types)
-    blocks = hsdag_published.RELEASED.policy["features"].split("+")
+    blocks = VARIANTS["released"].policy["features"].split("+")
     expected = reference.features(merged)
     np.testing.assert_allclose(node_features(merged, blocks), expected, rtol=1e-5, atol=1e-6)
 
@@ -226,7 +226,7 @@ def test_the_released_features_are_those_of_the_reference():
 def test_the_released_update_takes_one_number_times_all_log_probabilities():
     """The rewards, discounted backwards: at 0.95 of what is later; then their sum."""
     policy = hsdag_published.make(num_devices=3, hidden_size=HIDDEN, episode_steps=STEPS)
-    settings = dict(hsdag_published.RELEASED.learner)
+    settings = dict(VARIANTS["released"].learner)
     assert settings.pop("algorithm") == "reinforce"
     learner = reinforce.make(policy, base.Settings(**settings))
     graph = helpers.batched(helpers.fork_join(3, 2), 3)
