@@ -20,8 +20,10 @@ from configs import common
 _PAPER = "hsdag:variant=paper"
 _LEARNED = (
     "hsdag:variant=released",
+    "hsdag:variant=released,faults=0",
     _PAPER,
     "hsdag",
+    "hsdag:variant=untrained",
     "hierarchical",
     "hierarchical:slices=0",
     "colocrl",
