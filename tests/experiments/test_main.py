@@ -64,7 +64,7 @@ MISTAKES = {
     "unknown hyper-parameter": (["--config.method=placeto:levels=3"], ["levels", "rounds=8"]),
     "PPO's clip without PPO": (
         ["--config.method=hsdag:variant=paper,clip=0.3"],
-        ["clip", "num_samples=64"],
+        ["clip", "num_samples=8"],
     ),
     "unknown key": (["--config.budgets=3"], ["budgets", "did you mean 'budget'?", "time_limit_s"]),
     "unknown task": (["--task=plaice"], ["plaice", "did you mean 'place'?", "compare"]),

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from configs import pretrain
+from configs import pretrain, pretrain_hsdag
 from placement.methods import pretrained
 from tests.experiments.command import check_summary, run
 
@@ -43,13 +43,19 @@ def test_what_was_learned_on_some_graphs_places_another(tmp_path: Path) -> None:
     assert rows["zero_shot"]["predicted_s"] <= rows["random"]["predicted_s"]
 
 
-def test_the_policy_that_is_installed_is_what_the_configuration_makes():
-    made = json.loads(pretrained.SHIPPED.with_name("pretraining.json").read_text())
-    config = pretrain.get_config()
+@pytest.mark.parametrize(
+    ("policy", "told", "config"),
+    [
+        ("policy.msgpack", "pretraining.json", pretrain.get_config()),
+        ("hsdag.msgpack", "hsdag.json", pretrain_hsdag.get_config()),
+    ],
+)
+def test_a_policy_that_is_installed_is_what_its_configuration_makes(policy, told, config):
+    made = json.loads(pretrained.SHIPPED.with_name(told).read_text())
     assert made["families"] == config.families
     assert ";".join(made["devices"]) == config.devices
     assert (made["evaluations"], made["status"]) == (config.budget, "finished")
-    assert pretrained.method_of(pretrained.SHIPPED) == config.method
+    assert pretrained.method_of(pretrained.SHIPPED.with_name(policy)) == config.method
 
 
 @pytest.mark.parametrize(
