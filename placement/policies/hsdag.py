@@ -336,7 +336,7 @@ def read(
     return base.operations(problem, features, scheduler_tables.view, num_nodes, num_edges)
 
 
-_LEARNER = {"algorithm": "walk", "entropy_weight": 0.0, "num_samples": 32}
+_LEARNER = {"algorithm": "walk", "entropy_weight": 0.0, "num_samples": 32, "learning_rate": 3e-3}
 RECIPE = base.Recipe(
     make,
     {
