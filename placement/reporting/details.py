@@ -86,7 +86,7 @@ class Details:
 
 
 def write(path: Path, details: Details) -> None:
-    """Writes details whole or not at all.
+    """Writes details whole or not at all, but for the types of merged operations' members.
 
     Raises:
       OSError: it cannot be written; the error names the file.
@@ -180,7 +180,7 @@ def _check_sizes(details: Details) -> None:
 
 
 def _graph_to_json(graph: OpGraph) -> dict[str, Any]:
-    columns = ("name", "op_names", "op_types", "output_shapes", *_GRAPH_ARRAYS)
+    columns = ("name", "op_names", "op_types", "member_types", "output_shapes", *_GRAPH_ARRAYS)
     return {column: getattr(graph, column) for column in columns}
 
 

@@ -1,5 +1,7 @@
 """Details of placements to draw, without a run: of tiny graphs and of a large one."""
 
+import dataclasses
+
 import numpy as np
 
 from placement.graphs import coarsen, dag
@@ -47,7 +49,7 @@ def large(num_ops: int = 1_000, num_devices: int = 3) -> Details:
 
 def placed(graph: OpGraph, coarsening: coarsen.Coarsening, num_devices: int) -> Details:
     """A placement of a coarsened graph in runs, one operation after another, nothing measured."""
-    coarse = coarsening.graph
+    coarse = dataclasses.replace(coarsening.graph, member_types=())  # which details do not keep
     order = dag.topological_order(coarse)
     placement = np.empty(coarse.num_ops, np.int32)
     placement[order] = np.arange(coarse.num_ops) // 25 % num_devices

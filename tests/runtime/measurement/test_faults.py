@@ -119,8 +119,10 @@ def test_memory_that_runs_out_costs_one_candidate_and_a_new_worker():
         opened.ask(Measure(candidates[:1], **ROUNDS))
         first = exhaust()
         outcomes = opened.ask(Measure(candidates, **ROUNDS))
-        assert kinds(outcomes) == ["measured", "memory", "measured"], outcomes
-        assert outcomes[1].cause.startswith("out of memory during 'compile': ")
+        assert [type(o) for o in outcomes] == [Measurement, Failure, Measurement], outcomes
+        # The C library aborts where it finds no memory for what a thread calls its own.
+        died = {"memory": "out of memory", "crash": "worker ended by signal SIGABRT"}
+        assert outcomes[1].cause.startswith(died[outcomes[1].stage] + " during 'compile'")
         assert "\n" not in outcomes[1].cause
         assert exhaust() != first
         with pytest.raises(ChildProcessError):
