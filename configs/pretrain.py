@@ -21,6 +21,7 @@ def get_config() -> ConfigDict:
     config.objective = "makespan"
     config.method = "scheduler:learning_rate=0.01,learning_rate_decay=0.9"
     config.devices = "roofline:cpu,gpu,gpu;roofline:cpu,igpu,npu"
+    config.constants = False  # as what is installed has learned
     config.families = "layered,series_parallel,resnet,bert,nmt"
     config.members = 12
     config.budget = 576_000  # 1,500 updates

@@ -1,6 +1,5 @@
 """From a configuration to the objects of an experiment: the one place that wires everything."""
 
-import os
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -96,6 +95,19 @@ def check(config: ConfigDict) -> None:
         )
 
 
+def check_graph(graph: str) -> None:
+    """Refuses a name that no network has, and a file that is not there, before any is loaded.
+
+    Raises:
+      UserError: one line: what was given, what is valid.
+    """
+    path = labels.file(graph)
+    if path is None:
+        arguments.check("network", graph.partition(":")[0], (synthetic.NAME, *zoo.names()))
+    elif not path.exists():
+        raise UserError(f"no file {str(path)!r}; give the path of a model or of a workload")
+
+
 def network(config: ConfigDict) -> Network:
     """Loads or builds the configured model, or reads the configured workload.
 
@@ -130,8 +142,12 @@ def inputs(config: ConfigDict, model: Any) -> Inputs:
     return inputs_lib.find(model, seed=config.seed, values=values, file=file)
 
 
-def without_weights(text: str) -> Network:
-    """A network of the zoo, or a synthetic one, as a graph alone: without constants or a model.
+def without_weights(text: str, *, constants: bool = False) -> Network:
+    """A network of the zoo, or a synthetic one, as a graph alone, without a model.
+
+    Args:
+      text: its name.
+      constants: whether the graph has the constants, as `config.constants`.
 
     Raises:
       UserError: no such graph.
@@ -140,7 +156,7 @@ def without_weights(text: str) -> Network:
         graph = synthetic.build(text)
     else:
         model = frontend.prepare(zoo.build(text, weights=False), "")
-        graph = extract.op_graph(model, name=text, constants=False).graph
+        graph = extract.op_graph(model, name=text, constants=constants).graph
     return Network(None, graph, coarsen.coarsen(graph), {})
 
 
@@ -167,10 +183,7 @@ def _workload(path: Path, given: dict[str, str], config: ConfigDict) -> Network:
 
 
 def _source(graph: str) -> Any:  # ov.Model
-    is_path = os.sep in graph or os.path.splitext(graph)[1] != "" or os.path.isdir(graph)
-    if graph in zoo.names() or not is_path:
-        return zoo.build(graph)
-    return frontend.load(graph)
+    return zoo.build(graph) if labels.file(graph) is None else frontend.load(graph)
 
 
 def search_problem(

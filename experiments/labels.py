@@ -27,18 +27,23 @@ def content(graph: str) -> str | None:
 
     Of .xml it is that of the weights beside it too.
     """
-    path, _ = _split(graph)
+    path = file(graph)
     if path is None or not path.exists():
         return None
     files = [path, path.with_suffix(".bin")] if path.suffix == ".xml" else [path]
     if path.is_dir():
         files = sorted(path.rglob("*"))
     digest = hashlib.sha256()
-    for file in files:
-        if file.is_file():
-            with open(file, "rb") as opened:
+    for each in files:
+        if each.is_file():
+            with open(each, "rb") as opened:
                 digest.update(hashlib.file_digest(opened, "sha256").digest())
     return digest.hexdigest()
+
+
+def file(graph: str) -> Path | None:
+    """The path that a graph names; None of a network's name."""
+    return _split(graph)[0]
 
 
 def shortest(graph: str) -> str:

@@ -169,18 +169,53 @@ def gaps(names: dict[str, str], exact: str, methods: tuple[str, ...]) -> Callabl
     return read
 
 
-def ratios(run: str, methods: tuple[str, ...]) -> Callable[[Path], Grid]:
-    """Returns the reader of ratios to the best single device, means over seeds; the lowest bold."""
+def scores(run: str, against: str) -> Callable[[Path], Grid]:
+    """Returns the reader of methods over the best known latency of each graph, means over seeds.
+
+    Then of all graphs with room the interquartile mean and how likely a run of `against` is faster,
+    both with 95% intervals where there are several runs.
+    """
 
     def read(folder: Path) -> Grid:
-        compared = comparison.compare(_summary(folder, run)["rows"], ())
+        summary = _summary(folder, run)
+        compared, told = comparison.compare(summary["rows"], ()), summary["statistics"]
+        scope = told["scopes"]["graphs with room"]
+        faster = scope["probability_of_improvement"].get(against, {})
         rows = []
-        for graph in compared.graphs:
-            cells = compared.cells[graph]
-            single_s = cells[comparison.SINGLE].latency_s.mean
-            texts = [f"{cells[m].latency_s.mean / single_s:.3f}" for m in methods]
-            rows.append([graph, *(f"**{t}**" if t == min(texts) else t for t in texts)])
-        return ["graph", *(f"`{m}`" for m in methods)], rows
+        for method, mean in scope["interquartile_mean"].items():
+            ratios = [
+                f"{compared.cells[graph][method].latency_s.mean / of['best_s']:.3f}"
+                if method in compared.cells[graph]
+                else "-"
+                for graph, of in told["graphs"].items()
+            ]
+            beside = _interval(faster[method], 2) if method in faster else "-"
+            rows.append([f"`{method}`", *ratios, _interval(mean, 3), beside])
+        header = ["method", *told["graphs"], "graphs with room", f"`{against}` is faster"]
+        return header, rows
+
+    return read
+
+
+def _interval(found: dict[str, float | None], decimals: int) -> str:
+    low, high = found["low"], found["high"]
+    text = f"{found['value']:.{decimals}f}"
+    return text if low is None else f"{text} [{low:.{decimals}f}, {high:.{decimals}f}]"
+
+
+def rooms(run: str) -> Callable[[Path], Grid]:
+    """Returns the reader of what there is to gain on each graph, and who found it."""
+
+    def read(folder: Path) -> Grid:
+        graphs = _summary(folder, run)["statistics"]["graphs"]
+        header = ["graph", "best single device, ms", "best known, ms", "room", "found by"]
+        return header, [
+            [
+                *(graph, _ms(room["single_s"]), _ms(room["best_s"])),
+                *(f"{room['room']:.3f}", f"`{room['method']}`"),
+            ]
+            for graph, room in graphs.items()
+        ]
 
     return read
 
@@ -304,26 +339,38 @@ _SERIAL = {
         "--config.graphs=inception_v3,resnet50 --config.devices=host"
     ),
 }
-_LEARNED = ("hsdag", "hierarchical", "hierarchical:grouping=random", "colocrl", "placeto")
-_MAKESPAN = (
-    f"{_SIMULATED} --config.graphs=inception_v3,resnet50,bert_base,rnnlm,nmt:layers=2 "
-    "--config.devices=roofline:cpu,gpu,gpu --config.objective=makespan "
-)
-_LIMITS = {
-    "makespan": (
-        f"--config.methods={','.join(_LEARNED)},human_expert,metis,kahip,scotch,min_cut "
-        "--config.seeds=5 --config.budget=8000 --config.time_limit_s=30"
+_AUDIT = "--config=audit --task=compare"
+_SYNTHETIC = [f"synthetic:family={f},ops=300" for f in ("layered", "series_parallel")]
+_WITH_ROOM = ",".join(["rnnlm", "nmt:layers=2", *_SYNTHETIC])
+_PAPER = "hsdag:variant=paper"
+_OTHERS = "hierarchical,colocrl,placeto,search,lns"
+_AUDITS = {
+    "audit": (
+        "hsdag",
+        f"{_AUDIT} --config.graphs={_WITH_ROOM},inception_v3 --config.seeds=3 "
+        f"--config.budget=8000 --config.time_limit_s=120 --config.methods={_PAPER},hsdag,"
+        f"hsdag:variant=untrained,hierarchical:slices=0,scheduler,{_OTHERS},"
+        "heft,peft,m_etf,cpsat,human_expert,metis,scotch",
     ),
-    "evaluations": (
-        f"--config.methods={','.join(_LEARNED)} --config.seeds=3 --config.budget=2000 "
-        "--config.time_limit_s=1000"
+    "audit_wall": (
+        "hsdag",
+        f"{_AUDIT} --config.graphs={_WITH_ROOM} --config.seeds=2 --config.budget=1000000000 "
+        "--config.time_limit_s=30 --config.methods=hsdag:variant=released,"
+        f"hsdag:variant=released,faults=0,{_PAPER},hsdag,hsdag:variant=untrained,{_OTHERS}",
     ),
-    "wall": (
-        "--config.methods=hsdag,hierarchical,colocrl,placeto --config.seeds=2 "
-        "--config.budget=10000000 --config.time_limit_s=12"
+    "audit_long": (
+        "hsdag",
+        f"{_AUDIT} --config.graphs={_WITH_ROOM} --config.seeds=5 --config.budget=32000 "
+        "--config.methods=hsdag,hsdag:variant=untrained,search,lns,heft",
+    ),
+    "ablation": (
+        _PAPER,
+        f"{_AUDIT} --config.graphs={','.join(_SYNTHETIC)} --config.seeds=3 --config.budget=8000 "
+        f"--config.methods={_PAPER},{_PAPER},features=op_type+degrees+fractal+positional,"
+        f"{_PAPER},features=op_type+degrees+fractal+output_shape,"
+        f"{_PAPER},features=op_type+output_shape",
     ),
 }
-_COMPARED = {name: {name: _MAKESPAN + limits} for name, limits in _LIMITS.items()}
 _PLANNER = {"hierarchical": "--config=reproduce_hierarchical --task=compare"}
 _LARGER = {
     f"hierarchical-{count}": (
@@ -381,22 +428,11 @@ TABLES = {
     "solvers_serial": Table(
         "docs/SOLVERS.md", _SERIAL, gaps(_SERIAL, "graph_cut", _SERIAL_METHODS)
     ),
-    "makespan": Table(
-        "docs/REPRODUCTION.md",
-        _COMPARED["makespan"],
-        report("makespan", "reduction", without=_BOUNDS),
-    ),
-    "learning": Table(
-        "docs/REPRODUCTION.md", _COMPARED["makespan"], report("makespan", "first update")
-    ),
-    "evaluations": Table(
-        "docs/REPRODUCTION.md", _COMPARED["evaluations"], ratios("evaluations", _LEARNED)
-    ),
-    "wall": Table(
-        "docs/REPRODUCTION.md",
-        _COMPARED["wall"],
-        ratios("wall", ("hsdag", "hierarchical", "colocrl", "placeto")),
-    ),
+    "rooms": Table("docs/REPRODUCTION.md", {"audit": _AUDITS["audit"][1]}, rooms("audit")),
+    **{
+        name: Table("docs/REPRODUCTION.md", {name: command}, scores(name, against))
+        for name, (against, command) in _AUDITS.items()
+    },
     "hierarchical": Table(
         "docs/REPRODUCTION.md",
         _PLANNER,

@@ -96,6 +96,8 @@ def run(
     if config.seeds < 1:
         raise UserError(f"seeds={config.seeds} leaves nothing to run; give seeds > 0")
     build.check(config)
+    for graph in _graphs(config):
+        build.check_graph(graph)
     if config.measure_on == "ray" and config.costs and config.evaluate != "simulate":
         raise UserError(
             f"costs={config.costs!r}, but hosts profile for themselves what --task=compare "
@@ -120,7 +122,7 @@ def _cells(
     config: ConfigDict, workdir: Path, chosen: tuple[str, ...], beside: tuple[str, ...]
 ) -> list[_Cell]:
     """Every graph with every seed; a graph that is spelt twice is one."""
-    spelt = {labels.identity(g): g for g in arguments.entries(config.graphs or config.graph)}
+    spelt = {labels.identity(graph): graph for graph in _graphs(config)}
     named = zip(spelt.values(), labels.distinct([*spelt.values()]), strict=True)
     cells, lists = [], (chosen, beside)
     for (graph, label), number in itertools.product(named, range(config.seeds)):
@@ -130,6 +132,10 @@ def _cells(
         of_seed = [tuple(m for m in some if not number or _again(m, config)) for some in lists]
         cells.append(_Cell(of_cell, label, directory, *of_seed))
     return cells
+
+
+def _graphs(config: ConfigDict) -> tuple[str, ...]:
+    return arguments.entries(config.graphs or config.graph)
 
 
 def _again(method: str, config: ConfigDict) -> bool:

@@ -73,8 +73,8 @@ def run(
     workdirs.claim(workdir, display)
     runs.write_json(workdir / "config.json", config.to_dict())
     with display.phase("reading graphs"):
-        batches = _batches(texts, named, made, display)
-    graphs = {"graphs": texts, "devices": list(map(list, named))}
+        batches = _batches(texts, config.constants, named, made, display)
+    graphs = {"graphs": texts, "constants": config.constants, "devices": list(map(list, named))}
     told = _learned(config, workdir, made, batches, graphs, display)
     told |= {"families": config.families, "devices": sets, "graphs": texts}
     runs.write_json(workdir / "pretraining.json", told)
@@ -115,12 +115,16 @@ def _begun(
 
 
 def _batches(
-    texts: list[str], named: list[tuple[str, ...]], made: learned.Method, display: progress.Display
+    texts: list[str],
+    constants: bool,
+    named: list[tuple[str, ...]],
+    made: learned.Method,
+    display: progress.Display,
 ) -> list[several.Stack]:
     """The graphs on each set of devices, those of one size together."""
     of_size: dict[Any, list[Any]] = {}
     for text in texts:
-        net = build.without_weights(text)
+        net = build.without_weights(text, constants=constants)
         for names in named:
             costs = roofline.cost_model(net.graph, names)
             problem = build.search_problem(net, costs, names, "makespan").coarse
@@ -244,7 +248,8 @@ def follow(job: dict[str, Any]) -> None:
     """
     named = list(map(tuple, job["devices"]))
     made = _made(job["method"], len(named[0]))
-    batches = _batches(job["graphs"], named, made, progress.Display(progress.WARNING))
+    display = progress.Display(progress.WARNING)
+    batches = _batches(job["graphs"], job["constants"], named, made, display)
     fresh = _begun(job["method"], made, batches, 0)
     _, learn = _LEARNED[_name(job["method"])]
     state = made.learner.place(flax.serialization.from_bytes(fresh, job["state"]))

@@ -16,8 +16,11 @@ are learned together, a device for each group and reinforcement, in this order:
     move    ~ softmax over groups g and devices d of MLP[ mean z of g, what moving g to d does ]
 
 Both parses and the groups are common to the B samples of a step, whose moves are drawn one after
-another, each among those that are left: B different ones of the K D there are. Nothing has a size
-that depends on the number of devices.
+another, each among those that are left: B different ones of the K D there are. A policy that has
+learned to gain a little with small groups would not try the large ones any more, without which no
+network leaves a device where many of its operations share weights: hence the last samples, which
+are drawn uniformly, and from which the choice of moves learns nothing. Nothing has a size that
+depends on the number of devices.
 
 Departures from the paper: groups are sampled, so that they are explored as the devices are; one
 group moves at a time, of any level; the state follows what was sampled; the policy sees costs and
@@ -36,6 +39,7 @@ import jax
 import jax.numpy as jnp
 import jraph
 
+from placement.errors import UserError
 from placement.graphs.features import DEFAULT_BLOCKS
 from placement.policies import (
     base,
@@ -68,6 +72,7 @@ class Action(NamedTuple):
     from_one: Array  # bool [B, K]: only what is on the anchor's device
     chosen: Array  # int32 [B]: D times the group, and the device
     taken: Array  # bool [B, K D]: what samples before this one chose
+    uniformly: Array  # bool [B]: whether it was drawn from what is left, all alike
 
 
 class _Seen(NamedTuple):
@@ -181,6 +186,7 @@ def make(
     num_layers: int = 2,
     levels: int = 8,
     groups: int = 128,
+    uniform: float = 0.125,
 ) -> Policy:
     """Makes the policy; its graphs carry `scheduler_tables.view` as their globals.
 
@@ -192,7 +198,13 @@ def make(
       num_layers: of the graph network.
       levels: L, of a parse.
       groups: K, of which one moves; more, where there are more samples.
+      uniform: share of the samples whose move is drawn uniformly, rounded down.
+
+    Raises:
+      UserError: `uniform` is no share below 1.
     """
+    if not 0 <= uniform < 1:
+        raise UserError(f"{uniform=}: give a share below 1")
     del num_devices
     network = _Network(hidden_size, num_layers)
 
@@ -217,9 +229,12 @@ def make(
             before = jnp.tile(first, (batch, 1))
         graph, before = _runnable(graph), jnp.asarray(before)
         num_devices, num_groups = graph.globals.compute_s.shape[1], max(groups, batch)
+        num_uniform = int(uniform * batch)
+        ways = 1 + (num_uniform > 0)  # of drawing moves
         for_parses, for_rest = jax.random.split(key)
         # One draw of all, as every one takes half a second to compile.
-        uniform = jax.random.uniform(for_rest, (3 + num_devices, num_groups), minval=1e-20)
+        shape = 3 + ways * num_devices, num_groups
+        chances = jax.random.uniform(for_rest, shape, minval=1e-20)
         times = timing.timing(graph.globals.simulator, before[0])
         seen = see(params, graph, before[0], times)
         parses = jax.vmap(
@@ -234,21 +249,29 @@ def make(
             parses.kept,
             parses.root,
             parse=jnp.arange(num_groups, dtype=jnp.int32) % len(parses.root),
-            anchor=_drawn(jnp.asarray(graph.nodes["mask"]), uniform[0]),
-            level=_drawn(jnp.concatenate([jnp.ones(1, bool), grew]), uniform[1]),
-            from_one=uniform[2] < 0.5,
+            anchor=_drawn(jnp.asarray(graph.nodes["mask"]), chances[0]),
+            level=_drawn(jnp.concatenate([jnp.ones(1, bool), grew]), chances[1]),
+            from_one=chances[2] < 0.5,
             chosen=jnp.zeros((), jnp.int32),
             taken=jnp.zeros(num_groups * num_devices, bool),
+            uniformly=jnp.zeros((), bool),
         )
         action: Action = jax.tree.map(lambda x: jnp.broadcast_to(x, (batch, *x.shape)), of_all)
         group, of = _groups(graph, action)
         logits = choose(params, graph, seen, of)
         # The largest of perturbed logits are draws without replacement (Kool et al. 2019).
-        noisy = logits - jnp.log(-jnp.log(uniform[3:].T.reshape(-1)))
-        _, chosen = jax.lax.top_k(jnp.where(of.able.reshape(-1), noisy, -jnp.inf), batch)
-        drawn = jax.nn.one_hot(chosen, len(noisy), dtype=jnp.int32)
+        noise = chances[3:].reshape(ways, num_devices, num_groups).swapaxes(1, 2)
+        noise = jnp.where(
+            of.able.reshape(-1), -jnp.log(-jnp.log(noise.reshape(ways, -1))), -jnp.inf
+        )
+        _, chosen = jax.lax.top_k(logits + noise[0], batch - num_uniform)
+        if num_uniform:
+            left = noise[1].at[chosen].set(-jnp.inf)
+            chosen = jnp.concatenate([chosen, jax.lax.top_k(left, num_uniform)[1]])
+        drawn = jax.nn.one_hot(chosen, len(logits), dtype=jnp.int32)
         taken = (jnp.cumsum(drawn, axis=0) - drawn) > 0
-        action = action._replace(chosen=chosen.astype(jnp.int32), taken=taken)
+        uniformly = jnp.arange(batch) >= batch - num_uniform
+        action = action._replace(chosen=chosen.astype(jnp.int32), taken=taken, uniformly=uniformly)
         nth, device = action.chosen // num_devices, action.chosen % num_devices
         does = of.able.reshape(-1)[chosen][:, None]
         moved = does & of.member[nth] & jnp.asarray(graph.nodes["allowed"])[:, device].T
@@ -268,7 +291,8 @@ def make(
         times = jax.tree.map(lambda x: x[0], action.times)
         seen = see(params, graph, action.before[0], times)
         group, of = _groups(graph, action)
-        return _scored(seen, choose(params, graph, seen, of), action, group, of)
+        logits = choose(params, graph, seen, of)
+        return _scored(seen, logits, action, group, of)
 
     def greedy(params: Params, graph: jraph.GraphsTuple) -> Array:
         return sample(params, jax.random.key(0), graph, 1).placement[0, 0]
@@ -311,6 +335,7 @@ def _scored(seen: _Seen, logits: Array, action: Action, group: Array, of: moves.
     some = (parses.kept < 2 * len(seen.score)).astype(jnp.float32)
     total, count = _below(kept, action, group, nth), _below(some, action, group, nth)
     able = of.able.reshape(-1)
+    logits = jnp.where(action.uniformly[:, None], 0.0, logits)
     log_probs = distributions.masked_log_softmax(logits, able & ~action.taken)
     own = jnp.take_along_axis(log_probs, action.chosen[:, None], axis=1)[:, 0]
     # Where there are fewer moves than samples, the last of these do nothing.

@@ -20,21 +20,11 @@ that point at each other. The smaller of such a pair is made a root and pointer 
 node's root in log2(N) rounds, as in Boruvka's algorithm.
 """
 
-from collections.abc import Callable
-from typing import NamedTuple
-
 import chex
 import jax
 import jax.numpy as jnp
 
 from placement.types import Array
-
-
-class Parse(NamedTuple):
-    """Groups of N nodes, H-dimensional embeddings."""
-
-    root: Array  # int32 [N]: the slot of each node's group
-    embedding: Array  # float32 [N, H]: of the group in each slot, zero in dead slots
 
 
 def dominant_edge(score: Array, live: Array, senders: Array, receivers: Array, n: int) -> Array:
@@ -82,45 +72,6 @@ def _smallest_member(pointer: Array) -> Array:
     n = pointer.shape[0]
     smallest = jax.ops.segment_min(jnp.arange(n, dtype=jnp.int32), pointer, n)
     return smallest[pointer]
-
-
-def parse(
-    score_fn: Callable[[Array], Array],
-    embedding: Array,
-    senders: Array,
-    receivers: Array,
-    edge_mask: Array,
-    *,
-    levels: int,
-    threshold: float,
-) -> Parse:
-    """Parses a graph in at most `levels` levels.
-
-    Args:
-      score_fn: logits [E] of products of embeddings [E, H].
-      embedding: float32 [N, H].
-      senders, receivers: int32 [E], undirected.
-      edge_mask: bool [E].
-      levels: static bound; a level that shrinks nothing changes nothing. 0 leaves every node alone.
-      threshold: the least score at which a node's dominant edge is kept.
-
-    Returns:
-      The groups. Gradients reach `score_fn` through the pooled embeddings alone; which edges are
-      kept is not differentiated.
-    """
-    chex.assert_rank([embedding, senders, receivers, edge_mask], [2, 1, 1, 1])
-    chex.assert_type([embedding, senders, receivers, edge_mask], [float, int, int, bool])
-    n = embedding.shape[0]
-    root = jnp.arange(n, dtype=jnp.int32)
-    for _ in range(levels):
-        u, v = root[senders], root[receivers]
-        score = jax.nn.sigmoid(score_fn(embedding[u] * embedding[v]))
-        live = edge_mask & (u != v) & (score >= threshold)
-        edge = dominant_edge(jax.lax.stop_gradient(score), live, u, v, n)
-        step = components(edge, u, v)
-        embedding = pool(embedding, step, score, kept(edge, step, len(score)))
-        root = step[root]
-    return Parse(root, embedding)
 
 
 def kept(edge: Array, root: Array, num_edges: int) -> Array:

@@ -124,6 +124,24 @@ def test_samples_move_groups_of_all_sizes():
     assert sizes.max() > 7
 
 
+def test_the_last_samples_are_any_moves_and_as_likely_as_each_other():
+    """Eight of 64, which come last but for those that do nothing."""
+    problem = _problem(1)
+    before = np.random.default_rng(1).integers(0, 3, problem.graph.num_ops)
+    params, graph, drawn, again = _ask(problem, before)
+    action = _action(drawn)
+    assert action.uniformly.tolist() == [False] * (NUM_SAMPLES - 8) + [True] * 8
+
+    @jax.jit
+    @jax.grad
+    def gradient(params):
+        value = POLICY.log_prob(params, graph, drawn).log_prob[:, 0]
+        return jnp.where(action.uniformly, value, 0.0).sum()
+
+    of_choice = gradient(params)["params"]["choice"]
+    assert all((leaf == 0).all() for leaf in jax.tree.leaves(of_choice))
+
+
 def test_the_unit_of_time_does_not_matter():
     problem = _problem(3)
     before = np.random.default_rng(3).integers(0, 3, problem.graph.num_ops)

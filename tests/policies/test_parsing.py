@@ -53,8 +53,27 @@ def _constant(products: Array) -> Array:  # every edge ties with every other
     return 0.0 * products[:, 0]
 
 
-def _parse(score_fn, case: _Case, levels: int, threshold: float) -> parsing.Parse:
-    return parsing.parse(score_fn, *case, levels=levels, threshold=threshold)
+class _Parse(NamedTuple):
+    """The groups of all levels."""
+
+    root: Array  # int32 [NODES]: the slot of each node's group
+    embedding: Array  # float32 [NODES, HIDDEN]: of the group in each slot
+
+
+def _parse(score_fn, case: _Case, levels: int, threshold: float) -> _Parse:
+    """Level after level, without encoding anew."""
+    embedding, senders, receivers, mask = map(jnp.asarray, case)
+    n = len(embedding)
+    root = jnp.arange(n, dtype=jnp.int32)
+    for _ in range(levels):
+        u, v = root[senders], root[receivers]
+        score = jax.nn.sigmoid(score_fn(embedding[u] * embedding[v]))
+        live = mask & (u != v) & (score >= threshold)
+        edge = parsing.dominant_edge(jax.lax.stop_gradient(score), live, u, v, n)
+        step = parsing.components(edge, u, v)
+        embedding = parsing.pool(embedding, step, score, parsing.kept(edge, step, len(score)))
+        root = step[root]
+    return _Parse(root, embedding)
 
 
 _jitted = jax.jit(_parse, static_argnums=(0, 2))

@@ -123,6 +123,19 @@ def test_one_method_on_one_graph_is_told_without_statistics_that_it_takes_more_f
     assert "Nothing to tell" in (tmp_path / "report.md").read_text()
 
 
+@pytest.mark.parametrize("graph", ["rnlm", "nowhere/model.onnx", "nowhere.json"])
+def test_a_graph_that_is_none_is_refused_before_the_first_cell(tmp_path, graph):
+    code, _, err = run(
+        tmp_path,
+        "--task=compare",
+        f"--config.graphs={_GRAPHS[0]},{graph}",
+        config="configs/audit.py",
+    )
+    assert code == 2
+    assert graph in err.splitlines()[-1]
+    assert not (tmp_path / "cells").exists()
+
+
 def test_the_best_is_of_the_lowest_mean_over_graphs_however_many_seeds_it_ran_with():
     def row(graph, seed, method, ratio):
         return {
