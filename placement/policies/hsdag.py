@@ -56,6 +56,7 @@ from placement.simulators.view import CostView
 from placement.types import Array, LogProb, Params, Policy, Problem, Sample
 
 _LEAST_DELAY = 0.2  # of an edge, in medians, beside its own
+_LAST = -1e30  # the logit of what does nothing: finite, as what is chosen has none
 _NEXT = -0.5  # the initial score of being next on a device
 
 
@@ -261,9 +262,8 @@ def make(
         logits = choose(params, graph, seen, of)
         # The largest of perturbed logits are draws without replacement (Kool et al. 2019).
         noise = chances[3:].reshape(ways, num_devices, num_groups).swapaxes(1, 2)
-        noise = jnp.where(
-            of.able.reshape(-1), -jnp.log(-jnp.log(noise.reshape(ways, -1))), -jnp.inf
-        )
+        gumbel = -jnp.log(-jnp.log(noise.reshape(ways, -1)))
+        noise = jnp.where(of.able.reshape(-1), gumbel, _LAST)
         _, chosen = jax.lax.top_k(logits + noise[0], batch - num_uniform)
         if num_uniform:
             left = noise[1].at[chosen].set(-jnp.inf)

