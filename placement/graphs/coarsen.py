@@ -8,7 +8,7 @@ Four steps, each a map from operations to fewer of them:
    can run neither before nor after {a, c}: operations on a common cycle of the quotient (its
    strongly connected components) merge too. What is lost are placements that leave a class and
    come back to it; what remains costs what it did. A training graph that co-locates each forward
-   operation with its backward one collapses to a single operation: do not coarsen such graphs.
+   operation with its backward one collapses to a single operation: `training.coarsened` is for it.
 2. Shape chains and constants join a consumer: they are host arithmetic on a few integers, or none,
    and apart from the operation that they serve they only cause transfers. A chain is a ShapeOf
    and every operation of `SHAPE_TYPES` that reads only from chains and constants, and from a
@@ -235,10 +235,21 @@ def _build(
         output_shapes=[graph.output_shapes[op] for op in last],
         flops=np.bincount(assignment, graph.flops),
         weight_bytes=dag.part_sums(assignment, graph.weight_bytes),
+        colocation=_joined(graph, assignment),
         tensors=graph.tensors[edges],
+        backward=np.bincount(assignment, graph.backward) > 0,
         member_types=_member_types(graph, assignment),
     )
     return Coarsening(coarse, assignment, edges.astype(np.int32))
+
+
+def _joined(graph: OpGraph, assignment: np.ndarray) -> np.ndarray:
+    """Numbers the parts that must share a device, int [M]: they hold operations that must."""
+    num_parts = int(assignment.max()) + 1
+    number = num_parts + np.unique(graph.colocation, return_inverse=True)[1]
+    joined = dag.weak_components(int(number.max()) + 1, assignment, number)[:num_parts]
+    _, first, number = np.unique(joined, return_index=True, return_inverse=True)
+    return first[number]
 
 
 def _member_types(graph: OpGraph, assignment: np.ndarray) -> list[list[str]]:

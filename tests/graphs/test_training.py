@@ -1,0 +1,282 @@
+"""Training graphs against what is worked out by hand, and against what JAX differentiates."""
+
+import collections
+import math
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from experiments import build
+from placement.errors import UserError
+from placement.graphs import coarsen, dag, gradients, opgraph, training
+from placement.types import OpGraph
+
+_BATCH, _IN, _OUT = 2, 3, 5
+_ZOO = ("inception_v3", "resnet50", "two_stream", "bert_base", "rnnlm", "nmt:layers=3,steps=4")
+
+
+def _network(ops, edges, shapes, *, flops=None, weights=()) -> OpGraph:
+    """A graph of (name, type) and edges (sender, receiver), tensors of float32."""
+    size = [4 * math.prod(shapes[sender]) for sender, _ in edges]
+    return opgraph.make(
+        name="net",
+        op_names=[name for name, _ in ops],
+        op_types=[kind for _, kind in ops],
+        senders=[sender for sender, _ in edges],
+        receivers=[receiver for _, receiver in edges],
+        edge_bytes=size,
+        output_shapes=shapes,
+        flops=flops,
+        weight_bytes=[4 * math.prod(shapes[op]) if op in weights else 0 for op in range(len(ops))],
+    )
+
+
+def _dense() -> OpGraph:
+    """relu(x @ w + b), with weights of float32 that need no Convert."""
+    ops = [("x", "Parameter"), ("w", "Constant"), ("b", "Constant"), ("product", "MatMul")]
+    ops += [("sum", "Add"), ("relu", "Relu"), ("y", "Result")]
+    edges = [(0, 3), (1, 3), (3, 4), (2, 4), (4, 5), (5, 6)]
+    out = (_BATCH, _OUT)
+    shapes = [(_BATCH, _IN), (_IN, _OUT), (1, _OUT), out, out, out, ()]
+    product = 2.0 * _BATCH * _IN * _OUT
+    return _network(ops, edges, shapes, flops=[0, 0, 0, product, 10, 10, 0], weights=(1, 2))
+
+
+def _reads(graph: OpGraph, name: str) -> list[str]:
+    op = graph.op_names.index(name)
+    return [graph.op_names[s] for s in graph.senders[graph.receivers == op]]
+
+
+def _flops(graph: OpGraph, name: str) -> float:
+    return float(graph.flops[graph.op_names.index(name)])
+
+
+def _zoo(name: str) -> OpGraph:
+    return build.without_weights(name, constants=True).graph
+
+
+def test_a_dense_layer_by_hand():
+    graph = training.training(_dense()).graph
+    added = graph.op_names[7:]
+    assert added == (
+        "gradients/y/loss",
+        "gradients/relu/0",
+        "gradients/sum/1/sum",
+        "gradients/product/1",
+        "update/b",
+        "update/w",
+    )
+    assert graph.op_types[7:] == (
+        *("LossGrad", "ReluGrad", "ReduceSum", "MatMul"),
+        *("ApplyAdam", "ApplyAdam"),
+    )
+    assert _reads(graph, "gradients/relu/0") == ["gradients/y/loss", "relu"]
+    assert _reads(graph, "gradients/sum/1/sum") == ["gradients/relu/0"]
+    assert _reads(graph, "gradients/product/1") == ["gradients/relu/0", "x"]
+    assert _reads(graph, "update/w") == ["gradients/product/1", "w"]
+    assert [_flops(graph, name) for name in added] == [
+        *(2 * _BATCH * _OUT, _BATCH * _OUT, _BATCH * _OUT, 2 * _BATCH * _IN * _OUT),
+        *(12 * _OUT, 12 * _IN * _OUT),
+    ]
+    sizes = dict(zip(graph.op_names, graph.weight_bytes.tolist(), strict=True))
+    assert sizes["w"] == 4 * _IN * _OUT
+    assert sizes["update/w"] == 2 * sizes["w"]
+    assert graph.op_types[1] == graph.op_types[2] == "Variable"
+
+
+def test_what_reads_a_gradient_reads_as_many_bytes_as_what_it_is_of():
+    graph = training.training(_dense()).graph
+    into = {
+        graph.op_names[r]: b
+        for r, b in zip(graph.receivers.tolist(), graph.edge_bytes.tolist(), strict=True)
+        if graph.op_names[r].startswith("gradients/sum")
+    }
+    assert into == {"gradients/sum/1/sum": 4 * _BATCH * _OUT}
+    update = graph.op_names.index("update/b")
+    assert graph.edge_bytes[graph.receivers == update].tolist() == [4 * _OUT, 4 * _OUT]
+
+
+def test_a_convolution_backwards_is_two_convolutions_and_the_first_layers_is_one():
+    graph = training.training(_zoo("resnet:depth=18,size=64")).graph
+    both = ("ConvolutionBackpropData", "ConvolutionBackpropFilter")
+    for name, types in (("conv1/conv", both[1:]), ("layer1/0/conv2/conv", both)):
+        each = [n for n in graph.op_names if n.startswith(f"gradients/{name}/")]
+        assert tuple(graph.op_types[graph.op_names.index(n)] for n in each) == types
+        assert [_flops(graph, n) for n in each] == [_flops(graph, name)] * len(types)
+
+
+def test_a_weight_that_steps_share_has_the_sum_of_their_gradients_and_one_update():
+    graph = training.training(_zoo("rnnlm:steps=3")).graph
+    added = _reads(graph, "gradients/lstm0/weight/add_n")
+    assert sorted(added) == [f"gradients/lstm0/step{t}/matmul/1" for t in range(3)]
+    size = graph.weight_bytes[graph.op_names.index("lstm0/weight")] / 4
+    assert _flops(graph, "gradients/lstm0/weight/add_n") == 2 * size
+    assert graph.op_names.count("update/lstm0/weight") == 1
+
+
+def test_a_table_has_gradients_of_the_rows_that_were_looked_up():
+    graph = training.training(_zoo("rnnlm:steps=3,batch=4,hidden=16,vocabulary=50")).graph
+    table = graph.op_names.index("gradients/embedding/weight/add_n")
+    assert graph.op_types[table] == "Concat"
+    assert graph.flops[table] == 0
+    (edge,) = np.flatnonzero(graph.senders == table)
+    assert graph.edge_bytes[edge] == 3 * 4 * 16 * 4  # steps, batch, hidden, float32
+    assert _flops(graph, "update/embedding/weight") == 12 * 3 * 4 * 16
+
+
+@pytest.mark.parametrize("name", _ZOO)
+def test_training_takes_three_times_the_flops_and_one_update_a_weight(name):
+    network = _zoo(name)
+    trained = training.training(network)
+    graph = trained.graph
+    assert 2.9 < graph.flops.sum() / network.flops.sum() < 3.1
+    variables = {
+        n for n, kind in zip(graph.op_names, graph.op_types, strict=True) if kind == "Variable"
+    }
+    updates = {n.removeprefix("update/") for n in graph.op_names if n.startswith("update/")}
+    assert variables == updates
+    assert len(variables) >= 5
+    assert all(
+        graph.op_names[op] == network.op_names[o]
+        for op, o in enumerate(trained.owner)
+        if not graph.backward[op]
+    )
+    # Every gradient and every sum is read; what ends the graph are updates and outputs.
+    unread = np.setdiff1d(np.arange(graph.num_ops), graph.senders)
+    assert {graph.op_types[op] for op in unread} <= {"ApplyAdam", "Result"}
+
+
+def _product_flops(jaxpr) -> float:
+    total = 0.0
+    for equation in jaxpr.eqns:
+        if equation.primitive.name == "dot_general":
+            ((left, _), _) = equation.params["dimension_numbers"]
+            inner = math.prod(equation.invars[0].aval.shape[d] for d in left)
+            total += 2.0 * inner * math.prod(equation.outvars[0].aval.shape)
+        inside = (v for v in equation.params.values() if hasattr(v, "jaxpr"))
+        total += sum(_product_flops(each.jaxpr) for each in inside)
+    return total
+
+
+def test_products_of_a_recurrent_network_take_what_those_of_jax_take():
+    steps, batch, hidden, words = 3, 4, 16, 50
+
+    def loss(weights, ids):
+        x = weights["table"][ids]
+        for layer in range(2):
+            h = c = weights["zeros"]
+            out = []
+            for t in range(steps):
+                i, f, g, o = jnp.split(
+                    jnp.concatenate([x[t], h], 1) @ weights[layer] + weights["bias"], 4, axis=1
+                )
+                c = jax.nn.sigmoid(f) * c + jax.nn.sigmoid(i) * jnp.tanh(g)
+                h = jax.nn.sigmoid(o) * jnp.tanh(c)
+                out.append(h)
+            x = out
+        return sum((jax.nn.softmax(h @ weights["softmax"]) ** 2).sum() for h in x)
+
+    weights = {
+        **{layer: jnp.ones((2 * hidden, 4 * hidden)) for layer in range(2)},
+        **{"table": jnp.ones((words, hidden)), "softmax": jnp.ones((hidden, words))},
+        **{"bias": jnp.ones(4 * hidden), "zeros": jnp.ones((batch, hidden))},
+    }
+    keyed = {str(key): value for key, value in weights.items()}
+
+    def of_keyed(given, ids):
+        return loss({int(k) if k.isdigit() else k: v for k, v in given.items()}, ids)
+
+    ids = jnp.zeros((steps, batch), jnp.int32)
+    theirs = _product_flops(jax.make_jaxpr(jax.value_and_grad(of_keyed))(keyed, ids).jaxpr)
+    text = f"rnnlm:steps={steps},batch={batch},hidden={hidden},vocabulary={words}"
+    graph = training.training(_zoo(text)).graph
+    ours = sum(f for f, kind in zip(graph.flops, graph.op_types, strict=True) if kind == "MatMul")
+    assert ours == theirs
+
+
+@pytest.mark.parametrize(("optimiser", "flops", "states"), [("sgd", 2, 0), ("momentum", 4, 1)])
+def test_optimisers_have_their_own_work_and_state(optimiser, flops, states):
+    graph = training.training(_dense(), optimiser=optimiser).graph
+    update = graph.op_names.index("update/w")
+    assert graph.flops[update] == flops * _IN * _OUT
+    assert graph.weight_bytes[update] == states * 4 * _IN * _OUT
+
+
+def test_gradients_share_the_device_of_their_operation_or_do_not():
+    network = _zoo("rnnlm:steps=2")
+    for colocate in (True, False):
+        trained = training.training(network, colocate=colocate)
+        graph = trained.graph
+        number = dict(zip(network.op_names, network.colocation.tolist(), strict=True))
+        owners = [number[network.op_names[o]] for o in trained.owner]
+        with_owner = graph.colocation == np.array(owners)
+        assert with_owner[trained.phase != training.BACKWARD].all()
+        assert with_owner[trained.phase == training.BACKWARD].all() == colocate
+
+
+@pytest.mark.parametrize("colocate", [True, False])
+@pytest.mark.parametrize("name", ["two_stream", "nmt:layers=2,steps=3"])
+def test_coarsening_keeps_phases_apart_and_co_located_parts_together(name, colocate):
+    network = _zoo(name)
+    trained = training.training(network, colocate=colocate)
+    forward = coarsen.coarsen(network)
+    made = training.coarsened(trained, forward.assignment)
+    graph = made.graph
+    assert graph.flops.sum() == trained.graph.flops.sum()
+    phases = [
+        {int(p) for p in trained.phase[made.assignment == part]} for part in range(graph.num_ops)
+    ]
+    assert all(len(each) == 1 for each in phases)
+    assert graph.backward.tolist() == [each != {training.FORWARD} for each in phases]
+    # What must share a device does, whatever the parts are given.
+    leaders = opgraph.representatives(graph)
+    placement = np.arange(graph.num_ops)[leaders][made.assignment]
+    representatives = opgraph.representatives(trained.graph)
+    assert (placement == placement[representatives]).all()
+    count = len(set(graph.colocation.tolist()))
+    assert count == forward.graph.num_ops if colocate else count > forward.graph.num_ops
+    assert np.all(np.diff(dag.sort_nodes(graph.num_ops, graph.senders, graph.receivers)) == 1)
+
+
+def test_every_rule_says_how_many_operations_and_no_type_stops_and_passes():
+    assert not gradients.STOPS & set(gradients.RULES)
+    for kind, rule in gradients.RULES.items():
+        assert rule.op_types, kind
+        assert len(rule.op_types) == 1 or len(rule.op_types) == len(rule.ports), kind
+    types = collections.Counter(t for name in _ZOO for t in _zoo(name).op_types)
+    assert set(types) <= {*gradients.RULES, *gradients.STOPS, "Parameter", "Constant"}
+
+
+@pytest.mark.parametrize(
+    ("graph", "options", "told"),
+    [
+        (_dense, {"optimiser": "adagrad"}, "unknown optimiser 'adagrad'"),
+        (lambda: training.training(_dense()).graph, {}, "is a training graph already"),
+        (
+            lambda: build.without_weights("resnet:depth=18").graph,
+            {},
+            "leave constants=True",
+        ),
+        (
+            lambda: _network([("x", "Parameter"), ("y", "Result")], [(0, 1)], [(2,), ()]),
+            {},
+            "has no weight that a gradient reaches",
+        ),
+        (
+            lambda: _network(
+                [("w", "Constant"), ("top", "TopK"), ("y", "Result")],
+                [(0, 1), (1, 2)],
+                [(4,), (2,), ()],
+            ),
+            {},
+            "'top' is a TopK, through which no gradient is known to pass",
+        ),
+    ],
+)
+def test_what_cannot_be_trained_is_told_in_one_line(graph, options, told):
+    with pytest.raises(UserError) as caught:
+        training.training(graph(), **options)
+    assert told in str(caught.value)
+    assert "\n" not in str(caught.value)
