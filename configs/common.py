@@ -21,7 +21,8 @@ KEYS = {
     # sizes too ('resnet:depth=18,size=96', 'bert:layers=4'; an argument that is not valid is
     # answered with those that are), a path to .xml, .onnx, .tflite, .pb, a TensorFlow SavedModel's
     # folder or .json (a workload of Tarnawski et al., with devices and costs of its own), or a
-    # synthetic graph such as 'synthetic:family=layered,ops=1000,seed=0'.
+    # synthetic graph such as 'synthetic:family=layered,ops=1000,seed=0'. A network or a model with
+    # the argument training=1 is a step of its training (`placement.graphs.training`).
     "graph": Key("inception_v3", "a network, a model's path, or synthetic:ops=N"),
     # Shapes of dynamic inputs, such as 'images:1,3,224,224;ids:1,128'.
     "input_shapes": Key("", "shapes of dynamic inputs: images:1,3,224,224;ids:1,128"),

@@ -10,7 +10,7 @@ from experiments import labels
 from placement import arguments, files, simulators, zoo
 from placement.costs import tables, workloads
 from placement.errors import UserError
-from placement.graphs import coarsen, opgraph
+from placement.graphs import coarsen, opgraph, training
 from placement.runtime.devices import Device
 from placement.runtime.execution.split import Segment
 from placement.runtime.measurement.request import Candidate
@@ -25,6 +25,8 @@ EVALUATE = ("simulate", "measure", "simulate+verify")
 MEASURE_ON = ("here", "ray")
 SEEDS = 2**31  # fewer than some solvers take, and no other takes fewer
 _NUM_REQUESTS = 2  # requests under way for each device of a pipeline
+# What a graph's arguments say of its training step, and what they are where it has one.
+_TRAINING: dict[str, arguments.Value] = {"training": 1, "optimiser": "adam", "colocate": True}
 
 
 class Backend(NamedTuple):
@@ -45,7 +47,9 @@ BACKENDS = {
 class Network(NamedTuple):
     """A model and its graphs."""
 
-    model: Any  # ov.Model: static, folded, uniquely named; None of a workload or synthetic graph
+    # ov.Model: static, folded, uniquely named; None of what no device here could run: a workload, a
+    # synthetic graph, a training step
+    model: Any
     graph: OpGraph  # as configured: the full view or the one without constants
     coarsening: coarsen.Coarsening
     estimated: dict[str, int]  # operation type -> operations whose FLOPs are an estimate
@@ -57,22 +61,21 @@ class SearchProblem(NamedTuple):
 
     full: Problem
     coarse: Problem
-    # int32 [N]: the coarse operation of each. Where nothing was coarsened, as of a workload, the
-    # first of those that it is co-located with.
-    assignment: np.ndarray
-    simulate: Evaluate  # of coarse placements
+    assignment: np.ndarray  # int32 [N]: the coarse operation of each
+    leaders: np.ndarray  # int32 [M]: the first of the coarse ones that each is co-located with
+    simulate: Evaluate  # of coarse placements, complete or not
 
     def whole(self) -> "SearchProblem":
         """The same for placements that give every operation a device of its own."""
         everything = np.arange(self.full.graph.num_ops, dtype=np.int32)
         return SearchProblem(
-            self.full, self.full, everything, lambda p: simulators.evaluator(self.full)(p)
+            *(self.full, self.full, everything, everything),
+            lambda p: simulators.evaluator(self.full)(p),
         )
 
     def complete(self, placements: np.ndarray) -> np.ndarray:
         """Placements int32 [K, M] of which co-located operations follow the first of them."""
-        placements = np.asarray(placements, np.int32)
-        return placements[:, self.assignment] if self.coarse is self.full else placements
+        return np.asarray(placements, np.int32)[:, self.leaders]
 
 
 def check(config: ConfigDict) -> None:
@@ -118,10 +121,16 @@ def network(config: ConfigDict) -> Network:
     path, given = _workload_file(config.graph)
     if path is not None:
         return _workload(path, given, config)
-    if config.graph.split(":")[0] == synthetic.NAME:
-        graph = synthetic.build(config.graph)
+    text, step = _training_step(config.graph)
+    if text.split(":")[0] == synthetic.NAME:
+        if step is not None:
+            raise UserError(
+                f"graph={config.graph!r} has no weights to train; give a network of the zoo or a "
+                "model's path with training=1"
+            )
+        graph = synthetic.build(text)
         return Network(None, graph, coarsen.coarsen(graph), {})
-    model = frontend.prepare(_source(config.graph), config.input_shapes)
+    model = frontend.prepare(_source(text, weights=step is None), config.input_shapes)
     name = labels.shortest(config.graph)
     extraction = extract.op_graph(model, name=name, constants=config.constants)
     if not operations.computed_names(model):
@@ -129,6 +138,8 @@ def network(config: ConfigDict) -> Network:
             f"graph={config.graph!r} has no operation that a device could run; give a model that "
             "computes something of its inputs"
         )
+    if step is not None:
+        return _trained(extraction, step)
     return Network(model, extraction.graph, coarsen.coarsen(extraction.graph), extraction.estimated)
 
 
@@ -168,6 +179,32 @@ def _workload_file(graph: str) -> tuple[Path | None, dict[str, str]]:
     return Path(path + suffix), arguments.split(graph)[1] if given else {}
 
 
+def _training_step(graph: str) -> tuple[str, dict[str, Any] | None]:
+    """A graph without what it says of training, and that; None where no step is asked for."""
+    name, rest = labels.split(graph)
+    given = arguments.split(rest)[1]
+    asked = {key: value for key, value in given.items() if key in _TRAINING}
+    if not asked:
+        return graph, None
+    values = arguments.values(graph, asked, _TRAINING, least={"training": 0})
+    if values["training"] > 1 or "training" not in asked:
+        raise UserError(
+            f"graph {graph!r} gives {', '.join(asked)}; a step of training is training=1: give "
+            "that beside, or leave all of them out"
+        )
+    others = ",".join(f"{key}={value}" for key, value in given.items() if key not in _TRAINING)
+    return f"{name}:{others}" if others else name, values if values["training"] else None
+
+
+def _trained(extraction: extract.Extraction, step: dict[str, Any]) -> Network:
+    """The training step of a network, coarsened as the network would be."""
+    network = extraction.graph
+    trained = training.training(network, optimiser=step["optimiser"], colocate=step["colocate"])
+    assignment = coarsen.coarsen(network).assignment
+    coarsening = training.coarsened(trained, assignment)
+    return Network(None, trained.graph, coarsening, extraction.estimated)
+
+
 def _workload(path: Path, given: dict[str, str], config: ConfigDict) -> Network:
     """A workload file's graph is not coarsened: that would lose placements, and optima with them.
 
@@ -182,8 +219,10 @@ def _workload(path: Path, given: dict[str, str], config: ConfigDict) -> Network:
     return Network(None, graph, coarsen.Coarsening(graph, representatives, edges), {}, read)
 
 
-def _source(graph: str) -> Any:  # ov.Model
-    return zoo.build(graph) if labels.file(graph) is None else frontend.load(graph)
+def _source(graph: str, *, weights: bool) -> Any:  # ov.Model
+    if labels.file(graph) is None:
+        return zoo.build(graph, weights=weights)
+    return frontend.load(graph)
 
 
 def search_problem(
@@ -194,15 +233,17 @@ def search_problem(
 ) -> SearchProblem:
     """The problem that the searches of a run share."""
     coarsening = net.coarsening
-    full = Problem(net.graph, costs, objective, devices)
-    if coarsening.graph is net.graph:
-        representatives, simulate = coarsening.assignment, simulators.evaluator(full)
-        return SearchProblem(
-            full, full, representatives, lambda p: simulate(p[..., representatives])
-        )
-    coarse_costs = tables.coarse_costs(costs, coarsening.assignment, coarsening.edges)
-    coarse = Problem(coarsening.graph, coarse_costs, objective, devices)
-    return SearchProblem(full, coarse, coarsening.assignment, simulators.evaluator(coarse))
+    full = coarse = Problem(net.graph, costs, objective, devices)
+    if coarsening.graph is not net.graph:
+        coarse_costs = tables.coarse_costs(costs, coarsening.assignment, coarsening.edges)
+        coarse = Problem(coarsening.graph, coarse_costs, objective, devices)
+    leaders = opgraph.representatives(coarse.graph)
+    simulate = simulators.evaluator(coarse)
+    if (leaders == np.arange(len(leaders))).all():
+        return SearchProblem(full, coarse, coarsening.assignment, leaders, simulate)
+    return SearchProblem(
+        full, coarse, coarsening.assignment, leaders, lambda p: simulate(p[..., leaders])
+    )
 
 
 def affinity(of: SearchProblem, placement: np.ndarray) -> dict[str, str]:

@@ -6,6 +6,7 @@ called. A graph's label is the last part of its path that tells it from the othe
 
 import hashlib
 import os
+import re
 from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path
@@ -14,6 +15,13 @@ from placement import zoo
 from placement.zoo import synthetic
 
 _WORKLOAD = ".json"
+_GIVEN = re.compile(r":(?:\w+=[^:/,]*(?:,|$))+$")  # the arguments of a graph
+
+
+def split(graph: str) -> tuple[str, str]:
+    """A graph's name or path, and its arguments with their colon, '' where it has none."""
+    given = _GIVEN.search(graph)
+    return (graph, "") if given is None else (graph[: given.start()], given.group())
 
 
 def identity(graph: str) -> str:
@@ -75,8 +83,9 @@ def _split(graph: str) -> tuple[Path | None, str]:
     name = graph.split(":")[0]
     if name == synthetic.NAME or name in zoo.names():
         return None, ""
-    is_path = os.sep in graph or os.path.splitext(graph)[1] or os.path.isdir(graph)
-    return (Path(graph), "") if is_path else (None, "")
+    path, given = split(graph)
+    is_path = os.sep in path or os.path.splitext(path)[1] or os.path.isdir(path)
+    return (Path(path), given) if is_path else (None, "")
 
 
 def _candidates(graph: str) -> list[str]:

@@ -25,7 +25,9 @@ from placement import arguments
 from placement.errors import UserError
 from placement.reporting import printable
 
-TASKS = ("place", "deploy", "compare", "solve", "profile", "pretrain", "report", "list")
+TASKS = (
+    *("place", "deploy", "compare", "solve", "profile", "pretrain", "export", "report", "list"),
+)
 EXIT_CODES = {
     0: "done, or stopped by Ctrl-C with a table of what was found",
     1: "a fault of the program; what was found is kept, fault.txt has the traceback",

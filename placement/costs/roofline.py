@@ -136,16 +136,25 @@ _CLASS: dict[str, str] = {
         "matmul",
     ),
     **dict.fromkeys(
-        ("Convolution", "ConvolutionBackpropData", "BinaryConvolution", "DeformableConvolution"),
+        (
+            *("Convolution", "ConvolutionBackpropData", "ConvolutionBackpropFilter"),
+            *("BinaryConvolution", "DeformableConvolution"),
+        ),
         "convolution",
     ),
-    **dict.fromkeys(("GroupConvolution", "GroupConvolutionBackpropData"), "depthwise"),
+    **dict.fromkeys(
+        (
+            *("GroupConvolution", "GroupConvolutionBackpropData"),
+            "GroupConvolutionBackpropFilter",
+        ),
+        "depthwise",
+    ),
 }
 
 # The model's ends, and operations that give the same bytes another shape: neither launched nor
 # moved. Neither is what is computed from constants alone, which compilation does once.
 FREE_TYPES = frozenset(
-    {"Parameter", "Constant", "Result", "Reshape", "Squeeze", "Unsqueeze", "ShapeOf"}
+    {"Parameter", "Constant", "Variable", "Result", "Reshape", "Squeeze", "Unsqueeze", "ShapeOf"}
 )
 _PICKING = frozenset({"Gather", "GatherElements", "GatherND", "Slice", "StridedSlice"})
 _MODEL_ELEMENT_BYTES = 4
@@ -200,7 +209,8 @@ def cost_model(graph: OpGraph, names: tuple[str, ...]) -> CostModel:
     """
     specs = [_spec(name) for name in names]
     demand = _demand(graph)
-    classes = [_CLASS.get(op_type, "vector") for op_type in graph.op_types]
+    # Of a cell, say, and its gradient ('LSTMCellGrad', `placement.graphs.gradients`).
+    classes = [_CLASS.get(op_type.removesuffix("Grad"), "vector") for op_type in graph.op_types]
     apart = 1 - np.eye(len(specs))
     latency_s = np.array([spec.link_latency_s for spec in specs])
     s_per_byte = np.array([1 / spec.link_bytes_per_s for spec in specs])

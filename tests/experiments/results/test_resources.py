@@ -26,7 +26,9 @@ def problem(num_ops: int, memory_bytes: list[float]) -> Problem:
 
 
 FULL, COARSE = problem(4, [4, 2, 1, 1]), problem(2, [6, 2])
-SETTING = build.SearchProblem(FULL, COARSE, np.array([0, 0, 1, 1]), lambda placements: placements)
+SETTING = build.SearchProblem(
+    FULL, COARSE, np.array([0, 0, 1, 1]), np.arange(2), lambda placements: placements
+)
 
 
 def entry(where: str, value_s: float = 1.0, **others: bool) -> methods.Entry:

@@ -184,7 +184,9 @@ def test_a_bound_stands_beside_the_rows_that_it_holds_for(tmp_path):
     graph = helpers.chain(2)
     full = helpers.as_problem(graph, helpers.unit_costs(graph), "serial")  # optimum 2
     coarse = full._replace(objective="serial")
-    setting = build.SearchProblem(full, coarse, np.arange(2), lambda placements: placements)
+    setting = build.SearchProblem(
+        full, coarse, np.arange(2), np.arange(2), lambda placements: placements
+    )
     entries = [
         entry(8.0, 5.0),  # of coarse placements
         entry(9.0),
