@@ -21,7 +21,7 @@ which they append to the convolution or product before. Every operation is suppo
 
 import math
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
 import numpy as np
@@ -51,6 +51,7 @@ class DeviceSpec(NamedTuple):
 
 
 ELEMENT_BYTES = {"f32": 4, "f16": 2}
+_CLASSES = ("matmul", "convolution", "depthwise", "vector")
 
 SPECS: dict[str, DeviceSpec] = {
     spec.kind: spec
@@ -122,6 +123,49 @@ SPECS: dict[str, DeviceSpec] = {
             capacity_bytes=16 * 2.0**30,
             link_latency_s=50e-6,
             link_bytes_per_s=0.4 * 102.4e9,
+        ),
+        DeviceSpec(
+            kind="desktop_cpu",
+            summary="Intel Core Ultra 9 285K: 8 P-cores and 16 E-cores, DDR5-6400 in two channels",
+            host=True,
+            precision="f32",
+            flop_per_s={
+                "matmul": 0.7 * 2585.6e9,
+                "convolution": 0.7 * 2585.6e9,
+                "depthwise": 0.2 * 2585.6e9,
+                "vector": 0.25 * 2585.6e9,
+            },
+            bytes_per_s=0.8 * 102.4e9,
+            launch_s=2e-6,
+            capacity_bytes=math.inf,
+            link_latency_s=0.0,
+            link_bytes_per_s=math.inf,
+        ),
+        # Of the two below the fraction of the peak and the launch are fitted to published run times
+        # of training steps, see `experiments.benchmarks.server`.
+        DeviceSpec(
+            kind="server_cpu",
+            summary="a server of 2018: Intel Xeon E5-2699 v3 (Haswell), 18 cores, TensorFlow 1",
+            host=True,
+            precision="f32",
+            flop_per_s=dict.fromkeys(_CLASSES, 0.181 * 1324.8e9),
+            bytes_per_s=0.8 * 68.256e9,
+            launch_s=367e-6,
+            capacity_bytes=math.inf,
+            link_latency_s=0.0,
+            link_bytes_per_s=math.inf,
+        ),
+        DeviceSpec(
+            kind="server_gpu",
+            summary="the server's accelerators: halves of NVIDIA Tesla K80, 12 GB, PCIe 3.0 x16",
+            host=False,
+            precision="f32",
+            flop_per_s=dict.fromkeys(_CLASSES, 0.236 * 4370e9),
+            bytes_per_s=0.8 * 240e9,
+            launch_s=121e-6,
+            capacity_bytes=12 * 15 / 16 * 2.0**30,
+            link_latency_s=20e-6,
+            link_bytes_per_s=0.8 * 15.754e9,
         ),
     )
 }
@@ -208,17 +252,12 @@ def cost_model(graph: OpGraph, names: tuple[str, ...]) -> CostModel:
       UserError: a name is of no kind.
     """
     specs = [_spec(name) for name in names]
-    demand = _demand(graph)
-    # Of a cell, say, and its gradient ('LSTMCellGrad', `placement.graphs.gradients`).
-    classes = [_CLASS.get(op_type.removesuffix("Grad"), "vector") for op_type in graph.op_types]
     apart = 1 - np.eye(len(specs))
     latency_s = np.array([spec.link_latency_s for spec in specs])
     s_per_byte = np.array([1 / spec.link_bytes_per_s for spec in specs])
     hosts = np.array([spec.host for spec in specs])
     return CostModel(
-        compute_s=np.stack(
-            [_compute_s(graph, demand, classes, spec) for spec in specs], axis=1
-        ).astype(np.float32),
+        compute_s=compute_s(graph, specs).astype(np.float32),
         transfer_latency_s=(apart * np.add.outer(latency_s, latency_s)).astype(np.float32),
         transfer_s_per_byte=(apart * np.add.outer(s_per_byte, s_per_byte)).astype(np.float32),
         transfer_fixed_s=np.zeros(graph.num_edges, np.float32),
@@ -227,6 +266,14 @@ def cost_model(graph: OpGraph, names: tuple[str, ...]) -> CostModel:
         capacity_bytes=np.array([spec.capacity_bytes for spec in specs], np.float32),
         accelerator=np.where(hosts, -1, np.cumsum(~hosts) - 1).astype(np.int32),
     )
+
+
+def compute_s(graph: OpGraph, specs: Sequence[DeviceSpec]) -> np.ndarray:
+    """Computes seconds, float64 [N, D], of every operation on every described device."""
+    demand = _demand(graph)
+    # Of a cell, say, and its gradient ('LSTMCellGrad', `placement.graphs.gradients`).
+    classes = [_CLASS.get(op_type.removesuffix("Grad"), "vector") for op_type in graph.op_types]
+    return np.stack([_compute_s(graph, demand, classes, spec) for spec in specs], axis=1)
 
 
 def _spec(name: str) -> DeviceSpec:

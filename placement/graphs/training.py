@@ -32,7 +32,8 @@ from placement.graphs import coarsen, dag, gradients, opgraph
 from placement.graphs.gradients import Rule
 from placement.types import OpGraph
 
-FORWARD, BACKWARD, UPDATE = range(3)  # of `Training.phase`
+# Of `Training.phase`; WEIGHTS is what of the backward pass computes gradients of weights.
+FORWARD, BACKWARD, WEIGHTS, UPDATE = range(4)
 _ELEMENT_BYTES = 4  # of weights and of the optimiser's state
 _LOSS_FLOPS = 2.0  # an element
 
@@ -57,7 +58,7 @@ class Training(NamedTuple):
 
     graph: OpGraph  # `backward` is all that is not of the forward pass
     owner: np.ndarray  # int32 [N]: the operation of the network, by its index there
-    phase: np.ndarray  # int8 [N]: FORWARD, BACKWARD or UPDATE
+    phase: np.ndarray  # int8 [N]: FORWARD, BACKWARD, WEIGHTS or UPDATE
 
 
 class _Tensor(NamedTuple):
@@ -149,11 +150,11 @@ def training(graph: OpGraph, *, optimiser: str = "adam", colocate: bool = True) 
 
 
 def coarsened(trained: Training, assignment: np.ndarray) -> coarsen.Coarsening:
-    """Coarsens a training graph as its network: every part has up to three, one a phase.
+    """Coarsens a training graph as its network: every part has up to four, one a phase.
 
-    They are apart since together they would lie on a cycle; those that hold co-located operations
-    are co-located. What goes backwards goes against the network's edges, and the updates come last,
-    so that no cycle closes.
+    They are apart since together they would lie on a cycle, and since gradients of weights can
+    wait; those that hold co-located operations are co-located. What goes backwards goes against the
+    network's edges, then come gradients of weights and then the updates, so that no cycle closes.
 
     Args:
       trained: N operations.
@@ -347,8 +348,10 @@ def _joint(
 def _of_input(draft: _Draft, op: int, rule: Rule, port: int, given: list[_Tensor]) -> _Tensor:
     """The gradient of one input."""
     tensor, name = draft.inputs[op][port], f"gradients/{draft.names[op]}/{port}"
-    if draft.op_types[op] == "Gather" and draft.op_types[tensor.op] == "Constant":
+    of_weight = draft.op_types[tensor.op] == "Constant"
+    if draft.op_types[op] == "Gather" and of_weight:
         return given[0]._replace(rows=True)
+    phase = WEIGHTS if of_weight else BACKWARD
     nth = rule.ports.index(port) if rule.ports else port
     op_type = rule.op_types[min(nth, len(rule.op_types) - 1)]
     gradient = given[0]
@@ -360,13 +363,19 @@ def _of_input(draft: _Draft, op: int, rule: Rule, port: int, given: list[_Tensor
             owner=op,
             like=op if rule.elementwise else tensor.op,
             flops=_flops(draft, op, rule, given, tensor.size),
+            phase=phase,
         )
         num_bytes = given[0].num_bytes if rule.elementwise else tensor.num_bytes
         gradient = draft.tensor(added, num_bytes)
     if not rule.elementwise or gradient.num_bytes <= tensor.num_bytes:
         return gradient
+    reads = [gradient]
     added = draft.add(
-        f"{name}/sum", "ReduceSum", [gradient], owner=op, like=tensor.op, flops=gradient.size
+        *(f"{name}/sum", "ReduceSum", reads),
+        owner=op,
+        like=tensor.op,
+        flops=gradient.size,
+        phase=phase,
     )
     return draft.tensor(added, tensor.num_bytes)
 
@@ -408,7 +417,7 @@ def _finished(draft: _Draft, colocate: bool) -> OpGraph:
     owner, phase = np.array(draft.owner), np.array(draft.phase)
     colocation = graph.colocation[owner]
     if not colocate:
-        free = phase == BACKWARD
+        free = (phase == BACKWARD) | (phase == WEIGHTS)
         colocation[free] = colocation.max() + 1 + np.arange(free.sum())
     try:
         return opgraph.make(
