@@ -60,6 +60,13 @@ class OpGraph:
         return len(self.senders)
 
 
+class TensorBytes(NamedTuple):
+    """What tensors occupy while they are alive (`placement.simulators.residency`)."""
+
+    made: Array  # float32 [E]: on the device that makes the edge's tensor
+    copied: Array  # float32 [E]: on each other device that reads it
+
+
 class CostModel(NamedTuple):
     """What operations and transfers cost on D devices: arrays only, a pytree."""
 
@@ -70,11 +77,12 @@ class CostModel(NamedTuple):
     # of devices; equal for edges of one tensor. Workload files give it, profiles leave it at zero.
     transfer_fixed_s: Array
     fusion_loss_s: Array  # float32 [E]: cost of separating an edge's ends beside the transfer
-    memory_bytes: Array  # float32 [N]: what an operation occupies on its device
+    memory_bytes: Array  # float32 [N]: what an operation always occupies on its device
     capacity_bytes: Array  # float32 [D]; inf where unlimited
     # int32 [D]: -1 for a host, whose memory is where tensors are handed over; else the number of an
     # accelerator. Devices with equal numbers are successive parts on one accelerator.
     accelerator: Array
+    tensor_bytes: TensorBytes | None = None  # None where tensors count as occupying nothing
 
 
 class Problem(NamedTuple):

@@ -19,7 +19,7 @@ import numpy as np
 from jax.experimental import multihost_utils
 
 from placement.errors import UserError
-from placement.types import CostModel, OpGraph, Problem
+from placement.types import CostModel, OpGraph, Problem, TensorBytes
 
 _LOST_S = 30  # a process that has been silent for so long is lost
 _LONGEST_WAIT_S = 30 * 24 * 3600  # for process 0, while it solves or measures
@@ -127,6 +127,7 @@ def packed(problem: Problem) -> dict[str, Any]:
     graph |= {name: list(graph[name]) for name in ("op_names", "op_types")}
     graph |= {name: list(map(list, graph[name])) for name in _NESTED}
     costs = jax.device_get(problem.costs)._asdict()
+    costs["tensor_bytes"] = list(costs["tensor_bytes"] or ())
     return problem._asdict() | {"graph": graph, "costs": costs, "devices": list(problem.devices)}
 
 
@@ -135,7 +136,8 @@ def unpacked(job: dict[str, Any]) -> Problem:
     graph = dict(job["graph"])
     graph |= {name: tuple(graph[name]) for name in ("op_names", "op_types")}
     graph |= {name: tuple(map(tuple, graph[name])) for name in _NESTED}
-    costs = CostModel(**job["costs"])
+    alive = job["costs"]["tensor_bytes"]
+    costs = CostModel(**job["costs"] | {"tensor_bytes": TensorBytes(*alive) if alive else None})
     return Problem(OpGraph(**graph), costs, job["objective"], tuple(job["devices"]))
 
 

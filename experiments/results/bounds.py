@@ -10,6 +10,7 @@ import hashlib
 from pathlib import Path
 from typing import NamedTuple
 
+import jax
 import numpy as np
 
 from experiments import build
@@ -96,6 +97,6 @@ def _digest(problem: Problem) -> str:
     graph, costs = problem.graph, problem.costs
     digest = hashlib.sha256(problem.objective.encode())
     of_graph = (graph.senders, graph.receivers, graph.tensors, graph.edge_bytes, graph.colocation)
-    for array in map(np.asarray, (*of_graph, *costs)):
+    for array in map(np.asarray, (*of_graph, *jax.tree.leaves(costs))):
         digest.update(f"{array.dtype} {array.shape}".encode() + array.tobytes())
     return digest.hexdigest()[:16]

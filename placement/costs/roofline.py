@@ -30,7 +30,7 @@ from placement import arguments
 from placement.errors import UserError
 from placement.graphs import dag
 from placement.graphs.op_types import NEVER_CONSTANT
-from placement.types import CostModel, OpGraph
+from placement.types import CostModel, OpGraph, TensorBytes
 
 PREFIX = "roofline:"
 
@@ -242,7 +242,8 @@ def cost_model(graph: OpGraph, names: tuple[str, ...]) -> CostModel:
 
     A tensor crosses between two accelerators by way of host memory, one transfer after the other:
     latencies add up, and so do the seconds a byte. Two hosts share their memory, so that nothing
-    crosses between them. An operation occupies what its weights occupy: no activations, no copies.
+    crosses between them. An operation occupies what its weights occupy; tensors what they have in
+    the model, as long as they are alive.
 
     Args:
       graph: N operations.
@@ -265,7 +266,15 @@ def cost_model(graph: OpGraph, names: tuple[str, ...]) -> CostModel:
         memory_bytes=graph.weight_bytes.astype(np.float32),
         capacity_bytes=np.array([spec.capacity_bytes for spec in specs], np.float32),
         accelerator=np.where(hosts, -1, np.cumsum(~hosts) - 1).astype(np.int32),
+        tensor_bytes=_tensor_bytes(graph),
     )
+
+
+def _tensor_bytes(graph: OpGraph) -> TensorBytes:
+    """Where they are stored, weights and what comes of constants occupy what operations do."""
+    stored = _constants(graph)[0] | np.array([kind == "Variable" for kind in graph.op_types])
+    copied = graph.edge_bytes.astype(np.float32)
+    return TensorBytes(np.where(stored[graph.senders], np.float32(0), copied), copied)
 
 
 def compute_s(graph: OpGraph, specs: Sequence[DeviceSpec]) -> np.ndarray:

@@ -7,7 +7,7 @@ import numpy as np
 
 from placement.errors import UserError
 from placement.graphs import dag, opgraph
-from placement.types import CostModel, OpGraph, Problem
+from placement.types import CostModel, OpGraph, Problem, TensorBytes
 
 
 class DeviceProfile(NamedTuple):
@@ -204,7 +204,9 @@ def coarse_costs(costs: CostModel, assignment: np.ndarray, edges: np.ndarray) ->
     num_coarse = int(assignment.max()) + 1
     compute_s = dag.part_sums(assignment, np.asarray(costs.compute_s, np.float64))
     memory_bytes = np.bincount(assignment, np.asarray(costs.memory_bytes), num_coarse)
+    alive = costs.tensor_bytes
     return costs._replace(
+        tensor_bytes=alive and TensorBytes(*(np.asarray(of)[edges] for of in alive)),
         compute_s=compute_s.astype(np.float32),
         transfer_fixed_s=np.asarray(costs.transfer_fixed_s)[edges],
         fusion_loss_s=np.asarray(costs.fusion_loss_s)[edges],

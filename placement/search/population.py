@@ -100,7 +100,8 @@ def _starts(
     rows = [np.where(able, d, fastest)[classes.number] for d, able in enumerate(classes.allowed.T)]
     gathering = limits.part(_STARTS_SHARE, limits.budget)
     for result in starts.find(problem, seed, gathering):
-        if result.status == "optimal" and result.scope == base.ALL:
+        optimal = result.status == "optimal" and result.scope == base.ALL
+        if optimal and np.isfinite(base.value_s(problem, np.asarray(result.placement))):
             return np.array(rows, np.int32), result
         rows.append(result.placement)
     return np.array(rows, np.int32), None

@@ -239,7 +239,8 @@ def _whole(problem: Problem, classes: base.Classes) -> _Whole:
     last = len(order) - 1 - np.unique(number[::-1], return_index=True)[1]
     memory = simulators.limits(problem).memory
     if memory is not None:
-        memory = memory._replace(memory_bytes=memory.memory_bytes[order])
+        # What is alive over time is judged of the whole alone.
+        memory = memory._replace(memory_bytes=memory.memory_bytes[order], alive=None)
     return _Whole(
         order=order,
         names=tuple(graph.op_names[op] for op in order.tolist()),

@@ -16,7 +16,7 @@ import numpy as np
 from placement import arguments
 from placement.errors import UserError
 from placement.graphs import opgraph
-from placement.simulators import makespan, max_load, serial, subgraph
+from placement.simulators import makespan, max_load, residency, serial, subgraph
 from placement.types import Array, CostModel, Evaluate, OpGraph, Problem
 
 
@@ -28,11 +28,14 @@ class Limits(NamedTuple):
 
 
 class Memory(NamedTuple):
-    """What operations occupy and devices have."""
+    """What operations always occupy, what devices have, and what comes and goes."""
 
     memory_bytes: Array  # float32 [N]
     capacity_bytes: Array  # float32 [D]
     shared: Array  # bool [D, D]: devices whose memory is one: parts of an accelerator
+    # What is alive over time beside, `makespan` and `max_load`; None where that is not known, or
+    # each device holds all of it.
+    alive: residency.Tables | None = None
 
 
 class Outcome(NamedTuple):
@@ -80,6 +83,7 @@ class Objective(NamedTuple):
         return Outcome(latency_s, overflow, feasible)
 
 
+_OVER_TIME = ("makespan", "max_load")  # the objectives of which it is known what runs when
 OBJECTIVES: dict[str, Objective] = {
     "serial": Objective(serial.tables, serial.latency),
     "makespan": Objective(makespan.tables, makespan.latency),
@@ -124,6 +128,13 @@ def limits(problem: Problem) -> Limits:
     representative = opgraph.representatives(graph)
     # Where every device holds all operations, nothing is exceeded and nothing is to be summed.
     needed = np.asarray(costs.memory_bytes, np.float64).sum()
+    alive = costs.tensor_bytes
+    if alive is not None and problem.objective in _OVER_TIME:
+        first = np.unique(graph.tensors, return_index=True)[1]
+        needed += np.maximum(*(np.asarray(of, np.float64)[first] for of in alive)).sum()
+        if needed > capacity.min():
+            schedule = makespan.tables(graph, costs)
+            memory = memory._replace(alive=residency.tables(graph, costs, schedule))
     return Limits(
         memory=memory if needed > capacity.min() else None,
         representative=None if graph.num_ops == len(set(representative)) else representative,
@@ -138,10 +149,23 @@ def _overflow(memory: Memory, placement: Array) -> Array:
             for d in range(len(memory.capacity_bytes))
         ]
     )
-    together = jnp.where(memory.shared[:, :, None], used[:, None], 0.0).sum(axis=0)
     capacity = memory.capacity_bytes[:, None]
+    if memory.alive is not None:
+        used += _alive(memory.alive, placement, capacity - used)
+    together = jnp.where(memory.shared[:, :, None], used[:, None], 0.0).sum(axis=0)
     excess = jnp.maximum(together - capacity, 0.0) / jnp.maximum(capacity, 1.0)
     return jnp.where(jnp.isinf(capacity), 0.0, excess).max(axis=0)
+
+
+def _alive(t: residency.Tables, placement: Array, room: Array) -> Array:
+    """What tensors occupy at most at once, [D, B]; where all fit into the room [D, B], all."""
+    most = residency.most_bytes(t, placement)
+    exceeds = jnp.any(most > room, axis=0)
+    # The schedule is simulated once more, for times: only where a placement of the batch needs it.
+    peak = jax.lax.cond(
+        exceeds.any(), lambda: residency.peak_bytes(t, placement, exceeds), lambda: most
+    )
+    return jnp.where(exceeds, peak, most)
 
 
 def evaluator(problem: Problem, *, penalised: bool = False) -> Evaluate:

@@ -107,7 +107,7 @@ def _equally_linked(delay_s: np.ndarray) -> np.ndarray:
 
 def latency(t: Tables, placement: Array) -> Array:
     """Computes seconds of placements int32 [N, B] -> float32 [B]."""
-    _, free, latest = _run(t, placement)
+    _, free, latest, _ = _run(t, placement)
     return free.max(axis=0) if latest is None else latest
 
 
@@ -116,8 +116,22 @@ def finish_s(t: Tables, placement: Array) -> Array:
     return _run(t, placement)[0][: placement.shape[0]]
 
 
-def _run(t: Tables, placement: Array) -> tuple[Array, Array, Array | None]:
-    """When operations end [N + 2, B], devices [D, B], and all [B] where a boundary follows."""
+def times_s(t: Tables, placement: Array) -> tuple[Array, Array]:
+    """When each operation starts and ends under placements int32 [N, B] -> float32 [N, B] each.
+
+    Where one follows another at once on its device, start and end are the same number.
+    """
+    finish, _, _, start = _run(t, placement, with_starts=True)
+    return start[: placement.shape[0]], finish[: placement.shape[0]]
+
+
+def _run(
+    t: Tables, placement: Array, *, with_starts: bool = False
+) -> tuple[Array, Array, Array | None, Any]:
+    """When operations end [N + 2, B], devices [D, B], all [B] where a boundary follows, and start.
+
+    The last is [N + 2, B] too where it is asked for.
+    """
     chex.assert_rank(placement, 2)
     chex.assert_type(placement, int)
     num_devices, num_kinds = t.compute_s.shape[1], t.delay_s.shape[-1]
@@ -130,7 +144,7 @@ def _run(t: Tables, placement: Array) -> tuple[Array, Array, Array | None]:
         kinds = jnp.asarray(_chosen(jnp.asarray(t.kind, narrow)[:, None, None], placement))
 
     def step(carry: Any, x: Any) -> tuple[Any, None]:
-        finish, free, arrival, latest = carry
+        finish, free, arrival, latest, starts = carry
         (s, compute_s, delay_s), boundary = x
         device = placement[s.op]
         ready = 0.0 if boundary is None else _chosen(boundary.ready_s, device)
@@ -145,17 +159,20 @@ def _run(t: Tables, placement: Array) -> tuple[Array, Array, Array | None]:
         end = start + _chosen(jnp.broadcast_to(compute_s[:, None], free.shape), device)
         own = (device == jnp.arange(num_devices, dtype=narrow)[:, None]) & s.last
         finish = jax.lax.dynamic_update_index_in_dim(finish, end, s.output, 0)  # `at` is slower
+        if with_starts:
+            starts = jax.lax.dynamic_update_index_in_dim(starts, start, s.output, 0)
         if boundary is not None:
             latest = jnp.maximum(latest, end + _chosen(boundary.onward_s, device))
-        return (finish, jnp.where(own, end, free), arrival, latest), None
+        return (finish, jnp.where(own, end, free), arrival, latest, starts), None
 
     # Before the first operation of a part nothing binds but its boundary.
     earliest = 0.0 if t.boundary is None else -jnp.inf
     finish = jnp.full(placement.shape, earliest)
     latest = None if t.boundary is None else jnp.full(batch, -jnp.inf)
-    start = finish, jnp.full((num_devices, batch), earliest), jnp.zeros(batch), latest
-    (finish, free, _, latest), _ = jax.lax.scan(step, start, (t.by_step, t.boundary))
-    return finish, free, latest
+    starts = jnp.zeros_like(finish) if with_starts else None
+    begin = finish, jnp.full((num_devices, batch), earliest), jnp.zeros(batch), latest, starts
+    (finish, free, _, latest, starts), _ = jax.lax.scan(step, begin, (t.by_step, t.boundary))
+    return finish, free, latest, starts
 
 
 def _chosen(rows: Array, number: Array) -> Array:

@@ -28,7 +28,8 @@ class Block(NamedTuple):
     repeats its last one.
     """
 
-    source: Array  # int32 [k]: the operation that produces the tensor
+    edge: Array  # int32 [k]: the first that carries the tensor
+    source: Array  # int32 [k]: the operation that produces it
     readers: Array  # int32 [k, m]
     fusion_loss_s: Array  # float32 [k, m]: of the reader's edge; zero where it is repeated
     transfer_s: Array  # float32 [k, D, D]: one transfer; zero on the diagonal
@@ -58,6 +59,7 @@ def blocks(graph: OpGraph, costs: CostModel) -> tuple[Block, ...]:
         edge = edges[start[chosen, None] + rank]
         made.append(
             Block(
+                edge=first[chosen].astype(np.int32),
                 source=graph.senders[first[chosen]],
                 readers=graph.receivers[edge],
                 fusion_loss_s=np.where(np.arange(m) == rank, fusion_loss_s[edge], np.float32(0)),

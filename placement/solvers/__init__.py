@@ -132,6 +132,9 @@ def run(name: str, find: base.Find, problem: Problem, seed: int, limits: SearchL
     if placement is not None:
         placement = np.asarray(placement, np.int32)
         value_s = base.value_s(problem, placement)
+        if np.isinf(value_s) and result.status == "optimal":
+            # Exact solvers know what operations always occupy, not what is alive over time.
+            result = result._replace(status="finished")
     else:
         placement = _anything(problem)
     if reason or result.status == "infeasible":

@@ -2,12 +2,13 @@
 
 import hypothesis
 import hypothesis.strategies as st
+import jax
 import numpy as np
 import pytest
 
 from placement.graphs import dag
 from placement.simulators.ranks import optimistic_cost_s, priority_order, upward_rank
-from placement.types import CostModel, OpGraph
+from placement.types import OpGraph
 from tests import helpers
 from tests.helpers import unit_costs
 from tests.simulators import plain_ranks, reference
@@ -40,7 +41,7 @@ def test_priority_order_by_hand(graph, order):
 
 def test_priority_order_is_topological_where_nothing_costs_anything():
     graph = _graph(5, [(4, 3), (3, 2), (2, 0)], num_bytes=0)
-    nothing = CostModel(*(np.zeros_like(field) for field in unit_costs(graph)))
+    nothing = jax.tree.map(np.zeros_like, unit_costs(graph))
     assert priority_order(graph, nothing).tolist() == [1, 4, 3, 2, 0]
 
 

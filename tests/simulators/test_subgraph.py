@@ -1,5 +1,6 @@
 import hypothesis
 import hypothesis.strategies as st
+import jax
 import numpy as np
 import pytest
 
@@ -40,9 +41,7 @@ def _random_problem(seed: int) -> tuple[Problem, np.ndarray]:
 
 def _free(graph: OpGraph, num_devices: int) -> CostModel:
     costs = unit_costs(graph, num_devices)
-    return CostModel(*(np.zeros_like(field) for field in costs))._replace(
-        capacity_bytes=costs.capacity_bytes
-    )
+    return jax.tree.map(np.zeros_like, costs)._replace(capacity_bytes=costs.capacity_bytes)
 
 
 @pytest.mark.slow

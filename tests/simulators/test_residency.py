@@ -1,0 +1,186 @@
+"""Memory over time against a plain walk through events, and what it makes of placements."""
+
+import itertools
+
+import jax
+import numpy as np
+import pytest
+
+from experiments import build
+from placement import methods, simulators, solvers
+from placement.costs import roofline
+from placement.graphs import training
+from placement.simulators import makespan, ranks, residency
+from placement.solvers import base
+from placement.types import Problem, TensorBytes
+from tests import helpers
+from tests.simulators import reference
+
+PAGE = residency.PAGE_BYTES
+
+
+def _drawn(rng: np.random.Generator, size: tuple[int, int, int, int]) -> tuple[Problem, np.ndarray]:
+    """As the reference draws them, with tensors of a few pages or none."""
+    problem, placements = reference.random_problem(rng, "makespan", size)
+    _, number = np.unique(problem.graph.tensors, return_inverse=True)
+    pages = rng.integers(0, 9, (2, number.max() + 1))[:, number]
+    alive = TensorBytes(*(PAGE * pages).astype(np.float32))
+    return problem._replace(costs=problem.costs._replace(tensor_bytes=alive)), placements
+
+
+def _times(problem: Problem, placement: list[int]) -> tuple[list[float], list[float]]:
+    """When operations start and end: one by one, by priority."""
+    graph, costs = problem.graph, problem.costs
+    start, finish = [0.0] * graph.num_ops, [0.0] * graph.num_ops
+    free = [0.0] * len(problem.devices)
+    for op in ranks.priority_order(graph, costs).tolist():
+        device, ready = placement[op], 0.0
+        for edge in np.flatnonzero(graph.receivers == op):
+            sender = int(graph.senders[edge])
+            ready = max(ready, finish[sender] + _delay(problem, edge, placement[sender], device))
+        start[op] = max(ready, free[device])
+        finish[op] = free[device] = start[op] + float(costs.compute_s[op, device])
+    return start, finish
+
+
+def _delay(problem: Problem, edge: int, source: int, device: int) -> float:
+    if source == device:
+        return 0.0
+    costs = problem.costs
+    moving = problem.graph.edge_bytes[edge] * costs.transfer_s_per_byte[source, device]
+    fixed = costs.transfer_latency_s[source, device] + costs.transfer_fixed_s[edge]
+    return float(moving + fixed + costs.fusion_loss_s[edge])
+
+
+def _walk(problem: Problem, placement: list[int]) -> list[float]:
+    """Peaks by allocating and releasing, event after event; what is released comes first."""
+    graph, costs = problem.graph, problem.costs
+    start, finish = _times(problem, placement)
+    arrived = list(finish)
+    for edge, (sender, receiver) in enumerate(zip(graph.senders, graph.receivers, strict=True)):
+        delay = _delay(problem, edge, placement[sender], placement[receiver])
+        arrived[sender] = max(arrived[sender], finish[sender] + delay)
+    events = []
+    for tensor in set(graph.tensors.tolist()):
+        edges = np.flatnonzero(graph.tensors == tensor)
+        sender = int(graph.senders[edges[0]])
+        own = placement[sender]
+        for device in {own, *(placement[r] for r in graph.receivers[edges])}:
+            ends = [finish[r] for r in graph.receivers[edges] if placement[r] == device]
+            begin, size = finish[sender], costs.tensor_bytes.copied[edges[0]]
+            if device == own:
+                begin, size = start[sender], costs.tensor_bytes.made[edges[0]]
+                ends.append(arrived[sender])
+            events += [(max(ends), 0, device, -size), (begin, 1, device, size)]
+    used, peak = [0.0] * len(problem.devices), [0.0] * len(problem.devices)
+    for _, together in itertools.groupby(sorted(events), key=lambda event: event[0]):
+        for _, _, device, change in together:
+            used[device] += change
+        peak = [max(pair) for pair in zip(peak, used, strict=True)]
+    return peak
+
+
+@pytest.mark.parametrize("size", reference.SIZES)
+def test_peaks_are_those_of_a_walk_through_events(size):
+    """2,016 schedules in all."""
+    rng = np.random.default_rng(sum(size))
+    for _ in range(14):
+        problem, placements = _drawn(rng, size)
+        schedule = makespan.tables(problem.graph, problem.costs)
+        t = jax.tree.map(
+            jax.numpy.asarray, residency.tables(problem.graph, problem.costs, schedule)
+        )
+        wanted = np.ones(18, bool)
+        peak = np.asarray(jax.jit(residency.peak_bytes)(t, placements.T, wanted))
+        most = np.asarray(residency.most_bytes(t, placements.T))
+        plain = np.array([_walk(problem, placement) for placement in placements.tolist()]).T
+        np.testing.assert_array_equal(peak, plain)
+        assert (most >= peak).all()
+
+
+@pytest.mark.parametrize("objective", ["makespan", "max_load"])
+def test_a_placement_is_feasible_where_its_peaks_are(objective):
+    rng, seen = np.random.default_rng(7), set()
+    for _ in range(20):
+        problem, placements = _drawn(rng, reference.SIZES[4])
+        plain = np.array([_walk(problem, placement) for placement in placements.tolist()])
+        static = np.stack(
+            [(problem.costs.memory_bytes * (placements == d)).sum(axis=1) for d in range(2)], 1
+        )
+        capacity = np.median(plain + static, axis=0).astype(np.float32)
+        costs = problem.costs._replace(capacity_bytes=capacity)
+        limited = problem._replace(costs=costs, objective=objective)
+        simulate = simulators.objective(objective).simulate
+        outcome = simulate(simulators.tables(limited), placements)
+        excess = np.maximum(plain + static - capacity, 0) / np.maximum(capacity, 1)
+        np.testing.assert_allclose(outcome.overflow, excess.max(axis=1), rtol=1e-6)
+        fits = np.asarray(outcome.feasible)
+        finite = np.isfinite(np.asarray(outcome.latency_s))
+        assert (fits == ((excess <= 0).all(axis=1) & finite)).all()
+        seen |= set(fits.tolist())
+    assert seen == {True, False}
+
+
+def test_where_all_tensors_fit_at_once_nothing_is_summed():
+    problem, _ = _drawn(np.random.default_rng(0), reference.SIZES[4])
+    assert simulators.limits(problem).memory is None
+    limited = problem.costs._replace(capacity_bytes=np.full(2, 1.0, np.float32))
+    for objective, known in (("makespan", True), ("subgraph", False), ("serial", False)):
+        other = problem._replace(costs=limited, objective=objective)
+        memory = simulators.limits(other).memory
+        if memory is not None:
+            assert (memory.alive is not None) == known
+
+
+def _wide() -> Problem:
+    """Six branches whose tensors all wait for the last operation: alone, a device is too small."""
+    graph = helpers.fork_join(6)
+    pages = np.where(graph.senders == 0, 0, 4).astype(np.float32)
+    costs = helpers.unit_costs(
+        graph,
+        2,
+        capacity_bytes=np.array([18 * PAGE, 30 * PAGE], np.float32),
+        transfer_latency_s=0.1 * (1 - np.eye(2, dtype=np.float32)),
+        transfer_s_per_byte=np.zeros((2, 2), np.float32),
+        tensor_bytes=TensorBytes(PAGE * pages, PAGE * pages),
+    )
+    compute_s = np.array(costs.compute_s)
+    compute_s[:, 1] = 9
+    return helpers.as_problem(graph, costs._replace(compute_s=compute_s), "makespan")
+
+
+def test_the_fastest_placement_that_runs_out_of_memory_is_not_found():
+    problem = _wide()
+    everything = np.zeros((1, problem.graph.num_ops), np.int32)
+    assert np.isinf(simulators.evaluator(problem)(everything)).all()
+    free = problem._replace(
+        costs=problem.costs._replace(capacity_bytes=np.full(2, np.inf, np.float32))
+    )
+    assert np.isfinite(simulators.evaluator(free)(everything)).all()
+    best = solvers.solve("brute_force", problem)
+    assert best.status == "optimal"
+    assert best.value_s > solvers.solve("brute_force", free).value_s
+    for method in ("search", "lns", "local_search", "annealing"):
+        found = methods.solve(problem, method, budget=4000, time_limit_s=20)
+        assert found.value_s == pytest.approx(best.value_s), method
+
+
+def test_a_solver_that_knows_of_static_memory_alone_claims_no_optimum_that_runs_out():
+    found = solvers.solve("cpsat", _wide(), time_limit_s=20)
+    optimum = solvers.solve("brute_force", _wide()).value_s
+    assert found.bound_s <= optimum * (1 + base.ROUNDING)
+    if found.status == "optimal":
+        assert found.value_s == pytest.approx(optimum)
+    else:
+        assert found.value_s >= optimum
+
+
+def test_described_devices_hold_what_a_step_of_training_keeps():
+    text = "rnnlm:steps=2,batch=4,hidden=32,vocabulary=50"
+    network = build.without_weights(text, constants=True).graph
+    graph = training.training(network).graph
+    alive = roofline.cost_model(graph, ("cpu", "gpu")).tensor_bytes
+    stored = [graph.op_types[s] in ("Variable", "Constant") for s in graph.senders]
+    assert (alive.copied == graph.edge_bytes).all()
+    assert (alive.made == np.where(stored, 0, graph.edge_bytes)).all()
+    assert any(stored)
