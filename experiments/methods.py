@@ -17,7 +17,7 @@ from experiments import build, search
 from experiments import target as target_lib
 from experiments.console import faults, metrics, progress
 from experiments.distributed import processes
-from placement import arguments
+from placement import arguments, simulators
 from placement import methods as methods_lib
 from placement.errors import UserError
 from placement.learning import trainer
@@ -28,7 +28,7 @@ from placement.runtime.measurement.measurer import Measurer
 from placement.runtime.measurement.request import Candidate, OwnChoice
 from placement.search import measured as measured_lib
 from placement.solvers.limits import Observe, SearchLimits
-from placement.types import Evaluate, Solution
+from placement.types import OUT_OF_MEMORY, Evaluate, Solution
 
 
 class Incumbent:
@@ -423,6 +423,10 @@ def _entry(
     predicted_s = tuple(float(value) for value in problem.simulate(placements))
     if math.isinf(solution.value_s):  # what a solver shows that found nothing
         predicted_s = (math.inf,) * len(placements)
+    elif math.isinf(predicted_s[0]) and simulators.runs_out_of_memory(
+        problem.coarse, placements[0]
+    ):
+        solution = solution._replace(status=OUT_OF_MEMORY)
     return Entry(
         method,
         solution._replace(placement=placements[0], value_s=predicted_s[0]),

@@ -150,6 +150,9 @@ class Policy(NamedTuple):
 Evaluate = Callable[[Array], Array]
 
 
+OUT_OF_MEMORY = "failed: out of memory"  # the status of a placement that is known and cannot run
+
+
 class Solution(NamedTuple):
     """The outcome of a search: every method returns one."""
 

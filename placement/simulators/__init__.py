@@ -168,6 +168,12 @@ def _alive(t: residency.Tables, placement: Array, room: Array) -> Array:
     return jnp.where(exceeds, peak, most)
 
 
+def runs_out_of_memory(problem: Problem, placement: np.ndarray) -> bool:
+    """Whether a placement int32 [N] could run if devices had more memory."""
+    outcome = objective(problem.objective).simulate(tables(problem), jnp.asarray(placement)[None])
+    return bool(jnp.isfinite(outcome.latency_s[0]) & (outcome.overflow[0] > 0))
+
+
 def evaluator(problem: Problem, *, penalised: bool = False) -> Evaluate:
     """Compiles the simulator of a problem: int32 [B, N] -> float32 [B] seconds.
 

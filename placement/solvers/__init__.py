@@ -21,7 +21,7 @@ from placement.solvers.heuristics import (
 from placement.solvers.limits import Observe, SearchLimits, unobserved
 from placement.solvers.programs import cpsat, milp
 from placement.solvers.splits import ideals_dp, pipedream
-from placement.types import Problem, Solution
+from placement.types import OUT_OF_MEMORY, Problem, Solution
 
 BUDGET = 32_000
 
@@ -139,6 +139,8 @@ def run(name: str, find: base.Find, problem: Problem, seed: int, limits: SearchL
         placement = _anything(problem)
     if reason or result.status == "infeasible":
         status = f"infeasible: {reason or _NONE[result.scope].format(name)}"
+    elif np.isinf(value_s) and _runs_out(problem, result.placement):
+        status = OUT_OF_MEMORY
     elif np.isinf(value_s) and result.status != "interrupted":
         status = f"failed: {result.status}, no feasible placement found"
     else:
@@ -179,6 +181,10 @@ def infeasible(problem: Problem) -> str | None:
     if limited.all() and needed > capacity:
         return f"operations occupy {needed:.0f} bytes, all devices together have {capacity:.0f}"
     return None
+
+
+def _runs_out(problem: Problem, placement: np.ndarray | None) -> bool:
+    return placement is not None and simulators.runs_out_of_memory(problem, placement)
 
 
 def _bound(result: base.SearchResult, value_s: float, name: str) -> float:

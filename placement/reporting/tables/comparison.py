@@ -18,6 +18,7 @@ from rich.table import Table
 
 from placement.reporting import units
 from placement.reporting.tables import grids, results
+from placement.types import OUT_OF_MEMORY
 
 Row = Mapping[str, Any]
 
@@ -26,6 +27,7 @@ _CSV = (
     *("bound_s", "gap", "search_s", "evaluations", "measurements", "status"),
 )
 SINGLE = "best single device"
+OOM = "OOM"  # a placement that runs out of memory, as papers write it
 
 
 class Cell(NamedTuple):
@@ -35,6 +37,7 @@ class Cell(NamedTuple):
     runs_s: tuple[float, ...]  # the same of each seed
     search_s: float  # mean
     bound_s: float  # the least of the seeds' bounds; nan where any is missing
+    out_of_memory: bool = False  # the placement of any seed, so that it has no number
 
 
 class Comparison(NamedTuple):
@@ -112,7 +115,8 @@ def _cell(rows: list[Row], seconds: Callable[[Row], float | None]) -> Cell:
     values = [min(of_seed) for of_seed in by_seed.values()]
     search_s = float(np.mean([row["search_s"] for row in rows]))
     bound_s = float(np.min([units.or_nan(row.get("bound_s")) for row in rows]))
-    return Cell(grids.estimate(values), tuple(values), search_s, bound_s)
+    exceeds = math.isinf(max(values)) and any(row.get("status") == OUT_OF_MEMORY for row in rows)
+    return Cell(grids.estimate(values), tuple(values), search_s, bound_s, exceeds)
 
 
 def _fastest(cells: Mapping[str, Cell]) -> str:
@@ -146,7 +150,8 @@ def _texts(comparison: Comparison, graph: str, best: str) -> list[str]:
     cells, unit, texts = comparison.cells[graph], _unit(comparison, graph), []
     for method in comparison.methods:
         if method not in cells or not math.isfinite(cells[method].latency_s.mean):
-            texts.append("-")
+            exceeds = method in cells and cells[method].out_of_memory
+            texts.append(OOM if exceeds else "-")
             continue
         cell = cells[method]
         text = cell.latency_s.write(unit)

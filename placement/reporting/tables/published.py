@@ -31,8 +31,8 @@ _OVER_SEEDS: dict[str, Callable[[list[float]], Any]] = {
     "worst": max,
 }
 _LEGEND = (
-    "Ours vs theirs, each as a ratio to the best single device of the same source; ours are means "
-    "over the seeds. In brackets the value itself. A dash: no number."
+    "Ours vs theirs, each as a ratio to the {} of the same source; ours are means "
+    "over the seeds. In brackets the value itself. OOM: out of memory; a dash: no number."
 )
 
 
@@ -49,10 +49,10 @@ class Row(NamedTuple):
     """What a source says of a graph, or of several together."""
 
     graphs: tuple[str, ...]  # several only where no values are given
-    alias: str | None = None  # another name of the graph
+    aliases: tuple[str, ...] = ()  # other names of the graph
     objective: str | None = None  # the only one that the row is about
     accelerators: int | None = None
-    values: Mapping[str, float | None] = {}  # by method; None: out of memory, or not given
+    values: Mapping[str, float | None] = {}  # by method; None: not given; inf: out of memory
     reduction: Reduction | None = None
 
 
@@ -66,12 +66,13 @@ class Table(NamedTuple):
     unit: str  # of the values; '' where they have none
     rows: tuple[Row, ...]
     same_costs: bool = False  # our values are of the same costs
+    references: tuple[str, ...] = ()  # methods over which the table is shown once more
 
 
 class Pair(NamedTuple):
-    """A method on a graph, ours and theirs; nan is what there is not."""
+    """A method on a graph, ours and theirs; nan is what there is not, inf is out of memory."""
 
-    ours: float  # over our best single device
+    ours: float  # over our reference, such as the best single device
     theirs: float  # over theirs
     our_value: float
     their_value: float
@@ -101,6 +102,7 @@ class Paired(NamedTuple):
     """A published table with ours beside it."""
 
     source: Table
+    reference: str  # what both sides are divided by, each by its own
     methods: tuple[str, ...]  # of the pairs, as ours are named where there are such
     rows: tuple[PairedRow, ...]
 
@@ -127,17 +129,22 @@ def pair(
       objective: of these rows.
     """
     ours = _ours(list(rows))
-    pairs = (_paired(source, ours, objective) for source in sources)
+    pairs = (
+        _paired(source, ours, objective, reference)
+        for source in sources
+        for reference in (comparison.SINGLE, *source.references)
+    )
     return tuple(paired for paired in pairs if paired is not None)
 
 
 def markdown(paired: Paired) -> str:
     """Writes a Markdown section: the table, what its cells are, and its source."""
     source = paired.source
+    over = "" if paired.reference == comparison.SINGLE else f", over {paired.reference}"
     parts = [
-        f"### Published figures: {source.name}",
+        f"### Published figures: {source.name}{over}",
         grids.markdown(*_grid(paired)),
-        _LEGEND,
+        _LEGEND.format(paired.reference),
         f"{source.title}; {source.table}.",
         source.differs,
     ]
@@ -147,7 +154,9 @@ def markdown(paired: Paired) -> str:
 def _table(path: Path) -> Table:
     try:
         given = json.loads(path.read_text("utf-8"))
-        table = Table(name=path.stem, **{**given, "rows": tuple(map(_row, given["rows"]))})
+        rows, references = map(_row, given["rows"]), given.get("references", ())
+        read = given | {"rows": tuple(rows), "references": tuple(references)}
+        table = Table(name=path.stem, **read)
     except (ValueError, TypeError, KeyError, AttributeError) as error:
         raise ValueError(f"{path} is no table of published figures: {error!r}") from error
     for text in ("title", "table", "differs"):
@@ -166,14 +175,19 @@ def _row(given: Mapping[str, Any]) -> Row:
         **{
             **given,
             "graphs": tuple(given["graphs"]),
-            "values": {m: None if value is None else float(value) for m, value in values},
+            "aliases": tuple(given.get("aliases", ())),
+            "values": {m: _value(value) for m, value in values},
             "reduction": reduction
             and Reduction(**{**reduction, "against": tuple(reduction["against"])}),
         }
     )
 
 
-_Values = dict[str, dict[str, float]]  # by graph and method, finite
+def _value(given: Any) -> float | None:
+    return math.inf if given == comparison.OOM else None if given is None else float(given)
+
+
+_Values = dict[str, dict[str, float]]  # by graph and method; inf: out of memory
 
 
 def _ours(rows: list[comparison.Row]) -> _Values:
@@ -194,7 +208,11 @@ def _means(rows: list[comparison.Row]) -> _Values:
     kinds = [{**row, "method": _kind(row["method"])} for row in rows]
     compared = comparison.compare([*rows, *(row for row in kinds if row["method"])], ())
     return {
-        graph: {m: mean_s for m, c in cells.items() if math.isfinite(mean_s := c.latency_s.mean)}
+        graph: {
+            m: math.inf if c.out_of_memory else c.latency_s.mean
+            for m, c in cells.items()
+            if c.out_of_memory or math.isfinite(c.latency_s.mean)
+        }
         for graph, cells in compared.cells.items()
     }
 
@@ -205,7 +223,7 @@ def _kind(method: str) -> str | None:
     return next(kinds, None) if prefix == "single" else None
 
 
-def _paired(source: Table, ours: _Values, objective: str) -> Paired | None:
+def _paired(source: Table, ours: _Values, objective: str, reference: str) -> Paired | None:
     rows = [row for row in source.rows if row.objective in (None, objective)]
     if not any(_graph(row, graph, ours) in ours for row in rows for graph in row.graphs):
         return None
@@ -222,18 +240,18 @@ def _paired(source: Table, ours: _Values, objective: str) -> Paired | None:
             PairedRow(
                 label=_label(row, ours),
                 accelerators=row.accelerators,
-                pairs=_pairs(source, row, columns, ours),
+                pairs=_pairs(source, row, columns, ours, reference),
                 our_reductions=_reductions(row, ours),
                 reduction=math.nan if theirs is None else theirs.percent / 100,
                 largest=theirs is not None and theirs.largest,
             )
         )
-    return Paired(source, tuple(name for name, _ in columns), tuple(paired))
+    return Paired(source, reference, tuple(name for name, _ in columns), tuple(paired))
 
 
 def _graph(row: Row, graph: str, ours: _Values) -> str:
     """Returns what the graph is called in ours."""
-    return row.alias if row.alias in ours and row.alias is not None else graph
+    return next((alias for alias in row.aliases if alias in ours), graph)
 
 
 def _names(method: str, ours: _Values) -> list[str]:
@@ -250,12 +268,17 @@ def _parts(method: str) -> tuple[str, frozenset[str], str]:
 
 
 def _pairs(
-    source: Table, row: Row, columns: Sequence[tuple[str, str]], ours: _Values
+    source: Table,
+    row: Row,
+    columns: Sequence[tuple[str, str]],
+    ours: _Values,
+    reference: str,
 ) -> tuple[Pair, ...]:
     means = ours.get(_graph(row, row.graphs[0], ours), {})
-    our_unit = means.get(comparison.SINGLE, math.nan)
-    singles = [row.values.get(name) for name in _SINGLES.values()]
-    their_unit = min((value for value in singles if value is not None), default=math.nan)
+    our_unit = means.get(reference, math.nan)
+    over = _SINGLES.values() if reference == comparison.SINGLE else (reference,)
+    theirs = [row.values.get(name) for name in over]
+    their_unit = min((value for value in theirs if value is not None), default=math.nan)
     if source.same_costs:
         their_unit = our_unit
     pairs = []
@@ -288,8 +311,8 @@ def _largest(
     reductions = []
     for graph in row.graphs:
         means = ours.get(_graph(row, graph, ours), {})
-        values = [means[other] for other in others if other in means]
-        if name in means and values:
+        values = [means[other] for other in others if math.isfinite(means.get(other, math.nan))]
+        if values and math.isfinite(means.get(name, math.nan)):
             reductions.append(1 - means[name] / reference(values))
     return max(reductions, default=math.nan)
 
@@ -336,6 +359,8 @@ def _side(known: Sequence[tuple[float, float]], unit: str | None) -> list[str]:
 
 def _text(value: float, ratio: float, unit: str | None) -> str:
     """Returns the ratio and, unless its unit is None, the value in brackets."""
+    if math.isinf(value):
+        return comparison.OOM
     text = "-" if math.isnan(ratio) else f"{ratio:.3f}"
     if unit is None or math.isnan(value):
         return text

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from placement import zoo
-from placement.reporting.tables import published
+from placement.reporting.tables import comparison, published
 
 DIRECTORY = Path(__file__).resolve().parents[3] / "third_party" / "published"
 # The workloads that Tarnawski et al. publish and `placement.costs.workloads` reads.
@@ -69,8 +69,12 @@ def test_a_file_names_its_source_and_graphs_that_can_be_had(path):
 
 
 def test_an_alias_is_the_same_graph():
-    aliases = {row.alias: row.graphs for row in _table("hierarchical_planner").rows if row.alias}
-    assert aliases == {"nmt": ("nmt:layers=2",)}
+    rows = _table("hierarchical_planner").rows
+    aliases = {alias: row.graphs[0] for row in rows for alias in row.aliases}
+    assert aliases.pop("nmt") == "nmt:layers=2"
+    for alias, graph in aliases.items():  # a step of training of the same, in other sizes
+        assert set(graph.split(",")) < set(alias.split(",")) or alias == f"{graph}:training=1"
+        assert "training=1" in alias
     assert inspect.signature(zoo.nmt).parameters["layers"].default == 2
 
 
@@ -91,7 +95,7 @@ def test_printed_reductions_follow_from_the_values_as_far_as_these_are_rounded()
 
 
 def test_ratios_are_to_the_best_single_device_of_the_same_source():
-    (paired,) = published.pair([_table("hierarchical_planner")], ROWS, "makespan")
+    paired, over_expert = published.pair([_table("hierarchical_planner")], ROWS, "makespan")
     assert [row.accelerators for row in paired.rows] == [2, 2, 2, 2, 4, 8]
     pairs = _pairs(paired, "inception_v3")
     assert pairs["CPU only"][:2] == pytest.approx((2.0, 0.61 / 0.15))
@@ -105,14 +109,18 @@ def test_ratios_are_to_the_best_single_device_of_the_same_source():
     nmt = _pairs(paired, "nmt:layers=2")  # of theirs alone, the GPU out of memory
     assert nmt["hierarchical"].theirs == pytest.approx(0.84 / 6.46)
     assert math.isnan(nmt["hierarchical"].ours)
-    assert math.isnan(nmt["GPU only"].theirs)
+    assert math.isinf(nmt["GPU only"].theirs)
+    assert (paired.reference, over_expert.reference) == ("best single device", "human_expert")
+    theirs = _pairs(over_expert, "nmt:layers=2")["hierarchical"].theirs
+    assert theirs == pytest.approx(0.84 / 2.13)
 
 
 def test_a_table_without_a_graph_in_common_is_left_out():
     rows = [row for row in ROWS if row["graph"] == "unpublished"]
     assert published.pair(published.read(DIRECTORY), rows, "makespan") == ()
     names = [p.source.name for p in published.pair(published.read(DIRECTORY), ROWS, "makespan")]
-    assert names == ["hierarchical_planner", "hierarchical_random_groups", "hsdag"]
+    planner = ["hierarchical_planner"] * 2  # over the best single device, and the human expert
+    assert names == [*planner, "hierarchical_random_groups", "hsdag"]
 
 
 def test_a_table_of_other_methods_than_ours_is_left_out():
@@ -121,18 +129,34 @@ def test_a_table_of_other_methods_than_ours_is_left_out():
     assert [paired.source.name for paired in found] == ["hsdag"]
 
 
+def test_out_of_memory_is_written_so_on_both_sides():
+    graph = _table("hierarchical_planner").rows[3].aliases[-1]
+    rows = [_row(graph, "single:cpu", 6.0), _row(graph, "hierarchical", 1.0)]
+    full = {"status": "failed: out of memory"}
+    rows += [_row(graph, "single:gpu0", math.inf) | full, _row(graph, "scotch", math.inf) | full]
+    paired, _ = published.pair([_table("hierarchical_planner")], rows, "makespan")
+    lines = published.markdown(paired).splitlines()
+    (cells,) = ([c.strip() for c in line.split("|")] for line in lines if "nmt:layers=2" in line)
+    assert "OOM vs OOM" in cells
+    assert "OOM vs 0.497 (3.21 s)" in cells
+    table = comparison.markdown(comparison.compare(rows, ()))
+    assert "| OOM |" in table
+
+
 def test_an_alias_is_paired():
     rows = [_row("nmt", "single:CPU", 2.0), _row("nmt", "hierarchical", 1.0)]
-    (paired,) = published.pair([_table("hierarchical_planner")], rows, "serial")
+    paired, _ = published.pair([_table("hierarchical_planner")], rows, "serial")
     assert _pairs(paired, "nmt:layers=2")["hierarchical"].ours == 0.5
 
 
 def test_random_groups_are_the_best_median_and_worst_of_the_seeds():
-    rows = [_row("resnet50", "single:cpu", 4.0, seed) for seed in range(3)]
-    rows += [_row("resnet50", RANDOM, value, seed) for seed, value in enumerate((9.0, 5.0, 4.0))]
-    rows += [_row("resnet50", "hierarchical", 3.0, seed) for seed in range(3)]
+    rows = [_row("resnet:depth=152", "single:cpu", 4.0, seed) for seed in range(3)]
+    rows += [
+        _row("resnet:depth=152", RANDOM, value, seed) for seed, value in enumerate((9.0, 5.0, 4.0))
+    ]
+    rows += [_row("resnet:depth=152", "hierarchical", 3.0, seed) for seed in range(3)]
     (paired,) = published.pair([_table("hierarchical_random_groups")], rows, "makespan")
-    pairs = _pairs(paired, "resnet50")
+    pairs = _pairs(paired, "resnet:depth=152")
     values = [pairs[f"{RANDOM}, {which}"].our_value for which in ("best", "median", "worst")]
     assert values == [4.0, 5.0, 9.0]
     assert paired.rows[1].our_reductions["hierarchical"].value == pytest.approx(0.25)
@@ -141,9 +165,9 @@ def test_random_groups_are_the_best_median_and_worst_of_the_seeds():
 def test_arguments_are_told_apart_but_for_their_order_and_the_variant_of_the_paper():
     names = ["single:cpu", "hierarchical:variant=paper", "hierarchical:variant=released"]
     names += ["hierarchical:variant=paper,grouping=random", "hierarchical:grouping=none"]
-    rows = [_row("resnet50", name, 1.0 + i) for i, name in enumerate(names)]
+    rows = [_row("resnet:depth=152", name, 1.0 + i) for i, name in enumerate(names)]
     (paired,) = published.pair([_table("hierarchical_random_groups")], rows, "makespan")
-    pairs = _pairs(paired, "resnet50")
+    pairs = _pairs(paired, "resnet:depth=152")
     assert {method: pair.our_value for method, pair in pairs.items() if pair.our_value > 1} == {
         "hierarchical:variant=paper": 2.0,
         "hierarchical:variant=paper,grouping=random, best": 4.0,
@@ -187,7 +211,7 @@ def test_values_of_the_same_costs_share_our_unit_and_only_one_objective_counts()
 
 
 def test_tables_show_pairs_dashes_and_the_source_below():
-    (paired,) = published.pair([_table("hierarchical_planner")], ROWS, "makespan")
+    paired, _ = published.pair([_table("hierarchical_planner")], ROWS, "makespan")
     lines = published.markdown(paired).splitlines()
     assert lines[0] == "### Published figures: hierarchical_planner"
     assert lines[2].startswith("| graph | accelerators, theirs | CPU only | GPU only |")
@@ -196,7 +220,7 @@ def test_tables_show_pairs_dashes_and_the_source_below():
         "| - vs 1.000 (0.15 s) | - vs 6.200 (0.93 s) | **0.750** vs 5.467 (0.82 s) "
         "| **0.750** vs **0.867 (0.13 s)** | 0.0% vs 16.3% |"
     )
-    assert lines[5].startswith("| resnet50 | 2 | - | - vs **1.000 (1.18 s)** |")
+    assert lines[5].startswith("| resnet:depth=152 | 2 | - | - vs **1.000 (1.18 s)** |")
     below = "\n".join(lines[10:])
     for text in (paired.source.title, paired.source.table, paired.source.differs):
         assert text in below
