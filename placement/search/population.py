@@ -57,7 +57,8 @@ def find(
         evaluations += known.evaluations
     if known is not None and known.placement is not None:
         begun = np.concatenate([begun, known.placement[None]])
-    if problem.objective == "makespan" and len(classes.compute_s) > _LARGE:
+    large = problem.objective == "makespan" and len(classes.compute_s) > _LARGE
+    if large and windows.suit(problem, classes):
         within = limits.part(1.0, limits.budget - evaluations, evaluations)
         result = windows.improve(problem, classes, begun, seed, within)
         evaluations += result.evaluations

@@ -81,6 +81,19 @@ class _Part(NamedTuple):
     first: np.ndarray  # int32 [c]: of the classes within, the first operation
 
 
+def suit(problem: Problem, classes: base.Classes) -> bool:
+    """Whether windows hold most classes: one whose operations are far apart moves in none.
+
+    So it is of a step of training whose gradients are on the devices of their operations.
+    """
+    position = np.argsort(ranks.priority_order(problem.graph, problem.costs))
+    first = np.full(len(classes.compute_s), problem.graph.num_ops)
+    np.minimum.at(first, classes.number, position)
+    last = np.zeros_like(first)
+    np.maximum.at(last, classes.number, position)
+    return bool(np.median(last - first) < SIZE // 2)
+
+
 def improve(
     problem: Problem,
     classes: base.Classes,

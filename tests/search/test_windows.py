@@ -6,7 +6,7 @@ import pytest
 
 from placement import solvers
 from placement.search import population, sweeps, windows
-from placement.simulators import schedule
+from placement.simulators import ranks, schedule
 from placement.solvers import base
 from placement.solvers.limits import SearchLimits
 from placement.types import OpGraph, Problem
@@ -223,3 +223,14 @@ def test_the_search_of_a_large_graph_goes_over_windows_first(monkeypatch):
     other = problem._replace(objective="serial")
     solvers.run("search", population.find, other, 0, SearchLimits(60, 2_000))
     assert len(asked) == 1
+
+
+def test_windows_suit_classes_that_they_hold():
+    problem = _problem(num_ops=60)
+    assert windows.suit(problem, base.classes(problem))
+    # As in a step of training: the first operations with the last.
+    position = np.argsort(ranks.priority_order(problem.graph, problem.costs))
+    pairs = np.minimum(position, 59 - position).astype(np.int32)
+    graph = dataclasses.replace(problem.graph, colocation=pairs)
+    mirrored = problem._replace(graph=graph)
+    assert not windows.suit(mirrored, base.classes(mirrored))
