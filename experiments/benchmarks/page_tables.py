@@ -10,6 +10,7 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from experiments.benchmarks import conclusions, server
 from experiments.benchmarks.scale import Phase, exponent
 from experiments.benchmarks.unseen import Cell
 from experiments.benchmarks.unseen import ratios as ratios_to_search
@@ -59,6 +60,19 @@ def report(run: str, *columns: str, without: tuple[str, ...] = ()) -> Callable[[
         header, _, *rows = [cells(line) for line in lines[head:end]]
         kept = [i for i, column in enumerate(header) if column not in without]
         return [header[i] for i in kept], [[row[i] for i in kept] for row in rows]
+
+    return read
+
+
+def section(run: str, title: str) -> Callable[[Path], Grid]:
+    """Returns the reader of the table below a heading of a run's report."""
+
+    def read(folder: Path) -> Grid:
+        lines = (folder / run / "report.md").read_text().splitlines()
+        begin = lines.index(f"### {title}") + 2
+        end = lines.index("", begin)
+        header, _, *rows = [cells(line) for line in lines[begin:end]]
+        return header, rows
 
     return read
 
@@ -135,7 +149,7 @@ def by_method(
             for graph in compared.graphs:
                 cells = compared.cells[graph]
                 values = [cells[m].latency_s.mean for m in (comparison.SINGLE, *methods)]
-                texts = [_ms(value) for value in values]
+                texts = [_ms(v) if math.isfinite(v) else comparison.OOM for v in values]
                 best = texts[values.index(min(values))]
                 bound_s = max(row["bound_s"] or 0.0 for row in found if row["graph"] == graph)
                 marked = [f"**{text}**" if text == best else text for text in texts]
@@ -384,14 +398,14 @@ _AUDITS = {
 _PLANNER = {"hierarchical": "--config=reproduce_hierarchical --task=compare"}
 _LARGER = {
     f"hierarchical-{count}": (
-        f"{_PLANNER['hierarchical']} --config.graphs=nmt:layers={count} --config.seeds=1 "
-        f"--config.devices=roofline:cpu{',gpu' * count}"
+        f"{_PLANNER['hierarchical']} --config.graphs=nmt:layers={count},{server.NMT},training=1 "
+        f"--config.seeds=3 --config.devices=roofline:server_cpu{',server_gpu' * count}"
     )
     for count in (4, 8)
 }
 _PLANNERS = (
-    *("human_expert", "scotch", "min_cut", "hierarchical"),
-    *("hierarchical:slices=0", "hierarchical:grouping=random"),
+    *("human_expert", "scotch", "min_cut", "hierarchical", "hierarchical:grouping=random"),
+    *("colocrl", "placeto", "hsdag", "search", "cpsat"),
 )
 _BOUNDS = ("bound", "gap of the best")
 _PROOFS = {
@@ -448,6 +462,23 @@ TABLES = {
         "docs/REPRODUCTION.md",
         _PLANNER,
         report("hierarchical", "reduction", without=_BOUNDS),
+    ),
+    **{
+        f"published_{name}": Table(
+            "docs/REPRODUCTION.md",
+            _PLANNER,
+            section("hierarchical", f"Published figures: {title}"),
+        )
+        for name, title in (
+            ("planner", "hierarchical_planner"),
+            ("planner_expert", "hierarchical_planner, over human_expert"),
+            ("random_groups", "hierarchical_random_groups"),
+        )
+    },
+    "conclusions": Table(
+        "docs/REPRODUCTION.md",
+        _PLANNER | _LARGER,
+        lambda folder: conclusions.read(folder, tuple(_PLANNER | _LARGER)),
     ),
     "hierarchical_larger": Table(
         "docs/REPRODUCTION.md",
