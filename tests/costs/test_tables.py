@@ -130,7 +130,8 @@ def test_crossings_memory_and_types():
     np.testing.assert_allclose(costs.transfer_s_per_byte, [[0, 3e-9], [3e-9, 0]])
     assert costs.memory_bytes.tolist() == graph.weight_bytes.tolist() == [0, 1, 2]
     assert costs.capacity_bytes.tolist() == [np.inf, np.inf]
-    assert {array.dtype for array in costs[:-1]} == {np.dtype(np.float32)}
+    assert {array.dtype for array in costs[:-2]} == {np.dtype(np.float32)}
+    assert costs.tensor_bytes is None
     assert costs.accelerator.dtype == np.int32
 
 
