@@ -10,10 +10,11 @@ docs/REPRODUCTION.md on `roofline:cpu,gpu,gpu`, of `roles` those that repeat; wh
 `roles` searches with the graph's own names, with names that say nothing, and with names that are
 the colours of `placement.graphs.roles`; and then with one decision for all operations of a role.
 
-`objectives` takes what partitioners find, and what `search` finds of their objective, which is one
-of ours: under `serial`, where computing takes no time and a byte a second, latency is what is cut,
-and memory that is each operation's load, of which a device has its share, keeps the balance. Of
-each placement and of one device it goes on to search for the shortest makespan.
+`objectives` takes what partitioners find, and what the blocks of `search` then gain of their
+objective, which is one of ours: under `serial`, where computing takes no time and a byte a second,
+latency is what is cut, and memory that is each operation's load, of which an accelerator has its
+share, keeps the balance. Of each placement, of one device and of what `search` finds of makespan it
+goes on to search for the shortest makespan.
 """
 
 import dataclasses
@@ -25,10 +26,10 @@ from typing import NamedTuple
 import numpy as np
 
 from experiments import build
+from placement import simulators
 from placement.costs import roofline
 from placement.graphs import roles
-from placement.search import population
-from placement.simulators import ranks
+from placement.search import chains, population
 from placement.solvers import base
 from placement.solvers.heuristics import large_neighbourhood, partition
 from placement.solvers.limits import SearchLimits
@@ -92,32 +93,29 @@ def ask_objectives() -> Iterator[OfObjective]:
 
 
 def _ways(problem: Problem, single: np.ndarray) -> dict[str, _Way]:
-    accelerators = np.asarray(problem.costs.accelerator) >= 0
-    of_metis = balanced_cut(problem, np.ones_like(accelerators))
-    of_min_cut = balanced_cut(problem, accelerators)
+    def min_cut(seed: int) -> np.ndarray:
+        return partition.min_cut(problem, seed=seed)
+
     return {
         "best single device": lambda seed: single,
         "`kahip`": lambda seed: partition.kahip(problem, seed=seed),
         "`metis`": lambda seed: partition.metis(problem, seed=seed),
-        "`search` for what `metis` minimises": lambda seed: _found(of_metis, seed, BUDGETS[-1]),
-        "`min_cut`": lambda seed: partition.min_cut(problem, seed=seed),
-        "`search` for what `min_cut` minimises": lambda seed: _found(of_min_cut, seed, BUDGETS[-1]),
-        "`search` for makespan": lambda seed: _found(problem, seed, BUDGETS[-1]),
+        "`min_cut`": min_cut,
+        "`min_cut`, then blocks": lambda seed: _fewer_cut(problem, min_cut(seed), seed),
+        "`search`": lambda seed: _found(problem, seed, BUDGETS[-1]),
     }
 
 
-def balanced_cut(problem: Problem, takes_part: np.ndarray) -> Problem:
-    """Makes a partitioner's problem of one: the fewest bytes cut, every device with its share.
+def balanced_cut(problem: Problem) -> Problem:
+    """Makes the problem of `min_cut`: the fewest bytes cut, every accelerator with its share.
 
-    Weights and shares are those of `placement.solvers.heuristics.partition`, without co-location.
-
-    Args:
-      problem: all of whose operations all devices support.
-      takes_part: bool [D]; the share of other devices is nothing.
+    Weights and shares are those of `placement.solvers.heuristics.partition`, without co-location,
+    and of operations that all devices support.
     """
     graph, costs = problem.graph, problem.costs
     compute_s = np.asarray(costs.compute_s, np.float64)
-    load = ranks.finite_mean(compute_s[:, takes_part])
+    takes_part = np.asarray(costs.accelerator) >= 0
+    load = compute_s[:, takes_part].mean(axis=1)
     speed = takes_part / compute_s.sum(axis=0)
     apart = 1 - np.eye(len(speed), dtype=np.float32)
     return problem._replace(
@@ -133,6 +131,19 @@ def balanced_cut(problem: Problem, takes_part: np.ndarray) -> Problem:
         ),
         objective="serial",
     )
+
+
+def _fewer_cut(problem: Problem, placement: np.ndarray, seed: int) -> np.ndarray:
+    """What the chains of `search` find of a partitioner's problem, from what it found itself.
+
+    Not all of `search`, which would begin with an integer program of minutes.
+    """
+    cut = balanced_cut(problem)
+    simulate, classes = simulators.objective(cut.objective).simulate_columns, base.classes(cut)
+    space, state = population.begin(cut, classes, simulate, placement[None], seed)
+    found = chains.advance(simulate, space, state, BUDGETS[-1] // chains.CHILDREN)
+    assert np.isfinite(found.best_s)
+    return np.asarray(found.best)
 
 
 def _worth(problem: Problem, placement: np.ndarray, seed: int) -> list[float]:
