@@ -6,17 +6,21 @@
 import json
 import math
 import statistics
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
 
+import numpy as np
+
 from experiments.benchmarks import conclusions, server
+from experiments.benchmarks.questions import BUDGETS, OfObjective, OfRoles
 from experiments.benchmarks.scale import Phase, exponent
 from experiments.benchmarks.unseen import Cell
 from experiments.benchmarks.unseen import ratios as ratios_to_search
 from placement import files
 from placement import methods as methods_lib
 from placement.reporting import runs
+from placement.reporting import statistics as statistics_lib
 from placement.reporting.tables import comparison
 from placement.reporting.tables import results as tables_lib
 
@@ -196,18 +200,18 @@ def gaps(names: dict[str, str], exact: str, methods: tuple[str, ...]) -> Callabl
     return read
 
 
-def scores(run: str, against: str) -> Callable[[Path], Grid]:
+def scores(run: str, *against: str) -> Callable[[Path], Grid]:
     """Returns the reader of methods over the best known latency of each graph, means over seeds.
 
     Then of the graphs with room, or of all where none has any, the interquartile mean and how
-    likely a run of `against` is faster, with 95% intervals where there are several runs.
+    likely a run of each of `against` is faster, with 95% intervals where there are several runs.
     """
 
     def read(folder: Path) -> Grid:
         summary = _summary(folder, run)
         compared, told = comparison.compare(summary["rows"], ()), summary["statistics"]
         title, scope = next(iter(told["scopes"].items()))
-        faster = scope["probability_of_improvement"].get(against, {})
+        faster = [scope["probability_of_improvement"].get(other, {}) for other in against]
         rows = []
         for method, mean in scope["interquartile_mean"].items():
             ratios = [
@@ -216,9 +220,9 @@ def scores(run: str, against: str) -> Callable[[Path], Grid]:
                 else "-"
                 for graph, of in told["graphs"].items()
             ]
-            beside = _interval(faster[method], 2) if method in faster else "-"
-            rows.append([f"`{method}`", *ratios, _interval(mean, 3), beside])
-        header = ["method", *told["graphs"], title, f"`{against}` is faster"]
+            beside = [_interval(of[method], 2) if method in of else "-" for of in faster]
+            rows.append([f"`{method}`", *ratios, _interval(mean, 3), *beside])
+        header = ["method", *told["graphs"], title, *(f"`{m}` is faster" for m in against)]
         return header, rows
 
     return read
@@ -228,8 +232,8 @@ def ranking(run: str) -> Callable[[Path], Grid]:
     """Returns the reader of the interquartile means alone."""
 
     def read(folder: Path) -> Grid:
-        header, rows = scores(run, "")(folder)
-        return [header[0], header[-2]], [[row[0], row[-2]] for row in rows]
+        header, rows = scores(run)(folder)
+        return [header[0], header[-1]], [[row[0], row[-1]] for row in rows]
 
     return read
 
@@ -305,6 +309,41 @@ def unseen_by_family(folder: Path) -> Grid:
         means = [statistics.geometric_mean(column) for column in zip(*of, strict=True)]
         rows.append([f"`{family}`", *(f"{mean:.3f}" for mean in means)])
     return ["family", "best single device", "HEFT", "untrained", "`zero_shot`"], rows
+
+
+def roles_of_search(folder: Path) -> Grid:
+    """Reads of `search` with some roles: over the best known, interquartile means of seeds."""
+    printed = json.loads((folder / "roles_search" / PRINTED).read_text())
+    found = [OfRoles(*cell) for cell in printed]
+    known_s = {of.graph: min(min(c.best_s) for c in found if c.graph == of.graph) for of in found}
+    header, rows = ["roles"], []
+    for told in dict.fromkeys(cell.told for cell in found):
+        some = [cell for cell in found if cell.told == told]
+        texts = [text for cell in some for text in _of_roles(cell, known_s[cell.graph])]
+        rows.append([told, *(cell for _, cell in texts)])
+        header = ["roles", *(head for head, _ in texts)]
+    return header, rows
+
+
+def _of_roles(cell: OfRoles, known_s: float) -> Iterator[tuple[str, str]]:
+    """Columns of a cell of `questions`, with their heads."""
+    if cell.budget == BUDGETS[0]:
+        yield f"{cell.graph}, decisions", f"{cell.decisions:,}"
+    mean = statistics_lib.interquartile_mean([np.array(cell.best_s) / known_s])
+    yield f"{cell.budget:,} evaluations", _interval(mean._asdict(), 3)
+
+
+def objectives(folder: Path) -> Grid:
+    """Reads what placements of several objectives cut, and what they are worth under makespan."""
+    printed = json.loads((folder / "objectives" / PRINTED).read_text())
+    header = ["graph", "placement", "MB cut", "makespan", "after a search from there"]
+    return header, [
+        [
+            *(cell.graph, cell.found_by, f"{cell.cut_bytes / 1e6:.2f}"),
+            *(f"{s / cell.single_s:.3f}" for s in (cell.makespan_s, cell.refined_s)),
+        ]
+        for cell in (OfObjective(*each) for each in printed)
+    ]
 
 
 def _solved(kind: str, files: Mapping[str, tuple[str, ...]]) -> Callable[[Path], Grid]:
@@ -408,6 +447,26 @@ _AUDITS = {
         f"{_PAPER},features=op_type+output_shape",
     ),
 }
+_UNTRAINED = "hsdag:variant=untrained"
+_ROLES = "hierarchical:grouping=roles,num_groups=128"
+_QUESTIONS = {
+    "specifications": (
+        (_UNTRAINED, "scheduler"),
+        f"{_AUDIT} --config.graphs={_WITH_ROOM} --config.seeds=3 --config.budget=2000 "
+        f"--config.methods={_UNTRAINED},{_UNTRAINED},specifications=False,"
+        "scheduler,scheduler:specifications=False",
+    ),
+    "readers": (
+        ("hierarchical",),
+        f"{_AUDIT} --config.graphs={_WITH_ROOM} --config.seeds=3 --config.budget=2000 "
+        "--config.methods=hierarchical:num_readers=1,hierarchical,hierarchical:num_readers=32",
+    ),
+    "roles_planner": (
+        ("hierarchical",),
+        f"{_AUDIT} --config.graphs=rnnlm,nmt:layers=2 --config.seeds=2 --config.budget=2000 "
+        f"--config.methods=hierarchical,{_ROLES},{_ROLES},roles=neighbours,human_expert",
+    ),
+}
 _PLANNER = {"hierarchical": "--config=reproduce_hierarchical --task=compare"}
 _EXACT = {
     "hierarchical-exact": f"{_PLANNER['hierarchical']} --config.methods=cpsat --config.seeds=1"
@@ -501,6 +560,20 @@ TABLES = {
         "docs/REPRODUCTION.md",
         {"hsdag": "--config=reproduce_hsdag --task=compare"},
         report("hsdag", "reduction", without=_BOUNDS),
+    ),
+    **{
+        name: Table("docs/QUESTIONS.md", {name: command}, scores(name, *against))
+        for name, (against, command) in _QUESTIONS.items()
+    },
+    "roles_search": Table(
+        "docs/QUESTIONS.md",
+        {"roles_search": "experiments.benchmarks.questions roles"},
+        roles_of_search,
+    ),
+    "objectives": Table(
+        "docs/QUESTIONS.md",
+        {"objectives": "experiments.benchmarks.questions objectives"},
+        objectives,
     ),
     "scale": Table("docs/SCALE.md", _SIZES, phases(_SIZES)),
     "unseen_devices": Table("docs/PRETRAINING.md", _UNSEEN, unseen_by_devices),

@@ -69,6 +69,7 @@ def run(
     sets = tuple(filter(None, config.devices.split(";")))
     named = [roofline.devices(devices) for devices in sets]
     made = _made(config.method, len(named[0]))
+    _check_carries_over(config, named)
     texts = _members(config)
     workdirs.claim(workdir, display)
     runs.write_json(workdir / "config.json", config.to_dict())
@@ -80,6 +81,17 @@ def run(
     runs.write_json(workdir / "pretraining.json", told)
     display.console.print(f"policy: {workdir / pretrained.FILE}", markup=False, soft_wrap=True)
     return told
+
+
+def _check_carries_over(config: ConfigDict, named: list[tuple[str, ...]]) -> None:
+    """Refuses parameters that are for one number of devices where there are several."""
+    given = arguments.split(config.method, "method")[1].get("specifications", "True")
+    if given.lower() == "false" and len(set(map(len, named))) > 1:
+        raise UserError(
+            f"method={config.method!r} learns for one number of devices, and "
+            f"devices={config.devices!r} has several; give as many in each set, or leave "
+            "specifications=True"
+        )
 
 
 def _members(config: ConfigDict) -> list[str]:

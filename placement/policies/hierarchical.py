@@ -1,16 +1,17 @@
 """The Hierarchical Planner: groups, then devices for the groups (Mirhoseini et al., ICLR 2018).
 
-    g_n  ~ softmax(MLP(features of n, features of the first six operations that read n)      grouper
+    g_n  ~ softmax(MLP(features of n, features of the first R operations that read n)        grouper
                    - slices * (slice of n - g)^2)
     e_g  = log(1 + [edges to each group, edges from each group, members, sum of their features])
     d    = Placer(e_1, .., e_G)                               `placement.policies.seq2seq`
 
-Every operation draws its group by itself; the members of a group share one device, among those that
-can run all of them. The sum of features counts the types and adds up the output shapes. Both parts
-are trained together: the log-probability of a sample is that of its groups, which it keeps as
-`latent`, int32 [T, N], plus that of the devices given the groups. The entropy is of the devices
-alone: a learner that is paid for the grouper's drives it towards groups of scattered operations.
-Only the grouper's logits do not depend on the draw: every sample has its own sequence.
+R is `num_readers`, six in the paper. Every operation draws its group by itself; the members of a
+group share one device, among those that can run all of them. The sum of features counts the types
+and adds up the output shapes. Both parts are trained together: the log-probability of a sample is
+that of its groups, which it keeps as `latent`, int32 [T, N], plus that of the devices given the
+groups. The entropy is of the devices alone: a learner that is paid for the grouper's drives it
+towards groups of scattered operations. Only the grouper's logits do not depend on the draw: every
+sample has its own sequence.
 
 The last term of the grouper is not the papers' and 0 by default. With it the groups start as G
 slices of the nodes' order, topological in coarse graphs, which the network then moves away from:
@@ -28,6 +29,7 @@ each grouping; there are never more groups than nodes.
 """
 
 import dataclasses
+from collections.abc import Callable
 from typing import cast
 
 import chex
@@ -38,10 +40,14 @@ import jraph
 
 from placement import arguments
 from placement.errors import UserError
+from placement.graphs import batching
+from placement.graphs import roles as roles_lib
+from placement.graphs.features import DEFAULT_BLOCKS
 from placement.policies import base, colocrl, distributions, seq2seq
-from placement.types import Array, LogProb, Params, Policy, Sample
+from placement.types import Array, LogProb, Params, Policy, Problem, Sample
 
-GROUPINGS = ("learned", "random", "none")
+GROUPINGS = ("learned", "random", "roles", "none")
+ROLES = {"names": roles_lib.by_name, "neighbours": roles_lib.by_neighbours}
 
 
 def make(
@@ -56,6 +62,7 @@ def make(
     aligned: bool = True,
     stay: float = 0.0,
     slices: float = 0.0,
+    num_readers: int = seq2seq.NUM_READERS,
     grouping: str = "learned",
 ) -> Policy:
     """Makes the Hierarchical Planner's policy.
@@ -72,9 +79,10 @@ def make(
       aligned: whether a choice sees the group that it is for; False in the paper.
       stay: how strongly a group is drawn to the device of the one before it.
       slices: how strongly an operation is drawn to the group of its place in the order.
+      num_readers: how many of the operations that read one the grouper sees; six in the paper.
       grouping: 'learned'; 'random': every operation's group is drawn once, with the parameters,
-        and the placer alone learns (the paper's table 2); 'none': every operation by itself, which
-        is `colocrl`'s network.
+        and the placer alone learns (the paper's table 2); 'roles': operations of one role are a
+        group, see `read`; 'none': every operation by itself, which is `colocrl`'s network.
 
     Raises:
       UserError: an unknown grouping, no groups, or what `seq2seq.Settings` refuses.
@@ -90,8 +98,11 @@ def make(
     if grouping == "none":
         return colocrl.make(**dataclasses.asdict(settings))
     if grouping == "random":
-        return _random(seq2seq.Placer(settings), num_groups)
-    return _learned(seq2seq.Placer(settings), _Grouper(num_groups, grouper_size, noise, slices))
+        return _fixed(seq2seq.Placer(settings), num_groups, _seed, _drawn)
+    if grouping == "roles":
+        return _fixed(seq2seq.Placer(settings), num_groups, lambda key: {}, _of_roles)
+    grouper = _Grouper(num_groups, grouper_size, noise, slices, num_readers)
+    return _learned(seq2seq.Placer(settings), grouper)
 
 
 def pool(graph: jraph.GraphsTuple, group: Array, num_groups: int) -> seq2seq.Items:
@@ -134,10 +145,11 @@ class _Grouper(nn.Module):
     hidden_size: int
     noise: float
     slices: float
+    num_readers: int
 
     @nn.compact
     def __call__(self, graph: jraph.GraphsTuple) -> Array:
-        hidden = seq2seq.Embedding(self.hidden_size)(graph)
+        hidden = seq2seq.Embedding(self.hidden_size, self.num_readers)(graph)
         logits = nn.Dense(min(self.num_groups, len(hidden)))(hidden)
         logits -= self.slices * _from_slice(graph.nodes["mask"], logits.shape[-1]) ** 2
         log_probs = jax.nn.log_softmax(logits)
@@ -150,16 +162,35 @@ def _from_slice(mask: Array, num_groups: int) -> Array:
     return place[:, None] - (jnp.arange(num_groups) + 0.5)
 
 
-def _random(placer: seq2seq.Placer, num_groups: int) -> Policy:
+def _seed(key: chex.PRNGKey) -> Params:
+    return {"seed": jax.random.uniform(key, maxval=2.0**24)}
+
+
+def _drawn(params: Params, graph: jraph.GraphsTuple, num_groups: int) -> Array:
+    return random_groups(params["seed"], len(graph.nodes["mask"]), num_groups)
+
+
+def _of_roles(params: Params, graph: jraph.GraphsTuple, num_groups: int) -> Array:
+    del params
+    return jnp.minimum(graph.nodes["role"], num_groups - 1)
+
+
+def _fixed(
+    placer: seq2seq.Placer,
+    num_groups: int,
+    init_group: Callable[[chex.PRNGKey], Params],
+    group_of: Callable[[Params, jraph.GraphsTuple, int], Array],
+) -> Policy:
+    """Groups int32 [N] that no sample changes, of parameters that are theirs."""
+
     def sequence(params: Params, graph: jraph.GraphsTuple) -> tuple[seq2seq.Items, Array]:
-        num_nodes = len(graph.nodes["mask"])
-        size = min(num_groups, num_nodes)
-        group = random_groups(params["seed"], num_nodes, size)
+        size = min(num_groups, len(graph.nodes["mask"]))
+        group = group_of(params, graph, size)
         return pool(graph, group, size), group
 
     def init(key: chex.PRNGKey, graph: jraph.GraphsTuple) -> Params:
-        seed_key, placer_key = jax.random.split(key)
-        params = {"seed": jax.random.uniform(seed_key, maxval=2.0**24)}
+        group_key, placer_key = jax.random.split(key)
+        params = init_group(group_key)
         items, _ = sequence(params, graph)
         bias = jnp.zeros((1, *items.allowed.shape))
         return {**params, "placer": placer.init(placer_key, items, bias)}
@@ -227,6 +258,34 @@ def _learned(placer: seq2seq.Placer, grouper: _Grouper) -> Policy:
     return Policy(init, sample, log_prob, greedy)
 
 
+def read(
+    problem: Problem,
+    features: tuple[str, ...] = DEFAULT_BLOCKS,
+    num_nodes: int | None = None,
+    num_edges: int | None = None,
+    roles: str = "names",
+) -> base.PolicyInput:
+    """Reads as `base.operations` does, and the role of every node, int32 [N], as `role`.
+
+    Args:
+      problem, features, num_nodes, num_edges: as there.
+      roles: what tells them, 'names' or 'neighbours' (`placement.graphs.roles`). They are numbered
+        by their first operation; those beyond the number of groups share the last.
+
+    Raises:
+      UserError: nothing of that name tells them.
+    """
+    arguments.check("roles", roles, ROLES)
+
+    def of_nodes(problem: Problem, num_nodes: int, num_edges: int) -> Array:
+        del num_edges
+        return batching.pad(ROLES[roles](problem.graph), num_nodes, 0)
+
+    graph, assignment = base.operations(problem, features, of_nodes, num_nodes, num_edges)
+    nodes = graph.nodes | {"role": graph.globals}
+    return base.PolicyInput(graph._replace(nodes=nodes, globals=None), assignment)
+
+
 # 'paper' has 256 groups, the default; in 'tuned' groups start as slices, and devices as runs.
 RECIPE = base.Recipe(
     make,
@@ -234,5 +293,5 @@ RECIPE = base.Recipe(
         "tuned": base.Variant(seq2seq.TUNED | {"num_groups": 32, "slices": 4.0}, base.PPO),
         "paper": base.Variant(seq2seq.PAPER, seq2seq.PAPER_LEARNER),
     },
-    base.operations,
+    read,
 )

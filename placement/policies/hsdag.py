@@ -31,6 +31,7 @@ it, and a sum over hundreds would drown the choice of the move.
 The published method and the one that its authors released are `placement.policies.hsdag_published`.
 """
 
+import functools
 from typing import Any, NamedTuple, cast
 
 import chex
@@ -356,9 +357,17 @@ def read(
     features: tuple[str, ...] = DEFAULT_BLOCKS,
     num_nodes: int | None = None,
     num_edges: int | None = None,
+    specifications: bool = True,
 ) -> base.PolicyInput:
-    """Reads a node for every operation, of many one for each of some groups, with its view."""
-    return base.operations(problem, features, scheduler_tables.view, num_nodes, num_edges)
+    """Reads a node for every operation, of many one for each of some groups, with its view.
+
+    Args:
+      problem: what is to be placed.
+      features, num_nodes, num_edges: as of `base.operations`.
+      specifications: False withholds those of devices, see `scheduler_tables.view`.
+    """
+    view = functools.partial(scheduler_tables.view, specifications=specifications)
+    return base.operations(problem, features, view, num_nodes, num_edges)
 
 
 _LEARNER = {"algorithm": "walk", "entropy_weight": 0.0, "num_samples": 32, "learning_rate": 3e-3}

@@ -41,6 +41,7 @@ Memory: a device without room for v is no candidate, unless none has room. Co-lo
 choose each for itself, and follow the first of them in what is evaluated.
 """
 
+import functools
 from collections.abc import Callable
 from typing import Any, NamedTuple, cast
 
@@ -410,10 +411,20 @@ def _device_put(graph: jraph.GraphsTuple) -> jraph.GraphsTuple:
 
 
 def read(
-    problem: Problem, num_nodes: int | None = None, num_edges: int | None = None
+    problem: Problem,
+    num_nodes: int | None = None,
+    num_edges: int | None = None,
+    specifications: bool = True,
 ) -> base.PolicyInput:
-    """Reads a node for every operation with its view, padded to a bucket or to the sizes."""
-    return base.costs(problem, scheduler_tables.view, num_nodes, num_edges)
+    """Reads a node for every operation with its view, padded to a bucket or to the sizes.
+
+    Args:
+      problem: what is to be placed.
+      num_nodes, num_edges: as of `base.costs`.
+      specifications: False withholds those of devices, see `scheduler_tables.view`.
+    """
+    view = functools.partial(scheduler_tables.view, specifications=specifications)
+    return base.costs(problem, view, num_nodes, num_edges)
 
 
 _BEST_OF_MANY = {

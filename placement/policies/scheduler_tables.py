@@ -22,19 +22,24 @@ class Tables(NamedTuple):
     unit_s: Array  # float32 []: the median operation's time, in which the policy counts
     onward: Array  # float32 [N, D]: PEFT's optimistic cost, over the unit
     node: Array  # float32 [N, 8]: what an operation costs, and where it stands
-    device: Array  # float32 [D, 7]: what a device is
+    device: Array  # float32 [D, 7]: what a device is; [D, D] its number alone
     memory: Array  # float32 [N]: over the graph's whole
     capacity: Array  # float32 [D]: over the same
 
 
-def view(problem: Problem, num_nodes: int, num_edges: int) -> CostView[Tables]:
+def view(
+    problem: Problem, num_nodes: int, num_edges: int, *, specifications: bool = True
+) -> CostView[Tables]:
     """Makes the view of a problem, on the host.
 
     Args:
       problem: of the graph that the policy places.
       num_nodes: padded number of nodes of the policy's graph.
       num_edges: its padded number of edges.
+      specifications: False withholds what tells devices apart: all cost the mean of those that
+        there are, and one is known by its number alone, so that parameters are for D devices.
     """
+    problem = problem if specifications else _without_specifications(problem)
     graph, costs = problem.graph, problem.costs
     compute_s = np.asarray(costs.compute_s, np.float64)
     mean_s = ranks.finite_mean(compute_s)
@@ -47,12 +52,33 @@ def view(problem: Problem, num_nodes: int, num_edges: int) -> CostView[Tables]:
         unit_s=np.asarray(unit_s),
         onward=np.pad(np.where(np.isfinite(onward), onward, 0.0), (rows, (0, 0))),
         node=np.pad(_node_features(problem, unit_s), (rows, (0, 0))),
-        device=_device_features(problem, unit_s),
+        device=_device_features(problem, unit_s) if specifications else np.eye(compute_s.shape[1]),
         memory=np.pad(memory_bytes / whole, rows),
         capacity=np.asarray(costs.capacity_bytes, np.float64) / whole,
     )
     own = Tables(*(leaf.astype(np.float32) for leaf in own))
     return cost_view(problem, num_nodes, num_edges)._replace(own=own)
+
+
+def _without_specifications(problem: Problem) -> Problem:
+    """With means in the place of what differs from device to device, and from link to link."""
+    costs = problem.costs
+    compute_s = np.asarray(costs.compute_s, np.float32)
+    num_devices = compute_s.shape[1]
+    apart = ~np.eye(num_devices, dtype=bool)
+
+    def mean_link(each: Array) -> np.ndarray:
+        each = np.asarray(each)
+        return np.where(apart, each[apart].mean() if apart.any() else 0.0, 0.0).astype(each.dtype)
+
+    mean_s = ranks.finite_mean(compute_s)[:, None]
+    alike = costs._replace(
+        compute_s=np.where(np.isfinite(compute_s), mean_s, np.inf).astype(np.float32),
+        transfer_latency_s=mean_link(costs.transfer_latency_s),
+        transfer_s_per_byte=mean_link(costs.transfer_s_per_byte),
+        capacity_bytes=np.full(num_devices, np.mean(costs.capacity_bytes), np.float32),
+    )
+    return problem._replace(costs=alike)
 
 
 def _node_features(problem: Problem, unit_s: float) -> np.ndarray:

@@ -127,12 +127,13 @@ class Embedding(nn.Module):
     """
 
     size: int
+    num_readers: int = NUM_READERS
 
     @nn.compact
     def __call__(self, graph: jraph.GraphsTuple) -> Array:
         """Of every node of the graph, [N, size]."""
         features = jnp.asarray(graph.nodes["features"])
-        neighbours = features[readers(graph)].reshape(len(features), -1)
+        neighbours = features[readers(graph, self.num_readers)].reshape(len(features), -1)
         return jax.nn.relu(nn.Dense(self.size)(jnp.concatenate([features, neighbours], axis=-1)))
 
 
@@ -255,14 +256,14 @@ class Placer(nn.Module):
         return jnp.concatenate([contexts, states], axis=-1)
 
 
-def readers(graph: jraph.GraphsTuple) -> Array:
-    """Finds the first operations that read each operation, int32 [N, NUM_READERS].
+def readers(graph: jraph.GraphsTuple, count: int) -> Array:
+    """Finds the first operations that read each operation, int32 [N, count].
 
     Where there are fewer, the last node, which is padding. Edges are sorted by sender.
     """
     num_nodes = len(graph.nodes["mask"])
     number = jnp.arange(len(graph.senders)) - jnp.searchsorted(graph.senders, graph.senders)
-    missing = jnp.full((num_nodes, NUM_READERS), num_nodes - 1, jnp.int32)
+    missing = jnp.full((num_nodes, count), num_nodes - 1, jnp.int32)
     return missing.at[graph.senders, number].set(graph.receivers, mode="drop")
 
 

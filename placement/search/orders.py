@@ -11,14 +11,13 @@ are four kinds of orders, of which the host computes some once:
     group   random parses, whose groups are intervals and seldom part what is dear to part
 """
 
-import re
 from typing import NamedTuple
 
 import numpy as np
 from scipy import sparse
 from scipy.sparse import csgraph
 
-from placement.graphs import dag
+from placement.graphs import dag, roles
 from placement.search import parses
 from placement.simulators import ranks
 from placement.solvers import base
@@ -104,11 +103,11 @@ def draw(parts: Parts, time: list[np.ndarray], most: Most, rng: np.random.Genera
       rng: of all randomness.
     """
     size = len(parts.names)
-    roles = _roles(parts.names, time[0], most.role)
+    of_roles = _roles(parts.names, time[0], most.role)
     balls = _balls(size, parts.senders, parts.receivers, most.ball, rng)
     parsed = parses.draw(rng, size, parts.senders, parts.receivers, parts.weight, most.group)
-    listed = [*time, *roles, *balls, *np.argsort(parsed.rank, axis=1)]
-    number = np.array([len(time), len(roles), len(balls), most.group], np.int32)
+    listed = [*time, *of_roles, *balls, *np.argsort(parsed.rank, axis=1)]
+    number = np.array([len(time), len(of_roles), len(balls), most.group], np.int32)
     return Orders(
         rank=_ranks(listed, size),
         length=np.array([len(order) for order in listed], np.int32),
@@ -178,12 +177,8 @@ def _roles(names: list[str], order: np.ndarray, most: int) -> list[np.ndarray]:
     """The largest sets of classes that names put together, each in the given order."""
     sets: dict[str, list[int]] = {}
     for number in order.tolist():
-        parts = names[number].split("/")
-        for i, part in enumerate(parts):
-            if (other := re.sub(r"\d+", "*", part)) != part:
-                sets.setdefault("/".join([*parts[:i], other, *parts[i + 1 :]]), []).append(number)
-            if i:
-                sets.setdefault("/".join([*parts[:i], ""]), []).append(number)
+        for shared in roles.alike(names[number]):
+            sets.setdefault(shared, []).append(number)
     some = [numbers for numbers in sets.values() if 1 < len(numbers) < len(names)]
     return [np.array(numbers) for numbers in sorted(some, key=len, reverse=True)[:most]]
 

@@ -69,7 +69,7 @@ def find(
     first = np.unique(classes.number, return_index=True)[1]
     begun = begun[:, first]
     simulate = simulators.objective(problem.objective).simulate_columns
-    space, state = _begin(problem, classes, simulate, begun, seed)
+    space, state = begin(problem, classes, simulate, begun, seed)
     count, status = 1, "finished"
 
     def tell() -> np.ndarray | None:
@@ -108,10 +108,10 @@ def _starts(
     return np.array(rows, np.int32), None
 
 
-def _begin(
+def begin(
     problem: Problem, classes: base.Classes, simulate: Any, starts: np.ndarray, seed: int
 ) -> tuple[chains.Space, chains.State]:
-    """The space, and chains at the best of the starts int32 [M, C]."""
+    """Returns the space, and chains at the best of the starts int32 [M, C]."""
     limits, of_objective = simulators.tables(problem)
     space = chains.Space(
         tables=(limits._replace(representative=None), of_objective),

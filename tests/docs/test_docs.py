@@ -51,7 +51,10 @@ OTHERWISE = {
     "runs/compare": (f"--config.graphs={_TINY}", "--config.seeds=1"),
     # All methods: `tests/experiments/tasks/test_compare.py`.
     **dict.fromkeys(
-        ("runs/audit", "runs/audit_wall", "runs/audit_long", "runs/audit_npu", "runs/ablation"),
+        (
+            *("runs/audit", "runs/audit_wall", "runs/audit_long", "runs/audit_npu"),
+            *("runs/ablation", "runs/specifications", "runs/readers", "runs/roles_planner"),
+        ),
         (f"--config.graphs={_TINY}", "--config.seeds=2", "--config.methods=random,heft"),
     ),
     # On the tutorial's model, which is profiled already.
@@ -166,11 +169,12 @@ def test_every_row_of_the_tables_here_is_of_a_block():
 
 _PLANNED = ["reproduce_hierarchical", "reproduce_hsdag"]
 _AUDITED = ["audit", "audit_wall", "audit_long", "ablation"]
+_ASKED = ["specifications", "readers", "roles_planner"]
 
 
-@pytest.mark.parametrize("workdir", [*_PLANNED, *_AUDITED])
-def test_tables_of_the_reproduction_have_each_method_of_the_command(workdir):
-    page = "docs/REPRODUCTION.md"
+@pytest.mark.parametrize("workdir", [*_PLANNED, *_AUDITED, *_ASKED])
+def test_tables_of_methods_have_each_method_of_the_command(workdir):
+    page = "docs/QUESTIONS.md" if workdir in _ASKED else "docs/REPRODUCTION.md"
     written = [words for block in pages.blocks(page) for words in pages.commands(block)]
     (flags,) = [words for words in written if f"--workdir=runs/{workdir}" in words]
     given = dict(flag.split("=", 1) for flag in flags if "=" in flag)

@@ -2,6 +2,7 @@
 
 import functools
 
+import chex
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -126,6 +127,28 @@ def test_the_scale_of_time_is_nothing_to_it():
 
 
 @pytest.mark.slow
+def test_without_specifications_devices_differ_by_their_numbers_alone():
+    problem = helpers.random_problem()
+    costs, turned = problem.costs, np.array([2, 0, 1])
+    other = costs._replace(
+        compute_s=costs.compute_s[:, turned],
+        transfer_latency_s=costs.transfer_latency_s[turned][:, turned],
+        transfer_s_per_byte=costs.transfer_s_per_byte[turned][:, turned],
+    )
+    each = [problem, problem._replace(costs=other)]
+    told, withheld = (
+        [scheduler.read(p, specifications=told).graph.globals for p in each]
+        for told in (True, False)
+    )
+    np.testing.assert_array_equal(withheld[0].own.device, np.eye(3))
+    chex.assert_trees_all_close(*withheld, rtol=1e-5)
+    assert not np.allclose(told[0].own.device, told[1].own.device)
+    assert (np.ptp(withheld[0].compute_s, axis=1) == 0).all()
+    apart = withheld[0].delay_s[:, ~np.eye(3, dtype=bool)]
+    assert (np.ptp(apart, axis=1) == 0).all()
+    assert (apart > 0).any()
+
+
 def test_features_by_hand():
     """What op1 of the diamond sees when op0 and op2, before it in priority, are on device 0."""
     graph = jax.tree.map(jnp.asarray, _read(_problem()))

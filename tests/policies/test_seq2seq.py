@@ -200,13 +200,19 @@ def test_readers_are_the_first_six_by_number():
 
 
 def _readers(graph) -> np.ndarray:
-    return np.asarray(seq2seq.readers(helpers.batched(graph)))
+    return np.asarray(seq2seq.readers(helpers.batched(graph), 6))
 
 
-@pytest.mark.parametrize(("changed", "seen"), [(0, True), (6, True), (7, False), (9, False)])
-def test_an_embedding_shows_an_operation_and_its_first_six_readers(changed, seen):
+@pytest.mark.parametrize(
+    ("size", "changed", "seen"),
+    [
+        *(({}, 0, True), ({}, 6, True), ({}, 7, False), ({}, 9, False)),
+        *(({"num_readers": 1}, 2, False), ({"num_readers": 8}, 8, True)),
+    ],
+)
+def test_an_embedding_shows_an_operation_and_its_first_readers_six_by_default(size, changed, seen):
     graph = helpers.batched(helpers.fork_join(8))
-    embedding = seq2seq.Embedding(16)
+    embedding = seq2seq.Embedding(16, **size)
     params = embedding.init(jax.random.key(0), graph)
     before = embedding.apply(params, graph)
     graph.nodes["features"][changed] += 1

@@ -65,6 +65,13 @@ def test_a_policy_that_is_installed_is_what_its_configuration_makes(policy, told
         (["--task=pretrain", "--config.members=0"], ["members=0"]),
         (["--task=pretrain", "--config.method=colocrl"], ["colocrl", "scheduler or hsdag"]),
         (["--task=pretrain", "--config.objective=serial"], ["serial", "makespan"]),
+        (
+            [
+                *("--task=pretrain", "--config.method=scheduler:specifications=False"),
+                "--config.devices=roofline:cpu,gpu;roofline:cpu,gpu,gpu",
+            ],
+            ["specifications", "one number of devices"],
+        ),
         (["--config.method=zero_shot", "--config.init_from=nowhere"], ["nowhere", "pretrain"]),
         (["--config.method=scheduler", "--config.init_from=setup.py"], ["setup.py", "pretrain"]),
         (
