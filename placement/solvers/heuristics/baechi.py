@@ -82,14 +82,15 @@ def m_topo(problem: Problem, seed: int, limits: SearchLimits) -> base.SearchResu
 
 def m_etf(problem: Problem, seed: int, limits: SearchLimits) -> base.SearchResult:
     """Memory-constrained earliest task first (Jeon et al. 2020, section 3.2)."""
-    del seed, limits
-    return _earliest_first(problem, np.full(problem.graph.num_ops, -1))
+    del seed
+    return _earliest_first(problem, np.full(problem.graph.num_ops, -1), limits)
 
 
 def m_sct(problem: Problem, seed: int, limits: SearchLimits) -> base.SearchResult:
     """Memory-constrained small communication times (Jeon et al. 2020, section 3.3)."""
     del seed
-    return _earliest_first(problem, favourite_children(problem, _LP_SHARE * limits.left_s()))
+    favourite = favourite_children(problem, _LP_SHARE * limits.left_s())
+    return _earliest_first(problem, favourite, limits)
 
 
 def favourite_children(problem: Problem, time_limit_s: float) -> np.ndarray:
@@ -139,11 +140,14 @@ def _incidence(ends: np.ndarray, num_ops: int) -> sparse.csr_array:
     return sparse.csr_array((np.ones(len(ends)), (edge, ends)), shape=(len(ends), num_ops))
 
 
-def _earliest_first(problem: Problem, favourite: np.ndarray) -> base.SearchResult:
-    """Schedules by earliest start; keys only grow, but for what a waiting device holds back.
+def _earliest_first(
+    problem: Problem, favourite: np.ndarray, limits: SearchLimits
+) -> base.SearchResult:
+    """Schedules by earliest start; once the time is over, no device waits for favourites any more.
 
-    So a queue of keys that may be out of date serves: one that has grown goes back, and what a
-    device held back is queued anew once it waits no longer.
+    Keys only grow, but for what a waiting device holds back. So a queue of keys that may be out of
+    date serves: one that has grown goes back, and what a device held back is queued anew once it
+    waits no longer.
     """
     schedule, waiting = PartialSchedule(problem), Waiting(problem.graph)
     placed = schedule.assignment.placed
@@ -169,11 +173,16 @@ def _earliest_first(problem: Problem, favourite: np.ndarray) -> base.SearchResul
         del arrival_s[op]
         fresh = waiting.placed(op)
         arrival_s |= {after: schedule.arrival_s(after) for after in fresh}
+        child = -1 if limits.over() else int(favourite[op])
         for device, awaited in enumerate(awaits):
-            if device == choice.device or awaited == op:
+            if device == choice.device and child >= 0:
+                # It waits on, for another, which alone may start sooner there.
+                fresh += held[device] & {child}
+                held[device] -= {child}
+            elif device == choice.device or awaited == op:
                 fresh += held[device]
                 held[device] = set()
-        awaits[choice.device] = int(favourite[op])
+        awaits[choice.device] = child
         for after in set(fresh):
             heapq.heappush(queue, (0.0, -rank[after], after))
     return base.SearchResult(np.array(placed))
