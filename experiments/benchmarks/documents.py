@@ -18,7 +18,8 @@ from pathlib import Path
 
 from markdown_it import MarkdownIt
 
-from experiments.benchmarks.page_tables import PRINTED, TABLES, Grid, cells
+from experiments.benchmarks.page_tables import TABLES
+from experiments.benchmarks.table_readers import PRINTED, Grid, cells
 from placement import arguments, files
 from placement.errors import UserError
 from placement.reporting import runs
@@ -109,7 +110,7 @@ def _number(cell: str) -> float | None:
 def _ran(run: str, command: str) -> bool:
     """Runs a command unless it has ended before; returns whether it ended well.
 
-    What a module other than `experiments.main` prints last is kept in `page_tables.PRINTED`.
+    What a module other than `experiments.main` prints last is kept in `table_readers.PRINTED`.
     """
     workdir = FOLDER / run
     ended = workdir / _ENDED

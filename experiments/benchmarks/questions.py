@@ -3,7 +3,7 @@
     python -m experiments.benchmarks.questions roles
     python -m experiments.benchmarks.questions objectives
 
-Each prints a list of its cells, as JSON, which `page_tables` reads. Graphs are those with room of
+Each prints a list of its cells, as JSON, which `table_readers` reads. Graphs are those with room of
 docs/REPRODUCTION.md on `roofline:cpu,gpu,gpu`, of `roles` those that repeat; what is judged is
 `makespan`. All searches have equal evaluations, so that a busy machine changes nothing.
 

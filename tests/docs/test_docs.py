@@ -41,7 +41,7 @@ OTHERWISE = {
     # Few methods: the names of the others are checked with the tables. `hetero` asks OpenVINO.
     "runs/reproduce_hierarchical": (
         *(f"--config.graphs={_TINY}", "--config.seeds=1", "--config.budget=3"),
-        "--config.methods=scotch,hierarchical:slices=0",
+        "--config.methods=scotch,hierarchical",
     ),
     "runs/reproduce_hsdag": (
         *(f"--config.graphs={_TINY}", "--config.devices=roofline:cpu,gpu", "--config.budget=2"),
@@ -183,8 +183,9 @@ def test_tables_of_methods_have_each_method_of_the_command(workdir):
     for method in chosen:
         methods.check(method, given.get("--config.objective", config.get_config().objective))
     if workdir in _PLANNED:
-        expected = ["graph", "best single device", *chosen, "reduction"]
-        assert expected in [rows[0] for rows in pages.tables(page)]
+        listed = ["graph", "best single device", *chosen]
+        headers = [rows[0] for rows in pages.tables(page)]
+        assert any(header[: len(listed)] == listed and "reduction" in header for header in headers)
     else:
         listed = {f"`{method}`" for method in (*chosen, "best single device")}
         assert listed in [{row[0] for row in rows[1:]} for rows in pages.tables(page)]

@@ -7,7 +7,7 @@ import shlex
 
 import pytest
 
-from experiments.benchmarks import documents
+from experiments.benchmarks import documents, table_readers
 from experiments.benchmarks import page_tables as tables
 from tests.docs import pages, test_references
 from tests.experiments.command import run
@@ -15,7 +15,6 @@ from tests.experiments.command import run
 # Tables of numbers that `documents` does not make, by a cell of their header: what they are.
 OTHERS = {
     ("docs/REPRODUCTION.md", "minutes"): "flags",
-    ("docs/REPRODUCTION.md", "accelerators, theirs"): "published figures beside ours",
     ("docs/SCALE.md", "`m_etf`"): "a limit that is lowered in the code",
     ("docs/DEVICES.md", "sustained GFLOP/s"): "data sheets",
     ("docs/DEVICES.md", "sustained GB/s"): "data sheets",
@@ -77,26 +76,26 @@ def folder(tmp_path_factory: pytest.TempPathFactory):
 def test_a_comparison_is_read_as_latencies_ratios_and_gaps(folder) -> None:
     names, methods = {"list": "--task=compare"}, ("heft", "lns")
     rows = json.loads((folder / "list/summary.json").read_text())["rows"]
-    header, (row,) = tables.by_method(names, {"list": "2"}, "GPUs", methods)(folder)
+    header, (row,) = table_readers.by_method(names, {"list": "2"}, "GPUs", methods)(folder)
     assert header == ["graph", "GPUs", "single", "heft", "lns", "bound", "gap of the best"]
     assert row[1] == "2"
     of_heft = [r["predicted_s"] for r in rows if r["method"] == "heft"]
     assert float(row[3].strip("*")) == pytest.approx(1e3 * sum(of_heft) / 2, rel=1e-3)
     assert row[4].startswith("**")
     of_lns = [r["predicted_s"] for r in rows if r["method"] == "lns"]
-    header, scored = tables.scores("list", "lns")(folder)
+    header, scored = table_readers.scores("list", "lns")(folder)
     assert header[0] == "method"
     assert header[2:] == ["all graphs", "`lns` is faster"]
     known_s = min(of_heft + of_lns)
     (score,) = (float(row[1]) for row in scored if row[0] == "`heft`")
     assert score == pytest.approx(of_heft[0] / known_s, abs=1e-3)
-    _, (room,) = tables.rooms("list")(folder)
+    _, (room,) = table_readers.rooms("list")(folder)
     single_s = min(r["predicted_s"] for r in rows if r["method"].startswith("single:"))
     assert float(room[3]) == pytest.approx(known_s / single_s, abs=1e-3)
-    header, (gaps,) = tables.gaps(names, "lns", methods)(folder)
+    header, (gaps,) = table_readers.gaps(names, "lns", methods)(folder)
     assert header[2:] == ["optimum ms", "single", "heft", "lns"]
     assert gaps[-1] == "0.0%"
-    header, reported = tables.report("list", "reduction", without=("bound",))(folder)
+    header, reported = table_readers.report("list", "reduction", without=("bound",))(folder)
     assert header[:2] == ["graph", "best single device"]
     assert "bound" not in header
     assert len(reported) == 1
