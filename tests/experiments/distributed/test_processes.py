@@ -11,6 +11,7 @@ import pytest
 
 from experiments.distributed import processes
 from placement.graphs import coarsen
+from placement.types import TensorBytes
 from tests import helpers
 from tests.experiments import command
 
@@ -81,14 +82,18 @@ def test_processes_that_cannot_be_are_refused_in_one_line(flags, said, tmp_path)
     assert len(err.splitlines()) == 1
 
 
-def test_a_problem_that_is_broadcast_is_the_same():
+@pytest.mark.parametrize("lifetimes", [False, True], ids=["no tensors", "tensors"])
+def test_a_problem_that_is_broadcast_is_the_same(lifetimes):
     rng = np.random.default_rng(0)
     graph = coarsen.coarsen(helpers.random_dag(rng, 8, colocated=0.3)).graph
-    problem = helpers.as_problem(graph, helpers.random_costs(rng, graph, 3), "makespan")
+    costs = helpers.random_costs(rng, graph, 3)
+    if lifetimes:
+        tensors = np.float32(graph.edge_bytes)
+        costs = costs._replace(tensor_bytes=TensorBytes(made=2 * tensors, copied=tensors))
+    problem = helpers.as_problem(graph, costs, "makespan")
     sent = flax.serialization.msgpack_serialize(processes.packed(problem))
     received = processes.unpacked(flax.serialization.msgpack_restore(sent))
-    same = jax.tree.map(np.array_equal, received.costs, problem.costs)
-    assert all(same)
+    assert jax.tree.all(jax.tree.map(np.array_equal, received.costs, problem.costs))
     assert (received.objective, received.devices) == (problem.objective, problem.devices)
     assert received.graph.op_names == graph.op_names
     assert received.graph.output_shapes == graph.output_shapes
