@@ -288,8 +288,9 @@ def batched(
     features = np.random.default_rng(0).normal(size=(graph.num_ops, 5))
     if allowed is None:
         allowed = np.ones((graph.num_ops, num_devices), bool)
+    ends = graph.senders, graph.receivers
     found = batching.to_graphs_tuple(
-        graph, features, allowed, num_nodes=num_nodes, num_edges=num_edges
+        *ends, features, allowed, num_nodes=num_nodes, num_edges=num_edges
     )
     if not costed:
         return found

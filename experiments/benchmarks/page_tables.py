@@ -9,7 +9,9 @@ from typing import NamedTuple
 
 from experiments.benchmarks import conclusions
 from experiments.benchmarks import table_readers as readers
+from experiments.benchmarks.server import NMT
 from experiments.benchmarks.table_readers import Grid
+from placement.reporting.tables import comparison
 
 
 class Table(NamedTuple):
@@ -123,8 +125,17 @@ _QUESTIONS = {
     ),
 }
 _REPRODUCED = "--config=reproduce_hierarchical --task=compare"
-_PLANNER = {"hierarchical": f"{_REPRODUCED} --config.seeds=3"}
-_EXACT = {"hierarchical-exact": f"{_REPRODUCED} --config.methods=cpsat --config.seeds=1"}
+_PLANNER = {"hierarchical": _REPRODUCED} | {
+    f"hierarchical-{count}": (
+        f"{_REPRODUCED} --config.devices=roofline:server_cpu{',server_gpu' * count} "
+        f"--config.graphs=nmt:layers={count},{NMT},training=1"
+    )
+    for count in (4, 8)
+}
+_EXACT = {
+    f"{name}-exact": f"{command} --config.methods=cpsat --config.seeds=1"
+    for name, command in _PLANNER.items()
+}
 _BOUNDS = ("bound", "gap of the best")
 _PROOFS = {
     "layer_bert24_inference": ("ideals_dp", "cpsat"),
@@ -143,12 +154,12 @@ _POLICY = "../../placement/methods/pretrained/policy.msgpack"  # from the folder
 _UNSEEN = {"unseen": f"experiments.benchmarks.unseen {_POLICY}"}
 TABLES = {
     "quickstart": Table(
-        "README.md", {"quickstart": _QUICK}, readers.report("quickstart", "status")
+        "README.md", {"quickstart": _QUICK}, readers.reported("quickstart", "status")
     ),
     "tutorial": Table(
         "docs/TUTORIAL.md",
         {"tutorial": f"{_QUICK} --config.graph=model.onnx"},
-        readers.report("tutorial", "status"),
+        readers.reported("tutorial", "status"),
     ),
     "concurrent_fidelity": Table("docs/CONCURRENT.md", _FIDELITY, readers.fidelity(_FIDELITY)),
     "concurrent_gains": Table("docs/CONCURRENT.md", _GAINS, readers.gains(_GAINS, "search")),
@@ -185,12 +196,12 @@ TABLES = {
         f"published_{name}": Table(
             "docs/REPRODUCTION.md",
             _PLANNER,
-            readers.section("hierarchical", f"Published figures: {title}"),
+            readers.published(table, reference, *_PLANNER),
         )
-        for name, title in (
-            ("planner", "hierarchical_planner"),
-            ("planner_expert", "hierarchical_planner, over human_expert"),
-            ("random_groups", "hierarchical_random_groups"),
+        for name, table, reference in (
+            ("planner", "hierarchical_planner", comparison.SINGLE),
+            ("planner_expert", "hierarchical_planner", "human_expert"),
+            ("random_groups", "hierarchical_random_groups", comparison.SINGLE),
         )
     },
     "conclusions": Table(
@@ -201,7 +212,7 @@ TABLES = {
     "hsdag": Table(
         "docs/REPRODUCTION.md",
         {"hsdag": "--config=reproduce_hsdag --task=compare"},
-        readers.report("hsdag", "reduction", without=_BOUNDS),
+        readers.reported("hsdag", "reduction", without=_BOUNDS),
     ),
     **{
         name: Table("docs/QUESTIONS.md", {name: command}, readers.scores(name, *against))

@@ -16,11 +16,13 @@ from experiments.benchmarks.questions import BUDGETS, OfObjective, OfRoles
 from experiments.benchmarks.scale import Phase, exponent
 from experiments.benchmarks.unseen import Cell
 from experiments.benchmarks.unseen import ratios as ratios_to_search
+from experiments.tasks import report
 from placement import files
 from placement import methods as methods_lib
 from placement.reporting import runs
 from placement.reporting import statistics as statistics_lib
 from placement.reporting.tables import comparison
+from placement.reporting.tables import published as published_lib
 from placement.reporting.tables import results as tables_lib
 
 Grid = tuple[list[str], list[list[str]]]  # a header, and rows
@@ -40,7 +42,7 @@ def _summary(folder: Path, run: str) -> dict[str, Any]:
     return runs.read_summary(folder / run)
 
 
-def report(run: str, *columns: str, without: tuple[str, ...] = ()) -> Callable[[Path], Grid]:
+def reported(run: str, *columns: str, without: tuple[str, ...] = ()) -> Callable[[Path], Grid]:
     """Returns the reader of a run's first table that has these columns, without some."""
 
     def read(folder: Path) -> Grid:
@@ -69,15 +71,16 @@ def merged(*runs: str) -> Callable[[Path], Grid]:
     return read
 
 
-def section(run: str, title: str) -> Callable[[Path], Grid]:
-    """Returns the reader of the table below a heading of a run's report."""
+def published(name: str, reference: str, *runs: str) -> Callable[[Path], Grid]:
+    """Returns the reader of a published table, over a reference, beside what several runs found."""
 
     def read(folder: Path) -> Grid:
-        lines = (folder / run / "report.md").read_text().splitlines()
-        begin = lines.index(f"### {title}") + 2
-        end = lines.index("", begin)
-        header, _, *rows = [cells(line) for line in lines[begin:end]]
-        return header, rows
+        found = [_summary(folder, run) for run in runs]
+        rows = [row for summary in found for row in summary["rows"]]
+        sources = published_lib.read(report.PUBLISHED)
+        pairs = published_lib.pair(sources, rows, found[0]["objective"])
+        (paired,) = (p for p in pairs if (p.source.name, p.reference) == (name, reference))
+        return published_lib.grid(paired)
 
     return read
 

@@ -31,7 +31,7 @@ _CELLS = [({"directory": str, "graph": str}, str)]
 # What learned methods are set against one by one, beside each other.
 _BESIDE_LEARNERS = ("zero_shot", "search", "heft")
 T = TypeVar("T")
-_PUBLISHED = Path(__file__).parents[2] / "third_party" / "published"
+PUBLISHED = Path(__file__).parents[2] / "third_party" / "published"
 
 
 def run(
@@ -90,7 +90,7 @@ def write_comparison(
     found, over_all = compared(rows)
     logs = _or_said(lambda: _logs(workdir), console)
     curves = learning_curves.summarise(logs or {}, _single_s(rows))
-    beside = published.pair(published.read(_PUBLISHED), rows, summary["objective"])
+    beside = published.pair(published.read(PUBLISHED), rows, summary["objective"])
     parts = [f"# Comparison, objective {summary['objective']}", comparison.markdown(found)]
     parts.append(aggregates.markdown(over_all))
     parts += [learning_curves.markdown(curves)] if curves.learned else []

@@ -1,4 +1,4 @@
-"""From an `OpGraph` to the padded `jraph.GraphsTuple` that policies read: the one padding function.
+"""From edges and features to the padded `jraph.GraphsTuple` that policies read: the one padding.
 
 Sizes go up in geometric buckets, so that graphs of similar size share one compilation. The masks
 are explicit leaves of the graph (jraph's own padding masks are wrong on graphs without padding):
@@ -17,7 +17,7 @@ import chex
 import jraph
 import numpy as np
 
-from placement.types import Array, OpGraph
+from placement.types import Array
 
 _BUCKET_RATIO = 1.25
 _SMALLEST_BUCKET = 16
@@ -32,7 +32,8 @@ def bucket(size: int) -> int:
 
 
 def to_graphs_tuple(
-    graph: OpGraph,
+    senders: np.ndarray,
+    receivers: np.ndarray,
     features: np.ndarray,
     allowed: np.ndarray,
     *,
@@ -42,7 +43,8 @@ def to_graphs_tuple(
     """Pads a graph to its buckets, or to the given sizes.
 
     Args:
-      graph: N operations.
+      senders: int [E], of N nodes.
+      receivers: int [E].
       features: float32 [N, F].
       allowed: bool [N, D], whether a device can run an operation.
       num_nodes: padded number of nodes, more than N; None takes the bucket.
@@ -55,20 +57,21 @@ def to_graphs_tuple(
     Raises:
       ValueError: a given size leaves no room for padding.
     """
-    chex.assert_shape([features, allowed], (graph.num_ops, None))
+    own_nodes = len(features)
+    chex.assert_shape([features, allowed], (own_nodes, None))
     chex.assert_type([features, allowed], [float, bool])
-    ends = np.stack([graph.senders, graph.receivers], axis=1)
+    ends = np.stack([senders, receivers], axis=1)
     pairs = np.unique(ends, axis=0).astype(np.int32).reshape(-1, 2)
-    num_nodes = bucket(graph.num_ops) if num_nodes is None else num_nodes
+    num_nodes = bucket(own_nodes) if num_nodes is None else num_nodes
     num_edges = bucket(len(pairs)) if num_edges is None else num_edges
-    if num_nodes <= graph.num_ops or num_edges <= len(pairs):
+    if num_nodes <= own_nodes or num_edges <= len(pairs):
         raise ValueError(
             f"padding to {num_nodes} nodes and {num_edges} edges leaves no room beside the graph's "
-            f"{graph.num_ops} nodes and {len(pairs)} edges; give at least one more of each"
+            f"{own_nodes} nodes and {len(pairs)} edges; give at least one more of each"
         )
     nodes = {
         "features": pad(features.astype(np.float32), num_nodes, 0.0),
-        "mask": np.arange(num_nodes) < graph.num_ops,
+        "mask": np.arange(num_nodes) < own_nodes,
         "allowed": pad(allowed.astype(bool), num_nodes, True),
     }
     return jraph.GraphsTuple(

@@ -107,11 +107,14 @@ def sole_consumers(graph: OpGraph) -> Coarsening:
     Returns:
       As `coarsen`.
     """
-    order = dag.topological_order(graph)
-    identity = _quotient(graph, order, np.arange(graph.num_ops))
-    only = np.bincount(identity.senders, minlength=graph.num_ops)[identity.senders] == 1
-    trees = dag.weak_components(graph.num_ops, identity.senders[only], identity.receivers[only])
-    return merge(graph, trees[identity.parts])
+    return merge(graph, sole_consumer_trees(graph.num_ops, graph.senders, graph.receivers))
+
+
+def sole_consumer_trees(num_ops: int, senders: np.ndarray, receivers: np.ndarray) -> np.ndarray:
+    """Finds what `sole_consumers` merges, of edges int [E]: a number int [N] of each tree."""
+    senders, receivers = dag.quotient_edges(senders, receivers, np.arange(num_ops))
+    only = np.bincount(senders, minlength=num_ops)[senders] == 1
+    return dag.weak_components(num_ops, senders[only], receivers[only])
 
 
 def merge(graph: OpGraph, parts: np.ndarray) -> Coarsening:

@@ -12,11 +12,21 @@ after it. So groups weigh about the same, and their ends are where little passes
 in operations and edges.
 """
 
+from typing import NamedTuple
+
 import chex
 import numpy as np
 
 from placement.graphs import coarsen, dag
 from placement.types import OpGraph
+
+
+class Edges(NamedTuple):
+    """E edges, each a tensor."""
+
+    senders: np.ndarray  # int [E]
+    receivers: np.ndarray  # int [E]
+    num_bytes: np.ndarray  # int64 [E]
 
 
 def group(
@@ -36,22 +46,35 @@ def group(
     """
     chex.assert_shape([weight, kinds], (graph.num_ops,))
     chex.assert_type([weight, kinds], [float, int])
-    order = dag.depth_first_order(graph.num_ops, graph.senders, graph.receivers)
-    cuts = _cuts(_crossing_bytes(graph, order), weight[order], num_groups)
-    starts = np.zeros(graph.num_ops, bool)
+    edges = Edges(graph.senders, graph.receivers, graph.edge_bytes)
+    return coarsen.merge(graph, cut(edges, weight, kinds, num_groups))
+
+
+def cut(edges: Edges, weight: np.ndarray, kinds: np.ndarray, num_groups: int) -> np.ndarray:
+    """Cuts a depth-first order: the group of each operation, int32 [N].
+
+    Args:
+      edges: of an acyclic graph of N operations.
+      weight, kinds, num_groups: as of `group`.
+    """
+    chex.assert_equal_shape([weight, kinds])
+    num_ops = len(weight)
+    order = dag.depth_first_order(num_ops, edges.senders, edges.receivers)
+    cuts = _cuts(_crossing_bytes(edges, order), weight[order], num_groups)
+    starts = np.zeros(num_ops, bool)
     starts[cuts] = True
     starts |= np.diff(kinds[order], prepend=kinds[order[:1]]) != 0
-    parts = np.empty(graph.num_ops, np.int32)
+    parts = np.empty(num_ops, np.int32)
     parts[order] = np.cumsum(starts)
-    return coarsen.merge(graph, parts)
+    return parts
 
 
-def _crossing_bytes(graph: OpGraph, order: np.ndarray) -> np.ndarray:
+def _crossing_bytes(edges: Edges, order: np.ndarray) -> np.ndarray:
     """Sums float64 [N]: the tensors made before each position and read from there on."""
-    place = np.argsort(order)
-    made, read = place[graph.senders] + 1, place[graph.receivers] + 1
-    begun = np.bincount(made, graph.edge_bytes, graph.num_ops + 1)
-    return np.cumsum(begun - np.bincount(read, graph.edge_bytes, graph.num_ops + 1))[:-1]
+    place, size = np.argsort(order), len(order) + 1
+    made, read = place[edges.senders] + 1, place[edges.receivers] + 1
+    begun = np.bincount(made, edges.num_bytes, size)
+    return np.cumsum(begun - np.bincount(read, edges.num_bytes, size))[:-1]
 
 
 def _cuts(crossing_bytes: np.ndarray, weight: np.ndarray, num_groups: int) -> np.ndarray:

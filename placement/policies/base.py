@@ -1,5 +1,6 @@
 """What a method says of its policy: how it is made, its variants, and how it reads a problem."""
 
+import dataclasses
 from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple
 
@@ -11,7 +12,7 @@ from placement.costs import tables
 from placement.graphs import batching, coarsen, intervals, opgraph
 from placement.graphs.features import DEFAULT_BLOCKS, node_features
 from placement.simulators import ranks
-from placement.types import Array, Policy, Problem
+from placement.types import Array, OpGraph, Policy, Problem
 
 LARGEST = 16_000  # operations that a policy looks at one by one; of more, at groups
 GROUPS = 64  # these, at most: as many as a search of a minute learns to place
@@ -84,13 +85,50 @@ def operations(
     return PolicyInput(_viewed(graph, problem, view), _assignment(problem))
 
 
+def classes(
+    problem: Problem,
+    features: tuple[str, ...] = DEFAULT_BLOCKS,
+    view: Callable[[Problem, int, int], Any] | None = None,
+    num_nodes: int | None = None,
+    num_edges: int | None = None,
+) -> PolicyInput:
+    """Reads a node for every class of co-located operations, with the features of its first.
+
+    Where none are co-located, as `operations`. Of two classes each may read the other, so that this
+    is for policies that follow no path of edges.
+
+    Args:
+      problem, features, view, num_nodes, num_edges: as of `operations`.
+    """
+    if not is_colocated(problem):
+        return operations(problem, features, view, num_nodes, num_edges)
+    graph = problem.graph
+    leaders, number = opgraph.classes(graph)
+    senders, receivers = number[graph.senders], number[graph.receivers]
+    between = senders != receivers
+    read = batching.to_graphs_tuple(
+        senders[between],
+        receivers[between],
+        node_features(graph, features)[leaders],
+        tables.allowed(problem)[leaders],
+        num_nodes=num_nodes,
+        num_edges=num_edges,
+    )
+    return PolicyInput(_viewed(jax.device_put(read), problem, view), number)
+
+
 def groups(problem: Problem, features: tuple[str, ...] = DEFAULT_BLOCKS) -> PolicyInput:
     """Reads a node for every group of ColocRL's heuristic, see `coarsen.sole_consumers`.
 
-    Where operations are co-located from the start, these are its groups, and nothing is merged.
+    Of operations that are co-located from the start, a class joins another where the first of its
+    operations serves the other's alone, of all that are the first of theirs: of a step of training,
+    where it does so in the forward pass.
     """
     if is_colocated(problem):
-        return operations(problem, features)
+        edges = _between_leaders(problem.graph)
+        num_classes = len(opgraph.classes(problem.graph)[0])
+        trees = coarsen.sole_consumer_trees(num_classes, edges.senders, edges.receivers)
+        return classes(_joined(problem, trees), features)
     return _merged(problem, coarsen.sole_consumers(problem.graph), features)
 
 
@@ -130,10 +168,48 @@ def intervals_of(problem: Problem, num_groups: int) -> coarsen.Coarsening:
       problem: N operations, of which none follows another.
       num_groups: see `graphs.intervals.group`.
     """
+    graph, each = problem.graph, np.arange(problem.graph.num_ops)
+    return intervals.group(graph, *_weights_and_kinds(problem, each, each), num_groups)
+
+
+def colocate(problem: Problem, num_groups: int) -> Problem:
+    """Has classes of co-located operations share a device, in groups as those of `intervals_of`.
+
+    Consecutive are classes whose first operations are: of a step of training, those of the forward
+    pass, whose gradients and updates follow them.
+
+    Args:
+      problem: N operations.
+      num_groups: see `graphs.intervals.group`.
+    """
+    weight, kinds = _weights_and_kinds(problem, *opgraph.classes(problem.graph))
+    edges = _between_leaders(problem.graph)
+    return _joined(problem, intervals.cut(edges, weight, kinds, num_groups))
+
+
+def _between_leaders(graph: OpGraph) -> intervals.Edges:
+    """Those edges of classes of co-located operations that are between the first of each."""
+    leaders, number = opgraph.classes(graph)
+    leads = leaders[number] == np.arange(graph.num_ops)
+    between = np.flatnonzero(leads[graph.senders] & leads[graph.receivers])
+    ends = number[graph.senders[between]], number[graph.receivers[between]]
+    return intervals.Edges(*ends, graph.edge_bytes[between])
+
+
+def _joined(problem: Problem, of_class: np.ndarray) -> Problem:
+    """Co-locates the classes, of co-located operations, that have equal numbers, int [C]."""
+    _, number = opgraph.classes(problem.graph)
+    return problem._replace(graph=dataclasses.replace(problem.graph, colocation=of_class[number]))
+
+
+def _weights_and_kinds(
+    problem: Problem, leaders: np.ndarray, number: np.ndarray
+) -> tuple[np.ndarray, np.ndarray]:
+    """The mean seconds of each class, none of them nought, and which have the same devices."""
     compute_s = np.asarray(problem.costs.compute_s, np.float64)
-    weight = ranks.finite_mean(compute_s)
-    kinds = np.unique(np.isfinite(compute_s), axis=0, return_inverse=True)[1]
-    return intervals.group(problem.graph, weight + weight.mean(), kinds.ravel(), num_groups)
+    weight = np.bincount(number, ranks.finite_mean(compute_s))
+    kinds = np.unique(tables.allowed(problem)[leaders], axis=0, return_inverse=True)[1]
+    return weight + weight.mean(), kinds.ravel()
 
 
 def _merged(
@@ -169,7 +245,8 @@ def _graph(
     num_edges: int | None = None,
 ) -> jraph.GraphsTuple:
     graph = batching.to_graphs_tuple(
-        problem.graph,
+        problem.graph.senders,
+        problem.graph.receivers,
         features,
         tables.allowed(problem),
         num_nodes=num_nodes,

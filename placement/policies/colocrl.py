@@ -7,9 +7,8 @@ The paper places groups that heuristics make: operations that the framework co-l
 `placement.graphs.coarsen` merges for every method, and an operation with the only one that it
 serves, which `coarsen.sole_consumers` merges for this one: hand over that graph, and a node is a
 group. (The paper's further rules, a group for each step of an LSTM layer, know the networks by
-name and are left out.) Nodes are decided in their order, topological in coarse graphs. Operations
-that follow another are not in the sequence. The encoder does not depend on the draw: one pass
-serves all samples.
+name and are left out.) Nodes are decided in their order, topological in coarse graphs. The encoder
+does not depend on the draw: one pass serves all samples.
 
 By default nodes are drawn to the device of the one before them (`stay`): a search starts with runs
 of nodes that share a device, not with one that draws a device for each and cuts most edges, from

@@ -20,7 +20,7 @@ nearly every edge, so that whatever the placer learns first is to leave all but 
 
 An empty group is not in the sequence and costs nothing. Where no device can run all members of a
 group, nothing is decided for it: each member takes the first device that it is allowed on.
-Operations that follow another draw no group and are in none.
+Of operations that follow one another, the first draws the group of all.
 
 Departures from the paper and the authors' code: those of `placement.policies.seq2seq`; a group's
 sums pass a signed logarithm instead of being divided by the largest; the grouper has a ReLU, which
@@ -40,7 +40,7 @@ import jraph
 
 from placement import arguments
 from placement.errors import UserError
-from placement.graphs import batching
+from placement.graphs import batching, opgraph
 from placement.graphs import roles as roles_lib
 from placement.graphs.features import DEFAULT_BLOCKS
 from placement.policies import base, colocrl, distributions, seq2seq
@@ -265,7 +265,7 @@ def read(
     num_edges: int | None = None,
     roles: str = "names",
 ) -> base.PolicyInput:
-    """Reads as `base.operations` does, and the role of every node, int32 [N], as `role`.
+    """Reads as `base.classes` does, and the role of every node, int32 [N], as `role`.
 
     Args:
       problem, features, num_nodes, num_edges: as there.
@@ -279,9 +279,10 @@ def read(
 
     def of_nodes(problem: Problem, num_nodes: int, num_edges: int) -> Array:
         del num_edges
-        return batching.pad(ROLES[roles](problem.graph), num_nodes, 0)
+        leaders, _ = opgraph.classes(problem.graph)
+        return batching.pad(ROLES[roles](problem.graph)[leaders], num_nodes, 0)
 
-    graph, assignment = base.operations(problem, features, of_nodes, num_nodes, num_edges)
+    graph, assignment = base.classes(problem, features, of_nodes, num_nodes, num_edges)
     nodes = graph.nodes | {"role": graph.globals}
     return base.PolicyInput(graph._replace(nodes=nodes, globals=None), assignment)
 

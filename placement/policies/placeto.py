@@ -18,11 +18,11 @@ whatever the problem's objective. So this policy reads costs: `graph.globals` mu
 names and types for it, which is how a trained policy can place graphs that it has never seen.
 
 Operations are visited in the simulator's order of priority. Co-located operations move together,
-when the first of them is due in that order. The steps of those that do not decide, and of padding,
-come last and change nothing.
+when the first of them is due in that order. The steps of padding come last and change nothing.
 
 By default a step re-places not an operation but one of some groups of them, all of whose members
-share a device: the policy reads the graph of the groups (`read`), in everything above. Every step
+share a device: the policy reads the graph of the groups (`read`), in everything above; of classes
+of co-located operations, which need have no acyclic one, that of the operations. Every step
 costs an evaluation, so that with an operation a step some thousand evaluations are a handful of
 episodes, from which little can be learned. `variant=paper` visits every operation.
 
@@ -59,7 +59,7 @@ _NONE, _SELF, _ANCESTOR, _DESCENDANT, _PARALLEL = range(5)
 
 
 class Tables(NamedTuple):
-    """What the policy must know of a problem beside its costs: N operations, padded; T = N."""
+    """What the policy must know of a problem beside its costs: N operations, padded; T steps."""
 
     order: Array  # int32 [T]: the operation that each step visits
     visit: Array  # int32 [N]: the step that places the operation: its own, or its leader's
@@ -81,8 +81,9 @@ def view(problem: Problem, num_nodes: int, num_edges: int) -> CostView[Tables]:
     leader = opgraph.representatives(graph)
     due = leader[costs.steps.op[costs.steps.first]]  # in the order of priority
     leaders = np.array(tuple(dict.fromkeys(due.tolist())))
-    order = np.append(leaders, np.setdiff1d(np.arange(num_nodes), leaders)).astype(np.int32)
-    visit = np.argsort(order).astype(np.int32)
+    order = np.append(leaders, np.arange(num_ops, num_nodes)).astype(np.int32)
+    visit = np.empty(num_nodes, np.int32)
+    visit[order] = np.arange(len(order))
     visit[:num_ops] = visit[leader]
     own = Tables(
         order=order,
@@ -267,7 +268,8 @@ class _Network(nn.Module):
 def make(*, num_devices: int, hidden_size: int = 8, rounds: int = 8, stay: float = 0.0) -> Policy:
     """Makes the Placeto policy; its graphs carry `view` as their globals.
 
-    T = N, the padded number of operations: a sample's placements are those after each step.
+    T is the number of operations that decide, padded: a sample's placements are those after each
+    step.
 
     Args:
       num_devices: D.
@@ -279,7 +281,7 @@ def make(*, num_devices: int, hidden_size: int = 8, rounds: int = 8, stay: float
 
     def init(key: chex.PRNGKey, graph: jraph.GraphsTuple) -> Params:
         t, links = graph.globals.own, _links(graph)
-        seen = jnp.zeros((len(t.order), 1, 2 * num_devices + 4))
+        seen = jnp.zeros((len(t.relation), 1, 2 * num_devices + 4))
         return network.init(key, seen, jnp.asarray(t.relation[0]), *links)
 
     def sample(
@@ -347,7 +349,7 @@ def _episode(
         done = jax.lax.cond(decides[step], decide, leave, step, placement)
         return done[0], done
 
-    start = jnp.broadcast_to(initial_placement(graph)[:, None], (len(t.order), batch))
+    start = jnp.broadcast_to(initial_placement(graph)[:, None], (len(t.relation), batch))
     _, (placements, log_prob, entropy) = jax.lax.scan(take, start, jnp.arange(len(t.order)))
     return Sample(jnp.transpose(placements, (2, 0, 1)), log_prob.T, entropy.T)
 
@@ -378,11 +380,13 @@ def read(problem: Problem, groups: int = 0) -> base.PolicyInput:
 
     Args:
       problem: N operations.
-      groups: how many to make at most, see `base.intervals_of`; 0: none. None are made either of
-        operations that follow others.
+      groups: how many to make at most, see `base.intervals_of`; 0: none. Of operations that follow
+        others, groups of their classes, see `base.colocate`.
     """
-    if not 0 < groups < problem.graph.num_ops or base.is_colocated(problem):
+    if not 0 < groups < len(opgraph.classes(problem.graph)[0]):
         return base.costs(problem, view, num_nodes=problem.graph.num_ops + 1)
+    if base.is_colocated(problem):
+        return read(base.colocate(problem, groups))
     of = base.intervals_of(problem, groups)
     grouped = base.costs(base.merge(problem, of), view, num_nodes=of.graph.num_ops + 1)
     return grouped._replace(assignment=of.assignment)

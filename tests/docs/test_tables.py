@@ -9,8 +9,10 @@ import pytest
 
 from experiments.benchmarks import documents, table_readers
 from experiments.benchmarks import page_tables as tables
+from experiments.benchmarks.server import NMT
+from placement.reporting import runs
 from tests.docs import pages, test_references
-from tests.experiments.command import run
+from tests.experiments import command
 
 # Tables of numbers that `documents` does not make, by a cell of their header: what they are.
 OTHERS = {
@@ -62,7 +64,7 @@ def test_commands_have_flags_and_configurations_that_there_are(name: str) -> Non
 def folder(tmp_path_factory: pytest.TempPathFactory):
     """The run directory `list` of a small comparison."""
     made = tmp_path_factory.mktemp("documents")
-    code, _, err = run(
+    code, _, err = command.run(
         made / "list",
         *("--task=compare", "--config.methods=heft,lns", "--config.objective=makespan"),
         *("--config.graphs=synthetic:family=layered,ops=12,seed=1", "--config.seeds=2"),
@@ -95,10 +97,30 @@ def test_a_comparison_is_read_as_latencies_ratios_and_gaps(folder) -> None:
     header, (gaps,) = table_readers.gaps(names, "lns", methods)(folder)
     assert header[2:] == ["optimum ms", "single", "heft", "lns"]
     assert gaps[-1] == "0.0%"
-    header, reported = table_readers.report("list", "reduction", without=("bound",))(folder)
+    header, reported = table_readers.reported("list", "reduction", without=("bound",))(folder)
     assert header[:2] == ["graph", "best single device"]
     assert "bound" not in header
     assert len(reported) == 1
+
+
+def test_a_published_table_stands_beside_what_several_runs_found(tmp_path) -> None:
+    for run, graph in (("two", "rnnlm:training=1"), ("four", f"nmt:layers=4,{NMT},training=1")):
+        rows = [
+            {"graph": graph, "seed": 0, "method": method, "predicted_s": value, "evaluations": 1}
+            | {"search_s": 0.1, "measured_s": None, "status": "finished"}
+            | {"versus_best_single_device": 1.0}
+            for method, value in (("single:gpu", 2.0), ("human_expert", 1.0), ("min_cut", 1.5))
+        ]
+        (tmp_path / run).mkdir()
+        told = {"graph": {"name": graph, "num_ops": 1, "num_edges": 0}, "devices": ["gpu"]}
+        told |= {"rows": rows, "objective": "makespan", "seed": 0, "best": None}
+        runs.write_json(tmp_path / run / runs.SUMMARY, told)
+    read = table_readers.published("hierarchical_planner", "human_expert", "two", "four")
+    header, table = read(tmp_path)
+    by_graph = {row[0]: dict(zip(header, row, strict=True)) for row in table}
+    assert by_graph["rnnlm"]["min_cut"].startswith("1.500 vs 3.318 ")
+    assert by_graph["nmt:layers=4"]["GPU only"].startswith("2.000 vs OOM")
+    assert by_graph["nmt:layers=8"]["human_expert"].startswith("- vs ")
 
 
 def test_a_table_is_replaced_where_it_stands_and_what_moved_is_told(tmp_path) -> None:

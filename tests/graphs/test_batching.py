@@ -12,7 +12,7 @@ from tests import helpers
 def _to_tuple(graph: OpGraph, **sizes: int) -> jraph.GraphsTuple:
     features = np.arange(3.0 * graph.num_ops).reshape(graph.num_ops, 3) + 1
     allowed = np.zeros((graph.num_ops, 2), bool)
-    return batching.to_graphs_tuple(graph, features, allowed, **sizes)
+    return batching.to_graphs_tuple(graph.senders, graph.receivers, features, allowed, **sizes)
 
 
 def _pairs(graph: jraph.GraphsTuple) -> list[tuple[int, int]]:

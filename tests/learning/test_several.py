@@ -50,7 +50,8 @@ def test_where_no_single_device_runs_everything_the_reference_leaves_out_what_it
 
 
 def test_graphs_of_different_sizes_are_refused():
-    other = batching.to_graphs_tuple(helpers.chain(3), np.zeros((3, 0)), np.ones((3, 2), bool))
+    ends = helpers.chain(3).senders, helpers.chain(3).receivers
+    other = batching.to_graphs_tuple(*ends, np.zeros((3, 0)), np.ones((3, 2), bool))
     other = other._replace(globals=GRAPHS[0].globals)
     with pytest.raises(ValueError, match="2 sizes"):
         several.stack([GRAPHS[0], other])

@@ -1,11 +1,13 @@
 """What policies read of a problem."""
 
+import dataclasses
+
 import numpy as np
 import pytest
 
 from placement.costs import tables
-from placement.graphs import coarsen
-from placement.policies import base, placeto
+from placement.graphs import coarsen, features, opgraph
+from placement.policies import base, hierarchical, placeto
 from tests import helpers
 
 
@@ -36,7 +38,7 @@ def test_groups_are_those_of_sole_consumers():
     assert graph.nodes["mask"].sum() == expected.max() + 1 < problem.graph.num_ops
 
 
-@pytest.mark.parametrize("read", [base.operations, base.groups, placeto.read])
+@pytest.mark.parametrize("read", [base.operations, placeto.read])
 def test_of_co_located_operations_the_first_decides(read):
     problem = helpers.random_problem(colocated=0.5)
     graph, assignment = read(problem)
@@ -45,6 +47,52 @@ def test_of_co_located_operations_the_first_decides(read):
     assert len(leaders) < problem.graph.num_ops
     allowed = np.asarray(graph.nodes["allowed"])[: problem.graph.num_ops]
     np.testing.assert_array_equal(allowed, tables.allowed(problem))
+
+
+@pytest.mark.parametrize("read", [base.classes, hierarchical.read])
+def test_of_co_located_operations_a_node_is_read(read):
+    problem = helpers.random_problem(colocated=0.5)
+    read_graph, assignment = read(problem)
+    first, graph = opgraph.representatives(problem.graph), problem.graph
+    leaders, number = np.unique(first, return_inverse=True)
+    np.testing.assert_array_equal(assignment, number)
+    assert read_graph.nodes["mask"].sum() == len(leaders) < graph.num_ops
+    allowed = np.asarray(read_graph.nodes["allowed"])[assignment]
+    np.testing.assert_array_equal(allowed, tables.allowed(problem))
+    found = np.asarray(read_graph.nodes["features"])[: len(leaders)]
+    np.testing.assert_array_equal(found, features.node_features(graph)[leaders])
+    between = {
+        (number[sender], number[receiver])
+        for sender, receiver in zip(graph.senders, graph.receivers, strict=True)
+        if number[sender] != number[receiver]
+    }
+    real = read_graph.edges["mask"]
+    ends = read_graph.senders[real].tolist(), read_graph.receivers[real].tolist()
+    assert list(zip(*ends, strict=True)) == sorted(between)
+
+
+def test_a_class_joins_the_only_one_that_its_leader_serves():
+    """Of 0 -> 1 -> 2 -> 3 <- 4 <- 0, and what follows them, 5 -> 6 -> 4."""
+    edges = [(0, 1), (1, 2), (2, 3), (0, 4), (4, 3), (5, 6), (6, 4)]
+    graph = helpers.build("followed", 7, edges)
+    graph = dataclasses.replace(graph, colocation=np.array([0, 1, 2, 3, 4, 1, 2]))
+    problem = helpers.as_problem(graph, helpers.unit_costs(graph), "makespan")
+    read, assignment = base.groups(problem)
+    assert assignment.tolist() == [0, 1, 1, 1, 1, 1, 1]
+    assert read.nodes["mask"].sum() == 2
+
+
+def test_groups_of_classes_are_consecutive_and_of_one_kind():
+    problem = helpers.random_problem(colocated=0.5)
+    compute_s = np.array(problem.costs.compute_s)
+    compute_s[3, 1] = np.inf
+    problem = problem._replace(costs=problem.costs._replace(compute_s=compute_s))
+    joined = base.colocate(problem, 4)
+    assert joined.costs is problem.costs
+    _, group = opgraph.classes(joined.graph)
+    _, number = opgraph.classes(problem.graph)
+    assert len(set(zip(number, group, strict=True))) == number.max() + 1 > group.max() + 1 > 1
+    np.testing.assert_array_equal(tables.allowed(joined), tables.allowed(problem))
 
 
 def test_costs_are_read_at_the_padded_size():
@@ -79,9 +127,21 @@ def test_placeto_reads_groups_with_the_costs_of_their_members():
     np.testing.assert_allclose(graph.globals.compute_s[:num_groups].T, summed, rtol=1e-6)
 
 
-@pytest.mark.parametrize(("groups", "colocated"), [(0, 0.0), (20, 0.0), (5, 0.5)])
+@pytest.mark.parametrize(("groups", "colocated"), [(0, 0.0), (20, 0.0), (0, 0.5), (20, 0.5)])
 def test_placeto_makes_no_groups_unless_it_can(groups, colocated):
     problem = helpers.random_problem(colocated=colocated)
     whole, given = placeto.read(problem), placeto.read(problem, groups=groups)
     assert given.graph.nodes["mask"].shape == (problem.graph.num_ops + 1,)
     assert (given.assignment is None) == (whole.assignment is None) == (not colocated)
+
+
+def test_placeto_makes_groups_of_classes_of_co_located_operations():
+    problem = helpers.random_problem(colocated=0.5)
+    graph, assignment = placeto.read(problem, groups=4)
+    leaders = np.unique(assignment)
+    np.testing.assert_array_equal(np.flatnonzero(graph.nodes["mask"]), leaders)
+    assert 1 < len(leaders) <= 4
+    assert graph.globals.own.order.tolist()[-1] == problem.graph.num_ops
+    assert sorted(graph.globals.own.order.tolist()[:-1]) == leaders.tolist()
+    first = opgraph.representatives(problem.graph)
+    np.testing.assert_array_equal(assignment, assignment[first])

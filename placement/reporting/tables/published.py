@@ -143,7 +143,7 @@ def markdown(paired: Paired) -> str:
     over = "" if paired.reference == comparison.SINGLE else f", over {paired.reference}"
     parts = [
         f"### Published figures: {source.name}{over}",
-        grids.markdown(*_grid(paired)),
+        grids.markdown(*grid(paired)),
         _LEGEND.format(paired.reference),
         f"{source.title}; {source.table}.",
         source.differs,
@@ -325,7 +325,8 @@ def _label(row: Row, ours: _Values) -> str:
     return f"{text}; ours without {', '.join(missing)}" if missing else text
 
 
-def _grid(paired: Paired) -> tuple[list[str], list[list[str]]]:
+def grid(paired: Paired) -> tuple[list[str], list[list[str]]]:
+    """Returns the header and the rows of the table, as `markdown` writes them."""
     header = ["graph", "accelerators, theirs", *paired.methods]
     reduced = any(row.our_reductions or not math.isnan(row.reduction) for row in paired.rows)
     rows = []
