@@ -26,7 +26,8 @@ from placement.errors import UserError
 from placement.reporting import printable
 
 TASKS = (
-    *("place", "deploy", "compare", "solve", "profile", "pretrain", "export", "report", "list"),
+    *("place", "advise", "deploy", "compare", "solve"),
+    *("profile", "pretrain", "export", "report", "list"),
 )
 EXIT_CODES = {
     0: "done, or stopped by Ctrl-C with a table of what was found",

@@ -354,12 +354,17 @@ def references(devices: tuple[devices_lib.Device, ...]) -> list[Entry]:
             f"reference:{device.label}",
             unknown,
             nothing,
-            (Candidate(None, (device,)),),
+            (_reference(device),),
             (math.nan,),
             reference=True,
         )
         for device in devices
     ]
+
+
+def _reference(device: devices_lib.Device) -> Candidate:
+    streams = devices_lib.is_streaming(device)
+    return Candidate(None, (device,), num_requests=None if streams else 1)
 
 
 def _single_s(problem: build.SearchProblem) -> float:

@@ -85,10 +85,10 @@ def _resolved(
     config: ConfigDict, choice: hosts_lib.Choice | None
 ) -> tuple[tuple[devices_lib.Device, ...], ...]:
     """The devices, and what they have to be compared with, as the host that has them sees them."""
-    spec, concurrent = config.devices, config.backend == "concurrent"
+    asked = config.devices, config.backend == "concurrent", config.objective == "max_load"
     if choice is None:
-        return devices_lib.with_references(spec, concurrent)
-    return hosts_lib.call(choice.hosts[0], devices_lib.with_references, spec, concurrent)
+        return devices_lib.with_references(*asked)
+    return hosts_lib.call(choice.hosts[0], devices_lib.with_references, *asked)
 
 
 def _described(config: ConfigDict, net: build.Network) -> Target | None:

@@ -16,7 +16,7 @@ from ml_collections import ConfigDict
 from experiments import build, methods, workdirs
 from experiments import target as target_lib
 from experiments.console import faults, interrupts, progress
-from experiments.results import bounds, explain, outputs, resources, verify
+from experiments.results import advice, bounds, explain, outputs, resources, verify
 from experiments.tasks import report
 from placement import arguments
 from placement.errors import UserError
@@ -51,7 +51,9 @@ def run(
         )
     beside = tuple(m for m in ("single", "hetero", "random") if m not in chosen)
     with faults.told_last() as kept:
-        run_ = run_methods(config, workdir, chosen, kept, beside=beside, display=display)
+        run_ = run_methods(
+            config, workdir, chosen, kept, beside=beside, display=display, advised=True
+        )
         with report.reporting(kept, display):
             report.write(run_.summary, run_.directory, display.console, kept)
         if not (run_.directory / runs.PLACEMENT).exists():
@@ -83,13 +85,15 @@ def run_methods(
     *,
     beside: tuple[str, ...] = (),
     known: Path | None = None,
+    advised: bool = False,
     display: progress.Display,
 ) -> Run:
     """Runs the methods, measures what they found together, and writes the run directory.
 
     `beside` are methods that nobody asked for: they come first, and are left out where they need
     devices that are not present or are for other objectives. `known` is the file of bounds, by
-    default that of the run directory. Ctrl-C in a method ends the list: what was found until then
+    default that of the run directory. `advised` says before any search what there is to gain.
+    Ctrl-C in a method ends the list: what was found until then
     is written. So it is after a fault or a failure once methods run, which is `kept` for the task
     to tell. What is not complete replaces nothing that is (`outputs.directory`).
 
@@ -109,6 +113,9 @@ def run_methods(
             config, workdir, target, measurer, problem, evaluate, config.seed, display,
             threading.Event(), kept, methods.Incumbent(),
         )  # fmt: skip
+        if advised:
+            with kept.during("looking for what there is to gain"):
+                _advise(context)
         entries, searched = _searched(context, order, chosen, counter)
         judged = _judged(context, entries, searched, known or workdir / bounds.FILE)
         # Every method ended by itself, and what was to be measured was.
@@ -162,6 +169,18 @@ def _prepared(
             f"every search evaluates first; give at least {target.num_devices}"
         )
     return target, order
+
+
+def _advise(context: methods.Context) -> None:
+    """Says what a search may gain at best, and keeps it."""
+    config, display = context.config, context.display
+    measured = context.measurer if config.evaluate != "simulate" else None
+    with display.phase("looking for what there is to gain"):
+        backend = config.backend if context.target.present else ""
+        found = advice.find(context.target, context.problem, measured, backend)
+    for line in found.lines():
+        display.say(line)
+    runs.write_json(context.workdir / advice.FILE, found.to_json())
 
 
 def _searched(

@@ -26,6 +26,7 @@ from placement.errors import UserError
 
 CPU_PLUGIN = "openvino_intel_cpu_plugin"
 _PRECISIONS = ("f32", "f16", "bf16")
+_THROUGHPUT = {"PERFORMANCE_HINT": "THROUGHPUT"}
 _MOST = 2**31 - 1  # that a count may be
 
 
@@ -151,10 +152,48 @@ def all_threads(devices: Iterable[Device]) -> tuple[Device, ...]:
     return () if any(device.name == "CPU" for device in devices) else (_real(core, "CPU"),)
 
 
-def with_references(spec: str, concurrent: bool) -> tuple[tuple[Device, ...], tuple[Device, ...]]:
-    """The devices of `resolve`, and those of `all_threads` for them."""
+def streaming(devices: Iterable[Device]) -> tuple[Device, ...]:
+    """Returns how OpenVINO serves a stream of requests by itself, on the same hardware.
+
+    Each plug-in as its hint THROUGHPUT has it, which chooses how many requests are under way; the
+    CPU in both precisions where host devices are made of it. Of several real devices also what uses
+    all of them: AUTO with CUMULATIVE_THROUGHPUT, and HETERO with the model cut into a pipeline.
+    """
+    devices = tuple(devices)
+    own = tuple(device for device in devices if not device.host)
+    served = [_in_a_stream(device) for device in (*own, *all_threads(devices))]
+    if len(own) > 1:
+        names = ",".join(device.name for device in own)
+        coarsest = max(own, key=lambda device: device.precision != "f32")
+        together = (
+            ("AUTO", {"PERFORMANCE_HINT": "CUMULATIVE_THROUGHPUT"}),
+            ("HETERO", {"MODEL_DISTRIBUTION_POLICY": "PIPELINE_PARALLEL"} | _THROUGHPUT),
+        )
+        for plugin, properties in together:
+            label = f"{plugin}:{names} [{', '.join(properties.values())}]"
+            every = dataclasses.replace(coarsest, name=f"{plugin}:{names}", label=label)
+            threads = len(_cores())
+            served.append(dataclasses.replace(every, num_threads=threads, properties=properties))
+    return tuple(served)
+
+
+def with_references(
+    spec: str, concurrent: bool, streams: bool
+) -> tuple[tuple[Device, ...], tuple[Device, ...]]:
+    """The devices of `resolve`, and what placements on them have to be compared with.
+
+    Args:
+      spec, concurrent: as of `resolve`.
+      streams: that requests come in a stream, which OpenVINO has settings for.
+    """
     devices = resolve(spec, concurrent=concurrent)
-    return devices, all_threads(devices)
+    references = all_threads(devices)
+    return devices, references + streaming(devices) if streams else references
+
+
+def is_streaming(device: Device) -> bool:
+    """Whether a device is one of `streaming`, which has several requests under way."""
+    return device.properties.get("PERFORMANCE_HINT", "").endswith("THROUGHPUT")
 
 
 def reference_device() -> Device:
@@ -316,6 +355,16 @@ def _real(core: ov.Core, name: str) -> Device:
         core=None,
         properties={"INFERENCE_PRECISION_HINT": precision, "PERFORMANCE_HINT": "LATENCY"},
         host=False,
+    )
+
+
+def _in_a_stream(device: Device) -> Device:
+    """The device in the same precision, with its threads and requests left to the plug-in."""
+    before, _, _ = device.label.partition(" [")
+    return dataclasses.replace(
+        device,
+        label=f"{before} [{device.precision}, THROUGHPUT]",
+        properties={"INFERENCE_PRECISION_HINT": device.precision} | _THROUGHPUT,
     )
 
 

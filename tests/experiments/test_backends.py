@@ -48,6 +48,11 @@ def test_devices_that_work_at_the_same_time_are_placed_on_and_measured(
     assert code == 0, err
     rows = {row["method"]: row for row in check_summary(tmp_path)["rows"]}
     assert rows["annealing"]["measured_s"], rows["annealing"]["status"]
+    own = [row for name, row in rows.items() if name.endswith("THROUGHPUT]")]
+    assert own
+    for row in own:
+        assert row["reference"]
+        assert row["measured_s"], row["status"]
 
 
 @pytest.mark.parametrize("flags", [CONCURRENT, ()])

@@ -1,3 +1,4 @@
+import dataclasses
 import json
 import os
 
@@ -127,6 +128,32 @@ def test_references_of_host_devices_are_the_whole_cpu():
     references = devices.all_threads(host)
     assert {r.precision for r in references} == {device.precision for device in host}
     assert all(r.name == "CPU" and "all" in r.label for r in references)
+
+
+def test_a_stream_is_compared_with_the_hint_for_throughput_in_every_precision():
+    host = devices.resolve("host")
+    plain, streaming = devices.all_threads(host), devices.streaming(host)
+    assert [d.precision for d in streaming] == [d.precision for d in plain]
+    assert [d.label for d in streaming] == [f"CPU [{d.precision}, THROUGHPUT]" for d in plain]
+    assert devices.with_references("host", True, True) == (host, plain + streaming)
+    assert devices.with_references("host", True, False) == (host, plain)
+    assert all(map(devices.is_streaming, streaming))
+    assert not any(map(devices.is_streaming, (*host, *plain)))
+
+
+def test_a_stream_on_several_devices_is_compared_with_what_uses_all_of_them():
+    (cpu,) = devices.resolve("CPU")
+    gpu = dataclasses.replace(cpu, name="GPU.0", label="GPU.0 [A, f16]", precision="f16")
+    served = devices.streaming((gpu, cpu))
+    assert [d.label for d in served] == [
+        "GPU.0 [f16, THROUGHPUT]",
+        f"CPU [{cpu.precision}, THROUGHPUT]",
+        "AUTO:GPU.0,CPU [CUMULATIVE_THROUGHPUT]",
+        "HETERO:GPU.0,CPU [PIPELINE_PARALLEL, THROUGHPUT]",
+    ]
+    assert [d.precision for d in served[2:]] == ["f16", "f16"]
+    assert all(map(devices.is_streaming, served))
+    assert [d.name for d in devices.streaming((gpu,))] == ["GPU.0", "CPU"]
 
 
 @pytest.mark.parametrize(

@@ -296,27 +296,50 @@ def _notes(summary: Summary) -> list[str]:
 
 
 def verdict(summary: Summary) -> list[str]:
-    """Says which row is best and by how much, and what is faster without placing; by graph.
+    """Says how the best row compares with what a user has without placing; by graph.
 
-    Names stand in backquotes.
+    The first line of a graph is about the fastest that there is without placing, a device outside
+    the placement if one is faster than the best single device, and says so where that is no slower
+    than the best row. Names stand in backquotes.
     """
     best = best_rows(summary)
     if not best:
         return ["No placement has a usable latency, so none is best."]
-    lines = []
+    latency, lines = unit(summary["rows"]), []
+    quantity = "time a request" if summary["objective"] == "max_load" else "latency"
     for row in best:
-        where = f"{row['graph']}: " if len(best) > 1 else ""
-        lines.append(f"{where}{_judged(row)}")
         references = split(summary["rows"])[1]
         same = [other for other in references if other.get("graph") == row.get("graph")]
-        fastest = min(same, key=_rank, default=None)
-        if fastest and _clearly_faster(fastest, row):
-            label, ratio = _shown_method(fastest), _fixed(_rank(fastest)[0], 3)
-            lines.append(f"Faster, outside the placement: `{label}`, at {ratio}.")
+        bar = min((r for r in same if _rank(r) < (1.0, 0.0)), key=_rank, default=None)
+        told = [_judged(row, quantity)]
+        if bar is not None and median_s(row) is not None:
+            told = [_against(row, bar, quantity, latency), *told]
+        where = f"{row['graph']}: " if len(best) > 1 else ""
+        lines += [f"{where}{line}" for line in told]
     return lines
 
 
-def _judged(row: Row) -> str:
+def _against(row: Row, bar: Row, quantity: str, latency: units.Unit) -> str:
+    """Compares the best row with what is faster than the best single device, without placing."""
+    name, ratio = _shown_method(bar), _rank(row)[0] / _rank(bar)[0]
+    values = " and ".join(f"{latency.write(median_s(r))} {latency.name}" for r in (row, bar))
+    if _clearly_faster(row, bar):
+        return (
+            f"`{row['method']}` is at {ratio:.3f} of `{name}`, the fastest without placing "
+            f"(measured): {1 - ratio:.1%} lower {quantity}."
+        )
+    if _clearly_faster(bar, row):
+        return (
+            f"`{name}` is faster without placing: {1 / ratio:.3f} of the {quantity} of "
+            f"`{row['method']}`, the best placement (measured)."
+        )
+    return (
+        f"`{row['method']}`, the best placement, cannot be told from `{name}`, which places "
+        f"nothing: {values} (measured)."
+    )
+
+
+def _judged(row: Row, quantity: str) -> str:
     ratio = units.number(row.get("versus_best_single_device"))
     kind = "predicted" if median_s(row) is None else "measured"
     if is_single(row):
@@ -327,7 +350,7 @@ def _judged(row: Row) -> str:
     between = "" if low is None or high is None else f" [{low:.3f}, {high:.3f}]"
     return (
         f"Best is `{row['method']}`, at {ratio:.3f}{between} of the best single device ({kind}): "
-        f"{abs(1 - ratio):.1%} {'lower' if ratio < 1 else 'higher'} latency."
+        f"{abs(1 - ratio):.1%} {'lower' if ratio < 1 else 'higher'} {quantity}."
     )
 
 

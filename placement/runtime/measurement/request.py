@@ -45,9 +45,9 @@ class Candidate(NamedTuple):
     # The affinity's devices work at the same time, each through its segments in turn; None: as
     # HETERO runs it.
     segments: tuple[Segment, ...] | None = None
-    # Requests under way at once. Of more than one the latency is what each adds to a stream of
-    # them, the reciprocal of the throughput.
-    num_requests: int = 1
+    # Requests under way at once; None: as many as the device asks for. Of more than one the latency
+    # is what each adds to a stream of them, the reciprocal of the throughput.
+    num_requests: int | None = 1
 
     def used(self) -> tuple[Device, ...]:
         """Returns the devices that may compute."""

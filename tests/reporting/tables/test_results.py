@@ -132,7 +132,7 @@ def test_the_report_says_what_ran_what_is_best_and_what_host_means():
         "objective: `serial`",
         "seed: 3",
         "Best is `hsdag`, at 0.876 of the best single device (measured): 12.4% lower latency.",
-        "Faster, outside the placement: `CPU [f32, all]`, at 0.704.",
+        "`CPU [f32, all]` is faster without placing: 0.804 of the latency of `hsdag`, the best ",
         "`placement.json`",
         "no claim about GPUs",
     ):
@@ -140,11 +140,28 @@ def test_the_report_says_what_ran_what_is_best_and_what_host_means():
     assert "GPUs" not in results.report_markdown(_summary(_rows(), devices=["CPU", "GPU.0"]))
 
 
-def test_a_reference_whose_interval_overlaps_is_not_called_faster():
-    rows = [*_rows()[:3], _row("reference:CPU", math.nan, 0.0146, 0.99, reference=True)]
-    report = results.report_markdown(_summary(rows))
-    assert "| CPU | - | 14.60" in report
-    assert "Faster, outside" not in report
+@pytest.mark.parametrize(
+    ("median", "objective", "said"),
+    [
+        (0.0119, "serial", "`CPU` is faster without placing: 0.804 of the latency of `hsdag`"),
+        (0.0146, "serial", "`hsdag`, the best placement, cannot be told from `CPU`, which places"),
+        (0.0160, "serial", "`hsdag` is at 0.925 of `CPU`, the fastest without placing (measured):"),
+        (0.0160, "max_load", "7.5% lower time a request."),
+    ],
+)
+def test_the_first_line_compares_with_the_fastest_without_placing(median, objective, said):
+    reference = _row("reference:CPU", math.nan, median, median / 0.0169, reference=True)
+    slow = _row("reference:GPU", math.nan, 0.0160, 0.96, reference=True)
+    rows = [*_rows()[:3], reference, slow]
+    first, second = results.verdict(_summary(rows, objective=objective))
+    assert said in first
+    assert second.startswith("Best is `hsdag`, at 0.876 of the best single device (measured): ")
+
+
+def test_a_reference_that_is_slower_than_the_best_single_device_is_no_bar():
+    rows = [*_rows()[:3], _row("reference:CPU", math.nan, 0.0200, 1.18, reference=True)]
+    (line,) = results.verdict(_summary(rows))
+    assert line.startswith("Best is `hsdag`, at 0.876 of the best single device (measured): ")
 
 
 def test_the_verdict_does_not_flatter():

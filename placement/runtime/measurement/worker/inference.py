@@ -10,13 +10,21 @@ import openvino as ov
 
 from placement.runtime.devices import Device
 from placement.runtime.execution.executor import Executor
+from placement.runtime.execution.stream import Stream
 
-AnyRequest: TypeAlias = ov.InferRequest | Executor
+AnyRequest: TypeAlias = ov.InferRequest | Executor | Stream
 
 
 def request(compiled: ov.CompiledModel, inputs: Sequence[np.ndarray]) -> ov.InferRequest:
     """Returns a request with its inputs in place, so that `infer()` needs no arguments."""
     made = compiled.create_infer_request()
+    set_inputs(made, inputs)
+    return made
+
+
+def stream(compiled: ov.CompiledModel, inputs: Sequence[np.ndarray]) -> Stream:
+    """Returns as many requests as the device asks for, with their inputs in place."""
+    made = Stream(compiled)
     set_inputs(made, inputs)
     return made
 

@@ -13,6 +13,7 @@ from placement.runtime.errors import UnusableError, essence, raise_if_exhausted
 from placement.runtime.execution.executor import Executor
 from placement.runtime.execution.hetero import compile_placement
 from placement.runtime.execution.split import Segment
+from placement.runtime.execution.stream import Stream
 from placement.runtime.execution.submodels import Submodels
 from placement.runtime.execution.workers import Workers
 from placement.runtime.measurement.worker import chains, inference
@@ -60,6 +61,10 @@ class LoadedModel:
     def request(self, compiled: ov.CompiledModel) -> ov.InferRequest:
         """Returns a request with the inputs that are timed."""
         return inference.request(compiled, self.inputs)
+
+    def stream(self, compiled: ov.CompiledModel) -> Stream:
+        """Returns a stream of requests with the inputs that are timed."""
+        return inference.stream(compiled, self.inputs)
 
     def executor(
         self,

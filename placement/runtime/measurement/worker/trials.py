@@ -15,6 +15,7 @@ from placement.runtime.errors import FailedError, attempt, essence, raise_if_exh
 from placement.runtime.execution import threads
 from placement.runtime.execution.executor import Executor, overlap
 from placement.runtime.execution.hetero import compile_placement
+from placement.runtime.execution.stream import Stream
 from placement.runtime.measurement.request import Candidate
 from placement.runtime.measurement.worker import inference
 from placement.runtime.measurement.worker.heartbeat import Heartbeat
@@ -115,8 +116,8 @@ class Trials:
         }
         return _Runner(request, facts)
 
-    def _hetero(self, index: int, candidate: Candidate) -> tuple[ov.InferRequest, dict[str, Any]]:
-        """Compiles a placement whose submodels follow one another."""
+    def _hetero(self, index: int, candidate: Candidate) -> tuple[AnyRequest, dict[str, Any]]:
+        """Compiles what OpenVINO runs by itself, submodels one after another."""
         compiled = attempt(
             "compile",
             compile_placement,
@@ -131,11 +132,13 @@ class Trials:
             "execution_devices": tuple(compiled.get_property("EXECUTION_DEVICES")),
             "overlap": 0.0,
         }
-        return attempt("request", self._loaded.request, compiled), facts
+        made = self._loaded.stream if candidate.num_requests is None else self._loaded.request
+        return attempt("request", made, compiled), facts
 
     def _concurrent(self, index: int, candidate: Candidate) -> tuple[Executor, dict[str, Any]]:
         """Compiles a placement whose devices work at the same time."""
         assert candidate.segments is not None
+        assert candidate.num_requests is not None
         executor = attempt(
             "compile",
             self._loaded.executor,
@@ -214,7 +217,7 @@ class Trials:
 
 def _timed(request: AnyRequest) -> float:
     """Seconds of an inference; where several are under way at once, what each adds to a stream."""
-    if isinstance(request, Executor) and request.num_requests > 1:
+    if isinstance(request, Executor | Stream) and request.num_requests > 1:
         return request.stream(_STREAM * request.num_requests)
     return inference.infer_s(request)
 

@@ -1,0 +1,83 @@
+"""Requests under way as OpenVINO has them, and its own benchmark beside our figures."""
+
+from collections.abc import Callable
+
+import numpy as np
+import openvino as ov
+import pytest
+from openvino.tools.benchmark.benchmark import Benchmark, percentile
+
+from placement.runtime import devices
+from placement.runtime.execution.hetero import compile_placement
+from placement.runtime.measurement.worker import inference
+from tests.runtime import small
+
+pytestmark = pytest.mark.alone
+
+_PAIRS = 9
+
+
+class _Inputs:
+    """What `Benchmark` asks for where inputs stay: the size of a batch."""
+
+    def get_next_batch_size(self) -> int:
+        return 1
+
+
+def _compiled(model: ov.Model, make: Callable[..., tuple[devices.Device, ...]]):
+    """On the CPU in f32, among the devices that something makes of those of the host."""
+    device = next(d for d in make(devices.resolve("host")) if d.precision == "f32")
+    return compile_placement(ov.Core(), model, None, [device])
+
+
+def _drawn(model: ov.Model) -> list[np.ndarray]:
+    rng = np.random.default_rng(0)
+    return [rng.standard_normal(port.shape).astype(np.float32) for port in model.inputs]
+
+
+def _ratio(ours: Callable[[], float], theirs: Callable[[], float]) -> float:
+    """The median of ratios that are each measured in turn."""
+    return float(np.median([ours() / theirs() for _ in range(_PAIRS)]))
+
+
+def test_a_stream_computes_what_one_request_computes():
+    model = small.convolutions()
+    inputs = _drawn(model)
+    alone = inference.request(_compiled(model, devices.all_threads), inputs)
+    stream = inference.stream(_compiled(model, devices.streaming), inputs)
+    np.testing.assert_allclose(
+        inference.outputs(stream)[0], inference.outputs(alone)[0], rtol=1e-4, atol=1e-5
+    )
+    assert stream.num_requests >= 1
+    assert stream.stream(4 * stream.num_requests) > 0
+
+
+def test_latency_and_throughput_are_those_of_benchmark_app():
+    """Its median latency of a request after the other, its frames a second of many under way."""
+    model = small.convolutions(channels=64, size=56)
+    inputs, count = _drawn(model), 60
+    plain = _compiled(model, devices.all_threads)
+    request, theirs = inference.request(plain, inputs), inference.request(plain, inputs)
+    one_by_one = Benchmark("CPU", number_iterations=count, api_type="sync", inference_only=True)
+
+    def median_s() -> float:
+        times_ms, _, _ = one_by_one.sync_inference(theirs, _Inputs())
+        return percentile(times_ms, 50) / 1e3
+
+    latency = _ratio(
+        lambda: float(np.median([inference.infer_s(request) for _ in range(count)])), median_s
+    )
+    assert latency == pytest.approx(1, abs=0.05)
+
+    served = _compiled(model, devices.streaming)
+    stream = inference.stream(served, inputs)
+    many = Benchmark("CPU", 0, count, api_type="async", inference_only=True)
+    queue = many.create_infer_requests(served)
+    for each in queue:
+        inference.set_inputs(each, inputs)
+
+    def reciprocal_s() -> float:
+        _, total_s, processed = many.async_inference_only(queue, _Inputs())
+        return total_s / processed
+
+    assert _ratio(lambda: stream.stream(count), reciprocal_s) == pytest.approx(1, abs=0.05)

@@ -1,0 +1,44 @@
+"""What there is to gain at best, against all placements of small problems."""
+
+import numpy as np
+import pytest
+
+from placement import simulators
+from placement.solvers import room
+from tests import helpers
+
+
+@pytest.mark.parametrize("objective", list(simulators.OBJECTIVES))
+def test_no_placement_is_below_what_can_be_at_best(objective):
+    rng = np.random.default_rng(0)
+    for _ in range(5):
+        graph = helpers.random_dag(rng, 6, colocated=0.2)
+        problem = helpers.as_problem(graph, helpers.random_costs(rng, graph, 2), objective)
+        values = np.asarray(simulators.evaluator(problem)(helpers.all_placements(6, 2)))
+        found = room.find(problem)
+        assert found.bound_s <= values.min() * (1 + 1e-6)
+        if objective == "serial":
+            assert found.optimal
+            assert found.bound_s == pytest.approx(values.min(), rel=1e-5)
+        singles = [np.asarray(simulators.evaluator(problem)(np.full((1, 6), d)))[0] for d in (0, 1)]
+        assert found.single_s == pytest.approx(min(singles))
+
+
+def test_the_share_of_a_chain_is_the_longest_path_on_the_best_single_device():
+    for graph, expected in ((helpers.chain(5), 1.0), (helpers.fork_join(4), 3 / 6)):
+        compute_s = np.ones((graph.num_ops, 2), np.float32)
+        compute_s[:, 0] = 2.0
+        costs = helpers.unit_costs(graph, compute_s=compute_s)
+        found = room.find(helpers.as_problem(graph, costs, "makespan"))
+        assert found.single == 1
+        assert found.chain == pytest.approx(expected)
+
+
+def test_where_no_device_runs_everything_there_is_no_single_one():
+    graph = helpers.chain(2)
+    compute_s = np.float32([[1, np.inf], [np.inf, 1]])
+    problem = helpers.as_problem(graph, helpers.unit_costs(graph, compute_s=compute_s), "makespan")
+    found = room.find(problem)
+    assert np.isinf(found.single_s)
+    assert np.isnan(found.chain)
+    assert np.isfinite(found.bound_s)
