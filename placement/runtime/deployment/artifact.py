@@ -29,14 +29,14 @@ import openvino as ov
 
 from placement.errors import UserError
 from placement.runtime import devices as devices_lib
-from placement.runtime.deployment import description, netron
+from placement.runtime.deployment import description, netron, network
 from placement.runtime.deployment.description import CONCURRENT, HETERO, Description
 from placement.runtime.deployment.description import SINGLE as SINGLE
 from placement.runtime.deployment.network import Network
 from placement.runtime.devices import Device
 from placement.runtime.errors import essence
 from placement.runtime.execution import hetero
-from placement.runtime.execution.executor import Executor
+from placement.runtime.execution.executor import Executor, InferRequest
 from placement.runtime.execution.split import Segment
 from placement.runtime.execution.submodels import Submodels
 from placement.runtime.execution.workers import Workers
@@ -243,13 +243,18 @@ def _compile(core: ov.Core, model: ov.Model, told: Description) -> ov.CompiledMo
 def _concurrent(core: ov.Core, model: ov.Model, told: Description) -> Network:
     used = {segment.device for segment in told.segments}
     devices = [_on_a_core(d, i) for i, d in enumerate(told.devices) if d.name in used]
-    workers = Workers()
+    workers, submodels = Workers(), Submodels(core, model)
     try:
-        executor = Executor(Submodels(core, model), told.segments, devices, workers)
+        executor = Executor(submodels, told.segments, devices, workers)
     except BaseException:
         workers.close()
         raise
-    return Network(model, executor, form=CONCURRENT, workers=workers)
+
+    def more() -> list[InferRequest]:
+        count = network.AT_ONCE * len(devices)
+        return Executor(submodels, told.segments, devices, workers, num_requests=count).requests
+
+    return Network(model, executor, form=CONCURRENT, more=more, workers=workers)
 
 
 def _on_a_core(device: Device, number: int) -> Device:

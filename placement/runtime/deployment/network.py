@@ -1,23 +1,30 @@
 """A deployed model that is ready to run."""
 
+import concurrent.futures
 import threading
+import time
 import weakref
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
 import openvino as ov
 
 from placement.errors import UserError
+from placement.runtime.deployment import service
 from placement.runtime.execution.executor import Executor
 from placement.runtime.execution.workers import Workers
+from placement.runtime.models import colocation
 from placement.runtime.models.fingerprint import few
+
+AT_ONCE = 2  # requests under way, for each device
 
 
 class Network:
     """Runs a compiled model; a context manager.
 
-    Several threads may share one: it does one inference at a time, and the others wait.
+    Several threads may share one. `infer` does one inference at a time, and the others wait: that
+    is the least latency. `submit` has several under way, which keep all devices busy.
     """
 
     def __init__(
@@ -26,6 +33,7 @@ class Network:
         compiled: ov.CompiledModel | Executor,
         *,
         form: str,
+        more: Callable[[], Sequence[service.Runner]] | None = None,
         workers: Workers | None = None,
     ):
         """Makes a request of what was compiled; `placement.load` makes these.
@@ -34,6 +42,7 @@ class Network:
           model: whose inputs and outputs these are.
           compiled: the model.
           form: 'single', 'hetero' or 'concurrent', see `placement.runtime.deployment.artifact`.
+          more: makes other requests, for what is submitted; None: of the compiled model.
           workers: of the executor, closed with this; they end too when nobody has this any more.
         """
         self.form = form
@@ -46,7 +55,11 @@ class Network:
         self._workers = workers
         if workers is not None:  # to join its threads is not for a finaliser: it may run on one
             weakref.finalize(self, workers.stop)
-        self._lock = threading.Lock()
+        self._more = more
+        self._service: service.Service | None = None
+        self._log = service.Log()
+        self._stateful = colocation.is_stateful(model)
+        self._lock, self._starting = threading.Lock(), threading.Lock()
         self._closed = False
 
     def __enter__(self) -> "Network":
@@ -65,17 +78,40 @@ class Network:
           UserError: inputs are missing, unknown, or of a wrong shape or type; or it is closed.
           RuntimeError: OpenVINO's own, or a device's thread has failed.
         """
-        arrays = _ordered(inputs, self.names)
-        tensors = [
-            _tensor(array, port, names[0])
-            for array, port, names in zip(arrays, self._model.inputs, self.names, strict=True)
-        ]
+        began_s = time.perf_counter()
+        tensors = self._tensors(inputs)
         with self._lock:
             self._check_open()
-            for index, tensor in enumerate(tensors):
-                self._runner.set_input_tensor(index, tensor)
-            self._runner.infer()
-            return [np.array(tensor.data) for tensor in self._runner.output_tensors]
+            outputs = service.run(self._runner, tensors)
+        self._log.add(time.perf_counter() - began_s)
+        return outputs
+
+    def submit(
+        self, inputs: Sequence[np.ndarray] | Mapping[str, np.ndarray]
+    ) -> concurrent.futures.Future[list[np.ndarray]]:
+        """Infers when its turn comes, several at once; the future has what `infer` returns.
+
+        Where too many wait already it waits itself until one has ended: whoever submits faster than
+        the devices are is held back, and memory stays what it is.
+
+        Args:
+          inputs: as of `infer`; not to be changed until the future is done.
+
+        Raises:
+          UserError: as of `infer`; or the model has a state, which requests at once would mix.
+        """
+        if self._stateful:
+            raise UserError(
+                "the model keeps a state from one inference to the next, which requests at the "
+                "same time would mix; use infer, one after another"
+            )
+        tensors = self._tensors(inputs)
+        self._check_open()
+        return self._serving().submit(tensors, self._check_open)
+
+    def latencies(self) -> service.Latencies:
+        """Returns how long the last requests took, from the call to their outputs."""
+        return self._log.read()
 
     def reset_state(self) -> None:
         """Sets every variable of the model to its initial value.
@@ -88,19 +124,44 @@ class Network:
             self._runner.reset_state()
 
     def close(self) -> None:
-        """Ends the devices' threads, if it has any, after the inference that is under way.
+        """Ends all threads, after the inference that is under way and all that was submitted.
 
         It infers no more: calls that wait for their turn raise.
         """
         self._closed = True
+        with self._starting:
+            if self._service is not None:
+                self._service.close()
         with self._lock:
             if self._workers is not None:
                 self._workers.close()
                 self._workers = None
 
+    def _tensors(self, inputs: Sequence[np.ndarray] | Mapping[str, np.ndarray]) -> list[ov.Tensor]:
+        arrays = _ordered(inputs, self.names)
+        return [
+            _tensor(array, port, names[0])
+            for array, port, names in zip(arrays, self._model.inputs, self.names, strict=True)
+        ]
+
+    def _serving(self) -> service.Service:
+        """The service, from the first time that it is wanted."""
+        with self._starting:
+            self._check_open()
+            if self._service is None:
+                more = self._more() if self._more else _requests(self.compiled)
+                self._service = service.Service(more, self._log)
+            return self._service
+
     def _check_open(self) -> None:
         if self._closed:
             raise UserError("the network is closed; load it again")
+
+
+def _requests(compiled: ov.CompiledModel) -> list[ov.InferRequest]:
+    """As many as the device asks for; two at least, so that one is ready when another has ended."""
+    count = max(AT_ONCE, compiled.get_property("OPTIMAL_NUMBER_OF_INFER_REQUESTS"))
+    return [compiled.create_infer_request() for _ in range(count)]
 
 
 def _names(port: ov.Output) -> list[str]:

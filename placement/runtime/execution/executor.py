@@ -15,7 +15,7 @@ import itertools
 import queue
 import threading
 import time
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import NamedTuple
 
 import openvino as ov
@@ -67,8 +67,10 @@ class Executor:
         workers.start(self.devices)
         compiled = submodels_.compile(self.split.parts, devices)
         waits_for = _waits_for(self.split, in_turn=num_requests == 1)
-        self._requests = [
-            _Request(self.split, compiled, workers, waits_for) for _ in range(num_requests)
+        numbers = itertools.count()
+        self.requests = [
+            InferRequest(self.split, compiled, workers, waits_for, numbers)
+            for _ in range(num_requests)
         ]
 
     def infer(self) -> None:
@@ -79,30 +81,26 @@ class Executor:
         Raises:
           RuntimeError: OpenVINO's own, or a device's thread has failed.
         """
-        request = self._requests[0]
-        done = threading.Semaphore(0)
-        request.start(0, done.release)
-        done.acquire()
-        _raise_first([request])
+        self.requests[0].infer()
 
     def set_input_tensor(self, index: int, tensor: ov.Tensor) -> None:
         """Sets an input of the model, of all requests; its memory is shared, not copied."""
-        for request in self._requests:
-            request.set_input(index, tensor)
+        for request in self.requests:
+            request.set_input_tensor(index, tensor)
 
     @property
     def output_tensors(self) -> list[ov.Tensor]:
         """The model's outputs, in order, valid until the next inference."""
-        return self._requests[0].outputs()
+        return self.requests[0].output_tensors
 
     @property
     def spans(self) -> list[Span]:
         """When each part ran in the last inference, in the order of their ends."""
-        return list(self._requests[0].spans)
+        return list(self.requests[0].spans)
 
     def reset_state(self) -> None:
         """Sets every variable of the model to its initial value."""
-        for request in self._requests:
+        for request in self.requests:
             request.reset_state()
 
     def stream(self, count: int) -> float:
@@ -120,14 +118,14 @@ class Executor:
             raise ValueError(
                 f"{count} requests fill {self.num_requests} at once just once; give more"
             )
-        free: queue.SimpleQueue[_Request] = queue.SimpleQueue()
+        free: queue.SimpleQueue[InferRequest] = queue.SimpleQueue()
         ended: list[float] = []
 
-        def end(request: _Request) -> None:
+        def end(request: InferRequest) -> None:
             ended.append(time.perf_counter())
             free.put(request)
 
-        for request in self._requests:
+        for request in self.requests:
             free.put(request)
         for number in range(count):
             request = free.get()
@@ -135,14 +133,17 @@ class Executor:
                 free.put(request)
                 break
             request.start(number, functools.partial(end, request))
-        for _ in self._requests:
+        for _ in self.requests:
             free.get()
-        _raise_first(self._requests)
+        _raise_first(self.requests)
         return (ended[-1] - ended[self.num_requests - 1]) / (count - self.num_requests)
 
 
-class _Request:
-    """Runs one inference at a time: a request of every part, and the memory between them."""
+class InferRequest:
+    """Runs one inference at a time: a request of every part, and the memory between them.
+
+    A thread each may use those of one executor at the same time.
+    """
 
     def __init__(
         self,
@@ -150,7 +151,18 @@ class _Request:
         compiled: Sequence[ov.CompiledModel],
         workers: Workers,
         waits_for: Sequence[frozenset[int]],
+        numbers: Iterator[int],
     ):
+        """Makes the requests of the parts; `Executor` makes these.
+
+        Args:
+          of: the model's parts.
+          compiled: each of them.
+          workers: that run them.
+          waits_for: for each part, those that have to end before it starts.
+          numbers: of inferences, shared by all of an executor: the lower go first.
+        """
+        self._numbers = numbers
         self._infer_requests = [model.create_infer_request() for model in compiled]
         self.spans: list[Span] = []
         self._split = of
@@ -171,6 +183,17 @@ class _Request:
         self._error: BaseException | None = None
         self._number = 0
         self._done: Callable[[], object] = lambda: None
+
+    def infer(self) -> None:
+        """Runs the model on the inputs that are set, and waits for its outputs.
+
+        Raises:
+          RuntimeError: OpenVINO's own, or a device's thread has failed.
+        """
+        done = threading.Semaphore(0)
+        self.start(next(self._numbers), done.release)
+        done.acquire()
+        _raise_first([self])
 
     def start(self, number: int, done: Callable[[], object]) -> None:
         """Begins an inference; `done` is called from a device's thread when it has ended."""
@@ -204,15 +227,16 @@ class _Request:
         for infer_request in self._infer_requests:
             infer_request.reset_state()
 
-    def set_input(self, index: int, tensor: ov.Tensor) -> None:
-        """Sets an input of the model wherever a part reads it."""
+    def set_input_tensor(self, index: int, tensor: ov.Tensor) -> None:
+        """Sets an input of the model wherever a part reads it; its memory is shared, not copied."""
         for part, infer_request in zip(self._split.parts, self._infer_requests, strict=True):
             for port, (name, _) in enumerate(part.reads):
                 if self._split.inputs.get(name) == index:
                     infer_request.set_input_tensor(port, tensor)
 
-    def outputs(self) -> list[ov.Tensor]:
-        """Returns the model's outputs, in order."""
+    @property
+    def output_tensors(self) -> list[ov.Tensor]:
+        """The model's outputs, in order, valid until the next inference."""
         tensors = {}
         for part, infer_request in zip(self._split.parts, self._infer_requests, strict=True):
             for port, result in enumerate(part.results, start=len(part.hands_over)):
@@ -269,7 +293,7 @@ def _waits_for(of: Split, *, in_turn: bool) -> list[frozenset[int]]:
     return waits_for
 
 
-def _raise_first(requests: Iterable[_Request]) -> None:
+def _raise_first(requests: Iterable[InferRequest]) -> None:
     """Raises what went wrong in the last inferences, if anything did."""
     errors = [error for request in requests if (error := request.take_error()) is not None]
     if errors:

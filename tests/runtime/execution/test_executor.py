@@ -298,8 +298,8 @@ def test_an_error_while_several_requests_are_under_way(core, workers):
         assert not workers._under_way  # nothing is, so that they may be used again
         found.set_input_tensor(1, ov.Tensor(GOOD))
         found.stream(10)
-        for one in found._requests:
-            np.testing.assert_allclose(one.outputs()[0].data, -wanted[0], rtol=1e-4, atol=1e-4)
+        for one in found.requests:
+            np.testing.assert_allclose(one.output_tensors[0].data, -wanted[0], rtol=1e-4, atol=1e-4)
 
 
 def test_requests_that_are_under_way_at_once_do_not_mix(core, workers):
@@ -308,19 +308,19 @@ def test_requests_that_are_under_way_at_once_do_not_mix(core, workers):
     (source,) = frontend.example_inputs(model, 0)
     found = Executor(Submodels(core, model), small.in_two(3, A, B), HOST, workers, num_requests=3)
     inputs = [np.float32(i + 1) * source for i in range(3)]
-    for one, array in zip(found._requests, inputs, strict=True):
-        one.set_input(0, ov.Tensor(array))
+    for one, array in zip(found.requests, inputs, strict=True):
+        one.set_input_tensor(0, ov.Tensor(array))
     for count in (4, 40):
         seconds = found.stream(count)
         assert 0 < seconds < 60
-        for one, array in zip(found._requests, inputs, strict=True):
+        for one, array in zip(found.requests, inputs, strict=True):
             (wanted,) = small.expected(model, [array])
-            (output,) = one.outputs()
+            (output,) = one.output_tensors
             np.testing.assert_allclose(output.data, wanted, rtol=1e-3, atol=1e-3)
             assert sorted(span.part for span in one.spans) == [0, 1, 2]
     pointers = {
         request.get_output_tensor(0).data.ctypes.data
-        for one in found._requests
+        for one in found.requests
         for request in one._infer_requests
     }
     assert len(pointers) == 9
@@ -341,7 +341,7 @@ def test_every_request_of_a_stream_runs_once(core, workers):
         found = Executor(Submodels(core, model), cut, HOST, workers, num_requests=num_requests)
         found.set_input_tensor(0, ov.Tensor(np.ones(4, np.float32)))
         found.stream(count)
-        ran = [one.outputs()[0].data[0] for one in found._requests if one.spans]
+        ran = [one.output_tensors[0].data[0] for one in found.requests if one.spans]
         assert sum(ran) == count
         assert len(ran) == num_requests
         found.reset_state()
@@ -360,7 +360,7 @@ def test_requests_are_under_way_at_the_same_time(core, workers):
     end, together = time.monotonic() + 20, 0.0
     while together < 0.2 and time.monotonic() < end:
         found.stream(6)
-        together = executor.overlap([span for one in found._requests for span in one.spans])
+        together = executor.overlap([span for one in found.requests for span in one.spans])
     assert together >= 0.2
 
 
@@ -412,7 +412,7 @@ def test_an_executor_that_nobody_has_is_freed(core, own_workers):
     model = small.branches()
     found = Executor(Submodels(core, model), small.in_two(3, A, B), HOST, own_workers)
     small.outputs(found, frontend.example_inputs(model, 0))
-    (one,) = map(weakref.ref, found._requests)
+    (one,) = map(weakref.ref, found.requests)
     del found
     end = time.monotonic() + 20
     while one() is not None and time.monotonic() < end:
@@ -510,7 +510,7 @@ def test_tensors_of_fixed_shape_are_handed_over_without_a_copy(core, workers):
     source = np.ones((8, 8), np.float32)
     found.set_input_tensor(0, ov.Tensor(source, shared_memory=True))
     found.stream(4)
-    for one in found._requests:
+    for one in found.requests:
         left, right, total = one._infer_requests
 
         def pointer(tensor):
