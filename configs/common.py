@@ -76,6 +76,8 @@ KEYS = {
     # each, from the seed on.
     "families": Key("layered,series_parallel", "of --task=pretrain: families to learn on"),
     "members": Key(8, "of --task=pretrain: networks of each family"),
+    # Of --task=deploy: a point of --task=front; 0 deploys placement.json.
+    "point": Key(0, "of --task=deploy: a point of the front; 0: placement.json"),
     # Of --task=profile: placements measured to calibrate the costs, and as many to check them.
     "calibration_placements": Key(60, "of --task=profile: placements to calibrate, and to check"),
 }

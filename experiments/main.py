@@ -26,7 +26,7 @@ from placement.errors import UserError
 from placement.reporting import printable
 
 TASKS = (
-    *("place", "advise", "deploy", "compare", "solve"),
+    *("place", "advise", "front", "deploy", "compare", "solve"),
     *("profile", "pretrain", "export", "report", "list"),
 )
 EXIT_CODES = {

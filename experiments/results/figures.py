@@ -12,6 +12,7 @@ from placement.errors import UserError
 from placement.reporting import details as details_lib
 from placement.reporting import runs, traces
 from placement.reporting.figures import (
+    front_plot,
     graph_plot,
     load_plot,
     plots,
@@ -93,6 +94,11 @@ def of_fidelity(
     samples = [scatter_plots.Pair(p["kind"], p["predicted_s"], p["measured_s"]) for p in placements]
     drawings = {"errors": lambda: scatter_plots.errors(samples, fidelity["graph"])}
     _write(drawings, workdir, console, kept)
+
+
+def of_front(told: Mapping[str, Any], workdir: Path, console: Console, kept: faults.Faults) -> None:
+    """Draws what front.json holds."""
+    _write({"front": lambda: front_plot.front(told)}, workdir, console, kept)
 
 
 def _write(drawings: _Drawings, workdir: Path, console: Console, kept: faults.Faults) -> list[Path]:

@@ -82,6 +82,24 @@ def write(directory: Path, files: dict[str, Any]) -> None:
         runs.write_json(directory / name, content)
 
 
+def origin(target: target_lib.Target, objective: str, seed: int) -> dict[str, Any]:
+    """Returns what a placement is of, to trust and repeat it, as its file says it."""
+    graph = target.net.graph
+    properties = {device.name: dict(device.properties) for device in target.present}
+    told: dict[str, Any] = {
+        "graph": {"name": graph.name, "num_ops": graph.num_ops, "num_edges": graph.num_edges},
+        "objective": objective,
+        "seed": seed,
+        "devices": {
+            name: {"label": label, "properties": properties.get(name, {})}
+            for name, label in zip(target.names, target.labels, strict=True)
+        },
+    }
+    if target.net.model is not None:  # for --task=deploy to tell whether it is still the same
+        told["model"] = fingerprint.of(target.net.model)
+    return told
+
+
 def write_placement(
     workdir: Path,
     summary: dict[str, Any],
@@ -98,19 +116,7 @@ def write_placement(
         return
     row = next(row for row in summary["rows"] if row["method"] == entry.method)
     affinity = build.affinity(methods.placed_on(entry, problem), entry.placements[0])
-    properties = {device.name: dict(device.properties) for device in target.present}
-    provenance = {
-        "graph": summary["graph"],
-        "objective": summary["objective"],
-        "seed": summary["seed"],
-        "devices": {
-            name: {"label": label, "properties": properties.get(name, {})}
-            for name, label in zip(target.names, target.labels, strict=True)
-        },
-        "row": row,
-    }
-    if target.net.model is not None:  # for --task=deploy to tell whether it is still the same
-        provenance["model"] = fingerprint.of(target.net.model)
+    provenance = origin(target, summary["objective"], summary["seed"]) | {"row": row}
     found: dict[str, Any] = {"method": row["method"], "placement": affinity}
     if (segments := entry.candidates[0].segments) is not None:
         found["segments"] = segments

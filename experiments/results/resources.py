@@ -7,7 +7,6 @@ import numpy as np
 
 from experiments import build, methods
 from placement import simulators
-from placement.types import Problem
 
 
 class Load(NamedTuple):
@@ -34,15 +33,7 @@ def of(entries: list[methods.Entry], problem: build.SearchProblem) -> list[Load]
         placed = methods.placed_on(entries[chosen[0]], problem).coarse
         placements = np.stack([entries[i].placements[0] for i in chosen])
         as_pipeline = simulators.evaluator(placed._replace(objective="max_load"))
-        for i, row, seconds in zip(chosen, placements, as_pipeline(placements), strict=True):
-            found[i] = Load(float(seconds), _fullest_bytes(placed, row))
+        held = simulators.fullest_bytes(placed, placements)
+        for i, seconds, num_bytes in zip(chosen, as_pipeline(placements), held, strict=True):
+            found[i] = Load(float(seconds), float(num_bytes))
     return found
-
-
-def _fullest_bytes(problem: Problem, placement: np.ndarray) -> float:
-    """Parts of one accelerator hold theirs together."""
-    costs = problem.costs
-    accelerator = np.asarray(costs.accelerator)
-    used = np.bincount(placement, np.asarray(costs.memory_bytes), minlength=len(accelerator))
-    together = (accelerator[:, None] == accelerator) & (accelerator >= 0)
-    return float(((together | np.eye(len(accelerator), dtype=bool)) @ used).max())

@@ -1,4 +1,4 @@
-"""The `advise` task: whether placing is worth it, under every objective, before any search."""
+"""The `advise` task: whether placing is worth it, by objective, before any search."""
 
 import math
 from collections.abc import Iterator

@@ -14,6 +14,7 @@ from rich.console import Console
 
 from experiments import build, workdirs
 from experiments.console import progress
+from experiments.tasks import front
 from placement.errors import UserError
 from placement.reporting import printable, runs, words
 from placement.reporting.tables import deployment
@@ -57,7 +58,7 @@ def run(
             f"--task=deploy measures where it deploys; given measure_on={config.measure_on!r}: "
             "leave it out"
         )
-    placed = preflight.read(workdir / runs.PLACEMENT)
+    placed = preflight.read(_placement(config, workdir))
     workdirs.claim(workdir, display)
     net = build.network(config)
     if net.model is None:
@@ -84,6 +85,18 @@ def run(
         _write(workdir, artifact, record, given)
     _print(record, decision, workdir, display.console)
     return record
+
+
+def _placement(config: ConfigDict, workdir: Path) -> Path:
+    """The file of the placement, or of the point of a front."""
+    if not config.point:
+        return workdir / runs.PLACEMENT
+    file = workdir / front.FOLDER / front.point_file(config.point)
+    if not file.exists():
+        known = sum(1 for _ in file.parent.glob(front.point_file("*")))
+        valid = f"give 1 to {known}" if known else "run --task=front with this --workdir first"
+        raise UserError(f"point={config.point} is none of the front of {str(workdir)!r}; {valid}")
+    return file
 
 
 def _artifact(

@@ -106,7 +106,7 @@ def advance(simulate: Any, space: Space, state: State, count: Array) -> State:
             space.orders,
             space.allowed,
             state.at,
-            _room_bytes(space, state.at),
+            room_bytes(space, state.at),
             share(space, state),
             (SETS, SET_SIZE),
         )
@@ -168,8 +168,8 @@ def _gained(state: State, kind: Array, better: Array) -> Array:
     return _MEMORY * state.gained + (1 - _MEMORY) * ((kind == kinds) & counts).sum(axis=1)
 
 
-def _room_bytes(space: Space, at: Array) -> Array | None:
-    """What every device has left, float32 [D, K], of placements int32 [C, K]."""
+def room_bytes(space: Space, at: Array) -> Array | None:
+    """What every device has left, float32 [D, K], of placements int32 [C, K]; None: no limits."""
     memory = space.tables[0].memory
     if memory is None:
         return None

@@ -174,6 +174,22 @@ def runs_out_of_memory(problem: Problem, placement: np.ndarray) -> bool:
     return bool(jnp.isfinite(outcome.latency_s[0]) & (outcome.overflow[0] > 0))
 
 
+def fullest_bytes(problem: Problem, placements: np.ndarray) -> np.ndarray:
+    """Sums what operations always occupy on the fullest device, float64 [B], on the host.
+
+    Parts of one accelerator hold theirs together.
+
+    Args:
+      problem: N operations.
+      placements: int32 [B, N].
+    """
+    accelerator = np.asarray(problem.costs.accelerator)
+    each = np.asarray(problem.costs.memory_bytes, np.float64)
+    used = np.stack([(placements == d) @ each for d in range(len(accelerator))], axis=1)
+    together = (accelerator[:, None] == accelerator) & (accelerator >= 0)
+    return (used @ (together | np.eye(len(accelerator), dtype=bool))).max(axis=1)
+
+
 def evaluator(problem: Problem, *, penalised: bool = False) -> Evaluate:
     """Compiles the simulator of a problem: int32 [B, N] -> float32 [B] seconds.
 

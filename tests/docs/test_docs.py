@@ -59,6 +59,11 @@ OTHERWISE = {
     ),
     # On the tutorial's model, which is profiled already.
     "runs/two_stream": ("--config.graph=model.onnx", "--config.devices=auto", _PROFILED),
+    "runs/advise": ("--config.graph=model.onnx", "--config.devices=auto"),
+    "runs/front": (
+        *("--config.graph=model.onnx", "--config.devices=auto", _PROFILED),
+        *("--config.budget=300", "--config.measure_s=1"),
+    ),
     "runs/profile": (
         *("--config.graph=model.onnx", "--config.devices=auto", "--workdir=runs/mine"),
         "--config.budget=2",

@@ -13,7 +13,10 @@ from typing import Any
 from placement.reporting import details
 
 ROOT = Path(__file__).parents[2]
-_TASKS = ("advise", "compare", "deploy", "export", "list", "place", "profile", "report", "solve")
+_TASKS = (
+    *("advise", "compare", "deploy", "export", "front"),
+    *("list", "place", "profile", "report", "solve"),
+)
 
 
 # For speed. Commands that compile the same do it once, for as long as .pytest_cache lasts.

@@ -341,7 +341,7 @@ def test_tensors_are_handed_over_as_the_plug_in_keeps_them(core, workers, precis
     executor = Executor(submodels, cut, host, workers)
     found = small.outputs(executor, frontend.example_inputs(model, 0))
     assert error(model, found) <= outputs.tolerance(host)
-    (one,) = executor._requests
+    (one,) = executor.requests
     for part, request in zip(executor.split.parts, one._infer_requests, strict=True):
         compiled = request.get_compiled_model()
         handed_over = [*compiled.inputs, *compiled.outputs]
