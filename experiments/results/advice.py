@@ -79,7 +79,9 @@ def find(
       measurer: of the devices, where they are present; None: all is predicted.
       backend: that measured placements run on.
     """
-    room = room_lib.find(problem.full, time_limit_s=_BOUND_S)
+    # The minimum cut places every operation; searches place merged ones.
+    placed = problem.full if problem.full.objective == "serial" else problem.coarse
+    room = room_lib.find(placed, time_limit_s=_BOUND_S)
     found = {f"single:{target.names[room.single]}": room.single_s}
     if measurer is not None:
         found = _measured(target, measurer) or found

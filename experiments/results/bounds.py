@@ -2,8 +2,8 @@
 
 Two sets of placements have bounds. *Full* ones give every operation a device of its own choice;
 *coarse* ones, in which searches work, keep merged operations together (`graphs.coarsen`). A full
-bound holds for coarse placements too, the reverse is not true: it stands beside a row only if the
-row's placement is coarse.
+bound holds for coarse placements too, whose operations a device may run in another order; the
+reverse is not true: a coarse one stands beside a row only if the row's placement is coarse.
 """
 
 import hashlib
@@ -79,12 +79,15 @@ def _bounded(entry: Entry, known: Bounds) -> Solution:
 def _known(entries: list[Entry], problem: build.SearchProblem, path: Path) -> Bounds:
     kept = read(path)
     key = _digest(problem.full)
-    full_s, coarse_s = kept.get(key) or (solvers.lower_bound(problem.full), -np.inf)
+    same = problem.coarse is problem.full
+    full_s, coarse_s = kept.get(key) or (
+        solvers.lower_bound(problem.full, any_order=not same),
+        -np.inf if same else solvers.lower_bound(problem.coarse),
+    )
     for entry in entries:
         solution = entry.solution
         if solution.scope == base.ALL and not np.isnan(solution.bound_s):
-            whole = entry.full or problem.coarse is problem.full
-            full_s = max(full_s, solution.bound_s) if whole else full_s
+            full_s = max(full_s, solution.bound_s) if entry.full or same else full_s
             coarse_s = max(coarse_s, solution.bound_s)
     found = Bounds(full_s, max(full_s, coarse_s))
     if np.isfinite(found.full_s) and kept.get(key) != list(found):

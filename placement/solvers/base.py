@@ -123,6 +123,33 @@ def equal_devices(columns: np.ndarray) -> np.ndarray:
     )
 
 
+def interchangeable(problem: Problem, compute_s: np.ndarray, delay_s: np.ndarray) -> np.ndarray:
+    """Returns int [D]: of each device the first it can change places with and nothing changes.
+
+    Args:
+      problem: whose memories are looked at.
+      compute_s: [N, D].
+      delay_s: [E, D, D].
+    """
+    of, equal = memory(problem), np.arange(len(problem.devices))
+    limits = _limits(of, equal)
+    for device in range(len(equal)):
+        for first in np.unique(equal[:device]).tolist():
+            swap = np.arange(len(equal))
+            swap[[first, device]] = device, first
+            same = np.array_equal(compute_s[:, swap], compute_s)
+            same = same and np.array_equal(delay_s[:, swap][:, :, swap], delay_s)
+            if same and _limits(of, swap) == limits:
+                equal[device] = first
+                break
+    return equal
+
+
+def _limits(of: Memory, devices: np.ndarray) -> list[tuple[list[bool], float]]:
+    rows = zip(of.devices[:, devices].tolist(), of.capacity_bytes.tolist(), strict=True)
+    return sorted(rows)
+
+
 def value_s(problem: Problem, placement: np.ndarray) -> float:
     """Returns the simulator's value of one placement int [N]."""
     chex.assert_shape(placement, (problem.graph.num_ops,))

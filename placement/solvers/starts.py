@@ -5,6 +5,7 @@ from collections.abc import Iterator
 
 from placement.errors import UserError
 from placement.solvers import base, graph_cut
+from placement.solvers.diagrams import search as diagrams
 from placement.solvers.heuristics import baechi, greedy, list_scheduling
 from placement.solvers.limits import SearchLimits
 from placement.solvers.splits import ideals_dp, pipedream
@@ -19,6 +20,7 @@ STARTS: dict[str, tuple[base.Find, ...]] = {
         list_scheduling.peft,
         baechi.m_etf,
         baechi.m_sct,
+        diagrams.start,
     ),
     "max_load": (pipedream.pipedream, ideals_dp.linearised_dp),
     "subgraph": (

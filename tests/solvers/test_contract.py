@@ -21,12 +21,15 @@ from tests.simulators import reference
 SIZE = (6, 8, 6, 3)  # operations, edges, tensors, devices
 # Enough for a search to go round its loop, few enough that it need not find the optimum.
 BUDGET = 320
-EXACT = ("brute_force", "graph_cut", "ideals_dp", "milp", "milp_noncontiguous", "cpsat")
+EXACT = (
+    *("brute_force", "graph_cut", "ideals_dp", "milp", "milp_noncontiguous", "cpsat"),
+    "diagram",
+)
 BLIND = ("random", "round_robin", "topological")
 # They look for better and better placements.
 TELLING = (
     *("local_search", "annealing", "genetic", "brute_force", "lns"),
-    *("milp", "milp_noncontiguous", "cpsat"),
+    *("milp", "milp_noncontiguous", "cpsat", "diagram"),
 )
 DRAWS = {True: 60, False: 20}  # by whether the solver is exact
 PAIRS = [

@@ -82,7 +82,7 @@ def find(problem: Problem, seed: int, limits: SearchLimits) -> base.SearchResult
     _add_constraints(model, problem, whole, variables)
     if best is not None:
         _, first = np.unique(whole.classes.number, return_index=True)
-        equal = _equal_devices(problem, whole)
+        equal = base.interchangeable(problem, whole.windows.compute_s, whole.edges.delay_s)
         cp_sat.hint(cp_model, model, variables.on, best[first], equal, limits)
     evaluate = simulators.evaluator(problem)
 
@@ -207,7 +207,7 @@ def _add_memory(model: Any, problem: Problem, whole: _Whole, variables: _Variabl
 
 def _add_symmetry(model: Any, problem: Problem, whole: _Whole, variables: _Variables) -> None:
     """Adds that of two interchangeable devices the first takes a class first."""
-    equal = _equal_devices(problem, whole)
+    equal = base.interchangeable(problem, whole.windows.compute_s, whole.edges.delay_s)
     groups = [np.flatnonzero(equal == first).tolist() for first in np.unique(equal)]
     for device, other in itertools.chain.from_iterable(map(itertools.pairwise, groups)):
         earlier: list[Any] = []
@@ -220,26 +220,3 @@ def _add_symmetry(model: Any, problem: Problem, whole: _Whole, variables: _Varia
 
 def _class_order(whole: _Whole) -> list[int]:
     return list(dict.fromkeys(whole.classes.number[whole.order].tolist()))
-
-
-def _equal_devices(problem: Problem, whole: _Whole) -> np.ndarray:
-    """Returns int [D]: of each device the first it can change places with and nothing changes."""
-    memory, equal = base.memory(problem), np.arange(len(problem.devices))
-    limits = _limits(memory, equal)
-    for device in range(len(equal)):
-        for first in np.unique(equal[:device]).tolist():
-            swap = np.arange(len(equal))
-            swap[[first, device]] = device, first
-            same = np.array_equal(whole.windows.compute_s[:, swap], whole.windows.compute_s)
-            same = same and np.array_equal(
-                whole.edges.delay_s[:, swap][:, :, swap], whole.edges.delay_s
-            )
-            if same and _limits(memory, swap) == limits:
-                equal[device] = first
-                break
-    return equal
-
-
-def _limits(memory: base.Memory, devices: np.ndarray) -> list[tuple[list[bool], float]]:
-    rows = zip(memory.devices[:, devices].tolist(), memory.capacity_bytes.tolist(), strict=True)
-    return sorted(rows)

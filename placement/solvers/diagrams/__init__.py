@@ -1,0 +1,1 @@
+"""Decision diagrams of `makespan`: what partial placements lead to, operation by operation."""
