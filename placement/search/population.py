@@ -50,11 +50,11 @@ def find(
     if np.log(classes.allowed.sum(axis=1)).sum() <= np.log(_ENUMERATED):
         return trivial.brute_force(problem, seed, limits)
     begun, proven = _starts(problem, classes, seed, limits)
+    evaluations = len(begun) + (known.evaluations if known is not None else 0)
     if proven is not None:
-        return proven
-    evaluations = len(begun)
-    if known is not None:
-        evaluations += known.evaluations
+        assert proven.placement is not None
+        limits.tell(evaluations, base.value_s(problem, proven.placement), proven.placement)
+        return proven._replace(evaluations=evaluations)
     if known is not None and known.placement is not None:
         begun = np.concatenate([begun, known.placement[None]])
     large = problem.objective == "makespan" and len(classes.compute_s) > _LARGE
@@ -102,9 +102,9 @@ def _starts(
     gathering = limits.part(_STARTS_SHARE, limits.budget)
     for result in starts.find(problem, seed, gathering):
         optimal = result.status == "optimal" and result.scope == base.ALL
+        rows.append(result.placement)
         if optimal and np.isfinite(base.value_s(problem, np.asarray(result.placement))):
             return np.array(rows, np.int32), result
-        rows.append(result.placement)
     return np.array(rows, np.int32), None
 
 

@@ -11,6 +11,7 @@ from placement.errors import UserError
 from placement.search import population
 from placement.simulators import OBJECTIVES
 from placement.solvers import base, starts
+from placement.solvers.diagrams import search as diagrams
 from placement.solvers.limits import SearchLimits
 from placement.types import Problem, Solution
 from tests import helpers
@@ -47,8 +48,16 @@ def solve(problem: Problem, seed: int = 1, **options) -> Solution:
     return solvers.run("search", population.find, problem, seed, limits)
 
 
+@pytest.fixture
+def unproven(monkeypatch):
+    """Without decision diagrams, which prove that small problems' starts are optimal."""
+    left = [method for method in starts.STARTS["makespan"] if method is not diagrams.start]
+    monkeypatch.setitem(starts.STARTS, "makespan", tuple(left))
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("objective", OBJECTIVES)
+@pytest.mark.usefixtures("unproven")
 def test_small_problems_end_near_their_optimum_whatever_binds(objective):
     ratios = []
     for problem, best_s in problems(objective):
@@ -66,6 +75,7 @@ def test_small_problems_end_near_their_optimum_whatever_binds(objective):
 
 
 @pytest.mark.parametrize("objective", OBJECTIVES)
+@pytest.mark.usefixtures("unproven")
 def test_no_start_is_better_than_what_is_found(objective):
     for problem, _ in problems(objective)[:4]:
         found_s = solve(problem, budget=600).value_s
@@ -86,6 +96,7 @@ def test_parts_of_an_accelerator_that_share_its_memory_are_searched(objective):
 
 
 @pytest.mark.parametrize("objective", OBJECTIVES)
+@pytest.mark.usefixtures("unproven")
 def test_what_is_told_ends_with_what_is_returned_and_never_gets_worse(objective):
     told: list[tuple[int, float, np.ndarray, dict[str, float]]] = []
     problem = problems(objective)[2][0]
@@ -101,6 +112,17 @@ def test_what_is_told_ends_with_what_is_returned_and_never_gets_worse(objective)
     assert base.value_s(problem, rows[-1]) == pytest.approx(best_s[-1], rel=base.ROUNDING)
 
 
+def test_a_start_that_is_proven_ends_the_search():
+    told: list[tuple[int, float]] = []
+    problem, best_s = problems("makespan")[2]
+    solution = solve(problem, observe=lambda count, value_s, *_: told.append((count, value_s)))
+    assert solution.status == "optimal"
+    assert solution.value_s == best_s
+    assert told[-1] == (solution.evaluations, best_s)
+    assert solution.evaluations < 20
+
+
+@pytest.mark.usefixtures("unproven")
 def test_the_seed_alone_decides():
     problem = problems("makespan")[2][0]
     one, again = solve(problem), solve(problem)
@@ -108,6 +130,7 @@ def test_the_seed_alone_decides():
     assert one.evaluations == again.evaluations
 
 
+@pytest.mark.usefixtures("unproven")
 def test_ends_at_its_budget_its_time_and_where_it_is_told_to():
     problem = problems("makespan")[2][0]
     assert solve(problem, budget=3_000).evaluations <= 3_000
@@ -126,6 +149,7 @@ def test_ends_at_its_budget_its_time_and_where_it_is_told_to():
     assert np.isfinite(stopped.value_s)
 
 
+@pytest.mark.usefixtures("unproven")
 def test_goes_on_from_what_is_known_and_counts_its_evaluations():
     problem, best_s = problems("makespan")[2]
     rows = helpers.all_placements(SIZE[0], SIZE[3])

@@ -19,6 +19,8 @@ from placement.solvers import base
 from placement.solvers.bounds import makespan
 from placement.types import Problem
 
+MOST = 512  # rows of tensors that a state may have
+_READERS = 4096  # that read them
 _SOONEST = 16  # rows that bound what is to come
 
 
@@ -49,21 +51,22 @@ class Diagram(NamedTuple):
     equal: np.ndarray  # int [D]: of each device the first that it can change places with
 
 
-def make(problem: Problem) -> Diagram:
-    """Orders a problem in layers."""
+def make(problem: Problem, most: int = MOST) -> Diagram | None:
+    """Orders a problem in layers; None where a state has more than `most` rows of tensors.
+
+    None also where these have thousands of readers to come: all layers look at them.
+    """
     classes, costs = base.classes(problem), problem.costs
     order = ranks.priority_order(problem.graph, costs)
     compute_s = np.asarray(costs.compute_s, np.float64)
     compute_s = np.where(classes.allowed[classes.number], compute_s, np.inf)
     edges = _with_colocation(makespan.edges_of(problem), classes, order)
-    return Diagram(
-        problem,
-        classes,
-        edges,
-        makespan.windows_of(edges, compute_s),
-        _layers(edges, order),
-        base.interchangeable(problem, compute_s, edges.delay_s),
-    )
+    layers = _layers(edges, order, most)
+    if layers is None:
+        return None
+    windows = makespan.windows_of(edges, compute_s)
+    equal = base.interchangeable(problem, compute_s, edges.delay_s)
+    return Diagram(problem, classes, edges, windows, layers, equal)
 
 
 def _with_colocation(
@@ -83,7 +86,7 @@ def _with_colocation(
     return makespan.Edges(senders[sort].tolist(), receivers[sort].tolist(), delay_s[sort])
 
 
-def _layers(edges: makespan.Edges, order: np.ndarray) -> list[Layer]:
+def _layers(edges: makespan.Edges, order: np.ndarray, most: int) -> list[Layer] | None:
     num_ops, num_devices = len(order), edges.delay_s.shape[-1]
     tensors: list[dict[bytes, set[int]]] = [{} for _ in range(num_ops)]  # readers by delay
     for sender, receiver, delay_s in zip(*edges, strict=True):
@@ -106,6 +109,8 @@ def _layers(edges: makespan.Edges, order: np.ndarray) -> list[Layer]:
         delay_s = np.stack([np.frombuffer(text).reshape(num_devices, -1) for text in own])
         reads = [n for n, row in enumerate(rows) if op in row]
         rows = list(after)
+        if len(rows) > most or sum(map(len, rows)) > _READERS:
+            return None
         readers = [sorted(row, key=place.__getitem__) for row in rows]
         soonest = sorted(range(len(rows)), key=lambda n: place[readers[n][0]])[:_SOONEST]
         layers.append(

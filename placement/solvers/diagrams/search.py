@@ -13,6 +13,7 @@ from typing import NamedTuple
 import numpy as np
 
 from placement import simulators
+from placement.errors import UserError
 from placement.solvers import base
 from placement.solvers.bounds import makespan
 from placement.solvers.diagrams import layers
@@ -22,6 +23,7 @@ from placement.types import Problem
 
 _NARROWEST, _WIDER = 64, 4
 _WIDEST = 4096  # of a bound alone
+_QUICK = 128  # rows of tensors that a start may have
 _HALVINGS = 4  # of what is between the bound and the best, with one width
 
 
@@ -37,9 +39,17 @@ def find(problem: Problem, seed: int, limits: SearchLimits) -> base.SearchResult
 
     A search that the clock ends need not repeat. Evaluations are operations that were placed, over
     those of a placement: what simulating so many placements would take.
+
+    Raises:
+      UserError: too many tensors are alive at a time.
     """
     del seed
     of = layers.make(problem)
+    if of is None:
+        raise UserError(
+            f"graph {problem.graph.name!r} has more than {layers.MOST} tensors alive at a time; "
+            "diagram is for narrower ones: give another method"
+        )
     evaluate = simulators.evaluator(problem)
     most_s = makespan.longest_s(of.edges, of.windows.compute_s)
     best, value_s, bound_s, evaluations, width = None, np.inf, 0.0, 0, _NARROWEST
@@ -69,17 +79,29 @@ def find(problem: Problem, seed: int, limits: SearchLimits) -> base.SearchResult
 
 
 def start(problem: Problem, seed: int, limits: SearchLimits) -> base.SearchResult:
-    """Finds what the narrowest diagram does, without proof; nothing where the time ends before."""
+    """Finds what the narrowest diagram does, and whether that is proven; nothing of wide graphs.
+
+    Nothing either where the time ends before.
+    """
     del seed
-    of = layers.make(problem)
+    of = layers.make(problem, _QUICK)
+    if of is None:
+        return base.SearchResult(None)
     most_s = makespan.longest_s(of.edges, of.windows.compute_s)
-    swept = sweep(of, most_s, _NARROWEST, limits, relaxed=False)
-    return base.SearchResult(swept.placement)
+    found = sweep(of, most_s, _NARROWEST, limits, relaxed=False)
+    if found.placement is None:
+        return base.SearchResult(None)
+    proved = sweep(of, found.latency_s, _NARROWEST, limits, relaxed=True)
+    proven = found.latency_s <= proved.bound_s * (1 + base.ROUNDING)
+    status = "optimal" if proven else "finished"
+    return base.SearchResult(found.placement, proved.bound_s, status)
 
 
 def bound(problem: Problem, limits: SearchLimits) -> float:
     """Bounds the latency of every placement from below, in seconds: what was proved in time."""
     of = layers.make(problem)
+    if of is None:
+        return 0.0
     most_s = makespan.longest_s(of.edges, of.windows.compute_s)
     bound_s, best_s, width = 0.0, most_s, _NARROWEST
     while width <= _WIDEST and not limits.over():

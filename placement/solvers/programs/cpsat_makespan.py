@@ -36,12 +36,15 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from placement import simulators
+from placement.errors import UserError
 from placement.simulators import ranks
 from placement.solvers import base
 from placement.solvers.bounds import makespan as makespan_lib
 from placement.solvers.limits import SearchLimits
 from placement.solvers.programs import cp_sat, warm_start
 from placement.types import Problem
+
+_LARGEST = 1_000_000  # pairs of operations on devices that edges join: rows of the program
 
 
 class _Whole(NamedTuple):
@@ -66,9 +69,16 @@ def find(problem: Problem, seed: int, limits: SearchLimits) -> base.SearchResult
     """Finds the optimum, or the best placement and bound when time is over.
 
     Raises:
-      UserError: ortools is not installed.
+      UserError: ortools is not installed, or the program would take gigabytes.
     """
     cp_model = cp_sat.import_cp_model()
+    pairs = len(makespan_lib.edges_of(problem).senders) * len(problem.devices) ** 2
+    if pairs > _LARGEST:
+        raise UserError(
+            f"graph {problem.graph.name!r} has edges between {pairs} pairs of operations on "
+            f"devices; cpsat takes at most {_LARGEST}: give a smaller graph, fewer devices or "
+            "another method"
+        )
     start = warm_start.find(problem, seed, limits)
     best, value_s, evaluations = start
     bound_s = makespan_lib.makespan(problem, limits)

@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 
 from placement import solvers
+from placement.errors import UserError
 from placement.solvers import base
 from placement.solvers.bounds import makespan
 from placement.solvers.diagrams import layers, search
@@ -18,6 +19,12 @@ def _limits(time_limit_s: float = 60.0) -> SearchLimits:
     return SearchLimits(time_limit_s, 10**9)
 
 
+def _layers(problem: Problem) -> layers.Diagram:
+    made = layers.make(problem)
+    assert made is not None
+    return made
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("num_devices", [3, 4])
 def test_relaxed_diagrams_refute_no_latency_that_a_placement_has(num_devices):
@@ -25,7 +32,7 @@ def test_relaxed_diagrams_refute_no_latency_that_a_placement_has(num_devices):
     found = exhaustive.problems("makespan", 500, num_devices=num_devices, shared=True)
     for number, problem in enumerate(found):
         best_s = exhaustive.optimum(problem)
-        of = layers.make(problem)
+        of = _layers(problem)
         most_s = makespan.longest_s(of.edges, of.windows.compute_s)
         for asked_s in (most_s, 1.1 * best_s, best_s, 0.9 * best_s):
             if not 0 < asked_s < np.inf:
@@ -40,7 +47,7 @@ def test_relaxed_diagrams_refute_no_latency_that_a_placement_has(num_devices):
 @pytest.mark.slow
 def test_restricted_diagrams_know_what_their_placements_take():
     for number, problem in enumerate(exhaustive.problems("makespan", 300)):
-        of = layers.make(problem)
+        of = _layers(problem)
         most_s = makespan.longest_s(of.edges, of.windows.compute_s)
         if most_s == 0:
             continue
@@ -68,7 +75,7 @@ def test_equal_devices_are_one_state():
     graph = helpers.fork_join(3, 2)
     costs = helpers.unit_costs(graph, 4)
     costs.compute_s[:] = 1.0
-    of = layers.make(helpers.as_problem(graph, costs, "makespan"))
+    of = _layers(helpers.as_problem(graph, costs, "makespan"))
     assert of.equal.tolist() == [0, 0, 0, 0]
     most_s = makespan.longest_s(of.edges, of.windows.compute_s)
     swept = sweep(of, most_s, 10**6, _limits(), relaxed=True)
@@ -82,11 +89,22 @@ def test_equal_devices_are_one_state():
 def test_where_the_time_ends_a_bound_is_one_of_what_is_to_come():
     problem = _in_series([helpers.fork_join(4, 3)] * 4)
     best_s = solvers.solve("diagram", problem).value_s
-    of = layers.make(problem)
+    of = _layers(problem)
     swept = sweep(of, 2 * best_s, 100, _limits(0.0), relaxed=True)
     assert not swept.exact
     assert 0 < swept.bound_s <= best_s * (1 + base.ROUNDING)
     assert search.start(problem, 0, _limits(0.0)).placement is None
+
+
+def test_graphs_that_are_too_wide_are_refused_and_bounded_otherwise():
+    graph = helpers.build("wide", 1200, [(n, n + 600) for n in range(600)])
+    costs = helpers.unit_costs(graph)
+    costs.compute_s[:] = np.random.default_rng(0).integers(1, 9, costs.compute_s.shape)
+    problem = helpers.as_problem(graph, costs, "makespan")
+    with pytest.raises(UserError, match="more than 512 tensors alive"):
+        solvers.solve("diagram", problem)
+    assert search.start(problem, 0, _limits()).placement is None
+    assert solvers.lower_bound(problem) == solvers.lower_bound(problem, any_order=True) > 0
 
 
 def _in_series(modules: list[OpGraph]) -> Problem:

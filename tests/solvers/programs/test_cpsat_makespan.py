@@ -78,6 +78,13 @@ def test_without_ortools_one_line_says_what_to_install(monkeypatch):
 
 
 @pytest.mark.slow
+def test_a_program_that_would_take_gigabytes_is_refused(monkeypatch):
+    monkeypatch.setattr(cpsat_makespan, "_LARGEST", 10)
+    problem = helpers.random_problem()._replace(objective="makespan")
+    with pytest.raises(UserError, match="cpsat takes at most 10: give a smaller graph"):
+        solvers.solve("cpsat", problem)
+
+
 def test_the_bound_is_never_above_the_optimum_and_often_close():
     tight = 0
     for problem, optimum in _problems()[:60]:
