@@ -7,6 +7,7 @@
     python -m experiments.benchmarks devices
     python -m experiments.benchmarks scale [OPERATIONS ...]
     python -m experiments.benchmarks unseen POLICY
+    python -m experiments.benchmarks gaps [FAMILY ...]
     python -m experiments.benchmarks documents [TABLE ...]
 
 What each measures is said by its module, which is of the same name, that of `devices`
@@ -18,6 +19,7 @@ from collections.abc import Callable
 
 from experiments.benchmarks import (
     documents,
+    gaps,
     jax_devices,
     learning,
     policy,
@@ -36,9 +38,10 @@ BENCHMARKS: dict[str, Callable[..., None]] = {
     "devices": jax_devices.run,
     "scale": scale.run,
     "unseen": unseen.run,
+    "gaps": gaps.run,
     "documents": documents.run,
 }
-_WITH_ARGUMENTS = ("search", "scale", "unseen", "documents")
+_WITH_ARGUMENTS = ("search", "scale", "unseen", "gaps", "documents")
 
 
 def main(argv: list[str]) -> None:

@@ -230,6 +230,9 @@ TABLES = {
         readers.objectives,
     ),
     "scale": Table("docs/SCALE.md", _SIZES, readers.phases(_SIZES)),
+    "gaps": Table(
+        "docs/SOLVERS.md", {"gaps": "experiments.benchmarks.gaps"}, readers.gaps_by_family
+    ),
     "unseen_devices": Table("docs/PRETRAINING.md", _UNSEEN, readers.unseen_by_devices),
     "unseen_families": Table("docs/PRETRAINING.md", _UNSEEN, readers.unseen_by_family),
 }

@@ -12,6 +12,7 @@ from typing import Any
 
 import numpy as np
 
+from experiments.benchmarks import gaps as gaps_lib
 from experiments.benchmarks.questions import BUDGETS, OfObjective, OfRoles
 from experiments.benchmarks.scale import Phase, exponent
 from experiments.benchmarks.unseen import Cell
@@ -300,6 +301,12 @@ def unseen_by_family(folder: Path) -> Grid:
         means = [statistics.geometric_mean(column) for column in zip(*of, strict=True)]
         rows.append([f"`{family}`", *(f"{mean:.3f}" for mean in means)])
     return ["family", "best single device", "HEFT", "untrained", "`zero_shot`"], rows
+
+
+def gaps_by_family(folder: Path) -> Grid:
+    """Reads how far the best known is from what is proven, by family."""
+    printed = json.loads((folder / "gaps" / PRINTED).read_text())
+    return list(gaps_lib.HEADER), gaps_lib.by_family([gaps_lib.Cell(*cell) for cell in printed])
 
 
 def roles_of_search(folder: Path) -> Grid:

@@ -41,8 +41,10 @@ def test_another_process_on_the_same_core_is_found():
 def test_a_measurement_beside_busy_loops_says_so():
     model = small.convolutions()
     with busy(CORES), local.LocalMeasurer(model, HOST) as opened:
-        opened.ask(Profile(opened.devices, seconds=1.0))
-        found = opened.conditions()["profile"]
+        found = Conditions()
+        while found.seconds < 1.0:  # one profile may take less time than the system can tell of
+            opened.ask(Profile(opened.devices, seconds=1.0))
+            found = opened.conditions()["profile"]
     assert found.others > conditions.BUSY
     assert "other work had" in found.busy()
 
