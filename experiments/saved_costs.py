@@ -19,7 +19,14 @@ _SCHEMA = {
     "profiles": [_PROFILE],
     "crossings": _BETWEEN,
     "key": files.Maybe(str),
-    "handovers": files.Maybe({"groups": [[str]], "alone_s": [[files.NUMBER]]} | _BETWEEN),
+    "handovers": files.Maybe(
+        {
+            "groups": [[str]],
+            "alone_s": [[files.NUMBER]],
+            "slowdown": files.Maybe([[files.NUMBER]]),
+        }
+        | _BETWEEN
+    ),
     "transfers": files.Maybe([_TRANSFER]),
     "conditions": files.Maybe({"limit_s": float, "left_out": [str], "busy": (str, None)}),
     "calibration": files.Maybe(
@@ -51,7 +58,9 @@ def _checked(saved: dict[str, Any]) -> dict[str, Any]:
     if "handovers" in saved:
         submodels = tables.submodels_from_json(saved["handovers"])
         _check_shapes(submodels.transfers, num_devices, "handovers")
-        _check_shape(submodels.alone_s, (len(submodels.groups), num_devices), "handovers.alone_s")
+        of_groups = len(submodels.groups), num_devices
+        _check_shape(submodels.alone_s, of_groups, "handovers.alone_s")
+        _check_shape(submodels.slowdown, of_groups, "handovers.slowdown")
     if "calibration" in saved:
         calibration = calibrate.from_json(saved["calibration"])
         between = [calibration.latency_s, calibration.s_per_byte]

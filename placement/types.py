@@ -67,6 +67,16 @@ class TensorBytes(NamedTuple):
     copied: Array  # float32 [E]: on each other device that reads it
 
 
+class SegmentCosts(NamedTuple):
+    """What measured submodels tell that no objective reads (`placement.simulators.segments`)."""
+
+    # float32 [E, D]: of the edge's reader on each device; `CostModel.fusion_loss_s` is their mean.
+    fusion_loss_s: Array
+    # float32 [N, D]: how much longer an operation takes while all other devices compute, relative;
+    # as measured, so that where they do not disturb each other some are a little below zero.
+    slowdown: Array
+
+
 class CostModel(NamedTuple):
     """What operations and transfers cost on D devices: arrays only, a pytree."""
 
@@ -83,6 +93,7 @@ class CostModel(NamedTuple):
     # accelerator. Devices with equal numbers are successive parts on one accelerator.
     accelerator: Array
     tensor_bytes: TensorBytes | None = None  # None where tensors count as occupying nothing
+    in_segments: SegmentCosts | None = None  # None where devices do not disturb each other
 
 
 class Problem(NamedTuple):

@@ -19,12 +19,13 @@ import numpy as np
 from jax.experimental import multihost_utils
 
 from placement.errors import UserError
-from placement.types import CostModel, OpGraph, Problem, TensorBytes
+from placement.types import CostModel, OpGraph, Problem, SegmentCosts, TensorBytes
 
 _LOST_S = 30  # a process that has been silent for so long is lost
 _LONGEST_WAIT_S = 30 * 24 * 3600  # for process 0, while it solves or measures
 _FIELDS = tuple(field.name for field in dataclasses.fields(OpGraph))
 _NESTED = "output_shapes", "member_types"
+_OPTIONAL = {"tensor_bytes": TensorBytes, "in_segments": SegmentCosts}
 
 
 class Stopped(Exception):
@@ -127,7 +128,7 @@ def packed(problem: Problem) -> dict[str, Any]:
     graph |= {name: list(graph[name]) for name in ("op_names", "op_types")}
     graph |= {name: list(map(list, graph[name])) for name in _NESTED}
     costs = jax.device_get(problem.costs)._asdict()
-    costs["tensor_bytes"] = list(costs["tensor_bytes"] or ())
+    costs |= {name: list(costs[name] or ()) for name in _OPTIONAL}
     return problem._asdict() | {"graph": graph, "costs": costs, "devices": list(problem.devices)}
 
 
@@ -136,8 +137,11 @@ def unpacked(job: dict[str, Any]) -> Problem:
     graph = dict(job["graph"])
     graph |= {name: tuple(graph[name]) for name in ("op_names", "op_types")}
     graph |= {name: tuple(map(tuple, graph[name])) for name in _NESTED}
-    alive = job["costs"]["tensor_bytes"]
-    costs = CostModel(**job["costs"] | {"tensor_bytes": TensorBytes(*alive) if alive else None})
+    optional = {
+        name: make(*job["costs"][name]) if job["costs"][name] else None
+        for name, make in _OPTIONAL.items()
+    }
+    costs = CostModel(**job["costs"] | optional)
     return Problem(OpGraph(**graph), costs, job["objective"], tuple(job["devices"]))
 
 

@@ -106,9 +106,9 @@ def _calibrated(
     seen_s, _ = _measure(config, workdir, before, measurer, seen, "calibrating", display)
     ran = np.isfinite(seen_s)
     at = [terms.of(before.coarse, placement) for placement in seen[ran]]
-    calibration = calibrate.fit(
-        before.coarse.costs, lambda costs: [of(costs) for of in at], seen_s[ran], rounds=_ROUNDS
-    ).mode
+    calibration = calibrate.cross_validated(
+        before.coarse.costs, at, seen_s[ran].astype(float), rounds=_ROUNDS
+    )
     saved |= {"calibration": calibrate.to_json(calibration)}
     runs.write_json(workdir / "profile.json", saved)
     after = build.search_problem(

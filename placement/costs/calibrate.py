@@ -30,11 +30,12 @@ import chex
 import numpy as np
 from scipy.optimize import nnls
 
-from placement.types import CostModel, OpGraph
+from placement.types import Array, CostModel, OpGraph
 
 ERROR = 0.02  # of a prediction that has everything right but what the model cannot express
 _SURE = 4  # measurements that `ERROR` is worth where the error is estimated
 KINDS = 6
+_PARTS = 5  # of the placements, in cross-validation
 # Standard deviations: of compute and lost fusions relative to the profile; of transfers absolute,
 # since the micro-benchmark crosses other tensors between other operations.
 _DEVICE = 1.0  # of all that a device computes
@@ -48,16 +49,18 @@ _S_PER_BYTE = 0.2e-9
 class Terms(NamedTuple):
     """What the coefficients of a placement's latency are multiplied with."""
 
-    compute_s: np.ndarray  # float64 [D], or [D, K] of each kind: on each device
+    # float64 [D], or [D, K] of each kind: on each device; what it takes longer, and what lost
+    # fusions cost more, as other devices compute meanwhile is counted with them
+    compute_s: np.ndarray
     transfers: np.ndarray  # float64 [D, D]: tensors handed over
     bytes: np.ndarray  # float64 [D, D]: of these
     lost_s: float  # what lost fusions cost
-    lost: int  # how many were
+    lost: float  # how many were
 
 
-# The terms of placements, at the profiled costs, given the costs as calibrated so far, where it
+# The terms of a placement, at the profiled costs, given the costs as calibrated so far, where it
 # depends on them what a latency consists of.
-TermsOf = Callable[[CostModel], Sequence[Terms]]
+TermsAt = Callable[[CostModel], Terms]
 
 
 class Calibration(NamedTuple):
@@ -86,7 +89,7 @@ class Posterior(NamedTuple):
 
 def fit(
     costs: CostModel,
-    terms: TermsOf,
+    terms: Sequence[TermsAt],
     latency_s: np.ndarray,
     *,
     rounds: int = 1,
@@ -115,7 +118,8 @@ def fit(
     calibration, spread = _unflatten(prior, shape), ERROR if error is None else error
     precision = of_prior.T @ of_prior
     for _ in range(rounds):
-        rows = [_flatten_terms(row) for row in terms(apply(costs, calibration, kind))]
+        there = apply(costs, calibration, kind)
+        rows = [_flatten_terms(of(there)) for of in terms]
         relative = np.reshape(rows, (len(latency_s), len(prior))) / latency_s[:, None] * deviation
         matrix = np.concatenate([relative / spread, of_prior])
         target = np.concatenate([np.full(len(rows), 1 / spread), of_prior @ (prior / deviation)])
@@ -126,6 +130,40 @@ def fit(
             spread = float(np.sqrt((_SURE * ERROR**2 + unexplained) / (_SURE + len(rows))))
     factor = deviation[:, None] * np.linalg.cholesky(np.linalg.inv(precision))
     return Posterior(calibration, factor, spread)
+
+
+def cross_validated(
+    costs: CostModel, terms: Sequence[TermsAt], latency_s: np.ndarray, *, rounds: int = 1
+) -> Calibration:
+    """Computes the most probable coefficients, or those of the profile where they are no better.
+
+    Every placement is predicted by coefficients that are fitted to the other parts of the
+    placements, and by the profile's own. The calibration is worth it if its relative errors are
+    less by more than the standard error of their mean difference: the one-standard-error rule
+    (Breiman, Friedman, Olshen and Stone 1984, section 3.4.3), with no calibration as the simplest.
+
+    Args:
+      costs: as profiled.
+      terms: of M placements.
+      latency_s: float [M], measured.
+      rounds: of `fit`.
+    """
+    profiled = _unflatten(*_profiled(costs))
+    part = np.arange(len(latency_s)) % _PARTS
+    gain = np.zeros(len(latency_s))
+    for held_out in range(min(_PARTS, len(latency_s))):
+        others = part != held_out
+        seen = [of for of, other in zip(terms, others, strict=True) if other]
+        found = fit(costs, seen, latency_s[others], rounds=rounds).mode
+        for m in np.flatnonzero(~others).tolist():
+            errors = [
+                abs(predicted_s(terms[m](apply(costs, by)), by) / latency_s[m] - 1)
+                for by in (profiled, found)
+            ]
+            gain[m] = errors[0] - errors[1]
+    if len(gain) < _PARTS or gain.mean() <= gain.std(ddof=1) / len(gain) ** 0.5:
+        return profiled
+    return fit(costs, terms, latency_s, rounds=rounds).mode
 
 
 def kinds(graph: OpGraph, costs: CostModel) -> np.ndarray:
@@ -153,16 +191,23 @@ def apply(costs: CostModel, calibration: Calibration, kind: np.ndarray | None = 
       kind: int [N], of each operation, where the calibration has factors of each kind.
     """
     factors = calibration.compute if kind is None else calibration.compute.T[kind]
-    fusion_loss_s = np.asarray(costs.fusion_loss_s, np.float64)
-    fusion_loss_s = np.where(
-        fusion_loss_s > 0, calibration.cut * fusion_loss_s + calibration.fusion_loss_s, 0.0
-    )
+    in_segments = costs.in_segments
+    if in_segments is not None:
+        lost_s = _calibrated_s(in_segments.fusion_loss_s, calibration)
+        in_segments = in_segments._replace(fusion_loss_s=lost_s)
     return costs._replace(
         compute_s=(np.asarray(costs.compute_s) * factors).astype(np.float32),
         transfer_latency_s=calibration.latency_s.astype(np.float32),
         transfer_s_per_byte=calibration.s_per_byte.astype(np.float32),
-        fusion_loss_s=fusion_loss_s.astype(np.float32),
+        fusion_loss_s=_calibrated_s(costs.fusion_loss_s, calibration),
+        in_segments=in_segments,
     )
+
+
+def _calibrated_s(fusion_loss_s: Array, calibration: Calibration) -> np.ndarray:
+    lost_s = np.asarray(fusion_loss_s, np.float64)
+    more_s = calibration.cut * lost_s + calibration.fusion_loss_s
+    return np.where(lost_s > 0, more_s, 0.0).astype(np.float32)
 
 
 def predicted_s(terms: Terms, calibration: Calibration) -> float:
@@ -201,17 +246,20 @@ def by_device(
     return np.bincount(placement * KINDS + kind, seconds, num_devices * KINDS).reshape(-1, KINDS)
 
 
+def _profiled(costs: CostModel) -> tuple[np.ndarray, tuple[int, ...]]:
+    """The coefficients that leave costs as they are, flat, and the shape of their `compute`."""
+    num_devices = np.asarray(costs.compute_s).shape[1]
+    apart = _apart(num_devices)
+    between = (costs.transfer_latency_s, costs.transfer_s_per_byte)
+    links = [np.asarray(matrix, np.float64)[apart] for matrix in between]
+    return np.concatenate([np.ones(num_devices), *links, [1.0, 0.0]]), (num_devices,)
+
+
 def _prior(costs: CostModel, shape: tuple[int, ...]) -> tuple[np.ndarray, np.ndarray]:
     """Returns the mean and the covariance of the coefficients, flat; `shape` is `compute`'s."""
     num_devices = shape[0]
-    apart = _apart(num_devices)
-    num_factors, num_pairs = int(np.prod(shape)), int(apart.sum())
-    mean = [
-        np.ones(num_factors),
-        np.asarray(costs.transfer_latency_s, np.float64)[apart],
-        np.asarray(costs.transfer_s_per_byte, np.float64)[apart],
-        np.array([1.0, 0.0]),
-    ]
+    num_factors, num_pairs = int(np.prod(shape)), num_devices * (num_devices - 1)
+    mean = np.concatenate([np.ones(num_factors), _profiled(costs)[0][num_devices:]])
     deviation = [
         np.full(num_factors, _KIND),
         np.full(num_pairs, _LATENCY_S),
@@ -221,7 +269,7 @@ def _prior(costs: CostModel, shape: tuple[int, ...]) -> tuple[np.ndarray, np.nda
     covariance = np.diag(np.square(np.concatenate(deviation)))
     device = np.arange(num_factors) // (num_factors // num_devices)
     covariance[:num_factors, :num_factors] += _DEVICE**2 * (device[:, None] == device)
-    return np.concatenate(mean), covariance
+    return mean, covariance
 
 
 def _apart(num_devices: int) -> np.ndarray:

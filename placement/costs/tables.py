@@ -1,5 +1,6 @@
 """From what was profiled to a `CostModel`, and from a graph's costs to those of its coarsening."""
 
+import math
 from typing import Any, NamedTuple
 
 import chex
@@ -7,7 +8,7 @@ import numpy as np
 
 from placement.errors import UserError
 from placement.graphs import dag, opgraph
-from placement.types import CostModel, OpGraph, Problem, TensorBytes
+from placement.types import CostModel, OpGraph, Problem, SegmentCosts, TensorBytes
 
 
 class DeviceProfile(NamedTuple):
@@ -32,7 +33,11 @@ class SubmodelCosts(NamedTuple):
     """What M sets of operations cost as submodels of their own, devices at the same time."""
 
     groups: tuple[tuple[str, ...], ...]  # M disjoint sets of operations' names
-    alone_s: np.ndarray  # float64 [M, D], nan where the device cannot run the set
+    # float64 [M, D], from the end of the set before; nan where the device cannot run the set
+    alone_s: np.ndarray
+    # float64 [M, D]: how much longer it takes while all other devices compute, relative; nan where
+    # that was not measured
+    slowdown: np.ndarray
     # From the end of one submodel to the begin of the next on another, idle device, and what
     # reading there takes longer.
     transfers: Transfers
@@ -63,17 +68,26 @@ def from_json(data: dict[str, Any]) -> tuple[tuple[DeviceProfile, ...], Transfer
 
 def submodels_to_json(submodels: SubmodelCosts) -> dict[str, Any]:
     """Returns JSON-able data; nan becomes None."""
-    alone = [[None if np.isnan(s) else s for s in row] for row in submodels.alone_s.tolist()]
+    measured = {"alone_s": submodels.alone_s, "slowdown": submodels.slowdown}
+    tables = {
+        name: [[None if np.isnan(value) else value for value in row] for row in table.tolist()]
+        for name, table in measured.items()
+    }
     transfers = {name: matrix.tolist() for name, matrix in submodels.transfers._asdict().items()}
-    return {"groups": [list(g) for g in submodels.groups], "alone_s": alone} | transfers
+    return {"groups": [list(g) for g in submodels.groups]} | tables | transfers
 
 
 def submodels_from_json(data: dict[str, Any]) -> SubmodelCosts:
-    """Reads what `submodels_to_json` wrote."""
+    """Reads what `submodels_to_json` wrote; files from before slowdowns were measured have none."""
     groups, latency_s = data["groups"], np.array(data["latency_s"])
+    shape = len(groups), len(latency_s)
+    slowdown = data.get("slowdown")
     return SubmodelCosts(
         groups=tuple(tuple(group) for group in groups),
-        alone_s=np.array(data["alone_s"], float).reshape(len(groups), len(latency_s)),
+        alone_s=np.array(data["alone_s"], float).reshape(shape),
+        slowdown=np.array(
+            [np.nan] * math.prod(shape) if slowdown is None else slowdown, float
+        ).reshape(shape),
         transfers=Transfers(latency_s, np.array(data["s_per_byte"])),
     )
 
@@ -82,7 +96,7 @@ def concurrent(graph: OpGraph, costs: CostModel, submodels: SubmodelCosts) -> Co
     """Computes costs of devices that work at the same time, from those under HETERO.
 
     Cutting an edge between two of the sets costs what its reader takes longer by itself than within
-    the whole model, the mean over the devices.
+    the whole model: the mean over the devices, but in segments, which know where the reader is.
     """
     number = {name: i for i, group in enumerate(submodels.groups) for name in group}
     group = np.array([number.get(name, -1) for name in graph.op_names])
@@ -90,15 +104,23 @@ def concurrent(graph: OpGraph, costs: CostModel, submodels: SubmodelCosts) -> Co
     inside_s = np.zeros(submodels.alone_s.shape)
     np.add.at(inside_s, group[known], np.asarray(costs.compute_s, float)[known])
     more_s = np.maximum(submodels.alone_s - inside_s, 0.0)
-    lost_s = np.append(np.nanmean(more_s, axis=1), 0.0)  # the last is of operations in no set
-    between = group[graph.senders] != group[graph.receivers]
-    fusion_loss_s = np.where(
-        between, lost_s[group[graph.receivers]], np.asarray(costs.fusion_loss_s)
-    )
+    # The last is of operations in no set.
+    lost_s = np.append(np.nanmean(more_s, axis=1), 0.0)
+    of_device_s = np.where(np.isnan(more_s), lost_s[:-1, None], more_s)
+    of_device_s = np.concatenate([of_device_s, np.zeros((1, of_device_s.shape[1]))])
+    slowdown = np.nan_to_num(submodels.slowdown, nan=0.0)
+    slowdown = np.concatenate([slowdown, np.zeros((1, slowdown.shape[1]))])
+    reader = group[graph.receivers]
+    between = group[graph.senders] != reader
+    within_s = np.asarray(costs.fusion_loss_s)
     return costs._replace(
-        fusion_loss_s=fusion_loss_s.astype(np.float32),
+        fusion_loss_s=np.where(between, lost_s[reader], within_s).astype(np.float32),
         transfer_latency_s=submodels.transfers.latency_s.astype(np.float32),
         transfer_s_per_byte=submodels.transfers.s_per_byte.astype(np.float32),
+        in_segments=SegmentCosts(
+            np.where(between[:, None], of_device_s[reader], within_s[:, None]).astype(np.float32),
+            slowdown[group].astype(np.float32),
+        ),
     )
 
 
@@ -204,8 +226,14 @@ def coarse_costs(costs: CostModel, assignment: np.ndarray, edges: np.ndarray) ->
     num_coarse = int(assignment.max()) + 1
     compute_s = dag.part_sums(assignment, np.asarray(costs.compute_s, np.float64))
     memory_bytes = np.bincount(assignment, np.asarray(costs.memory_bytes), num_coarse)
-    alive = costs.tensor_bytes
+    alive, in_segments = costs.tensor_bytes, costs.in_segments
+    if in_segments is not None:
+        # Operations that are merged were measured together.
+        slowdown = np.zeros((num_coarse, compute_s.shape[1]), np.float32)
+        slowdown[assignment] = in_segments.slowdown
+        in_segments = SegmentCosts(np.asarray(in_segments.fusion_loss_s)[edges], slowdown)
     return costs._replace(
+        in_segments=in_segments,
         tensor_bytes=alive and TensorBytes(*(np.asarray(of)[edges] for of in alive)),
         compute_s=compute_s.astype(np.float32),
         transfer_fixed_s=np.asarray(costs.transfer_fixed_s)[edges],

@@ -27,9 +27,9 @@ from scipy.special import ndtr
 
 from placement import simulators
 from placement.costs import calibrate
+from placement.costs.calibrate import TermsAt
 from placement.search import population
 from placement.simulators import terms
-from placement.simulators.terms import TermsAt
 from placement.solvers import base
 from placement.solvers.limits import SearchLimits
 from placement.types import Problem
@@ -129,7 +129,7 @@ def believe(problem: Problem, kind: np.ndarray, known: Known) -> calibrate.Poste
     of_ran = [of for of, able in zip(known.terms, ran, strict=True) if able]
     return calibrate.fit(
         problem.costs,
-        lambda costs: [of(costs) for of in of_ran],
+        of_ran,
         known.latency_s[ran],
         rounds=_ROUNDS,
         kind=kind,

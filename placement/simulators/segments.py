@@ -19,9 +19,20 @@ read again. So cuts whose removal makes the schedule no longer are taken back, o
 
 Here what a cut costs keeps the reading device busy, on whichever device the other end is; the
 objective, which knows no segments, delays a reader on another device by it.
+
+Devices of one processor share its caches and its memory: while others compute, a device is slower.
+Where that was measured (`SegmentCosts.slowdown`), a segment P that would take t seconds alone gets
+on, while k of the D - 1 other devices compute, by
+
+    dt / (1 + slowdown(P) k / (D - 1))
+
+in dt seconds, with slowdown(P) the mean of its operations', weighted by their time. So the schedule
+is made from event to event. Where segments are cut is decided from what they take alone.
 """
 
 import heapq
+import math
+from collections.abc import Iterator
 from typing import NamedTuple
 
 import chex
@@ -44,6 +55,7 @@ class Schedule(NamedTuple):
 
     start_s: np.ndarray  # float64 [P]
     finish_s: np.ndarray  # float64 [P]
+    stretch: np.ndarray  # float64 [P]: how many times longer each takes than it would alone
     # A longest path: its last segment first, then before each the one that it waited for the
     # longest; and the graph's edges over which they did, where it was not for their device.
     critical: tuple[int, ...]
@@ -80,18 +92,22 @@ def schedule(problem: Problem, placement: np.ndarray, segments: Segments) -> Sch
     chex.assert_type(placement, int)
     row = _Row(problem, placement, np.concatenate(segments))
     begins = np.zeros(problem.graph.num_ops, bool)
-    begins[[members[0] for members in segments]] = True
-    run = row.run(begins[row.ops])
+    first = [members[0] for members in segments]
+    begins[first] = True
+    # The row is device after device, unlike `segments`: where each of these is in it.
+    part = np.empty(problem.graph.num_ops, int)
+    part[row.ops] = np.cumsum(begins[row.ops]) - 1
+    part = part[first]
+    run = row.run(begins[row.ops], shared=True)
     path, waited = [int(np.argmax(run.finish_s))], []
     while (link := run.last[path[-1]]) >= 0:
         path.append(int(run.sources[link]))
         waited.append(int(run.edges[link]))
-    number = np.empty(len(segments), int)  # the row is device after device, unlike `segments`
-    number[run.order] = np.arange(len(segments))
     return Schedule(
-        start_s=np.array(run.start_s)[run.order],
-        finish_s=np.array(run.finish_s)[run.order],
-        critical=tuple(number[path].tolist()),
+        start_s=np.array(run.start_s)[part],
+        finish_s=np.array(run.finish_s)[part],
+        stretch=np.array(run.stretch)[part],
+        critical=tuple(np.argsort(part)[path].tolist()),
         waited=tuple(edge for edge in waited if edge >= 0),
     )
 
@@ -121,10 +137,11 @@ def terms(
     part = np.empty(problem.graph.num_ops, int)
     for number, members in enumerate(segments):
         part[members] = number
-    critical = np.isin(part, of.critical)
-    lost_s = row.lost_s(part[row.ops])[critical[row.ops]]
+    critical, stretch = np.isin(part, of.critical), of.stretch[part]
+    lost_s = row.lost_s(part[row.ops])
+    counts = (lost_s > 0) & critical[row.ops]
     compute_s = np.asarray(problem.costs.compute_s, float)
-    chosen_s = compute_s[np.arange(len(part)), placement]
+    chosen_s = compute_s[np.arange(len(part)), placement] * stretch
     edges = np.array(of.waited, int)
     pair = placement[problem.graph.senders[edges]], placement[problem.graph.receivers[edges]]
     transfers = np.zeros((compute_s.shape[1],) * 2)
@@ -140,8 +157,8 @@ def terms(
         ),
         transfers=transfers,
         bytes=num_bytes,
-        lost_s=float(lost_s.sum()),
-        lost=int(np.count_nonzero(lost_s)),
+        lost_s=float((lost_s * stretch[row.ops])[counts].sum()),
+        lost=float(stretch[row.ops][counts].sum()),
     )
 
 
@@ -151,6 +168,7 @@ class _Run(NamedTuple):
     order: list[int]  # of the segments; those in a cycle, and after it, are missing
     start_s: list[float]  # [P]
     finish_s: list[float]  # [P]
+    stretch: list[float]  # [P]: how many times longer each takes than alone
     last: list[int]  # [P]: the link for which a segment waits the longest; -1 for none
     sources: np.ndarray  # int [L]: the segment that a link comes from
     edges: np.ndarray  # int [L]: the graph's edge that it is; -1: it is the device's order
@@ -175,7 +193,13 @@ class _Row:
         source, reader = placement[graph.senders], placement[graph.receivers]
         edges = np.arange(graph.num_edges)
         self._transfer_s = edge_transfer_s(graph, costs)[edges, source, reader].astype(float)
+        self._others = max(1, np.asarray(costs.compute_s).shape[1] - 1)
+        self._slowdown = np.zeros(graph.num_ops)
         self._fusion_loss_s = np.asarray(costs.fusion_loss_s, float)
+        if costs.in_segments is not None:
+            self._slowdown = np.asarray(costs.in_segments.slowdown, float)[self.ops, device]
+            lost_s = np.asarray(costs.in_segments.fusion_loss_s, float)
+            self._fusion_loss_s = lost_s[edges, reader]
         # bool [N]: where a segment has to begin because the row comes to the next device.
         self.forced = np.diff(device, prepend=-1) != 0
         # bool [N]: where one begins before anything is taken back.
@@ -192,35 +216,115 @@ class _Row:
         np.maximum.at(lost_s, self._receivers[apart], self._fusion_loss_s[apart])
         return lost_s
 
-    def run(self, cuts: np.ndarray) -> _Run:
-        """The row in segments that begin where `cuts`, bool [N], says."""
+    def run(self, cuts: np.ndarray, *, shared: bool = False) -> _Run:
+        """The row in segments that begin where `cuts`, bool [N], says.
+
+        Args:
+          cuts: where.
+          shared: whether devices that compute at the same time slow each other down.
+        """
         part, first = np.cumsum(cuts) - 1, np.flatnonzero(cuts)
         num_parts = len(first)
-        busy_s = np.bincount(part, self._compute_s + self.lost_s(part), num_parts).tolist()
+        taken_s = self._compute_s + self.lost_s(part)
+        busy_s = np.bincount(part, taken_s, num_parts)
         following = np.flatnonzero(~self.forced[first])  # segments after another on their device
         apart = np.flatnonzero(part[self._senders] != part[self._receivers])
         sources = np.concatenate([part[self._senders[apart]], following - 1])
         targets = np.concatenate([part[self._receivers[apart]], following])
         edges = np.concatenate([apart, np.full(len(following), -1)])
-        delay_s = np.append(self._transfer_s, 0.0)[edges].tolist()
-        starts, links = (
-            a.tolist() for a in dag.successors(num_parts, sources, np.arange(len(edges)))
+        delay_s = np.append(self._transfer_s, 0.0)[edges]
+        starts, order = dag.successors(num_parts, sources, np.arange(len(edges)))
+        missing = np.bincount(targets, minlength=num_parts)
+        links = _Links(*(a.tolist() for a in (starts, order, targets, delay_s, missing)))
+        rank = self._rank[first].tolist()
+        finite = np.isfinite(busy_s).all() and np.isfinite(delay_s).all()
+        if shared and finite and self._slowdown.any():
+            longer_s = np.bincount(part, taken_s * self._slowdown, num_parts)
+            slowdown = longer_s / np.where(busy_s > 0, busy_s, 1.0)
+            times = _shared(busy_s.tolist(), (slowdown / self._others).tolist(), rank, links)
+        else:
+            times = _apart(busy_s.tolist(), rank, links)
+        return _Run(*times, sources, edges)
+
+
+class _Links(NamedTuple):
+    """What P segments wait for."""
+
+    starts: list[int]  # [P + 1]: of each segment's links in `of`
+    of: list[int]  # [L]: links by the segment that they come from
+    target: list[int]  # [L]: the segment that waits
+    delay_s: list[float]  # [L]: after the end of the segment that a link comes from
+    missing: list[int]  # [P]: how many links each segment waits for
+
+
+# Of P segments: their order, starts, ends, stretches, and the links for which they wait longest.
+_Times = tuple[list[int], list[float], list[float], list[float], list[int]]
+
+
+def _apart(busy_s: list[float], rank: list[int], links: _Links) -> _Times:
+    """When segments run that take `busy_s` [P], whatever else does; of those ready, by `rank`."""
+    count = len(busy_s)
+    start, finish, last, order = [0.0] * count, [0.0] * count, [-1] * count, list[int]()
+    missing = links.missing.copy()
+    ready = [(rank[p], p) for p in range(count) if missing[p] == 0]
+    heapq.heapify(ready)
+    while ready:
+        _, p = heapq.heappop(ready)
+        order.append(p)
+        finish[p] = start[p] + busy_s[p]
+        for q in _arrived(p, finish[p], links, start, last, missing):
+            heapq.heappush(ready, (rank[q], q))
+    return order, start, finish, [1.0] * count, last
+
+
+def _shared(busy_s: list[float], slowdown: list[float], rank: list[int], links: _Links) -> _Times:
+    """When segments run of which each takes `slowdown` [P] longer for each that runs beside it."""
+    count = len(busy_s)
+    start, finish, last, order = [0.0] * count, [0.0] * count, [-1] * count, list[int]()
+    missing = links.missing.copy()
+    ready = [(0.0, rank[p], p) for p in range(count) if missing[p] == 0]
+    heapq.heapify(ready)
+    left_s, now = dict[int, float](), 0.0  # of the segments that run, were each alone
+    while ready or left_s:
+        beside = len(left_s) - 1
+        end, p = min(
+            ((now + left * (1 + slowdown[p] * beside), p) for p, left in left_s.items()),
+            default=(math.inf, -1),
         )
-        missing = np.bincount(targets, minlength=num_parts).tolist()
-        rank, target = self._rank[first].tolist(), targets.tolist()
-        ready = [(rank[p], p) for p in range(num_parts) if missing[p] == 0]
-        heapq.heapify(ready)
-        start, finish = [0.0] * num_parts, [0.0] * num_parts
-        last, order = [-1] * num_parts, []
-        while ready:
-            _, p = heapq.heappop(ready)
+        begins = bool(ready) and ready[0][0] < end
+        then = ready[0][0] if begins else end
+        for running in left_s:
+            left_s[running] -= (then - now) / (1 + slowdown[running] * beside)
+        now = then
+        if begins:
+            *_, p = heapq.heappop(ready)
             order.append(p)
-            finish[p] = start[p] + busy_s[p]
-            for link in links[starts[p] : starts[p + 1]]:
-                q, there = target[link], finish[p] + delay_s[link]
-                if there > start[q]:
-                    start[q], last[q] = there, link
-                missing[q] -= 1
-                if missing[q] == 0:
-                    heapq.heappush(ready, (rank[q], q))
-        return _Run(order, start, finish, last, sources, edges)
+            left_s[p] = busy_s[p]
+            continue
+        del left_s[p]
+        finish[p] = now
+        for q in _arrived(p, now, links, start, last, missing):
+            heapq.heappush(ready, (start[q], rank[q], q))
+    stretch = [
+        (end - begin) / busy if busy > 0 else 1.0
+        for begin, end, busy in zip(start, finish, busy_s, strict=True)
+    ]
+    return order, start, finish, stretch, last
+
+
+def _arrived(
+    source: int,
+    finish_s: float,
+    links: _Links,
+    start: list[float],
+    last: list[int],
+    missing: list[int],
+) -> Iterator[int]:
+    """Notes what a segment that ends hands over; yields those that then miss nothing."""
+    for link in links.of[links.starts[source] : links.starts[source + 1]]:
+        q, there = links.target[link], finish_s + links.delay_s[link]
+        if there > start[q]:
+            start[q], last[q] = there, link
+        missing[q] -= 1
+        if missing[q] == 0:
+            yield q

@@ -12,12 +12,9 @@ import chex
 import numpy as np
 
 from placement.costs import calibrate
-from placement.costs.calibrate import Terms
+from placement.costs.calibrate import Terms, TermsAt
 from placement.simulators import max_load, segments, tensors
 from placement.types import CostModel, Problem
-
-# The terms of one placement, at the problem's costs; what is critical, at the costs given.
-TermsAt = Callable[[CostModel], Terms]
 
 
 def of(problem: Problem, placement: np.ndarray, kind: np.ndarray | None = None) -> TermsAt:

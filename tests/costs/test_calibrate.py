@@ -7,6 +7,7 @@ import pytest
 from placement import simulators
 from placement.costs import calibrate
 from placement.simulators import segments
+from placement.simulators import terms as simulated_terms
 from placement.types import CostModel, OpGraph, Problem
 from tests import helpers
 
@@ -42,8 +43,15 @@ def _serial_s(graph: OpGraph, costs: CostModel, placements: np.ndarray) -> np.nd
 def _fit(
     graph: OpGraph, costs: CostModel, placements: np.ndarray, measured_s: np.ndarray
 ) -> calibrate.Calibration:
-    terms = [calibrate.serial_terms(graph, costs, placement) for placement in placements]
-    return calibrate.fit(costs, lambda _: terms, measured_s).mode
+    return calibrate.fit(costs, _serial(graph, costs, placements), measured_s).mode
+
+
+def _serial(
+    graph: OpGraph, costs: CostModel, placements: np.ndarray, kind: np.ndarray | None = None
+) -> list[calibrate.TermsAt]:
+    """Terms that are the same at all costs."""
+    fixed = [calibrate.serial_terms(graph, costs, placement, kind) for placement in placements]
+    return [lambda _, of=of: of for of in fixed]
 
 
 def test_recovers_what_distorted_the_profile():
@@ -70,13 +78,7 @@ def test_recovers_what_distorted_the_profile_of_devices_that_overlap():
         pairs = zip(placements, ran, strict=True)
         return np.array([segments.schedule(there, p, cut).latency_s for p, cut in pairs])
 
-    def terms(costs: CostModel) -> list[calibrate.Terms]:
-        there = problem._replace(costs=costs)
-        pairs = list(zip(placements, ran, strict=True))[:100]
-        return [
-            segments.terms(problem, p, cut, segments.schedule(there, p, cut)) for p, cut in pairs
-        ]
-
+    terms = [simulated_terms.of(problem, placement) for placement in placements[:100]]
     measured_s = latency_s(calibrate.apply(costs, TRUE))
 
     def error(rounds: int) -> tuple[float, calibrate.Calibration]:
@@ -97,10 +99,11 @@ def test_every_round_asks_for_the_terms_at_the_costs_so_far():
     measured_s = 2 * _serial_s(graph, costs, placements[:20])
     seen = []
 
-    def terms(at: CostModel) -> list[calibrate.Terms]:
+    def first(at: CostModel) -> calibrate.Terms:
         seen.append(at)
-        return [calibrate.serial_terms(graph, costs, placement) for placement in placements[:20]]
+        return calibrate.serial_terms(graph, costs, placements[0])
 
+    terms = [first, *_serial(graph, costs, placements[1:20])]
     found = calibrate.fit(costs, terms, measured_s, rounds=3).mode
     once = calibrate.fit(costs, terms, measured_s).mode
     assert len(seen) == 3 + 1
@@ -158,8 +161,8 @@ def test_a_device_and_a_kind_of_operation_are_told_apart():
     factors[1, 2] = 0.8
     truth = TRUE._replace(compute=factors)
     measured_s = _serial_s(graph, calibrate.apply(costs, truth, kind), placements)[:100]
-    terms = [calibrate.serial_terms(graph, costs, p, kind) for p in placements[:100]]
-    found = calibrate.fit(costs, lambda _: terms, measured_s, kind=kind, error=None)
+    terms = _serial(graph, costs, placements[:100], kind)
+    found = calibrate.fit(costs, terms, measured_s, kind=kind, error=None)
     np.testing.assert_allclose(found.mode.compute, factors, rtol=0.05)
     assert found.error < calibrate.ERROR
 
@@ -182,8 +185,7 @@ def test_measurements_narrow_what_is_drawn():
     measured_s = _serial_s(graph, truth, placements)
     spreads = []
     for count in (2, 10, 50):
-        terms = [calibrate.serial_terms(graph, costs, p) for p in placements[:count]]
-        found = calibrate.fit(costs, lambda _, t=terms: t, measured_s[:count])
+        found = calibrate.fit(costs, _serial(graph, costs, placements[:count]), measured_s[:count])
         rng = np.random.default_rng(0)
         drawn_s = [
             _serial_s(graph, calibrate.apply(costs, found.draw(rng)), placements[100:])
@@ -199,8 +201,8 @@ def test_draws_scatter_as_measurements_do_around_what_they_are_drawn_from():
     rng = np.random.default_rng(1)
     exact_s = _serial_s(graph, costs, placements)
     noisy_s = exact_s * (1 + 0.1 * rng.standard_normal(len(placements)))
-    terms = [calibrate.serial_terms(graph, costs, placement) for placement in placements]
-    found = calibrate.fit(costs, lambda _: terms, noisy_s, rounds=3, error=None)
+    terms = _serial(graph, costs, placements)
+    found = calibrate.fit(costs, terms, noisy_s, rounds=3, error=None)
     assert found.error == pytest.approx(0.1, rel=0.25)
     drawn = [found.draw(rng) for _ in range(200)]
     for draw in drawn:
@@ -209,6 +211,36 @@ def test_draws_scatter_as_measurements_do_around_what_they_are_drawn_from():
     factors = np.array([draw.compute for draw in drawn])
     assert (np.abs(factors.mean(axis=0) - found.mode.compute) < 0.3 * factors.std(axis=0)).all()
     assert (np.abs(found.mode.compute - 1) < 4 * factors.std(axis=0)).all()
+
+
+def test_a_calibration_is_kept_where_placements_that_it_has_not_seen_gain_by_it():
+    graph, costs, placements = _problem(np.random.default_rng(10))
+    measured_s = _serial_s(graph, calibrate.apply(costs, TRUE), placements)[:40].astype(float)
+    terms = _serial(graph, costs, placements[:40])
+    found = calibrate.cross_validated(costs, terms, measured_s)
+    fitted = calibrate.fit(costs, terms, measured_s).mode
+    for one, other in zip(found, fitted, strict=True):
+        np.testing.assert_array_equal(one, other)
+
+
+@pytest.mark.parametrize("count", [0, 3, 40])
+def test_where_a_profile_is_right_noise_does_not_change_it(count):
+    kept = []
+    for seed in range(8):
+        rng = np.random.default_rng(seed)
+        graph, costs, placements = _problem(rng)
+        exact_s = _serial_s(graph, costs, placements)[:count].astype(float)
+        noisy_s = exact_s * (1 + 0.05 * rng.standard_normal(count))
+        terms = _serial(graph, costs, placements[:count])
+        found = calibrate.cross_validated(costs, terms, noisy_s)
+        calibrated = calibrate.apply(costs, found)
+        kept.append(
+            all(
+                np.array_equal(getattr(calibrated, name), getattr(costs, name))
+                for name in ("compute_s", "transfer_latency_s", "transfer_s_per_byte")
+            )
+        )
+    assert sum(kept) >= 7  # a standard error is exceeded by chance, now and then
 
 
 def test_survives_json():

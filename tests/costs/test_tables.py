@@ -1,5 +1,6 @@
 import json
 
+import jax
 import numpy as np
 import pytest
 
@@ -130,7 +131,7 @@ def test_crossings_memory_and_types():
     np.testing.assert_allclose(costs.transfer_s_per_byte, [[0, 3e-9], [3e-9, 0]])
     assert costs.memory_bytes.tolist() == graph.weight_bytes.tolist() == [0, 1, 2]
     assert costs.capacity_bytes.tolist() == [np.inf, np.inf]
-    assert {array.dtype for array in costs[:-2]} == {np.dtype(np.float32)}
+    assert {array.dtype for array in costs[:-3]} == {np.dtype(np.float32)}
     assert costs.tensor_bytes is None
     assert costs.accelerator.dtype == np.int32
 
@@ -148,7 +149,7 @@ def test_coarse_costs_are_sums_over_members_and_the_cuts_of_the_edges_that_remai
         coarse.memory_bytes, [memory[0], memory[1] + memory[2], memory[3]]
     )
     np.testing.assert_array_equal(coarse.fusion_loss_s, costs.fusion_loss_s[[0, 3]])
-    assert {array.dtype for array in coarse[:-2]} == {np.dtype(np.float32)}
+    assert {array.dtype for array in coarse[:-3]} == {np.dtype(np.float32)}
 
 
 def test_costs_of_a_coarsening_have_its_sizes():
@@ -162,10 +163,14 @@ def test_costs_of_a_coarsening_have_its_sizes():
     assert result.fusion_loss_s.shape == (coarse.graph.num_edges,)
 
 
-def _submodels(alone_s: list[list[float]], *groups: str) -> SubmodelCosts:
+def _submodels(
+    alone_s: list[list[float]], *groups: str, slowdown: list[list[float]] | None = None
+) -> SubmodelCosts:
     apart = 1 - np.eye(2)
     transfers = Transfers(7e-6 * apart, 5e-10 * apart)
-    return SubmodelCosts(tuple(tuple(g.split()) for g in groups), np.array(alone_s), transfers)
+    slower = np.full(np.shape(alone_s), np.nan) if slowdown is None else np.array(slowdown)
+    names = tuple(tuple(group.split()) for group in groups)
+    return SubmodelCosts(names, np.array(alone_s), slower, transfers)
 
 
 def test_concurrent_costs_by_hand():
@@ -174,13 +179,22 @@ def test_concurrent_costs_by_hand():
     within = _profile([(f"op{i}", 1.0) for i in range(5)], 5.0)
     twice = _profile([(f"op{i}", 2.0) for i in range(5)], 10.0, unsupported="op0")
     costs = _model(graph, within, twice)._replace(fusion_loss_s=np.arange(1, 5, dtype=np.float32))
-    alone = _submodels([[1.5, np.nan], [2.25, 4.75], [0.5, 1.0]], "op0", "op1 op2", "op3")
+    slowdown = [[0.5, np.nan], [0.25, 1.0], [-0.01, 0.0]]
+    alone = _submodels(
+        [[1.5, np.nan], [2.25, 4.75], [0.5, 1.0]], "op0", "op1 op2", "op3", slowdown=slowdown
+    )
     found = concurrent(graph, costs, alone)
     # 0.25 on the one and 0.75 on the other; as before; no less than nothing; nothing.
     assert found.fusion_loss_s.tolist() == [0.5, 2.0, 0.0, 0.0]
     np.testing.assert_allclose(found.transfer_latency_s, alone.transfers.latency_s)
     np.testing.assert_allclose(found.transfer_s_per_byte, alone.transfers.s_per_byte)
-    assert {array.dtype for array in found[:-2]} == {np.dtype(np.float32)}
+    # In segments each device has its own: op1 with op2 take 0.25 and 0.75 longer.
+    assert found.in_segments.fusion_loss_s.tolist() == [[0.25, 0.75], [2, 2], [0, 0], [0, 0]]
+    np.testing.assert_allclose(
+        found.in_segments.slowdown, [[0.5, 0], [0.25, 1], [0.25, 1], [-0.01, 0], [0, 0]]
+    )
+    dtypes = {np.asarray(a).dtype for a in jax.tree.leaves(found._replace(accelerator=None))}
+    assert dtypes == {np.dtype(np.float32)}
     for name in ("compute_s", "transfer_fixed_s", "memory_bytes", "capacity_bytes", "accelerator"):
         np.testing.assert_array_equal(getattr(found, name), getattr(costs, name))
 
@@ -207,7 +221,7 @@ def test_profiles_and_crossings_survive_json():
 
 
 def test_no_handovers_survive_json_and_cost_nothing():
-    none = SubmodelCosts((), np.empty((0, 2)), _submodels([]).transfers)
+    none = SubmodelCosts((), np.empty((0, 2)), np.empty((0, 2)), _submodels([]).transfers)
     again = submodels_from_json(json.loads(json.dumps(submodels_to_json(none))))
     assert again.alone_s.shape == (0, 2)
     graph = helpers.chain(2)
@@ -216,12 +230,30 @@ def test_no_handovers_survive_json_and_cost_nothing():
     assert concurrent(graph, costs, again).fusion_loss_s.tolist() == [3.0]
 
 
+def test_what_is_known_of_segments_is_that_of_what_is_merged():
+    graph = helpers.chain(4)
+    within = _profile([(f"op{i}", 1.0) for i in range(4)], 4.0)
+    costs = _model(graph, within, within)
+    alone = _submodels(
+        [[3.0, 2.0], [5.0, 2.5]], "op0 op1", "op2 op3", slowdown=[[0.1, 0.2], [0.3, 0.4]]
+    )
+    fine = concurrent(graph, costs, alone)
+    found = coarse_costs(fine, np.array([0, 0, 1, 1]), np.array([1])).in_segments
+    np.testing.assert_array_equal(found.fusion_loss_s, [[3.0, 0.5]])
+    np.testing.assert_allclose(found.slowdown, [[0.1, 0.2], [0.3, 0.4]])
+
+
 def test_handovers_survive_json():
-    alone = _submodels([[1.5, np.nan], [2.25, 4.75]], "op0", "op1 op2")
-    text = json.dumps(submodels_to_json(alone), allow_nan=False)
-    again = submodels_from_json(json.loads(text))
+    alone = _submodels(
+        [[1.5, np.nan], [2.25, 4.75]], "op0", "op1 op2", slowdown=[[0.1, np.nan], [0, -0.01]]
+    )
+    data = json.loads(json.dumps(submodels_to_json(alone), allow_nan=False))
+    again = submodels_from_json(data)
     assert again.groups == alone.groups
     np.testing.assert_array_equal(again.alone_s, alone.alone_s)
+    np.testing.assert_array_equal(again.slowdown, alone.slowdown)
+    del data["slowdown"]  # as files of before
+    assert np.isnan(submodels_from_json(data).slowdown).all()
     for one, other in zip(again.transfers, alone.transfers, strict=True):
         np.testing.assert_array_equal(one, other)
 

@@ -8,7 +8,7 @@ import pytest
 from placement.costs import calibrate
 from placement.graphs import dag
 from placement.simulators import ranks, segments
-from placement.types import CostModel, OpGraph, Problem
+from placement.types import CostModel, OpGraph, Problem, SegmentCosts
 from tests import helpers
 from tests.helpers import unit_costs
 from tests.simulators import reference
@@ -363,3 +363,120 @@ def test_a_thousand_operations_are_merged(pattern):
     assert len(found) < len(uncut)
     before_s = segments.schedule(problem, placement, uncut).latency_s
     assert segments.latency_s(problem, placement) <= before_s
+
+
+def _sharing(problem: Problem, slowdown: np.ndarray) -> Problem:
+    """The problem on devices that slow each other down."""
+    costs = problem.costs
+    lost_s = np.repeat(costs.fusion_loss_s[:, None], costs.compute_s.shape[1], axis=1)
+    in_segments = SegmentCosts(lost_s, slowdown.astype(np.float32))
+    return problem._replace(costs=costs._replace(in_segments=in_segments))
+
+
+def test_devices_that_share_a_processor_by_hand():
+    """Two chains that begin together: 4 s on one device, 2 on the other, which share what they do.
+
+    Beside the other, the first goes on at half its speed and the second at two thirds. So the
+    second ends at 3, when the first has done 1.5 of its 4 seconds, and goes on alone: to 5.5.
+    """
+    graph = helpers.build("two", 2, [])
+    costs = _two_apart(graph)._replace(compute_s=np.array([[4, 9], [9, 2]], np.float32))
+    problem, placement = _problem(graph, costs), np.array([0, 1], np.int32)
+    sharing = _sharing(problem, np.array([[1, 9], [9, 0.5]]))
+    run = segments.schedule(sharing, placement, segments.cut(sharing, placement))
+    ends = {op: end for end, op in zip(run.finish_s.tolist(), (0, 1), strict=True)}
+    assert ends == pytest.approx({0: 5.5, 1: 3.0})
+    assert run.stretch.tolist() == pytest.approx([5.5 / 4, 3 / 2])
+    one = np.array([0, 0], np.int32)
+    assert segments.latency_s(sharing, one) == segments.latency_s(problem, one) == 13
+
+
+def _shared_finish_s(problem: Problem, placement: np.ndarray, found: segments.Segments) -> float:
+    """When the last segment ends, in plain Python: short steps of time, in which all get on."""
+    graph, costs = problem.graph, problem.costs
+    alone = _finish_s(problem._replace(costs=costs._replace(in_segments=None)), placement, found)
+    part = _part_of(problem, found).tolist()
+    slowdown = costs.in_segments.slowdown
+    left, rate = [], []
+    for number, ops in enumerate(found):
+        device = int(placement[ops[0]])
+        taken = {op: float(costs.compute_s[op, device]) for op in ops.tolist()}
+        for op in taken:
+            edges = np.flatnonzero(graph.receivers == op).tolist()
+            taken[op] += max(
+                (
+                    float(costs.fusion_loss_s[edge])
+                    for edge in edges
+                    if part[graph.senders[edge]] != number
+                ),
+                default=0.0,
+            )
+        left.append(sum(taken.values()))
+        more = sum(s * float(slowdown[op, device]) for op, s in taken.items())
+        rate.append(more / left[-1] if left[-1] else 0.0)
+    ends: dict[int, float] = {}
+    others, step, now = max(1, costs.compute_s.shape[1] - 1), max(alone) / 4000, 0.0
+    while len(ends) < len(found):
+        running = {}
+        for number, ops in enumerate(found):
+            device = int(placement[ops[0]])
+            if number not in ends and device not in running:
+                running[device] = number
+        for number in list(running.values()):
+            for edge in np.flatnonzero(np.isin(graph.receivers, found[number])).tolist():
+                sender, device = int(graph.senders[edge]), int(placement[found[number][0]])
+                source, before = int(placement[sender]), part[sender]
+                delay = 0.0
+                if source != device:
+                    delay = float(
+                        costs.transfer_latency_s[source, device]
+                        + costs.transfer_fixed_s[edge]
+                        + graph.edge_bytes[edge] * costs.transfer_s_per_byte[source, device]
+                    )
+                if before != number and (before not in ends or ends[before] + delay > now):
+                    running.pop(device, None)
+        now += step
+        for number in running.values():
+            left[number] -= step / (1 + rate[number] * (len(running) - 1) / others)
+            if left[number] <= 0:
+                ends[number] = now
+    return max(ends.values())
+
+
+@hypothesis.settings(max_examples=15, deadline=None)
+@hypothesis.given(seed=SEEDS)
+def test_a_shared_schedule_is_that_of_short_steps(seed):
+    problem, placement = _random(seed, transfer=True)
+    rng = np.random.default_rng(seed)
+    sharing = _sharing(problem, rng.uniform(0, 2, problem.costs.compute_s.shape))
+    found = segments.cut(sharing, placement)
+    run = segments.schedule(sharing, placement, found)
+    expected = _shared_finish_s(sharing, placement, found)
+    assert run.latency_s == pytest.approx(expected, rel=0.03)
+
+
+@few
+@hypothesis.given(seed=SEEDS)
+def test_sharing_delays_no_more_than_if_all_computed_all_the_time(seed):
+    problem, placement = _random(seed)
+    rng = np.random.default_rng(seed)
+    sharing = _sharing(problem, rng.uniform(0, 2, problem.costs.compute_s.shape))
+    found = segments.cut(problem, placement)
+    assert _as_lists(segments.cut(sharing, placement)) == _as_lists(found)
+    alone = segments.schedule(problem, placement, found)
+    run = segments.schedule(sharing, placement, found)
+    assert alone.latency_s <= run.latency_s * (1 + 1e-12)
+    assert ((run.stretch >= 1 - 1e-9) & (run.stretch <= 3 + 1e-9)).all()
+    terms = segments.terms(sharing, placement, found, run)
+    assert _value_s(problem.costs, terms) == pytest.approx(run.latency_s)
+    none = _sharing(problem, np.zeros(problem.costs.compute_s.shape))
+    assert segments.schedule(none, placement, found).finish_s.tolist() == alone.finish_s.tolist()
+
+
+def test_each_device_loses_its_own_by_a_cut():
+    graph = helpers.chain(3)
+    problem = _problem(graph, _two_apart(graph, fusion_loss_s=np.array([3, 3], np.float32)))
+    in_segments = SegmentCosts(np.array([[9, 1], [5, 9]], np.float32), np.zeros((3, 2), np.float32))
+    problem = problem._replace(costs=problem.costs._replace(in_segments=in_segments))
+    # 1, a transfer of 2, 2 and 1 lost, a transfer of 2, 1 and 5 lost.
+    assert segments.latency_s(problem, np.array([0, 1, 0], np.int32)) == 1 + 2 + 3 + 2 + 6

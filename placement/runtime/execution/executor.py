@@ -278,6 +278,47 @@ class InferRequest:
             self._infer_requests[link.reader].set_input_tensor(link.input, tensor)
 
 
+def infer_side_by_side(
+    executors: Sequence[Executor], count: int, until_s: float, alive: Callable[[], None]
+) -> list[list[list[Span]]]:
+    """Runs executors at the same time, each again and again, on the inputs that are set.
+
+    Args:
+      executors: of one request each, on devices that have threads of their own.
+      count: inferences of each, at least, as the others do not end before.
+      until_s: on the monotonic clock; no inference is begun later.
+      alive: called after every inference.
+
+    Returns:
+      Of each executor the spans of each inference; those of the last one are left out, beside which
+      others may have ended.
+
+    Raises:
+      RuntimeError: OpenVINO's own, or a device's thread has failed.
+    """
+    ended: queue.SimpleQueue[int] = queue.SimpleQueue()
+    found: list[list[list[Span]]] = [[] for _ in executors]
+    requests = [executor.requests[0] for executor in executors]
+
+    def start(number: int) -> None:
+        requests[number].start(0, functools.partial(ended.put, number))
+
+    for number in range(len(executors)):
+        start(number)
+    running = len(executors)
+    while running:
+        number = ended.get()
+        alive()
+        found[number].append(list(requests[number].spans))
+        wanted = any(len(spans) <= count for spans in found) and time.monotonic() < until_s
+        if wanted and not any(request.failed for request in requests):
+            start(number)
+        else:
+            running -= 1
+    _raise_first(requests)
+    return [spans[:-1] for spans in found]
+
+
 def _waits_for(of: Split, *, in_turn: bool) -> list[frozenset[int]]:
     """For each part, those that have to end before it starts.
 

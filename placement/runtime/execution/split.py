@@ -207,7 +207,10 @@ def _submodel(
     outputs = []
     for name, index in part.hands_over:
         value = values.get((name, index), nodes[name].output(index))
-        packed = _packed(value, formats.get((name, index), PLAIN))
+        format_ = formats.get((name, index), PLAIN)
+        if _sums(nodes[name]):
+            value = _kept_order(value, format_.order)
+        packed = _packed(value, format_)
         outputs.append(ops.result(packed, name=f"{name}:{index}"))
     outputs += [results[i] for i in part.results]
     sinks = [op for op in own if op.get_type_name() == "Assign"]
@@ -261,8 +264,28 @@ def _unpacked(parameter: ov.Node, like: ov.Output, format_: Format) -> ov.Output
     return value
 
 
+def _sums(op: ov.Node) -> bool:
+    """Whether an operation gives, unary ones after it aside, a sum or the like of several tensors.
+
+    The plug-in fuses it with a convolution before it, and then transposes for long what is handed
+    over: 9 ms for 3 MB in f32, which the convolution itself takes 2 ms to compute.
+    """
+    while op.get_type_name() not in _FOLLOWING:
+        sources = [value.get_node() for value in op.input_values()]
+        computed = [source for source in sources if not _is_constant(source)]
+        if len(computed) != 1:
+            return len(computed) > 1
+        (op,) = computed
+    return False
+
+
+def _is_constant(op: ov.Node) -> bool:
+    inputs = [value.get_node() for value in op.input_values()]
+    return op.get_type_name() == "Constant" or (bool(inputs) and all(map(_is_constant, inputs)))
+
+
 def _kept_order(value: ov.Output, order: tuple[int, ...]) -> ov.Output:
-    """The value, for readers that would make the plug-in transpose it.
+    """The value, where the plug-in would transpose it for long.
 
     A pooling, or a sum, takes its input in the order of axes in which the operation before it left
     it. So a convolution comes before it, which keeps the order: one weight a channel, all ones.

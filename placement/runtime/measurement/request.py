@@ -195,6 +195,26 @@ class Timeline(Request[np.ndarray]):
     shape: tuple[int, ...] | None = None
 
 
+class Slowdown(NamedTuple):
+    """How long parts take on each of D devices, float64 [inferences, P] each."""
+
+    alone_s: tuple[np.ndarray, ...]  # while the other devices idle
+    together_s: tuple[np.ndarray, ...]  # while all of them compute
+
+
+@dataclasses.dataclass(frozen=True)
+class SideBySide(Request[Slowdown]):
+    """Asks how long parts take while other devices compute too, the same model by themselves.
+
+    The answer has no inferences where there was no time for any.
+    """
+
+    devices: tuple[Device, ...]
+    segments: tuple[tuple[Segment, ...], ...]  # of the whole model for each device, P that compute
+    inferences: int  # of each device
+    limit_s: float = math.inf  # wall time from now on
+
+
 @dataclasses.dataclass(frozen=True)
 class SubmodelTimes(Request[list[tuple[tuple[str, ...], float]]]):
     """Asks how long each submodel of a placement computes under HETERO.

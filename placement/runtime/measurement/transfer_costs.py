@@ -22,7 +22,7 @@ from placement.costs.tables import SubmodelCosts
 from placement.costs.transfers import TransferFit
 from placement.runtime.execution.split import Segment
 from placement.runtime.measurement.measurer import Measurer
-from placement.runtime.measurement.request import Timeline, TransferShapes
+from placement.runtime.measurement.request import SideBySide, Timeline, TransferShapes
 from placement.runtime.measurement.worker.chains import CHAIN_OPS, slower
 from placement.types import OpGraph
 
@@ -67,11 +67,12 @@ def measure(
     alone_s = _alone(measurer, names, able, until_s)
     for pair, found in samples.items():
         _add(found, _in_turn(measurer, names, able, pair, until_s), alone_s, before)
+    slowdown = _slowdown(measurer, names, able, until_s)
     fitted = tuple(transfers.fit(pair, s, copy_s_per_byte) for pair, s in samples.items())
     ran = np.isfinite(alone_s).any(axis=1)
     parts = tuple(name for name, once in zip(names, ran, strict=True) if once)
     between = transfers.matrices(fitted, len(measurer.devices))
-    return SubmodelCosts(parts, alone_s[ran], between), fitted
+    return SubmodelCosts(parts, alone_s[ran], slowdown[ran], between), fitted
 
 
 def _add_chains(
@@ -102,15 +103,41 @@ def _alone(
     until_s: float,
     shape: tuple[int, ...] | None = None,
 ) -> np.ndarray:
-    """Seconds of each part on each device, float64 [M, D]; nan where it does not or did not run."""
+    """Seconds of each part on each device, float64 [M, D]; nan where it does not or did not run.
+
+    From the end of the part before: what starting a submodel takes is paid at every cut.
+    """
     alone_s = np.full(able.shape, np.nan)
     for device in range(able.shape[1]):
         placement = np.where(able[:, device], device, able.argmax(axis=1))
         spans = _timeline(measurer, names, placement, until_s, shape)
         if len(spans):
-            taken_s = np.median(spans[:, :, 1] - spans[:, :, 0], axis=0)
+            free_s = spans[:, :, 0].copy()
+            follows = placement[1:] == placement[:-1]
+            free_s[:, 1:][:, follows] = spans[:, :-1, 1][:, follows]
+            taken_s = np.median(spans[:, :, 1] - free_s, axis=0)
             alone_s[:, device] = np.where(able[:, device], taken_s, np.nan)
     return alone_s
+
+
+def _slowdown(measurer: Measurer, names: _Names, able: np.ndarray, until_s: float) -> np.ndarray:
+    """How much longer each part takes on each device while the others compute, float64 [M, D].
+
+    Relative; nan where it does not run, and where there was no time for it.
+    """
+    slowdown = np.full(able.shape, np.nan)
+    num_devices = able.shape[1]
+    if num_devices < 2 or not len(names):
+        return slowdown
+    placements = [np.where(able[:, d], d, able.argmax(axis=1)) for d in range(num_devices)]
+    segments = tuple(_segments(measurer, names, placement) for placement in placements)
+    left_s = max(0.0, until_s - time.monotonic())
+    found = measurer.ask(SideBySide(measurer.devices, segments, _INFERENCES, left_s))
+    for device, (alone_s, together_s) in enumerate(zip(*found, strict=True)):
+        if len(alone_s) and len(together_s):
+            longer = np.median(together_s, axis=0) / np.median(alone_s, axis=0) - 1
+            slowdown[:, device] = np.where(able[:, device], longer, np.nan)
+    return slowdown
 
 
 def _in_turn(
@@ -153,12 +180,16 @@ def _timeline(
     """Float64 [inferences, M, 2]; no inferences where time is over, or nothing computes."""
     if not len(names):
         return np.empty((0, 0, 2))
-    segments = tuple(
+    segments = _segments(measurer, names, placement)
+    left_s = max(0.0, until_s - time.monotonic())
+    return measurer.ask(Timeline(measurer.devices, segments, _INFERENCES, left_s, shape))
+
+
+def _segments(measurer: Measurer, names: _Names, placement: np.ndarray) -> tuple[Segment, ...]:
+    return tuple(
         Segment(measurer.devices[device].name, ops)
         for device, ops in zip(placement, names, strict=True)
     )
-    left_s = max(0.0, until_s - time.monotonic())
-    return measurer.ask(Timeline(measurer.devices, segments, _INFERENCES, left_s, shape))
 
 
 def _add(

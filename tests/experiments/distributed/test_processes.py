@@ -11,7 +11,7 @@ import pytest
 
 from experiments.distributed import processes
 from placement.graphs import coarsen
-from placement.types import TensorBytes
+from placement.types import SegmentCosts, TensorBytes
 from tests import helpers
 from tests.experiments import command
 
@@ -82,14 +82,17 @@ def test_processes_that_cannot_be_are_refused_in_one_line(flags, said, tmp_path)
     assert len(err.splitlines()) == 1
 
 
-@pytest.mark.parametrize("lifetimes", [False, True], ids=["no tensors", "tensors"])
-def test_a_problem_that_is_broadcast_is_the_same(lifetimes):
+@pytest.mark.parametrize("more", [False, True], ids=["without", "with tensors and segments"])
+def test_a_problem_that_is_broadcast_is_the_same(more):
     rng = np.random.default_rng(0)
     graph = coarsen.coarsen(helpers.random_dag(rng, 8, colocated=0.3)).graph
     costs = helpers.random_costs(rng, graph, 3)
-    if lifetimes:
+    if more:
         tensors = np.float32(graph.edge_bytes)
-        costs = costs._replace(tensor_bytes=TensorBytes(made=2 * tensors, copied=tensors))
+        costs = costs._replace(
+            tensor_bytes=TensorBytes(made=2 * tensors, copied=tensors),
+            in_segments=SegmentCosts(np.stack([tensors] * 3, axis=1), 0.1 * costs.compute_s),
+        )
     problem = helpers.as_problem(graph, costs, "makespan")
     sent = flax.serialization.msgpack_serialize(processes.packed(problem))
     received = processes.unpacked(flax.serialization.msgpack_restore(sent))

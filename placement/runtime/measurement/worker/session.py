@@ -3,7 +3,7 @@
 import contextlib
 import math
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from placement.runtime.devices import register
-from placement.runtime.execution.executor import Executor
+from placement.runtime.execution.executor import Executor, Span, infer_side_by_side
 from placement.runtime.execution.hetero import compile_placement
 from placement.runtime.measurement import conditions
 from placement.runtime.measurement.conditions import Conditions
@@ -21,6 +21,8 @@ from placement.runtime.measurement.request import (
     OwnChoice,
     Profile,
     Request,
+    SideBySide,
+    Slowdown,
     SubmodelTimes,
     Timeline,
     Transfers,
@@ -34,6 +36,7 @@ from placement.runtime.measurement.worker.trials import Rounds, Trials
 from placement.runtime.models.outputs import Checked
 
 _WARM_UP = 2
+_AT_A_TIME = 4  # inferences of a device alone, and beside others, in turn
 
 
 class _Found(NamedTuple):
@@ -66,6 +69,7 @@ class Session:
             Transfers: self._transfers,
             TransferShapes: self._transfer_shapes,
             Timeline: self._timeline,
+            SideBySide: self._side_by_side,
             SubmodelTimes: self._submodel_times,
             OwnChoice: self._own_choice,
         }
@@ -152,6 +156,29 @@ class Session:
         spans = np.array(warm) if warm else np.empty((0, 0, 2))
         return _Found(spans, Conditions(left_out=left_out))
 
+    def _side_by_side(self, request: SideBySide) -> _Found:
+        """Finds a `Slowdown`: rounds of each device alone, then of all, as the machine drifts."""
+        loaded, until_s = self._loaded, self._asked_s + request.limit_s
+        register(loaded.core, request.devices)
+        loaded.compile_until_s = until_s
+        alone: list[list[list[Span]]] = [[] for _ in request.devices]
+        together: list[list[list[Span]]] = [[] for _ in request.devices]
+        with contextlib.suppress(OverError):
+            executors = [loaded.executor(each, request.devices) for each in request.segments]
+            how = _AT_A_TIME, until_s, self._heartbeat.alive
+            for _ in range(0, request.inferences, _AT_A_TIME):
+                if time.monotonic() > until_s:
+                    break
+                for found, executor in zip(alone, executors, strict=True):
+                    found += infer_side_by_side([executor], *how)[0]
+                both = infer_side_by_side(executors, *how)
+                for found, more in zip(together, both, strict=True):
+                    found += more
+        loaded.compile_until_s = math.inf
+        left_out = () if all(together) else ("how devices disturb each other",)
+        slowdown = Slowdown(*(tuple(map(_taken, rows)) for rows in (alone, together)))
+        return _Found(slowdown, Conditions(left_out=left_out))
+
     def _submodel_times(self, request: SubmodelTimes) -> _Found:
         loaded, candidate = self._loaded, request.candidate
         register(loaded.core, candidate.devices)
@@ -178,3 +205,10 @@ def _spans(executor: Executor) -> np.ndarray:
     for span in executor.spans:
         spans_s[span.part] = span.begin_s, span.end_s
     return spans_s - spans_s.min()
+
+
+def _taken(inferences: Sequence[Sequence[Span]]) -> np.ndarray:
+    """Seconds of each part in each inference, [inferences, P]; P is 0 where there are none."""
+    ordered = [sorted(spans) for spans in inferences]
+    taken_s = [[span.end_s - span.begin_s for span in spans] for spans in ordered]
+    return np.array(taken_s) if taken_s else np.empty((0, 0))
