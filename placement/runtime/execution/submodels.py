@@ -2,12 +2,18 @@
 
 import collections
 from collections.abc import Callable, Mapping, Sequence
+from typing import Any
 
 import openvino as ov
 
 from placement.runtime.devices import Device, is_cpu
 from placement.runtime.execution.split import PLAIN, Format, Part, Tensor, submodels
 from placement.runtime.models.operations import constant_names
+
+# A device of one core computes on the thread that calls it, so that a submodel needs no threads of
+# its own. By default it has two, idle; a few thousand of them make a waiting thread wake up in 70
+# us instead of 25, and what was measured last would be the slowest.
+_NO_THREADS = {"NUM_STREAMS": 0}
 
 _CACHE_BYTES = 4 << 30  # of weights in compiled submodels, of which a device may keep two copies
 
@@ -45,9 +51,7 @@ class Submodels:
         for i, model in zip(new, built, strict=True):
             device = by_name[parts[i].device]
             self._alive()
-            self._kept[keys[i]] = self._core.compile_model(
-                model, device.name, dict(device.properties)
-            )
+            self._kept[keys[i]] = self._core.compile_model(model, device.name, _properties(device))
             self._sizes[keys[i]] = self._weights(parts[i])
             self.compiled += 1
         found = [self._kept[key] for key in keys]
@@ -76,12 +80,10 @@ class Submodels:
 
     def _kept_formats(self, device: Device) -> dict[Tensor, Format]:
         """How a device keeps the tensors of the whole model."""
-        key = device.name, _properties(device)
+        key = _compiled_by(device)
         if key not in self._formats:
             try:
-                compiled = self._core.compile_model(
-                    self.model, device.name, dict(device.properties)
-                )
+                compiled = self._core.compile_model(self.model, device.name, _properties(device))
                 found = _formats(self.model, compiled)
             except RuntimeError:  # an operation that it does not support, and will not be given
                 found = {}
@@ -103,11 +105,17 @@ def _content(part: Part, device: Device, formats: Mapping[Tensor, Format]) -> tu
     """What a compiled submodel depends on, given the model."""
     handed_over = tuple((tensor, formats.get(tensor)) for tensor in part.reads + part.hands_over)
     shape = part.ops, len(part.reads), handed_over, part.results
-    return device.name, _properties(device), *shape
+    return *_compiled_by(device), *shape
 
 
-def _properties(device: Device) -> tuple[tuple[str, str], ...]:
-    return tuple(sorted((key, str(value)) for key, value in device.properties.items()))
+def _compiled_by(device: Device) -> tuple[object, ...]:
+    properties = sorted((key, str(value)) for key, value in _properties(device).items())
+    return device.name, *properties
+
+
+def _properties(device: Device) -> dict[str, Any]:
+    """What the device's submodels are compiled with."""
+    return dict(device.properties) | (_NO_THREADS if device.core is not None else {})
 
 
 def _formats(model: ov.Model, compiled: ov.CompiledModel) -> dict[Tensor, Format]:

@@ -145,13 +145,17 @@ def test_a_core_that_there_is_not_is_told(measurer, model):
 
 @two_cores
 def test_more_threads_than_a_devices_own_are_caught():
+    """A device of a core computes on its thread alone, whatever it is told; one without may not."""
     model = small.branches(size=512, length=LENGTH)
-    greedy = tuple(
-        dataclasses.replace(device, properties={**device.properties, "INFERENCE_NUM_THREADS": 2})
-        for device in HOST
+    more = {"INFERENCE_NUM_THREADS": 2}
+    bound, free = (
+        (dataclasses.replace(HOST[0], properties={**HOST[0].properties, **more}, **how), HOST[1])
+        for how in ({}, {"core": None})
     )
+    cut = [Segment(A, segment.ops) for segment in CUT]
+    candidates = [at_once(model, cut, host) for host in (bound, free)]
     with local.LocalMeasurer(model, HOST) as opened:
-        outcomes = opened.ask(Measure([at_once(model), at_once(model, host=greedy)], **ROUNDS))
+        outcomes = opened.ask(Measure(candidates, **ROUNDS))
     assert isinstance(outcomes[0], Measurement), outcomes
     assert isinstance(outcomes[1], Failure), outcomes
     assert outcomes[1].stage == "threads"
