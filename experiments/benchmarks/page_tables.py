@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import NamedTuple
 
-from experiments.benchmarks import conclusions
+from experiments.benchmarks import conclusions, worth_readers
 from experiments.benchmarks import table_readers as readers
 from experiments.benchmarks.server import NMT
 from experiments.benchmarks.table_readers import Grid
@@ -38,10 +38,20 @@ def _solving(kind: str, files: Mapping[str, tuple[str, ...]], more: str) -> dict
 
 
 _QUICK = "--config=quickstart"
+# The recurrent networks in sizes of which an inference takes tens of milliseconds, not seconds.
+_SMALL = "hidden=512,steps=10,vocabulary=4000"
+_FIDELITY_OF = (
+    *("bert_base", "inception_v3", "resnet50", "two_stream"),
+    *(f"rnnlm:{_SMALL}", f"nmt:{_SMALL}"),
+)
 _FIDELITY = {
-    f"fidelity-{graph}": f"{_QUICK} --task=profile --config.devices=host --config.graph={graph}"
-    for graph in ("inception_v3", "resnet50", "two_stream")
+    f"fidelity-{graph.partition(':')[0]}": (
+        f"{_QUICK} --task=profile --config.devices=host --config.graph={graph} "
+        "--config.calibration_placements=30 --config.budget=100000"
+    )
+    for graph in _FIDELITY_OF
 }
+_DESKTOP = "roofline:desktop_cpu,igpu,npu"
 _GAINS = {
     f"gains-{graph}-{devices.replace(':', '-')}": (
         f"{_QUICK} --config.graph={graph} --config.devices={devices}"
@@ -50,6 +60,31 @@ _GAINS = {
         *(("inception_v3", "host:bf16,bf16"), ("two_stream", "host:bf16,bf16")),
         ("inception_v3", "host"),
     )
+}
+_WORTH = {
+    f"advice-{graph.partition(':')[0]}-{devices.partition(':')[0]}": (graph, devices)
+    for graphs, devices in (
+        (tuple(_FIDELITY_OF), "host:bf16,bf16"),
+        (("bert_base", "inception_v3", "resnet50", "two_stream", "rnnlm", "nmt"), _DESKTOP),
+    )
+    for graph in graphs
+}
+_ADVICE = {
+    run: f"{_QUICK} --task=advise --config.devices={devices} --config.graph={graph}"
+    for run, (graph, devices) in _WORTH.items()
+}
+_FRONTS = {
+    f"front-{graph}": (
+        f"{_QUICK} --task=front --config.devices=host:bf16,bf16 --config.graph={graph}"
+    )
+    for graph in ("inception_v3", "two_stream")
+}
+_STREAMS = {
+    f"stream-{graph}": (
+        f"{_QUICK} --config.objective=max_load --config.method=ideals_dp "
+        f"--config.devices=host:bf16,bf16 --config.graph={graph}"
+    )
+    for graph in ("inception_v3", "two_stream")
 }
 _LIST = ("heft", "peft", "m_etf", "annealing", "genetic", "lns", "hsdag", "cpsat")
 _SIMULATED = "--config=compare --task=compare --config.evaluate=simulate"
@@ -163,6 +198,16 @@ TABLES = {
         readers.reported("tutorial", "status"),
     ),
     "concurrent_fidelity": Table("docs/CONCURRENT.md", _FIDELITY, readers.fidelity(_FIDELITY)),
+    "verdicts": Table(
+        "docs/CONCURRENT.md",
+        _ADVICE,
+        worth_readers.verdicts(
+            {run: devices for run, (_, devices) in _WORTH.items()},
+            ("serial", "makespan", "max_load"),
+        ),
+    ),
+    "fronts": Table("docs/CONCURRENT.md", _FRONTS, worth_readers.fronts(tuple(_FRONTS))),
+    "streams": Table("docs/CONCURRENT.md", _STREAMS, readers.gains(_STREAMS, "ideals_dp")),
     "concurrent_gains": Table("docs/CONCURRENT.md", _GAINS, readers.gains(_GAINS, "search")),
     "solvers_max_load": Table(
         "docs/SOLVERS.md",

@@ -35,7 +35,12 @@ def cells(line: str) -> list[str]:
     return [cell.strip() for cell in line.strip().strip("|").split("|")]
 
 
-def _read(path: Path) -> dict[str, Any]:
+def read_json(path: Path) -> dict[str, Any]:
+    """Reads what a run has left.
+
+    Raises:
+      UserError: it is not there, or is something else.
+    """
     return files.read_json(path, {str: object}, remedy="run its command again")
 
 
@@ -94,7 +99,7 @@ def fidelity(names: dict[str, str]) -> Callable[[Path], Grid]:
     def read(folder: Path) -> Grid:
         rows = []
         for run in names:
-            fidelity = _read(folder / run / "fidelity.json")
+            fidelity = read_json(folder / run / "fidelity.json")
             rows += [
                 [
                     *(fidelity["graph"], row["predicted by"], row["costs"]),
@@ -133,7 +138,7 @@ def gains(names: dict[str, str], method: str) -> Callable[[Path], Grid]:
             singles = [s for n, s in medians.items() if n.startswith("single:") and s]
             low, high = row["versus_interval"] or (math.nan, math.nan)
             ratio = f"{row['versus_best_single_device']:.3f} [{low:.3f}, {high:.3f}]"
-            given = _read(folder / run / "config.json")
+            given = read_json(folder / run / "config.json")
             seconds = (min(singles), row["predicted_s"], medians[method])
             rows.append(
                 [summary["graph"]["name"], f"`{given['devices']}`", *map(_ms, seconds), ratio]
@@ -177,7 +182,7 @@ def gaps(names: dict[str, str], exact: str, methods: tuple[str, ...]) -> Callabl
         rows = []
         for run in names:
             summary = _summary(folder, run)
-            given = _read(folder / run / "config.json")
+            given = read_json(folder / run / "config.json")
             compared = comparison.compare(
                 [row | {"measured_s": None} for row in summary["rows"]], ()
             )

@@ -2,7 +2,8 @@
 
 Writes profile.json, which `--config.costs` reads, and fidelity.json: of placements that calibration
 did not see, how far the `serial` objective's prediction is from what HETERO takes. Half of them are
-contiguous, half fine-grained; the last are the fastest that a search finds in the simulator.
+contiguous, half fine-grained; the last are the fastest that a search finds in the simulator. Where
+calibrating gains nothing on held-out placements, calibrated costs are the profiled ones.
 """
 
 from collections.abc import Callable
@@ -83,6 +84,8 @@ def run(
     runs.write_json(workdir / "environment.json", environment)
     runs.write_json(workdir / "fidelity.json", fidelity)
     _print(fidelity, display.console)
+    if not fidelity["calibration_kept"]:
+        display.say("the profile stands: placements that it has not seen gain by no calibration")
     display.console.print(f"costs: {workdir / 'profile.json'}", markup=False, soft_wrap=True)
     with faults.told_last() as kept:
         figures.of_fidelity(fidelity, workdir, display.console, kept)
@@ -109,11 +112,12 @@ def _calibrated(
     calibration = calibrate.cross_validated(
         before.coarse.costs, at, seen_s[ran].astype(float), rounds=_ROUNDS
     )
-    saved |= {"calibration": calibrate.to_json(calibration)}
+    costs = profiled
+    if calibration is not None:
+        saved |= {"calibration": calibrate.to_json(calibration)}
+        costs = calibrate.apply(profiled, calibration)
     runs.write_json(workdir / "profile.json", saved)
-    after = build.search_problem(
-        target.net, calibrate.apply(profiled, calibration), target.names, config.objective
-    )
+    after = build.search_problem(target.net, costs, target.names, config.objective)
     found = search.train(
         "hsdag", config, after, after.simulate, workdir, seed=config.seed, display=display
     )
@@ -123,15 +127,16 @@ def _calibrated(
     held_out_s, wrong = _measure(config, workdir, after, measurer, held_out, "checking", display)
     rows, predicted_s = [], np.empty(0)
     for name, predict in _PREDICTORS[config.objective].items():
-        for costs, problem in (("profiled", before), ("calibrated", after)):
+        for which, problem in (("profiled", before), ("calibrated", after)):
             predicted_s = predict(problem.coarse, held_out)
-            rows += _rows(kinds, held_out_s, predicted_s, {"predicted by": name, "costs": costs})
+            rows += _rows(kinds, held_out_s, predicted_s, {"predicted by": name, "costs": which})
     return {
         "graph": target.net.graph.name,
         "devices": list(target.labels),
         "backend": config.backend,
         "inferences": ROUNDS,
         "calibrated_on": int(ran.sum()),
+        "calibration_kept": calibration is not None,
         "rows": rows,
         "placements": [
             {

@@ -134,8 +134,8 @@ def fit(
 
 def cross_validated(
     costs: CostModel, terms: Sequence[TermsAt], latency_s: np.ndarray, *, rounds: int = 1
-) -> Calibration:
-    """Computes the most probable coefficients, or those of the profile where they are no better.
+) -> Calibration | None:
+    """Computes the most probable coefficients; None where the profile's own are as good.
 
     Every placement is predicted by coefficients that are fitted to the other parts of the
     placements, and by the profile's own. The calibration is worth it if its relative errors are
@@ -162,7 +162,7 @@ def cross_validated(
             ]
             gain[m] = errors[0] - errors[1]
     if len(gain) < _PARTS or gain.mean() <= gain.std(ddof=1) / len(gain) ** 0.5:
-        return profiled
+        return None
     return fit(costs, terms, latency_s, rounds=rounds).mode
 
 

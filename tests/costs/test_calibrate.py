@@ -218,6 +218,7 @@ def test_a_calibration_is_kept_where_placements_that_it_has_not_seen_gain_by_it(
     measured_s = _serial_s(graph, calibrate.apply(costs, TRUE), placements)[:40].astype(float)
     terms = _serial(graph, costs, placements[:40])
     found = calibrate.cross_validated(costs, terms, measured_s)
+    assert found is not None
     fitted = calibrate.fit(costs, terms, measured_s).mode
     for one, other in zip(found, fitted, strict=True):
         np.testing.assert_array_equal(one, other)
@@ -232,14 +233,7 @@ def test_where_a_profile_is_right_noise_does_not_change_it(count):
         exact_s = _serial_s(graph, costs, placements)[:count].astype(float)
         noisy_s = exact_s * (1 + 0.05 * rng.standard_normal(count))
         terms = _serial(graph, costs, placements[:count])
-        found = calibrate.cross_validated(costs, terms, noisy_s)
-        calibrated = calibrate.apply(costs, found)
-        kept.append(
-            all(
-                np.array_equal(getattr(calibrated, name), getattr(costs, name))
-                for name in ("compute_s", "transfer_latency_s", "transfer_s_per_byte")
-            )
-        )
+        kept.append(calibrate.cross_validated(costs, terms, noisy_s) is None)
     assert sum(kept) >= 7  # a standard error is exceeded by chance, now and then
 
 

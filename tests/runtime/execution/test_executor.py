@@ -467,6 +467,16 @@ def test_a_thread_that_fails_is_told_until_the_threads_are_closed(core, own_work
     )
 
 
+def test_submodels_of_a_core_have_no_threads_of_their_own(core, own_workers):
+    """Or thousands of them slow down whoever waits."""
+    own_workers.start(HOST)
+    before = set(os.listdir("/proc/self/task"))
+    kept = Submodels(core, small.branches(size=96))
+    Executor(kept, small.in_two(3, A, B), HOST, own_workers)
+    assert kept.compiled == 3
+    assert not set(os.listdir("/proc/self/task")) - before
+
+
 def test_a_core_that_there_is_not_is_told_and_not_waited_for():
     own = Workers()
     nowhere = dataclasses.replace(HOST[0], core=4095)
