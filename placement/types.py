@@ -72,6 +72,8 @@ class SegmentCosts(NamedTuple):
 
     # float32 [E, D]: of the edge's reader on each device; `CostModel.fusion_loss_s` is their mean.
     fusion_loss_s: Array
+    # float32 [D]: of these what starting a submodel takes, which each segment pays but once.
+    launch_s: Array
     # float32 [N, D]: how much longer an operation takes while all other devices compute, relative;
     # as measured, so that where they do not disturb each other some are a little below zero.
     slowdown: Array

@@ -193,8 +193,10 @@ def apply(costs: CostModel, calibration: Calibration, kind: np.ndarray | None = 
     factors = calibration.compute if kind is None else calibration.compute.T[kind]
     in_segments = costs.in_segments
     if in_segments is not None:
-        lost_s = _calibrated_s(in_segments.fusion_loss_s, calibration)
-        in_segments = in_segments._replace(fusion_loss_s=lost_s)
+        in_segments = in_segments._replace(
+            fusion_loss_s=_calibrated_s(in_segments.fusion_loss_s, calibration),
+            launch_s=_calibrated_s(in_segments.launch_s, calibration),
+        )
     return costs._replace(
         compute_s=(np.asarray(costs.compute_s) * factors).astype(np.float32),
         transfer_latency_s=calibration.latency_s.astype(np.float32),

@@ -10,6 +10,8 @@ from placement.errors import UserError
 from placement.graphs import dag, opgraph
 from placement.types import CostModel, OpGraph, Problem, SegmentCosts, TensorBytes
 
+_LEAST = 0.1  # the share of sets that lose less than a launch, by chance
+
 
 class DeviceProfile(NamedTuple):
     """What one inference costs on one device, as measured."""
@@ -119,9 +121,21 @@ def concurrent(graph: OpGraph, costs: CostModel, submodels: SubmodelCosts) -> Co
         transfer_s_per_byte=submodels.transfers.s_per_byte.astype(np.float32),
         in_segments=SegmentCosts(
             np.where(between[:, None], of_device_s[reader], within_s[:, None]).astype(np.float32),
+            _launch_s(more_s).astype(np.float32),
             slowdown[group].astype(np.float32),
         ),
     )
+
+
+def _launch_s(more_s: np.ndarray) -> np.ndarray:
+    """What starting a submodel takes on each device, float64 [D].
+
+    Args:
+      more_s: float64 [M, D], what each set takes longer by itself, nan where it does not run. Those
+        that lose nothing but a launch are among the least, of which some are too low by chance.
+    """
+    known = [column[column > 0] for column in more_s.T]
+    return np.array([np.quantile(column, _LEAST) if column.size else 0.0 for column in known])
 
 
 def cost_model(
@@ -231,7 +245,8 @@ def coarse_costs(costs: CostModel, assignment: np.ndarray, edges: np.ndarray) ->
         # Operations that are merged were measured together.
         slowdown = np.zeros((num_coarse, compute_s.shape[1]), np.float32)
         slowdown[assignment] = in_segments.slowdown
-        in_segments = SegmentCosts(np.asarray(in_segments.fusion_loss_s)[edges], slowdown)
+        lost_s = np.asarray(in_segments.fusion_loss_s)[edges]
+        in_segments = in_segments._replace(fusion_loss_s=lost_s, slowdown=slowdown)
     return costs._replace(
         in_segments=in_segments,
         tensor_bytes=alive and TensorBytes(*(np.asarray(of)[edges] for of in alive)),

@@ -18,7 +18,8 @@ read again. So cuts whose removal makes the schedule no longer are taken back, o
                                                 of fusion_loss_s[e] )
 
 Here what a cut costs keeps the reading device busy, on whichever device the other end is; the
-objective, which knows no segments, delays a reader on another device by it.
+objective, which knows no segments, delays a reader on another device by it. Where submodels were
+measured, part of it is what starting one takes (`SegmentCosts.launch_s`), which counts once in P.
 
 Devices of one processor share its caches and its memory: while others compute, a device is slower.
 Where that was measured (`SegmentCosts.slowdown`), a segment P that would take t seconds alone gets
@@ -138,8 +139,8 @@ def terms(
     for number, members in enumerate(segments):
         part[members] = number
     critical, stretch = np.isin(part, of.critical), of.stretch[part]
-    lost_s = row.lost_s(part[row.ops])
-    counts = (lost_s > 0) & critical[row.ops]
+    lost_s, whole = row.lost_s(part[row.ops])
+    of_row = np.where(critical, stretch, 0.0)[row.ops]
     compute_s = np.asarray(problem.costs.compute_s, float)
     chosen_s = compute_s[np.arange(len(part)), placement] * stretch
     edges = np.array(of.waited, int)
@@ -157,8 +158,8 @@ def terms(
         ),
         transfers=transfers,
         bytes=num_bytes,
-        lost_s=float((lost_s * stretch[row.ops])[counts].sum()),
-        lost=float(stretch[row.ops][counts].sum()),
+        lost_s=float(lost_s @ of_row),
+        lost=float(whole @ of_row),
     )
 
 
@@ -196,7 +197,9 @@ class _Row:
         self._others = max(1, np.asarray(costs.compute_s).shape[1] - 1)
         self._slowdown = np.zeros(graph.num_ops)
         self._fusion_loss_s = np.asarray(costs.fusion_loss_s, float)
+        self._launch_s = np.zeros(graph.num_ops)  # of each operation's device
         if costs.in_segments is not None:
+            self._launch_s = np.asarray(costs.in_segments.launch_s, float)[device]
             self._slowdown = np.asarray(costs.in_segments.slowdown, float)[self.ops, device]
             lost_s = np.asarray(costs.in_segments.fusion_loss_s, float)
             self._fusion_loss_s = lost_s[edges, reader]
@@ -209,12 +212,21 @@ class _Row:
         self.needed[after[after < graph.num_ops]] = True
         self.needed[self._receivers[apart]] = True
 
-    def lost_s(self, part: np.ndarray) -> np.ndarray:
-        """Sums what each operation of the row costs more because it reads from another segment."""
+    def lost_s(self, part: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """Sums what each operation of the row costs more because it reads from another segment.
+
+        Returns:
+          Seconds float64 [N]; and bool [N], of which it is a whole loss: the others of a segment
+          lose no launch, where it is known what that takes.
+        """
         lost_s = np.zeros(len(part))
         apart = part[self._senders] != part[self._receivers]
         np.maximum.at(lost_s, self._receivers[apart], self._fusion_loss_s[apart])
-        return lost_s
+        whole = lost_s > 0
+        loses = np.flatnonzero(whole)
+        whole[loses] = self._launch_s[loses] == 0
+        whole[loses[np.unique(part[loses], return_index=True)[1]]] = True
+        return np.where(whole, lost_s, np.maximum(lost_s - self._launch_s, 0.0)), whole
 
     def run(self, cuts: np.ndarray, *, shared: bool = False) -> _Run:
         """The row in segments that begin where `cuts`, bool [N], says.
@@ -225,7 +237,7 @@ class _Row:
         """
         part, first = np.cumsum(cuts) - 1, np.flatnonzero(cuts)
         num_parts = len(first)
-        taken_s = self._compute_s + self.lost_s(part)
+        taken_s = self._compute_s + self.lost_s(part)[0]
         busy_s = np.bincount(part, taken_s, num_parts)
         following = np.flatnonzero(~self.forced[first])  # segments after another on their device
         apart = np.flatnonzero(part[self._senders] != part[self._receivers])

@@ -190,6 +190,7 @@ def test_concurrent_costs_by_hand():
     np.testing.assert_allclose(found.transfer_s_per_byte, alone.transfers.s_per_byte)
     # In segments each device has its own: op1 with op2 take 0.25 and 0.75 longer.
     assert found.in_segments.fusion_loss_s.tolist() == [[0.25, 0.75], [2, 2], [0, 0], [0, 0]]
+    np.testing.assert_allclose(found.in_segments.launch_s, [0.275, 0.75])
     np.testing.assert_allclose(
         found.in_segments.slowdown, [[0.5, 0], [0.25, 1], [0.25, 1], [-0.01, 0], [0, 0]]
     )
@@ -228,6 +229,15 @@ def test_no_handovers_survive_json_and_cost_nothing():
     alike = _profile([("op0", 1.0), ("op1", 1.0)])
     costs = _model(graph, alike, alike)._replace(fusion_loss_s=np.array([3.0], np.float32))
     assert concurrent(graph, costs, again).fusion_loss_s.tolist() == [3.0]
+
+
+def test_a_launch_is_what_the_least_of_the_sets_lose():
+    graph = helpers.chain(11)
+    within = _profile([(f"op{i}", 1.0) for i in range(11)], 11.0)
+    alone_s = [[1 + 0.5 * i, 0.5] for i in range(1, 12)]
+    alone = _submodels(alone_s, *(f"op{i}" for i in range(11)))
+    found = concurrent(graph, _model(graph, within, within), alone)
+    assert found.in_segments.launch_s.tolist() == [1.0, 0.0]  # nothing is lost on the other
 
 
 def test_what_is_known_of_segments_is_that_of_what_is_merged():

@@ -369,7 +369,8 @@ def _sharing(problem: Problem, slowdown: np.ndarray) -> Problem:
     """The problem on devices that slow each other down."""
     costs = problem.costs
     lost_s = np.repeat(costs.fusion_loss_s[:, None], costs.compute_s.shape[1], axis=1)
-    in_segments = SegmentCosts(lost_s, slowdown.astype(np.float32))
+    none = np.zeros(costs.compute_s.shape[1], np.float32)
+    in_segments = SegmentCosts(lost_s, none, slowdown.astype(np.float32))
     return problem._replace(costs=costs._replace(in_segments=in_segments))
 
 
@@ -476,7 +477,31 @@ def test_sharing_delays_no_more_than_if_all_computed_all_the_time(seed):
 def test_each_device_loses_its_own_by_a_cut():
     graph = helpers.chain(3)
     problem = _problem(graph, _two_apart(graph, fusion_loss_s=np.array([3, 3], np.float32)))
-    in_segments = SegmentCosts(np.array([[9, 1], [5, 9]], np.float32), np.zeros((3, 2), np.float32))
+    lost_s = np.array([[9, 1], [5, 9]], np.float32)
+    in_segments = SegmentCosts(lost_s, np.zeros(2, np.float32), np.zeros((3, 2), np.float32))
     problem = problem._replace(costs=problem.costs._replace(in_segments=in_segments))
     # 1, a transfer of 2, 2 and 1 lost, a transfer of 2, 1 and 5 lost.
     assert segments.latency_s(problem, np.array([0, 1, 0], np.int32)) == 1 + 2 + 3 + 2 + 6
+
+
+def test_a_launch_counts_once_in_a_segment():
+    """Two readers of another device's tensors in one segment: they lose 5 and 7, of which 3 is the
+    launch; and 7 and 2, the second less than a launch.
+    """
+    graph = helpers.build("joint", 4, [(0, 2), (1, 3), (2, 3)])
+    for lost, sum_s in (([5, 7], 5 + 4), ([7, 2], 7 + 0)):
+        costs = _two_apart(graph, fusion_loss_s=np.array([*lost, 0], np.float32))
+        lost_s = np.repeat(costs.fusion_loss_s[:, None], 2, axis=1)
+        launch_s, none = np.full(2, 3, np.float32), np.zeros((4, 2), np.float32)
+        costs = costs._replace(in_segments=SegmentCosts(lost_s, launch_s, none))
+        problem, placement = _problem(graph, costs), np.array([0, 0, 1, 1], np.int32)
+        found = (np.array([0, 1]), np.array([2, 3]))
+        run = segments.schedule(problem, placement, found)
+        assert run.latency_s == 2 + 2 + (2 + 2 + sum_s)
+        terms = segments.terms(problem, placement, found, run)
+        assert (terms.lost_s, terms.lost) == (sum_s, 1)
+        # As the calibration's coefficients have it: all twice, and 1 for a cut.
+        calibration = calibrate.Calibration(np.ones(2), 2 * (1 - np.eye(2)), np.zeros((2, 2)), 2, 1)
+        changed = problem._replace(costs=calibrate.apply(costs, calibration))
+        after_s = segments.schedule(changed, placement, found).latency_s
+        assert after_s == run.latency_s + sum_s + 1

@@ -91,7 +91,9 @@ def test_a_problem_that_is_broadcast_is_the_same(more):
         tensors = np.float32(graph.edge_bytes)
         costs = costs._replace(
             tensor_bytes=TensorBytes(made=2 * tensors, copied=tensors),
-            in_segments=SegmentCosts(np.stack([tensors] * 3, axis=1), 0.1 * costs.compute_s),
+            in_segments=SegmentCosts(
+                np.stack([tensors] * 3, axis=1), costs.compute_s[0], 0.1 * costs.compute_s
+            ),
         )
     problem = helpers.as_problem(graph, costs, "makespan")
     sent = flax.serialization.msgpack_serialize(processes.packed(problem))
