@@ -1,6 +1,7 @@
 """Two processes that learn as one, with two devices each, beside a process with one device."""
 
 import json
+import re
 import socket
 from pathlib import Path
 
@@ -21,6 +22,8 @@ _FLAGS = (
     "--config.method=hsdag:variant=paper,hidden_size=4,threshold=1,episode_steps=1",
     "--config.budget=35",  # three single devices, and four steps
 )
+# What XLA says on CPUs, from threads that get into each other's lines.
+_OF_GLOO = set("Gloo Rank is connected to peer ranks Expected number of".split())
 
 
 def _free_port() -> int:
@@ -53,7 +56,7 @@ def test_two_processes_find_what_one_finds_and_the_first_alone_writes(tmp_path, 
     for process in started:
         out, err = process.communicate(timeout=120)
         assert process.returncode == 0, err
-    assert all(line.startswith("[Gloo]") for line in out.splitlines())  # of XLA, on CPUs
+    assert set(re.findall("[A-Za-z]+", out)) <= _OF_GLOO, out
     assert not (tmp_path / "1").exists()
     placements = [
         json.loads((tmp_path / name / "placement.json").read_text())["placement"]
