@@ -23,7 +23,7 @@ _FLAGS = (
     "--config.budget=35",  # three single devices, and four steps
 )
 # What XLA says on CPUs, from threads that get into each other's lines.
-_OF_GLOO = set("Gloo Rank is connected to peer ranks Expected number of".split())
+_OF_GLOO = {"Gloo", "Rank", "is", "connected", "to", "peer", "ranks", "Expected", "number", "of"}
 
 
 def _free_port() -> int:
