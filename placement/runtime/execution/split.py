@@ -177,8 +177,8 @@ def submodels(
     """
     clone = model.clone()
     nodes = {op.get_friendly_name(): op for op in clone.get_ordered_ops()}
-    results = clone.get_results()
-    return [_submodel(nodes, results, part, formats) for part in parts]
+    results, constant = clone.get_results(), constant_names(clone)
+    return [_submodel(nodes, results, part, formats, constant) for part in parts]
 
 
 def _submodel(
@@ -186,6 +186,7 @@ def _submodel(
     results: Sequence[ov.Node],
     part: Part,
     formats: Mapping[Tensor, Format],
+    constant: frozenset[str],
 ) -> ov.Model:
     own = [nodes[name] for name in part.ops]
     parameters = []
@@ -208,7 +209,7 @@ def _submodel(
     for name, index in part.hands_over:
         value = values.get((name, index), nodes[name].output(index))
         format_ = formats.get((name, index), PLAIN)
-        if _sums(nodes[name]):
+        if format_.order and _sums(nodes[name], constant):
             value = _kept_order(value, format_.order)
         packed = _packed(value, format_)
         outputs.append(ops.result(packed, name=f"{name}:{index}"))
@@ -264,7 +265,7 @@ def _unpacked(parameter: ov.Node, like: ov.Output, format_: Format) -> ov.Output
     return value
 
 
-def _sums(op: ov.Node) -> bool:
+def _sums(op: ov.Node, constant: frozenset[str]) -> bool:
     """Whether an operation gives, unary ones after it aside, a sum or the like of several tensors.
 
     The plug-in fuses it with a convolution before it, and then transposes for long what is handed
@@ -272,16 +273,15 @@ def _sums(op: ov.Node) -> bool:
     """
     while op.get_type_name() not in _FOLLOWING:
         sources = [value.get_node() for value in op.input_values()]
-        computed = [source for source in sources if not _is_constant(source)]
+        computed = [
+            source
+            for source in sources
+            if source.get_type_name() != "Constant" and source.get_friendly_name() not in constant
+        ]
         if len(computed) != 1:
             return len(computed) > 1
         (op,) = computed
     return False
-
-
-def _is_constant(op: ov.Node) -> bool:
-    inputs = [value.get_node() for value in op.input_values()]
-    return op.get_type_name() == "Constant" or (bool(inputs) and all(map(_is_constant, inputs)))
 
 
 def _kept_order(value: ov.Output, order: tuple[int, ...]) -> ov.Output:

@@ -399,3 +399,17 @@ def test_formats_change_no_value():
             found[1][tensor], found[0][tensor].transpose(NHWC), rtol=1e-5, atol=1e-6
         )
     np.testing.assert_allclose(found[1][0], found[0][0], rtol=1e-5, atol=1e-6)
+
+
+def test_a_part_of_thousands_of_operations_is_handed_over_in_another_order():
+    """What it hands over is followed back for as long as operations are unary."""
+    source = value = ops.parameter([1, 4, 2, 2], np.float32, name="x")
+    names = [f"add_{i}" for i in range(1500)]
+    for name in names:
+        value = ops.add(value, ops.constant(np.ones((1, 4, 1, 1), np.float32)), name=name)
+    last = ops.relu(value, name="last")
+    model = ov.Model([ops.result(last, name="y")], [source], "long")
+    parts = split.split(model, [Segment(A, tuple(names)), Segment(B, ("last",))]).parts
+    kept = {(names[-1], 0): Format(NHWC, None)}
+    first, _ = split.submodels(model, parts, kept)
+    assert tuple(first.outputs[0].get_shape()) == (1, 2, 2, 4)
