@@ -16,7 +16,6 @@ from rich import box
 from rich.console import Console
 from rich.table import Table
 from rich.text import Text
-from scipy import stats
 
 from experiments import build, saved_costs, search, workdirs
 from experiments import target as target_lib
@@ -248,7 +247,9 @@ def _rows(
 
 
 def _agreement(predicted_s: np.ndarray, measured_s: np.ndarray) -> dict[str, float]:
-    """Rank correlation, nan where there is no order to agree on, and errors, nan of nothing."""
+    """Returns rank correlation (nan if either side is constant) and errors (nan if empty)."""
+    from scipy import stats  # takes a second to import
+
     error = np.abs(predicted_s / measured_s - 1)
     ordered = all(len(np.unique(seconds)) > 1 for seconds in (predicted_s, measured_s))
     return {

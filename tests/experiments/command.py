@@ -19,17 +19,19 @@ _TASKS = (
 )
 
 
-# For speed. Commands that compile the same do it once, for as long as .pytest_cache lasts.
-QUICK = {
-    "jax_disable_most_optimizations": True,
+# Processes that compile the same function do it once, and so do later runs of the tests.
+COMPILATION_CACHE = {
     "jax_compilation_cache_dir": str(ROOT / ".pytest_cache" / "jax"),
     "jax_persistent_cache_min_compile_time_secs": 0.0,
     "jax_persistent_cache_min_entry_size_bytes": -1,
 }
+QUICK = {"jax_disable_most_optimizations": True, **COMPILATION_CACHE}
 # What commands load, and the server that forks for them once for all.
 LOADED = [
+    "tests.experiments.no_torch",
     *(f"experiments.tasks.{task}" for task in _TASKS),
     *("matplotlib.backends.backend_agg", "matplotlib.backends.backend_svg", "matplotlib.figure"),
+    *("tensorboardX.proto.event_pb2", "scipy.stats"),
 ]
 
 

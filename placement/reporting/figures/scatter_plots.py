@@ -7,7 +7,6 @@ from collections.abc import Collection, Iterable, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
-from scipy import stats
 
 from placement.reporting import units
 from placement.reporting.figures import labels, plots
@@ -92,7 +91,9 @@ def errors(samples: Sequence[Pair], name: str) -> "Figure":
 
 
 def _judged(seconds: np.ndarray) -> str:
-    """Says how far predictions are right."""
+    """Returns a line with the prediction errors and the rank correlation."""
+    from scipy import stats  # takes a second to import
+
     measured_s, predicted_s = seconds.T
     error = np.abs(predicted_s / measured_s - 1)
     text = f"{len(seconds)} placements, error: median {np.median(error):.1%}"

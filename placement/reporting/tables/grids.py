@@ -13,7 +13,7 @@ import numpy as np
 from rich import box
 from rich.table import Table
 from rich.text import Text
-from scipy import stats
+from scipy import special
 
 from placement.reporting import units
 from placement.reporting.words import Words
@@ -38,7 +38,8 @@ def estimate(values: Sequence[float] | np.ndarray) -> Estimate:
     """Returns the mean of [K] values and half the width of its 95% interval, by Student's t."""
     half_width = math.nan
     if len(values) > 1 and np.isfinite(values).all():
-        half_width = float(stats.t.ppf(0.975, len(values) - 1) * stats.sem(values))
+        standard_error = np.std(values, ddof=1) / math.sqrt(len(values))
+        half_width = float(special.stdtrit(len(values) - 1, 0.975) * standard_error)
     return Estimate(float(np.mean(values)), half_width)
 
 
