@@ -205,7 +205,7 @@ def _with_whole_config(argv: list[str]) -> list[str]:
     """Puts a configuration's file in the place of its name.
 
     Raises:
-      UserError: there is none of that name, neither here nor in the installation.
+      UserError: there is no such file and no installed configuration of that name.
     """
     whole = list(argv)
     for i, argument in enumerate(whole):
@@ -222,8 +222,15 @@ def _with_whole_config(argv: list[str]) -> list[str]:
 
 
 def _config_file(text: str) -> Path:
-    """Finds 'hsdag', which is configs/hsdag.py, or a path, from here or from the installation."""
-    for candidate in (Path(text), usage.CONFIGS.parent / text, usage.CONFIGS / f"{text}.py"):
+    """Returns the file of a configuration.
+
+    A bare name, such as 'hsdag', is an installed configuration. A file of the user's is given as a
+    path with a separator or the suffix .py: a name alone must not run code of the current folder.
+    """
+    is_path = text.endswith(".py") or "/" in text or os.sep in text
+    installed = usage.CONFIGS / f"{text}.py"
+    candidates = [Path(text), usage.CONFIGS.parent / text] if is_path else [installed]
+    for candidate in candidates:
         if candidate.is_file():
             return candidate
     raise arguments.unknown("configuration", text, usage.configs())

@@ -13,6 +13,8 @@ import onnx
 import pytest
 
 from experiments import main
+from experiments.console import usage
+from placement.errors import UserError
 from tests.experiments import command
 from tests.experiments.command import check_details, check_summary, run, start
 
@@ -204,6 +206,17 @@ def test_a_name_stands_for_the_configuration_that_is_installed(flags, tmp_path: 
     code, _, err = command.answer(*flags)
     assert code == 2
     assert "unknown method 'magic'" in err
+
+
+def test_a_name_alone_runs_no_file_of_the_current_folder(tmp_path: Path, monkeypatch) -> None:
+    for name in ("quickstart", "mine", "mine.py"):
+        (tmp_path / name).write_text("raise AssertionError")
+    monkeypatch.chdir(tmp_path)
+    assert main._config_file("quickstart") == usage.CONFIGS / "quickstart.py"
+    with pytest.raises(UserError, match="unknown configuration 'mine'"):
+        main._config_file("mine")
+    assert main._config_file("mine.py") == Path("mine.py")
+    assert main._config_file("./quickstart") == Path("quickstart")
 
 
 def test_place_measures_a_model_file_and_writes_the_run_directory(tmp_path: Path) -> None:
