@@ -25,6 +25,7 @@ from placement.runtime.devices import Device
 from placement.runtime.measurement.conditions import Conditions
 from placement.runtime.measurement.local import MOST_AT_ONCE, LocalMeasurer
 from placement.runtime.measurement.request import Answer, Failure, Measure, Measurement, Request
+from placement.runtime.models import serialization
 from placement.runtime.models.inputs import Inputs
 
 _COSTS = "what costs are measured by"  # a job, in words
@@ -142,8 +143,8 @@ class ClusterMeasurer:
 
 def _serialised(model: ov.Model) -> tuple[bytes, bytes]:
     with tempfile.TemporaryDirectory() as folder:
-        ir, weights = Path(folder) / "model.xml", Path(folder) / "model.bin"
-        ov.serialize(model, ir, weights)
+        serialization.write(model, Path(folder))
+        ir, weights = (Path(folder) / name for name in (serialization.XML, serialization.WEIGHTS))
         return ir.read_bytes(), weights.read_bytes()
 
 

@@ -8,7 +8,6 @@ The file is text as OpenVINO writes it, a layer's beginning to a line, and no mo
 OpenVINO writes, and reads, names with control characters, which no XML may hold.
 """
 
-import os
 import re
 import tempfile
 from pathlib import Path
@@ -17,6 +16,7 @@ from xml.sax import saxutils
 import openvino as ov
 
 from placement.runtime.execution.hetero import Affinity
+from placement.runtime.models import serialization
 
 ATTRIBUTE = "device"
 
@@ -49,17 +49,17 @@ def annotate(text: bytes, affinity: Affinity, *, otherwise: str | None = None) -
 
 
 def placed_xml(model: ov.Model, affinity: Affinity) -> bytes:
-    """The IR of a model without its weights, every operation with its device.
+    """Returns the IR of a model without its weights, every operation with its device.
 
-    What XML cannot hold is written as in Python, since viewers refuse what OpenVINO reads.
+    Characters that XML cannot hold are escaped as in Python: OpenVINO reads them, viewers do not.
 
     Raises:
-      OSError, RuntimeError: the temporary file cannot be written.
+      OSError: the temporary folder cannot hold the model; the error names the folder.
     """
     with tempfile.TemporaryDirectory() as folder:
-        path = Path(folder) / "placed.xml"
-        ov.serialize(model, path, os.devnull)
-        return _as_xml(annotate(path.read_bytes(), affinity))
+        serialization.write(model, Path(folder))
+        text = (Path(folder) / serialization.XML).read_bytes()
+    return _as_xml(annotate(text, affinity))
 
 
 def _name(attribute: str) -> str:

@@ -6,11 +6,9 @@ process (`placement.runtime.measurement.worker`): a candidate that brings it dow
 candidate is replaced, a few times.
 """
 
-import errno
 import hashlib
 import json
 import os
-import shutil
 import time
 from collections.abc import Iterator, Sequence
 from pathlib import Path
@@ -20,7 +18,6 @@ import numpy as np
 import openvino as ov
 
 from placement.runtime.devices import Device, reference_device
-from placement.runtime.errors import essence
 from placement.runtime.execution.hetero import quotient
 from placement.runtime.measurement import conditions
 from placement.runtime.measurement.conditions import Conditions
@@ -36,7 +33,7 @@ from placement.runtime.measurement.request import (
     interval,
 )
 from placement.runtime.measurement.worker.trials import Rounds
-from placement.runtime.models import extract
+from placement.runtime.models import extract, serialization
 from placement.runtime.models import inputs as inputs_lib
 from placement.runtime.models.inputs import Inputs
 from placement.runtime.tempdir import TempDir
@@ -83,14 +80,13 @@ class LocalMeasurer:
         self._tempdir = TempDir()
         directory = self._tempdir.path
         try:
-            ov.serialize(model, directory / "model.xml", directory / "model.bin")
-            stored = [array for arrays in inputs.samples for array in arrays]
-            np.savez(directory / "inputs.npz", *stored)
-        except (RuntimeError, OSError) as error:  # OpenVINO's has no cause: 'iostream error'
-            free = shutil.disk_usage(directory).free >> 20
+            serialization.write(model, directory)
+            with serialization.naming_free_space(directory):
+                stored = [array for arrays in inputs.samples for array in arrays]
+                np.savez(directory / "inputs.npz", *stored)
+        except OSError:
             self._tempdir.close()
-            cause = f"cannot write the model, {free} MiB are free: {essence(error)}"
-            raise OSError(errno.EIO, cause, str(directory)) from error
+            raise
         self.fingerprint = _fingerprint(directory, inputs.key)
         weights = (directory / "model.bin").stat().st_size
         self._chunk = max(1, min(MOST_AT_ONCE, _CHUNK_BYTES // max(1, 2 * weights) - 1))

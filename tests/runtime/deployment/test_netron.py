@@ -1,7 +1,10 @@
+import tempfile
+from pathlib import Path
 from xml.etree import ElementTree
 
 import numpy as np
 import openvino as ov
+import pytest
 
 from placement.runtime.deployment import artifact, netron
 from tests.runtime import small
@@ -45,3 +48,23 @@ def test_what_is_deployed_shows_its_devices(tmp_path):
         shown = _shown((folder / artifact.MODEL).read_bytes())
         assert shown["left"] == (A if alone else B)
         assert shown["right"] == A
+
+
+def test_a_model_for_viewers_is_written_to_regular_files_of_a_temporary_folder(
+    tmp_path, monkeypatch
+):
+    """OpenVINO deletes its outputs after a write error: a device file must not be one of them."""
+    outputs: list[Path] = []
+
+    def failing(model: ov.Model, xml: Path, weights: Path) -> None:
+        outputs.extend((xml, weights))
+        raise RuntimeError("iostream error")
+
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    monkeypatch.setattr(ov, "serialize", failing)
+    with pytest.raises(OSError, match="MiB are free") as raised:
+        netron.placed_xml(small.convolutions(length=1), {})
+    assert len(outputs) == 2
+    assert {Path(output).parent.parent for output in outputs} == {tmp_path}
+    assert Path(raised.value.filename).parent == tmp_path
+    assert list(tmp_path.iterdir()) == []

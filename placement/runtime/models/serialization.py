@@ -1,0 +1,42 @@
+"""Models written as OpenVINO IR into temporary folders.
+
+After a write error OpenVINO deletes its output files, whatever they are. So both files of a model
+are always regular files in a folder of our own: a process of the root user that passed
+`os.devnull` for the weights would delete that device.
+"""
+
+import contextlib
+import errno
+import shutil
+from collections.abc import Iterator
+from pathlib import Path
+
+import openvino as ov
+
+from placement.runtime.errors import essence
+
+XML, WEIGHTS = "model.xml", "model.bin"
+
+
+def write(model: ov.Model, folder: Path) -> None:
+    """Writes `model.xml` and `model.bin` into a temporary folder.
+
+    Raises:
+      OSError: they cannot be written; see `naming_free_space`.
+    """
+    with naming_free_space(folder):
+        ov.serialize(model, folder / XML, folder / WEIGHTS)
+
+
+@contextlib.contextmanager
+def naming_free_space(folder: Path) -> Iterator[None]:
+    """Turns a failed write into an OSError that names the folder and its free space.
+
+    OpenVINO raises a RuntimeError that names no cause, such as 'iostream error'.
+    """
+    try:
+        yield
+    except (RuntimeError, OSError) as error:
+        free = shutil.disk_usage(folder).free >> 20
+        cause = f"cannot write the model, {free} MiB are free: {essence(error)}"
+        raise OSError(errno.EIO, cause, str(folder)) from error
