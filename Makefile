@@ -6,7 +6,7 @@ PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check
 # What computes: arrays in, arrays out, and quick to test.
 CORE := graphs costs simulators solvers policies learning
 
-.PHONY: run test check fuzz clean
+.PHONY: run test check nightly fuzz clean
 
 run: $(VENV)/.installed
 	$(BIN)/python -m experiments.main --config=configs/quickstart.py --workdir=runs/quickstart
@@ -15,16 +15,20 @@ test: $(VENV)/.installed-test
 	$(BIN)/ruff check
 	$(BIN)/ruff format --check
 	$(BIN)/mypy
-	$(BIN)/python -m pytest -m 'not alone' --numprocesses=2 --dist=worksteal
-	$(BIN)/python -m pytest -m alone
+	$(BIN)/python -m pytest -m 'not alone and not nightly' --numprocesses=2 --dist=worksteal
+	$(BIN)/python -m pytest -m 'alone and not nightly'
 
 # For the inner loop: of the tests those of the core that are quick.
 check: $(VENV)/.installed-test
 	$(BIN)/ruff check
 	$(BIN)/ruff format --check
 	$(BIN)/mypy
-	$(BIN)/python -m pytest -m 'not alone and not slow' --numprocesses=2 --dist=worksteal \
+	$(BIN)/python -m pytest -m 'not alone and not slow and not nightly' --numprocesses=2 --dist=worksteal \
 		tests/test_imports.py tests/test_arguments.py $(CORE:%=tests/%)
+
+# Every case of the families of which `make test` runs a sample.
+nightly: $(VENV)/.installed-test
+	$(BIN)/python -m pytest -m nightly --numprocesses=2 --dist=worksteal
 
 # Thousands of inputs that are nearly right; `make test` runs some hundred of them.
 fuzz: $(VENV)/.installed-test

@@ -31,12 +31,21 @@ OTHERWISE = {
     "runs/serial": (f"--config.graphs={_TINY}", "--config.budget=2"),
     "runs/solve": (f"--config.graph={_TINY}",),
     "runs/large": (f"--config.graph={_TINY}", "--config.budget=3"),
+    "runs/search": (f"--config.graph={_TINY}", "--config.budget=3"),
+    # Steps of training, in the smallest size that has several layers or time steps.
+    "runs/training": (
+        "--config.graphs=rnnlm:steps=2,training=1,resnet:depth=18,size=32,training=1,optimiser=sgd",
+        "--config.budget=3",
+    ),
+    "runs/export": ("--config.graph=rnnlm:steps=2,training=1",),
+    "runs/exported": ("--config.budget=3",),
     "runs/elsewhere": ("--config.budget=2",),
     "runs/cluster": (
         *("--config.budget=2", "--config.measure_on=here"),
         *("--config.devices=auto", _PROFILED, "--config.method=random"),
     ),
     "runs/pretrain": ("--config.families=chain", "--config.members=1", "--config.budget=1"),
+    "runs/pretrain_hsdag": ("--config.families=chain", "--config.members=1", "--config.budget=1"),
     "runs/unseen": (f"--config.graphs={_TINY}", "--config.methods=zero_shot"),
     # Few methods: the names of the others are checked with the tables. `hetero` asks OpenVINO.
     "runs/reproduce_hierarchical": (
@@ -130,6 +139,15 @@ def test_pages_that_simulate_run(page, tmp_path):
     if missing:
         pytest.skip(missing)
     _reader(tmp_path).follow(page)
+
+
+def test_commands_run_on_processors_without_bf16():
+    shell = [block for page in pages.PAGES for block in pages.blocks(page)]
+    commands = [
+        words for block in shell if block.language == "sh" for words in pages.commands(block)
+    ]
+    assert len(commands) > 20
+    assert [words for words in commands if any("bf16" in word for word in words)] == []
 
 
 @pytest.mark.parametrize(

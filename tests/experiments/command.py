@@ -49,7 +49,7 @@ def answer(
     *argv: str,
     plots: bool = False,
     broken: Callable[[], None] | None = None,
-    limit_s: float = 240.0,
+    limit_s: float = 600.0,
 ) -> tuple[int, str, str]:
     """Exit code, standard output and standard error of a command.
 
