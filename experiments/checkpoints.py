@@ -31,5 +31,5 @@ def restore(path: Path, make: Callable[[Any], T], display: progress.Display) -> 
 
 def save(path: Path, content: Any) -> None:
     """Writes a pytree; makes the file's directory."""
-    path.parent.mkdir(exist_ok=True)
+    runs.make_folder(path.parent)
     runs.write_bytes(path, checkpoints.to_bytes(content))

@@ -32,7 +32,7 @@ _JSON: dict[str, Callable[[Path], Any]] = {
     bounds.FILE: bounds.read,
     saved_costs.FILE: saved_costs.read,
 }
-_held: dict[Path, IO[str]] = {}  # by resolved directory, until `release` or the process's end
+_held: dict[Path, IO[bytes]] = {}  # by resolved directory, until `release` or the process's end
 
 
 def claim(workdir: Path, display: progress.Display) -> None:
@@ -71,15 +71,15 @@ def _mend_log(path: Path, schema: files.Schema, display: progress.Display) -> No
         display.warn(f"{path} cannot be read: {error.wrong}; the rest is kept, all is {aside.name}")
 
 
-def _locked(workdir: Path, display: progress.Display) -> IO[str]:
+def _locked(workdir: Path, display: progress.Display) -> IO[bytes]:
     """The lock's file, open."""
     path = workdir / LOCK
-    file = open(path, "a+")  # noqa: SIM115
+    file = files.open_regular(path, "ab+")
     try:
         fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError as error:
         file.seek(0)
-        by = file.read().strip()
+        by = file.read().decode(errors="replace").strip()
         file.close()
         raise UserError(
             f"workdir {str(workdir)!r} is in use{f' by {by}' if by else ''}; wait until that has "

@@ -13,10 +13,12 @@ A *schema* says what data must be:
 JSON has no NaN and no infinity: a file with one, as Python would read it, is not JSON.
 """
 
+import errno
 import json
 import math
 import os
 import reprlib
+import stat
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import IO, Any, NamedTuple, NoReturn, TypeVar
@@ -107,6 +109,45 @@ def sound_lines(path: StrPath, schema: Schema) -> bytes:
     return b"".join(json.dumps(record).encode() + b"\n" for record in sound)
 
 
+def open_regular(path: StrPath, mode: str, *, follow_links: bool = False) -> IO[bytes]:
+    """Opens a regular file in binary mode, and refuses anything else.
+
+    A named pipe would block, a device would be written to, and a symbolic link in a run directory
+    leads to a file that the program did not make.
+
+    Args:
+      path: of the file; a mode that writes creates it.
+      mode: 'rb', 'wb' or 'ab+'.
+      follow_links: whether a symbolic link to a regular file counts as one: the user's own files.
+
+    Raises:
+      UserError: there is something else, such as a link, a named pipe or a device.
+      OSError: as `open`.
+    """
+
+    def opener(name: str, flags: int) -> int:
+        # Without O_NONBLOCK, opening a pipe that nobody writes to never returns.
+        no_follow = 0 if follow_links else os.O_NOFOLLOW
+        descriptor = os.open(name, flags | os.O_NONBLOCK | no_follow, 0o666)
+        kind = os.fstat(descriptor).st_mode
+        if not (stat.S_ISREG(kind) or stat.S_ISDIR(kind)):  # `open` itself refuses a directory
+            os.close(descriptor)
+            raise OSError(errno.ENXIO, "no regular file")
+        return descriptor
+
+    try:
+        return open(path, mode, opener=opener)
+    except OSError as error:
+        # ELOOP: a link. ENXIO: the above, and a pipe without a reader or a socket.
+        if error.errno not in (errno.ELOOP, errno.ENXIO):
+            raise
+        links = "" if follow_links else "a symbolic link, "
+        raise UserError(
+            f"{os.fspath(path)!r} is no regular file, but {links}a named pipe or a device; "
+            "remove it"
+        ) from error
+
+
 def drop_unfinished_line(log: IO[bytes]) -> None:
     """Truncates a log, opened to append and read, after its last newline."""
     if log.seek(0, os.SEEK_END) == 0:
@@ -120,7 +161,8 @@ def drop_unfinished_line(log: IO[bytes]) -> None:
 def read_bytes(path: StrPath, *, remedy: str) -> bytes:
     """Returns the content of a file; raises as `read_json` does."""
     try:
-        return Path(path).read_bytes()
+        with open_regular(path, "rb", follow_links=True) as file:
+            return file.read()
     except (FileNotFoundError, NotADirectoryError, PermissionError) as error:
         cause = f"{os.fspath(path)!r} cannot be read: {error.strerror}"
         raise UserError(f"{cause}; {remedy}") from error

@@ -1,6 +1,7 @@
 """The reader of JSON: what fits is read, whatever else a file holds is refused by its name."""
 
 import json
+import os
 
 import pytest
 
@@ -84,3 +85,32 @@ def test_sound_lines_are_what_is_left_of_a_log(path):
     with pytest.raises(files.CorruptFileError, match="line 2: a is 'x', not a number"):
         files.read_jsonl(path, {"a": float}, remedy="")
     assert files.sound_lines(path, {"a": float}) == b'{"a": 1}\n{"a": 2}\n'
+
+
+@pytest.mark.parametrize("mode", ["rb", "wb", "ab+"])
+@pytest.mark.parametrize("kind", ["link", "pipe", "device"])
+def test_only_regular_files_are_opened(tmp_path, path, kind, mode):
+    """And what a link leads to stays as it is."""
+    target = tmp_path / "target"
+    target.write_text("kept")
+    if kind == "pipe":
+        os.mkfifo(path)
+    else:
+        path.symlink_to(target if kind == "link" else os.devnull)
+    with pytest.raises(UserError, match=r"some\.json' is no regular file") as raised:
+        files.open_regular(path, mode, follow_links=kind == "device")
+    assert "\n" not in str(raised.value)
+    assert target.read_text() == "kept"
+
+
+def test_a_named_pipe_is_refused_where_json_is_read(path):
+    os.mkfifo(path)
+    for read in (files.read_json, files.read_jsonl):
+        with pytest.raises(UserError, match="named pipe"):
+            read(path, SCHEMA, remedy="")
+
+
+def test_links_to_the_users_own_files_are_read(tmp_path, path):
+    (tmp_path / "target").write_text(json.dumps(GOOD))
+    path.symlink_to("target")
+    assert files.read_json(path, SCHEMA, remedy="") == GOOD

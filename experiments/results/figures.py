@@ -103,8 +103,7 @@ def of_front(told: Mapping[str, Any], workdir: Path, console: Console, kept: fau
 
 def _write(drawings: _Drawings, workdir: Path, console: Console, kept: faults.Faults) -> list[Path]:
     """Saves the figures that can be drawn, and says once of each reason what it left out."""
-    directory = workdir / _DIRECTORY
-    directory.mkdir(exist_ok=True)
+    directory = runs.make_folder(workdir / _DIRECTORY)
     drawn, left_out = [], dict[str, list[str]]()
     for name, draw in drawings.items():
         for suffix in ("png", "svg"):  # of an earlier run

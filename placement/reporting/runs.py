@@ -83,6 +83,23 @@ def prepare_workdir(path: StrPath) -> Path:
     return workdir
 
 
+def make_folder(path: StrPath) -> Path:
+    """Creates a folder in a run directory unless it is there.
+
+    Returns:
+        The folder.
+
+    Raises:
+        UserError: A symbolic link is there, which would lead out of the run directory.
+        OSError: It cannot be created.
+    """
+    folder = Path(path)
+    if folder.is_symlink():
+        raise UserError(f"{str(folder)!r} is a symbolic link, not a folder; remove it")
+    folder.mkdir(exist_ok=True)
+    return folder
+
+
 def write_bytes(path: StrPath, data: bytes) -> None:
     """Writes a file whole or not at all; an earlier one stays until the new one is complete.
 
@@ -97,7 +114,7 @@ def write_bytes(path: StrPath, data: bytes) -> None:
     beside = target.with_name(f".{target.name}.{os.getpid()}.tmp")
     try:
         with naming(target):
-            with open(beside, "wb") as file:
+            with files.open_regular(beside, "wb") as file:
                 file.write(data)
                 file.flush()
                 os.fsync(file.fileno())
@@ -139,7 +156,7 @@ def append_jsonl(path: StrPath, record: Mapping[str, Any]) -> None:
         OSError: It cannot be written; the error names the log.
     """
     line = json.dumps(_plain(record), allow_nan=False).encode() + b"\n"
-    with naming(Path(path)), open(path, "ab+") as file:
+    with naming(Path(path)), files.open_regular(path, "ab+") as file:
         files.drop_unfinished_line(file)
         file.write(line)
         file.flush()

@@ -91,7 +91,8 @@ class Events:
 
         with runs.naming(self._path):
             if self._file is None:
-                self._directory.mkdir(parents=True, exist_ok=True)
+                runs.make_folder(self._directory.parent)
+                runs.make_folder(self._directory)
                 self._file = RecordWriter(str(self._path))
                 self._begin()
             self._file.write(event.SerializeToString())

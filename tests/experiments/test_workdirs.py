@@ -1,6 +1,7 @@
 """Run directories: files that are corrupt, and two commands at once."""
 
 import json
+import os
 import shutil
 import signal
 import time
@@ -206,3 +207,35 @@ def test_a_claim_is_given_back(tmp_path):
     workdirs.release(tmp_path)
     code, _, err = run(tmp_path, *FLAGS)
     assert code == 0, err
+
+
+@pytest.mark.parametrize("name", [workdirs.LOCK, "metrics.jsonl", "tensorboard", "checkpoint"])
+def test_links_in_a_run_directory_are_refused_and_what_they_lead_to_is_kept(name, tmp_path):
+    outside, workdir = tmp_path / "outside", tmp_path / "run"
+    workdir.mkdir()
+    if name in ("tensorboard", "checkpoint"):
+        outside.mkdir()
+    else:
+        outside.write_text("")
+    (workdir / name).symlink_to(outside)
+    code, _, err = run(workdir, *FLAGS)
+    assert code == 2
+    assert err.splitlines()[-1].startswith("error: ")
+    assert name in err.splitlines()[-1]
+    assert list(outside.iterdir()) == [] if outside.is_dir() else outside.read_text() == ""
+
+
+@pytest.mark.parametrize("name", ["profile.json", bounds.FILE])
+def test_a_named_pipe_in_a_run_directory_is_set_aside(name, tmp_path):
+    os.mkfifo(tmp_path / name)
+    code, _, err = run(tmp_path, *FLAGS)
+    assert code == 0, err
+    assert "named pipe" in err
+    assert (tmp_path / f"{name}.corrupt").is_fifo()
+
+
+def test_a_named_pipe_in_the_place_of_a_log_is_refused(tmp_path):
+    os.mkfifo(tmp_path / "metrics.jsonl")
+    code, _, err = run(tmp_path, *FLAGS)
+    assert code == 2
+    assert "named pipe" in err

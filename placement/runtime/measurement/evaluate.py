@@ -82,7 +82,7 @@ class MeasurementCache:
 
     def _append(self, path: Path, line: str) -> None:
         try:
-            with open(path, "ab+") as file:
+            with files.open_regular(path, "ab+") as file:
                 files.drop_unfinished_line(file)
                 file.write(line.encode() + b"\n")
         except OSError as error:  # that of a full disk does not name the file
