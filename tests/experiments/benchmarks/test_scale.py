@@ -1,8 +1,8 @@
 """What the benchmark of sizes says of times that are known."""
 
-import subprocess
-import sys
+import pytest
 
+from experiments.benchmarks import __main__ as program
 from experiments.benchmarks import scale
 from experiments.benchmarks.scale import Phase
 
@@ -19,9 +19,10 @@ def test_the_longest_phase_dominates_but_not_the_whole_command():
     assert said == "at 1,000 operations 'bound' dominates: 3.0 of 4.0 s"
 
 
-def test_sizes_that_are_no_numbers_are_refused_in_one_line():
-    command = [sys.executable, "-m", "experiments.benchmarks", "scale", "10", "many"]
-    ended = subprocess.run(command, capture_output=True, text=True)
-    assert ended.returncode == 2
-    assert ended.stderr.startswith("error: scale takes numbers of operations; given '10 many'")
-    assert ended.stderr.count("\n") == 1
+def test_sizes_that_are_no_numbers_are_refused_in_one_line(capsys):
+    with pytest.raises(SystemExit) as ended:
+        program.main(["benchmarks", "scale", "10", "many"])
+    assert ended.value.code == 2
+    err = capsys.readouterr().err
+    assert err.startswith("error: scale takes numbers of operations; given '10 many'")
+    assert err.count("\n") == 1

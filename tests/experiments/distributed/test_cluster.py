@@ -1,10 +1,10 @@
 """Tasks with `measure_on=ray`: the same tables as without, and one line without a cluster."""
 
 import contextlib
+import functools
 import json
 import os
 import socket
-import subprocess
 import sys
 from pathlib import Path
 
@@ -35,7 +35,7 @@ def running():
 @pytest.fixture
 def chain(tmp_path) -> ConfigDict:
     """A small model on host devices."""
-    ov.serialize(small.convolutions(), tmp_path / "chain.xml")
+    ov.serialize(small.convolutions(length=2), tmp_path / "chain.xml")
     config = common.base()
     config.graph, config.devices = str(tmp_path / "chain.xml"), "host"
     config.method, config.budget, config.measure_s = "random", 20, 0.2
@@ -56,23 +56,21 @@ def closed_port():
         yield bound.getsockname()[1]
 
 
+def _set_address(address: str) -> None:
+    os.environ["RAY_ADDRESS"] = address
+
+
 def test_without_a_cluster_one_line_says_how_to_start_one(tmp_path):
     with closed_port() as port:
-        done = subprocess.run(
-            [
-                *(sys.executable, "-m", "experiments.main", "--config=configs/smoke.py"),
-                *("--config.measure_on=ray", "--config.devices=host", f"--workdir={tmp_path}"),
-                "--config.graph=resnet:depth=18,size=32",
-            ],
-            cwd=command.ROOT,
-            env=os.environ | {"RAY_ADDRESS": f"127.0.0.1:{port}"},
-            capture_output=True,
-            text=True,
-            check=False,
+        code, out, err = command.run(
+            tmp_path,
+            *("--config.measure_on=ray", "--config.devices=host"),
+            "--config.graph=resnet:depth=18,width=10,size=32",
+            broken=functools.partial(_set_address, f"127.0.0.1:{port}"),
         )
-    assert done.returncode == 2
-    assert done.stdout == ""
-    (line,) = done.stderr.strip().splitlines()
+    assert code == 2
+    assert out == ""
+    (line,) = err.strip().splitlines()
     assert line.startswith(f"error: no Ray cluster runs at RAY_ADDRESS=127.0.0.1:{port}; ")
     assert "ray start --head" in line
     assert not list(tmp_path.iterdir())
@@ -108,7 +106,10 @@ def told(workdir: Path) -> dict:
     return json.loads((workdir / "environment.json").read_text())["hosts"]
 
 
-def test_a_host_profiles_and_measures_in_this_machines_place(running, chain, tmp_path, capfd):
+def test_a_host_profiles_and_measures_in_this_machines_place(
+    running, chain, tmp_path, capfd, monkeypatch
+):
+    monkeypatch.setitem(sys.modules, "matplotlib.figure", None)  # for speed
     summary = place.run(chain, tmp_path / "run", progress.Display(progress.DEBUG))
     out, err = capfd.readouterr()
     assert all(row["measured_s"] for row in summary["rows"])

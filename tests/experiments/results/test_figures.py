@@ -69,7 +69,11 @@ def test_a_run_that_knows_everything_gets_every_figure_and_a_trace(tmp_path, cap
 
 
 def test_an_older_run_gets_what_it_knows_and_each_reason_once(tmp_path, capsys):
+    """Figures that an earlier command drew, and this one cannot draw, do not stay."""
     console, lines = _console(capsys)
+    (tmp_path / "figures").mkdir()
+    for name in ("figures/placement.svg", "figures/placement.png", "trace.json"):
+        (tmp_path / name).write_text("of an earlier command")
     _draw(_summary(), tmp_path, console)
     assert _drawn(tmp_path) == _both("latencies", "errors")
     said = lines()
@@ -116,13 +120,3 @@ def test_a_comparison_and_a_calibration_have_figures(tmp_path, capsys):
     assert _drawn(tmp_path) == _both(*names, "errors")
     assert [path.stem for path in found] == [*names]
     assert lines() == []
-
-
-def test_a_figure_that_can_no_longer_be_drawn_does_not_stay(tmp_path, capsys):
-    console, _ = _console(capsys)
-    details.write(tmp_path / "details.json", drawn.diamond())
-    _draw(_summary(), tmp_path, console)
-    (tmp_path / "details.json").unlink()
-    _draw(_summary(), tmp_path, console)
-    assert _drawn(tmp_path) == _both("latencies", "errors")
-    assert not (tmp_path / "trace.json").exists()

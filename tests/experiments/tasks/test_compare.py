@@ -16,18 +16,22 @@ from tests.experiments.command import check_summary, run
 _GRAPHS = "synthetic:family=layered,ops=12,seed=1", "synthetic:family=series_parallel,ops=12,seed=2"
 
 
+# As many evaluations as devices let every learned method be made and start, but take no step, which
+# it would have to compile for seconds.
+_NO_STEP = ("--config.budget=3", "--config.time_limit_s=1")
+# Methods of the audit that run with all graphs and seeds here: some of each kind.
+_SOME = (
+    *("hsdag:variant=released", "hsdag", "zero_shot", "search"),
+    *("heft", "peft", "m_etf", "lns", "human_expert"),
+)
+
+
 @pytest.fixture(scope="module")
 def audited(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The run directory of a small audit, of the methods whose packages are installed.
-
-    As many evaluations as devices let every learned method be made and start, but take no step,
-    which it would have to compile for seconds.
-    """
-    config, workdir = audit.get_config(), tmp_path_factory.mktemp("audit")
-    able = [m for m in _methods(config.methods) if METHODS[m.split(":")[0]].missing() is None]
-    assert {"heft", "search", "hsdag"} <= set(able)
-    flags = [f"--config.graphs={','.join(_GRAPHS)}", f"--config.methods={','.join(able)}"]
-    flags += ["--config.seeds=2", "--config.budget=3", "--config.time_limit_s=1"]
+    """The run directory of a small audit, of some methods."""
+    workdir = tmp_path_factory.mktemp("audit")
+    flags = [f"--config.graphs={','.join(_GRAPHS)}", f"--config.methods={','.join(_SOME)}"]
+    flags += ["--config.seeds=2", *_NO_STEP]
     code, _, err = run(
         workdir, "--task=compare", *flags, config="configs/audit.py", plots=True, limit_s=480.0
     )
@@ -45,6 +49,29 @@ def test_the_audit_is_of_methods_and_graphs_that_there_are():
     assert set(methods) == {*_methods(config.methods)} - {"single"}
     assert len(methods) == len(set(methods))
     assert config.evaluate == "simulate"
+
+
+def test_methods_of_the_audit_that_no_seed_changes_run_once(tmp_path):
+    config = audit.get_config()
+    config.graphs, config.seeds = _GRAPHS[0], 2
+    first, second = compare._cells(config, tmp_path, *compare._methods(config))
+    assert set(first.chosen) == {*_methods(config.methods)} - {"single"}
+    assert set(first.chosen) - set(second.chosen) == {"heft", "peft", "m_etf", "human_expert"}
+
+
+@pytest.mark.slow
+def test_every_other_method_of_the_audit_runs(tmp_path):
+    """Those of which the packages are installed."""
+    others = [method for method in _methods(audit.get_config().methods) if method not in _SOME]
+    able = [method for method in others if METHODS[method.split(":")[0]].missing() is None]
+    assert {"hierarchical", "placeto", "hsdag:variant=paper"} <= set(able)
+    flags = [f"--config.graphs={_GRAPHS[0]}", f"--config.methods={','.join(able)}"]
+    flags += ["--config.seeds=1", *_NO_STEP]
+    code, _, err = run(tmp_path, "--task=compare", *flags, config="configs/audit.py", limit_s=480.0)
+    assert code == 0, err
+    rows = check_summary(tmp_path)["rows"]
+    assert {row["method"] for row in rows} >= set(able)
+    assert not [row for row in rows if row["status"].startswith("failed")]
 
 
 @pytest.mark.slow
@@ -110,17 +137,17 @@ def test_measured_methods_run_with_every_seed(tmp_path):
     assert {cell.chosen for cell in measured} == {("heft", "random")}
 
 
-@pytest.mark.parametrize("seeds", [1, 2])
-def test_one_method_on_one_graph_is_told_without_statistics_that_it_takes_more_for(seeds, tmp_path):
-    flags = [f"--config.graphs={_GRAPHS[0]}", "--config.methods=heft", f"--config.seeds={seeds}"]
-    code, _, err = run(
-        tmp_path, "--task=compare", *flags, "--config.budget=3", config="configs/audit.py"
-    )
-    assert code == 0, err
-    (scope,) = json.loads((tmp_path / "summary.json").read_text())["statistics"]["scopes"].values()
-    assert set(scope["interquartile_mean"]) == {comparison.SINGLE, "heft"}
-    assert scope["probability_of_improvement"] == {}
-    assert "Nothing to tell" in (tmp_path / "report.md").read_text()
+def test_one_method_on_one_graph_is_told_without_statistics_that_it_takes_more_for(tmp_path):
+    flags = ["--task=compare", f"--config.graphs={_GRAPHS[0]}", "--config.methods=heft", *_NO_STEP]
+    for seeds in (1, 2):
+        code, _, err = run(tmp_path, *flags, f"--config.seeds={seeds}", config="configs/audit.py")
+        assert code == 0, err
+        summary = json.loads((tmp_path / "summary.json").read_text())
+        assert {row["seed"] for row in summary["rows"]} == set(range(seeds))
+        (scope,) = summary["statistics"]["scopes"].values()
+        assert set(scope["interquartile_mean"]) == {comparison.SINGLE, "heft"}
+        assert scope["probability_of_improvement"] == {}
+        assert "Nothing to tell" in (tmp_path / "report.md").read_text()
 
 
 @pytest.mark.parametrize("graph", ["rnlm", "nowhere/model.onnx", "nowhere.json"])

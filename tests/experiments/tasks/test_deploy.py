@@ -1,9 +1,6 @@
 """`--task=deploy` on the real CPU plug-in: the command, and what its decision leaves."""
 
 import json
-import os
-import subprocess
-import sys
 from pathlib import Path
 
 import numpy as np
@@ -26,10 +23,11 @@ from placement.runtime.models import fingerprint, frontend
 from tests.experiments.command import run
 from tests.runtime import small
 
-ROOT = Path(__file__).parents[3]
 HOST = devices.resolve("host")
 A, B = (device.name for device in HOST)
 SEGMENTS = [[A, ["x", "top"]], [B, ["left"]], [A, ["right", "bottom"]]]
+# The limit cuts the profile short, of which these tests need nothing.
+_QUICK = ("--config.method=random", "--config.budget=4", "--config.time_limit_s=0.1")
 INPUT = np.random.default_rng(1).standard_normal((4, 8)).astype(np.float32)
 
 
@@ -55,26 +53,14 @@ def prepared(workdir: Path, model: ov.Model, *, segments=(), **others: str) -> P
     return file
 
 
-def command(workdir: Path, *flags: str) -> tuple[int, str, str]:
-    program = [sys.executable, "-m", "experiments.main", "--config=configs/smoke.py"]
-    done = subprocess.run(
-        [*program, f"--workdir={workdir}", *flags],
-        cwd=ROOT,
-        env=os.environ | {"COLUMNS": "120"},
-        capture_output=True,
-        text=True,
-    )
-    return done.returncode, done.stdout, done.stderr
-
-
 def test_what_place_found_is_deployed_from_the_command_line(tmp_path: Path) -> None:
     file = tmp_path / "chain.xml"
     ov.save_model(small.convolutions(), file, compress_to_fp16=False)
-    flags = [f"--config.graph={file}", "--config.measure_s=0.2"]
-    options = ["--config.method=random", "--config.budget=4", "--config.devices=host"]
-    code, _, err = command(tmp_path / "run", *flags, *options)
+    flags = [f"--config.graph={file}", "--config.measure_s=0.1"]
+    options = [*_QUICK, "--config.devices=host"]
+    code, _, err = run(tmp_path / "run", *flags, *options)
     assert code == 0, err
-    code, out, err = command(tmp_path / "run", "--task=deploy", *flags)
+    code, out, err = run(tmp_path / "run", "--task=deploy", *flags)
     assert code == 0, err
     folder = tmp_path / "run" / "deploy"
     assert {path.name for path in folder.iterdir()} == {
@@ -88,7 +74,7 @@ def test_what_place_found_is_deployed_from_the_command_line(tmp_path: Path) -> N
 
     ov.save_model(small.convolutions(length=5, size=12), file, compress_to_fp16=False)
     before = (folder / "deploy.json").read_bytes()
-    code, out, err = command(tmp_path / "run", "--task=deploy", *flags)
+    code, out, err = run(tmp_path / "run", "--task=deploy", *flags)
     assert (code, out) == (2, "")
     assert len(err.strip().splitlines()) == 1
     assert "it has new 'weights_4', 'conv_4', 'relu_4'; 'x' was Parameter f32[1,16,14,14]" in err
@@ -104,14 +90,14 @@ def test_a_model_with_a_scalar_input_is_placed_and_deployed(
     file = tmp_path / "scaled.xml"
     ov.save_model(small.scaled(), file, compress_to_fp16=False)
     options = [f"--config.backend={backend}", f"--config.objective={objective}"]
-    options += ["--config.method=random", "--config.budget=4"]
+    options += _QUICK
     for task_ in ("place", "deploy"):
         code, _, err = run(
             tmp_path / "run",
             f"--task={task_}",
             f"--config.graph={file}",
             "--config.devices=host",
-            "--config.measure_s=0.2",
+            "--config.measure_s=0.1",
             *(options if task_ == "place" else ()),
         )
         assert code == 0, err
@@ -193,10 +179,10 @@ def test_a_model_with_an_infinite_mask_is_deployed(tmp_path: Path) -> None:
 def test_a_model_that_bf16_gets_wrong_is_placed_and_deployed_in_f32(tmp_path, devices_given):
     file = tmp_path / "rounded.xml"
     ov.save_model(small.rounded(), file, compress_to_fp16=False)
-    flags = [f"--config.graph={file}", "--config.measure_s=0.2"]
+    flags = [f"--config.graph={file}", "--config.measure_s=0.1"]
     on = f"--config.devices={devices_given}"
-    options = ["--config.method=random", "--config.budget=4"]
-    code, out, err = command(tmp_path / "run", *flags, on, *options)
+    options = _QUICK
+    code, out, err = run(tmp_path / "run", *flags, on, *options)
     assert code == 0, err
     assert "it computes in f32 instead" in out + err
     summary = json.loads((tmp_path / "run" / "summary.json").read_text())
@@ -205,7 +191,7 @@ def test_a_model_that_bf16_gets_wrong_is_placed_and_deployed_in_f32(tmp_path, de
     single = [r for r in summary["rows"] if r["method"].startswith("single:")]
     assert all(row["measured_s"] for row in single)
     for given in ([], [on]):
-        code, out, err = command(tmp_path / "run", "--task=deploy", *flags, *given)
+        code, out, err = run(tmp_path / "run", "--task=deploy", *flags, *given)
         assert code == 0, err
         with placement.load(tmp_path / "run" / "deploy") as net:
             (found,) = net.infer([np.full((64, 64), 0.3, np.float32)])

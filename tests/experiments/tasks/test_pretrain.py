@@ -12,7 +12,7 @@ from tests.experiments.command import check_summary, run
 # Graphs of one small size on two devices: one compilation.
 SMALL = ("--config.families=chain", "--config.members=2", "--config.devices=roofline:cpu,gpu")
 TINY = "scheduler:num_samples=4,hidden_size=4,episode_steps=2"
-UNSEEN = "synthetic:family=fork_join,ops=40,seed=3"
+UNSEEN = "synthetic:family=layered,ops=12,seed=1"
 
 
 def test_what_was_learned_on_some_graphs_places_another(tmp_path: Path) -> None:

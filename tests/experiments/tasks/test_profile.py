@@ -15,7 +15,11 @@ BACKENDS = {
     "hetero": ("--config.backend=hetero", "--config.objective=serial"),
     "concurrent": ("--config.backend=concurrent", "--config.objective=makespan"),
 }
-QUICK = ("--config.devices=host", "--config.method=annealing", "--config.budget=100")
+# Of as many placements as devices, a learned search takes no step, which it would have to compile.
+QUICK = (
+    *("--config.devices=host", "--config.method=annealing"),
+    *("--config.budget=2", "--config.measure_s=0.1"),
+)
 PROFILE = ("--task=profile", "--config.calibration_placements=4")
 
 
@@ -41,40 +45,34 @@ def profiled(workdir: Path) -> dict:
 
 
 @pytest.mark.parametrize("backend", BACKENDS)
-def test_tiny_tensors_do_not_make_handing_over_slow(backend: str, tmp_path: Path) -> None:
-    flags = (saved(small.tiny(), tmp_path), *QUICK, *BACKENDS[backend], *PROFILE)
-    code, out, err = run(tmp_path, *flags)
-    assert code == 0, err
-    (found,) = profiled(tmp_path)["transfers"]
-    assert found["latency_s"] + 2**20 * found["s_per_byte"] < 0.1  # at 0.6 MB/s it took 2 s
-    assert min(found["bytes"]) < 100
-    assert max(found["bytes"]) == 2**20
-    assert found["median_error"] <= found["p90_error"]
-    assert "handing over CPU_" in out
-    assert "half within" in out
-    told = json.loads((tmp_path / "environment.json").read_text())["profiling"]
-    assert told == profiled(tmp_path)["conditions"]
-    assert 0 < told["seconds"] < told["limit_s"] > told["wall_s"]
-    assert not told["left_out"]
-
-
-@pytest.mark.parametrize("backend", BACKENDS)
-def test_profiling_ends_with_the_time_of_a_search_and_says_what_it_left_out(
+def test_profiling_ends_with_the_time_of_a_search_and_is_done_again_with_more_time(
     backend: str, tmp_path: Path
 ) -> None:
-    flags = (saved(small.branches(size=512, length=6), tmp_path), *QUICK, *BACKENDS[backend])
+    flags = (saved(small.tiny(length=2), tmp_path), *QUICK, *BACKENDS[backend])
     code, out, err = run(tmp_path, *flags, "--config.time_limit_s=0.01")
     assert code == 0, err
     assert "profiling was cut short at 0.01 s" in out
     assert "operations timed 1 times, not 5" in out
     check_summary(tmp_path)
-    short = profiled(tmp_path)["conditions"]
-    assert short["wall_s"] < 20  # of which starting OpenVINO takes most
-    code, out, err = run(tmp_path, *flags, "--config.time_limit_s=40")
+    assert profiled(tmp_path)["conditions"]["left_out"]
+    assert "profiling" in json.loads((tmp_path / "environment.json").read_text())
+
+    code, out, err = run(tmp_path, *flags, *PROFILE, "--config.time_limit_s=600")
     assert code == 0, err
     assert "cut short" not in out
-    assert not profiled(tmp_path)["conditions"]["left_out"]
-    assert "profiling" in json.loads((tmp_path / "environment.json").read_text())
+    assert "handing over CPU_" in out
+    assert "half within" in out
+    conditions = json.loads((tmp_path / "environment.json").read_text())["profiling"]
+    assert conditions == profiled(tmp_path)["conditions"]
+    assert 0 < conditions["seconds"] < conditions["limit_s"] > conditions["wall_s"]
+    assert not conditions["left_out"]
+    # Handing over a tensor of a MiB is timed too. At the 0.6 MB/s that tiny tensors alone
+    # suggest, it would take 2 s.
+    (transfer,) = profiled(tmp_path)["transfers"]
+    assert transfer["latency_s"] + 2**20 * transfer["s_per_byte"] < 0.1
+    assert min(transfer["bytes"]) < 100
+    assert max(transfer["bytes"]) == 2**20
+    assert transfer["median_error"] <= transfer["p90_error"]
 
 
 @pytest.mark.parametrize("task", ["place", "profile"])
@@ -87,12 +85,13 @@ def test_a_model_of_constants_alone_is_refused(task: str, tmp_path: Path) -> Non
 @pytest.mark.parametrize("backend", BACKENDS)
 def test_one_operation_is_placed_and_calibrated(backend: str, tmp_path: Path) -> None:
     flags = (saved(one_operation(), tmp_path), *QUICK, *BACKENDS[backend])
-    code, _, err = run(tmp_path / "place", *flags)
+    flags += ("--config.time_limit_s=0.1",)
+    code, _, err = run(tmp_path, *flags)
     assert code == 0, err
-    check_summary(tmp_path / "place")
-    code, _, err = run(tmp_path / "profile", *flags, *PROFILE)
+    check_summary(tmp_path)
+    code, _, err = run(tmp_path, *flags, *PROFILE)
     assert code == 0, err
-    for row in json.loads((tmp_path / "profile" / "fidelity.json").read_text())["rows"]:
+    for row in json.loads((tmp_path / "fidelity.json").read_text())["rows"]:
         assert row["placements"] >= 1
         assert row["failed"] == 0
         assert row["median_error"] >= 0
