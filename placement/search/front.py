@@ -193,25 +193,27 @@ def _children(
 ) -> Array:
     """Children int32 [C, B] of parents int32 [C, K], the last with parts of others [C, K]."""
     key = jax.random.fold_in(key, number)  # on the host it takes as long as a generation
-    for_length, for_begin, *for_blocks = jax.random.split(key, 2 + _MOVES)
+    keys = jax.random.split(key, 2 + _MOVES)
+    for_length, for_begin, for_blocks = keys[0], keys[1], keys[2:]
     size, num_parents = parents.shape
     evenly = (space.orders.number > 0).astype(jnp.float32)
-    children, moved = [], parents
-    for move in for_blocks:
-        room = chains.room_bytes(space, moved)
+
+    def move(parents: Array, key: chex.PRNGKey) -> tuple[Array, Array]:
+        room = chains.room_bytes(space, parents)
         drawn = blocks.draw(
-            move, space.orders, space.allowed, moved, room, evenly, (_SETS, _SET_SIZE)
+            key, space.orders, space.allowed, parents, room, evenly, (_SETS, _SET_SIZE)
         ).placement.reshape(size, num_parents, -1)
-        children.append(drawn.reshape(size, -1))
-        moved = drawn[:, :, 0]  # one of each parent goes on
-    count = children[0].shape[1]
+        return drawn[:, :, 0], drawn.reshape(size, -1)  # one of each parent goes on
+
+    _, moved = jax.lax.scan(move, parents, for_blocks)  # unrolled, it compiles twice as long
+    count = moved.shape[2]
     length = jax.random.uniform(for_length, (count,), minval=1.0, maxval=size + 1.0)
     begin = jax.random.uniform(for_begin, (count,)) * size
     place = jnp.arange(size)[:, None]
     inside = (place >= begin) & (place < begin + length)
     repeat = partial(jnp.repeat, repeats=count // num_parents, axis=1)
-    children.append(jnp.where(inside, repeat(others), repeat(parents)))
-    return jnp.concatenate(children, axis=1)
+    crossed = jnp.where(inside, repeat(others), repeat(parents))
+    return jnp.concatenate([*moved, crossed], axis=1)
 
 
 def _tournament(rng: np.random.Generator, archive: Archive) -> np.ndarray:

@@ -170,8 +170,16 @@ def _alive(t: residency.Tables, placement: Array, room: Array) -> Array:
 
 def runs_out_of_memory(problem: Problem, placement: np.ndarray) -> bool:
     """Whether a placement int32 [N] could run if devices had more memory."""
-    outcome = objective(problem.objective).simulate(tables(problem), jnp.asarray(placement)[None])
-    return bool(jnp.isfinite(outcome.latency_s[0]) & (outcome.overflow[0] > 0))
+    simulate = objective(problem.objective).simulate
+    return bool(_runs_out_of_memory(simulate, tables(problem), jnp.asarray(placement)[None])[0])
+
+
+@partial(jax.jit, static_argnums=0)
+def _runs_out_of_memory(
+    simulate: Callable[[Any, Array], Outcome], tables_: tuple[Limits, Any], placements: Array
+) -> Array:
+    outcome = simulate(tables_, placements)
+    return jnp.isfinite(outcome.latency_s) & (outcome.overflow > 0)
 
 
 def fullest_bytes(problem: Problem, placements: np.ndarray) -> np.ndarray:

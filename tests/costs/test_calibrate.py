@@ -71,6 +71,7 @@ def test_recovers_what_distorted_the_profile_of_devices_that_overlap():
     """What is critical depends on the costs, so that it is fitted in rounds."""
     graph, costs, placements = _problem(np.random.default_rng(0))
     problem = helpers.as_problem(graph, costs, "makespan")
+    placements, num_fitted = placements[:90], 60
     ran = [segments.cut(problem, placement) for placement in placements]
 
     def latency_s(costs: CostModel) -> np.ndarray:
@@ -78,15 +79,15 @@ def test_recovers_what_distorted_the_profile_of_devices_that_overlap():
         pairs = zip(placements, ran, strict=True)
         return np.array([segments.schedule(there, p, cut).latency_s for p, cut in pairs])
 
-    terms = [simulated_terms.of(problem, placement) for placement in placements[:100]]
+    terms = [simulated_terms.of(problem, placement) for placement in placements[:num_fitted]]
     measured_s = latency_s(calibrate.apply(costs, TRUE))
 
     def error(rounds: int) -> tuple[float, calibrate.Calibration]:
-        found = calibrate.fit(costs, terms, measured_s[:100], rounds=rounds).mode
+        found = calibrate.fit(costs, terms, measured_s[:num_fitted], rounds=rounds).mode
         predicted_s = latency_s(calibrate.apply(costs, found))
-        return float(np.median(np.abs(predicted_s / measured_s - 1)[100:])), found
+        return float(np.median(np.abs(predicted_s / measured_s - 1)[num_fitted:])), found
 
-    before = np.median(np.abs(latency_s(costs) / measured_s - 1)[100:])
+    before = np.median(np.abs(latency_s(costs) / measured_s - 1)[num_fitted:])
     (once, _), (after, found) = error(1), error(8)
     assert before > 0.02
     assert after < before / 5

@@ -12,20 +12,21 @@ from tests.runtime import small
 
 LIGHT = Path(onnx.__file__).parent / "backend/test/data/light"
 CONCURRENT = ("--config.backend=concurrent", "--config.objective=makespan")
+QUICK = "--config.measure_s=0.1"
 
 
 @pytest.fixture(scope="module")
 def branches(tmp_path_factory) -> Path:
-    """The file of a model with two branches that take milliseconds."""
+    """The file of a model with two branches."""
     path = tmp_path_factory.mktemp("model") / "branches.xml"
-    ov.save_model(small.branches(size=512, length=6), path)
+    ov.save_model(small.branches(size=128, length=3), path)
     return path
 
 
 def test_devices_that_work_at_the_same_time_are_placed_on_and_measured(
     branches: Path, tmp_path: Path
 ) -> None:
-    flags = [f"--config.graph={branches}", "--config.devices=auto", *CONCURRENT]
+    flags = [f"--config.graph={branches}", "--config.devices=auto", *CONCURRENT, QUICK]
     code, _, err = run(tmp_path, *flags, "--config.method=lns")
     assert code == 0, err
     summary = check_summary(tmp_path)
@@ -59,7 +60,7 @@ def test_devices_that_work_at_the_same_time_are_placed_on_and_measured(
 def test_a_search_on_devices_measures_what_it_finds_and_goes_on_from_it(
     branches: Path, tmp_path: Path, flags: tuple[str, ...]
 ) -> None:
-    flags = (f"--config.graph={branches}", "--config.devices=host:f32,f32", *flags)
+    flags = (f"--config.graph={branches}", "--config.devices=host:f32,f32", QUICK, *flags)
     flags = (*flags, "--config.method=search", "--config.evaluate=measure", "--config.budget=6")
     code, _, err = run(tmp_path, *flags)
     assert code == 0, err
@@ -83,7 +84,8 @@ def test_a_search_on_devices_measures_what_it_finds_and_goes_on_from_it(
 def test_a_profile_of_devices_at_the_same_time_says_how_far_it_is_right(
     branches: Path, tmp_path: Path
 ) -> None:
-    flags = [f"--config.graph={branches}", *CONCURRENT, "--config.calibration_placements=12"]
+    flags = [f"--config.graph={branches}", *CONCURRENT, "--config.calibration_placements=6", QUICK]
+    flags += ["--config.budget=2"]  # without a step of learning, which takes seconds to compile
     code, _, err = run(tmp_path, *flags, "--config.devices=host", "--task=profile")
     assert code == 0, err
     fidelity = json.loads((tmp_path / "fidelity.json").read_text())
@@ -101,7 +103,8 @@ def test_a_calibrated_profile_says_how_far_it_is_right_and_trains_without_device
     tmp_path: Path,
 ) -> None:
     model = f"--config.graph={LIGHT / 'light_squeezenet.onnx'}"
-    flags = [model, "--config.devices=host", "--config.calibration_placements=12"]
+    flags = [model, "--config.devices=host", "--config.calibration_placements=6", QUICK]
+    flags += ["--config.budget=2"]  # without a step of learning, which takes seconds to compile
     code, out, err = run(tmp_path, *flags, "--task=profile")
     assert code == 0, err
     fidelity = json.loads((tmp_path / "fidelity.json").read_text())
@@ -111,7 +114,7 @@ def test_a_calibrated_profile_says_how_far_it_is_right_and_trains_without_device
     }
     for row in fidelity["rows"]:
         if row["kind"] == "all":
-            assert row["placements"] + row["failed"] == 12
+            assert row["placements"] + row["failed"] == 6
             assert 0 <= row["median_error"] <= row["p90_error"]
     for placement in fidelity["placements"]:
         assert placement["predicted_s"] > 0

@@ -11,7 +11,7 @@ from placement.graphs.coarsen import coarsen, lift, merge, sole_consumers
 from tests import helpers
 
 SEEDS = st.integers(0, 2**32 - 1)
-few = hypothesis.settings(max_examples=80, deadline=None)
+few = hypothesis.settings(max_examples=30, deadline=None)
 
 
 def _graph(types, edges, **fields):

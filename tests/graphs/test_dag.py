@@ -7,7 +7,7 @@ from placement.graphs import dag, opgraph
 from tests import helpers
 
 SEEDS = st.integers(0, 2**32 - 1)
-few = hypothesis.settings(max_examples=60, deadline=None)
+few = hypothesis.settings(max_examples=25, deadline=None)
 
 
 def _random(seed, largest=14):

@@ -81,7 +81,7 @@ def test_isolated_operations_and_other_components():
         np.testing.assert_allclose(result, [end, 0.0, end, 0.0], rtol=1e-12)
 
 
-@hypothesis.settings(max_examples=60, deadline=None)
+@hypothesis.settings(max_examples=25, deadline=None)
 @hypothesis.given(st.integers(0, 2**32 - 1), st.integers(1, 4), st.booleans())
 def test_both_branches_against_plain_search(seed, radius, directed):
     rng = np.random.default_rng(seed)

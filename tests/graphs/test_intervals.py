@@ -19,7 +19,7 @@ def _group(graph, num_groups, weight=None, kinds=None):
     return intervals.group(graph, weight, kinds, num_groups)
 
 
-@hypothesis.settings(max_examples=40, deadline=None)
+@hypothesis.settings(max_examples=20, deadline=None)
 @hypothesis.given(SEEDS)
 def test_groups_are_acyclic_few_and_of_one_kind(seed):
     rng = np.random.default_rng(seed)

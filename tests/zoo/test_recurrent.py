@@ -99,8 +99,11 @@ def _nmt(model: ov.Model, source: np.ndarray, target: np.ndarray, layers: int) -
     return predictions
 
 
-def _run(model: ov.Model, *inputs: np.ndarray) -> list[np.ndarray]:
-    compiled = ov.Core().compile_model(model, "CPU", {"INFERENCE_PRECISION_HINT": "f32"})
+def _compile(model: ov.Model) -> ov.CompiledModel:
+    return ov.Core().compile_model(model, "CPU", {"INFERENCE_PRECISION_HINT": "f32"})
+
+
+def _run(compiled: ov.CompiledModel, *inputs: np.ndarray) -> list[np.ndarray]:
     result = compiled(list(inputs))
     return [np.array(result[port]) for port in compiled.outputs]
 
@@ -119,7 +122,13 @@ def _full_view(text: str):
     return extract.op_graph(model, name=text)
 
 
-@pytest.mark.parametrize("text", SIZES)
+@pytest.mark.parametrize(
+    "text",
+    [
+        pytest.param(text, marks=pytest.mark.nightly) if "layers=8" in text else text
+        for text in SIZES
+    ],
+)
 def test_sizes_are_exact(text):
     graph, estimated = _full_view(text)
     coarse = coarsen.coarsen(graph).graph
@@ -134,7 +143,7 @@ def test_sizes_are_exact(text):
     [
         ("rnnlm", 1, 5, 14, 21),
         ("rnnlm", 4, 2, 14, 21),
-        ("nmt", 2, 30, 30, 46),
+        ("nmt", 2, 8, 30, 46),
         ("nmt", 5, 3, 30, 46),
     ],
 )
@@ -181,43 +190,46 @@ def test_arguments_are_the_sizes():
 @pytest.mark.parametrize("layers", [1, 3])
 def test_rnnlm_computes_what_numpy_does(layers):
     model, words = _small("rnnlm", layers), _words(0)
-    np.testing.assert_allclose(_run(model, words), _rnnlm(model, words, layers), atol=1e-6)
+    np.testing.assert_allclose(
+        _run(_compile(model), words), _rnnlm(model, words, layers), atol=1e-6
+    )
 
 
 @pytest.mark.parametrize("layers", [1, 2, 4])
 def test_nmt_computes_what_numpy_does(layers):
     model, source, target = _small("nmt", layers), _words(0), _words(1)
     expected = _nmt(model, source, target, layers)
-    np.testing.assert_allclose(_run(model, source, target), expected, atol=1e-6)
+    np.testing.assert_allclose(_run(_compile(model), source, target), expected, atol=1e-6)
 
 
 @pytest.mark.parametrize("text", ["rnnlm:steps=3,hidden=64", "nmt:layers=2,steps=3,hidden=64"])
 def test_outputs_depend_on_the_input(text):
     model = zoo.build(f"{text},batch=4,vocabulary=500")
-    runs = [np.log(_run(model, *frontend.example_inputs(model, seed))) for seed in (0, 1)]
+    compiled = _compile(model)
+    runs = [np.log(_run(compiled, *frontend.example_inputs(model, seed))) for seed in (0, 1)]
     for one, two in zip(*runs, strict=True):
         assert 0.05 < one.std() < 3.0
         assert np.corrcoef(one.ravel(), two.ravel())[0, 1] < 0.9
 
 
 def test_a_word_changes_its_step_and_those_after():
-    model = _small("rnnlm", 2)
+    compiled = _compile(_small("rnnlm", 2))
     words = _words(0)
-    before = _run(model, words)
+    before = _run(compiled, words)
     words[1] = (words[1] + 1) % WORDS
-    changes = [np.abs(a - b).max() for a, b in zip(before, _run(model, words), strict=True)]
+    changes = [np.abs(a - b).max() for a, b in zip(before, _run(compiled, words), strict=True)]
     assert changes[0] == 0
     assert min(changes[1:]) > 1e-4
 
 
 def test_every_word_of_the_source_changes_the_whole_translation():
-    model = _small("nmt", 2)
+    compiled = _compile(_small("nmt", 2))
     source, target = _words(0), _words(1)
-    before = _run(model, source, target)
+    before = _run(compiled, source, target)
     for step in range(3):
         changed = source.copy()
         changed[step] = (source[step] + 1) % WORDS
-        after = _run(model, changed, target)
+        after = _run(compiled, changed, target)
         assert all(np.abs(a - b).max() > 1e-4 for a, b in zip(before, after, strict=True))
 
 
