@@ -9,20 +9,22 @@ from placement.solvers.programs import warm_start
 from placement.types import Problem, Solution
 from tests import helpers
 
-NUM_OPS, NUM_EDGES, NUM_TENSORS = 6, 9, 6
-_PLACEMENTS = {num: helpers.all_placements(NUM_OPS, num) for num in (3, 4)}
+# Operations, edges, tensors, devices: problems of `reference.random_problem` of this size share
+# their compilations with these here.
+SIZE = (6, 9, 6, 3)
+_PLACEMENTS = {num: helpers.all_placements(SIZE[0], num) for num in (3, 4)}
 
 
 def problems(
     objective: str, count: int, *, seed: int = 0, num_devices: int = 3, shared: bool = False
 ) -> Iterator[Problem]:
-    """Random problems whose simulators are compiled a few times in all.
+    """Random problems whose simulators are compiled a few times in all, whatever the seed.
 
     Half of them have co-located operations, half of them limited memories. Where `shared`, devices
     may be parts of one accelerator; a third of the problems has equal accelerators.
     """
-    rng = np.random.default_rng(seed)
-    base = helpers.random_dag_of_size(rng, NUM_OPS, NUM_EDGES, NUM_TENSORS)
+    rng, size = np.random.default_rng(seed), SIZE[:3]
+    base = helpers.random_dag_of_size(np.random.default_rng([*size, num_devices]), *size)
     for number in range(count):
         graph = helpers.rewired(rng, base, colocated=0.3 * (number % 2))
         costs = helpers.random_costs(

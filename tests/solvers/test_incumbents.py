@@ -18,7 +18,10 @@ SEARCHES = (
 )
 
 
-def problem(objective: str, num_ops: int = 14) -> Problem:
+PROGRAMS = ("milp", "milp_noncontiguous", "cpsat")
+
+
+def problem(objective: str, num_ops: int) -> Problem:
     graph = helpers.random_dag(np.random.default_rng(5), num_ops, edge_probability=0.2)
     costs = helpers.random_costs(np.random.default_rng(6), graph, 3)
     costs = costs._replace(accelerator=np.array([0, 1, -1], np.int32))
@@ -41,7 +44,8 @@ def test_the_incumbent_told_is_worth_what_is_told_and_never_gets_worse(name, obj
 
 @pytest.mark.parametrize(("name", "objective"), SEARCHES)
 def test_a_search_that_is_stopped_returns_its_incumbent(name, objective):
-    asked = problem(objective, 8 if name == "brute_force" else 40)
+    # Programs would prove the optimum of a small problem before they are stopped.
+    asked = problem(objective, 8 if name == "brute_force" else 40 if name in PROGRAMS else 14)
     told: list[tuple[int, float, np.ndarray]] = []
     found = solvers.solve(
         name,

@@ -29,7 +29,7 @@ def _layers(problem: Problem) -> layers.Diagram:
 @pytest.mark.parametrize("num_devices", [3, 4])
 def test_relaxed_diagrams_refute_no_latency_that_a_placement_has(num_devices):
     tight = 0
-    found = exhaustive.problems("makespan", 500, num_devices=num_devices, shared=True)
+    found = exhaustive.problems("makespan", 150, num_devices=num_devices, shared=True)
     for number, problem in enumerate(found):
         best_s = exhaustive.optimum(problem)
         of = _layers(problem)
@@ -41,12 +41,12 @@ def test_relaxed_diagrams_refute_no_latency_that_a_placement_has(num_devices):
             bound_s = sweep(of, asked_s, width, _limits(), relaxed=True).bound_s
             assert bound_s <= min(asked_s, best_s * (1 + base.ROUNDING))
             tight += bound_s > 0.99 * best_s
-    assert tight > 300
+    assert tight > 90
 
 
 @pytest.mark.slow
 def test_restricted_diagrams_know_what_their_placements_take():
-    for number, problem in enumerate(exhaustive.problems("makespan", 300)):
+    for number, problem in enumerate(exhaustive.problems("makespan", 100)):
         of = _layers(problem)
         most_s = makespan.longest_s(of.edges, of.windows.compute_s)
         if most_s == 0:
@@ -59,7 +59,7 @@ def test_restricted_diagrams_know_what_their_placements_take():
 
 @pytest.mark.slow
 def test_wide_diagrams_find_the_optimum_and_know_it():
-    for problem in exhaustive.problems("makespan", 300, seed=1, shared=True):
+    for problem in exhaustive.problems("makespan", 100, seed=1, shared=True):
         exhaustive.check(problem, solvers.solve("diagram", problem), exhaustive.optimum(problem))
 
 

@@ -74,9 +74,9 @@ class Schedule:
 def heft(problem: Problem) -> list[int] | None:
     rank = plain_ranks.upward_rank(problem)
     order = sorted(dag.topological_order(problem.graph).tolist(), key=lambda op: -rank[op])
-    return _in_gaps(
-        problem, lambda ready: min(ready, key=order.index), np.zeros_like(problem.costs.compute_s)
-    )
+    # In float64: float32 would round what is added to it, and make ties of different ends.
+    nothing_s = np.zeros(problem.costs.compute_s.shape)
+    return _in_gaps(problem, lambda ready: min(ready, key=order.index), nothing_s)
 
 
 def peft(problem: Problem) -> list[int] | None:

@@ -1,5 +1,6 @@
 """The expert's placement: layer by layer on the zoo's recurrent networks, one device elsewhere."""
 
+import functools
 import re
 
 import numpy as np
@@ -17,6 +18,7 @@ from tests import helpers
 TINY = "steps=3,batch=2,hidden=8,vocabulary=9"
 
 
+@functools.cache
 def _graph(text: str, constants: bool) -> OpGraph:
     model = frontend.prepare(zoo.build(text, weights=False))
     return extract.op_graph(model, name=text, constants=constants).graph

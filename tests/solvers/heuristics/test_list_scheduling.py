@@ -146,7 +146,7 @@ def test_m_sct_keeps_a_device_for_the_favourite_child():
 
 def _of_family(rng: np.random.Generator, family: str) -> Problem:
     """A synthetic graph, some of it co-located, of costs that are often zero, equal or infinite."""
-    text = f"synthetic:family={family},ops={rng.integers(2, 60)},seed={rng.integers(1000)}"
+    text = f"synthetic:family={family},ops={rng.integers(2, 40)},seed={rng.integers(1000)}"
     graph = synthetic.build(text)
     colocation = np.where(
         rng.random(graph.num_ops) < 0.1, rng.integers(0, graph.num_ops), graph.colocation
@@ -179,7 +179,7 @@ def _compare(problem: Problem) -> int:
 @pytest.mark.parametrize("family", synthetic.summaries())
 def test_placements_of_every_family_equal_the_plain_schedules(family):
     rng = np.random.default_rng(2)
-    assert sum(_compare(_of_family(rng, family)) for _ in range(25)) >= 30
+    assert sum(_compare(_of_family(rng, family)) for _ in range(12)) >= 15
 
 
 @pytest.mark.parametrize("size", [size for size in reference.SIZES if size[0] >= 8])
@@ -188,15 +188,15 @@ def test_placements_of_random_graphs_equal_the_plain_schedules(size):
     rng = np.random.default_rng(3)
     drawn = (
         reference.random_problem(rng, "makespan", size, colocated=0.2, limited=0.2, shared=True)[0]
-        for _ in range(25)
+        for _ in range(12)
     )
-    assert sum(map(_compare, drawn)) >= 30
+    assert sum(map(_compare, drawn)) >= 15
 
 
 @pytest.mark.parametrize("times", [1e-9, 1 / 3, 1e6])
 def test_gaps_are_found_where_sums_round(times):
     rng = np.random.default_rng(4)
-    for _ in range(10):
+    for _ in range(6):
         problem = _of_family(rng, "layered")
         scaled = np.asarray(problem.costs.compute_s) * np.float32(times)
         costs = problem.costs._replace(compute_s=scaled)
@@ -207,7 +207,7 @@ def test_gaps_are_found_where_sums_round(times):
 def test_what_is_found_obeys_all_limits(method):
     rng = np.random.default_rng(1)
     found = 0
-    for _ in range(60):
+    for _ in range(24):
         problem, _ = reference.random_problem(
             rng, "makespan", SIZE, colocated=0.3, limited=0.4, shared=True
         )
@@ -222,7 +222,7 @@ def test_what_is_found_obeys_all_limits(method):
         assert (home[classes.number] == placement).all()
         used = [classes.memory_bytes[row[home]].sum() for row in memory.devices]
         assert (np.array(used) <= memory.capacity_bytes).all()
-    assert found >= 20
+    assert found >= 8
 
 
 @pytest.mark.parametrize("method", METHODS)

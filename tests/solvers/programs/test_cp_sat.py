@@ -5,7 +5,7 @@ from placement.solvers import base
 from placement.solvers.limits import SearchLimits
 from placement.solvers.programs import cp_sat, cpsat, warm_start
 from tests import helpers
-from tests.solvers.programs.test_warm_start import workload
+from tests.solvers.programs.test_warm_start import LIMIT_S, workload
 
 
 @pytest.mark.parametrize("objective", ["makespan", "max_load", "subgraph"])
@@ -13,7 +13,7 @@ def test_a_search_begins_at_its_start(monkeypatch, objective):
     """Whichever of the equal devices the start uses: its hint is whole and holds."""
     pytest.importorskip("ortools")
     problem = workload(objective)
-    start = warm_start.find(problem, 0, SearchLimits(60.0, 0))
+    start = warm_start.find(problem, 0, SearchLimits(LIMIT_S, 0))
     assert start.placement is not None
     renamed = start._replace(placement=np.array([2, 0, 3, 1, 4])[start.placement])
     monkeypatch.setattr(warm_start, "find", lambda *_, **__: renamed)
@@ -28,7 +28,7 @@ def test_a_search_begins_at_its_start(monkeypatch, objective):
         return status
 
     monkeypatch.setattr(cp_sat, "solve", solve)
-    limits = SearchLimits(60.0, 0, lambda _, value_s, *__: first.append(value_s))
+    limits = SearchLimits(LIMIT_S, 0, lambda _, value_s, *__: first.append(value_s))
     cpsat.find(problem, 0, limits)
     assert first[0] == pytest.approx(start.value_s, rel=1e-5)
 

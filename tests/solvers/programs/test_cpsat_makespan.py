@@ -17,16 +17,17 @@ from placement.solvers.programs import cpsat_makespan
 from placement.types import Problem
 from tests import helpers
 from tests.simulators import reference
+from tests.solvers import exhaustive
 from tests.solvers.heuristics import test_list_scheduling as examples
 
-SIZE = (7, 10, 6, 3)
-PROBLEMS = 60
+SIZE = exhaustive.SIZE
+PROBLEMS = 24
 
 
 @functools.cache
 def _problems() -> list[tuple[Problem, float]]:
     """Random problems with memory limits, shared memory, co-location and what is unsupported."""
-    rng = np.random.default_rng(5)
+    rng = np.random.default_rng(8)
     every = helpers.all_placements(SIZE[0], SIZE[-1])
     found = []
     for _ in range(PROBLEMS):
@@ -40,11 +41,13 @@ def _problems() -> list[tuple[Problem, float]]:
 @pytest.mark.slow
 def test_the_problems_cover_what_can_go_wrong():
     optima = np.array([optimum for _, optimum in _problems()])
-    assert 5 <= np.isinf(optima).sum() <= PROBLEMS // 2
+    assert 2 <= np.isinf(optima).sum() <= PROBLEMS // 2
+    unproven = [not solvers.infeasible(problem) for problem, _ in _problems()]
+    assert (np.isinf(optima) & unproven).any()  # only a search shows that these are infeasible
     limited = [bool(len(base.memory(problem).devices)) for problem, _ in _problems()]
-    assert sum(limited) >= 12
+    assert sum(limited) >= 5
     unsupported = [np.isinf(problem.costs.compute_s).any() for problem, _ in _problems()]
-    assert sum(unsupported) >= 5
+    assert sum(unsupported) >= 2
 
 
 @pytest.mark.slow
@@ -87,11 +90,11 @@ def test_a_program_that_would_take_gigabytes_is_refused(monkeypatch):
 
 def test_the_bound_is_never_above_the_optimum_and_often_close():
     tight = 0
-    for problem, optimum in _problems()[:60]:
+    for problem, optimum in _problems():
         bound = makespan.makespan(problem, SearchLimits(60, 1))
         assert bound <= optimum * (1 + base.ROUNDING)
         tight += bound > 0.9 * optimum
-    assert tight > 15
+    assert tight > 6
 
 
 def test_the_bound_by_hand():
@@ -193,7 +196,7 @@ def test_windows_are_the_same_compiled(monkeypatch):
 @pytest.mark.slow
 def test_polish_never_worsens_and_ends_within_its_budget():
     improved = 0
-    for problem, optimum in _problems()[:40]:
+    for problem, optimum in _problems()[:16]:
         rng = np.random.default_rng(0)
         evaluate = simulators.evaluator(problem)
         given = rng.integers(0, SIZE[-1], SIZE[0])[opgraph.representatives(problem.graph)]
@@ -202,16 +205,16 @@ def test_polish_never_worsens_and_ends_within_its_budget():
         assert optimum <= after <= before
         assert found.evaluations <= 640
         improved += after < before
-    assert improved > 20
+    assert improved > 8
 
 
 @pytest.mark.slow
 def test_lns_nearly_always_finds_the_optimum_of_small_problems():
     missed = 0
-    for problem, optimum in _problems()[:24]:
+    for problem, optimum in _problems()[:9]:
         found = large_neighbourhood.lns(problem, 0, SearchLimits(10, 1920))
         missed += float(simulators.evaluator(problem)(found.placement[None])[0]) > optimum
-    assert missed <= 3
+    assert missed <= 1
 
 
 def test_a_seed_repeats_and_a_block_leaves_one_device_where_single_moves_do_not():

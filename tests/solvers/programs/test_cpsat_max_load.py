@@ -11,13 +11,13 @@ from tests.solvers import exhaustive
 
 @pytest.mark.slow
 def test_equals_enumeration():
-    for problem in exhaustive.problems("max_load", 50, seed=3):
+    for problem in exhaustive.problems("max_load", 18, seed=3):
         exhaustive.check(problem, solvers.solve("cpsat", problem), exhaustive.optimum(problem))
 
 
 @pytest.mark.slow
 def test_equals_enumeration_of_four_devices():
-    for problem in exhaustive.problems("max_load", 20, seed=4, num_devices=4):
+    for problem in exhaustive.problems("max_load", 8, seed=4, num_devices=4):
         exhaustive.check(problem, solvers.solve("cpsat", problem), exhaustive.optimum(problem))
 
 

@@ -17,7 +17,7 @@ from tests.solvers import exhaustive
     ],
 )
 def test_equals_enumeration(method, objective, contiguous):
-    for problem in exhaustive.problems(objective, 50, seed=1):
+    for problem in exhaustive.problems(objective, 18, seed=1):
         found = solvers.solve(method, problem)
         exhaustive.check(problem, found, exhaustive.optimum(problem, contiguous=contiguous))
         if np.isfinite(found.value_s):
@@ -29,7 +29,7 @@ def test_equals_enumeration(method, objective, contiguous):
 
 @pytest.mark.slow
 def test_equals_enumeration_with_several_parts_an_accelerator():
-    for problem in exhaustive.problems("subgraph", 30, seed=2, shared=True):
+    for problem in exhaustive.problems("subgraph", 12, seed=2, shared=True):
         exhaustive.check(problem, solvers.solve("milp", problem), exhaustive.optimum(problem))
 
 
