@@ -141,8 +141,21 @@ def outputs(
     return found
 
 
-def expected(model: ov.Model, inputs: Sequence[np.ndarray], **how: int) -> list[np.ndarray]:
-    """What the reference device computes."""
-    reference = devices.reference_device()
-    compiled = ov.Core().compile_model(model, reference.name, dict(reference.properties))
+def reference(model: ov.Model) -> ov.CompiledModel:
+    """Compiles a model for the reference device, whose outputs count as right."""
+    device = devices.reference_device()
+    return ov.Core().compile_model(model, device.name, dict(device.properties))
+
+
+def expected(
+    model: ov.Model | ov.CompiledModel, inputs: Sequence[np.ndarray], **how: int
+) -> list[np.ndarray]:
+    """Returns what the reference device computes, from its initial state on.
+
+    Args:
+      model: a model, or what `reference` made of it.
+      inputs: one array for each of the model's.
+      **how: as of `outputs`.
+    """
+    compiled = model if isinstance(model, ov.CompiledModel) else reference(model)
     return outputs(compiled.create_infer_request(), inputs, **how)

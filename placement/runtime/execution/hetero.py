@@ -13,8 +13,6 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import openvino as ov
 from openvino import opset13
-from scipy.sparse import coo_array
-from scipy.sparse.csgraph import connected_components
 
 from placement.errors import UserError
 from placement.runtime.devices import Device
@@ -194,6 +192,10 @@ def _refuse_split_variables(model: ov.Model, parts: Mapping[str, str]) -> None:
     stateful = [op for op in model.get_ordered_ops() if op.get_type_name() == "Assign"]
     if not stateful:
         return
+    # Few models have variables, and these imports would take half of a worker's start-up time.
+    from scipy.sparse import coo_array
+    from scipy.sparse.csgraph import connected_components
+
     numbers = {part: i for i, part in enumerate(dict.fromkeys(parts.values()))}
     edges = [(numbers[parts[a]], numbers[parts[b]]) for a, b in _edges(model, parts)]
     rows, columns = zip(*edges, strict=True)

@@ -24,16 +24,21 @@ def placed(model: ov.Model, segments=(), **others: str) -> preflight.Placed:
     return preflight.Placed("by hand", affinity, segments, (A, B), "", "model", None)
 
 
-def measured(of: preflight.Placed, model: ov.Model, on=HOST) -> list[decision.Row]:
-    with local.LocalMeasurer(model, on) as measurer:
-        return decision.measure(of, measurer, seconds=0.2)
+@pytest.fixture(scope="module")
+def model() -> ov.Model:
+    return small.diamond()
 
 
-def test_a_placement_that_cuts_a_small_model_falls_back():
-    model = small.diamond()
+@pytest.fixture(scope="module")
+def measurer(model):
+    with local.LocalMeasurer(model, HOST) as opened:
+        yield opened
+
+
+def test_a_placement_that_cuts_a_small_model_falls_back(measurer, model):
     segments = Segment(A, ("top",)), Segment(B, ("left",)), Segment(A, ("right", "bottom"))
     cut = placed(model, segments, left=B)
-    rows = measured(cut, model)
+    rows = decision.measure(cut, measurer, seconds=0.0)
     assert {row.name for row in rows[:2]} == {f"single:{A}", f"single:{B}"}
     assert [row.form for row in rows[2:4]] == [artifact.HETERO, artifact.CONCURRENT]
     assert {row.form for row in rows[4:]} == {decision.REFERENCE}
@@ -59,14 +64,16 @@ def test_wrong_outputs_are_refused(concurrent):
         (Segment(A, ("conv_0", "relu_0")), Segment(B, ("conv_1", "relu_1"))) if concurrent else ()
     )
     of = placed(model, segments, conv_1=B, relu_1=B)
-    with pytest.raises(UserError, match=r"outputs differ by 0\.0.* over 0\.001") as caught:
-        measured(of, model, (HOST[0], liar))
+    with (
+        local.LocalMeasurer(model, (HOST[0], liar)) as opened,
+        pytest.raises(UserError, match=r"outputs differ by 0\.0.* over 0\.001") as caught,
+    ):
+        decision.measure(of, opened, seconds=0.0)
     assert ("placement, concurrent: wrong output" in str(caught.value)) == concurrent
 
 
-def test_segments_that_do_not_fit_are_refused():
-    model = small.diamond()
+def test_segments_that_do_not_fit_are_refused(measurer, model):
     of = placed(model, (Segment(A, ("top",)), Segment(B, ("left",))), left=B)
     with pytest.raises(UserError, match="concurrent: compile: no segment has operation") as caught:
-        measured(of, model)
+        decision.measure(of, measurer, seconds=0.0)
     assert "\n" not in str(caught.value)

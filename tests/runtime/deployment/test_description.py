@@ -16,7 +16,7 @@ from placement.runtime.deployment import artifact, description
 from tests.runtime import small
 from tests.runtime.deployment.test_deploy import ROOT, A, B, saved
 
-CASES = 150
+CASES = 60
 
 
 @pytest.fixture(scope="module")

@@ -42,7 +42,7 @@ def test_every_thread_gets_the_outputs_of_its_own_inputs(folders, form, callers)
     inputs = [(i + 1) * INPUT for i in range(CALLERS)]
 
     def outputs(array: np.ndarray) -> list[np.ndarray]:
-        return [net.infer([array])[0] for _ in range(200)]
+        return [net.infer([array])[0] for _ in range(50)]
 
     with placement.load(folders[form]) as net:
         assert net.form == form
@@ -70,8 +70,10 @@ def fail_while_calls_wait(net: Network, callers) -> list[concurrent.futures.Futu
 
 
 def test_every_call_is_told_that_a_devices_thread_has_failed(folders, callers):
-    before = threading.active_count()
+    before = set(threading.enumerate())
     net = placement.load(folders[artifact_lib.CONCURRENT])
+    threads = set(threading.enumerate()) - before
+    assert {thread.name for thread in threads} == {A, B}
     calls = fail_while_calls_wait(net, callers)
     for call in calls:
         with pytest.raises(RuntimeError, match=f"thread of {A} has ended: out of order"):
@@ -80,7 +82,7 @@ def test_every_call_is_told_that_a_devices_thread_has_failed(folders, callers):
         net.infer([INPUT])
     assert not net._workers._under_way  # so that nobody spins
     net.close()
-    assert threading.active_count() == before + CALLERS  # which are the pool's
+    assert not any(thread.is_alive() for thread in threads)
 
 
 def test_the_threads_of_a_network_that_nobody_has_end(folders):

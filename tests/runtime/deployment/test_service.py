@@ -4,6 +4,7 @@ import concurrent.futures
 import gc
 import os
 import resource
+import sys
 import threading
 import time
 
@@ -20,10 +21,8 @@ from placement.runtime.models import frontend
 from tests.runtime import small
 from tests.runtime.deployment.test_deploy import INPUT, A, B, saved
 
-pytestmark = pytest.mark.alone
-
 FORMS = (artifact_lib.SINGLE, artifact_lib.HETERO, artifact_lib.CONCURRENT)
-THREADS, REQUESTS = 8, 10_000
+THREADS = 8
 PATIENCE_S = 60
 
 
@@ -47,14 +46,17 @@ def _resident_bytes() -> int:
         return int(file.read().split()[1]) * resource.getpagesize()
 
 
+@pytest.mark.alone
 @pytest.mark.slow
 @pytest.mark.parametrize("form", FORMS)
-def test_ten_thousand_requests_from_eight_threads(folders, form):
+@pytest.mark.parametrize("count", [1_200, pytest.param(10_000, marks=pytest.mark.nightly)])
+def test_many_requests_from_eight_threads(folders, form, count, monkeypatch):
+    monkeypatch.setattr(service, "_REMEMBERED", 100)  # so that the log is soon full
     inputs = [(i + 1) * INPUT for i in range(THREADS)]
 
-    def asked(number: int, count: int) -> None:
+    def asked(number: int, requests: int) -> None:
         waiting: list[concurrent.futures.Future] = []
-        for _ in range(count):
+        for _ in range(requests):
             waiting.append(net.submit([inputs[number]]))
             if len(waiting) == 20:
                 np.testing.assert_array_equal(waiting.pop(0).result(PATIENCE_S)[0], right[number])
@@ -64,19 +66,21 @@ def test_ten_thousand_requests_from_eight_threads(folders, form):
     def load(requests: int) -> None:
         calls = [callers.submit(asked, i, requests // THREADS) for i in range(THREADS)]
         for call in calls:
-            call.result(PATIENCE_S)
+            call.result(4 * PATIENCE_S)
 
     with placement.load(folders[form]) as net:
         right = [net.infer([array])[0] for array in inputs]
         with concurrent.futures.ThreadPoolExecutor(THREADS) as callers:
-            load(REQUESTS // 10)
-            files, threads, before = _open_files(), threading.active_count(), _resident_bytes()
-            load(REQUESTS)
+            load(count // 3)
+            files, threads, before = _open_files(), threading.enumerate(), _resident_bytes()
+            blocks = sys.getallocatedblocks()
+            load(count)
             assert _open_files() == files
-            assert threading.active_count() == threads
+            assert set(threading.enumerate()) <= set(threads)
             assert _resident_bytes() - before < 8 << 20
+            assert sys.getallocatedblocks() - blocks < count / 2  # of Python's objects
         found = net.latencies()
-    assert found.requests == THREADS + REQUESTS // 10 + REQUESTS
+    assert found.requests == THREADS + count // 3 // THREADS * THREADS + count
     assert 0 < found.median_s <= found.p90_s <= found.p99_s <= found.longest_s < PATIENCE_S
 
 
@@ -110,7 +114,10 @@ def test_who_submits_faster_than_requests_end_is_held_back():
 
     submitting = threading.Thread(target=submit_all)
     submitting.start()
-    time.sleep(0.3)
+    end_s = time.monotonic() + PATIENCE_S
+    while len(futures) < most and time.monotonic() < end_s:
+        time.sleep(0.001)
+    time.sleep(0.2)  # in which it would go on
     assert len(futures) == most
     for ended in range(1, most + 1):
         slow.let.release()
@@ -171,12 +178,16 @@ def test_what_was_submitted_ends_before_a_network_is_closed(folders):
         net.submit([INPUT])
 
 
+@pytest.mark.alone
 @pytest.mark.skipif(len(os.sched_getaffinity(0)) < 2, reason="needs two cores")
 def test_a_stream_keeps_both_devices_busy(tmp_path):
-    """A chain of two halves, of which one request is in the first, another in the second."""
+    """A chain of two halves, of which one request is in the first, another in the second.
+
+    The best of several tries: on a busy machine a thread waits for its core now and then.
+    """
     alike = devices.resolve("host:f32,f32")
     one, other = (device.name for device in alike)
-    model = frontend.prepare(small.convolutions(channels=32, size=56, length=4))
+    model = frontend.prepare(small.convolutions(channels=32, size=28, length=4))
     halves = [("conv_0", "relu_0", "conv_1", "relu_1"), ("conv_2", "relu_2", "conv_3", "relu_3")]
     affinity = small.everywhere(model, one, **dict.fromkeys(halves[1], other))
     segments = (Segment(one, ("x", *halves[0])), Segment(other, halves[1]))
@@ -185,12 +196,14 @@ def test_a_stream_keeps_both_devices_busy(tmp_path):
     artifact_lib.save(made, tmp_path)
     array = np.ones(model.inputs[0].get_shape(), np.float32)
     with placement.load(tmp_path) as net:
-        for _ in range(50):
+        for _ in range(20):
             net.infer([array])
         alone_s = net.latencies().median_s
-        began_s = time.perf_counter()
-        concurrent.futures.wait([net.submit([array]) for _ in range(200)], PATIENCE_S)
-        each_s = (time.perf_counter() - began_s) / 200
+        each_s, end_s = np.inf, time.monotonic() + PATIENCE_S
+        while each_s >= 0.85 * alone_s and time.monotonic() < end_s:
+            began_s = time.perf_counter()
+            concurrent.futures.wait([net.submit([array]) for _ in range(40)], PATIENCE_S)
+            each_s = (time.perf_counter() - began_s) / 40
     assert each_s < 0.85 * alone_s
 
 

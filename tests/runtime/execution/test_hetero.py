@@ -7,7 +7,7 @@ from placement.errors import UserError
 from placement.runtime import devices
 from placement.runtime.execution import hetero
 from placement.runtime.models import extract
-from tests.runtime import models, small
+from tests.runtime import sample_models, small
 
 HOST = devices.resolve("host")
 A, B = (device.name for device in HOST)
@@ -120,7 +120,8 @@ def test_a_variable_stays_on_one_device(core):
 
 
 def test_a_part_with_a_variable_on_a_cycle_is_refused(core):
-    model = models.cache().model  # x and its product on one device, another product on the other
+    # The input and its product are on one device, another product is on the other.
+    model = sample_models.cache().model
     names = {op.get_friendly_name(): op.get_type_name() for op in model.get_ordered_ops()}
     product = next(name for name, kind in names.items() if kind == "MatMul")
     with pytest.raises(UserError, match="variable 'cache' depends on itself"):

@@ -5,16 +5,15 @@ from collections.abc import Callable
 import numpy as np
 import openvino as ov
 import pytest
-from openvino.tools.benchmark.benchmark import Benchmark, percentile
+from openvino.tools.benchmark.benchmark import Benchmark
 
 from placement.runtime import devices
 from placement.runtime.execution.hetero import compile_placement
 from placement.runtime.measurement.worker import inference
 from tests.runtime import small
 
-pytestmark = pytest.mark.alone
-
-_PAIRS = 9
+_PAIRS = 20
+_FACTOR = 1.5  # between what we and `benchmark_app` measure
 
 
 class _Inputs:
@@ -36,8 +35,10 @@ def _drawn(model: ov.Model) -> list[np.ndarray]:
 
 
 def _ratio(ours: Callable[[], float], theirs: Callable[[], float]) -> float:
-    """The median of ratios that are each measured in turn."""
-    return float(np.median([ours() / theirs() for _ in range(_PAIRS)]))
+    """Returns the ratio of the minima, which other work affects least, of alternating calls."""
+    pairs = np.array([(ours(), theirs()) for _ in range(_PAIRS)])
+    least_s = pairs.min(axis=0)
+    return float(least_s[0] / least_s[1])
 
 
 def test_a_stream_computes_what_one_request_computes():
@@ -52,25 +53,29 @@ def test_a_stream_computes_what_one_request_computes():
     assert stream.stream(4 * stream.num_requests) > 0
 
 
+@pytest.mark.alone
 def test_latency_and_throughput_are_those_of_benchmark_app():
-    """Its median latency of a request after the other, its frames a second of many under way."""
-    model = small.convolutions(channels=64, size=56)
-    inputs, count = _drawn(model), 60
+    """Its latency of a request after the other, its frames a second of many under way.
+
+    A figure that counts a request twice, or leaves out one that is under way, is wrong by a factor
+    of two.
+    """
+    model = small.convolutions(channels=32, size=28)
+    inputs = _drawn(model)
     plain = _compiled(model, devices.all_threads)
     request, theirs = inference.request(plain, inputs), inference.request(plain, inputs)
-    one_by_one = Benchmark("CPU", number_iterations=count, api_type="sync", inference_only=True)
+    one_by_one = Benchmark("CPU", number_iterations=10, api_type="sync", inference_only=True)
 
-    def median_s() -> float:
+    def latency_s() -> float:
         times_ms, _, _ = one_by_one.sync_inference(theirs, _Inputs())
-        return percentile(times_ms, 50) / 1e3
+        return min(times_ms) / 1e3
 
-    latency = _ratio(
-        lambda: float(np.median([inference.infer_s(request) for _ in range(count)])), median_s
-    )
-    assert latency == pytest.approx(1, abs=0.05)
+    latency = _ratio(lambda: min(inference.infer_s(request) for _ in range(10)), latency_s)
+    assert 1 / _FACTOR < latency < _FACTOR
 
     served = _compiled(model, devices.streaming)
     stream = inference.stream(served, inputs)
+    count = 8 * stream.num_requests
     many = Benchmark("CPU", 0, count, api_type="async", inference_only=True)
     queue = many.create_infer_requests(served)
     for each in queue:
@@ -80,4 +85,4 @@ def test_latency_and_throughput_are_those_of_benchmark_app():
         _, total_s, processed = many.async_inference_only(queue, _Inputs())
         return total_s / processed
 
-    assert _ratio(lambda: stream.stream(count), reciprocal_s) == pytest.approx(1, abs=0.05)
+    assert 1 / _FACTOR < _ratio(lambda: stream.stream(count), reciprocal_s) < _FACTOR

@@ -9,10 +9,8 @@ from placement.runtime import devices
 from placement.runtime.execution import threads
 from placement.runtime.execution.threads import Read
 from placement.runtime.measurement import local
-from placement.runtime.measurement.request import Candidate, Measure, Measurement
+from placement.runtime.measurement.request import Candidate, Measure, Measurement, OwnChoice
 from tests.runtime import small
-
-pytestmark = pytest.mark.alone
 
 CORES = len(os.sched_getaffinity(0))
 
@@ -48,11 +46,13 @@ def test_no_more_threads_compute_at_once_than_there_are_cores():
     assert threads.at_once([1.0] * (CORES + 1)) == CORES
 
 
+@pytest.mark.alone
 def test_a_busy_machine_is_not_taken_for_too_many_threads():
-    model = small.convolutions(channels=64, size=28)
+    model = small.convolutions(channels=32, size=28)
     whole = Candidate(None, (devices.reference_device(),))
-    with busy(2 * CORES), local.LocalMeasurer(model, whole.devices) as opened:
-        for _ in range(3):
+    with local.LocalMeasurer(model, whole.devices) as opened:
+        opened.ask(OwnChoice(opened.devices))  # the worker starts before the machine is busy
+        with busy(2 * CORES):
             (outcome,) = opened.ask(Measure([whole], min_rounds=6, time_limit_s=0.0))
             assert isinstance(outcome, Measurement), outcome
             assert 0 < outcome.thread_share <= CORES

@@ -6,11 +6,9 @@ import pytest
 from placement.runtime import devices
 from placement.runtime.measurement import conditions, local
 from placement.runtime.measurement.conditions import Clock, Conditions
-from placement.runtime.measurement.request import Profile
+from placement.runtime.measurement.request import Candidate, Measure, Profile
 from tests.runtime import small
 from tests.runtime.execution.test_threads import CORES, busy
-
-pytestmark = pytest.mark.alone
 
 HOST = devices.resolve("host")
 
@@ -21,6 +19,7 @@ def work(seconds: float) -> None:
         pass
 
 
+@pytest.mark.alone
 def test_another_process_on_the_same_core_is_found():
     allowed = os.sched_getaffinity(0)
     core = {min(allowed)}
@@ -29,7 +28,7 @@ def test_another_process_on_the_same_core_is_found():
         with busy(1):  # which inherits the core
             time.sleep(0.2)
             clock = Clock([os.getpid()])
-            work(1.0)
+            work(0.5)
             found = clock.conditions()
     finally:
         os.sched_setaffinity(0, allowed)
@@ -38,21 +37,26 @@ def test_another_process_on_the_same_core_is_found():
     assert "other work had" in found.busy()
 
 
+@pytest.mark.alone
 def test_a_measurement_beside_busy_loops_says_so():
     model = small.convolutions()
-    with busy(CORES), local.LocalMeasurer(model, HOST) as opened:
-        found = Conditions()
-        while found.seconds < 1.0:  # one profile may take less time than the system can tell of
-            opened.ask(Profile(opened.devices, seconds=1.0))
-            found = opened.conditions()["profile"]
+    whole = Candidate(None, (devices.reference_device(),))
+    found = Conditions()
+    with local.LocalMeasurer(model, HOST) as opened:
+        opened.ask(Measure([whole], min_rounds=6, time_limit_s=0.0))  # the worker starts
+        with busy(CORES):
+            while found.seconds < 0.5:  # one profile may take less time than the system can tell of
+                opened.ask(Profile(opened.devices, seconds=0.5))
+                found = opened.conditions()["profile"]
     assert found.others > conditions.BUSY
     assert "other work had" in found.busy()
 
 
+@pytest.mark.alone
 def test_own_work_is_no_other_work():
     clock = Clock([os.getpid()])
     ran, began = time.process_time(), time.monotonic()
-    work(1.0)
+    work(0.5)
     found, seconds = clock.conditions(), time.monotonic() - began
     # Of a core that this process did not have, others may have had it all, but no more.
     assert found.others_s <= CORES * seconds - (time.process_time() - ran) + 0.1

@@ -19,8 +19,6 @@ from placement.runtime.measurement.request import Candidate, Failure, Measure, M
 from placement.runtime.models import outputs
 from tests.runtime import small
 
-pytestmark = pytest.mark.alone
-
 HOST = devices.resolve("host")
 A, B = (device.name for device in HOST)
 HAS_BF16 = "BF16" in ov.Core().get_property("CPU", "OPTIMIZATION_CAPABILITIES")
@@ -68,9 +66,11 @@ def test_nan_and_infinity_are_equal_to_themselves_only():
         assert outputs.compare([reference], [wrong]).error == math.inf
 
 
-def test_the_worker_loads_no_jax():
+def test_the_worker_loads_neither_jax_nor_scipy():
+    """Each would take longer than most measurements."""
     program = (
-        "import sys, placement.runtime.measurement.worker.session; print('jax' in sys.modules)"
+        "import sys, placement.runtime.measurement.worker.session; "
+        "print({'jax', 'scipy'} & set(sys.modules))"
     )
     path = os.pathsep.join(filter(None, [os.getcwd(), *sys.path]))
     found = subprocess.run(
@@ -80,7 +80,7 @@ def test_the_worker_loads_no_jax():
         text=True,
         check=True,
     )
-    assert found.stdout.strip() == "False"
+    assert found.stdout.strip() == "set()"
 
 
 def test_placements_are_measured_against_the_first(measurer, model):
@@ -114,12 +114,12 @@ def test_random_placements_are_measured_in_chunks(model, monkeypatch):
     generator = np.random.default_rng(0)
     names = list(small.everywhere(model, A))
     candidates = [on(model, A)]
-    for _ in range(5):
+    for _ in range(3):
         drawn = generator.choice([A, B], size=len(names)).tolist()
         candidates.append(Candidate(dict(zip(names, drawn, strict=True)), HOST))
     with local.LocalMeasurer(model, HOST) as opened:
         outcomes = opened.ask(Measure(candidates, min_rounds=8, time_limit_s=0.0))
-    assert len(outcomes) == 6
+    assert len(outcomes) == 4
     for outcome in outcomes:
         assert isinstance(outcome, Measurement)
         assert outcome.ratio.n == 8
@@ -142,24 +142,23 @@ def test_one_process_serves_many_calls_apart_from_ctrl_c(model):
         os.kill(pid, 0)
 
 
-def test_the_worker_is_followed_from_candidate_to_candidate(model):
+def test_the_worker_is_followed_from_candidate_to_candidate(measurer, model):
     seen, over = set(), threading.Event()
-    with local.LocalMeasurer(model, HOST) as opened:
-        opened.ask(Measure([on(model, A)], **ROUNDS))
-        assert opened.progress().candidates == 0
+    measurer.ask(Measure([on(model, A)], **ROUNDS))
+    assert measurer.progress().candidates == 0
 
-        def look() -> None:
-            while not over.wait(0.0005):
-                at = opened.progress()
-                seen.add((at.candidates, at.timing, at.candidate))
+    def look() -> None:
+        while not over.wait(0.0005):
+            at = measurer.progress()
+            seen.add((at.candidates, at.timing, at.candidate))
 
-        watcher = threading.Thread(target=look)
-        watcher.start()
-        candidates = [on(model, A), on(model, B), on(model, A, conv_2=B)]
-        opened.ask(Measure(candidates, min_rounds=6, time_limit_s=0.5))
-        over.set()
-        watcher.join()
-        assert opened.progress().candidates == 0
+    watcher = threading.Thread(target=look)
+    watcher.start()
+    candidates = [on(model, A), on(model, B), on(model, A, conv_2=B)]
+    measurer.ask(Measure(candidates, min_rounds=6, time_limit_s=0.5))
+    over.set()
+    watcher.join()
+    assert measurer.progress().candidates == 0
     while_busy = [(timing, number) for count, timing, number in seen if count]
     assert {count for count, _, _ in seen} <= {0, 3}
     assert {number for timing, number in while_busy if not timing} >= {1, 2}
@@ -176,9 +175,10 @@ def test_a_placement_that_does_not_compile_is_told_and_the_rest_measured(measure
     assert "\n" not in outcomes[1].cause
 
 
+@pytest.mark.alone
 @pytest.mark.skipif(not TWO_CORES, reason="needs two cores")
 def test_hetero_left_alone_takes_more_threads_and_is_caught():
-    model = small.convolutions(channels=64, size=56)
+    model = small.convolutions(channels=64, size=28)
     greedy = tuple(
         dataclasses.replace(
             device,
@@ -210,10 +210,10 @@ def test_outputs_of_less_precision_than_claimed_are_wrong(measurer, model):
     assert outcomes[1].stage == "wrong output"
 
 
-def strike(opened: local.LocalMeasurer, candidate: int, *, kill: bool) -> threading.Thread:
-    """Stops the worker while it is at `candidate`, and kills it or leaves it hung."""
+def stop(opened: local.LocalMeasurer, candidate: int) -> threading.Thread:
+    """Stops the worker while it is at `candidate`, and leaves it hung."""
 
-    def wait_and_strike():
+    def wait_and_stop():
         while True:
             time.sleep(0.002)
             found = opened.progress()
@@ -222,27 +222,24 @@ def strike(opened: local.LocalMeasurer, candidate: int, *, kill: bool) -> thread
             os.kill(found.pid, signal.SIGSTOP)
             time.sleep(0.05)  # until it has stopped, so that what it is at cannot change
             if opened.progress().candidate == candidate:
-                if kill:
-                    os.kill(found.pid, signal.SIGKILL)
                 return
             os.kill(found.pid, signal.SIGCONT)
 
-    thread = threading.Thread(target=wait_and_strike, daemon=True)
+    thread = threading.Thread(target=wait_and_stop, daemon=True)
     thread.start()
     return thread
 
 
-@pytest.mark.parametrize(("kill", "stage"), [(True, "crash"), (False, "timeout")])
-def test_a_worker_that_dies_or_hangs_costs_one_candidate(model, kill, stage):
+def test_a_worker_that_hangs_costs_one_candidate(model):
     candidates = [on(model, A), on(model, B), on(model, A, conv_2=B, relu_2=B)]
     with local.LocalMeasurer(model, HOST, timeout_s=3.0) as opened:
-        thread = strike(opened, 1, kill=kill)
+        thread = stop(opened, 1)
         outcomes = opened.ask(Measure(candidates, **ROUNDS))
-        thread.join(5)
+        thread.join(60)
         again = opened.ask(Measure(candidates[:2], **ROUNDS))
     assert [isinstance(outcome, Failure) for outcome in outcomes] == [False, True, False], outcomes
-    assert outcomes[1].stage == stage
-    assert ("SIGKILL" if kill else "within 3 s") in outcomes[1].cause
+    assert outcomes[1].stage == "timeout"
+    assert "within 3 s" in outcomes[1].cause
     assert not any(isinstance(outcome, Failure) for outcome in again), again
 
 

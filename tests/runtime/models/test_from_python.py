@@ -41,6 +41,19 @@ def models(torch):
     return torch_models
 
 
+@pytest.fixture(scope="module")
+def program(torch, models):
+    """A perceptron exported for two rows."""
+    return models.exported(models.Perceptron, torch.zeros(2, 8))
+
+
+@pytest.fixture(scope="module")
+def dynamic_program(torch, models):
+    """A perceptron exported for any number of rows."""
+    auto = torch.export.Dim.AUTO
+    return models.exported(models.Perceptron, torch.zeros(2, 8), dynamic=({0: auto},))
+
+
 def _normal(*shape):
     return _SEEDS.standard_normal(shape).astype(np.float32)
 
@@ -171,26 +184,22 @@ def test_saving_elsewhere_is_refused(tmp_path, path):
 # Exported programs.
 
 
-def test_a_program_goes_by_its_own_examples_or_by_others(torch, models):
-    auto = torch.export.Dim.AUTO
-    program = models.exported(models.Perceptron, torch.zeros(2, 8), dynamic=({0: auto},))
-    assert _inputs(placement.graph_from(program)) == {"features": (2, 8)}
+def test_a_program_goes_by_its_own_examples_or_by_others(torch, models, dynamic_program):
+    assert _inputs(placement.graph_from(dynamic_program)) == {"features": (2, 8)}
     x = _normal(5, 8)
-    converted = placement.graph_from(program, {"features": x})
+    converted = placement.graph_from(dynamic_program, {"features": x})
     assert _inputs(converted) == {"features": (5, 8)}
     with torch.no_grad():
         expected = models.seeded(models.Perceptron).eval()(torch.from_numpy(x))
     _check(_run(converted, x), [expected.numpy()])
 
 
-def test_a_program_without_examples_needs_input_shapes(torch, models):
-    auto = torch.export.Dim.AUTO
-    program = models.exported(models.Perceptron, torch.zeros(2, 8), dynamic=({0: auto},))
-    program.example_inputs = None
-    message = _message(program)
+def test_a_program_without_examples_needs_input_shapes(dynamic_program, monkeypatch):
+    monkeypatch.setattr(dynamic_program, "example_inputs", None)
+    message = _message(dynamic_program)
     assert "dynamic inputs without a shape: features [?,8]" in message
     assert "input_shapes='features:1,8'" in message
-    converted = placement.graph_from(program, input_shapes="features:4,8")
+    converted = placement.graph_from(dynamic_program, input_shapes="features:4,8")
     assert _inputs(converted) == {"features": (4, 8)}
 
 
@@ -221,8 +230,8 @@ def test_the_first_input_of_a_program_may_be_unread(torch, models):
         ((np.zeros((2, 8)), np.zeros(3)), "its inputs are features"),
     ],
 )
-def test_examples_that_a_program_was_not_made_for_are_refused(torch, models, examples, said):
-    assert said in _message(models.exported(models.Perceptron, torch.zeros(2, 8)), examples)
+def test_examples_that_a_program_was_not_made_for_are_refused(program, examples, said):
+    assert said in _message(program, examples)
 
 
 # JAX functions.

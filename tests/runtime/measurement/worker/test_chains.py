@@ -1,22 +1,33 @@
 import math
 
 import numpy as np
+import openvino as ov
 import pytest
 
+from placement.costs.transfers import TransferFit
 from placement.runtime import devices
-from placement.runtime.measurement.local import LocalMeasurer
 from placement.runtime.measurement.request import Transfers
 from placement.runtime.measurement.worker import chains
 from tests.runtime import small
 
-pytestmark = pytest.mark.alone
-
 HOST = devices.resolve("host")
 
 
+def measured(model: ov.Model) -> TransferFit:
+    """Measures in this process, with few rounds, between the two devices."""
+    core = devices.open_core(HOST)
+    (found,) = Transfers(HOST).read(chains.measure(core, model, HOST, math.inf, lambda: None))
+    return found
+
+
+@pytest.fixture(autouse=True)
+def few_rounds(monkeypatch):
+    monkeypatch.setattr(chains, "_ROUNDS_OF_CHAINS", 5)
+
+
+@pytest.mark.alone
 def test_handing_over_is_measured_at_several_sizes():
-    with LocalMeasurer(small.convolutions(channels=32, size=28), HOST) as opened:
-        (found,) = opened.ask(Transfers(HOST))
+    found = measured(small.convolutions(channels=32, size=28))
     assert found.pair == (0, 1)
     assert {2.0**12, 2.0**16, 2.0**20} < set(found.num_bytes)  # and those of the model's tensors
     assert len(found.seconds) == len(found.num_bytes) == len(set(found.num_bytes))
@@ -24,11 +35,11 @@ def test_handing_over_is_measured_at_several_sizes():
     assert 1e-6 < found.latency_s + found.s_per_byte * 2**20 < 0.1
 
 
+@pytest.mark.alone
 def test_tiny_tensors_set_no_bandwidth():
-    with LocalMeasurer(small.tiny(), HOST) as opened:
-        (found,) = opened.ask(Transfers(opened.devices))
+    found = measured(small.tiny())
     assert found.num_bytes.min() < 100
-    assert 1e-6 < found.latency_s + found.s_per_byte * 2**20 < 0.03  # at 0.6 MB/s it took 2 s
+    assert 1e-6 < found.latency_s + found.s_per_byte * 2**20 < 0.1  # at 0.6 MB/s it took 2 s
 
 
 def test_chains_have_the_models_shapes_and_some_of_known_sizes():

@@ -10,7 +10,7 @@ pytestmark = pytest.mark.alone
 
 
 def test_submodels_are_in_turn_and_take_about_what_the_inference_does():
-    model = small.convolutions(channels=64, size=28, length=6)
+    model = small.convolutions(channels=32, size=28, length=6)
     with local.LocalMeasurer(model, HOST) as measurer:
         split = Candidate(small.everywhere(model, A, conv_2=B, relu_2=B), HOST)
         (measured,) = measurer.ask(Measure([split], min_rounds=20, time_limit_s=0.0))
