@@ -4,24 +4,39 @@ An event holds all that one step tells, at the number of evaluations made until 
 scalars, latencies as a histogram. Events are written by this thread: they are few, and a write that
 fails, as on a full disk, is the caller's to know of.
 
-tensorboardX is imported where it is used: it imports PyTorch, if installed, which takes seconds.
-
 A search that goes on from a checkpoint writes another file, which begins by declaring what is later
 than the checkpoint void; TensorBoard then leaves that out.
 """
 
+import contextlib
+import sys
 import time
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import numpy as np
 
 from placement.reporting import runs
 
-if TYPE_CHECKING:
+
+@contextlib.contextmanager
+def _without_torch() -> Iterator[None]:
+    """Makes importing PyTorch fail, unless it is imported already."""
+    if "torch" in sys.modules:
+        yield
+        return
+    sys.modules["torch"] = None  # type: ignore[assignment]
+    try:
+        yield
+    finally:
+        del sys.modules["torch"]
+
+
+# tensorboardX imports PyTorch if it is installed, which takes seconds, and needs none of it here.
+with _without_torch():
     from tensorboardX.proto import event_pb2, summary_pb2
     from tensorboardX.record_writer import RecordWriter
+    from tensorboardX.summary import make_histogram
 
 _BINS = 30
 _NARROW = 1e-6  # relative
@@ -55,8 +70,6 @@ class Events:
         Raises:
           OSError: it cannot be written; the error names the file.
         """
-        from tensorboardX.proto import event_pb2, summary_pb2
-
         values = [
             summary_pb2.Summary.Value(tag=tag, simple_value=number)
             for tag, number in numbers.items()
@@ -86,9 +99,7 @@ class Events:
             self._file.close()
             self._file = None
 
-    def _write(self, event: "event_pb2.Event") -> None:
-        from tensorboardX.record_writer import RecordWriter
-
+    def _write(self, event: event_pb2.Event) -> None:
         with runs.naming(self._path):
             if self._file is None:
                 runs.make_folder(self._directory.parent)
@@ -98,8 +109,6 @@ class Events:
             self._file.write(event.SerializeToString())
 
     def _begin(self) -> None:
-        from tensorboardX.proto import event_pb2
-
         assert self._file is not None
         began = event_pb2.SessionLog(status=event_pb2.SessionLog.START)
         for event in (
@@ -109,10 +118,8 @@ class Events:
             self._file.write(event.SerializeToString())
 
 
-def _histogram(latencies_s: np.ndarray) -> "summary_pb2.HistogramProto":
+def _histogram(latencies_s: np.ndarray) -> summary_pb2.HistogramProto:
     """Makes the histogram of float64 [k]; equal latencies fill one narrow bin."""
-    from tensorboardX.summary import make_histogram
-
     low_s, high_s = latencies_s.min(), latencies_s.max()
     edges_s = np.linspace(low_s, max(high_s, low_s * (1 + _NARROW)), _BINS + 1)
     return make_histogram(latencies_s, edges_s)

@@ -127,9 +127,6 @@ def _run_command(flags: list[str]) -> None:
 
 def _run_code(text: str, page: str) -> None:
     """Lines are numbered as on the page, so that a traceback leads there."""
-    from tests.experiments import no_torch  # importing it hides PyTorch
-
-    no_torch.undo()
     sys.path.insert(0, "")
     exec(compile(text, page, "exec"), {"__name__": "__main__"})
 

@@ -28,10 +28,9 @@ COMPILATION_CACHE = {
 QUICK = {"jax_disable_most_optimizations": True, **COMPILATION_CACHE}
 # What commands load, and the server that forks for them once for all.
 LOADED = [
-    "tests.experiments.no_torch",
     *(f"experiments.tasks.{task}" for task in _TASKS),
     *("matplotlib.backends.backend_agg", "matplotlib.backends.backend_svg", "matplotlib.figure"),
-    *("tensorboardX.proto.event_pb2", "scipy.stats"),
+    "scipy.stats",
 ]
 
 

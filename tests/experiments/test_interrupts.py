@@ -18,7 +18,7 @@ from experiments.console import interrupts, progress
 from tests.experiments.command import check_summary, run
 from tests.runtime import small
 
-GRAPH = "--config.graph=synthetic:family=layered,ops=120,seed=1"
+GRAPH = "--config.graph=synthetic:family=layered,ops=60,seed=1"
 SOLVE = ("--task=solve", GRAPH, "--config.devices=roofline:cpu,gpu,gpu", "--config.budget=3000000")
 SOLVE += ("--config.time_limit_s=100",)
 

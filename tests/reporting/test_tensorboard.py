@@ -2,6 +2,8 @@
 
 import errno
 import math
+import subprocess
+import sys
 
 import numpy as np
 import pytest
@@ -62,3 +64,10 @@ def test_an_error_names_the_file(tmp_path):
         written.add(1, {"m/best_s": 1.0}, {})
     assert caught.value.errno == errno.EEXIST
     assert "events.out.tfevents" in caught.value.filename
+
+
+def test_importing_it_does_not_import_pytorch():
+    """tensorboardX alone would, which takes seconds."""
+    code = "import sys; from placement.reporting import tensorboard; print('torch' in sys.modules)"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout == "False\n"
