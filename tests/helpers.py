@@ -3,6 +3,7 @@
 import contextlib
 import itertools
 from collections.abc import Iterator
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -333,6 +334,23 @@ def independent_policy(num_devices: int = 2) -> Policy:
         return jnp.argmax(log_probs(params, graph), axis=-1).astype(jnp.int32)
 
     return Policy(init, sample, log_prob, greedy)
+
+
+def episodic_policy(steps: int) -> Policy:
+    """The independent policy, which draws every step of an episode anew."""
+    policy = independent_policy()
+
+    def episodes(flat: Any) -> Any:  # [B * T, 1, ...] -> [B, T, ...]
+        return jax.tree.map(lambda leaf: leaf.reshape(-1, steps, *leaf.shape[2:]), flat)
+
+    def log_prob(params: Array, graph: jraph.GraphsTuple, drawn: Sample) -> LogProb:
+        flat = jax.tree.map(lambda leaf: leaf.reshape(-1, 1, *leaf.shape[2:]), drawn)
+        return episodes(policy.log_prob(params, graph, flat))
+
+    def sample(params: Array, key: Array, graph: jraph.GraphsTuple, num_samples: int) -> Sample:
+        return episodes(policy.sample(params, key, graph, num_samples * steps))
+
+    return policy._replace(sample=sample, log_prob=log_prob)
 
 
 def all_placements(num_ops: int, num_devices: int) -> np.ndarray:

@@ -17,6 +17,8 @@ import jax
 import jax.numpy as jnp
 import jraph
 import optax
+from jax.extend.core import jaxpr_as_fun
+from jax.interpreters import partial_eval
 
 from placement import arguments
 from placement.errors import UserError
@@ -132,18 +134,23 @@ def make(
     _check(settings)
     optimiser = _optimiser(settings)
 
+    @jax.jit  # `init` and `sample` share one trace.
+    def draw(params: Params, key: chex.PRNGKey, graph: jraph.GraphsTuple) -> Sample:
+        return policy.sample(params, key, graph, settings.num_samples)
+
     def init(key: chex.PRNGKey, graph: jraph.GraphsTuple) -> State:
         mesh.check(settings.num_samples, num_minibatches)
         key, init_key = jax.random.split(key)
-        params = jax.jit(policy.init)(init_key, graph)  # eagerly it takes seconds
-        unknown = jnp.full(_steps(policy, params, init_key, graph), jnp.nan)
+        params = initial_params(policy.init, init_key, graph)
+        num_steps = jax.eval_shape(draw, params, init_key, graph).log_prob.shape[1]
+        # Not weakly typed: the baseline after an update is not, and another type compiles again.
+        unknown = jnp.full(num_steps, jnp.nan, jnp.float32)
         return State(params, optimiser.init(params), key, unknown, jnp.zeros((), jnp.int32))
 
     @jax.jit
     def sample(state: State, graph: jraph.GraphsTuple) -> tuple[State, Sample]:
         key, sample_key = jax.random.split(state.key)
-        drawn = policy.sample(state.params, sample_key, graph, settings.num_samples)
-        return state._replace(key=key), drawn
+        return state._replace(key=key), draw(state.params, sample_key, graph)
 
     @jax.jit
     def update(
@@ -174,13 +181,28 @@ def make(
     )
 
 
-def _steps(policy: Policy, params: Params, key: chex.PRNGKey, graph: jraph.GraphsTuple) -> int:
-    """T, of a policy's episodes on a graph."""
+def initial_params(
+    init: Callable[[chex.PRNGKey, jraph.GraphsTuple], Params],
+    key: chex.PRNGKey,
+    graph: jraph.GraphsTuple,
+) -> Params:
+    """Computes the initial parameters of a policy, and nothing else that its `init` calls.
 
-    def draw(params: Params, key: chex.PRNGKey, graph: jraph.GraphsTuple) -> Sample:
-        return policy.sample(params, key, graph, 1)
+    Operations run one by one, so that arrays of one shape share a compilation. Compiled as a whole,
+    every array would add the hundreds of instructions that draw its random numbers.
 
-    return int(jax.eval_shape(draw, params, key, graph).log_prob.shape[1])
+    Args:
+      init: of the policy.
+      key: consumed.
+      graph: as the policy reads it.
+    """
+    traced = jax.jit(init).trace(key, graph)
+    jaxpr = traced.jaxpr
+    needed, is_read = partial_eval.dce_jaxpr(jaxpr.jaxpr, [True] * len(jaxpr.out_avals))
+    leaves = jax.tree.leaves((key, graph))
+    arguments_ = [leaf for leaf, read in zip(leaves, is_read, strict=True) if read]
+    params = jaxpr_as_fun(jaxpr.replace(jaxpr=needed))(*arguments_)
+    return jax.tree.unflatten(jax.tree.structure(traced.out_info), params)
 
 
 def _optimiser(settings: Settings) -> optax.GradientTransformation:
@@ -189,7 +211,9 @@ def _optimiser(settings: Settings) -> optax.GradientTransformation:
         rate = optax.exponential_decay(
             rate, _DECAY_EVERY, settings.learning_rate_decay, _DECAY_FROM, staircase=True
         )
-    return optax.chain(optax.clip_by_global_norm(settings.max_grad_norm), optax.adam(rate))
+    # Adam works on one vector: on some fifty arrays it would be a third of the compiled program.
+    adam = optax.flatten(optax.adam(rate))
+    return optax.chain(optax.clip_by_global_norm(settings.max_grad_norm), adam)
 
 
 def _advantage(

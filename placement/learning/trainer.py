@@ -245,9 +245,7 @@ def _steps(
 
     def step(carry: tuple[State, Array], number: Array) -> tuple[tuple[State, Array], _Step]:
         taken = partial(_step, learner, simulate, num_ops, inputs)
-        blank = jax.tree.map(
-            lambda leaf: jnp.zeros(leaf.shape, leaf.dtype), jax.eval_shape(taken, *carry)[1]
-        )
+        blank = _blank(jax.eval_shape(taken, *carry)[1])
         wanted = (carry[1] > 0) & (number < allowed)
         state, done = jax.lax.cond(wanted, taken, lambda state, _: (state, blank), *carry)
         return (state, carry[1] - done.evaluated), done
@@ -272,12 +270,14 @@ def _step(
     counts = jnp.arange(len(placements)) < evaluated
     latency_s = jnp.where(counts & outcome.feasible, outcome.latency_s, jnp.inf)
     penalised_s = outcome.penalised_s().reshape(drawn.log_prob.shape)
-    after, metrics = learner.update(advanced, graph, drawn, penalised_s, reference_s)
     learned = evaluated == len(placements)
+    update = partial(learner.update, advanced, graph, drawn, penalised_s, reference_s)
+    blank = _blank(jax.eval_shape(update)[1])
+    after, metrics = jax.lax.cond(learned, update, lambda: (state, blank))
     best_at = jnp.argmin(latency_s)
     last_s = latency_s.reshape(drawn.log_prob.shape)[:, -1]
     ran = jnp.isfinite(last_s)
-    return jax.tree.map(partial(jnp.where, learned), after, state), _Step(
+    return after, _Step(
         evaluated=evaluated,
         learned=learned,
         best=placements[best_at],
@@ -289,6 +289,10 @@ def _step(
         latency_s=latency_s,
         metrics=metrics,
     )
+
+
+def _blank(shapes: Any) -> Any:
+    return jax.tree.map(lambda leaf: jnp.zeros(leaf.shape, leaf.dtype), shapes)
 
 
 def _lifted(drawn: Sample, assignment: Array | None, num_ops: int) -> Array:

@@ -47,7 +47,7 @@ def load(path: Path, method: str, params: Params) -> Params:
     Args:
       path: of a file that `--task=pretrain` wrote.
       method: with its arguments.
-      params: of that method, such as its initial ones.
+      params: of that method, such as its initial ones, or their shapes.
 
     Raises:
       UserError: it cannot be read, or holds another method's parameters: one line.
@@ -69,7 +69,8 @@ def prepare(problem: Problem, path: Path, seed: int) -> Pretrained:
     made = learned.make(method, len(problem.devices), False)
     read = made.read(problem)
     init_key, key = jax.random.split(jax.random.PRNGKey(seed))
-    params = load(path, method, jax.jit(made.policy.init)(init_key, read.graph))
+    shapes = jax.eval_shape(made.policy.init, init_key, read.graph)
+    params = load(path, method, shapes)
     return Pretrained(method, made, read, params, key)
 
 

@@ -153,6 +153,7 @@ def make(*, num_devices: int, hidden_size: int = 16, episode_steps: int = 3) -> 
         batch: int,
     ) -> Sample:
         graph = _device_put(graph)
+        before = _no_placement(graph, batch) if before is None else before
         z_key, key = jax.random.split(key)
         z = jax.random.normal(z_key, (batch, NUM_FEATURES))
         return _sample(network, params, key, graph, before, z)
@@ -160,24 +161,35 @@ def make(*, num_devices: int, hidden_size: int = 16, episode_steps: int = 3) -> 
     def sample(
         params: Params, key: chex.PRNGKey, graph: jraph.GraphsTuple, num_samples: int
     ) -> Sample:
-        steps, before = [], None
-        for step_key in jax.random.split(key, episode_steps):
-            steps.append(improve(params, step_key, graph, before, num_samples))
-            before = steps[-1].placement[:, 0]
-        return jax.tree.map(lambda *leaves: jnp.concatenate(leaves, axis=1), *steps)
+        def step(before: Array, step_key: chex.PRNGKey) -> tuple[Array, Sample]:
+            drawn = improve(params, step_key, graph, before, num_samples)
+            return drawn.placement[:, 0], drawn
+
+        keys = jax.random.split(key, episode_steps)
+        _, drawn = jax.lax.scan(step, _no_placement(graph, num_samples), keys)
+        return jax.tree.map(lambda leaf: jnp.swapaxes(leaf[:, :, 0], 0, 1), drawn)
 
     def log_prob(params: Params, graph: jraph.GraphsTuple, drawn: Sample) -> LogProb:
         return _log_prob(network, params, _device_put(graph), drawn)
 
     def greedy(params: Params, graph: jraph.GraphsTuple) -> Array:
-        graph, before = _device_put(graph), None
+        graph = _device_put(graph)
         mean_style = jnp.zeros((1, NUM_FEATURES))
-        for _ in range(episode_steps):
-            drawn = _sample(network, params, None, graph, before, mean_style)
-            before = drawn.placement[:, 0]
-        return drawn.placement[0, 0]
+
+        def step(_: Array, before: Array) -> Array:
+            return _sample(network, params, None, graph, before, mean_style).placement[:, 0]
+
+        return jax.lax.fori_loop(0, episode_steps, step, _no_placement(graph, 1))[0]
 
     return Policy(init, sample, log_prob, greedy, improve)
+
+
+def _no_placement(graph: jraph.GraphsTuple, batch: int) -> Array:
+    """Makes what stands for the placement before the first step, which has none: -1, int32 [B, N].
+
+    A step that is told apart by its numbers compiles once with the others.
+    """
+    return jnp.full((batch, len(graph.nodes["mask"])), -1, jnp.int32)
 
 
 def _sample(
@@ -185,7 +197,7 @@ def _sample(
     params: Params,
     key: chex.PRNGKey | None,
     graph: jraph.GraphsTuple,
-    before: Array | None,
+    before: Array,
     z: Array,
 ) -> Sample:
     """Draws a step of B episodes in the styles z [B, NUM_FEATURES]; without a key the likeliest."""
@@ -205,7 +217,7 @@ def _sample(
         return device, (kept[0] + now[0], kept[1] + now[1])
 
     nothing = jnp.zeros(len(z))
-    columns = None if before is None else jnp.asarray(before).T
+    columns = jnp.asarray(before).T
     placement, (log_prob, entropy) = _list_schedule(
         graph, columns, len(z), visit, (nothing, nothing)
     )
@@ -262,7 +274,7 @@ def _seen(
         return placement[op], (put(kept[0], x, output, 0), put(kept[1], candidate, output, 0))
 
     kept = jnp.zeros((rows, NUM_FEATURES, *shape)), jnp.ones((rows, *shape), bool)
-    _, seen = _list_schedule(graph, before, batch, visit, kept, is_first)
+    _, seen = _list_schedule(graph, jnp.where(is_first, -1, before), batch, visit, kept)
     return jax.tree.map(lambda leaf: leaf[:num_nodes], seen)
 
 
@@ -279,21 +291,19 @@ class _Schedule(NamedTuple):
 
 def _list_schedule(
     graph: jraph.GraphsTuple,
-    before: Array | None,
+    before: Array,
     batch: int,
     visit: _Visit,
     kept: Any,
-    is_first: Array | None = None,
 ) -> tuple[Array, Any]:
     """Places all operations in the order of priority, B times side by side.
 
     Args:
       graph: with `scheduler_tables.view`.
-      before: int32 [N, B], the placement before; None where there is none.
+      before: int32 [N, B], the placement before; -1 where there is none.
       batch: B.
       visit: see `_Visit`.
       kept: what it keeps at the beginning.
-      is_first: bool [B], where there is no placement before after all.
 
     Returns:
       The placements int32 [N, B], and what was kept.
@@ -303,7 +313,7 @@ def _list_schedule(
     allowed = jnp.asarray(graph.nodes["allowed"])
     simulator = _in_units(costs)
     devices = jnp.arange(num_devices)[:, None]
-    leaving = _leaving(costs, before, is_first)
+    leaving = _leaving(costs, before)
     put = jax.lax.dynamic_update_index_in_dim
 
     def step(i: Array, carry: tuple[_Schedule, Any]) -> tuple[_Schedule, Any]:
@@ -366,13 +376,9 @@ def _features(
     return jnp.where(candidate, x - least, 0.0)
 
 
-def _leaving(
-    costs: CostView[scheduler_tables.Tables], before: Array | None, is_first: Array | None
-) -> tuple[Array, ...]:
-    """x_5 to x_7 of a placement before, int32 [N, B]: [N, D, B] each, or [N, 1, 1] without one."""
+def _leaving(costs: CostView[scheduler_tables.Tables], before: Array) -> tuple[Array, ...]:
+    """x_5 to x_7, [N, D, B] each, of a placement before, int32 [N, B]; zero where there is none."""
     num_nodes, num_devices = costs.compute_s.shape
-    if before is None:
-        return 3 * (jnp.zeros((num_nodes, 1, 1)),)
     delay = costs.delay_s / costs.own.unit_s
     rows = jnp.concatenate([before, jnp.zeros((1, before.shape[1]), before.dtype)])
     there = rows[costs.receivers]
@@ -380,8 +386,7 @@ def _leaving(
     summed = jraph.segment_sum(way, costs.senders, num_nodes + 1)[:num_nodes]
     longest = jnp.maximum(jraph.segment_max(way, costs.senders, num_nodes + 1)[:num_nodes], 0.0)
     moved = (before[:, None] != jnp.arange(num_devices)[:, None]).astype(jnp.float32)
-    columns = longest, summed, moved
-    return columns if is_first is None else tuple(jnp.where(is_first, 0.0, x) for x in columns)
+    return tuple(jnp.where(before[0] < 0, 0.0, x) for x in (longest, summed, moved))
 
 
 def _rows(table: Array, row: Array) -> Array:

@@ -273,10 +273,12 @@ def test_compare_rows_carry_graph_and_seed(tmp_path: Path) -> None:
     assert finished.stat().st_mtime_ns == before
 
 
-def test_all_learned_methods_are_compared_and_their_learning_reported(tmp_path: Path) -> None:
-    """With arguments, beside the partitioners, on a graph that is small enough for seconds."""
-    learned = "hsdag:num_samples=8", "colocrl:num_samples=8,hidden_size=8"
-    learned += ("hierarchical:num_groups=4,num_samples=8,hidden_size=8", "placeto:rounds=2")
+def test_learned_methods_are_compared_and_their_learning_reported(tmp_path: Path) -> None:
+    """With arguments, beside the partitioners.
+
+    Steps of every learned method: `tests/methods/`; `compare` with all: `tasks/test_compare.py`.
+    """
+    learned = "colocrl:num_samples=8,hidden_size=8", "placeto:rounds=2"
     graph = "synthetic:family=layered,ops=12,seed=1"
     flags = ["--task=compare", "--config.devices=roofline:cpu,gpu,gpu", f"--config.graph={graph}"]
     flags += ["--config.objective=makespan", "--config.budget=80"]
@@ -307,6 +309,7 @@ def test_all_learned_methods_are_compared_and_their_learning_reported(tmp_path: 
 
 def test_described_devices_are_placed_on_and_never_measured(tmp_path: Path) -> None:
     flags = ["--config.devices=roofline:cpu,gpu,gpu", "--config.objective=makespan"]
+    flags += ["--config.budget=3"]  # a step of learning takes seconds to compile
     code, out, err = run(tmp_path, *flags)
     assert code == 0, err
     summary = check_summary(tmp_path)
@@ -399,11 +402,11 @@ def test_a_policy_that_no_memory_holds_is_refused_in_one_line(method, tmp_path: 
 def test_ctrl_c_keeps_what_was_found_and_the_same_command_goes_on(tmp_path: Path) -> None:
     flags = ["--config.evaluate=simulate", "--config.devices=host", "--config.budget=9000000"]
     process = start(tmp_path, *flags)
-    deadline = time.monotonic() + 120
+    deadline = time.monotonic() + 600
     while not (tmp_path / "metrics.jsonl").exists() and time.monotonic() < deadline:
         time.sleep(0.2)
     process.send_signal(signal.SIGINT)
-    _, err = process.communicate(timeout=60)
+    _, err = process.communicate(timeout=600)
     assert process.returncode == 0, err
     (interrupted,) = [r for r in check_summary(tmp_path)["rows"] if r["method"] == "hsdag"]
     assert interrupted["status"] == "interrupted"
@@ -446,7 +449,7 @@ def test_what_is_compiled_is_kept_for_later_commands_unless_the_user_says_where(
 
 
 def test_a_second_search_of_the_same_sizes_compiles_nothing(tmp_path: Path) -> None:
-    flags = ("--task=solve", "--config=solvers", "--config.graph=rnnlm:steps=4")
+    flags = ("--task=solve", "--config=solvers", "--config.graph=synthetic:family=layered,ops=24")
     flags += ("--config.objective=makespan", "--config.devices=roofline:cpu,gpu")
     flags += ("--config.methods=search",)
     environment = os.environ | {"XDG_CACHE_HOME": str(tmp_path)}

@@ -14,13 +14,14 @@ from typing import Any
 
 import flax.serialization
 import jax
+import jraph
 import numpy as np
 
 from placement import simulators
-from placement.learning import mesh, several, trainer, zero_shot
+from placement.learning import base, mesh, several, trainer, zero_shot
 from placement.methods import learned
 from placement.policies import colocrl, placeto, scheduler
-from placement.types import Problem, Sample
+from placement.types import Policy, Problem, Sample
 from tests import helpers
 
 SAMPLES, STEPS, RESUMED_AT = 16, 4, 2
@@ -64,13 +65,11 @@ def of_colocrl() -> dict[str, float]:
     policy = mesh.shard_policy(colocrl.make(num_devices=3, hidden_size=4))
     graph = helpers.batched(problem().graph, num_devices=3)
 
-    def step(key: jax.Array) -> dict[str, Any]:
-        init_key, key = jax.random.split(key)
-        params = policy.init(init_key, graph)
+    def step(params: Any, key: jax.Array) -> dict[str, Any]:
         drawn = jax.jit(policy.sample, static_argnums=3)(params, key, graph, SAMPLES)
         return _sums(drawn) | {"again": policy.log_prob(params, graph, drawn).log_prob.sum()}
 
-    return _called(step)
+    return _called(step, policy, graph)
 
 
 def of_placeto() -> dict[str, float]:
@@ -78,9 +77,7 @@ def of_placeto() -> dict[str, float]:
     policy = mesh.shard_policy(placeto.make(num_devices=3, hidden_size=2, rounds=2))
     graph = placeto.read(problem()).graph
 
-    def step(key: jax.Array) -> dict[str, Any]:
-        init_key, key = jax.random.split(key)
-        params = policy.init(init_key, graph)
+    def step(params: Any, key: jax.Array) -> dict[str, Any]:
         drawn = policy.sample(params, key, graph, SAMPLES)
         weight = np.linspace(-1, 1, SAMPLES)[:, None]
 
@@ -90,7 +87,7 @@ def of_placeto() -> dict[str, float]:
         grads = jax.tree.leaves(jax.grad(gain)(params))
         return _sums(drawn) | {f"gradient {i}": (g**2).sum() ** 0.5 for i, g in enumerate(grads)}
 
-    return _called(step)
+    return _called(step, policy, graph)
 
 
 def _sums(drawn: Sample) -> dict[str, Any]:
@@ -100,8 +97,12 @@ def _sums(drawn: Sample) -> dict[str, Any]:
     return {"placed": placed, "log_prob": (drawn.log_prob * number[:, None]).sum()}
 
 
-def _called(step: Callable[[jax.Array], dict[str, Any]]) -> dict[str, float]:
-    return {name: float(value) for name, value in jax.jit(step)(jax.random.PRNGKey(0)).items()}
+def _called(
+    step: Callable[[Any, jax.Array], dict[str, Any]], policy: Policy, graph: jraph.GraphsTuple
+) -> dict[str, float]:
+    init_key, key = jax.random.split(jax.random.PRNGKey(0))
+    params = base.initial_params(policy.init, init_key, graph)
+    return {name: float(value) for name, value in jax.jit(step)(params, key).items()}
 
 
 def of_several_graphs() -> dict[str, float]:
@@ -119,7 +120,7 @@ def unseen() -> dict[str, float]:
     """Placing without learning."""
     of, made = problem(), learned.make(SCHEDULER, 3, False)
     graph = made.read(of).graph
-    params = jax.jit(made.policy.init)(jax.random.PRNGKey(0), graph)
+    params = base.initial_params(made.policy.init, jax.random.PRNGKey(0), graph)
     found = zero_shot.place(
         made.policy.improve, params, graph, trainer.Simulator.of(of), jax.random.PRNGKey(1),
         num_ops=of.graph.num_ops, num_samples=SAMPLES, steps=2,

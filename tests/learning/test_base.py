@@ -110,10 +110,14 @@ def test_the_moving_average_remembers_earlier_batches(make):
     assert state.updates == 3
 
 
+@functools.cache
+def _decaying(make, decay: float) -> base.Learner:
+    return make(POLICY, Settings(num_samples=8, learning_rate_decay=decay, entropy_weight=0.0))
+
+
 def _moved(make, decay: float, count: int) -> float:
     """How far the parameters move in an update that is preceded by `count` gradient steps."""
-    settings = Settings(num_samples=8, learning_rate_decay=decay, entropy_weight=0.0)
-    learner = make(POLICY, settings)
+    learner = _decaying(make, decay)
     state, drawn = learner.sample(learner.init(jax.random.key(0), GRAPH), GRAPH)
     late = jax.tree.map(
         lambda leaf: jnp.full_like(leaf, count) if leaf.dtype == jnp.int32 else leaf,

@@ -34,7 +34,8 @@ def _learned_gradient(
     state, drawn = learner.sample(learner.init(jax.random.key(0), GRAPH), GRAPH)
     latency_s = latency_of(drawn.placement[:, 0, :NUM_OPS])
     after, _ = learner.update(state, GRAPH, drawn, latency_s[:, None], reference_s)
-    return state.params, latency_s, optax.tree.get(after.opt_state, "mu") / (1 - 0.9)
+    gradient = optax.tree.get(after.opt_state, "mu") / (1 - 0.9)
+    return state.params, latency_s, gradient.reshape(state.params.shape)
 
 
 def _expected_reward_gradient(params: Array, reference_s: float = 100.0) -> Array:

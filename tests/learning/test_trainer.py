@@ -1,10 +1,8 @@
 import functools
 from collections.abc import Callable
-from typing import Any
 
 import jax
 import jax.numpy as jnp
-import jraph
 import numpy as np
 import pytest
 
@@ -13,7 +11,7 @@ from placement.learning import ppo, reinforce, trainer
 from placement.learning.base import Learner, Settings
 from placement.learning.trainer import Progress
 from placement.policies import hsdag_published
-from placement.types import Array, Evaluate, LogProb, OpGraph, Policy, Problem, Sample
+from placement.types import Evaluate, OpGraph, Problem
 from tests import helpers
 
 DIAMOND, FORK_JOIN = helpers.diamond(), helpers.fork_join(branches=3, length=2)
@@ -80,23 +78,6 @@ def _simulated(
         progress = _start(simulators.evaluator(problem), problem.graph, learner)
     simulator, graph = trainer.Simulator.of(problem), helpers.batched(problem.graph)
     return list(trainer.search_simulated(learner, graph, simulator, progress, budget, chunk=chunk))
-
-
-def _episodic(steps: int) -> Policy:
-    """The independent policy drawing every step of an episode anew."""
-    policy = helpers.independent_policy()
-
-    def episodes(flat: Any) -> Any:  # [B * T, 1, ...] -> [B, T, ...]
-        return jax.tree.map(lambda leaf: leaf.reshape(-1, steps, *leaf.shape[2:]), flat)
-
-    def log_prob(params: Array, graph: jraph.GraphsTuple, drawn: Sample) -> LogProb:
-        flat = jax.tree.map(lambda leaf: leaf.reshape(-1, 1, *leaf.shape[2:]), drawn)
-        return episodes(policy.log_prob(params, graph, flat))
-
-    def sample(params: Array, key: Array, graph: jraph.GraphsTuple, num_samples: int) -> Sample:
-        return episodes(policy.sample(params, key, graph, num_samples * steps))
-
-    return policy._replace(sample=sample, log_prob=log_prob)
 
 
 def _records(reports: list[trainer.Report]) -> list[dict[str, float]]:
@@ -333,7 +314,7 @@ def test_beyond_the_memory_too_the_steps_are_those_of_the_host(make):
 
 @pytest.mark.slow
 def test_in_the_simulator_the_steps_of_an_episode_are_those_of_the_host():
-    learner = reinforce.make(_episodic(3), Settings(num_samples=4, reward="inverse"))
+    learner = reinforce.make(helpers.episodic_policy(3), Settings(num_samples=4, reward="inverse"))
     problem, batched = _problem(DIAMOND), helpers.batched(DIAMOND)
     evaluate = simulators.evaluator(problem)
     start, budget = _start(evaluate, learner=learner), 2 + 3 * 12 + 5
@@ -410,7 +391,7 @@ def test_reports_carry_the_latencies_of_what_can_run():
 
 
 def test_what_a_step_is_worth_on_average_is_what_its_episodes_end_with():
-    learner = reinforce.make(_episodic(3), Settings(num_samples=4, reward="inverse"))
+    learner = reinforce.make(helpers.episodic_policy(3), Settings(num_samples=4, reward="inverse"))
     evaluate = simulators.evaluator(_problem(DIAMOND))
     counted, seen = _counting(evaluate)
     start = _start(evaluate, learner=learner)
@@ -465,7 +446,9 @@ def test_in_the_simulator_co_located_operations_follow_the_first():
     every = helpers.all_placements(FORK_JOIN.num_ops, 2)[:, first]
     evaluate = simulators.evaluator(problem)
     start, batched = _start(evaluate, FORK_JOIN), helpers.batched(FORK_JOIN)
-    *_, last = trainer.search_simulated(learner, batched, simulator, start, 2 + 100 * BATCH)
+    *_, last = trainer.search_simulated(
+        learner, batched, simulator, start, 2 + 100 * BATCH, chunk=4
+    )
     assert last.progress.best_s == np.min(evaluate(every)) > _optimum(FORK_JOIN, evaluate)[0]
     np.testing.assert_array_equal(last.progress.elite, last.progress.elite[:, first])
 

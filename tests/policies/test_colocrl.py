@@ -7,7 +7,7 @@ import pytest
 from placement import simulators
 from placement.learning import base, reinforce, trainer
 from placement.policies import colocrl
-from placement.types import Array, LogProb, Params, Sample
+from placement.types import LogProb, Params, Sample
 from tests import helpers
 
 POLICY = colocrl.make(num_devices=2, hidden_size=8)
@@ -19,11 +19,12 @@ EVERY = helpers.all_placements(4, 2)
 def _params() -> Params:
     """Far enough from the initial ones that what was chosen before matters."""
     rng = np.random.default_rng(0)
-    params = jax.jit(POLICY.init)(jax.random.key(0), GRAPH)
+    params = base.initial_params(POLICY.init, jax.random.key(0), GRAPH)
     return jax.tree.map(lambda x: x + 0.5 * rng.normal(size=x.shape).astype(np.float32), params)
 
 
 _log_prob = jax.jit(POLICY.log_prob)
+_sample = jax.jit(POLICY.sample, static_argnums=3)
 
 
 def _score(placements: np.ndarray, graph=GRAPH) -> LogProb:
@@ -63,24 +64,19 @@ def test_an_operation_that_follows_another_is_not_in_the_sequence():
     assert (scored.log_prob[EVERY[:, 1] == 0] == scored.log_prob[EVERY[:, 1] == 1]).all()
     deciding = scored.log_prob[EVERY[:, 1] == 0, 0]
     assert np.exp(deciding).sum() == pytest.approx(1.0, abs=1e-5)
-    drawn = jax.jit(POLICY.sample, static_argnums=3)(_params(), jax.random.key(0), graph, 64)
+    drawn = _sample(_params(), jax.random.key(0), graph, 64)
     assert (drawn.placement[..., 1] == 1).all()  # the first device that it is allowed on
     assert (drawn.entropy <= 3 * np.log(2) + 1e-5).all()
 
 
 @pytest.mark.slow
 def test_a_search_starts_near_the_uniform_policy():
-    policy, graph = (
-        colocrl.make(num_devices=3, hidden_size=64),
-        helpers.batched(helpers.chain(10), 3),
-    )
-
-    @jax.jit
-    def entropy() -> Array:
-        params = policy.init(jax.random.key(0), graph)
-        return policy.sample(params, jax.random.key(1), graph, 1).entropy[0, 0]
-
-    assert 0.95 * 10 * np.log(3) < float(entropy()) <= 10 * np.log(3) + 1e-4
+    policy = colocrl.make(num_devices=3, hidden_size=64)
+    graph = helpers.batched(helpers.chain(10), 3)
+    params = base.initial_params(policy.init, jax.random.key(0), graph)
+    sample = jax.jit(policy.sample, static_argnums=3)
+    entropy = sample(params, jax.random.key(1), graph, 1).entropy[0, 0]
+    assert 0.95 * 10 * np.log(3) < float(entropy) <= 10 * np.log(3) + 1e-4
 
 
 @pytest.mark.slow

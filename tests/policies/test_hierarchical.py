@@ -14,7 +14,7 @@ from placement.errors import UserError
 from placement.learning import base, reinforce, trainer
 from placement.methods import learned
 from placement.policies import colocrl, hierarchical
-from placement.types import Array, Params, Policy, Sample
+from placement.types import Params, Policy, Sample
 from tests import helpers
 
 GRAPH = helpers.batched(helpers.diamond())
@@ -22,19 +22,14 @@ SMALL = {"num_devices": 2, "grouper_size": 8, "hidden_size": 8}
 
 
 @functools.cache
-def _compiled(policy: Policy) -> Callable[[jraph.GraphsTuple, Array], tuple[Params, Sample]]:
-    """Initial parameters, and 64 samples under them."""
-
-    @jax.jit
-    def run(graph: jraph.GraphsTuple, key: Array) -> tuple[Params, Sample]:
-        params = policy.init(key, graph)
-        return params, policy.sample(params, key, graph, 64)
-
-    return run
+def _compiled(policy: Policy) -> Callable[..., Sample]:
+    return jax.jit(policy.sample, static_argnums=3)
 
 
-def _draw(policy: Policy, graph: jraph.GraphsTuple = GRAPH, seed: int = 0) -> Sample:
-    return _compiled(policy)(graph, jax.random.key(seed))[1]
+def _draw(policy: Policy, graph: jraph.GraphsTuple = GRAPH) -> Sample:
+    """64 samples under initial parameters."""
+    key = jax.random.key(0)
+    return _compiled(policy)(base.initial_params(policy.init, key, graph), key, graph, 64)
 
 
 def _shaken(params: Params, seed: int) -> Params:
@@ -123,7 +118,7 @@ def test_probabilities_are_of_groups_and_devices_and_greedy_takes_the_likeliest_
 def _chain_policy():
     policy = hierarchical.make(num_groups=2, **SMALL)
     graph = helpers.batched(helpers.chain(3))
-    params = jax.jit(policy.init)(jax.random.key(0), graph)
+    params = base.initial_params(policy.init, jax.random.key(0), graph)
 
     @jax.jit
     def answers(params: Params, graph: jraph.GraphsTuple):
@@ -153,10 +148,15 @@ def test_members_without_a_common_device_take_their_first():
 EIGHT = hierarchical.make(num_groups=8, num_devices=2, grouper_size=8, hidden_size=32)
 
 
+@functools.cache
+def _drawn_of_eight() -> Sample:
+    return _draw(EIGHT)
+
+
 @pytest.mark.slow
 def test_empty_groups_cost_nothing():
     """A search starts near the uniform policy: of the devices, each group in use counts alike."""
-    drawn = _draw(EIGHT)
+    drawn = _drawn_of_eight()
     used = np.array([len(set(row)) for row in np.asarray(drawn.latent)[:, 0, :4].tolist()])
     assert len(set(used.tolist())) > 1
     np.testing.assert_allclose(drawn.entropy[:, 0], used * np.log(2), atol=0.05)
@@ -173,7 +173,8 @@ def test_groups_start_as_slices_of_the_order_if_drawn_together():
 
 @pytest.mark.slow
 def test_members_share_their_groups_device():
-    group, device = (np.asarray(x)[:, 0, :4] for x in (_draw(EIGHT).latent, _draw(EIGHT).placement))
+    drawn = _drawn_of_eight()
+    group, device = (np.asarray(x)[:, 0, :4] for x in (drawn.latent, drawn.placement))
     together = group[:, :, None] == group[:, None]
     alike = device[:, :, None] == device[:, None]
     assert together.sum() > 4 * 64  # not only with themselves

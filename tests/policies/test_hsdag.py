@@ -6,6 +6,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from placement.learning import base
 from placement.policies import hsdag
 from placement.types import Problem, Sample
 from tests import helpers
@@ -14,6 +15,7 @@ from tests.simulators import reference
 LEVELS, NUM_SAMPLES = 5, 64
 POLICY = hsdag.make(num_devices=3, hidden_size=8, num_layers=1, levels=LEVELS, groups=64)
 SIZE = (14, 24, 24, 3)  # operations, edges, tensors, devices
+PADDED = {"num_nodes": 16, "num_edges": 32}  # every graph: one compilation serves all
 
 
 def _problem(seed: int, **costs: np.ndarray) -> Problem:
@@ -21,30 +23,35 @@ def _problem(seed: int, **costs: np.ndarray) -> Problem:
     return problem._replace(costs=problem.costs._replace(**costs))
 
 
+_improve = jax.jit(POLICY.improve, static_argnums=4)
+_log_prob = jax.jit(POLICY.log_prob)
+
+
+@jax.jit
+@jax.grad
+def _gradient(params, graph, drawn, weight):
+    return weight @ POLICY.log_prob(params, graph, drawn).log_prob[:, 0]
+
+
 @functools.cache
-def _compiled():
-    return (
-        jax.jit(POLICY.init),
-        jax.jit(POLICY.improve, static_argnums=4),
-        jax.jit(POLICY.log_prob),
-    )
+def _params():
+    """Far from the initial ones, which depend on no size of a graph."""
+    init = base.initial_params(POLICY.init, jax.random.key(0), hsdag.read(_problem(0)).graph)
+    leaves, tree = jax.tree.flatten(init)
+    rng = np.random.default_rng(1)
+    moved = [leaf + 0.2 * rng.normal(size=leaf.shape).astype(np.float32) for leaf in leaves]
+    return jax.tree.unflatten(tree, moved)
 
 
 def _ask(problem: Problem, before: np.ndarray, seed: int = 0):
-    """Samples from a placement int [N], under parameters far from the initial ones, and again."""
-    init, improve, log_prob = _compiled()
-    graph = hsdag.read(problem).graph
-    leaves, tree = jax.tree.flatten(init(jax.random.key(0), graph))
-    rng = np.random.default_rng(1)
-    params = jax.tree.unflatten(
-        tree, [leaf + 0.2 * rng.normal(size=leaf.shape).astype(np.float32) for leaf in leaves]
-    )
+    """Samples from a placement int [N], and what is said of them again."""
+    params, graph = _params(), hsdag.read(problem, **PADDED).graph
     padded = np.zeros(len(graph.nodes["mask"]), np.int32)
     padded[: len(before)] = before
-    drawn = improve(
+    drawn = _improve(
         params, jax.random.key(seed), graph, np.tile(padded, (NUM_SAMPLES, 1)), NUM_SAMPLES
     )
-    return params, graph, drawn, log_prob(params, graph, drawn)
+    return params, graph, drawn, _log_prob(params, graph, drawn)
 
 
 def _action(drawn: Sample) -> hsdag.Action:
@@ -131,14 +138,8 @@ def test_the_last_samples_are_any_moves_and_as_likely_as_each_other():
     params, graph, drawn, _ = _ask(problem, before)
     action = _action(drawn)
     assert action.uniformly.tolist() == [False] * (NUM_SAMPLES - 8) + [True] * 8
-
-    @jax.jit
-    @jax.grad
-    def gradient(params):
-        value = POLICY.log_prob(params, graph, drawn).log_prob[:, 0]
-        return jnp.where(action.uniformly, value, 0.0).sum()
-
-    of_choice = gradient(params)["params"]["choice"]
+    gradient = _gradient(params, graph, drawn, action.uniformly.astype(np.float32))
+    of_choice = gradient["params"]["choice"]
     assert all((leaf == 0).all() for leaf in jax.tree.leaves(of_choice))
 
 
@@ -165,14 +166,8 @@ def test_every_part_of_the_network_learns():
     problem = _problem(4)
     before = np.random.default_rng(4).integers(0, 3, problem.graph.num_ops)
     params, graph, drawn, _ = _ask(problem, before)
-
-    @jax.jit
-    @jax.grad
-    def gradient(params):
-        value = POLICY.log_prob(params, graph, drawn).log_prob[:, 0]
-        return (jnp.linspace(-1, 1, NUM_SAMPLES) * value).sum()
-
-    for path, leaf in jax.tree_util.tree_leaves_with_path(gradient(params)):
+    gradient = _gradient(params, graph, drawn, jnp.linspace(-1, 1, NUM_SAMPLES))
+    for path, leaf in jax.tree_util.tree_leaves_with_path(gradient):
         assert np.isfinite(leaf).all(), path
         assert np.abs(leaf).max() > 0, path
 

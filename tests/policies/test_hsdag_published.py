@@ -2,6 +2,7 @@
 
 import dataclasses
 import functools
+from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import jax
@@ -14,13 +15,14 @@ from placement.graphs import coarsen
 from placement.graphs.features import node_features
 from placement.learning import base, reinforce
 from placement.policies import hsdag_published, parsing
-from placement.types import Params, Policy, Sample
+from placement.types import LogProb, Params, Policy, Sample
 from tests import helpers
 from tests.policies import reference_hsdag as reference
 
 pytestmark = pytest.mark.slow
 
 STEPS, HIDDEN = 3, 8
+NODES, EDGES = 16, 24  # padded
 # What the two variants say of the network, and the same of the reference.
 VARIANTS = hsdag_published.VARIANTS
 OF_REFERENCE: dict[str, dict[str, Any]] = {
@@ -36,10 +38,18 @@ every_case = pytest.mark.parametrize(
 )
 
 
+class _Compiled(NamedTuple):
+    """A variant's policy, whose functions are compiled once for both graphs."""
+
+    policy: Policy
+    sample: Callable[..., Sample]
+    log_prob: Callable[..., LogProb]
+    gradient: Callable[..., Params]  # of the log-probabilities' weighted sum
+
+
 class _Case(NamedTuple):
     """A variant on a graph, in float64."""
 
-    policy: Policy
     graph: jraph.GraphsTuple
     params: Params
     drawn: Sample  # of two episodes
@@ -69,18 +79,35 @@ def _keep(seeds: np.ndarray, graph: jraph.GraphsTuple, step: int) -> reference.K
 
 
 @functools.cache
+def _compiled(variant: str) -> _Compiled:
+    policy = hsdag_published.make(
+        num_devices=3, hidden_size=HIDDEN, episode_steps=STEPS, **_arguments(variant)
+    )
+
+    def weighted(
+        params: Params, graph: jraph.GraphsTuple, drawn: Sample, weight: jax.Array
+    ) -> jax.Array:
+        return (weight * policy.log_prob(params, graph, drawn).log_prob).sum()
+
+    return _Compiled(
+        policy,
+        jax.jit(policy.sample, static_argnums=3),
+        jax.jit(policy.log_prob),
+        jax.jit(jax.grad(weighted)),
+    )
+
+
+@functools.cache
 def _case(variant: str, name: str) -> _Case:
     op_graph = GRAPHS[name]()
     edges = sorted(set(zip(op_graph.senders.tolist(), op_graph.receivers.tolist(), strict=True)))
     with jax.enable_x64(True):
-        policy = hsdag_published.make(
-            num_devices=3, hidden_size=HIDDEN, episode_steps=STEPS, **_arguments(variant)
-        )
-        graph = _wide(helpers.batched(op_graph, 3))
-        params = _moved(jax.jit(policy.init)(jax.random.key(0), graph))
-        drawn = jax.jit(policy.sample, static_argnums=3)(params, jax.random.key(1), graph, 2)
+        compiled = _compiled(variant)
+        graph = _wide(helpers.batched(op_graph, 3, num_nodes=NODES, num_edges=EDGES))
+        params = _moved(base.initial_params(compiled.policy.init, jax.random.key(0), graph))
+        drawn = compiled.sample(params, jax.random.key(1), graph, 2)
         drawn = jax.tree.map(np.asarray, drawn)
-        case = _Case(policy, graph, params, drawn, [], edges)
+        case = _Case(graph, params, drawn, [], edges)
         for episode in range(2):
             case.steps.append(_episode(variant, case, params, episode))
     return case
@@ -108,7 +135,7 @@ def _episode(
 def test_groups_and_probabilities_are_those_of_the_reference(variant, name):
     case = _case(variant, name)
     with jax.enable_x64(True):
-        again = jax.jit(case.policy.log_prob)(case.params, case.graph, case.drawn)
+        again = _compiled(variant).log_prob(case.params, case.graph, case.drawn)
     for episode, steps in enumerate(case.steps):
         for t, step in enumerate(steps):
             placement = case.drawn.placement[episode, t]
@@ -144,6 +171,17 @@ def _together(operations: tuple[int, ...], groups: reference.Groups) -> bool:
     return any(set(operations) <= group for group in groups)
 
 
+@functools.partial(jax.jit, static_argnums=(4, 5))
+def _level(ends, score, mask, embedding, threshold, inside):
+    """One level of a parse, of padded arrays."""
+    u, v = ends
+    edge = parsing.dominant_edge(score, mask & (score >= threshold), u, v, NODES)
+    root = parsing.components(edge, u, v)
+    within = jnp.where(mask & (root[u] == root[v]), root[u], NODES)
+    weighs = within if inside else parsing.kept(edge, root, EDGES)
+    return edge, root, parsing.pool(embedding, root, score, weighs)
+
+
 @every_case
 def test_kept_edges_and_pooled_embeddings_are_those_of_the_reference(variant, name):
     case = _case(variant, name)
@@ -151,18 +189,17 @@ def test_kept_edges_and_pooled_embeddings_are_those_of_the_reference(variant, na
     for level in case.steps[0][0].levels:
         if not level.edges:
             continue
-        count = len(level.groups)
-        u, v = jnp.array(level.edges, jnp.int32).T
+        count, num_edges = level.embedding.shape[0], len(level.edges)
+        ends = np.pad(np.array(level.edges, np.int32), ((0, EDGES - num_edges), (0, 0)))
+        score = np.pad(level.score, (0, EDGES - num_edges))
+        embedding = np.pad(level.embedding, ((0, NODES - count), (0, 0)))
+        mask = np.arange(EDGES) < num_edges
         with jax.enable_x64(True):
-            score = jnp.array(level.score)
-            edge = parsing.dominant_edge(score, score >= threshold, u, v, count)
-            root = parsing.components(edge, u, v)
-            within = jnp.where(root[u] == root[v], root[u], count)
-            weighs = within if inside else parsing.kept(edge, root, len(score))
-            pooled = parsing.pool(jnp.array(level.embedding), root, score, weighs)
-        expected = [len(score) if e is None else e for e in level.kept]
-        assert edge.tolist() == expected
-        roots = sorted(set(root.tolist()))
+            edge, root, pooled = _level(ends.T, score, mask, embedding, threshold, inside)
+        expected = [EDGES if e is None else e for e in level.kept]
+        assert edge[:count].tolist() == expected
+        assert edge[count:].tolist() == [EDGES] * (NODES - count)
+        roots = sorted(set(root[:count].tolist()))
         assert len(roots) == len(level.merged)
         np.testing.assert_allclose(pooled[np.array(roots)], level.pooled, rtol=1e-12)
 
@@ -175,9 +212,6 @@ def test_the_gradient_is_that_of_the_reference(variant, name):
     """
     case = _case(variant, name)
     weight = np.random.default_rng(2).normal(size=case.drawn.log_prob.shape)
-
-    def weighted(params: Params) -> jax.Array:
-        return (weight * case.policy.log_prob(params, case.graph, case.drawn).log_prob).sum()
 
     def by_reference(params: Params) -> float:
         total = 0.0
@@ -192,7 +226,8 @@ def test_the_gradient_is_that_of_the_reference(variant, name):
         return total
 
     with jax.enable_x64(True):
-        gradient = jax.device_get(jax.jit(jax.grad(weighted))(case.params))
+        gradient = _compiled(variant).gradient(case.params, case.graph, case.drawn, weight)
+        gradient = jax.device_get(gradient)
     rng = np.random.default_rng(3)
     for part in case.params:
         direction = jax.tree.map(lambda x: rng.normal(size=x.shape), case.params[part])
@@ -225,11 +260,11 @@ def test_the_released_features_are_those_of_the_reference():
 
 def test_the_released_update_takes_one_number_times_all_log_probabilities():
     """The rewards, discounted backwards: at 0.95 of what is later; then their sum."""
-    policy = hsdag_published.make(num_devices=3, hidden_size=HIDDEN, episode_steps=STEPS)
+    policy = helpers.episodic_policy(STEPS)
     settings = dict(VARIANTS["released"].learner)
     assert settings.pop("algorithm") == "reinforce"
     learner = reinforce.make(policy, base.Settings(**settings))
-    graph = helpers.batched(helpers.fork_join(3, 2), 3)
+    graph = helpers.batched(helpers.diamond())
     state, drawn = learner.sample(learner.init(jax.random.key(0), graph), graph)
     _, metrics = learner.update(state, graph, drawn, jnp.array([[2.0, 4.0, 1e10]]), 1.0)
     third = 1e-10
@@ -240,15 +275,12 @@ def test_the_released_update_takes_one_number_times_all_log_probabilities():
 
 
 def test_padding_changes_no_mask():
-    policy = hsdag_published.make(
-        num_devices=3, hidden_size=HIDDEN, episode_steps=STEPS, **_arguments("released")
-    )
+    policy, draw, *_ = _compiled("released")
     graph = GRAPHS["random"]()
     tight, wide = (
         helpers.batched(graph, 3, **sizes) for sizes in ({}, {"num_nodes": 37, "num_edges": 60})
     )
-    params = jax.jit(policy.init)(jax.random.key(0), tight)
-    draw = jax.jit(policy.sample, static_argnums=3)
+    params = base.initial_params(policy.init, jax.random.key(0), tight)
     found, padded = (draw(params, jax.random.key(1), of, 4) for of in (tight, wide))
     np.testing.assert_array_equal(padded.latent, found.latent)
     np.testing.assert_array_equal(padded.placement[..., :9], found.placement[..., :9])

@@ -1,5 +1,7 @@
 """What is known of moves, beside plain sums over operations and edges."""
 
+import functools
+
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -12,6 +14,15 @@ from tests.simulators import reference
 SIZE = (14, 24, 24, 3)  # operations, edges, tensors, devices
 
 
+@jax.jit
+def _describe(graph, before, member):
+    times = timing.timing(graph.globals.simulator, before)
+    placed = moves.placed(graph, before, times, graph.globals.own.unit_s)
+    groups = moves.groups(graph, before, member)
+    return placed, groups, moves.features(graph, placed, groups)
+
+
+@functools.cache
 def _described(seed: int):
     """A problem, a placement, groups, and what is said of them."""
     rng = np.random.default_rng(seed)
@@ -22,16 +33,8 @@ def _described(seed: int):
     before[: SIZE[0]] = rng.integers(0, 3, SIZE[0])
     member = (rng.random((5, size)) < 0.3) & np.asarray(graph.nodes["mask"])
     member[4] = member[3]
-    unit_s = graph.globals.own.unit_s
-
-    @jax.jit
-    def run(before, member):
-        times = timing.timing(graph.globals.simulator, before)
-        placed = moves.placed(graph, before, times, unit_s)
-        groups = moves.groups(graph, before, member)
-        return placed, groups, moves.features(graph, placed, groups)
-
-    placed, groups, (of_group, of_move) = jax.device_get(run(jnp.asarray(before), member))
+    said = jax.device_get(_describe(graph, jnp.asarray(before), member))
+    placed, groups, (of_group, of_move) = said
     return graph, before, member, placed, groups, of_group, of_move
 
 
@@ -90,9 +93,8 @@ def test_numbers_are_those_of_plain_sums(seed):
 def test_a_group_is_between_what_else_runs_in_its_time():
     """Of all at once, nothing else runs: what a device computes is the group's alone."""
     graph, before, _, placed, _, _, _ = _described(0)
-    every = np.asarray(graph.nodes["mask"])[None]
-    groups = moves.groups(graph, jnp.asarray(before), every)
-    of_group, of_move = moves.features(graph, placed, groups)
+    every = np.tile(graph.nodes["mask"], (5, 1))  # of which the first counts
+    _, _, (of_group, of_move) = _describe(graph, jnp.asarray(before), every)
     assert of_group[0, 2] == 0.0
     assert of_group[0, 3] == pytest.approx(1.0)
     np.testing.assert_allclose(of_move[0, :, 9], placed.load, rtol=1e-6)

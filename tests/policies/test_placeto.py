@@ -11,6 +11,7 @@ import pytest
 
 from placement import simulators
 from placement.graphs import opgraph
+from placement.learning import base
 from placement.policies import placeto
 from placement.policies.placeto import _Links, _Messages, _Pools
 from placement.simulators import ranks
@@ -39,7 +40,7 @@ def _diamond() -> jraph.GraphsTuple:
 def _policy(num_devices: int = 2) -> Policy:
     policy = placeto.make(num_devices=num_devices, rounds=2)
     return Policy(
-        jax.jit(policy.init),
+        functools.partial(base.initial_params, policy.init),
         jax.jit(policy.sample, static_argnums=3),
         jax.jit(policy.log_prob),
         jax.jit(policy.greedy),
@@ -74,10 +75,10 @@ def test_features_of_the_diamond():
     assert t.order[:4].tolist() == [0, 2, 1, 3]
     placement = np.zeros((16, 2), np.int32)
     placement[1, 0] = 1
-    start_s = placeto.start_s(costs, jnp.asarray(placement))
+    start_s = jax.jit(placeto.start_s)(costs, jnp.asarray(placement))
     assert start_s[:4, 0].tolist() == [0, 111, 1, 243]
     assert start_s[:4, 1].tolist() == [0, 2, 1, 3]
-    seen = placeto.features(t, jnp.asarray(placement), start_s, step=1)
+    seen = jax.jit(placeto.features)(t, jnp.asarray(placement), start_s, step=1)
     late = 243.0
     expected = [  # cost, output, current, done, device, start
         [0.5, 1.0, 10 / 40, 0, 1, 1, 0, -1 / late],
@@ -99,11 +100,10 @@ def test_features_are_finite_whatever_cannot_run():
     problem = helpers.as_problem(graph, costs, "makespan")
     costs = jax.device_put(_batched(problem).globals)
     placements = jnp.asarray(np.pad(helpers.all_placements(4, 2).T, ((0, 12), (0, 0))))
-    start_s = placeto.start_s(costs, placements)
+    start_s = jax.jit(placeto.start_s)(costs, placements)
     assert np.isinf(start_s[:4]).any()
-    seen = jax.vmap(placeto.features, in_axes=(None, None, None, 0))(
-        costs.own, placements, start_s, jnp.arange(16)
-    )
+    every_step = jax.jit(jax.vmap(placeto.features, in_axes=(None, None, None, 0)))
+    seen = every_step(costs.own, placements, start_s, jnp.arange(16))
     assert np.isfinite(seen).all()
     assert np.abs(seen).max() == 1
 
@@ -129,7 +129,8 @@ def test_pools_of_the_diamond():
     relation = _diamond().globals.own.relation[:, :5]  # with one operation of padding
     embedding = jnp.array([[2.0, 0], [3, 0], [5, 1], [-7, 0], [99, 99]])
     params = {"params": {"Dense_0": {"kernel": jnp.array([[1.0, -1, 10], [0, 0, 1]])}}}
-    of_op1, of_op3, of_op0 = (_Pools(1).apply(params, embedding, relation[i])[0] for i in (1, 3, 0))
+    pools = jax.jit(_Pools(1).apply)
+    of_op1, of_op3, of_op0 = (pools(params, embedding, relation[i])[0] for i in (1, 3, 0))
     np.testing.assert_allclose(of_op1, [2, 7, 51])
     np.testing.assert_allclose(of_op3, [(2 + 3 + 5) / 3, 0, 0], rtol=1e-6)
     np.testing.assert_allclose(of_op0, [0, 7 / 3, 0], rtol=1e-6)
@@ -154,7 +155,8 @@ def test_messages_of_the_diamond(rounds, forward, expected):
         "Dense_1": {"kernel": jnp.full((1, 1), 2.0)},
     }
     x = jnp.pad(jnp.arange(1.0, 5), (0, 12))[:, None]
-    heard = _Messages(1, rounds).apply({"params": {"Scan_Round_0": weights}}, x, links)
+    messages = jax.jit(_Messages(1, rounds).apply)
+    heard = messages({"params": {"Scan_Round_0": weights}}, x, links)
     np.testing.assert_allclose(heard[:4, 0], expected)
     assert isinstance(links, _Links)
 
@@ -269,7 +271,7 @@ def test_a_search_starts_near_the_uniform_policy():
 def test_operations_are_drawn_to_where_they_are():
     policy, graph = placeto.make(num_devices=2, rounds=2, stay=3.0), _diamond()
     unmoved = jnp.tile(placeto.initial_placement(graph), (1, 16, 1))
-    params = jax.jit(policy.init)(jax.random.key(0), graph)
+    params = base.initial_params(policy.init, jax.random.key(0), graph)
     again = jax.jit(policy.log_prob)(params, graph, Sample(unmoved, jnp.zeros(()), jnp.zeros(())))
     np.testing.assert_allclose(np.exp(again.log_prob[0, :4]), 1 / (1 + np.exp(-3)), atol=0.02)
 

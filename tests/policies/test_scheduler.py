@@ -10,6 +10,7 @@ import pytest
 
 from placement import simulators
 from placement.graphs import batching
+from placement.learning.base import initial_params
 from placement.policies import scheduler
 from placement.types import Problem
 from tests import helpers
@@ -33,11 +34,14 @@ def _problem(graph=None, **changes) -> Problem:
 @functools.cache
 def _moved(seed: int = 1):
     """Parameters away from the initial ones, at which the MLP says nothing."""
-    params = jax.jit(POLICY.init)(jax.random.key(0), _read(_problem()))
+    params = initial_params(POLICY.init, jax.random.key(0), _read(_problem()))
     leaves, tree = jax.tree.flatten(params)
     rng = np.random.default_rng(seed)
     moved = [leaf + 0.2 * rng.normal(size=leaf.shape).astype(np.float32) for leaf in leaves]
     return jax.tree.unflatten(tree, moved)
+
+
+_log_prob = jax.jit(POLICY.log_prob)
 
 
 @jax.jit
@@ -79,11 +83,13 @@ def test_gradients_are_finite_and_reach_every_parameter():
     drawn, _, _ = _ask(_moved(), jax.random.key(3), graph)
     weight = jnp.asarray(np.random.default_rng(0).normal(size=(SAMPLES, STEPS)))
 
-    def loss(params):
+    @jax.jit
+    @jax.grad
+    def gradient(params):
         now = POLICY.log_prob(params, graph, drawn)
         return (weight * now.log_prob).mean() + now.entropy.mean()
 
-    for path, leaf in jax.tree_util.tree_leaves_with_path(jax.grad(loss)(_moved())):
+    for path, leaf in jax.tree_util.tree_leaves_with_path(gradient(_moved())):
         assert np.isfinite(leaf).all(), path
         assert np.abs(leaf).max() > 0, path
 
@@ -108,8 +114,8 @@ def test_the_order_of_devices_is_nothing_to_it():
     compute_s = np.asarray(problem.costs.compute_s)[:, ::-1]
     other = problem._replace(costs=problem.costs._replace(compute_s=compute_s))
     swapped = drawn._replace(placement=1 - drawn.placement)
-    one = POLICY.log_prob(_moved(), _read(problem), drawn)
-    two = POLICY.log_prob(_moved(), _read(other), swapped)
+    one = _log_prob(_moved(), _read(problem), drawn)
+    two = _log_prob(_moved(), _read(other), swapped)
     np.testing.assert_allclose(one.log_prob, two.log_prob, rtol=1e-3, atol=1e-3)
 
 
@@ -122,7 +128,7 @@ def test_the_scale_of_time_is_nothing_to_it():
         transfer_s_per_byte=1e-6 * np.asarray(costs.transfer_s_per_byte),
     )
     drawn, _, _ = _ask(_moved(), jax.random.key(5), _read(problem))
-    again = POLICY.log_prob(_moved(), _read(problem._replace(costs=slower)), drawn)
+    again = _log_prob(_moved(), _read(problem._replace(costs=slower)), drawn)
     np.testing.assert_allclose(again.log_prob, drawn.log_prob, rtol=1e-3, atol=1e-3)
 
 
@@ -153,7 +159,8 @@ def test_features_by_hand():
     """What op1 of the diamond sees when op0 and op2, before it in priority, are on device 0."""
     graph = jax.tree.map(jnp.asarray, _read(_problem()))
     columns = jnp.zeros((16, 1), jnp.int32)
-    x, candidate = scheduler._seen(graph, columns, columns, jnp.array([False]))
+    seen = jax.jit(scheduler._seen)
+    x, candidate = seen(graph, columns, columns, jnp.array([False]))
     assert bool(candidate[:4].all())
     np.testing.assert_array_equal(x[1, :, 0, 0], np.zeros(scheduler.NUM_FEATURES))
     # op0 ends at 1, op2 at 2. There op1 ends at 3; on device 1, idle until then, its input is there
@@ -161,7 +168,7 @@ def test_features_by_hand():
     seconds = np.array([0.6, 0.8, 0.6, 1.0, 1.6, 0.8, 0.8])
     np.testing.assert_allclose(x[1, :7, 1, 0], seconds / 1.5, rtol=1e-5)
     assert x[1, 7, 1, 0] == 1
-    first, _ = scheduler._seen(graph, columns, columns, jnp.array([True]))
+    first, _ = seen(graph, columns, columns, jnp.array([True]))
     np.testing.assert_array_equal(first[1, 5:, 1, 0], np.zeros(3))
     np.testing.assert_array_equal(first[1, :5, 1, 0], x[1, :5, 1, 0])
 
@@ -196,7 +203,7 @@ def test_before_it_has_learned_a_sample_is_optimal():
     problem = _problem(helpers.fork_join(2, 2))
     placements = helpers.all_placements(problem.graph.num_ops, 2)
     best_s = float(np.asarray(simulators.evaluator(problem)(placements)).min())
-    params = jax.jit(POLICY.init)(jax.random.key(0), _read(problem))
+    params = initial_params(POLICY.init, jax.random.key(0), _read(problem))
     drawn, _, _ = _ask(params, jax.random.key(6), _read(problem))
     found = np.asarray(drawn.placement[:, -1, : problem.graph.num_ops])
     assert np.asarray(simulators.evaluator(problem)(found)).min() == pytest.approx(best_s)
