@@ -5,8 +5,9 @@ from pathlib import Path
 import pytest
 
 # Set before JAX is loaded, here and in the processes that tests start. Tiny graphs gain nothing
-# from these fusions, which take more than half of the compilation time on the CPU.
-_QUICK = "--xla_cpu_use_fusion_emitters=false"
+# from these fusions, which take more than half of the compilation time on the CPU. Splitting a
+# module to compile its parts in parallel costs time where all cores are busy with other tests.
+_QUICK = "--xla_cpu_use_fusion_emitters=false --xla_cpu_parallel_codegen_split_count=1"
 os.environ["XLA_FLAGS"] = f"{os.environ.get('XLA_FLAGS', '')} {_QUICK}".strip()
 
 import jax  # noqa: E402

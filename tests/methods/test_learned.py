@@ -82,18 +82,18 @@ def _three_devices(network: str) -> Problem:
 @pytest.mark.slow
 def test_hsdag_goes_below_a_list_schedule_of_a_network_that_it_has_not_seen():
     """From one device, of which single operations never pay for their transfers."""
-    problem = _three_devices("rnnlm")
+    problem = _three_devices("rnnlm:steps=10")
     found = methods.solve(problem, "hsdag", seed=1, budget=4_000, time_limit_s=600.0)
     assert found.evaluations == 4_000
     assert found.value_s < methods.solve(problem, "heft").value_s
     single_s = simulators.evaluator(problem)(np.tile([[0], [1], [2]], problem.graph.num_ops))
-    assert found.value_s < 0.65 * float(np.min(single_s))
+    assert found.value_s < 0.7 * float(np.min(single_s))
 
 
 @pytest.mark.slow
 def test_what_hsdag_has_learned_elsewhere_makes_its_searches_better():
     """Which an untrained policy's file in place of the installed one would not."""
-    problem = _three_devices("synthetic:family=layered,ops=300,seed=7")
+    problem = _three_devices("synthetic:family=layered,ops=120,seed=7")
     ratios = [
         methods.solve(problem, "hsdag", seed=seed, budget=1_600, time_limit_s=600.0).value_s
         / methods.solve(
