@@ -7,6 +7,7 @@ what was saved.
 """
 
 import importlib
+import io
 import os
 import re
 import signal
@@ -238,6 +239,9 @@ def _config_file(text: str) -> Path:
 
 def cli() -> None:
     """Runs absl with `parse` in place of its own parser, which answers with usage and exit 1."""
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, io.TextIOWrapper):  # of which the encoding may lack a character
+            stream.reconfigure(errors="backslashreplace")
     given = sys.argv[1:]
     if not given:
         print(usage.short(TASKS), file=sys.stderr)

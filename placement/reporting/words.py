@@ -3,7 +3,9 @@
 A word ends at white space, and within a name such as 'hsdag:num_samples=16' after a sign.
 """
 
+import os
 import re
+import sys
 
 from rich.cells import cell_len, chop_cells
 from rich.console import Console, ConsoleOptions, RenderResult
@@ -69,10 +71,21 @@ def fold(line: str, width: int) -> list[str]:
     return [*folded, current.rstrip()]
 
 
+class _LastingConsole(Console):
+    """A console that outlives its reader, such as `head`: the program goes on."""
+
+    def on_broken_pipe(self) -> None:
+        """Discards all further output, where Rich would exit."""
+        self.quiet = True
+        discarded = os.open(os.devnull, os.O_WRONLY)
+        os.dup2(discarded, sys.stdout.fileno())
+        os.close(discarded)
+
+
 def console() -> Console:
     """Makes where to print: a terminal, or something that takes lines of any length."""
-    made = Console()
-    return made if made.is_terminal else Console(width=_UNLIMITED)
+    made = _LastingConsole()
+    return made if made.is_terminal else _LastingConsole(width=_UNLIMITED)
 
 
 def show(table: Table, on: Console) -> None:

@@ -250,6 +250,32 @@ def test_place_measures_a_model_file_and_writes_the_run_directory(tmp_path: Path
     assert (tmp_path / "report.md").read_text() == report
 
 
+SMALL = (
+    "--config.graph=synthetic:family=layered,ops=12,seed=1",
+    *("--config.devices=roofline:cpu,gpu", "--config.method=random"),
+)
+
+
+def test_a_command_goes_on_when_nobody_reads_its_output_any_more(tmp_path: Path) -> None:
+    process = start(tmp_path, *SMALL)
+    assert process.stdout is not None
+    process.stdout.close()  # as `head` does
+    _, err = process.communicate(timeout=600)
+    assert process.returncode == 0, err
+    check_summary(tmp_path)
+
+
+def test_a_path_is_printed_in_an_encoding_that_lacks_its_characters(
+    tmp_path: Path, monkeypatch
+) -> None:
+    monkeypatch.setenv("PYTHONIOENCODING", "ascii")
+    process = start(tmp_path / "größe", *SMALL)
+    out, err = process.communicate(timeout=600)
+    assert process.returncode == 0, err
+    assert "gr\\xf6\\xdfe" in out
+    check_summary(tmp_path / "größe")
+
+
 def test_compare_rows_carry_graph_and_seed(tmp_path: Path) -> None:
     synthetic = "synthetic:family=chain,ops=20,seed=1"
     flags = ["--config.methods=random,human_expert", "--config.seed=3", "--config.seeds=2"]
