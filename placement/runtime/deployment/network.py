@@ -127,7 +127,15 @@ class Network:
         """Ends all threads, after the inference that is under way and all that was submitted.
 
         It infers no more: calls that wait for their turn raise.
+
+        Raises:
+          UserError: it is called in a callback of a request, whose own thread it would wait for.
         """
+        if self._service is not None and self._service.is_own_thread():
+            raise UserError(
+                "a network cannot be closed in the callback of one of its requests; close it in "
+                "another thread"
+            )
         self._closed = True
         with self._starting:
             if self._service is not None:

@@ -82,7 +82,10 @@ class Service:
         self._free: queue.SimpleQueue[Runner] = queue.SimpleQueue()
         for runner in runners:
             self._free.put(runner)
-        self._pool = concurrent.futures.ThreadPoolExecutor(len(runners), "placement")
+        self._thread = threading.local()  # of the service's own threads, `is_own` is True
+        self._pool = concurrent.futures.ThreadPoolExecutor(
+            len(runners), "placement", initializer=setattr, initargs=(self._thread, "is_own", True)
+        )
         self._places = threading.BoundedSemaphore((1 + _WAITING) * len(runners))
         self._lock = threading.Lock()
         self._closed = False
@@ -106,6 +109,10 @@ class Service:
             future = self._pool.submit(self._run, tensors, began_s)
         future.add_done_callback(lambda _: self._places.release())
         return future
+
+    def is_own_thread(self) -> bool:
+        """Returns whether the caller runs in a thread of the service, such as a callback."""
+        return getattr(self._thread, "is_own", False)
 
     def close(self) -> None:
         """Ends the threads once all that was submitted has ended."""

@@ -216,3 +216,13 @@ def test_a_model_with_a_state_takes_one_request_at_a_time(tmp_path):
         with pytest.raises(UserError, match="keeps a state from one inference") as told:
             net.submit([array])
         assert "\n" not in str(told.value)
+
+
+@pytest.mark.parametrize("form", FORMS)
+def test_a_callback_cannot_close_its_network_and_is_told_so(folders, form):
+    with placement.load(folders[form]) as net:
+        # As a callback is run: in a thread of the service, which closing would wait for.
+        closing = net._serving()._pool.submit(net.close)
+        with pytest.raises(UserError, match="close it in another thread"):
+            closing.result(PATIENCE_S)
+        assert len(net.submit([INPUT]).result(PATIENCE_S)) == 1
