@@ -6,6 +6,7 @@ It exits with one of `EXIT_CODES`; after 3 and 130, and after a kill, the same c
 what was saved.
 """
 
+import errno
 import importlib
 import io
 import os
@@ -69,6 +70,8 @@ def main(argv: Sequence[str]) -> None:
     except UserError as error:
         report_mistake(error)
     except (OSError, MemoryError) as error:
+        if isinstance(error, OSError) and error.errno == errno.ENAMETOOLONG:
+            report_mistake(UserError(f"{error.filename!r} is too long a name; give a shorter one"))
         report_failure(error)
     except KeyboardInterrupt:
         print("interrupted; the same command goes on from what this one saved", file=sys.stderr)

@@ -55,6 +55,7 @@ MISTAKES = {
         ["int4", "f32"],
     ),
     "missing workload": (["--config.graph=nowhere.json"], ["nowhere.json"]),
+    "a name that is too long": ([f"--config.graph={'a' * 300}.onnx"], ["too long a name"]),
     "missing costs": (
         ["--config.costs=nowhere.json", "--config.evaluate=simulate"],
         ["nowhere.json", "profile.json"],

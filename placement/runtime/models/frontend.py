@@ -43,6 +43,7 @@ _VALUE_KEEPING = frozenset(
 # Where operations read how long each of their sequences is.
 _LENGTHS = {"LSTMSequence": 3, "GRUSequence": 2, "RNNSequence": 2, "ReverseSequence": 1}
 
+_MAX_ELEMENTS = 2**40  # of an input: terabytes
 _MOST_STEPS = 9  # of a Range whose end is an input
 
 _Draw = Callable[[np.random.Generator, tuple[int, ...]], np.ndarray]
@@ -271,6 +272,11 @@ def _parse(text: str, model: ov.Model) -> dict[int, tuple[int, ...]]:
         number = index("input_shapes", name, parameters)
         if number in shapes:
             raise UserError(f"input_shapes gives input {name!r} two shapes; keep one")
+        if math.prod(shape) > _MAX_ELEMENTS:
+            raise UserError(
+                f"input_shapes gives {name!r} the shape {list(shape)} of {math.prod(shape):.1e} "
+                f"elements; give at most {_MAX_ELEMENTS:.1e}"
+            )
         allowed = parameters[number].get_output_partial_shape(0)
         if allowed.is_dynamic and not allowed.compatible(ov.PartialShape(list(shape))):
             raise UserError(

@@ -214,6 +214,7 @@ def test_prepare_guesses_plausible_shapes(shape, example):
         ("images:1,3,0,8", "positive sizes"),
         ("images:1,3,8,8;;ids:0:1,16", "NAME:SIZE"),
         ("images:1,3,8,8;images:1,3,8,8", "keep one"),
+        ("images:9223372036854775807,3,8,8;ids:0:1,16", "give at most 1.1e+12"),
         ("images:1,4,8,8;ids:0:1,16", "--config.input_shapes='images:1,3,224,224'"),
         ("images:1,3,8;ids:0:1,16", "does not fit [?,3,?,?]"),
         ("images:1,3,8,8;ids:0:1,65", "does not fit [1,2..64]"),
