@@ -476,7 +476,7 @@ def test_what_is_compiled_is_kept_for_later_commands_unless_the_user_says_where(
 
 
 def test_a_second_search_of_the_same_sizes_compiles_nothing(tmp_path: Path) -> None:
-    flags = ("--task=solve", "--config=solvers", "--config.graph=synthetic:family=layered,ops=24")
+    flags = ("--task=solve", "--config=solvers", "--config.graph=synthetic:family=layered,ops=100")
     flags += ("--config.objective=makespan", "--config.devices=roofline:cpu,gpu")
     flags += ("--config.methods=search",)
     environment = os.environ | {"XDG_CACHE_HOME": str(tmp_path)}
