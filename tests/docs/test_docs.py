@@ -32,11 +32,7 @@ OTHERWISE = {
     "runs/solve": (f"--config.graph={_TINY}",),
     "runs/large": (f"--config.graph={_TINY}", "--config.budget=3"),
     "runs/search": (f"--config.graph={_TINY}", "--config.budget=3"),
-    # Steps of training, in the smallest size that has several layers or time steps.
-    "runs/training": (
-        "--config.graphs=rnnlm:steps=2,training=1,resnet:depth=18,size=32,training=1,optimiser=sgd",
-        "--config.budget=3",
-    ),
+    "runs/training": ("--config.graphs=rnnlm:steps=2,training=1", "--config.budget=3"),
     "runs/export": ("--config.graph=rnnlm:steps=2,training=1",),
     "runs/exported": ("--config.budget=3",),
     "runs/elsewhere": ("--config.budget=2",),
