@@ -8,7 +8,6 @@
     python -m experiments.benchmarks scale [OPERATIONS ...]
     python -m experiments.benchmarks unseen POLICY
     python -m experiments.benchmarks gaps [FAMILY ...]
-    python -m experiments.benchmarks documents [TABLE ...]
 
 What each measures is said by its module, which is of the same name, that of `devices`
 `experiments.benchmarks.jax_devices`.
@@ -18,7 +17,6 @@ import sys
 from collections.abc import Callable
 
 from experiments.benchmarks import (
-    documents,
     gaps,
     jax_devices,
     learning,
@@ -39,9 +37,8 @@ BENCHMARKS: dict[str, Callable[..., None]] = {
     "scale": scale.run,
     "unseen": unseen.run,
     "gaps": gaps.run,
-    "documents": documents.run,
 }
-_WITH_ARGUMENTS = ("search", "scale", "unseen", "gaps", "documents")
+_WITH_ARGUMENTS = ("search", "scale", "unseen", "gaps")
 
 
 def main(argv: list[str]) -> None:
