@@ -21,10 +21,10 @@ from typing import NoReturn
 from absl import app, flags
 from ml_collections import config_flags
 
-from configs import common
 from experiments import usage
 from placement import arguments
 from placement.errors import UserError
+from placement.pipeline.settings import SUMMARIES, Settings
 from placement.reporting import printable
 
 TASKS = (
@@ -92,8 +92,14 @@ def _run() -> None:
     task = importlib.import_module(f"placement.pipeline.tasks.{_TASK.value}")
     progress = importlib.import_module("placement.pipeline.console.progress")
     workdir = Path(_WORKDIR.value) if _WORKDIR.value else None
-    task.run(_CONFIG.value, workdir, progress.Display(flags.FLAGS.verbosity))
+    settings = None if _CONFIG.value is None else Settings.from_mapping(_CONFIG.value)
+    display = progress.Display(flags.FLAGS.verbosity)
+    task.run(settings, workdir, display)
     if workdir is not None:
+        if _TASK.value in ("compare", "report"):
+            published = importlib.import_module("experiments.reproduction.published")
+            if (file := published.write(workdir)) is not None:
+                display.say(f"published figures beside ours: {file}")
         importlib.import_module("placement.pipeline.console.faults").forget(workdir)
 
 
@@ -134,7 +140,7 @@ def parse(argv: list[str]) -> list[str]:
     except (flags.Error, AttributeError, KeyError, ValueError, TypeError, OSError) as error:
         if error.args and isinstance(cause := error.args[0], KeyError):
             key = str(cause.args[0]).partition("\n")[0].strip("'")
-            error = arguments.unknown("key of the configuration", key, common.KEYS)
+            error = arguments.unknown("key of the configuration", key, SUMMARIES)
         report_mistake(_of_config(error) or error)
     except Exception as error:
         mistake = _of_config(error)

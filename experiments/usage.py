@@ -5,12 +5,14 @@ and OpenVINO take seconds to load.
 """
 
 import ast
-import shutil
 import textwrap
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from configs import common
+from placement.pipeline import tasks as tasks_package
+from placement.pipeline.console.columns import two_columns
+from placement.pipeline.settings import SUMMARIES, Settings
 
 CONFIGS = Path(common.__file__).parent
 # The keys that `--help` shows: those that most commands change.
@@ -25,7 +27,6 @@ _FLAGS = {
     "--process_id=I": "which of them this is, from 0",
 }
 _COMMAND = "python -m experiments.main"
-_WIDEST = 100  # columns
 
 
 def short(tasks: Sequence[str]) -> str:
@@ -35,7 +36,8 @@ def short(tasks: Sequence[str]) -> str:
 
 def full(tasks: Sequence[str], exit_codes: Mapping[int, str]) -> str:
     """Returns the usage, tasks, keys, exit codes and examples."""
-    keys = {name: common.KEYS[name] for name in _MOST_USED}
+    defaults = Settings().to_dict()
+    keys = {f"{name}={defaults[name]}": SUMMARIES[name] for name in _MOST_USED}
     examples = (
         "--config=quickstart --workdir=runs/mine \\\n      --config.graph=model.onnx",
         "--config=solvers --task=solve --workdir=runs/solve",
@@ -46,31 +48,13 @@ def full(tasks: Sequence[str], exit_codes: Mapping[int, str]) -> str:
             _tasks(tasks),
             "configurations (--config=NAME, or the path of one):\n"
             + textwrap.fill(", ".join(configs()), 78, initial_indent="  ", subsequent_indent="  "),
-            "keys most used (--config.KEY=VALUE), with their defaults:\n"
-            + listed({f"{n}={k.default}": k.summary for n, k in keys.items()}),
-            "other flags:\n" + listed(_FLAGS),
-            "exit codes:\n" + listed({str(code): text for code, text in exit_codes.items()}),
+            "keys most used (--config.KEY=VALUE), with their defaults:\n" + two_columns(keys),
+            "other flags:\n" + two_columns(_FLAGS),
+            "exit codes:\n" + two_columns({str(code): text for code, text in exit_codes.items()}),
             "examples:\n" + "\n".join(f"  {_COMMAND} {flags}" for flags in examples),
-            "--task=list prints graphs, methods, devices and configurations.",
+            "--task=list prints graphs, methods, devices and objectives.",
         ]
     )
-
-
-def listed(texts: Mapping[str, str], *, width: int | None = None) -> str:
-    """Lists names and what they are, a line or more each.
-
-    Args:
-      texts: by name.
-      width: at which lines are broken, by default that of the terminal; 0 breaks none.
-    """
-    if width is None:
-        width = min(_WIDEST, shutil.get_terminal_size().columns)
-    column = max(map(len, texts)) + 4
-    lines = []
-    for name, text in texts.items():
-        rest = textwrap.wrap(text, max(20, width - column)) if width else [text]
-        lines.append(f"  {name}".ljust(column) + (f"\n{' ' * column}").join(rest or [""]))
-    return "\n".join(lines)
 
 
 def configs() -> dict[str, str]:
@@ -87,12 +71,12 @@ def _usage() -> str:
 
 
 def _tasks(tasks: Sequence[str]) -> str:
-    here = Path(__file__).parents[1] / "tasks"
+    here = Path(tasks_package.__file__).parent
     texts = {
         task: _first_line(here / f"{task}.py").removeprefix(f"The `{task}` task: ")
         for task in tasks
     }
-    return "tasks:\n" + listed(texts)
+    return "tasks:\n" + two_columns(texts)
 
 
 def _first_line(file: Path) -> str:

@@ -64,8 +64,8 @@ def place(
       devices: such as 'auto', 'host' or 'CPU,GPU.0'.
       method: such as 'lns' or 'hsdag:variant=paper'.
       workdir: the run directory; None makes one among the temporary files.
-      keys: others of `configs.common`, such as `time_limit_s`; the defaults are those of
-        `configs.quickstart`.
+      keys: other fields of `placement.pipeline.settings.Settings`, such as `time_limit_s`. Devices
+        run at the same time by default: backend='concurrent', objective='makespan'.
 
     Raises:
       UserError: what was given cannot be placed: one line.

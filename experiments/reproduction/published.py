@@ -20,9 +20,11 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from placement.reporting import runs
+from placement.reporting import printable, runs
 from placement.reporting.tables import comparison, grids
 
+PUBLISHED = Path(__file__).parents[2] / "third_party" / "published"
+FILE = "published.md"  # in a comparison's run directory
 _SINGLES = {"cpu": "CPU only", "gpu": "GPU only"}  # by what a single device's name contains
 _AS_PUBLISHED = "variant=paper"  # a method with this argument is the one that its paper means
 _OVER_SEEDS: dict[str, Callable[[list[float]], Any]] = {
@@ -105,6 +107,26 @@ class Paired(NamedTuple):
     reference: str  # what both sides are divided by, each by its own
     methods: tuple[str, ...]  # of the pairs, as ours are named where there are such
     rows: tuple[PairedRow, ...]
+
+
+def write(workdir: Path) -> Path | None:
+    """Writes published figures beside those of a finished comparison.
+
+    Args:
+      workdir: the run directory of --task=compare.
+
+    Returns:
+      The file, or None where no published table shares a graph and a method with the comparison.
+    """
+    summary = runs.read_summary(workdir)
+    if "graph" not in summary["rows"][0]:
+        return None
+    summary = printable.data(summary)
+    paired_tables = pair(read(PUBLISHED), summary["rows"], summary["objective"])
+    if not paired_tables:
+        return None
+    runs.write_text(workdir / FILE, "\n\n".join(map(markdown, paired_tables)))
+    return workdir / FILE
 
 
 def read(directory: runs.StrPath) -> tuple[Table, ...]:

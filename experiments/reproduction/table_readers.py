@@ -20,7 +20,6 @@ from experiments.reproduction import published as published_lib
 from experiments.reproduction.questions import BUDGETS, OfObjective, OfRoles
 from placement import files
 from placement import methods as methods_lib
-from placement.pipeline.tasks import report
 from placement.reporting import runs
 from placement.reporting import statistics as statistics_lib
 from placement.reporting.tables import comparison
@@ -83,7 +82,7 @@ def published(name: str, reference: str, *runs: str) -> Callable[[Path], Grid]:
     def read(folder: Path) -> Grid:
         found = [_summary(folder, run) for run in runs]
         rows = [row for summary in found for row in summary["rows"]]
-        sources = published_lib.read(report.PUBLISHED)
+        sources = published_lib.read(published_lib.PUBLISHED)
         pairs = published_lib.pair(sources, rows, found[0]["objective"])
         (paired,) = (p for p in pairs if (p.source.name, p.reference) == (name, reference))
         return published_lib.grid(paired)

@@ -11,7 +11,6 @@ from typing import Any, NamedTuple
 import flax.serialization
 import jax
 import numpy as np
-from ml_collections import ConfigDict
 
 from placement import simulators
 from placement.learning import trainer
@@ -21,6 +20,7 @@ from placement.pipeline import checkpoints, loading
 from placement.pipeline.console import metrics
 from placement.pipeline.console import progress as progress_lib
 from placement.pipeline.distributed import processes
+from placement.pipeline.settings import Settings
 from placement.policies.base import PolicyInput
 from placement.solvers import limits
 from placement.solvers.limits import Observe
@@ -68,7 +68,7 @@ class _Search(NamedTuple):
 
 def train(
     method: str,
-    config: ConfigDict,
+    settings: Settings,
     problem: loading.SearchProblem,
     evaluate: Evaluate,
     workdir: Path,
@@ -91,22 +91,22 @@ def train(
     """
     began = time.monotonic()
     with display.phase(f"searching {method}") as phase:
-        search = _Search.of(method, problem.coarse, config.evaluate == "measure")
+        search = _Search.of(method, problem.coarse, settings.evaluate == "measure")
         phase.note(_compiling(search.read))
         learned.check_fits(method, search.made.learner, search.read.graph)
-        fresh = _initialised(search.start(seed, evaluate), method, config.init_from)
-        name = _fingerprint(method, config, problem, seed)[:16]
+        fresh = _initialised(search.start(seed, evaluate), method, settings.init_from)
+        name = _fingerprint(method, settings, problem, seed)[:16]
         path = workdir / "checkpoint" / f"{name}.msgpack"
         make = functools.partial(restored, (fresh, 0.0))
         progress, spent_s = checkpoints.restore(path, make, display) or (fresh, 0.0)
         if progress.step:
             display.detail(f"resuming {method} from step {progress.step}, after {spent_s:.1f} s")
         single_s = float(progress.reference_s)
-        phase.goal = progress_lib.Goal(config.budget, config.time_limit_s, single_s, spent_s)
+        phase.goal = progress_lib.Goal(settings.budget, settings.time_limit_s, single_s, spent_s)
         pace = learned.about_a_second(time.monotonic)
         steps = search.steps(
             progress,
-            config.budget,
+            settings.budget,
             lambda placements: processes.broadcast(np.asarray(evaluate(placements), np.float32)),
             lambda: int(processes.broadcast(pace())),
         )
@@ -115,11 +115,11 @@ def train(
         save = functools.partial(checkpoints.save, path)
         with (
             metrics.Log(workdir, method, seed, **at) as log,
-            processes.leading("search", lambda: _job(method, search, config.budget, progress)),
+            processes.leading("search", lambda: _job(method, search, settings.budget, progress)),
         ):
-            if spent_s <= config.time_limit_s:
+            if spent_s <= settings.time_limit_s:
                 progress, status = _followed(
-                    steps, progress, config, started, log, phase, save, stop, observe
+                    steps, progress, settings, started, log, phase, save, stop, observe
                 )
     return _trained(progress, status, time.monotonic() - started)
 
@@ -135,7 +135,7 @@ def _initialised(fresh: trainer.Progress, method: str, init_from: str) -> traine
 def _followed(
     steps: Iterator[trainer.Report],
     progress: trainer.Progress,
-    config: ConfigDict,
+    settings: Settings,
     started: float,
     log: metrics.Log,
     phase: progress_lib.Phase,
@@ -154,11 +154,11 @@ def _followed(
         best = np.asarray(progress.elite[0])
         observe(progress.evaluations, progress.best_s, best, limits.NO_NUMBERS)
         save((progress, elapsed))
-        if progress.evaluations >= config.budget:
+        if progress.evaluations >= settings.budget:
             break
         if stop():
             return progress, "interrupted"
-        if elapsed > config.time_limit_s:
+        if elapsed > settings.time_limit_s:
             return progress, "time limit"
     return progress, "finished"
 
@@ -209,8 +209,8 @@ def _trained(progress: trainer.Progress, status: str, search_s: float) -> Traine
     return Trained(solution, progress.elite[: max(known, 1)])
 
 
-def _fingerprint(method: str, config: ConfigDict, problem: loading.SearchProblem, seed: int) -> str:
-    kept = {k: v for k, v in config.to_dict().items() if k not in _MAY_CHANGE}
+def _fingerprint(method: str, settings: Settings, problem: loading.SearchProblem, seed: int) -> str:
+    kept = {k: v for k, v in settings.to_dict().items() if k not in _MAY_CHANGE}
     digest = hashlib.sha256(json.dumps(kept, sort_keys=True, default=str).encode())
     digest.update(np.asarray(problem.coarse.costs.compute_s).tobytes())
     digest.update(f"{method} {seed}".encode())

@@ -4,13 +4,13 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
-from ml_collections import ConfigDict
 
 from placement import arguments, files, simulators, zoo
 from placement.costs import tables, workloads
 from placement.errors import UserError
 from placement.graphs import coarsen, opgraph, training
 from placement.pipeline import graph_labels
+from placement.pipeline.settings import Settings
 from placement.runtime.devices import Device
 from placement.runtime.execution.split import Segment
 from placement.runtime.measurement.request import Candidate
@@ -78,23 +78,23 @@ class SearchProblem(NamedTuple):
         return np.asarray(placements, np.int32)[:, self.leaders]
 
 
-def check(config: ConfigDict) -> None:
+def check(settings: Settings) -> None:
     """Refuses what no experiment can be run with, before anything is loaded.
 
     Raises:
       UserError: one line: what was given, what is valid.
     """
-    arguments.check("objective", config.objective, tuple(simulators.OBJECTIVES))
-    arguments.check("evaluate", config.evaluate, EVALUATE)
-    arguments.check("measure_on", config.measure_on, MEASURE_ON)
-    arguments.check("backend", config.backend, tuple(BACKENDS))
+    arguments.check("objective", settings.objective, tuple(simulators.OBJECTIVES))
+    arguments.check("evaluate", settings.evaluate, EVALUATE)
+    arguments.check("measure_on", settings.measure_on, MEASURE_ON)
+    arguments.check("backend", settings.backend, tuple(BACKENDS))
     for key in ("budget", "time_limit_s", "measure_s"):
-        if not config[key] > 0:
-            raise UserError(f"{key}={config[key]} leaves nothing to run; give {key} > 0")
-    if config.seed < 0 or config.seed + max(config.seeds, config.members) > SEEDS:
+        if not (value := getattr(settings, key)) > 0:
+            raise UserError(f"{key}={value} leaves nothing to run; give {key} > 0")
+    if settings.seed < 0 or settings.seed + max(settings.seeds, settings.members) > SEEDS:
         raise UserError(
-            f"seed={config.seed} is no seed, or those that follow it are none; give one from 0 on, "
-            f"with all that follow it below {SEEDS}"
+            f"seed={settings.seed} and the seeds that follow it must be from 0 to {SEEDS - 1}; "
+            "give a smaller one, or fewer seeds"
         )
 
 
@@ -111,31 +111,31 @@ def check_graph(graph: str) -> None:
         raise UserError(f"no file {str(path)!r}; give the path of a model or of a workload")
 
 
-def network(config: ConfigDict) -> Network:
+def network(settings: Settings) -> Network:
     """Loads or builds the configured model, or reads the configured workload.
 
     Raises:
       UserError: no such graph, an unreadable file, dynamic inputs without shapes, a model that
         computes nothing.
     """
-    path, given = _workload_file(config.graph)
+    path, given = _workload_file(settings.graph)
     if path is not None:
-        return _workload(path, given, config)
-    text, step = _training_step(config.graph)
+        return _workload(path, given, settings)
+    text, step = _training_step(settings.graph)
     if text.split(":")[0] == synthetic.NAME:
         if step is not None:
             raise UserError(
-                f"graph={config.graph!r} has no weights to train; give a network of the zoo or a "
+                f"graph={settings.graph!r} has no weights to train; give a network of the zoo or a "
                 "model's path with training=1"
             )
         graph = synthetic.build(text)
         return Network(None, graph, coarsen.coarsen(graph), {})
-    model = frontend.prepare(_source(text, weights=step is None), config.input_shapes)
-    name = graph_labels.shortest(config.graph)
-    extraction = extract.op_graph(model, name=name, constants=config.constants)
+    model = frontend.prepare(_source(text, weights=step is None), settings.input_shapes)
+    name = graph_labels.shortest(settings.graph)
+    extraction = extract.op_graph(model, name=name, constants=settings.constants)
     if not operations.computed_names(model):
         raise UserError(
-            f"graph={config.graph!r} has no operation that a device could run; give a model that "
+            f"graph={settings.graph!r} has no operation that a device could run; give a model that "
             "computes something of its inputs"
         )
     if step is not None:
@@ -143,14 +143,14 @@ def network(config: ConfigDict) -> Network:
     return Network(model, extraction.graph, coarsen.coarsen(extraction.graph), extraction.estimated)
 
 
-def inputs(config: ConfigDict, model: Any) -> Inputs:
+def inputs(settings: Settings, model: Any) -> Inputs:
     """Finds what the configured model is run with.
 
     Raises:
       UserError: `input_values` or `inputs` do not suit it.
     """
-    values, file = config.input_values, config.inputs
-    return inputs_lib.find(model, seed=config.seed, values=values, file=file)
+    values, file = settings.input_values, settings.inputs
+    return inputs_lib.find(model, seed=settings.seed, values=values, file=file)
 
 
 def without_weights(text: str, *, constants: bool = False) -> Network:
@@ -205,14 +205,14 @@ def _trained(extraction: extract.Extraction, step: dict[str, Any]) -> Network:
     return Network(None, trained.graph, coarsening, extraction.estimated)
 
 
-def _workload(path: Path, given: dict[str, str], config: ConfigDict) -> Network:
+def _workload(path: Path, given: dict[str, str], settings: Settings) -> Network:
     """A workload file's graph is not coarsened: that would lose placements, and optima with them.
 
     Its co-located operations follow the first of them instead (`coarsen.lift` by representatives).
     """
-    parts = arguments.values(config.graph, given, {"parts": 1})["parts"]
+    parts = arguments.values(settings.graph, given, {"parts": 1})["parts"]
     data = files.read_json(path, object, remedy="give a workload's file")
-    read = workloads.from_json(data, name=path.stem, objective=config.objective, parts=parts)
+    read = workloads.from_json(data, name=path.stem, objective=settings.objective, parts=parts)
     graph = read.graph
     representatives = opgraph.representatives(graph)
     edges = np.arange(graph.num_edges, dtype=np.int32)

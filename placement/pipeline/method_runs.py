@@ -11,7 +11,6 @@ from typing import Any, NamedTuple
 import flax.serialization
 import jax
 import numpy as np
-from ml_collections import ConfigDict
 
 from placement import arguments, simulators
 from placement import methods as methods_lib
@@ -22,6 +21,7 @@ from placement.pipeline import learned_search, loading
 from placement.pipeline import target as target_lib
 from placement.pipeline.console import faults, metrics, progress
 from placement.pipeline.distributed import processes
+from placement.pipeline.settings import Settings
 from placement.runtime import devices as devices_lib
 from placement.runtime.measurement.evaluate import MeasuredEvaluate
 from placement.runtime.measurement.measurer import Measurer
@@ -57,7 +57,7 @@ class Incumbent:
 class Context(NamedTuple):
     """What a method is given."""
 
-    config: ConfigDict
+    settings: Settings
     workdir: Path
     target: target_lib.Target
     measurer: Measurer | None  # where the devices are present
@@ -119,7 +119,7 @@ def openvino_hetero(context: Context) -> list[Entry]:
     chosen = measurer.ask(OwnChoice(measurer.devices))
     placement = np.array([full.devices.index(chosen[name]) for name in full.graph.op_names])
     entry = _made(context, HETERO, placement, full=True)
-    if context.config.backend != "hetero":
+    if context.settings.backend != "hetero":
         return [entry]
     return [entry._replace(candidates=(Candidate(None, context.target.present),))]
 
@@ -128,7 +128,7 @@ def trained(method: str, context: Context) -> list[Entry]:
     """A learned method, trained on this one graph."""
     result = learned_search.train(
         method,
-        context.config,
+        context.settings,
         context.problem,
         context.evaluate,
         context.workdir,
@@ -144,7 +144,7 @@ def zero_shot(context: Context) -> list[Entry]:
     """What a policy that has learned on other graphs makes of this one, without learning."""
     started = time.monotonic()
     problem = context.problem.coarse
-    path = Path(context.config.init_from or pretrained.SHIPPED)
+    path = Path(context.settings.init_from or pretrained.SHIPPED)
     with context.display.phase("placing with zero_shot"):
         prepared = pretrained.prepare(problem, path, context.seed)
         with processes.leading(
@@ -173,16 +173,16 @@ def follow(job: dict[str, Any]) -> None:
 
 def solved(name: str, context: Context) -> list[Entry]:
     """Any other of `placement.methods.METHODS`, on the coarse operations or on all."""
-    problem, config = context.problem, context.config
+    problem, settings = context.problem, context.settings
     full = context.incumbent.full = name in _ON_ALL
-    goal = progress.Goal(config.budget, config.time_limit_s, _single_s(problem))
+    goal = progress.Goal(settings.budget, settings.time_limit_s, _single_s(problem))
     with _watched(name, context, goal) as (shown, observe):
         solution = methods_lib.solve(
             problem.full if full else problem.coarse,
             name,
             seed=context.seed,
-            time_limit_s=config.time_limit_s,
-            budget=config.budget,
+            time_limit_s=settings.time_limit_s,
+            budget=settings.budget,
             observe=observe,
             stop=context.stop.is_set,
         )
@@ -192,17 +192,17 @@ def solved(name: str, context: Context) -> list[Entry]:
 
 def measured(name: str, context: Context) -> list[Entry]:
     """The search by few measurements, from what it finds in the simulator."""
-    problem, config, evaluate = context.problem.coarse, context.config, context.evaluate
+    problem, settings, evaluate = context.problem.coarse, context.settings, context.evaluate
     assert isinstance(evaluate, MeasuredEvaluate)
     stop = context.stop.is_set
-    goal = progress.Goal(min(config.budget, measured_lib.MOST), config.time_limit_s)
+    goal = progress.Goal(min(settings.budget, measured_lib.MOST), settings.time_limit_s)
     with _watched(name, context, goal) as (shown, observe):
-        limits = SearchLimits(config.time_limit_s, config.budget, observe, stop)
+        limits = SearchLimits(settings.time_limit_s, settings.budget, observe, stop)
         first = methods_lib.solve(
             problem,
             name,
             seed=context.seed,
-            time_limit_s=_SIMULATED_SHARE * config.time_limit_s,
+            time_limit_s=_SIMULATED_SHARE * settings.time_limit_s,
             budget=_SIMULATED,
             stop=stop,
         )
@@ -274,7 +274,7 @@ def run(method: str, context: Context, *, alone: bool) -> list[Entry]:
     try:
         if learned.is_learned(method):
             return trained(method, context)
-        if method == "search" and context.config.evaluate == "measure":
+        if method == "search" and context.settings.evaluate == "measure":
             return measured(method, context)
         return _RUN[method](context) if method in _RUN else solved(method, context)
     except UserError as error:
@@ -310,7 +310,7 @@ def runnable(
     chosen: tuple[str, ...],
     beside: tuple[str, ...],
     target: target_lib.Target,
-    config: ConfigDict,
+    settings: Settings,
     display: progress.Display,
 ) -> tuple[str, ...]:
     """The methods to run, `beside` first and without those that cannot run here, which are named.
@@ -320,7 +320,7 @@ def runnable(
     """
     able = []
     for method in (*beside, *chosen):
-        reason = _lacking(method, target, config.objective)
+        reason = _lacking(method, target, settings.objective)
         if reason and method in chosen:
             raise UserError(f"method {method!r} cannot run: {reason}")
         if reason:
@@ -422,7 +422,7 @@ def _entry(
     full: bool = False,
 ) -> Entry:
     """Of placements int [K, M], each with its value in the simulator and ready to be measured."""
-    target, backend = context.target, context.config.backend
+    target, backend = context.target, context.settings.backend
     problem = context.problem.whole() if full else context.problem
     placements = problem.complete(placements)
     predicted_s = tuple(float(value) for value in problem.simulate(placements))

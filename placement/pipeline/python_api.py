@@ -8,13 +8,10 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from ml_collections import ConfigDict
-
-from configs import quickstart
-from placement import arguments
 from placement.errors import UserError
 from placement.pipeline import workdirs
 from placement.pipeline.console import progress
+from placement.pipeline.settings import Settings, Value
 from placement.pipeline.tasks import deploy, place
 from placement.reporting import runs
 from placement.runtime.deployment import preflight
@@ -27,7 +24,7 @@ class Placed:
     placement: Mapping[str, str]  # operation's name -> its device's
     summary: dict[str, Any]  # what summary.json holds: a row a method, and which is best
     workdir: Path  # the run directory, with the report
-    config: ConfigDict
+    settings: Settings
 
     def deploy(self, directory: str | os.PathLike[str]) -> Path:
         """Does what `--task=deploy` does, and copies the folder that it makes.
@@ -45,40 +42,39 @@ class Placed:
         if to.exists():
             raise UserError(f"{str(to)!r} is there already; give a directory that is not")
         try:
-            deploy.run(self.config, self.workdir)
+            deploy.run(self.settings, self.workdir)
         finally:
             workdirs.release(self.workdir)
         shutil.copytree(self.workdir / deploy.FOLDER, to)
         return to
 
 
+# A first run as `configs/quickstart.py` makes it: devices at the same time, the search of all.
+QUICKSTART: Mapping[str, Value] = {
+    "backend": "concurrent",
+    "objective": "makespan",
+    "method": "search",
+    "budget": 4_000_000,
+}
+
+
 def run(
     model: str | os.PathLike[str],
     *,
-    devices: str,
-    method: str,
     workdir: str | os.PathLike[str] | None,
-    **keys: bool | int | float | str,
+    **keys: Value,
 ) -> Placed:
     """Places a model; see `placement.place`."""
-    config = quickstart.get_config()
     if not isinstance(model, str | os.PathLike):
         raise UserError(
             f"model is of type {type(model).__name__}; give a path or a network of the zoo"
         )
-    given = {"graph": os.fspath(model), "devices": devices, "method": method, **keys}
-    for key, value in given.items():
-        arguments.check("key", key, config)
-        try:
-            config[key] = value
-        except TypeError as error:
-            kind = type(config[key]).__name__
-            raise UserError(f"{key}={value!r} is no {kind}; give one") from error
+    settings = Settings.from_mapping({"graph": os.fspath(model), **keys}, **QUICKSTART)
     folder = Path(workdir or tempfile.mkdtemp(prefix="placement-"))
     try:
-        summary = place.run(config, folder, progress.Display(progress.WARNING))
+        summary = place.run(settings, folder, progress.Display(progress.WARNING))
     finally:
         workdirs.release(folder)
     if not (folder / runs.PLACEMENT).exists():
         raise UserError("no method found a placement that every device can run")
-    return Placed(preflight.read(folder / runs.PLACEMENT).affinity, summary, folder, config)
+    return Placed(preflight.read(folder / runs.PLACEMENT).affinity, summary, folder, settings)

@@ -13,7 +13,6 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
-from ml_collections import ConfigDict
 
 from placement.costs import calibrate, roofline, tables, transfers
 from placement.errors import UserError
@@ -21,6 +20,7 @@ from placement.graphs import coarsen
 from placement.pipeline import loading, saved_costs
 from placement.pipeline.console import progress
 from placement.pipeline.distributed import hosts
+from placement.pipeline.settings import Settings
 from placement.reporting import runs
 from placement.runtime import devices as devices_lib
 from placement.runtime.cluster import hosts as hosts_lib
@@ -54,69 +54,70 @@ class Target(NamedTuple):
         return len(self.names)
 
 
-def find(config: ConfigDict) -> Target:
+def find(settings: Settings) -> Target:
     """Loads the model and finds the devices; writes nothing.
 
     Raises:
       UserError: no such model or devices, or an evaluation that needs devices that are not there.
     """
-    net = loading.network(config)
-    described = _described(config, net)
+    net = loading.network(settings)
+    described = _described(settings, net)
     if described is None:
-        choice = hosts.find() if config.measure_on == "ray" else None
-        devices, references = _resolved(config, choice)
-        objectives = loading.BACKENDS[config.backend].objectives
-        if config.evaluate != "simulate" and config.objective not in objectives:
+        choice = hosts.find() if settings.measure_on == "ray" else None
+        devices, references = _resolved(settings, choice)
+        objectives = loading.BACKENDS[settings.backend].objectives
+        if settings.evaluate != "simulate" and settings.objective not in objectives:
             raise UserError(
-                f"objective={config.objective!r} does not predict what backend={config.backend!r} "
-                f"measures; give {_matching(config)}, or --config.evaluate=simulate"
+                f"objective={settings.objective!r} does not predict what "
+                f"backend={settings.backend!r} measures; give {_matching(settings)}, or "
+                "--config.evaluate=simulate"
             )
         names, labels = tuple(d.name for d in devices), tuple(d.label for d in devices)
         return Target(net, names, labels, devices, None, references, choice)
-    if config.evaluate == "measure":
+    if settings.evaluate == "measure":
         raise UserError(
-            f"evaluate='measure', but graph={config.graph!r} with devices={config.devices!r} has "
-            "described devices, which cannot be measured; give --config.evaluate=simulate"
+            f"evaluate='measure', but graph={settings.graph!r} with devices={settings.devices!r} "
+            "has described devices, which cannot be measured; give --config.evaluate=simulate"
         )
     return described
 
 
 def _resolved(
-    config: ConfigDict, choice: hosts_lib.Choice | None
+    settings: Settings, choice: hosts_lib.Choice | None
 ) -> tuple[tuple[devices_lib.Device, ...], ...]:
     """The devices, and what they have to be compared with, as the host that has them sees them."""
-    asked = config.devices, config.backend == "concurrent", config.objective == "max_load"
+    asked = settings.devices, settings.backend == "concurrent", settings.objective == "max_load"
     if choice is None:
         return devices_lib.with_references(*asked)
     return hosts_lib.call(choice.hosts[0], devices_lib.with_references, *asked)
 
 
-def _described(config: ConfigDict, net: loading.Network) -> Target | None:
+def _described(settings: Settings, net: loading.Network) -> Target | None:
     """The subject if its devices are described, else None."""
     if net.workload is not None:
-        if config.devices != "auto" or config.costs:
+        if settings.devices != "auto" or settings.costs:
             raise UserError(
-                f"graph={config.graph!r} brings devices and costs of its own; leave "
+                f"graph={settings.graph!r} brings devices and costs of its own; leave "
                 "--config.devices=auto and --config.costs empty"
             )
         names = net.workload.devices
         return Target(net, names, names, (), net.workload.costs)
-    if config.devices.strip().startswith(roofline.PREFIX):
-        if config.costs:
+    if settings.devices.strip().startswith(roofline.PREFIX):
+        if settings.costs:
             raise UserError(
-                f"devices={config.devices!r} and costs={config.costs!r} both say what operations "
-                "cost; give one of them"
+                f"devices={settings.devices!r} and costs={settings.costs!r} both say what "
+                "operations cost; give one of them"
             )
-        names = roofline.devices(config.devices)
+        names = roofline.devices(settings.devices)
         labels = tuple(f"{name} [described]" for name in names)
         return Target(net, names, labels, (), roofline.cost_model(net.graph, names))
     if net.model is None:
         raise UserError(
-            f"graph={config.graph!r} is no model that a device could run; describe devices, such "
+            f"graph={settings.graph!r} is no model that a device could run; describe devices, such "
             "as --config.devices=roofline:cpu,gpu,gpu"
         )
-    if config.costs and config.evaluate == "simulate":
-        saved = saved_costs.read(Path(config.costs))
+    if settings.costs and settings.evaluate == "simulate":
+        saved = saved_costs.read(Path(settings.costs))
         labels = _labels(saved)
         names = tuple(label.split(" [")[0] for label in labels)
         return Target(net, names, labels, (), cost_model(net.graph, saved))
@@ -125,7 +126,7 @@ def _described(config: ConfigDict, net: loading.Network) -> Target | None:
 
 @contextlib.contextmanager
 def opened(
-    target: Target, config: ConfigDict, workdir: Path, display: progress.Display
+    target: Target, settings: Settings, workdir: Path, display: progress.Display
 ) -> Iterator[tuple[Target, CostModel, Measurer | None, dict[str, Any]]]:
     """The costs, and what measures where the devices are present, alive meanwhile.
 
@@ -137,15 +138,15 @@ def opened(
         display.say("the devices are described, not present: nothing is measured")
         yield target, target.costs, None, {}
         return
-    with accurate(target, config, display) as (target, measurer):
-        saved = profiled(config, target.net, measurer, workdir, display)
+    with accurate(target, settings, display) as (target, measurer):
+        saved = profiled(settings, target.net, measurer, workdir, display)
         conditions: dict[str, Any] = {}
         yield target, cost_model(target.net.graph, saved), measurer, conditions
-        conditions |= told_conditions(saved, config, measurer, display)
+        conditions |= told_conditions(saved, settings, measurer, display)
 
 
 def told_conditions(
-    saved: dict[str, Any], config: ConfigDict, measurer: Measurer, display: progress.Display
+    saved: dict[str, Any], settings: Settings, measurer: Measurer, display: progress.Display
 ) -> dict[str, Any]:
     """Under which conditions a profile and placements were measured; says what disturbed these."""
     conditions = {"profiling": saved["conditions"]} if "conditions" in saved else {}
@@ -156,33 +157,33 @@ def told_conditions(
         display.warn(
             f"the machine was busy while placements were timed: {busy}; wait until it is idle and "
             f"run the same command again, or measure longer: --config.measure_s="
-            f"{_LONGER * config.measure_s:g}"
+            f"{_LONGER * settings.measure_s:g}"
         )
     return conditions | {"measuring": found.to_json()}
 
 
 @contextlib.contextmanager
 def accurate(
-    target: Target, config: ConfigDict, display: progress.Display
+    target: Target, settings: Settings, display: progress.Display
 ) -> Iterator[tuple[Target, Measurer]]:
     """Opens what measures on present devices, each in a precision in which it is right."""
     with contextlib.ExitStack() as stack:
-        measurer = stack.enter_context(measuring(target, config, display))
+        measurer = stack.enter_context(measuring(target, settings, display))
         with display.phase("checking the devices' outputs"):
             right = precision.choose(measurer, target.present, display.warn)
         if right != target.present:
             stack.close()
             names, labels = tuple(d.name for d in right), tuple(d.label for d in right)
             target = target._replace(present=right, names=names, labels=labels)
-            measurer = stack.enter_context(measuring(target, config, display))
+            measurer = stack.enter_context(measuring(target, settings, display))
         yield target, measurer
 
 
 @contextlib.contextmanager
-def measuring(target: Target, config: ConfigDict, display: progress.Display) -> Iterator[Measurer]:
+def measuring(target: Target, settings: Settings, display: progress.Display) -> Iterator[Measurer]:
     """Opens what measures on the present devices, here or on hosts."""
     model = target.net.model
-    given = loading.inputs(config, model)
+    given = loading.inputs(settings, model)
     if target.hosts is None:
         with (
             LocalMeasurer(model, target.present, inputs=given) as measurer,
@@ -199,10 +200,10 @@ def measuring(target: Target, config: ConfigDict, display: progress.Display) -> 
             display.warn(f"work was lost with a host, and done again, {spread.losses} times")
 
 
-def _matching(config: ConfigDict) -> str:
+def _matching(settings: Settings) -> str:
     """The flags that would make backend and objective match, either way."""
-    objectives = " or ".join(loading.BACKENDS[config.backend].objectives)
-    backends = [name for name, b in loading.BACKENDS.items() if config.objective in b.objectives]
+    objectives = " or ".join(loading.BACKENDS[settings.backend].objectives)
+    backends = [name for name, b in loading.BACKENDS.items() if settings.objective in b.objectives]
     other = f", or --config.backend={backends[0]}" if backends else ""
     return f"--config.objective={objectives}{other}"
 
@@ -223,7 +224,7 @@ def _introduce(display: progress.Display, target: Target) -> None:
 
 
 def profiled(
-    config: ConfigDict,
+    settings: Settings,
     net: loading.Network,
     measurer: Measurer,
     workdir: Path,
@@ -238,33 +239,33 @@ def profiled(
       UserError: `config.costs` cannot be read or are of other devices.
     """
     given = tuple(device.label for device in measurer.devices)
-    what = [measurer.fingerprint, given, config.backend]
+    what = [measurer.fingerprint, given, settings.backend]
     key = hashlib.sha256(json.dumps(what).encode()).hexdigest()
-    if config.costs:
-        saved = saved_costs.read(Path(config.costs))
+    if settings.costs:
+        saved = saved_costs.read(Path(settings.costs))
         if _labels(saved) != given:
             raise UserError(
-                f"costs={config.costs!r} are of {', '.join(_labels(saved))}, but the devices are "
+                f"costs={settings.costs!r} are of {', '.join(_labels(saved))}, but the devices are "
                 f"{', '.join(given)}; give --config.evaluate=simulate to use them without these"
             )
-        if (config.backend == "concurrent") != ("handovers" in saved):
+        if (settings.backend == "concurrent") != ("handovers" in saved):
             raise UserError(
-                f"costs={config.costs!r} are not those of backend={config.backend!r}; give the "
+                f"costs={settings.costs!r} are not those of backend={settings.backend!r}; give the "
                 "profile.json of a run with that backend"
             )
-        if config.measure_on != "here" and saved.get("key") != key:
+        if settings.measure_on != "here" and saved.get("key") != key:
             raise UserError(
-                f"costs={config.costs!r} are not of this model on the hosts' processor and "
+                f"costs={settings.costs!r} are not of this model on the hosts' processor and "
                 "version of OpenVINO; leave them out to profile a host"
             )
-        display.detail(f"costs read from {config.costs}")
+        display.detail(f"costs read from {settings.costs}")
         return saved
     path = workdir / saved_costs.FILE
     saved = saved_costs.read(path) if path.exists() else {}
-    if saved.get("key") == key and not _lacks(saved, config.time_limit_s):
+    if saved.get("key") == key and not _lacks(saved, settings.time_limit_s):
         display.detail(f"profiled before: {path}")
     else:
-        saved = _profiled_now(config, net, measurer, display) | {"key": key}
+        saved = _profiled_now(settings, net, measurer, display) | {"key": key}
         runs.write_json(path, saved)
     _tell_profile(saved, path, display)
     return saved
@@ -296,18 +297,18 @@ def _tell_profile(saved: dict[str, Any], path: Path, display: progress.Display) 
 
 
 def _profiled_now(
-    config: ConfigDict, net: loading.Network, measurer: Measurer, display: progress.Display
+    settings: Settings, net: loading.Network, measurer: Measurer, display: progress.Display
 ) -> dict[str, Any]:
     """Profiles the devices, in `time_limit_s` as far as costs can be told in that time."""
     began_s = time.monotonic()
-    limits = progress.Goal(1, config.time_limit_s)
+    limits = progress.Goal(1, settings.time_limit_s)
     with display.phase("profiling the devices", limits) as phase:
         phase.note("operations, on each device alone")
-        seconds = config.measure_s / _PROFILED
-        profiles = measurer.ask(Profile(measurer.devices, seconds, config.time_limit_s))
+        seconds = settings.measure_s / _PROFILED
+        profiles = measurer.ask(Profile(measurer.devices, seconds, settings.time_limit_s))
         phase.note("tensors, from device to device")
-        left_s = max(0.0, began_s + config.time_limit_s - time.monotonic())
-        if config.backend == "hetero":
+        left_s = max(0.0, began_s + settings.time_limit_s - time.monotonic())
+        if settings.backend == "hetero":
             found = measurer.ask(Transfers(measurer.devices, left_s))
             saved = tables.to_json(profiles, transfers.matrices(found, len(profiles)))
         else:
@@ -315,7 +316,7 @@ def _profiled_now(
             saved = tables.to_json(profiles, submodels.transfers)
             saved["handovers"] = tables.submodels_to_json(submodels)
     labels = [device.label for device in measurer.devices]
-    took = {"wall_s": time.monotonic() - began_s, "limit_s": config.time_limit_s}
+    took = {"wall_s": time.monotonic() - began_s, "limit_s": settings.time_limit_s}
     under = took | measurer.conditions().get("profile", Conditions()).to_json()
     return saved | {"transfers": transfers.to_json(found, labels), "conditions": under}
 

@@ -3,10 +3,10 @@
 from pathlib import Path
 
 import numpy as np
-from ml_collections import ConfigDict
 
 from placement.pipeline import loading, method_runs
 from placement.pipeline import target as target_lib
+from placement.pipeline.settings import Settings
 from placement.reporting import details, runs
 from placement.runtime.deployment import netron
 from placement.runtime.measurement.measurer import Measurer
@@ -29,7 +29,7 @@ def best(
     entry: method_runs.Entry,
     target: target_lib.Target,
     whole: loading.SearchProblem,
-    config: ConfigDict,
+    settings: Settings,
     measurer: Measurer | None,
 ) -> details.Details:
     """A placement that can run, with what happens when; measured where there is a measurer.
@@ -43,7 +43,7 @@ def best(
     compute_load_s, transfer_load_s = timeline.loads(problem, placement)
     return details.Details(
         method=entry.method,
-        objective=config.objective,
+        objective=settings.objective,
         devices=target.labels,
         graph=whole.full.graph,
         coarse=problem.graph,

@@ -8,7 +8,6 @@ from typing import Any
 import flax
 import jax
 import numpy as np
-from ml_collections import ConfigDict
 
 import placement
 from placement.errors import UserError
@@ -16,6 +15,7 @@ from placement.pipeline import loading, method_runs
 from placement.pipeline import target as target_lib
 from placement.pipeline.console import progress
 from placement.pipeline.distributed import hosts
+from placement.pipeline.settings import Settings
 from placement.reporting import runs
 from placement.runtime import devices as devices_lib
 from placement.runtime.models import fingerprint
@@ -32,17 +32,17 @@ def environment() -> dict[str, Any]:
 
 
 def provenance(
-    config: ConfigDict, target: target_lib.Target, conditions: dict[str, Any]
+    settings: Settings, target: target_lib.Target, conditions: dict[str, Any]
 ) -> dict[str, Any]:
     """Returns the files that say where results come from, by name.
 
     Args:
-      config: of the run.
+      settings: of the run.
       target: what it is about.
       conditions: under which something was measured, see `placement.pipeline.target.opened`.
     """
     here = environment() | hosts.record(target.hosts) | conditions
-    return {"config.json": config.to_dict(), _ENVIRONMENT: here}
+    return {"config.json": settings.to_dict(), _ENVIRONMENT: here}
 
 
 def directory(workdir: Path, summary: dict[str, Any], display: progress.Display) -> Path:

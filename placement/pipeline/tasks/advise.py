@@ -1,11 +1,11 @@
 """The `advise` task: whether placing is worth it, by objective, before any search."""
 
+import dataclasses
 import math
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from ml_collections import ConfigDict
 from rich import box
 from rich.table import Table
 
@@ -15,6 +15,7 @@ from placement.pipeline import loading, workdirs
 from placement.pipeline import target as target_lib
 from placement.pipeline.console import progress
 from placement.pipeline.results import advice, outputs
+from placement.pipeline.settings import Settings
 from placement.reporting import runs, units, words
 
 # Objectives by the backend that they predict; described devices have none.
@@ -23,7 +24,7 @@ _DESCRIBED = {"": tuple(simulators.OBJECTIVES)}
 
 
 def run(
-    config: ConfigDict, workdir: Path, display: progress.Display = progress.NORMAL
+    settings: Settings, workdir: Path, display: progress.Display = progress.NORMAL
 ) -> dict[str, Any]:
     """Advises for or against a search, of every backend and every objective that predicts it.
 
@@ -31,23 +32,23 @@ def run(
       What advice.json holds.
 
     Raises:
-      UserError: anything about the configuration that cannot be run, in one line.
+      UserError: the settings ask for something invalid, in one line.
     """
-    loading.check(config)
-    if config.costs:
+    loading.check(settings)
+    if settings.costs:
         raise UserError(
-            f"--task=advise profiles for every backend; given costs={config.costs!r}: leave them "
+            f"--task=advise profiles for every backend; given costs={settings.costs!r}: leave them "
             "out"
         )
     first, (objective, *_) = next(iter(_MEASURED.items()))
-    present = target_lib.find(_asked(config, first, objective)).present
+    present = target_lib.find(_asked(settings, first, objective)).present
     workdirs.claim(workdir, display)
     runs.write_json(workdir / "environment.json", outputs.environment())
     found: list[advice.Advice] = []
     for backend, objectives in (_MEASURED if present else _DESCRIBED).items():
-        asked = [_asked(config, backend, objective) for objective in objectives]
+        asked = [_asked(settings, backend, objective) for objective in objectives]
         found += _advised(backend, asked, workdir, display)
-    told = {"graph": config.graph, "rows": [row.to_json() for row in found]}
+    told = {"graph": settings.graph, "rows": [row.to_json() for row in found]}
     runs.write_json(workdir / advice.FILE, told)
     words.show(_table(found), display.console)
     for line in _lines(found):
@@ -57,7 +58,7 @@ def run(
 
 
 def _advised(
-    backend: str, asked: list[ConfigDict], workdir: Path, display: progress.Display
+    backend: str, asked: list[Settings], workdir: Path, display: progress.Display
 ) -> Iterator[advice.Advice]:
     """Advises on the objectives of a backend, whose costs are those of one profile."""
     target = target_lib.find(asked[0])
@@ -70,10 +71,10 @@ def _advised(
                 yield advice.find(compared, problem, measured, backend)
 
 
-def _asked(config: ConfigDict, backend: str, objective: str) -> ConfigDict:
+def _asked(settings: Settings, backend: str, objective: str) -> Settings:
     """The configuration of a run with this objective, with the backend if there is one."""
-    changed = {"backend": backend or config.backend, "objective": objective}
-    return ConfigDict(config.to_dict() | changed)
+    backend = backend or settings.backend
+    return dataclasses.replace(settings, backend=backend, objective=objective)
 
 
 def _table(found: list[advice.Advice]) -> Table:

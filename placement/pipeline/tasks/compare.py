@@ -11,6 +11,7 @@ the cell is finished.
 """
 
 import contextlib
+import dataclasses
 import itertools
 import json
 import math
@@ -21,7 +22,6 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import jax
-from ml_collections import ConfigDict
 
 from placement import arguments, files
 from placement.errors import UserError
@@ -29,6 +29,7 @@ from placement.pipeline import checkpoints, graph_labels, loading, method_runs, 
 from placement.pipeline.console import faults, progress
 from placement.pipeline.distributed import hosts
 from placement.pipeline.results import bounds, outputs
+from placement.pipeline.settings import Settings
 from placement.pipeline.tasks import place, report
 from placement.reporting import runs, units
 from placement.reporting.tables import aggregates
@@ -45,7 +46,7 @@ _REST_S = 600.0  # of a cell, beside its searches and its table: compiling and p
 class _Cell(NamedTuple):
     """A graph with a seed."""
 
-    config: ConfigDict
+    settings: Settings
     label: str  # of the graph
     directory: Path
     chosen: tuple[str, ...]
@@ -53,15 +54,15 @@ class _Cell(NamedTuple):
 
     @property
     def name(self) -> str:
-        return f"{self.label}, seed {self.config.seed}"
+        return f"{self.label}, seed {self.settings.seed}"
 
     def asked(self) -> dict[str, Any]:
         """Returns what a cell has to have been asked for to be finished."""
-        essence = _essence(self.config)
+        essence = _essence(self.settings)
         return {
             "methods": [*self.beside, *self.chosen],
-            "config": essence | {"graph": graph_labels.identity(self.config.graph)},
-            "content": graph_labels.content(self.config.graph),
+            "config": essence | {"graph": graph_labels.identity(self.settings.graph)},
+            "content": graph_labels.content(self.settings.graph),
         }
 
     def is_finished(self, display: progress.Display) -> bool:
@@ -81,7 +82,7 @@ class _Cell(NamedTuple):
 
 
 def run(
-    config: ConfigDict, workdir: Path, display: progress.Display = progress.NORMAL
+    settings: Settings, workdir: Path, display: progress.Display = progress.NORMAL
 ) -> dict[str, Any]:
     """Runs every cell that is not finished yet, then reports on all.
 
@@ -89,58 +90,58 @@ def run(
       The summary, as written to summary.json: rows carry their graph and seed.
 
     Raises:
-      UserError: anything about the configuration that cannot be run, in one line.
+      UserError: the settings ask for something invalid, in one line.
     """
     started = time.monotonic()
-    chosen, beside = _methods(config)
-    if config.seeds < 1:
-        raise UserError(f"seeds={config.seeds} leaves nothing to run; give seeds > 0")
-    loading.check(config)
-    for graph in _graphs(config):
+    chosen, beside = _methods(settings)
+    if settings.seeds < 1:
+        raise UserError(f"seeds={settings.seeds} leaves nothing to run; give seeds > 0")
+    loading.check(settings)
+    for graph in _graphs(settings):
         loading.check_graph(graph)
-    if config.measure_on == "ray" and config.costs and config.evaluate != "simulate":
+    if settings.measure_on == "ray" and settings.costs and settings.evaluate != "simulate":
         raise UserError(
-            f"costs={config.costs!r}, but hosts profile for themselves what --task=compare "
+            f"costs={settings.costs!r}, but hosts profile for themselves what --task=compare "
             "measures on them; leave the costs out, or measure_on=ray"
         )
     workdirs.claim(workdir, display)
-    cells = _cells(config, workdir, chosen, beside)
-    spread = _spread if config.measure_on == "ray" else _in_turn
+    cells = _cells(settings, workdir, chosen, beside)
+    spread = _spread if settings.measure_on == "ray" else _in_turn
     summary: dict[str, Any] = {}
     with faults.told_last() as kept:
         found = spread(cells, workdir, display, kept)
         with report.reporting(kept, display):
             if found:
-                summary = _summary(config, [(cell, cell.summary()) for cell in found])
+                summary = _summary(settings, [(cell, cell.summary()) for cell in found])
                 summary["complete"] &= len(found) == len(cells)
                 summary["wall_s"] = time.monotonic() - started
-                _reported(config, found, workdir, display, summary, kept)
+                _reported(settings, found, workdir, display, summary, kept)
     return summary
 
 
 def _cells(
-    config: ConfigDict, workdir: Path, chosen: tuple[str, ...], beside: tuple[str, ...]
+    settings: Settings, workdir: Path, chosen: tuple[str, ...], beside: tuple[str, ...]
 ) -> list[_Cell]:
     """Every graph with every seed; a graph that is spelt twice is one."""
-    spelt = {graph_labels.identity(graph): graph for graph in _graphs(config)}
+    spelt = {graph_labels.identity(graph): graph for graph in _graphs(settings)}
     named = zip(spelt.values(), graph_labels.distinct([*spelt.values()]), strict=True)
     cells, lists = [], (chosen, beside)
-    for (graph, label), number in itertools.product(named, range(config.seeds)):
-        of_cell = ConfigDict(config.to_dict())
-        of_cell.graph, of_cell.seed, of_cell.measure_on = graph, config.seed + number, "here"
-        directory = _directory(workdir / "cells", graph, f"seed-{of_cell.seed}")
-        of_seed = [tuple(m for m in some if not number or _again(m, config)) for some in lists]
-        cells.append(_Cell(of_cell, label, directory, *of_seed))
+    for (graph, label), number in itertools.product(named, range(settings.seeds)):
+        seed = settings.seed + number
+        cell_settings = dataclasses.replace(settings, graph=graph, seed=seed, measure_on="here")
+        directory = _directory(workdir / "cells", graph, f"seed-{seed}")
+        repeated = [tuple(m for m in some if not number or _again(m, settings)) for some in lists]
+        cells.append(_Cell(cell_settings, label, directory, *repeated))
     return cells
 
 
-def _graphs(config: ConfigDict) -> tuple[str, ...]:
-    return arguments.entries(config.graphs or config.graph)
+def _graphs(settings: Settings) -> tuple[str, ...]:
+    return arguments.entries(settings.graphs or settings.graph)
 
 
-def _again(method: str, config: ConfigDict) -> bool:
+def _again(method: str, settings: Settings) -> bool:
     """Whether a method runs with every seed, not with the first alone."""
-    return method == "single" or config.evaluate != "simulate" or method_runs.is_seeded(method)
+    return method == "single" or settings.evaluate != "simulate" or method_runs.is_seeded(method)
 
 
 def _directory(cells: Path, graph: str, seed: str) -> Path:
@@ -167,7 +168,7 @@ def _read_summary(path: Path) -> dict[str, Any]:
 
 
 def _reported(
-    config: ConfigDict,
+    settings: Settings,
     cells: list[_Cell],
     workdir: Path,
     display: progress.Display,
@@ -175,7 +176,7 @@ def _reported(
     kept: faults.Faults,
 ) -> None:
     """Writes and prints what all cells found."""
-    runs.write_json(workdir / _CONFIG, config.to_dict())
+    runs.write_json(workdir / _CONFIG, settings.to_dict())
     runs.write_json(workdir / runs.SUMMARY, summary)
     runs.write_json(
         workdir / report.CELLS,
@@ -187,13 +188,13 @@ def _reported(
     report.write_comparison(summary, workdir, display.console, kept)
 
 
-def _methods(config: ConfigDict) -> tuple[tuple[str, ...], tuple[str, ...]]:
+def _methods(settings: Settings) -> tuple[tuple[str, ...], tuple[str, ...]]:
     """The methods asked for, and those that come beside them where they can run."""
-    chosen = arguments.entries(config.methods)
+    chosen = arguments.entries(settings.methods)
     beside = method_runs.NAMES if "all" in chosen else ("single",)
     chosen = tuple(method for method in chosen if method not in ("all", "single"))
     for method in chosen:
-        method_runs.check(method, config.objective)
+        method_runs.check(method, settings.objective)
     return chosen, beside
 
 
@@ -222,7 +223,7 @@ def _run(cell: _Cell, workdir: Path, display: progress.Display, kept: faults.Fau
     before = len(kept)
     try:
         ran = place.run_methods(
-            cell.config,
+            cell.settings,
             cell.directory,
             cell.chosen,
             kept,
@@ -276,20 +277,20 @@ def _spread(
 
 def _job(cell: _Cell, workdir: Path) -> Job:
     """Late when it has taken twice what its searches and its table may."""
-    config = cell.config
+    settings = cell.settings
     searches = len(cell.chosen) + len(cell.beside)
     known = bounds.read(workdir / bounds.FILE)
     return Job(
         f"the cell {cell.name}",
         _away,
-        (config.to_dict(), cell.chosen, cell.beside, _packed(cell.directory), known),
-        deadline_s=2 * (searches * config.time_limit_s + config.measure_s) + _REST_S,
+        (settings, cell.chosen, cell.beside, _packed(cell.directory), known),
+        deadline_s=2 * (searches * settings.time_limit_s + settings.measure_s) + _REST_S,
     )
 
 
 def _away(
     _: None,
-    config: dict[str, Any],
+    settings: Settings,
     chosen: tuple[str, ...],
     beside: tuple[str, ...],
     content: dict[str, bytes],
@@ -303,8 +304,8 @@ def _away(
     kept = faults.Faults()
     with tempfile.TemporaryDirectory() as folder:
         workdir = Path(folder)
-        label = graph_labels.shortest(config["graph"])
-        cell = _Cell(ConfigDict(config), label, workdir / "cell", chosen, beside)
+        label = graph_labels.shortest(settings.graph)
+        cell = _Cell(settings, label, workdir / "cell", chosen, beside)
         bounds.merge(workdir / bounds.FILE, known)
         _unpack(cell.directory, content)
         with kept.during("running the cell"):
@@ -331,12 +332,12 @@ def _unpack(directory: Path, content: dict[str, bytes]) -> None:
         runs.write_bytes(directory / name, data)
 
 
-def _essence(cell: ConfigDict) -> dict[str, Any]:
+def _essence(cell: Settings) -> dict[str, Any]:
     kept = {key: value for key, value in cell.to_dict().items() if key not in _NOT_OF_A_CELL}
     return json.loads(json.dumps(kept))
 
 
-def _summary(config: ConfigDict, found: list[tuple[_Cell, dict[str, Any]]]) -> dict[str, Any]:
+def _summary(settings: Settings, found: list[tuple[_Cell, dict[str, Any]]]) -> dict[str, Any]:
     summaries = [summary for _, summary in found]
     rows = [
         {**row, "graph": cell.label, "seed": summary["seed"]}
@@ -354,8 +355,8 @@ def _summary(config: ConfigDict, found: list[tuple[_Cell, dict[str, Any]]]) -> d
             "num_edges": sum(graph["num_edges"] for graph in graphs),
         },
         "devices": summaries[0]["devices"],
-        "objective": config.objective,
-        "seed": config.seed,
+        "objective": settings.objective,
+        "seed": settings.seed,
         "rows": rows,
         "statistics": aggregates.data(report.compared(rows)[1]),
         "best": _best(rows),

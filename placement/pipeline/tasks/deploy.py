@@ -9,12 +9,12 @@ import shutil
 from pathlib import Path
 from typing import Any
 
-from ml_collections import ConfigDict
 from rich.console import Console
 
 from placement.errors import UserError
 from placement.pipeline import loading, workdirs
 from placement.pipeline.console import progress
+from placement.pipeline.settings import Settings
 from placement.pipeline.tasks import front
 from placement.reporting import printable, runs, words
 from placement.reporting.tables import deployment
@@ -41,7 +41,7 @@ _FILES = {
 
 
 def run(
-    config: ConfigDict, workdir: Path, display: progress.Display = progress.NORMAL
+    settings: Settings, workdir: Path, display: progress.Display = progress.NORMAL
 ) -> dict[str, Any]:
     """Deploys the placement of a run directory.
 
@@ -52,34 +52,34 @@ def run(
       UserError: there is no placement, it does not fit the model or the devices, or it computes
         wrong outputs; in one line.
     """
-    loading.check(config)
-    if config.measure_on != "here":
+    loading.check(settings)
+    if settings.measure_on != "here":
         raise UserError(
-            f"--task=deploy measures where it deploys; given measure_on={config.measure_on!r}: "
+            f"--task=deploy measures where it deploys; given measure_on={settings.measure_on!r}: "
             "leave it out"
         )
-    placed = preflight.read(_placement(config, workdir))
+    placed = preflight.read(_placement(settings, workdir))
     workdirs.claim(workdir, display)
-    net = loading.network(config)
+    net = loading.network(settings)
     if net.model is None:
         raise UserError(
-            f"graph={config.graph!r} is no model that a device could run; there is nothing to "
+            f"graph={settings.graph!r} is no model that a device could run; there is nothing to "
             "deploy"
         )
     preflight.check_model(placed, net.model, net.graph.name)
-    found = preflight.find_devices(placed, config.devices)
+    found = preflight.find_devices(placed, settings.devices)
     used = [device for device in found if device.name in placed.used]
     preflight.check_support(devices.open_core(used), net.model, placed.affinity, used)
-    given = loading.inputs(config, net.model)
+    given = loading.inputs(settings, net.model)
     with (
         display.phase("measuring") as phase,
         LocalMeasurer(net.model, found, inputs=given) as measurer,
         display.watching(measurer),
     ):
-        rows = decision_lib.measure(placed, measurer, seconds=config.measure_s, say=phase.note)
+        rows = decision_lib.measure(placed, measurer, seconds=settings.measure_s, say=phase.note)
     decision = decision_lib.decide(placed, rows)
     artifact = _artifact(net, placed, found, decision)
-    record = _record(config, workdir, artifact, placed, rows, decision)
+    record = _record(settings, workdir, artifact, placed, rows, decision)
     record["checks"]["inputs"] = given.told
     with display.phase("writing what was decided, and loading it"):
         _write(workdir, artifact, record, given)
@@ -87,15 +87,15 @@ def run(
     return record
 
 
-def _placement(config: ConfigDict, workdir: Path) -> Path:
+def _placement(settings: Settings, workdir: Path) -> Path:
     """The file of the placement, or of the point of a front."""
-    if not config.point:
+    if not settings.point:
         return workdir / runs.PLACEMENT
-    file = workdir / front.FOLDER / front.point_file(config.point)
+    file = workdir / front.FOLDER / front.point_file(settings.point)
     if not file.exists():
         known = sum(1 for _ in file.parent.glob(front.point_file("*")))
         valid = f"give 1 to {known}" if known else "run --task=front with this --workdir first"
-        raise UserError(f"point={config.point} is none of the front of {str(workdir)!r}; {valid}")
+        raise UserError(f"point={settings.point} is none of the front of {str(workdir)!r}; {valid}")
     return file
 
 
@@ -126,7 +126,7 @@ def _artifact(
 
 
 def _record(
-    config: ConfigDict,
+    settings: Settings,
     workdir: Path,
     artifact: artifact_lib.Artifact,
     placed: Placed,
@@ -154,7 +154,7 @@ def _record(
         "fallback": decision.fallback,
         "deployed": shown[decision.form],
         "openvino_alone": decision.alone or "HETERO",
-        "seed": config.seed,
+        "seed": settings.seed,
         "rows": [
             {
                 "name": row.name,

@@ -5,6 +5,7 @@ Writes front.json, and front/point-N.json, a placement of each, which --task=dep
 latency of a request alone, and the seconds that each request of a stream adds.
 """
 
+import dataclasses
 import math
 import shutil
 import threading
@@ -12,7 +13,6 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from ml_collections import ConfigDict
 from rich import box
 from rich.table import Table
 
@@ -20,6 +20,7 @@ from placement.pipeline import loading, method_runs, workdirs
 from placement.pipeline import target as target_lib
 from placement.pipeline.console import faults, interrupts, metrics, progress
 from placement.pipeline.results import figures, outputs
+from placement.pipeline.settings import Settings
 from placement.reporting import runs, units, words
 from placement.runtime.measurement.measurer import Measurer
 from placement.runtime.measurement.request import Candidate, Measure, Measurement
@@ -34,13 +35,13 @@ _ROUNDS = 10
 class _Opened(NamedTuple):
     """A model on devices, with costs."""
 
-    config: ConfigDict
+    settings: Settings
     target: target_lib.Target
     problems: dict[str, loading.SearchProblem]  # by objective
 
 
 def run(
-    config: ConfigDict, workdir: Path, display: progress.Display = progress.NORMAL
+    settings: Settings, workdir: Path, display: progress.Display = progress.NORMAL
 ) -> dict[str, Any]:
     """Searches for the front, and measures its knees.
 
@@ -48,28 +49,31 @@ def run(
       What front.json holds.
 
     Raises:
-      UserError: anything about the configuration that cannot be run, in one line.
+      UserError: the settings ask for something invalid, in one line.
     """
     # Streams and latencies are of devices that work at the same time.
-    config = _asked(config, _LATENCY)
-    loading.check(config)
-    target = target_lib.find(config)
+    settings = _asked(settings, _LATENCY)
+    loading.check(settings)
+    target = target_lib.find(settings)
     workdirs.claim(workdir, display)
-    with faults.told_last() as kept, target_lib.opened(target, config, workdir, display) as opened:
+    with (
+        faults.told_last() as kept,
+        target_lib.opened(target, settings, workdir, display) as opened,
+    ):
         target, costs, measurer, conditions = opened
         problems = {
             objective: loading.search_problem(target.net, costs, target.names, objective)
             for objective in (_LATENCY, _STREAM)
         }
-        model = _Opened(config, target, problems)
+        model = _Opened(settings, target, problems)
         found = _searched(model, workdir, display)
         told = _told(model, found)
         _write(model, found, told, workdir)
-        if measurer is not None and config.evaluate != "simulate" and told["points"]:
+        if measurer is not None and settings.evaluate != "simulate" and told["points"]:
             with kept.during("measuring"), display.phase("measuring"):
                 _measure(model, found, told, measurer)
             runs.write_json(workdir / FILE, told)
-    outputs.write(workdir, outputs.provenance(config, target, conditions))
+    outputs.write(workdir, outputs.provenance(settings, target, conditions))
     words.show(_table(told), display.console)
     for line in _lines(told, workdir):
         display.console.print(line, markup=False, soft_wrap=True)
@@ -77,26 +81,26 @@ def run(
     return told
 
 
-def _asked(config: ConfigDict, objective: str) -> ConfigDict:
-    return ConfigDict(config.to_dict() | {"backend": "concurrent", "objective": objective})
+def _asked(settings: Settings, objective: str) -> Settings:
+    return dataclasses.replace(settings, backend="concurrent", objective=objective)
 
 
 def _searched(model: _Opened, workdir: Path, display: progress.Display) -> front_lib.Front:
     """Searches until the limits, or until the first Ctrl-C."""
-    config, stop = model.config, threading.Event()
-    goal = progress.Goal(config.budget, config.time_limit_s)
+    settings, stop = model.settings, threading.Event()
+    goal = progress.Goal(settings.budget, settings.time_limit_s)
     with (
         interrupts.asked(display, stop),
         display.phase("searching the front", goal) as phase,
-        metrics.Log(workdir, "front", config.seed) as log,
+        metrics.Log(workdir, "front", settings.seed) as log,
     ):
         shown = metrics.SolverMetrics(log, phase)
 
         def observe(evaluations: int, best_s: float, _: Any, numbers: Mapping[str, float]) -> None:
             shown.observe(evaluations, best_s, numbers)
 
-        limits = SearchLimits(config.time_limit_s, config.budget, observe, stop.is_set)
-        return front_lib.find(model.problems[_LATENCY].coarse, config.seed, limits)
+        limits = SearchLimits(settings.time_limit_s, settings.budget, observe, stop.is_set)
+        return front_lib.find(model.problems[_LATENCY].coarse, settings.seed, limits)
 
 
 def _told(model: _Opened, found: front_lib.Front) -> dict[str, Any]:
@@ -125,8 +129,8 @@ def _write(model: _Opened, found: front_lib.Front, told: dict[str, Any], workdir
     shutil.rmtree(folder, ignore_errors=True)
     folder.mkdir()
     for row, point in zip(found.archive.placement, told["points"], strict=True):
-        candidate = loading.candidate(problem, row, target.present, model.config.backend)
-        provenance = outputs.origin(target, _LATENCY, model.config.seed) | {"row": point}
+        candidate = loading.candidate(problem, row, target.present, model.settings.backend)
+        provenance = outputs.origin(target, _LATENCY, model.settings.seed) | {"row": point}
         placed: dict[str, Any] = {"method": "front", "placement": loading.affinity(problem, row)}
         if candidate.segments is not None:
             placed["segments"] = candidate.segments
@@ -147,15 +151,15 @@ def _measure(
     rows: dict[str, dict[str, Any]] = {}
     for key, objective in (("latency", _LATENCY), ("stream", _STREAM)):
         candidates = {f"single:{d.name}": Candidate(None, (d,)) for d in model.target.present}
-        references = target_lib.find(_asked(model.config, objective)).references
+        references = target_lib.find(_asked(model.settings, objective)).references
         candidates |= {e.method: e.candidates[0] for e in method_runs.references(references)}
         for point in told["points"]:
             if point["knee"]:
                 row = found.archive.placement[point["number"] - 1]
                 candidates[f"point {point['number']}"] = loading.candidate(
-                    model.problems[objective], row, measurer.devices, model.config.backend
+                    model.problems[objective], row, measurer.devices, model.settings.backend
                 )
-        asked = Measure(list(candidates.values()), _ROUNDS, model.config.measure_s / 2)
+        asked = Measure(list(candidates.values()), _ROUNDS, model.settings.measure_s / 2)
         for name, outcome in zip(candidates, measurer.ask(asked), strict=True):
             row_told = rows.setdefault(name, {"name": name.removeprefix("reference:")})
             if isinstance(outcome, Measurement):

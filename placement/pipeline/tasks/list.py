@@ -1,4 +1,4 @@
-"""The `list` task: graphs, methods, devices, objectives and configurations.
+"""The `list` task: graphs, methods, devices and objectives.
 
 What it says of a thing is the first line of what documents it, where it is defined.
 """
@@ -7,33 +7,31 @@ import inspect
 from pathlib import Path
 from typing import Any
 
-from ml_collections import ConfigDict
-
-from experiments import usage
 from placement import methods, simulators, solvers, zoo
 from placement.costs import roofline
 from placement.pipeline import loading
 from placement.pipeline import method_runs as here
-from placement.pipeline.console import progress
+from placement.pipeline.console import columns, progress
+from placement.pipeline.settings import Settings
 from placement.runtime import devices
 from placement.zoo import synthetic
 
 
 def run(
-    config: ConfigDict | None, workdir: Path | None, display: progress.Display = progress.NORMAL
+    settings: Settings | None, workdir: Path | None, display: progress.Display = progress.NORMAL
 ) -> dict[str, dict[str, str]]:
     """Prints what there is, a line each; needs neither configuration nor run directory.
 
     Returns:
       By section, names and what they are.
     """
-    del config, workdir
+    del settings, workdir
     found = sections()
     console = display.console
     width = console.width if console.is_terminal else 0
     for title, texts in found.items():
         console.print(f"{title}:", markup=False, highlight=False, style="bold")
-        listed = usage.listed(texts, width=width)
+        listed = columns.two_columns(texts, width=width)
         console.print(listed, markup=False, highlight=False, soft_wrap=True)
     return found
 
@@ -72,7 +70,6 @@ def sections() -> dict[str, dict[str, str]]:
             name: f"{backend.summary} [{', '.join(backend.objectives)}]"
             for name, backend in loading.BACKENDS.items()
         },
-        "configurations (--config=)": usage.configs(),
     }
 
 

@@ -11,8 +11,6 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from ml_collections import ConfigDict
-
 from placement import arguments
 from placement.errors import UserError
 from placement.methods import pretrained
@@ -20,6 +18,7 @@ from placement.pipeline import loading, method_runs, workdirs
 from placement.pipeline import target as target_lib
 from placement.pipeline.console import faults, interrupts, progress
 from placement.pipeline.results import advice, bounds, explain, outputs, resources, verify
+from placement.pipeline.settings import Settings
 from placement.pipeline.tasks import report
 from placement.reporting import details, runs
 from placement.runtime.measurement import evaluate as evaluate_lib
@@ -29,12 +28,12 @@ from placement.types import Evaluate
 
 
 def run(
-    config: ConfigDict, workdir: Path, display: progress.Display = progress.NORMAL
+    settings: Settings, workdir: Path, display: progress.Display = progress.NORMAL
 ) -> dict[str, Any]:
     """Places one model with the configured method, beside the trivial ones.
 
     Args:
-      config: of `configs.common`.
+      settings: of the run.
       workdir: the run directory; a run that was interrupted there goes on.
       display: where to say what is done.
 
@@ -42,17 +41,17 @@ def run(
       The summary, as written to summary.json.
 
     Raises:
-      UserError: anything about the configuration that cannot be run, in one line.
+      UserError: the settings ask for something invalid, in one line.
     """
-    chosen = arguments.entries(config.method)
+    chosen = arguments.entries(settings.method)
     if len(chosen) != 1:
         raise UserError(
-            f"method={config.method!r} with --task=place; give one method, or --task=compare"
+            f"method={settings.method!r} with --task=place; give one method, or --task=compare"
         )
     beside = tuple(m for m in ("single", "hetero", "random") if m not in chosen)
     with faults.told_last() as kept:
         run_ = run_methods(
-            config, workdir, chosen, kept, beside=beside, display=display, advised=True
+            settings, workdir, chosen, kept, beside=beside, display=display, advised=True
         )
         with report.reporting(kept, display):
             report.write(run_.summary, run_.directory, display.console, kept)
@@ -78,7 +77,7 @@ class _Judged(NamedTuple):
 
 
 def run_methods(
-    config: ConfigDict,
+    settings: Settings,
     workdir: Path,
     chosen: tuple[str, ...],
     kept: faults.Faults,
@@ -98,19 +97,19 @@ def run_methods(
     to tell. What is not complete replaces nothing that is (`outputs.directory`).
 
     Raises:
-      UserError: anything about the configuration that cannot be run, in one line.
+      UserError: the settings ask for something invalid, in one line.
     """
     started, cpu_started, before = time.monotonic(), _cpu_s(), len(kept)
-    target, order = _prepared(config, chosen, beside, display)
+    target, order = _prepared(settings, chosen, beside, display)
     workdirs.claim(workdir, display)
     if not (workdir / runs.SUMMARY).exists():
-        outputs.write(workdir, outputs.provenance(config, target, {}))
-    with target_lib.opened(target, config, workdir, display) as opened:
+        outputs.write(workdir, outputs.provenance(settings, target, {}))
+    with target_lib.opened(target, settings, workdir, display) as opened:
         target, costs, measurer, conditions = opened
-        problem = loading.search_problem(target.net, costs, target.names, config.objective)
-        evaluate, counter = _evaluate(config, problem, measurer, workdir, display)
+        problem = loading.search_problem(target.net, costs, target.names, settings.objective)
+        evaluate, counter = _evaluate(settings, problem, measurer, workdir, display)
         context = method_runs.Context(
-            config, workdir, target, measurer, problem, evaluate, config.seed, display,
+            settings, workdir, target, measurer, problem, evaluate, settings.seed, display,
             threading.Event(), kept, method_runs.Incumbent(),
         )  # fmt: skip
         if advised:
@@ -129,7 +128,7 @@ def run_methods(
         "wall_s": time.monotonic() - started,
     }
     directory = outputs.directory(workdir, summary, display)
-    files = outputs.provenance(config, target, conditions)
+    files = outputs.provenance(settings, target, conditions)
     outputs.write(directory, files | {runs.SUMMARY: summary})
     with kept.during("writing the placement"):
         outputs.write_placement(directory, summary, judged.best, target, problem)
@@ -142,7 +141,7 @@ def _summary(context: method_runs.Context, judged: _Judged) -> dict[str, Any]:
     return {
         "graph": {"name": graph.name, "num_ops": graph.num_ops, "num_edges": graph.num_edges},
         "devices": list(context.target.labels),
-        "objective": context.config.objective,
+        "objective": context.settings.objective,
         "seed": context.seed,
         "rows": judged.rows,
         "best": judged.best and judged.best.method,
@@ -150,33 +149,35 @@ def _summary(context: method_runs.Context, judged: _Judged) -> dict[str, Any]:
 
 
 def _prepared(
-    config: ConfigDict,
+    settings: Settings,
     chosen: tuple[str, ...],
     beside: tuple[str, ...],
     display: progress.Display,
 ) -> tuple[target_lib.Target, tuple[str, ...]]:
     """Finds the target, and the methods that run, once all that was asked for can be."""
-    loading.check(config)
+    loading.check(settings)
     for method in chosen:
-        method_runs.check(method, config.objective)
-    if config.init_from:
-        pretrained.method_of(Path(config.init_from))  # that can be read, before anything takes time
-    target = target_lib.find(config)
-    order = method_runs.runnable(chosen, beside, target, config, display)
-    if config.budget < target.num_devices:
+        method_runs.check(method, settings.objective)
+    if settings.init_from:
+        pretrained.method_of(
+            Path(settings.init_from)
+        )  # that can be read, before anything takes time
+    target = target_lib.find(settings)
+    order = method_runs.runnable(chosen, beside, target, settings, display)
+    if settings.budget < target.num_devices:
         raise UserError(
-            f"budget={config.budget} does not cover the {target.num_devices} single devices, which "
-            f"every search evaluates first; give at least {target.num_devices}"
+            f"budget={settings.budget} does not cover the {target.num_devices} single devices, "
+            f"which every search evaluates first; give at least {target.num_devices}"
         )
     return target, order
 
 
 def _advise(context: method_runs.Context) -> None:
     """Says what a search may gain at best, and keeps it."""
-    config, display = context.config, context.display
-    measured = context.measurer if config.evaluate != "simulate" else None
+    settings, display = context.settings, context.display
+    measured = context.measurer if settings.evaluate != "simulate" else None
     with display.phase("looking for what there is to gain"):
-        backend = config.backend if context.target.present else ""
+        backend = settings.backend if context.target.present else ""
         found = advice.find(context.target, context.problem, measured, backend)
     for line in found.lines():
         display.say(line)
@@ -212,7 +213,7 @@ def _judged(
 ) -> _Judged:
     """Measures what was found, beside the references, bounds it, and says which is best."""
     problem, kept = context.problem, context.kept
-    wanted = context.measurer is not None and context.config.evaluate != "simulate"
+    wanted = context.measurer is not None and context.settings.evaluate != "simulate"
     if wanted:
         entries = [*entries, *method_runs.references(context.target.references)]
     outcomes: list[verify.Outcome] = [None] * len(entries)
@@ -241,14 +242,14 @@ def _cpu_s() -> float:
 
 
 def _evaluate(
-    config: ConfigDict,
+    settings: Settings,
     problem: loading.SearchProblem,
     measurer: Measurer | None,
     workdir: Path,
     display: progress.Display,
 ) -> tuple[Evaluate, Callable[[], int]]:
     """Returns what searches evaluate with, and a counter of the measurements that it made."""
-    if config.evaluate != "measure":
+    if settings.evaluate != "measure":
         return problem.simulate, lambda: 0
     assert measurer is not None
     cache = evaluate_lib.MeasurementCache(workdir / "measurements.jsonl")
@@ -256,7 +257,7 @@ def _evaluate(
     measured = evaluate_lib.MeasuredEvaluate(
         measurer,
         problem.coarse.graph.num_ops,
-        lambda placement: loading.candidate(problem, placement, measurer.devices, config.backend),
+        lambda placement: loading.candidate(problem, placement, measurer.devices, settings.backend),
         cache,
     )
     return measured, lambda: measured.measurements
@@ -273,7 +274,7 @@ def _measured(
     else:
         try:
             with display.phase("measuring"):
-                return verify.measure(context.measurer, entries, context.config.measure_s)
+                return verify.measure(context.measurer, entries, context.settings.measure_s)
         except KeyboardInterrupt:
             context.stop.set()
             display.warn("interrupted while measuring; the same command measures again")
@@ -297,8 +298,8 @@ def _explained(judged: _Judged, context: method_runs.Context) -> details.Details
         return None
     measurer = context.measurer if isinstance(outcome, Measurement) else None
     try:
-        return explain.best(best, target, problem, context.config, measurer)
+        return explain.best(best, target, problem, context.settings, measurer)
     except (KeyboardInterrupt, ChildProcessError) as error:
         cause = str(error) or "interrupted"
         display.warn(f"no measured timeline: {cause}")
-        return explain.best(best, target, problem, context.config, None)
+        return explain.best(best, target, problem, context.settings, None)

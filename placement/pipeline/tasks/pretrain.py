@@ -18,7 +18,6 @@ import flax.serialization
 import jax
 import jraph
 import numpy as np
-from ml_collections import ConfigDict
 
 from placement import arguments
 from placement.costs import roofline
@@ -29,6 +28,7 @@ from placement.methods.checkpoints import restored
 from placement.pipeline import checkpoints, loading, workdirs
 from placement.pipeline.console import interrupts, metrics, progress
 from placement.pipeline.distributed import processes
+from placement.pipeline.settings import Settings
 from placement.reporting import runs
 from placement.types import Problem
 from placement.zoo import families
@@ -45,7 +45,7 @@ _MAY_CHANGE = ("budget", "time_limit_s")  # between a run and the one that goes 
 
 
 def run(
-    config: ConfigDict, workdir: Path, display: progress.Display = progress.NORMAL
+    settings: Settings, workdir: Path, display: progress.Display = progress.NORMAL
 ) -> dict[str, Any]:
     """Learns until the budget or the time is spent, or Ctrl-C; the same command goes on.
 
@@ -53,54 +53,54 @@ def run(
       What pretraining.json holds: what was learned on, and how it went.
 
     Raises:
-      UserError: anything about the configuration that cannot be run, in one line.
+      UserError: the settings ask for something invalid, in one line.
     """
-    loading.check(config)
-    if config.objective != "makespan":
+    loading.check(settings)
+    if settings.objective != "makespan":
         raise UserError(
-            f"--task=pretrain learns schedules; given objective={config.objective!r}: give "
+            f"--task=pretrain learns schedules; given objective={settings.objective!r}: give "
             "--config.objective=makespan"
         )
-    if _name(config.method) not in _LEARNED:
+    if _name(settings.method) not in _LEARNED:
         raise UserError(
             f"--task=pretrain trains {' or '.join(_LEARNED)}, which carry over; given "
-            f"method={config.method!r}"
+            f"method={settings.method!r}"
         )
-    sets = tuple(filter(None, config.devices.split(";")))
+    sets = tuple(filter(None, settings.devices.split(";")))
     named = [roofline.devices(devices) for devices in sets]
-    made = _made(config.method, len(named[0]))
-    _check_carries_over(config, named)
-    texts = _members(config)
+    made = _made(settings.method, len(named[0]))
+    _check_carries_over(settings, named)
+    texts = _members(settings)
     workdirs.claim(workdir, display)
-    runs.write_json(workdir / "config.json", config.to_dict())
+    runs.write_json(workdir / "config.json", settings.to_dict())
     with display.phase("reading graphs"):
-        batches = _batches(texts, config.constants, named, made, display)
-    graphs = {"graphs": texts, "constants": config.constants, "devices": list(map(list, named))}
-    told = _learned(config, workdir, made, batches, graphs, display)
-    told |= {"families": config.families, "devices": sets, "graphs": texts}
+        batches = _batches(texts, settings.constants, named, made, display)
+    graphs = {"graphs": texts, "constants": settings.constants, "devices": list(map(list, named))}
+    told = _learned(settings, workdir, made, batches, graphs, display)
+    told |= {"families": settings.families, "devices": sets, "graphs": texts}
     runs.write_json(workdir / "pretraining.json", told)
     display.console.print(f"policy: {workdir / pretrained.FILE}", markup=False, soft_wrap=True)
     return told
 
 
-def _check_carries_over(config: ConfigDict, named: list[tuple[str, ...]]) -> None:
+def _check_carries_over(settings: Settings, named: list[tuple[str, ...]]) -> None:
     """Refuses parameters that are for one number of devices where there are several."""
-    given = arguments.split(config.method, "method")[1].get("specifications", "True")
+    given = arguments.split(settings.method, "method")[1].get("specifications", "True")
     if given.lower() == "false" and len(set(map(len, named))) > 1:
         raise UserError(
-            f"method={config.method!r} learns for one number of devices, and "
-            f"devices={config.devices!r} has several; give as many in each set, or leave "
+            f"method={settings.method!r} learns for one number of devices, and "
+            f"devices={settings.devices!r} has several; give as many in each set, or leave "
             "specifications=True"
         )
 
 
-def _members(config: ConfigDict) -> list[str]:
-    chosen = arguments.entries(config.families)
+def _members(settings: Settings) -> list[str]:
+    chosen = arguments.entries(settings.families)
     for family in chosen:
         arguments.check("family", family, families.names())
-    if config.members < 1:
-        raise UserError(f"members={config.members} leaves nothing to learn on; give members > 0")
-    seeds = range(config.seed, config.seed + config.members)
+    if settings.members < 1:
+        raise UserError(f"members={settings.members} leaves nothing to learn on; give members > 0")
+    seeds = range(settings.seed, settings.seed + settings.members)
     return [families.draw(family, seed) for seed in seeds for family in chosen]
 
 
@@ -179,7 +179,7 @@ class _Progress(NamedTuple):
 
 
 def _learned(
-    config: ConfigDict,
+    settings: Settings,
     workdir: Path,
     made: learned.Method,
     batches: list[several.Stack],
@@ -187,24 +187,24 @@ def _learned(
     display: progress.Display,
 ) -> dict[str, Any]:
     """Goes through all batches, of these graphs, again and again, each time in another order."""
-    learned.check_fits(config.method, made.learner, _first(config.method, batches))
-    state = _begun(config.method, made, batches, config.seed)
-    saved = _Saved(workdir / _STATE, config)
+    learned.check_fits(settings.method, made.learner, _first(settings.method, batches))
+    state = _begun(settings.method, made, batches, settings.seed)
+    saved = _Saved(workdir / _STATE, settings)
     at, stop = saved.restore(_Progress(state, 0, 0.0, 0), display), threading.Event()
     with (
-        display.phase(f"pretraining {config.method}") as phase,
+        display.phase(f"pretraining {settings.method}") as phase,
         metrics.Log(
-            workdir, config.method, config.seed, step=at.batches, evaluations=at.evaluations
+            workdir, settings.method, settings.seed, step=at.batches, evaluations=at.evaluations
         ) as log,
         interrupts.asked(display, stop),
         processes.leading(
-            "pretrain", lambda: {"method": config.method, "state": _bytes(at.state), **graphs}
+            "pretrain", lambda: {"method": settings.method, "state": _bytes(at.state), **graphs}
         ),
     ):
-        phase.goal = progress.Goal(config.budget, config.time_limit_s, spent_s=at.spent_s)
-        at, status, recent = _followed(made, config, batches, at, (saved, log, phase, stop))
+        phase.goal = progress.Goal(settings.budget, settings.time_limit_s, spent_s=at.spent_s)
+        at, status, recent = _followed(made, settings, batches, at, (saved, log, phase, stop))
     saved.save(at)
-    content = {"method": config.method, "params": at.state.params}
+    content = {"method": settings.method, "params": at.state.params}
     checkpoints.save(workdir / pretrained.FILE, content)
     return {
         "updates": int(at.state.updates),
@@ -219,23 +219,23 @@ def _learned(
 
 def _followed(
     made: learned.Method,
-    config: ConfigDict,
+    settings: Settings,
     batches: list[several.Stack],
     at: _Progress,
     where: tuple["_Saved", metrics.Log, progress.Phase, threading.Event],
 ) -> tuple[_Progress, str, list[float]]:
     """Learns until a limit is reached: progress, a status, and the last ratios."""
     saved, log, phase, stop = where
-    _, learn = _LEARNED[_name(config.method)]
+    _, learn = _LEARNED[_name(settings.method)]
     began_s = time.monotonic() - at.spent_s
     at = at._replace(state=made.learner.place(at.state))
     saved_s, ratios = time.monotonic(), list[float]()
-    for number in _order(config.seed, len(batches), at.batches):
-        if at.evaluations >= config.budget:
+    for number in _order(settings.seed, len(batches), at.batches):
+        if at.evaluations >= settings.budget:
             return at, "finished", ratios
         if stop.is_set():
             return at, "interrupted", ratios
-        if at.spent_s > config.time_limit_s:
+        if at.spent_s > settings.time_limit_s:
             return at, "time limit", ratios
         shape = np.shape(batches[number].graphs.nodes["mask"])
         phase.note(f"compiling for {_GRAPHS} graphs of {shape[1]}" if not ratios else "")
@@ -285,9 +285,9 @@ def _order(seed: int, count: int, done: int) -> Iterator[int]:
 class _Saved:
     """The progress in a file that is whole or absent; of another configuration it is none."""
 
-    def __init__(self, path: Path, config: ConfigDict):
+    def __init__(self, path: Path, settings: Settings):
         self._path = path
-        kept = {key: value for key, value in config.to_dict().items() if key not in _MAY_CHANGE}
+        kept = {key: value for key, value in settings.to_dict().items() if key not in _MAY_CHANGE}
         text = json.dumps(kept, sort_keys=True, default=str)
         self._key = hashlib.sha256(text.encode()).hexdigest()
 

@@ -11,7 +11,6 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from ml_collections import ConfigDict
 from rich import box
 from rich.console import Console
 from rich.table import Table
@@ -25,6 +24,7 @@ from placement.pipeline import target as target_lib
 from placement.pipeline.console import faults, progress
 from placement.pipeline.distributed import hosts
 from placement.pipeline.results import figures, outputs
+from placement.pipeline.settings import Settings
 from placement.reporting import printable, runs, words
 from placement.runtime.measurement import evaluate as evaluate_lib
 from placement.runtime.measurement.measurer import Measurer
@@ -40,7 +40,7 @@ _FLIPPED = (0.03, 0.1, 0.25, 0.5)
 
 
 def run(
-    config: ConfigDict, workdir: Path, display: progress.Display = progress.NORMAL
+    settings: Settings, workdir: Path, display: progress.Display = progress.NORMAL
 ) -> dict[str, Any]:
     """Profiles, calibrates, and checks the calibration on as many placements again.
 
@@ -48,38 +48,38 @@ def run(
       What fidelity.json holds.
 
     Raises:
-      UserError: anything about the configuration that cannot be run, in one line.
+      UserError: the settings ask for something invalid, in one line.
     """
-    loading.check(config)
-    target = target_lib.find(config)
+    loading.check(settings)
+    target = target_lib.find(settings)
     if not target.present:
         raise UserError(
-            f"--task=profile measures, and the devices of graph={config.graph!r}, "
-            f"devices={config.devices!r} are described; give present devices, such as "
+            f"--task=profile measures, and the devices of graph={settings.graph!r}, "
+            f"devices={settings.devices!r} are described; give present devices, such as "
             "--config.devices=host"
         )
     if target.num_devices < 2:
         raise UserError(
-            f"--task=profile checks placements on several devices, and devices={config.devices!r} "
-            "is one; give two or more, such as --config.devices=host"
+            f"--task=profile checks placements on several devices, but "
+            f"devices={settings.devices!r} is one; give two or more, such as --config.devices=host"
         )
-    if config.costs:
+    if settings.costs:
         raise UserError(
-            f"--task=profile profiles anew; given costs={config.costs!r}: leave them out"
+            f"--task=profile profiles anew; given costs={settings.costs!r}: leave them out"
         )
-    if config.objective not in _PREDICTORS:
+    if settings.objective not in _PREDICTORS:
         raise UserError(
             f"--task=profile calibrates {' and '.join(_PREDICTORS)}; given "
-            f"objective={config.objective!r}: give one of them"
+            f"objective={settings.objective!r}: give one of them"
         )
     workdirs.claim(workdir, display)
-    runs.write_json(workdir / "config.json", config.to_dict())
+    runs.write_json(workdir / "config.json", settings.to_dict())
     environment = outputs.environment() | hosts.record(target.hosts)
     runs.write_json(workdir / "environment.json", environment)
-    with target_lib.accurate(target, config, display) as (target, measurer):
-        fidelity = _calibrated(config, workdir, target, measurer, display)
+    with target_lib.accurate(target, settings, display) as (target, measurer):
+        fidelity = _calibrated(settings, workdir, target, measurer, display)
         saved = saved_costs.read(workdir / saved_costs.FILE)
-        environment |= target_lib.told_conditions(saved, config, measurer, display)
+        environment |= target_lib.told_conditions(saved, settings, measurer, display)
     runs.write_json(workdir / "environment.json", environment)
     runs.write_json(workdir / "fidelity.json", fidelity)
     _print(fidelity, display.console)
@@ -92,20 +92,20 @@ def run(
 
 
 def _calibrated(
-    config: ConfigDict,
+    settings: Settings,
     workdir: Path,
     target: target_lib.Target,
     measurer: Measurer,
     display: progress.Display,
 ) -> dict[str, Any]:
-    saved = target_lib.profiled(config, target.net, measurer, workdir, display)
+    saved = target_lib.profiled(settings, target.net, measurer, workdir, display)
     saved.pop("calibration", None)  # of an earlier run of this task
     profiled = target_lib.cost_model(target.net.graph, saved)
-    before = loading.search_problem(target.net, profiled, target.names, config.objective)
-    rng = np.random.default_rng(config.seed)
+    before = loading.search_problem(target.net, profiled, target.names, settings.objective)
+    rng = np.random.default_rng(settings.seed)
     shape = before.coarse.graph.num_ops, target.num_devices
-    seen = _placements(_draw(rng, shape, config.calibration_placements))
-    seen_s, _ = _measure(config, workdir, before, measurer, seen, "calibrating", display)
+    seen = _placements(_draw(rng, shape, settings.calibration_placements))
+    seen_s, _ = _measure(settings, workdir, before, measurer, seen, "calibrating", display)
     ran = np.isfinite(seen_s)
     at = [terms.of(before.coarse, placement) for placement in seen[ran]]
     calibration = calibrate.cross_validated(
@@ -116,23 +116,23 @@ def _calibrated(
         saved |= {"calibration": calibrate.to_json(calibration)}
         costs = calibrate.apply(profiled, calibration)
     runs.write_json(workdir / "profile.json", saved)
-    after = loading.search_problem(target.net, costs, target.names, config.objective)
+    after = loading.search_problem(target.net, costs, target.names, settings.objective)
     found = learned_search.train(
-        "hsdag", config, after, after.simulate, workdir, seed=config.seed, display=display
+        "hsdag", settings, after, after.simulate, workdir, seed=settings.seed, display=display
     )
-    drawn = _draw(rng, shape, config.calibration_placements - len(found.elite))
+    drawn = _draw(rng, shape, settings.calibration_placements - len(found.elite))
     drawn += [("best found", placement) for placement in found.elite]
     kinds, held_out = [kind for kind, _ in drawn], _placements(drawn)
-    held_out_s, wrong = _measure(config, workdir, after, measurer, held_out, "checking", display)
+    held_out_s, wrong = _measure(settings, workdir, after, measurer, held_out, "checking", display)
     rows, predicted_s = [], np.empty(0)
-    for name, predict in _PREDICTORS[config.objective].items():
+    for name, predict in _PREDICTORS[settings.objective].items():
         for which, problem in (("profiled", before), ("calibrated", after)):
             predicted_s = predict(problem.coarse, held_out)
             rows += _rows(kinds, held_out_s, predicted_s, {"predicted by": name, "costs": which})
     return {
         "graph": target.net.graph.name,
         "devices": list(target.labels),
-        "backend": config.backend,
+        "backend": settings.backend,
         "inferences": ROUNDS,
         "calibrated_on": int(ran.sum()),
         "calibration_kept": calibration is not None,
@@ -196,7 +196,7 @@ def _placements(drawn: list[tuple[str, np.ndarray]]) -> np.ndarray:
 
 
 def _measure(
-    config: ConfigDict,
+    settings: Settings,
     workdir: Path,
     problem: loading.SearchProblem,
     measurer: Measurer,
@@ -212,7 +212,7 @@ def _measure(
     measured = evaluate_lib.MeasuredEvaluate(
         measurer,
         problem.coarse.graph.num_ops,
-        lambda placement: loading.candidate(problem, placement, measurer.devices, config.backend),
+        lambda placement: loading.candidate(problem, placement, measurer.devices, settings.backend),
         evaluate_lib.MeasurementCache(workdir / "calibration.jsonl"),
         min_rounds=ROUNDS,
         time_limit_s=0.0,

@@ -7,15 +7,14 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any, TypeVar
 
-from ml_collections import ConfigDict
 from rich.console import Console
 
-from experiments.reproduction import published
 from placement import files
 from placement.errors import UserError
 from placement.methods import learned
 from placement.pipeline.console import faults, metrics, progress
 from placement.pipeline.results import figures
+from placement.pipeline.settings import Settings
 from placement.reporting import details, printable, runs, words
 from placement.reporting.page import html
 from placement.reporting.tables import aggregates, comparison, learning_curves, results
@@ -26,11 +25,10 @@ _CELLS = [({"directory": str, "graph": str}, str)]
 # What learned methods are set against one by one, beside each other.
 _BESIDE_LEARNERS = ("zero_shot", "search", "heft")
 T = TypeVar("T")
-PUBLISHED = Path(__file__).parents[2] / "third_party" / "published"
 
 
 def run(
-    config: ConfigDict | None, workdir: Path, display: progress.Display = progress.NORMAL
+    settings: Settings | None, workdir: Path, display: progress.Display = progress.NORMAL
 ) -> dict[str, Any]:
     """Reports again on a finished run, whatever the configuration.
 
@@ -85,18 +83,15 @@ def write_comparison(
     found, over_all = compared(rows)
     logs = _or_said(lambda: _logs(workdir), console)
     curves = learning_curves.summarise(logs or {}, _single_s(rows))
-    beside = published.pair(published.read(PUBLISHED), rows, summary["objective"])
     parts = [f"# Comparison, objective {summary['objective']}", comparison.markdown(found)]
     parts.append(aggregates.markdown(over_all))
     parts += [learning_curves.markdown(curves)] if curves.learned else []
-    parts += [*map(published.markdown, beside), results.report_markdown(summary)]
+    parts.append(results.report_markdown(summary))
     runs.write_text(workdir / "comparison.csv", comparison.to_csv(rows))
     runs.write_text(workdir / "report.md", "\n\n".join(parts))
     words.show(comparison.rich_table(found, f"objective {summary['objective']}"), console)
     for line in learning_curves.verdict(curves):
         console.print(line, markup=False)
-    if beside:
-        console.print("how they learned, and published figures beside ours: report.md")
     drawn = figures.of_comparison(rows, over_all, learners, workdir, console, kept)
     for name in ("report.md", "comparison.csv"):
         console.print(str(workdir / name), markup=False, soft_wrap=True)

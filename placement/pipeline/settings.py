@@ -1,0 +1,102 @@
+"""The settings of a run: every key, its default, its type and its meaning, in one place."""
+
+import dataclasses
+from collections.abc import Mapping
+from typing import Any, Self, TypeVar
+
+from placement import arguments
+from placement.errors import UserError
+
+Value = bool | int | float | str
+T = TypeVar("T", bound=Value)
+
+
+def _setting(default: T, summary: str) -> T:
+    """Returns a dataclass field with a default and a one-line summary for the help."""
+    field: T = dataclasses.field(default=default, metadata={"summary": summary})
+    return field
+
+
+@dataclasses.dataclass(frozen=True)
+class Settings:
+    """The settings of one run, made once from a configuration or from arguments."""
+
+    # A network of the zoo (inception_v3, resnet50, two_stream, bert_base, rnnlm, nmt), also in
+    # other sizes ('resnet:depth=18,size=96', 'bert:layers=4'); a model file (.xml, .onnx, .tflite,
+    # .pb) or the folder of a TensorFlow SavedModel; a workload of Tarnawski et al. (.json), which
+    # has its own devices and costs; or a synthetic graph, such as
+    # 'synthetic:family=layered,ops=1000,seed=0'. The argument training=1 makes one training step
+    # of a network (`placement.graphs.training`).
+    graph: str = _setting("inception_v3", "a network, the path of a model, or synthetic:ops=N")
+    input_shapes: str = _setting("", "shapes of dynamic inputs: images:1,3,224,224;ids:1,128")
+    # For inputs that only accept some numbers: one value for all elements, one value each, or a
+    # range to draw from. All other inputs are drawn at random from the seed, several times, and
+    # the outputs are checked on every draw.
+    input_values: str = _setting("", "values of inputs: rate:16000;lengths:5,3;image:0..255")
+    # An .npz with one array per input name, of the input's shape or with a leading axis of samples.
+    # Outputs are checked on all samples; the first one is timed.
+    inputs: str = _setting("", "an .npz of real inputs for checking and timing")
+    # True: the full graph, as in HSDAG's paper. False: without constants and their conversions.
+    constants: bool = _setting(True, "whether constants are operations of the graph")
+    # 'roofline:...' describes hardware that need not be present (kinds: docs/DEVICES.md).
+    devices: str = _setting("auto", "auto, host, CPU,GPU.0, or roofline:cpu,gpu")
+    # '' profiles the devices. With evaluate=simulate the devices of a saved profile may be absent.
+    costs: str = _setting("", "the profile.json of another run; empty: profile the devices")
+    # 'hetero' (OpenVINO's HETERO, objective 'serial') runs one submodel after another. 'concurrent'
+    # runs the devices at the same time (objective 'makespan', or 'max_load' for a request stream).
+    backend: str = _setting("hetero", "hetero (one submodel after another) or concurrent")
+    objective: str = _setting("serial", "serial, makespan, max_load or subgraph")
+    # `placement.methods.learned` explains the hyper-parameters of learned methods.
+    method: str = _setting("hsdag", "the method of place: lns, hsdag:variant=paper, ...")
+    methods: str = _setting("all", "the methods of compare and solve: a comma list, or all")
+    graphs: str = _setting("", "the graphs of compare: a comma list; empty: the one of `graph`")
+    seeds: int = _setting(1, "the number of seeds of compare, counted from `seed`")
+    evaluate: str = _setting("simulate+verify", "simulate, measure or simulate+verify")
+    # With 'ray', compare also spreads its cells over the hosts (docs/CLUSTER.md).
+    measure_on: str = _setting("here", "here, or ray: on the hosts of a Ray cluster")
+    budget: int = _setting(32_000, "placements that each search evaluates, single devices included")
+    seed: int = _setting(0, "the seed of everything random")
+    # Profiling exceeds the limit only for measurements that costs cannot do without, such as one
+    # inference on each device.
+    time_limit_s: float = _setting(60.0, "seconds for each search, and for profiling")
+    # Compilation is not included. Profiling the operations takes a fifth of this in addition.
+    measure_s: float = _setting(30.0, "seconds for timing the final placements on the devices")
+    # `zero_shot` uses placement/methods/pretrained without it; `scheduler` starts untrained.
+    init_from: str = _setting("", "a policy.msgpack of --task=pretrain to start from")
+    families: str = _setting("layered,series_parallel", "graph families of pretrain")
+    members: int = _setting(8, "the number of graphs of each family of pretrain")
+    point: int = _setting(0, "the point of a front that deploy takes; 0: placement.json")
+    calibration_placements: int = _setting(
+        60, "placements that profile measures to calibrate the costs, and as many to check them"
+    )
+
+    @classmethod
+    def from_mapping(cls, values: Mapping[str, Any], **defaults: Value) -> Self:
+        """Checks keys and types.
+
+        Args:
+          values: such as a ConfigDict, or the keyword arguments of `placement.place`.
+          defaults: values of keys that `values` lacks, instead of the dataclass's own defaults.
+
+        Raises:
+          UserError: an unknown key, or a value of another type; an int is a valid float.
+        """
+        types = {field.name: type(field.default) for field in dataclasses.fields(cls)}
+        checked: dict[str, Any] = {}
+        for key, value in {**defaults, **values}.items():
+            arguments.check("key", key, types)
+            if types[key] is float and type(value) is int:
+                value = float(value)
+            if type(value) is not types[key]:
+                raise UserError(f"{key}={value!r} is no {types[key].__name__}; give one")
+            checked[key] = value
+        return cls(**checked)
+
+    def to_dict(self) -> dict[str, Value]:
+        """Returns the values by key, in the order of the fields."""
+        return dataclasses.asdict(self)
+
+
+SUMMARIES: Mapping[str, str] = {
+    field.name: field.metadata["summary"] for field in dataclasses.fields(Settings)
+}
