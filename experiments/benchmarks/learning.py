@@ -16,6 +16,7 @@ from placement import simulators
 from placement.learning import trainer
 from placement.methods import learned
 from placement.pipeline import loading
+from placement.pipeline.settings import Settings
 
 # Each with what measured best for it on these problems.
 _LEARNERS = {
@@ -48,8 +49,8 @@ def run() -> None:
 
 def _learn(name: str, objective: str, text: str) -> tuple[np.ndarray, float]:
     """Returns the best latencies [5] of a learner, and the mean seconds of a compiled search."""
-    config = problems.config(name)
-    problem = problems.three_devices(loading.network(config).coarsening.graph, objective)
+    settings = Settings(graph=name)
+    problem = problems.three_devices(loading.network(settings).coarsening.graph, objective)
     method = learned.make(text, len(problem.devices), False)
     graph, learner = method.read(problem).graph, method.learner
     simulator, evaluate = trainer.Simulator.of(problem), simulators.evaluator(problem)
@@ -59,7 +60,7 @@ def _learn(name: str, objective: str, text: str) -> tuple[np.ndarray, float]:
             learner, jax.random.PRNGKey(seed), graph, evaluate, problem.graph.num_ops, 3
         )
         start = time.perf_counter()
-        steps = trainer.search_simulated(learner, graph, simulator, progress, config.budget)
+        steps = trainer.search_simulated(learner, graph, simulator, progress, settings.budget)
         for report in steps:
             progress = report.progress
         seconds.append(time.perf_counter() - start)

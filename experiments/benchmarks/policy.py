@@ -17,6 +17,7 @@ from experiments.benchmarks.timing import median_ms, table
 from placement import simulators
 from placement.methods import learned
 from placement.pipeline import loading
+from placement.pipeline.settings import Settings
 from placement.types import OpGraph
 
 _BATCH = 64
@@ -32,7 +33,7 @@ def run() -> None:
         ("operations", "alone", "together", "ratio", "learning step"),
     )
     for name in problems.NETWORKS:
-        network = loading.network(problems.config(name))
+        network = loading.network(Settings(graph=name))
         for graph in (network.coarsening.graph, network.graph):
             alone_ms, together_ms, step_ms = _times_ms(graph)
             label = "coarsened" if graph is network.coarsening.graph else "full view"

@@ -1,21 +1,11 @@
 """The problems that benchmarks share: networks of the zoo and random graphs, with random costs."""
 
 import numpy as np
-from ml_collections import ConfigDict
 
-from configs import common
 from placement.graphs import opgraph
 from placement.types import CostModel, OpGraph, Problem
 
 NETWORKS = "bert_base", "inception_v3", "resnet50"
-
-
-def config(graph: str) -> ConfigDict:
-    """Returns the configuration of a graph, all else as by default."""
-    made = common.base()
-    with made.unlocked():
-        made.graph = graph
-    return made
 
 
 def two_devices(graph: OpGraph) -> Problem:

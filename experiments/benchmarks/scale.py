@@ -25,7 +25,6 @@ import jax
 import numpy as np
 from rich.console import Console
 
-from configs import common
 from experiments.benchmarks import timing
 from placement import solvers
 from placement.costs import roofline
@@ -35,6 +34,7 @@ from placement.learning import trainer
 from placement.methods import learned
 from placement.pipeline import loading
 from placement.pipeline.console import progress
+from placement.pipeline.settings import Settings
 from placement.pipeline.tasks import place, report
 from placement.zoo import synthetic
 
@@ -157,12 +157,15 @@ def _learn(method: str, problem: loading.SearchProblem, timed: Callable[..., Any
 
 def _report(graph: str, workdir: Path, timed: Callable[..., Any]) -> None:
     """Times a command that hardly searches, and its report once more."""
-    config = common.base()
-    with config.unlocked():
-        config.graph, config.devices, config.objective = graph, _DEVICES, "makespan"
-        config.evaluate, config.method = "simulate", "random"
+    settings = Settings(
+        graph=graph,
+        devices=_DEVICES,
+        objective="makespan",
+        evaluate="simulate",
+        method="random",
+    )
     quiet = progress.Display(progress.WARNING)
-    timed(_WHOLE, lambda: place.run(config, workdir, quiet)["compute_s"])
+    timed(_WHOLE, lambda: place.run(settings, workdir, quiet)["compute_s"])
     timed("report", lambda: report.run(None, workdir, quiet)["compute_s"])
 
 

@@ -12,6 +12,9 @@ from placement import simulators, zoo
 from placement.costs import roofline
 from placement.methods import METHODS
 from placement.pipeline import loading, method_runs
+from placement.pipeline import tasks as tasks_package
+from placement.pipeline.console import columns
+from placement.pipeline.settings import SUMMARIES, Settings
 from placement.pipeline.tasks import list
 from placement.runtime import scotch
 from placement.zoo import synthetic
@@ -40,9 +43,9 @@ def test_help_fits_a_terminal_and_names_tasks_keys_and_exit_codes(monkeypatch):
     assert max(map(len, lines)) <= 80
     shown = {line.split()[0]: line.split(maxsplit=1)[1] for line in lines if "  " in line.strip()}
     assert shown.keys() >= set(main.TASKS)
-    defaults = {f"{name}={value}" for name, value in common.base().items()}
+    defaults = {f"{name}={value}" for name, value in Settings().to_dict().items()}
     assert len(defaults & shown.keys()) == 10
-    assert shown["budget=32000"] == common.KEYS["budget"].summary
+    assert shown["budget=32000"] == SUMMARIES["budget"]
     assert {"0", "2", "3", "130"} <= shown.keys()
     assert text.count("\n  python -m experiments.main --config=") == 2
 
@@ -50,7 +53,7 @@ def test_help_fits_a_terminal_and_names_tasks_keys_and_exit_codes(monkeypatch):
 def test_a_task_is_described_where_it_is_defined():
     text = usage.short(main.TASKS)
     for task in main.TASKS:
-        module = (Path(usage.__file__).parents[1] / "tasks" / f"{task}.py").read_text()
+        module = (Path(tasks_package.__file__).parent / f"{task}.py").read_text()
         (line,) = [line for line in text.splitlines() if line.startswith(f"  {task} ")]
         described = line.split(maxsplit=1)[1]
         assert module.startswith(f'"""The `{task}` task: {described}.')
@@ -64,10 +67,10 @@ def test_without_arguments_help_is_short_and_an_error(tmp_path):
 
 
 def test_every_key_of_a_configuration_has_a_line():
-    assert {*common.base()} == common.KEYS.keys()
-    for key in common.KEYS.values():
-        assert 0 < len(key.summary) <= 60
-        assert "\n" not in key.summary
+    assert {*common.base()} == SUMMARIES.keys()
+    for summary in SUMMARIES.values():
+        assert 0 < len(summary) <= 90
+        assert "\n" not in summary
 
 
 def test_everything_there_is_is_listed_with_a_line(sections):
@@ -78,7 +81,6 @@ def test_everything_there_is_is_listed_with_a_line(sections):
         *simulators.OBJECTIVES,
         *loading.BACKENDS,
         *roofline.SPECS,
-        *usage.configs(),
         *("auto", "host", "CPU"),
     }
     assert {name for texts in sections.values() for name in texts} == expected
@@ -116,8 +118,8 @@ def test_every_method_and_objective_says_what_it_is():
 
 
 def test_lines_break_between_words_and_hang_under_their_text():
-    text = usage.listed({"a": "one two three four", "longer": ""}, width=30)
+    text = columns.two_columns({"a": "one two three four", "longer": ""}, width=30)
     assert text.splitlines() == ["  a       one two three four", "  longer  "]
-    broken = usage.listed({"a": "one two three four five six"}, width=25)
+    broken = columns.two_columns({"a": "one two three four five six"}, width=25)
     assert broken.splitlines() == ["  a  one two three four", "     five six"]
-    assert usage.listed({"a": "one " * 50}, width=0).count("\n") == 0
+    assert columns.two_columns({"a": "one " * 50}, width=0).count("\n") == 0

@@ -8,12 +8,12 @@ import openvino as ov
 import pytest
 from openvino import opset13 as ops
 
-from configs import common
 from placement import simulators
 from placement.costs import export, roofline, workloads
 from placement.errors import UserError
 from placement.graphs import opgraph
 from placement.pipeline import loading
+from placement.pipeline.settings import Settings
 from placement.types import Problem
 from tests.experiments.command import check_summary, run
 
@@ -22,9 +22,7 @@ NETWORK = "rnnlm:steps=2,batch=4,hidden=256,vocabulary=500"
 
 
 def configured(graph: str, **keys):
-    config = common.base()
-    config.update({"graph": graph} | keys)
-    return loading.network(config)
+    return loading.network(Settings(graph=graph, **keys))
 
 
 @pytest.fixture

@@ -31,7 +31,7 @@ import onnx
 import openvino as ov
 from onnx import helper, numpy_helper
 
-from configs import common
+from placement.pipeline.settings import SUMMARIES
 from tests.experiments.command import answer
 from tests.pipeline import test_workloads
 from tests.robustness import mutators
@@ -108,7 +108,7 @@ def model(rng: random.Random, folder: Path, finished: Path) -> list[Command]:
 def flags(rng: random.Random, folder: Path, finished: Path) -> list[Command]:
     """One or two flags of any task with any values."""
     task = rng.choice(("solve", "place", "compare", "report", "deploy", "pretrain", "sing"))
-    given = [mutators.flag(rng, list(common.KEYS)) for _ in range(rng.choice((1, 1, 2)))]
+    given = [mutators.flag(rng, list(SUMMARIES)) for _ in range(rng.choice((1, 1, 2)))]
     sized = ("--config.methods=topological", "--config.method=topological", "--config.measure_s=.1")
     graph = ("--config.graph=synthetic:family=layered,ops=6", "--config.evaluate=simulate")
     return [Command((*_MODEL, *sized, *graph, f"--task={task}", *given))]

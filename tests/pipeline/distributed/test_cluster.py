@@ -1,6 +1,7 @@
 """Tasks with `measure_on=ray`: the same tables as without, and one line without a cluster."""
 
 import contextlib
+import dataclasses
 import functools
 import json
 import os
@@ -10,14 +11,13 @@ from pathlib import Path
 
 import openvino as ov
 import pytest
-from ml_collections import ConfigDict
 
-from configs import common
 from placement.errors import UserError
 from placement.pipeline import target as target_lib
 from placement.pipeline.console import progress
 from placement.pipeline.distributed import hosts
 from placement.pipeline.results import bounds
+from placement.pipeline.settings import Settings
 from placement.pipeline.tasks import compare, deploy, place
 from tests import clusters
 from tests.experiments import command
@@ -33,14 +33,17 @@ def running():
 
 
 @pytest.fixture
-def chain(tmp_path) -> ConfigDict:
+def chain(tmp_path) -> Settings:
     """A small model on host devices."""
     ov.serialize(small.convolutions(length=2), tmp_path / "chain.xml")
-    config = common.base()
-    config.graph, config.devices = str(tmp_path / "chain.xml"), "host"
-    config.method, config.budget, config.measure_s = "random", 20, 0.2
-    config.measure_on = "ray"
-    return config
+    return Settings(
+        graph=str(tmp_path / "chain.xml"),
+        devices="host",
+        method="random",
+        budget=20,
+        measure_s=0.2,
+        measure_on="ray",
+    )
 
 
 def rows(summary: dict) -> list[dict]:
@@ -78,14 +81,16 @@ def test_without_a_cluster_one_line_says_how_to_start_one(tmp_path):
 
 def test_cells_on_hosts_make_the_same_table(running, tmp_path, capfd, monkeypatch):
     monkeypatch.setattr(compare.report, "write_comparison", lambda *_: None)  # for speed
-    config = common.base()
-    config.graph = "synthetic:family=layered,ops=12,seed=1"
-    config.devices, config.methods = "roofline:cpu,gpu", "random"
-    config.budget, config.seeds = 64, 2
-    here = compare.run(config, tmp_path / "here")
-    config.measure_on = "ray"
+    settings = Settings(
+        graph="synthetic:family=layered,ops=12,seed=1",
+        devices="roofline:cpu,gpu",
+        methods="random",
+        budget=64,
+        seeds=2,
+    )
+    here = compare.run(settings, tmp_path / "here")
     capfd.readouterr()
-    there = compare.run(config, tmp_path / "there")
+    there = compare.run(dataclasses.replace(settings, measure_on="ray"), tmp_path / "there")
     out, err = capfd.readouterr()
     assert repr(rows(there)) == repr(rows(here))  # NaN included
     assert {"a", "b"} == set(told(tmp_path / "there")["used"])
@@ -95,9 +100,9 @@ def test_cells_on_hosts_make_the_same_table(running, tmp_path, capfd, monkeypatc
     assert err == ""
     assert out.splitlines()[:2] == ["hosts: a, b", "cells: 0 of 2 finished before"]
     assert "cell 2 of 2 finished" in out
-    config.measure_on = "here"  # finished there is finished here
+    # Finished there is finished here.
     files = {path: path.read_bytes() for path in (tmp_path / "there" / "cells").rglob("*.json")}
-    again = compare.run(config, tmp_path / "there")
+    again = compare.run(settings, tmp_path / "there")
     assert repr(again["rows"]) == repr(there["rows"])
     assert {path: path.read_bytes() for path in files} == files
 
@@ -119,7 +124,7 @@ def test_a_host_profiles_and_measures_in_this_machines_place(
     assert told(tmp_path / "run")["used"] == ["a", "b"]
     assert told(tmp_path / "run")["hardware"] == hosts.describe()
     # The profile is of this hardware too: here nothing is profiled again.
-    about = target_lib.find(ConfigDict(chain.to_dict() | {"measure_on": "here"}))
+    about = target_lib.find(dataclasses.replace(chain, measure_on="here"))
     before = (tmp_path / "run" / "profile.json").read_bytes()
     with target_lib.opened(about, chain, tmp_path / "run", progress.NORMAL):
         pass

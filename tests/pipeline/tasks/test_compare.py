@@ -1,5 +1,6 @@
 """`--task=compare`: which methods run with which seeds, and what is said over all runs."""
 
+import dataclasses
 import json
 import math
 from pathlib import Path
@@ -9,6 +10,7 @@ import pytest
 from configs import audit
 from placement import arguments
 from placement.methods import METHODS
+from placement.pipeline.settings import Settings
 from placement.pipeline.tasks import compare
 from placement.reporting.tables import comparison
 from tests.experiments.command import check_summary, run
@@ -44,18 +46,17 @@ def _methods(text: str) -> list[str]:
 
 
 def test_the_audit_is_of_methods_and_graphs_that_there_are():
-    config = audit.get_config()
-    methods, _ = compare._methods(config)
-    assert set(methods) == {*_methods(config.methods)} - {"single"}
+    settings = Settings.from_mapping(audit.get_config())
+    methods, _ = compare._methods(settings)
+    assert set(methods) == {*_methods(settings.methods)} - {"single"}
     assert len(methods) == len(set(methods))
-    assert config.evaluate == "simulate"
+    assert settings.evaluate == "simulate"
 
 
 def test_methods_of_the_audit_that_no_seed_changes_run_once(tmp_path):
-    config = audit.get_config()
-    config.graphs, config.seeds = _GRAPHS[0], 2
-    first, second = compare._cells(config, tmp_path, *compare._methods(config))
-    assert set(first.chosen) == {*_methods(config.methods)} - {"single"}
+    settings = Settings.from_mapping({**audit.get_config(), "graphs": _GRAPHS[0], "seeds": 2})
+    first, second = compare._cells(settings, tmp_path, *compare._methods(settings))
+    assert set(first.chosen) == {*_methods(settings.methods)} - {"single"}
     assert set(first.chosen) - set(second.chosen) == {"heft", "peft", "m_etf", "human_expert"}
 
 
@@ -126,14 +127,12 @@ def test_the_report_is_made_again_from_what_was_written(audited):
 
 
 def test_measured_methods_run_with_every_seed(tmp_path):
-    config = audit.get_config()
-    with config.unlocked():
-        config.update(methods="heft,random", seeds=2, graphs=_GRAPHS[0])
-    simulated = compare._cells(config, tmp_path, ("heft", "random"), ("single",))
+    settings = Settings(evaluate="simulate", methods="heft,random", seeds=2, graphs=_GRAPHS[0])
+    simulated = compare._cells(settings, tmp_path, ("heft", "random"), ("single",))
     assert [cell.chosen for cell in simulated] == [("heft", "random"), ("random",)]
     assert {cell.beside for cell in simulated} == {("single",)}
-    config.evaluate = "simulate+verify"
-    measured = compare._cells(config, tmp_path, ("heft", "random"), ("single",))
+    settings = dataclasses.replace(settings, evaluate="simulate+verify")
+    measured = compare._cells(settings, tmp_path, ("heft", "random"), ("single",))
     assert {cell.chosen for cell in measured} == {("heft", "random")}
 
 

@@ -6,12 +6,12 @@ from pathlib import Path
 import numpy as np
 import openvino as ov
 import pytest
-from ml_collections import ConfigDict
 from openvino import opset13 as ops
 
 import placement
 from configs import smoke
 from placement.errors import UserError
+from placement.pipeline.settings import Settings
 from placement.pipeline.tasks import deploy as task
 from placement.reporting import runs
 from placement.runtime import devices
@@ -31,10 +31,9 @@ _QUICK = ("--config.method=random", "--config.budget=4", "--config.time_limit_s=
 INPUT = np.random.default_rng(1).standard_normal((4, 8)).astype(np.float32)
 
 
-def config(graph: Path, **changes) -> ConfigDict:
-    given = smoke.get_config()
-    given.update({"graph": str(graph), "measure_s": 0.2} | changes)
-    return given
+def config(graph: Path, **changes) -> Settings:
+    values = {"graph": str(graph), "measure_s": 0.2} | changes
+    return Settings.from_mapping(dict(smoke.get_config()) | values)
 
 
 def prepared(workdir: Path, model: ov.Model, *, segments=(), **others: str) -> Path:

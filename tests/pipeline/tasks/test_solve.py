@@ -6,7 +6,6 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from ml_collections import ConfigDict
 
 from configs import solvers as solvers_config
 from placement.errors import UserError
@@ -14,6 +13,7 @@ from placement.methods import METHODS
 from placement.pipeline import loading, method_runs
 from placement.pipeline.console import metrics
 from placement.pipeline.results import bounds
+from placement.pipeline.settings import Settings
 from placement.pipeline.tasks import compare, solve
 from placement.solvers import base
 from placement.solvers.limits import SearchLimits
@@ -40,12 +40,11 @@ def no_figures(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "matplotlib.figure", None)
 
 
-def config(tmp_path: Path, **changes: object) -> ConfigDict:
+def config(tmp_path: Path, **changes: object) -> Settings:
     path = tmp_path / "tiny.json"
     path.write_text(json.dumps(WORKLOAD))
-    made = solvers_config.get_config().unlock()
-    made.update(graph=str(path), devices="auto", objective="max_load", budget=640, **changes)
-    return made
+    values = {"graph": str(path), "devices": "auto", "objective": "max_load", "budget": 640}
+    return Settings.from_mapping(dict(solvers_config.get_config()) | values | changes)
 
 
 def rows(summary: dict) -> dict:
