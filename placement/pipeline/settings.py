@@ -92,6 +92,15 @@ class Settings:
             checked[key] = value
         return cls(**checked)
 
+    def __repr__(self) -> str:
+        """Shows the settings that differ from the defaults."""
+        changed = [
+            f"{field.name}={value!r}"
+            for field in dataclasses.fields(self)
+            if (value := getattr(self, field.name)) != field.default
+        ]
+        return f"Settings({', '.join(changed)})"
+
     def to_dict(self) -> dict[str, Value]:
         """Returns the values by key, in the order of the fields."""
         return dataclasses.asdict(self)

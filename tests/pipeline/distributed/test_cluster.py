@@ -132,13 +132,13 @@ def test_a_host_profiles_and_measures_in_this_machines_place(
     # A profile of other hardware, whatever its labels, is refused.
     other = json.loads(before) | {"key": "of another machine"}
     (tmp_path / "other.json").write_text(json.dumps(other))
-    chain.costs = str(tmp_path / "other.json")
+    chain = dataclasses.replace(chain, costs=str(tmp_path / "other.json"))
     with pytest.raises(UserError, match=r"other\.json' are not of this model on the hosts'"):
         place.run(chain, tmp_path / "refused")
 
 
 def test_hosts_profile_for_a_comparison_themselves(chain, tmp_path):
-    chain.costs, chain.methods = "profile.json", "random"
+    chain = dataclasses.replace(chain, costs="profile.json", methods="random")
     with pytest.raises(UserError, match="leave the costs out"):
         compare.run(chain, tmp_path / "run")
 

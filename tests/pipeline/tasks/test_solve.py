@@ -1,5 +1,6 @@
 """`--task=solve`, and the bounds beside every row."""
 
+import dataclasses
 import json
 import sys
 from pathlib import Path
@@ -99,11 +100,12 @@ def test_all_means_the_solvers_of_the_objective(tmp_path, capsys):
 
 def test_a_method_that_cannot_be_used_is_a_row_among_others_and_refused_alone(tmp_path):
     wanted = config(tmp_path, methods="brute_force,topological")
-    wanted.graph, wanted.devices = "synthetic:family=layered,ops=40,seed=0", "roofline:cpu,gpu"
+    graph = "synthetic:family=layered,ops=40,seed=0"
+    wanted = dataclasses.replace(wanted, graph=graph, devices="roofline:cpu,gpu")
     found = rows(solve.run(wanted, tmp_path / "run"))
     assert found["brute_force"]["status"].startswith("failed: graph")
     assert np.isfinite(found["topological"]["predicted_s"])
-    wanted.methods = "brute_force"
+    wanted = dataclasses.replace(wanted, methods="brute_force")
     with pytest.raises(UserError, match="free operations"):
         solve.run(wanted, tmp_path / "alone")
 
@@ -140,7 +142,7 @@ def test_the_best_of_an_interrupted_comparison_is_one_of_all_its_graphs(tmp_path
     wanted = config(tmp_path, methods="topological,genetic,ideals_dp")
     other = tmp_path / "other.json"
     other.write_text(json.dumps(WORKLOAD))
-    wanted.graphs = f"{wanted.graph},{other}"
+    wanted = dataclasses.replace(wanted, graphs=f"{wanted.graph},{other}")
     summary = compare.run(wanted, tmp_path / "run")
     ran = [(row["graph"], row["method"]) for row in summary["rows"]]
     ran = [(graph, method) for graph, method in ran if not method.startswith("single:")]
@@ -151,7 +153,7 @@ def test_the_best_of_an_interrupted_comparison_is_one_of_all_its_graphs(tmp_path
 
 def test_parts_of_an_accelerator_are_an_argument_of_the_workload(tmp_path):
     wanted = config(tmp_path)
-    wanted.objective, wanted.graph = "subgraph", wanted.graph + ":parts=2"
+    wanted = dataclasses.replace(wanted, objective="subgraph", graph=f"{wanted.graph}:parts=2")
     assert loading.network(wanted).workload.devices == (
         "acc0.0",
         "acc0.1",
@@ -159,7 +161,7 @@ def test_parts_of_an_accelerator_are_an_argument_of_the_workload(tmp_path):
         "acc1.1",
         "cpu",
     )
-    wanted.graph += ",quarters=1"
+    wanted = dataclasses.replace(wanted, graph=f"{wanted.graph},quarters=1")
     with pytest.raises(UserError, match="quarters"):
         loading.network(wanted)
 
@@ -179,10 +181,10 @@ def test_what_a_cell_compiles_goes_with_it(tmp_path):
         return len(Path("/proc/self/maps").read_text().splitlines())
 
     wanted = config(tmp_path, methods="annealing")
-    wanted.devices, wanted.objective = "roofline:cpu,gpu", "makespan"
+    wanted = dataclasses.replace(wanted, devices="roofline:cpu,gpu", objective="makespan")
     numbers = []
     for ops in (10, 11, 12):
-        wanted.graph = f"synthetic:family=layered,ops={ops}"
+        wanted = dataclasses.replace(wanted, graph=f"synthetic:family=layered,ops={ops}")
         compare.run(wanted, tmp_path / str(ops))
         numbers.append(mappings())
     assert numbers[2] < numbers[1] + 90  # ten compiled functions, of hundreds
