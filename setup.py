@@ -17,11 +17,11 @@ def read_version() -> str:
     return match.group(1)
 
 
-PACKAGES = ("placement", "experiments", "configs")
 # A floor is the release the tests ran with, not the oldest that might work.
 CORE = [
     "absl-py>=2.5",
     "chex>=0.1.92",
+    "click>=8.4",
     "flax>=0.12.8",
     "jax>=0.10.2",
     "jraph==0.0.6.dev0",
@@ -70,11 +70,11 @@ setup(
     license="Apache-2.0",
     python_requires=">=3.11",
     packages=find_namespace_packages(
-        include=[f"{top}{below}" for top in PACKAGES for below in ("", ".*")],
+        include=["placement", "placement.*"],
         exclude=["*__pycache__*"],
     ),
     package_data={"placement": ["py.typed", "reporting/page/*", "methods/pretrained/*"]},
-    entry_points={"console_scripts": ["placement = experiments.main:cli"]},
+    entry_points={"console_scripts": ["placement = placement.cli:entry"]},
     install_requires=CORE,
     extras_require=EXTRAS,
     classifiers=[

@@ -8,13 +8,11 @@ About a minute on two CPU cores.
 from ml_collections import ConfigDict
 
 from configs import common
+from placement.pipeline.settings import QUICKSTART
 
 
 def get_config() -> ConfigDict:
     """A search in the simulator, of some seconds; what it finds measured on the devices."""
     config = common.base().unlock()
-    config.backend = "concurrent"
-    config.objective = "makespan"
-    config.method = "search"
-    config.budget = 4_000_000
+    config.update(QUICKSTART)
     return config.lock()

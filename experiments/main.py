@@ -2,11 +2,10 @@
 
 python -m experiments.main --config=quickstart --workdir=runs/quickstart
 
-It exits with one of `EXIT_CODES`; after 3 and 130, and after a kill, the same command goes on from
-what was saved.
+It exits with one of `exits.EXIT_CODES`. After 3 and 130, and after a kill, the same command
+continues from what was saved.
 """
 
-import errno
 import importlib
 import io
 import os
@@ -16,7 +15,6 @@ import sys
 import traceback
 from collections.abc import Sequence
 from pathlib import Path
-from typing import NoReturn
 
 from absl import app, flags
 from ml_collections import config_flags
@@ -24,20 +22,14 @@ from ml_collections import config_flags
 from experiments import usage
 from placement import arguments
 from placement.errors import UserError
+from placement.pipeline.console import exits
+from placement.pipeline.console.compilation_cache import keep_compiled
 from placement.pipeline.settings import SUMMARIES, Settings
-from placement.reporting import printable
 
 TASKS = (
     *("place", "advise", "front", "deploy", "compare", "solve"),
     *("profile", "pretrain", "export", "report", "list"),
 )
-EXIT_CODES = {
-    0: "done, or stopped by Ctrl-C with a table of what was found",
-    1: "a fault of the program; what was found is kept, fault.txt has the traceback",
-    2: "the command asks for what cannot be",
-    3: "the machine failed: a full disk, a lost device, a worker that dies, no placement that runs",
-    130: "stopped by Ctrl-C before there was a table",
-}
 _NEEDS = {"report": ("workdir",), "list": ()}  # of the others both flags
 _EXAMPLES = {"config": "quickstart", "workdir": "runs/quickstart"}
 # As absl takes them: each is answered with the same help.
@@ -56,42 +48,28 @@ _PROCESS_ID = flags.DEFINE_integer("process_id", None, "The number of this one, 
 
 
 def main(argv: Sequence[str]) -> None:
-    """Runs the task; whatever goes wrong is one line and one of `EXIT_CODES`."""
-    try:
+    """Runs the task; whatever goes wrong is one line and one of `exits.EXIT_CODES`."""
+    with exits.on_error(_workdir()):
         if len(argv) > 1:
             raise UserError(f"unexpected argument {argv[1]!r}; flags look like --task=place")
         arguments.check("task", _TASK.value, TASKS)
         _check_needs(_TASK.value)
-        _keep_compiled()
+        keep_compiled()
         if _is_one_of_several():
             _run_with_others()
         else:
             _run()
-    except UserError as error:
-        report_mistake(error)
-    except (OSError, MemoryError) as error:
-        if isinstance(error, OSError) and error.errno == errno.ENAMETOOLONG:
-            report_mistake(UserError(f"{error.filename!r} is too long a name; give a shorter one"))
-        report_failure(error)
-    except KeyboardInterrupt:
-        print("interrupted; the same command goes on from what this one saved", file=sys.stderr)
-        sys.exit(130)
-    except Exception as fault:
-        report_fault(fault)
 
 
-def _keep_compiled() -> None:
-    """Has JAX keep what it compiles, for later runs; called before JAX is loaded."""
-    cache = os.environ.get("XDG_CACHE_HOME") or os.path.expanduser("~/.cache")
-    os.environ.setdefault("JAX_COMPILATION_CACHE_DIR", os.path.join(cache, "placement"))
-    os.environ.setdefault("JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS", "0.3")
+def _workdir() -> Path | None:
+    return Path(_WORKDIR.value) if _WORKDIR.value else None
 
 
 def _run() -> None:
     # Not loaded above, as they load JAX and OpenVINO: help and mistakes are printed at once.
     task = importlib.import_module(f"placement.pipeline.tasks.{_TASK.value}")
     progress = importlib.import_module("placement.pipeline.console.progress")
-    workdir = Path(_WORKDIR.value) if _WORKDIR.value else None
+    workdir = _workdir()
     settings = None if _CONFIG.value is None else Settings.from_mapping(_CONFIG.value)
     display = progress.Display(flags.FLAGS.verbosity)
     task.run(settings, workdir, display)
@@ -134,19 +112,21 @@ def _run_with_others() -> None:
 def parse(argv: list[str]) -> list[str]:
     """Parses flags; whatever is wrong with them is one line and exit code 2."""
     try:
-        return flags.FLAGS(_with_whole_config(argv))
+        return flags.FLAGS(_with_config_file(argv))
     except flags.UnrecognizedFlagError as error:
-        report_mistake(arguments.unknown("flag", error.flagname, ("config", "workdir", "task")))
+        exits.report_mistake(
+            arguments.unknown("flag", error.flagname, ("config", "workdir", "task"))
+        )
     except (flags.Error, AttributeError, KeyError, ValueError, TypeError, OSError) as error:
         if error.args and isinstance(cause := error.args[0], KeyError):
             key = str(cause.args[0]).partition("\n")[0].strip("'")
             error = arguments.unknown("key of the configuration", key, SUMMARIES)
-        report_mistake(_of_config(error) or error)
+        exits.report_mistake(_of_config(error) or error)
     except Exception as error:
         mistake = _of_config(error)
         if mistake is None:
-            report_fault(error)
-        report_mistake(mistake)
+            exits.report_fault(error, _workdir())
+        exits.report_mistake(mistake)
 
 
 def _of_config(error: Exception) -> UserError | None:
@@ -167,40 +147,6 @@ def _of_config(error: Exception) -> UserError | None:
     )
 
 
-def report_mistake(error: Exception) -> NoReturn:
-    """Prints the error in one line and exits with 2."""
-    print(f"error: {printable.text(' '.join(str(error).split()))}", file=sys.stderr)
-    sys.exit(2)
-
-
-def report_failure(error: OSError | MemoryError) -> NoReturn:
-    """Prints what failed, with the file if it is about one, and exits with 3."""
-    where, cause = "", str(error) or "out of memory"
-    if isinstance(error, OSError):
-        where, cause = f"{error.filename}: " if error.filename else "", error.strerror or cause
-    cause = " ".join(cause.split())
-    rest = "the same command goes on from what was saved"
-    print(printable.text(f"error: {where}{cause}; {rest}"), file=sys.stderr)
-    sys.exit(3)
-
-
-def report_fault(fault: Exception) -> NoReturn:
-    """Writes the traceback, names its file in one line, and exits with 1.
-
-    What JAX says when memory runs out is a failure of the machine instead.
-    """
-    faults = importlib.import_module("placement.pipeline.console.faults")
-    if (failure := faults.out_of_memory(fault)) is not None:
-        report_failure(failure)
-    file = faults.write(fault, Path(_WORKDIR.value) if _WORKDIR.value else None)
-    if file is None:
-        traceback.print_exception(fault)
-    where = f"the traceback is in {file}" if file else "its traceback stands above"
-    line = f"fault of the program: {faults.in_short(fault)}; {where}"
-    print(printable.text(line), file=sys.stderr)
-    sys.exit(1)
-
-
 def _check_needs(task: str) -> None:
     given = {"config": _CONFIG.value, "workdir": _WORKDIR.value}
     missing = [name for name in _NEEDS.get(task, given) if not given[name]]
@@ -211,24 +157,29 @@ def _check_needs(task: str) -> None:
         raise UserError(f"--task={task} needs {wanted}, such as {such}{names}")
 
 
-def _with_whole_config(argv: list[str]) -> list[str]:
-    """Puts a configuration's file in the place of its name.
+def _with_config_file(argv: list[str]) -> list[str]:
+    """Replaces the name of a configuration by its file.
+
+    Keys without a configuration (`--config.graph=...` alone) start from the quickstart.
 
     Raises:
       UserError: there is no such file and no installed configuration of that name.
     """
-    whole = list(argv)
-    for i, argument in enumerate(whole):
+    names = [argument.partition("=")[0].lstrip("-") for argument in argv]
+    if "config" not in names and any(name.startswith("config.") for name in names):
+        argv = [*argv[:1], "--config=quickstart", *argv[1:]]
+    resolved = list(argv)
+    for i, argument in enumerate(resolved):
         flag, equals, value = argument.partition("=")
         if flag not in ("--config", "-config"):
             continue
         if equals:
             _loaded.append(str(_config_file(value)))
-            whole[i] = f"{flag}={_loaded[-1]}"
-        elif i + 1 < len(whole):
-            _loaded.append(str(_config_file(whole[i + 1])))
-            whole[i + 1] = _loaded[-1]
-    return whole
+            resolved[i] = f"{flag}={_loaded[-1]}"
+        elif i + 1 < len(resolved):
+            _loaded.append(str(_config_file(resolved[i + 1])))
+            resolved[i + 1] = _loaded[-1]
+    return resolved
 
 
 def _config_file(text: str) -> Path:
@@ -256,7 +207,7 @@ def cli() -> None:
         print(usage.short(TASKS), file=sys.stderr)
         sys.exit(2)
     if any(map(_HELP.fullmatch, given)):
-        print(usage.full(TASKS, EXIT_CODES))
+        print(usage.full(TASKS, exits.EXIT_CODES))
         sys.exit(0)
     app.run(main, flags_parser=parse)
 

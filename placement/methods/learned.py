@@ -85,37 +85,76 @@ def make(
       UserError: no such method, variant, algorithm, feature or hyper-parameter, or an impossible
         value.
     """
+    parsed = _parse(method, measured)
+    learner_keys = _defaults(parsed.algorithm)
+    policy = mesh.shard_policy(parsed.make_policy(num_devices=num_devices, **parsed.policy))
+    if parsed.variant.shipped:
+        init = functools.partial(_shipped, method, parsed.name, policy.init)
+        policy = policy._replace(init=init)
+    algorithm_values = {k: v for k, v in parsed.learner.items() if k in learner_keys}
+    shared_values = {k: v for k, v in parsed.learner.items() if k not in learner_keys}
+    learned_policy = policy if over is None else over(policy)
+    learner = parsed.algorithm(learned_policy, base.Settings(**shared_values), **algorithm_values)
+    reader = {k: _blocks(v) if k == "features" else v for k, v in parsed.reader.items()}
+    read = functools.partial(parsed.read, **reader)
+    return Method(policy, learner, read, parsed.variant.single_devices_fail)
+
+
+def hyper_parameters(method: str) -> dict[str, arguments.Value]:
+    """Returns the hyper-parameters of a method, those of its policy first, with their values.
+
+    Raises:
+      UserError: as `make`.
+    """
+    parsed = _parse(method, measured=False)
+    names = {algorithm: name for name, algorithm in _ALGORITHMS.items()}
+    algorithm = names[parsed.algorithm]
+    return {**parsed.policy, **parsed.reader, "algorithm": algorithm, **parsed.learner}
+
+
+class _Parsed(NamedTuple):
+    """A method's name and arguments: what makes it, with all hyper-parameters."""
+
+    name: str
+    variant: Variant
+    make_policy: Callable[..., Policy]
+    read: Callable[..., PolicyInput]
+    algorithm: Callable[..., base.Learner]
+    policy: dict[str, Any]  # arguments of `make_policy`
+    reader: dict[str, Any]  # arguments of `read`
+    learner: dict[str, Any]  # arguments of `algorithm` and of `base.Settings`
+
+
+def _parse(method: str, measured: bool) -> _Parsed:
     name, given = arguments.split(method, "method")
     arguments.check("method", name, RECIPES)
     recipe = RECIPES[name]
     variant = _variant(recipe, given)
-    of_learner = variant.learner
     make_policy, read = variant.make or recipe.make, variant.read or recipe.read
-    algorithm = given.pop("algorithm", of_learner["algorithm"])
-    arguments.check("algorithm", algorithm, _algorithms(of_learner["algorithm"]))
-    reads = _of_read(read)
-    policy_defaults = {**_defaults(make_policy), **reads, **variant.policy}
-    learner_defaults = {
+    default_algorithm = variant.learner["algorithm"]
+    algorithm_name = given.pop("algorithm", default_algorithm)
+    arguments.check("algorithm", algorithm_name, _algorithms(default_algorithm))
+    algorithm = _ALGORITHMS[algorithm_name]
+    reader = _of_read(read)
+    policy = {**_defaults(make_policy), **reader, **variant.policy}
+    learner = {
         **dataclasses.asdict(base.Settings()),
-        **_defaults(_ALGORITHMS[algorithm]),
-        **{key: value for key, value in of_learner.items() if key != "algorithm"},
+        **_defaults(algorithm),
+        **{key: value for key, value in variant.learner.items() if key != "algorithm"},
     }
     if measured:
-        few = min(_FEW_SAMPLES, learner_defaults["num_samples"])
-        learner_defaults |= {"num_samples": few}
-    chosen = arguments.values(
-        method, given, policy_defaults | learner_defaults, least=_LEAST, kind="method"
+        learner |= {"num_samples": min(_FEW_SAMPLES, learner["num_samples"])}
+    values = arguments.values(method, given, policy | learner, least=_LEAST, kind="method")
+    return _Parsed(
+        name,
+        variant,
+        make_policy,
+        read,
+        algorithm,
+        policy={key: values[key] for key in policy if key not in reader},
+        reader={key: values[key] for key in reader},
+        learner={key: values[key] for key in learner},
     )
-    of_make = {key: chosen[key] for key in policy_defaults if key not in reads}
-    policy = mesh.shard_policy(make_policy(num_devices=num_devices, **of_make))
-    if variant.shipped:
-        policy = policy._replace(init=functools.partial(_shipped, method, name, policy.init))
-    own = {key: chosen[key] for key in _defaults(_ALGORITHMS[algorithm])}
-    settings = {key: chosen[key] for key in learner_defaults if key not in own}
-    learns = policy if over is None else over(policy)
-    learner = _ALGORITHMS[algorithm](learns, base.Settings(**settings), **own)
-    reads = {key: _blocks(chosen[key]) if key == "features" else chosen[key] for key in reads}
-    return Method(policy, learner, functools.partial(read, **reads), variant.single_devices_fail)
 
 
 def _variant(recipe: Recipe, given: dict[str, str]) -> Variant:

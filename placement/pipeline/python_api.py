@@ -1,17 +1,18 @@
 """`placement.place`: the task `place` for whoever has a prompt and no command line."""
 
+import contextlib
 import dataclasses
 import os
 import shutil
 import tempfile
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
 from placement.errors import UserError
 from placement.pipeline import workdirs
-from placement.pipeline.console import progress
-from placement.pipeline.settings import Settings, Value
+from placement.pipeline.console import progress, syntax
+from placement.pipeline.settings import QUICKSTART, Settings, Value
 from placement.pipeline.tasks import deploy, place
 from placement.reporting import runs
 from placement.runtime.deployment import preflight
@@ -41,21 +42,13 @@ class Placed:
         to = Path(directory)
         if to.exists():
             raise UserError(f"{str(to)!r} is there already; give a directory that is not")
-        try:
-            deploy.run(self.settings, self.workdir)
-        finally:
-            workdirs.release(self.workdir)
+        with _python_messages():
+            try:
+                deploy.run(self.settings, self.workdir, _display())
+            finally:
+                workdirs.release(self.workdir)
         shutil.copytree(self.workdir / deploy.FOLDER, to)
         return to
-
-
-# A first run as `configs/quickstart.py` makes it: devices at the same time, the search of all.
-QUICKSTART: Mapping[str, Value] = {
-    "backend": "concurrent",
-    "objective": "makespan",
-    "method": "search",
-    "budget": 4_000_000,
-}
 
 
 def run(
@@ -69,12 +62,26 @@ def run(
         raise UserError(
             f"model is of type {type(model).__name__}; give a path or a network of the zoo"
         )
-    settings = Settings.from_mapping({"graph": os.fspath(model), **keys}, **QUICKSTART)
     folder = Path(workdir or tempfile.mkdtemp(prefix="placement-"))
-    try:
-        summary = place.run(settings, folder, progress.Display(progress.WARNING))
-    finally:
-        workdirs.release(folder)
+    with _python_messages():
+        settings = Settings.from_mapping({"graph": os.fspath(model), **keys}, **QUICKSTART)
+        try:
+            summary = place.run(settings, folder, _display())
+        finally:
+            workdirs.release(folder)
     if not (folder / runs.PLACEMENT).exists():
         raise UserError("no method found a placement that every device can run")
     return Placed(preflight.read(folder / runs.PLACEMENT).affinity, summary, folder, settings)
+
+
+@contextlib.contextmanager
+def _python_messages() -> Iterator[None]:
+    """Rewrites the flags in a mistake's message to Python arguments."""
+    try:
+        yield
+    except UserError as error:
+        raise UserError(syntax.for_python(str(error))) from error
+
+
+def _display() -> progress.Display:
+    return progress.Display(progress.WARNING, syntax.for_python)

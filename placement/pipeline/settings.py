@@ -109,3 +109,10 @@ class Settings:
 SUMMARIES: Mapping[str, str] = {
     field.name: field.metadata["summary"] for field in dataclasses.fields(Settings)
 }
+# A user's first run: the devices run at the same time, found by the strongest search.
+QUICKSTART: Mapping[str, Value] = {
+    "backend": "concurrent",
+    "objective": "makespan",
+    "method": "search",
+    "budget": 4_000_000,
+}

@@ -14,6 +14,7 @@ import pytest
 
 from experiments import main, usage
 from placement.errors import UserError
+from placement.pipeline.console.compilation_cache import keep_compiled
 from tests.experiments import command
 from tests.experiments.command import check_details, check_summary, run, start
 
@@ -466,11 +467,11 @@ def test_what_is_compiled_is_kept_for_later_commands_unless_the_user_says_where(
     for name in (cache, seconds):
         monkeypatch.delenv(name, raising=False)
     monkeypatch.setenv("XDG_CACHE_HOME", "/some/cache")
-    main._keep_compiled()
+    keep_compiled()
     assert os.environ[cache] == "/some/cache/placement"
     assert float(os.environ[seconds]) < 1
     monkeypatch.setenv(cache, "/elsewhere")
-    main._keep_compiled()
+    keep_compiled()
     assert os.environ[cache] == "/elsewhere"
 
 

@@ -21,6 +21,7 @@ from rich.progress import BarColumn, Progress, TextColumn
 from rich.table import Column
 from rich.text import Text
 
+from placement.pipeline.console import exits
 from placement.reporting import printable, units, words
 from placement.runtime.measurement.local import LocalMeasurer
 
@@ -131,10 +132,16 @@ class Phase:
 class Display:
     """Where a task says what it does. Results are printed on `console`, whatever the verbosity."""
 
-    def __init__(self, verbosity: int = INFO):
+    def __init__(self, verbosity: int = INFO, rewrite: Callable[[str], str] = exits.unchanged):
+        """Sets what is shown, and how messages are rewritten for the command in use."""
         self.console = words.console()
+        self._rewrite = rewrite
         self._verbosity = verbosity
         self._busy: Callable[[], str] = lambda: ""
+
+    def result(self, text: str) -> None:
+        """Prints a line of the results, whatever the verbosity."""
+        self.console.print(self._rewrite(text), markup=False, highlight=False, soft_wrap=True)
 
     def warn(self, text: str) -> None:
         """Says what should not be overlooked."""
@@ -201,7 +208,7 @@ class Display:
         if level <= self._verbosity:
             # A terminal gets whole words, a file whole lines.
             whole = not self.console.is_terminal
-            shown = printable.lines(text)
+            shown = printable.lines(self._rewrite(text))
             self.console.print(shown, markup=False, highlight=False, soft_wrap=whole)
 
 

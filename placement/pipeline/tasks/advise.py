@@ -52,8 +52,8 @@ def run(
     runs.write_json(workdir / advice.FILE, told)
     words.show(_table(found), display.console)
     for line in _lines(found):
-        display.console.print(line, markup=False, soft_wrap=True)
-    display.console.print(f"advice: {workdir / advice.FILE}", markup=False, soft_wrap=True)
+        display.result(line)
+    display.result(f"advice: {workdir / advice.FILE}")
     return told
 
 

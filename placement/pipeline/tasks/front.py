@@ -76,7 +76,7 @@ def run(
     outputs.write(workdir, outputs.provenance(settings, target, conditions))
     words.show(_table(told), display.console)
     for line in _lines(told, workdir):
-        display.console.print(line, markup=False, soft_wrap=True)
+        display.result(line)
     figures.of_front(told, workdir, display.console, kept)
     return told
 

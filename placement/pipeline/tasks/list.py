@@ -7,10 +7,11 @@ import inspect
 from pathlib import Path
 from typing import Any
 
-from placement import methods, simulators, solvers, zoo
+from placement import arguments, methods, simulators, solvers, zoo
 from placement.costs import roofline
-from placement.pipeline import loading
-from placement.pipeline import method_runs as here
+from placement.errors import UserError
+from placement.methods import learned
+from placement.pipeline import loading, method_runs
 from placement.pipeline.console import columns, progress
 from placement.pipeline.settings import Settings
 from placement.runtime import devices
@@ -26,14 +27,63 @@ def run(
       By section, names and what they are.
     """
     del settings, workdir
-    found = sections()
+    texts = sections()
+    show(texts, display)
+    return texts
+
+
+def show(texts: dict[str, dict[str, str]], display: progress.Display) -> None:
+    """Prints sections of names and what they are."""
     console = display.console
     width = console.width if console.is_terminal else 0
-    for title, texts in found.items():
-        console.print(f"{title}:", markup=False, highlight=False, style="bold")
-        listed = columns.two_columns(texts, width=width)
-        console.print(listed, markup=False, highlight=False, soft_wrap=True)
-    return found
+    for title, entries in texts.items():
+        display.result(f"{title}:")
+        display.result(columns.two_columns(entries, width=width))
+
+
+def method_sections() -> dict[str, dict[str, str]]:
+    """Lists the methods, by kind."""
+    return {
+        "learned methods (--config.method=)": {
+            name: method.summary for name, method in methods.LEARNED.items()
+        },
+        "searches and solvers, of these objectives": {
+            name: f"{_line(method)} [{_objectives(method)}]"
+            for name, method in (methods.SEARCHES | methods.SOLVERS).items()
+        },
+        "partitioners": {name: _line(method) for name, method in methods.PARTITIONERS.items()},
+        "without a search": {
+            method_runs.HETERO: _first_line(method_runs.openvino_hetero),
+            **{name: _line(method) for name, method in methods.BASELINES.items()},
+        },
+    }
+
+
+def hyper_parameter_section(method: str) -> dict[str, dict[str, str]]:
+    """Lists the hyper-parameters of a learned method, `METHOD:name=value`, with their values.
+
+    Raises:
+      UserError: the method does not exist or has no hyper-parameters.
+    """
+    name = method.partition(":")[0]
+    arguments.check("method", name, method_runs.NAMES)
+    if not learned.is_learned(name):
+        learners = ", ".join(learned.RECIPES)
+        raise UserError(f"{name} has no hyper-parameters; the methods that have: {learners}")
+    values = learned.hyper_parameters(method)
+    variants = ", ".join(learned.RECIPES[name].variants)
+    title = f"hyper-parameters of {method}, given as {name}:NAME=VALUE,..."
+    return {title: {"variant": f"one of {variants}", **{k: str(v) for k, v in values.items()}}}
+
+
+def device_sections() -> dict[str, dict[str, str]]:
+    """Lists the devices of this machine, and the hardware that can be described."""
+    return {
+        "devices here (--config.devices=)": _devices(),
+        f"described devices (--config.devices={roofline.PREFIX}KIND,KIND)": {
+            kind: spec.summary for kind, spec in roofline.SPECS.items()
+        },
+    }
 
 
 def sections() -> dict[str, dict[str, str]]:
@@ -44,22 +94,8 @@ def sections() -> dict[str, dict[str, str]]:
         "graphs (--config.graph=), or the path of a model": {
             name: text.rstrip(".") for name, text in graphs.items()
         },
-        "learned methods (--config.method=)": {
-            name: method.summary for name, method in methods.LEARNED.items()
-        },
-        "searches and solvers, of these objectives": {
-            name: f"{_line(method)} [{_objectives(method)}]"
-            for name, method in (methods.SEARCHES | methods.SOLVERS).items()
-        },
-        "partitioners": {name: _line(method) for name, method in methods.PARTITIONERS.items()},
-        "without a search": {
-            here.HETERO: _first_line(here.openvino_hetero),
-            **{name: _line(method) for name, method in methods.BASELINES.items()},
-        },
-        "devices here (--config.devices=)": _devices(),
-        f"described devices (--config.devices={roofline.PREFIX}KIND,KIND)": {
-            kind: spec.summary for kind, spec in roofline.SPECS.items()
-        },
+        **method_sections(),
+        **device_sections(),
         "objectives (--config.objective=)": {
             name: _first_line(inspect.getmodule(objective.latency))
             .removeprefix(f"The `{name}` objective")

@@ -1,0 +1,85 @@
+"""How a command ends: one line on stderr and one of `EXIT_CODES`, whatever goes wrong."""
+
+import contextlib
+import errno
+import importlib
+import sys
+import traceback
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import NoReturn
+
+from placement.errors import UserError
+from placement.reporting import printable
+
+EXIT_CODES = {
+    0: "done, or stopped by Ctrl-C with a table of the results",
+    1: "a fault of the program; results are kept, fault.txt has the traceback",
+    2: "the command asks for something invalid",
+    3: "the machine failed: a full disk, a lost device, a worker that dies, no placement that runs",
+    130: "stopped by Ctrl-C before there was a table",
+}
+
+
+def unchanged(text: str) -> str:
+    """Returns a message as it is written, in the syntax of `python -m experiments.main`."""
+    return text
+
+
+@contextlib.contextmanager
+def on_error(workdir: Path | None, rewrite: Callable[[str], str] = unchanged) -> Iterator[None]:
+    """Ends the process with one line and an exit code when the block raises.
+
+    Args:
+      workdir: the run directory, for fault.txt.
+      rewrite: rewrites messages to the syntax of the command in use.
+    """
+    try:
+        yield
+    except UserError as error:
+        report_mistake(error, rewrite)
+    except (OSError, MemoryError) as error:
+        if isinstance(error, OSError) and error.errno == errno.ENAMETOOLONG:
+            report_mistake(UserError(f"{error.filename!r} is too long a name; give a shorter one"))
+        report_failure(error)
+    except KeyboardInterrupt:
+        print("interrupted; the same command goes on from what this one saved", file=sys.stderr)
+        sys.exit(130)
+    except Exception as fault:
+        report_fault(fault, workdir)
+
+
+def report_mistake(error: Exception, rewrite: Callable[[str], str] = unchanged) -> NoReturn:
+    """Prints the error in one line and exits with 2."""
+    text = rewrite(" ".join(str(error).split()))
+    print(f"error: {printable.text(text)}", file=sys.stderr)
+    sys.exit(2)
+
+
+def report_failure(error: OSError | MemoryError) -> NoReturn:
+    """Prints what failed, with the file if there is one, and exits with 3."""
+    file, cause = "", str(error) or "out of memory"
+    if isinstance(error, OSError):
+        file, cause = f"{error.filename}: " if error.filename else "", error.strerror or cause
+    cause = " ".join(cause.split())
+    remedy = "the same command goes on from what was saved"
+    print(printable.text(f"error: {file}{cause}; {remedy}"), file=sys.stderr)
+    sys.exit(3)
+
+
+def report_fault(fault: Exception, workdir: Path | None) -> NoReturn:
+    """Writes the traceback, names its file in one line, and exits with 1.
+
+    JAX's error for exhausted memory is a failure of the machine instead, with exit code 3.
+    """
+    # Imported late: commands that print help or a mistake start faster without it.
+    faults = importlib.import_module("placement.pipeline.console.faults")
+    if (failure := faults.out_of_memory(fault)) is not None:
+        report_failure(failure)
+    file = faults.write(fault, workdir)
+    if file is None:
+        traceback.print_exception(fault)
+    place = f"the traceback is in {file}" if file else "its traceback stands above"
+    line = f"fault of the program: {faults.in_short(fault)}; {place}"
+    print(printable.text(line), file=sys.stderr)
+    sys.exit(1)

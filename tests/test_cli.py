@@ -1,0 +1,119 @@
+"""The installed command, run as its users run it: in a process, from a folder of their own."""
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import openvino as ov
+import pytest
+from click.testing import CliRunner
+
+import placement
+from placement import cli
+from placement.pipeline.console import syntax
+from placement.pipeline.settings import QUICKSTART, SUMMARIES, Settings
+from tests.runtime import small
+
+_QUICK = ("--devices=host", "--method=heft", "--measure-time=0.2", "--time-limit=2")
+
+
+def command(*arguments: str, folder: Path) -> tuple[int, str, str]:
+    """Runs `placement` in a folder that has a package called `experiments`."""
+    (folder / "experiments").mkdir(exist_ok=True)
+    (folder / "experiments/__init__.py").write_text("raise ImportError('not this one')")
+    root = str(Path(placement.__file__).parents[1])
+    done = subprocess.run(
+        [sys.executable, "-m", "placement.cli", *arguments],
+        cwd=folder,
+        env={**os.environ, "PYTHONPATH": root},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    return done.returncode, done.stdout, done.stderr
+
+
+def test_a_model_is_placed_reported_and_deployed_from_a_folder_with_experiments(tmp_path):
+    ov.serialize(small.convolutions(length=2), tmp_path / "chain.xml")
+    code, _, err = command("place", "chain.xml", *_QUICK, folder=tmp_path)
+    assert (code, err) == (0, ""), err
+    run = tmp_path / "runs/chain"
+    assert json.loads((run / "config.json").read_text())["method"] == "heft"
+    code, again, err = command("report", "runs/chain", folder=tmp_path)
+    assert (code, err) == (0, ""), err
+    assert str(Path("runs/chain/report.html")) in again
+    code, _, err = command("deploy", "runs/chain", folder=tmp_path)
+    assert (code, err) == (0, ""), err
+    assert (run / "deploy").is_dir()
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (("place", "none.onnx"), ["no model file 'none.onnx'"]),
+        (("place", "synthetic:ops=9", "--devices=host"), ["--devices=roofline:cpu,gpu,gpu"]),
+        (("report", "nowhere"), ["no summary.json in 'nowhere'", "placement place"]),
+        (("deploy", "nowhere"), ["no config.json in 'nowhere'"]),
+        (("methods", "lns"), ["lns has no hyper-parameters", "hsdag"]),
+        (("methods", "lsn"), ["unknown method 'lsn'", "lns"]),
+        (("plcae", "x"), ["No such command 'plcae'", "place"]),
+        (("place", "x", "--devicess=host"), ["--devicess", "--devices"]),
+        (("place", "x", "--budget=many"), ["--budget", "many"]),
+    ],
+)
+def test_a_mistake_is_answered_in_the_syntax_of_the_command(
+    arguments, words, tmp_path, monkeypatch
+):
+    monkeypatch.chdir(tmp_path)
+    result = CliRunner().invoke(cli.main, arguments)
+    assert result.exit_code == 2
+    assert all(word in result.stderr for word in words), result.stderr
+    assert "--config" not in result.output
+    assert "--task" not in result.output
+
+
+@pytest.mark.parametrize("name", sorted(cli.main.commands))
+def test_help_lists_every_option_with_the_default_that_the_command_uses(name):
+    result = CliRunner().invoke(cli.main, [name, "--help"], terminal_width=200)
+    assert result.exit_code == 0
+    defaults = {**Settings().to_dict(), **QUICKSTART}
+    for parameter in cli.main.commands[name].params:
+        if parameter.name in SUMMARIES and parameter.name not in ("methods", "graphs"):
+            assert parameter.default == defaults[parameter.name]
+            assert SUMMARIES[parameter.name] in result.output
+            assert syntax.option(parameter.name) in result.output
+
+
+def test_hyper_parameters_are_listed_with_the_values_of_the_variant():
+    result = CliRunner().invoke(cli.main, ["methods", "hsdag:variant=paper"])
+    assert result.exit_code == 0
+    shown = dict(line.split(maxsplit=1) for line in result.output.splitlines()[1:])
+    assert shown["algorithm"] == "reinforce"
+    assert shown["variant"] == "one of tuned, untrained, paper, released"
+
+
+def test_methods_and_devices_are_listed():
+    assert "search " in CliRunner().invoke(cli.main, ["methods"]).output
+    assert "CPU " in CliRunner().invoke(cli.main, ["devices"]).output
+
+
+def test_the_version_is_that_of_the_package():
+    assert placement.__version__ in CliRunner().invoke(cli.main, ["--version"]).output
+
+
+@pytest.mark.parametrize(
+    ("message", "command_text", "python_text"),
+    [
+        ("give --config.devices=host", "give --devices=host", "give devices='host'"),
+        ("such as --config.devices=CPU,GPU.0.", "such as --devices=CPU,GPU.0.", None),
+        ("leave --config.time_limit_s out", "leave --time-limit out", "leave time_limit_s out"),
+        ("run --task=compare", "run placement compare", "run placement.compare"),
+        ("no flag here", "no flag here", "no flag here"),
+    ],
+)
+def test_messages_are_rewritten_for_the_command_and_for_python(message, command_text, python_text):
+    assert syntax.for_command(message) == command_text
+    if python_text is not None:
+        assert syntax.for_python(message) == python_text
