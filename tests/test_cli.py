@@ -1,7 +1,9 @@
 """The installed command, run as its users run it: in a process, from a folder of their own."""
 
+import importlib.metadata
 import json
 import os
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -16,6 +18,7 @@ from placement.pipeline.console import syntax
 from placement.pipeline.settings import QUICKSTART, SUMMARIES, Settings
 from tests.runtime import small
 
+ROOT = Path(placement.__file__).parents[1]
 _QUICK = ("--devices=host", "--method=heft", "--measure-time=0.2", "--time-limit=2")
 
 
@@ -23,11 +26,10 @@ def command(*arguments: str, folder: Path) -> tuple[int, str, str]:
     """Runs `placement` in a folder that has a package called `experiments`."""
     (folder / "experiments").mkdir(exist_ok=True)
     (folder / "experiments/__init__.py").write_text("raise ImportError('not this one')")
-    root = str(Path(placement.__file__).parents[1])
     done = subprocess.run(
         [sys.executable, "-m", "placement.cli", *arguments],
         cwd=folder,
-        env={**os.environ, "PYTHONPATH": root},
+        env={**os.environ, "PYTHONPATH": str(ROOT)},
         capture_output=True,
         text=True,
         check=False,
@@ -97,6 +99,13 @@ def test_hyper_parameters_are_listed_with_the_values_of_the_variant():
 def test_methods_and_devices_are_listed():
     assert "search " in CliRunner().invoke(cli.main, ["methods"]).output
     assert "CPU " in CliRunner().invoke(cli.main, ["devices"]).output
+
+
+def test_setup_installs_the_command():
+    """Reads setup.py, since the installed package may be older."""
+    (entry,) = re.findall(r'"placement = (.*?)"', (ROOT / "setup.py").read_text("utf-8"))
+    point = importlib.metadata.EntryPoint("placement", entry, "console_scripts")
+    assert point.load() is cli.entry
 
 
 def test_the_version_is_that_of_the_package():

@@ -2,7 +2,6 @@
 
 import json
 import os
-import re
 import signal
 import subprocess
 import sys
@@ -101,10 +100,10 @@ MISTAKES = {
     ),
     "no solver": (["--task=solve", "--config.methods=hsdag"], ["hsdag", "graph_cut"]),
     "nothing to deploy": (["--task=deploy"], ["no placement.json", "--task=place"]),
-    "a negative seed": (["--config.seed=-1"], ["seed=-1", "from 0 on"]),
+    "a negative seed": (["--config.seed=-1"], ["seed=-1", "from 0 to 2147483647"]),
     "a seed that solvers do not take": (
         ["--task=solve", "--config.objective=makespan", "--config.seed=2147483648"],
-        ["seed=2147483648", "below 2147483648"],
+        ["seed=2147483648", "from 0 to 2147483647"],
     ),
     "seeds beyond the last": (
         ["--task=compare", "--config.seed=2147483647", "--config.seeds=2"],
@@ -447,19 +446,6 @@ def test_ctrl_c_keeps_what_was_found_and_the_same_command_goes_on(tmp_path: Path
     assert resumed["predicted_s"] <= interrupted["predicted_s"]
     logged = [json.loads(line) for line in (tmp_path / "metrics.jsonl").read_text().splitlines()]
     assert [record["step"] for record in logged] == list(range(1, len(logged) + 1))
-
-
-def test_the_installed_command_is_the_same_program():
-    """Of setup.py, not of what is installed here, which may be older."""
-    (entry,) = re.findall(r'"placement = (.*?)"', (ROOT / "setup.py").read_text("utf-8"))
-    made = f"importlib.metadata.EntryPoint('placement', {entry!r}, 'console_scripts')"
-    script = f"import importlib.metadata; {made}.load()()"
-    said = [
-        subprocess.check_output([sys.executable, *how, "--help"], cwd=ROOT, text=True)
-        for how in (["-m", "experiments.main"], ["-c", script])
-    ]
-    assert said[0] == said[1]
-    assert "--task=list prints" in said[0]
 
 
 def test_what_is_compiled_is_kept_for_later_commands_unless_the_user_says_where(monkeypatch):

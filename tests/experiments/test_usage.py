@@ -13,7 +13,7 @@ from placement.costs import roofline
 from placement.methods import METHODS
 from placement.pipeline import loading, method_runs
 from placement.pipeline import tasks as tasks_package
-from placement.pipeline.console import columns
+from placement.pipeline.console import columns, exits
 from placement.pipeline.settings import SUMMARIES, Settings
 from placement.pipeline.tasks import list
 from placement.runtime import scotch
@@ -38,7 +38,7 @@ def test_who_asks_for_help_gets_it_whatever_else_is_wrong(flag, tmp_path):
 
 def test_help_fits_a_terminal_and_names_tasks_keys_and_exit_codes(monkeypatch):
     monkeypatch.setenv("COLUMNS", "80")
-    text = usage.full(main.TASKS, main.EXIT_CODES)
+    text = usage.full(main.TASKS, exits.EXIT_CODES)
     lines = text.splitlines()
     assert max(map(len, lines)) <= 80
     shown = {line.split()[0]: line.split(maxsplit=1)[1] for line in lines if "  " in line.strip()}
