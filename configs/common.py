@@ -60,6 +60,9 @@ KEYS = {
     # Where placements are measured: 'here', or on the hosts of a Ray cluster ('ray'), over which
     # --task=compare spreads its cells too (docs/CLUSTER.md).
     "measure_on": Key("here", "here, or ray: on the hosts of a Ray cluster"),
+    # --task=place bounds what a search may gain before it runs, and does not run it where that is
+    # nothing; True runs it all the same.
+    "search_anyway": Key(False, "search even where no placement can be clearly faster"),
     # Placements evaluated by each search, the single devices included.
     "budget": Key(32_000, "placements that each search evaluates"),
     "seed": Key(0, "of all that is random"),

@@ -17,6 +17,7 @@ from experiments.tasks import deploy, place
 from placement import arguments
 from placement.errors import UserError
 from placement.reporting import runs
+from placement.reporting import verdict as verdict_lib
 from placement.runtime.deployment import preflight
 
 
@@ -25,9 +26,15 @@ class Placed:
     """A model that was placed."""
 
     placement: Mapping[str, str]  # operation's name -> its device's
-    summary: dict[str, Any]  # what summary.json holds: a row a method, and which is best
+    summary: dict[str, Any]  # what summary.json holds: a row for each method, and which is best
     workdir: Path  # the run directory, with the report
     config: ConfigDict
+
+    @property
+    def verdict(self) -> str:
+        """What to use, this placement or a plain device, and how long it takes; in a sentence."""
+        decided = verdict_lib.decide(self.summary["rows"])
+        return verdict_lib.sentence(decided, self.summary["objective"])
 
     def deploy(self, directory: str | os.PathLike[str]) -> Path:
         """Does what `--task=deploy` does, and copies the folder that it makes.
@@ -62,6 +69,7 @@ def run(
 ) -> Placed:
     """Places a model; see `placement.place`."""
     config = quickstart.get_config()
+    config.search_anyway = False  # which the quickstart sets to demonstrate the search
     if not isinstance(model, str | os.PathLike):
         raise UserError(
             f"model is of type {type(model).__name__}; give a path or a network of the zoo"

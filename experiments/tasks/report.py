@@ -15,7 +15,7 @@ from experiments.results import figures
 from placement import files
 from placement.errors import UserError
 from placement.methods import learned
-from placement.reporting import details, printable, runs, words
+from placement.reporting import details, printable, runs, summaries, verdict, words
 from placement.reporting.page import html
 from placement.reporting.tables import (
     aggregates,
@@ -91,7 +91,8 @@ def write_comparison(
     logs = _or_said(lambda: _logs(workdir), console)
     curves = learning_curves.summarise(logs or {}, _single_s(rows))
     beside = published.pair(published.read(PUBLISHED), rows, summary["objective"])
-    parts = [f"# Comparison, objective {summary['objective']}", comparison.markdown(found)]
+    closing = verdict.closing_sentence(rows, summary["objective"])
+    parts = [f"# Comparison, objective {summary['objective']}", closing, comparison.markdown(found)]
     parts.append(aggregates.markdown(over_all))
     parts += [learning_curves.markdown(curves)] if curves.learned else []
     parts += [*map(published.markdown, beside), results.report_markdown(summary)]
@@ -100,6 +101,7 @@ def write_comparison(
     words.show(comparison.rich_table(found, f"objective {summary['objective']}"), console)
     for line in learning_curves.verdict(curves):
         console.print(line, markup=False)
+    console.print(closing.replace("`", ""), markup=False)
     if beside:
         console.print("how they learned, and published figures beside ours: report.md")
     drawn = figures.of_comparison(rows, over_all, learners, workdir, console, kept)
@@ -188,6 +190,6 @@ def _single_s(rows: list[dict[str, Any]]) -> dict[str, float]:
     """The best single device of every graph, as searches evaluate it."""
     found: dict[str, float] = {}
     for row in rows:
-        if results.is_single(row) and row["predicted_s"] is not None:
+        if summaries.is_single(row) and row["predicted_s"] is not None:
             found[row["graph"]] = min(found.get(row["graph"], math.inf), row["predicted_s"])
     return found

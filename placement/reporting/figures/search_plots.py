@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from placement.reporting import units
+from placement.reporting import summaries, units
 from placement.reporting.figures import labels, plots
 from placement.reporting.tables import results
 
@@ -27,7 +27,7 @@ _BAR_HEIGHT = 0.6
 _LONGEST_BAR = 8.0  # times the shortest one; those beyond are cut
 
 
-def search(metrics: Sequence[Mapping[str, Any]], rows: Sequence[results.Row] = ()) -> "Figure":
+def search(metrics: Sequence[Mapping[str, Any]], rows: Sequence[summaries.Row] = ()) -> "Figure":
     """Draws the best and the mean latency of searches over their evaluations, and their shares.
 
     Args:
@@ -78,7 +78,7 @@ def search(metrics: Sequence[Mapping[str, Any]], rows: Sequence[results.Row] = (
     return figure
 
 
-def latencies(summary: results.Summary) -> "Figure":
+def latencies(summary: summaries.Summary) -> "Figure":
     """Draws the latency of every row that has one: bars, with intervals where measured.
 
     Bars are measured latencies, with the predicted ones as diamonds; where nothing was measured,
@@ -91,13 +91,13 @@ def latencies(summary: results.Summary) -> "Figure":
     Raises:
       NothingToDrawError: no row has a latency, or matplotlib is not installed.
     """
-    rows = [row for part in results.split(summary["rows"]) for row in part if _has_latency(row)]
+    rows = [row for part in summaries.split(summary["rows"]) for row in part if _has_latency(row)]
     if not rows:
         raise plots.NothingToDrawError("no row of the summary has a latency to plot")
-    unit = results.unit(rows)
+    unit = summaries.unit(rows)
     figure = plots.new_figure(7.5, 1.4 + 0.38 * len(rows))
     axes = figure.subplots()
-    measured = any(results.median_s(row) is not None for row in rows)
+    measured = any(summaries.median_s(row) is not None for row in rows)
     best = results.best_rows(summary)
     longest = _LONGEST_BAR * min(_shown_s(row, measured) for row in rows) * unit.per_s
     for place, row in enumerate(rows):
@@ -137,9 +137,9 @@ def _draw_shares(axes: Any, search: tuple[str, Any], records: Sequence[Mapping[s
     axes.spines[["top", "right"]].set_visible(False)
 
 
-def _draw_references(axes: Any, rows: Sequence[results.Row], unit: units.Unit) -> None:
+def _draw_references(axes: Any, rows: Sequence[summaries.Row], unit: units.Unit) -> None:
     """Draws lines of single devices and of the bound, with labels beside; scales the axes."""
-    own = results.split(rows)[0]
+    own = summaries.split(rows)[0]
     named = [(row["method"], unit.convert(row["predicted_s"])) for row in own]
     singles = [(m, value) for m, value in named if m.startswith("single:") and value > 0]
     best = min((value for _, value in singles), default=math.nan)
@@ -167,7 +167,7 @@ def _draw_references(axes: Any, rows: Sequence[results.Row], unit: units.Unit) -
 def _draw_bar(
     axes: Any,
     place: int,
-    row: results.Row,
+    row: summaries.Row,
     unit: units.Unit,
     *,
     measured: bool,
@@ -175,7 +175,7 @@ def _draw_bar(
     longest: float,
 ) -> None:
     predicted = unit.convert(row.get("predicted_s"))
-    bar = unit.convert(results.median_s(row)) if measured else predicted
+    bar = unit.convert(summaries.median_s(row)) if measured else predicted
     style = _REFERENCE if row.get("reference") else {"color": _BEST if best else _OTHER}
     end, text = min(bar, longest), f"{bar:.{unit.decimals}f}"
     if math.isnan(bar):
@@ -194,7 +194,7 @@ def _draw_bar(
     axes.annotate(text, (end, place), (6, 0), textcoords="offset points", va="center")
 
 
-def _explained(rows: Sequence[results.Row], *, measured: bool, best: bool) -> list[Any]:
+def _explained(rows: Sequence[summaries.Row], *, measured: bool, best: bool) -> list[Any]:
     """Returns legend entries of the bars."""
     from matplotlib.patches import Patch
 
@@ -205,13 +205,13 @@ def _explained(rows: Sequence[results.Row], *, measured: bool, best: bool) -> li
         interval: dict[str, Any] = {"marker": "|", "color": "black", "linewidth": 1}
         handles.append(plots.line_key("95% interval", interval))
         handles.append(plots.line_key("predicted", _DIAMOND))
-    if any(units.number(row.get("bound_s")) for row in results.split(rows)[0]):
+    if any(units.number(row.get("bound_s")) for row in summaries.split(rows)[0]):
         of = " of predictions" if measured else ""
         handles.append(plots.line_key(f"proven bound{of}", plots.BOUND))
     return handles
 
 
-def _row_label(row: results.Row, rows: Sequence[results.Row]) -> str:
+def _row_label(row: summaries.Row, rows: Sequence[summaries.Row]) -> str:
     """Returns the method, with the graph and the seed where rows differ in them."""
     parts = [
         f"{key} {row[key]}" if key == "seed" else str(row[key])
@@ -222,11 +222,11 @@ def _row_label(row: results.Row, rows: Sequence[results.Row]) -> str:
     return method if not parts else f"{method} ({', '.join(parts)})"
 
 
-def _has_latency(row: results.Row) -> bool:
-    return results.median_s(row) is not None or units.number(row.get("predicted_s")) is not None
+def _has_latency(row: summaries.Row) -> bool:
+    return summaries.median_s(row) is not None or units.number(row.get("predicted_s")) is not None
 
 
-def _shown_s(row: results.Row, measured: bool) -> float:
+def _shown_s(row: summaries.Row, measured: bool) -> float:
     """Returns the latency of the row's bar, inf without one."""
-    shown = results.median_s(row) if measured else units.number(row.get("predicted_s"))
+    shown = summaries.median_s(row) if measured else units.number(row.get("predicted_s"))
     return math.inf if shown is None else shown

@@ -60,7 +60,7 @@ def entry(method: str, on: int | None = None, **predicted_s: float) -> Entry:
 def table(*entries: Entry):
     chosen, outcomes, counts = verify.measure(GivenOutcomes(), list(entries), 1.0)
     rows = verify.rows(chosen, outcomes, counts, [LOAD] * len(entries))
-    number = verify.best(chosen, rows)
+    number = verify.best(rows)
     return chosen, rows, number if number is None else rows[number]["method"]
 
 
@@ -115,17 +115,17 @@ def test_where_nothing_is_measured_one_device_is_not_better_than_itself() -> Non
     found = [entry("single:A", 0, single=1.0), entry("hetero", 0, first=0.99)]
     outcomes = [None, None]
     rows = verify.rows(found, outcomes, [0, 0], [LOAD] * 2)
-    assert verify.best(found, rows) == 0
+    assert verify.best(rows) == 0
     found += [entry("lns", first=0.98)]
     rows = verify.rows(found, [*outcomes, None], [0, 0, 0], [LOAD] * 3)
-    assert verify.best(found, rows) == 2
+    assert verify.best(rows) == 2
 
 
 def test_where_every_placement_failed_none_is_best_and_the_causes_are_counted() -> None:
     found = [entry("single:A", 0, bad=0.1), entry("single:B", 1, bad=0.2), entry("lns", bad=0.1)]
     chosen, outcomes, counts = verify.measure(GivenOutcomes(), found, 1.0)
     rows = verify.rows(chosen, outcomes, counts, [LOAD] * 3)
-    assert verify.best(chosen, rows) is None
+    assert verify.best(rows) is None
     error = verify.nothing_ran(chosen, outcomes)
     assert str(error) == "none of 3 placements ran: 3 x infer: it broke"
     *_, best = table(entry("single:A", 0, bad=0.1), entry("lns", second=0.5))
