@@ -111,6 +111,32 @@ def test_what_gives_one_device_everything_is_that_device_however_it_was_found() 
     assert best == "single:B"
 
 
+def test_ratios_are_paired_with_the_single_device_that_is_measured_as_the_fastest() -> None:
+    """Not with the one that is predicted to be."""
+
+    class Timed(GivenOutcomes):
+        """The first candidate's ratio is 1 to itself; the others' are to it, with an interval."""
+
+        def ask(self, request):
+            outcomes = super().ask(request)
+            first_s = outcomes[0].latency.median
+            for i, outcome in enumerate(outcomes):
+                spread = 0.01 if i else 0.0
+                ratio = outcome.latency.median / first_s
+                paired = Interval(ratio, ratio - spread, ratio + spread, 20)
+                outcomes[i] = outcome._replace(ratio=paired)
+            return outcomes
+
+    given = [entry("single:A", 0, first=0.5), entry("single:B", 1, single=1.0)]
+    given += [entry("random", second=0.9)]
+    chosen, outcomes, counts = verify.measure(Timed(), given, 1.0)
+    slower, fastest, random = verify.rows(chosen, outcomes, counts, [LOAD] * 3)
+    assert (fastest["versus_best_single_device"], fastest["versus_interval"]) == (1.0, [1.0, 1.0])
+    assert slower["versus_best_single_device"] == pytest.approx(1.1)
+    assert slower["versus_interval"] == pytest.approx([1.09, 1.11])
+    assert random["versus_interval"] == pytest.approx([0.89, 0.91])
+
+
 def test_where_nothing_is_measured_one_device_is_not_better_than_itself() -> None:
     found = [entry("single:A", 0, single=1.0), entry("hetero", 0, first=0.99)]
     outcomes = [None, None]

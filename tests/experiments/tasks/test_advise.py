@@ -28,22 +28,22 @@ def _advice(bound_s: float, **changes: object) -> Advice:
     [
         (
             _advice(0.0099),
-            "Stop here: no placement can be clearly faster than gpu alone. Use that, or",
+            "Stop here: no placement can be clearly faster than gpu alone.",
         ),
         (_advice(0.006), "A search may gain up to 40%."),
         (_advice(float("-inf")), "Only a search can tell"),
         (_advice(0.006, fastest_s=float("inf")), "Only a search can tell"),
         (
             _advice(0.006),
-            "No placement takes less than 6 ms (simulated, objective makespan).",
+            "No placement takes less than 6 ms (simulated, objective makespan)",
         ),
         (
             _advice(0.006, optimal=True),
-            "The fastest placement takes 6 ms (simulated, objective makespan).",
+            "The fastest placement takes 6 ms (simulated",
         ),
         (
             _advice(0.006),
-            "gpu alone takes 10 ms (predicted). 50% of the work is one chain and cannot be",
+            "(predicted). 50% of the work is one chain and cannot be shared.",
         ),
         (_advice(0.006, measured=True, chain=float("nan")), "takes 10 ms (measured)."),
     ],

@@ -203,7 +203,7 @@ def test_a_concurrent_form_needs_another_that_openvino_runs_alone():
     assert written(None) == "CPU"
     # In another precision than the placement's device of that name: not both in one file.
     same = dataclasses.replace(cpu, name=A)
-    measured = rows(None, 0.1)[2:-1] + [row(same.label, REFERENCE, 0.2)._replace(device=same)]
+    measured = [*rows(None, 0.1)[2:-1], row(same.label, REFERENCE, 0.2)._replace(device=same)]
     broken = [row(f"single:{name}", artifact_lib.SINGLE, None) for name in (A, B)]
     kept = decision.deployable(placed(), broken + measured)
     assert [row.name for row in kept] == [same.label]
