@@ -182,7 +182,7 @@ def closing_sentence(rows: Sequence[Row], objective: str = "") -> str:
     if not ranked:
         return "No method has a latency on every graph."
     text = (
-        f"Over {len(graphs)} graphs, of all {len({row['method'] for row in rows})} methods "
+        f"Over {len(graphs)} graphs, of all methods "
         f"`{_label(ranked[0])}` has the lowest geometric mean of the ratio to the best single "
         f"device: {ranked[0].ratio:.3f}"
     )

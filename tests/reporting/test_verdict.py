@@ -135,7 +135,7 @@ def test_over_several_graphs_every_method_is_ranked():
         ["search", "scheduler", "single:A"]
     )
     assert verdict.closing_sentence(rows) == (
-        "Over 2 graphs, of all 3 methods `search` has the lowest geometric mean of the ratio to "
+        "Over 2 graphs, of all methods `search` has the lowest geometric mean of the ratio to "
         "the best single device: 0.849; next is `scheduler` with 0.904."
     )
     rows = compared((1.0, 0.9, 0.8), (1.0, 0.9, None))  # `search` has no row on the second graph

@@ -27,6 +27,7 @@ _KINDS: dict[str, dict[str, Any]] = {
 }
 _FRONT: Any = {"color": plots.ALARM, "linestyle": "--", "zorder": 2}
 _FURTHEST = 2.0  # a ratio beyond is an arrow at the edge
+_LONGEST_NAME, _MOST_NAMES = 120.0, 3  # of a point's label: points, and how many names
 _AREAS = (30.0, 330.0)  # of points, by memory, in square points
 
 
@@ -181,7 +182,8 @@ def pareto(rows: Iterable[summaries.Row]) -> "Figure":
     """Draws latency, throughput and memory of placements, with the Pareto front.
 
     A row is on the front where no other has both less latency and more requests a second. Areas
-    and colours of points are the bytes of the fullest device.
+    and colours of points are the bytes of the fullest device. A method with several seeds has one
+    point, that of its least latency.
 
     Args:
       rows: of a summary, with `predicted_s`, `max_load_s` (seconds that a pipeline takes for each
@@ -215,20 +217,31 @@ def pareto(rows: Iterable[summaries.Row]) -> "Figure":
     axes.set_title("Latency, throughput and memory", loc="left")
     axes.spines[["top", "right"]].set_visible(False)
     labels.legend_below(figure, axes.get_legend_handles_labels()[0])
-    texts = [", ".join(names) for names in points.values()]
+    texts = [_joined(names) for names in points.values()]
     labels.near(axes, np.stack([latency, throughput], axis=1), texts, np.sqrt(areas) / 2)
     return figure
 
 
 def _known(rows: Iterable[summaries.Row]) -> dict[tuple[float, float, float], list[str]]:
     """Groups methods by latency, throughput and memory: those of equal numbers share a point."""
-    points: dict[tuple[float, float, float], list[str]] = {}
+    values: dict[str, tuple[float, float, float]] = {}
     for row in summaries.split(rows)[0]:
         keys = ("predicted_s", "max_load_s", "memory_bytes")
         latency_s, load_s, num_bytes = (units.number(row.get(key)) for key in keys)
         if latency_s and load_s and num_bytes is not None:
-            points.setdefault((latency_s, 1 / load_s, num_bytes), []).append(row["method"])
+            value = latency_s, 1 / load_s, num_bytes
+            values[row["method"]] = min(values.get(row["method"], value), value)
+    points: dict[tuple[float, float, float], list[str]] = {}
+    for method, value in values.items():
+        points.setdefault(value, []).append(method)
     return points
+
+
+def _joined(names: Sequence[str]) -> str:
+    """Returns the first names of a point, each and all cut to what a label has room for."""
+    shown = [labels.shortened(name, _SMALL, _LONGEST_NAME) for name in names[:_MOST_NAMES]]
+    more = len(names) - len(shown)
+    return ", ".join(shown) + (f" and {more} more" if more else "")
 
 
 def _front(latency: np.ndarray, throughput: np.ndarray) -> np.ndarray:

@@ -35,7 +35,8 @@ def search(metrics: Sequence[Mapping[str, Any]], rows: Sequence[summaries.Row] =
           `method` and `seed`; each method has a colour, each seed a line. Null leaves a gap. Of a
           search whose records have keys that begin with 'share_', which add up to 1, there is a
           panel below.
-      rows: of the summary: single devices and the proven bound become lines to compare with.
+      rows: of the summary: single devices and the proven bound of the searches' placements become
+          lines to compare with. A search starts with the single devices, before its first record.
 
     Raises:
       NothingToDrawError: there are no records, or matplotlib is not installed.
@@ -52,12 +53,16 @@ def search(metrics: Sequence[Mapping[str, Any]], rows: Sequence[summaries.Row] =
     heights = [4.2, *len(shared) * [1.8]]
     figure = plots.new_figure(7.5, sum(heights))
     axes, *panels = figure.subplots(len(heights), squeeze=False, height_ratios=heights)[:, 0]
+    singles = _single_values(rows, unit)
     for (method, _), records in searches.items():
         colour = plots.COLOURS[methods.index(method) % len(plots.COLOURS)]
         counts = [record["evaluations"] for record in records]
         best, mean = (
             [unit.convert(record.get(key)) for record in records] for key in ("best_s", "mean_s")
         )
+        start = min(singles.values(), default=math.nan)
+        if counts[0] > len(singles) and best[0] <= start:
+            counts, best, mean = [len(singles), *counts], [start, *best], [math.nan, *mean]
         axes.step(counts, best, color=colour, linewidth=2.0, where="post", label=f"{method}: best")
         if not np.isnan(mean).all():
             axes.plot(counts, mean, color=colour, linewidth=1, alpha=0.5, label=f"{method}: mean")
@@ -73,7 +78,8 @@ def search(metrics: Sequence[Mapping[str, Any]], rows: Sequence[summaries.Row] =
         for handle, label in zip(*each.get_legend_handles_labels(), strict=True)
     }
     labels.legend_below(figure, list(handles.values()))
-    _draw_references(axes, rows, unit)
+    axes.set_xlim(left=0)
+    _draw_references(axes, singles, _bound([r for r in rows if r["method"] in methods], unit), unit)
     axes.spines[["top", "right"]].set_visible(False)
     return figure
 
@@ -137,17 +143,30 @@ def _draw_shares(axes: Any, search: tuple[str, Any], records: Sequence[Mapping[s
     axes.spines[["top", "right"]].set_visible(False)
 
 
-def _draw_references(axes: Any, rows: Sequence[summaries.Row], unit: units.Unit) -> None:
+def _single_values(rows: Sequence[summaries.Row], unit: units.Unit) -> dict[str, float]:
+    """Returns the predicted latencies of the single devices, by name, in this unit."""
+    values = {
+        row["method"].removeprefix("single:"): unit.convert(row["predicted_s"])
+        for row in rows
+        if summaries.is_single(row)
+    }
+    return {name: value for name, value in values.items() if value > 0}
+
+
+def _bound(rows: Sequence[summaries.Row], unit: units.Unit) -> float:
+    """Returns the least proven bound of rows, nan without one."""
+    bounds = [unit.convert(row.get("bound_s")) for row in rows]
+    return min((value for value in bounds if value > 0), default=math.nan)
+
+
+def _draw_references(
+    axes: Any, singles: Mapping[str, float], bound: float, unit: units.Unit
+) -> None:
     """Draws lines of single devices and of the bound, with labels beside; scales the axes."""
-    own = summaries.split(rows)[0]
-    named = [(row["method"], unit.convert(row["predicted_s"])) for row in own]
-    singles = [(m, value) for m, value in named if m.startswith("single:") and value > 0]
-    best = min((value for _, value in singles), default=math.nan)
-    bounds = [unit.convert(row.get("bound_s")) for row in own]
-    bound = min((value for value in bounds if value > 0), default=math.nan)
-    drawn: dict[float, list[str]] = {}  # what is equally fast shares a line
-    for method, value in singles:
-        drawn.setdefault(value, []).append(method.removeprefix("single:"))
+    best = min(singles.values(), default=math.nan)
+    drawn: dict[float, list[str]] = {}  # devices that are equally fast share a line
+    for name, value in singles.items():
+        drawn.setdefault(value, []).append(name)
     for value in drawn:
         emphasis = {"color": "black", "linewidth": 1.4} if value == best else {"color": plots.GREY}
         axes.axhline(value, **{"linestyle": "--", "linewidth": 0.8, "zorder": 1} | emphasis)
@@ -176,7 +195,9 @@ def _draw_bar(
 ) -> None:
     predicted = unit.convert(row.get("predicted_s"))
     bar = unit.convert(summaries.median_s(row)) if measured else predicted
-    style = _REFERENCE if row.get("reference") else {"color": _BEST if best else _OTHER}
+    style = {"color": _BEST if best else _OTHER}
+    if row.get("reference"):
+        style = _REFERENCE | ({"edgecolor": _BEST, "linewidth": 2} if best else {})
     end, text = min(bar, longest), f"{bar:.{unit.decimals}f}"
     if math.isnan(bar):
         end, text = min(predicted, longest), "not measured"

@@ -8,6 +8,7 @@ the scripts read, cannot end the element that holds it.
 import base64
 import html
 import json
+import math
 from collections.abc import Iterator, Mapping, Sequence
 from importlib import resources
 from string import Template
@@ -116,10 +117,11 @@ def _headline(summary: summaries.Summary) -> str:
     }
     if units.number(summary.get("wall_s")) is not None:
         facts["time taken"] = f"{summary['wall_s']:.1f} s"
-    verdict = map(_inline, results.verdict(summary))
+    verdict, notes = results.verdict(summary), results.mispredictions(summary)
     return "\n".join(
         [
-            *(f'<p class="verdict">{line}</p>' for line in verdict),
+            *(f'<p class="verdict">{_inline(line)}</p>' for line in verdict),
+            *(f'<p class="note">{_inline(line)}</p>' for line in notes),
             '<dl class="facts">',
             *(f"<div><dt>{name}</dt><dd>{fact}</dd></div>" for name, fact in facts.items()),
             "</dl>",
@@ -198,6 +200,13 @@ def _flat(pairs: Mapping[str, Any], prefix: str) -> Iterator[tuple[str, str]]:
         if isinstance(value, Mapping):
             yield from _flat(value, f"{prefix}{name}.")
         elif isinstance(value, list):
-            yield prefix + name, ", ".join(map(str, value))
+            yield prefix + name, ", ".join(map(_written, value))
         else:
-            yield prefix + name, value if value and isinstance(value, str) else json.dumps(value)
+            yield prefix + name, _written(value)
+
+
+def _written(value: Any) -> str:
+    """Returns a value of JSON as text; numbers have four digits."""
+    if isinstance(value, float) and math.isfinite(value):
+        return f"{value:.4g}" if abs(value) < 1e4 else f"{value:.0f}"
+    return value if value and isinstance(value, str) else json.dumps(value)

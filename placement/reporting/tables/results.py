@@ -135,7 +135,7 @@ def report_markdown(summary: Summary) -> str:
         facts.append(f"- time taken: {summary['wall_s']:.1f} s")
     parts = [
         f"# Placement of {printable.markdown(graph['name'])}",
-        "\n\n".join(verdict(summary)),
+        "\n\n".join(verdict(summary) + mispredictions(summary)),
         "\n".join(facts),
         "## Result",
         compare_markdown(summary),
@@ -230,7 +230,7 @@ def _distinct(rows: Iterable[Row], key: str) -> list[Any]:
 
 
 def _notes(summary: Summary) -> list[str]:
-    lines = [line.replace("`", "") for line in verdict(summary)]
+    lines = [line.replace("`", "") for line in verdict(summary) + mispredictions(summary)]
     for row in summary["rows"]:
         if _without_cause(row) != row:
             lines.append(f"{row['method']} {_one_line(row['status'])[:_LONGEST_CAUSE]}")
@@ -240,15 +240,27 @@ def _notes(summary: Summary) -> list[str]:
 
 
 def verdict(summary: Summary) -> list[str]:
-    """Says what to use on each graph, and which predictions are wrong; in Markdown."""
-    graphs, lines = summaries.by_graph(summary["rows"]), []
-    for rows in graphs:
-        decided = verdict_lib.decide(rows)
-        sentences = [verdict_lib.sentence(decided, summary["objective"])]
-        sentences += filter(None, [verdict_lib.misprediction(rows)])
-        prefix = f"{printable.markdown(rows[0]['graph'])}: " if len(graphs) > 1 else ""
-        lines += [prefix + sentence for sentence in sentences]
-    return lines
+    """Says in Markdown what to use, a sentence for each graph."""
+    objective = summary["objective"]
+    return _by_graph(
+        summary, lambda rows: verdict_lib.sentence(verdict_lib.decide(rows), objective)
+    )
+
+
+def mispredictions(summary: Summary) -> list[str]:
+    """Says in Markdown which predictions are wrong, a sentence for each graph with any."""
+    return _by_graph(summary, verdict_lib.misprediction)
+
+
+def _by_graph(summary: Summary, say: Callable[[list[Row]], str | None]) -> list[str]:
+    """Returns what there is to say of each graph, with its name where there are several."""
+    graphs = summaries.by_graph(summary["rows"])
+    said = [(rows[0].get("graph"), say(rows)) for rows in graphs]
+    return [
+        f"{printable.markdown(graph)}: {sentence}" if len(graphs) > 1 else sentence
+        for graph, sentence in said
+        if sentence
+    ]
 
 
 def has_host(summary: Summary) -> bool:

@@ -148,7 +148,8 @@ def test_the_report_says_what_ran_what_is_best_and_what_host_means():
 def test_the_verdict_is_a_line_a_graph_and_wrong_predictions_another():
     wrong = _row("search", 0.0213, 0.0576, 2.7, graph="b")
     rows = [*_rows(graph="a"), _row("single:CPU", 0.02, 0.02, 1.0, graph="b"), wrong]
-    first, second, flagged = results.verdict(_summary(rows))
+    first, second = results.verdict(_summary(rows))
+    (flagged,) = results.mispredictions(_summary(rows))
     assert first.startswith("a: Use `CPU [f32, all]`: 11.90 ms.")
     assert second.startswith("b: Use `CPU` alone: 20.00 ms. The best placement on these devices")
     assert flagged.startswith("b: The prediction for `search` is off by more than 25%")
