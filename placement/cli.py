@@ -72,7 +72,7 @@ def main() -> None:
 @main.command()
 @click.argument("model")
 @_workdir
-@_options(*_SEARCH, "method")
+@_options(*_SEARCH, "method", "search_anyway")
 def place(model: str, workdir: Path | None, verbosity: int, **settings: Value) -> None:
     """Profiles MODEL, searches for the fastest placement and measures it.
 

@@ -20,10 +20,9 @@ from experiments.reproduction import published as published_lib
 from experiments.reproduction.questions import BUDGETS, OfObjective, OfRoles
 from placement import files
 from placement import methods as methods_lib
-from placement.reporting import runs
+from placement.reporting import runs, summaries
 from placement.reporting import statistics as statistics_lib
 from placement.reporting.tables import comparison
-from placement.reporting.tables import results as tables_lib
 
 Grid = tuple[list[str], list[list[str]]]  # a header, and rows
 PRINTED = "printed.json"  # in the work directory of a module that is not experiments.main
@@ -131,7 +130,7 @@ def gains(names: dict[str, str], method: str) -> Callable[[Path], Grid]:
             summary = _summary(folder, run)
             by_name = {row["method"]: row for row in summary["rows"]}
             row = by_name[method]
-            medians = {name: tables_lib.median_s(row) for name, row in by_name.items()}
+            medians = {name: summaries.median_s(row) for name, row in by_name.items()}
             others = {n: s for n, s in medians.items() if by_name[n].get("reference")}
             beside |= dict.fromkeys(others)
             singles = [s for n, s in medians.items() if n.startswith("single:") and s]

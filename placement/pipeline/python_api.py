@@ -15,6 +15,7 @@ from placement.pipeline.console import progress, syntax
 from placement.pipeline.settings import QUICKSTART, Settings, Value
 from placement.pipeline.tasks import deploy, place
 from placement.reporting import runs
+from placement.reporting import verdict as verdict_lib
 from placement.runtime.deployment import preflight
 
 
@@ -23,9 +24,15 @@ class Placed:
     """A model that was placed."""
 
     placement: Mapping[str, str]  # operation's name -> its device's
-    summary: dict[str, Any]  # what summary.json holds: a row a method, and which is best
+    summary: dict[str, Any]  # what summary.json holds: a row for each method, and which is best
     workdir: Path  # the run directory, with the report
     settings: Settings
+
+    @property
+    def verdict(self) -> str:
+        """What to use, this placement or a plain device, and how long it takes; in a sentence."""
+        decided = verdict_lib.decide(self.summary["rows"])
+        return verdict_lib.sentence(decided, self.summary["objective"])
 
     def deploy(self, directory: str | os.PathLike[str]) -> Path:
         """Does what `--task=deploy` does, and copies the folder that it makes.

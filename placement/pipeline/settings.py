@@ -54,6 +54,8 @@ class Settings:
     evaluate: str = _setting("simulate+verify", "simulate, measure or simulate+verify")
     # With 'ray', compare also spreads its cells over the hosts (docs/CLUSTER.md).
     measure_on: str = _setting("here", "here, or ray: on the hosts of a Ray cluster")
+    # place bounds the possible gain before it searches, and stops where there is none.
+    search_anyway: bool = _setting(False, "search even where no placement can be clearly faster")
     budget: int = _setting(32_000, "placements that each search evaluates")
     seed: int = _setting(0, "the seed of everything random")
     # Profiling exceeds the limit only for measurements that costs cannot do without, such as one

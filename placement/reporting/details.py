@@ -80,6 +80,14 @@ class Details:
         return self.compute_s[np.arange(self.graph.num_ops), self.op_placement]
 
     @property
+    def num_crossings(self) -> int:
+        """How often tensors cross: each once to every other device that reads it."""
+        coarse = self.coarse
+        sends, reads = self.placement[coarse.senders], self.placement[coarse.receivers]
+        pairs = np.stack([coarse.tensors, reads])[:, sends != reads]
+        return np.unique(pairs, axis=1).shape[1]
+
+    @property
     def load_bytes(self) -> np.ndarray:
         """float64 [D]: what the operations of each device occupy."""
         return np.bincount(self.op_placement, self.memory_bytes, minlength=len(self.devices))

@@ -39,6 +39,7 @@ _ROW = {
     **dict.fromkeys(("bound_s", "gap"), files.Maybe(files.NUMBER)),
     "search_s": float,
     "evaluations": int,
+    "num_devices": files.Maybe(int),
     "status": str,
     "reference": files.Maybe(bool),
     "graph": files.Maybe(str),

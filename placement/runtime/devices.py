@@ -142,13 +142,15 @@ def in_f32(devices: Sequence[Device], names: Collection[str]) -> tuple[Device, .
 def all_threads(devices: Iterable[Device]) -> tuple[Device, ...]:
     """Returns what a placement on `devices` is to be compared with beside each of them alone.
 
-    Host devices have one thread each, so the whole CPU is another competitor, in both precisions.
-    Real devices compete as they are, and the CPU with them if it is not among them.
+    Host devices have one thread each, so the whole CPU is another competitor: in f32, and in the
+    other precisions of the host devices, never in a coarser one than they compute in. Real devices
+    compete as they are, and the CPU with them if it is not among them.
     """
     core = ov.Core()
     devices = tuple(devices)
     if any(device.host for device in devices):
-        return tuple(_whole_cpu(precision) for precision in _host_precisions(core))
+        used = {"f32", *(device.precision for device in devices)}
+        return tuple(_whole_cpu(p) for p in _host_precisions(core) if p in used)
     return () if any(device.name == "CPU" for device in devices) else (_real(core, "CPU"),)
 
 

@@ -14,6 +14,7 @@ import pytest
 from experiments import main, usage
 from placement.errors import UserError
 from placement.pipeline.console.compilation_cache import keep_compiled
+from placement.reporting import verdict
 from tests.experiments import command
 from tests.experiments.command import check_details, check_summary, run, start
 
@@ -236,7 +237,11 @@ def test_place_measures_a_model_file_and_writes_the_run_directory(tmp_path: Path
         if row["measured_s"]:
             assert 0 < row["measured_s"]["low"] <= row["measured_s"]["median"]
     placed = json.loads((tmp_path / "placement.json").read_text())
-    assert placed["method"] == summary["best"]
+    decided = verdict.decide(summary["rows"])
+    assert decided.placement is not None
+    assert decided.winner is not None
+    assert (placed["method"], summary["best"]) == (decided.placement.method, decided.winner.method)
+    assert verdict.sentence(decided).replace("`", "") in out
     assert len(placed["placement"]) == summary["graph"]["num_ops"]
     check_details(tmp_path)
     for name in ("config.json", "environment.json", "metrics.jsonl", "report.md", "report.html"):

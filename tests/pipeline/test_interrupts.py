@@ -229,7 +229,7 @@ def test_where_nothing_runs_there_is_no_best_and_the_causes_are_counted(tmp_path
     assert (summary["best"], summary["complete"]) == (None, False)
     assert {row["status"] for row in summary["rows"]} == {"failed: infer: it broke"}
     assert not (tmp_path / "run" / "placement.json").exists()
-    assert "none is best" in (tmp_path / "run" / "report.md").read_text()
+    assert "No placement has a usable latency" in (tmp_path / "run" / "report.md").read_text()
 
 
 def test_a_search_may_be_in_another_thread() -> None:

@@ -15,7 +15,7 @@ from placement.runtime.measurement.request import MIN_SAMPLES, Candidate, Measur
 from placement.solvers import room as room_lib
 
 FILE = "advice.json"
-HOPELESS = 0.97  # of the fastest without placing: what can be at best is no gain worth a search
+HOPELESS = 0.97  # the best possible over the fastest without placing: no gain worth a search
 _MEASURE_S = 2.0
 _BOUND_S = 5.0
 
@@ -39,30 +39,44 @@ class Advice(NamedTuple):
         known = math.isfinite(self.bound_s) and math.isfinite(self.fastest_s)
         return units.ratio(self.bound_s, self.fastest_s) if known else math.nan
 
+    @property
+    def _fastest_name(self) -> str:
+        name = self.fastest.removeprefix("single:")
+        return name if name == self.fastest else f"{name} alone"
+
     def to_json(self) -> dict[str, Any]:
         """Returns all of it, the ratio too."""
         return self._asdict() | {"ratio": self.ratio}
 
-    def lines(self) -> list[str]:
-        """Says what is to be gained, and whether to search for it."""
-        if math.isnan(self.ratio):
-            return [f"at best under {self.objective}: unknown", self.verdict()]
-        least = "the optimum is" if self.optimal else "no placement is below"
-        took = f"{units.duration(self.fastest_s)} {'measured' if self.measured else 'predicted'}"
-        chain = "" if math.isnan(self.chain) else f"; {self.chain:.0%} of one device's is a chain"
-        return [
-            f"at best under {self.objective}: {least} {self.ratio:.2f} of `{self.fastest}`, the "
-            f"fastest without placing ({took}){chain}",
-            self.verdict(),
-        ]
+    @property
+    def is_hopeless(self) -> bool:
+        """Whether no placement can be clearly faster than what needs none."""
+        return self.ratio >= HOPELESS
 
-    def verdict(self) -> str:
+    def lines(self) -> list[str]:
+        """Says what a search may gain, and whether to search."""
+        if math.isnan(self.ratio):
+            return [self.recommendation()]
+        best = "The fastest placement takes" if self.optimal else "No placement takes less than"
+        how = "measured" if self.measured else "predicted"
+        text = (
+            f"{best} {units.duration(self.bound_s)} (simulated, objective {self.objective}). "
+            f"Without placing, {self._fastest_name} takes {units.duration(self.fastest_s)} ({how})."
+        )
+        if not math.isnan(self.chain):
+            text += f" {self.chain:.0%} of the work is one chain and cannot be shared."
+        return [text, self.recommendation()]
+
+    def recommendation(self) -> str:
         """Advises for or against a search."""
         if math.isnan(self.ratio):
-            return "what a search may gain cannot be told before it"
-        if self.ratio >= HOPELESS:
-            return f"stop here: nothing below {HOPELESS} of `{self.fastest}` can exist"
-        return f"a search may gain up to {1 - self.ratio:.0%}"
+            return "Only a search can tell what it gains: no bound is known."
+        if self.is_hopeless:
+            return (
+                f"Stop here: no placement can be clearly faster than {self._fastest_name}. "
+                "Use that, or add a device."
+            )
+        return f"A search may gain up to {1 - self.ratio:.0%}."
 
 
 def find(

@@ -22,7 +22,7 @@ _HOW = {
     "max_load": "predicted: one request alone; of a stream, the busiest device sets the pace",
     "subgraph": "predicted: each accelerator's part at once, the host infinitely wide",
 }
-_IN_SEGMENTS = "predicted: the segments in which the devices run"
+_IN_SEGMENTS = "predicted by segments of each device; the table predicts operation by operation"
 
 
 def best(
@@ -108,7 +108,7 @@ def _measured(
         taken = measurer.ask(Timeline(measurer.devices, candidate.segments, _INFERENCES))
         length_s = taken[:, :, 1].max(axis=1)
         times_s = taken[np.argsort(length_s)[_INFERENCES // 2]]
-        how = f"measured: of {_INFERENCES} inferences the one of median length"
+        how = f"measured: the inference of median length, of {_INFERENCES}"
     return details.Timeline(_spans(names, times_s, graph, assignment, placement), how)
 
 

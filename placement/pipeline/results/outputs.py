@@ -16,7 +16,7 @@ from placement.pipeline import target as target_lib
 from placement.pipeline.console import progress
 from placement.pipeline.distributed import hosts
 from placement.pipeline.settings import Settings
-from placement.reporting import runs
+from placement.reporting import runs, summaries, verdict
 from placement.runtime import devices as devices_lib
 from placement.runtime.models import fingerprint
 
@@ -71,9 +71,10 @@ def _known(workdir: Path) -> dict[str, Any] | None:
 
 
 def _value(summary: dict[str, Any]) -> float:
-    """Returns what the best row is predicted to take; inf without one."""
-    found = [row["predicted_s"] for row in summary["rows"] if row["method"] == summary["best"]]
-    return min((value for value in found if value is not None), default=math.inf)
+    """Returns what the best placement is predicted to take; inf without one."""
+    best = verdict.decide(summary["rows"]).placement
+    predicted_s = best and summaries.predicted_s(best.row)
+    return math.inf if predicted_s is None else predicted_s
 
 
 def write(directory: Path, files: dict[str, Any]) -> None:

@@ -8,10 +8,10 @@ import numpy as np
 
 from placement.pipeline.method_runs import Entry
 from placement.pipeline.results.resources import Load
-from placement.reporting import units
-from placement.reporting.tables import results
+from placement.reporting import units, verdict
+from placement.runtime.measurement import baseline
 from placement.runtime.measurement.measurer import Measurer
-from placement.runtime.measurement.request import MIN_SAMPLES, Failure, Measure, Measurement
+from placement.runtime.measurement.request import Candidate, Failure, Measure, Measurement
 from placement.solvers import base
 
 Outcome = Measurement | Failure | None  # None: not measured
@@ -26,52 +26,45 @@ class NothingRanError(OSError):
 def measure(
     measurer: Measurer, entries: list[Entry], seconds: float
 ) -> tuple[list[Entry], list[Outcome], list[int]]:
-    """Measures every entry beside the predicted best single device that runs, interleaved.
+    """Measures every entry beside the fastest single device (`measurement.baseline`).
 
     An entry with several candidates is first narrowed down to the fastest of them, whose number
     then is not used: the fastest of several noisy measurements is too fast. Entries of the same
     placement on the same devices are one candidate and share its outcome, so that no placement is
-    faster than itself. What gives one device everything is that single device, however it was
-    found, HETERO's own choice included.
+    faster than itself. An entry that gives one device everything is that single device, however it
+    was found, HETERO's own choice included.
 
     Returns:
       The entries with the chosen candidate alone, an outcome each, and how many placements were
       measured for each.
     """
     entries = [_as_singles(entry, _singles(entries)) for entry in entries]
-    baseline = _baseline(measurer, entries)
+    singles: list[Candidate] = []
+    for entry in sorted(_singles(entries), key=lambda entry: entry.solution.value_s):
+        if entry.candidates[0] not in singles:
+            singles.append(entry.candidates[0])
+    order = baseline.rank(measurer, singles, baseline.RANKING_SHARE * seconds)
     several = sum(len(entry.candidates) > 1 for entry in entries)
     counts = [1] * len(entries)
+    others: list[Candidate] = []
     for i, entry in enumerate(entries):
         if len(entry.candidates) > 1:
             counts[i] += len(entry.candidates)
-            entries = entries.copy()
-            entries[i] = _fastest(measurer, entry, baseline, seconds / (3 * several))
-    candidates = [baseline.candidates[0]]
-    for entry in entries:
-        if entry.candidates[0] not in candidates:
-            candidates.append(entry.candidates[0])
-    outcomes = measurer.ask(Measure(candidates, _MIN_ROUNDS, seconds))
-    found: list[Outcome] = [outcomes[candidates.index(entry.candidates[0])] for entry in entries]
-    return entries, found, counts
+            entries[i] = _fastest(measurer, entry, singles[order[0]], seconds / (3 * several))
+        if entries[i].candidates[0] not in singles + others:
+            others.append(entries[i].candidates[0])
+    rest_s = (1 - baseline.RANKING_SHARE) * seconds
+    measured = baseline.measure(
+        measurer, singles, others, order, min_rounds=_MIN_ROUNDS, seconds=rest_s
+    )
+    candidates, outcomes = singles + others, measured.singles + measured.others
+    return entries, [outcomes[candidates.index(e.candidates[0])] for e in entries], counts
 
 
-def _baseline(measurer: Measurer, entries: list[Entry]) -> Entry:
-    """The single device predicted best of those that run: ratios to one that fails are none."""
-    singles = sorted(_singles(entries), key=lambda entry: entry.solution.value_s)
-    for single in singles:
-        (outcome,) = measurer.ask(Measure([single.candidates[0]], MIN_SAMPLES, 0.0))
-        if isinstance(outcome, Measurement):
-            return single
-    return singles[0]
-
-
-def _fastest(measurer: Measurer, entry: Entry, baseline: Entry, seconds: float) -> Entry:
+def _fastest(measurer: Measurer, entry: Entry, single: Candidate, seconds: float) -> Entry:
     """The entry with its fastest candidate and that one's prediction; the first if all failed."""
-    candidates = [baseline.candidates[0], *entry.candidates]
-    outcomes = measurer.ask(Measure(candidates, _MIN_ROUNDS, seconds))[1:]
-    best = min(range(len(outcomes)), key=lambda i: _ratio(outcomes[i]))
-    return entry.only(best)
+    outcomes = measurer.ask(Measure([single, *entry.candidates], _MIN_ROUNDS, seconds))[1:]
+    return entry.only(min(range(len(outcomes)), key=lambda i: baseline.ratio(outcomes[i])))
 
 
 def _as_singles(entry: Entry, singles: list[Entry]) -> Entry:
@@ -91,14 +84,6 @@ def _singles(entries: list[Entry]) -> list[Entry]:
     return [entry for entry in entries if entry.method.startswith("single:")]
 
 
-def _ratio(outcome: Outcome) -> float:
-    """To the session's baseline, paired: steadier than the latency itself. inf without a number."""
-    if not isinstance(outcome, Measurement):
-        return math.inf
-    ratio = outcome.ratio.median
-    return outcome.latency.median if math.isnan(ratio) else ratio
-
-
 def rows(
     entries: list[Entry],
     outcomes: list[Outcome],
@@ -106,20 +91,11 @@ def rows(
     loads: list[Load],
 ) -> list[dict[str, Any]]:
     """Rows of summary.json. An outcome None was not measured; a failure has no number."""
-    unit_measured = _fastest_single(entries, [_ratio(outcome) for outcome in outcomes])
-    unit_predicted = _fastest_single(entries, [entry.solution.value_s for entry in entries])
+    single_s = min(entry.solution.value_s for entry in _singles(entries))
     return [
-        _row(entry, outcome, count, load, unit_measured, unit_predicted)
+        _row(entry, outcome, count, load, single_s)
         for entry, outcome, count, load in zip(entries, outcomes, measurements, loads, strict=True)
     ]
-
-
-def _fastest_single(entries: list[Entry], values: list[float]) -> float:
-    return min(
-        value
-        for entry, value in zip(entries, values, strict=True)
-        if entry.method.startswith("single:")
-    )
 
 
 def _row(
@@ -127,20 +103,19 @@ def _row(
     outcome: Outcome,
     measurements: int,
     load: Load,
-    unit_measured: float,
-    unit_predicted: float,
+    single_s: float,
 ) -> dict[str, Any]:
     solution = entry.solution
     status, measured, interval = solution.status, None, None
     if solution.scope != base.ALL:
         status = f"{status}, {solution.scope}"
-    comparable = math.isfinite(unit_predicted) and math.isfinite(solution.value_s)
-    versus = units.ratio(solution.value_s, unit_predicted) if comparable else None
+    comparable = math.isfinite(single_s) and math.isfinite(solution.value_s)
+    versus = units.ratio(solution.value_s, single_s) if comparable else None
     if isinstance(outcome, Measurement):
         measured = outcome.latency._asdict()
-        versus = _ratio(outcome) / unit_measured if math.isfinite(unit_measured) else None
-        if versus is not None and math.isfinite(outcome.ratio.low):
-            interval = [outcome.ratio.low / unit_measured, outcome.ratio.high / unit_measured]
+        versus, interval = None, None
+        if math.isfinite(outcome.ratio.median):  # else no single device ran
+            versus, interval = outcome.ratio.median, [outcome.ratio.low, outcome.ratio.high]
     elif isinstance(outcome, Failure):
         status, versus = f"failed: {outcome.stage}: {outcome.cause}", None
     row = {
@@ -156,33 +131,16 @@ def _row(
         "measurements": measurements,
         "max_load_s": math.nan if isinstance(outcome, Failure) else load.max_load_s,
         "memory_bytes": math.nan if isinstance(outcome, Failure) else load.memory_bytes,
+        "num_devices": len(np.unique(entry.placements[0])),  # that the placement uses
         "status": status,
     }
     return row | ({"reference": True} if entry.reference else {})
 
 
-def best(entries: list[Entry], rows_: list[dict[str, Any]]) -> int | None:
-    """The number of the entry whose placement to use; None if none can run.
-
-    Where latencies were measured: the lowest ratio to the best single device among the methods
-    whose interval of that ratio lies below 1; the best single device itself if there is none, as
-    what cannot be told from it is no gain. Else the lowest prediction, single devices first.
-    """
-    singles = [row for row in rows_ if results.is_single(row)]
-    others = [
-        row
-        for entry, row in zip(entries, rows_, strict=True)
-        if _only_device(entry.placements[0]) is None and _is_gain(row)
-    ]
-    chosen = results.best([*singles, *others])
-    return next((i for i, row in enumerate(rows_) if row is chosen), None)
-
-
-def _is_gain(row: results.Row) -> bool:
-    """Whether a row is clearly faster than the best single device, where both were measured."""
-    if row["measured_s"] is None or row["versus_best_single_device"] is None:
-        return True
-    return row["versus_interval"] is not None and row["versus_interval"][1] < 1
+def best(rows_: list[dict[str, Any]]) -> int | None:
+    """Returns the number of the row whose placement is the best on the devices, or None."""
+    placement = verdict.decide(rows_).placement
+    return next((i for i, row in enumerate(rows_) if placement and row is placement.row), None)
 
 
 def nothing_ran(entries: list[Entry], outcomes: list[Outcome]) -> NothingRanError | None:

@@ -79,8 +79,9 @@ def _asked(settings: Settings, backend: str, objective: str) -> Settings:
 
 def _table(found: list[advice.Advice]) -> Table:
     table = Table(box=box.SIMPLE_HEAD)
-    texts = ("objective", "backend", "fastest without placing")
-    for column in (*texts, "takes", "at best", "of it", "a chain"):
+    texts = ("objective", "backend", "fastest device")
+    numbers = ("without placing", "best possible", "ratio", "cannot be shared")
+    for column in (*texts, *numbers):
         table.add_column(column, justify="left" if column in texts else "right")
     for row in found:
         known = not math.isnan(row.ratio)
@@ -98,4 +99,4 @@ def _lines(found: list[advice.Advice]) -> Iterator[str]:
     """Where there is room, the most first; or that there is none anywhere."""
     for row in sorted(found, key=lambda row: (math.isnan(row.ratio), row.ratio)):
         backend = f" --config.backend={row.backend}" if row.backend else ""
-        yield f"--config.objective={row.objective}{backend}: {row.verdict()}"
+        yield f"--config.objective={row.objective}{backend}: {row.recommendation()}"

@@ -14,7 +14,6 @@ import contextlib
 import dataclasses
 import itertools
 import json
-import math
 import re
 import tempfile
 import time
@@ -31,13 +30,13 @@ from placement.pipeline.distributed import hosts
 from placement.pipeline.results import bounds, outputs
 from placement.pipeline.settings import Settings
 from placement.pipeline.tasks import place, report
-from placement.reporting import runs, units
+from placement.reporting import runs, summaries, verdict
 from placement.reporting.tables import aggregates
 from placement.runtime.cluster.pool import Job, Pool
 from placement.runtime.errors import RemoteFaultError
 
 # What the list of cells depends on, and no cell itself.
-_NOT_OF_A_CELL = ("graphs", "methods", "seeds", "measure_on")
+_NOT_OF_A_CELL = ("graphs", "methods", "seeds", "measure_on", "search_anyway")
 _FINISHED = "asked.json"
 _CONFIG = "config.json"
 _REST_S = 600.0  # of a cell, beside its searches and its table: compiling and profiling
@@ -366,21 +365,9 @@ def _summary(settings: Settings, found: list[tuple[_Cell, dict[str, Any]]]) -> d
 
 
 def _best(rows: list[dict[str, Any]]) -> str | None:
-    """The method of the lowest geometric mean, over graphs and seeds, of ratios to the best single.
-
-    Among those that have one on every graph, if there are any; the first of equals, so single
-    devices win ties.
-    """
-    logs: dict[str, dict[str, list[float]]] = {}
-    for row in rows:
-        if not row.get("reference"):
-            ratio = units.number(row["versus_best_single_device"])
-            of_graph = logs.setdefault(row["method"], {}).setdefault(row["graph"], [])
-            of_graph.append(math.inf if not ratio else math.log(ratio))
-    graphs = max(map(len, logs.values()))
-    means = {
-        method: sum(sum(of_graph) / len(of_graph) for of_graph in by_graph.values())
-        for method, by_graph in logs.items()
-        if len(by_graph) == graphs
-    }
-    return min((m for m in means if means[m] < math.inf), key=means.__getitem__, default=None)
+    """The method to use on one graph; on several, the first of `verdict.rankings`."""
+    if len(summaries.by_graph(rows)) == 1:
+        winner = verdict.decide(rows).winner
+        return winner and winner.method
+    ranked = verdict.rankings(rows)
+    return ranked[0].method if ranked else None

@@ -1,8 +1,8 @@
 """The `deploy` task: from placement.json to files that OpenVINO runs, checked here.
 
 Writes DIR/deploy/ whole or not at all; what is in it is told by
-`placement.runtime.deployment.artifact`. Where a single device turns out to be as fast as the
-placement, that device is what is deployed.
+`placement.runtime.deployment.artifact`. Where a plain device, such as the whole CPU, turns out to
+be as fast as the placement, that device is what is deployed.
 """
 
 import shutil
@@ -16,7 +16,7 @@ from placement.pipeline import loading, workdirs
 from placement.pipeline.console import progress
 from placement.pipeline.settings import Settings
 from placement.pipeline.tasks import front
-from placement.reporting import printable, runs, words
+from placement.reporting import printable, runs, summaries, verdict, words
 from placement.reporting.tables import deployment
 from placement.runtime import devices
 from placement.runtime.deployment import artifact as artifact_lib
@@ -77,7 +77,7 @@ def run(
         display.watching(measurer),
     ):
         rows = decision_lib.measure(placed, measurer, seconds=settings.measure_s, say=phase.note)
-    decision = decision_lib.decide(placed, rows)
+    decision = _decided(placed, rows)
     artifact = _artifact(net, placed, found, decision)
     record = _record(settings, workdir, artifact, placed, rows, decision)
     record["checks"]["inputs"] = given.told
@@ -85,6 +85,35 @@ def run(
         _write(workdir, artifact, record, given)
     _print(record, decision, workdir, display.console)
     return record
+
+
+def _decided(placed: Placed, rows: list[decision_lib.Row]) -> decision_lib.Decision:
+    """Takes the verdict that every report takes, on what was measured just now.
+
+    Raises:
+      UserError: nothing works.
+    """
+    kept = decision_lib.deployable(placed, rows)
+    decided = verdict.decide(
+        [
+            {
+                "method": f"reference:{row.name}" if row.device else row.name,
+                "measured_s": row.latency and row.latency._asdict(),
+                "versus_best_single_device": row.ratio and row.ratio.median,
+                "versus_interval": row.ratio and (row.ratio.low, row.ratio.high),
+                "reference": row.device is not None,
+                "status": row.status,
+            }
+            for row in kept
+        ],
+        decision_lib.preferred(placed),
+    )
+    assert decided.winner is not None
+    reason = verdict.sentence(decided).replace("`", "")
+    failed = [row for row in rows if row.form == artifact_lib.SINGLE and not row.latency]
+    if failed:
+        reason += f" Not right: {'; '.join(f'{row.name}: {row.status}' for row in failed)}."
+    return decision_lib.decide(placed, rows, summaries.label(decided.winner.row), reason)
 
 
 def _placement(settings: Settings, workdir: Path) -> Path:
@@ -234,26 +263,9 @@ def _print(
 ) -> None:
     record = printable.data(record)
     words.show(deployment.rich_table(record), console)
-    word = "falls back to a single device" if decision.fallback else "deployed"
-    console.print(f"{word}: {record['decision']}", markup=False, soft_wrap=True)
-    deployed = next(row for row in record["rows"] if row["name"] == record["deployed"])
-    for row in record["rows"]:
-        faster = row["measured_s"] and row["measured_s"]["high"] < deployed["measured_s"]["low"]
-        if row["form"] == decision_lib.REFERENCE and faster and _is_placed_on(row, record):
-            console.print(
-                f"faster still, but not among the devices: {row['name']}; to use it, place and "
-                "deploy with --config.devices=CPU",
-                markup=False,
-                soft_wrap=True,
-            )
+    instead = " instead of the placement" if decision.fallback else ""
+    lines = record["decision"], f"deployed{instead}: {record['deployed']}"
+    for line in lines:
+        console.print(line, markup=False, soft_wrap=True)
     folder = str(workdir / FOLDER)
     console.print(f"load it: placement.load({folder!r})", markup=False, soft_wrap=True)
-
-
-def _is_placed_on(row: dict[str, Any], record: dict[str, Any]) -> bool:
-    """Whether devices=CPU is the CPU of a reference's row: it is in its own precision if that is
-    right, else in f32.
-    """
-    (own,) = devices.resolve("CPU")
-    right = {each["name"]: each["status"] == "ok" for each in record["rows"]}
-    return own.label == row["name"] if right.get(own.label, False) else True

@@ -20,11 +20,13 @@ from placement.pipeline.console import faults, interrupts, progress
 from placement.pipeline.results import advice, bounds, explain, outputs, resources, verify
 from placement.pipeline.settings import Settings
 from placement.pipeline.tasks import report
-from placement.reporting import details, runs
+from placement.reporting import details, runs, verdict
 from placement.runtime.measurement import evaluate as evaluate_lib
 from placement.runtime.measurement.measurer import Measurer
 from placement.runtime.measurement.request import Measurement
 from placement.types import Evaluate
+
+_TRIVIAL = ("single", "hetero", "random")  # methods that every table has, and that search nothing
 
 
 def run(
@@ -48,7 +50,7 @@ def run(
         raise UserError(
             f"method={settings.method!r} with --task=place; give one method, or --task=compare"
         )
-    beside = tuple(m for m in ("single", "hetero", "random") if m not in chosen)
+    beside = tuple(method for method in _TRIVIAL if method not in chosen)
     with faults.told_last() as kept:
         run_ = run_methods(
             settings, workdir, chosen, kept, beside=beside, display=display, advised=True
@@ -69,10 +71,10 @@ class Run(NamedTuple):
 
 
 class _Judged(NamedTuple):
-    """The rows of the table, and which is best."""
+    """The rows of the table, and which placement is the best on the devices."""
 
     rows: list[dict[str, Any]]
-    best: method_runs.Entry | None  # None where nothing can run
+    best: method_runs.Entry | None  # the best placement; None where nothing can run
     outcome: verify.Outcome  # of the best
 
 
@@ -91,7 +93,8 @@ def run_methods(
 
     `beside` are methods that nobody asked for: they come first, and are left out where they need
     devices that are not present or are for other objectives. `known` is the file of bounds, by
-    default that of the run directory. `advised` says before any search what there is to gain.
+    default that of the run directory. `advised` says before any search what there is to gain, and
+    leaves searches out where that is nothing, unless `config.search_anyway`.
     Ctrl-C in a method ends the list: what was found until then
     is written. So it is after a fault or a failure once methods run, which is `kept` for the task
     to tell. What is not complete replaces nothing that is (`outputs.directory`).
@@ -114,7 +117,7 @@ def run_methods(
         )  # fmt: skip
         if advised:
             with kept.during("looking for what there is to gain"):
-                _advise(context)
+                order = _advise(context, order)
         entries, searched = _searched(context, order, chosen, counter)
         judged = _judged(context, entries, searched, known or workdir / bounds.FILE)
         # Every method ended by itself, and what was to be measured was.
@@ -137,14 +140,14 @@ def run_methods(
 
 
 def _summary(context: method_runs.Context, judged: _Judged) -> dict[str, Any]:
-    graph = context.target.net.graph
+    graph, winner = context.target.net.graph, verdict.decide(judged.rows).winner
     return {
         "graph": {"name": graph.name, "num_ops": graph.num_ops, "num_edges": graph.num_edges},
         "devices": list(context.target.labels),
         "objective": context.settings.objective,
         "seed": context.seed,
         "rows": judged.rows,
-        "best": judged.best and judged.best.method,
+        "best": winner and winner.method,
     }
 
 
@@ -172,8 +175,8 @@ def _prepared(
     return target, order
 
 
-def _advise(context: method_runs.Context) -> None:
-    """Says what a search may gain at best, and keeps it."""
+def _advise(context: method_runs.Context, order: tuple[str, ...]) -> tuple[str, ...]:
+    """Says what a search may gain at best; returns the methods that then are worth running."""
     settings, display = context.settings, context.display
     measured = context.measurer if settings.evaluate != "simulate" else None
     with display.phase("looking for what there is to gain"):
@@ -182,6 +185,14 @@ def _advise(context: method_runs.Context) -> None:
     for line in found.lines():
         display.say(line)
     runs.write_json(context.workdir / advice.FILE, found.to_json())
+    searches = [method for method in order if method not in _TRIVIAL]
+    if not (found.is_hopeless and searches):
+        return order
+    if settings.search_anyway:
+        display.say(f"{searches[0]} runs all the same: search_anyway is set.")
+        return order
+    display.say(f"{searches[0]} does not run; --config.search_anyway=True runs it all the same.")
+    return tuple(method for method in order if method in _TRIVIAL)
 
 
 def _searched(
@@ -230,7 +241,7 @@ def _judged(
         asked = resources.of(entries, problem)
     counts = [a + b for a, b in itertools.zip_longest(counts, searched, fillvalue=0)]
     rows = verify.rows(entries, outcomes, counts, asked)
-    number = verify.best(entries, rows)
+    number = verify.best(rows)
     if number is None:
         return _Judged(rows, None, None)
     return _Judged(rows, entries[number], outcomes[number])

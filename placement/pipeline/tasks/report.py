@@ -15,7 +15,7 @@ from placement.methods import learned
 from placement.pipeline.console import faults, metrics, progress
 from placement.pipeline.results import figures
 from placement.pipeline.settings import Settings
-from placement.reporting import details, printable, runs, words
+from placement.reporting import details, printable, runs, summaries, verdict, words
 from placement.reporting.page import html
 from placement.reporting.tables import aggregates, comparison, learning_curves, results
 
@@ -83,7 +83,8 @@ def write_comparison(
     found, over_all = compared(rows)
     logs = _or_said(lambda: _logs(workdir), console)
     curves = learning_curves.summarise(logs or {}, _single_s(rows))
-    parts = [f"# Comparison, objective {summary['objective']}", comparison.markdown(found)]
+    closing = verdict.closing_sentence(rows, summary["objective"])
+    parts = [f"# Comparison, objective {summary['objective']}", closing, comparison.markdown(found)]
     parts.append(aggregates.markdown(over_all))
     parts += [learning_curves.markdown(curves)] if curves.learned else []
     parts.append(results.report_markdown(summary))
@@ -92,6 +93,7 @@ def write_comparison(
     words.show(comparison.rich_table(found, f"objective {summary['objective']}"), console)
     for line in learning_curves.verdict(curves):
         console.print(line, markup=False)
+    console.print(closing.replace("`", ""), markup=False)
     drawn = figures.of_comparison(rows, over_all, learners, workdir, console, kept)
     for name in ("report.md", "comparison.csv"):
         console.print(str(workdir / name), markup=False, soft_wrap=True)
@@ -178,6 +180,6 @@ def _single_s(rows: list[dict[str, Any]]) -> dict[str, float]:
     """The best single device of every graph, as searches evaluate it."""
     found: dict[str, float] = {}
     for row in rows:
-        if results.is_single(row) and row["predicted_s"] is not None:
+        if summaries.is_single(row) and row["predicted_s"] is not None:
             found[row["graph"]] = min(found.get(row["graph"], math.inf), row["predicted_s"])
     return found

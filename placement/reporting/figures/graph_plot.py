@@ -141,7 +141,7 @@ def _draw_header(axes: Any, details: Details, num_blocks: int, legend: _Legend) 
     axes.text(_MARGIN, -_TITLE, labels.shortened(title, 12, _WIDTH - 2 * _MARGIN), fontsize=12)
     subtitle = (
         f"{graph.num_ops:,} operations in {num_blocks} blocks, darker where they take longer; "
-        f"tensors that cross between devices: {_crossings(details):,} (bold, dashed)"
+        f"tensors that cross between devices: {details.num_crossings:,} (bold, dashed)"
     )
     axes.text(_MARGIN, -_TITLE - _SUBTITLE, subtitle, fontsize=_LEGEND_SIZE)
     for device, text in enumerate(legend.texts):
@@ -160,14 +160,6 @@ def _legend(details: Details) -> _Legend:
     ]
     step = max(labels.width(text, _LEGEND_SIZE) for text in texts) + _LEGEND_KEY
     return _Legend(texts, max(1, int((_WIDTH - 2 * _MARGIN) / step)), step)
-
-
-def _crossings(details: Details) -> int:
-    """Counts crossings: a tensor crosses once to each other device that reads it."""
-    coarse = details.coarse
-    sends, reads = details.placement[coarse.senders], details.placement[coarse.receivers]
-    pairs = np.stack([coarse.tensors, reads])[:, sends != reads]
-    return np.unique(pairs, axis=1).shape[1]
 
 
 def _page(drawn: layout.Layout, header: float) -> _Page:

@@ -109,7 +109,7 @@ def near(axes: Any, points: np.ndarray, texts: Sequence[str], radii: np.ndarray)
         taken.append(box)
         away = np.abs(box.mean(axis=0) - spot) - extent / 2 - radius
         pointer = _POINTER | {"shrinkB": radius} if away.max() > _REACHES[1] / 2 else None
-        axes.annotate(
+        note = axes.annotate(
             text,
             point,
             box.mean(axis=0) - spot,
@@ -120,6 +120,7 @@ def near(axes: Any, points: np.ndarray, texts: Sequence[str], radii: np.ndarray)
             arrowprops=pointer,
             bbox={"facecolor": "white", "edgecolor": "none", "pad": 0.5},
         )
+        note.set_in_layout(False)  # else the axes shrink, and labels lie elsewhere than planned
 
 
 def _box_beside(

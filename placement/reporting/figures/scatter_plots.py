@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
-from placement.reporting import units
+from placement.reporting import summaries, units
 from placement.reporting.figures import labels, plots
-from placement.reporting.tables import grids, results
+from placement.reporting.tables import grids
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -27,6 +27,7 @@ _KINDS: dict[str, dict[str, Any]] = {
 }
 _FRONT: Any = {"color": plots.ALARM, "linestyle": "--", "zorder": 2}
 _FURTHEST = 2.0  # a ratio beyond is an arrow at the edge
+_LONGEST_NAME, _MOST_NAMES = 120.0, 3  # of a point's label: points, and how many names
 _AREAS = (30.0, 330.0)  # of points, by memory, in square points
 
 
@@ -41,11 +42,11 @@ class Pair(NamedTuple):
 _NONE = grids.Estimate(math.nan, math.nan)
 
 
-def pairs(rows: Iterable[results.Row]) -> list[Pair]:
+def pairs(rows: Iterable[summaries.Row]) -> list[Pair]:
     """Lists the placements that have both numbers; each row is a kind."""
     latencies = [
-        (row["method"], units.number(row["predicted_s"]), results.median_s(row))
-        for row in results.split(rows)[0]
+        (row["method"], units.number(row["predicted_s"]), summaries.median_s(row))
+        for row in summaries.split(rows)[0]
     ]
     return [Pair(kind, p, m) for kind, p, m in latencies if p is not None and m is not None]
 
@@ -103,7 +104,7 @@ def _judged(seconds: np.ndarray) -> str:
     return f"{text}; Spearman {stats.spearmanr(predicted_s, measured_s)[0]:.3f}"
 
 
-def ratios(rows: Sequence[results.Row], learned: Collection[str]) -> "Figure":
+def ratios(rows: Sequence[summaries.Row], learned: Collection[str]) -> "Figure":
     """Draws latencies over that of the best single device: a panel a graph, less is better.
 
     A point is the mean over the seeds, with its 95% interval (Student's t); methods are sorted by
@@ -177,11 +178,12 @@ def _written(ratio: grids.Estimate) -> str:
     return f"{ratio.mean:.3f}" + (f" ± {ratio.half_width:.3f}" if ratio.half_width > 0 else "")
 
 
-def pareto(rows: Iterable[results.Row]) -> "Figure":
+def pareto(rows: Iterable[summaries.Row]) -> "Figure":
     """Draws latency, throughput and memory of placements, with the Pareto front.
 
     A row is on the front where no other has both less latency and more requests a second. Areas
-    and colours of points are the bytes of the fullest device.
+    and colours of points are the bytes of the fullest device. A method with several seeds has one
+    point, that of its least latency.
 
     Args:
       rows: of a summary, with `predicted_s`, `max_load_s` (seconds that a pipeline takes for each
@@ -215,20 +217,31 @@ def pareto(rows: Iterable[results.Row]) -> "Figure":
     axes.set_title("Latency, throughput and memory", loc="left")
     axes.spines[["top", "right"]].set_visible(False)
     labels.legend_below(figure, axes.get_legend_handles_labels()[0])
-    texts = [", ".join(names) for names in points.values()]
+    texts = [_joined(names) for names in points.values()]
     labels.near(axes, np.stack([latency, throughput], axis=1), texts, np.sqrt(areas) / 2)
     return figure
 
 
-def _known(rows: Iterable[results.Row]) -> dict[tuple[float, float, float], list[str]]:
+def _known(rows: Iterable[summaries.Row]) -> dict[tuple[float, float, float], list[str]]:
     """Groups methods by latency, throughput and memory: those of equal numbers share a point."""
-    points: dict[tuple[float, float, float], list[str]] = {}
-    for row in results.split(rows)[0]:
+    values: dict[str, tuple[float, float, float]] = {}
+    for row in summaries.split(rows)[0]:
         keys = ("predicted_s", "max_load_s", "memory_bytes")
         latency_s, load_s, num_bytes = (units.number(row.get(key)) for key in keys)
         if latency_s and load_s and num_bytes is not None:
-            points.setdefault((latency_s, 1 / load_s, num_bytes), []).append(row["method"])
+            value = latency_s, 1 / load_s, num_bytes
+            values[row["method"]] = min(values.get(row["method"], value), value)
+    points: dict[tuple[float, float, float], list[str]] = {}
+    for method, value in values.items():
+        points.setdefault(value, []).append(method)
     return points
+
+
+def _joined(names: Sequence[str]) -> str:
+    """Returns the first names of a point, each and all cut to what a label has room for."""
+    shown = [labels.shortened(name, _SMALL, _LONGEST_NAME) for name in names[:_MOST_NAMES]]
+    more = len(names) - len(shown)
+    return ", ".join(shown) + (f" and {more} more" if more else "")
 
 
 def _front(latency: np.ndarray, throughput: np.ndarray) -> np.ndarray:
@@ -238,12 +251,12 @@ def _front(latency: np.ndarray, throughput: np.ndarray) -> np.ndarray:
     return order[throughput[order] > before]
 
 
-def _ratios(rows: Sequence[results.Row]) -> dict[str, dict[str, grids.Estimate]]:
+def _ratios(rows: Sequence[summaries.Row]) -> dict[str, dict[str, grids.Estimate]]:
     """Estimates ratios by graph and method, of the methods that are no single devices."""
     seeds: dict[str, dict[str, list[float]]] = {}
-    for row in results.split(rows)[0]:
+    for row in summaries.split(rows)[0]:
         of_graph = seeds.setdefault(row["graph"], {})
-        if not results.is_single(row):
+        if not summaries.is_single(row):
             ratio = units.or_nan(row["versus_best_single_device"])
             of_graph.setdefault(row["method"], []).append(ratio)
     return {
@@ -263,9 +276,9 @@ def _ranked(estimates: dict[str, dict[str, grids.Estimate]]) -> list[str]:
     return sorted(methods, key=rank)
 
 
-def _bound(rows: Sequence[results.Row]) -> float:
+def _bound(rows: Sequence[summaries.Row]) -> float:
     """Returns the least bound over the best single device's prediction; nan without one."""
-    own = results.split(rows)[0]
-    single = [units.number(row["predicted_s"]) for row in own if results.is_single(row)]
+    own = summaries.split(rows)[0]
+    single = [units.number(row["predicted_s"]) for row in own if summaries.is_single(row)]
     bounds = [units.number(row.get("bound_s")) for row in own]
     return min(filter(None, bounds), default=math.nan) / min(filter(None, single), default=math.nan)

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from placement.reporting import units
+from placement.reporting import summaries, units
 from placement.reporting.figures import labels, plots
 from placement.reporting.tables import results
 
@@ -27,7 +27,7 @@ _BAR_HEIGHT = 0.6
 _LONGEST_BAR = 8.0  # times the shortest one; those beyond are cut
 
 
-def search(metrics: Sequence[Mapping[str, Any]], rows: Sequence[results.Row] = ()) -> "Figure":
+def search(metrics: Sequence[Mapping[str, Any]], rows: Sequence[summaries.Row] = ()) -> "Figure":
     """Draws the best and the mean latency of searches over their evaluations, and their shares.
 
     Args:
@@ -35,7 +35,8 @@ def search(metrics: Sequence[Mapping[str, Any]], rows: Sequence[results.Row] = (
           `method` and `seed`; each method has a colour, each seed a line. Null leaves a gap. Of a
           search whose records have keys that begin with 'share_', which add up to 1, there is a
           panel below.
-      rows: of the summary: single devices and the proven bound become lines to compare with.
+      rows: of the summary: single devices and the proven bound of the searches' placements become
+          lines to compare with. A search starts with the single devices, before its first record.
 
     Raises:
       NothingToDrawError: there are no records, or matplotlib is not installed.
@@ -52,12 +53,16 @@ def search(metrics: Sequence[Mapping[str, Any]], rows: Sequence[results.Row] = (
     heights = [4.2, *len(shared) * [1.8]]
     figure = plots.new_figure(7.5, sum(heights))
     axes, *panels = figure.subplots(len(heights), squeeze=False, height_ratios=heights)[:, 0]
+    singles = _single_values(rows, unit)
     for (method, _), records in searches.items():
         colour = plots.COLOURS[methods.index(method) % len(plots.COLOURS)]
         counts = [record["evaluations"] for record in records]
         best, mean = (
             [unit.convert(record.get(key)) for record in records] for key in ("best_s", "mean_s")
         )
+        start = min(singles.values(), default=math.nan)
+        if counts[0] > len(singles) and best[0] <= start:
+            counts, best, mean = [len(singles), *counts], [start, *best], [math.nan, *mean]
         axes.step(counts, best, color=colour, linewidth=2.0, where="post", label=f"{method}: best")
         if not np.isnan(mean).all():
             axes.plot(counts, mean, color=colour, linewidth=1, alpha=0.5, label=f"{method}: mean")
@@ -73,12 +78,13 @@ def search(metrics: Sequence[Mapping[str, Any]], rows: Sequence[results.Row] = (
         for handle, label in zip(*each.get_legend_handles_labels(), strict=True)
     }
     labels.legend_below(figure, list(handles.values()))
-    _draw_references(axes, rows, unit)
+    axes.set_xlim(left=0)
+    _draw_references(axes, singles, _bound([r for r in rows if r["method"] in methods], unit), unit)
     axes.spines[["top", "right"]].set_visible(False)
     return figure
 
 
-def latencies(summary: results.Summary) -> "Figure":
+def latencies(summary: summaries.Summary) -> "Figure":
     """Draws the latency of every row that has one: bars, with intervals where measured.
 
     Bars are measured latencies, with the predicted ones as diamonds; where nothing was measured,
@@ -91,13 +97,13 @@ def latencies(summary: results.Summary) -> "Figure":
     Raises:
       NothingToDrawError: no row has a latency, or matplotlib is not installed.
     """
-    rows = [row for part in results.split(summary["rows"]) for row in part if _has_latency(row)]
+    rows = [row for part in summaries.split(summary["rows"]) for row in part if _has_latency(row)]
     if not rows:
         raise plots.NothingToDrawError("no row of the summary has a latency to plot")
-    unit = results.unit(rows)
+    unit = summaries.unit(rows)
     figure = plots.new_figure(7.5, 1.4 + 0.38 * len(rows))
     axes = figure.subplots()
-    measured = any(results.median_s(row) is not None for row in rows)
+    measured = any(summaries.median_s(row) is not None for row in rows)
     best = results.best_rows(summary)
     longest = _LONGEST_BAR * min(_shown_s(row, measured) for row in rows) * unit.per_s
     for place, row in enumerate(rows):
@@ -137,17 +143,30 @@ def _draw_shares(axes: Any, search: tuple[str, Any], records: Sequence[Mapping[s
     axes.spines[["top", "right"]].set_visible(False)
 
 
-def _draw_references(axes: Any, rows: Sequence[results.Row], unit: units.Unit) -> None:
+def _single_values(rows: Sequence[summaries.Row], unit: units.Unit) -> dict[str, float]:
+    """Returns the predicted latencies of the single devices, by name, in this unit."""
+    values = {
+        row["method"].removeprefix("single:"): unit.convert(row["predicted_s"])
+        for row in rows
+        if summaries.is_single(row)
+    }
+    return {name: value for name, value in values.items() if value > 0}
+
+
+def _bound(rows: Sequence[summaries.Row], unit: units.Unit) -> float:
+    """Returns the least proven bound of rows, nan without one."""
+    bounds = [unit.convert(row.get("bound_s")) for row in rows]
+    return min((value for value in bounds if value > 0), default=math.nan)
+
+
+def _draw_references(
+    axes: Any, singles: Mapping[str, float], bound: float, unit: units.Unit
+) -> None:
     """Draws lines of single devices and of the bound, with labels beside; scales the axes."""
-    own = results.split(rows)[0]
-    named = [(row["method"], unit.convert(row["predicted_s"])) for row in own]
-    singles = [(m, value) for m, value in named if m.startswith("single:") and value > 0]
-    best = min((value for _, value in singles), default=math.nan)
-    bounds = [unit.convert(row.get("bound_s")) for row in own]
-    bound = min((value for value in bounds if value > 0), default=math.nan)
-    drawn: dict[float, list[str]] = {}  # what is equally fast shares a line
-    for method, value in singles:
-        drawn.setdefault(value, []).append(method.removeprefix("single:"))
+    best = min(singles.values(), default=math.nan)
+    drawn: dict[float, list[str]] = {}  # devices that are equally fast share a line
+    for name, value in singles.items():
+        drawn.setdefault(value, []).append(name)
     for value in drawn:
         emphasis = {"color": "black", "linewidth": 1.4} if value == best else {"color": plots.GREY}
         axes.axhline(value, **{"linestyle": "--", "linewidth": 0.8, "zorder": 1} | emphasis)
@@ -167,7 +186,7 @@ def _draw_references(axes: Any, rows: Sequence[results.Row], unit: units.Unit) -
 def _draw_bar(
     axes: Any,
     place: int,
-    row: results.Row,
+    row: summaries.Row,
     unit: units.Unit,
     *,
     measured: bool,
@@ -175,8 +194,10 @@ def _draw_bar(
     longest: float,
 ) -> None:
     predicted = unit.convert(row.get("predicted_s"))
-    bar = unit.convert(results.median_s(row)) if measured else predicted
-    style = _REFERENCE if row.get("reference") else {"color": _BEST if best else _OTHER}
+    bar = unit.convert(summaries.median_s(row)) if measured else predicted
+    style = {"color": _BEST if best else _OTHER}
+    if row.get("reference"):
+        style = _REFERENCE | ({"edgecolor": _BEST, "linewidth": 2} if best else {})
     end, text = min(bar, longest), f"{bar:.{unit.decimals}f}"
     if math.isnan(bar):
         end, text = min(predicted, longest), "not measured"
@@ -194,7 +215,7 @@ def _draw_bar(
     axes.annotate(text, (end, place), (6, 0), textcoords="offset points", va="center")
 
 
-def _explained(rows: Sequence[results.Row], *, measured: bool, best: bool) -> list[Any]:
+def _explained(rows: Sequence[summaries.Row], *, measured: bool, best: bool) -> list[Any]:
     """Returns legend entries of the bars."""
     from matplotlib.patches import Patch
 
@@ -205,13 +226,13 @@ def _explained(rows: Sequence[results.Row], *, measured: bool, best: bool) -> li
         interval: dict[str, Any] = {"marker": "|", "color": "black", "linewidth": 1}
         handles.append(plots.line_key("95% interval", interval))
         handles.append(plots.line_key("predicted", _DIAMOND))
-    if any(units.number(row.get("bound_s")) for row in results.split(rows)[0]):
+    if any(units.number(row.get("bound_s")) for row in summaries.split(rows)[0]):
         of = " of predictions" if measured else ""
         handles.append(plots.line_key(f"proven bound{of}", plots.BOUND))
     return handles
 
 
-def _row_label(row: results.Row, rows: Sequence[results.Row]) -> str:
+def _row_label(row: summaries.Row, rows: Sequence[summaries.Row]) -> str:
     """Returns the method, with the graph and the seed where rows differ in them."""
     parts = [
         f"{key} {row[key]}" if key == "seed" else str(row[key])
@@ -222,11 +243,11 @@ def _row_label(row: results.Row, rows: Sequence[results.Row]) -> str:
     return method if not parts else f"{method} ({', '.join(parts)})"
 
 
-def _has_latency(row: results.Row) -> bool:
-    return results.median_s(row) is not None or units.number(row.get("predicted_s")) is not None
+def _has_latency(row: summaries.Row) -> bool:
+    return summaries.median_s(row) is not None or units.number(row.get("predicted_s")) is not None
 
 
-def _shown_s(row: results.Row, measured: bool) -> float:
+def _shown_s(row: summaries.Row, measured: bool) -> float:
     """Returns the latency of the row's bar, inf without one."""
-    shown = results.median_s(row) if measured else units.number(row.get("predicted_s"))
+    shown = summaries.median_s(row) if measured else units.number(row.get("predicted_s"))
     return math.inf if shown is None else shown

@@ -25,7 +25,8 @@ def columns(details: Details) -> Columns:
       `devices`: D labels; `how` the times were obtained; `costs` and `clock`: the units of what
       operations cost and of when they run; `types` and `shapes`: texts, which `ops` numbers; `ops`:
       columns of N; `coarse`: M names, null where nothing was merged; `deviceOf` and `nodeOf`: of
-      the M coarse operations; `blocks`: whether some nodes are blocks; `nodes`: columns of K, of
+      the M coarse operations; `crossings`: how often tensors go from device to device; `blocks`:
+      whether some nodes are blocks; `nodes`: columns of K, of
       which a block has no `type`; `edges`: columns of what joins two nodes.
     """
     parts = blocks.blocks(details, _MOST_NODES)
@@ -50,6 +51,7 @@ def columns(details: Details) -> Columns:
             "bytes": details.memory_bytes.round(2).tolist(),
         },
         "coarse": None if details.coarse is details.graph else details.coarse.op_names,
+        "crossings": details.num_crossings,
         "deviceOf": details.placement.tolist(),
         "nodeOf": parts.tolist(),
         **_drawing(details, parts, costs, clock),

@@ -8,6 +8,7 @@ the scripts read, cannot end the element that holds it.
 import base64
 import html
 import json
+import math
 from collections.abc import Iterator, Mapping, Sequence
 from importlib import resources
 from string import Template
@@ -15,7 +16,7 @@ from typing import Any
 
 from markdown_it import MarkdownIt
 
-from placement.reporting import units
+from placement.reporting import summaries, units
 from placement.reporting.details import Details
 from placement.reporting.page import data
 from placement.reporting.tables import results
@@ -27,7 +28,7 @@ _REFERENCES = "for reference, outside the placement"
 
 
 def page(
-    summary: results.Summary,
+    summary: summaries.Summary,
     *,
     details: Details | None = None,
     figures: Mapping[str, str] | None = None,
@@ -98,13 +99,13 @@ def _section(title: str, body: str) -> str:
     )
 
 
-def _heading(summary: results.Summary) -> str:
-    count = len(results.by_graph(summary["rows"]))
+def _heading(summary: summaries.Summary) -> str:
+    count = len(summaries.by_graph(summary["rows"]))
     name = f"<code>{html.escape(summary['graph']['name'])}</code>"
     return f"Placement of {name if count < 2 else f'{count} graphs'}"
 
 
-def _headline(summary: results.Summary) -> str:
+def _headline(summary: summaries.Summary) -> str:
     """Renders which method is best, then what all of this is about."""
     graph, devices = summary["graph"], "<br>".join(map(html.escape, summary["devices"]))
     facts = {
@@ -116,10 +117,11 @@ def _headline(summary: results.Summary) -> str:
     }
     if units.number(summary.get("wall_s")) is not None:
         facts["time taken"] = f"{summary['wall_s']:.1f} s"
-    verdict = map(_inline, results.verdict(summary))
+    verdict, notes = results.verdict(summary), results.mispredictions(summary)
     return "\n".join(
         [
-            *(f'<p class="verdict">{line}</p>' for line in verdict),
+            *(f'<p class="verdict">{_inline(line)}</p>' for line in verdict),
+            *(f'<p class="note">{_inline(line)}</p>' for line in notes),
             '<dl class="facts">',
             *(f"<div><dt>{name}</dt><dd>{fact}</dd></div>" for name, fact in facts.items()),
             "</dl>",
@@ -127,9 +129,9 @@ def _headline(summary: results.Summary) -> str:
     )
 
 
-def _results(summary: results.Summary) -> str:
+def _results(summary: summaries.Summary) -> str:
     """Renders a table a graph, each under the graph's name where there are several."""
-    graphs, best = results.by_graph(summary["rows"]), results.best_rows(summary)
+    graphs, best = summaries.by_graph(summary["rows"]), results.best_rows(summary)
     parts = []
     for rows in graphs:
         name = html.escape(str(rows[0].get("graph", summary["graph"]["name"])))
@@ -144,9 +146,9 @@ def _inline(text: str) -> str:
     return _markdown().renderInline(text)
 
 
-def _table(rows: Sequence[results.Row], best: Sequence[results.Row]) -> Iterator[str]:
+def _table(rows: Sequence[summaries.Row], best: Sequence[summaries.Row]) -> Iterator[str]:
     columns = results.columns(rows)
-    own, references = results.split(rows)
+    own, references = summaries.split(rows)
     yield '<table class="sortable"><thead><tr>'
     yield from (f'<th scope="col"{_kind(c)}>{html.escape(c.title)}</th>' for c in columns)
     yield "</tr></thead><tbody>"
@@ -154,11 +156,11 @@ def _table(rows: Sequence[results.Row], best: Sequence[results.Row]) -> Iterator
     if references:
         yield f'</tbody><tbody><tr class="divider"><th colspan="{len(columns)}">{_REFERENCES}</th>'
         yield "</tr>"
-    yield from (_row(row, columns, best=False) for row in references)
+    yield from (_row(row, columns, best=row in best) for row in references)
     yield "</tbody></table>"
 
 
-def _row(row: results.Row, columns: Sequence[results.Column], *, best: bool) -> str:
+def _row(row: summaries.Row, columns: Sequence[results.Column], *, best: bool) -> str:
     cells = []
     for column in columns:
         text = html.escape(column.cell(row))
@@ -198,6 +200,13 @@ def _flat(pairs: Mapping[str, Any], prefix: str) -> Iterator[tuple[str, str]]:
         if isinstance(value, Mapping):
             yield from _flat(value, f"{prefix}{name}.")
         elif isinstance(value, list):
-            yield prefix + name, ", ".join(map(str, value))
+            yield prefix + name, ", ".join(map(_written, value))
         else:
-            yield prefix + name, value if value and isinstance(value, str) else json.dumps(value)
+            yield prefix + name, _written(value)
+
+
+def _written(value: Any) -> str:
+    """Returns a value of JSON as text; numbers have four digits."""
+    if isinstance(value, float) and math.isfinite(value):
+        return f"{value:.4g}" if abs(value) < 1e4 else f"{value:.0f}"
+    return value if value and isinstance(value, str) else json.dumps(value)

@@ -101,7 +101,7 @@ function watchWidth(box) {
 }
 
 function describeDrawing(told) {
-  const { nodes, edges, ops } = told;
+  const { nodes, ops } = told;
   const many = plural(ops.name.length, "operation");
   const drawn = plural(nodes.name.length, told.blocks ? "block" : "coarse operation");
   const all = nodes.name.length === ops.name.length;
@@ -120,9 +120,8 @@ function describeDrawing(told) {
     sample.append(svgElement("path", { class: kind, d: "M0 13H38" }));
     return sample;
   };
-  const crossings = edges.crossing.filter(Boolean).length;
   entry(line("edge"), "within a device");
-  entry(line("edge crossing"), `to another device (${crossings.toLocaleString("en")})`);
+  entry(line("edge crossing"), `to another device (${plural(told.crossings, "tensor")})`);
 }
 
 function start(told) {

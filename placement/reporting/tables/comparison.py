@@ -16,8 +16,8 @@ from typing import Any, NamedTuple
 import numpy as np
 from rich.table import Table
 
-from placement.reporting import units
-from placement.reporting.tables import grids, results
+from placement.reporting import summaries, units
+from placement.reporting.tables import grids
 from placement.types import OUT_OF_MEMORY
 
 Row = Mapping[str, Any]
@@ -62,8 +62,8 @@ def compare(rows: Iterable[Row], learned: Collection[str]) -> Comparison:
     cells: dict[str, dict[str, Cell]] = {}
     for graph in graphs:
         of_graph = [row for row in own if row["graph"] == graph]
-        measured = any(results.median_s(row) is not None for row in of_graph)
-        seconds = results.median_s if measured else _predicted_s
+        measured = any(summaries.median_s(row) is not None for row in of_graph)
+        seconds = summaries.median_s if measured else _predicted_s
         chosen = {m: [row for row in of_graph if _method(row) == m] for m in methods}
         cells[graph] = {m: _cell(rows, seconds) for m, rows in chosen.items() if rows}
     best = {graph: _fastest(cells[graph]) for graph in graphs}
@@ -93,13 +93,13 @@ def to_csv(rows: Iterable[Row]) -> str:
     writer = csv.writer(text, lineterminator="\n")
     writer.writerow(_CSV)
     for row in rows:
-        known = {**row, "measured_s": results.median_s(row)}
+        known = {**row, "measured_s": summaries.median_s(row)}
         writer.writerow(["" if _missing(known.get(key)) else known[key] for key in _CSV])
     return text.getvalue()
 
 
 def _method(row: Row) -> str:
-    return SINGLE if results.is_single(row) else row["method"]
+    return SINGLE if summaries.is_single(row) else row["method"]
 
 
 def _predicted_s(row: Row) -> float | None:

@@ -46,7 +46,7 @@ def markdown(record: Record) -> str:
     files = [f"- `{name}`: {what}" for name, what in record["files"].items()]
     parts = [
         f"# Deployment of {printable.markdown(record['graph'])}",
-        f"**{_sentence(record['decision'])}**",
+        f"**{record['decision']}**",
         grids.markdown(_COLUMNS, rows, numeric=_NUMERIC),
         "Medians and their 95% intervals, of interleaved inferences; ratios are paired, below 1 is "
         "faster. An output error is the largest difference from the plain f32 CPU over the spread "
@@ -59,10 +59,6 @@ def markdown(record: Record) -> str:
         f"```python\n{record['usage']}\n```",
     ]
     return "\n\n".join(parts) + "\n"
-
-
-def _sentence(text: str) -> str:
-    return f"{text[0].upper()}{text[1:]}."
 
 
 def _cells(row: Record) -> list[str]:

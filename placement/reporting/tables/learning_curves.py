@@ -158,12 +158,12 @@ def _verdict(curves: Curves, budget: str, best: Callable[[Learned], grids.Estima
     counted = [graph for graph in curves.learned if not math.isnan(curves.single_s[graph])]
     means = _geometric_means(curves, counted, best)
     if not means:
-        return f"At equal {budget}, no method has a ratio on every graph."
+        return f"At equal {budget}, no learned method has a ratio on every graph."
     ranked = sorted(means, key=lambda method: float(means[method]))  # stable
     lowest = means[ranked[0]]
     first = [method for method in ranked if means[method] == lowest]
     text = (
-        f"At equal {budget}, the lowest geometric mean over {len(counted)} "
+        f"Of the learned methods, at equal {budget}, the lowest geometric mean over {len(counted)} "
         f"graph{'s' if len(counted) > 1 else ''} of the ratio to the best single device is "
         f"{lowest}, of {'a tie of ' if len(first) > 1 else ''}{_listed(first)}"
     )

@@ -6,27 +6,26 @@ one that was not obtained. Rows marked `reference` (devices outside the placemen
 a separator.
 """
 
-import math
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable
 from typing import Any, NamedTuple
 
 from rich import box
 from rich.table import Table
 from rich.text import Text
 
-from placement.reporting import printable, units
+from placement.reporting import printable, summaries, units
+from placement.reporting import verdict as verdict_lib
+from placement.reporting.summaries import Row, Summary
 from placement.reporting.tables import grids
 from placement.reporting.words import Words
 
-Row = Mapping[str, Any]
-Summary = Mapping[str, Any]
-
 _TEXT_WIDTH = 16  # columns of text in the terminal
-_UNRANKED = (math.inf, math.inf)
 _LONGEST_CAUSE = 200  # characters in the terminal; Markdown has the whole
 LEGEND = (
-    "Measured: the median and its 95% interval. Against the best single device: below 1 is faster; "
-    "measured over measured where both were measured, else predicted over predicted."
+    "Measured: the median and its 95% interval. `vs best single` is the ratio to the fastest "
+    "single device: of measured latencies, paired by rounds, where there are any, else of "
+    "predicted ones. Below 1 is faster. Bounds, gaps and `optimal in simulation` are about "
+    "predicted latencies."
 )
 HOST_NOTE = (
     "Devices labelled `host` are cores of one processor, each opened as an OpenVINO device of its "
@@ -74,8 +73,8 @@ def rich_table(summary: Summary) -> Table:
             no_wrap=column.numeric,
         )
     best = best_rows(summary)
-    for graph in by_graph(summary["rows"]):
-        for rows in split(graph):
+    for graph in summaries.by_graph(summary["rows"]):
+        for rows in summaries.split(graph):
             for row in rows:
                 table.add_row(
                     *(_worded(column, row) for column in shown),
@@ -93,26 +92,25 @@ def markdown_table(summary: Summary) -> str:
     """Writes the table in Markdown, with whole causes of failures, no final newline."""
     shown = columns(summary["rows"])
     best = best_rows(summary)
-    own, references = split(summary["rows"])
+    own, references = summaries.split(summary["rows"])
     lines = []
-    for row in own:
+    for row in (*own, *references):
+        if references and row is references[0]:
+            lines.append(["*for reference:*", *[""] * (len(shown) - 1)])
         text = grids.BOLD_MARKDOWN if row in best else "{}"
         lines.append([text.format(_one_line(column.cell(row))) for column in shown])
-    if references:
-        lines.append(["*for reference:*", *[""] * (len(shown) - 1)])
-    lines += [[_one_line(column.cell(row)) for column in shown] for row in references]
     header, numeric = zip(*((column.title, column.numeric) for column in shown), strict=True)
     return grids.markdown(header, lines, numeric=numeric)
 
 
 def compare_markdown(summary: Summary) -> str:
     """Writes one Markdown table a graph, each under the graph's name if there are several."""
-    graphs = by_graph(summary["rows"])
+    graphs = summaries.by_graph(summary["rows"])
     if len(graphs) < 2:
         return markdown_table(summary)
     parts = []
     for rows in graphs:
-        part = {**summary, "rows": rows, "best": (best(rows) or {"method": None})["method"]}
+        part = {**summary, "rows": rows}
         parts.append(f"### {printable.markdown(rows[0]['graph'])}\n\n{markdown_table(part)}")
     return "\n\n".join(parts)
 
@@ -137,14 +135,17 @@ def report_markdown(summary: Summary) -> str:
         facts.append(f"- time taken: {summary['wall_s']:.1f} s")
     parts = [
         f"# Placement of {printable.markdown(graph['name'])}",
+        "\n\n".join(verdict(summary) + mispredictions(summary)),
         "\n".join(facts),
         "## Result",
         compare_markdown(summary),
         LEGEND,
-        "\n".join(verdict(summary)),
-        "`placement.json` beside this file gives the device of every operation, and says how it "
-        "was obtained.",
     ]
+    if "graph" not in summary["rows"][0]:  # a comparison's cells have one each
+        parts.append(
+            "`placement.json` beside this file gives the device of every operation in the best "
+            "placement, and says how it was obtained."
+        )
     if has_host(summary):
         parts.append(HOST_NOTE)
     return "\n\n".join(parts) + "\n"
@@ -152,64 +153,31 @@ def report_markdown(summary: Summary) -> str:
 
 def title(summary: Summary) -> str:
     """Returns what the rows are about, in one line."""
-    graph, count = summary["graph"], len(by_graph(summary["rows"]))
+    graph, count = summary["graph"], len(summaries.by_graph(summary["rows"]))
     sizes = f"{graph['name']}: {graph['num_ops']} operations, {graph['num_edges']} edges"
     return f"{sizes if count < 2 else f'{count} graphs'}; objective {summary['objective']}"
 
 
-def median_s(row: Row) -> float | None:
-    """Returns the measured median latency of a row, or None."""
-    return units.number((row.get("measured_s") or {}).get("median"))
-
-
-def unit(rows: Iterable[Row]) -> units.Unit:
-    """Returns the unit of all latencies of the rows, predicted and measured ones."""
-    return units.of_latencies(s for row in rows for s in (row.get("predicted_s"), median_s(row)))
-
-
-def split(rows: Iterable[Row]) -> tuple[list[Row], list[Row]]:
-    """Returns the rows that are placements, and the reference rows."""
-    rows = list(rows)
-    own = [row for row in rows if not row.get("reference")]
-    return own, [row for row in rows if row.get("reference")]
-
-
 def best_rows(summary: Summary) -> list[Row]:
-    """Returns the best row of each graph, never a reference or a row without a number."""
-    graphs = by_graph(summary["rows"])
-    if len(graphs) == 1:
-        graphs = [[row for row in _candidates(graphs[0]) if row["method"] == summary["best"]]]
-    return [row for row in map(best, graphs) if row is not None]
-
-
-def best(rows: Iterable[Row]) -> Row | None:
-    """Returns the best row, the first of equals: the one rule by which rows are compared.
-
-    That is the lowest ratio to the best single device, then the lowest latency, of the placements
-    that ran; of the measured ones wherever anything was measured.
-    """
-    return min(_candidates(rows), key=_rank, default=None)
-
-
-def is_single(row: Row) -> bool:
-    """Whether the row is everything on one device."""
-    return row["method"].startswith("single:")
+    """Returns the row to use of each graph: a placement, a single device or a reference."""
+    verdicts = map(verdict_lib.decide, summaries.by_graph(summary["rows"]))
+    return [verdict.winner.row for verdict in verdicts if verdict.winner]
 
 
 def columns(rows: Iterable[Row]) -> list[Column]:
     """Returns the columns that some row has something to say in."""
     rows = list(rows)
-    latency = unit(rows)
+    latency = summaries.unit(rows)
     columns = [
         Column(key, _as_it_is(key), numeric=key == "seed")
         for key in ("graph", "seed")
         if len(_distinct(rows, key)) > 1
     ]
     columns += [
-        Column("method", _shown_method, numeric=False),
+        Column("method", summaries.label, numeric=False),
         Column(f"predic-\nted {latency.name}", lambda row: latency.write(row.get("predicted_s"))),
     ]
-    if any(median_s(row) is not None for row in rows):
+    if any(summaries.median_s(row) is not None for row in rows):
         columns.append(
             Column(f"measured {latency.name}\n[low, high]", lambda row: _measured(row, latency))
         )
@@ -225,7 +193,7 @@ def columns(rows: Iterable[Row]) -> list[Column]:
         *columns,
         Column("search\ns", lambda row: _fixed(row.get("search_s"), 2)),
         Column("evalu-\nations", _as_it_is("evaluations")),
-        Column("status", _as_it_is("status"), numeric=False),
+        Column("status", _status, numeric=False),
     ]
 
 
@@ -233,11 +201,19 @@ def _as_it_is(key: str) -> Callable[[Row], str]:
     return lambda row: str(row.get(key, units.NONE))
 
 
+def _status(row: Row) -> str:
+    """Returns the status; a proof of what was also measured is about its simulation."""
+    status = str(row["status"])
+    if status.startswith("optimal") and summaries.median_s(row) is not None:
+        return f"optimal in simulation{status.removeprefix('optimal')}"
+    return status
+
+
 def _measured(row: Row, latency: units.Unit) -> str:
-    if median_s(row) is None:
+    if summaries.median_s(row) is None:
         return units.NONE
     low, high = (latency.write(row["measured_s"].get(key)) for key in ("low", "high"))
-    return f"{latency.write(median_s(row))} [{low}, {high}]"
+    return f"{latency.write(summaries.median_s(row))} [{low}, {high}]"
 
 
 def _fixed(value: Any, decimals: int) -> str:
@@ -249,44 +225,12 @@ def _percent(gap: Any) -> str:
     return units.NONE if units.number(gap) is None else f"{100 * gap:.1f}"
 
 
-def _candidates(rows: Iterable[Row]) -> list[Row]:
-    """Returns placements that ran, the measured ones wherever anything was measured."""
-    own = [row for row in split(rows)[0] if _rank(row) < _UNRANKED and not _failed(row)]
-    return [row for row in own if median_s(row) is not None] or own
-
-
-def _rank(row: Row) -> tuple[float, float]:
-    """Returns what rows are compared by: the ratio, paired where measured, then the latency."""
-    ratio = units.number(row.get("versus_best_single_device"))
-    latency = median_s(row) or units.number(row.get("predicted_s"))
-    return (math.inf if ratio is None else ratio, math.inf if latency is None else latency)
-
-
-def _clearly_faster(row: Row, other: Row) -> bool:
-    """Whether the measured intervals of two rows leave no doubt."""
-    high = units.number((row.get("measured_s") or {}).get("high"))
-    low = units.number((other.get("measured_s") or {}).get("low"))
-    return high is not None and low is not None and high < low
-
-
-def _failed(row: Row) -> bool:
-    return row["status"].startswith(("failed", "infeasible"))
-
-
 def _distinct(rows: Iterable[Row], key: str) -> list[Any]:
     return list(dict.fromkeys(row[key] for row in rows if key in row))
 
 
-def by_graph(rows: Iterable[Row]) -> list[list[Row]]:
-    """Groups rows by graph, in order of appearance; rows without a graph's name are of one."""
-    graphs: dict[Any, list[Row]] = {}
-    for row in rows:
-        graphs.setdefault(row.get("graph"), []).append(row)
-    return list(graphs.values())
-
-
 def _notes(summary: Summary) -> list[str]:
-    lines = [line.replace("`", "") for line in verdict(summary)]
+    lines = [line.replace("`", "") for line in verdict(summary) + mispredictions(summary)]
     for row in summary["rows"]:
         if _without_cause(row) != row:
             lines.append(f"{row['method']} {_one_line(row['status'])[:_LONGEST_CAUSE]}")
@@ -296,71 +240,32 @@ def _notes(summary: Summary) -> list[str]:
 
 
 def verdict(summary: Summary) -> list[str]:
-    """Says how the best row compares with what a user has without placing; by graph.
-
-    The first line of a graph is about the fastest that there is without placing, a device outside
-    the placement if one is faster than the best single device, and says so where that is no slower
-    than the best row. Names stand in backquotes.
-    """
-    best = best_rows(summary)
-    if not best:
-        return ["No placement has a usable latency, so none is best."]
-    latency, lines = unit(summary["rows"]), []
-    quantity = "time a request" if summary["objective"] == "max_load" else "latency"
-    for row in best:
-        references = split(summary["rows"])[1]
-        same = [other for other in references if other.get("graph") == row.get("graph")]
-        bar = min((r for r in same if _rank(r) < (1.0, 0.0)), key=_rank, default=None)
-        told = [_judged(row, quantity)]
-        if bar is not None and median_s(row) is not None:
-            told = [_against(row, bar, quantity, latency), *told]
-        where = f"{row['graph']}: " if len(best) > 1 else ""
-        lines += [f"{where}{line}" for line in told]
-    return lines
-
-
-def _against(row: Row, bar: Row, quantity: str, latency: units.Unit) -> str:
-    """Compares the best row with what is faster than the best single device, without placing."""
-    name, ratio = _shown_method(bar), _rank(row)[0] / _rank(bar)[0]
-    values = " and ".join(f"{latency.write(median_s(r))} {latency.name}" for r in (row, bar))
-    if _clearly_faster(row, bar):
-        return (
-            f"`{row['method']}` is at {ratio:.3f} of `{name}`, the fastest without placing "
-            f"(measured): {1 - ratio:.1%} lower {quantity}."
-        )
-    if _clearly_faster(bar, row):
-        return (
-            f"`{name}` is faster without placing: {1 / ratio:.3f} of the {quantity} of "
-            f"`{row['method']}`, the best placement (measured)."
-        )
-    return (
-        f"`{row['method']}`, the best placement, cannot be told from `{name}`, which places "
-        f"nothing: {values} (measured)."
+    """Says in Markdown what to use, a sentence for each graph."""
+    objective = summary["objective"]
+    return _by_graph(
+        summary, lambda rows: verdict_lib.sentence(verdict_lib.decide(rows), objective)
     )
 
 
-def _judged(row: Row, quantity: str) -> str:
-    ratio = units.number(row.get("versus_best_single_device"))
-    kind = "predicted" if median_s(row) is None else "measured"
-    if is_single(row):
-        return f"Best is `{row['method']}` ({kind}): no placement is clearly faster."
-    if ratio is None:
-        return f"Best is `{row['method']}` ({kind}); no single device ran to compare it with."
-    low, high = (units.number(bound) for bound in row.get("versus_interval") or (None, None))
-    between = "" if low is None or high is None else f" [{low:.3f}, {high:.3f}]"
-    return (
-        f"Best is `{row['method']}`, at {ratio:.3f}{between} of the best single device ({kind}): "
-        f"{abs(1 - ratio):.1%} {'lower' if ratio < 1 else 'higher'} {quantity}."
-    )
+def mispredictions(summary: Summary) -> list[str]:
+    """Says in Markdown which predictions are wrong, a sentence for each graph with any."""
+    return _by_graph(summary, verdict_lib.misprediction)
+
+
+def _by_graph(summary: Summary, say: Callable[[list[Row]], str | None]) -> list[str]:
+    """Returns what there is to say of each graph, with its name where there are several."""
+    graphs = summaries.by_graph(summary["rows"])
+    said = [(rows[0].get("graph"), say(rows)) for rows in graphs]
+    return [
+        f"{printable.markdown(str(graph))}: {sentence}" if len(graphs) > 1 else sentence
+        for graph, sentence in said
+        if sentence
+    ]
 
 
 def has_host(summary: Summary) -> bool:
     """Whether `HOST_NOTE` applies."""
     return any("host" in label for label in summary["devices"])
-
-
-def _shown_method(row: Row) -> str:
-    return row["method"].removeprefix("reference:")
 
 
 def _without_cause(row: Row) -> Row:

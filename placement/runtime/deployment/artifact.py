@@ -127,10 +127,11 @@ def load(
     form = {None: told.form, True: CONCURRENT, False: told.serial_form}[concurrent]
     if form == CONCURRENT and not told.segments:
         why = description.decision(model)
-        # Of a placement that was not kept it is gone however that was placed.
+        # A placement that was not deployed has no concurrent form, however it was placed.
         other = ", or place it with --config.backend=concurrent and deploy it again"
         raise UserError(
-            f"{str(file)!r} has no concurrent form ({why}); load it without concurrent=True"
+            f"{str(file)!r} has no concurrent form: it was deployed on the verdict {why!r}; load "
+            f"it without concurrent=True"
             f"{other if told.form == HETERO else ''}"
         )
     try:

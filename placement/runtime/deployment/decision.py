@@ -1,12 +1,11 @@
-"""A placement against every single device, measured where it is to run; and what to make of it.
+"""A placement against every single device, measured where it is to run; and what to write.
 
-Rounds are interleaved and ratios paired, as `placement.runtime.measurement.request` explains. The
-placement is deployed only if it is faster than the best single device, that is, if the 95% interval
-of the ratio lies below 1.
+Rounds are interleaved and ratios paired, as `placement.runtime.measurement.request` explains. Which
+row to use `placement.reporting.verdict` decides.
 """
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
 from placement.errors import UserError
@@ -14,14 +13,9 @@ from placement.runtime import devices
 from placement.runtime.deployment import artifact
 from placement.runtime.deployment.preflight import Placed
 from placement.runtime.devices import Device
+from placement.runtime.measurement import baseline
 from placement.runtime.measurement.measurer import Measurer
-from placement.runtime.measurement.request import (
-    Candidate,
-    Failure,
-    Interval,
-    Measure,
-    Measurement,
-)
+from placement.runtime.measurement.request import Candidate, Failure, Interval, Measurement
 
 REFERENCE = "reference"  # the form of a row about a device that the placement did not choose from
 MIN_ROUNDS = 10
@@ -65,7 +59,7 @@ def measure(
       placed: the placement.
       measurer: of the model as placed, on all devices that could be used.
       seconds: of timing, compilation not included.
-      say: told what is being done.
+      say: called with what is being done.
 
     Returns:
       Rows: devices alone, the best first, then the placement's forms, then references.
@@ -74,93 +68,100 @@ def measure(
       UserError: the placement fails or computes wrong outputs.
     """
     used = tuple(device for device in measurer.devices if device.name in placed.used)
-    alone = {f"single:{device.name}": Candidate(None, (device,)) for device in measurer.devices}
-    mixed = _forms(placed, used) if len(used) > 1 else {}
-    others = {d.label: Candidate(None, (d,)) for d in devices.all_threads(measurer.devices)}
+    singles = [Candidate(None, (device,)) for device in measurer.devices]
+    forms = _forms(placed, used) if len(used) > 1 else {}
+    references = devices.all_threads(measurer.devices)
     say("looking for the best single device")
-    found = _outcomes(measurer, alone, seconds / 4)
-    for _ in alone:  # until none turns out to be faster than the one taken for the best
-        alone = dict(sorted(alone.items(), key=lambda item: _ratio(found[item[0]])))
-        say("the placement beside the single devices")
-        found = _outcomes(measurer, alone | mixed | others, seconds)
-        if not any(_beats_the_first(found[name]) for name in list(alone)[1:]):
-            break
-    rows = [_row(name, artifact.SINGLE, found[name]) for name in alone]
-    rows += [_row(name, form, found[name]) for name, form in zip(mixed, _FORMS, strict=False)]
-    if mixed and rows[-1].latency is None:  # the form that was searched for
+    order = baseline.rank(measurer, singles, baseline.RANKING_SHARE * seconds)
+    measured = baseline.measure(
+        measurer,
+        singles,
+        [*forms.values(), *(Candidate(None, (device,)) for device in references)],
+        order,
+        min_rounds=MIN_ROUNDS,
+        seconds=(1 - baseline.RANKING_SHARE) * seconds,
+        say=say,
+    )
+    rows = [
+        _row(f"single:{measurer.devices[i].name}", artifact.SINGLE, measured.singles[i])
+        for i in measured.order
+    ]
+    for (name, _), form, outcome in zip(forms.items(), _FORMS, measured.others, strict=False):
+        rows.append(_row(name, form, outcome))
+    if forms and rows[-1].latency is None:  # the form that was searched for
         raise _refusal(placed, f"{rows[-1].name}: {rows[-1].status}")
-    references = [(_row(name, REFERENCE, found[name]), c.devices[0]) for name, c in others.items()]
-    return rows + [row._replace(device=device) for row, device in references]
+    for device, outcome in zip(references, measured.others[len(forms) :], strict=True):
+        rows.append(_row(device.label, REFERENCE, outcome)._replace(device=device))
+    return rows
 
 
-def decide(placed: Placed, rows: Sequence[Row]) -> Decision:
-    """Decides what to deploy: the placement's fastest form if that beats every single device.
+def deployable(placed: Placed, rows: Sequence[Row]) -> list[Row]:
+    """Returns the rows that can be deployed, or are measured to be compared with.
 
-    A placement that gives one device everything is kept unless another device is faster. Where no
-    single device is right it is the fastest of what is, the references among it.
+    A concurrent form is written beside a form that OpenVINO runs alone. Where no single device is
+    right, that has to be another row, and a reference of a device that the placement uses in
+    another precision cannot be it.
 
     Raises:
-      UserError: nothing that OpenVINO could run alone works.
+      UserError: there is none.
     """
-    forms = [row for row in rows if row.form in _FORMS and row.latency]
-    if rows[0].latency is None:
-        return _decide_without_singles(placed, rows)
-    best = rows[0].name.partition(":")[2]
-    if len(placed.used) == 1:
-        return _decide_single(placed, rows, best)
-    faster = [(row.ratio.median, row) for row in forms if row.ratio and row.ratio.high < 1]
-    if not faster:
-        told = "; ".join(f"{row.name}: {said(row.ratio)}" for row in forms)
-        reason = f"the placement is not faster than {best} alone ({told})"
-        return Decision(artifact.SINGLE, best, True, f"{reason}, which is deployed instead")
-    _, chosen = min(faster, key=lambda pair: pair[0])
-    serial = [row for _, row in faster if row.form == artifact.HETERO]
-    reason = f"{chosen.name}: {said(chosen.ratio)} of the time of {best}, the best single device"
-    return Decision(chosen.form, None if serial else best, False, reason)
-
-
-def said(ratio: Interval | None) -> str:
-    """A ratio with its interval."""
-    return f"{ratio.median:.3f} [{ratio.low:.3f}, {ratio.high:.3f}]" if ratio else "-"
-
-
-def _decide_without_singles(placed: Placed, rows: Sequence[Row]) -> Decision:
-    """Of what is right where no single device that the placement chose from is."""
-    found = sorted((row for row in rows if row.latency), key=_latency_s)
-    # What OpenVINO runs alone; a reference of a device that the placement has otherwise is another.
-    plain = [r for r in found if r.device is None or r.device.name not in placed.used]
-    plain = [row for row in plain if row.form != artifact.CONCURRENT]
-    found = found if plain else [row for row in found if row.form != artifact.CONCURRENT]
-    if not found:
+    kept = [row for row in rows if row.latency]
+    if not _singles(kept) and not _beside_concurrent(placed, kept):
+        kept = [row for row in kept if row.form != artifact.CONCURRENT]
+    if not kept:
         raise _refusal(placed, rows[0].status)
-    chosen = found[0]
-    alone = plain[0] if chosen.form == artifact.CONCURRENT else chosen
-    causes = "; ".join(f"{row.name}: {row.status}" for row in rows if row.form == artifact.SINGLE)
-    reason = (
-        f"{chosen.name} takes {1e3 * _latency_s(chosen):.4g} ms, the least of what is right; no "
-        f"single device of the placement is ({causes})"
-    )
-    form = artifact.SINGLE if chosen.device else chosen.form
-    name = alone.device.name if alone.device else None
-    return Decision(form, name, form == artifact.SINGLE, reason, alone.device)
+    return kept
 
 
-def _latency_s(row: Row) -> float:
-    assert row.latency is not None
-    return row.latency.median
+def preferred(placed: Placed) -> str:
+    """Returns the name of the row that a placement on one device keeps to, unless it loses."""
+    return f"single:{next(iter(placed.used))}" if len(placed.used) == 1 else ""
 
 
-def _decide_single(placed: Placed, rows: Sequence[Row], best: str) -> Decision:
-    """Of a placement that is all on one device, which OpenVINO then runs without HETERO."""
-    (own,) = placed.used
-    row = next(row for row in rows if row.name == f"single:{own}")
-    reason = f"the placement gives {own} everything"
-    if row.ratio is not None and row.ratio.low <= 1:
-        reason += ", and no single device is faster"
-        return Decision(artifact.SINGLE, own, False, reason)
-    told = f"takes {said(row.ratio)} of its time" if row.ratio else f"failed: {row.status}"
-    reason += f", but {own} {told}: {best} is deployed instead"
-    return Decision(artifact.SINGLE, best, True, reason)
+def decide(placed: Placed, rows: Sequence[Row], winner: str, reason: str) -> Decision:
+    """Returns what to write where a row is to be used.
+
+    Args:
+      placed: the placement.
+      rows: of `measure`.
+      winner: the name of the row, which is one of `deployable`.
+      reason: why, for whoever reads the deployed files.
+    """
+    row = next(row for row in rows if row.name == winner)
+    if row.form == REFERENCE:
+        assert row.device is not None
+        return Decision(artifact.SINGLE, row.device.name, True, reason, row.device)
+    if row.form == artifact.SINGLE:
+        return Decision(row.form, _device_name(row), winner != preferred(placed), reason)
+    if row.form == artifact.HETERO:
+        return Decision(row.form, None, False, reason)
+    if not _singles(rows):
+        alone = _beside_concurrent(placed, rows)[0]
+        name = alone.device.name if alone.device else None
+        return Decision(row.form, name, False, reason, alone.device)
+    faster = [r for r in rows if r.form == artifact.HETERO and r.ratio and r.ratio.high < 1]
+    return Decision(row.form, None if faster else _device_name(_singles(rows)[0]), False, reason)
+
+
+def _singles(rows: Sequence[Row]) -> list[Row]:
+    """Returns the single devices that are right, the best first."""
+    return [row for row in rows if row.form == artifact.SINGLE and row.latency]
+
+
+def _device_name(row: Row) -> str:
+    return row.name.removeprefix("single:")
+
+
+def _beside_concurrent(placed: Placed, rows: Sequence[Row]) -> list[Row]:
+    """Returns the rows that OpenVINO runs alone where no single device is right, fastest first."""
+    alone = [
+        row
+        for row in rows
+        if row.latency
+        and row.form in (artifact.HETERO, REFERENCE)
+        and (row.device is None or row.device.name not in placed.used)
+    ]
+    return sorted(alone, key=lambda row: row.latency.median if row.latency else math.inf)
 
 
 def _forms(placed: Placed, used: tuple[Device, ...]) -> dict[str, Candidate]:
@@ -176,27 +177,6 @@ def _refusal(placed: Placed, cause: str) -> UserError:
         f"the placement (of {placed.method}) cannot be deployed here: {cause}; "
         "place the model on this machine with the same flags: --task=place"
     )
-
-
-def _outcomes(
-    measurer: Measurer, candidates: Mapping[str, Candidate], seconds: float
-) -> dict[str, Measurement | Failure]:
-    listed = list(candidates.values())
-    found = measurer.ask(Measure(listed, min_rounds=MIN_ROUNDS, time_limit_s=seconds))
-    return dict(zip(candidates, found, strict=True))
-
-
-def _ratio(outcome: Measurement | Failure) -> float:
-    """To the first candidate, paired; the latency where that failed, inf without a number."""
-    if isinstance(outcome, Failure):
-        return math.inf
-    ratio = outcome.ratio.median
-    return outcome.latency.median if math.isnan(ratio) else ratio
-
-
-def _beats_the_first(outcome: Measurement | Failure) -> bool:
-    """Also where the first failed, and no ratio to it is a number."""
-    return isinstance(outcome, Measurement) and not outcome.ratio.high >= 1
 
 
 def _row(name: str, form: str, outcome: Measurement | Failure) -> Row:

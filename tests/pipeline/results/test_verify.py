@@ -60,7 +60,7 @@ def entry(method: str, on: int | None = None, **predicted_s: float) -> Entry:
 def table(*entries: Entry):
     chosen, outcomes, counts = verify.measure(GivenOutcomes(), list(entries), 1.0)
     rows = verify.rows(chosen, outcomes, counts, [LOAD] * len(entries))
-    number = verify.best(chosen, rows)
+    number = verify.best(rows)
     return chosen, rows, number if number is None else rows[number]["method"]
 
 
@@ -111,21 +111,47 @@ def test_what_gives_one_device_everything_is_that_device_however_it_was_found() 
     assert best == "single:B"
 
 
+def test_ratios_are_paired_with_the_single_device_that_is_measured_as_the_fastest() -> None:
+    """Not with the one that is predicted to be."""
+
+    class Timed(GivenOutcomes):
+        """The first candidate's ratio is 1 to itself; the others' are to it, with an interval."""
+
+        def ask(self, request):
+            outcomes = super().ask(request)
+            first_s = outcomes[0].latency.median
+            for i, outcome in enumerate(outcomes):
+                spread = 0.01 if i else 0.0
+                ratio = outcome.latency.median / first_s
+                paired = Interval(ratio, ratio - spread, ratio + spread, 20)
+                outcomes[i] = outcome._replace(ratio=paired)
+            return outcomes
+
+    given = [entry("single:A", 0, first=0.5), entry("single:B", 1, single=1.0)]
+    given += [entry("random", second=0.9)]
+    chosen, outcomes, counts = verify.measure(Timed(), given, 1.0)
+    slower, fastest, random = verify.rows(chosen, outcomes, counts, [LOAD] * 3)
+    assert (fastest["versus_best_single_device"], fastest["versus_interval"]) == (1.0, [1.0, 1.0])
+    assert slower["versus_best_single_device"] == pytest.approx(1.1)
+    assert slower["versus_interval"] == pytest.approx([1.09, 1.11])
+    assert random["versus_interval"] == pytest.approx([0.89, 0.91])
+
+
 def test_where_nothing_is_measured_one_device_is_not_better_than_itself() -> None:
     found = [entry("single:A", 0, single=1.0), entry("hetero", 0, first=0.99)]
     outcomes = [None, None]
     rows = verify.rows(found, outcomes, [0, 0], [LOAD] * 2)
-    assert verify.best(found, rows) == 0
+    assert verify.best(rows) == 0
     found += [entry("lns", first=0.98)]
     rows = verify.rows(found, [*outcomes, None], [0, 0, 0], [LOAD] * 3)
-    assert verify.best(found, rows) == 2
+    assert verify.best(rows) == 2
 
 
 def test_where_every_placement_failed_none_is_best_and_the_causes_are_counted() -> None:
     found = [entry("single:A", 0, bad=0.1), entry("single:B", 1, bad=0.2), entry("lns", bad=0.1)]
     chosen, outcomes, counts = verify.measure(GivenOutcomes(), found, 1.0)
     rows = verify.rows(chosen, outcomes, counts, [LOAD] * 3)
-    assert verify.best(chosen, rows) is None
+    assert verify.best(rows) is None
     error = verify.nothing_ran(chosen, outcomes)
     assert str(error) == "none of 3 placements ran: 3 x infer: it broke"
     *_, best = table(entry("single:A", 0, bad=0.1), entry("lns", second=0.5))

@@ -26,17 +26,26 @@ def _advice(bound_s: float, **changes: object) -> Advice:
 @pytest.mark.parametrize(
     ("given", "said"),
     [
-        (_advice(0.0099), "stop here: nothing below 0.97 of `single:gpu` can exist"),
-        (_advice(0.006), "a search may gain up to 40%"),
-        (_advice(float("-inf")), "what a search may gain cannot be told before it"),
-        (_advice(0.006, fastest_s=float("inf")), "cannot be told"),
+        (
+            _advice(0.0099),
+            "Stop here: no placement can be clearly faster than gpu alone.",
+        ),
+        (_advice(0.006), "A search may gain up to 40%."),
+        (_advice(float("-inf")), "Only a search can tell"),
+        (_advice(0.006, fastest_s=float("inf")), "Only a search can tell"),
         (
             _advice(0.006),
-            "no placement is below 0.60 of `single:gpu`, the fastest without",
+            "No placement takes less than 6 ms (simulated, objective makespan)",
         ),
-        (_advice(0.006, optimal=True), "the optimum is 0.60 of"),
-        (_advice(0.006), "(10 ms predicted); 50% of one device's is a chain"),
-        (_advice(0.006, measured=True, chain=float("nan")), "(10 ms measured)"),
+        (
+            _advice(0.006, optimal=True),
+            "The fastest placement takes 6 ms (simulated",
+        ),
+        (
+            _advice(0.006),
+            "(predicted). 50% of the work is one chain and cannot be shared.",
+        ),
+        (_advice(0.006, measured=True, chain=float("nan")), "takes 10 ms (measured)."),
     ],
 )
 def test_advice_says_what_can_be_at_best(given, said):
@@ -86,6 +95,24 @@ def test_placing_says_before_the_search_what_there_is_to_gain(tmp_path):
     code, out, err = run(tmp_path, *flags)
     assert code == 0, err
     said = out + err
-    assert said.index("at best under makespan: ") < said.index("searching heft")
+    assert said.index("(simulated, objective makespan)") < said.index("searching heft")
     kept = json.loads((tmp_path / "advice.json").read_text())
     assert kept["objective"] == "makespan"
+
+
+def test_after_stop_the_search_does_not_run_unless_asked_for(tmp_path):
+    # A chain of equal operations has nothing to share out.
+    flags = ("--config.graph=synthetic:family=chain,ops=12", *_DESCRIBED[1:])
+    flags += ("--config.objective=makespan", "--config.method=heft")
+    code, out, err = run(tmp_path / "stopped", *flags, "--config.search_anyway=False")
+    assert code == 0, err
+    assert "Stop here: no placement can be clearly faster than gpu" in out + err
+    assert "heft does not run; --config.search_anyway=True runs it all the same." in out + err
+    summary = json.loads((tmp_path / "stopped" / "summary.json").read_text())
+    assert "heft" not in [row["method"] for row in summary["rows"]]
+    assert summary["best"].startswith("single:gpu")
+    assert "In simulation, use gpu" in out
+    code, out, err = run(tmp_path / "searched", *flags, "--config.search_anyway=True")
+    assert code == 0, err
+    assert "heft runs all the same: search_anyway is set." in out + err
+    assert "searching heft" in out + err

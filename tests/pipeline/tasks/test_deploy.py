@@ -106,27 +106,48 @@ def test_a_model_with_a_scalar_input_is_placed_and_deployed(
     assert (squared.shape, float(squared)) == ((), 9.0)
 
 
-def test_a_slower_placement_falls_back_and_says_so(tmp_path: Path, capsys) -> None:
+def judged(monkeypatch, **ratios: float) -> None:
+    """Has the forms of rows take these times of the best single device; rows of others go."""
+    measure = decision.measure
+
+    def flattering(*args, **kwargs):
+        rows = measure(*args, **kwargs)
+        known = [row for row in rows if row.form in ("single", *ratios)]
+        return [
+            row._replace(ratio=Interval(ratios[row.form], *2 * (ratios[row.form],), 20))
+            if row.form in ratios
+            else row
+            for row in known
+        ]
+
+    monkeypatch.setattr(decision, "measure", flattering)
+
+
+def test_a_slower_placement_is_not_deployed_and_the_output_says_so(
+    tmp_path: Path, monkeypatch, capsys
+) -> None:
+    judged(monkeypatch, hetero=3.0, concurrent=2.0)
     file = prepared(tmp_path, small.diamond(), segments=SEGMENTS, left=B)
     record = task.run(config(file), tmp_path)
     assert record["fallback"]
     assert record["form"] == artifact_lib.SINGLE
     rows = {row["name"]: row for row in record["rows"]}
     assert record["deployed"] == record["rows"][0]["name"]
-    assert rows["placement"]["ratio"]["low"] > 1
     assert rows["placement, concurrent"]["output_error"] <= 0.1
     out = capsys.readouterr().out
-    assert "falls back to a single device: the placement is not faster than" in out
+    device = record["deployed"].removeprefix("single:")
+    assert f"Use {device} alone: " in out
+    assert "The best placement on these devices takes " in out
+    assert f"deployed instead of the placement: single:{device}" in out
     folder = tmp_path / "deploy"
     saved = json.loads((folder / "deploy.json").read_text())
     assert saved["fallback"] is True
-    assert "The placement is not faster than" in (folder / "deploy.md").read_text()
+    assert f"**Use {device} alone: " in (folder / "deploy.md").read_text()
     model = ov.Core().read_model(folder / "model.xml")
     assert model.get_rt_info(["placement", "fallback"]).astype(str) == "yes"
-    device = record["deployed"].removeprefix("single:")
     with placement.load(folder) as net:
         assert net.compiled.get_property("EXECUTION_DEVICES") == [device]
-    with pytest.raises(UserError, match=r"no concurrent form \(the placement is not faster"):
+    with pytest.raises(UserError, match="no concurrent form: it was deployed on the verdict 'Use "):
         placement.load(folder, concurrent=True)
     assert sorted(path.name for path in tmp_path.iterdir()) == [
         *(".lock", "deploy", "model.bin", "model.xml", "placement.json")
@@ -136,14 +157,7 @@ def test_a_slower_placement_falls_back_and_says_so(tmp_path: Path, capsys) -> No
 @pytest.mark.parametrize("form", [artifact_lib.HETERO, artifact_lib.CONCURRENT])
 def test_a_faster_placement_is_deployed_in_its_faster_form(tmp_path, monkeypatch, form) -> None:
     """No placement is faster here: the ratio of one form is made to be."""
-    measure = decision.measure
-
-    def flattering(*args, **kwargs):
-        faster = Interval(0.5, 0.4, 0.6, 20)
-        rows = measure(*args, **kwargs)
-        return [row._replace(ratio=faster) if row.form == form else row for row in rows]
-
-    monkeypatch.setattr(decision, "measure", flattering)
+    judged(monkeypatch, **{"hetero": 1.0, "concurrent": 1.0} | {form: 0.5})
     file = prepared(tmp_path, small.diamond(), segments=SEGMENTS, left=B)
     record = task.run(config(file), tmp_path)
     assert (record["form"], record["fallback"]) == (form, False)
@@ -211,6 +225,20 @@ def test_where_no_single_device_is_right_the_whole_cpu_may_be_deployed(tmp_path,
     assert (record["form"], record["fallback"]) == (artifact_lib.SINGLE, True)
     assert record["deployed"].startswith("CPU [")
     assert "infer: it broke" in record["decision"]
+    with placement.load(tmp_path / "deploy") as net:
+        assert net.compiled.get_property("EXECUTION_DEVICES") == ["CPU"]
+
+
+def test_the_whole_cpu_is_deployed_where_it_is_faster_than_the_placement(
+    tmp_path: Path, monkeypatch, capsys
+) -> None:
+    judged(monkeypatch, hetero=0.9, reference=0.5)
+    record = task.run(config(prepared(tmp_path, small.diamond(), left=B)), tmp_path)
+    assert (record["form"], record["fallback"]) == (artifact_lib.SINGLE, True)
+    assert record["deployed"].startswith("CPU [")
+    out = capsys.readouterr().out
+    assert f"Use {record['deployed']}: " in out
+    assert f"deployed instead of the placement: {record['deployed']}" in out
     with placement.load(tmp_path / "deploy") as net:
         assert net.compiled.get_property("EXECUTION_DEVICES") == ["CPU"]
 

@@ -162,3 +162,23 @@ def test_labels_of_many_methods_stay_apart():
 def test_a_front_of_nothing_is_a_mistake():
     with pytest.raises(NothingToDrawError, match="no row has"):
         scatter_plots.pareto([{"method": "older", "predicted_s": 0.001, "max_load_s": None}])
+
+
+def test_points_of_many_methods_and_seeds_have_short_distinct_labels(recwarn):
+    """Of all names in one label the axes would collapse to nothing."""
+    rows = [
+        {**_candidate(f"hierarchical:num_groups={n},num_samples=16", 0.01, 0.01), "seed": seed}
+        for n in range(30)
+        for seed in range(3)
+    ]
+    rows += [{**_candidate("lns", 0.02 + 0.001 * seed, 0.004), "seed": seed} for seed in range(3)]
+    figure = scatter_plots.pareto(rows)
+    figure.draw_without_rendering()
+    assert not [str(warning.message) for warning in recwarn]
+    axes = figure.axes[0]
+    assert axes.get_position().width > 0.5
+    many, one = looks.words(figure)
+    assert many.endswith(" and 27 more")
+    assert one == "lns"  # the fastest of three seeds
+    np.testing.assert_allclose(axes.collections[0].get_offsets()[:, 0], [10, 20])
+    looks.assert_legible(figure)

@@ -107,6 +107,26 @@ def test_search_names_single_devices_and_the_bound_beside_it():
     looks.assert_legible(figure)
 
 
+def test_a_search_begins_with_the_single_devices_and_has_its_own_bound():
+    """A row of `hetero` places every operation, and has a lower bound than what is searched."""
+    records = [
+        {"method": "search", "seed": 0, "evaluations": n, "best_s": 0.65} for n in (999, 1544)
+    ]
+    rows = [
+        _row("single:A", 0.87, bound_s=0.64),
+        _row("single:B", 0.83, bound_s=0.64),
+        _row("hetero", 0.87, bound_s=0.53),
+        _row("search", 0.65, bound_s=0.64),
+    ]
+    figure = search_plots.search(records, rows)
+    (axes,) = figure.axes
+    assert list(axes.lines[0].get_xdata()) == [2, 999, 1544]
+    assert list(axes.lines[0].get_ydata()) == pytest.approx([830, 650, 650])
+    assert axes.get_xlim()[0] == 0
+    assert "proven bound: 640.0" in looks.words(figure)
+    looks.assert_legible(figure)
+
+
 def test_a_search_far_from_the_single_devices_is_drawn_in_logarithms():
     figure = search_plots.search(_metrics(), [_row("single:CPU", 100.0, bound_s=0.01)])
     assert figure.axes[0].get_yscale() == "log"

@@ -126,7 +126,10 @@ def _diamond(**given):
         _summary(),
         details=dataclasses.replace(details, graph=graph, coarse=graph),
         figures={"Latencies & more": _SVG},
-        provenance={"Configuration": {"graph": _EVIL, "costs": ""}, "Environment": {"a": {"b": 1}}},
+        provenance={
+            "Configuration": {"graph": _EVIL, "costs": ""},
+            "Environment": {"a": {"b": 0.0050152}},
+        },
         **given,
     )
 
@@ -161,21 +164,18 @@ def test_what_was_found_is_shown(show):
     page = show(_diamond())
     expect(page).to_have_title("Placement of diamond")
     expect(page.locator("h1")).to_have_text("Placement of diamond")
-    verdict = (
-        "CPU [f32, all] is faster without placing: 0.804 of the latency of lns, the best placement "
-        "(measured).",
-        "Best is lns, at 0.876 of the best single device (measured): 12.4% lower latency.",
-    )
+    verdict = "Use CPU [f32, all]: 11.90 ms. The best placement on these devices takes 14.80 ms."
     expect(page.locator(".verdict")).to_have_text(verdict)
+    expect(page.locator("header .note")).to_have_count(0)
     assert _methods(page) == (
-        ["single:CPU", "lns BEST", "heft", "for reference, outside the placement", "CPU [f32, all]"]
+        ["single:CPU", "lns", "heft", "for reference, outside the placement", "CPU [f32, all] BEST"]
     )
     cells = page.locator("tr.best td").all_inner_texts()
-    assert cells[:5] == ["14.10", "14.80 [14.50, 15.54]", "0.876", "13.10", "7.6"]
+    assert cells[:3] == ["-", "11.90 [11.66, 12.50]", "0.704"]
     expect(page.get_by_text(f"failed: compile: no kernel for {_EVIL}")).to_be_visible()
     expect(page.locator("figcaption")).to_have_text("Latencies & more")
     assert page.evaluate("document.querySelector('figure img').naturalWidth") == 640
-    assert page.locator(".pairs dd").all_inner_texts() == [_EVIL, '""', "1"]
+    assert page.locator(".pairs dd").all_inner_texts() == [_EVIL, '""', "0.005015"]
 
 
 def test_sections_without_content_are_left_out(show):
@@ -242,7 +242,7 @@ def test_the_legend_counts_what_is_where_and_says_how_times_were_obtained(show):
         "A\nCPU [f32, 1 thread, host]: 3 operations",
         "B\nGPU.0 [f16]: 1 operation",
         "within a device",
-        "to another device (2)",
+        "to another device (2 tensors)",
     ]
     drawn_as = "All 4 operations are drawn. "
     times = "Times: simulated; measured, the median of 9 inferences."
@@ -449,3 +449,24 @@ def test_on_paper_everything_is_there_and_nothing_to_press(show):
 
 def test_a_page_of_hundreds_of_operations_is_a_small_file(hundreds):
     assert len(hundreds) < 250_000
+
+
+def test_a_long_label_of_a_device_does_not_widen_a_phone(show):
+    details = dataclasses.replace(drawn.diamond(), devices=("CPU [f32, 1 thread, host]" * 4, "B"))
+    page = show(html.page(_summary(), details=details), width=390)
+    assert page.evaluate("document.documentElement.scrollWidth") == 390
+
+
+def test_figures_are_not_white_in_the_dark(show):
+    figure = "document.querySelector('figure img')"
+    for scheme, expected in (("light", False), ("dark", True)):
+        page = show(_diamond(), scheme=scheme)
+        filtered = page.evaluate(f"getComputedStyle({figure}).filter")
+        assert ("invert" in filtered) == expected
+
+
+def test_a_wrong_prediction_is_noted_below_the_verdict(show):
+    rows = [_row("single:CPU", 0.02, 0.02, 1.0), _row("search", 0.0213, 0.0576, 2.7)]
+    page = show(html.page(_summary(rows=rows)))
+    expect(page.locator(".verdict")).to_contain_text("Use CPU alone: 20.00 ms.")
+    expect(page.locator("header .note")).to_contain_text("prediction for search is off by more")

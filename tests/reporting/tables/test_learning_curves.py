@@ -114,7 +114,7 @@ def test_what_cannot_be_ranked_is_named():
     assert "| a, ms | placeto | 1 | - | - | - | 10 | 1.0 | - (-) | - (-) |" in text
     assert "| - (1.000) | - (1.000) |" in text  # no unit on `c`
     only_failed = learning_curves.summarise({"a": failed}, SINGLE_S)
-    assert "no method has a ratio" in learning_curves.verdict(only_failed)[0]
+    assert "no learned method has a ratio" in learning_curves.verdict(only_failed)[0]
     assert "- (-)" in learning_curves.markdown(only_failed)
 
 

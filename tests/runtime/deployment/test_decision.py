@@ -48,7 +48,7 @@ def test_a_placement_that_cuts_a_small_model_falls_back(measurer, model):
         assert row.latency.n >= decision.MIN_ROUNDS
     assert rows[0].ratio.median == 1
     assert all(row.ratio.low > 1 for row in rows[2:4])  # three submodels for one
-    found = decision.decide(cut, rows)
+    found = decision.decide(cut, decision.deployable(cut, rows), rows[0].name, "why")
     assert found.fallback
     assert f"single:{found.alone}" == rows[0].name
 

@@ -8,8 +8,8 @@ import pytest
 from placement.errors import UserError
 from placement.runtime import devices
 from placement.runtime.deployment import artifact as artifact_lib
-from placement.runtime.deployment import preflight
-from placement.runtime.deployment.decision import REFERENCE, Row, decide
+from placement.runtime.deployment import decision, preflight
+from placement.runtime.deployment.decision import REFERENCE, Row
 from placement.runtime.execution.split import Segment
 from placement.runtime.measurement.request import Interval
 from placement.runtime.models import fingerprint
@@ -145,67 +145,68 @@ def rows(hetero: float | None = None, concurrent: float | None = None) -> list[R
 
 
 @pytest.mark.parametrize(
-    ("hetero", "concurrent", "form", "alone"),
+    ("hetero", "concurrent", "winner", "alone"),
     [
-        (0.9, None, artifact_lib.HETERO, None),
-        (0.99, None, artifact_lib.SINGLE, B),  # the interval reaches beyond 1
-        (1.5, None, artifact_lib.SINGLE, B),
-        (None, None, artifact_lib.SINGLE, B),
-        (0.9, 0.8, artifact_lib.CONCURRENT, None),
-        (0.8, 0.9, artifact_lib.HETERO, None),
-        (1.2, 0.9, artifact_lib.CONCURRENT, B),  # OpenVINO alone is better off with one device
-        (None, 0.9, artifact_lib.CONCURRENT, B),
-        (1.2, 1.1, artifact_lib.SINGLE, B),
+        (0.9, None, "placement", None),
+        (1.5, None, f"single:{B}", B),
+        (0.9, 0.8, "placement, concurrent", None),
+        (1.2, 0.9, "placement, concurrent", B),  # OpenVINO alone is better off with one device
+        (None, 0.9, "placement, concurrent", B),
     ],
 )
-def test_only_what_is_faster_than_the_best_single_device_is_deployed(
-    hetero, concurrent, form, alone
-):
-    found = decide(placed(), rows(hetero, concurrent))
-    assert (found.form, found.alone, found.fallback) == (form, alone, form == artifact_lib.SINGLE)
-    assert B in found.reason
+def test_the_row_to_use_is_written_with_what_openvino_runs_alone(hetero, concurrent, winner, alone):
+    measured = rows(hetero, concurrent)
+    assert winner in [row.name for row in decision.deployable(placed(), measured)]
+    found = decision.decide(placed(), measured, winner, "why")
+    form = next(row.form for row in measured if row.name == winner)
+    fallback = form == artifact_lib.SINGLE
+    assert found == (form, alone, fallback, "why", None)
 
 
-@pytest.mark.parametrize(("device", "alone", "fallback"), [(B, B, False), (A, B, True)])
-def test_a_placement_on_one_device_is_kept_unless_another_is_faster(device, alone, fallback):
-    found = decide(placed(affinity={"a": device}), rows()[:2])
-    assert (found.form, found.alone, found.fallback) == (artifact_lib.SINGLE, alone, fallback)
-    equal = [
-        row(f"single:{B}", artifact_lib.SINGLE, 1.0),
-        row(f"single:{A}", artifact_lib.SINGLE, 1.01),
-    ]
-    assert not decide(placed(affinity={"a": device}), equal).fallback
+def test_a_device_outside_the_placement_may_be_written():
+    cpu = devices.reference_device()
+    measured = [*rows(0.9)[:-1], row(cpu.label, REFERENCE, 0.5)._replace(device=cpu)]
+    found = decision.decide(placed(), measured, cpu.label, "why")
+    assert found == (artifact_lib.SINGLE, "CPU", True, "why", cpu)
 
 
-def test_where_no_single_device_works_the_placement_is_deployed():
+def test_a_placement_on_one_device_is_no_fallback_to_it():
+    on_b = placed(affinity={"a": B})
+    assert (decision.preferred(on_b), decision.preferred(placed())) == (f"single:{B}", "")
+    assert not decision.decide(on_b, rows()[:2], f"single:{B}", "why").fallback
+    assert decision.decide(on_b, rows()[:2], f"single:{A}", "why").fallback
+
+
+def test_where_no_single_device_works_a_placement_may_be_written():
     broken = [row(f"single:{name}", artifact_lib.SINGLE, None) for name in (A, B)]
     works = row("placement", artifact_lib.HETERO, 1.0)._replace(ratio=None)
-    found = decide(placed(), [*broken, works])
+    assert decision.deployable(placed(), [*broken, works]) == [works]
+    found = decision.decide(placed(), [*broken, works], "placement", "why")
     assert (found.form, found.alone, found.fallback) == (artifact_lib.HETERO, None, False)
     with pytest.raises(UserError, match="it broke"):
-        decide(placed(), [*broken, row("placement", artifact_lib.HETERO, None)])
+        decision.deployable(placed(), [*broken, row("placement", artifact_lib.HETERO, None)])
 
 
-def test_where_no_single_device_is_right_the_fastest_of_what_is_is_deployed():
+def test_a_concurrent_form_needs_another_that_openvino_runs_alone():
     cpu = devices.reference_device()
 
-    def decided(hetero, concurrent, reference, on=cpu):
+    def written(hetero, on=cpu):
         timed = [row("placement", artifact_lib.HETERO, hetero)]
-        timed.append(row("placement, concurrent", artifact_lib.CONCURRENT, concurrent))
-        timed.append(row(on.label, REFERENCE, reference)._replace(device=on))
-        broken = [row(f"single:{name}", artifact_lib.SINGLE, None) for name in (A, B)]
-        return decide(placed(), broken + [each._replace(ratio=None) for each in timed])
+        timed.append(row("placement, concurrent", artifact_lib.CONCURRENT, 0.1))
+        timed.append(row(on.label, REFERENCE, 0.2)._replace(device=on))
+        measured = [row(f"single:{name}", artifact_lib.SINGLE, None) for name in (A, B)] + timed
+        assert "placement, concurrent" in [r.name for r in decision.deployable(placed(), measured)]
+        return decision.decide(placed(), measured, "placement, concurrent", "why").alone
 
-    assert decided(0.3, 0.2, 0.1)[:3] == (artifact_lib.SINGLE, "CPU", True)
-    assert decided(0.3, 0.2, 0.1).reference == cpu
-    assert decided(0.3, 0.1, 0.2)[:3] == (artifact_lib.CONCURRENT, "CPU", False)
-    assert decided(0.2, 0.1, 0.3)[:3] == (artifact_lib.CONCURRENT, None, False)
-    assert decided(0.1, 0.2, 0.3)[:3] == (artifact_lib.HETERO, None, False)
-    found = decided(0.3, 0.2, 0.1)
-    assert f"single:{B}: infer: it broke" in found.reason
+    assert written(0.3) == "CPU"
+    assert written(0.15) is None  # HETERO is faster than the CPU
+    assert written(None) == "CPU"
     # In another precision than the placement's device of that name: not both in one file.
     same = dataclasses.replace(cpu, name=A)
-    assert decided(None, 0.1, 0.2, same)[:3] == (artifact_lib.SINGLE, A, True)
+    measured = [*rows(None, 0.1)[2:-1], row(same.label, REFERENCE, 0.2)._replace(device=same)]
+    broken = [row(f"single:{name}", artifact_lib.SINGLE, None) for name in (A, B)]
+    kept = decision.deployable(placed(), broken + measured)
+    assert [row.name for row in kept] == [same.label]
 
 
 def test_outputs_of_what_was_written_are_compared(tmp_path):

@@ -1,0 +1,59 @@
+"""What `summary.json` holds, as tables, figures and the verdict read it.
+
+A row says how one method's placement of one graph does; a comparison's rows also carry their graph
+and their seed. A *reference* row is of a device outside the placement, such as the whole CPU beside
+two devices that are made of it.
+"""
+
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+from placement.reporting import units
+
+Row = Mapping[str, Any]
+Summary = Mapping[str, Any]
+
+
+def median_s(row: Row) -> float | None:
+    """Returns the measured median latency of a row, or None."""
+    return units.number((row.get("measured_s") or {}).get("median"))
+
+
+def predicted_s(row: Row) -> float | None:
+    """Returns the predicted latency of a row, or None."""
+    return units.number(row.get("predicted_s"))
+
+
+def unit(rows: Iterable[Row]) -> units.Unit:
+    """Returns the unit of all latencies of the rows, predicted and measured ones."""
+    return units.of_latencies(s for row in rows for s in (predicted_s(row), median_s(row)))
+
+
+def split(rows: Iterable[Row]) -> tuple[list[Row], list[Row]]:
+    """Returns the rows that are placements, and the reference rows."""
+    rows = list(rows)
+    placements = [row for row in rows if not row.get("reference")]
+    return placements, [row for row in rows if row.get("reference")]
+
+
+def by_graph(rows: Iterable[Row]) -> list[list[Row]]:
+    """Groups rows by graph, in order of appearance; rows without a graph's name are of one."""
+    graphs: dict[Any, list[Row]] = {}
+    for row in rows:
+        graphs.setdefault(row.get("graph"), []).append(row)
+    return list(graphs.values())
+
+
+def is_single(row: Row) -> bool:
+    """Returns whether the row gives one device everything, as the method `single` does."""
+    return row["method"].startswith("single:")
+
+
+def has_failed(row: Row) -> bool:
+    """Returns whether the row's placement did not run, or cannot."""
+    return row["status"].startswith(("failed", "infeasible"))
+
+
+def label(row: Row) -> str:
+    """Returns the method, or the device of a reference, as tables show it."""
+    return row["method"].removeprefix("reference:")

@@ -1,0 +1,270 @@
+"""The verdict on a run: which way of running the model to use, in a line with milliseconds.
+
+Every task, table, page and figure takes its verdict from `decide`, and every sentence about it from
+`sentence`. A model runs by a placement on several devices, on a single device, or on a *reference*
+device outside the placement, such as the whole CPU. The last two need no placement, so a placement
+has to be clearly faster than all of them to win: measured 95% intervals must not overlap. A
+reference has to be clearly faster than the best single device.
+"""
+
+import math
+from collections.abc import Iterable, Sequence
+from typing import NamedTuple
+
+import numpy as np
+
+from placement.reporting import summaries, units
+from placement.reporting.summaries import Row
+
+# The 90th percentile of the simulator's errors on the networks of docs/CONCURRENT.md is 18% with
+# profiled costs and 23% with calibrated ones.
+FIDELITY = 0.25
+_ROUNDING = 1e-6  # of predictions in float32
+
+
+class Contender(NamedTuple):
+    """A way of running the model: the rows of a method on one graph, one for each seed."""
+
+    method: str
+    rows: tuple[Row, ...]
+    latency_s: float  # measured, or predicted where nothing was measured; mean over the seeds
+    ratio: float  # to the best single device, geometric mean over the seeds; nan without one
+    ratio_interval: tuple[float, float]  # that holds the 95% intervals of all seeds, or nan
+    latency_interval: tuple[float, float]
+
+    @property
+    def is_plain(self) -> bool:
+        """Whether it needs no placement."""
+        return summaries.is_single(self.rows[0]) or bool(self.rows[0].get("reference"))
+
+    @property
+    def row(self) -> Row:
+        """The row of the fastest seed."""
+        return min(self.rows, key=lambda row: summaries.median_s(row) or row["predicted_s"])
+
+    @property
+    def name(self) -> str:
+        """What a sentence calls it, in Markdown."""
+        label = summaries.label(self.rows[0])
+        if summaries.is_single(self.rows[0]):
+            return f"`{label.removeprefix('single:')}` alone"
+        if self.is_plain:
+            return f"`{label}`"
+        # `deploy` measures one placement in several forms: 'placement', 'placement, concurrent'.
+        return f"the {label}" if label.startswith("placement") else f"the placement of `{label}`"
+
+
+class Verdict(NamedTuple):
+    """Which way of running a model to use."""
+
+    winner: Contender | None  # None where nothing has a usable latency
+    placement: Contender | None  # the best on the devices of the placement, each alone included
+    # What the sentence compares the winner with: the fastest without placing if a placement wins,
+    # else the best placement; None where there is none.
+    rival: Contender | None
+    is_measured: bool
+    unit: units.Unit
+
+
+class Ranking(NamedTuple):
+    """A method over several graphs."""
+
+    method: str
+    ratio: float  # to the best single device, geometric mean over graphs and seeds
+
+
+def decide(rows: Sequence[Row], preferred: str = "") -> Verdict:
+    """Decides which way of running a model to use.
+
+    Args:
+      rows: of one graph, as `summary.json` has them. Where anything was measured, a row without a
+        measured latency cannot win.
+      preferred: the single device that is taken for the best one unless another is clearly faster,
+        such as 'single:CPU'; '' for the one that the ratios of the rows are to.
+    """
+    is_measured = any(summaries.median_s(row) is not None for row in rows)
+    contenders = _contenders(rows, is_measured)
+    singles = [c for c in contenders if summaries.is_single(c.rows[0])]
+    references = [c for c in contenders if c.rows[0].get("reference")]
+    # A placement on one device is that single device, however it was found.
+    placements = [
+        c
+        for c in contenders
+        if not c.is_plain and not (singles and c.rows[0].get("num_devices") == 1)
+    ]
+    # Ratios are to the best single device, so its own is 1; noise may put another one below.
+    single = min(singles, key=_distance_from_one, default=None)
+    for other in singles:
+        if other.method == preferred and single and not _is_faster(single, other):
+            single = other
+    plain = single
+    for other in sorted(references, key=_rank):
+        if plain is single and (single is None or _is_faster(other, single)):
+            plain = other
+    gains = [c for c in placements if single is None or _is_faster(c, single)]
+    best = min(gains, key=_rank, default=None)
+    winner = best if best and (plain is None or _is_faster(best, plain)) else plain
+    rival: Contender | None
+    if winner is best:
+        rival = plain
+    elif winner is single:
+        rival = min(placements, key=_rank, default=None)
+    else:
+        rival = best or single
+    unit = summaries.unit(rows)
+    return Verdict(winner, best or single, rival, is_measured, unit)
+
+
+def sentence(verdict: Verdict, objective: str = "") -> str:
+    """Says what to use, how long it takes, and how long the best alternative takes; in Markdown."""
+    winner, rival = verdict.winner, verdict.rival
+    if winner is None:
+        return "No placement has a usable latency; the column `status` says why."
+    use = "Use" if verdict.is_measured else "In simulation, use"
+    text = f"{use} {winner.name}: {_written(winner, verdict, objective)}."
+    if rival is None:
+        missing = "no faster placement was found" if winner.is_plain else "no single device runs"
+        return f"{text} {missing.capitalize()}."
+    takes = _written(rival, verdict, objective)
+    if not winner.is_plain:
+        return f"{text} The fastest without placing, {rival.name}, takes {takes}."
+    if _is_faster(winner, rival):
+        return f"{text} The best placement on these devices takes {takes}."
+    return f"{text} No placement is clearly faster: the best takes {takes}."
+
+
+def misprediction(rows: Iterable[Row]) -> str | None:
+    """Returns a sentence about predictions that are further off than `FIDELITY`, or None."""
+    rows = summaries.split(rows)[0]
+    known = [row for row in rows if summaries.predicted_s(row) and summaries.median_s(row)]
+    wrong = [row for row in known if _is_mispredicted(row)]
+    if not wrong:
+        return None
+    worst = max(wrong, key=lambda row: abs(math.log(_error(row))))
+    unit = summaries.unit([worst])
+    label, error = summaries.label(worst), f"off by more than {FIDELITY:.0%}"
+    subject = f"The prediction for `{label}` is {error}"
+    if len(wrong) > 1:
+        subject = f"{len(wrong)} of {len(known)} predictions are {error}, most that for `{label}`"
+    return (
+        f"{subject}: {unit.write(worst['predicted_s'])} {unit.name} predicted, "
+        f"{unit.write(summaries.median_s(worst))} {unit.name} measured. Bounds, gaps and "
+        "`optimal in simulation` are no better than the predictions."
+    )
+
+
+def rankings(rows: Iterable[Row]) -> list[Ranking]:
+    """Ranks all methods of a comparison, references included, the best first.
+
+    By the geometric mean, over graphs and over the seeds of each, of the ratio to the best single
+    device. Methods without a ratio on every graph are left out. Of equals the first is first.
+    """
+    logs: dict[str, dict[str, list[float]]] = {}
+    for row in rows:
+        ratio = units.number(row["versus_best_single_device"])
+        of_graph = logs.setdefault(row["method"], {}).setdefault(row["graph"], [])
+        of_graph.append(math.inf if not ratio else math.log(ratio))
+    num_graphs = max(map(len, logs.values()), default=0)
+    means = [
+        Ranking(method, math.exp(np.mean([np.mean(of_graph) for of_graph in graphs.values()])))
+        for method, graphs in logs.items()
+        if len(graphs) == num_graphs
+    ]
+    return sorted((r for r in means if math.isfinite(r.ratio)), key=lambda ranking: ranking.ratio)
+
+
+def closing_sentence(rows: Sequence[Row], objective: str = "") -> str:
+    """Says which of all methods of a comparison does best: over several graphs by `rankings`."""
+    graphs = summaries.by_graph(rows)
+    if len(graphs) == 1:
+        return sentence(decide(rows), objective)
+    ranked = rankings(rows)
+    if not ranked:
+        return "No method has a latency on every graph."
+    text = (
+        f"Over {len(graphs)} graphs, of all methods "
+        f"`{_label(ranked[0])}` has the lowest geometric mean of the ratio to the best single "
+        f"device: {ranked[0].ratio:.3f}"
+    )
+    if len(ranked) > 1:
+        text += f"; next is `{_label(ranked[1])}` with {ranked[1].ratio:.3f}"
+    return f"{text}."
+
+
+def _label(ranking: Ranking) -> str:
+    return summaries.label({"method": ranking.method})
+
+
+def _contenders(rows: Iterable[Row], is_measured: bool) -> list[Contender]:
+    """Joins the seeds of each method; a method that failed with any seed is left out."""
+    seconds = summaries.median_s if is_measured else summaries.predicted_s
+    methods: dict[str, list[Row]] = {}
+    for row in rows:
+        methods.setdefault(row["method"], []).append(row)
+    contenders = []
+    for method, group in methods.items():
+        known = (seconds(row) for row in group if not summaries.has_failed(row))
+        latencies_s = [latency_s for latency_s in known if latency_s is not None]
+        if len(latencies_s) < len(group):
+            continue
+        ratios = [units.or_nan(row.get("versus_best_single_device")) for row in group]
+        ratio = math.exp(np.mean(np.log(ratios))) if np.all(np.array(ratios) > 0) else math.nan
+        intervals = [row.get("versus_interval") or (math.nan, math.nan) for row in group]
+        measured = [row.get("measured_s") or {} for row in group]
+        latencies = [(each.get("low"), each.get("high")) for each in measured]
+        contenders.append(
+            Contender(
+                method,
+                tuple(group),
+                float(np.mean(latencies_s)),
+                ratio,
+                _hull(intervals),
+                _hull(latencies),
+            )
+        )
+    return contenders
+
+
+def _hull(intervals: Iterable[Sequence[float | None]]) -> tuple[float, float]:
+    """Returns the least and the greatest end of intervals; nan where one has no number."""
+    ends = np.array([[units.or_nan(end) for end in interval] for interval in intervals])
+    return float(ends[:, 0].min()), float(ends[:, 1].max())
+
+
+def _is_faster(one: Contender, other: Contender) -> bool:
+    """Returns whether one is clearly faster: by the intervals, or the predictions, of both.
+
+    Ratios to the best single device are paired by rounds, and so tell more than latencies do.
+    """
+    for interval in ("ratio_interval", "latency_interval"):
+        high, low = getattr(one, interval)[1], getattr(other, interval)[0]
+        if not math.isnan(high + low):
+            return high < low
+    return one.latency_s < other.latency_s * (1 - _ROUNDING)
+
+
+def _rank(contender: Contender) -> tuple[float, float]:
+    ratio = math.inf if math.isnan(contender.ratio) else contender.ratio
+    return ratio, contender.latency_s
+
+
+def _distance_from_one(contender: Contender) -> tuple[float, float]:
+    ratio, latency_s = _rank(contender)
+    return abs(math.log(ratio)), latency_s
+
+
+def _written(contender: Contender, verdict: Verdict, objective: str) -> str:
+    request = " a request" if objective == "max_load" else ""
+    return f"{verdict.unit.write(contender.latency_s)} {verdict.unit.name}{request}"
+
+
+def _error(row: Row) -> float:
+    """Returns the measured latency over the predicted one."""
+    return (summaries.median_s(row) or math.nan) / row["predicted_s"]
+
+
+def _is_mispredicted(row: Row) -> bool:
+    """Returns whether the whole measured interval is further from the prediction."""
+    low, high = (units.or_nan(row["measured_s"].get(end)) for end in ("low", "high"))
+    predicted_s = row["predicted_s"]
+    return low > predicted_s * (1 + FIDELITY) or high < predicted_s / (1 + FIDELITY)

@@ -1,0 +1,151 @@
+"""The one verdict: placements, single devices and references are judged alike."""
+
+import math
+
+import pytest
+
+from placement.reporting import verdict
+from tests.reporting.rows import make_row
+
+SINGLE = make_row("single:A", 0.030, 0.030, 1.0)
+
+
+def told(*rows, objective="makespan", preferred=""):
+    return verdict.sentence(verdict.decide(rows, preferred), objective)
+
+
+def test_the_plain_cpu_wins_where_it_is_faster_than_the_best_placement():
+    rows = [
+        make_row("single:A", 0.2, 0.268, 1.0),
+        make_row("search", 0.19, 0.195, 0.727),
+        make_row("reference:CPU [f32, all 2 threads]", None, 0.150, 0.56, reference=True),
+    ]
+    decided = verdict.decide(rows)
+    assert decided.winner.method == "reference:CPU [f32, all 2 threads]"
+    assert decided.placement.method == "search"
+    assert verdict.sentence(decided) == (
+        "Use `CPU [f32, all 2 threads]`: 150.0 ms. The best placement on these devices takes "
+        "195.0 ms."
+    )
+
+
+@pytest.mark.parametrize(
+    ("search", "reference", "expected"),
+    [
+        # median ms of a placement and of the whole CPU, beside 30 ms on one device
+        (20.0, 25.0, "Use the placement of `search`: 20.00 ms. The fastest without placing, `CPU`"),
+        (20.0, 40.0, "The fastest without placing, `A` alone, takes 30.00 ms."),
+        (20.0, 20.1, "Use `CPU`: 20.10 ms. No placement is clearly faster: the best takes 20.00"),
+        (29.9, 40.0, "Use `A` alone: 30.00 ms. No placement is clearly faster: the best takes 29"),
+        (60.0, 40.0, "Use `A` alone: 30.00 ms. The best placement on these devices takes 60.00 ms"),
+        (60.0, 29.9, "Use `A` alone: 30.00 ms. The best placement on these devices takes 60.00 ms"),
+        (60.0, 20.0, "Use `CPU`: 20.00 ms. The best placement on these devices takes 30.00 ms."),
+    ],
+)
+def test_only_what_is_clearly_faster_wins(search, reference, expected):
+    rows = [
+        SINGLE,
+        make_row("search", 0.01, search / 1e3, search / 30),
+        make_row("reference:CPU", None, reference / 1e3, reference / 30, reference=True),
+    ]
+    assert expected in told(*rows)
+
+
+def test_a_single_device_that_noise_puts_below_one_is_not_the_best():
+    rows = [
+        SINGLE,
+        make_row("single:B", 0.03, 0.0299, 0.995),
+        make_row("search", 0.01, 0.0294, 0.985, spread=0.01),
+    ]
+    assert told(*rows).startswith("Use the placement of `search`")
+
+
+def test_a_preferred_single_device_is_kept_unless_it_is_clearly_slower():
+    rows = [make_row("single:A", 0.03, 0.03, 1.0), make_row("single:B", 0.03, 0.0302, 1.01)]
+    assert told(*rows, preferred="single:B").startswith("Use `B` alone")
+    rows[1] = make_row("single:B", 0.03, 0.04, 1.3)
+    assert told(*rows, preferred="single:B").startswith("Use `A` alone")
+
+
+def test_predictions_count_where_nothing_was_measured():
+    rows = [make_row("single:A", 0.03, ratio=1.0), make_row("heft", 0.03, ratio=1.0)]
+    assert told(*rows).startswith("In simulation, use `A` alone: 30.00 ms. No placement is clearly")
+    rows += [make_row("lns", 0.02, ratio=0.667)]
+    assert told(*rows).startswith("In simulation, use the placement of `lns`: 20.00 ms. The fast")
+
+
+def test_a_placement_on_one_device_is_that_device():
+    rows = [make_row("single:A", 0.03, ratio=1.0)]
+    rows += [make_row("hetero", 0.0299, ratio=0.99, num_devices=1)]
+    assert told(*rows) == "In simulation, use `A` alone: 30.00 ms. No faster placement was found."
+
+
+def test_what_failed_or_was_not_measured_cannot_win():
+    failed = make_row("heft", 0.001, status="failed: compile: why")
+    unmeasured = make_row("lns", 0.001)
+    assert told(SINGLE, failed, unmeasured).startswith("Use `A` alone")
+    assert told(failed) == "No placement has a usable latency; the column `status` says why."
+    broken = make_row("single:A", 0.03, status="failed: infer: why")
+    alone = make_row("lns", 0.02, 0.02)
+    assert told(broken, alone) == "Use the placement of `lns`: 20.00 ms. No single device runs."
+
+
+def test_the_seeds_of_a_method_are_one_contender_by_their_mean():
+    rows = [make_row("single:A", 0.03, ratio=1.0, seed=seed) for seed in (0, 1)]
+    rows += [make_row("lucky", s, ratio=s / 0.03, seed=i) for i, s in enumerate((0.01, 0.028))]
+    rows += [make_row("steady", 0.015, ratio=0.5, seed=seed) for seed in (0, 1)]
+    decided = verdict.decide(rows)
+    assert (decided.winner.method, decided.winner.latency_s) == ("steady", pytest.approx(0.015))
+
+
+def test_a_time_a_request_is_told_as_one():
+    assert "takes 30.00 ms a request." in told(
+        SINGLE, make_row("search", 0.02, 0.02, 0.667), objective="max_load"
+    )
+
+
+def test_predictions_that_are_further_off_than_their_fidelity_are_flagged():
+    right = make_row("lns", 0.02, 0.024, 0.8)  # within a quarter, as the simulator mostly is
+    assert verdict.misprediction([SINGLE, right]) is None
+    wrong = make_row("search", 0.0213, 0.0576, 2.7, status="optimal")
+    assert verdict.misprediction([SINGLE, right, wrong]) == (
+        "The prediction for `search` is off by more than 25%: 21.30 ms predicted, 57.60 ms "
+        "measured. Bounds, gaps and `optimal in simulation` are no better than the predictions."
+    )
+    worse = make_row("random", 0.01, 0.1, 3.0)
+    assert verdict.misprediction([SINGLE, right, wrong, worse]).startswith(
+        "2 of 4 predictions are off by more than 25%, most that for `random`: 10.00 ms predicted"
+    )
+    reference = make_row("reference:CPU", math.nan, 0.1, 3.0, reference=True)
+    assert verdict.misprediction([SINGLE, reference]) is None
+
+
+def compared(*ratios, methods=("single:A", "scheduler", "search")):
+    return [
+        make_row(method, ratio, ratio=ratio, graph=graph, seed=0)
+        for graph, of_graph in zip("ab", ratios, strict=True)
+        for method, ratio in zip(methods, of_graph, strict=True)
+        if ratio is not None
+    ]
+
+
+def test_over_several_graphs_every_method_is_ranked():
+    rows = compared((1.0, 0.908, 0.8), (1.0, 0.9, 0.9))
+    assert [ranking.method for ranking in verdict.rankings(rows)] == (
+        ["search", "scheduler", "single:A"]
+    )
+    assert verdict.closing_sentence(rows) == (
+        "Over 2 graphs, of all methods `search` has the lowest geometric mean of the ratio to "
+        "the best single device: 0.849; next is `scheduler` with 0.904."
+    )
+    rows = compared((1.0, 0.9, 0.8), (1.0, 0.9, None))  # `search` has no row on the second graph
+    assert verdict.rankings(rows)[0].method == "scheduler"
+    reference = [
+        make_row("reference:CPU", None, ratio=0.5, graph=graph, reference=True) for graph in "ab"
+    ]
+    assert verdict.rankings(rows + reference)[0].method == "reference:CPU"
+
+
+def test_of_one_graph_the_closing_sentence_is_its_verdict():
+    rows = [{**row, "graph": "a", "seed": 0} for row in (SINGLE, make_row("lns", 0.02, 0.02, 0.6))]
+    assert verdict.closing_sentence(rows) == told(*rows)
