@@ -13,6 +13,7 @@ import sys
 from collections.abc import Callable
 from pathlib import Path
 
+from placement.pipeline.results import advice
 from placement.runtime import devices
 from tests.docs import pages
 from tests.docs.pages import Block
@@ -31,6 +32,7 @@ class Reader:
         smaller: tuple[str, ...],
         otherwise: dict[str, tuple[str, ...]],
         not_run: dict[str, str],
+        smaller_code: dict[str, str],
     ):
         """Reads nothing yet.
 
@@ -39,17 +41,19 @@ class Reader:
           smaller: flags appended to every command that has a configuration.
           otherwise: flags appended to commands by their work directory.
           not_run: blocks that nothing can run, by their first line, and why.
+          smaller_code: replacements in code and in the output that a page promises exactly.
         """
         self._directory = directory
         self._smaller = smaller
         self._otherwise = otherwise
         self._not_run = not_run
+        self._smaller_code = smaller_code
         self._printed: dict[str, str] = {}
 
     def follow(self, page: str) -> None:
         """Runs every block of a page and compares what it prints with what the page says."""
         printed = ""
-        for block in pages.blocks(page):
+        for block in map(self._smaller_block, pages.blocks(page)):
             if block.language in ("sh", pages.INDENTED):
                 printed = "".join(self._command(words, block) for words in pages.commands(block))
             elif block.name == "exact":
@@ -60,6 +64,13 @@ class Reader:
                 printed = self._code(block)
             else:
                 assert block.text.splitlines()[0].strip() in self._not_run, f"{block} is not run"
+
+    def _smaller_block(self, block: Block) -> Block:
+        if block.language not in ("python", "text"):
+            return block
+        for text, replacement in self._smaller_code.items():
+            block = block._replace(text=block.text.replace(text, replacement))
+        return block
 
     def _command(self, words: list[str], block: Block) -> str:
         """What a command prints."""
@@ -115,6 +126,7 @@ def _redirected(
     os.environ["COLUMNS"] = "120"
     command.prepare(plots=False)
     devices._host_precisions = lambda core: ("f32",)  # a processor without bf16
+    advice._MEASURE_S = 0.2
     target(*args)
 
 

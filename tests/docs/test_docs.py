@@ -82,6 +82,9 @@ OTHERWISE = {
     ),
 }
 
+# The images of the tutorial's model have a sixteenth of the pixels.
+SMALLER_CODE = {"64, 64": "16, 16"}
+
 # Blocks that nothing can run, by their first line.
 NOT_RUN = {
     "python -m experiments.main --config=hsdag --workdir=runs/many \\": "it is for several hosts",
@@ -120,7 +123,7 @@ GIVEN = {"workload.json": json.dumps(_WORKLOAD)}
 def _reader(directory: Path) -> Reader:
     for name, text in GIVEN.items():
         (directory / name).write_text(text)
-    return Reader(directory, SMALLER, OTHERWISE, NOT_RUN)
+    return Reader(directory, SMALLER, OTHERWISE, NOT_RUN, SMALLER_CODE)
 
 
 @pytest.mark.alone
@@ -170,7 +173,7 @@ def test_commands_run_on_processors_without_bf16():
 def test_a_block_that_does_not_do_what_the_page_says_is_noticed(text, said, tmp_path, monkeypatch):
     (tmp_path / "page.md").write_text(f"{text}\n")
     monkeypatch.setattr(pages, "ROOT", tmp_path)
-    reader = Reader(tmp_path, SMALLER, OTHERWISE, NOT_RUN)
+    reader = Reader(tmp_path, SMALLER, OTHERWISE, NOT_RUN, {})
     pages.tokens.cache_clear()
     with pytest.raises(AssertionError, match=said):
         reader.follow("page.md")
@@ -183,7 +186,7 @@ def test_numbers_and_widths_of_output_may_differ_and_lines_be_left_out(tmp_path,
     )
     monkeypatch.setattr(pages, "ROOT", tmp_path)
     pages.tokens.cache_clear()
-    Reader(tmp_path, SMALLER, OTHERWISE, NOT_RUN).follow("page.md")
+    Reader(tmp_path, SMALLER, OTHERWISE, NOT_RUN, {}).follow("page.md")
 
 
 def test_every_row_of_the_tables_here_is_of_a_block():

@@ -1,5 +1,6 @@
 """Run directories: files that are corrupt, and two commands at once."""
 
+import functools
 import json
 import os
 import shutil
@@ -11,16 +12,19 @@ import flax.serialization
 import numpy as np
 import pytest
 
-from placement.pipeline import workdirs
+from placement.methods.checkpoints import restored
+from placement.pipeline import checkpoints, workdirs
+from placement.pipeline.console import progress
 from placement.pipeline.results import bounds
 from tests.experiments import command
 from tests.experiments.command import check_summary, run, start
 
 FLAGS = (
     *("--config.graph=synthetic:family=layered,ops=12,seed=1", "--config.devices=roofline:cpu,gpu"),
-    "--config.method=hsdag:variant=paper,hidden_size=4,threshold=1,episode_steps=1",
-    "--config.budget=34",
+    *("--config.method=local_search", "--config.budget=34"),
 )
+# A learned method writes a checkpoint; a step of learning takes seconds to trace.
+LEARNED = (*FLAGS, "--config.method=placeto:hidden_size=2,rounds=1", "--config.budget=18")
 ENDLESS = "--config.budget=2000000000"
 TORN = b'{"method": "hsdag", "seed": 0}\n'  # of which a whole record has more
 GARBAGE = {
@@ -45,38 +49,58 @@ def copy(finished, tmp_path) -> Path:
     return Path(shutil.copytree(finished, tmp_path / "run"))
 
 
-def only(workdir: Path, pattern: str) -> Path:
-    (path,) = workdir.glob(pattern)
-    return path
-
-
-@pytest.mark.parametrize("garbage", GARBAGE)
-@pytest.mark.parametrize("pattern", ["checkpoint/*.msgpack", bounds.FILE])
-def test_what_a_task_made_and_cannot_read_is_set_aside_and_made_anew(copy, pattern, garbage):
-    path = only(copy, pattern)
-    before, broken = path.read_bytes(), GARBAGE[garbage](path.read_bytes())
+def check_set_aside(workdir: Path, path: Path, broken: bytes, flags: tuple[str, ...]) -> str:
+    """Runs a command twice on a broken file: only the first sets it aside; returns its line."""
     path.write_bytes(broken)
-    code, out, err = run(copy, *FLAGS)
+    code, out, err = run(workdir, *flags)
     assert code == 0, err
     (line,) = [line for line in out.splitlines() if str(path) in line]
     assert f"set aside as {path.name}.corrupt" in line
     assert path.with_name(f"{path.name}.corrupt").read_bytes() == broken
-    assert (path.read_bytes() == before) or pattern.startswith("checkpoint")
-    check_summary(copy)
-    code, out, err = run(copy, *FLAGS)
+    check_summary(workdir)
+    code, out, err = run(workdir, *flags)
     assert code == 0, err
     assert "set aside" not in out
+    return line
 
 
-def test_a_checkpoint_of_other_shapes_is_set_aside(copy):
-    path = only(copy, "checkpoint/*.msgpack")
+@pytest.mark.parametrize("garbage", GARBAGE)
+def test_bounds_that_a_task_cannot_read_are_set_aside_and_made_anew(copy, garbage):
+    path = copy / bounds.FILE
+    before = path.read_bytes()
+    check_set_aside(copy, path, GARBAGE[garbage](before), FLAGS)
+    assert path.read_bytes() == before
+
+
+def test_a_checkpoint_of_other_shapes_is_set_aside_and_made_anew(tmp_path):
+    code, _, err = run(tmp_path, *LEARNED)
+    assert code == 0, err
+    (path,) = tmp_path.glob("checkpoint/*.msgpack")
     content = flax.serialization.msgpack_restore(path.read_bytes())
     content["0"]["elite"] = np.zeros((3, 3), np.int32)
-    path.write_bytes(flax.serialization.msgpack_serialize(content))
-    code, out, err = run(copy, *FLAGS)
-    assert code == 0, err
-    assert "elite" in out
-    assert "(3, 3)" in out
+    broken = flax.serialization.msgpack_serialize(content)
+    line = check_set_aside(tmp_path, path, broken, LEARNED)
+    assert "elite" in line
+    assert "(3, 3)" in line
+
+
+@pytest.mark.parametrize("garbage", GARBAGE)
+def test_a_checkpoint_that_cannot_be_read_is_set_aside(tmp_path, garbage, capsys):
+    path, state = tmp_path / "checkpoint" / "state.msgpack", {"elite": np.arange(12)}
+
+    def restore() -> dict[str, np.ndarray] | None:
+        make = functools.partial(restored, state)
+        return checkpoints.restore(path, make, progress.Display(progress.WARNING))
+
+    assert restore() is None
+    checkpoints.save(path, state)
+    np.testing.assert_array_equal(restore()["elite"], state["elite"])
+    broken = GARBAGE[garbage](path.read_bytes())
+    path.write_bytes(broken)
+    assert restore() is None
+    assert "set aside as state.msgpack.corrupt" in " ".join(capsys.readouterr().out.split())
+    assert path.with_name("state.msgpack.corrupt").read_bytes() == broken
+    assert not path.exists()
 
 
 @pytest.mark.parametrize("line", [b"nonsense\n", TORN, b"\x00\xff\n", b"[1]\n"])
@@ -84,7 +108,7 @@ def test_of_a_log_the_sound_lines_are_kept(copy, line):
     path = copy / "metrics.jsonl"
     sound = path.read_bytes()
     path.write_bytes(sound + line)
-    code, out, err = run(copy, *FLAGS)
+    code, out, err = run(copy, *FLAGS, "--config.method=random")  # which logs nothing
     assert code == 0, err
     assert "set aside" not in err
     (said,) = [line for line in out.splitlines() if f"{path} cannot be read" in line]
@@ -198,8 +222,6 @@ def test_a_comparison_keeps_others_out_of_its_cells_and_itself(tmp_path):
 
 
 def test_a_claim_is_given_back(tmp_path):
-    from placement.pipeline.console import progress
-
     workdirs.claim(tmp_path, progress.Display(progress.WARNING))
     code, _, err = run(tmp_path, *FLAGS)
     assert code == 2
@@ -218,7 +240,7 @@ def test_links_in_a_run_directory_are_refused_and_what_they_lead_to_is_kept(name
     else:
         outside.write_text("")
     (workdir / name).symlink_to(outside)
-    code, _, err = run(workdir, *FLAGS)
+    code, _, err = run(workdir, *(LEARNED if name == "checkpoint" else FLAGS))
     assert code == 2
     assert err.splitlines()[-1].startswith("error: ")
     assert name in err.splitlines()[-1]
