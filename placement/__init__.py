@@ -4,11 +4,40 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from placement.pipeline.python_api import Placed
+    from placement.policies.base import Recipe
     from placement.runtime.deployment.artifact import Network
     from placement.runtime.models.from_python import Converted
     from placement.types import Problem, Solution
 
 __version__ = "0.1.0"
+# Imported when they are used: `import placement` loads neither JAX nor OpenVINO.
+_TYPES = ("CostModel", "OpGraph", "Problem", "Solution")
+
+
+def __getattr__(name: str) -> Any:
+    """Imports a type of `placement.types`, such as `placement.Problem`."""
+    if name in _TYPES:
+        from placement import types
+
+        return getattr(types, name)
+    raise AttributeError(f"module 'placement' has no attribute {name!r}")
+
+
+def list_methods() -> dict[str, str]:
+    """Returns the methods of `solve` and `place`, and a line about each."""
+    from placement import methods
+
+    return {name: method.summary for name, method in methods.METHODS.items()}
+
+
+def register(name: str, recipe: "Recipe") -> None:
+    """Adds a policy of yours to the methods of `solve`, `place` and the comparisons.
+
+    See `placement.methods.register`.
+    """
+    from placement import methods
+
+    methods.register(name, recipe)
 
 
 def load(

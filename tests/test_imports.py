@@ -13,7 +13,7 @@ _SHARED = {"errors", "arguments"}
 _CORE = {"types", "graphs", "costs"}
 _ALLOWED = {
     # In functions, so that importing `placement` stays light.
-    "__init__": {"methods", "runtime", "types", "pipeline"},
+    "__init__": {"methods", "runtime", "types", "pipeline", "policies"},
     "errors": set(),
     "arguments": set(),
     "files": set(),
@@ -34,6 +34,7 @@ _ALLOWED = {
     "pipeline": _CORE
     | {"files", "simulators", "policies", "solvers", "learning", "search", "methods"}
     | {"runtime", "zoo", "reporting", ""},  # "": `placement.__version__`
+    "cli": {"files", "pipeline", ""},
 }
 # The rooms of `runtime`, each with those that it may import of the others, beside itself and the
 # modules that are in none.
@@ -44,7 +45,7 @@ _ROOMS = {
     "deployment": {"models", "execution", "measurement"},
     "cluster": {"models", "execution", "measurement"},
 }
-_PURE = set(_ALLOWED) - {"files", "methods", "runtime", "reporting", "pipeline"}
+_PURE = set(_ALLOWED) - {"files", "methods", "runtime", "reporting", "pipeline", "cli"}
 # Clocks, files, processes, global state: what a pure function has no use for.
 _IMPURE = {
     "asyncio",
@@ -170,7 +171,7 @@ def test_no_file_breaks_the_import_rules():
         ("placement/solvers/limits.py", "import os"),
         ("placement/zoo/bert.py", "import pathlib"),
         ("placement/graphs/dag.py", "import openvino as ov"),
-        ("placement/__init__.py", "from placement.policies import hsdag"),
+        ("placement/__init__.py", "from placement.simulators import serial"),
         ("placement/__init__.py", "import openvino as ov"),
         ("placement/pipeline/loading.py", "import openvino"),
         ("placement/pipeline/loading.py", "from absl import flags"),

@@ -15,7 +15,9 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from placement import arguments, simulators, solvers
+from placement.errors import UserError
 from placement.methods import learned, pretrained
+from placement.policies.base import Recipe
 from placement.runtime import scotch
 from placement.search import population
 from placement.solvers import base
@@ -127,10 +129,12 @@ def _first_line(documented: Any) -> str:
     return (documented.__doc__ or "").partition("\n")[0].rstrip(".")
 
 
-LEARNED = {
-    name: Method(functools.partial(learned.find, name), _first_line(inspect.getmodule(recipe.make)))
-    for name, recipe in learned.RECIPES.items()
-}
+def _learned(name: str, recipe: Recipe) -> Method:
+    summary = _first_line(inspect.getmodule(recipe.make))
+    return Method(functools.partial(learned.find, name), summary)
+
+
+LEARNED = {name: _learned(name, recipe) for name, recipe in learned.RECIPES.items()}
 # Nothing is searched.
 BASELINES = {
     "single": Method(_single, _first_line(_single), seeded=False),
@@ -160,3 +164,24 @@ SOLVERS = {
 SOLVERS["cpsat"] = SOLVERS["cpsat"]._replace(missing=_package("ortools"))
 SEARCHES = {"search": Method(_search, _first_line(_search))}
 METHODS: dict[str, Method] = LEARNED | SEARCHES | BASELINES | PARTITIONERS | SOLVERS
+
+
+def register(name: str, recipe: Recipe) -> None:
+    """Adds a learned method, which every function and command then takes by its name.
+
+    Args:
+      name: an identifier that no method has.
+      recipe: the policy, how it is trained and what it reads, as at the end of each module of
+        `placement.policies`. Registering the same recipe again changes nothing.
+
+    Raises:
+      UserError: the name is taken or no identifier.
+    """
+    if not name.isidentifier():
+        raise UserError(f"{name!r} cannot name a method; give an identifier")
+    if learned.RECIPES.get(name) == recipe:
+        return
+    if name in METHODS:
+        raise UserError(f"there is a method {name!r} already; give another name")
+    learned.RECIPES[name] = recipe
+    LEARNED[name] = METHODS[name] = _learned(name, recipe)

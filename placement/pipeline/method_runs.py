@@ -257,11 +257,15 @@ _RUN: dict[str, Callable[[Context], list[Entry]]] = {
     HETERO: openvino_hetero,
     "zero_shot": zero_shot,
 }
-NAMES = tuple(dict.fromkeys((*methods_lib.LEARNED, *_RUN, *methods_lib.METHODS)))
+
+
+def names() -> tuple[str, ...]:
+    """Returns the names of all methods, registered ones included."""
+    return tuple(dict.fromkeys((*methods_lib.LEARNED, *_RUN, *methods_lib.METHODS)))
 
 
 def run(method: str, context: Context, *, alone: bool) -> list[Entry]:
-    """Runs a method of `NAMES`, a learned one with its arguments.
+    """Runs a method of `names()`, a learned one with its arguments.
 
     One that a fault, a failure of the machine or Ctrl-C ends has the best that it told until then,
     in a row that says why; a fault or a failure is kept for the task to tell. One that cannot be
@@ -296,7 +300,7 @@ def check(method: str, objective: str) -> None:
       UserError: one line.
     """
     if not learned.is_learned(method):
-        arguments.check("method", method, NAMES)
+        arguments.check("method", method, names())
     if method != HETERO:
         methods_lib.check(method, objective)
 

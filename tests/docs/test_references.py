@@ -157,7 +157,7 @@ def test_commands_within_lines_exist():
 
 def test_tables_name_all_that_there_is():
     readme, experiments = "README.md", "docs/EXPERIMENTS.md"
-    assert _listed(readme, "method", "what") == set(method_runs.NAMES)
+    assert _listed(readme, "method", "what") == set(method_runs.names())
     assert _listed(readme, "objective") == set(simulators.OBJECTIVES)
     assert _listed(experiments, "task") == set(main.TASKS)
     assert _listed(experiments, "key") == KEYS

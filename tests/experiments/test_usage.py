@@ -77,7 +77,7 @@ def test_everything_there_is_is_listed_with_a_line(sections):
     expected = {
         *zoo.names(),
         *(f"synthetic:family={name}" for name in synthetic.summaries()),
-        *method_runs.NAMES,
+        *method_runs.names(),
         *simulators.OBJECTIVES,
         *loading.BACKENDS,
         *roofline.SPECS,

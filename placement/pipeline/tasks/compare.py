@@ -190,7 +190,7 @@ def _reported(
 def _methods(settings: Settings) -> tuple[tuple[str, ...], tuple[str, ...]]:
     """The methods asked for, and those that come beside them where they can run."""
     chosen = arguments.entries(settings.methods)
-    beside = method_runs.NAMES if "all" in chosen else ("single",)
+    beside = method_runs.names() if "all" in chosen else ("single",)
     chosen = tuple(method for method in chosen if method not in ("all", "single"))
     for method in chosen:
         method_runs.check(method, settings.objective)

@@ -66,7 +66,7 @@ def hyper_parameter_section(method: str) -> dict[str, dict[str, str]]:
       UserError: the method does not exist or has no hyper-parameters.
     """
     name = method.partition(":")[0]
-    arguments.check("method", name, method_runs.NAMES)
+    arguments.check("method", name, method_runs.names())
     if not learned.is_learned(name):
         learners = ", ".join(learned.RECIPES)
         raise UserError(f"{name} has no hyper-parameters; the methods that have: {learners}")
