@@ -98,7 +98,7 @@ def write_comparison(
     for name in ("report.md", "comparison.csv"):
         console.print(str(workdir / name), markup=False, soft_wrap=True)
     with kept.during("writing report.html"):
-        _write_page(summary, workdir, drawn, console, {"Comparison": "\n\n".join(parts[1:-1])})
+        _write_page(summary, workdir, drawn, console, {"Comparison": "\n\n".join(parts[2:-1])})
 
 
 def compared(

@@ -120,7 +120,7 @@ def _headline(summary: summaries.Summary) -> str:
     verdict, notes = results.verdict(summary), results.mispredictions(summary)
     return "\n".join(
         [
-            *(f'<p class="verdict">{_inline(line)}</p>' for line in verdict),
+            f'<p class="verdict">{_inline(verdict)}</p>',
             *(f'<p class="note">{_inline(line)}</p>' for line in notes),
             '<dl class="facts">',
             *(f"<div><dt>{name}</dt><dd>{fact}</dd></div>" for name, fact in facts.items()),
@@ -135,7 +135,10 @@ def _results(summary: summaries.Summary) -> str:
     parts = []
     for rows in graphs:
         name = html.escape(str(rows[0].get("graph", summary["graph"]["name"])))
-        parts += [f"<h3>{name}</h3>"] if len(graphs) > 1 else []
+        if len(graphs) > 1:
+            parts.append(f"<h3>{name}</h3>")
+            said = results.of_graph(rows, summary["objective"])
+            parts += [f"<p>{_inline(sentence)}</p>" for sentence in said]
         parts.append(f'<div class="scroll" role="region" aria-label="Results of {name}">')
         parts += [*_table(rows, best), "</div>"]
     notes = [results.LEGEND, *([results.HOST_NOTE] if results.has_host(summary) else [])]

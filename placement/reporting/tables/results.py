@@ -104,14 +104,14 @@ def markdown_table(summary: Summary) -> str:
 
 
 def compare_markdown(summary: Summary) -> str:
-    """Writes one Markdown table a graph, each under the graph's name if there are several."""
+    """Writes a Markdown table for each graph; of several under its name and its verdict."""
     graphs = summaries.by_graph(summary["rows"])
     if len(graphs) < 2:
         return markdown_table(summary)
     parts = []
     for rows in graphs:
-        part = {**summary, "rows": rows}
-        parts.append(f"### {printable.markdown(rows[0]['graph'])}\n\n{markdown_table(part)}")
+        parts += [f"### {printable.markdown(rows[0]['graph'])}"]
+        parts += [*of_graph(rows, summary["objective"]), markdown_table({**summary, "rows": rows})]
     return "\n\n".join(parts)
 
 
@@ -124,7 +124,7 @@ def report_markdown(summary: Summary) -> str:
     Returns:
       Markdown that ends with a newline.
     """
-    graph = summary["graph"]
+    graph, is_comparison = summary["graph"], "graph" in summary["rows"][0]
     facts = [
         f"- operations: {graph['num_ops']}, edges: {graph['num_edges']}",
         "- devices: " + ", ".join(f"`{label}`" for label in summary["devices"]),
@@ -135,13 +135,14 @@ def report_markdown(summary: Summary) -> str:
         facts.append(f"- time taken: {summary['wall_s']:.1f} s")
     parts = [
         f"# Placement of {printable.markdown(graph['name'])}",
-        "\n\n".join(verdict(summary) + mispredictions(summary)),
+        *([] if is_comparison else [verdict(summary)]),  # a comparison begins with it
+        *mispredictions(summary),
         "\n".join(facts),
         "## Result",
         compare_markdown(summary),
         LEGEND,
     ]
-    if "graph" not in summary["rows"][0]:  # a comparison's cells have one each
+    if not is_comparison:  # each cell of which has one of its own
         parts.append(
             "`placement.json` beside this file gives the device of every operation in the best "
             "placement, and says how it was obtained."
@@ -230,7 +231,7 @@ def _distinct(rows: Iterable[Row], key: str) -> list[Any]:
 
 
 def _notes(summary: Summary) -> list[str]:
-    lines = [line.replace("`", "") for line in verdict(summary) + mispredictions(summary)]
+    lines = [line.replace("`", "") for line in (verdict(summary), *mispredictions(summary))]
     for row in summary["rows"]:
         if _without_cause(row) != row:
             lines.append(f"{row['method']} {_one_line(row['status'])[:_LONGEST_CAUSE]}")
@@ -239,28 +240,21 @@ def _notes(summary: Summary) -> list[str]:
     return lines
 
 
-def verdict(summary: Summary) -> list[str]:
-    """Says in Markdown what to use, a sentence for each graph."""
-    objective = summary["objective"]
-    return _by_graph(
-        summary, lambda rows: verdict_lib.sentence(verdict_lib.decide(rows), objective)
-    )
+def verdict(summary: Summary) -> str:
+    """Says in Markdown what to use; of several graphs, which method does best over all."""
+    return verdict_lib.closing_sentence(summary["rows"], summary["objective"])
 
 
 def mispredictions(summary: Summary) -> list[str]:
-    """Says in Markdown which predictions are wrong, a sentence for each graph with any."""
-    return _by_graph(summary, verdict_lib.misprediction)
-
-
-def _by_graph(summary: Summary, say: Callable[[list[Row]], str | None]) -> list[str]:
-    """Returns what there is to say of each graph, with its name where there are several."""
+    """Says in Markdown which predictions are wrong, of one graph; of several `of_graph` does."""
     graphs = summaries.by_graph(summary["rows"])
-    said = [(rows[0].get("graph"), say(rows)) for rows in graphs]
-    return [
-        f"{printable.markdown(str(graph))}: {sentence}" if len(graphs) > 1 else sentence
-        for graph, sentence in said
-        if sentence
-    ]
+    return [*filter(None, map(verdict_lib.misprediction, graphs))] if len(graphs) == 1 else []
+
+
+def of_graph(rows: list[Row], objective: str) -> list[str]:
+    """Says in Markdown what to use on one of several graphs, and which predictions are wrong."""
+    sentence = verdict_lib.sentence(verdict_lib.decide(rows), objective)
+    return [sentence, *filter(None, [verdict_lib.misprediction(rows)])]
 
 
 def has_host(summary: Summary) -> bool:

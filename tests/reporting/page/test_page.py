@@ -205,6 +205,8 @@ def test_a_table_a_graph_and_notes_first(show):
     assert page.locator("h3").all_inner_texts() == ["More <b>", "a", "b"]
     expect(page.locator("#comparison td strong")).to_have_text("1.5")
     expect(page.locator("tr.best")).to_have_count(2)
+    expect(page.locator(".verdict")).to_contain_text("Over 2 graphs, ")
+    expect(page.locator("#result h3 + p").first).to_contain_text("Use CPU [f32, all]: 11.90 ms.")
     expect(page.locator("h1")).to_have_text("Placement of 2 graphs")
 
 

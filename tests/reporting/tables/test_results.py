@@ -145,14 +145,16 @@ def test_the_report_says_what_ran_what_is_best_and_what_host_means():
     assert "GPUs" not in results.report_markdown(_summary(_rows(), devices=["CPU", "GPU.0"]))
 
 
-def test_the_verdict_is_a_line_a_graph_and_wrong_predictions_another():
+def test_each_of_several_graphs_has_its_verdict_and_its_wrong_predictions():
     wrong = _row("search", 0.0213, 0.0576, 2.7, graph="b")
     rows = [*_rows(graph="a"), _row("single:CPU", 0.02, 0.02, 1.0, graph="b"), wrong]
-    first, second = results.verdict(_summary(rows))
-    (flagged,) = results.mispredictions(_summary(rows))
-    assert first.startswith("a: Use `CPU [f32, all]`: 11.90 ms.")
-    assert second.startswith("b: Use `CPU` alone: 20.00 ms. The best placement on these devices")
-    assert flagged.startswith("b: The prediction for `search` is off by more than 25%")
+    parts = results.compare_markdown(_summary(rows)).split("\n\n")
+    assert [parts[0], parts[3]] == ["### a", "### b"]
+    assert parts[1].startswith("Use `CPU [f32, all]`: 11.90 ms.")
+    assert parts[4].startswith("Use `CPU` alone: 20.00 ms. The best placement on these devices")
+    assert parts[5].startswith("The prediction for `search` is off by more than 25%")
+    assert results.verdict(_summary(rows)).startswith("Over 2 graphs, ")
+    assert results.mispredictions(_summary(rows)) == []
 
 
 def test_a_comparison_has_no_placement_of_its_own():
@@ -180,7 +182,7 @@ def test_a_comparison_has_a_seed_column_and_a_table_and_a_best_row_for_each_grap
     ]
     terminal = _rendered(summary, 100)
     assert terminal.splitlines()[2].split()[:3] == ["graph", "seed", "method"]
-    assert "b: In simulation, use the placement of metis: 95.00 ms." in terminal
+    assert "Over 2 graphs, " in terminal
 
 
 def test_columns_that_say_the_same_in_every_row_are_left_out():
