@@ -103,8 +103,11 @@ def run(
             f"costs={config.costs!r}, but hosts profile for themselves what --task=compare "
             "measures on them; leave the costs out, or measure_on=ray"
         )
-    workdirs.claim(workdir, display)
+    workdirs.claim(workdir, display, _graphs(config))
     cells = _cells(config, workdir, chosen, beside)
+    for cell in cells:
+        files.refuse_link(cell.directory.parent)
+        files.refuse_link(cell.directory)
     spread = _spread if config.measure_on == "ray" else _in_turn
     summary: dict[str, Any] = {}
     with faults.told_last() as kept:

@@ -40,7 +40,7 @@ def run(
         )
     problem = build.search_problem(target.net, target.costs, target.names, config.objective)
     written = export.workload(problem.coarse)
-    workdirs.claim(workdir, display)
+    workdirs.claim(workdir, display, [config.graph], outputs=[FILE])
     runs.write_json(workdir / FILE, written)
     display.console.print(f"workload: {workdir / FILE}", markup=False, soft_wrap=True)
     return written

@@ -6,7 +6,6 @@ latency of a request alone, and the seconds that each request of a stream adds.
 """
 
 import math
-import shutil
 import threading
 from collections.abc import Iterator, Mapping
 from pathlib import Path
@@ -20,6 +19,7 @@ from experiments import build, methods, workdirs
 from experiments import target as target_lib
 from experiments.console import faults, interrupts, metrics, progress
 from experiments.results import figures, outputs
+from placement import files
 from placement.reporting import runs, units, words
 from placement.runtime.measurement.measurer import Measurer
 from placement.runtime.measurement.request import Candidate, Measure, Measurement
@@ -54,7 +54,7 @@ def run(
     config = _asked(config, _LATENCY)
     build.check(config)
     target = target_lib.find(config)
-    workdirs.claim(workdir, display)
+    workdirs.claim(workdir, display, [config.graph])
     with faults.told_last() as kept, target_lib.opened(target, config, workdir, display) as opened:
         target, costs, measurer, conditions = opened
         problems = {
@@ -122,8 +122,8 @@ def _write(model: _Opened, found: front_lib.Front, told: dict[str, Any], workdir
     """Writes front.json, and the placement of every point in place of those of before."""
     problem, target = model.problems[_LATENCY], model.target
     folder = workdir / FOLDER
-    shutil.rmtree(folder, ignore_errors=True)
-    folder.mkdir()
+    files.remove_files(folder, [point_file("*")])
+    runs.make_folder(folder)
     for row, point in zip(found.archive.placement, told["points"], strict=True):
         candidate = build.candidate(problem, row, target.present, model.config.backend)
         provenance = outputs.origin(target, _LATENCY, model.config.seed) | {"row": point}

@@ -102,7 +102,7 @@ def run_methods(
     """
     started, cpu_started, before = time.monotonic(), _cpu_s(), len(kept)
     target, order = _prepared(config, chosen, beside, display)
-    workdirs.claim(workdir, display)
+    workdirs.claim(workdir, display, [config.graph])
     if not (workdir / runs.SUMMARY).exists():
         outputs.write(workdir, outputs.provenance(config, target, {}))
     with target_lib.opened(target, config, workdir, display) as opened:

@@ -72,7 +72,7 @@ def run(
             f"--task=profile calibrates {' and '.join(_PREDICTORS)}; given "
             f"objective={config.objective!r}: give one of them"
         )
-    workdirs.claim(workdir, display)
+    workdirs.claim(workdir, display, [config.graph])
     runs.write_json(workdir / "config.json", config.to_dict())
     environment = outputs.environment() | hosts.record(target.hosts)
     runs.write_json(workdir / "environment.json", environment)
