@@ -24,7 +24,7 @@ from placement.runtime.measurement import evaluate
 LOCK = ".lock"
 # The folders that tasks write to, and the files of a run directory that could be a graph's.
 _FOLDERS = ("cells", "checkpoint", "figures", "front", "interrupted", "tensorboard")
-_OUTPUTS = (
+OUTPUTS = (
     *("advice.json", "asked.json", "bounds.json", "cells.json", "config.json", "details.json"),
     *("environment.json", "fidelity.json", "front.json", "placed.xml", "placement.json"),
     *("pretraining.json", "profile.json", "summary.json", "trace.json"),
@@ -61,12 +61,12 @@ def claim(
 
     Raises:
       UserError: it cannot be created or written to, another process works there, a graph's file is
-        one that the task writes, or a folder is a symbolic link: one line.
+        one that the task writes, or a folder or log is a symbolic link: one line.
     """
     for graph in graphs:
-        _check_is_kept(graph, workdir, (*_OUTPUTS, *outputs))
+        _check_is_kept(graph, workdir, (*OUTPUTS, *outputs))
     runs.prepare_workdir(workdir)
-    for name in _FOLDERS:
+    for name in (*_FOLDERS, *_LOGS):
         files.refuse_link(workdir / name)
     if workdir.resolve() not in _held:
         _held[workdir.resolve()] = _locked(workdir, display)

@@ -165,13 +165,15 @@ def write_bytes(path: StrPath, data: bytes) -> None:
 
 
 def refuse_link(path: StrPath) -> None:
-    """Refuses a symbolic link in the place of a folder that the program writes to.
+    """Refuses a symbolic link in the place of a file or folder that the program writes to.
 
     Raises:
       UserError: there is one.
     """
     if os.path.islink(path):
-        raise UserError(f"{os.fspath(path)!r} is a symbolic link, not a folder; remove it")
+        raise UserError(
+            f"{os.fspath(path)!r} is a symbolic link, through which nothing is written; remove it"
+        )
 
 
 def remove_files(folder: Path, patterns: Iterable[str]) -> None:

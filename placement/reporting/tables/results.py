@@ -14,7 +14,7 @@ from rich import box
 from rich.table import Table
 from rich.text import Text
 
-from placement.reporting import printable, units
+from placement.reporting import units
 from placement.reporting.tables import grids
 from placement.reporting.words import Words
 
@@ -113,7 +113,7 @@ def compare_markdown(summary: Summary) -> str:
     parts = []
     for rows in graphs:
         part = {**summary, "rows": rows, "best": (best(rows) or {"method": None})["method"]}
-        parts.append(f"### {printable.markdown(rows[0]['graph'])}\n\n{markdown_table(part)}")
+        parts.append(f"### {rows[0]['graph']}\n\n{markdown_table(part)}")
     return "\n\n".join(parts)
 
 
@@ -121,7 +121,8 @@ def report_markdown(summary: Summary) -> str:
     """Writes the whole report: what was run, the table, which row is best and by how much.
 
     Args:
-      summary: what `summary.json` holds, before or after its journey through JSON.
+      summary: what `summary.json` holds, before or after its journey through JSON, its texts made
+        harmless by `printable.markdown`.
 
     Returns:
       Markdown that ends with a newline.
@@ -136,7 +137,7 @@ def report_markdown(summary: Summary) -> str:
     if units.number(summary.get("wall_s")) is not None:
         facts.append(f"- time taken: {summary['wall_s']:.1f} s")
     parts = [
-        f"# Placement of {printable.markdown(graph['name'])}",
+        f"# Placement of {graph['name']}",
         "\n".join(facts),
         "## Result",
         compare_markdown(summary),

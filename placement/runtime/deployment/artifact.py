@@ -240,13 +240,13 @@ def _read_unchanged(core: ov.Core, path: Path) -> tuple[Path, ov.Model, Descript
         version = _version(file)
         try:
             model = _read(core, file)
-            told = description.read(model, file)
+            details = description.read(model, file)
             failure: Exception | None = None
         except (UserError, OSError) as error:
             failure = error
         is_replaced = _version(file) != version
         if failure is None and not is_replaced:
-            return file, model, told
+            return file, model, details
         failure = failure or UserError(f"{str(file)!r} changes all the time; load it later")
         is_absent = not file.exists() and file.with_suffix(".bin").exists()
         limit_s = _REPLACED_S if is_replaced else _ABSENT_S * is_absent
@@ -258,10 +258,10 @@ def _read_unchanged(core: ov.Core, path: Path) -> tuple[Path, ov.Model, Descript
 def _version(file: Path) -> tuple[tuple[int, ...], ...] | None:
     """Returns what tells a model's files from those that replace them; None without files."""
     try:
-        found = [os.stat(path) for path in (file, file.with_suffix(".bin"))]
+        stats = [os.stat(path) for path in (file, file.with_suffix(".bin"))]
     except (OSError, ValueError):  # ValueError: a path that no file has
         return None
-    return tuple((each.st_dev, each.st_ino, each.st_size, each.st_mtime_ns) for each in found)
+    return tuple((stat.st_dev, stat.st_ino, stat.st_size, stat.st_mtime_ns) for stat in stats)
 
 
 def _read(core: ov.Core, file: Path) -> ov.Model:

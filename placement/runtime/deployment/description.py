@@ -8,11 +8,12 @@ that they are as they were written; it is no signature.
 
 import dataclasses
 import hashlib
+import io
 import json
 import re
 from collections.abc import Collection, Iterable, Mapping
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, cast
 
 import openvino as ov
 
@@ -171,7 +172,7 @@ def _unsealed(text: bytes) -> bytes:
 
 def _digest(text: bytes, file: Path) -> str:
     with files.open_regular(file.with_suffix(".bin"), "rb", follow_links=True) as weights:
-        found = hashlib.file_digest(weights, "sha256")
+        found = hashlib.file_digest(cast(io.BufferedReader, weights), "sha256")
     found.update(text)
     return found.hexdigest()
 
