@@ -1,0 +1,351 @@
+"""Run directories: files that are corrupt, and two commands at once."""
+
+import errno
+import itertools
+import json
+import os
+import re
+import shutil
+import signal
+import time
+from pathlib import Path
+
+import flax.serialization
+import numpy as np
+import openvino as ov
+import pytest
+from markdown_it import MarkdownIt
+
+from placement.pipeline import workdirs
+from placement.pipeline.console import progress
+from placement.pipeline.results import bounds, outputs
+from tests.experiments import command
+from tests.experiments.command import check_summary, run, start
+from tests.pipeline.tasks.test_solve import WORKLOAD
+from tests.runtime import small
+
+FLAGS = (
+    *("--config.graph=synthetic:family=layered,ops=12,seed=1", "--config.devices=roofline:cpu,gpu"),
+    "--config.method=hsdag:variant=paper,hidden_size=4,threshold=1,episode_steps=1",
+    "--config.budget=34",
+)
+ENDLESS = "--config.budget=2000000000"
+TORN = b'{"method": "hsdag", "seed": 0}\n'  # of which a whole record has more
+GARBAGE = {
+    "cut short": lambda data: data[: len(data) // 2],
+    "empty": lambda data: b"",
+    "zeros": lambda data: bytes(len(data)),
+    "another file": lambda data: b'["x", {"y": null}]\n',
+    "nested": lambda data: b"[" * 200_000 + b"\n",
+}
+
+
+@pytest.fixture(scope="module")
+def finished(tmp_path_factory) -> Path:
+    workdir = tmp_path_factory.mktemp("workdirs") / "run"
+    code, _, err = run(workdir, *FLAGS)
+    assert code == 0, err
+    return workdir
+
+
+@pytest.fixture
+def copy(finished, tmp_path) -> Path:
+    return Path(shutil.copytree(finished, tmp_path / "run"))
+
+
+def only(workdir: Path, pattern: str) -> Path:
+    (path,) = workdir.glob(pattern)
+    return path
+
+
+@pytest.mark.parametrize("garbage", GARBAGE)
+@pytest.mark.parametrize("pattern", ["checkpoint/*.msgpack", bounds.FILE])
+def test_what_a_task_made_and_cannot_read_is_set_aside_and_made_anew(copy, pattern, garbage):
+    path = only(copy, pattern)
+    before, broken = path.read_bytes(), GARBAGE[garbage](path.read_bytes())
+    path.write_bytes(broken)
+    code, out, err = run(copy, *FLAGS)
+    assert code == 0, err
+    (line,) = [line for line in out.splitlines() if str(path) in line]
+    assert f"set aside as {path.name}.corrupt" in line
+    assert path.with_name(f"{path.name}.corrupt").read_bytes() == broken
+    assert (path.read_bytes() == before) or pattern.startswith("checkpoint")
+    check_summary(copy)
+    code, out, err = run(copy, *FLAGS)
+    assert code == 0, err
+    assert "set aside" not in out
+
+
+def test_a_checkpoint_of_other_shapes_is_set_aside(copy):
+    path = only(copy, "checkpoint/*.msgpack")
+    content = flax.serialization.msgpack_restore(path.read_bytes())
+    content["0"]["elite"] = np.zeros((3, 3), np.int32)
+    path.write_bytes(flax.serialization.msgpack_serialize(content))
+    code, out, err = run(copy, *FLAGS)
+    assert code == 0, err
+    assert "elite" in out
+    assert "(3, 3)" in out
+
+
+@pytest.mark.parametrize("line", [b"nonsense\n", TORN, b"\x00\xff\n", b"[1]\n"])
+def test_of_a_log_the_sound_lines_are_kept(copy, line):
+    path = copy / "metrics.jsonl"
+    sound = path.read_bytes()
+    path.write_bytes(sound + line)
+    code, out, err = run(copy, *FLAGS)
+    assert code == 0, err
+    assert "set aside" not in err
+    (said,) = [line for line in out.splitlines() if f"{path} cannot be read" in line]
+    assert "metrics.jsonl.corrupt" in said
+    assert path.read_bytes() == sound
+    assert (copy / "metrics.jsonl.corrupt").read_bytes() == sound + line
+
+
+def test_a_directory_in_the_place_of_a_file_is_set_aside_too(copy):
+    for name in ("metrics.jsonl", bounds.FILE):
+        (copy / name).unlink()
+        (copy / name).mkdir()
+    code, out, err = run(copy, *FLAGS)
+    assert code == 0, err
+    assert out.count("it is a directory") == 2
+    assert (copy / bounds.FILE).is_file()
+
+
+@pytest.mark.parametrize("garbage", GARBAGE)
+def test_a_report_names_the_summary_that_it_cannot_read(copy, garbage):
+    path = copy / "summary.json"
+    path.write_bytes(GARBAGE[garbage](path.read_bytes()))
+    code, _, err = command.answer("--task=report", f"--workdir={copy}")
+    assert code == 2, err
+    (line,) = err.splitlines()
+    assert line.startswith(f"error: {str(path)!r} cannot be read: ")
+
+
+@pytest.mark.parametrize("broken", [b"{\n", b"[1, 2]\n", b"\xff\n"])
+def test_a_report_leaves_out_what_it_cannot_read_and_says_so(copy, broken):
+    names = ("details.json", "config.json", "environment.json", "metrics.jsonl")
+    for name in names:
+        (copy / name).write_bytes(broken)
+    code, out, err = command.answer("--task=report", f"--workdir={copy}", plots=True)
+    assert code == 0, err
+    assert (copy / "report.html").exists()
+    for name in names:
+        assert f"{str(copy / name)!r} cannot be read" in out
+
+
+def test_details_that_do_not_fit_together_are_left_out(copy):
+    details = json.loads((copy / "details.json").read_text())
+    for change in (
+        {"placement": [7] * len(details["placement"])},
+        {"assignment": details["assignment"][:-1]},
+        {"devices": ["one"]},
+    ):
+        (copy / "details.json").write_text(json.dumps(details | change))
+        code, out, err = command.answer("--task=report", f"--workdir={copy}", plots=True)
+        assert code == 0, err
+        assert "left out: " in out
+
+
+@pytest.mark.parametrize("garbage", GARBAGE)
+def test_what_the_user_gave_is_refused_by_name(tmp_path, garbage):
+    broken = GARBAGE[garbage](b'{"profiles": [], "crossings": {}, "placement": {}}')
+    given = tmp_path / "given.json"
+    given.write_bytes(broken)
+    (tmp_path / "run").mkdir()
+    (tmp_path / "run" / "placement.json").write_bytes(broken)
+    small = "--config.graph=resnet:depth=18,size=32"
+    for path, flags in (
+        (given, (small, f"--config.costs={given}", "--config.evaluate=simulate")),
+        (given, (*FLAGS, "--config.method=zero_shot", f"--config.init_from={given}")),
+        (given, (f"--config.graph={given}",)),
+        (tmp_path / "run" / "placement.json", (small, "--task=deploy")),
+    ):
+        workdir = tmp_path / "run" if "--task=deploy" in flags else tmp_path / "new"
+        code, _, err = run(workdir, *flags)
+        assert code == 2, (flags, err)
+        (line,) = err.splitlines()
+        assert str(path) in line or path.stem in line
+    assert given.read_bytes() == broken
+
+
+def test_two_commands_in_one_directory_are_one_too_many(tmp_path):
+    first = start(tmp_path, *FLAGS, ENDLESS)
+    try:
+        deadline = time.monotonic() + 600
+        while not (tmp_path / "metrics.jsonl").exists() and time.monotonic() < deadline:
+            time.sleep(0.1)
+        code, _, err = run(tmp_path, *FLAGS)
+        assert code == 2
+        (line,) = err.splitlines()
+        assert line.startswith(f"error: workdir {str(tmp_path)!r} is in use by process {first.pid}")
+        assert not (tmp_path / "summary.json").exists()
+        code, _, err = command.answer("--task=list", f"--workdir={tmp_path}")
+        assert code == 0, err
+    finally:
+        first.send_signal(signal.SIGKILL)
+        first.communicate()
+    code, _, err = run(tmp_path, *FLAGS)
+    assert code == 0, err
+
+
+def test_a_comparison_keeps_others_out_of_its_cells_and_itself(tmp_path):
+    flags = (*FLAGS, ENDLESS, "--task=compare", "--config.methods=random,annealing")
+    first = start(tmp_path, *flags, "--config.time_limit_s=600.0")
+    try:
+        deadline = time.monotonic() + 600
+        while not (found := [*tmp_path.glob("cells/*/*/metrics.jsonl")]):
+            assert time.monotonic() < deadline
+            time.sleep(0.1)
+        for workdir in (tmp_path, found[0].parent):
+            code, _, err = run(workdir, *flags)
+            assert code == 2
+            assert "is in use by process" in err
+    finally:
+        first.kill()
+        first.communicate()
+
+
+def test_a_claim_is_given_back(tmp_path):
+    workdirs.claim(tmp_path, progress.Display(progress.WARNING))
+    code, _, err = run(tmp_path, *FLAGS)
+    assert code == 2
+    assert "is in use" in err
+    workdirs.release(tmp_path)
+    code, _, err = run(tmp_path, *FLAGS)
+    assert code == 0, err
+
+
+@pytest.mark.parametrize(
+    "name", [workdirs.LOCK, "metrics.jsonl", "tensorboard", "checkpoint", "interrupted", "front"]
+)
+def test_links_in_a_run_directory_are_refused_and_what_they_lead_to_is_kept(name, tmp_path):
+    outside, workdir = tmp_path / "outside", tmp_path / "run"
+    workdir.mkdir()
+    if name not in (workdirs.LOCK, "metrics.jsonl"):
+        outside.mkdir()
+    else:
+        outside.write_text("")
+    (workdir / name).symlink_to(outside)
+    code, _, err = run(workdir, *FLAGS)
+    assert code == 2
+    assert err.splitlines()[-1].startswith("error: ")
+    assert name in err.splitlines()[-1]
+    assert list(outside.iterdir()) == [] if outside.is_dir() else outside.read_text() == ""
+
+
+@pytest.mark.parametrize("name", ["profile.json", bounds.FILE])
+def test_a_named_pipe_in_a_run_directory_is_set_aside(name, tmp_path):
+    os.mkfifo(tmp_path / name)
+    code, out, err = run(tmp_path, *FLAGS)
+    assert code == 0, err
+    assert "named pipe" in out
+    assert (tmp_path / f"{name}.corrupt").is_fifo()
+
+
+def test_a_named_pipe_in_the_place_of_a_log_is_refused(tmp_path):
+    os.mkfifo(tmp_path / "metrics.jsonl")
+    code, _, err = run(tmp_path, *FLAGS)
+    assert code == 2
+    assert "named pipe" in err
+
+
+@pytest.mark.parametrize("name", ["placed.xml", "link.xml", "summary.json", "workload.json"])
+def test_a_model_that_the_task_would_overwrite_is_refused(name, tmp_path):
+    workdir, path = tmp_path / "run", tmp_path / "run" / name
+    workdir.mkdir()
+    flags = [f"--config.graph={path}"]
+    if path.suffix == ".xml":
+        ov.save_model(small.diamond(), workdir / "placed.xml")
+        if name == "link.xml":
+            flags = [f"--config.graph={tmp_path / name}"]
+            (tmp_path / name).symlink_to(workdir / "placed.xml")
+            (tmp_path / "link.bin").symlink_to(workdir / "placed.bin")
+        flags += ["--config.devices=roofline:cpu,gpu"]
+    else:
+        path.write_text(json.dumps(WORKLOAD))
+        flags += ["--config.devices=auto"]
+    before = {path.name: path.read_bytes() for path in workdir.iterdir()}
+    task = "export" if name == "workload.json" else "place"
+    code, _, err = run(workdir, *flags, f"--task={task}", config="configs/solvers.py")
+    assert code == 2
+    *_, line = err.splitlines()
+    assert "which this task writes; move the model, or give another --workdir" in line
+    assert {path.name: path.read_bytes() for path in workdir.iterdir()} == before
+
+
+def test_the_names_that_no_graph_may_have_are_those_that_tasks_write(finished):
+    """Of what could be a graph: the rest of the list is of other tasks."""
+    written = {path.name for path in finished.iterdir() if path.suffix in (".json", ".xml")}
+    assert written
+    assert written <= set(workdirs.OUTPUTS)
+
+
+def test_an_interrupted_run_gives_way_without_what_the_user_put_beside_it(finished, tmp_path):
+    apart = tmp_path / outputs.INTERRUPTED
+    shutil.copytree(finished, apart)
+    for name in (".lock", "metrics.jsonl", "bounds.json", "advice.json"):  # of a claimed one alone
+        (apart / name).unlink()
+    for name in ("checkpoint", "tensorboard"):
+        shutil.rmtree(apart / name)
+    (apart / "notes.txt").write_text("mine")
+    display = progress.Display(progress.WARNING)
+    for left in (["notes.txt"], []):
+        assert outputs.directory(tmp_path, {"complete": True}, display) == tmp_path
+        assert [path.name for path in apart.glob("*")] == left
+        (apart / "notes.txt").unlink(missing_ok=True)
+    assert not apart.exists()
+
+
+EVIL = "<script>alert(1)</script> **a** [a](http://b) `c` | d\n\n# e\n<img src=x>"
+OURS = {"heading", "paragraph", "bullet_list", "list_item", "table", "thead", "tbody", "tr"}
+OURS |= {"th", "td", "inline", "text", "text_special", "code_inline", "strong", "em", "softbreak"}
+
+
+def kinds(tokens: list) -> set[str]:
+    below = (kinds(token.children) for token in tokens if token.children)
+    return {re.sub("_(open|close)$", "", token.type) for token in tokens}.union(*below)
+
+
+@pytest.mark.parametrize("is_comparison", [False, True])
+def test_markup_in_a_summary_is_text_in_the_report(copy, is_comparison):
+    summary = json.loads((copy / "summary.json").read_text())
+    evil = {"status": f"finished {EVIL}"} | ({"graph": EVIL, "seed": 0} if is_comparison else {})
+    rows = [row | evil | {"method": f"{row['method']}{EVIL}"} for row in summary["rows"]]
+    if is_comparison:
+        rows += [row | {"graph": f"b{EVIL}"} for row in rows]
+    summary |= {"rows": rows, "best": rows[-1]["method"], "devices": [EVIL], "objective": EVIL}
+    summary["graph"]["name"] = EVIL
+    (copy / "summary.json").write_text(json.dumps(summary))
+    code, _, err = command.answer("--task=report", f"--workdir={copy}")
+    assert code == 0, err
+    text = (copy / "report.md").read_text()
+    assert "alert(1)" in text
+    tokens = MarkdownIt("commonmark").enable("table").parse(text)
+    assert kinds(tokens) <= OURS
+    headings = [after for token, after in itertools.pairwise(tokens) if token.tag == "h1"]
+    assert not any(heading.content == "e" for heading in headings)
+    assert "**a**" not in text
+
+
+def read_only() -> None:
+    def refuse(*_: object, **__: object) -> None:
+        raise OSError(errno.EROFS, os.strerror(errno.EROFS))
+
+    access = os.access
+    os.access = lambda path, mode, **how: not mode & os.W_OK and access(path, mode, **how)
+    os.replace = os.rename = os.unlink = os.mkdir = refuse
+
+
+@pytest.mark.parametrize("is_comparison", [False, True])
+def test_a_report_on_a_directory_that_cannot_be_written_to_is_printed(copy, is_comparison):
+    if is_comparison:
+        summary = json.loads((copy / "summary.json").read_text())
+        rows = [row | {"graph": "some", "seed": 0} for row in summary["rows"]]
+        (copy / "summary.json").write_text(json.dumps(summary | {"rows": rows}))
+    (copy / "report.md").unlink()
+    before = {path: path.stat().st_mtime_ns for path in copy.rglob("*")}
+    code, out, err = command.answer("--task=report", f"--workdir={copy}", broken=read_only)
+    assert code == 0, err
+    assert "random" in out
+    assert f"{copy} cannot be written to: no report, page or figure is written" in out
+    assert {path: path.stat().st_mtime_ns for path in copy.rglob("*")} == before
