@@ -13,13 +13,15 @@ A *schema* says what data must be:
 JSON has no NaN and no infinity: a file with one, as Python would read it, is not JSON.
 """
 
+import contextlib
+import ctypes
 import errno
 import json
 import math
 import os
 import reprlib
 import stat
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import IO, Any, NamedTuple, NoReturn, TypeVar
 
@@ -30,6 +32,9 @@ Schema = Any
 T = TypeVar("T")
 
 NUMBER = (float, None)  # null: there is none
+# Of Linux's renameat2, and the answers of a kernel or a file system without it.
+_CURRENT_FOLDER, _EXCHANGE = -100, 2
+_NO_EXCHANGE = (errno.ENOSYS, errno.EINVAL, errno.EOPNOTSUPP)
 # What reading data of another shape raises.
 _UNLIKE = (ValueError, TypeError, KeyError, IndexError, AttributeError, OverflowError)
 _WORDS = {
@@ -146,6 +151,69 @@ def open_regular(path: StrPath, mode: str, *, follow_links: bool = False) -> IO[
             f"{os.fspath(path)!r} is no regular file, but {links}a named pipe or a device; "
             "remove it"
         ) from error
+
+
+def write_bytes(path: StrPath, data: bytes) -> None:
+    """Writes a file that nobody else reads yet.
+
+    Raises:
+      UserError: there is something other than a regular file; see `open_regular`.
+      OSError: it cannot be written.
+    """
+    with open_regular(path, "wb") as file:
+        file.write(data)
+
+
+def refuse_link(path: StrPath) -> None:
+    """Refuses a symbolic link in the place of a file or folder that the program writes to.
+
+    Raises:
+      UserError: there is one.
+    """
+    if os.path.islink(path):
+        raise UserError(
+            f"{os.fspath(path)!r} is a symbolic link, through which nothing is written; remove it"
+        )
+
+
+def remove_files(folder: Path, patterns: Iterable[str]) -> None:
+    """Removes the program's own files from a folder, and the folder if nothing else is in it.
+
+    Args:
+      folder: it may be missing; nothing is removed through a symbolic link.
+      patterns: of the files' names, as for `Path.glob`.
+
+    Raises:
+      OSError: a file cannot be removed; the error names it.
+    """
+    if folder.is_symlink() or not folder.is_dir():
+        return
+    for pattern in patterns:
+        for path in folder.glob(pattern):
+            path.unlink()
+    with contextlib.suppress(OSError):  # it is not empty
+        folder.rmdir()
+
+
+def exchange(first: Path, second: Path) -> bool:
+    """Exchanges two paths in one step: a reader finds either the one or the other at each path.
+
+    Returns:
+      Whether they are exchanged: False where the kernel or the file system has no such operation.
+
+    Raises:
+      OSError: they cannot be exchanged for another reason.
+    """
+    library = ctypes.CDLL(None, use_errno=True)
+    if not hasattr(library, "renameat2"):
+        return False
+    names = os.fsencode(first), os.fsencode(second)
+    if library.renameat2(_CURRENT_FOLDER, names[0], _CURRENT_FOLDER, names[1], _EXCHANGE) == 0:
+        return True
+    number = ctypes.get_errno()
+    if number in _NO_EXCHANGE:
+        return False
+    raise OSError(number, os.strerror(number), str(second))
 
 
 def drop_unfinished_line(log: IO[bytes]) -> None:

@@ -114,3 +114,29 @@ def test_links_to_the_users_own_files_are_read(tmp_path, path):
     (tmp_path / "target").write_text(json.dumps(GOOD))
     path.symlink_to("target")
     assert files.read_json(path, SCHEMA, remedy="") == GOOD
+
+
+def test_two_folders_are_exchanged_in_one_step(tmp_path):
+    one, two = tmp_path / "one", tmp_path / "two"
+    for folder in (one, two):
+        folder.mkdir()
+        (folder / folder.name).touch()
+    assert files.exchange(one, two)
+    assert [path.name for path in one.iterdir()] == ["two"]
+    assert [path.name for path in two.iterdir()] == ["one"]
+    with pytest.raises(FileNotFoundError, match="three"):
+        files.exchange(one, tmp_path / "three")
+
+
+def test_files_of_others_are_not_removed(tmp_path):
+    folder, link = tmp_path / "folder", tmp_path / "link"
+    folder.mkdir()
+    link.symlink_to(folder)
+    for name in ("point-1.json", "notes.txt"):
+        (folder / name).touch()
+    files.remove_files(link, ["*"])
+    files.remove_files(folder, ["point-*.json"])
+    assert [path.name for path in folder.iterdir()] == ["notes.txt"]
+    files.remove_files(folder, ["notes.txt"])
+    assert not folder.exists()
+    files.remove_files(folder, ["*"])

@@ -14,6 +14,7 @@ over seeds.
 
 import json
 import math
+import os
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -116,12 +117,13 @@ def write(workdir: Path) -> Path | None:
       workdir: the run directory of --task=compare.
 
     Returns:
-      The file, or None where no published table shares a graph and a method with the comparison.
+      The file, or None where no published table shares a graph and a method with the comparison,
+      or the directory cannot be written to.
     """
     summary = runs.read_summary(workdir)
-    if "graph" not in summary["rows"][0]:
+    if "graph" not in summary["rows"][0] or not os.access(workdir, os.W_OK):
         return None
-    summary = printable.data(summary)
+    summary = printable.markdown(summary)
     paired_tables = pair(read(PUBLISHED), summary["rows"], summary["objective"])
     if not paired_tables:
         return None

@@ -9,19 +9,26 @@ import contextlib
 import errno
 import fcntl
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import IO, Any
 
 from placement import files
 from placement.errors import UserError
-from placement.pipeline import checkpoints, saved_costs
+from placement.pipeline import checkpoints, graph_labels, saved_costs
 from placement.pipeline.console import metrics, progress
 from placement.pipeline.results import bounds
 from placement.reporting import runs
 from placement.runtime.measurement import evaluate
 
 LOCK = ".lock"
+# The folders that tasks write to, and the files of a run directory that could be a graph's.
+_FOLDERS = ("cells", "checkpoint", "figures", "front", "interrupted", "tensorboard")
+OUTPUTS = (
+    *("advice.json", "asked.json", "bounds.json", "cells.json", "config.json", "details.json"),
+    *("environment.json", "fidelity.json", "front.json", "placed.xml", "placement.json"),
+    *("pretraining.json", "profile.json", "summary.json", "trace.json"),
+)
 # What a file system answers that has no such locks.
 _NO_LOCKS = (errno.ENOLCK, errno.ENOSYS, errno.EOPNOTSUPP)
 _LOGS = {
@@ -35,15 +42,32 @@ _JSON: dict[str, Callable[[Path], Any]] = {
 _held: dict[Path, IO[bytes]] = {}  # by resolved directory, until `release` or the process's end
 
 
-def claim(workdir: Path, display: progress.Display) -> None:
+def claim(
+    workdir: Path,
+    display: progress.Display,
+    graphs: Sequence[str] = (),
+    *,
+    outputs: Sequence[str] = (),
+) -> None:
     """Creates a run directory unless it is there, for this process alone, and looks through it.
 
     A directory that this process has claimed already stays its own.
 
+    Args:
+      workdir: the run directory.
+      display: where to say what is set aside.
+      graphs: that the task reads, which it must not overwrite.
+      outputs: files that this task alone writes, relative to the directory.
+
     Raises:
-      UserError: it cannot be created or written to, or another process works there: one line.
+      UserError: it cannot be created or written to, another process works there, a graph's file is
+        one that the task writes, or a folder or log is a symbolic link: one line.
     """
+    for graph in graphs:
+        _check_is_kept(graph, workdir, (*OUTPUTS, *outputs))
     runs.prepare_workdir(workdir)
+    for name in (*_FOLDERS, *_LOGS):
+        files.refuse_link(workdir / name)
     if workdir.resolve() not in _held:
         _held[workdir.resolve()] = _locked(workdir, display)
     for name, read in _JSON.items():
@@ -58,6 +82,18 @@ def release(workdir: Path) -> None:
     lock = _held.pop(workdir.resolve(), None)
     if lock is not None:
         lock.close()
+
+
+def _check_is_kept(graph: str, workdir: Path, outputs: Sequence[str]) -> None:
+    """Refuses a graph whose file, or the weights beside it, the task would overwrite."""
+    file = graph_labels.file(graph)
+    for path in (file, file.with_suffix(".bin")) if file else ():
+        for output in (workdir / name for name in outputs):
+            if path.exists() and output.exists() and path.samefile(output):
+                raise UserError(
+                    f"graph={graph!r} is {str(output)!r}, which this task writes; move the model, "
+                    "or give another --workdir"
+                )
 
 
 def _mend_log(path: Path, schema: files.Schema, display: progress.Display) -> None:

@@ -8,6 +8,9 @@ command, a change of direction or half a surrogate pair, is written as in Python
 import re
 from typing import Any
 
+# An escape, emphasis or HTML, a link's destination, and what begins a heading or a quotation.
+_MARKUP = re.compile(r"\\(?=[!-/:-@\[-`{-~])|[*<]|\](?=[(\[])|^[#>]")
+
 
 def text(given: str) -> str:
     """Returns one line that holds only what can be printed."""
@@ -21,11 +24,6 @@ def lines(given: str) -> str:
     return "\n".join(map(text, given.split("\n")))
 
 
-def markdown(given: str) -> str:
-    """Returns a name in Markdown, of which no character means anything."""
-    return re.sub(r"([\\`*<\[|])", r"\\\1", text(given))
-
-
 def data(given: Any) -> Any:
     """Returns what JSON can hold, with every text in it as `lines` writes it."""
     if isinstance(given, str):
@@ -33,3 +31,16 @@ def data(given: Any) -> Any:
     if isinstance(given, dict):
         return {key: data(value) for key, value in given.items()}
     return list(map(data, given)) if isinstance(given, list | tuple) else given
+
+
+def markdown(given: Any) -> Any:
+    """Returns data of which no text means anything in Markdown, within backquotes or without.
+
+    A text becomes one line without backquotes. Tables escape what separates their cells.
+    """
+    if isinstance(given, str):
+        line = " ".join(map(text, given.split("\n"))).replace("`", "'")
+        return _MARKUP.sub(r"\\\g<0>", line)
+    if isinstance(given, dict):
+        return {key: markdown(value) for key, value in given.items()}
+    return list(map(markdown, given)) if isinstance(given, list | tuple) else given

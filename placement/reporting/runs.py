@@ -95,8 +95,7 @@ def make_folder(path: StrPath) -> Path:
         OSError: It cannot be created.
     """
     folder = Path(path)
-    if folder.is_symlink():
-        raise UserError(f"{str(folder)!r} is a symbolic link, not a folder; remove it")
+    files.refuse_link(folder)
     folder.mkdir(exist_ok=True)
     return folder
 

@@ -1,8 +1,11 @@
 """Run directories: files that are corrupt, and two commands at once."""
 
+import errno
 import functools
+import itertools
 import json
 import os
+import re
 import shutil
 import signal
 import time
@@ -10,14 +13,18 @@ from pathlib import Path
 
 import flax.serialization
 import numpy as np
+import openvino as ov
 import pytest
+from markdown_it import MarkdownIt
 
 from placement.methods.checkpoints import restored
 from placement.pipeline import checkpoints, workdirs
 from placement.pipeline.console import progress
-from placement.pipeline.results import bounds
+from placement.pipeline.results import bounds, outputs
 from tests.experiments import command
 from tests.experiments.command import check_summary, run, start
+from tests.pipeline.tasks.test_solve import WORKLOAD
+from tests.runtime import small
 
 FLAGS = (
     *("--config.graph=synthetic:family=layered,ops=12,seed=1", "--config.devices=roofline:cpu,gpu"),
@@ -231,11 +238,13 @@ def test_a_claim_is_given_back(tmp_path):
     assert code == 0, err
 
 
-@pytest.mark.parametrize("name", [workdirs.LOCK, "metrics.jsonl", "tensorboard", "checkpoint"])
+@pytest.mark.parametrize(
+    "name", [workdirs.LOCK, "metrics.jsonl", "tensorboard", "checkpoint", "interrupted", "front"]
+)
 def test_links_in_a_run_directory_are_refused_and_what_they_lead_to_is_kept(name, tmp_path):
     outside, workdir = tmp_path / "outside", tmp_path / "run"
     workdir.mkdir()
-    if name in ("tensorboard", "checkpoint"):
+    if name not in (workdirs.LOCK, "metrics.jsonl"):
         outside.mkdir()
     else:
         outside.write_text("")
@@ -261,3 +270,105 @@ def test_a_named_pipe_in_the_place_of_a_log_is_refused(tmp_path):
     code, _, err = run(tmp_path, *FLAGS)
     assert code == 2
     assert "named pipe" in err
+
+
+@pytest.mark.parametrize("name", ["placed.xml", "link.xml", "summary.json", "workload.json"])
+def test_a_model_that_the_task_would_overwrite_is_refused(name, tmp_path):
+    workdir, path = tmp_path / "run", tmp_path / "run" / name
+    workdir.mkdir()
+    flags = [f"--config.graph={path}"]
+    if path.suffix == ".xml":
+        ov.save_model(small.diamond(), workdir / "placed.xml")
+        if name == "link.xml":
+            flags = [f"--config.graph={tmp_path / name}"]
+            (tmp_path / name).symlink_to(workdir / "placed.xml")
+            (tmp_path / "link.bin").symlink_to(workdir / "placed.bin")
+        flags += ["--config.devices=roofline:cpu,gpu"]
+    else:
+        path.write_text(json.dumps(WORKLOAD))
+        flags += ["--config.devices=auto"]
+    before = {path.name: path.read_bytes() for path in workdir.iterdir()}
+    task = "export" if name == "workload.json" else "place"
+    code, _, err = run(workdir, *flags, f"--task={task}", config="configs/solvers.py")
+    assert code == 2
+    *_, line = err.splitlines()
+    assert "which this task writes; move the model, or give another --workdir" in line
+    assert {path.name: path.read_bytes() for path in workdir.iterdir()} == before
+
+
+def test_the_names_that_no_graph_may_have_are_those_that_tasks_write(finished):
+    """Of what could be a graph: the rest of the list is of other tasks."""
+    written = {path.name for path in finished.iterdir() if path.suffix in (".json", ".xml")}
+    assert written
+    assert written <= set(workdirs.OUTPUTS)
+
+
+def test_an_interrupted_run_gives_way_without_what_the_user_put_beside_it(finished, tmp_path):
+    apart = tmp_path / outputs.INTERRUPTED
+    shutil.copytree(finished, apart)
+    for name in (".lock", "metrics.jsonl", "bounds.json", "advice.json"):  # of a claimed one alone
+        (apart / name).unlink()
+    for name in ("checkpoint", "tensorboard"):
+        shutil.rmtree(apart / name)
+    (apart / "notes.txt").write_text("mine")
+    display = progress.Display(progress.WARNING)
+    for left in (["notes.txt"], []):
+        assert outputs.directory(tmp_path, {"complete": True}, display) == tmp_path
+        assert [path.name for path in apart.glob("*")] == left
+        (apart / "notes.txt").unlink(missing_ok=True)
+    assert not apart.exists()
+
+
+EVIL = "<script>alert(1)</script> **a** [a](http://b) `c` | d\n\n# e\n<img src=x>"
+OURS = {"heading", "paragraph", "bullet_list", "list_item", "table", "thead", "tbody", "tr"}
+OURS |= {"th", "td", "inline", "text", "text_special", "code_inline", "strong", "em", "softbreak"}
+
+
+def kinds(tokens: list) -> set[str]:
+    below = (kinds(token.children) for token in tokens if token.children)
+    return {re.sub("_(open|close)$", "", token.type) for token in tokens}.union(*below)
+
+
+@pytest.mark.parametrize("is_comparison", [False, True])
+def test_markup_in_a_summary_is_text_in_the_report(copy, is_comparison):
+    summary = json.loads((copy / "summary.json").read_text())
+    evil = {"status": f"finished {EVIL}"} | ({"graph": EVIL, "seed": 0} if is_comparison else {})
+    rows = [row | evil | {"method": f"{row['method']}{EVIL}"} for row in summary["rows"]]
+    if is_comparison:
+        rows += [row | {"graph": f"b{EVIL}"} for row in rows]
+    summary |= {"rows": rows, "best": rows[-1]["method"], "devices": [EVIL], "objective": EVIL}
+    summary["graph"]["name"] = EVIL
+    (copy / "summary.json").write_text(json.dumps(summary))
+    code, _, err = command.answer("--task=report", f"--workdir={copy}")
+    assert code == 0, err
+    text = (copy / "report.md").read_text()
+    assert "alert(1)" in text
+    tokens = MarkdownIt("commonmark").enable("table").parse(text)
+    assert kinds(tokens) <= OURS
+    headings = [after for token, after in itertools.pairwise(tokens) if token.tag == "h1"]
+    assert not any(heading.content == "e" for heading in headings)
+    assert "**a**" not in text
+
+
+def read_only() -> None:
+    def refuse(*_: object, **__: object) -> None:
+        raise OSError(errno.EROFS, os.strerror(errno.EROFS))
+
+    access = os.access
+    os.access = lambda path, mode, **how: not mode & os.W_OK and access(path, mode, **how)
+    os.replace = os.rename = os.unlink = os.mkdir = refuse
+
+
+@pytest.mark.parametrize("is_comparison", [False, True])
+def test_a_report_on_a_directory_that_cannot_be_written_to_is_printed(copy, is_comparison):
+    if is_comparison:
+        summary = json.loads((copy / "summary.json").read_text())
+        rows = [row | {"graph": "some", "seed": 0} for row in summary["rows"]]
+        (copy / "summary.json").write_text(json.dumps(summary | {"rows": rows}))
+    (copy / "report.md").unlink()
+    before = {path: path.stat().st_mtime_ns for path in copy.rglob("*")}
+    code, out, err = command.answer("--task=report", f"--workdir={copy}", broken=read_only)
+    assert code == 0, err
+    assert "random" in out
+    assert f"{copy} cannot be written to: no report, page or figure is written" in out
+    assert {path: path.stat().st_mtime_ns for path in copy.rglob("*")} == before

@@ -27,11 +27,18 @@ def test_every_text_of_data_is_printable_and_keeps_its_lines():
     assert printable.data(given) == shown
 
 
-@pytest.mark.parametrize("name", ["[a](b)", "`a`", "*a*", "<b>a</b>", "a|b", "a\\*b"])
+@pytest.mark.parametrize(
+    "name", ["[a](b)", "![a][b]", "*a*", "<b>a</b>", "a|b", "a\\*b", "\\<b>", "C:\\<", "# a", "> a"]
+)
 def test_a_name_means_nothing_in_markdown(name):
-    (inline,) = MarkdownIt().parseInline(printable.markdown(name))
+    *around, inline, _ = MarkdownIt().parse(printable.markdown(name))
+    assert [token.type for token in around] == ["paragraph_open"]
     assert {token.type for token in inline.children} <= {"text", "text_special"}
     assert "".join(token.content for token in inline.children) == name
+
+
+def test_a_name_stays_within_its_backquotes_and_its_line():
+    assert printable.markdown({"a": ["`x`\n# y", 1]}) == {"a": ["'x' # y", 1]}
 
 
 def test_a_grid_takes_all_but_its_own_marks_literally():

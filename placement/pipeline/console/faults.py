@@ -7,6 +7,7 @@ directory, and says a failure in one line.
 """
 
 import contextlib
+import os
 import sys
 import traceback
 from collections.abc import Iterator
@@ -77,7 +78,8 @@ def out_of_memory(fault: Exception) -> MemoryError | None:
 
 def forget(workdir: Path) -> None:
     """Removes the traceback of an earlier command, which this one had no part in."""
-    (workdir / FILE).unlink(missing_ok=True)
+    if os.access(workdir, os.W_OK):
+        (workdir / FILE).unlink(missing_ok=True)
 
 
 def in_short(fault: Exception) -> str:

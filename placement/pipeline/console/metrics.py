@@ -9,7 +9,6 @@ import contextlib
 import json
 import math
 import re
-import shutil
 import time
 from collections.abc import Mapping
 from pathlib import Path
@@ -65,7 +64,7 @@ class Log:
         _forget(workdir, self._search, step)
         directory = workdir / EVENTS / (re.sub(r"[^\w.=-]+", "_", method) + f"-seed-{seed}")
         if step == 0:
-            shutil.rmtree(directory, ignore_errors=True)
+            files.remove_files(directory, ["events.out.tfevents.*"])
         self._events = tensorboard.Events(directory, after=evaluations)
         self._left_out: tuple[dict[str, Any], np.ndarray] | None = None
         self._spent_s, self._began_s = 0.0, time.monotonic()

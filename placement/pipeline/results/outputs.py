@@ -1,7 +1,6 @@
 """What a run writes of what it found, so that a run directory only ever gets better."""
 
 import math
-import shutil
 from pathlib import Path
 from typing import Any
 
@@ -10,6 +9,7 @@ import jax
 import numpy as np
 
 import placement
+from placement import files
 from placement.errors import UserError
 from placement.pipeline import loading, method_runs
 from placement.pipeline import target as target_lib
@@ -22,6 +22,11 @@ from placement.runtime.models import fingerprint
 
 INTERRUPTED = "interrupted"  # in the run directory: what did not replace better results
 _ENVIRONMENT = "environment.json"
+# The files of a run that was interrupted, beside its figures.
+_OF_A_RUN = (
+    *("config.json", _ENVIRONMENT, runs.SUMMARY, runs.PLACEMENT, "details.json", "placed.xml"),
+    *("report.md", "report.html", "trace.json"),
+)
 
 
 def environment() -> dict[str, Any]:
@@ -52,12 +57,13 @@ def directory(workdir: Path, summary: dict[str, Any], display: progress.Display)
     """
     apart = workdir / INTERRUPTED
     if summary["complete"]:
-        shutil.rmtree(apart, ignore_errors=True)
+        files.remove_files(apart / "figures", ["*.png", "*.svg"])
+        files.remove_files(apart, _OF_A_RUN)
         return workdir
     known = _known(workdir)
     if known is None or not (known.get("complete", True) or _value(known) < _value(summary)):
         return workdir
-    runs.prepare_workdir(apart)
+    runs.make_folder(apart)
     display.warn(f"{workdir} keeps the better results of before; those of this run are in {apart}")
     return apart
 
@@ -77,9 +83,9 @@ def _value(summary: dict[str, Any]) -> float:
     return math.inf if predicted_s is None else predicted_s
 
 
-def write(directory: Path, files: dict[str, Any]) -> None:
+def write(directory: Path, contents: dict[str, Any]) -> None:
     """Writes JSON files by name."""
-    for name, content in files.items():
+    for name, content in contents.items():
         runs.write_json(directory / name, content)
 
 

@@ -42,7 +42,7 @@ def run(
         )
     first, (objective, *_) = next(iter(_MEASURED.items()))
     present = target_lib.find(_asked(settings, first, objective)).present
-    workdirs.claim(workdir, display)
+    workdirs.claim(workdir, display, [settings.graph])
     runs.write_json(workdir / "environment.json", outputs.environment())
     found: list[advice.Advice] = []
     for backend, objectives in (_MEASURED if present else _DESCRIBED).items():

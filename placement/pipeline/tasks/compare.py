@@ -103,8 +103,11 @@ def run(
             f"costs={settings.costs!r}, but hosts profile for themselves what --task=compare "
             "measures on them; leave the costs out, or measure_on=ray"
         )
-    workdirs.claim(workdir, display)
+    workdirs.claim(workdir, display, _graphs(settings))
     cells = _cells(settings, workdir, chosen, beside)
+    for cell in cells:
+        files.refuse_link(cell.directory.parent)
+        files.refuse_link(cell.directory)
     spread = _spread if settings.measure_on == "ray" else _in_turn
     summary: dict[str, Any] = {}
     with faults.told_last() as kept:

@@ -3,14 +3,19 @@
 Writes DIR/deploy/ whole or not at all; what is in it is told by
 `placement.runtime.deployment.artifact`. Where a plain device, such as the whole CPU, turns out to
 be as fast as the placement, that device is what is deployed.
+
+The folder is made beside the final one and exchanged with it in one step, so that a reader finds
+the earlier deployment or the new one. Other files in it, such as notes of the user's, stay. After a
+kill at any moment the next command removes or moves what was left beside it.
 """
 
-import shutil
+import os
 from pathlib import Path
 from typing import Any
 
 from rich.console import Console
 
+from placement import files
 from placement.errors import UserError
 from placement.pipeline import loading, workdirs
 from placement.pipeline.console import progress
@@ -27,16 +32,23 @@ from placement.runtime.devices import Device
 from placement.runtime.errors import essence
 from placement.runtime.measurement.local import LocalMeasurer
 from placement.runtime.models import fingerprint, outputs
+from placement.runtime.models.fingerprint import few
 from placement.runtime.models.inputs import Inputs
 
-FOLDER = "deploy"
+FOLDER, NEW_FOLDER = "deploy", ".deploy.new"  # the latter while it is made
 
+_RECORD, _WEIGHTS = "deploy.json", "model.bin"
+# All files of a deployment, in the order in which `_replace` puts them in place one by one.
+_NAMES = (
+    *(_RECORD, "deploy.md", artifact_lib.IMPORT),
+    *(artifact_lib.BLOB, _WEIGHTS, artifact_lib.MODEL),
+)
 _FILES = {
-    "model.xml": "the model, its placement in the runtime information",
-    "model.bin": "its weights",
+    artifact_lib.MODEL: "the model, its placement in the runtime information",
+    _WEIGHTS: "its weights",
     artifact_lib.BLOB: "the same compiled, for these devices and this version of OpenVINO",
     artifact_lib.IMPORT: "what importing the compiled model needs",
-    "deploy.json": "this page, for programs",
+    _RECORD: "this page, for programs",
 }
 
 
@@ -59,7 +71,9 @@ def run(
             "leave it out"
         )
     placed = preflight.read(_placement(settings, workdir))
-    workdirs.claim(workdir, display)
+    deployed = [f"{FOLDER}/{name}" for name in (artifact_lib.MODEL, _WEIGHTS)]
+    workdirs.claim(workdir, display, [settings.graph], outputs=deployed)
+    _check_folders(workdir)
     net = loading.network(settings)
     if net.model is None:
         raise UserError(
@@ -83,6 +97,8 @@ def run(
     record["checks"]["inputs"] = given.told
     with display.phase("writing what was decided, and loading it"):
         _write(workdir, artifact, record, given)
+    if nan := record["checks"].get("NaN"):
+        display.warn(nan)
     _print(record, decision, workdir, display.console)
     return record
 
@@ -214,48 +230,96 @@ def _usage(workdir: Path, artifact: artifact_lib.Artifact) -> str:
     )
 
 
+def _check_folders(workdir: Path) -> None:
+    """Refuses a link, and a folder with files of a deployment's names that none has written."""
+    for name in (FOLDER, NEW_FOLDER):
+        files.refuse_link(workdir / name)
+    final = workdir / FOLDER
+    if final.exists() and not final.is_dir():
+        raise UserError(f"{str(final)!r} is a file; move it, to make room for the folder")
+    names = [name for name in _NAMES if (final / name).exists()]
+    if names and _RECORD not in names:
+        raise UserError(
+            f"{str(final)!r} has {few(names)} but no {_RECORD}, so --task=deploy may not have "
+            "written it; move it elsewhere"
+        )
+
+
 def _write(
     workdir: Path, artifact: artifact_lib.Artifact, record: dict[str, Any], given: Inputs
 ) -> None:
     """Writes a folder beside the final one, checks what is in it, and puts it in its place."""
-    beside, final = workdir / f".{FOLDER}.new", workdir / FOLDER
-    shutil.rmtree(beside, ignore_errors=True)
-    beside.mkdir()
+    new, final = workdir / NEW_FOLDER, workdir / FOLDER
+    _clear(new, final)
+    new.mkdir()
     try:
-        without_blob = artifact_lib.save(artifact, beside)
+        without_blob = artifact_lib.save(artifact, new)
         if without_blob:
             record["checks"]["compiled model"] = f"not written: {without_blob}"
-        model = artifact.model
-        allowed = outputs.tolerance(artifact.devices, quantised=outputs.is_quantised(model))
-        errors = preflight.artifact_errors(beside, model, given.samples)
-        for way, error in errors.items():
-            if not error <= allowed:
-                raise UserError(
-                    f"the deployed model computes wrong outputs after {way} ({error:.3g} of their "
-                    f"spread, over {allowed:g}); nothing was written"
-                )
-            record["checks"][f"outputs after {way}"] = (
-                f"off by {error:.2g} of their spread, up to {allowed:g} allowed"
-            )
+        _check_outputs(new, artifact, record, given)
         left_out = (artifact_lib.BLOB, artifact_lib.IMPORT) if without_blob else ()
         record["files"] = {name: what for name, what in _FILES.items() if name not in left_out}
-        runs.write_text(beside / "deploy.md", deployment.markdown(printable.data(record)))
-        runs.write_json(beside / "deploy.json", record)
-        _replace(beside, final)
+        runs.write_text(new / "deploy.md", deployment.markdown(printable.data(record)))
+        runs.write_json(new / _RECORD, record)
+        _replace(new, final)
     except RuntimeError as error:
         raise UserError(f"the model cannot be deployed: {essence(error)}") from error
     finally:
-        shutil.rmtree(beside, ignore_errors=True)
+        _clear(new, final)
+
+
+def _check_outputs(
+    new: Path, artifact: artifact_lib.Artifact, record: dict[str, Any], given: Inputs
+) -> None:
+    """Runs what was written, and adds to the record how its outputs compare.
+
+    Raises:
+      UserError: they are wrong, or all NaN.
+    """
+    model, checks = artifact.model, record["checks"]
+    allowed = outputs.tolerance(artifact.devices, quantised=outputs.is_quantised(model))
+    for way, (error, nan_share) in preflight.compare_outputs(new, model, given.samples).items():
+        if not error <= allowed:
+            raise UserError(
+                f"the deployed model computes wrong outputs after {way} ({error:.3g} of their "
+                f"spread, over {allowed:g}); nothing was written"
+            )
+        checks[f"outputs after {way}"] = (
+            f"off by {error:.2g} of their spread, up to {allowed:g} allowed"
+        )
+        if nan_share:
+            checks["NaN"] = (
+                f"{nan_share:.3g} of the output values are NaN, as on the reference device; "
+                "nothing else is known of them"
+            )
 
 
 def _replace(new: Path, final: Path) -> None:
-    """Puts a folder in the place of another, which stays until then."""
-    old = final.with_name(f".{final.name}.old")
-    shutil.rmtree(old, ignore_errors=True)
-    if final.exists():
-        final.rename(old)
-    new.rename(final)
-    shutil.rmtree(old, ignore_errors=True)
+    """Puts a folder in the place of another, whose files `_clear` then sorts out."""
+    if not final.exists():
+        new.rename(final)
+    elif not files.exchange(new, final):
+        # Without the model, which comes last, a reader finds no deployment rather than a mixture.
+        (final / artifact_lib.MODEL).unlink(missing_ok=True)
+        for name in _NAMES:
+            if (new / name).exists():
+                os.replace(new / name, final / name)
+            else:
+                (final / name).unlink(missing_ok=True)
+
+
+def _clear(new: Path, final: Path) -> None:
+    """Removes the folder beside the final one.
+
+    After an exchange it is the earlier deployment: files of the user's in it go to the final one.
+    """
+    files.remove_files(new, _NAMES)
+    for path in new.iterdir() if new.exists() else ():
+        if os.path.lexists(final / path.name):
+            raise UserError(f"{str(path)!r} is in {str(final)!r} too; remove one of them")
+        final.mkdir(exist_ok=True)
+        path.rename(final / path.name)
+    files.remove_files(new, ())
 
 
 def _print(

@@ -39,7 +39,7 @@ def run(
         )
     problem = loading.search_problem(target.net, target.costs, target.names, settings.objective)
     written = export.workload(problem.coarse)
-    workdirs.claim(workdir, display)
+    workdirs.claim(workdir, display, [settings.graph], outputs=[FILE])
     runs.write_json(workdir / FILE, written)
     display.console.print(f"workload: {workdir / FILE}", markup=False, soft_wrap=True)
     return written

@@ -7,7 +7,6 @@ latency of a request alone, and the seconds that each request of a stream adds.
 
 import dataclasses
 import math
-import shutil
 import threading
 from collections.abc import Iterator, Mapping
 from pathlib import Path
@@ -16,6 +15,7 @@ from typing import Any, NamedTuple
 from rich import box
 from rich.table import Table
 
+from placement import files
 from placement.pipeline import loading, method_runs, workdirs
 from placement.pipeline import target as target_lib
 from placement.pipeline.console import faults, interrupts, metrics, progress
@@ -55,7 +55,7 @@ def run(
     settings = _asked(settings, _LATENCY)
     loading.check(settings)
     target = target_lib.find(settings)
-    workdirs.claim(workdir, display)
+    workdirs.claim(workdir, display, [settings.graph])
     with (
         faults.told_last() as kept,
         target_lib.opened(target, settings, workdir, display) as opened,
@@ -126,8 +126,8 @@ def _write(model: _Opened, found: front_lib.Front, told: dict[str, Any], workdir
     """Writes front.json, and the placement of every point in place of those of before."""
     problem, target = model.problems[_LATENCY], model.target
     folder = workdir / FOLDER
-    shutil.rmtree(folder, ignore_errors=True)
-    folder.mkdir()
+    files.remove_files(folder, [point_file("*")])
+    runs.make_folder(folder)
     for row, point in zip(found.archive.placement, told["points"], strict=True):
         candidate = loading.candidate(problem, row, target.present, model.settings.backend)
         provenance = outputs.origin(target, _LATENCY, model.settings.seed) | {"row": point}

@@ -104,7 +104,7 @@ def run_methods(
     """
     started, cpu_started, before = time.monotonic(), _cpu_s(), len(kept)
     target, order = _prepared(settings, chosen, beside, display)
-    workdirs.claim(workdir, display)
+    workdirs.claim(workdir, display, [settings.graph])
     if not (workdir / runs.SUMMARY).exists():
         outputs.write(workdir, outputs.provenance(settings, target, {}))
     with target_lib.opened(target, settings, workdir, display) as opened:

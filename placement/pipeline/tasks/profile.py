@@ -72,7 +72,7 @@ def run(
             f"--task=profile calibrates {' and '.join(_PREDICTORS)}; given "
             f"objective={settings.objective!r}: give one of them"
         )
-    workdirs.claim(workdir, display)
+    workdirs.claim(workdir, display, [settings.graph])
     runs.write_json(workdir / "config.json", settings.to_dict())
     environment = outputs.environment() | hosts.record(target.hosts)
     runs.write_json(workdir / "environment.json", environment)

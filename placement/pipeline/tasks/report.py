@@ -3,6 +3,7 @@
 import contextlib
 import functools
 import math
+import os
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any, TypeVar
@@ -32,15 +33,18 @@ def run(
 ) -> dict[str, Any]:
     """Reports again on a finished run, whatever the configuration.
 
+    Of a directory that cannot be written to the table is printed alone.
+
     Raises:
       UserError: the run directory holds no readable summary.json.
     """
     summary = runs.read_summary(workdir)
+    report = write_comparison if "graph" in summary["rows"][0] else write
+    writable = os.access(workdir, os.W_OK | os.X_OK)
     with faults.told_last() as kept:
-        if "graph" in summary["rows"][0]:
-            write_comparison(summary, workdir, display.console, kept)
-        else:
-            write(summary, workdir, display.console, kept)
+        report(summary, workdir, display.console, kept, writable=writable)
+    if not writable:
+        display.warn(f"{workdir} cannot be written to: no report, page or figure is written")
     return summary
 
 
@@ -54,18 +58,30 @@ def reporting(kept: faults.Faults, display: progress.Display) -> Iterator[None]:
         display.warn("interrupted while reporting; --task=report reports again")
 
 
-def write(summary: dict[str, Any], workdir: Path, console: Console, kept: faults.Faults) -> None:
+def write(
+    summary: dict[str, Any],
+    workdir: Path,
+    console: Console,
+    kept: faults.Faults,
+    *,
+    writable: bool = True,
+) -> None:
     """Prints the table; writes the reports, figures as far as they can be drawn, and the trace.
 
-    After a fault whatever does not need what failed is written still.
+    After a fault whatever does not need what failed is written still. Nothing is written unless
+    `writable`.
     """
     summary = printable.data(summary)
     with kept.during("writing the table"):
-        runs.write_text(workdir / "report.md", results.report_markdown(summary))
+        if writable:
+            text = results.report_markdown(printable.markdown(summary))
+            runs.write_text(workdir / "report.md", text)
         words.show(results.rich_table(summary), console)
     placed = workdir / runs.PLACEMENT
     if placed.exists():
         console.print(f"placement: {placed}", markup=False, soft_wrap=True)
+    if not writable:
+        return
     found = _or_said(lambda: details.read(workdir / details.FILE), console)
     known = found and details.printable(found)
     drawn = figures.of_run(summary, workdir, known, console, kept)
@@ -74,10 +90,19 @@ def write(summary: dict[str, Any], workdir: Path, console: Console, kept: faults
 
 
 def write_comparison(
-    summary: dict[str, Any], workdir: Path, console: Console, kept: faults.Faults
+    summary: dict[str, Any],
+    workdir: Path,
+    console: Console,
+    kept: faults.Faults,
+    *,
+    writable: bool = True,
 ) -> None:
-    """Prints the table over graphs and seeds, and how learned methods learned; writes report.md."""
-    summary = printable.data(summary)
+    """Prints the table over graphs and seeds, and how learned methods learned; writes report.md.
+
+    Nothing is written unless `writable`.
+    """
+    plain = printable.data(summary)
+    summary = printable.markdown(summary)  # for the terminal too: few names change
     rows = summary["rows"]
     learners = _learners(rows)
     found, over_all = compared(rows)
@@ -88,12 +113,16 @@ def write_comparison(
     parts.append(aggregates.markdown(over_all))
     parts += [learning_curves.markdown(curves)] if curves.learned else []
     parts.append(results.report_markdown(summary))
-    runs.write_text(workdir / "comparison.csv", comparison.to_csv(rows))
-    runs.write_text(workdir / "report.md", "\n\n".join(parts))
+    if writable:
+        runs.write_text(workdir / "comparison.csv", comparison.to_csv(plain["rows"]))
+        runs.write_text(workdir / "report.md", "\n\n".join(parts))
     words.show(comparison.rich_table(found, f"objective {summary['objective']}"), console)
     for line in learning_curves.verdict(curves):
         console.print(line, markup=False)
-    console.print(closing.replace("`", ""), markup=False)
+    plain_closing = verdict.closing_sentence(plain["rows"], summary["objective"])
+    console.print(plain_closing.replace("`", ""), markup=False)
+    if not writable:
+        return
     drawn = figures.of_comparison(rows, over_all, learners, workdir, console, kept)
     for name in ("report.md", "comparison.csv"):
         console.print(str(workdir / name), markup=False, soft_wrap=True)
@@ -166,7 +195,7 @@ def _logs(workdir: Path) -> dict[str, list[dict[str, Any]]]:
         directory = workdir / cell["directory"]
         summary, records = runs.read_summary(directory), metrics.read(directory)
         wanted = {row["method"] for row in summary["rows"]}
-        name = printable.text(cell.get("graph", summary["graph"]["name"]))
+        name = printable.markdown(cell.get("graph", summary["graph"]["name"]))
         of_graph = logs.setdefault(name, [])
         of_graph += (
             record

@@ -38,6 +38,7 @@ def rich_table(record: Record) -> Table:
 
 def markdown(record: Record) -> str:
     """Returns the whole of deploy.md."""
+    record = printable.markdown(record) | {"usage": record["usage"]}
     checks = [f"- {what}: {result}" for what, result in record["checks"].items()]
     rows = []
     for row in record["rows"]:
@@ -45,7 +46,7 @@ def markdown(record: Record) -> str:
         rows.append([text.format(cell) for cell in _cells(row)])
     files = [f"- `{name}`: {what}" for name, what in record["files"].items()]
     parts = [
-        f"# Deployment of {printable.markdown(record['graph'])}",
+        f"# Deployment of {record['graph']}",
         f"**{record['decision']}**",
         grids.markdown(_COLUMNS, rows, numeric=_NUMERIC),
         "Medians and their 95% intervals, of interleaved inferences; ratios are paired, below 1 is "

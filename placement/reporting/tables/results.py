@@ -13,7 +13,7 @@ from rich import box
 from rich.table import Table
 from rich.text import Text
 
-from placement.reporting import printable, summaries, units
+from placement.reporting import summaries, units
 from placement.reporting import verdict as verdict_lib
 from placement.reporting.summaries import Row, Summary
 from placement.reporting.tables import grids
@@ -110,7 +110,7 @@ def compare_markdown(summary: Summary) -> str:
         return markdown_table(summary)
     parts = []
     for rows in graphs:
-        parts += [f"### {printable.markdown(rows[0]['graph'])}"]
+        parts += [f"### {rows[0]['graph']}"]
         parts += [*of_graph(rows, summary["objective"]), markdown_table({**summary, "rows": rows})]
     return "\n\n".join(parts)
 
@@ -119,7 +119,8 @@ def report_markdown(summary: Summary) -> str:
     """Writes the whole report: what was run, the table, which row is best and by how much.
 
     Args:
-      summary: what `summary.json` holds, before or after its journey through JSON.
+      summary: what `summary.json` holds, before or after its journey through JSON, its texts made
+        harmless by `printable.markdown`.
 
     Returns:
       Markdown that ends with a newline.
@@ -134,7 +135,7 @@ def report_markdown(summary: Summary) -> str:
     if units.number(summary.get("wall_s")) is not None:
         facts.append(f"- time taken: {summary['wall_s']:.1f} s")
     parts = [
-        f"# Placement of {printable.markdown(graph['name'])}",
+        f"# Placement of {graph['name']}",
         *([] if is_comparison else [verdict(summary)]),  # a comparison begins with it
         *mispredictions(summary),
         "\n".join(facts),

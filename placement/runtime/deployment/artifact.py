@@ -21,12 +21,14 @@ differ if the first is 'concurrent'.
 import dataclasses
 import json
 import os
+import time
 from collections.abc import Mapping
 from pathlib import Path
 from typing import NamedTuple
 
 import openvino as ov
 
+from placement import files
 from placement.errors import UserError
 from placement.runtime import devices as devices_lib
 from placement.runtime.deployment import description, netron, network
@@ -40,10 +42,14 @@ from placement.runtime.execution.executor import Executor, InferRequest
 from placement.runtime.execution.split import Segment
 from placement.runtime.execution.submodels import Submodels
 from placement.runtime.execution.workers import Workers
-from placement.runtime.models import operations
+from placement.runtime.models import operations, serialization
 from placement.runtime.models.fingerprint import few
 
 MODEL, BLOB, IMPORT = "model.xml", "compiled.blob", "compiled.json"
+# How long `load` waits while other processes replace the files, while a model.bin has no model.xml
+# beside it, as when they are replaced one by one, and between two attempts.
+_REPLACED_S, _ABSENT_S, _PAUSE_S = 10.0, 2.0, 0.05
+_REMEDY = "deploy it again"
 
 
 class Artifact(NamedTuple):
@@ -67,11 +73,13 @@ def save(artifact: Artifact, folder: Path) -> str:
 
     Raises:
       UserError: the placement does not fit the model.
-      RuntimeError: OpenVINO cannot write, read or compile the model.
+      OSError: the folder cannot hold the model.
+      RuntimeError: OpenVINO cannot read or compile the model.
     """
     model, told = _described(artifact)
-    # Its default is to round weights to f16.
-    ov.save_model(model, folder / MODEL, compress_to_fp16=False)
+    with serialization.naming_free_space(folder):
+        # Its default is to round weights to f16.
+        ov.save_model(model, folder / MODEL, compress_to_fp16=False)
     _show_devices(folder / MODEL, told)
     description.seal(folder / MODEL)
     core = devices_lib.open_core(told.devices)
@@ -80,7 +88,7 @@ def save(artifact: Artifact, folder: Path) -> str:
     if unable:
         return f"{few(unable)} cannot export what it compiled"
     try:
-        (folder / BLOB).write_bytes(compiled.export_model().getvalue())
+        files.write_bytes(folder / BLOB, compiled.export_model().getvalue())
     except RuntimeError as error:
         return essence(error)
     needed = {
@@ -93,7 +101,7 @@ def save(artifact: Artifact, folder: Path) -> str:
         "decision": artifact.decision,
         **artifact.notes,
     }
-    (folder / IMPORT).write_text(json.dumps(needed, indent=2) + "\n")
+    files.write_bytes(folder / IMPORT, json.dumps(needed, indent=2).encode() + b"\n")
     return ""
 
 
@@ -104,6 +112,9 @@ def load(
     concurrent: bool | None = None,
 ) -> Network:
     """Compiles a deployed model as it was decided to run, every operation on its device.
+
+    A folder that another process replaces meanwhile is read again, so that all of what is read is
+    of one deployment.
 
     Args:
       path: the folder, or the model.xml in it.
@@ -117,11 +128,9 @@ def load(
         device that is not present, or no concurrent form.
       OSError: a file cannot be read.
     """
-    file = Path(path)
-    file = file / MODEL if file.is_dir() else file
     core = ov.Core()
-    model = _read(core, file)
-    told = _renamed(description.read(model, file), devices or {})
+    file, model, told = _read_unchanged(core, Path(path))
+    told = _renamed(told, devices or {})
     _check_present(core, told)
     devices_lib.register(core, told.devices)
     form = {None: told.form, True: CONCURRENT, False: told.serial_form}[concurrent]
@@ -147,11 +156,11 @@ def load(
 
 def import_blob(folder: Path) -> ov.CompiledModel:
     """Imports the blob of a folder with what compiled.json says, in an `ov.Core` of its own."""
-    needed = json.loads((folder / IMPORT).read_text())
+    needed = files.read_json(folder / IMPORT, {"register": [str]}, remedy=_REMEDY)
     core = ov.Core()
     for name in needed["register"]:
         core.register_plugin(devices_lib.CPU_PLUGIN, name)
-    blob = (folder / needed["file"]).read_bytes()
+    blob = files.read_bytes(folder / needed["file"], remedy=_REMEDY)
     return core.import_model(blob, needed["device"], needed["config"])
 
 
@@ -184,8 +193,8 @@ def _show_devices(file: Path, told: Description) -> None:
 
     With one device the operations have no labels.
     """
-    text = file.read_bytes()
-    file.write_bytes(netron.annotate(text, told.affinity, otherwise=told.device))
+    text = files.read_bytes(file, remedy=_REMEDY)
+    files.write_bytes(file, netron.annotate(text, told.affinity, otherwise=told.device))
 
 
 def _renamed(told: Description, devices: Mapping[str, str]) -> Description:
@@ -220,9 +229,48 @@ def _check_present(core: ov.Core, told: Description) -> None:
         )
 
 
+def _read_unchanged(core: ov.Core, path: Path) -> tuple[Path, ov.Model, Description]:
+    """Reads a model and its description from files that stay the same meanwhile.
+
+    Returns:
+      The model's file, the model and the description.
+    """
+    began_s = time.monotonic()
+    while True:
+        file = path / MODEL if path.is_dir() else path
+        version = _version(file)
+        try:
+            model = _read(core, file)
+            details = description.read(model, file)
+            failure: Exception | None = None
+        except (UserError, OSError) as error:
+            failure = error
+        is_replaced = _version(file) != version
+        if failure is None and not is_replaced:
+            return file, model, details
+        failure = failure or UserError(f"{str(file)!r} changes all the time; load it later")
+        is_absent = not file.exists() and file.with_suffix(".bin").exists()
+        limit_s = _REPLACED_S if is_replaced else _ABSENT_S * is_absent
+        if time.monotonic() - began_s >= limit_s:
+            raise failure
+        time.sleep(_PAUSE_S)
+
+
+def _version(file: Path) -> tuple[tuple[int, ...], ...] | None:
+    """Returns what tells a model's files from those that replace them; None without files."""
+    try:
+        stats = [os.stat(path) for path in (file, file.with_suffix(".bin"))]
+    except (OSError, ValueError):  # ValueError: a path that no file has
+        return None
+    return tuple((stat.st_dev, stat.st_ino, stat.st_size, stat.st_mtime_ns) for stat in stats)
+
+
 def _read(core: ov.Core, file: Path) -> ov.Model:
     if not file.is_file():
-        raise UserError(f"no {str(file)!r}; give the folder that --task=deploy wrote")
+        raise UserError(
+            f"no {str(file)!r}; give the folder that --task=deploy wrote, or run that task again "
+            "if it was interrupted"
+        )
     if file.suffix != ".xml":
         raise UserError(f"{str(file)!r} is no {MODEL}; give the folder that --task=deploy wrote")
     description.check_seal(file)

@@ -8,14 +8,16 @@ that they are as they were written; it is no signature.
 
 import dataclasses
 import hashlib
+import io
 import json
 import re
 from collections.abc import Collection, Iterable, Mapping
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, cast
 
 import openvino as ov
 
+from placement import files
 from placement.errors import UserError
 from placement.runtime import devices as devices_lib
 from placement.runtime.devices import Device
@@ -29,6 +31,7 @@ _SECTION = "placement"
 _VERSION = 3  # of what is written; another is refused
 _UNSEALED = "0" * 64  # in the place of the digest, while it is taken
 _SEAL = re.compile(rb'<digest value="([0-9a-f]{64})" />')
+_REMEDY = "deploy it again"
 _FIELDS = {field.name for field in dataclasses.fields(Device)}
 
 
@@ -94,9 +97,10 @@ def registered(devices: Iterable[Device]) -> list[str]:
 
 def seal(file: Path) -> None:
     """Writes the digest of a model.xml, and of the weights beside it, into it."""
-    text = _unsealed(file.read_bytes())
+    text = _unsealed(files.read_bytes(file, remedy=_REMEDY))
     digest = _digest(text, file)
-    file.write_bytes(_SEAL.sub(b'<digest value="%s" />' % digest.encode(), text, count=1))
+    sealed = _SEAL.sub(b'<digest value="%s" />' % digest.encode(), text, count=1)
+    files.write_bytes(file, sealed)
 
 
 def check_seal(file: Path) -> None:
@@ -111,7 +115,7 @@ def check_seal(file: Path) -> None:
     weights = file.with_suffix(".bin")
     if not weights.is_file():
         raise UserError(f"{str(file)!r} has no weights beside it; copy {str(weights)!r} there too")
-    text = file.read_bytes()
+    text = files.read_bytes(file, remedy=_REMEDY)
     found = _SEAL.search(text)
     if found is not None and found[1].decode() != _digest(_unsealed(text), file):
         raise UserError(
@@ -141,7 +145,8 @@ def read(model: ov.Model, file: Path) -> Description:
         )
     try:
         # Not that of the model: OpenVINO reads it in other spellings too, which nobody has checked.
-        _require(_SEAL.search(file.read_bytes()) is not None, "it has no digest")
+        text = files.read_bytes(file, remedy=_REMEDY)
+        _require(_SEAL.search(text) is not None, "it has no digest")
         return _checked(model)
     except (_UnbelievableError, UnicodeDecodeError) as error:
         raise UserError(f"{str(file)!r} is damaged: {error}; deploy it again") from error
@@ -166,8 +171,8 @@ def _unsealed(text: bytes) -> bytes:
 
 
 def _digest(text: bytes, file: Path) -> str:
-    with open(file.with_suffix(".bin"), "rb") as weights:
-        found = hashlib.file_digest(weights, "sha256")
+    with files.open_regular(file.with_suffix(".bin"), "rb", follow_links=True) as weights:
+        found = hashlib.file_digest(cast(io.BufferedReader, weights), "sha256")
     found.update(text)
     return found.hexdigest()
 

@@ -2,7 +2,7 @@
 
 The devices are present, the model is the one that was placed, and every device supports what it is
 given. What fails is refused in one line. `placement.runtime.deployment.decision` then measures, and
-what was written is loaded once more (`artifact_errors`), as its users will.
+what was written is loaded once more (`compare_outputs`), as its users will.
 """
 
 from collections.abc import Mapping, Sequence
@@ -184,10 +184,10 @@ def check_support(
             )
 
 
-def artifact_errors(
+def compare_outputs(
     folder: Path, model: ov.Model, samples: Sequence[Sequence[np.ndarray]]
-) -> dict[str, float]:
-    """Runs what was written as its users will; errors of outputs against the reference device.
+) -> dict[str, outputs.Comparison]:
+    """Runs what was written as its users will, and compares outputs with the reference device's.
 
     Args:
       folder: that `deploy.save` wrote.
@@ -195,20 +195,26 @@ def artifact_errors(
       samples: to compare outputs for, each with an array for each of the model's inputs.
 
     Returns:
-      The largest error (`outputs.compare`) of 'load', and of 'import' where there is a blob.
+      The comparison of 'load', and of 'import' where there is a blob.
 
     Raises:
-      UserError: it cannot be loaded.
+      UserError: it cannot be loaded, or all outputs of the reference device are NaN.
     """
     device = devices.reference_device()
     compiled = hetero.compile_placement(ov.Core(), model, None, [device])
     reference = _all_twice(Network(model, compiled, form=artifact.SINGLE), samples)
+    values = [array for array in reference if array.size]
+    if values and all(array.dtype.kind == "f" and np.isnan(array).all() for array in values):
+        raise UserError(
+            "all outputs of the model are NaN, so nothing of them can be checked; give a model "
+            "without NaN in its weights, or inputs that it was made for: --config.inputs=FILE.npz"
+        )
     with artifact.load(folder) as network:
-        errors = {"load": outputs.compare(reference, _all_twice(network, samples)).error}
+        comparisons = {"load": outputs.compare(reference, _all_twice(network, samples))}
     if (folder / artifact.BLOB).exists():
         imported = Network(model, artifact.import_blob(folder), form="imported")
-        errors["import"] = outputs.compare(reference, _all_twice(imported, samples)).error
-    return errors
+        comparisons["import"] = outputs.compare(reference, _all_twice(imported, samples))
+    return comparisons
 
 
 def _all_twice(network: Network, samples: Sequence[Sequence[np.ndarray]]) -> list[np.ndarray]:

@@ -1,6 +1,10 @@
 """`--task=deploy` on the real CPU plug-in: the command, and what its decision leaves."""
 
 import json
+import os
+import subprocess
+import sys
+import time
 from pathlib import Path
 
 import numpy as np
@@ -10,6 +14,7 @@ from openvino import opset13 as ops
 
 import placement
 from configs import smoke
+from placement import files
 from placement.errors import UserError
 from placement.pipeline.settings import Settings
 from placement.pipeline.tasks import deploy as task
@@ -284,3 +289,140 @@ def test_a_written_model_with_other_outputs_is_not_left_behind(tmp_path, monkeyp
         task.run(config(file), tmp_path)
     assert (tmp_path / "deploy" / "deploy.json").read_bytes() == before
     assert not list(tmp_path.glob(".deploy*"))
+
+
+def unmeasured() -> None:
+    """Has rows of a placement that is all on one device, without measuring them."""
+
+    def rows(*_, **__):
+        latency, ratio = Interval(1e-3, 1e-3, 1e-3, 20), Interval(1.0, 1.0, 1.0, 20)
+        return [decision.Row(f"single:{A}", artifact_lib.SINGLE, latency, ratio, 0.0, 1e-3, "ok")]
+
+    decision.measure = rows
+
+
+def killed_before_the_exchange() -> None:
+    unmeasured()
+    files.exchange = lambda *_: os._exit(9)
+
+
+def killed_after_the_exchange() -> None:
+    unmeasured()
+    exchange = files.exchange
+    files.exchange = lambda *paths: exchange(*paths) and os._exit(9)
+
+
+def killed_between_files() -> None:
+    """On a file system that exchanges nothing: model.xml is gone and two files are replaced."""
+    unmeasured()
+    files.exchange = lambda *_: False
+    replace = os.replace
+    count = 0
+
+    def replaced(source, target):
+        nonlocal count
+        count += Path(target).parent.name == "deploy"
+        if count > 2:
+            os._exit(9)
+        replace(source, target)
+
+    os.replace = replaced
+
+
+@pytest.mark.parametrize(
+    "kill", [killed_before_the_exchange, killed_after_the_exchange, killed_between_files]
+)
+def test_after_a_kill_the_next_deployment_is_whole_and_files_of_the_users_stay(tmp_path, kill):
+    flags = ("--task=deploy", f"--config.graph={prepared(tmp_path, small.diamond())}")
+    folder, notes = tmp_path / "deploy", tmp_path / "deploy" / "notes"
+    notes.mkdir(parents=True)
+    (notes / "mine.txt").write_text("mine")
+    assert run(tmp_path, *flags, broken=unmeasured)[0] == 0
+    assert run(tmp_path, *flags, broken=kill)[0] == 9
+    if kill is not killed_between_files:
+        placement.load(folder).close()
+    code, _, err = run(tmp_path, *flags, broken=unmeasured)
+    assert code == 0, err
+    placement.load(folder).close()
+    assert (notes / "mine.txt").read_text() == "mine"
+    assert not list(tmp_path.glob(".deploy*"))
+
+
+def test_what_is_not_of_a_deployment_is_refused_before_anything_is_measured(tmp_path):
+    file, folder = prepared(tmp_path, small.diamond()), tmp_path / "deploy"
+    folder.write_text("mine")
+    with pytest.raises(UserError, match="is a file; move it"):
+        task.run(config(file), tmp_path)
+    assert folder.read_text() == "mine"
+    folder.unlink()
+    folder.symlink_to(tmp_path / "elsewhere")
+    with pytest.raises(UserError, match="is a symbolic link"):
+        task.run(config(file), tmp_path)
+    folder.unlink()
+    folder.mkdir()
+    for path in (file, file.with_suffix(".bin")):
+        (folder / path.name).write_bytes(path.read_bytes())
+    with pytest.raises(UserError, match=r"has 'model\.bin', 'model\.xml' but no deploy\.json"):
+        task.run(config(file), tmp_path)
+    with pytest.raises(UserError, match="which this task writes"):
+        task.run(config(folder / "model.xml"), tmp_path)
+    assert (folder / "model.xml").read_bytes() == file.read_bytes()
+
+
+READER = """
+import pathlib, sys
+import numpy, placement
+folder, ready, done = sys.argv[1:]
+count = 0
+while not pathlib.Path(done).exists():
+    with placement.load(folder) as net:
+        net.infer([numpy.ones((4, 8), numpy.float32)])
+    count += 1
+    pathlib.Path(ready).touch()
+print(count)
+"""
+
+
+@pytest.mark.parametrize("exchanged", [True, False])
+def test_a_reader_is_served_while_another_process_deploys(tmp_path, monkeypatch, exchanged):
+    monkeypatch.setattr(decision, "measure", None)
+    unmeasured()
+    if not exchanged:
+        monkeypatch.setattr(files, "exchange", lambda *_: False)
+    file = prepared(tmp_path, small.diamond())
+    task.run(config(file), tmp_path)
+    ready, done = tmp_path / "ready", tmp_path / "done"
+    command = [sys.executable, "-c", READER, *map(str, (tmp_path / "deploy", ready, done))]
+    reader = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    try:
+        while not ready.exists() and reader.poll() is None:
+            time.sleep(0.05)
+        for _ in range(5):
+            task.run(config(file), tmp_path)
+        done.touch()
+        out, err = reader.communicate(timeout=600)
+    finally:
+        reader.kill()
+        reader.wait()
+    assert reader.returncode == 0, err
+    assert int(out) > 1
+
+
+@pytest.mark.parametrize("share", [1.0, 0.25])
+def test_what_is_nan_is_not_called_right(tmp_path, monkeypatch, capsys, share):
+    monkeypatch.setattr(decision, "measure", None)
+    unmeasured()
+    weights = np.where(np.arange(8) < 8 * share, np.nan, 1).astype(np.float32)
+    source = ops.parameter([4, 8], np.float32, name="x")
+    scaled = ops.multiply(source, ops.constant(weights), name="scaled")
+    file = prepared(tmp_path, ov.Model([ops.result(scaled)], [source], "scaled"))
+    if share == 1:
+        with pytest.raises(UserError, match="all outputs of the model are NaN"):
+            task.run(config(file), tmp_path)
+        assert not (tmp_path / "deploy").exists()
+        return
+    record = task.run(config(file), tmp_path)
+    said = "0.25 of the output values are NaN, as on the reference device"
+    assert record["checks"]["NaN"].startswith(said)
+    assert said in capsys.readouterr().out
+    assert f"- NaN: {said}" in (tmp_path / "deploy" / "deploy.md").read_text()

@@ -16,6 +16,10 @@ _LIMITS = ("--config.budget=300", "--config.time_limit_s=600")
 
 
 def test_the_front_of_described_devices_is_written_and_told(tmp_path):
+    """In the place of an earlier one, beside what else is in its folder."""
+    (tmp_path / "front").mkdir()
+    for name in ("point-999.json", "notes.txt"):
+        (tmp_path / "front" / name).write_text("{}")
     code, out, err = run(tmp_path, "--task=front", *_DESCRIBED, *_LIMITS, plots=True)
     assert code == 0, err
     told = json.loads((tmp_path / "front.json").read_text())
@@ -31,7 +35,7 @@ def test_the_front_of_described_devices_is_written_and_told(tmp_path):
     assert any(point["knee"] for point in points)
     assert told["measured"] == []
     names = {path.name for path in (tmp_path / "front").iterdir()}
-    assert names == {f"point-{point['number']}.json" for point in points}
+    assert names == {"notes.txt", *(f"point-{point['number']}.json" for point in points)}
     assert (tmp_path / "figures" / "front.svg").exists()
     assert f"{len(points)} points: " in out
     assert "above the bound" in out

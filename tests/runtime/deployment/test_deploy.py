@@ -2,6 +2,7 @@ import dataclasses
 import json
 import os
 import re
+import shutil
 import subprocess
 import sys
 import threading
@@ -12,6 +13,7 @@ import openvino as ov
 import pytest
 
 import placement
+from placement import files
 from placement.errors import UserError
 from placement.runtime import devices
 from placement.runtime.deployment import artifact as artifact_lib
@@ -194,6 +196,52 @@ def test_files_that_are_no_deployed_model_are_refused(folder, tmp_path):
         with pytest.raises(UserError, match=said) as caught:
             placement.load(tmp_path)
         assert "\n" not in str(caught.value)
+
+
+def test_a_folder_that_is_replaced_while_it_is_read_is_read_again(tmp_path, monkeypatch):
+    """Twice another deployment takes its place between model.xml and the weights."""
+    folder, first, second = (tmp_path / name for name in ("deploy", "first", "second"))
+    for path, model in ((first, small.diamond()), (second, small.shared_constant())):
+        path.mkdir()
+        saved(path, model, form=artifact_lib.SINGLE, alone=A)
+    shutil.copytree(first, folder)
+    read, others = files.read_bytes, [first, second]
+
+    def replacing(path, **how):
+        data = read(path, **how)
+        if others:
+            new = tmp_path / f"new-{len(others)}"
+            shutil.copytree(others.pop(), new)
+            assert files.exchange(new, folder)
+        return data
+
+    monkeypatch.setattr(files, "read_bytes", replacing)
+    with placement.load(folder) as net:
+        (output,) = net.infer([INPUT])
+    np.testing.assert_allclose(output, expected(small.diamond()), rtol=1e-3, atol=1e-3)
+    assert not others
+
+
+def test_a_model_that_is_replaced_file_by_file_is_waited_for(tmp_path, folder, monkeypatch):
+    """Its model.xml comes last; where it does not come, a line says what to do."""
+    (tmp_path / "model.bin").write_bytes((folder / "model.bin").read_bytes())
+    timer = threading.Timer(0.1, shutil.copy, [folder / "model.xml", tmp_path])
+    timer.start()
+    placement.load(tmp_path).close()
+    timer.join()
+    (tmp_path / "model.xml").unlink()
+    monkeypatch.setattr(artifact_lib, "_ABSENT_S", 0.0)
+    with pytest.raises(UserError, match=r"no '.*model\.xml'; .* run that task again"):
+        placement.load(tmp_path)
+
+
+@pytest.mark.parametrize("name", ["model.xml", "model.bin"])
+def test_a_named_pipe_in_the_place_of_a_file_is_refused(tmp_path, folder, name):
+    shutil.copytree(folder, tmp_path, dirs_exist_ok=True)
+    (tmp_path / name).unlink()
+    os.mkfifo(tmp_path / name)
+    with pytest.raises(UserError, match=name):
+        placement.load(tmp_path)
 
 
 @pytest.mark.parametrize(

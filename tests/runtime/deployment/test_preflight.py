@@ -216,12 +216,12 @@ def test_outputs_of_what_was_written_are_compared(tmp_path):
     )
     artifact_lib.save(artifact, tmp_path)
     samples = [[np.full((4, 8), value, np.float32)] for value in (1, 2)]
-    errors = preflight.artifact_errors(tmp_path, model, samples)
-    assert errors.keys() == {"load", "import"}
-    assert all(0 <= error < 0.05 for error in errors.values())
+    compared = preflight.compare_outputs(tmp_path, model, samples)
+    assert compared.keys() == {"load", "import"}
+    assert all(0 <= comparison.error < 0.05 for comparison in compared.values())
     negated = small.diamond()
     ((result,),) = [[op] for op in negated.get_results()]
     negative = ov.opset13.negative(result.input_value(0), name="negative")
     result.input(0).replace_source_output(negative.output(0))
-    errors = preflight.artifact_errors(tmp_path, negated, samples)
-    assert all(error > 0.5 for error in errors.values())
+    compared = preflight.compare_outputs(tmp_path, negated, samples)
+    assert all(comparison.error > 0.5 for comparison in compared.values())
