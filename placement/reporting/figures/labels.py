@@ -119,6 +119,7 @@ def near(axes: Any, points: np.ndarray, texts: Sequence[str], radii: np.ndarray)
             fontsize=_SIZE,
             arrowprops=pointer,
             bbox={"facecolor": "white", "edgecolor": "none", "pad": 0.5},
+            zorder=4 if pointer else 5,  # texts beside their points cover the lines to others
         )
         note.set_in_layout(False)  # else the axes shrink, and labels lie elsewhere than planned
 
