@@ -63,9 +63,10 @@ KEYS = {
     # Placements evaluated by each search, the single devices included.
     "budget": Key(32_000, "placements that each search evaluates"),
     "seed": Key(0, "of all that is random"),
-    # Wall time of each search; and of profiling the devices, but for what costs cannot be told
-    # without, such as an inference on each.
-    "time_limit_s": Key(60.0, "seconds that each search may take, and profiling"),
+    # Wall time of each step: profiling, each search, compiling the placements to measure (5 s for
+    # each placement at least), calibrating and checking, and explaining the best placement. Beyond
+    # it a step does only what a run cannot do without, such as an inference on each device.
+    "time_limit_s": Key(60.0, "seconds that each search may take, and every other step"),
     # Wall time of timing the placements in the final table, compilation not included; timing the
     # operations, for their costs, takes a fifth of it beside.
     "measure_s": Key(30.0, "seconds of timing the placements found, on the devices"),

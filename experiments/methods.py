@@ -421,10 +421,20 @@ def _entry(
     *,
     full: bool = False,
 ) -> Entry:
-    """Of placements int [K, M], each with its value in the simulator and ready to be measured."""
+    """Of placements int [K, M], each with its value in the simulator and ready to be measured.
+
+    The last placements are left out where preparing the others takes longer than a search may.
+    """
     target, backend = context.target, context.config.backend
     problem = context.problem.whole() if full else context.problem
     placements = problem.complete(placements)
+    candidates: list[Candidate] = []
+    until_s = time.monotonic() + context.config.time_limit_s
+    for placement in placements:
+        if candidates and time.monotonic() > until_s:
+            break
+        candidates.append(build.candidate(problem, placement, target.present, backend))
+    placements = placements[: len(candidates)]
     predicted_s = tuple(float(value) for value in problem.simulate(placements))
     if math.isinf(solution.value_s):  # what a solver shows that found nothing
         predicted_s = (math.inf,) * len(placements)
@@ -436,7 +446,7 @@ def _entry(
         method,
         solution._replace(placement=placements[0], value_s=predicted_s[0]),
         placements,
-        tuple(build.candidate(problem, each, target.present, backend) for each in placements),
+        tuple(candidates),
         predicted_s,
         full=full,
     )

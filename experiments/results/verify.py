@@ -11,12 +11,19 @@ from experiments.results.resources import Load
 from placement.reporting import units
 from placement.reporting.tables import results
 from placement.runtime.measurement.measurer import Measurer
-from placement.runtime.measurement.request import MIN_SAMPLES, Failure, Measure, Measurement
+from placement.runtime.measurement.request import (
+    MIN_SAMPLES,
+    Candidate,
+    Failure,
+    Measure,
+    Measurement,
+)
 from placement.solvers import base
 
 Outcome = Measurement | Failure | None  # None: not measured
 
 _MIN_ROUNDS = 10
+_COMPILE_S = 5.0  # that compiling each placement may take at least
 
 
 class NothingRanError(OSError):
@@ -24,7 +31,7 @@ class NothingRanError(OSError):
 
 
 def measure(
-    measurer: Measurer, entries: list[Entry], seconds: float
+    measurer: Measurer, entries: list[Entry], seconds: float, compile_s: float = math.inf
 ) -> tuple[list[Entry], list[Outcome], list[int]]:
     """Measures every entry beside the predicted best single device that runs, interleaved.
 
@@ -33,6 +40,13 @@ def measure(
     placement on the same devices are one candidate and share its outcome, so that no placement is
     faster than itself. What gives one device everything is that single device, however it was
     found, HETERO's own choice included.
+
+    Args:
+      measurer: of the devices.
+      entries: with candidates on them.
+      seconds: of timing.
+      compile_s: of compiling, or 5 s for each placement where that is longer. Placements of few
+        segments are compiled first; those for which no time is left are not measured.
 
     Returns:
       The entries with the chosen candidate alone, an outcome each, and how many placements were
@@ -46,12 +60,12 @@ def measure(
         if len(entry.candidates) > 1:
             counts[i] += len(entry.candidates)
             entries = entries.copy()
-            entries[i] = _fastest(measurer, entry, baseline, seconds / (3 * several))
+            entries[i] = _fastest(measurer, entry, baseline, seconds / (3 * several), compile_s)
     candidates = [baseline.candidates[0]]
     for entry in entries:
         if entry.candidates[0] not in candidates:
             candidates.append(entry.candidates[0])
-    outcomes = measurer.ask(Measure(candidates, _MIN_ROUNDS, seconds))
+    outcomes = _measured(measurer, candidates, seconds, compile_s)
     found: list[Outcome] = [outcomes[candidates.index(entry.candidates[0])] for entry in entries]
     return entries, found, counts
 
@@ -66,10 +80,30 @@ def _baseline(measurer: Measurer, entries: list[Entry]) -> Entry:
     return singles[0]
 
 
-def _fastest(measurer: Measurer, entry: Entry, baseline: Entry, seconds: float) -> Entry:
+def _measured(
+    measurer: Measurer, candidates: list[Candidate], seconds: float, compile_s: float
+) -> list[Measurement | Failure]:
+    """Measures candidates, the baseline first, then those that take the least time to compile."""
+    order = sorted(range(1, len(candidates)), key=lambda i: len(candidates[i].segments or ()))
+    order = [0, *order]
+    outcomes = measurer.ask(
+        Measure(
+            [candidates[i] for i in order],
+            _MIN_ROUNDS,
+            seconds,
+            compile_s=max(compile_s, _COMPILE_S * len(candidates)),
+        )
+    )
+    by_index = dict(zip(order, outcomes, strict=True))
+    return [by_index[i] for i in range(len(candidates))]
+
+
+def _fastest(
+    measurer: Measurer, entry: Entry, baseline: Entry, seconds: float, compile_s: float
+) -> Entry:
     """The entry with its fastest candidate and that one's prediction; the first if all failed."""
     candidates = [baseline.candidates[0], *entry.candidates]
-    outcomes = measurer.ask(Measure(candidates, _MIN_ROUNDS, seconds))[1:]
+    outcomes = _measured(measurer, candidates, seconds, compile_s)[1:]
     best = min(range(len(outcomes)), key=lambda i: _ratio(outcomes[i]))
     return entry.only(best)
 

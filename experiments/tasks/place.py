@@ -177,7 +177,7 @@ def _advise(context: methods.Context) -> None:
     measured = context.measurer if config.evaluate != "simulate" else None
     with display.phase("looking for what there is to gain"):
         backend = config.backend if context.target.present else ""
-        found = advice.find(context.target, context.problem, measured, backend)
+        found = advice.find(context.target, context.problem, measured, backend, config.time_limit_s)
     for line in found.lines():
         display.say(line)
     runs.write_json(context.workdir / advice.FILE, found.to_json())
@@ -258,6 +258,7 @@ def _evaluate(
         problem.coarse.graph.num_ops,
         lambda placement: build.candidate(problem, placement, measurer.devices, config.backend),
         cache,
+        compile_s=config.time_limit_s,
     )
     return measured, lambda: measured.measurements
 
@@ -273,7 +274,9 @@ def _measured(
     else:
         try:
             with display.phase("measuring"):
-                return verify.measure(context.measurer, entries, context.config.measure_s)
+                config = context.config
+                seconds = config.measure_s, config.time_limit_s
+                return verify.measure(context.measurer, entries, *seconds)
         except KeyboardInterrupt:
             context.stop.set()
             display.warn("interrupted while measuring; the same command measures again")
@@ -297,7 +300,12 @@ def _explained(judged: _Judged, context: methods.Context) -> details.Details | N
         return None
     measurer = context.measurer if isinstance(outcome, Measurement) else None
     try:
-        return explain.best(best, target, problem, context.config, measurer)
+        details_ = explain.best(best, target, problem, context.config, measurer)
+        if measurer is not None and details_.measured is None:
+            display.warn(
+                "no measured timeline: there was no time; give a longer --config.time_limit_s"
+            )
+        return details_
     except (KeyboardInterrupt, ChildProcessError) as error:
         cause = str(error) or "interrupted"
         display.warn(f"no measured timeline: {cause}")

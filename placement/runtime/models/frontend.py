@@ -392,15 +392,19 @@ def _example_input(port: ov.Output, generator: np.random.Generator, floats: _Dra
 
 
 def _range(port: ov.Output) -> range | None:
-    """The numbers that all readers of `port` take, as far as the readers tell."""
-    ranges = []
-    for reader in port.get_target_inputs():
-        op, index = reader.get_node(), reader.get_index()
-        within = _taken(op, index)
-        if within is None and op.get_type_name() in _VALUE_KEEPING and index == 0:
-            within = _range(op.output(0))
-        if within is not None:
-            ranges.append(within)
+    """Returns the smallest range of numbers that a reader of `port` takes; None if all suit.
+
+    Operations that keep values, such as reshapes, are followed to their own readers.
+    """
+    ranges, pending = [], [port]
+    while pending:  # not recursive: chains of such operations may be thousands long
+        for reader in pending.pop().get_target_inputs():
+            op, index = reader.get_node(), reader.get_index()
+            within = _taken(op, index)
+            if within is not None:
+                ranges.append(within)
+            elif op.get_type_name() in _VALUE_KEEPING and index == 0:
+                pending.append(op.output(0))
     return min(ranges, key=len, default=None)
 
 

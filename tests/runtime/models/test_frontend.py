@@ -439,3 +439,13 @@ def test_example_inputs_make_embedding_bags_run():
     assert not starts.any()
     (bags,) = ov.Core().compile_model(model, "CPU")([drawn, starts]).values()
     np.testing.assert_array_equal(bags, [[0, 0], [0, 0], [9, 9]])
+
+
+def test_example_inputs_follow_thousands_of_operations_that_keep_values():
+    indices = _input("i", [4], ov.Type.i64)
+    value = indices
+    for number in range(1500):
+        value = ops.reshape(value, ops.constant([[4, 1], [4]][number % 2]), False)
+    model = _model(ops.gather(ops.constant(np.ones((3, 2), np.float32)), value, 0), indices)
+    (drawn,) = frontend.example_inputs(model, 0)
+    assert 0 <= drawn.min() <= drawn.max() <= 2
