@@ -158,8 +158,11 @@ def _decide_single(placed: Placed, rows: Sequence[Row], best: str) -> Decision:
     if row.ratio is not None and row.ratio.low <= 1:
         reason += ", and no single device is faster"
         return Decision(artifact.SINGLE, own, False, reason)
-    told = f"takes {said(row.ratio)} of its time" if row.ratio else f"failed: {row.status}"
-    reason += f", but {own} {told}: {best} is deployed instead"
+    if row.ratio is None:
+        reason += f", but {own} failed: {row.status}: {best} is deployed instead"
+    else:
+        reason += f", but {own} takes {said(row.ratio)} of the time of {best}"
+        reason += f": {best} is deployed instead"
     return Decision(artifact.SINGLE, best, True, reason)
 
 
