@@ -159,8 +159,10 @@ def _prepared(
     build.check(config)
     for method in chosen:
         methods.check(method, config.objective)
-    if config.init_from:
-        pretrained.method_of(Path(config.init_from))  # that can be read, before anything takes time
+    if config.init_from:  # before anything takes time
+        method_of_policy = pretrained.method_of(Path(config.init_from))
+        if "zero_shot" in chosen:
+            pretrained.check_zero_shot(method_of_policy)
     target = target_lib.find(config)
     order = methods.runnable(chosen, beside, target, config, display)
     if config.budget < target.num_devices:

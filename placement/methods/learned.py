@@ -58,6 +58,8 @@ class Method(NamedTuple):
     learner: base.Learner
     read: Callable[..., PolicyInput]  # of a problem
     single_devices_fail: bool  # see `Variant`
+    # Whether a step places every operation, from nothing too; a walk's step moves a single group.
+    places_all: bool
 
 
 def is_learned(method: str) -> bool:
@@ -114,8 +116,11 @@ def make(
     settings = {key: chosen[key] for key in learner_defaults if key not in own}
     learns = policy if over is None else over(policy)
     learner = _ALGORITHMS[algorithm](learns, base.Settings(**settings), **own)
+    places_all = policy.improve is not None and algorithm != _WALK
     reads = {key: _blocks(chosen[key]) if key == "features" else chosen[key] for key in reads}
-    return Method(policy, learner, functools.partial(read, **reads), variant.single_devices_fail)
+    return Method(
+        policy, learner, functools.partial(read, **reads), variant.single_devices_fail, places_all
+    )
 
 
 def _variant(recipe: Recipe, given: dict[str, str]) -> Variant:
