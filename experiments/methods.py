@@ -306,6 +306,22 @@ def is_seeded(method: str) -> bool:
     return method != HETERO and methods_lib.METHODS[method.split(":")[0]].seeded
 
 
+def installed(chosen: tuple[str, ...], display: progress.Display) -> tuple[str, ...]:
+    """Returns the methods whose packages and programs are here; says what the others lack.
+
+    Raises:
+      UserError: none is left.
+    """
+    missing = {m: methods_lib.METHODS[m.split(":")[0]].missing() for m in chosen if m != HETERO}
+    reasons = {method: reason for method, reason in missing.items() if reason}
+    if chosen and len(reasons) == len(chosen):
+        method, reason = next(iter(reasons.items()))
+        raise UserError(f"method {method!r} cannot run: {reason}")
+    for method, reason in reasons.items():
+        display.warn(f"without {method}: {reason}")
+    return tuple(method for method in chosen if method not in reasons)
+
+
 def runnable(
     chosen: tuple[str, ...],
     beside: tuple[str, ...],
@@ -316,9 +332,11 @@ def runnable(
     """The methods to run, `beside` first and without those that cannot run here, which are named.
 
     Raises:
-      UserError: one of `chosen` cannot run here.
+      UserError: one of `chosen` cannot run here for another reason than that something is not
+        installed, or none can.
     """
     able = []
+    chosen = installed(chosen, display)
     for method in (*beside, *chosen):
         reason = _lacking(method, target, config.objective)
         if reason and method in chosen:

@@ -92,7 +92,7 @@ def run(
       UserError: anything about the configuration that cannot be run, in one line.
     """
     started = time.monotonic()
-    chosen, beside = _methods(config)
+    chosen, beside = _methods(config, display)
     if config.seeds < 1:
         raise UserError(f"seeds={config.seeds} leaves nothing to run; give seeds > 0")
     build.check(config)
@@ -187,14 +187,19 @@ def _reported(
     report.write_comparison(summary, workdir, display.console, kept)
 
 
-def _methods(config: ConfigDict) -> tuple[tuple[str, ...], tuple[str, ...]]:
-    """The methods asked for, and those that come beside them where they can run."""
+def _methods(
+    config: ConfigDict, display: progress.Display
+) -> tuple[tuple[str, ...], tuple[str, ...]]:
+    """The methods asked for, and those that come beside them where they can run.
+
+    Without those that are not installed, so that a cell runs again once they are.
+    """
     chosen = arguments.entries(config.methods)
     beside = methods.NAMES if "all" in chosen else ("single",)
     chosen = tuple(method for method in chosen if method not in ("all", "single"))
     for method in chosen:
         methods.check(method, config.objective)
-    return chosen, beside
+    return methods.installed(chosen, display), methods.installed(beside, display)
 
 
 def _in_turn(
