@@ -12,6 +12,8 @@ and eight times server_gpu with layers=8. What an exact solver finds, and its bo
 
     --config.methods=cpsat --config.seeds=1
 
+Scotch and pymetis are optional: without them the methods `scotch` and `min_cut` are left out.
+
 docs/REPRODUCTION.md has times and results.
 """
 

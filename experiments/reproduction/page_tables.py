@@ -47,7 +47,7 @@ _FIDELITY_OF = (
 _FIDELITY = {
     f"fidelity-{graph.partition(':')[0]}": (
         f"{_QUICK} --task=profile --config.devices=host --config.graph={graph} "
-        "--config.calibration_placements=24 --config.budget=100000"
+        "--config.calibration_placements=24 --config.budget=100000 --config.time_limit_s=600"
     )
     for graph in _FIDELITY_OF
 }

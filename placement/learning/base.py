@@ -68,9 +68,11 @@ class State(NamedTuple):
 
 class Learner(NamedTuple):
     """`init(key, graph) -> State`; `sample(state, graph) -> (State, Sample)` advances the key;
-    `update(state, graph, sample, latency_s [B, T], reference_s) -> (State, metrics)`, where the
-    reference is [], or [G] of G graphs. `place(state) -> State` puts a state, such as one from a
-    checkpoint, where `update` leaves it: on one device, or on all that share the samples.
+    `update(state, graph, sample, latency_s [B, T], reference_s, feasible) -> (State, metrics)`,
+    where the reference is [], or [G] of G graphs, and `feasible` [B, T] says which of the latencies
+    are of placements that can run, and not penalised; None: the finite ones.
+    `place(state) -> State` puts a state, such as one from a checkpoint, where `update` leaves it:
+    on one device, or on all that share the samples.
     """
 
     init: Callable[[chex.PRNGKey, jraph.GraphsTuple], State]
@@ -159,7 +161,9 @@ def make(
         drawn: Sample,
         latency_s: Array,
         reference_s: Array,
+        feasible: Array | None = None,
     ) -> tuple[State, Metrics]:
+        del feasible  # penalties alone guide policies that draw whole placements
         chex.assert_rank(latency_s, 2)
         chex.assert_type(latency_s, float)
         chex.assert_equal_shape([latency_s, drawn.log_prob])

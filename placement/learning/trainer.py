@@ -157,6 +157,7 @@ def search(
                 drawn,
                 jnp.asarray(learned_s.reshape(batch, steps), jnp.float32),
                 jnp.float32(progress.reference_s),
+                jnp.asarray(np.isfinite(latency_s).reshape(batch, steps)),
             )
             progress = progress._replace(state=state)
         progress = progress._replace(step=progress.step + 1)
@@ -271,7 +272,8 @@ def _step(
     latency_s = jnp.where(counts & outcome.feasible, outcome.latency_s, jnp.inf)
     penalised_s = outcome.penalised_s().reshape(drawn.log_prob.shape)
     learned = evaluated == len(placements)
-    update = partial(learner.update, advanced, graph, drawn, penalised_s, reference_s)
+    feasible = outcome.feasible.reshape(drawn.log_prob.shape)
+    update = partial(learner.update, advanced, graph, drawn, penalised_s, reference_s, feasible)
     blank = _blank(jax.eval_shape(update)[1])
     after, metrics = jax.lax.cond(learned, update, lambda: (state, blank))
     best_at = jnp.argmin(latency_s)

@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from placement import arguments, simulators, solvers
-from placement.errors import UserError
+from placement.errors import UserError, missing_extra
 from placement.methods import learned, pretrained
 from placement.policies.base import Recipe
 from placement.runtime import scotch
@@ -87,9 +87,7 @@ def _package(name: str) -> Callable[[], str | None]:
     """Whether an optional package is missing, in words."""
 
     def missing() -> str | None:
-        if importlib.util.find_spec(name):
-            return None
-        return f"{name} is not installed; pip install 'placement[solvers]'"
+        return None if importlib.util.find_spec(name) else missing_extra(name, "solvers")
 
     return missing
 

@@ -58,6 +58,8 @@ class Method(NamedTuple):
     learner: base.Learner
     read: Callable[..., PolicyInput]  # of a problem
     single_devices_fail: bool  # see `Variant`
+    # Whether a step places every operation, from nothing too; a walk's step moves a single group.
+    places_all: bool
 
 
 def is_learned(method: str) -> bool:
@@ -97,7 +99,8 @@ def make(
     learner = parsed.algorithm(learned_policy, base.Settings(**shared_values), **algorithm_values)
     reader = {k: _blocks(v) if k == "features" else v for k, v in parsed.reader.items()}
     read = functools.partial(parsed.read, **reader)
-    return Method(policy, learner, read, parsed.variant.single_devices_fail)
+    places_all = policy.improve is not None and parsed.algorithm is not walk.make
+    return Method(policy, learner, read, parsed.variant.single_devices_fail, places_all)
 
 
 def hyper_parameters(method: str) -> dict[str, arguments.Value]:

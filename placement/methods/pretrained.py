@@ -74,15 +74,29 @@ def prepare(problem: Problem, path: Path, seed: int) -> Pretrained:
     return Pretrained(method, made, read, params, key)
 
 
+def check_zero_shot(method: str) -> None:
+    """Refuses a method whose policy does not place a graph without learning on it.
+
+    Raises:
+      UserError: in one line.
+    """
+    if not learned.make(method, 2, False).places_all:
+        raise UserError(
+            f"zero_shot cannot place with a policy of {method!r}, which does not place all "
+            f"operations in one step; give a scheduler's {FILE}, or --config.method={method} with "
+            "the same --config.init_from, which goes on from it"
+        )
+
+
 def place(of: Pretrained, problem: Problem) -> zero_shot.Result:
     """Places the problem that a policy was prepared for, without learning.
 
     Raises:
-      UserError: the policy does not improve on placements, which is how this places.
+      UserError: of `check_zero_shot`.
     """
+    check_zero_shot(of.method)
     improve = of.policy.policy.improve
-    if improve is None:
-        raise UserError("zero_shot needs a policy that improves on placements: give a scheduler's")
+    assert improve is not None
     simulator = trainer.Simulator.of(problem)._replace(assignment=of.read.assignment)
     num_ops = problem.graph.num_ops
     return zero_shot.place(improve, of.params, of.read.graph, simulator, of.key, num_ops=num_ops)

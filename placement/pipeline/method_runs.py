@@ -310,6 +310,22 @@ def is_seeded(method: str) -> bool:
     return method != HETERO and methods_lib.METHODS[method.split(":")[0]].seeded
 
 
+def installed(chosen: tuple[str, ...], display: progress.Display) -> tuple[str, ...]:
+    """Returns the methods whose packages and programs are here; says what the others lack.
+
+    Raises:
+      UserError: none is left.
+    """
+    missing = {m: methods_lib.METHODS[m.split(":")[0]].missing() for m in chosen if m != HETERO}
+    reasons = {method: reason for method, reason in missing.items() if reason}
+    if chosen and len(reasons) == len(chosen):
+        method, reason = next(iter(reasons.items()))
+        raise UserError(f"method {method!r} cannot run: {reason}")
+    for method, reason in reasons.items():
+        display.warn(f"without {method}: {reason}")
+    return tuple(method for method in chosen if method not in reasons)
+
+
 def runnable(
     chosen: tuple[str, ...],
     beside: tuple[str, ...],
@@ -320,9 +336,11 @@ def runnable(
     """The methods to run, `beside` first and without those that cannot run here, which are named.
 
     Raises:
-      UserError: one of `chosen` cannot run here.
+      UserError: one of `chosen` cannot run here for another reason than that something is not
+        installed, or none can.
     """
     able = []
+    chosen = installed(chosen, display)
     for method in (*beside, *chosen):
         reason = _lacking(method, target, settings.objective)
         if reason and method in chosen:
@@ -425,10 +443,20 @@ def _entry(
     *,
     full: bool = False,
 ) -> Entry:
-    """Of placements int [K, M], each with its value in the simulator and ready to be measured."""
+    """Of placements int [K, M], each with its value in the simulator and ready to be measured.
+
+    The last placements are left out where preparing the others takes longer than a search may.
+    """
     target, backend = context.target, context.settings.backend
     problem = context.problem.whole() if full else context.problem
     placements = problem.complete(placements)
+    candidates: list[Candidate] = []
+    until_s = time.monotonic() + context.settings.time_limit_s
+    for placement in placements:
+        if candidates and time.monotonic() > until_s:
+            break
+        candidates.append(loading.candidate(problem, placement, target.present, backend))
+    placements = placements[: len(candidates)]
     predicted_s = tuple(float(value) for value in problem.simulate(placements))
     if math.isinf(solution.value_s):  # what a solver shows that found nothing
         predicted_s = (math.inf,) * len(placements)
@@ -440,7 +468,7 @@ def _entry(
         method,
         solution._replace(placement=placements[0], value_s=predicted_s[0]),
         placements,
-        tuple(loading.candidate(problem, each, target.present, backend) for each in placements),
+        tuple(candidates),
         predicted_s,
         full=full,
     )

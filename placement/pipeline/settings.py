@@ -58,9 +58,10 @@ class Settings:
     search_anyway: bool = _setting(False, "search even where no placement can be clearly faster")
     budget: int = _setting(32_000, "placements that each search evaluates")
     seed: int = _setting(0, "the seed of everything random")
-    # Profiling exceeds the limit only for measurements that costs cannot do without, such as one
-    # inference on each device.
-    time_limit_s: float = _setting(60.0, "seconds for each search, and for profiling")
+    # Each step has this limit: profiling, each search, compiling the placements to measure (at
+    # least 5 s each), calibrating, checking and explaining. Past it a step does only what the run
+    # cannot do without, such as one inference on each device.
+    time_limit_s: float = _setting(60.0, "seconds for each search, and for every other step")
     # Compilation is not included. Profiling the operations takes a fifth of this in addition.
     measure_s: float = _setting(30.0, "seconds for timing the final placements on the devices")
     # `zero_shot` uses placement/methods/pretrained without it; `scheduler` starts untrained.

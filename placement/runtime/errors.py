@@ -1,6 +1,10 @@
 """What goes wrong in OpenVINO, in one line, and whether the process can go on after it."""
 
+import contextlib
+import os
 import re
+import sys
+from collections.abc import Iterator
 from typing import Any
 
 from placement.errors import UserError
@@ -60,6 +64,23 @@ def why(error: BaseException, otherwise: str) -> str:
     reason = telling[0].lstrip("- ").rstrip(".!; ")
     culprit = re.search(r"with friendly_name '(.*)'", str(error))
     return f"{reason} (operation {culprit[1]!r})" if culprit else reason
+
+
+@contextlib.contextmanager
+def silent_stderr() -> Iterator[None]:
+    """Discards what reaches standard error meanwhile.
+
+    Protocol buffers log there what they cannot parse, which the exception says in one line.
+    """
+    sys.stderr.flush()
+    stderr, devnull = os.dup(2), os.open(os.devnull, os.O_WRONLY)
+    try:
+        os.dup2(devnull, 2)
+        yield
+    finally:
+        os.dup2(stderr, 2)
+        os.close(stderr)
+        os.close(devnull)
 
 
 def attempt(stage: str, function: Any, *arguments: Any) -> Any:

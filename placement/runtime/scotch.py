@@ -14,10 +14,7 @@ def missing() -> str | None:
     """In words that it is not installed, if so."""
     if _program():
         return None
-    return (
-        "scotch is not installed: no program scotch_gmap; install Debian's package 'scotch' "
-        "(apt-get install scotch)"
-    )
+    return "scotch is not installed (no program scotch_gmap); on Debian: apt-get install scotch"
 
 
 def _program() -> str | None:

@@ -15,7 +15,7 @@ import chex
 import numpy as np
 
 from placement import simulators
-from placement.errors import UserError
+from placement.errors import UserError, missing_extra
 from placement.graphs import dag, opgraph
 from placement.solvers.limits import SearchLimits
 from placement.types import Problem
@@ -159,4 +159,4 @@ def value_s(problem: Problem, placement: np.ndarray) -> float:
 
 def missing(package: str) -> UserError:
     """Returns what to raise where an optional package is not installed."""
-    return UserError(f"{package} is not installed; pip install 'placement[solvers]'")
+    return UserError(missing_extra(package, "solvers"))

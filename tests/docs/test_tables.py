@@ -11,6 +11,7 @@ from experiments.reproduction import __main__ as documents
 from experiments.reproduction import page_tables as tables
 from experiments.reproduction import table_readers
 from experiments.reproduction.server import NMT
+from placement.methods import pretrained
 from placement.reporting import runs
 from tests.docs import pages, test_references
 from tests.experiments import command
@@ -23,6 +24,11 @@ OTHERS = {
     ("docs/DEVICES.md", "sustained GB/s"): "data sheets",
     ("docs/DEVICES.md", "igpu"): "what tests of rooflines compare",
 }
+# Graphs of the audit on which a placement gains more than 3% over the best single device.
+_WITH_ROOM = (
+    *("rnnlm", "nmt:layers=2"),
+    *("synthetic:family=layered,ops=300", "synthetic:family=series_parallel,ops=300"),
+)
 _DECIMAL = re.compile(r"\**\d[\d,]*\.\d")
 
 
@@ -138,3 +144,14 @@ def test_a_table_is_replaced_where_it_stands_and_what_moved_is_told(tmp_path) ->
         "| c | 1 |\n\nAfter.\n"
     )
     assert documents.replace(page, "one", grid) == []
+
+
+def test_the_page_names_the_graphs_of_families_that_hsdag_was_pretrained_on() -> None:
+    told = json.loads(pretrained.SHIPPED.with_name("hsdag.json").read_text())
+    families = told["families"].split(",")
+    graphs = [cell for cell in marked("docs/REPRODUCTION.md")["audit_wall"] if cell in _WITH_ROOM]
+    assert len(graphs) == 4
+    seen = [g for g in graphs if any(g.startswith((f, f"synthetic:family={f}")) for f in families)]
+    assert set(graphs) - set(seen) == {"rnnlm"}
+    text = (pages.ROOT / "docs/REPRODUCTION.md").read_text("utf-8")
+    assert "Three of these four are of families that HSDAG was pretrained on" in text

@@ -94,8 +94,8 @@ def test_what_is_missing_is_said_with_what_brings_it(monkeypatch):
     monkeypatch.setattr(importlib.util, "find_spec", lambda _: None)
     monkeypatch.setattr(scotch, "_program", lambda: None)
     listed = list.sections()
-    assert "pip install 'placement[solvers]'" in listed["partitioners"]["metis"]
-    assert listed["partitioners"]["scotch"].endswith("(apt-get install scotch))")
+    assert "pip install -e '.[solvers]'" in listed["partitioners"]["metis"]
+    assert listed["partitioners"]["scotch"].endswith("apt-get install scotch)")
     (solvers,) = [texts for texts in listed.values() if "cpsat" in texts]
     assert "ortools is not installed" in solvers["cpsat"]
     assert solvers["heft"].endswith("[makespan]")

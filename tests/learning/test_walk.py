@@ -5,7 +5,8 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from placement.learning import walk
+from placement import simulators
+from placement.learning import trainer, walk
 from placement.learning.base import Settings
 from placement.types import LogProb, Policy, Sample
 from tests import helpers
@@ -100,3 +101,70 @@ def test_what_gains_most_is_made_likelier():
     assert 0 < (moved == NUM_OPS - 1).sum() < len(moved)
     assert after.params[NUM_OPS - 1] > 0
     assert (np.asarray(after.params)[moved[:-1]] < 0).all()
+
+
+def _fits(placement: np.ndarray) -> np.ndarray:
+    """Whether the second device holds its operations: four at most."""
+    return placement[:, :NUM_OPS].sum(axis=1) <= 4
+
+
+def test_a_placement_that_exceeds_the_memory_is_neither_the_best_nor_where_it_goes_on():
+    state = LEARNER.init(jax.random.key(0), GRAPH)
+    restarts = 0
+    for _ in range(80):
+        restarts += int(state.walk.stale == 0 and jnp.isinf(state.walk.at_s))
+        state, drawn = LEARNER.sample(state, GRAPH)
+        placement = np.asarray(drawn.placement[:, 0])
+        feasible = _fits(placement)
+        # A twentieth too much memory, and still faster than what fits.
+        penalised_s = _latency_s(placement) * np.where(feasible, 1.0, 1.05).astype(np.float32)
+        state, _ = LEARNER.update(
+            state, GRAPH, drawn, penalised_s[:, None], jnp.float32(20.0), feasible[:, None]
+        )
+        walk_ = state.walk
+        assert bool(walk_.best_feasible)
+        assert _fits(np.asarray(walk_.best)[None]).all()
+        assert bool(walk_.at_feasible) or np.isinf(walk_.at_s)
+        if walk_.at_feasible:
+            assert _fits(np.asarray(walk_.at)[None]).all()
+            assert walk_.at_s == _latency_s(np.asarray(walk_.at)[None])
+    assert restarts
+    assert walk_.best_s == 14.0  # the last operation and three others
+
+
+def test_from_beyond_the_memory_it_goes_to_the_first_placement_that_can_run():
+    state, drawn = LEARNER.sample(LEARNER.init(jax.random.key(1), GRAPH), GRAPH)
+    beyond = state.walk._replace(at_s=jnp.float32(1.0), best_s=jnp.float32(1.0))
+    latency_s = _latency_s(np.asarray(drawn.placement[:, 0]))
+    feasible = np.arange(NUM_SAMPLES) == 3
+    after, _ = LEARNER.update(
+        *(state._replace(walk=beyond), GRAPH, drawn, latency_s[:, None], jnp.float32(20.0)),
+        feasible[:, None],
+    )
+    np.testing.assert_array_equal(after.walk.at, drawn.placement[3, 0])
+    np.testing.assert_array_equal(after.walk.best, drawn.placement[3, 0])
+    assert after.walk.best_s == latency_s[3]
+
+
+def test_searches_tell_the_walk_what_can_run():
+    graph = helpers.chain(NUM_OPS)
+    costs = helpers.unit_costs(
+        graph,
+        compute_s=np.tile([10.0, 1.0], (NUM_OPS, 1)),
+        memory_bytes=np.ones(NUM_OPS),
+        capacity_bytes=np.array([np.inf, 3.9]),
+        transfer_latency_s=np.zeros((2, 2)),
+        transfer_s_per_byte=np.zeros((2, 2)),
+    )
+    problem = helpers.as_problem(graph, costs, "serial")
+    evaluate = simulators.evaluator(problem)
+    start = trainer.start(LEARNER, jax.random.key(0), GRAPH, evaluate, NUM_OPS, 2)
+    simulator = trainer.Simulator.of(problem)
+    compiled = list(trainer.search_simulated(LEARNER, GRAPH, simulator, start, 500))[-1].progress
+    penalised = simulators.evaluator(problem, penalised=True)
+    on_host = trainer.search(LEARNER, GRAPH, evaluate, start, 500, penalised=penalised)
+    for progress in (compiled, list(on_host)[-1].progress):
+        best = np.asarray(progress.state.walk.best)[:NUM_OPS]
+        assert best.sum() == 3
+        assert np.isfinite(evaluate(best[None])).all()
+        assert progress.best_s == float(progress.state.walk.best_s)

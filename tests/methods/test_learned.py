@@ -173,10 +173,11 @@ def test_a_report_comes_about_every_second(step_s, expected):
         assert taken == expected
 
 
-def test_a_policy_that_does_not_improve_places_nothing_unseen():
-    made, problem = learned.make("colocrl", 3, False), helpers.random_problem()
-    prepared = pretrained.Pretrained("colocrl", made, made.read(problem), None, jax.random.key(0))
-    with pytest.raises(UserError, match="improves on placements"):
+@pytest.mark.parametrize("method", ["colocrl", "hsdag", "hsdag:variant=untrained"])
+def test_a_policy_that_does_not_place_all_operations_in_a_step_places_nothing_unseen(method):
+    made, problem = learned.make(method, 3, False), helpers.random_problem()
+    prepared = pretrained.Pretrained(method, made, made.read(problem), None, jax.random.key(0))
+    with pytest.raises(UserError, match=f"zero_shot cannot place with a policy of '{method}'"):
         pretrained.place(prepared, problem)
 
 

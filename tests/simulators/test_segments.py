@@ -505,3 +505,26 @@ def test_a_launch_counts_once_in_a_segment():
         changed = problem._replace(costs=calibrate.apply(costs, calibration))
         after_s = segments.schedule(changed, placement, found).latency_s
         assert after_s == run.latency_s + sum_s + 1
+
+
+def test_cutting_a_large_graph_schedules_a_bounded_number_of_operations(monkeypatch):
+    rng = np.random.default_rng(0)
+    graph = helpers.random_dag_of_size(rng, 60, 80, 70)
+    problem = _problem(graph, helpers.random_costs(rng, graph, 2))
+    placement = (np.arange(60) % 2).astype(np.int32)
+    runs: list[int] = []
+    run = segments._Row.run
+
+    def counted(row: segments._Row, cuts: np.ndarray, **how: bool) -> segments._Run:
+        runs.append(len(cuts))
+        return run(row, cuts, **how)
+
+    monkeypatch.setattr(segments._Row, "run", counted)
+    thorough = segments.cut(problem, placement)
+    assert len(runs) > 12
+    runs.clear()
+    monkeypatch.setattr(segments, "_VISITS", 10 * problem.graph.num_ops)
+    quick = segments.cut(problem, placement)
+    assert len(runs) <= 12  # ten trials, and one run before and one after them
+    assert len(quick) >= len(thorough)
+    assert sorted(np.concatenate(quick).tolist()) == list(range(problem.graph.num_ops))

@@ -84,6 +84,7 @@ def find(
     problem: loading.SearchProblem,
     measurer: Measurer | None,
     backend: str,
+    time_limit_s: float,
 ) -> Advice:
     """Bounds what can be, and measures what is.
 
@@ -92,13 +93,14 @@ def find(
       problem: with the costs of `backend`.
       measurer: of the devices, where they are present; None: all is predicted.
       backend: that measured placements run on.
+      time_limit_s: of bounding, and of timing.
     """
     # The minimum cut places every operation; searches place merged ones.
     placed = problem.full if problem.full.objective == "serial" else problem.coarse
-    room = room_lib.find(placed, time_limit_s=_BOUND_S)
+    room = room_lib.find(placed, time_limit_s=min(_BOUND_S, time_limit_s))
     found = {f"single:{target.names[room.single]}": room.single_s}
     if measurer is not None:
-        found = _measured(target, measurer) or found
+        found = _measured(target, measurer, min(_MEASURE_S, time_limit_s)) or found
     fastest = min(found, key=found.__getitem__)
     return Advice(
         objective=problem.full.objective,
@@ -113,12 +115,12 @@ def find(
     )
 
 
-def _measured(target: target_lib.Target, measurer: Measurer) -> dict[str, float]:
+def _measured(target: target_lib.Target, measurer: Measurer, seconds: float) -> dict[str, float]:
     """Seconds of what needs no placement, by name, of all that runs."""
     candidates = {f"single:{d.name}": Candidate(None, (d,)) for d in target.present}
     for entry in method_runs.references(target.references):
         candidates[entry.method] = entry.candidates[0]
-    outcomes = measurer.ask(Measure(list(candidates.values()), MIN_SAMPLES, _MEASURE_S))
+    outcomes = measurer.ask(Measure(list(candidates.values()), MIN_SAMPLES, seconds))
     return {
         name: outcome.latency.median
         for name, outcome in zip(candidates, outcomes, strict=True)

@@ -57,7 +57,14 @@ def best(
         predicted=_predicted(problem, placement, entry.candidates[0]),
         measured=None
         if measurer is None
-        else _measured(measurer, entry.candidates[0], whole.full.graph, assignment, placement),
+        else _measured(
+            measurer,
+            entry.candidates[0],
+            whole.full.graph,
+            assignment,
+            placement,
+            settings.time_limit_s,
+        ),
     )
 
 
@@ -92,9 +99,13 @@ def _measured(
     graph: OpGraph,
     assignment: np.ndarray,
     placement: np.ndarray,
-) -> details.Timeline:
+    limit_s: float,
+) -> details.Timeline | None:
+    """Returns when the parts of a placement ran; None where there was no time to run them."""
     if candidate.segments is None:
-        runs_ = measurer.ask(SubmodelTimes(candidate, _INFERENCES))
+        runs_ = measurer.ask(SubmodelTimes(candidate, _INFERENCES, limit_s))
+        if not runs_:
+            return None
         names = [ops for ops, _ in runs_]
         ends_s = np.cumsum([seconds for _, seconds in runs_])
         times_s = np.stack([np.concatenate([[0.0], ends_s[:-1]]), ends_s], axis=1)
@@ -105,10 +116,12 @@ def _measured(
     else:
         parts = [part for part in candidate.segments if measurer.computed.intersection(part.ops)]
         names = [part.ops for part in parts]
-        taken = measurer.ask(Timeline(measurer.devices, candidate.segments, _INFERENCES))
+        taken = measurer.ask(Timeline(measurer.devices, candidate.segments, _INFERENCES, limit_s))
+        if not len(taken):
+            return None
         length_s = taken[:, :, 1].max(axis=1)
-        times_s = taken[np.argsort(length_s)[_INFERENCES // 2]]
-        how = f"measured: the inference of median length, of {_INFERENCES}"
+        times_s = taken[np.argsort(length_s)[len(taken) // 2]]
+        how = f"measured: the inference of median length, of {len(taken)}"
     return details.Timeline(_spans(names, times_s, graph, assignment, placement), how)
 
 

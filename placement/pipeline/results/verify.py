@@ -17,6 +17,7 @@ from placement.solvers import base
 Outcome = Measurement | Failure | None  # None: not measured
 
 _MIN_ROUNDS = 10
+_COMPILE_S = 5.0  # that compiling each placement may take at least
 
 
 class NothingRanError(OSError):
@@ -24,7 +25,7 @@ class NothingRanError(OSError):
 
 
 def measure(
-    measurer: Measurer, entries: list[Entry], seconds: float
+    measurer: Measurer, entries: list[Entry], seconds: float, compile_s: float = math.inf
 ) -> tuple[list[Entry], list[Outcome], list[int]]:
     """Measures every entry beside the fastest single device (`measurement.baseline`).
 
@@ -33,6 +34,13 @@ def measure(
     placement on the same devices are one candidate and share its outcome, so that no placement is
     faster than itself. An entry that gives one device everything is that single device, however it
     was found, HETERO's own choice included.
+
+    Args:
+      measurer: of the devices.
+      entries: with candidates on them.
+      seconds: of timing.
+      compile_s: of compiling, or 5 s for each placement where that is longer. Placements of few
+        segments are compiled first; those for which no time is left are not measured.
 
     Returns:
       The entries with the chosen candidate alone, an outcome each, and how many placements were
@@ -50,21 +58,38 @@ def measure(
     for i, entry in enumerate(entries):
         if len(entry.candidates) > 1:
             counts[i] += len(entry.candidates)
-            entries[i] = _fastest(measurer, entry, singles[order[0]], seconds / (3 * several))
+            single = singles[order[0]]
+            entries[i] = _fastest(measurer, entry, single, seconds / (3 * several), compile_s)
         if entries[i].candidates[0] not in singles + others:
             others.append(entries[i].candidates[0])
-    rest_s = (1 - baseline.RANKING_SHARE) * seconds
+    others.sort(key=_num_segments)  # compiled in this order
     measured = baseline.measure(
-        measurer, singles, others, order, min_rounds=_MIN_ROUNDS, seconds=rest_s
+        measurer,
+        singles,
+        others,
+        order,
+        min_rounds=_MIN_ROUNDS,
+        seconds=(1 - baseline.RANKING_SHARE) * seconds,
+        compile_s=max(compile_s, _COMPILE_S * len(singles + others)),
     )
     candidates, outcomes = singles + others, measured.singles + measured.others
     return entries, [outcomes[candidates.index(e.candidates[0])] for e in entries], counts
 
 
-def _fastest(measurer: Measurer, entry: Entry, single: Candidate, seconds: float) -> Entry:
-    """The entry with its fastest candidate and that one's prediction; the first if all failed."""
-    outcomes = measurer.ask(Measure([single, *entry.candidates], _MIN_ROUNDS, seconds))[1:]
-    return entry.only(min(range(len(outcomes)), key=lambda i: baseline.ratio(outcomes[i])))
+def _num_segments(candidate: Candidate) -> int:
+    return len(candidate.segments or ())
+
+
+def _fastest(
+    measurer: Measurer, entry: Entry, single: Candidate, seconds: float, compile_s: float
+) -> Entry:
+    """Keeps an entry's fastest candidate, with its prediction; the first if all failed."""
+    order = sorted(range(len(entry.candidates)), key=lambda i: _num_segments(entry.candidates[i]))
+    candidates = [single, *(entry.candidates[i] for i in order)]
+    compile_s = max(compile_s, _COMPILE_S * len(candidates))
+    request = Measure(candidates, _MIN_ROUNDS, seconds, compile_s=compile_s)
+    outcomes = dict(zip(order, measurer.ask(request)[1:], strict=True))
+    return entry.only(min(sorted(outcomes), key=lambda i: baseline.ratio(outcomes[i])))
 
 
 def _as_singles(entry: Entry, singles: list[Entry]) -> Entry:

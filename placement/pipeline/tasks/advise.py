@@ -68,7 +68,7 @@ def _advised(
             compared = target._replace(references=target_lib.find(each).references)
             measured = measurer if each.evaluate != "simulate" else None
             with display.phase(f"looking for what there is to gain under {each.objective}"):
-                yield advice.find(compared, problem, measured, backend)
+                yield advice.find(compared, problem, measured, backend, each.time_limit_s)
 
 
 def _asked(settings: Settings, backend: str, objective: str) -> Settings:

@@ -92,7 +92,7 @@ def run(
       UserError: the settings ask for something invalid, in one line.
     """
     started = time.monotonic()
-    chosen, beside = _methods(settings)
+    chosen, beside = _methods(settings, display)
     if settings.seeds < 1:
         raise UserError(f"seeds={settings.seeds} leaves nothing to run; give seeds > 0")
     loading.check(settings)
@@ -190,14 +190,19 @@ def _reported(
     report.write_comparison(summary, workdir, display.console, kept)
 
 
-def _methods(settings: Settings) -> tuple[tuple[str, ...], tuple[str, ...]]:
-    """The methods asked for, and those that come beside them where they can run."""
+def _methods(
+    settings: Settings, display: progress.Display
+) -> tuple[tuple[str, ...], tuple[str, ...]]:
+    """The methods asked for, and those that come beside them where they can run.
+
+    Without those that are not installed, so that a cell runs again once they are.
+    """
     chosen = arguments.entries(settings.methods)
     beside = method_runs.names() if "all" in chosen else ("single",)
     chosen = tuple(method for method in chosen if method not in ("all", "single"))
     for method in chosen:
         method_runs.check(method, settings.objective)
-    return chosen, beside
+    return method_runs.installed(chosen, display), method_runs.installed(beside, display)
 
 
 def _in_turn(

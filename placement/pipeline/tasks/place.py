@@ -161,10 +161,10 @@ def _prepared(
     loading.check(settings)
     for method in chosen:
         method_runs.check(method, settings.objective)
-    if settings.init_from:
-        pretrained.method_of(
-            Path(settings.init_from)
-        )  # that can be read, before anything takes time
+    if settings.init_from:  # before anything takes time
+        method_of_policy = pretrained.method_of(Path(settings.init_from))
+        if "zero_shot" in chosen:
+            pretrained.check_zero_shot(method_of_policy)
     target = target_lib.find(settings)
     order = method_runs.runnable(chosen, beside, target, settings, display)
     if settings.budget < target.num_devices:
@@ -181,7 +181,9 @@ def _advise(context: method_runs.Context, order: tuple[str, ...]) -> tuple[str, 
     measured = context.measurer if settings.evaluate != "simulate" else None
     with display.phase("looking for what there is to gain"):
         backend = settings.backend if context.target.present else ""
-        found = advice.find(context.target, context.problem, measured, backend)
+        found = advice.find(
+            context.target, context.problem, measured, backend, settings.time_limit_s
+        )
     for line in found.lines():
         display.say(line)
     runs.write_json(context.workdir / advice.FILE, found.to_json())
@@ -270,6 +272,7 @@ def _evaluate(
         problem.coarse.graph.num_ops,
         lambda placement: loading.candidate(problem, placement, measurer.devices, settings.backend),
         cache,
+        compile_s=settings.time_limit_s,
     )
     return measured, lambda: measured.measurements
 
@@ -285,7 +288,9 @@ def _measured(
     else:
         try:
             with display.phase("measuring"):
-                return verify.measure(context.measurer, entries, context.settings.measure_s)
+                settings = context.settings
+                seconds = settings.measure_s, settings.time_limit_s
+                return verify.measure(context.measurer, entries, *seconds)
         except KeyboardInterrupt:
             context.stop.set()
             display.warn("interrupted while measuring; the same command measures again")
@@ -309,7 +314,12 @@ def _explained(judged: _Judged, context: method_runs.Context) -> details.Details
         return None
     measurer = context.measurer if isinstance(outcome, Measurement) else None
     try:
-        return explain.best(best, target, problem, context.settings, measurer)
+        details_ = explain.best(best, target, problem, context.settings, measurer)
+        if measurer is not None and details_.measured is None:
+            display.warn(
+                "no measured timeline: there was no time; give a longer --config.time_limit_s"
+            )
+        return details_
     except (KeyboardInterrupt, ChildProcessError) as error:
         cause = str(error) or "interrupted"
         display.warn(f"no measured timeline: {cause}")

@@ -6,6 +6,7 @@ contiguous, half fine-grained; the last are the fastest that a search finds in t
 calibrating gains nothing on held-out placements, calibrated costs are the profiled ones.
 """
 
+import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -105,8 +106,8 @@ def _calibrated(
     rng = np.random.default_rng(settings.seed)
     shape = before.coarse.graph.num_ops, target.num_devices
     seen = _placements(_draw(rng, shape, settings.calibration_placements))
-    seen_s, _ = _measure(settings, workdir, before, measurer, seen, "calibrating", display)
-    ran = np.isfinite(seen_s)
+    seen_s, known, _ = _measure(settings, workdir, before, measurer, seen, "calibrating", display)
+    ran = known & np.isfinite(seen_s)
     at = [terms.of(before.coarse, placement) for placement in seen[ran]]
     calibration = calibrate.cross_validated(
         before.coarse.costs, at, seen_s[ran].astype(float), rounds=_ROUNDS
@@ -123,7 +124,11 @@ def _calibrated(
     drawn = _draw(rng, shape, settings.calibration_placements - len(found.elite))
     drawn += [("best found", placement) for placement in found.elite]
     kinds, held_out = [kind for kind, _ in drawn], _placements(drawn)
-    held_out_s, wrong = _measure(settings, workdir, after, measurer, held_out, "checking", display)
+    held_out_s, known, wrong = _measure(
+        settings, workdir, after, measurer, held_out, "checking", display
+    )
+    held_out, held_out_s, wrong = held_out[known], held_out_s[known], wrong[known]
+    kinds = [kind for kind, is_known in zip(kinds, known, strict=True) if is_known]
     rows, predicted_s = [], np.empty(0)
     for name, predict in _PREDICTORS[settings.objective].items():
         for which, problem in (("profiled", before), ("calibrated", after)):
@@ -203,8 +208,12 @@ def _measure(
     placements: np.ndarray,
     what: str,
     display: progress.Display,
-) -> tuple[np.ndarray, list[bool]]:
-    """Seconds [M], and whose outputs are wrong.
+) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Measures placements int32 [M, N] as far as `time_limit_s` allows, the first few always.
+
+    Returns:
+      Seconds [M], inf of what did not run; bool [M], which there was time for; and bool [M], whose
+      outputs are wrong.
 
     What was measured before an interruption is not measured again. Wrong outputs take as long as
     right ones, so that such placements are timed and counted.
@@ -216,14 +225,29 @@ def _measure(
         evaluate_lib.MeasurementCache(workdir / "calibration.jsonl"),
         min_rounds=ROUNDS,
         time_limit_s=0.0,
+        compile_s=settings.time_limit_s,
         accept_wrong=True,
     )
-    found = []
-    with display.phase(what, progress.Goal(len(placements))) as phase:
-        for start in range(0, len(placements), _AT_ONCE):
-            found.append(measured(placements[start : start + _AT_ONCE]))
-            phase.update(start + len(found[-1]))
-    return np.concatenate(found), [measured.outputs_wrong(p) for p in placements]
+    latency_s = np.full(len(placements), np.inf)
+    count, until_s = 0, time.monotonic() + settings.time_limit_s
+    with display.phase(what, progress.Goal(len(placements), settings.time_limit_s)) as phase:
+        while count < len(placements) and (count == 0 or time.monotonic() < until_s):
+            several = placements[count : count + _AT_ONCE]
+            latency_s[count : count + len(several)] = measured(several)
+            count += len(several)
+            phase.update(count)
+    known = np.array([measured.is_known(placement) for placement in placements])
+    if not known.any():
+        raise UserError(
+            f"time_limit_s={settings.time_limit_s:g} leaves no time to measure a placement of this "
+            "model; give a longer --config.time_limit_s"
+        )
+    if not known.all():
+        display.warn(
+            f"{what} was cut short at {settings.time_limit_s:g} s: {known.sum()} of {len(known)} "
+            "placements are measured; give it longer with --config.time_limit_s"
+        )
+    return latency_s, known, np.array([measured.outputs_wrong(p) for p in placements])
 
 
 def _rows(

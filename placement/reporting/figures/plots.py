@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from placement.errors import missing_extra
 from placement.reporting import runs
 
 if TYPE_CHECKING:
@@ -80,7 +81,7 @@ def new_figure(width: float, height: float, *, arranged: bool = True) -> "Figure
     try:
         from matplotlib.figure import Figure
     except ImportError as error:
-        raise NothingToDrawError("matplotlib is missing: pip install 'placement[plots]'") from error
+        raise NothingToDrawError(missing_extra("matplotlib", "plots")) from error
     # Without pyplot there is no global state, no display and nothing to close.
     return Figure(figsize=(width, height), layout="constrained" if arranged else None)
 

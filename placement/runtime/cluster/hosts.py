@@ -12,7 +12,7 @@ from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple
 
-from placement.errors import UserError
+from placement.errors import UserError, missing_extra
 
 START_S = 120.0  # what a host may take to start a process and load what it works with
 _REACH_S = 5.0
@@ -118,7 +118,7 @@ def connected() -> Any:
         import ray
     except ImportError as error:
         raise UserError(
-            "ray is not installed; pip install 'placement[distributed]', or leave measure_on=here"
+            f"{missing_extra('ray', 'distributed')}, or leave measure_on=here"
         ) from error
     if ray.is_initialized():
         return ray

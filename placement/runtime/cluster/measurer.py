@@ -106,15 +106,17 @@ class ClusterMeasurer:
         size = -(-len(others) // max(1, self._pool.num_hosts()))
         size = max(1, min(size, MOST_AT_ONCE))
         shares = [others[i : i + size] for i in range(0, len(others), size)] or [[]]
+        fractions = [max(1, len(share)) / max(1, len(others)) for share in shares]
         jobs = [
             self._job(
                 dataclasses.replace(
                     request,
                     candidates=[request.candidates[i] for i in (0, *share)],
-                    time_limit_s=request.time_limit_s * max(1, len(share)) / max(1, len(others)),
+                    time_limit_s=request.time_limit_s * fraction,
+                    compile_s=request.compile_s * fraction,
                 )
             )
-            for share in shares
+            for share, fraction in zip(shares, fractions, strict=True)
         ]
         for number, outcomes in self._pool.run(jobs):
             yield dict(zip((0, *shares[number]), outcomes, strict=True))

@@ -36,7 +36,7 @@ from placement.runtime.deployment.description import CONCURRENT, HETERO, Descrip
 from placement.runtime.deployment.description import SINGLE as SINGLE
 from placement.runtime.deployment.network import Network
 from placement.runtime.devices import Device
-from placement.runtime.errors import essence
+from placement.runtime.errors import essence, silent_stderr, why
 from placement.runtime.execution import hetero
 from placement.runtime.execution.executor import Executor, InferRequest
 from placement.runtime.execution.split import Segment
@@ -135,12 +135,12 @@ def load(
     devices_lib.register(core, told.devices)
     form = {None: told.form, True: CONCURRENT, False: told.serial_form}[concurrent]
     if form == CONCURRENT and not told.segments:
-        why = description.decision(model)
+        decision = description.decision(model)
         # A placement that was not deployed has no concurrent form, however it was placed.
         other = ", or place it with --config.backend=concurrent and deploy it again"
         raise UserError(
-            f"{str(file)!r} has no concurrent form: it was deployed on the verdict {why!r}; load "
-            f"it without concurrent=True"
+            f"{str(file)!r} has no concurrent form: it was deployed on the verdict {decision!r}; "
+            "load it without concurrent=True"
             f"{other if told.form == HETERO else ''}"
         )
     try:
@@ -275,9 +275,11 @@ def _read(core: ov.Core, file: Path) -> ov.Model:
         raise UserError(f"{str(file)!r} is no {MODEL}; give the folder that --task=deploy wrote")
     description.check_seal(file)
     try:
-        return core.read_model(file)
+        with silent_stderr():
+            return core.read_model(file)
     except RuntimeError as error:
-        raise UserError(f"{str(file)!r} cannot be read: {essence(error)}") from error
+        reason = why(error, "it is not complete")
+        raise UserError(f"{str(file)!r} cannot be read: {reason}; deploy it again") from error
 
 
 def _compile(core: ov.Core, model: ov.Model, told: Description) -> ov.CompiledModel:

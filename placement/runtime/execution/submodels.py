@@ -21,15 +21,19 @@ _CACHE_BYTES = 4 << 30  # of weights in compiled submodels, of which a device ma
 class Submodels:
     """Compiled submodels by content, so that similar placements of a model share them."""
 
-    def __init__(self, core: ov.Core, model: ov.Model, *, alive: Callable[[], None] = lambda: None):
+    def __init__(
+        self, core: ov.Core, model: ov.Model, *, alive: Callable[[float], None] = lambda _: None
+    ):
         """A cache of submodels of `model`, for devices that `core` knows.
 
-        `alive` is called before each compilation: of thousands of submodels they take minutes.
+        `alive` is called before each compilation, with the share of the model's operations that is
+        compiled next: thousands of submodels take minutes. What it raises ends the compilations.
         """
         self.compiled = 0  # how many were, since the beginning
         self.model = model
         self._core = core
         self._alive = alive
+        self._num_ops = len(model.get_ops())
         self._kept: collections.OrderedDict[tuple[object, ...], ov.CompiledModel]
         self._kept = collections.OrderedDict()
         self._bytes = {
@@ -50,7 +54,7 @@ class Submodels:
         built = submodels(self.model, [parts[i] for i in new], formats)
         for i, model in zip(new, built, strict=True):
             device = by_name[parts[i].device]
-            self._alive()
+            self._alive(len(parts[i].ops) / self._num_ops)
             self._kept[keys[i]] = self._core.compile_model(model, device.name, _properties(device))
             self._sizes[keys[i]] = self._weights(parts[i])
             self.compiled += 1
@@ -82,6 +86,7 @@ class Submodels:
         """How a device keeps the tensors of the whole model."""
         key = _compiled_by(device)
         if key not in self._formats:
+            self._alive(1.0)
             try:
                 compiled = self._core.compile_model(self.model, device.name, _properties(device))
                 found = _formats(self.model, compiled)

@@ -47,6 +47,7 @@ def measure(
     *,
     min_rounds: int,
     seconds: float,
+    compile_s: float = math.inf,
     say: Callable[[str], None] = lambda _: None,
 ) -> Outcomes:
     """Measures everything beside the fastest single device.
@@ -58,13 +59,15 @@ def measure(
       order: indices of the single devices, as `rank` returns them.
       min_rounds: inferences of each candidate at least.
       seconds: of timing, in each session.
+      compile_s: of compiling, in each session; the candidates are compiled in their order, and fail
+        where no time is left.
       say: called with what is being done.
     """
     order, count = list(order), len(singles)
     for _ in singles:
         say("placements beside the single devices")
         candidates = [*(singles[i] for i in order), *others]
-        outcomes = measurer.ask(Measure(candidates, min_rounds, seconds))
+        outcomes = measurer.ask(Measure(candidates, min_rounds, seconds, compile_s=compile_s))
         alone = dict(zip(order, outcomes, strict=False))
         measured = Outcomes(
             tuple(order), tuple(alone[i] for i in range(count)), tuple(outcomes[count:])

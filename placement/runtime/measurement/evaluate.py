@@ -20,12 +20,16 @@ from placement import files
 from placement.runtime.measurement.measurer import Measurer
 from placement.runtime.measurement.request import (
     MIN_SAMPLES,
+    TIME_LIMIT,
     Candidate,
     Failure,
     Measure,
     Measurement,
 )
 from placement.types import Array
+
+# That compiling the new placements of a call may take at least.
+_COMPILE_S = 15.0
 
 # Of one that was timed, and of one that failed.
 RECORD = (
@@ -106,6 +110,7 @@ class MeasuredEvaluate:
         *,
         min_rounds: int = 2 * MIN_SAMPLES,
         time_limit_s: float = 0.5,
+        compile_s: float = math.inf,
         accept_wrong: bool = False,
     ):
         """Measures nothing yet.
@@ -117,6 +122,8 @@ class MeasuredEvaluate:
           cache: shared by everything that measures.
           min_rounds: inferences of each new placement at least.
           time_limit_s: of timing for each new placement, unless `min_rounds` need more.
+          compile_s: of compiling the new placements of a call, or 15 s where that is longer. The
+            seconds of those for which no time is left are inf, and the cache does not have them.
           accept_wrong: time placements with wrong outputs too; give such measurements a cache
             apart.
         """
@@ -127,6 +134,7 @@ class MeasuredEvaluate:
         self._cache = cache
         self._min_rounds = min_rounds
         self._time_limit_s = time_limit_s
+        self._compile_s = max(compile_s, _COMPILE_S)
         self._accept_wrong = accept_wrong
         self._baseline = candidate(np.zeros(num_ops, np.int32))
 
@@ -158,6 +166,10 @@ class MeasuredEvaluate:
         record = self._cache.get(key(self._measurer, self._candidate(placement)))
         return record is not None and record.get("wrong", False)
 
+    def is_known(self, placement: np.ndarray) -> bool:
+        """Whether a placement int32 [N] was timed or failed; false if there was no time for it."""
+        return self._cache.get(key(self._measurer, self._candidate(placement))) is not None
+
     def _keyed(self, placement: np.ndarray) -> tuple[str, Candidate]:
         candidate = self._candidate(placement)
         return key(self._measurer, candidate), candidate
@@ -168,6 +180,7 @@ class MeasuredEvaluate:
             [self._baseline, *new.values()],
             min_rounds=self._min_rounds,
             time_limit_s=self._time_limit_s * len(new),
+            compile_s=self._compile_s,
             accept_wrong=self._accept_wrong,
         )
         for part in self._measurer.parts(request):
@@ -175,13 +188,16 @@ class MeasuredEvaluate:
             if isinstance(part[0], Failure):
                 raise ChildProcessError(f"the baseline cannot be measured: {part[0].cause}")
             for number, outcome in part.items():
+                if isinstance(outcome, Failure) and outcome.stage == TIME_LIMIT:
+                    continue
                 if number or self._cache.get(base) is None:  # of its seconds the first count
                     self._cache.add(keys[number], outcome)
 
     def _seconds(self, k: str, base: str) -> float:
         record, baseline = self._cache.get(k), self._cache.get(base)
-        assert record is not None
         assert baseline is not None
+        if record is None:  # there was no time for it
+            return math.inf
         return record["ratio"] * baseline["latency_s"] if "ratio" in record else math.inf
 
 

@@ -146,6 +146,7 @@ class LocalMeasurer:
                     {i: request.candidates[i] for i in indices},
                     request.min_rounds,
                     request.time_limit_s / len(chunks),
+                    request.compile_s / len(chunks),
                     request.accept_wrong,
                 )
                 first = first or outcomes[0]
@@ -171,6 +172,7 @@ class LocalMeasurer:
         candidates: dict[int, Candidate],
         min_rounds: int,
         time_limit_s: float,
+        compile_s: float,
         accept_wrong: bool,
     ) -> dict[int, Measurement | Failure]:
         """Measures until no candidate brings the worker down; each that does is left out."""
@@ -179,7 +181,7 @@ class LocalMeasurer:
         while left := {i: c for i, c in candidates.items() if i not in failures}:
             facts: dict[int, dict[str, Any]] = {}
             self._timing = False
-            rounds = Rounds(left, min_rounds, time_limit_s, accept_wrong)
+            rounds = Rounds(left, min_rounds, time_limit_s, compile_s, accept_wrong)
             try:
                 for kind, *content in self._messages(rounds):
                     if kind == "failure":

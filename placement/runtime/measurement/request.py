@@ -33,6 +33,7 @@ if TYPE_CHECKING:
     from placement.costs.transfers import TransferFit
 
 MIN_SAMPLES = 6  # fewer have no 95% interval of the median
+TIME_LIMIT = "time limit"  # stage of a failure for want of time, which may pass with more time
 
 Answer = TypeVar("Answer", covariant=True)
 
@@ -60,7 +61,8 @@ class Candidate(NamedTuple):
 class Failure(NamedTuple):
     """A candidate that did not run, or not as it should."""
 
-    # 'compile', 'request', 'infer', 'wrong output', 'threads', 'timeout', 'memory' or 'crash'
+    # 'compile', 'request', 'infer', 'wrong output', 'threads', 'timeout', 'memory', 'crash' or
+    # `TIME_LIMIT`
     stage: str
     cause: str  # one line
 
@@ -111,6 +113,9 @@ class Measure(Request[list[Measurement | Failure]]):
     min_rounds: int  # inferences of each at least, `MIN_SAMPLES` or more
     # Rounds go on until their times sum to this; compiling and checking come on top.
     time_limit_s: float
+    # Wall time of compiling and checking. The first candidate is always compiled; others that have
+    # no time left fail at stage `TIME_LIMIT`.
+    compile_s: float = math.inf
     # Candidates whose outputs are wrong are timed too, as `output_error` then tells: for questions
     # about time alone.
     accept_wrong: bool = False
@@ -225,6 +230,7 @@ class SubmodelTimes(Request[list[tuple[tuple[str, ...], float]]]):
 
     candidate: Candidate  # without segments
     inferences: int  # to average over
+    limit_s: float = math.inf  # wall time from now on; the answer is empty if it is too short
 
 
 @dataclasses.dataclass(frozen=True)

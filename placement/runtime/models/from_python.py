@@ -62,7 +62,7 @@ def graph_from(
     else:
         raise UserError(
             f"graph_from is given an object of type {type(model).__name__}; give a torch.nn.Module "
-            "or a torch.export program (pip install 'placement[torch]'), or a JAX function; the "
+            "or a torch.export program (pip install -e '.[torch]'), or a JAX function; the "
             "path of a model file goes to --config.graph"
         )
     prepared = frontend.prepare(converted, input_shapes)

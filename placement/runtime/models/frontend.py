@@ -4,12 +4,10 @@ Also inputs to run it with. A mistake in the file or in the shapes asked for is 
 one line.
 """
 
-import contextlib
 import math
-import os
-import sys
+import re
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 
 import numpy as np
@@ -17,7 +15,7 @@ import openvino as ov
 from openvino import passes
 
 from placement.errors import UserError
-from placement.runtime.errors import raise_if_exhausted, why
+from placement.runtime.errors import raise_if_exhausted, silent_stderr, why
 from placement.runtime.models.operations import all_ops
 
 _FORMATS = {
@@ -70,7 +68,7 @@ def load(path: str) -> ov.Model:
     """
     file, kind = _found(path)
     try:
-        with _quiet():
+        with silent_stderr():
             model = ov.Core().read_model(file)
         _check_names(model)
     except UnicodeDecodeError as error:
@@ -80,8 +78,7 @@ def load(path: str) -> ov.Model:
     except RuntimeError as error:
         reason = why(error, "its content is damaged or of another format")
         raise UserError(
-            f"model {path!r} cannot be read as {kind}: {reason}; "
-            f"give it the suffix of its format ({', '.join(_FORMATS)}) or export it again"
+            f"model {path!r} cannot be read as {kind}: {reason}; {_remedy(str(error), file)}"
         ) from error
     for op in all_ops(model):
         if op.get_type_name() == "NullNode":  # an input of ONNX without a name: none was given
@@ -95,6 +92,24 @@ def load(path: str) -> ov.Model:
     while file.suffix.lower() == ".xml" and _unnamed(model):
         model = model.clone()
     return model
+
+
+def _remedy(error: str, file: Path) -> str:
+    """Returns what helps against an error of OpenVINO's readers."""
+    external = re.search(r"externally stored data in file \(([^,]*), ", error)
+    if external is not None:
+        weights = file.parent / external[1]
+        if not weights.is_file():
+            return f"the file {str(weights)!r} with its weights is missing: copy it there too"
+        return f"the file {str(weights)!r} has not all of its weights: copy it again"
+    if re.search(r"rank\b.*\b(known|static)", error):
+        return (
+            "export it again with the number of dimensions of every input; a single dimension may "
+            "stay unknown, and --config.input_shapes then gives its size"
+        )
+    if "OpConversionFailure" in error:
+        return "export it again with operations that OpenVINO knows, or convert it to .xml"
+    return f"give it the suffix of its format ({', '.join(_FORMATS)}) or export it again"
 
 
 def _unnamed(model: ov.Model) -> set[str]:
@@ -122,22 +137,6 @@ def _found(path: str) -> tuple[Path, str]:
     if file.suffix.lower() == ".xml" and not weights.is_file():
         raise UserError(f"model {path!r} has no weights beside it; copy {str(weights)!r} there too")
     return file, _FORMATS[file.suffix.lower()]
-
-
-@contextlib.contextmanager
-def _quiet() -> Iterator[None]:
-    """Within it nothing reaches standard error: there protocol buffers log what they cannot parse,
-    which the exception says in one line.
-    """
-    sys.stderr.flush()
-    kept, nowhere = os.dup(2), os.open(os.devnull, os.O_WRONLY)
-    try:
-        os.dup2(nowhere, 2)
-        yield
-    finally:
-        os.dup2(kept, 2)
-        os.close(kept)
-        os.close(nowhere)
 
 
 def _check_names(model: ov.Model) -> None:
@@ -392,15 +391,19 @@ def _example_input(port: ov.Output, generator: np.random.Generator, floats: _Dra
 
 
 def _range(port: ov.Output) -> range | None:
-    """The numbers that all readers of `port` take, as far as the readers tell."""
-    ranges = []
-    for reader in port.get_target_inputs():
-        op, index = reader.get_node(), reader.get_index()
-        within = _taken(op, index)
-        if within is None and op.get_type_name() in _VALUE_KEEPING and index == 0:
-            within = _range(op.output(0))
-        if within is not None:
-            ranges.append(within)
+    """Returns the smallest range of numbers that a reader of `port` takes; None if all suit.
+
+    Operations that keep values, such as reshapes, are followed to their own readers.
+    """
+    ranges, pending = [], [port]
+    while pending:  # not recursive: chains of such operations may be thousands long
+        for reader in pending.pop().get_target_inputs():
+            op, index = reader.get_node(), reader.get_index()
+            within = _taken(op, index)
+            if within is not None:
+                ranges.append(within)
+            elif op.get_type_name() in _VALUE_KEEPING and index == 0:
+                pending.append(op.output(0))
     return min(ranges, key=len, default=None)
 
 

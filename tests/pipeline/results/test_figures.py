@@ -91,7 +91,7 @@ def test_without_matplotlib_one_line_names_the_extra_and_the_trace_is_written(
     details.write(tmp_path / "details.json", drawn.diamond())
     monkeypatch.setitem(sys.modules, "matplotlib.figure", None)
     _draw(_summary(), tmp_path, console)
-    missing = [line for line in lines() if "pip install 'placement[plots]'" in line]
+    missing = [line for line in lines() if "pip install -e '.[plots]'" in line]
     assert len(missing) == 1
     assert "placement, timeline, loads, latencies, errors" in missing[0]
     assert _drawn(tmp_path) == set()

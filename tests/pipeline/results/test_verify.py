@@ -156,3 +156,24 @@ def test_where_every_placement_failed_none_is_best_and_the_causes_are_counted() 
     assert str(error) == "none of 3 placements ran: 3 x infer: it broke"
     *_, best = table(entry("single:A", 0, bad=0.1), entry("lns", second=0.5))
     assert best == "lns"
+
+
+def test_placements_of_few_segments_are_compiled_before_those_of_many() -> None:
+    asked = []
+
+    class Recorded(GivenOutcomes):
+        def ask(self, request):
+            asked.append(request)
+            return super().ask(request)
+
+    single = entry("single:A", 0, single=1.0)
+    many, few = entry("random", first=3.0), entry("search", second=0.5)
+    cut = {"random": ("a", "b", "c"), "search": ("a", "b")}
+    entries = [single] + [
+        each._replace(candidates=(each.candidates[0]._replace(segments=cut[each.method]),))
+        for each in (many, few)
+    ]
+    _, outcomes, _ = verify.measure(Recorded(), entries, 1.0, 60.0)
+    assert [c.affinity["op"] for c in asked[-1].candidates] == ["single", "second", "first"]
+    assert asked[-1].compile_s == 60.0
+    assert [outcome.ratio.median for outcome in outcomes] == [1.0, 1.1, 0.9]

@@ -1,8 +1,10 @@
 """`--task=compare`: which methods run with which seeds, and what is said over all runs."""
 
 import dataclasses
+import importlib.util
 import json
 import math
+import shutil
 from pathlib import Path
 
 import pytest
@@ -10,6 +12,7 @@ import pytest
 from configs import audit
 from placement import arguments
 from placement.methods import METHODS
+from placement.pipeline.console import progress
 from placement.pipeline.settings import Settings
 from placement.pipeline.tasks import compare
 from placement.reporting.tables import comparison
@@ -26,6 +29,10 @@ _SOME = (
     *("hsdag:variant=released", "hsdag", "zero_shot", "search"),
     *("heft", "peft", "m_etf", "lns", "human_expert"),
 )
+
+
+def _is_installed(method: str) -> bool:
+    return METHODS[method.split(":")[0]].missing() is None
 
 
 @pytest.fixture(scope="module")
@@ -47,16 +54,18 @@ def _methods(text: str) -> list[str]:
 
 def test_the_audit_is_of_methods_and_graphs_that_there_are():
     settings = Settings.from_mapping(audit.get_config())
-    methods, _ = compare._methods(settings)
-    assert set(methods) == {*_methods(settings.methods)} - {"single"}
+    methods, _ = compare._methods(settings, progress.NORMAL)
+    assert set(methods) == {m for m in _methods(settings.methods) if _is_installed(m)} - {"single"}
     assert len(methods) == len(set(methods))
     assert settings.evaluate == "simulate"
 
 
 def test_methods_of_the_audit_that_no_seed_changes_run_once(tmp_path):
     settings = Settings.from_mapping({**audit.get_config(), "graphs": _GRAPHS[0], "seeds": 2})
-    first, second = compare._cells(settings, tmp_path, *compare._methods(settings))
-    assert set(first.chosen) == {*_methods(settings.methods)} - {"single"}
+    methods = compare._methods(settings, progress.NORMAL)
+    first, second = compare._cells(settings, tmp_path, *methods)
+    installed = {method for method in _methods(settings.methods) if _is_installed(method)}
+    assert set(first.chosen) == installed - {"single"}
     assert set(first.chosen) - set(second.chosen) == {"heft", "peft", "m_etf", "human_expert"}
 
 
@@ -64,7 +73,7 @@ def test_methods_of_the_audit_that_no_seed_changes_run_once(tmp_path):
 def test_every_other_method_of_the_audit_runs(tmp_path):
     """Those of which the packages are installed."""
     others = [method for method in _methods(audit.get_config().methods) if method not in _SOME]
-    able = [method for method in others if METHODS[method.split(":")[0]].missing() is None]
+    able = [method for method in others if _is_installed(method)]
     assert {"hierarchical", "placeto", "hsdag:variant=paper"} <= set(able)
     flags = [f"--config.graphs={_GRAPHS[0]}", f"--config.methods={','.join(able)}"]
     flags += ["--config.seeds=1", *_NO_STEP]
@@ -174,3 +183,36 @@ def test_the_best_is_of_the_lowest_mean_over_graphs_however_many_seeds_it_ran_wi
     assert compare._best(rows + once) == "heft"
     assert compare._best(rows + once[:1]) == "random"
     assert compare._best(rows + [row(g, 0, "heft", None) for g in "ab"]) == "random"
+
+
+def _nothing_installed() -> None:
+    """As on a machine without Scotch and without the extra `solvers`."""
+    find_spec = importlib.util.find_spec
+    extra = ("pymetis", "kahip", "ortools")
+    importlib.util.find_spec = lambda name: None if name in extra else find_spec(name)
+    shutil.which = lambda *_, **__: None
+
+
+def test_a_method_whose_program_is_missing_is_left_out_in_a_line(tmp_path):
+    flags = ["--task=compare", f"--config.graphs={','.join(_GRAPHS)}", *_NO_STEP]
+    flags += ["--config.seeds=1", "--config.devices=roofline:cpu,gpu,gpu"]
+    flags += ["--config.objective=makespan"]
+    several = "--config.methods=human_expert,scotch,min_cut,cpsat,heft"
+    code, out, err = run(tmp_path, *flags, several, broken=_nothing_installed)
+    assert code == 0, err
+    for line in (
+        "without scotch: scotch is not installed",
+        "without min_cut: pymetis is not installed; in the project's folder: pip install -e '.[sol",
+        "without cpsat: ortools is not installed",
+    ):
+        assert (out + err).count(line) == 1, line
+    methods = {row["method"] for row in check_summary(tmp_path)["rows"]}
+    assert {"human_expert", "heft"} <= methods
+    assert not methods & {"scotch", "min_cut", "cpsat"}
+    alone = "--config.methods=scotch"
+    code, _, err = run(tmp_path / "alone", *flags, alone, broken=_nothing_installed)
+    assert code == 2
+    assert "method 'scotch' cannot run: scotch is not installed" in err
+    # What is installed later makes the cells run again.
+    finished = json.loads(next(tmp_path.rglob("asked.json")).read_text())
+    assert "scotch" not in finished["methods"]

@@ -13,6 +13,7 @@ from tests.experiments.command import check_summary, run
 SMALL = ("--config.families=chain", "--config.members=2", "--config.devices=roofline:cpu,gpu")
 TINY = "scheduler:num_samples=4,hidden_size=4,episode_steps=2"
 UNSEEN = "synthetic:family=layered,ops=12,seed=1"
+_HSDAG = pretrained.SHIPPED.with_name("hsdag.msgpack")
 
 
 def test_what_was_learned_on_some_graphs_places_another(tmp_path: Path) -> None:
@@ -73,6 +74,10 @@ def test_a_policy_that_is_installed_is_what_its_configuration_makes(policy, told
             ["specifications", "one number of devices"],
         ),
         (["--config.method=zero_shot", "--config.init_from=nowhere"], ["nowhere", "pretrain"]),
+        (
+            ["--config.method=zero_shot", f"--config.init_from={_HSDAG}"],
+            ["zero_shot cannot place", "'hsdag:", "--config.method=hsdag:"],
+        ),
         (["--config.method=scheduler", "--config.init_from=setup.py"], ["setup.py", "pretrain"]),
         (
             ["--config.method=scheduler:hidden_size=3", f"--config.init_from={pretrained.SHIPPED}"],

@@ -1,6 +1,8 @@
 """What profiling costs, what it says, and models that leave it little to do."""
 
+import functools
 import json
+import types
 from pathlib import Path
 
 import numpy as np
@@ -8,6 +10,10 @@ import openvino as ov
 import pytest
 from openvino import opset13 as ops
 
+from configs import common
+from placement.pipeline.console import progress
+from placement.pipeline.tasks import profile
+from tests import helpers
 from tests.experiments.command import check_summary, run
 from tests.runtime import small
 
@@ -103,3 +109,41 @@ def test_one_device_has_nothing_to_calibrate(tmp_path: Path) -> None:
     assert code == 2
     assert "devices='CPU'" in err
     assert "--config.devices=host" in err
+
+
+class _Slow:
+    """Measures any placements in ten seconds of a clock of its own."""
+
+    def __init__(self, clock: list[float], *_: object, **how: object) -> None:
+        self.clock, self.measured = clock, set[bytes]()
+
+    def __call__(self, placements: np.ndarray) -> np.ndarray:
+        self.clock[0] += 10.0
+        self.measured |= {placement.tobytes() for placement in placements}
+        return np.ones(len(placements), np.float32)
+
+    def is_known(self, placement: np.ndarray) -> bool:
+        return placement.tobytes() in self.measured
+
+    def outputs_wrong(self, placement: np.ndarray) -> bool:
+        return False
+
+
+@pytest.mark.parametrize(("limit_s", "count"), [(1.0, 15), (15.0, 30), (1000.0, 40)])
+def test_calibrating_ends_with_the_time_limit(
+    limit_s: float, count: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    clock = [0.0]
+    monkeypatch.setattr(profile.evaluate_lib, "MeasuredEvaluate", functools.partial(_Slow, clock))
+    now = types.SimpleNamespace(monotonic=lambda: clock[0])
+    monkeypatch.setattr(profile, "time", now)
+    config = common.base().unlock()
+    config.time_limit_s = limit_s
+    placements = np.arange(40, dtype=np.int32)[:, None]
+    problem = types.SimpleNamespace(coarse=types.SimpleNamespace(graph=helpers.chain(1)))
+    seconds, known, wrong = profile._measure(
+        config, tmp_path, problem, None, placements, "calibrating", progress.NORMAL
+    )
+    assert known.tolist() == [True] * count + [False] * (40 - count)
+    assert np.isfinite(seconds).tolist() == known.tolist()
+    assert not wrong.any()

@@ -142,5 +142,5 @@ def test_nothing_to_draw_is_a_mistake():
 
 def test_without_matplotlib_the_extra_is_named(monkeypatch):
     monkeypatch.setitem(sys.modules, "matplotlib.figure", None)
-    with pytest.raises(NothingToDrawError, match=r"pip install 'placement\[plots\]'"):
+    with pytest.raises(NothingToDrawError, match=r"pip install -e '\.\[plots\]'"):
         search_plots.latencies(_summary([_row("hsdag", 1.0)]))

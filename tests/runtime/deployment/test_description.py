@@ -102,3 +102,12 @@ def test_a_digest_that_nobody_checked_is_none(folder, tmp_path):
     (tmp_path / "model.xml").write_text(text.replace("<digest value=", "<digest  value="))
     with pytest.raises(UserError, match="it has no digest"):
         placement.load(tmp_path)
+
+
+@pytest.mark.parametrize("size", [10, 400])
+def test_a_truncated_model_is_refused_without_a_log(folder, tmp_path, capfd, size):
+    (tmp_path / "model.bin").write_bytes((folder / "model.bin").read_bytes())
+    (tmp_path / "model.xml").write_bytes((folder / "model.xml").read_bytes()[:size])
+    with pytest.raises(UserError, match=r"cannot be read: .*; deploy it again$"):
+        placement.load(tmp_path)
+    assert capfd.readouterr().err == ""

@@ -14,9 +14,20 @@ import openvino as ov
 import pytest
 
 from placement.runtime import devices
+from placement.runtime.execution import hetero
+from placement.runtime.execution.split import Segment
 from placement.runtime.measurement import evaluate, local
-from placement.runtime.measurement.request import Candidate, Failure, Measure, Measurement
-from placement.runtime.models import outputs
+from placement.runtime.measurement.request import (
+    TIME_LIMIT,
+    Candidate,
+    Failure,
+    Measure,
+    Measurement,
+    SubmodelTimes,
+)
+from placement.runtime.measurement.worker import loaded
+from placement.runtime.measurement.worker.heartbeat import Heartbeat
+from placement.runtime.models import inputs, outputs, serialization
 from tests.runtime import small
 
 HOST = devices.resolve("host")
@@ -251,14 +262,16 @@ def test_without_a_baseline_there_are_latencies_but_no_ratios(model, measurer):
     assert outcomes[1].ratio.n == 0
 
 
-def evaluator(opened: local.LocalMeasurer, names: list[str], cache: evaluate.MeasurementCache):
+def evaluator(
+    opened: local.LocalMeasurer, names: list[str], cache: evaluate.MeasurementCache, **how: float
+):
     """An `Evaluate` of placements of the operations `names`, under HETERO."""
 
     def candidate(placement: np.ndarray) -> Candidate:
         devices = [HOST[device].name for device in placement]
         return Candidate(dict(zip(names, devices, strict=True)), HOST)
 
-    return evaluate.MeasuredEvaluate(opened, len(names), candidate, cache, min_rounds=6)
+    return evaluate.MeasuredEvaluate(opened, len(names), candidate, cache, min_rounds=6, **how)
 
 
 def test_evaluate_measures_a_placement_once(measurer, model, tmp_path):
@@ -357,3 +370,52 @@ def test_the_key_depends_on_all_that_a_measurement_depends_on(measurer, model):
         assert other.fingerprint != measurer.fingerprint
     with local.LocalMeasurer(small.convolutions(), HOST) as same:
         assert same.fingerprint == measurer.fingerprint
+
+
+def test_where_time_to_compile_is_over_only_the_first_candidate_is_measured(model, measurer):
+    names = tuple(small.everywhere(model, A))
+    cut = (Segment(A, names[:3]), Segment(B, names[3:]))
+    candidates = [on(model, A), on(model, B), Candidate(None, HOST, cut)]
+    outcomes = measurer.ask(Measure(candidates, **ROUNDS, compile_s=0.0))
+    assert isinstance(outcomes[0], Measurement)
+    assert [outcome.stage for outcome in outcomes[1:]] == [TIME_LIMIT] * 2
+    assert all("--config.time_limit_s" in outcome.cause for outcome in outcomes[1:])
+    assert measurer.ask(SubmodelTimes(candidates[0], inferences=2, limit_s=0.0)) == []
+    timed = measurer.ask(Measure(candidates, **ROUNDS))
+    assert all(isinstance(outcome, Measurement) for outcome in timed), timed
+
+
+def test_a_placement_that_had_no_time_is_measured_when_it_is_asked_for_again(
+    measurer, model, monkeypatch
+):
+    monkeypatch.setattr(evaluate, "_COMPILE_S", 0.0)
+    names = list(small.everywhere(model, A))
+    placement = np.ones((1, len(names)), np.int32)
+    cache = evaluate.MeasurementCache()
+    hurried = evaluator(measurer, names, cache, compile_s=0.0)
+    assert np.isinf(hurried(placement)).all()
+    assert not hurried.is_known(placement[0])
+    patient = evaluator(measurer, names, cache)
+    assert np.isfinite(patient(placement)).all()
+    assert patient.is_known(placement[0])
+
+
+def test_a_model_is_compiled_once_for_a_device(model, tmp_path, monkeypatch):
+    serialization.write(model, tmp_path)
+    np.savez(tmp_path / "inputs.npz", *inputs.find(model).samples[0])
+    compiled: list[list[str]] = []
+
+    def counted(core, model, affinity, devices):
+        compiled.append([device.name for device in devices])
+        return hetero.compile_placement(core, model, affinity, devices)
+
+    monkeypatch.setattr(loaded, "compile_placement", counted)
+    opened = loaded.LoadedModel(tmp_path, Heartbeat(tmp_path, create=True))
+    devices.register(opened.core, HOST)
+    for device in (devices.reference_device(), *HOST, *HOST):
+        opened.compiled(None, [device])
+    assert compiled == [[devices.reference_device().name], [A], [B]]
+    everywhere = small.everywhere(model, A)
+    assert opened.compiled(everywhere, HOST) is opened.compiled(everywhere, HOST)
+    faster = changed(HOST[0], PERF_COUNT=True)
+    assert opened.compiled(None, [faster]) is not opened.compiled(None, HOST[:1])

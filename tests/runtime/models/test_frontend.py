@@ -112,7 +112,9 @@ def test_load_names_operations_that_openvino_lacks(tmp_path):
     graph = onnx.helper.make_graph([node], "g", value[:1], value[1:])
     opsets = [onnx.helper.make_opsetid("own", 1)]
     onnx.save(onnx.helper.make_model(graph, opset_imports=opsets), tmp_path / "model.onnx")
-    assert "own.Peculiar" in _message(frontend.load, str(tmp_path / "model.onnx"))
+    message = _message(frontend.load, str(tmp_path / "model.onnx"))
+    assert "own.Peculiar" in message
+    assert "export it again with operations that OpenVINO knows" in message
 
 
 @pytest.mark.parametrize("given", ["saved", "saved/saved_model.pb"])
@@ -439,3 +441,45 @@ def test_example_inputs_make_embedding_bags_run():
     assert not starts.any()
     (bags,) = ov.Core().compile_model(model, "CPU")([drawn, starts]).values()
     np.testing.assert_array_equal(bags, [[0, 0], [0, 0], [9, 9]])
+
+
+def test_example_inputs_follow_thousands_of_operations_that_keep_values():
+    indices = _input("i", [4], ov.Type.i64)
+    value = indices
+    for number in range(1500):
+        value = ops.reshape(value, ops.constant([[4, 1], [4]][number % 2]), False)
+    model = _model(ops.gather(ops.constant(np.ones((3, 2), np.float32)), value, 0), indices)
+    (drawn,) = frontend.example_inputs(model, 0)
+    assert 0 <= drawn.min() <= drawn.max() <= 2
+
+
+def _saved_onnx(path: pathlib.Path, kind: str, shape: list[int] | None, **how: object) -> str:
+    """Saves a model of one operation with weights, whose input has this shape."""
+    value = [onnx.helper.make_tensor_value_info(n, onnx.TensorProto.FLOAT, shape) for n in "xy"]
+    weights = onnx.numpy_helper.from_array(np.ones((4, 4, 1, 1), np.float32), "w")
+    node = onnx.helper.make_node(kind, ["x", "w"], ["y"])
+    graph = onnx.helper.make_graph([node], "g", value[:1], value[1:], [weights])
+    onnx.save(onnx.helper.make_model(graph), path, **how)
+    return str(path)
+
+
+@pytest.mark.parametrize(
+    ("content", "said"), [(None, "missing: copy it there too"), (b"1", "copy it again")]
+)
+def test_load_says_which_file_of_weights_lacks(tmp_path, content, said):
+    how = {"save_as_external_data": True, "location": "model.weights", "size_threshold": 0}
+    path = _saved_onnx(tmp_path / "model.onnx", "Conv", [1, 4, 8, 8], **how)
+    (tmp_path / "model.weights").unlink()
+    if content is not None:
+        (tmp_path / "model.weights").write_bytes(content)
+    message = _message(frontend.load, path)
+    assert repr(str(tmp_path / "model.weights")) in message
+    assert said in message
+    assert "suffix" not in message
+
+
+def test_load_says_what_to_do_about_an_input_of_unknown_rank(tmp_path):
+    message = _message(frontend.load, _saved_onnx(tmp_path / "model.onnx", "Conv", None))
+    assert "rank has to be known" in message
+    assert "export it again with the number of dimensions of every input" in message
+    assert "suffix" not in message

@@ -264,7 +264,7 @@ def test_with_fewer_operations_than_devices_the_fastest_are_used():
 )
 def test_a_missing_package_is_named_with_its_extra(method, package, monkeypatch):
     monkeypatch.setitem(sys.modules, package, None)
-    with pytest.raises(UserError, match=rf"^{package} .*pip install 'placement\[solvers\]'$"):
+    with pytest.raises(UserError, match=rf"^{package} .*pip install -e '\.\[solvers\]'$"):
         METHODS[method](_problem(helpers.diamond(), [1.0, 1.0]), seed=0)
 
 

@@ -25,7 +25,7 @@ def test_names_the_extra_that_is_missing(monkeypatch):
     monkeypatch.setitem(sys.modules, "ortools.sat.python", None)
     graph = helpers.chain(4)
     costs = helpers.unit_costs(graph, 2, accelerator=np.array([0, -1], np.int32))
-    with pytest.raises(UserError, match=r"ortools is not installed.*placement\[solvers\]"):
+    with pytest.raises(UserError, match=r"ortools is not installed.*-e '\.\[solvers\]"):
         solvers.solve("cpsat", helpers.as_problem(graph, costs, "max_load"))
 
 

@@ -11,7 +11,7 @@ import openvino as ov
 from placement.runtime.devices import Device, open_core, reference_device
 from placement.runtime.errors import UnusableError, essence, raise_if_exhausted
 from placement.runtime.execution.executor import Executor
-from placement.runtime.execution.hetero import compile_placement
+from placement.runtime.execution.hetero import Affinity, compile_placement
 from placement.runtime.execution.split import Segment
 from placement.runtime.execution.stream import Stream
 from placement.runtime.execution.submodels import Submodels
@@ -22,6 +22,7 @@ from placement.runtime.measurement.worker.inference import AnyRequest
 from placement.runtime.models import colocation, outputs
 
 _STATEFUL_INFERENCES = 4  # compared from the initial state on, of a model with variables
+_KEPT_BYTES = 2 << 30  # of weights in the compiled models that are kept
 
 
 class OverError(Exception):
@@ -51,12 +52,36 @@ class LoadedModel:
         self._heartbeat = heartbeat
         self._submodels = Submodels(self.core, self.model, alive=self._compiling)
         self._quantised = outputs.is_quantised(self.model)
-        compiled = compile_placement(self.core, self.model, None, [reference_device()])
+        self._compiled: dict[tuple[object, ...], ov.CompiledModel] = {}
+        weights = (directory / "model.bin").stat().st_size
+        self._most_compiled = max(1, _KEPT_BYTES // max(1, 2 * weights))
+        begin_s = time.monotonic()
+        compiled = self.compiled(None, [reference_device()])
+        self.compile_s = time.monotonic() - begin_s  # what compiling the model takes, roughly
         try:
             self._references = list(self._all_outputs(self.request(compiled)))
         except RuntimeError as error:
             raise_if_exhausted(error)
             raise UnusableError(essence(error)) from error
+
+    def compiled(self, affinity: Affinity | None, devices: Sequence[Device]) -> ov.CompiledModel:
+        """Returns the model compiled for a placement (`compile_placement`).
+
+        A model compiled for one device is kept: most steps of a run need it, and compiling
+        thousands of operations takes seconds.
+        """
+        used = {device.name for device in devices} if affinity is None else {*affinity.values()}
+        if len(used) != 1:
+            return compile_placement(self.core, self.model, affinity, devices)
+        labels = None if affinity is None else frozenset(affinity.items())
+        key = (labels, *((device.name, repr(dict(device.properties))) for device in devices))
+        compiled = self._compiled.pop(key, None)
+        if compiled is None:
+            compiled = compile_placement(self.core, self.model, affinity, devices)
+        while len(self._compiled) >= self._most_compiled:
+            del self._compiled[next(iter(self._compiled))]  # that which was used the longest ago
+        self._compiled[key] = compiled
+        return compiled
 
     def request(self, compiled: ov.CompiledModel) -> ov.InferRequest:
         """Returns a request with the inputs that are timed."""
@@ -80,9 +105,12 @@ class LoadedModel:
           UserError: the segments do not fit the model.
           RuntimeError: OpenVINO's own.
         """
+        self._compiling(0.0)
         submodels, inputs = self._submodels, self.inputs
         if shape is not None:
-            submodels = Submodels(self.core, chains.chain(shape), alive=self._compiling)
+            submodels = Submodels(
+                self.core, chains.chain(shape), alive=lambda _: self._compiling(0.0)
+            )
             inputs = [np.zeros(shape, np.float32)]
         executor = Executor(submodels, segments, devices, self.workers, num_requests=num_requests)
         inference.set_inputs(executor, inputs)
@@ -103,9 +131,10 @@ class LoadedModel:
         allowed = outputs.tolerance(devices, quantised=self._quantised)
         return worst, outputs.Checked(worst.error, allowed)
 
-    def _compiling(self) -> None:
+    def _compiling(self, share: float) -> None:
+        """Raises an `OverError` if there is no time to compile this share of the model."""
         self._heartbeat.touch()
-        if time.monotonic() > self.compile_until_s:
+        if time.monotonic() + share * self.compile_s > self.compile_until_s:
             raise OverError
 
     def _all_outputs(self, request: AnyRequest) -> Iterator[list[np.ndarray]]:

@@ -12,7 +12,6 @@ import numpy as np
 
 from placement.runtime.devices import register
 from placement.runtime.execution.executor import Executor, Span, infer_side_by_side
-from placement.runtime.execution.hetero import compile_placement
 from placement.runtime.measurement import conditions
 from placement.runtime.measurement.conditions import Conditions
 from placement.runtime.measurement.request import (
@@ -114,7 +113,7 @@ class Session:
         for device in request.devices:
             self._heartbeat.alive()
             used, affinity = profile.alone(loaded.core, loaded.model, device)
-            compiled = compile_placement(loaded.core, loaded.model, affinity, used)
+            compiled = loaded.compiled(affinity, used)
             errors.append(loaded.compare(loaded.request(compiled), [device])[1])
         return _Found(errors)
 
@@ -181,6 +180,8 @@ class Session:
 
     def _submodel_times(self, request: SubmodelTimes) -> _Found:
         loaded, candidate = self._loaded, request.candidate
+        if time.monotonic() + loaded.compile_s > self._asked_s + request.limit_s:
+            return _Found([])
         register(loaded.core, candidate.devices)
         times = submodel_times.measure(
             loaded.core,

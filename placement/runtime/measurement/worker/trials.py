@@ -1,6 +1,7 @@
 """Candidates on trial: compiled, checked alone, then timed in rounds with one another."""
 
 import gc
+import math
 import os
 import threading
 import time
@@ -14,18 +15,18 @@ from placement.runtime.devices import register
 from placement.runtime.errors import FailedError, attempt, essence, raise_if_exhausted
 from placement.runtime.execution import threads
 from placement.runtime.execution.executor import Executor, overlap
-from placement.runtime.execution.hetero import compile_placement
 from placement.runtime.execution.stream import Stream
-from placement.runtime.measurement.request import Candidate
+from placement.runtime.measurement.request import TIME_LIMIT, Candidate
 from placement.runtime.measurement.worker import inference
 from placement.runtime.measurement.worker.heartbeat import Heartbeat
 from placement.runtime.measurement.worker.inference import AnyRequest
-from placement.runtime.measurement.worker.loaded import LoadedModel
+from placement.runtime.measurement.worker.loaded import LoadedModel, OverError
 
 _THREAD_SLACK = 1.25  # times the number of threads asked for
 _THREAD_TRIES = 3
 _STREAM = 5  # inferences of each request
 _OVERLAPS = 5  # inferences whose median overlap counts
+_NO_TIME = "no time was left to compile its submodels; give a longer --config.time_limit_s"
 
 
 class Rounds(NamedTuple):
@@ -34,6 +35,7 @@ class Rounds(NamedTuple):
     candidates: dict[int, Candidate]  # by their index in the request, the baseline first
     min_rounds: int
     time_limit_s: float
+    compile_s: float
     accept_wrong: bool
 
 
@@ -61,6 +63,7 @@ class Trials:
         self._heartbeat = heartbeat
         self._send = send
         self._kept: tuple[tuple[int, Candidate], _Runner] | None = None
+        self._compile_until_s = math.inf  # of the candidate on trial, on the monotonic clock
 
     def run(self, rounds: Rounds) -> dict[int, np.ndarray]:
         """Checks every candidate alone, then times those that are right in rounds.
@@ -70,8 +73,12 @@ class Trials:
         """
         runners: dict[int, _Runner] = {}
         baseline = next(iter(rounds.candidates))
+        until_s = time.monotonic() + rounds.compile_s
         for index, candidate in rounds.candidates.items():
+            self._compile_until_s = math.inf if index == baseline else until_s
             try:
+                if time.monotonic() > self._compile_until_s:
+                    raise FailedError(TIME_LIMIT, _NO_TIME)
                 runners[index] = self._checked(
                     index, candidate, keep=index == baseline, accept_wrong=rounds.accept_wrong
                 )
@@ -120,9 +127,7 @@ class Trials:
         """Compiles what OpenVINO runs by itself, submodels one after another."""
         compiled = attempt(
             "compile",
-            compile_placement,
-            self._loaded.core,
-            self._loaded.model,
+            self._loaded.compiled,
             candidate.affinity,
             candidate.devices,
         )
@@ -139,13 +144,19 @@ class Trials:
         """Compiles a placement whose devices work at the same time."""
         assert candidate.segments is not None
         assert candidate.num_requests is not None
-        executor = attempt(
-            "compile",
-            self._loaded.executor,
-            candidate.segments,
-            candidate.devices,
-            candidate.num_requests,
-        )
+        self._loaded.compile_until_s = self._compile_until_s
+        try:
+            executor = attempt(
+                "compile",
+                self._loaded.executor,
+                candidate.segments,
+                candidate.devices,
+                candidate.num_requests,
+            )
+        except OverError as error:
+            raise FailedError(TIME_LIMIT, _NO_TIME) from error
+        finally:
+            self._loaded.compile_until_s = math.inf
         self._heartbeat.set(index, "infer")
         overlaps: list[float] = []
         while len(overlaps) < _OVERLAPS:
