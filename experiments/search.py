@@ -18,13 +18,14 @@ from experiments.console import metrics
 from experiments.console import progress as progress_lib
 from experiments.distributed import processes
 from placement import simulators
+from placement.instance import Instance
 from placement.learning import trainer
 from placement.methods import learned, pretrained
 from placement.methods.checkpoints import restored
 from placement.policies.base import PolicyInput
 from placement.solvers import limits
 from placement.solvers.limits import Observe
-from placement.types import Evaluate, Problem, Solution
+from placement.types import Evaluate, Solution
 
 # What may change between an interrupted run and the one that goes on from it.
 _MAY_CHANGE = (
@@ -45,11 +46,11 @@ class _Search(NamedTuple):
 
     made: learned.Method
     read: PolicyInput
-    problem: Problem
+    problem: Instance
     measured: bool  # placements are evaluated on devices
 
     @classmethod
-    def of(cls, method: str, problem: Problem, measured: bool) -> "_Search":
+    def of(cls, method: str, problem: Instance, measured: bool) -> "_Search":
         made = learned.make(method, len(problem.devices), measured)
         return cls(made, made.read(problem), problem, measured)
 

@@ -29,11 +29,12 @@ from experiments import build
 from placement import simulators
 from placement.costs import roofline
 from placement.graphs import roles
+from placement.instance import Instance
 from placement.search import chains, population
 from placement.solvers import base
 from placement.solvers.heuristics import large_neighbourhood, partition
 from placement.solvers.limits import SearchLimits
-from placement.types import OpGraph, Problem
+from placement.types import OpGraph
 
 RECURRENT = "rnnlm", "nmt:layers=2"
 GRAPHS = (*RECURRENT, *(f"synthetic:family={f},ops=300" for f in ("layered", "series_parallel")))
@@ -92,7 +93,7 @@ def ask_objectives() -> Iterator[OfObjective]:
             yield OfObjective(text, found_by, cut_bytes, makespan_s, refined_s, min(single_s))
 
 
-def _ways(problem: Problem, single: np.ndarray) -> dict[str, _Way]:
+def _ways(problem: Instance, single: np.ndarray) -> dict[str, _Way]:
     def min_cut(seed: int) -> np.ndarray:
         return partition.min_cut(problem, seed=seed)
 
@@ -106,7 +107,7 @@ def _ways(problem: Problem, single: np.ndarray) -> dict[str, _Way]:
     }
 
 
-def balanced_cut(problem: Problem) -> Problem:
+def balanced_cut(problem: Instance) -> Instance:
     """Makes the problem of `min_cut`: the fewest bytes cut, every accelerator with its share.
 
     Weights and shares are those of `placement.solvers.heuristics.partition`, without co-location,
@@ -133,7 +134,7 @@ def balanced_cut(problem: Problem) -> Problem:
     )
 
 
-def _fewer_cut(problem: Problem, placement: np.ndarray, seed: int) -> np.ndarray:
+def _fewer_cut(problem: Instance, placement: np.ndarray, seed: int) -> np.ndarray:
     """What the chains of `search` find of a partitioner's problem, from what it found itself.
 
     Not all of `search`, which would begin with an integer program of minutes.
@@ -146,7 +147,7 @@ def _fewer_cut(problem: Problem, placement: np.ndarray, seed: int) -> np.ndarray
     return np.asarray(found.best)
 
 
-def _worth(problem: Problem, placement: np.ndarray, seed: int) -> list[float]:
+def _worth(problem: Instance, placement: np.ndarray, seed: int) -> list[float]:
     """Bytes cut, the makespan, and that of what a search makes of it."""
     graph = problem.graph
     crosses = placement[graph.senders] != placement[graph.receivers]
@@ -159,7 +160,7 @@ def _worth(problem: Problem, placement: np.ndarray, seed: int) -> list[float]:
     ]
 
 
-def _problem(text: str) -> Problem:
+def _problem(text: str) -> Instance:
     devices = roofline.devices(_DEVICES)
     net = build.without_weights(text, constants=True)
     costs = roofline.cost_model(net.graph, devices)
@@ -182,7 +183,7 @@ def _told(graph: OpGraph) -> Iterator[tuple[str, OpGraph]]:
         yield f"one decision a role, by {title}", dataclasses.replace(graph, colocation=role)
 
 
-def _found(problem: Problem, seed: int, budget: int) -> np.ndarray:
+def _found(problem: Instance, seed: int, budget: int) -> np.ndarray:
     placement = population.find(problem, seed, SearchLimits(_UNLIMITED_S, budget)).placement
     assert placement is not None
     return placement.astype(np.int32)

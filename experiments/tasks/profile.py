@@ -25,11 +25,11 @@ from experiments.results import figures, outputs
 from placement import simulators
 from placement.costs import calibrate
 from placement.errors import UserError
+from placement.instance import Instance
 from placement.reporting import printable, runs, words
 from placement.runtime.measurement import evaluate as evaluate_lib
 from placement.runtime.measurement.measurer import Measurer
 from placement.simulators import segments, terms
-from placement.types import Problem
 
 ROUNDS = 30  # inferences of every placement
 _ROUNDS = 5  # of fitting
@@ -151,16 +151,16 @@ def _calibrated(
     }
 
 
-def _simulated(problem: Problem, placements: np.ndarray) -> np.ndarray:
+def _simulated(problem: Instance, placements: np.ndarray) -> np.ndarray:
     return np.asarray(simulators.evaluator(problem)(placements))
 
 
-def _in_segments(problem: Problem, placements: np.ndarray) -> np.ndarray:
+def _in_segments(problem: Instance, placements: np.ndarray) -> np.ndarray:
     return np.array([segments.latency_s(problem, placement) for placement in placements])
 
 
 # How each objective's placements are predicted, the most faithful way last.
-_PREDICTORS: dict[str, dict[str, Callable[[Problem, np.ndarray], np.ndarray]]] = {
+_PREDICTORS: dict[str, dict[str, Callable[[Instance, np.ndarray], np.ndarray]]] = {
     "serial": {"serial": _simulated},
     "makespan": {"makespan": _simulated, "segments": _in_segments},
 }

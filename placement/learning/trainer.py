@@ -19,9 +19,10 @@ import numpy as np
 
 from placement import simulators
 from placement.graphs import coarsen
+from placement.instance import Instance
 from placement.learning import mesh
 from placement.learning.base import Learner, Metrics, State
-from placement.types import Array, Evaluate, Problem, Sample
+from placement.types import Array, Evaluate, Sample
 
 ELITE = 4  # distinct placements that a search remembers: the few that are worth verifying
 
@@ -66,7 +67,7 @@ class Simulator(NamedTuple):
     assignment: Array | None = None  # see `search`
 
     @classmethod
-    def of(cls, problem: Problem) -> "Simulator":
+    def of(cls, problem: Instance) -> "Simulator":
         """Makes the simulator of a problem whose graph is the policy's."""
         return cls(simulators.objective(problem.objective).simulate, simulators.tables(problem))
 

@@ -24,12 +24,13 @@ import numpy as np
 from placement import arguments, simulators
 from placement.errors import UserError
 from placement.graphs.features import BLOCKS, DEFAULT_BLOCKS
+from placement.instance import Instance
 from placement.learning import base, mesh, ppo, reinforce, trainer, walk
 from placement.methods import checkpoints
 from placement.policies.base import PolicyInput, Recipe, Variant
 from placement.solvers.base import SearchResult
 from placement.solvers.limits import SearchLimits
-from placement.types import Array, Evaluate, Params, Policy, Problem
+from placement.types import Array, Evaluate, Params, Policy
 
 # Each is a module of `placement.policies`, which ends with its recipe.
 POLICIES = ("hsdag", "hierarchical", "colocrl", "placeto", "scheduler")
@@ -218,7 +219,7 @@ def about_a_second(clock_s: Callable[[], float]) -> Callable[[], int]:
 
 
 def start(
-    made: Method, read: PolicyInput, problem: Problem, seed: int, evaluate: Evaluate
+    made: Method, read: PolicyInput, problem: Instance, seed: int, evaluate: Evaluate
 ) -> trainer.Progress:
     """Returns a search at its beginning: initial parameters, single devices evaluated.
 
@@ -244,7 +245,7 @@ def start(
 def steps(
     made: Method,
     read: PolicyInput,
-    problem: Problem,
+    problem: Instance,
     progress: trainer.Progress,
     budget: int,
     evaluate: Evaluate,
@@ -284,7 +285,7 @@ def steps(
     )
 
 
-def find(method: str, problem: Problem, seed: int, limits: SearchLimits) -> SearchResult:
+def find(method: str, problem: Instance, seed: int, limits: SearchLimits) -> SearchResult:
     """Trains a learned method on one problem, in its simulator, until its limits.
 
     Args:

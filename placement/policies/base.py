@@ -11,8 +11,9 @@ import numpy as np
 from placement.costs import tables
 from placement.graphs import batching, coarsen, intervals, opgraph
 from placement.graphs.features import DEFAULT_BLOCKS, node_features
+from placement.instance import Instance
 from placement.simulators import ranks
-from placement.types import Array, OpGraph, Policy, Problem
+from placement.types import Array, OpGraph, Policy
 
 LARGEST = 16_000  # operations that a policy looks at one by one; of more, at groups
 GROUPS = 64  # these, at most: as many as a search of a minute learns to place
@@ -62,9 +63,9 @@ class Recipe(NamedTuple):
 
 
 def operations(
-    problem: Problem,
+    problem: Instance,
     features: tuple[str, ...] = DEFAULT_BLOCKS,
-    view: Callable[[Problem, int, int], Any] | None = None,
+    view: Callable[[Instance, int, int], Any] | None = None,
     num_nodes: int | None = None,
     num_edges: int | None = None,
 ) -> PolicyInput:
@@ -86,9 +87,9 @@ def operations(
 
 
 def classes(
-    problem: Problem,
+    problem: Instance,
     features: tuple[str, ...] = DEFAULT_BLOCKS,
-    view: Callable[[Problem, int, int], Any] | None = None,
+    view: Callable[[Instance, int, int], Any] | None = None,
     num_nodes: int | None = None,
     num_edges: int | None = None,
 ) -> PolicyInput:
@@ -117,7 +118,7 @@ def classes(
     return PolicyInput(_viewed(jax.device_put(read), problem, view), number)
 
 
-def groups(problem: Problem, features: tuple[str, ...] = DEFAULT_BLOCKS) -> PolicyInput:
+def groups(problem: Instance, features: tuple[str, ...] = DEFAULT_BLOCKS) -> PolicyInput:
     """Reads a node for every group of ColocRL's heuristic, see `coarsen.sole_consumers`.
 
     Of operations that are co-located from the start, a class joins another where the first of its
@@ -133,8 +134,8 @@ def groups(problem: Problem, features: tuple[str, ...] = DEFAULT_BLOCKS) -> Poli
 
 
 def costs(
-    problem: Problem,
-    view: Callable[[Problem, int, int], Any],
+    problem: Instance,
+    view: Callable[[Instance, int, int], Any],
     num_nodes: int | None = None,
     num_edges: int | None = None,
 ) -> PolicyInput:
@@ -150,18 +151,18 @@ def costs(
     return PolicyInput(_viewed(graph, problem, view), _assignment(problem))
 
 
-def is_colocated(problem: Problem) -> bool:
+def is_colocated(problem: Instance) -> bool:
     """Whether operations follow others, so that they are grouped from the start."""
     return _assignment(problem) is not None
 
 
-def merge(problem: Problem, of: coarsen.Coarsening) -> Problem:
+def merge(problem: Instance, of: coarsen.Coarsening) -> Instance:
     """Makes the problem of placing groups, of the one of placing their members."""
     costs_ = tables.coarse_costs(problem.costs, of.assignment, of.edges)
     return problem._replace(graph=of.graph, costs=costs_)
 
 
-def intervals_of(problem: Problem, num_groups: int) -> coarsen.Coarsening:
+def intervals_of(problem: Instance, num_groups: int) -> coarsen.Coarsening:
     """Groups consecutive operations that the same devices run, about equally long in all.
 
     Args:
@@ -172,7 +173,7 @@ def intervals_of(problem: Problem, num_groups: int) -> coarsen.Coarsening:
     return intervals.group(graph, *_weights_and_kinds(problem, each, each), num_groups)
 
 
-def colocate(problem: Problem, num_groups: int) -> Problem:
+def colocate(problem: Instance, num_groups: int) -> Instance:
     """Has classes of co-located operations share a device, in groups as those of `intervals_of`.
 
     Consecutive are classes whose first operations are: of a step of training, those of the forward
@@ -196,14 +197,14 @@ def _between_leaders(graph: OpGraph) -> intervals.Edges:
     return intervals.Edges(*ends, graph.edge_bytes[between])
 
 
-def _joined(problem: Problem, of_class: np.ndarray) -> Problem:
+def _joined(problem: Instance, of_class: np.ndarray) -> Instance:
     """Co-locates the classes, of co-located operations, that have equal numbers, int [C]."""
     _, number = opgraph.classes(problem.graph)
     return problem._replace(graph=dataclasses.replace(problem.graph, colocation=of_class[number]))
 
 
 def _weights_and_kinds(
-    problem: Problem, leaders: np.ndarray, number: np.ndarray
+    problem: Instance, leaders: np.ndarray, number: np.ndarray
 ) -> tuple[np.ndarray, np.ndarray]:
     """The mean seconds of each class, none of them nought, and which have the same devices."""
     compute_s = np.asarray(problem.costs.compute_s, np.float64)
@@ -213,10 +214,10 @@ def _weights_and_kinds(
 
 
 def _merged(
-    problem: Problem,
+    problem: Instance,
     of: coarsen.Coarsening,
     blocks: tuple[str, ...],
-    view: Callable[[Problem, int, int], Any] | None = None,
+    view: Callable[[Instance, int, int], Any] | None = None,
 ) -> PolicyInput:
     merged = merge(problem, of)
     graph = _graph(merged, node_features(merged.graph, blocks))
@@ -224,7 +225,7 @@ def _merged(
 
 
 def _viewed(
-    graph: jraph.GraphsTuple, problem: Problem, view: Callable[[Problem, int, int], Any] | None
+    graph: jraph.GraphsTuple, problem: Instance, view: Callable[[Instance, int, int], Any] | None
 ) -> jraph.GraphsTuple:
     if view is None:
         return graph
@@ -232,14 +233,14 @@ def _viewed(
     return graph._replace(globals=jax.device_put(seen))
 
 
-def _assignment(problem: Problem) -> np.ndarray | None:
+def _assignment(problem: Instance) -> np.ndarray | None:
     """Operations follow the first of their class; None where each is alone in its own."""
     first = opgraph.representatives(problem.graph)
     return None if (first == np.arange(len(first))).all() else first
 
 
 def _graph(
-    problem: Problem,
+    problem: Instance,
     features: np.ndarray,
     num_nodes: int | None = None,
     num_edges: int | None = None,

@@ -49,10 +49,11 @@ import jraph
 import numpy as np
 
 from placement.graphs import dag, opgraph
+from placement.instance import Instance
 from placement.policies import base, distributions, encoders
 from placement.simulators import makespan
 from placement.simulators.view import CostView, cost_view
-from placement.types import Array, LogProb, OpGraph, Params, Policy, Problem, Sample
+from placement.types import Array, LogProb, OpGraph, Params, Policy, Sample
 
 # What an operation is to another: see `Tables.relation`.
 _NONE, _SELF, _ANCESTOR, _DESCENDANT, _PARALLEL = range(5)
@@ -68,7 +69,7 @@ class Tables(NamedTuple):
     start: Array  # int32 []: the device that episodes start from
 
 
-def view(problem: Problem, num_nodes: int, num_edges: int) -> CostView[Tables]:
+def view(problem: Instance, num_nodes: int, num_edges: int) -> CostView[Tables]:
     """Makes the view of a problem, on the host.
 
     Args:
@@ -95,7 +96,7 @@ def view(problem: Problem, num_nodes: int, num_edges: int) -> CostView[Tables]:
     return costs._replace(own=own)
 
 
-def _constant(problem: Problem, num_nodes: int) -> np.ndarray:
+def _constant(problem: Instance, num_nodes: int) -> np.ndarray:
     """Where a device cannot run an operation, it costs as much as the dearest operation does."""
     graph = problem.graph
     compute_s = np.asarray(problem.costs.compute_s, np.float64)
@@ -112,7 +113,7 @@ def _constant(problem: Problem, num_nodes: int) -> np.ndarray:
     return np.pad(columns.astype(np.float32), ((0, num_nodes - graph.num_ops), (0, 0)))
 
 
-def _fastest_device(problem: Problem) -> np.ndarray:
+def _fastest_device(problem: Instance) -> np.ndarray:
     """int32 []: of the devices that can run most operations, the one that takes least for them."""
     compute_s = np.asarray(problem.costs.compute_s, np.float64)
     finite = np.isfinite(compute_s)
@@ -373,7 +374,7 @@ def _links(graph: jraph.GraphsTuple) -> tuple[_Links, _Links]:
     return links(graph.senders, graph.receivers), links(graph.receivers, graph.senders)
 
 
-def read(problem: Problem, groups: int = 0) -> base.PolicyInput:
+def read(problem: Instance, groups: int = 0) -> base.PolicyInput:
     """Reads a node for every operation, or group of them, with their `view`, and one of padding.
 
     Not a whole bucket: a step for each node of padding would be evaluated and change nothing.

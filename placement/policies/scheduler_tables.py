@@ -5,9 +5,10 @@ from typing import NamedTuple
 
 import numpy as np
 
+from placement.instance import Instance
 from placement.simulators import ranks
 from placement.simulators.view import CostView, cost_view
-from placement.types import Array, Problem
+from placement.types import Array
 
 # Classes of operations in whose speed devices differ.
 _TYPES = (
@@ -28,7 +29,7 @@ class Tables(NamedTuple):
 
 
 def view(
-    problem: Problem, num_nodes: int, num_edges: int, *, specifications: bool = True
+    problem: Instance, num_nodes: int, num_edges: int, *, specifications: bool = True
 ) -> CostView[Tables]:
     """Makes the view of a problem, on the host.
 
@@ -60,7 +61,7 @@ def view(
     return cost_view(problem, num_nodes, num_edges)._replace(own=own)
 
 
-def _without_specifications(problem: Problem) -> Problem:
+def _without_specifications(problem: Instance) -> Instance:
     """With means in the place of what differs from device to device, and from link to link."""
     costs = problem.costs
     compute_s = np.asarray(costs.compute_s, np.float32)
@@ -81,7 +82,7 @@ def _without_specifications(problem: Problem) -> Problem:
     return problem._replace(costs=alike)
 
 
-def _node_features(problem: Problem, unit_s: float) -> np.ndarray:
+def _node_features(problem: Instance, unit_s: float) -> np.ndarray:
     """float64 [N, 8], of order 1."""
     graph, costs = problem.graph, problem.costs
     compute_s = np.asarray(costs.compute_s, np.float64)
@@ -104,7 +105,7 @@ def _node_features(problem: Problem, unit_s: float) -> np.ndarray:
     return np.stack(columns, axis=1)
 
 
-def _device_features(problem: Problem, unit_s: float) -> np.ndarray:
+def _device_features(problem: Instance, unit_s: float) -> np.ndarray:
     """float64 [D, 7]: its slowness, in all and by class of operation; its links; its memory."""
     graph, costs = problem.graph, problem.costs
     compute_s = np.asarray(costs.compute_s, np.float64)

@@ -24,10 +24,11 @@ import jax.numpy as jnp
 import numpy as np
 
 from placement import simulators, solvers
+from placement.instance import Instance
 from placement.search import blocks, chains, orders, population
 from placement.solvers import base
 from placement.solvers.limits import SearchLimits
-from placement.types import Array, Problem
+from placement.types import Array
 
 AXES = ("latency_s", "request_s", "memory_bytes")
 MOST = 128  # members of the archive
@@ -54,7 +55,7 @@ class Front(NamedTuple):
     status: str
 
 
-def find(problem: Problem, seed: int, limits: SearchLimits) -> Front:
+def find(problem: Instance, seed: int, limits: SearchLimits) -> Front:
     """Searches for placements that none beats.
 
     Args:
@@ -164,7 +165,7 @@ def knees(values: np.ndarray) -> list[int]:
 class _Axes:
     """Evaluates placements along all axes."""
 
-    def __init__(self, problem: Problem, load: Problem):
+    def __init__(self, problem: Instance, load: Instance):
         self._problem = problem
         self._seconds = [simulators.evaluator(each) for each in (problem, load)]
 
@@ -174,7 +175,7 @@ class _Axes:
         return np.stack([*seconds, simulators.fullest_bytes(self._problem, placements)], axis=1)
 
 
-def _space(problem: Problem, classes: base.Classes, seed: int) -> chains.Space:
+def _space(problem: Instance, classes: base.Classes, seed: int) -> chains.Space:
     limits, of_objective = simulators.tables(problem)
     space = chains.Space(
         tables=(limits, of_objective),
@@ -235,7 +236,7 @@ def _best(archive: Archive, number: np.ndarray) -> tuple[float, np.ndarray | Non
     )
 
 
-def _least_bytes(problem: Problem, classes: base.Classes) -> float:
+def _least_bytes(problem: Instance, classes: base.Classes) -> float:
     """The fullest device holds the largest class, and its share of all."""
     accelerator = np.asarray(problem.costs.accelerator)
     separate = len(set(accelerator[accelerator >= 0])) + int((accelerator < 0).sum())

@@ -28,11 +28,11 @@ from scipy.special import ndtr
 from placement import simulators
 from placement.costs import calibrate
 from placement.costs.calibrate import TermsAt
+from placement.instance import Instance
 from placement.search import population
 from placement.simulators import terms
 from placement.solvers import base
 from placement.solvers.limits import SearchLimits
-from placement.types import Problem
 
 MOST = 50  # placements measured
 _DRAWS = 8  # of a round
@@ -79,7 +79,7 @@ class Found(NamedTuple):
 
 
 def find(
-    problem: Problem, first: np.ndarray, measure: Measure, seed: int, limits: SearchLimits
+    problem: Instance, first: np.ndarray, measure: Measure, seed: int, limits: SearchLimits
 ) -> Found:
     """Searches on devices from single devices and what a search in the simulator found.
 
@@ -117,7 +117,7 @@ def find(
     return Found(known.placement[order], known.latency_s[order], status)
 
 
-def believe(problem: Problem, kind: np.ndarray, known: Known) -> calibrate.Posterior:
+def believe(problem: Instance, kind: np.ndarray, known: Known) -> calibrate.Posterior:
     """Computes what the measured placements that ran say of the costs.
 
     Args:
@@ -138,7 +138,7 @@ def believe(problem: Problem, kind: np.ndarray, known: Known) -> calibrate.Poste
 
 
 def propose(
-    problem: Problem,
+    problem: Instance,
     kind: np.ndarray,
     posterior: calibrate.Posterior,
     known: Known,
@@ -180,7 +180,7 @@ def propose(
     )
 
 
-def _starts(problem: Problem, first: np.ndarray) -> np.ndarray:
+def _starts(problem: Instance, first: np.ndarray) -> np.ndarray:
     """The single devices that can run everything, and another placement: distinct, int32 [M, N]."""
     allowed = np.isfinite(np.asarray(problem.costs.compute_s)).all(axis=0)
     rows = [np.full(problem.graph.num_ops, d) for d in np.flatnonzero(allowed)]
@@ -207,7 +207,7 @@ def _measured(known: Known, proposal: Proposal, measure: Measure) -> Known:
 
 
 def _searched(
-    drawn: Problem, known: Known, rng: np.random.Generator, limits: SearchLimits
+    drawn: Instance, known: Known, rng: np.random.Generator, limits: SearchLimits
 ) -> np.ndarray:
     """The best placement int32 [N] under drawn costs that a short search finds."""
     # As many as there can be: the simulator compiles once.

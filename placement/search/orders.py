@@ -18,10 +18,11 @@ from scipy import sparse
 from scipy.sparse import csgraph
 
 from placement.graphs import dag, roles
+from placement.instance import Instance
 from placement.search import parses
 from placement.simulators import ranks
 from placement.solvers import base
-from placement.types import Array, Problem
+from placement.types import Array
 
 KINDS = ("time", "role", "ball", "group")
 TIME, ROLE, BALL, GROUP = range(len(KINDS))
@@ -64,7 +65,7 @@ _MOST = Most(role=512, ball=512, group=64)
 _RANKS = Most(role=2**63, ball=2**22, group=2**20)  # of all orders of a kind together
 
 
-def make(problem: Problem, classes: base.Classes, rng: np.random.Generator) -> Orders:
+def make(problem: Instance, classes: base.Classes, rng: np.random.Generator) -> Orders:
     """Computes the orders of a problem, on the host.
 
     Args:
@@ -76,7 +77,7 @@ def make(problem: Problem, classes: base.Classes, rng: np.random.Generator) -> O
     delay_s = ranks.mean_delay_s(graph, problem.costs)
     time = [
         np.array(list(dict.fromkeys(classes.number[order].tolist())))
-        for order in (ranks.priority_order(graph, problem.costs), dag.topological_order(graph))
+        for order in (ranks.priority_order(graph, problem.costs), problem.topological_order)
     ]
     first = np.unique(classes.number, return_index=True)[1]
     limited = len(base.memory(problem).capacity_bytes) > 0

@@ -13,11 +13,11 @@ import jax.numpy as jnp
 import numpy as np
 
 from placement import simulators
+from placement.instance import Instance
 from placement.search import chains, orders, windows
 from placement.solvers import base, starts
 from placement.solvers.heuristics import trivial
 from placement.solvers.limits import SearchLimits
-from placement.types import Problem
 
 _CHAINS = 1  # several gain less in the same time, and far less in few evaluations
 _CHILDREN = _CHAINS * chains.CHILDREN
@@ -28,7 +28,7 @@ _STARTS_SHARE = 0.2  # of the time, after which no further start is made
 
 
 def find(
-    problem: Problem,
+    problem: Instance,
     seed: int,
     limits: SearchLimits,
     known: base.SearchResult | None = None,
@@ -94,7 +94,7 @@ def find(
 
 
 def _starts(
-    problem: Problem, classes: base.Classes, seed: int, limits: SearchLimits
+    problem: Instance, classes: base.Classes, seed: int, limits: SearchLimits
 ) -> tuple[np.ndarray, base.SearchResult | None]:
     """Placements int32 [M, N] to start from; or the optimum, where one of them is proven to be."""
     fastest = classes.compute_s.argmin(axis=1)
@@ -109,7 +109,7 @@ def _starts(
 
 
 def begin(
-    problem: Problem, classes: base.Classes, simulate: Any, starts: np.ndarray, seed: int
+    problem: Instance, classes: base.Classes, simulate: Any, starts: np.ndarray, seed: int
 ) -> tuple[chains.Space, chains.State]:
     """Returns the space, and chains at the best of the starts int32 [M, C]."""
     limits, of_objective = simulators.tables(problem)

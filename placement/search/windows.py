@@ -32,11 +32,12 @@ import jax.numpy as jnp
 import numpy as np
 
 from placement import simulators
+from placement.instance import Instance
 from placement.search import chains, orders, sweeps
 from placement.simulators import makespan, ranks, schedule, tensors
 from placement.solvers import base
 from placement.solvers.limits import SearchLimits
-from placement.types import Array, Problem
+from placement.types import Array
 
 SIZE = 512  # operations of a window, at most
 _STEPS = SIZE * 3 // 2  # of its schedule, at most
@@ -81,7 +82,7 @@ class _Part(NamedTuple):
     first: np.ndarray  # int32 [c]: of the classes within, the first operation
 
 
-def suit(problem: Problem, classes: base.Classes) -> bool:
+def suit(problem: Instance, classes: base.Classes) -> bool:
     """Whether windows hold most classes: one whose operations are far apart moves in none.
 
     So it is of a step of training whose gradients are on the devices of their operations.
@@ -95,7 +96,7 @@ def suit(problem: Problem, classes: base.Classes) -> bool:
 
 
 def improve(
-    problem: Problem,
+    problem: Instance,
     classes: base.Classes,
     starts: np.ndarray,
     seed: int,
@@ -238,7 +239,7 @@ def _advance(
     return state.best_s, chains.advance(simulate, space, state._replace(gained=gained), count)
 
 
-def _whole(problem: Problem, classes: base.Classes) -> _Whole:
+def _whole(problem: Instance, classes: base.Classes) -> _Whole:
     graph, costs = problem.graph, problem.costs
     order = ranks.priority_order(graph, costs)
     position = np.empty_like(order)

@@ -17,8 +17,8 @@ import numpy as np
 from placement import simulators
 from placement.errors import UserError
 from placement.graphs import dag, opgraph
+from placement.instance import Instance
 from placement.solvers.limits import SearchLimits
-from placement.types import Problem
 
 ROUNDING = 1e-5  # relative
 ALL, CONTIGUOUS = "all", "contiguous"  # of `SearchResult.scope`
@@ -41,7 +41,7 @@ class SearchResult(NamedTuple):
 
 
 # (problem, seed, limits) -> SearchResult. Randomness comes from the seed alone.
-Find = Callable[[Problem, int, SearchLimits], SearchResult]
+Find = Callable[[Instance, int, SearchLimits], SearchResult]
 
 
 class Classes(NamedTuple):
@@ -68,7 +68,7 @@ class Memory(NamedTuple):
     capacity_bytes: np.ndarray  # float64 [K]
 
 
-def classes(problem: Problem) -> Classes:
+def classes(problem: Instance) -> Classes:
     """Returns the classes of a problem."""
     costs = problem.costs
     representative = opgraph.representatives(problem.graph)
@@ -79,13 +79,13 @@ def classes(problem: Problem) -> Classes:
     return Classes(number.astype(np.int32), compute_s, memory_bytes)
 
 
-def in_order(problem: Problem, of: Classes) -> np.ndarray:
+def in_order(problem: Instance, of: Classes) -> np.ndarray:
     """Returns int [C]: the classes by their first operation in topological order."""
-    number = of.number[dag.topological_order(problem.graph)]
+    number = of.number[problem.topological_order]
     return number[np.sort(np.unique(number, return_index=True)[1])]
 
 
-def memory(problem: Problem) -> Memory:
+def memory(problem: Instance) -> Memory:
     """Returns the limited memories of a problem; none where nothing is limited."""
     costs = problem.costs
     capacity = np.asarray(costs.capacity_bytes, np.float64)
@@ -97,7 +97,7 @@ def memory(problem: Problem) -> Memory:
     return Memory(same[rows], capacity[rows])
 
 
-def group_capacity_bytes(problem: Problem, group: np.ndarray) -> np.ndarray:
+def group_capacity_bytes(problem: Instance, group: np.ndarray) -> np.ndarray:
     """Returns float64 [K]: the memory of all devices of a group, inf where one has no limit.
 
     Args:
@@ -123,7 +123,7 @@ def equal_devices(columns: np.ndarray) -> np.ndarray:
     )
 
 
-def interchangeable(problem: Problem, compute_s: np.ndarray, delay_s: np.ndarray) -> np.ndarray:
+def interchangeable(problem: Instance, compute_s: np.ndarray, delay_s: np.ndarray) -> np.ndarray:
     """Returns int [D]: of each device the first it can change places with and nothing changes.
 
     Args:
@@ -150,7 +150,7 @@ def _limits(of: Memory, devices: np.ndarray) -> list[tuple[list[bool], float]]:
     return sorted(rows)
 
 
-def value_s(problem: Problem, placement: np.ndarray) -> float:
+def value_s(problem: Instance, placement: np.ndarray) -> float:
     """Returns the simulator's value of one placement int [N]."""
     chex.assert_shape(placement, (problem.graph.num_ops,))
     chex.assert_type(placement, int)

@@ -42,10 +42,10 @@ import numpy as np
 from scipy import optimize, sparse
 from scipy.sparse import csgraph
 
+from placement.instance import Instance
 from placement.simulators import tensors
 from placement.solvers import base, native
 from placement.solvers.limits import SearchLimits
-from placement.types import Problem
 
 _EXACT = 1e-12  # relative: when a flow is as large as the cut, but for float64's rounding
 _UNITS = 2**30  # flows are integers of 32 bits
@@ -73,7 +73,7 @@ class _Arcs(NamedTuple):
     capacity: np.ndarray
 
 
-def find(problem: Problem, seed: int, limits: SearchLimits) -> base.SearchResult:
+def find(problem: Instance, seed: int, limits: SearchLimits) -> base.SearchResult:
     """Minimum cuts: exact with two devices, else alpha-expansion and a bound.
 
     Returns:
@@ -105,7 +105,7 @@ def find(problem: Problem, seed: int, limits: SearchLimits) -> base.SearchResult
     return base.SearchResult(labels[classes.number], bound_s, status)
 
 
-def costs_of(problem: Problem) -> Costs:
+def costs_of(problem: Instance) -> Costs:
     """Collects the objective's terms of a problem, between different classes."""
     graph, classes = problem.graph, base.classes(problem)
     ends = classes.number[np.stack([graph.senders, graph.receivers])]

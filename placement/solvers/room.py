@@ -6,7 +6,7 @@ import numpy as np
 
 from placement import simulators, solvers
 from placement.graphs import dag
-from placement.types import Problem
+from placement.instance import Instance
 
 
 class Room(NamedTuple):
@@ -21,7 +21,7 @@ class Room(NamedTuple):
     chain: float
 
 
-def find(problem: Problem, *, time_limit_s: float = 10.0) -> Room:
+def find(problem: Instance, *, time_limit_s: float = 10.0) -> Room:
     """Bounds what any placement of a problem can gain.
 
     Under `serial` by a minimum cut, which is exact for two devices; under the other objectives by

@@ -6,9 +6,10 @@ import pytest
 
 from placement import simulators
 from placement.costs import calibrate
+from placement.instance import Instance
 from placement.simulators import segments
 from placement.simulators import terms as simulated_terms
-from placement.types import CostModel, OpGraph, Problem
+from placement.types import CostModel, OpGraph
 from tests import helpers
 
 TRUE = calibrate.Calibration(
@@ -37,7 +38,9 @@ def _problem(rng: np.random.Generator) -> tuple[OpGraph, CostModel, np.ndarray]:
 
 
 def _serial_s(graph: OpGraph, costs: CostModel, placements: np.ndarray) -> np.ndarray:
-    return np.asarray(simulators.evaluator(Problem(graph, costs, "serial", ("a", "b")))(placements))
+    return np.asarray(
+        simulators.evaluator(Instance(graph, costs, "serial", ("a", "b")))(placements)
+    )
 
 
 def _fit(

@@ -14,7 +14,7 @@ from placement import simulators
 from placement.costs import export, roofline, workloads
 from placement.errors import UserError
 from placement.graphs import opgraph
-from placement.types import Problem
+from placement.instance import Instance
 from tests.experiments.command import check_summary, run
 
 FLAGS = ("--config.devices=roofline:cpu,gpu,gpu", "--config.objective=makespan")
@@ -128,7 +128,7 @@ def test_an_exported_step_of_training_has_the_same_values_when_it_is_read(device
     further = read.graph.num_ops - problem.graph.num_ops
     rest = np.zeros((20, further), int)
     there = np.concatenate([there, rest], axis=1)[:, opgraph.representatives(read.graph)]
-    again = Problem(read.graph, read.costs, objective, read.devices)
+    again = Instance(read.graph, read.costs, objective, read.devices)
     expected = simulators.evaluator(problem)(drawn)
     np.testing.assert_allclose(simulators.evaluator(again)(there), expected, rtol=1e-5)
 

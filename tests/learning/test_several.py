@@ -7,10 +7,10 @@ import pytest
 
 from placement import simulators
 from placement.graphs import batching
+from placement.instance import Instance
 from placement.learning import base, reinforce, several, walk, zero_shot
 from placement.learning.trainer import Simulator
 from placement.policies import hsdag, placeto, scheduler
-from placement.types import Problem
 from tests import helpers
 
 SAMPLES = 16
@@ -18,14 +18,14 @@ POLICY = scheduler.make(num_devices=2, hidden_size=8, episode_steps=2)
 TOGETHER = several.batch_policy(POLICY)
 
 
-def _problem(branches: int, length: int) -> Problem:
+def _problem(branches: int, length: int) -> Instance:
     graph = helpers.fork_join(branches, length)
     apart = 1 - np.eye(2, dtype=np.float32)
     costs = helpers.unit_costs(graph, transfer_latency_s=0.5 * apart, transfer_s_per_byte=0 * apart)
     return helpers.as_problem(graph, costs, "makespan")
 
 
-def _read(problem: Problem):
+def _read(problem: Instance):
     return jax.device_get(scheduler.read(problem, 20, 30).graph)
 
 

@@ -7,11 +7,12 @@ import numpy as np
 import pytest
 
 from placement import simulators
+from placement.instance import Instance
 from placement.learning import ppo, reinforce, trainer
 from placement.learning.base import Learner, Settings
 from placement.learning.trainer import Progress
 from placement.policies import hsdag_published
-from placement.types import Evaluate, OpGraph, Problem
+from placement.types import Evaluate, OpGraph
 from tests import helpers
 
 DIAMOND, FORK_JOIN = helpers.diamond(), helpers.fork_join(branches=3, length=2)
@@ -21,12 +22,12 @@ BATCH = 16
 ALGORITHMS = pytest.mark.parametrize("make", [reinforce.make, ppo.make], ids=["reinforce", "ppo"])
 
 
-def _problem(graph: OpGraph, seed: int = 3, objective: str = "serial") -> Problem:
+def _problem(graph: OpGraph, seed: int = 3, objective: str = "serial") -> Instance:
     costs = helpers.random_costs(np.random.default_rng(seed), graph, 2)
-    return Problem(graph, costs, objective, ("a", "b"))
+    return Instance(graph, costs, objective, ("a", "b"))
 
 
-def _tight() -> Problem:
+def _tight() -> Instance:
     """Memory for half of the operations a device: single devices overflow, and so do most."""
     problem = _problem(FORK_JOIN, 11)
     costs = problem.costs._replace(
@@ -65,7 +66,7 @@ def _run(evaluate: Evaluate, budget: int, progress: Progress | None = None) -> l
 
 
 def _simulated(
-    problem: Problem,
+    problem: Instance,
     budget: int,
     progress: Progress | None = None,
     *,

@@ -14,9 +14,9 @@ from experiments import build
 from placement import methods, simulators
 from placement.costs import roofline
 from placement.errors import UserError
+from placement.instance import Instance
 from placement.learning import base
 from placement.methods import learned, pretrained
-from placement.types import Problem
 from tests import helpers
 from tests.docs import pages
 
@@ -72,7 +72,7 @@ def test_arguments_reach_the_policy_and_the_learner(monkeypatch):
     )
 
 
-def _three_devices(network: str) -> Problem:
+def _three_devices(network: str) -> Instance:
     net = build.without_weights(network, constants=True)
     devices = roofline.devices("roofline:cpu,gpu,gpu")
     costs = roofline.cost_model(net.graph, devices)

@@ -11,18 +11,19 @@ import pytest
 
 from placement import simulators
 from placement.graphs import opgraph
+from placement.instance import Instance
 from placement.learning import base
 from placement.policies import placeto
 from placement.policies.placeto import _Links, _Messages, _Pools
 from placement.simulators import ranks
-from placement.types import Array, LogProb, OpGraph, Params, Policy, Problem, Sample
+from placement.types import Array, LogProb, OpGraph, Params, Policy, Sample
 from tests import helpers
 from tests.simulators import reference
 
 SIZE = (10, 20, 14, 3)  # operations, edges (some parallel), tensors, devices
 
 
-def _batched(problem: Problem, num_nodes: int = 16, num_edges: int = 25) -> jraph.GraphsTuple:
+def _batched(problem: Instance, num_nodes: int = 16, num_edges: int = 25) -> jraph.GraphsTuple:
     """As experiments make it: of co-located operations the first decides."""
     graph, (num_ops, num_devices) = problem.graph, problem.costs.compute_s.shape
     batched = helpers.batched(graph, num_devices, num_nodes=num_nodes, num_edges=num_edges)
@@ -276,7 +277,7 @@ def test_operations_are_drawn_to_where_they_are():
     np.testing.assert_allclose(np.exp(again.log_prob[0, :4]), 1 / (1 + np.exp(-3)), atol=0.02)
 
 
-def _choosy(rng: np.random.Generator, graph: OpGraph) -> tuple[Problem, np.ndarray]:
+def _choosy(rng: np.random.Generator, graph: OpGraph) -> tuple[Instance, np.ndarray]:
     """A problem where transfers are free, and each operation's cheaper device."""
     compute_s = rng.uniform(1, 2, (graph.num_ops, 2)).astype(np.float32)
     cheaper = rng.integers(0, 2, graph.num_ops)

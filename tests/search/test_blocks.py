@@ -4,9 +4,9 @@ import jax
 import numpy as np
 import pytest
 
+from placement.instance import Instance
 from placement.search import blocks, orders
 from placement.solvers import base
-from placement.types import Problem
 from tests import helpers
 
 SHAPE = 3, 40
@@ -14,7 +14,7 @@ _draw = jax.jit(blocks.draw, static_argnums=6)
 
 
 @functools.cache
-def _problem() -> Problem:
+def _problem() -> Instance:
     graph = helpers.random_dag(np.random.default_rng(1), 20, edge_probability=0.15)
     costs = helpers.random_costs(np.random.default_rng(2), graph, 3)
     compute_s = np.array(costs.compute_s)

@@ -3,9 +3,9 @@ import numpy as np
 import pytest
 
 from placement import simulators
+from placement.instance import Instance
 from placement.search import chains, orders
 from placement.solvers import base
-from placement.types import Problem
 from tests import helpers
 
 NUM_CHAINS = 4
@@ -14,7 +14,7 @@ _begin = jax.jit(chains.begin, static_argnums=(0, 4))
 _share = jax.jit(chains.share)
 
 
-def _space(problem: Problem) -> chains.Space:
+def _space(problem: Instance) -> chains.Space:
     classes = base.classes(problem)
     limits, of_objective = simulators.tables(problem)
     return chains.Space(
@@ -27,14 +27,14 @@ def _space(problem: Problem) -> chains.Space:
     )
 
 
-def _begun(problem: Problem, starts: np.ndarray, count: int) -> tuple[chains.Space, chains.State]:
+def _begun(problem: Instance, starts: np.ndarray, count: int) -> tuple[chains.Space, chains.State]:
     simulate = simulators.objective(problem.objective).simulate_columns
     space, key = _space(problem), jax.random.key(0)
     rows = np.resize(starts, (NUM_STARTS, starts.shape[1]))
     return _begin(simulate, space, rows.T, count, NUM_CHAINS, key)
 
 
-def _starts(problem: Problem, count: int) -> np.ndarray:
+def _starts(problem: Instance, count: int) -> np.ndarray:
     """Placements int32 [M, N] on devices that run their operations."""
     allowed = base.classes(problem).allowed
     rng = np.random.default_rng(0)

@@ -8,12 +8,13 @@ import pytest
 
 from placement import simulators, solvers
 from placement.errors import UserError
+from placement.instance import Instance
 from placement.search import population
 from placement.simulators import OBJECTIVES
 from placement.solvers import base, starts
 from placement.solvers.diagrams import search as diagrams
 from placement.solvers.limits import SearchLimits
-from placement.types import Problem, Solution
+from placement.types import Solution
 from tests import helpers
 from tests.simulators import reference
 
@@ -23,14 +24,14 @@ BUDGET_FOR_OPTIMUM = 24_000
 
 
 @functools.cache
-def problems(objective: str) -> list[tuple[Problem, float]]:
+def problems(objective: str) -> list[tuple[Instance, float]]:
     """Returns nine problems with the latency of their best placements; costs are whole numbers.
 
     In turn nothing limits a problem, memory does, and memory and one co-located pair do. The
     problems of each of these kinds share one compilation.
     """
     rng = np.random.default_rng(0)
-    drawn: list[tuple[Problem, float]] = []
+    drawn: list[tuple[Instance, float]] = []
     while len(drawn) < 9:
         is_limited, is_colocated = len(drawn) % 3 > 0, len(drawn) % 3 > 1
         problem, _ = reference.random_problem(
@@ -52,11 +53,11 @@ def problems(objective: str) -> list[tuple[Problem, float]]:
     return drawn
 
 
-def _latency_of_all_s(problem: Problem) -> np.ndarray:
+def _latency_of_all_s(problem: Instance) -> np.ndarray:
     return np.asarray(simulators.evaluator(problem)(helpers.all_placements(SIZE[0], SIZE[3])))
 
 
-def solve(problem: Problem, seed: int = 1, **options) -> Solution:
+def solve(problem: Instance, seed: int = 1, **options) -> Solution:
     limits = SearchLimits(
         options.pop("time_limit_s", 60.0), options.pop("budget", BUDGET), **options
     )

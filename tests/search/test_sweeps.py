@@ -3,15 +3,15 @@ import itertools
 import numpy as np
 import pytest
 
+from placement.instance import Instance
 from placement.search import sweeps
 from placement.simulators import ranks, tensors
-from placement.types import Problem
 from tests.simulators import reference
 
 SIZE = (30, 34, 24, 4)
 
 
-def _swept(problem: Problem, placement: np.ndarray, cuts: list[int]) -> list[sweeps.Sweep]:
+def _swept(problem: Instance, placement: np.ndarray, cuts: list[int]) -> list[sweeps.Sweep]:
     """Both sweeps over all operations, from cut to cut; of a placement by priority."""
     graph, costs = problem.graph, problem.costs
     order = ranks.priority_order(graph, costs)

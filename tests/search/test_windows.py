@@ -6,11 +6,12 @@ import numpy as np
 import pytest
 
 from placement import solvers
+from placement.instance import Instance
 from placement.search import population, sweeps, windows
 from placement.simulators import ranks, schedule
 from placement.solvers import base
 from placement.solvers.limits import SearchLimits
-from placement.types import OpGraph, Problem
+from placement.types import OpGraph
 from tests import helpers
 
 SIZE, STEPS = 16, 20
@@ -26,7 +27,7 @@ def _small(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def _problem(
     seed: int = 0, num_ops: int = 60, colocated: float = 0.0, degree: float = 2.5
-) -> Problem:
+) -> Instance:
     """Random operations on three devices that run everything."""
     rng = np.random.default_rng(seed)
     graph = helpers.random_dag(rng, num_ops, edge_probability=degree / num_ops, colocated=colocated)
@@ -35,7 +36,7 @@ def _problem(
     return helpers.as_problem(graph, costs._replace(compute_s=seconds), "makespan")
 
 
-def _limited(problem: Problem, capacity_bytes: list[float]) -> Problem:
+def _limited(problem: Instance, capacity_bytes: list[float]) -> Instance:
     num_ops = problem.graph.num_ops
     costs = problem.costs._replace(
         memory_bytes=np.ones(num_ops, np.float32),
@@ -45,14 +46,14 @@ def _limited(problem: Problem, capacity_bytes: list[float]) -> Problem:
     return problem._replace(costs=costs)
 
 
-def _starts(problem: Problem, seed: int = 0) -> np.ndarray:
+def _starts(problem: Instance, seed: int = 0) -> np.ndarray:
     """One placement, which keeps classes together."""
     classes = base.classes(problem)
     rng = np.random.default_rng(seed)
     return rng.integers(0, 3, len(classes.compute_s))[classes.number][None].astype(np.int32)
 
 
-def _improved(problem: Problem, starts: np.ndarray, seed: int = 0, **options) -> base.SearchResult:
+def _improved(problem: Instance, starts: np.ndarray, seed: int = 0, **options) -> base.SearchResult:
     limits = SearchLimits(
         options.pop("time_limit_s", 60.0), options.pop("budget", BUDGET), **options
     )

@@ -11,8 +11,8 @@ from typing import NamedTuple
 import numpy as np
 
 from placement.graphs import dag
+from placement.instance import Instance
 from placement.simulators.ranks import priority_order
-from placement.types import Problem
 from tests import helpers
 
 # (N, E, tensors, D): each compiles once an objective and serves many random graphs.
@@ -50,7 +50,7 @@ class Plain(NamedTuple):
     order: list[int]  # by which `makespan` runs, empty for other objectives
 
 
-def plain(problem: Problem) -> Plain:
+def plain(problem: Instance) -> Plain:
     graph, costs = problem.graph, problem.costs
     tensors: dict[int, Tensor] = {}
     edges = []
@@ -196,13 +196,13 @@ def subgraph(p: Plain, placement: list[int]) -> float:
 LATENCY = {"serial": serial, "makespan": makespan, "max_load": max_load, "subgraph": subgraph}
 
 
-def latencies(problem: Problem, placements: np.ndarray) -> list[float]:
+def latencies(problem: Instance, placements: np.ndarray) -> list[float]:
     p = plain(problem)
     return [LATENCY[problem.objective](p, placement) for placement in placements.tolist()]
 
 
 def outcomes(
-    problem: Problem, placements: np.ndarray
+    problem: Instance, placements: np.ndarray
 ) -> tuple[list[float], list[float], list[bool]]:
     """Latency, overflow and whether it is feasible, of each placement."""
     latency_s = latencies(problem, placements)
@@ -227,7 +227,7 @@ def outcomes(
     return latency_s, overflow, feasible
 
 
-def upward_ranks(problem: Problem) -> list[float]:
+def upward_ranks(problem: Instance) -> list[float]:
     """HEFT's rank of every operation, at the means of costs that are finite."""
 
     def mean(values: list[float]) -> float:
@@ -255,7 +255,7 @@ def random_problem(
     colocated: float = 0.0,
     limited: float = 0.0,
     shared: bool = False,
-) -> tuple[Problem, np.ndarray]:
+) -> tuple[Instance, np.ndarray]:
     """A problem of the given (N, E, tensors, D), and placements int32 [BATCH, N].
 
     Problems of one size share their compilation. Where `shared`, several devices may be parts
@@ -284,7 +284,7 @@ def random_problem(
 
 def random_problems(
     objective: str, size: tuple[int, int, int, int], **options: float
-) -> Iterator[tuple[Problem, np.ndarray]]:
+) -> Iterator[tuple[Instance, np.ndarray]]:
     """`DRAWS` of them, the same at every call."""
     rng = np.random.default_rng(list(size))
     for _ in range(DRAWS):
@@ -293,7 +293,7 @@ def random_problems(
 
 def problems_of_sizes(
     objective: str, sizes: list[tuple[int, int, int, int]], **options: float
-) -> Iterator[tuple[Problem, np.ndarray]]:
+) -> Iterator[tuple[Instance, np.ndarray]]:
     """Yields the random problems of all sizes in turn: one of each size, then the next of each."""
     for drawn in zip(*(random_problems(objective, size, **options) for size in sizes), strict=True):
         yield from drawn

@@ -13,7 +13,8 @@ import pytest
 from placement import simulators
 from placement.errors import UserError
 from placement.graphs import opgraph
-from placement.types import CostModel, OpGraph, Problem
+from placement.instance import Instance
+from placement.types import CostModel, OpGraph
 from tests import helpers
 from tests.helpers import unit_costs
 from tests.simulators import reference
@@ -45,7 +46,7 @@ def _outcome(
     return *(field.tolist() for field in found), value.tolist()
 
 
-def _shapes(problem: Problem) -> str:
+def _shapes(problem: Instance) -> str:
     return str(jax.tree.map(jnp.shape, simulators.tables(problem)))
 
 
@@ -65,7 +66,7 @@ def test_outcomes_equal_the_reference_on_random_problems(objective, size):
         )
 
 
-def _features(problem: Problem, placements: np.ndarray) -> set[str]:
+def _features(problem: Instance, placements: np.ndarray) -> set[str]:
     seen = set()
     costs, number = problem.costs, problem.graph.colocation
     colocated = len(set(number)) < len(number)

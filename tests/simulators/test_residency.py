@@ -12,9 +12,10 @@ from experiments import build
 from placement import methods, simulators, solvers
 from placement.costs import roofline
 from placement.graphs import training
+from placement.instance import Instance
 from placement.simulators import makespan, ranks, residency
 from placement.solvers import base
-from placement.types import Problem, TensorBytes
+from placement.types import TensorBytes
 from tests import helpers
 from tests.simulators import reference
 
@@ -28,7 +29,9 @@ def _simulate(objective: str, tables: Any, placements: np.ndarray) -> simulators
     return simulators.objective(objective).simulate(tables, placements)
 
 
-def _drawn(rng: np.random.Generator, size: tuple[int, int, int, int]) -> tuple[Problem, np.ndarray]:
+def _drawn(
+    rng: np.random.Generator, size: tuple[int, int, int, int]
+) -> tuple[Instance, np.ndarray]:
     """As the reference draws them, with tensors of a few pages or none."""
     problem, placements = reference.random_problem(rng, "makespan", size)
     _, number = np.unique(problem.graph.tensors, return_inverse=True)
@@ -37,7 +40,7 @@ def _drawn(rng: np.random.Generator, size: tuple[int, int, int, int]) -> tuple[P
     return problem._replace(costs=problem.costs._replace(tensor_bytes=alive)), placements
 
 
-def _times(problem: Problem, placement: list[int]) -> tuple[list[float], list[float]]:
+def _times(problem: Instance, placement: list[int]) -> tuple[list[float], list[float]]:
     """When operations start and end: one by one, by priority."""
     graph, costs = problem.graph, problem.costs
     start, finish = [0.0] * graph.num_ops, [0.0] * graph.num_ops
@@ -52,7 +55,7 @@ def _times(problem: Problem, placement: list[int]) -> tuple[list[float], list[fl
     return start, finish
 
 
-def _delay(problem: Problem, edge: int, source: int, device: int) -> float:
+def _delay(problem: Instance, edge: int, source: int, device: int) -> float:
     if source == device:
         return 0.0
     costs = problem.costs
@@ -61,7 +64,7 @@ def _delay(problem: Problem, edge: int, source: int, device: int) -> float:
     return float(moving + fixed + costs.fusion_loss_s[edge])
 
 
-def _walk(problem: Problem, placement: list[int]) -> list[float]:
+def _walk(problem: Instance, placement: list[int]) -> list[float]:
     """Peaks by allocating and releasing, event after event; what is released comes first."""
     graph, costs = problem.graph, problem.costs
     start, finish = _times(problem, placement)
@@ -138,7 +141,7 @@ def test_where_all_tensors_fit_at_once_nothing_is_summed():
             assert (memory.alive is not None) == known
 
 
-def _wide() -> Problem:
+def _wide() -> Instance:
     """Six branches whose tensors all wait for the last operation: alone, a device is too small."""
     graph = helpers.fork_join(6)
     pages = np.where(graph.senders == 0, 0, 4).astype(np.float32)

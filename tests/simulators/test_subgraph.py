@@ -6,7 +6,8 @@ import pytest
 
 from placement import simulators
 from placement.graphs import dag, opgraph
-from placement.types import CostModel, OpGraph, Problem
+from placement.instance import Instance
+from placement.types import CostModel, OpGraph
 from tests import helpers
 from tests.helpers import unit_costs
 from tests.simulators import reference
@@ -34,7 +35,7 @@ def _graph(num_ops: int, edges: list[tuple[int, int]]) -> OpGraph:
     )
 
 
-def _random_problem(seed: int) -> tuple[Problem, np.ndarray]:
+def _random_problem(seed: int) -> tuple[Instance, np.ndarray]:
     rng = np.random.default_rng(seed)
     return reference.random_problem(rng, "subgraph", (8, 12, 6, 3), shared=True)
 

@@ -5,15 +5,16 @@ import pytest
 
 from placement import simulators
 from placement.costs import calibrate
+from placement.instance import Instance
 from placement.simulators import segments, terms
-from placement.types import CostModel, Problem
+from placement.types import CostModel
 from tests import helpers
 
 DRAWS = 8
 GRAPH = helpers.random_dag_of_size(np.random.default_rng(0), 12, 18, 12)
 
 
-def _problem(rng: np.random.Generator, objective: str) -> tuple[Problem, np.ndarray, np.ndarray]:
+def _problem(rng: np.random.Generator, objective: str) -> tuple[Instance, np.ndarray, np.ndarray]:
     """A problem, placements of it and the kinds of its operations."""
     graph = helpers.rewired(rng, GRAPH)
     costs = helpers.random_costs(rng, graph, 3)
@@ -22,7 +23,7 @@ def _problem(rng: np.random.Generator, objective: str) -> tuple[Problem, np.ndar
     return problem, placements, calibrate.kinds(graph, costs)
 
 
-def _latency_s(problem: Problem, profiled: Problem, placement: np.ndarray) -> float:
+def _latency_s(problem: Instance, profiled: Instance, placement: np.ndarray) -> float:
     """As devices run a placement: cut by the costs as profiled."""
     if problem.objective == "makespan":
         cut = segments.cut(profiled, placement)

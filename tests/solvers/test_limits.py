@@ -6,18 +6,18 @@ import numpy as np
 import pytest
 
 from placement import simulators
+from placement.instance import Instance
 from placement.solvers.limits import SearchLimits
 from placement.solvers.programs import cpsat, warm_start
-from placement.types import Problem
 from tests import helpers
 
 
-def problem(objective: str) -> Problem:
+def problem(objective: str) -> Instance:
     """A random graph on two accelerators and a host, large enough for a descent to end early."""
     graph = helpers.random_dag(np.random.default_rng(5), 14, edge_probability=0.2)
     costs = helpers.random_costs(np.random.default_rng(6), graph, 3)
     costs = costs._replace(accelerator=np.array([0, 1, -1], np.int32))
-    return Problem(graph, costs, objective, ("a", "b", "host"))
+    return Instance(graph, costs, objective, ("a", "b", "host"))
 
 
 def test_a_part_has_its_share_and_tells_the_same(monkeypatch):

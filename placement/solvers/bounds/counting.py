@@ -28,8 +28,8 @@ import numpy as np
 from scipy import optimize, sparse
 
 from placement.graphs import dag
+from placement.instance import Instance
 from placement.solvers import base
-from placement.types import Problem
 
 _TOLERANCE = 1e-7  # relative: of linear programs
 _HEAVY = 16  # classes a device: with more, the relaxation is as good
@@ -43,13 +43,13 @@ class Pigeonhole(NamedTuple):
     room: np.ndarray  # int [D]
 
 
-def max_load(problem: Problem) -> float:
+def max_load(problem: Instance) -> float:
     """Bounds the objective `max_load` from below; inf where no placement can be feasible."""
     classes = base.classes(problem)
     return max(_relaxed_load(problem, classes), pigeonhole(classes.compute_s).bound_s)
 
 
-def subgraph(problem: Problem) -> float:
+def subgraph(problem: Instance) -> float:
     """Bounds the objective `subgraph` from below; inf where no placement can be feasible."""
     classes, memory = base.classes(problem), base.memory(problem)
     is_host = np.asarray(problem.costs.accelerator) < 0
@@ -82,7 +82,7 @@ def pigeonhole(compute_s: np.ndarray) -> Pigeonhole:
     return best
 
 
-def _relaxed_load(problem: Problem, classes: base.Classes) -> float:
+def _relaxed_load(problem: Instance, classes: base.Classes) -> float:
     capacity = np.asarray(problem.costs.capacity_bytes, np.float64)
     equal = base.equal_devices(np.concatenate([capacity[None], classes.compute_s]))
     first, group, size = np.unique(equal, return_inverse=True, return_counts=True)
@@ -113,7 +113,7 @@ def _relaxed_load(problem: Problem, classes: base.Classes) -> float:
 
 
 def _shared_path(
-    problem: Problem, classes: base.Classes, compute_s: np.ndarray, capacity: float
+    problem: Instance, classes: base.Classes, compute_s: np.ndarray, capacity: float
 ) -> float:
     """Bounds the longest path with shares of classes on hosts; variables are T, t [N], h [C]."""
     graph, is_host = problem.graph, np.asarray(problem.costs.accelerator) < 0

@@ -46,11 +46,11 @@ import jax.numpy as jnp
 import numpy as np
 from scipy import optimize, sparse
 
-from placement.graphs import dag
+from placement.instance import Instance
 from placement.simulators.tensors import edge_delay_s
 from placement.solvers import base
 from placement.solvers.limits import SearchLimits
-from placement.types import Array, Problem
+from placement.types import Array
 
 _PRECISION = 1e-3  # relative, to which the largest T is found
 _TOLERANCE = 1e-6  # of the linear program, in units of T
@@ -89,7 +89,7 @@ class _Rows(NamedTuple):
     limits: np.ndarray  # float64 [R]
 
 
-def makespan(problem: Problem, limits: SearchLimits) -> float:
+def makespan(problem: Instance, limits: SearchLimits) -> float:
     """Bounds the latency of every placement from below, in seconds; inf if none is feasible.
 
     Where the time ends, it is the largest T that was refuted until then, and no less than the
@@ -117,10 +117,10 @@ def makespan(problem: Problem, limits: SearchLimits) -> float:
     return float(low)
 
 
-def edges_of(problem: Problem) -> Edges:
+def edges_of(problem: Instance) -> Edges:
     """Returns the pairs of operations that edges join, each once with its longest delay."""
     graph = problem.graph
-    place = np.argsort(dag.topological_order(graph))
+    place = np.argsort(problem.topological_order)
     pairs = place[graph.receivers].astype(np.int64) * graph.num_ops + graph.senders
     _, first, number = np.unique(pairs, return_index=True, return_inverse=True)
     num_devices = len(problem.devices)
@@ -193,7 +193,7 @@ def closed(classes: base.Classes, edges: Edges, windows: Windows, latency_s: flo
 
 
 def _refuted(
-    problem: Problem, classes: base.Classes, edges: Edges, windows: Windows, latency_s: float
+    problem: Instance, classes: base.Classes, edges: Edges, windows: Windows, latency_s: float
 ) -> bool:
     """Whether no placement is as fast as `latency_s`."""
     windows = closed(classes, edges, windows, latency_s)
@@ -202,7 +202,7 @@ def _refuted(
 
 
 def _overloaded(
-    problem: Problem, classes: base.Classes, windows: Windows, latency_s: float
+    problem: Instance, classes: base.Classes, windows: Windows, latency_s: float
 ) -> bool:
     """Whether the linear program has no shares: its least excess, in units of T, is positive."""
     equal = base.equal_devices(np.concatenate(windows))
@@ -228,7 +228,7 @@ def _overloaded(
 
 
 def _rows(
-    problem: Problem,
+    problem: Instance,
     classes: base.Classes,
     windows: Windows,
     latency_s: float,

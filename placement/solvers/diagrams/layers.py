@@ -14,10 +14,10 @@ from typing import NamedTuple
 
 import numpy as np
 
+from placement.instance import Instance
 from placement.simulators import ranks
 from placement.solvers import base
 from placement.solvers.bounds import makespan
-from placement.types import Problem
 
 MOST = 512  # rows of tensors that a state may have
 _READERS = 4096  # that read them
@@ -43,7 +43,7 @@ class Layer(NamedTuple):
 class Diagram(NamedTuple):
     """A problem of N operations on D devices, in layers."""
 
-    problem: Problem
+    problem: Instance
     classes: base.Classes
     edges: makespan.Edges
     windows: makespan.Windows  # of any latency
@@ -51,7 +51,7 @@ class Diagram(NamedTuple):
     equal: np.ndarray  # int [D]: of each device the first that it can change places with
 
 
-def make(problem: Problem, most: int = MOST) -> Diagram | None:
+def make(problem: Instance, most: int = MOST) -> Diagram | None:
     """Orders a problem in layers; None where a state has more than `most` rows of tensors.
 
     None also where these have thousands of readers to come: all layers look at them.

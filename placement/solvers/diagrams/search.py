@@ -14,12 +14,12 @@ import numpy as np
 
 from placement import simulators
 from placement.errors import UserError
+from placement.instance import Instance
 from placement.solvers import base
 from placement.solvers.bounds import makespan
 from placement.solvers.diagrams import layers
 from placement.solvers.diagrams.sweep import sweep
 from placement.solvers.limits import SearchLimits
-from placement.types import Problem
 
 _NARROWEST, _WIDER = 64, 4
 _WIDEST = 4096  # of a bound alone
@@ -34,7 +34,7 @@ class _Refuted(NamedTuple):
     evaluations: int
 
 
-def find(problem: Problem, seed: int, limits: SearchLimits) -> base.SearchResult:
+def find(problem: Instance, seed: int, limits: SearchLimits) -> base.SearchResult:
     """Widens diagrams until the placement is proven to be optimal.
 
     A search that the clock ends need not repeat. Evaluations are operations that were placed, over
@@ -78,7 +78,7 @@ def find(problem: Problem, seed: int, limits: SearchLimits) -> base.SearchResult
         width *= _WIDER
 
 
-def start(problem: Problem, seed: int, limits: SearchLimits) -> base.SearchResult:
+def start(problem: Instance, seed: int, limits: SearchLimits) -> base.SearchResult:
     """Finds what the narrowest diagram does, and whether that is proven; nothing of wide graphs.
 
     Nothing either where the time ends before.
@@ -97,7 +97,7 @@ def start(problem: Problem, seed: int, limits: SearchLimits) -> base.SearchResul
     return base.SearchResult(found.placement, proved.bound_s, status)
 
 
-def bound(problem: Problem, limits: SearchLimits) -> float:
+def bound(problem: Instance, limits: SearchLimits) -> float:
     """Bounds the latency of every placement from below, in seconds: what was proved in time."""
     of = layers.make(problem)
     if of is None:

@@ -10,12 +10,12 @@ accelerator's parts the first is used. Where there is no host, the last accelera
 import numpy as np
 
 from placement.graphs import dag
+from placement.instance import Instance
 from placement.solvers import base
 from placement.solvers.limits import SearchLimits
-from placement.types import Problem
 
 
-def find(problem: Problem, seed: int, limits: SearchLimits) -> base.SearchResult:
+def find(problem: Instance, seed: int, limits: SearchLimits) -> base.SearchResult:
     """Fills the accelerators in order; the baseline of Tarnawski et al. (2020)."""
     del seed, limits
     classes = base.classes(problem)
@@ -39,7 +39,7 @@ def find(problem: Problem, seed: int, limits: SearchLimits) -> base.SearchResult
     return base.SearchResult(placement[classes.number], evaluations=1)
 
 
-def _order(problem: Problem, classes: base.Classes) -> np.ndarray:
+def _order(problem: Instance, classes: base.Classes) -> np.ndarray:
     """Returns int [C]: the classes in topological order, or as near to one as there is."""
     count = len(classes.memory_bytes)
     order = dag.sort_nodes(count, *dag.quotient(problem.graph, classes.number))

@@ -29,11 +29,11 @@ from scipy.sparse import csgraph
 
 from placement import simulators
 from placement.graphs import dag
+from placement.instance import Instance
 from placement.simulators import ranks
 from placement.solvers import base
 from placement.solvers.heuristics import baechi, list_scheduling
 from placement.solvers.limits import SearchLimits
-from placement.types import Problem
 
 BATCH = 64  # placements simulated at once: one compilation
 _JOINED = 8  # of them joins of the last round's
@@ -65,14 +65,14 @@ class _Blocks(NamedTuple):
     device: np.ndarray  # int [M]
 
 
-def lns(problem: Problem, seed: int, limits: SearchLimits) -> base.SearchResult:
+def lns(problem: Instance, seed: int, limits: SearchLimits) -> base.SearchResult:
     """Large neighbourhoods (Shaw 1998), from the best of single devices and list schedules."""
     candidates = starts(problem, seed, limits)
     values = simulators.evaluator(problem)(_padded(candidates))
     return polish(problem, candidates[int(np.argmin(values))], seed, limits)
 
 
-def starts(problem: Problem, seed: int, limits: SearchLimits) -> np.ndarray:
+def starts(problem: Instance, seed: int, limits: SearchLimits) -> np.ndarray:
     """Returns int32 [M, N]: single devices, as far as they can, and list schedules."""
     classes = base.classes(problem)
     fastest = classes.compute_s.argmin(axis=1)
@@ -82,7 +82,7 @@ def starts(problem: Problem, seed: int, limits: SearchLimits) -> np.ndarray:
 
 
 def polish(
-    problem: Problem, placement: np.ndarray, seed: int, limits: SearchLimits
+    problem: Instance, placement: np.ndarray, seed: int, limits: SearchLimits
 ) -> base.SearchResult:
     """Improves a placement int [N] until time or `limits.budget` is spent; never worsens it."""
     chex.assert_shape(placement, (problem.graph.num_ops,))
@@ -118,10 +118,10 @@ def polish(
     return base.SearchResult(best[space.number], status=status, evaluations=evaluations)
 
 
-def _space(problem: Problem) -> _Space:
+def _space(problem: Instance) -> _Space:
     graph, classes = problem.graph, base.classes(problem)
     senders, receivers = dag.quotient_edges(graph.senders, graph.receivers, classes.number)
-    orders = [ranks.priority_order(graph, problem.costs), dag.topological_order(graph)]
+    orders = [ranks.priority_order(graph, problem.costs), problem.topological_order]
     unique = [list(dict.fromkeys(classes.number[order].tolist())) for order in orders]
     return _Space(classes.number, classes.allowed, np.array(unique), senders, receivers)
 

@@ -29,10 +29,11 @@ from bisect import bisect_right
 import numpy as np
 
 from placement.graphs import dag
+from placement.instance import Instance
 from placement.simulators import ranks, tensors
 from placement.solvers import base
 from placement.solvers.limits import SearchLimits
-from placement.types import OpGraph, Problem
+from placement.types import OpGraph
 
 
 class Timeline:
@@ -97,7 +98,7 @@ class Assignment:
     is home where its first one is.
     """
 
-    def __init__(self, problem: Problem):
+    def __init__(self, problem: Instance):
         classes, memory = base.classes(problem), base.memory(problem)
         self.placed = [-1] * problem.graph.num_ops
         self._number: list[int] = classes.number.tolist()
@@ -139,7 +140,7 @@ class Assignment:
 class PartialSchedule:
     """A schedule in the making, in lists too: `place` and `place_earliest` are the only changes."""
 
-    def __init__(self, problem: Problem):
+    def __init__(self, problem: Instance):
         graph, costs = problem.graph, problem.costs
         self.assignment = Assignment(problem)
         compute_s = np.asarray(costs.compute_s, np.float64)
@@ -219,7 +220,7 @@ class Waiting:
         return ready
 
 
-def heft(problem: Problem, seed: int, limits: SearchLimits) -> base.SearchResult:
+def heft(problem: Instance, seed: int, limits: SearchLimits) -> base.SearchResult:
     """Heterogeneous earliest finish time (Topcuoglu et al. 2002, section 5.1)."""
     del seed, limits  # one pass without chance
     schedule = PartialSchedule(problem)
@@ -230,7 +231,7 @@ def heft(problem: Problem, seed: int, limits: SearchLimits) -> base.SearchResult
     return base.SearchResult(np.array(schedule.assignment.placed))
 
 
-def peft(problem: Problem, seed: int, limits: SearchLimits) -> base.SearchResult:
+def peft(problem: Instance, seed: int, limits: SearchLimits) -> base.SearchResult:
     """Predict earliest finish time (Arabnejad and Barbosa 2014, section 4).
 
     Departure: OCT and its mean are over the devices that support an operation.

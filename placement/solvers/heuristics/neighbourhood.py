@@ -20,8 +20,9 @@ import jax.numpy as jnp
 import numpy as np
 
 from placement import simulators
+from placement.instance import Instance
 from placement.solvers import base
-from placement.types import Array, Problem
+from placement.types import Array
 
 CHAINS = 32
 
@@ -44,7 +45,7 @@ class Batch(NamedTuple):
     latency_s: Array  # float32 [B]: inf where limits are broken
 
 
-def make_space(problem: Problem) -> tuple[Space, Batch]:
+def make_space(problem: Instance) -> tuple[Space, Batch]:
     """Makes the space of a problem, and the single devices in it as a batch of `CHAINS`."""
     classes = base.classes(problem)
     limits, of_objective = simulators.tables(problem)

@@ -4,16 +4,16 @@ import numpy as np
 
 from placement import simulators
 from placement.errors import UserError
+from placement.instance import Instance
 from placement.solvers import base
 from placement.solvers.limits import SearchLimits
-from placement.types import Problem
 
 _FREE = 20
 _MOST = 2**22  # placements that brute force enumerates
 _BATCH = 4096
 
 
-def random(problem: Problem, seed: int, limits: SearchLimits) -> base.SearchResult:
+def random(problem: Instance, seed: int, limits: SearchLimits) -> base.SearchResult:
     """Every class on a uniformly random device that supports it."""
     classes = base.classes(problem)
     draw = np.random.default_rng(seed).random(classes.compute_s.shape)
@@ -21,7 +21,7 @@ def random(problem: Problem, seed: int, limits: SearchLimits) -> base.SearchResu
     return base.SearchResult(placement[classes.number], evaluations=1)
 
 
-def round_robin(problem: Problem, seed: int, limits: SearchLimits) -> base.SearchResult:
+def round_robin(problem: Instance, seed: int, limits: SearchLimits) -> base.SearchResult:
     """Classes in topological order, each on the next device in turn that supports it."""
     classes = base.classes(problem)
     num_devices = classes.compute_s.shape[1]
@@ -34,7 +34,7 @@ def round_robin(problem: Problem, seed: int, limits: SearchLimits) -> base.Searc
     return base.SearchResult(placement[classes.number], evaluations=1)
 
 
-def topological(problem: Problem, seed: int, limits: SearchLimits) -> base.SearchResult:
+def topological(problem: Instance, seed: int, limits: SearchLimits) -> base.SearchResult:
     """A topological order cut into one segment a device, in the devices' order.
 
     A segment has the share of the work, in mean seconds over the devices, that its device does per
@@ -56,7 +56,7 @@ def topological(problem: Problem, seed: int, limits: SearchLimits) -> base.Searc
     return base.SearchResult(placement[classes.number], evaluations=1)
 
 
-def brute_force(problem: Problem, seed: int, limits: SearchLimits) -> base.SearchResult:
+def brute_force(problem: Instance, seed: int, limits: SearchLimits) -> base.SearchResult:
     """Every placement, simulated: of small graphs, a proven optimum.
 
     Raises:

@@ -37,12 +37,12 @@ import numpy as np
 
 from placement import simulators
 from placement.errors import UserError
+from placement.instance import Instance
 from placement.simulators import ranks
 from placement.solvers import base
 from placement.solvers.bounds import makespan as makespan_lib
 from placement.solvers.limits import SearchLimits
 from placement.solvers.programs import cp_sat, warm_start
-from placement.types import Problem
 
 _LARGEST = 1_000_000  # pairs of operations on devices that edges join: rows of the program
 
@@ -65,7 +65,7 @@ class _Variables(NamedTuple):
     latency: Any
 
 
-def find(problem: Problem, seed: int, limits: SearchLimits) -> base.SearchResult:
+def find(problem: Instance, seed: int, limits: SearchLimits) -> base.SearchResult:
     """Finds the optimum, or the best placement and bound when time is over.
 
     Raises:
@@ -119,7 +119,7 @@ def find(problem: Problem, seed: int, limits: SearchLimits) -> base.SearchResult
     return base.SearchResult(best, bound_s, "optimal" if proven else "time limit", evaluations)
 
 
-def _whole(problem: Problem, value_s: float) -> tuple[_Whole, float]:
+def _whole(problem: Instance, value_s: float) -> tuple[_Whole, float]:
     """Returns the problem in whole units, and the seconds of a unit."""
     classes, edges = base.classes(problem), makespan_lib.edges_of(problem)
     compute_s = np.asarray(problem.costs.compute_s, np.float64)
@@ -149,7 +149,7 @@ def _variables(model: Any, whole: _Whole) -> _Variables:
     return _Variables(on, start, model.new_int_var(int(shortest), whole.limit, ""))
 
 
-def _add_constraints(model: Any, problem: Problem, whole: _Whole, variables: _Variables) -> None:
+def _add_constraints(model: Any, problem: Instance, whole: _Whole, variables: _Variables) -> None:
     for row in variables.on:
         model.add_exactly_one(row.values())
     _add_windows(model, whole, variables)
@@ -202,7 +202,7 @@ def _add_order(model: Any, whole: _Whole, variables: _Variables, device: int) ->
     model.add_no_overlap(intervals)
 
 
-def _add_memory(model: Any, problem: Problem, whole: _Whole, variables: _Variables) -> None:
+def _add_memory(model: Any, problem: Instance, whole: _Whole, variables: _Variables) -> None:
     memory = base.memory(problem)
     for devices, capacity_bytes in zip(memory.devices, memory.capacity_bytes, strict=True):
         needed, capacity = cp_sat.whole_bytes(whole.classes.memory_bytes, capacity_bytes)
@@ -215,7 +215,7 @@ def _add_memory(model: Any, problem: Problem, whole: _Whole, variables: _Variabl
         model.add(sum(inside) <= capacity)
 
 
-def _add_symmetry(model: Any, problem: Problem, whole: _Whole, variables: _Variables) -> None:
+def _add_symmetry(model: Any, problem: Instance, whole: _Whole, variables: _Variables) -> None:
     """Adds that of two interchangeable devices the first takes a class first."""
     equal = base.interchangeable(problem, whole.windows.compute_s, whole.edges.delay_s)
     groups = [np.flatnonzero(equal == first).tolist() for first in np.unique(equal)]

@@ -23,9 +23,9 @@ import chex
 import numpy as np
 
 from placement.graphs import dag
+from placement.instance import Instance
 from placement.simulators import max_load, tensors
 from placement.solvers import base
-from placement.types import Problem
 
 
 class Presolved(NamedTuple):
@@ -60,7 +60,7 @@ class Presolved(NamedTuple):
         return of_classes
 
 
-def presolve(problem: Problem) -> Presolved:
+def presolve(problem: Instance) -> Presolved:
     """Merges the tasks of a problem that can be merged without loss."""
     graph = problem.graph
     task = np.arange(graph.num_ops)
@@ -76,7 +76,7 @@ def presolve(problem: Problem) -> Presolved:
         task, fixed = number[task], fixed[first]
 
 
-def equal_devices(problem: Problem, tasks: Presolved) -> np.ndarray:
+def equal_devices(problem: Instance, tasks: Presolved) -> np.ndarray:
     """Returns int [D]: of each device the first that costs the same and is as large."""
     is_accelerator = np.asarray(problem.costs.accelerator) >= 0
     capacity_bytes = np.asarray(problem.costs.capacity_bytes)
@@ -84,7 +84,7 @@ def equal_devices(problem: Problem, tasks: Presolved) -> np.ndarray:
     return base.equal_devices(np.concatenate(rows))
 
 
-def _build(problem: Problem, task: np.ndarray) -> Presolved:
+def _build(problem: Instance, task: np.ndarray) -> Presolved:
     graph, costs = problem.graph, problem.costs
     classes = base.classes(problem)
     _, first = np.unique(task, return_index=True)
@@ -116,7 +116,7 @@ def _build(problem: Problem, task: np.ndarray) -> Presolved:
     )
 
 
-def _needed_bytes(problem: Problem) -> np.ndarray:
+def _needed_bytes(problem: Instance) -> np.ndarray:
     """Returns float64 [N]: what operations occupy, 0 where all fit into any memory."""
     memory_bytes = np.asarray(problem.costs.memory_bytes, np.float64)
     fits = memory_bytes.sum() <= base.memory(problem).capacity_bytes.min(initial=np.inf)

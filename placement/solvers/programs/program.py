@@ -17,9 +17,9 @@ from typing import NamedTuple
 
 import numpy as np
 
+from placement.instance import Instance
 from placement.solvers import base
 from placement.solvers.programs.presolve import Presolved, equal_devices
-from placement.types import Problem
 
 # A literal: the Boolean b as b, its negation as ~b, which is negative.
 Literal = int
@@ -105,7 +105,7 @@ class Outcome(NamedTuple):
     bound_s: float
 
 
-def assign(program: Program, problem: Problem, tasks: Presolved) -> None:
+def assign(program: Program, problem: Instance, tasks: Presolved) -> None:
     """Adds x and what limits a device: what it supports and its memory."""
     num_classes, num_devices = tasks.compute_s.shape
     program.assigned = x = program.booleans(num_classes, num_devices)

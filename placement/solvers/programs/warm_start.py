@@ -19,10 +19,11 @@ import numpy as np
 
 from placement import simulators
 from placement.graphs import dag
+from placement.instance import Instance
 from placement.solvers import base, starts
 from placement.solvers.heuristics import large_neighbourhood
 from placement.solvers.limits import SearchLimits
-from placement.types import OpGraph, Problem
+from placement.types import OpGraph
 
 _SHARES = 24  # loads tried
 _BATCH = large_neighbourhood.BATCH  # placements simulated at a time: one compilation for all
@@ -48,7 +49,7 @@ class _Space(NamedTuple):
 
 
 def find(
-    problem: Problem, seed: int, limits: SearchLimits, *, contiguous: bool = False
+    problem: Instance, seed: int, limits: SearchLimits, *, contiguous: bool = False
 ) -> WarmStart:
     """Finds the best placement that heuristics know, and a better one near it.
 
@@ -147,7 +148,7 @@ def _moves(placement: np.ndarray, classes: base.Classes) -> np.ndarray:
     return moved
 
 
-def _segments(problem: Problem, classes: base.Classes) -> np.ndarray:
+def _segments(problem: Instance, classes: base.Classes) -> np.ndarray:
     """Returns placements of classes int [M, C]: segments of the order, each device alone."""
     order = base.in_order(problem, classes)
     accelerator = np.asarray(problem.costs.accelerator)
@@ -160,7 +161,7 @@ def _segments(problem: Problem, classes: base.Classes) -> np.ndarray:
 
 
 def _filled(
-    problem: Problem,
+    problem: Instance,
     classes: base.Classes,
     order: np.ndarray,
     devices: np.ndarray,

@@ -36,9 +36,10 @@ import numpy as np
 
 from placement.errors import UserError
 from placement.graphs import dag
+from placement.instance import Instance
 from placement.simulators import max_load, tensors
 from placement.solvers import base
-from placement.types import OpGraph, Problem
+from placement.types import OpGraph
 
 
 class Split(NamedTuple):
@@ -73,7 +74,7 @@ class DeviceTypes(NamedTuple):
         return tuple(len(devices) for devices in self.devices)
 
 
-def splits(problem: Problem) -> tuple[DeviceTypes, list[Split]]:
+def splits(problem: Instance) -> tuple[DeviceTypes, list[Split]]:
     """Returns the devices of a problem, and what is split over them, a split a family.
 
     Raises:
@@ -85,7 +86,7 @@ def splits(problem: Problem) -> tuple[DeviceTypes, list[Split]]:
     return types, [_family(problem, columns, types, along) for along in families]
 
 
-def _check(problem: Problem) -> None:
+def _check(problem: Instance) -> None:
     graph = problem.graph
     wrong = np.flatnonzero(graph.backward[graph.senders] & ~graph.backward[graph.receivers])
     if len(wrong):
@@ -104,7 +105,7 @@ def _check(problem: Problem) -> None:
         )
 
 
-def _device_types(problem: Problem) -> tuple[Split, DeviceTypes]:
+def _device_types(problem: Instance) -> tuple[Split, DeviceTypes]:
     """Returns the problem with operations as vertices, unconstrained, and its device types."""
     graph, costs = problem.graph, problem.costs
     _, first, tensor = np.unique(graph.tensors, return_index=True, return_inverse=True)
@@ -131,7 +132,7 @@ def _device_types(problem: Problem) -> tuple[Split, DeviceTypes]:
     return split, DeviceTypes(devices, capacity[chosen])
 
 
-def _family(problem: Problem, columns: Split, types: DeviceTypes, along: bool) -> Split:
+def _family(problem: Instance, columns: Split, types: DeviceTypes, along: bool) -> Split:
     before, after = _constraints(problem.graph, along)
     split = columns._replace(before=before, after=after)
     split = _contract(split, base.classes(problem).number)

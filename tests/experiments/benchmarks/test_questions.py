@@ -4,15 +4,15 @@ from experiments.benchmarks import questions
 from placement import simulators
 from placement.costs import roofline
 from placement.graphs import roles
+from placement.instance import Instance
 from placement.search import orders
 from placement.solvers import base
-from placement.types import Problem
 from tests import helpers
 
 
-def _described(devices: str) -> Problem:
+def _described(devices: str) -> Instance:
     graph, names = helpers.fork_join(4, 3), roofline.devices(devices)
-    return Problem(graph, roofline.cost_model(graph, names), "makespan", names)
+    return Instance(graph, roofline.cost_model(graph, names), "makespan", names)
 
 
 def test_latency_is_bytes_cut_and_memory_the_balance():

@@ -5,12 +5,13 @@ import pytest
 
 from placement import solvers
 from placement.errors import UserError
+from placement.instance import Instance
 from placement.solvers import base
 from placement.solvers.bounds import makespan
 from placement.solvers.diagrams import layers, search
 from placement.solvers.diagrams.sweep import sweep
 from placement.solvers.limits import SearchLimits
-from placement.types import OpGraph, Problem
+from placement.types import OpGraph
 from tests import helpers
 from tests.solvers import exhaustive
 
@@ -19,7 +20,7 @@ def _limits(time_limit_s: float = 60.0) -> SearchLimits:
     return SearchLimits(time_limit_s, 10**9)
 
 
-def _layers(problem: Problem) -> layers.Diagram:
+def _layers(problem: Instance) -> layers.Diagram:
     made = layers.make(problem)
     assert made is not None
     return made
@@ -107,7 +108,7 @@ def test_graphs_that_are_too_wide_are_refused_and_bounded_otherwise():
     assert solvers.lower_bound(problem) == solvers.lower_bound(problem, any_order=True) > 0
 
 
-def _in_series(modules: list[OpGraph]) -> Problem:
+def _in_series(modules: list[OpGraph]) -> Instance:
     """One after another, the last operation of each before the first of the next; random costs."""
     edges: list[tuple[int, int]] = []
     begin = 0

@@ -5,14 +5,14 @@ from collections.abc import Callable
 import numpy as np
 
 from placement.graphs import dag
+from placement.instance import Instance
 from placement.simulators import ranks, tensors
 from placement.solvers import base
-from placement.types import Problem
 from tests.simulators import plain_ranks
 
 
 class Schedule:
-    def __init__(self, problem: Problem):
+    def __init__(self, problem: Instance):
         self.problem = problem
         self.classes, self.memory = base.classes(problem), base.memory(problem)
         self.compute_s = np.asarray(problem.costs.compute_s, np.float64).tolist()
@@ -71,7 +71,7 @@ class Schedule:
         return [self.device[op] for op in range(len(self.compute_s))]
 
 
-def heft(problem: Problem) -> list[int] | None:
+def heft(problem: Instance) -> list[int] | None:
     rank = plain_ranks.upward_rank(problem)
     order = sorted(dag.topological_order(problem.graph).tolist(), key=lambda op: -rank[op])
     # In float64: float32 would round what is added to it, and make ties of different ends.
@@ -79,14 +79,14 @@ def heft(problem: Problem) -> list[int] | None:
     return _in_gaps(problem, lambda ready: min(ready, key=order.index), nothing_s)
 
 
-def peft(problem: Problem) -> list[int] | None:
+def peft(problem: Instance) -> list[int] | None:
     classes = base.classes(problem)
     table = plain_ranks.optimistic_cost_s(problem, classes.allowed[classes.number])
     rank = ranks.finite_mean(table)
     return _in_gaps(problem, lambda ready: min(ready, key=lambda op: (-rank[op], op)), table)
 
 
-def m_etf(problem: Problem) -> list[int] | None:
+def m_etf(problem: Instance) -> list[int] | None:
     schedule, rank = Schedule(problem), plain_ranks.upward_rank(problem)
     while ready := schedule.ready():
         choices = []
@@ -104,7 +104,7 @@ def m_etf(problem: Problem) -> list[int] | None:
 
 
 def _in_gaps(
-    problem: Problem, first: Callable[[list[int]], int], onward_s: np.ndarray
+    problem: Instance, first: Callable[[list[int]], int], onward_s: np.ndarray
 ) -> list[int] | None:
     schedule = Schedule(problem)
     while ready := schedule.ready():

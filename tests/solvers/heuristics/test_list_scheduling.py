@@ -7,11 +7,11 @@ import pytest
 
 from placement import simulators, solvers
 from placement.graphs import opgraph
+from placement.instance import Instance
 from placement.simulators import ranks
 from placement.simulators.ranks import upward_rank
 from placement.solvers import base
 from placement.solvers.heuristics import baechi, list_scheduling
-from placement.types import Problem
 from placement.zoo import synthetic
 from tests import helpers
 from tests.simulators import reference
@@ -21,7 +21,7 @@ METHODS = ("heft", "peft", "m_topo", "m_etf", "m_sct")
 SIZE = (8, 12, 6, 3)
 
 
-def _problem(seconds: list[list[float]], edges: list[tuple[int, int, int]]) -> Problem:
+def _problem(seconds: list[list[float]], edges: list[tuple[int, int, int]]) -> Instance:
     """Operations 1, 2, ... and edges (sender, receiver, delay between any two devices)."""
     senders, receivers, delays = np.array(edges, np.int32).reshape(-1, 3).T
     graph = opgraph.make(
@@ -43,7 +43,7 @@ def _problem(seconds: list[list[float]], edges: list[tuple[int, int, int]]) -> P
     return helpers.as_problem(graph, costs, "makespan")
 
 
-def heft_example() -> Problem:
+def heft_example() -> Instance:
     """Topcuoglu et al. 2002, figure 2."""
     seconds = [[14, 16, 9], [13, 19, 18], [11, 13, 19], [13, 8, 17], [12, 13, 10]]
     seconds += [[13, 16, 9], [7, 15, 11], [5, 11, 14], [18, 12, 20], [21, 7, 16]]
@@ -52,7 +52,7 @@ def heft_example() -> Problem:
     return _problem(seconds, [*edges, (8, 10, 11), (9, 10, 13)])
 
 
-def peft_example() -> Problem:
+def peft_example() -> Instance:
     """The example graph of Arabnejad and Barbosa 2014."""
     seconds = [[22, 21, 36], [22, 18, 18], [32, 27, 43], [7, 10, 4], [29, 27, 35]]
     seconds += [[26, 17, 24], [14, 25, 30], [29, 23, 36], [15, 21, 8], [13, 16, 33]]
@@ -144,7 +144,7 @@ def test_m_sct_keeps_a_device_for_the_favourite_child():
     assert child.start_s == 5.0
 
 
-def _of_family(rng: np.random.Generator, family: str) -> Problem:
+def _of_family(rng: np.random.Generator, family: str) -> Instance:
     """A synthetic graph, some of it co-located, of costs that are often zero, equal or infinite."""
     text = f"synthetic:family={family},ops={rng.integers(2, 40)},seed={rng.integers(1000)}"
     graph = synthetic.build(text)
@@ -165,7 +165,7 @@ def _of_family(rng: np.random.Generator, family: str) -> Problem:
     return helpers.as_problem(graph, bigger, "makespan")
 
 
-def _compare(problem: Problem) -> int:
+def _compare(problem: Instance) -> int:
     """Compares with the plain schedules; returns how many of these found a placement."""
     found = 0
     for method in ("heft", "peft", "m_etf"):

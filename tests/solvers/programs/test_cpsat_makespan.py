@@ -9,12 +9,12 @@ import pytest
 from placement import simulators, solvers
 from placement.errors import UserError
 from placement.graphs import opgraph
+from placement.instance import Instance
 from placement.solvers import base
 from placement.solvers.bounds import makespan
 from placement.solvers.heuristics import large_neighbourhood
 from placement.solvers.limits import SearchLimits
 from placement.solvers.programs import cpsat_makespan
-from placement.types import Problem
 from tests import helpers
 from tests.simulators import reference
 from tests.solvers import exhaustive
@@ -25,7 +25,7 @@ PROBLEMS = 24
 
 
 @functools.cache
-def _problems() -> list[tuple[Problem, float]]:
+def _problems() -> list[tuple[Instance, float]]:
     """Random problems with memory limits, shared memory, co-location and what is unsupported."""
     rng = np.random.default_rng(8)
     every = helpers.all_placements(SIZE[0], SIZE[-1])
