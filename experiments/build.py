@@ -8,6 +8,7 @@ from ml_collections import ConfigDict
 
 from experiments import labels
 from placement import arguments, files, simulators, zoo
+from placement.analysis import segments
 from placement.costs import tables, workloads
 from placement.errors import UserError
 from placement.graphs import coarsen, opgraph, training
@@ -18,7 +19,6 @@ from placement.runtime.measurement.request import Candidate
 from placement.runtime.models import extract, frontend, operations
 from placement.runtime.models import inputs as inputs_lib
 from placement.runtime.models.inputs import Inputs
-from placement.simulators import segments
 from placement.types import CostModel, Evaluate, OpGraph
 from placement.zoo import synthetic
 

@@ -21,10 +21,11 @@ _ALLOWED = {
     "costs": {"types", "graphs"},
     "simulators": _CORE,
     "instance": _CORE | {"simulators"},
+    "analysis": _CORE | {"simulators", "instance"},
     "policies": _CORE | {"simulators", "instance"},
     "solvers": _CORE | {"simulators", "instance"},
     "learning": _CORE | {"simulators", "instance", "policies", "solvers"},
-    "search": _CORE | {"simulators", "instance", "solvers"},
+    "search": _CORE | {"simulators", "instance", "analysis", "solvers"},
     # Where the core meets packages, programs and files: `runtime.scotch`, the shipped policy.
     "methods": _CORE
     | {"files", "simulators", "instance", "policies", "solvers", "learning", "search", "runtime"},

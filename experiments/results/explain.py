@@ -7,12 +7,12 @@ from ml_collections import ConfigDict
 
 from experiments import build, methods
 from experiments import target as target_lib
+from placement.analysis import timeline
 from placement.instance import Instance
 from placement.reporting import details, runs
 from placement.runtime.deployment import netron
 from placement.runtime.measurement.measurer import Measurer
 from placement.runtime.measurement.request import Candidate, SubmodelTimes, Timeline
-from placement.simulators import timeline
 from placement.types import OpGraph, Span
 
 NETRON = "placed.xml"

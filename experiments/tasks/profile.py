@@ -23,13 +23,13 @@ from experiments.console import faults, progress
 from experiments.distributed import hosts
 from experiments.results import figures, outputs
 from placement import simulators
+from placement.analysis import latency_terms, segments
 from placement.costs import calibrate
 from placement.errors import UserError
 from placement.instance import Instance
 from placement.reporting import printable, runs, words
 from placement.runtime.measurement import evaluate as evaluate_lib
 from placement.runtime.measurement.measurer import Measurer
-from placement.simulators import segments, terms
 
 ROUNDS = 30  # inferences of every placement
 _ROUNDS = 5  # of fitting
@@ -107,7 +107,7 @@ def _calibrated(
     seen = _placements(_draw(rng, shape, config.calibration_placements))
     seen_s, _ = _measure(config, workdir, before, measurer, seen, "calibrating", display)
     ran = np.isfinite(seen_s)
-    at = [terms.of(before.coarse, placement) for placement in seen[ran]]
+    at = [latency_terms.prepare(before.coarse, placement) for placement in seen[ran]]
     calibration = calibrate.cross_validated(
         before.coarse.costs, at, seen_s[ran].astype(float), rounds=_ROUNDS
     )

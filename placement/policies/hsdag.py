@@ -52,9 +52,9 @@ from placement.policies import (
     sampled_parsing,
     scheduler_tables,
 )
+from placement.policies.cost_features import CostView
 from placement.simulators import timing
 from placement.simulators.timing import Timing
-from placement.simulators.view import CostView
 from placement.types import Array, LogProb, Params, Policy, Sample
 
 _LEAST_DELAY = 0.2  # of an edge, in medians, beside its own

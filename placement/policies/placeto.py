@@ -51,8 +51,8 @@ import numpy as np
 from placement.graphs import dag, opgraph
 from placement.instance import Instance
 from placement.policies import base, distributions, encoders
+from placement.policies.cost_features import CostView, cost_view
 from placement.simulators import makespan
-from placement.simulators.view import CostView, cost_view
 from placement.types import Array, LogProb, OpGraph, Params, Policy, Sample
 
 # What an operation is to another: see `Tables.relation`.

@@ -53,8 +53,8 @@ import jraph
 
 from placement.instance import Instance
 from placement.policies import base, encoders, scheduler_tables
+from placement.policies.cost_features import CostView
 from placement.simulators import makespan, schedule
-from placement.simulators.view import CostView
 from placement.types import Array, LogProb, Params, Policy, Sample
 
 NUM_FEATURES = 8

@@ -6,8 +6,8 @@ from typing import NamedTuple
 import numpy as np
 
 from placement.instance import Instance
+from placement.policies.cost_features import CostView, cost_view
 from placement.simulators import ranks
-from placement.simulators.view import CostView, cost_view
 from placement.types import Array
 
 # Classes of operations in whose speed devices differ.

@@ -26,11 +26,11 @@ import numpy as np
 from scipy.special import ndtr
 
 from placement import simulators
+from placement.analysis import latency_terms
 from placement.costs import calibrate
 from placement.costs.calibrate import TermsAt
 from placement.instance import Instance
 from placement.search import population
-from placement.simulators import terms
 from placement.solvers import base
 from placement.solvers.limits import SearchLimits
 
@@ -84,7 +84,7 @@ def find(
     """Searches on devices from single devices and what a search in the simulator found.
 
     Args:
-      problem: N operations, of an objective of `simulators.terms`, at costs as profiled.
+      problem: N operations, of an objective of `analysis.latency_terms`, at costs as profiled.
       first: int32 [N], from which it starts.
       measure: called once a round; its errors end the search.
       seed: of all randomness.
@@ -100,7 +100,7 @@ def find(
     most = min(MOST, limits.budget)
     starts = _starts(problem, first)
     known = Known(starts[:0], np.empty(0), ())
-    proposal = Proposal(starts, tuple(terms.of(problem, p, kind) for p in starts), 1.0)
+    proposal = Proposal(starts, tuple(latency_terms.prepare(problem, p, kind) for p in starts), 1.0)
     status = "finished"
     while proposal.probability > _UNLIKELY and len(known.terms) < most:
         if limits.over():
@@ -170,7 +170,7 @@ def propose(
             probabilities.append(0.0)
             continue
         if number not in new:
-            new[number] = found, terms.of(problem, found, kind)
+            new[number] = found, latency_terms.prepare(problem, found, kind)
         predicted_s = calibrate.predicted_s(new[number][1](costs), calibration)
         probabilities.append(float(ndtr((worth_s / predicted_s - 1) / posterior.error)))
     return Proposal(

@@ -7,10 +7,10 @@ import numpy as np
 import pytest
 
 from placement import solvers
+from placement.analysis import segments
 from placement.costs import calibrate
 from placement.instance import Instance
 from placement.search import measured, population
-from placement.simulators import segments
 from placement.solvers.limits import SearchLimits
 from tests import helpers
 

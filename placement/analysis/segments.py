@@ -41,9 +41,9 @@ import numpy as np
 
 from placement.costs import calibrate
 from placement.graphs import dag
+from placement.instance import Instance
 from placement.simulators import ranks
 from placement.simulators.tensors import edge_transfer_s
-from placement.types import Problem
 
 # Indices of operations in the order in which their device runs them, a segment each; the segments
 # in an order in which they could run one after another. Of two that are ready on a device, the one
@@ -68,7 +68,7 @@ class Schedule(NamedTuple):
         return float(self.finish_s.max())
 
 
-def cut(problem: Problem, placement: np.ndarray) -> Segments:
+def cut(problem: Instance, placement: np.ndarray) -> Segments:
     """Cuts a placement int32 [N] into segments; the problem's objective does not matter."""
     chex.assert_rank(placement, 1)
     chex.assert_type(placement, int)
@@ -87,7 +87,7 @@ def cut(problem: Problem, placement: np.ndarray) -> Segments:
     return tuple(parts[p] for p in row.run(cuts).order)
 
 
-def schedule(problem: Problem, placement: np.ndarray, segments: Segments) -> Schedule:
+def schedule(problem: Instance, placement: np.ndarray, segments: Segments) -> Schedule:
     """Schedules the segments of a placement int32 [N]; they may be of other costs."""
     chex.assert_rank(placement, 1)
     chex.assert_type(placement, int)
@@ -113,13 +113,13 @@ def schedule(problem: Problem, placement: np.ndarray, segments: Segments) -> Sch
     )
 
 
-def latency_s(problem: Problem, placement: np.ndarray) -> float:
+def latency_s(problem: Instance, placement: np.ndarray) -> float:
     """Computes seconds that a placement int32 [N] takes in segments."""
     return schedule(problem, placement, cut(problem, placement)).latency_s
 
 
 def terms(
-    problem: Problem,
+    problem: Instance,
     placement: np.ndarray,
     segments: Segments,
     of: Schedule,
@@ -183,7 +183,7 @@ class _Run(NamedTuple):
 class _Row:
     """The operations of all devices in one row, device after device, each in a given order."""
 
-    def __init__(self, problem: Problem, placement: np.ndarray, order: np.ndarray):
+    def __init__(self, problem: Instance, placement: np.ndarray, order: np.ndarray):
         graph, costs = problem.graph, problem.costs
         self.ops = order[np.argsort(placement[order], kind="stable")]
         position = np.argsort(self.ops)

@@ -6,8 +6,9 @@ from typing import Any, Generic, NamedTuple, TypeVar
 import numpy as np
 
 from placement.graphs.batching import pad
+from placement.instance import Instance
 from placement.simulators import makespan, ranks, schedule, tensors
-from placement.types import Array, Problem
+from placement.types import Array
 
 Own = TypeVar("Own")
 
@@ -37,7 +38,7 @@ class CostView(NamedTuple, Generic[Own]):
         return makespan.Tables(self.steps, compute_s, each, delay_s)
 
 
-def cost_view(problem: Problem, num_nodes: int, num_edges: int) -> CostView[Any]:
+def cost_view(problem: Instance, num_nodes: int, num_edges: int) -> CostView[Any]:
     """Makes the view of a problem, on the host.
 
     Args:

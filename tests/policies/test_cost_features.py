@@ -7,8 +7,8 @@ import numpy as np
 import pytest
 
 from placement import simulators
+from placement.policies.cost_features import cost_view
 from placement.simulators import makespan
-from placement.simulators.view import cost_view
 from tests import helpers
 from tests.simulators import reference
 

@@ -5,10 +5,11 @@ import hypothesis.strategies as st
 import numpy as np
 import pytest
 
+from placement.analysis import segments
 from placement.costs import calibrate
 from placement.graphs import dag
 from placement.instance import Instance
-from placement.simulators import ranks, segments
+from placement.simulators import ranks
 from placement.types import CostModel, OpGraph, SegmentCosts
 from tests import helpers
 from tests.helpers import unit_costs

@@ -20,14 +20,16 @@ import chex
 import jax
 import numpy as np
 
+from placement.analysis import segments
 from placement.graphs import dag
-from placement.simulators import max_load, ranks, segments, tensors
-from placement.types import CostModel, OpGraph, Problem, Span
+from placement.instance import Instance
+from placement.simulators import max_load, ranks, tensors
+from placement.types import CostModel, OpGraph, Span
 
 _loads = jax.jit(max_load.loads)
 
 
-def predict(problem: Problem, placement: np.ndarray) -> tuple[Span, ...]:
+def predict(problem: Instance, placement: np.ndarray) -> tuple[Span, ...]:
     """Predicts the spans of a placement int32 [N] that can run, by start, each operation in one."""
     chex.assert_rank(placement, 1)
     chex.assert_type(placement, int)
@@ -35,7 +37,7 @@ def predict(problem: Problem, placement: np.ndarray) -> tuple[Span, ...]:
     return tuple(sorted(spans, key=lambda span: span.start_s))
 
 
-def in_segments(problem: Problem, placement: np.ndarray) -> tuple[Span, ...]:
+def in_segments(problem: Instance, placement: np.ndarray) -> tuple[Span, ...]:
     """Predicts the spans of the segments in which concurrent devices run a placement int32 [N]."""
     chex.assert_rank(placement, 1)
     chex.assert_type(placement, int)
@@ -49,7 +51,7 @@ def in_segments(problem: Problem, placement: np.ndarray) -> tuple[Span, ...]:
     return tuple(sorted(spans, key=lambda span: span.start_s))
 
 
-def loads(problem: Problem, placement: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+def loads(problem: Instance, placement: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     """Returns what each device computes, and receives and sends, for one request: float64 [D] each.
 
     As `max_load` counts them, of which the sum is the device's load.
@@ -65,7 +67,7 @@ def loads(problem: Problem, placement: np.ndarray) -> tuple[np.ndarray, np.ndarr
     return computed_s, np.maximum(0.0, total_s - computed_s)
 
 
-def _serial(problem: Problem, placement: np.ndarray) -> list[Span]:
+def _serial(problem: Instance, placement: np.ndarray) -> list[Span]:
     graph, costs = problem.graph, problem.costs
     compute_s = np.asarray(costs.compute_s, np.float64)
     waits_s = _serial_waits_s(graph, costs, placement)
@@ -125,7 +127,7 @@ def _serial_waits_s(graph: OpGraph, costs: CostModel, placement: np.ndarray) -> 
     return waits_s
 
 
-def _makespan(problem: Problem, placement: np.ndarray) -> list[Span]:
+def _makespan(problem: Instance, placement: np.ndarray) -> list[Span]:
     graph, costs = problem.graph, problem.costs
     delay_s = tensors.edge_delay_s(graph, costs)
     compute_s = np.asarray(costs.compute_s, np.float64)
@@ -142,7 +144,7 @@ def _makespan(problem: Problem, placement: np.ndarray) -> list[Span]:
     return spans
 
 
-def _subgraph(problem: Problem, placement: np.ndarray) -> list[Span]:
+def _subgraph(problem: Instance, placement: np.ndarray) -> list[Span]:
     """Of a placement whose parts do not wait for each other in a cycle."""
     graph, accelerator = problem.graph, np.asarray(problem.costs.accelerator)
     num_devices = len(accelerator)
@@ -173,7 +175,7 @@ def _subgraph(problem: Problem, placement: np.ndarray) -> list[Span]:
     return spans
 
 
-_PREDICT: dict[str, Callable[[Problem, np.ndarray], list[Span]]] = {
+_PREDICT: dict[str, Callable[[Instance, np.ndarray], list[Span]]] = {
     "serial": _serial,
     "makespan": _makespan,
     "max_load": _makespan,

@@ -3,8 +3,9 @@ import itertools
 import numpy as np
 import pytest
 
+from placement.analysis import segments, timeline
 from placement.graphs import dag
-from placement.simulators import max_load, segments, timeline
+from placement.simulators import max_load
 from tests import helpers
 from tests.simulators import reference
 
