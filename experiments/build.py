@@ -71,7 +71,7 @@ class SearchProblem(NamedTuple):
         everything = np.arange(self.full.graph.num_ops, dtype=np.int32)
         return SearchProblem(
             *(self.full, self.full, everything, everything),
-            lambda p: simulators.evaluator(self.full)(p),
+            self.full.evaluate,
         )
 
     def complete(self, placements: np.ndarray) -> np.ndarray:
@@ -239,7 +239,8 @@ def search_problem(
         coarse_costs = tables.coarse_costs(costs, coarsening.assignment, coarsening.edges)
         coarse = Instance(coarsening.graph, coarse_costs, objective, devices)
     leaders = opgraph.representatives(coarse.graph)
-    simulate = simulators.evaluator(coarse)
+    _ = coarse.tables  # refuses too many devices before the search begins
+    simulate = coarse.evaluate
     if (leaders == np.arange(len(leaders))).all():
         return SearchProblem(full, coarse, coarsening.assignment, leaders, simulate)
     return SearchProblem(

@@ -17,7 +17,6 @@ from experiments import build, checkpoints
 from experiments.console import metrics
 from experiments.console import progress as progress_lib
 from experiments.distributed import processes
-from placement import simulators
 from placement.instance import Instance
 from placement.learning import trainer
 from placement.methods import learned, pretrained
@@ -189,7 +188,7 @@ def follow(job: dict[str, Any]) -> None:
     """
     problem = processes.unpacked(job["problem"])
     search = _Search.of(job["method"], problem, job["measured"])
-    fresh = search.start(0, simulators.evaluator(problem))
+    fresh = search.start(0, problem.evaluate)
     progress = flax.serialization.from_bytes(fresh, job["progress"])
     heard = processes.broadcast
     for _ in search.steps(progress, job["budget"], lambda _: heard(), heard):

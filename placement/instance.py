@@ -1,18 +1,43 @@
 """A problem together with everything that follows from it, each computed once."""
 
 import functools
+from collections.abc import Callable
+from typing import Any, NamedTuple, TypeVar
 
+import chex
+import jax
+import jax.numpy as jnp
 import numpy as np
 
-from placement.graphs import dag
-from placement.types import Problem
+from placement import simulators
+from placement.errors import UserError
+from placement.graphs import dag, opgraph
+from placement.simulators import makespan, max_load, ranks, residency, serial, subgraph, tensors
+from placement.types import Array, Problem
+
+_MOST_DEVICES = 31  # of the simulators, whose sets of devices are bits of an integer
+_OVER_TIME = ("makespan", "max_load")  # the objectives for which it is known what runs when
+_Tree = TypeVar("_Tree")
+
+
+class Dependencies(NamedTuple):
+    """The P distinct pairs of operations that edges join, sorted by sender, then receiver.
+
+    Of parallel edges only the longest delay matters: tensors that arrive earlier hold up nothing.
+    """
+
+    senders: np.ndarray  # int32 [P]
+    receivers: np.ndarray  # int32 [P]
+    delay_s: np.ndarray  # float32 [P, D, D]: the longest delay of the edges that join the pair
+    pair: np.ndarray  # int64 [E]: the pair that each edge joins
 
 
 class Instance(Problem):
     """A `Problem` with cached derivations; policies, solvers, searches and reports take one.
 
-    A derivation is computed when it is first read and kept as long as the instance. Its arrays are
-    read-only, because all readers share them. `_replace` makes an instance that has none yet.
+    A derivation is computed when it is first read and kept as long as the instance. Its arrays on
+    the host are read-only, because all readers share them. `_replace` makes an instance that has
+    none yet.
     """
 
     @classmethod
@@ -20,12 +45,197 @@ class Instance(Problem):
         """Returns the problem itself where it is an instance already, else a new instance."""
         return problem if isinstance(problem, cls) else cls(*problem)
 
+    # Transfer delays.
+
+    @functools.cached_property
+    def edge_transfer_s(self) -> np.ndarray:
+        """float32 [E, D, D]: one transfer of each edge's tensor between two devices."""
+        return _read_only(tensors.edge_transfer_s(self.graph, self.costs))
+
+    @functools.cached_property
+    def edge_delay_s(self) -> np.ndarray:
+        """float32 [E, D, D]: from the end of each edge's sender to the arrival at the receiver."""
+        return _read_only(tensors.edge_delay_s(self.edge_transfer_s, self.costs.fusion_loss_s))
+
+    @functools.cached_property
+    def mean_edge_delay_s(self) -> np.ndarray:
+        """float64 [E]: each edge's mean delay over the pairs of devices that are linked."""
+        return _read_only(ranks.mean_delay_s(self.edge_delay_s))
+
+    @functools.cached_property
+    def dependencies(self) -> Dependencies:
+        """The distinct pairs of operations that edges join, with their longest delays."""
+        graph = self.graph
+        keys = graph.senders.astype(np.int64) * graph.num_ops + graph.receivers
+        _, first, pair = np.unique(keys, return_index=True, return_inverse=True)
+        delay_s = np.zeros((len(first), *self.edge_delay_s.shape[1:]), np.float32)
+        np.maximum.at(delay_s, pair, self.edge_delay_s)
+        return _read_only(Dependencies(graph.senders[first], graph.receivers[first], delay_s, pair))
+
+    # Orders of the operations.
+
     @functools.cached_property
     def topological_order(self) -> np.ndarray:
         """int32 [N]: the operations in topological order, see `dag.topological_order`."""
         return _read_only(dag.topological_order(self.graph))
 
+    @functools.cached_property
+    def upward_rank(self) -> np.ndarray:
+        """float64 [N]: the longest path from each operation to the end, see `ranks`."""
+        return _read_only(
+            ranks.upward_rank(
+                self.graph, self.costs.compute_s, self.mean_edge_delay_s, self.topological_order
+            )
+        )
 
-def _read_only(array: np.ndarray) -> np.ndarray:
-    array.setflags(write=False)
-    return array
+    @functools.cached_property
+    def priority_order(self) -> np.ndarray:
+        """int32 [N]: the order in which a device runs its operations under `makespan`."""
+        return _read_only(ranks.priority_order(self.upward_rank, self.topological_order))
+
+    # The simulator.
+
+    @functools.cached_property
+    def links(self) -> makespan.Links:
+        """What transfers cost between kinds of devices."""
+        return makespan.make_links(self.edge_delay_s)
+
+    @functools.cached_property
+    def tensor_blocks(self) -> tuple[tensors.Block, ...]:
+        """All tensors that are read, grouped by their number of readers."""
+        return tensors.blocks(self.graph, self.costs.fusion_loss_s, self.edge_transfer_s)
+
+    @functools.cached_property
+    def makespan_tables(self) -> makespan.Tables:
+        """The schedule's tables on the host, whatever the objective."""
+        compute_s = self.costs.compute_s
+        return makespan.tables(self.graph, compute_s, self.priority_order, self.links)
+
+    @functools.cached_property
+    def load_tables(self) -> max_load.Tables:
+        """The tables of the devices' loads on the host, whatever the objective."""
+        return max_load.tables(self.costs, self.tensor_blocks)
+
+    @functools.cached_property
+    def limits(self) -> simulators.Limits:
+        """What a placement must respect beside the objective, on the host."""
+        costs, graph = self.costs, self.graph
+        accelerator, capacity = np.asarray(costs.accelerator), np.asarray(costs.capacity_bytes)
+        one = (accelerator[:, None] == accelerator) & (accelerator >= 0)
+        memory = simulators.Memory(
+            memory_bytes=np.asarray(costs.memory_bytes, np.float32),
+            capacity_bytes=capacity.astype(np.float32),
+            shared=one | np.eye(len(accelerator), dtype=bool),
+        )
+        representative = opgraph.representatives(graph)
+        # Where every device holds all operations, nothing is exceeded and nothing is to be summed.
+        needed = np.asarray(costs.memory_bytes, np.float64).sum()
+        tensor_bytes = costs.tensor_bytes
+        if tensor_bytes is not None and self.objective in _OVER_TIME:
+            first = np.unique(graph.tensors, return_index=True)[1]
+            needed += np.maximum(*(np.asarray(b, np.float64)[first] for b in tensor_bytes)).sum()
+            if needed > capacity.min():
+                tables = self.makespan_tables, self.links, self.tensor_blocks
+                memory = memory._replace(alive=residency.tables(graph, tensor_bytes, *tables))
+        return simulators.Limits(
+            memory=memory if needed > capacity.min() else None,
+            representative=None if graph.num_ops == len(set(representative)) else representative,
+        )
+
+    @functools.cached_property
+    def tables(self) -> tuple[simulators.Limits, Any]:
+        """The arrays that `Objective.simulate` reads: pass them to jit as arguments.
+
+        Raises:
+          UserError: there is no such objective, or there are more devices than bits in a set.
+        """
+        num_devices = np.asarray(self.costs.compute_s).shape[1]
+        if num_devices > _MOST_DEVICES:
+            raise UserError(
+                f"{num_devices} devices; the simulators take at most {_MOST_DEVICES}: give fewer"
+            )
+        simulators.objective(self.objective)
+        # Within a function that is being traced these would be tracers, which must not be kept.
+        with jax.ensure_compile_time_eval():
+            return jax.tree.map(jnp.asarray, (self.limits, _TABLES[self.objective](self)))
+
+    def evaluate(self, placements: Array) -> Array:
+        """Evaluates placements int32 [B, N]: float32 [B] seconds, inf where one is not feasible.
+
+        Compiles once for each batch size. The arrays are arguments of the compiled function, so
+        that instances whose tables have equal shapes share it.
+        """
+        return self._evaluate(placements, penalised=False)
+
+    def evaluate_penalised(self, placements: Array) -> Array:
+        """Evaluates as `evaluate`, but what is not feasible to `Outcome.penalised_s`."""
+        return self._evaluate(placements, penalised=True)
+
+    def _evaluate(self, placements: Array, *, penalised: bool) -> Array:
+        simulate = simulators.objective(self.objective).simulate
+        return _evaluate(simulate, penalised, self.tables, jnp.asarray(placements, jnp.int32))
+
+    def value_s(self, placement: np.ndarray) -> float:
+        """Returns the simulator's value of one placement int [N]."""
+        chex.assert_shape(placement, (self.graph.num_ops,))
+        chex.assert_type(placement, int)
+        return float(self.evaluate(placement[None])[0])
+
+    def exceeds_memory(self, placement: np.ndarray) -> bool:
+        """Whether a placement int [N] could run if devices had more memory."""
+        simulate = simulators.objective(self.objective).simulate
+        return bool(_exceeds_memory(simulate, self.tables, jnp.asarray(placement)[None])[0])
+
+    def fullest_bytes(self, placements: np.ndarray) -> np.ndarray:
+        """Sums what operations always occupy on the fullest device, float64 [B], on the host.
+
+        Parts of one accelerator hold theirs together.
+
+        Args:
+          placements: int32 [B, N].
+        """
+        memory_bytes = np.asarray(self.costs.memory_bytes, np.float64)
+        accelerator = np.asarray(self.costs.accelerator)
+        used = [(placements == d) @ memory_bytes for d in range(len(accelerator))]
+        together = (accelerator[:, None] == accelerator) & (accelerator >= 0)
+        together |= np.eye(len(accelerator), dtype=bool)
+        return (np.stack(used, axis=1) @ together).max(axis=1)
+
+
+_TABLES: dict[str, Callable[[Instance], Any]] = {
+    "serial": lambda instance: serial.tables(instance.costs, instance.tensor_blocks),
+    "makespan": lambda instance: instance.makespan_tables,
+    "max_load": lambda instance: instance.load_tables,
+    "subgraph": lambda instance: subgraph.tables(
+        instance.graph, instance.costs, instance.topological_order, instance.load_tables
+    ),
+}
+
+
+@functools.partial(jax.jit, static_argnums=(0, 1))
+def _evaluate(
+    simulate: Callable[[Any, Array], simulators.Outcome],
+    penalised: bool,
+    tables: tuple[simulators.Limits, Any],
+    placements: Array,
+) -> Array:
+    outcome = simulate(tables, placements)
+    other = outcome.penalised_s() if penalised else jnp.inf
+    return jnp.where(outcome.feasible, outcome.latency_s, other)
+
+
+@functools.partial(jax.jit, static_argnums=0)
+def _exceeds_memory(
+    simulate: Callable[[Any, Array], simulators.Outcome],
+    tables: tuple[simulators.Limits, Any],
+    placements: Array,
+) -> Array:
+    outcome = simulate(tables, placements)
+    return jnp.isfinite(outcome.latency_s) & (outcome.overflow > 0)
+
+
+def _read_only(tree: _Tree) -> _Tree:
+    """Returns the arrays, which nobody else may hold, after forbidding to write to them."""
+    for array in jax.tree.leaves(tree):
+        array.setflags(write=False)
+    return tree

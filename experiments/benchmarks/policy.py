@@ -15,7 +15,6 @@ from rich.console import Console
 from experiments import build
 from experiments.benchmarks import problems
 from experiments.benchmarks.timing import median_ms, table
-from placement import simulators
 from placement.methods import learned
 from placement.types import OpGraph
 
@@ -52,7 +51,7 @@ def _times_ms(op_graph: OpGraph) -> tuple[float, float, float]:
     problem = problems.two_devices(op_graph)
     method = learned.make("hsdag", len(problem.devices), False)
     graph, learner = method.read(problem).graph, method.learner
-    evaluate = simulators.evaluator(problem)
+    evaluate = problem.evaluate
     state = learner.init(jax.random.PRNGKey(0), graph)
     sample = jax.jit(method.policy.sample, static_argnums=3)
 

@@ -76,7 +76,7 @@ def ask_roles() -> Iterator[OfRoles]:
             decisions = len(np.unique(graph.colocation))
             for budget in BUDGETS:
                 found = [_found(problem._replace(graph=graph), s, budget) for s in _SEEDS]
-                best_s = [base.value_s(problem, placement) for placement in found]
+                best_s = [problem.value_s(placement) for placement in found]
                 yield OfRoles(text, told, decisions, budget, best_s)
 
 
@@ -85,7 +85,7 @@ def ask_objectives() -> Iterator[OfObjective]:
     for text in GRAPHS:
         problem = _problem(text)
         singles = [np.full(problem.graph.num_ops, d, np.int32) for d in range(len(problem.devices))]
-        single_s = [base.value_s(problem, row) for row in singles]
+        single_s = [problem.value_s(row) for row in singles]
         fastest = singles[int(np.argmin(single_s))]
         for found_by, way in _ways(problem, fastest).items():
             rows = [_worth(problem, way(seed), seed) for seed in _FEW_SEEDS]
@@ -156,7 +156,7 @@ def _worth(problem: Instance, placement: np.ndarray, seed: int) -> list[float]:
     assert refined is not None
     return [
         float(graph.edge_bytes[crosses].sum()),
-        *(base.value_s(problem, each) for each in (placement, refined)),
+        *(problem.value_s(each) for each in (placement, refined)),
     ]
 
 

@@ -22,7 +22,6 @@ from experiments import target as target_lib
 from experiments.console import faults, progress
 from experiments.distributed import hosts
 from experiments.results import figures, outputs
-from placement import simulators
 from placement.analysis import latency_terms, segments
 from placement.costs import calibrate
 from placement.errors import UserError
@@ -152,7 +151,7 @@ def _calibrated(
 
 
 def _simulated(problem: Instance, placements: np.ndarray) -> np.ndarray:
-    return np.asarray(simulators.evaluator(problem)(placements))
+    return np.asarray(problem.evaluate(placements))
 
 
 def _in_segments(problem: Instance, placements: np.ndarray) -> np.ndarray:

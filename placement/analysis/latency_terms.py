@@ -15,7 +15,7 @@ from placement.analysis import segments
 from placement.costs import calibrate
 from placement.costs.calibrate import Terms, TermsAt
 from placement.instance import Instance
-from placement.simulators import max_load, tensors
+from placement.simulators import max_load
 from placement.types import CostModel
 
 
@@ -60,10 +60,11 @@ def _max_load(problem: Instance, placement: np.ndarray, kind: np.ndarray | None)
     received = apart[np.unique(tensor * num_devices + reader[apart], return_index=True)[1]]
 
     def terms(costs: CostModel) -> Terms:
-        loads = max_load.loads(max_load.tables(graph, costs), placement[:, None])
+        at_costs = problem._replace(costs=costs)
+        loads = max_load.loads(at_costs.load_tables, placement[:, None])
         busiest = int(np.argmax(np.asarray(loads)[:, 0]))
         here = placement == busiest
-        transfer_s = tensors.edge_transfer_s(graph, costs)
+        transfer_s = at_costs.edge_transfer_s
         out = sent[source[sent] == busiest]
         into = received[reader[received] == busiest]
         to = transfer_s[out, busiest].argmax(axis=1)

@@ -42,8 +42,6 @@ import numpy as np
 from placement.costs import calibrate
 from placement.graphs import dag
 from placement.instance import Instance
-from placement.simulators import ranks
-from placement.simulators.tensors import edge_transfer_s
 
 # Indices of operations in the order in which their device runs them, a segment each; the segments
 # in an order in which they could run one after another. Of two that are ready on a device, the one
@@ -72,7 +70,7 @@ def cut(problem: Instance, placement: np.ndarray) -> Segments:
     """Cuts a placement int32 [N] into segments; the problem's objective does not matter."""
     chex.assert_rank(placement, 1)
     chex.assert_type(placement, int)
-    row = _Row(problem, placement, ranks.priority_order(problem.graph, problem.costs))
+    row = _Row(problem, placement, problem.priority_order)
     cuts = row.needed.copy()
     latency_s = row.run(cuts).latency_s
     # From the end, where little depends on a segment: what is merged there frees the rest.
@@ -193,7 +191,7 @@ class _Row:
         self._senders, self._receivers = position[graph.senders], position[graph.receivers]
         source, reader = placement[graph.senders], placement[graph.receivers]
         edges = np.arange(graph.num_edges)
-        self._transfer_s = edge_transfer_s(graph, costs)[edges, source, reader].astype(float)
+        self._transfer_s = problem.edge_transfer_s[edges, source, reader].astype(float)
         self._others = max(1, np.asarray(costs.compute_s).shape[1] - 1)
         self._slowdown = np.zeros(graph.num_ops)
         self._fusion_loss_s = np.asarray(costs.fusion_loss_s, float)

@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from placement import arguments, simulators, solvers
+from placement import arguments, solvers
 from placement.instance import Instance
 from placement.methods import learned, pretrained
 from placement.runtime import scotch
@@ -98,7 +98,7 @@ def _single(problem: Instance, seed: int, limits: SearchLimits) -> base.SearchRe
     del seed, limits
     num_ops, num_devices = problem.costs.compute_s.shape
     singles = np.tile(np.arange(num_devices, dtype=np.int32)[:, None], (1, num_ops))
-    latency_s = np.asarray(simulators.evaluator(problem)(singles))
+    latency_s = np.asarray(problem.evaluate(singles))
     return base.SearchResult(singles[np.argmin(latency_s)], evaluations=num_devices)
 
 

@@ -21,7 +21,7 @@ import jax
 import jraph
 import numpy as np
 
-from placement import arguments, simulators
+from placement import arguments
 from placement.errors import UserError
 from placement.graphs.features import BLOCKS, DEFAULT_BLOCKS
 from placement.instance import Instance
@@ -277,7 +277,7 @@ def steps(
             progress,
             budget,
             assignment=assignment,
-            penalised=_single_devices_fail(simulators.evaluator(problem, penalised=True)),
+            penalised=_single_devices_fail(problem.evaluate_penalised),
         )
     simulator = trainer.Simulator.of(problem)._replace(assignment=assignment)
     return trainer.search_simulated(
@@ -295,10 +295,9 @@ def find(method: str, problem: Instance, seed: int, limits: SearchLimits) -> Sea
     made = make(method, len(problem.devices), False)
     read = made.read(problem)
     check_fits(method, made.learner, read.graph)
-    evaluate = simulators.evaluator(problem)
-    progress = start(made, read, problem, seed, evaluate)
+    progress = start(made, read, problem, seed, problem.evaluate)
     pace = about_a_second(limits.spent_s)
-    reports = steps(made, read, problem, progress, limits.budget, evaluate, pace=pace)
+    reports = steps(made, read, problem, progress, limits.budget, problem.evaluate, pace=pace)
     status = "finished"
     for report in reports:
         progress = report.progress

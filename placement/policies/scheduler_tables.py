@@ -45,7 +45,10 @@ def view(
     compute_s = np.asarray(costs.compute_s, np.float64)
     mean_s = ranks.finite_mean(compute_s)
     unit_s = float(np.median(mean_s[mean_s > 0])) if (mean_s > 0).any() else 1.0
-    onward = ranks.optimistic_cost_s(graph, costs, np.isfinite(compute_s)) / unit_s
+    onward = ranks.optimistic_cost_s(
+        graph, compute_s, problem.mean_edge_delay_s, problem.topological_order
+    )
+    onward = onward / unit_s
     memory_bytes = np.asarray(costs.memory_bytes, np.float64)
     whole = memory_bytes.sum() or 1.0
     rows = (0, num_nodes - graph.num_ops)
@@ -89,12 +92,12 @@ def _node_features(problem: Instance, unit_s: float) -> np.ndarray:
     mean_s = ranks.finite_mean(compute_s)
     least_s = np.where(np.isfinite(compute_s), compute_s, np.inf).min(axis=1)
     least_s = np.where(np.isfinite(least_s), least_s, 0.0)
-    onward_s = ranks.upward_rank(graph, costs)
+    onward_s = problem.upward_rank
     reverse = dataclasses.replace(graph, senders=graph.receivers, receivers=graph.senders)
-    so_far_s = ranks.upward_rank(reverse, costs)
+    so_far_s = problem._replace(graph=reverse).upward_rank
     longest_s = float(onward_s.max()) or 1.0
     leaving_s = np.zeros(graph.num_ops)
-    np.maximum.at(leaving_s, graph.senders, ranks.mean_delay_s(graph, costs))
+    np.maximum.at(leaving_s, graph.senders, problem.mean_edge_delay_s)
     fan_out = np.bincount(graph.senders, minlength=graph.num_ops)
     fan_in = np.bincount(graph.receivers, minlength=graph.num_ops)
     columns = (

@@ -23,7 +23,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from placement import simulators, solvers
+from placement import solvers
 from placement.instance import Instance
 from placement.search import blocks, chains, orders, population
 from placement.solvers import base
@@ -167,16 +167,16 @@ class _Axes:
 
     def __init__(self, problem: Instance, load: Instance):
         self._problem = problem
-        self._seconds = [simulators.evaluator(each) for each in (problem, load)]
+        self._seconds = [each.evaluate for each in (problem, load)]
 
     def values(self, placements: np.ndarray) -> np.ndarray:
         """Of placements int32 [B, N], float64 [B, 3]; inf where one cannot run."""
         seconds = [np.asarray(evaluate(placements), np.float64) for evaluate in self._seconds]
-        return np.stack([*seconds, simulators.fullest_bytes(self._problem, placements)], axis=1)
+        return np.stack([*seconds, self._problem.fullest_bytes(placements)], axis=1)
 
 
 def _space(problem: Instance, classes: base.Classes, seed: int) -> chains.Space:
-    limits, of_objective = simulators.tables(problem)
+    limits, of_objective = problem.tables
     space = chains.Space(
         tables=(limits, of_objective),
         number=None,

@@ -25,7 +25,6 @@ import chex
 import numpy as np
 from scipy.special import ndtr
 
-from placement import simulators
 from placement.analysis import latency_terms
 from placement.costs import calibrate
 from placement.costs.calibrate import TermsAt
@@ -212,7 +211,7 @@ def _searched(
     """The best placement int32 [N] under drawn costs that a short search finds."""
     # As many as there can be: the simulator compiles once.
     rows = np.resize(known.placement, (MOST, drawn.graph.num_ops))
-    start = known.placement[int(np.argmin(simulators.evaluator(drawn)(rows))) % len(known.terms)]
+    start = known.placement[int(np.argmin(drawn.evaluate(rows))) % len(known.terms)]
     within = SearchLimits(_SHARE * limits.left_s(), _EVALUATIONS, stop=limits.stopped)
     seed = int(rng.integers(np.iinfo(np.int32).max))
     result = population.find(drawn, seed, within, base.SearchResult(start))

@@ -20,7 +20,6 @@ from scipy.sparse import csgraph
 from placement.graphs import dag, roles
 from placement.instance import Instance
 from placement.search import parses
-from placement.simulators import ranks
 from placement.solvers import base
 from placement.types import Array
 
@@ -74,16 +73,15 @@ def make(problem: Instance, classes: base.Classes, rng: np.random.Generator) -> 
       rng: of all randomness.
     """
     graph, size = problem.graph, len(classes.compute_s)
-    delay_s = ranks.mean_delay_s(graph, problem.costs)
     time = [
         np.array(list(dict.fromkeys(classes.number[order].tolist())))
-        for order in (ranks.priority_order(graph, problem.costs), problem.topological_order)
+        for order in (problem.priority_order, problem.topological_order)
     ]
     first = np.unique(classes.number, return_index=True)[1]
     limited = len(base.memory(problem).capacity_bytes) > 0
     parts = Parts(
         [graph.op_names[op] for op in first],
-        *edges_between(graph.senders, graph.receivers, delay_s, classes.number),
+        *edges_between(graph.senders, graph.receivers, problem.mean_edge_delay_s, classes.number),
         classes.memory_bytes if limited else None,
     )
     most = Most(

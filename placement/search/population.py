@@ -53,7 +53,7 @@ def find(
     evaluations = len(begun) + (known.evaluations if known is not None else 0)
     if proven is not None:
         assert proven.placement is not None
-        limits.tell(evaluations, base.value_s(problem, proven.placement), proven.placement)
+        limits.tell(evaluations, problem.value_s(proven.placement), proven.placement)
         return proven._replace(evaluations=evaluations)
     if known is not None and known.placement is not None:
         begun = np.concatenate([begun, known.placement[None]])
@@ -103,7 +103,7 @@ def _starts(
     for result in starts.find(problem, seed, gathering):
         optimal = result.status == "optimal" and result.scope == base.ALL
         rows.append(result.placement)
-        if optimal and np.isfinite(base.value_s(problem, np.asarray(result.placement))):
+        if optimal and np.isfinite(problem.value_s(np.asarray(result.placement))):
             return np.array(rows, np.int32), result
     return np.array(rows, np.int32), None
 
@@ -112,7 +112,7 @@ def begin(
     problem: Instance, classes: base.Classes, simulate: Any, starts: np.ndarray, seed: int
 ) -> tuple[chains.Space, chains.State]:
     """Returns the space, and chains at the best of the starts int32 [M, C]."""
-    limits, of_objective = simulators.tables(problem)
+    limits, of_objective = problem.tables
     space = chains.Space(
         tables=(limits._replace(representative=None), of_objective),
         number=None if limits.representative is None else classes.number,

@@ -34,7 +34,7 @@ import numpy as np
 from placement import simulators
 from placement.instance import Instance
 from placement.search import chains, orders, sweeps
-from placement.simulators import makespan, ranks, schedule, tensors
+from placement.simulators import makespan, schedule
 from placement.solvers import base
 from placement.solvers.limits import SearchLimits
 from placement.types import Array
@@ -87,7 +87,7 @@ def suit(problem: Instance, classes: base.Classes) -> bool:
 
     So it is of a step of training whose gradients are on the devices of their operations.
     """
-    position = np.argsort(ranks.priority_order(problem.graph, problem.costs))
+    position = np.argsort(problem.priority_order)
     first = np.full(len(classes.compute_s), problem.graph.num_ops)
     np.minimum.at(first, classes.number, position)
     last = np.zeros_like(first)
@@ -114,8 +114,7 @@ def improve(
     """
     chex.assert_shape(starts, (None, problem.graph.num_ops))
     chex.assert_type(starts, int)
-    evaluate = simulators.evaluator(problem)
-    starts_s = [float(evaluate(start[None])[0]) for start in starts]
+    starts_s = [problem.value_s(start) for start in starts]
     nth = int(np.argmin(starts_s))
     best, best_s, evaluations = starts[nth], starts_s[nth], float(len(starts))
     if not np.isfinite(best_s):
@@ -135,7 +134,7 @@ def improve(
             if limits.over():
                 break
         found = search.placement()
-        found_s = float(evaluate(found[None])[0])
+        found_s = problem.value_s(found)
         evaluations += 1
         gained = found_s < best_s * (1 - _LEAST_GAIN)
         if found_s < best_s:
@@ -241,17 +240,16 @@ def _advance(
 
 def _whole(problem: Instance, classes: base.Classes) -> _Whole:
     graph, costs = problem.graph, problem.costs
-    order = ranks.priority_order(graph, costs)
+    order = problem.priority_order
     position = np.empty_like(order)
     position[order] = np.arange(len(order), dtype=order.dtype)
-    delay_s = tensors.edge_delay_s(graph, costs)
     into, out = sweeps.sides(
-        len(order), position[graph.senders], position[graph.receivers], delay_s
+        len(order), position[graph.senders], position[graph.receivers], problem.edge_delay_s
     )
     number = classes.number[order]
     first = np.unique(number, return_index=True)[1]
     last = len(order) - 1 - np.unique(number[::-1], return_index=True)[1]
-    memory = simulators.limits(problem).memory
+    memory = problem.limits.memory
     if memory is not None:
         # What is alive over time is judged of the whole alone.
         memory = memory._replace(memory_bytes=memory.memory_bytes[order], alive=None)
@@ -261,8 +259,8 @@ def _whole(problem: Instance, classes: base.Classes) -> _Whole:
         compute_s=np.asarray(costs.compute_s, np.float32)[order],
         into=into,
         out=out,
-        links=makespan.links(delay_s),
-        mean_delay_s=ranks.mean_delay_s(graph, costs),
+        links=problem.links,
+        mean_delay_s=problem.mean_edge_delay_s,
         allowed=classes.allowed,
         number=number,
         first=first,

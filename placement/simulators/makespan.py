@@ -23,8 +23,8 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from placement.simulators import ranks, schedule, tensors
-from placement.types import Array, CostModel, OpGraph
+from placement.simulators import schedule
+from placement.types import Array, OpGraph
 
 
 class Boundary(NamedTuple):
@@ -61,20 +61,25 @@ class Tables(NamedTuple):
         return self.steps, self.compute_s, self.delay_s
 
 
-def tables(graph: OpGraph, costs: CostModel) -> Tables:
-    """Makes the tables of a problem, on the host."""
-    order = ranks.priority_order(graph, costs)
+def tables(graph: OpGraph, compute_s: Array, order: np.ndarray, links: Links) -> Tables:
+    """Makes the tables of a problem, on the host.
+
+    Args:
+      graph: N operations, E edges.
+      compute_s: float [N, D], see `CostModel`.
+      order: int32 [N], of priority (`ranks.priority_order`).
+      links: of the edges' delays.
+    """
     steps = schedule.steps(graph.num_ops, graph.senders, graph.receivers, order)
-    of = links(tensors.edge_delay_s(graph, costs))
     return Tables(
         steps,
-        np.asarray(costs.compute_s, np.float32)[steps.op],
-        of.kind,
-        of_inputs(steps, of.delay_s),
+        np.asarray(compute_s, np.float32)[steps.op],
+        links.kind,
+        of_inputs(steps, links.delay_s),
     )
 
 
-def links(delay_s: np.ndarray) -> Links:
+def make_links(delay_s: np.ndarray) -> Links:
     """Finds the kinds of devices, of delays float32 [E, D, D]."""
     first, kind = np.unique(_equally_linked(delay_s), return_inverse=True)
     # Within a kind: between any two of its devices, zero where it has one.

@@ -135,7 +135,7 @@ def run(name: str, find: base.Find, problem: Instance, seed: int, limits: Search
     placement, value_s = result.placement, np.inf
     if placement is not None:
         placement = np.asarray(placement, np.int32)
-        value_s = base.value_s(problem, placement)
+        value_s = problem.value_s(placement)
         if np.isinf(value_s) and result.status == "optimal":
             # Exact solvers know what operations always occupy, not what is alive over time.
             result = result._replace(status="finished")
@@ -200,7 +200,7 @@ def infeasible(problem: Instance) -> str | None:
 
 
 def _runs_out(problem: Instance, placement: np.ndarray | None) -> bool:
-    return placement is not None and simulators.runs_out_of_memory(problem, placement)
+    return placement is not None and problem.exceeds_memory(placement)
 
 
 def _bound(result: base.SearchResult, value_s: float, name: str) -> float:

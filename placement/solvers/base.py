@@ -14,7 +14,6 @@ from typing import NamedTuple
 import chex
 import numpy as np
 
-from placement import simulators
 from placement.errors import UserError
 from placement.graphs import dag, opgraph
 from placement.instance import Instance
@@ -148,13 +147,6 @@ def interchangeable(problem: Instance, compute_s: np.ndarray, delay_s: np.ndarra
 def _limits(of: Memory, devices: np.ndarray) -> list[tuple[list[bool], float]]:
     rows = zip(of.devices[:, devices].tolist(), of.capacity_bytes.tolist(), strict=True)
     return sorted(rows)
-
-
-def value_s(problem: Instance, placement: np.ndarray) -> float:
-    """Returns the simulator's value of one placement int [N]."""
-    chex.assert_shape(placement, (problem.graph.num_ops,))
-    chex.assert_type(placement, int)
-    return float(simulators.evaluator(problem)(placement[None])[0])
 
 
 def missing(package: str) -> UserError:

@@ -43,7 +43,6 @@ from scipy import optimize, sparse
 from scipy.sparse import csgraph
 
 from placement.instance import Instance
-from placement.simulators import tensors
 from placement.solvers import base, native
 from placement.solvers.limits import SearchLimits
 
@@ -115,7 +114,7 @@ def costs_of(problem: Instance) -> Costs:
     lost_s = np.asarray(problem.costs.fusion_loss_s, np.float64)
     separable = apart[lost_s[apart] > 0]
     # The simulator's own float32 table, so that a sum of the same terms is the same number.
-    transfer_s = tensors.edge_transfer_s(graph, problem.costs)[apart[first]]
+    transfer_s = problem.edge_transfer_s[apart[first]]
     return Costs(
         compute_s=classes.compute_s,
         source=ends[0, apart[first]],

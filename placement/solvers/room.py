@@ -4,7 +4,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from placement import simulators, solvers
+from placement import solvers
 from placement.graphs import dag
 from placement.instance import Instance
 
@@ -32,9 +32,8 @@ def find(problem: Instance, *, time_limit_s: float = 10.0) -> Room:
       time_limit_s: for the bound.
     """
     num_ops, num_devices = problem.costs.compute_s.shape
-    evaluate = simulators.evaluator(problem)
     each = np.tile(np.arange(num_devices, dtype=np.int32)[:, None], (1, num_ops))
-    single_s = np.array([float(evaluate(row[None])[0]) for row in each])
+    single_s = np.array([problem.value_s(row) for row in each])
     single, chain = int(single_s.argmin()), np.nan
     if np.isfinite(single_s[single]):
         seconds = np.asarray(problem.costs.compute_s, np.float64)[:, single]

@@ -3,7 +3,6 @@
 import numpy as np
 import pytest
 
-from placement import simulators
 from placement.analysis import latency_terms, segments
 from placement.costs import calibrate
 from placement.instance import Instance
@@ -28,7 +27,7 @@ def _latency_s(problem: Instance, profiled: Instance, placement: np.ndarray) -> 
     if problem.objective == "makespan":
         cut = segments.cut(profiled, placement)
         return segments.schedule(problem, placement, cut).latency_s
-    return float(simulators.evaluator(problem)(placement[None])[0])
+    return float(problem.evaluate(placement[None])[0])
 
 
 def _distorted(rng: np.random.Generator, costs: CostModel) -> calibrate.Calibration:

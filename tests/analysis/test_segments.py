@@ -9,7 +9,6 @@ from placement.analysis import segments
 from placement.costs import calibrate
 from placement.graphs import dag
 from placement.instance import Instance
-from placement.simulators import ranks
 from placement.types import CostModel, OpGraph, SegmentCosts
 from tests import helpers
 from tests.helpers import unit_costs
@@ -55,7 +54,7 @@ def _part_of(problem: Instance, found: segments.Segments) -> np.ndarray:
 def _uncut(problem: Instance, placement: np.ndarray) -> segments.Segments:
     """The segments before anything is merged, found without `cut`: by the module's two rules."""
     graph = problem.graph
-    order = ranks.priority_order(graph, problem.costs).tolist()
+    order = problem.priority_order.tolist()
     apart = placement[graph.senders] != placement[graph.receivers]
     ends, begins = set(graph.senders[apart].tolist()), set(graph.receivers[apart].tolist())
     found: list[list[int]] = []
@@ -125,7 +124,7 @@ def test_a_diamond_by_hand():
     """
     problem = _problem(helpers.diamond(), _two_apart(helpers.diamond()))
     placement = np.array([0, 0, 1, 0], np.int32)
-    assert ranks.priority_order(problem.graph, problem.costs).tolist() == [0, 1, 2, 3]
+    assert problem.priority_order.tolist() == [0, 1, 2, 3]
     found = segments.cut(problem, placement)
     # 1 and 3 together start at 7 and end at 9, apart 3 ends at 8; 0 and 1 together delay 2 by 1.
     assert _as_lists(found) == [[0], [1], [2], [3]]
@@ -176,7 +175,7 @@ def test_on_one_device_all_is_one_segment():
     problem = _problem(graph, helpers.random_costs(np.random.default_rng(1), graph, 2))
     placement = np.ones(20, np.int32)
     (only,) = segments.cut(problem, placement)
-    assert only.tolist() == ranks.priority_order(graph, problem.costs).tolist()
+    assert only.tolist() == problem.priority_order.tolist()
     assert segments.latency_s(problem, placement) == problem.costs.compute_s[:, 1].sum()
     run = segments.schedule(problem, placement, (only,))
     assert (run.critical, run.waited) == ((0,), ())
@@ -196,7 +195,7 @@ def test_segments_partition_the_operations_and_run_one_after_another(seed, unsup
     assert (part[graph.senders] <= part[graph.receivers]).all()
     position = np.argsort(np.concatenate(found))
     assert (position[graph.senders] < position[graph.receivers]).all()
-    rank = np.argsort(ranks.priority_order(graph, problem.costs))
+    rank = np.argsort(problem.priority_order)
     for device in set(placement.tolist()):  # in the order of the objective
         order = [rank[op] for op in np.concatenate(found) if placement[op] == device]
         assert order == sorted(order)

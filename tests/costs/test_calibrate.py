@@ -4,7 +4,6 @@ import json
 import numpy as np
 import pytest
 
-from placement import simulators
 from placement.analysis import latency_terms, segments
 from placement.costs import calibrate
 from placement.instance import Instance
@@ -37,9 +36,7 @@ def _problem(rng: np.random.Generator) -> tuple[OpGraph, CostModel, np.ndarray]:
 
 
 def _serial_s(graph: OpGraph, costs: CostModel, placements: np.ndarray) -> np.ndarray:
-    return np.asarray(
-        simulators.evaluator(Instance(graph, costs, "serial", ("a", "b")))(placements)
-    )
+    return np.asarray(Instance(graph, costs, "serial", ("a", "b")).evaluate(placements))
 
 
 def _fit(

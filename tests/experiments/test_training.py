@@ -10,7 +10,6 @@ from openvino import opset13 as ops
 
 from configs import common
 from experiments import build
-from placement import simulators
 from placement.costs import export, roofline, workloads
 from placement.errors import UserError
 from placement.graphs import opgraph
@@ -129,8 +128,8 @@ def test_an_exported_step_of_training_has_the_same_values_when_it_is_read(device
     rest = np.zeros((20, further), int)
     there = np.concatenate([there, rest], axis=1)[:, opgraph.representatives(read.graph)]
     again = Instance(read.graph, read.costs, objective, read.devices)
-    expected = simulators.evaluator(problem)(drawn)
-    np.testing.assert_allclose(simulators.evaluator(again)(there), expected, rtol=1e-5)
+    expected = problem.evaluate(drawn)
+    np.testing.assert_allclose(again.evaluate(there), expected, rtol=1e-5)
 
 
 def test_the_export_task_writes_what_graph_takes(tmp_path):

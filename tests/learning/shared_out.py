@@ -17,7 +17,6 @@ import jax
 import jraph
 import numpy as np
 
-from placement import simulators
 from placement.instance import Instance
 from placement.learning import base, mesh, several, trainer, zero_shot
 from placement.methods import learned
@@ -44,7 +43,7 @@ def problem(branches: int = 2, objective: str = "makespan") -> Instance:
 def start() -> trainer.Progress:
     """Before the first step of the search."""
     of, made = problem(objective="subgraph"), learned.make(SEARCH, 3, False)
-    evaluate, key = simulators.evaluator(of), jax.random.PRNGKey(0)
+    evaluate, key = of.evaluate, jax.random.PRNGKey(0)
     return trainer.start(made.learner, key, made.read(of).graph, evaluate, of.graph.num_ops, 3)
 
 

@@ -7,7 +7,6 @@ import numpy as np
 import optax
 import pytest
 
-from placement import simulators
 from placement.instance import Instance
 from placement.learning import reinforce
 from placement.learning.base import Settings
@@ -21,9 +20,7 @@ GRAPH = helpers.batched(helpers.diamond())
 
 def _latency_s(placements: Array) -> Array:
     costs = helpers.random_costs(np.random.default_rng(3), helpers.diamond(), 2)
-    return simulators.evaluator(Instance(helpers.diamond(), costs, "serial", ("a", "b")))(
-        placements
-    )
+    return Instance(helpers.diamond(), costs, "serial", ("a", "b")).evaluate(placements)
 
 
 def _learned_gradient(

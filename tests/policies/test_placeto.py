@@ -15,7 +15,6 @@ from placement.instance import Instance
 from placement.learning import base
 from placement.policies import placeto
 from placement.policies.placeto import _Links, _Messages, _Pools
-from placement.simulators import ranks
 from placement.types import Array, LogProb, OpGraph, Params, Policy, Sample
 from tests import helpers
 from tests.simulators import reference
@@ -62,7 +61,7 @@ def test_leaders_are_visited_in_the_order_in_which_their_followers_are_first_due
         problem, _ = reference.random_problem(rng, "makespan", SIZE, colocated=0.4)
         leader = opgraph.representatives(problem.graph)
         t: placeto.Tables = _batched(problem).globals.own
-        due = leader[ranks.priority_order(problem.graph, problem.costs)].tolist()
+        due = leader[problem.priority_order].tolist()
         leaders = list(dict.fromkeys(due))
         assert t.order.tolist() == [*leaders, *range(10, 16)]
         np.testing.assert_array_equal(t.order[t.visit[:10]], leader)
@@ -315,7 +314,7 @@ def test_what_is_learned_on_some_graphs_holds_for_others():
     state = params, optimiser.init(params)
     for step in range(50):
         problem, _ = _choosy(rng, helpers.fork_join(6))
-        state = update(state, jax.random.key(step), _batched(problem), simulators.tables(problem))
+        state = update(state, jax.random.key(step), _batched(problem), problem.tables)
 
     problem, cheaper = _choosy(rng, helpers.random_dag(rng, 50, edge_probability=0.1))
     other = _batched(problem, num_nodes=63, num_edges=200)

@@ -8,7 +8,6 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from placement import simulators
 from placement.graphs import batching
 from placement.instance import Instance
 from placement.learning.base import initial_params
@@ -202,8 +201,8 @@ def test_operations_stay_where_they_are_supported():
 def test_before_it_has_learned_a_sample_is_optimal():
     problem = _problem(helpers.fork_join(2, 2))
     placements = helpers.all_placements(problem.graph.num_ops, 2)
-    best_s = float(np.asarray(simulators.evaluator(problem)(placements)).min())
+    best_s = float(np.asarray(problem.evaluate(placements)).min())
     params = initial_params(POLICY.init, jax.random.key(0), _read(problem))
     drawn, _, _ = _ask(params, jax.random.key(6), _read(problem))
     found = np.asarray(drawn.placement[:, -1, : problem.graph.num_ops])
-    assert np.asarray(simulators.evaluator(problem)(found)).min() == pytest.approx(best_s)
+    assert np.asarray(problem.evaluate(found)).min() == pytest.approx(best_s)

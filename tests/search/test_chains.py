@@ -16,7 +16,7 @@ _share = jax.jit(chains.share)
 
 def _space(problem: Instance) -> chains.Space:
     classes = base.classes(problem)
-    limits, of_objective = simulators.tables(problem)
+    limits, of_objective = problem.tables
     return chains.Space(
         tables=(limits._replace(representative=None), of_objective),
         number=None,
@@ -45,7 +45,7 @@ def _starts(problem: Instance, count: int) -> np.ndarray:
 def test_chains_begin_at_the_best_starts_that_are_meant():
     problem = helpers.random_problem()
     starts = _starts(problem, NUM_STARTS)
-    latency_s = np.asarray(simulators.evaluator(problem)(starts))
+    latency_s = np.asarray(problem.evaluate(starts))
     for count in (2, 6):
         _, state = _begun(problem, starts, count)
         by = np.argsort(latency_s[:count], kind="stable")[np.arange(NUM_CHAINS) % count]
@@ -58,7 +58,7 @@ def test_chains_begin_at_the_best_starts_that_are_meant():
 def test_a_space_keeps_an_excess_that_is_more_than_its_starts_take():
     problem = helpers.random_problem()
     starts = _starts(problem, 3)
-    longest_s = float(np.max(simulators.evaluator(problem)(starts)))
+    longest_s = float(np.max(problem.evaluate(starts)))
     space, _ = _begun(problem, starts, 3)
     assert float(space.excess_s) == longest_s
 

@@ -8,7 +8,7 @@ import pytest
 from placement import solvers
 from placement.instance import Instance
 from placement.search import population, sweeps, windows
-from placement.simulators import ranks, schedule
+from placement.simulators import schedule
 from placement.solvers import base
 from placement.solvers.limits import SearchLimits
 from placement.types import OpGraph
@@ -134,7 +134,7 @@ def test_a_windows_simulation_gives_the_makespan_of_the_whole(colocated):
             by_op = np.empty_like(changed)
             by_op[whole.order] = changed
             beside_s = _longest_beside(whole, window, placed)
-            expected = base.value_s(free, by_op)
+            expected = free.value_s(by_op)
             assert max(through_s, beside_s) == pytest.approx(expected, rel=1e-5)
             bound += through_s >= beside_s
             before.advance(begin, settled, placed)
@@ -149,7 +149,7 @@ def test_what_is_found_is_much_better_than_where_it_began(colocated):
         starts = _starts(problem)
         found = _improved(problem, starts)
         assert found.evaluations <= BUDGET
-        ratios.append(base.value_s(problem, found.placement) / base.value_s(problem, starts[0]))
+        ratios.append(problem.value_s(found.placement) / problem.value_s(starts[0]))
     assert max(ratios) < 0.8
 
 
@@ -159,7 +159,7 @@ def test_memory_is_kept_where_it_is_scarce():
         start = np.arange(60, dtype=np.int32) % 3
         found = _improved(problem, start[None])
         assert (np.bincount(found.placement, minlength=3) <= 21).all()
-        assert base.value_s(problem, found.placement) < 0.95 * base.value_s(problem, start)
+        assert problem.value_s(found.placement) < 0.95 * problem.value_s(start)
 
 
 def test_goes_on_from_the_best_start_and_from_none_that_is_not_feasible():
@@ -194,7 +194,7 @@ def test_ends_in_time_with_the_best_and_tells_whole_placements():
     assert list(best_s) == sorted(best_s, reverse=True)
     assert best_s[-1] < best_s[0]
     for value_s, row in zip(best_s, rows, strict=True):
-        assert value_s == base.value_s(problem, row)
+        assert value_s == problem.value_s(row)
 
 
 def test_all_graphs_share_one_compilation():
@@ -222,7 +222,7 @@ def test_the_search_of_a_large_graph_goes_over_windows_first(monkeypatch):
     found = solve(8_000)
     assert len(asked) == 1
     assert asked[0].evaluations < found.evaluations <= 8_000
-    assert found.value_s <= base.value_s(problem, asked[0].placement)
+    assert found.value_s <= problem.value_s(asked[0].placement)
     other = problem._replace(objective="serial")
     solvers.run("search", population.find, other, 0, SearchLimits(60, 2_000))
     assert len(asked) == 1
@@ -232,7 +232,7 @@ def test_windows_suit_classes_that_they_hold():
     problem = _problem(num_ops=60)
     assert windows.suit(problem, base.classes(problem))
     # As in a step of training: the first operations with the last.
-    position = np.argsort(ranks.priority_order(problem.graph, problem.costs))
+    position = np.argsort(problem.priority_order)
     pairs = np.minimum(position, 59 - position).astype(np.int32)
     graph = dataclasses.replace(problem.graph, colocation=pairs)
     mirrored = problem._replace(graph=graph)

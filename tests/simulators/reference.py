@@ -10,9 +10,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from placement.graphs import dag
 from placement.instance import Instance
-from placement.simulators.ranks import priority_order
 from tests import helpers
 
 # (N, E, tensors, D): each compiles once an objective and serves many random graphs.
@@ -70,7 +68,7 @@ def plain(problem: Instance) -> Plain:
         latency_s=np.asarray(costs.transfer_latency_s).tolist(),
         s_per_byte=np.asarray(costs.transfer_s_per_byte).tolist(),
         accelerator=np.asarray(costs.accelerator).tolist(),
-        order=priority_order(graph, costs).tolist() if problem.objective == "makespan" else [],
+        order=problem.priority_order.tolist() if problem.objective == "makespan" else [],
     )
 
 
@@ -237,7 +235,7 @@ def upward_ranks(problem: Instance) -> list[float]:
     p = plain(problem)
     pairs = [(s, d) for s in range(p.num_devices) for d in range(p.num_devices) if s != d]
     rank = {}
-    for op in dag.topological_order(problem.graph).tolist()[::-1]:
+    for op in problem.topological_order.tolist()[::-1]:
         onward = [0.0]
         for sender, receiver, tensor, fusion_loss_s in p.edges:
             if sender == op:

@@ -4,7 +4,6 @@ from collections.abc import Iterator
 
 import numpy as np
 
-from placement import simulators
 from placement.instance import Instance
 from placement.solvers.programs import warm_start
 from placement.types import Solution
@@ -50,7 +49,7 @@ def problems(
 def optimum(problem: Instance, *, contiguous: bool = False) -> float:
     """The least value of all placements, inf where none is feasible."""
     placements = _PLACEMENTS[len(problem.devices)]
-    values = np.asarray(simulators.evaluator(problem)(placements))
+    values = np.asarray(problem.evaluate(placements))
     if contiguous:
         reach = warm_start.phases(problem.graph)
         for row in np.argsort(values, kind="stable"):

@@ -55,7 +55,7 @@ def problems(objective: str) -> list[tuple[Instance, np.ndarray]]:
         slowest = problem.costs.compute_s.sum(axis=0).argmax()
         capacity[slowest] = min(capacity[slowest], problem.costs.memory_bytes.sum() - 1)
         problem = problem._replace(costs=problem.costs._replace(capacity_bytes=capacity))
-        latency_s = np.asarray(simulators.evaluator(problem)(placements()))
+        latency_s = np.asarray(problem.evaluate(placements()))
         pairs.append((problem, latency_s))
     return pairs
 

@@ -5,7 +5,7 @@ import itertools
 import numpy as np
 import pytest
 
-from placement import simulators, solvers
+from placement import solvers
 from placement.instance import Instance
 from tests import helpers
 
@@ -31,7 +31,7 @@ def problem(objective: str, num_ops: int) -> Instance:
 @pytest.mark.parametrize(("name", "objective"), SEARCHES)
 def test_the_incumbent_told_is_worth_what_is_told_and_never_gets_worse(name, objective):
     asked = problem(objective, 8 if name == "brute_force" else 14)
-    evaluate = simulators.evaluator(asked)
+    evaluate = asked.evaluate
     told: list[tuple[int, float, np.ndarray]] = []
     found = solvers.solve(name, asked, budget=640, observe=lambda *step: told.append(step[:3]))
     assert told

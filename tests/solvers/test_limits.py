@@ -5,7 +5,6 @@ import time
 import numpy as np
 import pytest
 
-from placement import simulators
 from placement.instance import Instance
 from placement.solvers.limits import SearchLimits
 from placement.solvers.programs import cpsat, warm_start
@@ -46,7 +45,7 @@ def test_cpsat_tells_while_it_searches(monkeypatch, objective):
     pytest.importorskip("ortools")
     asked = problem(objective)
     alone = np.full(asked.graph.num_ops, 2)
-    alone_s = float(simulators.evaluator(asked)(alone[None])[0])
+    alone_s = float(asked.evaluate(alone[None])[0])
 
     def bad(*_: object, **__: object) -> warm_start.WarmStart:
         return warm_start.WarmStart(alone, alone_s, 1)
@@ -58,5 +57,5 @@ def test_cpsat_tells_while_it_searches(monkeypatch, objective):
     values = [best_s for _, best_s, _ in told]
     assert len(set(values)) > 1
     assert values == sorted(values, reverse=True)
-    best_s = float(simulators.evaluator(asked)(found.placement[None])[0])
+    best_s = float(asked.evaluate(found.placement[None])[0])
     assert values[-1] == best_s < alone_s

@@ -47,7 +47,6 @@ import numpy as np
 from scipy import optimize, sparse
 
 from placement.instance import Instance
-from placement.simulators.tensors import edge_delay_s
 from placement.solvers import base
 from placement.solvers.limits import SearchLimits
 from placement.types import Array
@@ -119,14 +118,11 @@ def makespan(problem: Instance, limits: SearchLimits) -> float:
 
 def edges_of(problem: Instance) -> Edges:
     """Returns the pairs of operations that edges join, each once with its longest delay."""
-    graph = problem.graph
+    senders, receivers, delay_s, _ = problem.dependencies
     place = np.argsort(problem.topological_order)
-    pairs = place[graph.receivers].astype(np.int64) * graph.num_ops + graph.senders
-    _, first, number = np.unique(pairs, return_index=True, return_inverse=True)
-    num_devices = len(problem.devices)
-    delay_s = np.zeros((len(first), num_devices, num_devices))
-    np.maximum.at(delay_s, number, edge_delay_s(graph, problem.costs))
-    return Edges(graph.senders[first].tolist(), graph.receivers[first].tolist(), delay_s)
+    order = np.lexsort((senders, place[receivers]))
+    seconds = delay_s[order].astype(np.float64)
+    return Edges(senders[order].tolist(), receivers[order].tolist(), seconds)
 
 
 def windows_of(edges: Edges, compute_s: np.ndarray) -> Windows:

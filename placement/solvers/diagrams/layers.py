@@ -15,7 +15,6 @@ from typing import NamedTuple
 import numpy as np
 
 from placement.instance import Instance
-from placement.simulators import ranks
 from placement.solvers import base
 from placement.solvers.bounds import makespan
 
@@ -57,7 +56,7 @@ def make(problem: Instance, most: int = MOST) -> Diagram | None:
     None also where these have thousands of readers to come: all layers look at them.
     """
     classes, costs = base.classes(problem), problem.costs
-    order = ranks.priority_order(problem.graph, costs)
+    order = problem.priority_order
     compute_s = np.asarray(costs.compute_s, np.float64)
     compute_s = np.where(classes.allowed[classes.number], compute_s, np.inf)
     edges = _with_colocation(makespan.edges_of(problem), classes, order)

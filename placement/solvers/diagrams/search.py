@@ -12,7 +12,6 @@ from typing import NamedTuple
 
 import numpy as np
 
-from placement import simulators
 from placement.errors import UserError
 from placement.instance import Instance
 from placement.solvers import base
@@ -50,14 +49,13 @@ def find(problem: Instance, seed: int, limits: SearchLimits) -> base.SearchResul
             f"graph {problem.graph.name!r} has more than {layers.MOST} tensors alive at a time; "
             "diagram is for narrower ones: give another method"
         )
-    evaluate = simulators.evaluator(problem)
     most_s = makespan.longest_s(of.edges, of.windows.compute_s)
     best, value_s, bound_s, evaluations, width = None, np.inf, 0.0, 0, _NARROWEST
     while True:
         swept = sweep(of, min(value_s, most_s), width, limits, relaxed=False)
         evaluations += swept.evaluations
         if swept.placement is not None:
-            seconds = float(evaluate(swept.placement[None])[0])
+            seconds = problem.value_s(swept.placement)
             if seconds < value_s:
                 best, value_s = swept.placement, seconds
         limits.tell(evaluations, value_s, best)

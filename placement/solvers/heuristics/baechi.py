@@ -125,11 +125,9 @@ def favourite_children(problem: Instance, time_limit_s: float) -> np.ndarray:
 
 def _distinct_edges(problem: Instance) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     """Returns senders, receivers and longest mean delay of operations that edges join."""
-    graph = problem.graph
-    pairs = np.stack([graph.senders, graph.receivers])
-    (senders, receivers), number = np.unique(pairs, axis=1, return_inverse=True)
+    senders, receivers, _, pair = problem.dependencies
     delay_s = np.zeros(len(senders))
-    np.maximum.at(delay_s, number, ranks.mean_delay_s(graph, problem.costs))
+    np.maximum.at(delay_s, pair, problem.mean_edge_delay_s)
     return senders, receivers, delay_s
 
 
@@ -150,7 +148,7 @@ def _earliest_first(
     """
     schedule, waiting = PartialSchedule(problem), Waiting(problem.graph)
     placed = schedule.assignment.placed
-    rank = ranks.upward_rank(problem.graph, problem.costs).tolist()
+    rank = problem.upward_rank.tolist()
     awaits = [-1] * len(problem.devices)
     held: list[set[int]] = [set() for _ in problem.devices]
     arrival_s = {op: schedule.arrival_s(op) for op in waiting.sources()}  # of what is ready

@@ -27,10 +27,8 @@ import numpy as np
 from scipy import sparse
 from scipy.sparse import csgraph
 
-from placement import simulators
 from placement.graphs import dag
 from placement.instance import Instance
-from placement.simulators import ranks
 from placement.solvers import base
 from placement.solvers.heuristics import baechi, list_scheduling
 from placement.solvers.limits import SearchLimits
@@ -68,7 +66,7 @@ class _Blocks(NamedTuple):
 def lns(problem: Instance, seed: int, limits: SearchLimits) -> base.SearchResult:
     """Large neighbourhoods (Shaw 1998), from the best of single devices and list schedules."""
     candidates = starts(problem, seed, limits)
-    values = simulators.evaluator(problem)(_padded(candidates))
+    values = problem.evaluate(_padded(candidates))
     return polish(problem, candidates[int(np.argmin(values))], seed, limits)
 
 
@@ -88,17 +86,16 @@ def polish(
     chex.assert_shape(placement, (problem.graph.num_ops,))
     chex.assert_type(placement, int)
     rng, space = np.random.default_rng(seed), _space(problem)
-    evaluate = simulators.evaluator(problem)
     first = np.unique(space.number, return_index=True)[1]
     at = best = np.asarray(placement)[first]
-    at_s = best_s = float(evaluate(_padded(at[None])[:, space.number])[0])
+    at_s = best_s = float(problem.evaluate(_padded(at[None])[:, space.number])[0])
     joined = np.empty((0, len(at)), np.int32)
     stale, evaluations = 0, 1
     limits.tell(evaluations, best_s, best[space.number])
     while not limits.over() and evaluations + BATCH <= limits.budget:
         blocks = _draw(rng, space, at, BATCH - len(joined))
         rows = np.concatenate([joined, _moved(space, at, blocks)])
-        values = np.asarray(evaluate(rows[:, space.number]))
+        values = np.asarray(problem.evaluate(rows[:, space.number]))
         evaluations += len(rows)
         drawn = values[len(joined) :]
         better = np.argsort(drawn, kind="stable")[: np.count_nonzero(drawn < at_s)]
@@ -121,7 +118,7 @@ def polish(
 def _space(problem: Instance) -> _Space:
     graph, classes = problem.graph, base.classes(problem)
     senders, receivers = dag.quotient_edges(graph.senders, graph.receivers, classes.number)
-    orders = [ranks.priority_order(graph, problem.costs), problem.topological_order]
+    orders = [problem.priority_order, problem.topological_order]
     unique = [list(dict.fromkeys(classes.number[order].tolist())) for order in orders]
     return _Space(classes.number, classes.allowed, np.array(unique), senders, receivers)
 

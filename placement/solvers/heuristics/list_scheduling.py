@@ -30,7 +30,7 @@ import numpy as np
 
 from placement.graphs import dag
 from placement.instance import Instance
-from placement.simulators import ranks, tensors
+from placement.simulators import ranks
 from placement.solvers import base
 from placement.solvers.limits import SearchLimits
 from placement.types import OpGraph
@@ -151,7 +151,7 @@ class PartialSchedule:
         starts, edges = dag.successors(graph.num_ops, graph.receivers, np.arange(graph.num_edges))
         self._starts: list[int] = starts.tolist()
         self._senders: list[int] = graph.senders[edges].tolist()
-        delays, number = _distinct(tensors.edge_delay_s(graph, costs)[edges])
+        delays, number = _distinct(problem.edge_delay_s[edges])
         tables: list[list[list[float]]] = delays.tolist()
         self._delay_s = [tables[n] for n in number]
 
@@ -225,7 +225,7 @@ def heft(problem: Instance, seed: int, limits: SearchLimits) -> base.SearchResul
     del seed, limits  # one pass without chance
     schedule = PartialSchedule(problem)
     nothing = [0.0] * len(problem.devices)
-    for op in ranks.priority_order(problem.graph, problem.costs).tolist():
+    for op in problem.priority_order.tolist():
         if not schedule.place_earliest(op, nothing):
             return base.SearchResult(None)
     return base.SearchResult(np.array(schedule.assignment.placed))
@@ -240,7 +240,10 @@ def peft(problem: Instance, seed: int, limits: SearchLimits) -> base.SearchResul
     classes = base.classes(problem)
     allowed = classes.allowed[classes.number]
     schedule, waiting = PartialSchedule(problem), Waiting(problem.graph)
-    table = ranks.optimistic_cost_s(problem.graph, problem.costs, allowed)
+    compute_s = np.where(allowed, np.asarray(problem.costs.compute_s, np.float64), np.inf)
+    table = ranks.optimistic_cost_s(
+        problem.graph, compute_s, problem.mean_edge_delay_s, problem.topological_order
+    )
     rank = ranks.finite_mean(table).tolist()
     onward = table.tolist()
     queue = [(-rank[op], op) for op in waiting.sources()]

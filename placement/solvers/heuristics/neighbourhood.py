@@ -30,7 +30,7 @@ CHAINS = 32
 class Space(NamedTuple):
     """The search space: placements of N operations that keep C classes together."""
 
-    tables: Any  # of `simulators.tables`, without co-location, which steps keep
+    tables: Any  # of `Instance.tables`, without co-location, which steps keep
     rank: Array  # int32 [N]: the position of an operation's class in `base.in_order`
     allowed: Array  # bool [N, D]: what supports all of an operation's class
     num_classes: Array  # int32: C
@@ -48,7 +48,7 @@ class Batch(NamedTuple):
 def make_space(problem: Instance) -> tuple[Space, Batch]:
     """Makes the space of a problem, and the single devices in it as a batch of `CHAINS`."""
     classes = base.classes(problem)
-    limits, of_objective = simulators.tables(problem)
+    limits, of_objective = problem.tables
     allowed, number = classes.allowed[classes.number], classes.number
     space = Space(
         tables=(limits._replace(representative=None), of_objective),

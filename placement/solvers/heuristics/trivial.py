@@ -2,7 +2,6 @@
 
 import numpy as np
 
-from placement import simulators
 from placement.errors import UserError
 from placement.instance import Instance
 from placement.solvers import base
@@ -73,14 +72,13 @@ def brute_force(problem: Instance, seed: int, limits: SearchLimits) -> base.Sear
             f"brute_force takes at most {_FREE} and {_MOST}: give a smaller graph, fewer devices "
             "or another method"
         )
-    evaluate = simulators.evaluator(problem)
     best, best_s, seen = None, np.inf, 0
     while seen < total and not limits.over():
         # The last batch wraps around: one size of batch, one compilation.
         rows = np.unravel_index(np.arange(seen, seen + _BATCH) % int(total), sizes)
         placements = np.stack([c[row] for c, row in zip(choices, rows, strict=True)], axis=1)
         placements = placements[:, classes.number]
-        latency_s = np.asarray(evaluate(placements))
+        latency_s = np.asarray(problem.evaluate(placements))
         if latency_s.min() < best_s:
             best, best_s = placements[latency_s.argmin()], float(latency_s.min())
         seen += _BATCH

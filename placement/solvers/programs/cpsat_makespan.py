@@ -35,10 +35,8 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from placement import simulators
 from placement.errors import UserError
 from placement.instance import Instance
-from placement.simulators import ranks
 from placement.solvers import base
 from placement.solvers.bounds import makespan as makespan_lib
 from placement.solvers.limits import SearchLimits
@@ -72,7 +70,7 @@ def find(problem: Instance, seed: int, limits: SearchLimits) -> base.SearchResul
       UserError: ortools is not installed, or the program would take gigabytes.
     """
     cp_model = cp_sat.import_cp_model()
-    pairs = len(makespan_lib.edges_of(problem).senders) * len(problem.devices) ** 2
+    pairs = len(problem.dependencies.senders) * len(problem.devices) ** 2
     if pairs > _LARGEST:
         raise UserError(
             f"graph {problem.graph.name!r} has edges between {pairs} pairs of operations on "
@@ -94,12 +92,11 @@ def find(problem: Instance, seed: int, limits: SearchLimits) -> base.SearchResul
         _, first = np.unique(whole.classes.number, return_index=True)
         equal = base.interchangeable(problem, whole.windows.compute_s, whole.edges.delay_s)
         cp_sat.hint(cp_model, model, variables.on, best[first], equal, limits)
-    evaluate = simulators.evaluator(problem)
 
     def valued(value: Callable[[Any], Any]) -> tuple[np.ndarray, float]:
         home = [next(d for d, x in row.items() if value(x)) for row in variables.on]
         placement = np.array(home)[whole.classes.number]
-        return placement, float(evaluate(placement[None])[0])
+        return placement, problem.value_s(placement)
 
     def tell(value: Callable[[Any], Any]) -> None:
         placement, seconds = valued(value)
@@ -131,7 +128,7 @@ def _whole(problem: Instance, value_s: float) -> tuple[_Whole, float]:
     compute = np.floor(np.where(allowed, compute_s, inf) / unit_s)
     windows = makespan_lib.windows_of(edges, compute)
     windows = makespan_lib.closed(classes, edges, windows, limit)
-    order = ranks.priority_order(problem.graph, problem.costs).tolist()
+    order = problem.priority_order.tolist()
     return _Whole(classes, order, edges, windows, limit), unit_s
 
 

@@ -24,7 +24,7 @@ import numpy as np
 
 from placement.graphs import dag
 from placement.instance import Instance
-from placement.simulators import max_load, tensors
+from placement.simulators import max_load
 from placement.solvers import base
 
 
@@ -93,7 +93,7 @@ def _build(problem: Instance, task: np.ndarray) -> Presolved:
     task_s = dag.part_sums(task, np.asarray(costs.compute_s, np.float64))
     memory_bytes = dag.part_sums(owner, dag.part_sums(task, _needed_bytes(problem)))
     _, edge, number = np.unique(graph.tensors, return_index=True, return_inverse=True)
-    transfer_fixed_s = tensors.edge_transfer_s(graph, costs)[edge].astype(np.float64)
+    transfer_fixed_s = problem.edge_transfer_s[edge].astype(np.float64)
     in_s, out_s = max_load.link_s(transfer_fixed_s, np.asarray(costs.accelerator))
     home = owner[task]
     order = np.argsort(number, kind="stable")

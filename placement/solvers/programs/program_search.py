@@ -6,7 +6,6 @@ from typing import NamedTuple
 
 import numpy as np
 
-from placement import simulators
 from placement.instance import Instance
 from placement.solvers import base
 from placement.solvers.bounds import counting
@@ -68,11 +67,11 @@ def search(
     build = partial(formulation.build, contiguous=True) if contiguous else formulation.build
     program = build(problem, tasks, horizon_s, lower_s)
     hint = None if best is None else tasks.lower(best)
-    evaluate, evaluations = simulators.evaluator(problem), start.evaluations
+    evaluations = start.evaluations
 
     def valued(assigned: np.ndarray) -> tuple[np.ndarray, float]:
         placement = tasks.lift(assigned.argmax(axis=1))
-        return placement, float(evaluate(placement[None])[0])
+        return placement, problem.value_s(placement)
 
     def tell(assigned: np.ndarray) -> None:
         placement, seconds = valued(assigned)

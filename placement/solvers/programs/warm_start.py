@@ -17,13 +17,12 @@ from typing import NamedTuple
 import chex
 import numpy as np
 
-from placement import simulators
 from placement.graphs import dag
 from placement.instance import Instance
 from placement.solvers import base, starts
 from placement.solvers.heuristics import large_neighbourhood
 from placement.solvers.limits import SearchLimits
-from placement.types import OpGraph
+from placement.types import Evaluate, OpGraph
 
 _SHARES = 24  # loads tried
 _BATCH = large_neighbourhood.BATCH  # placements simulated at a time: one compilation for all
@@ -44,7 +43,7 @@ class _Space(NamedTuple):
     """What placements are made of, and what they are worth."""
 
     classes: base.Classes
-    evaluate: simulators.Evaluate
+    evaluate: Evaluate
     reach: np.ndarray | None  # bool [N, N], of `phases`, where placements must be contiguous
 
 
@@ -61,7 +60,7 @@ def find(
     """
     classes = base.classes(problem)
     reach = phases(problem.graph) if contiguous else None
-    space = _Space(classes, simulators.evaluator(problem), reach)
+    space = _Space(classes, problem.evaluate, reach)
     share = max(_FINDING, _LEAST_S / max(_LEAST_S, limits.left_s()))
     known = starts.find(problem, seed, limits.part(share, limits.budget))
     found = [result.placement for result in known if result.placement is not None]
@@ -113,9 +112,7 @@ def _best(
     return WarmStart(placement, value_s, evaluations)
 
 
-def _values(
-    evaluate: simulators.Evaluate, placements: np.ndarray, limits: SearchLimits
-) -> np.ndarray:
+def _values(evaluate: Evaluate, placements: np.ndarray, limits: SearchLimits) -> np.ndarray:
     """Computes what placements int [M, N] are worth: as many, in batches, as there is time for."""
     seconds: list[np.ndarray] = []
     for start in range(0, len(placements), _BATCH):

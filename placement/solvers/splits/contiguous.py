@@ -37,7 +37,7 @@ import numpy as np
 from placement.errors import UserError
 from placement.graphs import dag
 from placement.instance import Instance
-from placement.simulators import max_load, tensors
+from placement.simulators import max_load
 from placement.solvers import base
 from placement.types import OpGraph
 
@@ -109,7 +109,7 @@ def _device_types(problem: Instance) -> tuple[Split, DeviceTypes]:
     """Returns the problem with operations as vertices, unconstrained, and its device types."""
     graph, costs = problem.graph, problem.costs
     _, first, tensor = np.unique(graph.tensors, return_index=True, return_inverse=True)
-    transfer_s = tensors.edge_transfer_s(graph, costs)[first]
+    transfer_s = problem.edge_transfer_s[first]
     links = max_load.link_s(transfer_s, np.asarray(costs.accelerator))
     in_s, out_s = (np.asarray(link, np.float64) for link in links)
     compute_s = np.asarray(costs.compute_s, np.float64)

@@ -1,7 +1,6 @@
 import numpy as np
 
 from experiments.benchmarks import questions
-from placement import simulators
 from placement.costs import roofline
 from placement.graphs import roles
 from placement.instance import Instance
@@ -21,7 +20,7 @@ def test_latency_is_bytes_cut_and_memory_the_balance():
     number = np.arange(problem.graph.num_ops)
     rows = np.stack([(number > 6), (number > 9), number % 2]).astype(np.int32)
     costs = problem.costs.compute_s[:, 0]
-    evaluate = simulators.evaluator(cut)
+    evaluate = cut.evaluate
     for row, value in zip(rows, np.asarray(evaluate(rows)), strict=True):
         share = max(costs[row == 0].sum(), costs[row == 1].sum()) / costs.sum()
         crosses = row[problem.graph.senders] != row[problem.graph.receivers]

@@ -54,7 +54,7 @@ def test_restricted_diagrams_know_what_their_placements_take():
             continue
         swept = sweep(of, most_s, 1 + number % 5, _limits(), relaxed=False)
         if swept.placement is not None:
-            value_s = base.value_s(problem, swept.placement)
+            value_s = problem.value_s(swept.placement)
             np.testing.assert_allclose(swept.latency_s, value_s, rtol=1e-6)
 
 
@@ -83,7 +83,7 @@ def test_equal_devices_are_one_state():
     assert swept.exact
     assert swept.placement is not None
     # Each is charged what it would be as it stands, whichever name it has.
-    value_s = base.value_s(of.problem, swept.placement)
+    value_s = of.problem.value_s(swept.placement)
     np.testing.assert_allclose(value_s, swept.latency_s, rtol=1e-6)
 
 

@@ -4,9 +4,8 @@ from collections.abc import Callable
 
 import numpy as np
 
-from placement.graphs import dag
 from placement.instance import Instance
-from placement.simulators import ranks, tensors
+from placement.simulators import ranks
 from placement.solvers import base
 from tests.simulators import plain_ranks
 
@@ -16,7 +15,7 @@ class Schedule:
         self.problem = problem
         self.classes, self.memory = base.classes(problem), base.memory(problem)
         self.compute_s = np.asarray(problem.costs.compute_s, np.float64).tolist()
-        self.delay_s = tensors.edge_delay_s(problem.graph, problem.costs).tolist()
+        self.delay_s = problem.edge_delay_s.tolist()
         ends = problem.graph.senders.tolist(), problem.graph.receivers.tolist()
         self.edges = list(zip(*ends, strict=True))
         self.device: dict[int, int] = {}
@@ -73,7 +72,7 @@ class Schedule:
 
 def heft(problem: Instance) -> list[int] | None:
     rank = plain_ranks.upward_rank(problem)
-    order = sorted(dag.topological_order(problem.graph).tolist(), key=lambda op: -rank[op])
+    order = sorted(problem.topological_order.tolist(), key=lambda op: -rank[op])
     # In float64: float32 would round what is added to it, and make ties of different ends.
     nothing_s = np.zeros(problem.costs.compute_s.shape)
     return _in_gaps(problem, lambda ready: min(ready, key=order.index), nothing_s)

@@ -5,11 +5,10 @@ import dataclasses
 import numpy as np
 import pytest
 
-from placement import simulators, solvers
+from placement import solvers
 from placement.graphs import opgraph
 from placement.instance import Instance
 from placement.simulators import ranks
-from placement.simulators.ranks import upward_rank
 from placement.solvers import base
 from placement.solvers.heuristics import baechi, list_scheduling
 from placement.zoo import synthetic
@@ -64,7 +63,7 @@ def peft_example() -> Instance:
 def test_heft_schedules_its_papers_example_in_80():
     problem = heft_example()
     rank = [108, 77, 80, 80, 69, 63.333, 42.667, 35.667, 44.333, 14.667]
-    np.testing.assert_allclose(upward_rank(problem.graph, problem.costs), rank, atol=1e-3)
+    np.testing.assert_allclose(problem.upward_rank, rank, atol=1e-3)
     solution = solvers.solve("heft", problem)
     assert solution.placement.tolist() == [2, 0, 2, 1, 2, 1, 2, 0, 1, 1]
     assert solution.value_s == 80
@@ -73,7 +72,10 @@ def test_heft_schedules_its_papers_example_in_80():
 def test_peft_schedules_its_papers_example_in_122_where_heft_takes_133():
     problem = peft_example()
     table = ranks.optimistic_cost_s(
-        problem.graph, problem.costs, np.isfinite(problem.costs.compute_s)
+        problem.graph,
+        np.asarray(problem.costs.compute_s, np.float64),
+        problem.mean_edge_delay_s,
+        problem.topological_order,
     )
     assert table[0].tolist() == [64, 68, 86]
     assert table[7].tolist() == [13, 16, 33]
@@ -231,7 +233,7 @@ def test_a_lone_device_takes_everything(method):
     problem = helpers.as_problem(graph, helpers.unit_costs(graph, 1), "makespan")
     solution = solvers.solve(method, problem)
     assert solution.placement.tolist() == [0] * 4
-    assert solution.value_s == simulators.evaluator(problem)(solution.placement[None])[0] == 4
+    assert solution.value_s == problem.evaluate(solution.placement[None])[0] == 4
 
 
 @pytest.mark.parametrize("method", METHODS)

@@ -117,7 +117,7 @@ def test_a_start_is_no_worse_than_a_heuristic_and_tells_itself(objective, contig
         assert told[-1][:2] == (start.evaluations, start.value_s)
         if start.placement is not None:
             finite += 1
-            assert base.value_s(problem, start.placement) == pytest.approx(start.value_s)
+            assert problem.value_s(start.placement) == pytest.approx(start.value_s)
             reach = warm_start.phases(problem.graph)
             assert not contiguous or warm_start.is_contiguous(start.placement, reach)
     assert finite > 3

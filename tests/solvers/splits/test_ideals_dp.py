@@ -6,7 +6,7 @@ import itertools
 import numpy as np
 import pytest
 
-from placement import simulators, solvers
+from placement import solvers
 from placement.errors import UserError
 from placement.graphs import dag, opgraph
 from placement.instance import Instance
@@ -44,7 +44,7 @@ def is_contiguous(graph: OpGraph, placement: list[int], num_devices: int) -> boo
 
 def least(problem: Instance) -> float:
     """The least value of a contiguous placement; inf where none is feasible."""
-    values = np.asarray(simulators.evaluator(problem)(PLACEMENTS))
+    values = np.asarray(problem.evaluate(PLACEMENTS))
     for row in np.argsort(values, kind="stable").tolist():
         if np.isinf(values[row]):
             return INF
