@@ -238,10 +238,10 @@ def search_problem(
     if coarsening.graph is not net.graph:
         coarse_costs = tables.coarse_costs(costs, coarsening.assignment, coarsening.edges)
         coarse = Instance(coarsening.graph, coarse_costs, objective, devices)
-    leaders = opgraph.representatives(coarse.graph)
+    leaders = coarse.leaders
     _ = coarse.tables  # refuses too many devices before the search begins
     simulate = coarse.evaluate
-    if (leaders == np.arange(len(leaders))).all():
+    if not coarse.is_colocated:
         return SearchProblem(full, coarse, coarsening.assignment, leaders, simulate)
     return SearchProblem(
         full, coarse, coarsening.assignment, leaders, lambda p: simulate(p[..., leaders])

@@ -20,6 +20,27 @@ _OVER_TIME = ("makespan", "max_load")  # the objectives for which it is known wh
 _Tree = TypeVar("_Tree")
 
 
+class ColocationClasses(NamedTuple):
+    """The C classes of co-located operations: a placement chooses a device for each class.
+
+    Classes are numbered by their first operation, so that without co-location class n is
+    operation n.
+    """
+
+    ids: np.ndarray  # int32 [N]: the class of every operation
+    first_ops: np.ndarray  # int32 [C]: the first operation of each class, ascending
+    compute_s: np.ndarray  # float64 [C, D]: inf where a device does not support all of the class
+    allowed: np.ndarray  # bool [C, D]: the devices that can run a class
+    memory_bytes: np.ndarray  # float64 [C]
+
+
+class MemoryLimits(NamedTuple):
+    """The K memories with a limit; parts of one accelerator share theirs."""
+
+    devices: np.ndarray  # bool [K, D]: the devices that use the memory
+    capacity_bytes: np.ndarray  # float64 [K]
+
+
 class Dependencies(NamedTuple):
     """The P distinct pairs of operations that edges join, sorted by sender, then receiver.
 
@@ -44,6 +65,73 @@ class Instance(Problem):
     def from_problem(cls, problem: Problem) -> "Instance":
         """Returns the problem itself where it is an instance already, else a new instance."""
         return problem if isinstance(problem, cls) else cls(*problem)
+
+    # Co-location, supported devices and memory.
+
+    @functools.cached_property
+    def classes(self) -> ColocationClasses:
+        """The classes of co-located operations, with their costs."""
+        leaders = opgraph.representatives(self.graph)
+        first_ops, ids = np.unique(leaders, return_inverse=True)
+        compute_s = dag.part_sums(ids, np.asarray(self.costs.compute_s, np.float64))
+        memory_bytes = np.bincount(ids, np.asarray(self.costs.memory_bytes, np.float64))
+        allowed = np.isfinite(compute_s)
+        return _read_only(
+            ColocationClasses(ids.astype(np.int32), first_ops, compute_s, allowed, memory_bytes)
+        )
+
+    @functools.cached_property
+    def leaders(self) -> np.ndarray:
+        """int32 [N]: the first operation co-located with each, itself where it is alone."""
+        return _read_only(self.classes.first_ops[self.classes.ids])
+
+    @property
+    def is_colocated(self) -> bool:
+        """Whether any two operations are co-located."""
+        return len(self.classes.first_ops) < self.graph.num_ops
+
+    @functools.cached_property
+    def allowed(self) -> np.ndarray:
+        """bool [N, D]: whether a device can run an operation and all co-located with it."""
+        return _read_only(self.classes.allowed[self.classes.ids])
+
+    @functools.cached_property
+    def allowed_compute_s(self) -> np.ndarray:
+        """float64 [N, D]: the seconds of each operation; inf where the device is not `allowed`."""
+        compute_s = np.asarray(self.costs.compute_s, np.float64)
+        return _read_only(np.where(self.allowed, compute_s, np.inf))
+
+    @functools.cached_property
+    def shares_memory(self) -> np.ndarray:
+        """bool [D, D]: whether two devices are one, or parts of one accelerator."""
+        accelerator = np.asarray(self.costs.accelerator)
+        same = (accelerator[:, None] == accelerator) & (accelerator >= 0)
+        return _read_only(same | np.eye(len(accelerator), dtype=bool))
+
+    @functools.cached_property
+    def memory_limits(self) -> MemoryLimits:
+        """The memories with a limit; none where nothing is limited."""
+        capacity = np.asarray(self.costs.capacity_bytes, np.float64)
+        first = self.shares_memory.argmax(axis=1) == np.arange(len(capacity))
+        rows = first & np.isfinite(capacity)
+        return _read_only(MemoryLimits(self.shares_memory[rows], capacity[rows]))
+
+    @functools.cached_property
+    def interchangeable_devices(self) -> np.ndarray:
+        """int64 [D]: for each device the first one it can change places with at no change of costs.
+
+        That is, with equal computing times, delays to all others, and memory limits.
+        """
+
+        def is_symmetric(swap: np.ndarray) -> bool:
+            delay_s, memory = self.dependencies.delay_s, self.memory_limits
+            return (
+                np.array_equal(self.allowed_compute_s[:, swap], self.allowed_compute_s)
+                and np.array_equal(delay_s[:, swap][:, :, swap], delay_s)
+                and _limits(memory.devices[:, swap], memory) == _limits(memory.devices, memory)
+            )
+
+        return _read_only(tensors.interchangeable(len(self.devices), is_symmetric))
 
     # Transfer delays.
 
@@ -72,7 +160,7 @@ class Instance(Problem):
         np.maximum.at(delay_s, pair, self.edge_delay_s)
         return _read_only(Dependencies(graph.senders[first], graph.receivers[first], delay_s, pair))
 
-    # Orders of the operations.
+    # Orders of the operations and of the classes.
 
     @functools.cached_property
     def topological_order(self) -> np.ndarray:
@@ -92,6 +180,12 @@ class Instance(Problem):
     def priority_order(self) -> np.ndarray:
         """int32 [N]: the order in which a device runs its operations under `makespan`."""
         return _read_only(ranks.priority_order(self.upward_rank, self.topological_order))
+
+    @functools.cached_property
+    def class_order(self) -> np.ndarray:
+        """int32 [C]: the classes by their first operation in topological order."""
+        ids = self.classes.ids[self.topological_order]
+        return _read_only(ids[np.sort(np.unique(ids, return_index=True)[1])])
 
     # The simulator.
 
@@ -120,14 +214,12 @@ class Instance(Problem):
     def limits(self) -> simulators.Limits:
         """What a placement must respect beside the objective, on the host."""
         costs, graph = self.costs, self.graph
-        accelerator, capacity = np.asarray(costs.accelerator), np.asarray(costs.capacity_bytes)
-        one = (accelerator[:, None] == accelerator) & (accelerator >= 0)
+        capacity = np.asarray(costs.capacity_bytes)
         memory = simulators.Memory(
             memory_bytes=np.asarray(costs.memory_bytes, np.float32),
             capacity_bytes=capacity.astype(np.float32),
-            shared=one | np.eye(len(accelerator), dtype=bool),
+            shared=self.shares_memory,
         )
-        representative = opgraph.representatives(graph)
         # Where every device holds all operations, nothing is exceeded and nothing is to be summed.
         needed = np.asarray(costs.memory_bytes, np.float64).sum()
         tensor_bytes = costs.tensor_bytes
@@ -139,7 +231,7 @@ class Instance(Problem):
                 memory = memory._replace(alive=residency.tables(graph, tensor_bytes, *tables))
         return simulators.Limits(
             memory=memory if needed > capacity.min() else None,
-            representative=None if graph.num_ops == len(set(representative)) else representative,
+            representative=self.leaders if self.is_colocated else None,
         )
 
     @functools.cached_property
@@ -195,11 +287,8 @@ class Instance(Problem):
           placements: int32 [B, N].
         """
         memory_bytes = np.asarray(self.costs.memory_bytes, np.float64)
-        accelerator = np.asarray(self.costs.accelerator)
-        used = [(placements == d) @ memory_bytes for d in range(len(accelerator))]
-        together = (accelerator[:, None] == accelerator) & (accelerator >= 0)
-        together |= np.eye(len(accelerator), dtype=bool)
-        return (np.stack(used, axis=1) @ together).max(axis=1)
+        used = [(placements == d) @ memory_bytes for d in range(len(self.devices))]
+        return (np.stack(used, axis=1) @ self.shares_memory).max(axis=1)
 
 
 _TABLES: dict[str, Callable[[Instance], Any]] = {
@@ -232,6 +321,10 @@ def _exceeds_memory(
 ) -> Array:
     outcome = simulate(tables, placements)
     return jnp.isfinite(outcome.latency_s) & (outcome.overflow > 0)
+
+
+def _limits(devices: np.ndarray, memory: MemoryLimits) -> list[tuple[list[bool], float]]:
+    return sorted(zip(devices.tolist(), memory.capacity_bytes.tolist(), strict=True))
 
 
 def _read_only(tree: _Tree) -> _Tree:

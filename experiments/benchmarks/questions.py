@@ -31,7 +31,6 @@ from placement.costs import roofline
 from placement.graphs import roles
 from placement.instance import Instance
 from placement.search import chains, population
-from placement.solvers import base
 from placement.solvers.heuristics import large_neighbourhood, partition
 from placement.solvers.limits import SearchLimits
 from placement.types import OpGraph
@@ -140,8 +139,8 @@ def _fewer_cut(problem: Instance, placement: np.ndarray, seed: int) -> np.ndarra
     Not all of `search`, which would begin with an integer program of minutes.
     """
     cut = balanced_cut(problem)
-    simulate, classes = simulators.objective(cut.objective).simulate_columns, base.classes(cut)
-    space, state = population.begin(cut, classes, simulate, placement[None], seed)
+    simulate = simulators.objective(cut.objective).simulate_columns
+    space, state = population.begin(cut, simulate, placement[None], seed)
     found = chains.advance(simulate, space, state, BUDGETS[-1] // chains.CHILDREN)
     assert np.isfinite(found.best_s)
     return np.asarray(found.best)

@@ -9,11 +9,11 @@ import jraph
 import numpy as np
 
 from placement.costs import tables
-from placement.graphs import batching, coarsen, intervals, opgraph
+from placement.graphs import batching, coarsen, intervals
 from placement.graphs.features import DEFAULT_BLOCKS, node_features
 from placement.instance import Instance
 from placement.simulators import ranks
-from placement.types import Array, OpGraph, Policy
+from placement.types import Array, Policy
 
 LARGEST = 16_000  # operations that a policy looks at one by one; of more, at groups
 GROUPS = 64  # these, at most: as many as a search of a minute learns to place
@@ -80,7 +80,7 @@ def operations(
         globals.
       num_nodes, num_edges: the padded sizes, of one node an operation; None: of a bucket.
     """
-    if problem.graph.num_ops > LARGEST and not is_colocated(problem):
+    if problem.graph.num_ops > LARGEST and not problem.is_colocated:
         return _merged(problem, intervals_of(problem, GROUPS), features, view)
     graph = _graph(problem, node_features(problem.graph, features), num_nodes, num_edges)
     return PolicyInput(_viewed(graph, problem, view), _assignment(problem))
@@ -101,21 +101,20 @@ def classes(
     Args:
       problem, features, view, num_nodes, num_edges: as of `operations`.
     """
-    if not is_colocated(problem):
+    if not problem.is_colocated:
         return operations(problem, features, view, num_nodes, num_edges)
-    graph = problem.graph
-    leaders, number = opgraph.classes(graph)
-    senders, receivers = number[graph.senders], number[graph.receivers]
+    graph, ids, leaders = problem.graph, problem.classes.ids, problem.classes.first_ops
+    senders, receivers = ids[graph.senders], ids[graph.receivers]
     between = senders != receivers
     read = batching.to_graphs_tuple(
         senders[between],
         receivers[between],
         node_features(graph, features)[leaders],
-        tables.allowed(problem)[leaders],
+        problem.classes.allowed,
         num_nodes=num_nodes,
         num_edges=num_edges,
     )
-    return PolicyInput(_viewed(jax.device_put(read), problem, view), number)
+    return PolicyInput(_viewed(jax.device_put(read), problem, view), ids)
 
 
 def groups(problem: Instance, features: tuple[str, ...] = DEFAULT_BLOCKS) -> PolicyInput:
@@ -125,9 +124,9 @@ def groups(problem: Instance, features: tuple[str, ...] = DEFAULT_BLOCKS) -> Pol
     operations serves the other's alone, of all that are the first of theirs: of a step of training,
     where it does so in the forward pass.
     """
-    if is_colocated(problem):
-        edges = _between_leaders(problem.graph)
-        num_classes = len(opgraph.classes(problem.graph)[0])
+    if problem.is_colocated:
+        edges = _between_leaders(problem)
+        num_classes = len(problem.classes.first_ops)
         trees = coarsen.sole_consumer_trees(num_classes, edges.senders, edges.receivers)
         return classes(_joined(problem, trees), features)
     return _merged(problem, coarsen.sole_consumers(problem.graph), features)
@@ -151,11 +150,6 @@ def costs(
     return PolicyInput(_viewed(graph, problem, view), _assignment(problem))
 
 
-def is_colocated(problem: Instance) -> bool:
-    """Whether operations follow others, so that they are grouped from the start."""
-    return _assignment(problem) is not None
-
-
 def merge(problem: Instance, of: coarsen.Coarsening) -> Instance:
     """Makes the problem of placing groups, of the one of placing their members."""
     costs_ = tables.coarse_costs(problem.costs, of.assignment, of.edges)
@@ -169,8 +163,7 @@ def intervals_of(problem: Instance, num_groups: int) -> coarsen.Coarsening:
       problem: N operations, of which none follows another.
       num_groups: see `graphs.intervals.group`.
     """
-    graph, each = problem.graph, np.arange(problem.graph.num_ops)
-    return intervals.group(graph, *_weights_and_kinds(problem, each, each), num_groups)
+    return intervals.group(problem.graph, *_weights_and_kinds(problem), num_groups)
 
 
 def colocate(problem: Instance, num_groups: int) -> Instance:
@@ -183,33 +176,30 @@ def colocate(problem: Instance, num_groups: int) -> Instance:
       problem: N operations.
       num_groups: see `graphs.intervals.group`.
     """
-    weight, kinds = _weights_and_kinds(problem, *opgraph.classes(problem.graph))
-    edges = _between_leaders(problem.graph)
-    return _joined(problem, intervals.cut(edges, weight, kinds, num_groups))
+    weight, kinds = _weights_and_kinds(problem)
+    return _joined(problem, intervals.cut(_between_leaders(problem), weight, kinds, num_groups))
 
 
-def _between_leaders(graph: OpGraph) -> intervals.Edges:
-    """Those edges of classes of co-located operations that are between the first of each."""
-    leaders, number = opgraph.classes(graph)
-    leads = leaders[number] == np.arange(graph.num_ops)
+def _between_leaders(problem: Instance) -> intervals.Edges:
+    """Returns the edges between the first operations of co-location classes."""
+    graph, ids = problem.graph, problem.classes.ids
+    leads = problem.leaders == np.arange(graph.num_ops)
     between = np.flatnonzero(leads[graph.senders] & leads[graph.receivers])
-    ends = number[graph.senders[between]], number[graph.receivers[between]]
+    ends = ids[graph.senders[between]], ids[graph.receivers[between]]
     return intervals.Edges(*ends, graph.edge_bytes[between])
 
 
 def _joined(problem: Instance, of_class: np.ndarray) -> Instance:
     """Co-locates the classes, of co-located operations, that have equal numbers, int [C]."""
-    _, number = opgraph.classes(problem.graph)
-    return problem._replace(graph=dataclasses.replace(problem.graph, colocation=of_class[number]))
+    colocation = of_class[problem.classes.ids]
+    return problem._replace(graph=dataclasses.replace(problem.graph, colocation=colocation))
 
 
-def _weights_and_kinds(
-    problem: Instance, leaders: np.ndarray, number: np.ndarray
-) -> tuple[np.ndarray, np.ndarray]:
-    """The mean seconds of each class, none of them nought, and which have the same devices."""
+def _weights_and_kinds(problem: Instance) -> tuple[np.ndarray, np.ndarray]:
+    """Returns the mean seconds of each class, none of them zero, and which have equal devices."""
     compute_s = np.asarray(problem.costs.compute_s, np.float64)
-    weight = np.bincount(number, ranks.finite_mean(compute_s))
-    kinds = np.unique(tables.allowed(problem)[leaders], axis=0, return_inverse=True)[1]
+    weight = np.bincount(problem.classes.ids, ranks.finite_mean(compute_s))
+    kinds = np.unique(problem.classes.allowed, axis=0, return_inverse=True)[1]
     return weight + weight.mean(), kinds.ravel()
 
 
@@ -235,8 +225,7 @@ def _viewed(
 
 def _assignment(problem: Instance) -> np.ndarray | None:
     """Operations follow the first of their class; None where each is alone in its own."""
-    first = opgraph.representatives(problem.graph)
-    return None if (first == np.arange(len(first))).all() else first
+    return problem.leaders if problem.is_colocated else None
 
 
 def _graph(
@@ -249,11 +238,11 @@ def _graph(
         problem.graph.senders,
         problem.graph.receivers,
         features,
-        tables.allowed(problem),
+        problem.allowed,
         num_nodes=num_nodes,
         num_edges=num_edges,
     )
     num_ops = problem.graph.num_ops
-    decides = opgraph.representatives(problem.graph) == np.arange(num_ops)
+    decides = problem.leaders == np.arange(num_ops)
     graph.nodes["mask"][:num_ops] = decides
     return jax.device_put(graph)

@@ -40,7 +40,7 @@ import jraph
 
 from placement import arguments
 from placement.errors import UserError
-from placement.graphs import batching, opgraph
+from placement.graphs import batching
 from placement.graphs import roles as roles_lib
 from placement.graphs.features import DEFAULT_BLOCKS
 from placement.instance import Instance
@@ -280,7 +280,7 @@ def read(
 
     def of_nodes(problem: Instance, num_nodes: int, num_edges: int) -> Array:
         del num_edges
-        leaders, _ = opgraph.classes(problem.graph)
+        leaders = problem.classes.first_ops
         return batching.pad(ROLES[roles](problem.graph)[leaders], num_nodes, 0)
 
     graph, assignment = base.classes(problem, features, of_nodes, num_nodes, num_edges)

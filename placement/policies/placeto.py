@@ -384,9 +384,9 @@ def read(problem: Instance, groups: int = 0) -> base.PolicyInput:
       groups: how many to make at most, see `base.intervals_of`; 0: none. Of operations that follow
         others, groups of their classes, see `base.colocate`.
     """
-    if not 0 < groups < len(opgraph.classes(problem.graph)[0]):
+    if not 0 < groups < len(problem.classes.first_ops):
         return base.costs(problem, view, num_nodes=problem.graph.num_ops + 1)
-    if base.is_colocated(problem):
+    if problem.is_colocated:
         return read(base.colocate(problem, groups))
     of = base.intervals_of(problem, groups)
     grouped = base.costs(base.merge(problem, of), view, num_nodes=of.graph.num_ops + 1)

@@ -26,7 +26,6 @@ import numpy as np
 from placement import solvers
 from placement.instance import Instance
 from placement.search import blocks, chains, orders, population
-from placement.solvers import base
 from placement.solvers.limits import SearchLimits
 from placement.types import Array
 
@@ -70,8 +69,8 @@ def find(problem: Instance, seed: int, limits: SearchLimits) -> Front:
     if reason := solvers.infeasible(problem):
         nothing = Archive(np.empty((0, problem.graph.num_ops), np.int32), np.empty((0, 3)))
         return Front(nothing, np.full(3, -np.inf), 0, f"infeasible: {reason}")
-    classes, axes = base.classes(problem), _Axes(problem, load)
-    first = np.unique(classes.number, return_index=True)[1]
+    classes, axes = problem.classes, _Axes(problem, load)
+    first = classes.first_ops
     fastest = classes.compute_s.argmin(axis=1)
     begun = [np.where(able, d, fastest) for d, able in enumerate(classes.allowed.T)]
     evaluations = len(begun)
@@ -85,8 +84,8 @@ def find(problem: Instance, seed: int, limits: SearchLimits) -> Front:
         if found.placement is not None:
             begun.append(found.placement[first])
     rows = np.array(begun, np.int32)
-    archive = merge(None, rows, axes.values(rows[:, classes.number]))
-    space = _space(problem, classes, seed)
+    archive = merge(None, rows, axes.values(rows[:, classes.ids]))
+    space = _space(problem, seed)
     key = jax.random.key(seed, impl="rbg")
     rng, status = np.random.default_rng(seed), "finished"
     while limits.budget - evaluations >= _CHILDREN and len(archive.placement):
@@ -95,11 +94,11 @@ def find(problem: Instance, seed: int, limits: SearchLimits) -> Front:
             break
         parents, others = (archive.placement[_tournament(rng, archive)] for _ in range(2))
         children = np.asarray(_children(key, evaluations, space, parents.T, others.T)).T
-        archive = merge(archive, children, axes.values(children[:, classes.number]))
+        archive = merge(archive, children, axes.values(children[:, classes.ids]))
         evaluations += len(children)
-        limits.tell(evaluations, *_best(archive, classes.number))
-    bounds = np.array([*map(solvers.lower_bound, (problem, load)), _least_bytes(problem, classes)])
-    whole = archive._replace(placement=archive.placement[:, classes.number])
+        limits.tell(evaluations, *_best(archive, classes.ids))
+    bounds = np.array([*map(solvers.lower_bound, (problem, load)), _least_bytes(problem)])
+    whole = archive._replace(placement=archive.placement[:, classes.ids])
     return Front(whole, bounds, evaluations, status)
 
 
@@ -175,15 +174,15 @@ class _Axes:
         return np.stack([*seconds, self._problem.fullest_bytes(placements)], axis=1)
 
 
-def _space(problem: Instance, classes: base.Classes, seed: int) -> chains.Space:
-    limits, of_objective = problem.tables
+def _space(problem: Instance, seed: int) -> chains.Space:
+    classes, (limits, of_objective) = problem.classes, problem.tables
     space = chains.Space(
         tables=(limits, of_objective),
         number=None,
         allowed=classes.allowed,
         memory_bytes=classes.memory_bytes.astype(np.float32),
         excess_s=np.zeros((), np.float32),
-        orders=orders.make(problem, classes, np.random.default_rng(seed)),
+        orders=orders.make(problem, np.random.default_rng(seed)),
     )
     return jax.tree.map(jnp.asarray, space)
 
@@ -236,9 +235,9 @@ def _best(archive: Archive, number: np.ndarray) -> tuple[float, np.ndarray | Non
     )
 
 
-def _least_bytes(problem: Instance, classes: base.Classes) -> float:
+def _least_bytes(problem: Instance) -> float:
     """The fullest device holds the largest class, and its share of all."""
     accelerator = np.asarray(problem.costs.accelerator)
     separate = len(set(accelerator[accelerator >= 0])) + int((accelerator < 0).sum())
-    of_class = classes.memory_bytes
-    return float(max(of_class.max(), of_class.sum() / separate))
+    class_bytes = problem.classes.memory_bytes
+    return float(max(class_bytes.max(), class_bytes.sum() / separate))

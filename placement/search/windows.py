@@ -82,22 +82,21 @@ class _Part(NamedTuple):
     first: np.ndarray  # int32 [c]: of the classes within, the first operation
 
 
-def suit(problem: Instance, classes: base.Classes) -> bool:
+def suit(problem: Instance) -> bool:
     """Whether windows hold most classes: one whose operations are far apart moves in none.
 
     So it is of a step of training whose gradients are on the devices of their operations.
     """
-    position = np.argsort(problem.priority_order)
-    first = np.full(len(classes.compute_s), problem.graph.num_ops)
-    np.minimum.at(first, classes.number, position)
+    classes, position = problem.classes, np.argsort(problem.priority_order)
+    first = np.full(len(classes.first_ops), problem.graph.num_ops)
+    np.minimum.at(first, classes.ids, position)
     last = np.zeros_like(first)
-    np.maximum.at(last, classes.number, position)
+    np.maximum.at(last, classes.ids, position)
     return bool(np.median(last - first) < SIZE // 2)
 
 
 def improve(
     problem: Instance,
-    classes: base.Classes,
     starts: np.ndarray,
     seed: int,
     limits: SearchLimits,
@@ -106,7 +105,6 @@ def improve(
 
     Args:
       problem: of the objective `makespan`.
-      classes: of the problem.
       starts: int32 [M, N], of which it goes on from the best; nothing is found if none is feasible.
       seed: of all randomness.
       limits: until which it searches. A simulation of a window counts as the share of an evaluation
@@ -120,7 +118,7 @@ def improve(
     if not np.isfinite(best_s):
         return base.SearchResult(None, evaluations=len(starts))
     limits.tell(len(starts), best_s, best)
-    search = _Search(_whole(problem, classes), best, np.random.default_rng(seed))
+    search = _Search(_whole(problem), best, np.random.default_rng(seed))
     effort, gained = _EFFORT, True
     while gained and not limits.over():
         windows = search.draw()
@@ -238,15 +236,15 @@ def _advance(
     return state.best_s, chains.advance(simulate, space, state._replace(gained=gained), count)
 
 
-def _whole(problem: Instance, classes: base.Classes) -> _Whole:
-    graph, costs = problem.graph, problem.costs
+def _whole(problem: Instance) -> _Whole:
+    graph, classes = problem.graph, problem.classes
     order = problem.priority_order
     position = np.empty_like(order)
     position[order] = np.arange(len(order), dtype=order.dtype)
     into, out = sweeps.sides(
         len(order), position[graph.senders], position[graph.receivers], problem.edge_delay_s
     )
-    number = classes.number[order]
+    number = classes.ids[order]
     first = np.unique(number, return_index=True)[1]
     last = len(order) - 1 - np.unique(number[::-1], return_index=True)[1]
     memory = problem.limits.memory
@@ -256,7 +254,7 @@ def _whole(problem: Instance, classes: base.Classes) -> _Whole:
     return _Whole(
         order=order,
         names=tuple(graph.op_names[op] for op in order.tolist()),
-        compute_s=np.asarray(costs.compute_s, np.float32)[order],
+        compute_s=np.asarray(problem.costs.compute_s, np.float32)[order],
         into=into,
         out=out,
         links=problem.links,

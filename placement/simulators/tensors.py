@@ -99,6 +99,24 @@ def edge_delay_s(transfer_s: np.ndarray, fusion_loss_s: Array) -> np.ndarray:
     return delay_s
 
 
+def interchangeable(num_devices: int, is_symmetric: Callable[[np.ndarray], bool]) -> np.ndarray:
+    """Returns int64 [D]: for each device the first one it can change places with.
+
+    Args:
+      num_devices: D.
+      is_symmetric: whether nothing changes under a permutation of the devices, int [D].
+    """
+    first = np.arange(num_devices)
+    for device in range(num_devices):
+        for other in np.unique(first[:device]).tolist():
+            swap = np.arange(num_devices)
+            swap[[other, device]] = device, other
+            if is_symmetric(swap):
+                first[device] = other
+                break
+    return first
+
+
 def as_sets(placement: Array, num_devices: int) -> Array:
     """Makes a set of one of each operation's device, of placements int32 [N, B]."""
     chex.assert_rank(placement, 2)

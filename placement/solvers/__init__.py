@@ -187,10 +187,10 @@ def check(name: str, objective: str) -> None:
 
 def infeasible(problem: Instance) -> str | None:
     """Says why no placement can be feasible, where a look at the limits shows it."""
-    classes, memory = base.classes(problem), base.memory(problem)
+    classes, memory = problem.classes, problem.memory_limits
     stuck = np.flatnonzero(~classes.allowed.any(axis=1))
     if len(stuck):
-        op = problem.graph.op_names[int(np.argmax(classes.number == stuck[0]))]
+        op = problem.graph.op_names[int(np.argmax(classes.ids == stuck[0]))]
         return f"no device runs operation {op!r} and all that is co-located with it"
     limited = memory.devices.any(axis=0)
     needed, capacity = classes.memory_bytes.sum(), memory.capacity_bytes.sum()

@@ -59,7 +59,7 @@ def test_leaders_are_visited_in_the_order_in_which_their_followers_are_first_due
     rng = np.random.default_rng(2)
     for _ in range(20):
         problem, _ = reference.random_problem(rng, "makespan", SIZE, colocated=0.4)
-        leader = opgraph.representatives(problem.graph)
+        leader = problem.leaders
         t: placeto.Tables = _batched(problem).globals.own
         due = leader[problem.priority_order].tolist()
         leaders = list(dict.fromkeys(due))
@@ -211,7 +211,7 @@ def test_a_step_moves_what_it_visits_and_nothing_else(colocated):
     )
     graph = _batched(problem)
     graph.nodes["mask"][:10] = True  # those that follow decide nothing all the same
-    leader, t = opgraph.representatives(problem.graph), graph.globals.own
+    leader, t = problem.leaders, graph.globals.own
     params = _policy(3).init(jax.random.key(0), graph)  # near the uniform policy
     drawn = _policy(3).sample(params, jax.random.key(1), graph, 20)
     start = np.broadcast_to(placeto.initial_placement(graph), (20, 1, 16))

@@ -6,7 +6,6 @@ import pytest
 
 from placement.instance import Instance
 from placement.search import blocks, orders
-from placement.solvers import base
 from tests import helpers
 
 SHAPE = 3, 40
@@ -31,8 +30,8 @@ def _drawn(
     parents: np.ndarray, room: np.ndarray | None, share: list[float], seed: int = 0
 ) -> tuple[orders.Orders, np.ndarray, blocks.Children]:
     problem = _problem()
-    classes = base.classes(problem)
-    made = orders.make(problem, classes, np.random.default_rng(0))
+    classes = problem.classes
+    made = orders.make(problem, np.random.default_rng(0))
     key, shares = jax.random.key(seed), np.array(share, np.float32)
     drawn = _draw(key, made, classes.allowed, parents, room, shares, SHAPE)
     return made, classes.allowed, jax.tree.map(np.asarray, drawn)

@@ -5,7 +5,6 @@ import pytest
 from placement import simulators
 from placement.instance import Instance
 from placement.search import chains, orders
-from placement.solvers import base
 from tests import helpers
 
 NUM_CHAINS = 4
@@ -15,7 +14,7 @@ _share = jax.jit(chains.share)
 
 
 def _space(problem: Instance) -> chains.Space:
-    classes = base.classes(problem)
+    classes = problem.classes
     limits, of_objective = problem.tables
     return chains.Space(
         tables=(limits._replace(representative=None), of_objective),
@@ -23,7 +22,7 @@ def _space(problem: Instance) -> chains.Space:
         allowed=classes.allowed,
         memory_bytes=classes.memory_bytes.astype(np.float32),
         excess_s=np.zeros((), np.float32),
-        orders=orders.make(problem, classes, np.random.default_rng(0)),
+        orders=orders.make(problem, np.random.default_rng(0)),
     )
 
 
@@ -36,7 +35,7 @@ def _begun(problem: Instance, starts: np.ndarray, count: int) -> tuple[chains.Sp
 
 def _starts(problem: Instance, count: int) -> np.ndarray:
     """Placements int32 [M, N] on devices that run their operations."""
-    allowed = base.classes(problem).allowed
+    allowed = problem.classes.allowed
     rng = np.random.default_rng(0)
     rows = [[rng.choice(np.flatnonzero(able)) for able in allowed] for _ in range(count)]
     return np.array(rows, np.int32)

@@ -42,7 +42,7 @@ def problems(objective: str) -> list[tuple[Instance, float]]:
             limited=0.7 * is_limited,
             shared=len(drawn) % 4 > 1,
         )
-        num_options = base.classes(problem).allowed.sum(axis=1)
+        num_options = problem.classes.allowed.sum(axis=1)
         if len(num_options) != SIZE[0] - is_colocated or np.prod(num_options) <= 4096:
             continue
         if (problem.limits.memory is not None) != is_limited:

@@ -48,21 +48,21 @@ def _limited(problem: Instance, capacity_bytes: list[float]) -> Instance:
 
 def _starts(problem: Instance, seed: int = 0) -> np.ndarray:
     """One placement, which keeps classes together."""
-    classes = base.classes(problem)
+    classes = problem.classes
     rng = np.random.default_rng(seed)
-    return rng.integers(0, 3, len(classes.compute_s))[classes.number][None].astype(np.int32)
+    return rng.integers(0, 3, len(classes.compute_s))[classes.ids][None].astype(np.int32)
 
 
 def _improved(problem: Instance, starts: np.ndarray, seed: int = 0, **options) -> base.SearchResult:
     limits = SearchLimits(
         options.pop("time_limit_s", 60.0), options.pop("budget", BUDGET), **options
     )
-    return windows.improve(problem, base.classes(problem), starts, seed, limits)
+    return windows.improve(problem, starts, seed, limits)
 
 
 def test_windows_cover_all_operations_and_overlap():
     problem = _problem()
-    whole = windows._whole(problem, base.classes(problem))
+    whole = windows._whole(problem)
     drawn = windows._windows(whole, 5)
     assert drawn[0] == (0, drawn[0].end, 5)
     for one, following in itertools.pairwise(drawn):
@@ -72,7 +72,7 @@ def test_windows_cover_all_operations_and_overlap():
 
 def test_a_window_is_as_long_as_its_steps_allow():
     problem = _problem(degree=20)
-    whole = windows._whole(problem, base.classes(problem))
+    whole = windows._whole(problem)
 
     def num_steps(begin: int, end: int) -> int:
         own, other, _ = whole.into.of(begin, end)
@@ -112,8 +112,8 @@ def test_a_windows_simulation_gives_the_makespan_of_the_whole(colocated):
     bound = 0
     for seed in range(4):
         problem = _problem(seed, colocated=colocated)
-        classes, rng = base.classes(problem), np.random.default_rng(seed)
-        whole = windows._whole(problem, classes)
+        rng = np.random.default_rng(seed)
+        whole = windows._whole(problem)
         search = windows._Search(whole, _starts(problem, seed)[0], rng)
         placed = search._placed.copy()
         drawn = search.draw()
@@ -230,10 +230,10 @@ def test_the_search_of_a_large_graph_goes_over_windows_first(monkeypatch):
 
 def test_windows_suit_classes_that_they_hold():
     problem = _problem(num_ops=60)
-    assert windows.suit(problem, base.classes(problem))
+    assert windows.suit(problem)
     # As in a step of training: the first operations with the last.
     position = np.argsort(problem.priority_order)
     pairs = np.minimum(position, 59 - position).astype(np.int32)
     graph = dataclasses.replace(problem.graph, colocation=pairs)
     mirrored = problem._replace(graph=graph)
-    assert not windows.suit(mirrored, base.classes(mirrored))
+    assert not windows.suit(mirrored)

@@ -60,7 +60,7 @@ def m_topo(problem: Instance, seed: int, limits: SearchLimits) -> base.SearchRes
     compute_s: list[list[float]] = np.asarray(problem.costs.compute_s, np.float64).tolist()
     accelerators = np.flatnonzero(np.asarray(problem.costs.accelerator) >= 0).tolist()
     devices = accelerators or list(range(len(problem.devices)))
-    memory_bytes = base.classes(problem).memory_bytes
+    memory_bytes = problem.classes.memory_bytes
     cap = memory_bytes.sum() / len(devices) + memory_bytes.max()
     at, used = 0, 0.0
     for op in problem.topological_order.tolist():

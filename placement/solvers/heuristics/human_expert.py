@@ -20,7 +20,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from placement.errors import UserError
-from placement.graphs import dag, opgraph
+from placement.graphs import dag
 from placement.instance import Instance
 
 _LSTM = re.compile(r"(?:^|/)lstm(\d+)(?=/|$)")
@@ -54,7 +54,7 @@ def place(problem: Instance, accelerators: Sequence[int], host: int | None) -> n
             f"graph {graph.name!r} has no device to go to: no accelerator and no host; give one"
         )
     layers = _spread(problem, _named_layers(graph.op_names))
-    layers = layers[opgraph.representatives(graph)]
+    layers = layers[problem.leaders]
     return np.array(devices, np.int32)[layers % len(devices)]
 
 

@@ -72,9 +72,9 @@ def lns(problem: Instance, seed: int, limits: SearchLimits) -> base.SearchResult
 
 def starts(problem: Instance, seed: int, limits: SearchLimits) -> np.ndarray:
     """Returns int32 [M, N]: single devices, as far as they can, and list schedules."""
-    classes = base.classes(problem)
+    classes = problem.classes
     fastest = classes.compute_s.argmin(axis=1)
-    rows = [np.where(able, d, fastest)[classes.number] for d, able in enumerate(classes.allowed.T)]
+    rows = [np.where(able, d, fastest)[classes.ids] for d, able in enumerate(classes.allowed.T)]
     schedules = [find(problem, seed, limits).placement for find in STARTS]
     return np.array([*rows, *(row for row in schedules if row is not None)], np.int32)
 
@@ -86,8 +86,7 @@ def polish(
     chex.assert_shape(placement, (problem.graph.num_ops,))
     chex.assert_type(placement, int)
     rng, space = np.random.default_rng(seed), _space(problem)
-    first = np.unique(space.number, return_index=True)[1]
-    at = best = np.asarray(placement)[first]
+    at = best = np.asarray(placement)[problem.classes.first_ops]
     at_s = best_s = float(problem.evaluate(_padded(at[None])[:, space.number])[0])
     joined = np.empty((0, len(at)), np.int32)
     stale, evaluations = 0, 1
@@ -116,11 +115,11 @@ def polish(
 
 
 def _space(problem: Instance) -> _Space:
-    graph, classes = problem.graph, base.classes(problem)
-    senders, receivers = dag.quotient_edges(graph.senders, graph.receivers, classes.number)
+    graph, classes = problem.graph, problem.classes
+    senders, receivers = dag.quotient_edges(graph.senders, graph.receivers, classes.ids)
     orders = [problem.priority_order, problem.topological_order]
-    unique = [list(dict.fromkeys(classes.number[order].tolist())) for order in orders]
-    return _Space(classes.number, classes.allowed, np.array(unique), senders, receivers)
+    unique = [list(dict.fromkeys(classes.ids[order].tolist())) for order in orders]
+    return _Space(classes.ids, classes.allowed, np.array(unique), senders, receivers)
 
 
 def _padded(rows: np.ndarray) -> np.ndarray:

@@ -99,9 +99,9 @@ class Assignment:
     """
 
     def __init__(self, problem: Instance):
-        classes, memory = base.classes(problem), base.memory(problem)
+        classes, memory = problem.classes, problem.memory_limits
         self.placed = [-1] * problem.graph.num_ops
-        self._number: list[int] = classes.number.tolist()
+        self._number: list[int] = classes.ids.tolist()
         self._bytes: list[float] = classes.memory_bytes.tolist()
         rows, number = _distinct(classes.allowed)
         devices = [np.flatnonzero(row).tolist() for row in rows]
@@ -237,12 +237,12 @@ def peft(problem: Instance, seed: int, limits: SearchLimits) -> base.SearchResul
     Departure: OCT and its mean are over the devices that support an operation.
     """
     del seed, limits
-    classes = base.classes(problem)
-    allowed = classes.allowed[classes.number]
     schedule, waiting = PartialSchedule(problem), Waiting(problem.graph)
-    compute_s = np.where(allowed, np.asarray(problem.costs.compute_s, np.float64), np.inf)
     table = ranks.optimistic_cost_s(
-        problem.graph, compute_s, problem.mean_edge_delay_s, problem.topological_order
+        problem.graph,
+        problem.allowed_compute_s,
+        problem.mean_edge_delay_s,
+        problem.topological_order,
     )
     rank = ranks.finite_mean(table).tolist()
     onward = table.tolist()

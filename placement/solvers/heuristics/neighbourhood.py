@@ -47,12 +47,12 @@ class Batch(NamedTuple):
 
 def make_space(problem: Instance) -> tuple[Space, Batch]:
     """Makes the space of a problem, and the single devices in it as a batch of `CHAINS`."""
-    classes = base.classes(problem)
+    classes = problem.classes
     limits, of_objective = problem.tables
-    allowed, number = classes.allowed[classes.number], classes.number
+    allowed, number = problem.allowed, classes.ids
     space = Space(
         tables=(limits._replace(representative=None), of_objective),
-        rank=jnp.asarray(np.argsort(base.in_order(problem, classes))[number], jnp.int32),
+        rank=jnp.asarray(np.argsort(problem.class_order)[number], jnp.int32),
         allowed=jnp.asarray(allowed),
         num_classes=jnp.int32(len(classes.compute_s)),
         excess_s=jnp.float32(0),

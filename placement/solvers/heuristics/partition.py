@@ -150,7 +150,7 @@ def from_scotch(text: str, num_vertices: int, num_parts: int) -> np.ndarray:
 
 def _place(problem: Instance, devices: np.ndarray, partition: Partitioner, seed: int) -> np.ndarray:
     """Partitions over some devices, lifts to operations and repairs: int32 [N]."""
-    number, seconds, _ = base.classes(problem)
+    number, seconds = problem.classes.ids, problem.classes.compute_s
     useful = devices[np.isfinite(seconds[:, devices]).any(axis=0)]
     devices = useful if len(useful) else devices
     load = _mean_seconds(problem.costs, number, devices)

@@ -64,8 +64,7 @@ def presolve(problem: Instance) -> Presolved:
     """Merges the tasks of a problem that can be merged without loss."""
     graph = problem.graph
     task = np.arange(graph.num_ops)
-    _, group, size = np.unique(graph.colocation, return_inverse=True, return_counts=True)
-    fixed = size[group] > 1
+    fixed = np.bincount(problem.classes.ids)[problem.classes.ids] > 1
     while True:
         current = _build(problem, task)
         partner = _mergers(current, fixed)
@@ -86,9 +85,9 @@ def equal_devices(problem: Instance, tasks: Presolved) -> np.ndarray:
 
 def _build(problem: Instance, task: np.ndarray) -> Presolved:
     graph, costs = problem.graph, problem.costs
-    classes = base.classes(problem)
+    classes = problem.classes
     _, first = np.unique(task, return_index=True)
-    owner = classes.number[first]
+    owner = classes.ids[first]
     _, owner = np.unique(owner, return_inverse=True)  # merged tasks leave gaps
     task_s = dag.part_sums(task, np.asarray(costs.compute_s, np.float64))
     memory_bytes = dag.part_sums(owner, dag.part_sums(task, _needed_bytes(problem)))
@@ -119,7 +118,7 @@ def _build(problem: Instance, task: np.ndarray) -> Presolved:
 def _needed_bytes(problem: Instance) -> np.ndarray:
     """Returns float64 [N]: what operations occupy, 0 where all fit into any memory."""
     memory_bytes = np.asarray(problem.costs.memory_bytes, np.float64)
-    fits = memory_bytes.sum() <= base.memory(problem).capacity_bytes.min(initial=np.inf)
+    fits = memory_bytes.sum() <= problem.memory_limits.capacity_bytes.min(initial=np.inf)
     return memory_bytes * (not fits)
 
 

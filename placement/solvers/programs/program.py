@@ -18,7 +18,6 @@ from typing import NamedTuple
 import numpy as np
 
 from placement.instance import Instance
-from placement.solvers import base
 from placement.solvers.programs.presolve import Presolved, equal_devices
 
 # A literal: the Boolean b as b, its negation as ~b, which is negative.
@@ -113,7 +112,7 @@ def assign(program: Program, problem: Instance, tasks: Presolved) -> None:
     program.equal = equal_devices(problem, tasks)
     for boolean in x[~np.isfinite(tasks.compute_s)]:
         program.clause(~boolean)
-    memory = base.memory(problem)
+    memory = problem.memory_limits
     for devices, capacity in zip(memory.devices, memory.capacity_bytes.tolist(), strict=True):
         if tasks.memory_bytes.sum() > capacity:
             terms = [

@@ -38,7 +38,6 @@ from placement.errors import UserError
 from placement.graphs import dag
 from placement.instance import Instance
 from placement.simulators import max_load
-from placement.solvers import base
 from placement.types import OpGraph
 
 
@@ -95,7 +94,7 @@ def _check(problem: Instance) -> None:
             f"graph {graph.name!r}: backward operation {names[0]!r} feeds forward operation "
             f"{names[1]!r}; contiguous splits need the passes in order: mark both as backward"
         )
-    shared = base.memory(problem).devices
+    shared = problem.memory_limits.devices
     shared = shared[shared.sum(axis=1) > 1]
     if len(shared):
         names = [problem.devices[device] for device in np.flatnonzero(shared[0])]
@@ -135,7 +134,7 @@ def _device_types(problem: Instance) -> tuple[Split, DeviceTypes]:
 def _family(problem: Instance, columns: Split, types: DeviceTypes, along: bool) -> Split:
     before, after = _constraints(problem.graph, along)
     split = columns._replace(before=before, after=after)
-    split = _contract(split, base.classes(problem).number)
+    split = _contract(split, problem.classes.ids)
     split = _contract(split, dag.strong_components(split.num_vertices, split.before, split.after))
     joined = _joined(split, types)
     while joined.max() + 1 < split.num_vertices:

@@ -77,7 +77,7 @@ def test_equal_devices_are_one_state():
     costs = helpers.unit_costs(graph, 4)
     costs.compute_s[:] = 1.0
     of = _layers(helpers.as_problem(graph, costs, "makespan"))
-    assert of.equal.tolist() == [0, 0, 0, 0]
+    assert of.problem.interchangeable_devices.tolist() == [0, 0, 0, 0]
     most_s = makespan.longest_s(of.edges, of.windows.compute_s)
     swept = sweep(of, most_s, 10**6, _limits(), relaxed=True)
     assert swept.exact

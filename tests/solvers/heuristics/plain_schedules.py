@@ -6,14 +6,13 @@ import numpy as np
 
 from placement.instance import Instance
 from placement.simulators import ranks
-from placement.solvers import base
 from tests.simulators import plain_ranks
 
 
 class Schedule:
     def __init__(self, problem: Instance):
         self.problem = problem
-        self.classes, self.memory = base.classes(problem), base.memory(problem)
+        self.classes, self.memory = problem.classes, problem.memory_limits
         self.compute_s = np.asarray(problem.costs.compute_s, np.float64).tolist()
         self.delay_s = problem.edge_delay_s.tolist()
         ends = problem.graph.senders.tolist(), problem.graph.receivers.tolist()
@@ -23,7 +22,7 @@ class Schedule:
         self.busy: list[list[tuple[float, float]]] = [[] for _ in problem.devices]
 
     def candidates(self, op: int) -> list[int]:
-        number = self.classes.number
+        number = self.classes.ids
         homes = {int(number[other]): device for other, device in self.device.items()}
         if number[op] in homes:
             return [homes[number[op]]]
@@ -79,8 +78,8 @@ def heft(problem: Instance) -> list[int] | None:
 
 
 def peft(problem: Instance) -> list[int] | None:
-    classes = base.classes(problem)
-    table = plain_ranks.optimistic_cost_s(problem, classes.allowed[classes.number])
+    classes = problem.classes
+    table = plain_ranks.optimistic_cost_s(problem, classes.allowed[classes.ids])
     rank = ranks.finite_mean(table)
     return _in_gaps(problem, lambda ready: min(ready, key=lambda op: (-rank[op], op)), table)
 

@@ -9,7 +9,6 @@ from placement import solvers
 from placement.graphs import opgraph
 from placement.instance import Instance
 from placement.simulators import ranks
-from placement.solvers import base
 from placement.solvers.heuristics import baechi, list_scheduling
 from placement.zoo import synthetic
 from tests import helpers
@@ -217,11 +216,11 @@ def test_what_is_found_obeys_all_limits(method):
         if placement is None:
             continue
         found += 1
-        classes, memory = base.classes(problem), base.memory(problem)
-        assert classes.allowed[classes.number, placement].all()
+        classes, memory = problem.classes, problem.memory_limits
+        assert classes.allowed[classes.ids, placement].all()
         home = np.full(len(classes.memory_bytes), -1)
-        home[classes.number] = placement
-        assert (home[classes.number] == placement).all()
+        home[classes.ids] = placement
+        assert (home[classes.ids] == placement).all()
         used = [classes.memory_bytes[row[home]].sum() for row in memory.devices]
         assert (np.array(used) <= memory.capacity_bytes).all()
     assert found >= 8

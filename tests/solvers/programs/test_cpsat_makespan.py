@@ -44,7 +44,7 @@ def test_the_problems_cover_what_can_go_wrong():
     assert 2 <= np.isinf(optima).sum() <= PROBLEMS // 2
     unproven = [not solvers.infeasible(problem) for problem, _ in _problems()]
     assert (np.isinf(optima) & unproven).any()  # only a search shows that these are infeasible
-    limited = [bool(len(base.memory(problem).devices)) for problem, _ in _problems()]
+    limited = [bool(len(problem.memory_limits.devices)) for problem, _ in _problems()]
     assert sum(limited) >= 5
     unsupported = [np.isinf(problem.costs.compute_s).any() for problem, _ in _problems()]
     assert sum(unsupported) >= 2
@@ -199,7 +199,7 @@ def test_polish_never_worsens_and_ends_within_its_budget():
     for problem, optimum in _problems()[:16]:
         rng = np.random.default_rng(0)
         evaluate = problem.evaluate
-        given = rng.integers(0, SIZE[-1], SIZE[0])[opgraph.representatives(problem.graph)]
+        given = rng.integers(0, SIZE[-1], SIZE[0])[problem.leaders]
         found = large_neighbourhood.polish(problem, given, 0, SearchLimits(10, 640))
         before, after = (float(evaluate(p[None])[0]) for p in (given, found.placement))
         assert optimum <= after <= before
