@@ -102,6 +102,13 @@ class Instance(Problem):
         return _read_only(np.where(self.allowed, compute_s, np.inf))
 
     @functools.cached_property
+    def single_devices(self) -> np.ndarray:
+        """int32 [D, N]: all operations on each device; where it cannot run one, on its fastest."""
+        fastest = self.classes.compute_s.argmin(axis=1)[self.classes.ids]
+        devices = np.arange(len(self.devices))[:, None]
+        return _read_only(np.where(self.allowed.T, devices, fastest).astype(np.int32))
+
+    @functools.cached_property
     def shares_memory(self) -> np.ndarray:
         """bool [D, D]: whether two devices are one, or parts of one accelerator."""
         accelerator = np.asarray(self.costs.accelerator)

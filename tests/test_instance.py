@@ -67,6 +67,7 @@ def test_classes_are_numbered_by_their_first_operation_and_run_where_all_of_them
     both = [True, True, False]
     assert instance.allowed.tolist() == [both, [True, False, True], both, [True] * 3]
     np.testing.assert_array_equal(instance.allowed, np.isfinite(instance.allowed_compute_s))
+    assert instance.single_devices.tolist() == [[0] * 4, [1, 0, 1, 1], [1, 2, 1, 2]]
     assert instance.limits.representative is instance.leaders
 
 

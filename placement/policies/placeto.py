@@ -48,7 +48,7 @@ import jax.numpy as jnp
 import jraph
 import numpy as np
 
-from placement.graphs import dag, opgraph
+from placement.graphs import dag
 from placement.instance import Instance
 from placement.policies import base, distributions, encoders
 from placement.policies.cost_features import CostView, cost_view
@@ -79,13 +79,11 @@ def view(problem: Instance, num_nodes: int, num_edges: int) -> CostView[Tables]:
     """
     graph, num_ops = problem.graph, problem.graph.num_ops
     costs = cost_view(problem, num_nodes, num_edges)
-    leader = opgraph.representatives(graph)
-    due = leader[costs.steps.op[costs.steps.first]]  # in the order of priority
-    leaders = np.array(tuple(dict.fromkeys(due.tolist())))
+    leaders = np.array(list(dict.fromkeys(problem.leaders[problem.priority_order].tolist())))
     order = np.append(leaders, np.arange(num_ops, num_nodes)).astype(np.int32)
     visit = np.empty(num_nodes, np.int32)
     visit[order] = np.arange(len(order))
-    visit[:num_ops] = visit[leader]
+    visit[:num_ops] = visit[problem.leaders]
     own = Tables(
         order=order,
         visit=visit,

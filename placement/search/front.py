@@ -71,8 +71,7 @@ def find(problem: Instance, seed: int, limits: SearchLimits) -> Front:
         return Front(nothing, np.full(3, -np.inf), 0, f"infeasible: {reason}")
     classes, axes = problem.classes, _Axes(problem, load)
     first = classes.first_ops
-    fastest = classes.compute_s.argmin(axis=1)
-    begun = [np.where(able, d, fastest) for d, able in enumerate(classes.allowed.T)]
+    begun = list(problem.single_devices[:, first])
     evaluations = len(begun)
     for alone in (problem, load):
         # Of another axis: nothing that it tells is told.

@@ -96,9 +96,7 @@ def _starts(
     problem: Instance, seed: int, limits: SearchLimits
 ) -> tuple[np.ndarray, base.SearchResult | None]:
     """Placements int32 [M, N] to start from; or the optimum, where one of them is proven to be."""
-    classes = problem.classes
-    fastest = classes.compute_s.argmin(axis=1)
-    rows = [np.where(able, d, fastest)[classes.ids] for d, able in enumerate(classes.allowed.T)]
+    rows = list(problem.single_devices)
     gathering = limits.part(_STARTS_SHARE, limits.budget)
     for result in starts.find(problem, seed, gathering):
         optimal = result.status == "optimal" and result.scope == base.ALL

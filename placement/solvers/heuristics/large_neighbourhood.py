@@ -72,11 +72,9 @@ def lns(problem: Instance, seed: int, limits: SearchLimits) -> base.SearchResult
 
 def starts(problem: Instance, seed: int, limits: SearchLimits) -> np.ndarray:
     """Returns int32 [M, N]: single devices, as far as they can, and list schedules."""
-    classes = problem.classes
-    fastest = classes.compute_s.argmin(axis=1)
-    rows = [np.where(able, d, fastest)[classes.ids] for d, able in enumerate(classes.allowed.T)]
     schedules = [find(problem, seed, limits).placement for find in STARTS]
-    return np.array([*rows, *(row for row in schedules if row is not None)], np.int32)
+    placements = [placement for placement in schedules if placement is not None]
+    return np.array([*problem.single_devices, *placements], np.int32)
 
 
 def polish(

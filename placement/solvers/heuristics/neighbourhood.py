@@ -49,18 +49,15 @@ def make_space(problem: Instance) -> tuple[Space, Batch]:
     """Makes the space of a problem, and the single devices in it as a batch of `CHAINS`."""
     classes = problem.classes
     limits, of_objective = problem.tables
-    allowed, number = problem.allowed, classes.ids
     space = Space(
         tables=(limits._replace(representative=None), of_objective),
-        rank=jnp.asarray(np.argsort(problem.class_order)[number], jnp.int32),
-        allowed=jnp.asarray(allowed),
+        rank=jnp.asarray(np.argsort(problem.class_order)[classes.ids], jnp.int32),
+        allowed=jnp.asarray(problem.allowed),
         num_classes=jnp.int32(len(classes.compute_s)),
         excess_s=jnp.float32(0),
     )
-    fastest = classes.compute_s.argmin(axis=1)[number]
-    devices = np.arange(CHAINS) % allowed.shape[1]
-    starts = np.where(allowed[:, devices], devices, fastest[:, None]).T
-    batch = evaluate(problem.objective, space, jnp.asarray(starts, jnp.int32))
+    starts = problem.single_devices[np.arange(CHAINS) % len(problem.devices)]
+    batch = evaluate(problem.objective, space, jnp.asarray(starts))
     finite_s = jnp.where(jnp.isfinite(batch.cost_s), batch.cost_s, 0)
     space = space._replace(excess_s=finite_s.max())
     return space, evaluate(problem.objective, space, batch.placement)
