@@ -68,7 +68,7 @@ class TensorBytes(NamedTuple):
 
 
 class SegmentCosts(NamedTuple):
-    """What measured submodels tell that no objective reads (`placement.simulators.segments`)."""
+    """What measured submodels tell that no objective reads (`placement.analysis.segments`)."""
 
     # float32 [E, D]: of the edge's reader on each device; `CostModel.fusion_loss_s` is their mean.
     fusion_loss_s: Array
@@ -140,7 +140,7 @@ class Policy(NamedTuple):
     """Pure functions over a padded graph (`placement.graphs.batching`).
 
     Its globals are None, or of a policy that reads costs the problem's
-    `placement.simulators.view.CostView`, with what this policy alone needs as `own`.
+    `placement.policies.cost_features.CostView`, with what this policy alone needs as `own`.
 
     `init(key, graph) -> params`.
     `sample(params, key, graph, num_samples) -> Sample` with a leading axis B on every field; what

@@ -11,8 +11,9 @@ import jraph
 import numpy as np
 
 from placement.graphs import batching, dag, opgraph
+from placement.instance import Instance
 from placement.policies import distributions, placeto
-from placement.types import Array, CostModel, LogProb, OpGraph, Policy, Problem, Sample
+from placement.types import Array, CostModel, LogProb, OpGraph, Policy, Sample
 
 _SOURCE_TYPES = ("Parameter", "Constant")
 _INNER_TYPES = ("MatMul", "Add", "ShapeOf", "Gather", "Concat", "Convert", "Reshape")
@@ -260,13 +261,13 @@ def unit_costs(graph: OpGraph, num_devices: int = 2, **changes: np.ndarray) -> C
     return costs._replace(**changes)
 
 
-def as_problem(graph: OpGraph, costs: CostModel, objective: str) -> Problem:
+def as_problem(graph: OpGraph, costs: CostModel, objective: str) -> Instance:
     """The problem on devices called device0, device1, ..."""
     num_devices = costs.compute_s.shape[1]
-    return Problem(graph, costs, objective, tuple(f"device{i}" for i in range(num_devices)))
+    return Instance(graph, costs, objective, tuple(f"device{i}" for i in range(num_devices)))
 
 
-def random_problem(colocated: float = 0.0) -> Problem:
+def random_problem(colocated: float = 0.0) -> Instance:
     """Always the same 20 operations on three devices, in the `makespan` objective."""
     rng = np.random.default_rng(0)
     graph = random_dag(rng, 20, colocated=colocated)
@@ -300,7 +301,7 @@ def batched(
     return with_costs(found, as_problem(graph, costs, "makespan"))
 
 
-def with_costs(graph: jraph.GraphsTuple, problem: Problem) -> jraph.GraphsTuple:
+def with_costs(graph: jraph.GraphsTuple, problem: Instance) -> jraph.GraphsTuple:
     """The policy's graph of a problem as Placeto reads it."""
     sizes = len(graph.nodes["mask"]), len(graph.senders)
     return graph._replace(globals=placeto.view(problem, *sizes))

@@ -75,7 +75,7 @@ def rates() -> list[float]:
 
 
 def _simulated(objective: str) -> float:
-    tables = simulators.tables(problems.of_size(_OPERATIONS, objective))
+    tables = problems.of_size(_OPERATIONS, objective).tables
     batch = 16 * _SAMPLES
     placements = problems.segments(_OPERATIONS, batch)
     simulator = simulators.objective(objective).simulate
@@ -92,7 +92,7 @@ def _trained(method: str) -> float:
         made.learner,
         jax.random.PRNGKey(0),
         graph,
-        simulators.evaluator(problem),
+        problem.evaluate,
         _OPERATIONS,
         len(problem.devices),
     )

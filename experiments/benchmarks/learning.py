@@ -12,7 +12,6 @@ import numpy as np
 from rich.console import Console
 
 from experiments.benchmarks import problems, timing
-from placement import simulators
 from placement.learning import trainer
 from placement.methods import learned
 from placement.pipeline import loading
@@ -53,7 +52,7 @@ def _learn(name: str, objective: str, text: str) -> tuple[np.ndarray, float]:
     problem = problems.three_devices(loading.network(settings).coarsening.graph, objective)
     method = learned.make(text, len(problem.devices), False)
     graph, learner = method.read(problem).graph, method.learner
-    simulator, evaluate = trainer.Simulator.of(problem), simulators.evaluator(problem)
+    simulator, evaluate = trainer.Simulator.of(problem), problem.evaluate
     best_s, seconds = [], []
     for seed in (0, *range(5)):  # the first compiles
         progress = trainer.start(

@@ -14,7 +14,6 @@ from rich.console import Console
 
 from experiments.benchmarks import problems
 from experiments.benchmarks.timing import median_ms, table
-from placement import simulators
 from placement.methods import learned
 from placement.pipeline import loading
 from placement.pipeline.settings import Settings
@@ -53,7 +52,7 @@ def _times_ms(op_graph: OpGraph) -> tuple[float, float, float]:
     problem = problems.two_devices(op_graph)
     method = learned.make("hsdag", len(problem.devices), False)
     graph, learner = method.read(problem).graph, method.learner
-    evaluate = simulators.evaluator(problem)
+    evaluate = problem.evaluate
     state = learner.init(jax.random.PRNGKey(0), graph)
     sample = jax.jit(method.policy.sample, static_argnums=3)
 

@@ -3,12 +3,13 @@
 import numpy as np
 
 from placement.graphs import opgraph
-from placement.types import CostModel, OpGraph, Problem
+from placement.instance import Instance
+from placement.types import CostModel, OpGraph
 
 NETWORKS = "bert_base", "inception_v3", "resnet50"
 
 
-def two_devices(graph: OpGraph) -> Problem:
+def two_devices(graph: OpGraph) -> Instance:
     """Returns a graph on two devices with random costs, objective 'serial'."""
     generator = np.random.default_rng(0)
     apart = 1.0 - np.eye(2, dtype=np.float32)
@@ -22,10 +23,10 @@ def two_devices(graph: OpGraph) -> Problem:
         capacity_bytes=np.full(2, np.inf, np.float32),
         accelerator=np.arange(2, dtype=np.int32),
     )
-    return Problem(graph, costs, "serial", ("a", "b"))
+    return Instance(graph, costs, "serial", ("a", "b"))
 
 
-def three_devices(graph: OpGraph, objective: str) -> Problem:
+def three_devices(graph: OpGraph, objective: str) -> Instance:
     """Returns a graph on three devices, on which placing it is a question.
 
     Each is the fastest for some operations; a transfer costs about an operation.
@@ -46,7 +47,7 @@ def three_devices(graph: OpGraph, objective: str) -> Problem:
     return problem._replace(costs=costs, objective=objective, devices=("a", "b", "c"))
 
 
-def of_size(num_ops: int, objective: str) -> Problem:
+def of_size(num_ops: int, objective: str) -> Instance:
     """Returns a random graph on two devices, of which one is a host under 'subgraph'."""
     problem = two_devices(_layered(num_ops))._replace(objective=objective)
     if objective == "subgraph":

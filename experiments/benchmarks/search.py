@@ -25,9 +25,9 @@ from experiments.benchmarks import problems, timing, unseen
 from placement import methods
 from placement.costs import roofline
 from placement.errors import UserError
+from placement.instance import Instance
 from placement.methods import pretrained
 from placement.pipeline import loading
-from placement.types import Problem
 from placement.zoo import families
 
 _DEFAULT = "1", "5", "20", "5:60"
@@ -85,7 +85,7 @@ def _seconds(text: str) -> tuple[float, float]:
     return search_s, lns_s
 
 
-def _problems() -> Iterator[tuple[str, str, Problem]]:
+def _problems() -> Iterator[tuple[str, str, Instance]]:
     """Yields graphs, devices and the coarse problems."""
     seen = unseen.families_seen(pretrained.SHIPPED.with_name("pretraining.json"))
     names = [name for name in families.names() if name != "chain"]
@@ -110,7 +110,7 @@ def _large_members(name: str) -> Iterator[str]:
             yield text
 
 
-def _cell(graph: str, devices: str, problem: Problem, search_s: float, lns_s: float) -> Cell:
+def _cell(graph: str, devices: str, problem: Instance, search_s: float, lns_s: float) -> Cell:
     def found(method: str, seed: int, seconds: float) -> tuple[float, int]:
         solution = methods.solve(
             problem, method, seed=seed, time_limit_s=seconds, budget=_UNLIMITED

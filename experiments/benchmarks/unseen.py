@@ -21,9 +21,9 @@ from experiments.benchmarks import timing
 from placement import files, solvers
 from placement.costs import roofline
 from placement.errors import UserError
+from placement.instance import Instance
 from placement.methods import pretrained
 from placement.pipeline import loading
-from placement.types import Problem
 from placement.zoo import families
 
 # The last are as many and such as no training has seen that `configs/pretrain.py` describes.
@@ -139,7 +139,7 @@ def _cell(family: str, text: str, devices: str, path: Path) -> Cell:
     )
 
 
-def _placed(of: pretrained.Pretrained, problem: Problem) -> tuple[float, float]:
+def _placed(of: pretrained.Pretrained, problem: Instance) -> tuple[float, float]:
     """Returns a placement's latency and the seconds to find it; a problem's first call compiles."""
     started_s = time.perf_counter()
     placed = pretrained.place(of, problem)

@@ -28,12 +28,12 @@ import numpy as np
 from placement import simulators
 from placement.costs import roofline
 from placement.graphs import roles
+from placement.instance import Instance
 from placement.pipeline import loading
 from placement.search import chains, population
-from placement.solvers import base
 from placement.solvers.heuristics import large_neighbourhood, partition
 from placement.solvers.limits import SearchLimits
-from placement.types import OpGraph, Problem
+from placement.types import OpGraph
 
 RECURRENT = "rnnlm", "nmt:layers=2"
 GRAPHS = (*RECURRENT, *(f"synthetic:family={f},ops=300" for f in ("layered", "series_parallel")))
@@ -75,7 +75,7 @@ def ask_roles() -> Iterator[OfRoles]:
             decisions = len(np.unique(graph.colocation))
             for budget in BUDGETS:
                 found = [_found(problem._replace(graph=graph), s, budget) for s in _SEEDS]
-                best_s = [base.value_s(problem, placement) for placement in found]
+                best_s = [problem.value_s(placement) for placement in found]
                 yield OfRoles(text, told, decisions, budget, best_s)
 
 
@@ -84,7 +84,7 @@ def ask_objectives() -> Iterator[OfObjective]:
     for text in GRAPHS:
         problem = _problem(text)
         singles = [np.full(problem.graph.num_ops, d, np.int32) for d in range(len(problem.devices))]
-        single_s = [base.value_s(problem, row) for row in singles]
+        single_s = [problem.value_s(row) for row in singles]
         fastest = singles[int(np.argmin(single_s))]
         for found_by, way in _ways(problem, fastest).items():
             rows = [_worth(problem, way(seed), seed) for seed in _FEW_SEEDS]
@@ -92,7 +92,7 @@ def ask_objectives() -> Iterator[OfObjective]:
             yield OfObjective(text, found_by, cut_bytes, makespan_s, refined_s, min(single_s))
 
 
-def _ways(problem: Problem, single: np.ndarray) -> dict[str, _Way]:
+def _ways(problem: Instance, single: np.ndarray) -> dict[str, _Way]:
     def min_cut(seed: int) -> np.ndarray:
         return partition.min_cut(problem, seed=seed)
 
@@ -106,7 +106,7 @@ def _ways(problem: Problem, single: np.ndarray) -> dict[str, _Way]:
     }
 
 
-def balanced_cut(problem: Problem) -> Problem:
+def balanced_cut(problem: Instance) -> Instance:
     """Makes the problem of `min_cut`: the fewest bytes cut, every accelerator with its share.
 
     Weights and shares are those of `placement.solvers.heuristics.partition`, without co-location,
@@ -133,20 +133,20 @@ def balanced_cut(problem: Problem) -> Problem:
     )
 
 
-def _fewer_cut(problem: Problem, placement: np.ndarray, seed: int) -> np.ndarray:
+def _fewer_cut(problem: Instance, placement: np.ndarray, seed: int) -> np.ndarray:
     """What the chains of `search` find of a partitioner's problem, from what it found itself.
 
     Not all of `search`, which would begin with an integer program of minutes.
     """
     cut = balanced_cut(problem)
-    simulate, classes = simulators.objective(cut.objective).simulate_columns, base.classes(cut)
-    space, state = population.begin(cut, classes, simulate, placement[None], seed)
+    simulate = simulators.objective(cut.objective).simulate_columns
+    space, state = population.begin(cut, simulate, placement[None], seed)
     found = chains.advance(simulate, space, state, BUDGETS[-1] // chains.CHILDREN)
     assert np.isfinite(found.best_s)
     return np.asarray(found.best)
 
 
-def _worth(problem: Problem, placement: np.ndarray, seed: int) -> list[float]:
+def _worth(problem: Instance, placement: np.ndarray, seed: int) -> list[float]:
     """Bytes cut, the makespan, and that of what a search makes of it."""
     graph = problem.graph
     crosses = placement[graph.senders] != placement[graph.receivers]
@@ -155,11 +155,11 @@ def _worth(problem: Problem, placement: np.ndarray, seed: int) -> list[float]:
     assert refined is not None
     return [
         float(graph.edge_bytes[crosses].sum()),
-        *(base.value_s(problem, each) for each in (placement, refined)),
+        *(problem.value_s(each) for each in (placement, refined)),
     ]
 
 
-def _problem(text: str) -> Problem:
+def _problem(text: str) -> Instance:
     devices = roofline.devices(_DEVICES)
     net = loading.without_weights(text, constants=True)
     costs = roofline.cost_model(net.graph, devices)
@@ -182,7 +182,7 @@ def _told(graph: OpGraph) -> Iterator[tuple[str, OpGraph]]:
         yield f"one decision a role, by {title}", dataclasses.replace(graph, colocation=role)
 
 
-def _found(problem: Problem, seed: int, budget: int) -> np.ndarray:
+def _found(problem: Instance, seed: int, budget: int) -> np.ndarray:
     placement = population.find(problem, seed, SearchLimits(_UNLIMITED_S, budget)).placement
     assert placement is not None
     return placement.astype(np.int32)

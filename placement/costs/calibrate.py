@@ -20,7 +20,7 @@ zero, so its minimum is a non-negative least squares problem. Around it the post
 Gaussian, the one that it would be without that limit (Bayesian linear regression).
 
 Where devices overlap, the latency is the sum of these terms along a longest path of segments
-(`placement.simulators.segments`), which depends on the coefficients: it is fitted in rounds.
+(`placement.analysis.segments`), which depends on the coefficients: it is fitted in rounds.
 """
 
 from collections.abc import Callable, Sequence

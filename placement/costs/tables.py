@@ -7,8 +7,8 @@ import chex
 import numpy as np
 
 from placement.errors import UserError
-from placement.graphs import dag, opgraph
-from placement.types import CostModel, OpGraph, Problem, SegmentCosts, TensorBytes
+from placement.graphs import dag
+from placement.types import CostModel, OpGraph, SegmentCosts, TensorBytes
 
 _LEAST = 0.1  # the share of sets that lose less than a launch, by chance
 
@@ -255,12 +255,3 @@ def coarse_costs(costs: CostModel, assignment: np.ndarray, edges: np.ndarray) ->
         fusion_loss_s=np.asarray(costs.fusion_loss_s)[edges],
         memory_bytes=memory_bytes.astype(np.float32),
     )
-
-
-def allowed(problem: Problem) -> np.ndarray:
-    """Whether a device can run an operation and all that are co-located with it, bool [N, D]."""
-    finite = np.isfinite(np.asarray(problem.costs.compute_s))
-    representatives = opgraph.representatives(problem.graph)
-    together = np.ones_like(finite)
-    np.logical_and.at(together, representatives, finite)
-    return together[representatives]

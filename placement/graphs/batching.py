@@ -6,7 +6,8 @@ are explicit leaves of the graph (jraph's own padding masks are wrong on graphs 
     nodes    {'features': float32 [N, F], 'mask': bool [N], 'allowed': bool [N, D]}
     edges    {'mask': bool [E]}
 
-The globals are None; policies that read costs have a `placement.simulators.view.CostView` there.
+The globals are None; policies that read costs have a
+`placement.policies.cost_features.CostView` there.
 
 Edges lead from producer to reader, each pair of neighbours once whatever the number of tensors
 between the two, sorted by producer, then reader. Padding edges join the last padding node to

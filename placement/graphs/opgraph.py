@@ -105,12 +105,6 @@ def representatives(graph: OpGraph) -> np.ndarray:
     return first[number].astype(np.int32)
 
 
-def classes(graph: OpGraph) -> tuple[np.ndarray, np.ndarray]:
-    """Returns the first operation of each class, int [C], ascending, and each one's, int32 [N]."""
-    leaders, number = np.unique(representatives(graph), return_inverse=True)
-    return leaders, number.astype(np.int32)
-
-
 def _check_lengths(graph: OpGraph) -> None:
     if not graph.op_names:
         raise InvalidGraphError(f"graph {graph.name!r} has no operations; give at least one")

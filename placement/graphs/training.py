@@ -136,9 +136,10 @@ def training(graph: OpGraph, *, optimiser: str = "adam", colocate: bool = True) 
     arguments.check("optimiser", optimiser, OPTIMISERS)
     _check(graph)
     network, kept = _unpacked(graph)
-    leads = _leads_to_weights(network)
+    order = dag.topological_order(network)
+    leads = _leads_to_weights(network, order)
     draft = _draft(network)
-    weights = _go_backwards(draft, leads)
+    weights = _go_backwards(draft, leads, order)
     if not weights:
         raise UserError(
             f"graph {graph.name!r} has no weight that a gradient reaches, so that there is nothing "
@@ -208,13 +209,13 @@ def _constants(graph: OpGraph) -> np.ndarray:
     return np.array([op_type == "Constant" and math.prod(shape) > 1 for op_type, shape in each])
 
 
-def _leads_to_weights(graph: OpGraph) -> np.ndarray:
+def _leads_to_weights(graph: OpGraph, order: np.ndarray) -> np.ndarray:
     """bool [N]: whether an operation is a weight or depends on one where gradients pass."""
     leads: list[bool] = _constants(graph).tolist()
     starts, edges = dag.successors(
         graph.num_ops, graph.receivers, np.arange(graph.num_edges, dtype=np.int32)
     )
-    for op in dag.topological_order(graph).tolist():
+    for op in order.tolist():
         op_type = graph.op_types[op]
         if op_type in gradients.STOPS or leads[op]:
             continue
@@ -257,10 +258,10 @@ def _draft(graph: OpGraph) -> _Draft:
 _Gradients = dict[int, list[_Tensor]]  # what comes back of a tensor, by its number
 
 
-def _go_backwards(draft: _Draft, leads: np.ndarray) -> dict[int, list[_Tensor]]:
+def _go_backwards(draft: _Draft, leads: np.ndarray, order: np.ndarray) -> dict[int, list[_Tensor]]:
     """Adds all gradients; returns those of each weight, which are not added up yet."""
     graph, found, weights = draft.network, _Gradients(), dict[int, list[_Tensor]]()
-    for op in dag.topological_order(graph)[::-1].tolist():
+    for op in order[::-1].tolist():
         if not leads[op]:
             continue
         if graph.op_types[op] == "Result":

@@ -5,8 +5,8 @@ axis G. A policy of single graphs then is one of the stack, with B = G * num_sam
 after graph, so that every learner of `placement.learning` learns from them as it does from one
 graph; `learning.base` compares episodes with those of their own graph.
 
-Latencies are those of the `placement.simulators.view.CostView` that each graph carries, which every
-policy that reads costs puts there.
+Latencies are those of the `placement.policies.cost_features.CostView` that each graph carries,
+which every policy that reads costs puts there.
 
 Graphs are taken one after another (`lax.map`): their episodes already fill the machine, and each
 walks only its own number of steps.
@@ -23,8 +23,8 @@ import numpy as np
 
 from placement.learning import mesh, walk
 from placement.learning.base import Learner, Metrics, State
+from placement.policies.cost_features import CostView
 from placement.simulators import makespan
-from placement.simulators.view import CostView
 from placement.types import Array, LogProb, Params, Policy, Sample
 
 _WALK = 400  # steps on a graph: what a search of some 10,000 evaluations takes

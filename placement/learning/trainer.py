@@ -19,9 +19,10 @@ import numpy as np
 
 from placement import simulators
 from placement.graphs import coarsen
+from placement.instance import Instance
 from placement.learning import mesh
 from placement.learning.base import Learner, Metrics, State
-from placement.types import Array, Evaluate, Problem, Sample
+from placement.types import Array, Evaluate, Sample
 
 ELITE = 4  # distinct placements that a search remembers: the few that are worth verifying
 
@@ -62,13 +63,13 @@ class Simulator(NamedTuple):
 
     # `simulate(tables, placements int32 [B, N])`: static under jit, one of an objective.
     simulate: Callable[[Any, Array], simulators.Outcome]
-    tables: Any  # of `simulators.tables`
+    tables: Any  # of `Instance.tables`
     assignment: Array | None = None  # see `search`
 
     @classmethod
-    def of(cls, problem: Problem) -> "Simulator":
+    def of(cls, problem: Instance) -> "Simulator":
         """Makes the simulator of a problem whose graph is the policy's."""
-        return cls(simulators.objective(problem.objective).simulate, simulators.tables(problem))
+        return cls(simulators.objective(problem.objective).simulate, problem.tables)
 
 
 def start(
@@ -135,7 +136,7 @@ def search(
       assignment: int32 [N], the node of the policy's graph that places each operation, as of
         `graphs.coarsen.lift`; None where the two have the same numbers.
       penalised: latencies to learn from, of the same placements as `evaluate` is given: finite
-        beyond the memory's limits, as of `simulators.evaluator(problem, penalised=True)`. None:
+        beyond the memory's limits, as of `Instance.evaluate_penalised`. None:
         those of `evaluate`, as on devices, which say no more than that a placement failed.
     """
     num_ops = progress.elite.shape[1]

@@ -14,8 +14,9 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from placement import arguments, simulators, solvers
+from placement import arguments, solvers
 from placement.errors import UserError, missing_extra
+from placement.instance import Instance
 from placement.methods import learned, pretrained
 from placement.policies.base import Recipe
 from placement.runtime import scotch
@@ -50,7 +51,7 @@ def solve(
     """Searches for the best placement of a problem, in its simulator.
 
     Args:
-      problem: what is to be placed.
+      problem: what is to be placed; an `Instance` keeps what is derived from it.
       method: of `METHODS`; a learned one may have arguments, see `placement.methods.learned`.
       seed, time_limit_s, budget, observe, stop: as of `placement.solvers.solve`. What a learned
         method compiles counts as time.
@@ -66,7 +67,7 @@ def solve(
     limits = SearchLimits(time_limit_s, budget, observe, stop)
     is_learned = learned.is_learned(method)
     find = functools.partial(learned.find, method) if is_learned else METHODS[method].find
-    return solvers.run(method, find, problem, seed, limits)
+    return solvers.run(method, find, Instance.from_problem(problem), seed, limits)
 
 
 def check(method: str, objective: str) -> None:
@@ -92,33 +93,33 @@ def _package(name: str) -> Callable[[], str | None]:
     return missing
 
 
-def _single(problem: Problem, seed: int, limits: SearchLimits) -> base.SearchResult:
+def _single(problem: Instance, seed: int, limits: SearchLimits) -> base.SearchResult:
     """Everything on one device: a row a device."""
     del seed, limits
     num_ops, num_devices = problem.costs.compute_s.shape
     singles = np.tile(np.arange(num_devices, dtype=np.int32)[:, None], (1, num_ops))
-    latency_s = np.asarray(simulators.evaluator(problem)(singles))
+    latency_s = np.asarray(problem.evaluate(singles))
     return base.SearchResult(singles[np.argmin(latency_s)], evaluations=num_devices)
 
 
-def _human_expert(problem: Problem, seed: int, limits: SearchLimits) -> base.SearchResult:
+def _human_expert(problem: Instance, seed: int, limits: SearchLimits) -> base.SearchResult:
     """What people choose, by rules of thumb: of all operations, not coarsened."""
     del seed, limits
     is_host = np.asarray(problem.costs.accelerator) < 0
     host = int(np.argmax(is_host)) if is_host.any() else None
     accelerators = np.flatnonzero(~is_host).tolist()
-    return base.SearchResult(expert.place(problem.graph, accelerators, host), evaluations=1)
+    return base.SearchResult(expert.place(problem, accelerators, host), evaluations=1)
 
 
 def _partitioned(partition_: Callable[..., np.ndarray], **others: Any) -> base.Find:
-    def find(problem: Problem, seed: int, limits: SearchLimits) -> base.SearchResult:
+    def find(problem: Instance, seed: int, limits: SearchLimits) -> base.SearchResult:
         del limits
         return base.SearchResult(partition_(problem, seed=seed, **others), evaluations=1)
 
     return find
 
 
-def _search(problem: Problem, seed: int, limits: SearchLimits) -> base.SearchResult:
+def _search(problem: Instance, seed: int, limits: SearchLimits) -> base.SearchResult:
     """Blocks moved at the simulator's speed, from what heuristics and a trained policy find."""
     return population.find(problem, seed, limits, pretrained.within(problem, seed, limits))
 

@@ -21,15 +21,16 @@ import jax
 import jraph
 import numpy as np
 
-from placement import arguments, simulators
+from placement import arguments
 from placement.errors import UserError
 from placement.graphs.features import BLOCKS, DEFAULT_BLOCKS
+from placement.instance import Instance
 from placement.learning import base, mesh, ppo, reinforce, trainer, walk
 from placement.methods import checkpoints
 from placement.policies.base import PolicyInput, Recipe, Variant
 from placement.solvers.base import SearchResult
 from placement.solvers.limits import SearchLimits
-from placement.types import Array, Evaluate, Params, Policy, Problem
+from placement.types import Array, Evaluate, Params, Policy
 
 # Each is a module of `placement.policies`, which ends with its recipe.
 POLICIES = ("hsdag", "hierarchical", "colocrl", "placeto", "scheduler")
@@ -260,7 +261,7 @@ def about_a_second(clock_s: Callable[[], float]) -> Callable[[], int]:
 
 
 def start(
-    made: Method, read: PolicyInput, problem: Problem, seed: int, evaluate: Evaluate
+    made: Method, read: PolicyInput, problem: Instance, seed: int, evaluate: Evaluate
 ) -> trainer.Progress:
     """Returns a search at its beginning: initial parameters, single devices evaluated.
 
@@ -286,7 +287,7 @@ def start(
 def steps(
     made: Method,
     read: PolicyInput,
-    problem: Problem,
+    problem: Instance,
     progress: trainer.Progress,
     budget: int,
     evaluate: Evaluate,
@@ -318,7 +319,7 @@ def steps(
             progress,
             budget,
             assignment=assignment,
-            penalised=_single_devices_fail(simulators.evaluator(problem, penalised=True)),
+            penalised=_single_devices_fail(problem.evaluate_penalised),
         )
     simulator = trainer.Simulator.of(problem)._replace(assignment=assignment)
     return trainer.search_simulated(
@@ -326,7 +327,7 @@ def steps(
     )
 
 
-def find(method: str, problem: Problem, seed: int, limits: SearchLimits) -> SearchResult:
+def find(method: str, problem: Instance, seed: int, limits: SearchLimits) -> SearchResult:
     """Trains a learned method on one problem, in its simulator, until its limits.
 
     Args:
@@ -336,10 +337,9 @@ def find(method: str, problem: Problem, seed: int, limits: SearchLimits) -> Sear
     made = make(method, len(problem.devices), False)
     read = made.read(problem)
     check_fits(method, made.learner, read.graph)
-    evaluate = simulators.evaluator(problem)
-    progress = start(made, read, problem, seed, evaluate)
+    progress = start(made, read, problem, seed, problem.evaluate)
     pace = about_a_second(limits.spent_s)
-    reports = steps(made, read, problem, progress, limits.budget, evaluate, pace=pace)
+    reports = steps(made, read, problem, progress, limits.budget, problem.evaluate, pace=pace)
     status = "finished"
     for report in reports:
         progress = report.progress

@@ -9,12 +9,13 @@ from typing import NamedTuple
 import jax
 
 from placement.errors import UserError
+from placement.instance import Instance
 from placement.learning import trainer, zero_shot
 from placement.methods import checkpoints, learned
 from placement.policies.base import PolicyInput
 from placement.solvers import base
 from placement.solvers.limits import SearchLimits
-from placement.types import Array, Params, Problem
+from placement.types import Array, Params
 
 FILE = "policy.msgpack"
 SHIPPED = Path(__file__).parent / "pretrained" / FILE
@@ -59,7 +60,7 @@ def load(path: Path, method: str, params: Params) -> Params:
     )
 
 
-def prepare(problem: Problem, path: Path, seed: int) -> Pretrained:
+def prepare(problem: Instance, path: Path, seed: int) -> Pretrained:
     """Loads a policy for a problem.
 
     Raises:
@@ -88,7 +89,7 @@ def check_zero_shot(method: str) -> None:
         )
 
 
-def place(of: Pretrained, problem: Problem) -> zero_shot.Result:
+def place(of: Pretrained, problem: Instance) -> zero_shot.Result:
     """Places the problem that a policy was prepared for, without learning.
 
     Raises:
@@ -102,14 +103,14 @@ def place(of: Pretrained, problem: Problem) -> zero_shot.Result:
     return zero_shot.place(improve, of.params, of.read.graph, simulator, of.key, num_ops=num_ops)
 
 
-def find(problem: Problem, seed: int, limits: SearchLimits) -> base.SearchResult:
+def find(problem: Instance, seed: int, limits: SearchLimits) -> base.SearchResult:
     """What a policy that has learned on other graphs makes of this one, without learning."""
     placed = place(prepare(problem, SHIPPED, seed), problem)
     limits.tell(placed.evaluations, float(placed.latency_s[-1]), placed.placement)
     return base.SearchResult(placed.placement, evaluations=placed.evaluations)
 
 
-def within(problem: Problem, seed: int, limits: SearchLimits) -> base.SearchResult | None:
+def within(problem: Instance, seed: int, limits: SearchLimits) -> base.SearchResult | None:
     """Finds a placement as `find` does, for a search that goes on from it.
 
     None where it would not pay: that search's objective is another than the policy has learned on,

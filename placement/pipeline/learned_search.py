@@ -12,7 +12,7 @@ import flax.serialization
 import jax
 import numpy as np
 
-from placement import simulators
+from placement.instance import Instance
 from placement.learning import trainer
 from placement.methods import learned, pretrained
 from placement.methods.checkpoints import restored
@@ -24,7 +24,7 @@ from placement.pipeline.settings import Settings
 from placement.policies.base import PolicyInput
 from placement.solvers import limits
 from placement.solvers.limits import Observe
-from placement.types import Evaluate, Problem, Solution
+from placement.types import Evaluate, Solution
 
 # What may change between an interrupted run and the one that goes on from it.
 _MAY_CHANGE = (
@@ -45,11 +45,11 @@ class _Search(NamedTuple):
 
     made: learned.Method
     read: PolicyInput
-    problem: Problem
+    problem: Instance
     measured: bool  # placements are evaluated on devices
 
     @classmethod
-    def of(cls, method: str, problem: Problem, measured: bool) -> "_Search":
+    def of(cls, method: str, problem: Instance, measured: bool) -> "_Search":
         made = learned.make(method, len(problem.devices), measured)
         return cls(made, made.read(problem), problem, measured)
 
@@ -188,7 +188,7 @@ def follow(job: dict[str, Any]) -> None:
     """
     problem = processes.unpacked(job["problem"])
     search = _Search.of(job["method"], problem, job["measured"])
-    fresh = search.start(0, simulators.evaluator(problem))
+    fresh = search.start(0, problem.evaluate)
     progress = flax.serialization.from_bytes(fresh, job["progress"])
     heard = processes.broadcast
     for _ in search.steps(progress, job["budget"], lambda _: heard(), heard):

@@ -6,9 +6,11 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from placement import arguments, files, simulators, zoo
+from placement.analysis import segments
 from placement.costs import tables, workloads
 from placement.errors import UserError
 from placement.graphs import coarsen, opgraph, training
+from placement.instance import Instance
 from placement.pipeline import graph_labels
 from placement.pipeline.settings import Settings
 from placement.runtime.devices import Device
@@ -17,8 +19,7 @@ from placement.runtime.measurement.request import Candidate
 from placement.runtime.models import extract, frontend, operations
 from placement.runtime.models import inputs as inputs_lib
 from placement.runtime.models.inputs import Inputs
-from placement.simulators import segments
-from placement.types import CostModel, Evaluate, OpGraph, Problem
+from placement.types import CostModel, Evaluate, OpGraph
 from placement.zoo import synthetic
 
 EVALUATE = ("simulate", "measure", "simulate+verify")
@@ -59,8 +60,8 @@ class Network(NamedTuple):
 class SearchProblem(NamedTuple):
     """What searches work on: the problem in full and coarsened, and its simulator."""
 
-    full: Problem
-    coarse: Problem
+    full: Instance
+    coarse: Instance
     assignment: np.ndarray  # int32 [N]: the coarse operation of each
     leaders: np.ndarray  # int32 [M]: the first of the coarse ones that each is co-located with
     simulate: Evaluate  # of coarse placements, complete or not
@@ -70,7 +71,7 @@ class SearchProblem(NamedTuple):
         everything = np.arange(self.full.graph.num_ops, dtype=np.int32)
         return SearchProblem(
             *(self.full, self.full, everything, everything),
-            lambda p: simulators.evaluator(self.full)(p),
+            self.full.evaluate,
         )
 
     def complete(self, placements: np.ndarray) -> np.ndarray:
@@ -233,13 +234,14 @@ def search_problem(
 ) -> SearchProblem:
     """The problem that the searches of a run share."""
     coarsening = net.coarsening
-    full = coarse = Problem(net.graph, costs, objective, devices)
+    full = coarse = Instance(net.graph, costs, objective, devices)
     if coarsening.graph is not net.graph:
         coarse_costs = tables.coarse_costs(costs, coarsening.assignment, coarsening.edges)
-        coarse = Problem(coarsening.graph, coarse_costs, objective, devices)
-    leaders = opgraph.representatives(coarse.graph)
-    simulate = simulators.evaluator(coarse)
-    if (leaders == np.arange(len(leaders))).all():
+        coarse = Instance(coarsening.graph, coarse_costs, objective, devices)
+    leaders = coarse.leaders
+    _ = coarse.tables  # refuses too many devices before the search begins
+    simulate = coarse.evaluate
+    if not coarse.is_colocated:
         return SearchProblem(full, coarse, coarsening.assignment, leaders, simulate)
     return SearchProblem(
         full, coarse, coarsening.assignment, leaders, lambda p: simulate(p[..., leaders])

@@ -12,7 +12,7 @@ import flax.serialization
 import jax
 import numpy as np
 
-from placement import arguments, simulators
+from placement import arguments
 from placement import methods as methods_lib
 from placement.errors import UserError
 from placement.learning import trainer
@@ -460,9 +460,7 @@ def _entry(
     predicted_s = tuple(float(value) for value in problem.simulate(placements))
     if math.isinf(solution.value_s):  # what a solver shows that found nothing
         predicted_s = (math.inf,) * len(placements)
-    elif math.isinf(predicted_s[0]) and simulators.runs_out_of_memory(
-        problem.coarse, placements[0]
-    ):
+    elif math.isinf(predicted_s[0]) and problem.coarse.exceeds_memory(placements[0]):
         solution = solution._replace(status=OUT_OF_MEMORY)
     return Entry(
         method,

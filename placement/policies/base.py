@@ -9,10 +9,11 @@ import jraph
 import numpy as np
 
 from placement.costs import tables
-from placement.graphs import batching, coarsen, intervals, opgraph
+from placement.graphs import batching, coarsen, intervals
 from placement.graphs.features import DEFAULT_BLOCKS, node_features
+from placement.instance import Instance
 from placement.simulators import ranks
-from placement.types import Array, OpGraph, Policy, Problem
+from placement.types import Array, Policy
 
 LARGEST = 16_000  # operations that a policy looks at one by one; of more, at groups
 GROUPS = 64  # these, at most: as many as a search of a minute learns to place
@@ -62,9 +63,9 @@ class Recipe(NamedTuple):
 
 
 def operations(
-    problem: Problem,
+    problem: Instance,
     features: tuple[str, ...] = DEFAULT_BLOCKS,
-    view: Callable[[Problem, int, int], Any] | None = None,
+    view: Callable[[Instance, int, int], Any] | None = None,
     num_nodes: int | None = None,
     num_edges: int | None = None,
 ) -> PolicyInput:
@@ -79,16 +80,16 @@ def operations(
         globals.
       num_nodes, num_edges: the padded sizes, of one node an operation; None: of a bucket.
     """
-    if problem.graph.num_ops > LARGEST and not is_colocated(problem):
+    if problem.graph.num_ops > LARGEST and not problem.is_colocated:
         return _merged(problem, intervals_of(problem, GROUPS), features, view)
     graph = _graph(problem, node_features(problem.graph, features), num_nodes, num_edges)
     return PolicyInput(_viewed(graph, problem, view), _assignment(problem))
 
 
 def classes(
-    problem: Problem,
+    problem: Instance,
     features: tuple[str, ...] = DEFAULT_BLOCKS,
-    view: Callable[[Problem, int, int], Any] | None = None,
+    view: Callable[[Instance, int, int], Any] | None = None,
     num_nodes: int | None = None,
     num_edges: int | None = None,
 ) -> PolicyInput:
@@ -100,41 +101,40 @@ def classes(
     Args:
       problem, features, view, num_nodes, num_edges: as of `operations`.
     """
-    if not is_colocated(problem):
+    if not problem.is_colocated:
         return operations(problem, features, view, num_nodes, num_edges)
-    graph = problem.graph
-    leaders, number = opgraph.classes(graph)
-    senders, receivers = number[graph.senders], number[graph.receivers]
+    graph, ids, leaders = problem.graph, problem.classes.ids, problem.classes.first_ops
+    senders, receivers = ids[graph.senders], ids[graph.receivers]
     between = senders != receivers
     read = batching.to_graphs_tuple(
         senders[between],
         receivers[between],
         node_features(graph, features)[leaders],
-        tables.allowed(problem)[leaders],
+        problem.classes.allowed,
         num_nodes=num_nodes,
         num_edges=num_edges,
     )
-    return PolicyInput(_viewed(jax.device_put(read), problem, view), number)
+    return PolicyInput(_viewed(jax.device_put(read), problem, view), ids)
 
 
-def groups(problem: Problem, features: tuple[str, ...] = DEFAULT_BLOCKS) -> PolicyInput:
+def groups(problem: Instance, features: tuple[str, ...] = DEFAULT_BLOCKS) -> PolicyInput:
     """Reads a node for every group of ColocRL's heuristic, see `coarsen.sole_consumers`.
 
     Of operations that are co-located from the start, a class joins another where the first of its
     operations serves the other's alone, of all that are the first of theirs: of a step of training,
     where it does so in the forward pass.
     """
-    if is_colocated(problem):
-        edges = _between_leaders(problem.graph)
-        num_classes = len(opgraph.classes(problem.graph)[0])
+    if problem.is_colocated:
+        edges = _between_leaders(problem)
+        num_classes = len(problem.classes.first_ops)
         trees = coarsen.sole_consumer_trees(num_classes, edges.senders, edges.receivers)
         return classes(_joined(problem, trees), features)
     return _merged(problem, coarsen.sole_consumers(problem.graph), features)
 
 
 def costs(
-    problem: Problem,
-    view: Callable[[Problem, int, int], Any],
+    problem: Instance,
+    view: Callable[[Instance, int, int], Any],
     num_nodes: int | None = None,
     num_edges: int | None = None,
 ) -> PolicyInput:
@@ -150,29 +150,23 @@ def costs(
     return PolicyInput(_viewed(graph, problem, view), _assignment(problem))
 
 
-def is_colocated(problem: Problem) -> bool:
-    """Whether operations follow others, so that they are grouped from the start."""
-    return _assignment(problem) is not None
-
-
-def merge(problem: Problem, of: coarsen.Coarsening) -> Problem:
+def merge(problem: Instance, of: coarsen.Coarsening) -> Instance:
     """Makes the problem of placing groups, of the one of placing their members."""
     costs_ = tables.coarse_costs(problem.costs, of.assignment, of.edges)
     return problem._replace(graph=of.graph, costs=costs_)
 
 
-def intervals_of(problem: Problem, num_groups: int) -> coarsen.Coarsening:
+def intervals_of(problem: Instance, num_groups: int) -> coarsen.Coarsening:
     """Groups consecutive operations that the same devices run, about equally long in all.
 
     Args:
       problem: N operations, of which none follows another.
       num_groups: see `graphs.intervals.group`.
     """
-    graph, each = problem.graph, np.arange(problem.graph.num_ops)
-    return intervals.group(graph, *_weights_and_kinds(problem, each, each), num_groups)
+    return intervals.group(problem.graph, *_weights_and_kinds(problem), num_groups)
 
 
-def colocate(problem: Problem, num_groups: int) -> Problem:
+def colocate(problem: Instance, num_groups: int) -> Instance:
     """Has classes of co-located operations share a device, in groups as those of `intervals_of`.
 
     Consecutive are classes whose first operations are: of a step of training, those of the forward
@@ -182,41 +176,38 @@ def colocate(problem: Problem, num_groups: int) -> Problem:
       problem: N operations.
       num_groups: see `graphs.intervals.group`.
     """
-    weight, kinds = _weights_and_kinds(problem, *opgraph.classes(problem.graph))
-    edges = _between_leaders(problem.graph)
-    return _joined(problem, intervals.cut(edges, weight, kinds, num_groups))
+    weight, kinds = _weights_and_kinds(problem)
+    return _joined(problem, intervals.cut(_between_leaders(problem), weight, kinds, num_groups))
 
 
-def _between_leaders(graph: OpGraph) -> intervals.Edges:
-    """Those edges of classes of co-located operations that are between the first of each."""
-    leaders, number = opgraph.classes(graph)
-    leads = leaders[number] == np.arange(graph.num_ops)
+def _between_leaders(problem: Instance) -> intervals.Edges:
+    """Returns the edges between the first operations of co-location classes."""
+    graph, ids = problem.graph, problem.classes.ids
+    leads = problem.leaders == np.arange(graph.num_ops)
     between = np.flatnonzero(leads[graph.senders] & leads[graph.receivers])
-    ends = number[graph.senders[between]], number[graph.receivers[between]]
+    ends = ids[graph.senders[between]], ids[graph.receivers[between]]
     return intervals.Edges(*ends, graph.edge_bytes[between])
 
 
-def _joined(problem: Problem, of_class: np.ndarray) -> Problem:
+def _joined(problem: Instance, of_class: np.ndarray) -> Instance:
     """Co-locates the classes, of co-located operations, that have equal numbers, int [C]."""
-    _, number = opgraph.classes(problem.graph)
-    return problem._replace(graph=dataclasses.replace(problem.graph, colocation=of_class[number]))
+    colocation = of_class[problem.classes.ids]
+    return problem._replace(graph=dataclasses.replace(problem.graph, colocation=colocation))
 
 
-def _weights_and_kinds(
-    problem: Problem, leaders: np.ndarray, number: np.ndarray
-) -> tuple[np.ndarray, np.ndarray]:
-    """The mean seconds of each class, none of them nought, and which have the same devices."""
+def _weights_and_kinds(problem: Instance) -> tuple[np.ndarray, np.ndarray]:
+    """Returns the mean seconds of each class, none of them zero, and which have equal devices."""
     compute_s = np.asarray(problem.costs.compute_s, np.float64)
-    weight = np.bincount(number, ranks.finite_mean(compute_s))
-    kinds = np.unique(tables.allowed(problem)[leaders], axis=0, return_inverse=True)[1]
+    weight = np.bincount(problem.classes.ids, ranks.finite_mean(compute_s))
+    kinds = np.unique(problem.classes.allowed, axis=0, return_inverse=True)[1]
     return weight + weight.mean(), kinds.ravel()
 
 
 def _merged(
-    problem: Problem,
+    problem: Instance,
     of: coarsen.Coarsening,
     blocks: tuple[str, ...],
-    view: Callable[[Problem, int, int], Any] | None = None,
+    view: Callable[[Instance, int, int], Any] | None = None,
 ) -> PolicyInput:
     merged = merge(problem, of)
     graph = _graph(merged, node_features(merged.graph, blocks))
@@ -224,7 +215,7 @@ def _merged(
 
 
 def _viewed(
-    graph: jraph.GraphsTuple, problem: Problem, view: Callable[[Problem, int, int], Any] | None
+    graph: jraph.GraphsTuple, problem: Instance, view: Callable[[Instance, int, int], Any] | None
 ) -> jraph.GraphsTuple:
     if view is None:
         return graph
@@ -232,14 +223,13 @@ def _viewed(
     return graph._replace(globals=jax.device_put(seen))
 
 
-def _assignment(problem: Problem) -> np.ndarray | None:
+def _assignment(problem: Instance) -> np.ndarray | None:
     """Operations follow the first of their class; None where each is alone in its own."""
-    first = opgraph.representatives(problem.graph)
-    return None if (first == np.arange(len(first))).all() else first
+    return problem.leaders if problem.is_colocated else None
 
 
 def _graph(
-    problem: Problem,
+    problem: Instance,
     features: np.ndarray,
     num_nodes: int | None = None,
     num_edges: int | None = None,
@@ -248,11 +238,11 @@ def _graph(
         problem.graph.senders,
         problem.graph.receivers,
         features,
-        tables.allowed(problem),
+        problem.allowed,
         num_nodes=num_nodes,
         num_edges=num_edges,
     )
     num_ops = problem.graph.num_ops
-    decides = opgraph.representatives(problem.graph) == np.arange(num_ops)
+    decides = problem.leaders == np.arange(num_ops)
     graph.nodes["mask"][:num_ops] = decides
     return jax.device_put(graph)

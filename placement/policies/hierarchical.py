@@ -40,11 +40,12 @@ import jraph
 
 from placement import arguments
 from placement.errors import UserError
-from placement.graphs import batching, opgraph
+from placement.graphs import batching
 from placement.graphs import roles as roles_lib
 from placement.graphs.features import DEFAULT_BLOCKS
+from placement.instance import Instance
 from placement.policies import base, colocrl, distributions, seq2seq
-from placement.types import Array, LogProb, Params, Policy, Problem, Sample
+from placement.types import Array, LogProb, Params, Policy, Sample
 
 GROUPINGS = ("learned", "random", "roles", "none")
 ROLES = {"names": roles_lib.by_name, "neighbours": roles_lib.by_neighbours}
@@ -259,7 +260,7 @@ def _learned(placer: seq2seq.Placer, grouper: _Grouper) -> Policy:
 
 
 def read(
-    problem: Problem,
+    problem: Instance,
     features: tuple[str, ...] = DEFAULT_BLOCKS,
     num_nodes: int | None = None,
     num_edges: int | None = None,
@@ -277,9 +278,9 @@ def read(
     """
     arguments.check("roles", roles, ROLES)
 
-    def of_nodes(problem: Problem, num_nodes: int, num_edges: int) -> Array:
+    def of_nodes(problem: Instance, num_nodes: int, num_edges: int) -> Array:
         del num_edges
-        leaders, _ = opgraph.classes(problem.graph)
+        leaders = problem.classes.first_ops
         return batching.pad(ROLES[roles](problem.graph)[leaders], num_nodes, 0)
 
     graph, assignment = base.classes(problem, features, of_nodes, num_nodes, num_edges)

@@ -42,6 +42,7 @@ import jraph
 
 from placement.errors import UserError
 from placement.graphs.features import DEFAULT_BLOCKS
+from placement.instance import Instance
 from placement.policies import (
     base,
     distributions,
@@ -51,10 +52,10 @@ from placement.policies import (
     sampled_parsing,
     scheduler_tables,
 )
+from placement.policies.cost_features import CostView
 from placement.simulators import timing
 from placement.simulators.timing import Timing
-from placement.simulators.view import CostView
-from placement.types import Array, LogProb, Params, Policy, Problem, Sample
+from placement.types import Array, LogProb, Params, Policy, Sample
 
 _LEAST_DELAY = 0.2  # of an edge, in medians, beside its own
 _LAST = -1e30  # the logit of what does nothing: finite, as what is chosen has none
@@ -353,7 +354,7 @@ def _below(of_slots: Array, action: Action, group: Array, nth: Array) -> Array:
 
 
 def read(
-    problem: Problem,
+    problem: Instance,
     features: tuple[str, ...] = DEFAULT_BLOCKS,
     num_nodes: int | None = None,
     num_edges: int | None = None,

@@ -6,8 +6,8 @@ import jax
 import jax.numpy as jnp
 import jraph
 
+from placement.policies.cost_features import CostView
 from placement.simulators.timing import Timing
-from placement.simulators.view import CostView
 from placement.types import Array
 
 GROUP_FEATURES, MOVE_FEATURES = 10, 12

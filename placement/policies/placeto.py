@@ -48,11 +48,12 @@ import jax.numpy as jnp
 import jraph
 import numpy as np
 
-from placement.graphs import dag, opgraph
+from placement.graphs import dag
+from placement.instance import Instance
 from placement.policies import base, distributions, encoders
+from placement.policies.cost_features import CostView, cost_view
 from placement.simulators import makespan
-from placement.simulators.view import CostView, cost_view
-from placement.types import Array, LogProb, OpGraph, Params, Policy, Problem, Sample
+from placement.types import Array, LogProb, OpGraph, Params, Policy, Sample
 
 # What an operation is to another: see `Tables.relation`.
 _NONE, _SELF, _ANCESTOR, _DESCENDANT, _PARALLEL = range(5)
@@ -68,7 +69,7 @@ class Tables(NamedTuple):
     start: Array  # int32 []: the device that episodes start from
 
 
-def view(problem: Problem, num_nodes: int, num_edges: int) -> CostView[Tables]:
+def view(problem: Instance, num_nodes: int, num_edges: int) -> CostView[Tables]:
     """Makes the view of a problem, on the host.
 
     Args:
@@ -78,13 +79,11 @@ def view(problem: Problem, num_nodes: int, num_edges: int) -> CostView[Tables]:
     """
     graph, num_ops = problem.graph, problem.graph.num_ops
     costs = cost_view(problem, num_nodes, num_edges)
-    leader = opgraph.representatives(graph)
-    due = leader[costs.steps.op[costs.steps.first]]  # in the order of priority
-    leaders = np.array(tuple(dict.fromkeys(due.tolist())))
+    leaders = np.array(list(dict.fromkeys(problem.leaders[problem.priority_order].tolist())))
     order = np.append(leaders, np.arange(num_ops, num_nodes)).astype(np.int32)
     visit = np.empty(num_nodes, np.int32)
     visit[order] = np.arange(len(order))
-    visit[:num_ops] = visit[leader]
+    visit[:num_ops] = visit[problem.leaders]
     own = Tables(
         order=order,
         visit=visit,
@@ -95,7 +94,7 @@ def view(problem: Problem, num_nodes: int, num_edges: int) -> CostView[Tables]:
     return costs._replace(own=own)
 
 
-def _constant(problem: Problem, num_nodes: int) -> np.ndarray:
+def _constant(problem: Instance, num_nodes: int) -> np.ndarray:
     """Where a device cannot run an operation, it costs as much as the dearest operation does."""
     graph = problem.graph
     compute_s = np.asarray(problem.costs.compute_s, np.float64)
@@ -112,7 +111,7 @@ def _constant(problem: Problem, num_nodes: int) -> np.ndarray:
     return np.pad(columns.astype(np.float32), ((0, num_nodes - graph.num_ops), (0, 0)))
 
 
-def _fastest_device(problem: Problem) -> np.ndarray:
+def _fastest_device(problem: Instance) -> np.ndarray:
     """int32 []: of the devices that can run most operations, the one that takes least for them."""
     compute_s = np.asarray(problem.costs.compute_s, np.float64)
     finite = np.isfinite(compute_s)
@@ -373,7 +372,7 @@ def _links(graph: jraph.GraphsTuple) -> tuple[_Links, _Links]:
     return links(graph.senders, graph.receivers), links(graph.receivers, graph.senders)
 
 
-def read(problem: Problem, groups: int = 0) -> base.PolicyInput:
+def read(problem: Instance, groups: int = 0) -> base.PolicyInput:
     """Reads a node for every operation, or group of them, with their `view`, and one of padding.
 
     Not a whole bucket: a step for each node of padding would be evaluated and change nothing.
@@ -383,9 +382,9 @@ def read(problem: Problem, groups: int = 0) -> base.PolicyInput:
       groups: how many to make at most, see `base.intervals_of`; 0: none. Of operations that follow
         others, groups of their classes, see `base.colocate`.
     """
-    if not 0 < groups < len(opgraph.classes(problem.graph)[0]):
+    if not 0 < groups < len(problem.classes.first_ops):
         return base.costs(problem, view, num_nodes=problem.graph.num_ops + 1)
-    if base.is_colocated(problem):
+    if problem.is_colocated:
         return read(base.colocate(problem, groups))
     of = base.intervals_of(problem, groups)
     grouped = base.costs(base.merge(problem, of), view, num_nodes=of.graph.num_ops + 1)

@@ -51,10 +51,11 @@ import jax
 import jax.numpy as jnp
 import jraph
 
+from placement.instance import Instance
 from placement.policies import base, encoders, scheduler_tables
+from placement.policies.cost_features import CostView
 from placement.simulators import makespan, schedule
-from placement.simulators.view import CostView
-from placement.types import Array, LogProb, Params, Policy, Problem, Sample
+from placement.types import Array, LogProb, Params, Policy, Sample
 
 NUM_FEATURES = 8
 # The weights' means and spreads over styles of x_1 to x_7, and those of log tau.
@@ -416,7 +417,7 @@ def _device_put(graph: jraph.GraphsTuple) -> jraph.GraphsTuple:
 
 
 def read(
-    problem: Problem,
+    problem: Instance,
     num_nodes: int | None = None,
     num_edges: int | None = None,
     specifications: bool = True,

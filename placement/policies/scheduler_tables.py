@@ -5,9 +5,10 @@ from typing import NamedTuple
 
 import numpy as np
 
+from placement.instance import Instance
+from placement.policies.cost_features import CostView, cost_view
 from placement.simulators import ranks
-from placement.simulators.view import CostView, cost_view
-from placement.types import Array, Problem
+from placement.types import Array
 
 # Classes of operations in whose speed devices differ.
 _TYPES = (
@@ -28,7 +29,7 @@ class Tables(NamedTuple):
 
 
 def view(
-    problem: Problem, num_nodes: int, num_edges: int, *, specifications: bool = True
+    problem: Instance, num_nodes: int, num_edges: int, *, specifications: bool = True
 ) -> CostView[Tables]:
     """Makes the view of a problem, on the host.
 
@@ -44,7 +45,10 @@ def view(
     compute_s = np.asarray(costs.compute_s, np.float64)
     mean_s = ranks.finite_mean(compute_s)
     unit_s = float(np.median(mean_s[mean_s > 0])) if (mean_s > 0).any() else 1.0
-    onward = ranks.optimistic_cost_s(graph, costs, np.isfinite(compute_s)) / unit_s
+    onward = ranks.optimistic_cost_s(
+        graph, compute_s, problem.mean_edge_delay_s, problem.topological_order
+    )
+    onward = onward / unit_s
     memory_bytes = np.asarray(costs.memory_bytes, np.float64)
     whole = memory_bytes.sum() or 1.0
     rows = (0, num_nodes - graph.num_ops)
@@ -60,7 +64,7 @@ def view(
     return cost_view(problem, num_nodes, num_edges)._replace(own=own)
 
 
-def _without_specifications(problem: Problem) -> Problem:
+def _without_specifications(problem: Instance) -> Instance:
     """With means in the place of what differs from device to device, and from link to link."""
     costs = problem.costs
     compute_s = np.asarray(costs.compute_s, np.float32)
@@ -81,19 +85,19 @@ def _without_specifications(problem: Problem) -> Problem:
     return problem._replace(costs=alike)
 
 
-def _node_features(problem: Problem, unit_s: float) -> np.ndarray:
+def _node_features(problem: Instance, unit_s: float) -> np.ndarray:
     """float64 [N, 8], of order 1."""
     graph, costs = problem.graph, problem.costs
     compute_s = np.asarray(costs.compute_s, np.float64)
     mean_s = ranks.finite_mean(compute_s)
     least_s = np.where(np.isfinite(compute_s), compute_s, np.inf).min(axis=1)
     least_s = np.where(np.isfinite(least_s), least_s, 0.0)
-    onward_s = ranks.upward_rank(graph, costs)
+    onward_s = problem.upward_rank
     reverse = dataclasses.replace(graph, senders=graph.receivers, receivers=graph.senders)
-    so_far_s = ranks.upward_rank(reverse, costs)
+    so_far_s = problem._replace(graph=reverse).upward_rank
     longest_s = float(onward_s.max()) or 1.0
     leaving_s = np.zeros(graph.num_ops)
-    np.maximum.at(leaving_s, graph.senders, ranks.mean_delay_s(graph, costs))
+    np.maximum.at(leaving_s, graph.senders, problem.mean_edge_delay_s)
     fan_out = np.bincount(graph.senders, minlength=graph.num_ops)
     fan_in = np.bincount(graph.receivers, minlength=graph.num_ops)
     columns = (
@@ -104,7 +108,7 @@ def _node_features(problem: Problem, unit_s: float) -> np.ndarray:
     return np.stack(columns, axis=1)
 
 
-def _device_features(problem: Problem, unit_s: float) -> np.ndarray:
+def _device_features(problem: Instance, unit_s: float) -> np.ndarray:
     """float64 [D, 7]: its slowness, in all and by class of operation; its links; its memory."""
     graph, costs = problem.graph, problem.costs
     compute_s = np.asarray(costs.compute_s, np.float64)

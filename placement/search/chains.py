@@ -35,7 +35,7 @@ _LEAST_GAINED = 1e-4  # so that all kinds are equal where none gains
 class Space(NamedTuple):
     """What is searched: placements of N operations that keep C classes together, on D devices."""
 
-    tables: Any  # of `simulators.tables`, without co-location, which classes keep
+    tables: Any  # of `Instance.tables`, without co-location, which classes keep
     number: Array | None  # int32 [N]: the class of every operation; None where that is its own
     allowed: Array  # bool [C, D]
     memory_bytes: Array  # float32 [C]

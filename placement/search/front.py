@@ -23,11 +23,11 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from placement import simulators, solvers
+from placement import solvers
+from placement.instance import Instance
 from placement.search import blocks, chains, orders, population
-from placement.solvers import base
 from placement.solvers.limits import SearchLimits
-from placement.types import Array, Problem
+from placement.types import Array
 
 AXES = ("latency_s", "request_s", "memory_bytes")
 MOST = 128  # members of the archive
@@ -54,7 +54,7 @@ class Front(NamedTuple):
     status: str
 
 
-def find(problem: Problem, seed: int, limits: SearchLimits) -> Front:
+def find(problem: Instance, seed: int, limits: SearchLimits) -> Front:
     """Searches for placements that none beats.
 
     Args:
@@ -69,10 +69,9 @@ def find(problem: Problem, seed: int, limits: SearchLimits) -> Front:
     if reason := solvers.infeasible(problem):
         nothing = Archive(np.empty((0, problem.graph.num_ops), np.int32), np.empty((0, 3)))
         return Front(nothing, np.full(3, -np.inf), 0, f"infeasible: {reason}")
-    classes, axes = base.classes(problem), _Axes(problem, load)
-    first = np.unique(classes.number, return_index=True)[1]
-    fastest = classes.compute_s.argmin(axis=1)
-    begun = [np.where(able, d, fastest) for d, able in enumerate(classes.allowed.T)]
+    classes, axes = problem.classes, _Axes(problem, load)
+    first = classes.first_ops
+    begun = list(problem.single_devices[:, first])
     evaluations = len(begun)
     for alone in (problem, load):
         # Of another axis: nothing that it tells is told.
@@ -84,8 +83,8 @@ def find(problem: Problem, seed: int, limits: SearchLimits) -> Front:
         if found.placement is not None:
             begun.append(found.placement[first])
     rows = np.array(begun, np.int32)
-    archive = merge(None, rows, axes.values(rows[:, classes.number]))
-    space = _space(problem, classes, seed)
+    archive = merge(None, rows, axes.values(rows[:, classes.ids]))
+    space = _space(problem, seed)
     key = jax.random.key(seed, impl="rbg")
     rng, status = np.random.default_rng(seed), "finished"
     while limits.budget - evaluations >= _CHILDREN and len(archive.placement):
@@ -94,11 +93,11 @@ def find(problem: Problem, seed: int, limits: SearchLimits) -> Front:
             break
         parents, others = (archive.placement[_tournament(rng, archive)] for _ in range(2))
         children = np.asarray(_children(key, evaluations, space, parents.T, others.T)).T
-        archive = merge(archive, children, axes.values(children[:, classes.number]))
+        archive = merge(archive, children, axes.values(children[:, classes.ids]))
         evaluations += len(children)
-        limits.tell(evaluations, *_best(archive, classes.number))
-    bounds = np.array([*map(solvers.lower_bound, (problem, load)), _least_bytes(problem, classes)])
-    whole = archive._replace(placement=archive.placement[:, classes.number])
+        limits.tell(evaluations, *_best(archive, classes.ids))
+    bounds = np.array([*map(solvers.lower_bound, (problem, load)), _least_bytes(problem)])
+    whole = archive._replace(placement=archive.placement[:, classes.ids])
     return Front(whole, bounds, evaluations, status)
 
 
@@ -164,25 +163,25 @@ def knees(values: np.ndarray) -> list[int]:
 class _Axes:
     """Evaluates placements along all axes."""
 
-    def __init__(self, problem: Problem, load: Problem):
+    def __init__(self, problem: Instance, load: Instance):
         self._problem = problem
-        self._seconds = [simulators.evaluator(each) for each in (problem, load)]
+        self._seconds = [each.evaluate for each in (problem, load)]
 
     def values(self, placements: np.ndarray) -> np.ndarray:
         """Of placements int32 [B, N], float64 [B, 3]; inf where one cannot run."""
         seconds = [np.asarray(evaluate(placements), np.float64) for evaluate in self._seconds]
-        return np.stack([*seconds, simulators.fullest_bytes(self._problem, placements)], axis=1)
+        return np.stack([*seconds, self._problem.fullest_bytes(placements)], axis=1)
 
 
-def _space(problem: Problem, classes: base.Classes, seed: int) -> chains.Space:
-    limits, of_objective = simulators.tables(problem)
+def _space(problem: Instance, seed: int) -> chains.Space:
+    classes, (limits, of_objective) = problem.classes, problem.tables
     space = chains.Space(
         tables=(limits, of_objective),
         number=None,
         allowed=classes.allowed,
         memory_bytes=classes.memory_bytes.astype(np.float32),
         excess_s=np.zeros((), np.float32),
-        orders=orders.make(problem, classes, np.random.default_rng(seed)),
+        orders=orders.make(problem, np.random.default_rng(seed)),
     )
     return jax.tree.map(jnp.asarray, space)
 
@@ -235,9 +234,9 @@ def _best(archive: Archive, number: np.ndarray) -> tuple[float, np.ndarray | Non
     )
 
 
-def _least_bytes(problem: Problem, classes: base.Classes) -> float:
+def _least_bytes(problem: Instance) -> float:
     """The fullest device holds the largest class, and its share of all."""
     accelerator = np.asarray(problem.costs.accelerator)
     separate = len(set(accelerator[accelerator >= 0])) + int((accelerator < 0).sum())
-    of_class = classes.memory_bytes
-    return float(max(of_class.max(), of_class.sum() / separate))
+    class_bytes = problem.classes.memory_bytes
+    return float(max(class_bytes.max(), class_bytes.sum() / separate))

@@ -25,14 +25,13 @@ import chex
 import numpy as np
 from scipy.special import ndtr
 
-from placement import simulators
+from placement.analysis import latency_terms
 from placement.costs import calibrate
 from placement.costs.calibrate import TermsAt
+from placement.instance import Instance
 from placement.search import population
-from placement.simulators import terms
 from placement.solvers import base
 from placement.solvers.limits import SearchLimits
-from placement.types import Problem
 
 MOST = 50  # placements measured
 _DRAWS = 8  # of a round
@@ -79,12 +78,12 @@ class Found(NamedTuple):
 
 
 def find(
-    problem: Problem, first: np.ndarray, measure: Measure, seed: int, limits: SearchLimits
+    problem: Instance, first: np.ndarray, measure: Measure, seed: int, limits: SearchLimits
 ) -> Found:
     """Searches on devices from single devices and what a search in the simulator found.
 
     Args:
-      problem: N operations, of an objective of `simulators.terms`, at costs as profiled.
+      problem: N operations, of an objective of `analysis.latency_terms`, at costs as profiled.
       first: int32 [N], from which it starts.
       measure: called once a round; its errors end the search.
       seed: of all randomness.
@@ -100,7 +99,7 @@ def find(
     most = min(MOST, limits.budget)
     starts = _starts(problem, first)
     known = Known(starts[:0], np.empty(0), ())
-    proposal = Proposal(starts, tuple(terms.of(problem, p, kind) for p in starts), 1.0)
+    proposal = Proposal(starts, tuple(latency_terms.prepare(problem, p, kind) for p in starts), 1.0)
     status = "finished"
     while proposal.probability > _UNLIKELY and len(known.terms) < most:
         if limits.over():
@@ -117,7 +116,7 @@ def find(
     return Found(known.placement[order], known.latency_s[order], status)
 
 
-def believe(problem: Problem, kind: np.ndarray, known: Known) -> calibrate.Posterior:
+def believe(problem: Instance, kind: np.ndarray, known: Known) -> calibrate.Posterior:
     """Computes what the measured placements that ran say of the costs.
 
     Args:
@@ -138,7 +137,7 @@ def believe(problem: Problem, kind: np.ndarray, known: Known) -> calibrate.Poste
 
 
 def propose(
-    problem: Problem,
+    problem: Instance,
     kind: np.ndarray,
     posterior: calibrate.Posterior,
     known: Known,
@@ -170,7 +169,7 @@ def propose(
             probabilities.append(0.0)
             continue
         if number not in new:
-            new[number] = found, terms.of(problem, found, kind)
+            new[number] = found, latency_terms.prepare(problem, found, kind)
         predicted_s = calibrate.predicted_s(new[number][1](costs), calibration)
         probabilities.append(float(ndtr((worth_s / predicted_s - 1) / posterior.error)))
     return Proposal(
@@ -180,7 +179,7 @@ def propose(
     )
 
 
-def _starts(problem: Problem, first: np.ndarray) -> np.ndarray:
+def _starts(problem: Instance, first: np.ndarray) -> np.ndarray:
     """The single devices that can run everything, and another placement: distinct, int32 [M, N]."""
     allowed = np.isfinite(np.asarray(problem.costs.compute_s)).all(axis=0)
     rows = [np.full(problem.graph.num_ops, d) for d in np.flatnonzero(allowed)]
@@ -207,12 +206,12 @@ def _measured(known: Known, proposal: Proposal, measure: Measure) -> Known:
 
 
 def _searched(
-    drawn: Problem, known: Known, rng: np.random.Generator, limits: SearchLimits
+    drawn: Instance, known: Known, rng: np.random.Generator, limits: SearchLimits
 ) -> np.ndarray:
     """The best placement int32 [N] under drawn costs that a short search finds."""
     # As many as there can be: the simulator compiles once.
     rows = np.resize(known.placement, (MOST, drawn.graph.num_ops))
-    start = known.placement[int(np.argmin(simulators.evaluator(drawn)(rows))) % len(known.terms)]
+    start = known.placement[int(np.argmin(drawn.evaluate(rows))) % len(known.terms)]
     within = SearchLimits(_SHARE * limits.left_s(), _EVALUATIONS, stop=limits.stopped)
     seed = int(rng.integers(np.iinfo(np.int32).max))
     result = population.find(drawn, seed, within, base.SearchResult(start))

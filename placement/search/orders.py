@@ -18,10 +18,9 @@ from scipy import sparse
 from scipy.sparse import csgraph
 
 from placement.graphs import dag, roles
+from placement.instance import Instance
 from placement.search import parses
-from placement.simulators import ranks
-from placement.solvers import base
-from placement.types import Array, Problem
+from placement.types import Array
 
 KINDS = ("time", "role", "ball", "group")
 TIME, ROLE, BALL, GROUP = range(len(KINDS))
@@ -64,25 +63,23 @@ _MOST = Most(role=512, ball=512, group=64)
 _RANKS = Most(role=2**63, ball=2**22, group=2**20)  # of all orders of a kind together
 
 
-def make(problem: Problem, classes: base.Classes, rng: np.random.Generator) -> Orders:
+def make(problem: Instance, rng: np.random.Generator) -> Orders:
     """Computes the orders of a problem, on the host.
 
     Args:
       problem: what is to be placed.
-      classes: of the problem.
       rng: of all randomness.
     """
-    graph, size = problem.graph, len(classes.compute_s)
-    delay_s = ranks.mean_delay_s(graph, problem.costs)
+    graph, classes = problem.graph, problem.classes
+    size = len(classes.first_ops)
     time = [
-        np.array(list(dict.fromkeys(classes.number[order].tolist())))
-        for order in (ranks.priority_order(graph, problem.costs), dag.topological_order(graph))
+        np.array(list(dict.fromkeys(classes.ids[order].tolist())))
+        for order in (problem.priority_order, problem.topological_order)
     ]
-    first = np.unique(classes.number, return_index=True)[1]
-    limited = len(base.memory(problem).capacity_bytes) > 0
+    limited = len(problem.memory_limits.capacity_bytes) > 0
     parts = Parts(
-        [graph.op_names[op] for op in first],
-        *edges_between(graph.senders, graph.receivers, delay_s, classes.number),
+        [graph.op_names[op] for op in classes.first_ops],
+        *edges_between(graph.senders, graph.receivers, problem.mean_edge_delay_s, classes.ids),
         classes.memory_bytes if limited else None,
     )
     most = Most(

@@ -13,11 +13,11 @@ import jax.numpy as jnp
 import numpy as np
 
 from placement import simulators
+from placement.instance import Instance
 from placement.search import chains, orders, windows
 from placement.solvers import base, starts
 from placement.solvers.heuristics import trivial
 from placement.solvers.limits import SearchLimits
-from placement.types import Problem
 
 _CHAINS = 1  # several gain less in the same time, and far less in few evaluations
 _CHILDREN = _CHAINS * chains.CHILDREN
@@ -28,7 +28,7 @@ _STARTS_SHARE = 0.2  # of the time, after which no further start is made
 
 
 def find(
-    problem: Problem,
+    problem: Instance,
     seed: int,
     limits: SearchLimits,
     known: base.SearchResult | None = None,
@@ -46,35 +46,34 @@ def find(
       The best placement; none where none that is feasible is known. At most 4,096 placements are
       all simulated, and then, or where a start is proven to be the best, the status says so.
     """
-    classes = base.classes(problem)
+    classes = problem.classes
     if np.log(classes.allowed.sum(axis=1)).sum() <= np.log(_ENUMERATED):
         return trivial.brute_force(problem, seed, limits)
-    begun, proven = _starts(problem, classes, seed, limits)
+    begun, proven = _starts(problem, seed, limits)
     evaluations = len(begun) + (known.evaluations if known is not None else 0)
     if proven is not None:
         assert proven.placement is not None
-        limits.tell(evaluations, base.value_s(problem, proven.placement), proven.placement)
+        limits.tell(evaluations, problem.value_s(proven.placement), proven.placement)
         return proven._replace(evaluations=evaluations)
     if known is not None and known.placement is not None:
         begun = np.concatenate([begun, known.placement[None]])
     large = problem.objective == "makespan" and len(classes.compute_s) > _LARGE
-    if large and windows.suit(problem, classes):
+    if large and windows.suit(problem):
         within = limits.part(1.0, limits.budget - evaluations, evaluations)
-        result = windows.improve(problem, classes, begun, seed, within)
+        result = windows.improve(problem, begun, seed, within)
         evaluations += result.evaluations
         if limits.over() or limits.budget - evaluations < _CHILDREN:
             return result._replace(evaluations=evaluations)
         if result.placement is not None:
             begun = result.placement[None]
-    first = np.unique(classes.number, return_index=True)[1]
-    begun = begun[:, first]
+    begun = begun[:, classes.first_ops]
     simulate = simulators.objective(problem.objective).simulate_columns
-    space, state = begin(problem, classes, simulate, begun, seed)
+    space, state = begin(problem, simulate, begun, seed)
     count, status = 1, "finished"
 
     def tell() -> np.ndarray | None:
         best_s = float(state.best_s)
-        best = np.asarray(state.best)[classes.number] if np.isfinite(best_s) else None
+        best = np.asarray(state.best)[classes.ids] if np.isfinite(best_s) else None
         limits.tell(evaluations, best_s, best, _numbers(space, state))
         return best
 
@@ -94,32 +93,31 @@ def find(
 
 
 def _starts(
-    problem: Problem, classes: base.Classes, seed: int, limits: SearchLimits
+    problem: Instance, seed: int, limits: SearchLimits
 ) -> tuple[np.ndarray, base.SearchResult | None]:
     """Placements int32 [M, N] to start from; or the optimum, where one of them is proven to be."""
-    fastest = classes.compute_s.argmin(axis=1)
-    rows = [np.where(able, d, fastest)[classes.number] for d, able in enumerate(classes.allowed.T)]
+    rows = list(problem.single_devices)
     gathering = limits.part(_STARTS_SHARE, limits.budget)
     for result in starts.find(problem, seed, gathering):
         optimal = result.status == "optimal" and result.scope == base.ALL
         rows.append(result.placement)
-        if optimal and np.isfinite(base.value_s(problem, np.asarray(result.placement))):
+        if optimal and np.isfinite(problem.value_s(np.asarray(result.placement))):
             return np.array(rows, np.int32), result
     return np.array(rows, np.int32), None
 
 
 def begin(
-    problem: Problem, classes: base.Classes, simulate: Any, starts: np.ndarray, seed: int
+    problem: Instance, simulate: Any, starts: np.ndarray, seed: int
 ) -> tuple[chains.Space, chains.State]:
     """Returns the space, and chains at the best of the starts int32 [M, C]."""
-    limits, of_objective = simulators.tables(problem)
+    classes, (limits, of_objective) = problem.classes, problem.tables
     space = chains.Space(
         tables=(limits._replace(representative=None), of_objective),
-        number=None if limits.representative is None else classes.number,
+        number=classes.ids if problem.is_colocated else None,
         allowed=classes.allowed,
         memory_bytes=classes.memory_bytes.astype(np.float32),
         excess_s=np.zeros((), np.float32),
-        orders=orders.make(problem, classes, np.random.default_rng(seed)),
+        orders=orders.make(problem, np.random.default_rng(seed)),
     )
     # As many as children, or more: the simulator compiles once.
     rows = np.resize(starts, (max(_CHILDREN, len(starts)), starts.shape[1]))

@@ -32,11 +32,12 @@ import jax.numpy as jnp
 import numpy as np
 
 from placement import simulators
+from placement.instance import Instance
 from placement.search import chains, orders, sweeps
-from placement.simulators import makespan, ranks, schedule, tensors
+from placement.simulators import makespan, schedule
 from placement.solvers import base
 from placement.solvers.limits import SearchLimits
-from placement.types import Array, Problem
+from placement.types import Array
 
 SIZE = 512  # operations of a window, at most
 _STEPS = SIZE * 3 // 2  # of its schedule, at most
@@ -81,22 +82,21 @@ class _Part(NamedTuple):
     first: np.ndarray  # int32 [c]: of the classes within, the first operation
 
 
-def suit(problem: Problem, classes: base.Classes) -> bool:
+def suit(problem: Instance) -> bool:
     """Whether windows hold most classes: one whose operations are far apart moves in none.
 
     So it is of a step of training whose gradients are on the devices of their operations.
     """
-    position = np.argsort(ranks.priority_order(problem.graph, problem.costs))
-    first = np.full(len(classes.compute_s), problem.graph.num_ops)
-    np.minimum.at(first, classes.number, position)
+    classes, position = problem.classes, np.argsort(problem.priority_order)
+    first = np.full(len(classes.first_ops), problem.graph.num_ops)
+    np.minimum.at(first, classes.ids, position)
     last = np.zeros_like(first)
-    np.maximum.at(last, classes.number, position)
+    np.maximum.at(last, classes.ids, position)
     return bool(np.median(last - first) < SIZE // 2)
 
 
 def improve(
-    problem: Problem,
-    classes: base.Classes,
+    problem: Instance,
     starts: np.ndarray,
     seed: int,
     limits: SearchLimits,
@@ -105,7 +105,6 @@ def improve(
 
     Args:
       problem: of the objective `makespan`.
-      classes: of the problem.
       starts: int32 [M, N], of which it goes on from the best; nothing is found if none is feasible.
       seed: of all randomness.
       limits: until which it searches. A simulation of a window counts as the share of an evaluation
@@ -113,14 +112,13 @@ def improve(
     """
     chex.assert_shape(starts, (None, problem.graph.num_ops))
     chex.assert_type(starts, int)
-    evaluate = simulators.evaluator(problem)
-    starts_s = [float(evaluate(start[None])[0]) for start in starts]
+    starts_s = [problem.value_s(start) for start in starts]
     nth = int(np.argmin(starts_s))
     best, best_s, evaluations = starts[nth], starts_s[nth], float(len(starts))
     if not np.isfinite(best_s):
         return base.SearchResult(None, evaluations=len(starts))
     limits.tell(len(starts), best_s, best)
-    search = _Search(_whole(problem, classes), best, np.random.default_rng(seed))
+    search = _Search(_whole(problem), best, np.random.default_rng(seed))
     effort, gained = _EFFORT, True
     while gained and not limits.over():
         windows = search.draw()
@@ -134,7 +132,7 @@ def improve(
             if limits.over():
                 break
         found = search.placement()
-        found_s = float(evaluate(found[None])[0])
+        found_s = problem.value_s(found)
         evaluations += 1
         gained = found_s < best_s * (1 - _LEAST_GAIN)
         if found_s < best_s:
@@ -238,30 +236,29 @@ def _advance(
     return state.best_s, chains.advance(simulate, space, state._replace(gained=gained), count)
 
 
-def _whole(problem: Problem, classes: base.Classes) -> _Whole:
-    graph, costs = problem.graph, problem.costs
-    order = ranks.priority_order(graph, costs)
+def _whole(problem: Instance) -> _Whole:
+    graph, classes = problem.graph, problem.classes
+    order = problem.priority_order
     position = np.empty_like(order)
     position[order] = np.arange(len(order), dtype=order.dtype)
-    delay_s = tensors.edge_delay_s(graph, costs)
     into, out = sweeps.sides(
-        len(order), position[graph.senders], position[graph.receivers], delay_s
+        len(order), position[graph.senders], position[graph.receivers], problem.edge_delay_s
     )
-    number = classes.number[order]
+    number = classes.ids[order]
     first = np.unique(number, return_index=True)[1]
     last = len(order) - 1 - np.unique(number[::-1], return_index=True)[1]
-    memory = simulators.limits(problem).memory
+    memory = problem.limits.memory
     if memory is not None:
         # What is alive over time is judged of the whole alone.
         memory = memory._replace(memory_bytes=memory.memory_bytes[order], alive=None)
     return _Whole(
         order=order,
         names=tuple(graph.op_names[op] for op in order.tolist()),
-        compute_s=np.asarray(costs.compute_s, np.float32)[order],
+        compute_s=np.asarray(problem.costs.compute_s, np.float32)[order],
         into=into,
         out=out,
-        links=makespan.links(delay_s),
-        mean_delay_s=ranks.mean_delay_s(graph, costs),
+        links=problem.links,
+        mean_delay_s=problem.mean_edge_delay_s,
         allowed=classes.allowed,
         number=number,
         first=first,

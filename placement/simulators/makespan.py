@@ -23,8 +23,8 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from placement.simulators import ranks, schedule, tensors
-from placement.types import Array, CostModel, OpGraph
+from placement.simulators import schedule, tensors
+from placement.types import Array, OpGraph
 
 
 class Boundary(NamedTuple):
@@ -61,22 +61,32 @@ class Tables(NamedTuple):
         return self.steps, self.compute_s, self.delay_s
 
 
-def tables(graph: OpGraph, costs: CostModel) -> Tables:
-    """Makes the tables of a problem, on the host."""
-    order = ranks.priority_order(graph, costs)
+def tables(graph: OpGraph, compute_s: Array, order: np.ndarray, links: Links) -> Tables:
+    """Makes the tables of a problem, on the host.
+
+    Args:
+      graph: N operations, E edges.
+      compute_s: float [N, D], see `CostModel`.
+      order: int32 [N], of priority (`ranks.priority_order`).
+      links: of the edges' delays.
+    """
     steps = schedule.steps(graph.num_ops, graph.senders, graph.receivers, order)
-    of = links(tensors.edge_delay_s(graph, costs))
     return Tables(
         steps,
-        np.asarray(costs.compute_s, np.float32)[steps.op],
-        of.kind,
-        of_inputs(steps, of.delay_s),
+        np.asarray(compute_s, np.float32)[steps.op],
+        links.kind,
+        of_inputs(steps, links.delay_s),
     )
 
 
-def links(delay_s: np.ndarray) -> Links:
+def make_links(delay_s: np.ndarray) -> Links:
     """Finds the kinds of devices, of delays float32 [E, D, D]."""
-    first, kind = np.unique(_equally_linked(delay_s), return_inverse=True)
+
+    def is_symmetric(swap: np.ndarray) -> bool:
+        return bool((delay_s[:, swap][:, :, swap] == delay_s).all())
+
+    equally_linked = tensors.interchangeable(delay_s.shape[-1], is_symmetric)
+    first, kind = np.unique(equally_linked, return_inverse=True)
     # Within a kind: between any two of its devices, zero where it has one.
     other = np.array([np.flatnonzero(kind == k)[-1] for k in range(len(first))])
     of_kinds_s = delay_s[:, first][:, :, first]
@@ -89,20 +99,6 @@ def of_inputs(steps: schedule.Steps, delay_s: np.ndarray) -> np.ndarray:
     """Returns of delays [E, M, M] those of each step's inputs, [S, WIDTH, M, M]."""
     none = np.zeros((1, *delay_s.shape[1:]), np.float32)
     return np.concatenate([delay_s, none])[steps.edges]
-
-
-def _equally_linked(delay_s: np.ndarray) -> np.ndarray:
-    """The first device, int [D], with which each can change places in delays [E, D, D]."""
-    num_devices = delay_s.shape[-1]
-    first = np.arange(num_devices)
-    for d in range(num_devices):
-        for r in np.flatnonzero(first[:d] == np.arange(d)):
-            swapped = np.arange(num_devices)
-            swapped[d], swapped[r] = r, d
-            if (delay_s[:, swapped][:, :, swapped] == delay_s).all():
-                first[d] = r
-                break
-    return first
 
 
 def latency(t: Tables, placement: Array) -> Array:

@@ -22,7 +22,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from placement.simulators import tensors
-from placement.types import Array, CostModel, OpGraph
+from placement.types import Array, CostModel
 
 
 class Tables(NamedTuple):
@@ -34,9 +34,8 @@ class Tables(NamedTuple):
     out_s: tuple[Array, ...]  # float32 [k, D]
 
 
-def tables(graph: OpGraph, costs: CostModel) -> Tables:
-    """Makes the tables of a problem, on the host."""
-    blocks = tensors.blocks(graph, costs)
+def tables(costs: CostModel, blocks: tuple[tensors.Block, ...]) -> Tables:
+    """Makes the tables of a problem, on the host; the blocks are those of `tensors.blocks`."""
     links = [link_s(np.asarray(b.transfer_s), np.asarray(costs.accelerator)) for b in blocks]
     return Tables(
         compute_s=np.asarray(costs.compute_s, np.float32),

@@ -25,7 +25,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from placement.simulators import makespan, tensors
-from placement.types import Array, CostModel, OpGraph
+from placement.types import Array, OpGraph, TensorBytes
 
 PAGE_BYTES = 256
 _MOST_PAGES = 2**30  # of all tensors together: sums are int32
@@ -48,25 +48,31 @@ class Tables(NamedTuple):
     block_copied: tuple[Array, ...]
 
 
-def tables(graph: OpGraph, costs: CostModel, schedule: makespan.Tables) -> Tables:
+def tables(
+    graph: OpGraph,
+    tensor_bytes: TensorBytes,
+    schedule: makespan.Tables,
+    links: makespan.Links,
+    blocks: tuple[tensors.Block, ...],
+) -> Tables:
     """Makes the tables of a problem whose tensors occupy memory, on the host.
 
     Args:
       graph: N operations.
-      costs: with `tensor_bytes`.
-      schedule: of `makespan.tables`, of the same.
+      tensor_bytes: see `CostModel`.
+      schedule: of `makespan.tables`, of the same problem.
+      links: of `makespan.make_links`, likewise.
+      blocks: of `tensors.blocks`, likewise.
     """
-    assert costs.tensor_bytes is not None
     _, first, number = np.unique(graph.tensors, return_index=True, return_inverse=True)
-    made_bytes, copied_bytes = (np.asarray(of, np.float64) for of in costs.tensor_bytes)
+    made_bytes, copied_bytes = (np.asarray(of, np.float64) for of in tensor_bytes)
     page_bytes = PAGE_BYTES
     while np.maximum(made_bytes, copied_bytes)[first].sum() / page_bytes > _MOST_PAGES:
         page_bytes *= 2
     made, copied = (np.ceil(of / page_bytes).astype(np.int32) for of in (made_bytes, copied_bytes))
-    blocks = tensors.blocks(graph, costs)
     return Tables(
         schedule=schedule,
-        links=makespan.links(tensors.edge_delay_s(graph, costs)),
+        links=links,
         senders=graph.senders,
         receivers=graph.receivers,
         tensor=number.astype(np.int32),

@@ -16,7 +16,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from placement.simulators import tensors
-from placement.types import Array, CostModel, OpGraph
+from placement.types import Array, CostModel
 
 
 class Tables(NamedTuple):
@@ -26,9 +26,9 @@ class Tables(NamedTuple):
     blocks: tuple[tensors.Block, ...]
 
 
-def tables(graph: OpGraph, costs: CostModel) -> Tables:
-    """Makes the tables of a problem, on the host."""
-    return Tables(np.asarray(costs.compute_s, np.float32), tensors.blocks(graph, costs))
+def tables(costs: CostModel, blocks: tuple[tensors.Block, ...]) -> Tables:
+    """Makes the tables of a problem, on the host; the blocks are those of `tensors.blocks`."""
+    return Tables(np.asarray(costs.compute_s, np.float32), blocks)
 
 
 def latency(t: Tables, placement: Array) -> Array:

@@ -25,7 +25,6 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from placement.graphs import dag
 from placement.simulators import max_load, schedule, tensors
 from placement.types import Array, CostModel, OpGraph
 
@@ -40,15 +39,20 @@ class Tables(NamedTuple):
     before: Array  # bool [D, D]: [i, d] where part i precedes part d on one accelerator
 
 
-def tables(graph: OpGraph, costs: CostModel) -> Tables:
-    """Makes the tables of a problem, on the host."""
-    steps = schedule.steps(
-        graph.num_ops, graph.senders, graph.receivers, dag.topological_order(graph)
-    )
+def tables(graph: OpGraph, costs: CostModel, order: np.ndarray, loads: max_load.Tables) -> Tables:
+    """Makes the tables of a problem, on the host.
+
+    Args:
+      graph: N operations.
+      costs: of these.
+      order: int32 [N], topological.
+      loads: of the same problem.
+    """
+    steps = schedule.steps(graph.num_ops, graph.senders, graph.receivers, order)
     accelerator = np.asarray(costs.accelerator)
     same = (accelerator[:, None] == accelerator) & (accelerator >= 0)
     return Tables(
-        loads=max_load.tables(graph, costs),
+        loads=loads,
         steps=steps,
         compute_s=np.asarray(costs.compute_s, np.float32)[steps.op],
         is_part=accelerator >= 0,

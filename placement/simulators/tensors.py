@@ -43,15 +43,20 @@ class Readers(NamedTuple):
     fusion_loss_s: Array  # float32 [k, B]: of the edges whose ends are apart, summed
 
 
-def blocks(graph: OpGraph, costs: CostModel) -> tuple[Block, ...]:
-    """Makes blocks of all tensors that are read, on the host."""
+def blocks(graph: OpGraph, fusion_loss_s: Array, transfer_s: np.ndarray) -> tuple[Block, ...]:
+    """Makes blocks of all tensors that are read, on the host.
+
+    Args:
+      graph: E edges.
+      fusion_loss_s: float [E], see `CostModel`.
+      transfer_s: float32 [E, D, D], of `edge_transfer_s`.
+    """
     _, first, number = np.unique(graph.tensors, return_index=True, return_inverse=True)
     edges = np.argsort(number, kind="stable")  # grouped by tensor
     count = np.bincount(number, minlength=len(first))
     start = np.cumsum(count) - count
     width = 2 ** np.ceil(np.log2(np.maximum(count, 1))).astype(int)
-    fusion_loss_s = np.asarray(costs.fusion_loss_s, np.float32)
-    transfer_s = edge_transfer_s(graph, costs)
+    fusion_loss_s = np.asarray(fusion_loss_s, np.float32)
     made = []
     for m in np.unique(width):
         chosen = np.flatnonzero(width == m)
@@ -81,12 +86,35 @@ def edge_transfer_s(graph: OpGraph, costs: CostModel) -> np.ndarray:
     return transfer_s
 
 
-def edge_delay_s(graph: OpGraph, costs: CostModel) -> np.ndarray:
-    """Computes the time from an edge's sender's end to arrival, float32 [E, D, D]."""
-    delay_s = edge_transfer_s(graph, costs)
+def edge_delay_s(transfer_s: np.ndarray, fusion_loss_s: Array) -> np.ndarray:
+    """Computes the time from an edge's sender's end to arrival, float32 [E, D, D].
+
+    Args:
+      transfer_s: float32 [E, D, D], of `edge_transfer_s`.
+      fusion_loss_s: float [E], see `CostModel`.
+    """
+    delay_s = transfer_s.copy()
     for pair in _apart(delay_s.shape[-1]):
-        delay_s[:, *pair] += np.asarray(costs.fusion_loss_s, np.float32)
+        delay_s[:, *pair] += np.asarray(fusion_loss_s, np.float32)
     return delay_s
+
+
+def interchangeable(num_devices: int, is_symmetric: Callable[[np.ndarray], bool]) -> np.ndarray:
+    """Returns int64 [D]: for each device the first one it can change places with.
+
+    Args:
+      num_devices: D.
+      is_symmetric: whether nothing changes under a permutation of the devices, int [D].
+    """
+    first = np.arange(num_devices)
+    for device in range(num_devices):
+        for other in np.unique(first[:device]).tolist():
+            swap = np.arange(num_devices)
+            swap[[other, device]] = device, other
+            if is_symmetric(swap):
+                first[device] = other
+                break
+    return first
 
 
 def as_sets(placement: Array, num_devices: int) -> Array:

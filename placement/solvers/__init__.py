@@ -7,6 +7,7 @@ import numpy as np
 
 from placement import arguments, simulators
 from placement.errors import UserError
+from placement.instance import Instance
 from placement.solvers import base, graph_cut
 from placement.solvers.bounds import counting, makespan
 from placement.solvers.diagrams import search as diagrams
@@ -67,7 +68,7 @@ SOLVERS: dict[str, Solver] = {
 }
 
 
-_BOUNDS: dict[str, Callable[[Problem, SearchLimits], float]] = {
+_BOUNDS: dict[str, Callable[[Instance, SearchLimits], float]] = {
     "serial": lambda problem, limits: graph_cut.find(problem, 0, limits).bound_s,
     "makespan": makespan.makespan,
     "max_load": lambda problem, _: counting.max_load(problem),
@@ -89,7 +90,7 @@ def solve(
 
     Args:
       name: of the solver.
-      problem: what is to be placed.
+      problem: what is to be placed; an `Instance` keeps what is derived from it.
       seed: of all randomness.
       time_limit_s: when to stop. Building a model and a step that has begun are not cut off.
       budget: how many placements to evaluate at most; exact solvers look at it where they improve
@@ -111,10 +112,10 @@ def solve(
     """
     check(name, problem.objective)
     limits = SearchLimits(time_limit_s, budget, observe, stop)
-    return run(name, SOLVERS[name].find, problem, seed, limits)
+    return run(name, SOLVERS[name].find, Instance.from_problem(problem), seed, limits)
 
 
-def run(name: str, find: base.Find, problem: Problem, seed: int, limits: SearchLimits) -> Solution:
+def run(name: str, find: base.Find, problem: Instance, seed: int, limits: SearchLimits) -> Solution:
     """Runs a search, values what it found in the problem's simulator and checks its bound.
 
     Args:
@@ -134,7 +135,7 @@ def run(name: str, find: base.Find, problem: Problem, seed: int, limits: SearchL
     placement, value_s = result.placement, np.inf
     if placement is not None:
         placement = np.asarray(placement, np.int32)
-        value_s = base.value_s(problem, placement)
+        value_s = problem.value_s(placement)
         if np.isinf(value_s) and result.status == "optimal":
             # Exact solvers know what operations always occupy, not what is alive over time.
             result = result._replace(status="finished")
@@ -163,12 +164,13 @@ def lower_bound(problem: Problem, *, time_limit_s: float = 10.0, any_order: bool
       any_order: whether it is to hold for `makespan` in any order of a device's operations, so for
         merged operations too (`placement.graphs.coarsen`), and not in the order of priority alone.
     """
-    if infeasible(problem):
+    instance = Instance.from_problem(problem)
+    if infeasible(instance):
         return float("-inf")
     limits = SearchLimits(time_limit_s, BUDGET)
-    bound_s = _BOUNDS[problem.objective](problem, limits)
+    bound_s = _BOUNDS[problem.objective](instance, limits)
     if problem.objective == "makespan" and not any_order and bound_s < np.inf:
-        bound_s = max(bound_s, diagrams.bound(problem, limits))
+        bound_s = max(bound_s, diagrams.bound(instance, limits))
     return bound_s
 
 
@@ -183,12 +185,12 @@ def check(name: str, objective: str) -> None:
         )
 
 
-def infeasible(problem: Problem) -> str | None:
+def infeasible(problem: Instance) -> str | None:
     """Says why no placement can be feasible, where a look at the limits shows it."""
-    classes, memory = base.classes(problem), base.memory(problem)
+    classes, memory = problem.classes, problem.memory_limits
     stuck = np.flatnonzero(~classes.allowed.any(axis=1))
     if len(stuck):
-        op = problem.graph.op_names[int(np.argmax(classes.number == stuck[0]))]
+        op = problem.graph.op_names[int(np.argmax(classes.ids == stuck[0]))]
         return f"no device runs operation {op!r} and all that is co-located with it"
     limited = memory.devices.any(axis=0)
     needed, capacity = classes.memory_bytes.sum(), memory.capacity_bytes.sum()
@@ -197,8 +199,8 @@ def infeasible(problem: Problem) -> str | None:
     return None
 
 
-def _runs_out(problem: Problem, placement: np.ndarray | None) -> bool:
-    return placement is not None and simulators.runs_out_of_memory(problem, placement)
+def _runs_out(problem: Instance, placement: np.ndarray | None) -> bool:
+    return placement is not None and problem.exceeds_memory(placement)
 
 
 def _bound(result: base.SearchResult, value_s: float, name: str) -> float:
@@ -213,6 +215,6 @@ def _bound(result: base.SearchResult, value_s: float, name: str) -> float:
     return value_s if result.status == "optimal" else min(result.bound_s, value_s)
 
 
-def _anything(problem: Problem) -> np.ndarray:
+def _anything(problem: Instance) -> np.ndarray:
     """Returns int32 [N]: each operation where it computes fastest, to have something to show."""
     return np.asarray(problem.costs.compute_s).argmin(axis=1).astype(np.int32)

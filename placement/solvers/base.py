@@ -14,11 +14,9 @@ from typing import NamedTuple
 import chex
 import numpy as np
 
-from placement import simulators
 from placement.errors import UserError, missing_extra
-from placement.graphs import dag, opgraph
+from placement.instance import Instance
 from placement.solvers.limits import SearchLimits
-from placement.types import Problem
 
 ROUNDING = 1e-5  # relative
 ALL, CONTIGUOUS = "all", "contiguous"  # of `SearchResult.scope`
@@ -41,63 +39,10 @@ class SearchResult(NamedTuple):
 
 
 # (problem, seed, limits) -> SearchResult. Randomness comes from the seed alone.
-Find = Callable[[Problem, int, SearchLimits], SearchResult]
+Find = Callable[[Instance, int, SearchLimits], SearchResult]
 
 
-class Classes(NamedTuple):
-    """A problem's co-location classes, the C things that are placed.
-
-    Classes are numbered by their first operation, so that without co-location class n is
-    operation n.
-    """
-
-    number: np.ndarray  # int32 [N]: the class of every operation
-    compute_s: np.ndarray  # float64 [C, D]: inf where a device does not support all of the class
-    memory_bytes: np.ndarray  # float64 [C]
-
-    @property
-    def allowed(self) -> np.ndarray:
-        """bool [C, D]: the devices that can run a class."""
-        return np.isfinite(self.compute_s)
-
-
-class Memory(NamedTuple):
-    """Memories with a limit; parts of one accelerator share theirs."""
-
-    devices: np.ndarray  # bool [K, D]: whose memory it is
-    capacity_bytes: np.ndarray  # float64 [K]
-
-
-def classes(problem: Problem) -> Classes:
-    """Returns the classes of a problem."""
-    costs = problem.costs
-    representative = opgraph.representatives(problem.graph)
-    _, number = np.unique(representative, return_inverse=True)
-    seconds = np.asarray(costs.compute_s, np.float64)
-    compute_s = dag.part_sums(number, seconds)
-    memory_bytes = np.bincount(number, np.asarray(costs.memory_bytes, np.float64))
-    return Classes(number.astype(np.int32), compute_s, memory_bytes)
-
-
-def in_order(problem: Problem, of: Classes) -> np.ndarray:
-    """Returns int [C]: the classes by their first operation in topological order."""
-    number = of.number[dag.topological_order(problem.graph)]
-    return number[np.sort(np.unique(number, return_index=True)[1])]
-
-
-def memory(problem: Problem) -> Memory:
-    """Returns the limited memories of a problem; none where nothing is limited."""
-    costs = problem.costs
-    capacity = np.asarray(costs.capacity_bytes, np.float64)
-    accelerator = np.asarray(costs.accelerator)
-    same = (accelerator[:, None] == accelerator) & (accelerator >= 0)
-    same |= np.eye(len(accelerator), dtype=bool)
-    first = same.argmax(axis=1) == np.arange(len(accelerator))
-    rows = first & np.isfinite(capacity)
-    return Memory(same[rows], capacity[rows])
-
-
-def group_capacity_bytes(problem: Problem, group: np.ndarray) -> np.ndarray:
+def group_capacity_bytes(problem: Instance, group: np.ndarray) -> np.ndarray:
     """Returns float64 [K]: the memory of all devices of a group, inf where one has no limit.
 
     Args:
@@ -106,7 +51,7 @@ def group_capacity_bytes(problem: Problem, group: np.ndarray) -> np.ndarray:
     """
     chex.assert_shape(group, (len(problem.devices),))
     chex.assert_type(group, int)
-    limited = memory(problem)
+    limited = problem.memory_limits
     total = np.zeros(group.max() + 1)
     total[group[~limited.devices.any(axis=0)]] = np.inf
     for devices, capacity in zip(limited.devices, limited.capacity_bytes, strict=True):
@@ -121,40 +66,6 @@ def equal_devices(columns: np.ndarray) -> np.ndarray:
     return np.array(
         [next(d for d, other in enumerate(rows) if (other == row).all()) for row in rows]
     )
-
-
-def interchangeable(problem: Problem, compute_s: np.ndarray, delay_s: np.ndarray) -> np.ndarray:
-    """Returns int [D]: of each device the first it can change places with and nothing changes.
-
-    Args:
-      problem: whose memories are looked at.
-      compute_s: [N, D].
-      delay_s: [E, D, D].
-    """
-    of, equal = memory(problem), np.arange(len(problem.devices))
-    limits = _limits(of, equal)
-    for device in range(len(equal)):
-        for first in np.unique(equal[:device]).tolist():
-            swap = np.arange(len(equal))
-            swap[[first, device]] = device, first
-            same = np.array_equal(compute_s[:, swap], compute_s)
-            same = same and np.array_equal(delay_s[:, swap][:, :, swap], delay_s)
-            if same and _limits(of, swap) == limits:
-                equal[device] = first
-                break
-    return equal
-
-
-def _limits(of: Memory, devices: np.ndarray) -> list[tuple[list[bool], float]]:
-    rows = zip(of.devices[:, devices].tolist(), of.capacity_bytes.tolist(), strict=True)
-    return sorted(rows)
-
-
-def value_s(problem: Problem, placement: np.ndarray) -> float:
-    """Returns the simulator's value of one placement int [N]."""
-    chex.assert_shape(placement, (problem.graph.num_ops,))
-    chex.assert_type(placement, int)
-    return float(simulators.evaluator(problem)(placement[None])[0])
 
 
 def missing(package: str) -> UserError:

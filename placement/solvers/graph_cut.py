@@ -42,10 +42,9 @@ import numpy as np
 from scipy import optimize, sparse
 from scipy.sparse import csgraph
 
-from placement.simulators import tensors
+from placement.instance import Instance, MemoryLimits
 from placement.solvers import base, native
 from placement.solvers.limits import SearchLimits
-from placement.types import Problem
 
 _EXACT = 1e-12  # relative: when a flow is as large as the cut, but for float64's rounding
 _UNITS = 2**30  # flows are integers of 32 bits
@@ -73,7 +72,7 @@ class _Arcs(NamedTuple):
     capacity: np.ndarray
 
 
-def find(problem: Problem, seed: int, limits: SearchLimits) -> base.SearchResult:
+def find(problem: Instance, seed: int, limits: SearchLimits) -> base.SearchResult:
     """Minimum cuts: exact with two devices, else alpha-expansion and a bound.
 
     Returns:
@@ -81,8 +80,8 @@ def find(problem: Problem, seed: int, limits: SearchLimits) -> base.SearchResult
       program was cut off.
     """
     del seed  # nothing is random
-    classes = base.classes(problem)
-    memory = base.memory(problem)
+    classes = problem.classes
+    memory = problem.memory_limits
     costs = costs_of(problem)
     num_devices = costs.compute_s.shape[1]
     if num_devices <= 2:
@@ -93,7 +92,7 @@ def find(problem: Problem, seed: int, limits: SearchLimits) -> base.SearchResult
     fits = _fits(labels, classes.memory_bytes, memory)
     value_s = value(costs, labels) if fits else np.inf
     status = "optimal" if _same(value_s, bound_s) else "finished"
-    limits.tell(1, value_s, labels[classes.number] if fits else None)
+    limits.tell(1, value_s, labels[classes.ids] if fits else None)
     if status != "optimal" and _variables(costs) <= _LARGEST:
         exact = _integer_program(costs, classes.memory_bytes, memory, limits)
         bound_s = max(bound_s, exact.bound_s)
@@ -102,20 +101,20 @@ def find(problem: Problem, seed: int, limits: SearchLimits) -> base.SearchResult
         status = "optimal" if _same(value_s, bound_s) else exact.status
     if np.isinf(value_s):
         return base.SearchResult(None, bound_s, status)
-    return base.SearchResult(labels[classes.number], bound_s, status)
+    return base.SearchResult(labels[classes.ids], bound_s, status)
 
 
-def costs_of(problem: Problem) -> Costs:
+def costs_of(problem: Instance) -> Costs:
     """Collects the objective's terms of a problem, between different classes."""
-    graph, classes = problem.graph, base.classes(problem)
-    ends = classes.number[np.stack([graph.senders, graph.receivers])]
+    graph, classes = problem.graph, problem.classes
+    ends = classes.ids[np.stack([graph.senders, graph.receivers])]
     apart = np.flatnonzero(ends[0] != ends[1])
     _, first, number = np.unique(graph.tensors[apart], return_index=True, return_inverse=True)
     pairs = np.unique(np.stack([number, ends[1, apart]]), axis=1)
     lost_s = np.asarray(problem.costs.fusion_loss_s, np.float64)
     separable = apart[lost_s[apart] > 0]
     # The simulator's own float32 table, so that a sum of the same terms is the same number.
-    transfer_s = tensors.edge_transfer_s(graph, problem.costs)[apart[first]]
+    transfer_s = problem.edge_transfer_s[apart[first]]
     return Costs(
         compute_s=classes.compute_s,
         source=ends[0, apart[first]],
@@ -307,7 +306,7 @@ def _variables(costs: Costs) -> int:
 
 
 def _integer_program(
-    costs: Costs, memory_bytes: np.ndarray, memory: base.Memory, limits: SearchLimits
+    costs: Costs, memory_bytes: np.ndarray, memory: MemoryLimits, limits: SearchLimits
 ) -> base.SearchResult:
     """Solves the integer program of the module's docstring; the placement is of the classes."""
     (num_classes, num_devices), num_tensors = costs.compute_s.shape, len(costs.source)
@@ -342,7 +341,7 @@ def _integer_program(
 
 
 def _memory_rows(
-    num_variables: int, x: np.ndarray, memory_bytes: np.ndarray, memory: base.Memory
+    num_variables: int, x: np.ndarray, memory_bytes: np.ndarray, memory: MemoryLimits
 ) -> list[optimize.LinearConstraint]:
     """Makes rows that keep memories, in shares of them, as bytes are large numbers."""
     return [
@@ -397,6 +396,6 @@ def _same(value_s: float, bound_s: float) -> bool:
     return bool(np.isfinite(value_s) and value_s <= bound_s * (1 + _SAME))
 
 
-def _fits(labels: np.ndarray, memory_bytes: np.ndarray, memory: base.Memory) -> bool:
+def _fits(labels: np.ndarray, memory_bytes: np.ndarray, memory: MemoryLimits) -> bool:
     used = np.bincount(labels, memory_bytes, minlength=memory.devices.shape[1])
     return bool((memory.devices @ used <= memory.capacity_bytes).all())

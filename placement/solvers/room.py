@@ -4,9 +4,9 @@ from typing import NamedTuple
 
 import numpy as np
 
-from placement import simulators, solvers
+from placement import solvers
 from placement.graphs import dag
-from placement.types import Problem
+from placement.instance import Instance
 
 
 class Room(NamedTuple):
@@ -21,7 +21,7 @@ class Room(NamedTuple):
     chain: float
 
 
-def find(problem: Problem, *, time_limit_s: float = 10.0) -> Room:
+def find(problem: Instance, *, time_limit_s: float = 10.0) -> Room:
     """Bounds what any placement of a problem can gain.
 
     Under `serial` by a minimum cut, which is exact for two devices; under the other objectives by
@@ -32,9 +32,8 @@ def find(problem: Problem, *, time_limit_s: float = 10.0) -> Room:
       time_limit_s: for the bound.
     """
     num_ops, num_devices = problem.costs.compute_s.shape
-    evaluate = simulators.evaluator(problem)
     each = np.tile(np.arange(num_devices, dtype=np.int32)[:, None], (1, num_ops))
-    single_s = np.array([float(evaluate(row[None])[0]) for row in each])
+    single_s = np.array([problem.value_s(row) for row in each])
     single, chain = int(single_s.argmin()), np.nan
     if np.isfinite(single_s[single]):
         seconds = np.asarray(problem.costs.compute_s, np.float64)[:, single]

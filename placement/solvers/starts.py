@@ -4,12 +4,12 @@ import contextlib
 from collections.abc import Iterator
 
 from placement.errors import UserError
+from placement.instance import Instance
 from placement.solvers import base, graph_cut
 from placement.solvers.diagrams import search as diagrams
 from placement.solvers.heuristics import baechi, greedy, list_scheduling
 from placement.solvers.limits import SearchLimits
 from placement.solvers.splits import ideals_dp, pipedream
-from placement.types import Problem
 
 # Those that take little time first, as it may end before the last.
 STARTS: dict[str, tuple[base.Find, ...]] = {
@@ -32,7 +32,7 @@ STARTS: dict[str, tuple[base.Find, ...]] = {
 }
 
 
-def find(problem: Problem, seed: int, limits: SearchLimits) -> Iterator[base.SearchResult]:
+def find(problem: Instance, seed: int, limits: SearchLimits) -> Iterator[base.SearchResult]:
     """Yields what each method for the objective finds, until the limits are over.
 
     A method that refuses the problem, or that finds no placement, is left out.

@@ -4,11 +4,10 @@ import json
 import numpy as np
 import pytest
 
-from placement import simulators
+from placement.analysis import latency_terms, segments
 from placement.costs import calibrate
-from placement.simulators import segments
-from placement.simulators import terms as simulated_terms
-from placement.types import CostModel, OpGraph, Problem
+from placement.instance import Instance
+from placement.types import CostModel, OpGraph
 from tests import helpers
 
 TRUE = calibrate.Calibration(
@@ -37,7 +36,7 @@ def _problem(rng: np.random.Generator) -> tuple[OpGraph, CostModel, np.ndarray]:
 
 
 def _serial_s(graph: OpGraph, costs: CostModel, placements: np.ndarray) -> np.ndarray:
-    return np.asarray(simulators.evaluator(Problem(graph, costs, "serial", ("a", "b")))(placements))
+    return np.asarray(Instance(graph, costs, "serial", ("a", "b")).evaluate(placements))
 
 
 def _fit(
@@ -79,7 +78,7 @@ def test_recovers_what_distorted_the_profile_of_devices_that_overlap():
         pairs = zip(placements, ran, strict=True)
         return np.array([segments.schedule(there, p, cut).latency_s for p, cut in pairs])
 
-    terms = [simulated_terms.of(problem, placement) for placement in placements[:num_fitted]]
+    terms = [latency_terms.prepare(problem, placement) for placement in placements[:num_fitted]]
     measured_s = latency_s(calibrate.apply(costs, TRUE))
 
     def error(rounds: int) -> tuple[float, calibrate.Calibration]:

@@ -17,11 +17,11 @@ import jax
 import jraph
 import numpy as np
 
-from placement import simulators
+from placement.instance import Instance
 from placement.learning import base, mesh, several, trainer, zero_shot
 from placement.methods import learned
 from placement.policies import colocrl, placeto, scheduler
-from placement.types import Policy, Problem, Sample
+from placement.types import Policy, Sample
 from tests import helpers
 
 SAMPLES, STEPS, RESUMED_AT = 16, 4, 2
@@ -30,7 +30,7 @@ SEARCH = f"{_OF_HSDAG},algorithm=ppo,reward=log"
 SCHEDULER = f"scheduler:hidden_size=4,episode_steps=1,num_samples={SAMPLES}"  # by REINFORCE
 
 
-def problem(branches: int = 2, objective: str = "makespan") -> Problem:
+def problem(branches: int = 2, objective: str = "makespan") -> Instance:
     """Ten operations, three devices, random costs; under 'subgraph' one of them is a host."""
     graph = helpers.fork_join(branches, 8 // branches)
     costs = helpers.random_costs(np.random.default_rng(0), graph, 3)
@@ -43,7 +43,7 @@ def problem(branches: int = 2, objective: str = "makespan") -> Problem:
 def start() -> trainer.Progress:
     """Before the first step of the search."""
     of, made = problem(objective="subgraph"), learned.make(SEARCH, 3, False)
-    evaluate, key = simulators.evaluator(of), jax.random.PRNGKey(0)
+    evaluate, key = of.evaluate, jax.random.PRNGKey(0)
     return trainer.start(made.learner, key, made.read(of).graph, evaluate, of.graph.num_ops, 3)
 
 

@@ -7,10 +7,10 @@ import numpy as np
 import optax
 import pytest
 
-from placement import simulators
+from placement.instance import Instance
 from placement.learning import reinforce
 from placement.learning.base import Settings
-from placement.types import Array, Problem, Sample
+from placement.types import Array, Sample
 from tests import helpers
 
 NUM_OPS, NUM_SAMPLES = 4, 20_000
@@ -20,7 +20,7 @@ GRAPH = helpers.batched(helpers.diamond())
 
 def _latency_s(placements: Array) -> Array:
     costs = helpers.random_costs(np.random.default_rng(3), helpers.diamond(), 2)
-    return simulators.evaluator(Problem(helpers.diamond(), costs, "serial", ("a", "b")))(placements)
+    return Instance(helpers.diamond(), costs, "serial", ("a", "b")).evaluate(placements)
 
 
 def _learned_gradient(

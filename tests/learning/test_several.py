@@ -5,12 +5,11 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from placement import simulators
 from placement.graphs import batching
+from placement.instance import Instance
 from placement.learning import base, reinforce, several, walk, zero_shot
 from placement.learning.trainer import Simulator
 from placement.policies import hsdag, placeto, scheduler
-from placement.types import Problem
 from tests import helpers
 
 SAMPLES = 16
@@ -18,14 +17,14 @@ POLICY = scheduler.make(num_devices=2, hidden_size=8, episode_steps=2)
 TOGETHER = several.batch_policy(POLICY)
 
 
-def _problem(branches: int, length: int) -> Problem:
+def _problem(branches: int, length: int) -> Instance:
     graph = helpers.fork_join(branches, length)
     apart = 1 - np.eye(2, dtype=np.float32)
     costs = helpers.unit_costs(graph, transfer_latency_s=0.5 * apart, transfer_s_per_byte=0 * apart)
     return helpers.as_problem(graph, costs, "makespan")
 
 
-def _read(problem: Problem):
+def _read(problem: Instance):
     return jax.device_get(scheduler.read(problem, 20, 30).graph)
 
 
@@ -38,7 +37,7 @@ _sample = jax.jit(POLICY.sample, static_argnums=3)
 def test_the_reference_is_the_fastest_single_device():
     for problem, reference_s in zip(PROBLEMS, STACK.reference_s, strict=True):
         num_ops = problem.graph.num_ops
-        single_s = np.asarray(simulators.evaluator(problem)(np.zeros((1, num_ops), np.int32)))
+        single_s = np.asarray(problem.evaluate(np.zeros((1, num_ops), np.int32)))
         assert reference_s == pytest.approx(single_s[0])
 
 
@@ -138,7 +137,7 @@ def test_every_policy_that_reads_costs_learns_on_several_graphs():
     for i, problem in enumerate(PROBLEMS):
         placements = drawn.placement[2 * i : 2 * i + 2, :, : problem.graph.num_ops]
         every = placements.reshape(-1, problem.graph.num_ops)
-        ratios.append(np.min(simulators.evaluator(problem)(every)) / stack.reference_s[i])
+        ratios.append(np.min(problem.evaluate(every)) / stack.reference_s[i])
     assert metrics["ratio"] == pytest.approx(np.exp(np.mean(np.log(ratios))), rel=1e-5)
     assert metrics["evaluated"] == 3 * 2 * 20
     changed = jax.tree.map(lambda a, b: bool((a != b).any()), after.params, state.params)
@@ -159,12 +158,12 @@ def test_a_graph_that_was_never_seen_is_placed_optimally_without_learning():
         num_samples=32,
         steps=3,
     )
-    value_s = simulators.evaluator(problem)(found.placement[None])[0]
+    value_s = problem.evaluate(found.placement[None])[0]
     assert found.latency_s.shape == (3,)
     assert (np.diff(found.latency_s) <= 0).all()
     assert found.latency_s[-1] == pytest.approx(float(value_s))
     every = helpers.all_placements(problem.graph.num_ops, 2)
-    assert float(value_s) == pytest.approx(float(simulators.evaluator(problem)(every).min()))
+    assert float(value_s) == pytest.approx(float(problem.evaluate(every).min()))
 
 
 @pytest.mark.slow
@@ -182,7 +181,7 @@ def test_walks_end_at_the_best_of_each_graph_and_teach_one_policy(monkeypatch):
     assert after.walk is None
     assert metrics["ratio"] < 1
     every = helpers.all_placements(PROBLEMS[0].graph.num_ops, 2)
-    best_s = float(np.min(simulators.evaluator(PROBLEMS[0])(every)))
+    best_s = float(np.min(PROBLEMS[0].evaluate(every)))
     alone, of_one = several.walks(learner, state, several.stack(3 * graphs[:1]))
     assert of_one["ratio"] == pytest.approx(best_s / stack.reference_s[0])
     assert any(

@@ -6,12 +6,12 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from placement import simulators
+from placement.instance import Instance
 from placement.learning import ppo, reinforce, trainer
 from placement.learning.base import Learner, Settings
 from placement.learning.trainer import Progress
 from placement.policies import hsdag_published
-from placement.types import Evaluate, OpGraph, Problem
+from placement.types import Evaluate, OpGraph
 from tests import helpers
 
 DIAMOND, FORK_JOIN = helpers.diamond(), helpers.fork_join(branches=3, length=2)
@@ -21,12 +21,12 @@ BATCH = 16
 ALGORITHMS = pytest.mark.parametrize("make", [reinforce.make, ppo.make], ids=["reinforce", "ppo"])
 
 
-def _problem(graph: OpGraph, seed: int = 3, objective: str = "serial") -> Problem:
+def _problem(graph: OpGraph, seed: int = 3, objective: str = "serial") -> Instance:
     costs = helpers.random_costs(np.random.default_rng(seed), graph, 2)
-    return Problem(graph, costs, objective, ("a", "b"))
+    return Instance(graph, costs, objective, ("a", "b"))
 
 
-def _tight() -> Problem:
+def _tight() -> Instance:
     """Memory for half of the operations a device: single devices overflow, and so do most."""
     problem = _problem(FORK_JOIN, 11)
     costs = problem.costs._replace(
@@ -37,7 +37,7 @@ def _tight() -> Problem:
 
 
 def _evaluator(graph: OpGraph, seed: int = 3) -> Evaluate:
-    return simulators.evaluator(_problem(graph, seed))
+    return _problem(graph, seed).evaluate
 
 
 def _optimum(graph: OpGraph, evaluate: Evaluate) -> tuple[float, float]:
@@ -65,7 +65,7 @@ def _run(evaluate: Evaluate, budget: int, progress: Progress | None = None) -> l
 
 
 def _simulated(
-    problem: Problem,
+    problem: Instance,
     budget: int,
     progress: Progress | None = None,
     *,
@@ -75,7 +75,7 @@ def _simulated(
     """As `_run`, compiled, of any problem."""
     learner = learner or _learner()
     if progress is None:
-        progress = _start(simulators.evaluator(problem), problem.graph, learner)
+        progress = _start(problem.evaluate, problem.graph, learner)
     simulator, graph = trainer.Simulator.of(problem), helpers.batched(problem.graph)
     return list(trainer.search_simulated(learner, graph, simulator, progress, budget, chunk=chunk))
 
@@ -129,7 +129,7 @@ def _hsdag(make: Callable[..., Learner]) -> tuple[Callable, Learner]:
 )
 def test_hsdag_learns_the_optimum(make, graph, costs, objective):
     """Not only is the optimum met on the way: the policy ends up preferring it."""
-    evaluate = simulators.evaluator(_problem(graph, costs, objective))
+    evaluate = _problem(graph, costs, objective).evaluate
     greedy, learner = _hsdag(make)
     best_s, single_s = _optimum(graph, evaluate)
     assert best_s < 0.95 * single_s
@@ -272,7 +272,7 @@ def test_nothing_compiles_after_the_first_step():
 @pytest.mark.parametrize("objective", ["serial", "makespan"])
 def test_in_the_simulator_the_steps_are_those_of_the_host(make, objective):
     problem, learner = _problem(FORK_JOIN, 11, objective), _learner(make)
-    evaluate, batched = simulators.evaluator(problem), helpers.batched(FORK_JOIN)
+    evaluate, batched = problem.evaluate, helpers.batched(FORK_JOIN)
     start, budget = _start(evaluate, FORK_JOIN, learner), 2 + 10 * BATCH + 5
     host = list(trainer.search(learner, batched, evaluate, start, budget))
     compiled = _simulated(problem, budget, start, learner=learner)
@@ -294,8 +294,8 @@ def test_in_the_simulator_the_steps_are_those_of_the_host(make, objective):
 @ALGORITHMS
 def test_beyond_the_memory_too_the_steps_are_those_of_the_host(make):
     problem, learner = _tight(), _learner(make)
-    evaluate, batched = simulators.evaluator(problem), helpers.batched(FORK_JOIN)
-    penalised = simulators.evaluator(problem, penalised=True)
+    evaluate, batched = problem.evaluate, helpers.batched(FORK_JOIN)
+    penalised = problem.evaluate_penalised
     start, budget = _start(evaluate, FORK_JOIN, learner), 2 + 10 * BATCH
     search = functools.partial(trainer.search, learner, batched, evaluate, start, budget)
     host, compiled = (
@@ -316,7 +316,7 @@ def test_beyond_the_memory_too_the_steps_are_those_of_the_host(make):
 def test_in_the_simulator_the_steps_of_an_episode_are_those_of_the_host():
     learner = reinforce.make(helpers.episodic_policy(3), Settings(num_samples=4, reward="inverse"))
     problem, batched = _problem(DIAMOND), helpers.batched(DIAMOND)
-    evaluate = simulators.evaluator(problem)
+    evaluate = problem.evaluate
     start, budget = _start(evaluate, learner=learner), 2 + 3 * 12 + 5
     host = list(trainer.search(learner, batched, evaluate, start, budget))
     compiled = _simulated(problem, budget, start, learner=learner)
@@ -357,7 +357,7 @@ def test_in_the_simulator_resuming_equals_going_through(make, stop):
 @pytest.mark.parametrize("objective", ["serial", "makespan"])
 def test_in_the_simulator_the_optimum_is_found_and_remembered(make, objective):
     problem = _problem(FORK_JOIN, 11, objective)
-    evaluate = simulators.evaluator(problem)
+    evaluate = problem.evaluate
     last = _simulated(problem, 2 + 100 * BATCH, learner=_learner(make))[-1].progress
     assert last.best_s == _optimum(FORK_JOIN, evaluate)[0]
     assert np.asarray(evaluate(last.elite)).tolist() == last.elite_s.tolist()
@@ -367,7 +367,7 @@ def test_in_the_simulator_the_optimum_is_found_and_remembered(make, objective):
 
 def test_in_the_simulator_only_what_fits_is_remembered_but_the_excess_is_learned_from():
     problem = _tight()
-    evaluate = simulators.evaluator(problem)
+    evaluate = problem.evaluate
     start = _start(evaluate, FORK_JOIN)
     assert start.best_s == np.inf
     reports = _simulated(problem, 2 + 100 * BATCH, start)
@@ -392,7 +392,7 @@ def test_reports_carry_the_latencies_of_what_can_run():
 
 def test_what_a_step_is_worth_on_average_is_what_its_episodes_end_with():
     learner = reinforce.make(helpers.episodic_policy(3), Settings(num_samples=4, reward="inverse"))
-    evaluate = simulators.evaluator(_problem(DIAMOND))
+    evaluate = _problem(DIAMOND).evaluate
     counted, seen = _counting(evaluate)
     start = _start(evaluate, learner=learner)
     reports = list(trainer.search(learner, helpers.batched(DIAMOND), counted, start, 2 + 12 + 7))
@@ -408,7 +408,7 @@ FOLLOWING[[3, 5]] = [1, 2]
 
 def test_in_the_simulator_the_pace_decides_the_reports_and_not_the_steps():
     problem, learner = _problem(FORK_JOIN, 11), _learner()
-    evaluate, batched = simulators.evaluator(problem), helpers.batched(FORK_JOIN)
+    evaluate, batched = problem.evaluate, helpers.batched(FORK_JOIN)
     start, budget = _start(evaluate, FORK_JOIN), 2 + 10 * BATCH + 5
     paces = iter([0, 2, 9, 1, 1, 1, 1])
     paced = list(
@@ -428,7 +428,7 @@ def test_in_the_simulator_the_pace_decides_the_reports_and_not_the_steps():
 
 
 def test_on_the_host_operations_follow_those_that_place_them():
-    evaluate, seen = _counting(simulators.evaluator(_problem(FORK_JOIN, 11)))
+    evaluate, seen = _counting(_problem(FORK_JOIN, 11).evaluate)
     start, batched = _start(evaluate, FORK_JOIN), helpers.batched(FORK_JOIN)
     steps = trainer.search(
         _learner(), batched, evaluate, start, 2 + 4 * BATCH, assignment=FOLLOWING
@@ -444,7 +444,7 @@ def test_in_the_simulator_co_located_operations_follow_the_first():
     problem, learner, first = _problem(FORK_JOIN, 11), _learner(), FOLLOWING
     simulator = trainer.Simulator.of(problem)._replace(assignment=first)
     every = helpers.all_placements(FORK_JOIN.num_ops, 2)[:, first]
-    evaluate = simulators.evaluator(problem)
+    evaluate = problem.evaluate
     start, batched = _start(evaluate, FORK_JOIN), helpers.batched(FORK_JOIN)
     *_, last = trainer.search_simulated(
         learner, batched, simulator, start, 2 + 100 * BATCH, chunk=4
@@ -458,7 +458,7 @@ def test_in_the_simulator_nothing_compiles_after_the_first_chunk():
     learner = ppo.make(helpers.independent_policy(), settings)
     problem, graph = _problem(DIAMOND), helpers.batched(DIAMOND)
     simulator = trainer.Simulator.of(problem)
-    progress = _start(simulators.evaluator(problem), learner=learner)
+    progress = _start(problem.evaluate, learner=learner)
 
     def searched(budget: int) -> list[trainer.Report]:
         return list(trainer.search_simulated(learner, graph, simulator, progress, budget, chunk=3))

@@ -10,13 +10,13 @@ import jax
 import numpy as np
 import pytest
 
-from placement import methods, simulators
+from placement import methods
 from placement.costs import roofline
 from placement.errors import UserError
+from placement.instance import Instance
 from placement.learning import base
 from placement.methods import learned, pretrained
 from placement.pipeline import loading
-from placement.types import Problem
 from tests import helpers
 from tests.docs import pages
 
@@ -72,7 +72,7 @@ def test_arguments_reach_the_policy_and_the_learner(monkeypatch):
     )
 
 
-def _three_devices(network: str) -> Problem:
+def _three_devices(network: str) -> Instance:
     net = loading.without_weights(network, constants=True)
     devices = roofline.devices("roofline:cpu,gpu,gpu")
     costs = roofline.cost_model(net.graph, devices)
@@ -86,7 +86,7 @@ def test_hsdag_goes_below_a_list_schedule_of_a_network_that_it_has_not_seen():
     found = methods.solve(problem, "hsdag", seed=1, budget=4_000, time_limit_s=600.0)
     assert found.evaluations == 4_000
     assert found.value_s < methods.solve(problem, "heft").value_s
-    single_s = simulators.evaluator(problem)(np.tile([[0], [1], [2]], problem.graph.num_ops))
+    single_s = problem.evaluate(np.tile([[0], [1], [2]], problem.graph.num_ops))
     assert found.value_s < 0.7 * float(np.min(single_s))
 
 

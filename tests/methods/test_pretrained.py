@@ -18,7 +18,7 @@ def _within(objective: str = "makespan", **limits) -> base.SearchResult | None:
 def test_a_policy_places_where_it_pays(monkeypatch):
     found = _within()
     problem = helpers.random_problem()
-    assert base.value_s(problem, found.placement) < np.inf
+    assert problem.value_s(found.placement) < np.inf
     assert found.evaluations > 100
     assert _within("serial") is None
     assert _within(time_limit_s=1.0) is None

@@ -8,13 +8,12 @@ import openvino as ov
 import pytest
 from openvino import opset13 as ops
 
-from placement import simulators
 from placement.costs import export, roofline, workloads
 from placement.errors import UserError
 from placement.graphs import opgraph
+from placement.instance import Instance
 from placement.pipeline import loading
 from placement.pipeline.settings import Settings
-from placement.types import Problem
 from tests.experiments.command import check_summary, run
 
 FLAGS = ("--config.devices=roofline:cpu,gpu,gpu", "--config.objective=makespan")
@@ -119,16 +118,16 @@ def test_an_exported_step_of_training_has_the_same_values_when_it_is_read(device
     assert read.graph.backward[: problem.graph.num_ops].tolist() == problem.graph.backward.tolist()
     rng = np.random.default_rng(0)
     drawn = rng.integers(0, len(names), (20, problem.graph.num_ops))
-    drawn = drawn[:, opgraph.representatives(problem.graph)]
+    drawn = drawn[:, problem.leaders]
     # Accelerators come first there.
     order = sorted(range(len(names)), key=lambda device: names[device] == "cpu")
     there = np.argsort(order)[drawn]
     further = read.graph.num_ops - problem.graph.num_ops
     rest = np.zeros((20, further), int)
     there = np.concatenate([there, rest], axis=1)[:, opgraph.representatives(read.graph)]
-    again = Problem(read.graph, read.costs, objective, read.devices)
-    expected = simulators.evaluator(problem)(drawn)
-    np.testing.assert_allclose(simulators.evaluator(again)(there), expected, rtol=1e-5)
+    again = Instance(read.graph, read.costs, objective, read.devices)
+    expected = problem.evaluate(drawn)
+    np.testing.assert_allclose(again.evaluate(there), expected, rtol=1e-5)
 
 
 def test_the_export_task_writes_what_graph_takes(tmp_path):

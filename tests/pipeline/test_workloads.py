@@ -12,8 +12,8 @@ import numpy as np
 import pytest
 
 from placement.costs import workloads
+from placement.instance import Instance
 from placement.reporting import details
-from placement.types import Problem
 from tests.experiments.command import check_summary, run
 from tests.simulators import reference
 
@@ -74,13 +74,13 @@ LEARNED = [
 ]
 
 
-def problem(name: str, objective: str, parts: str) -> Problem:
+def problem(name: str, objective: str, parts: str) -> Instance:
     number = int(parts.removeprefix(":parts=") or 1)
     read = workloads.from_json(WORKLOADS[name], name=name, objective=objective, parts=number)
-    return Problem(read.graph, read.costs, objective, read.devices)
+    return Instance(read.graph, read.costs, objective, read.devices)
 
 
-def check_run(workdir: Path, on: Problem) -> dict[str, Any]:
+def check_run(workdir: Path, on: Instance) -> dict[str, Any]:
     """That table, placement and details are of one placement, and of its value."""
     summary = check_summary(workdir)
     (row,) = (row for row in summary["rows"] if row["method"] == summary["best"])
@@ -115,7 +115,7 @@ def case_id(case: tuple[str, str, str]) -> str:
 
 
 @pytest.fixture(params=CASES, ids=case_id)
-def case(request: pytest.FixtureRequest, tmp_path: Path) -> tuple[Problem, list[str]]:
+def case(request: pytest.FixtureRequest, tmp_path: Path) -> tuple[Instance, list[str]]:
     name, objective, parts = request.param
     file = tmp_path / f"{name}.json"
     file.write_text(json.dumps(WORKLOADS[name]))
@@ -124,7 +124,7 @@ def case(request: pytest.FixtureRequest, tmp_path: Path) -> tuple[Problem, list[
 
 
 def test_solvers_solve_workloads_of_every_kind(
-    case: tuple[Problem, list[str]], tmp_path: Path
+    case: tuple[Instance, list[str]], tmp_path: Path
 ) -> None:
     on, flags = case
     proves = PROVES.get(on.objective, "brute_force")
@@ -145,7 +145,7 @@ def test_solvers_solve_workloads_of_every_kind(
 
 @pytest.mark.parametrize("case", LEARNED, indirect=True, ids=case_id)
 def test_learned_methods_place_workloads_too(
-    case: tuple[Problem, list[str]], tmp_path: Path
+    case: tuple[Instance, list[str]], tmp_path: Path
 ) -> None:
     on, flags = case
     method = "--config.method=hsdag:num_samples=16"

@@ -5,8 +5,7 @@ import dataclasses
 import numpy as np
 import pytest
 
-from placement.costs import tables
-from placement.graphs import coarsen, features, opgraph
+from placement.graphs import coarsen, features
 from placement.policies import base, hierarchical, placeto
 from tests import helpers
 
@@ -46,19 +45,19 @@ def test_of_co_located_operations_the_first_decides(read):
     np.testing.assert_array_equal(np.flatnonzero(graph.nodes["mask"]), leaders)
     assert len(leaders) < problem.graph.num_ops
     allowed = np.asarray(graph.nodes["allowed"])[: problem.graph.num_ops]
-    np.testing.assert_array_equal(allowed, tables.allowed(problem))
+    np.testing.assert_array_equal(allowed, problem.allowed)
 
 
 @pytest.mark.parametrize("read", [base.classes, hierarchical.read])
 def test_of_co_located_operations_a_node_is_read(read):
     problem = helpers.random_problem(colocated=0.5)
     read_graph, assignment = read(problem)
-    first, graph = opgraph.representatives(problem.graph), problem.graph
+    first, graph = problem.leaders, problem.graph
     leaders, number = np.unique(first, return_inverse=True)
     np.testing.assert_array_equal(assignment, number)
     assert read_graph.nodes["mask"].sum() == len(leaders) < graph.num_ops
     allowed = np.asarray(read_graph.nodes["allowed"])[assignment]
-    np.testing.assert_array_equal(allowed, tables.allowed(problem))
+    np.testing.assert_array_equal(allowed, problem.allowed)
     found = np.asarray(read_graph.nodes["features"])[: len(leaders)]
     np.testing.assert_array_equal(found, features.node_features(graph)[leaders])
     between = {
@@ -89,10 +88,10 @@ def test_groups_of_classes_are_consecutive_and_of_one_kind():
     problem = problem._replace(costs=problem.costs._replace(compute_s=compute_s))
     joined = base.colocate(problem, 4)
     assert joined.costs is problem.costs
-    _, group = opgraph.classes(joined.graph)
-    _, number = opgraph.classes(problem.graph)
+    group = joined.classes.ids
+    number = problem.classes.ids
     assert len(set(zip(number, group, strict=True))) == number.max() + 1 > group.max() + 1 > 1
-    np.testing.assert_array_equal(tables.allowed(joined), tables.allowed(problem))
+    np.testing.assert_array_equal(joined.allowed, problem.allowed)
 
 
 def test_costs_are_read_at_the_padded_size():
@@ -143,5 +142,5 @@ def test_placeto_makes_groups_of_classes_of_co_located_operations():
     assert 1 < len(leaders) <= 4
     assert graph.globals.own.order.tolist()[-1] == problem.graph.num_ops
     assert sorted(graph.globals.own.order.tolist()[:-1]) == leaders.tolist()
-    first = opgraph.representatives(problem.graph)
+    first = problem.leaders
     np.testing.assert_array_equal(assignment, assignment[first])

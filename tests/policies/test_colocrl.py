@@ -4,7 +4,6 @@ import jax
 import numpy as np
 import pytest
 
-from placement import simulators
 from placement.learning import base, reinforce, trainer
 from placement.policies import colocrl
 from placement.types import LogProb, Params, Sample
@@ -83,7 +82,7 @@ def test_a_search_starts_near_the_uniform_policy():
 def test_it_learns_the_best_placement_of_the_diamond():
     """Which is better than a single device, as most of what is drawn at first is not."""
     costs = helpers.random_costs(np.random.default_rng(3), helpers.diamond(), 2)
-    evaluate = simulators.evaluator(helpers.as_problem(helpers.diamond(), costs, "serial"))
+    evaluate = helpers.as_problem(helpers.diamond(), costs, "serial").evaluate
     latency_s = np.asarray(evaluate(EVERY))
     settings = base.Settings(num_samples=32, learning_rate=0.02, reward="sqrt")
     learner = reinforce.make(POLICY, settings)

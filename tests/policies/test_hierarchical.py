@@ -9,7 +9,6 @@ import jraph
 import numpy as np
 import pytest
 
-from placement import simulators
 from placement.errors import UserError
 from placement.learning import base, reinforce, trainer
 from placement.methods import learned
@@ -264,7 +263,7 @@ def test_only_the_placer_learns_where_groups_are_random():
 def test_it_learns_the_best_placement_of_the_diamond():
     """Which is better than a single device; the groups must come to separate op2 from the rest."""
     costs = helpers.random_costs(np.random.default_rng(3), helpers.diamond(), 2)
-    evaluate = simulators.evaluator(helpers.as_problem(helpers.diamond(), costs, "serial"))
+    evaluate = helpers.as_problem(helpers.diamond(), costs, "serial").evaluate
     every = helpers.all_placements(4, 2)
     latency_s = np.asarray(evaluate(every))
     policy = hierarchical.make(num_groups=4, **SMALL)

@@ -6,9 +6,10 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from placement.instance import Instance
 from placement.learning import base
 from placement.policies import hsdag
-from placement.types import Problem, Sample
+from placement.types import Sample
 from tests import helpers
 from tests.simulators import reference
 
@@ -18,7 +19,7 @@ SIZE = (14, 24, 24, 3)  # operations, edges, tensors, devices
 PADDED = {"num_nodes": 16, "num_edges": 32}  # every graph: one compilation serves all
 
 
-def _problem(seed: int, **costs: np.ndarray) -> Problem:
+def _problem(seed: int, **costs: np.ndarray) -> Instance:
     problem, _ = reference.random_problem(np.random.default_rng(seed), "makespan", SIZE)
     return problem._replace(costs=problem.costs._replace(**costs))
 
@@ -43,7 +44,7 @@ def _params():
     return jax.tree.unflatten(tree, moved)
 
 
-def _ask(problem: Problem, before: np.ndarray, seed: int = 0):
+def _ask(problem: Instance, before: np.ndarray, seed: int = 0):
     """Samples from a placement int [N], and what is said of them again."""
     params, graph = _params(), hsdag.read(problem, **PADDED).graph
     padded = np.zeros(len(graph.nodes["mask"]), np.int32)

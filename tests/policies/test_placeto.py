@@ -11,18 +11,18 @@ import pytest
 
 from placement import simulators
 from placement.graphs import opgraph
+from placement.instance import Instance
 from placement.learning import base
 from placement.policies import placeto
 from placement.policies.placeto import _Links, _Messages, _Pools
-from placement.simulators import ranks
-from placement.types import Array, LogProb, OpGraph, Params, Policy, Problem, Sample
+from placement.types import Array, LogProb, OpGraph, Params, Policy, Sample
 from tests import helpers
 from tests.simulators import reference
 
 SIZE = (10, 20, 14, 3)  # operations, edges (some parallel), tensors, devices
 
 
-def _batched(problem: Problem, num_nodes: int = 16, num_edges: int = 25) -> jraph.GraphsTuple:
+def _batched(problem: Instance, num_nodes: int = 16, num_edges: int = 25) -> jraph.GraphsTuple:
     """As experiments make it: of co-located operations the first decides."""
     graph, (num_ops, num_devices) = problem.graph, problem.costs.compute_s.shape
     batched = helpers.batched(graph, num_devices, num_nodes=num_nodes, num_edges=num_edges)
@@ -59,9 +59,9 @@ def test_leaders_are_visited_in_the_order_in_which_their_followers_are_first_due
     rng = np.random.default_rng(2)
     for _ in range(20):
         problem, _ = reference.random_problem(rng, "makespan", SIZE, colocated=0.4)
-        leader = opgraph.representatives(problem.graph)
+        leader = problem.leaders
         t: placeto.Tables = _batched(problem).globals.own
-        due = leader[ranks.priority_order(problem.graph, problem.costs)].tolist()
+        due = leader[problem.priority_order].tolist()
         leaders = list(dict.fromkeys(due))
         assert t.order.tolist() == [*leaders, *range(10, 16)]
         np.testing.assert_array_equal(t.order[t.visit[:10]], leader)
@@ -211,7 +211,7 @@ def test_a_step_moves_what_it_visits_and_nothing_else(colocated):
     )
     graph = _batched(problem)
     graph.nodes["mask"][:10] = True  # those that follow decide nothing all the same
-    leader, t = opgraph.representatives(problem.graph), graph.globals.own
+    leader, t = problem.leaders, graph.globals.own
     params = _policy(3).init(jax.random.key(0), graph)  # near the uniform policy
     drawn = _policy(3).sample(params, jax.random.key(1), graph, 20)
     start = np.broadcast_to(placeto.initial_placement(graph), (20, 1, 16))
@@ -276,7 +276,7 @@ def test_operations_are_drawn_to_where_they_are():
     np.testing.assert_allclose(np.exp(again.log_prob[0, :4]), 1 / (1 + np.exp(-3)), atol=0.02)
 
 
-def _choosy(rng: np.random.Generator, graph: OpGraph) -> tuple[Problem, np.ndarray]:
+def _choosy(rng: np.random.Generator, graph: OpGraph) -> tuple[Instance, np.ndarray]:
     """A problem where transfers are free, and each operation's cheaper device."""
     compute_s = rng.uniform(1, 2, (graph.num_ops, 2)).astype(np.float32)
     cheaper = rng.integers(0, 2, graph.num_ops)
@@ -314,7 +314,7 @@ def test_what_is_learned_on_some_graphs_holds_for_others():
     state = params, optimiser.init(params)
     for step in range(50):
         problem, _ = _choosy(rng, helpers.fork_join(6))
-        state = update(state, jax.random.key(step), _batched(problem), simulators.tables(problem))
+        state = update(state, jax.random.key(step), _batched(problem), problem.tables)
 
     problem, cheaper = _choosy(rng, helpers.random_dag(rng, 50, edge_probability=0.1))
     other = _batched(problem, num_nodes=63, num_edges=200)

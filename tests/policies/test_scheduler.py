@@ -8,22 +8,21 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from placement import simulators
 from placement.graphs import batching
+from placement.instance import Instance
 from placement.learning.base import initial_params
 from placement.policies import scheduler
-from placement.types import Problem
 from tests import helpers
 
 SAMPLES, STEPS = 32, 3
 POLICY = scheduler.make(num_devices=2, hidden_size=8, episode_steps=STEPS)
 
 
-def _read(problem: Problem, *size: int):
+def _read(problem: Instance, *size: int):
     return scheduler.read(problem, *size).graph
 
 
-def _problem(graph=None, **changes) -> Problem:
+def _problem(graph=None, **changes) -> Instance:
     """Computing takes 1 on device 0 and 2 on device 1; transfers 0.5 and 0.01 a byte."""
     graph = helpers.diamond() if graph is None else graph
     apart = 1 - np.eye(2, dtype=np.float32)
@@ -202,8 +201,8 @@ def test_operations_stay_where_they_are_supported():
 def test_before_it_has_learned_a_sample_is_optimal():
     problem = _problem(helpers.fork_join(2, 2))
     placements = helpers.all_placements(problem.graph.num_ops, 2)
-    best_s = float(np.asarray(simulators.evaluator(problem)(placements)).min())
+    best_s = float(np.asarray(problem.evaluate(placements)).min())
     params = initial_params(POLICY.init, jax.random.key(0), _read(problem))
     drawn, _, _ = _ask(params, jax.random.key(6), _read(problem))
     found = np.asarray(drawn.placement[:, -1, : problem.graph.num_ops])
-    assert np.asarray(simulators.evaluator(problem)(found)).min() == pytest.approx(best_s)
+    assert np.asarray(problem.evaluate(found)).min() == pytest.approx(best_s)

@@ -4,9 +4,8 @@ import jax
 import numpy as np
 import pytest
 
+from placement.instance import Instance
 from placement.search import blocks, orders
-from placement.solvers import base
-from placement.types import Problem
 from tests import helpers
 
 SHAPE = 3, 40
@@ -14,7 +13,7 @@ _draw = jax.jit(blocks.draw, static_argnums=6)
 
 
 @functools.cache
-def _problem() -> Problem:
+def _problem() -> Instance:
     graph = helpers.random_dag(np.random.default_rng(1), 20, edge_probability=0.15)
     costs = helpers.random_costs(np.random.default_rng(2), graph, 3)
     compute_s = np.array(costs.compute_s)
@@ -31,8 +30,8 @@ def _drawn(
     parents: np.ndarray, room: np.ndarray | None, share: list[float], seed: int = 0
 ) -> tuple[orders.Orders, np.ndarray, blocks.Children]:
     problem = _problem()
-    classes = base.classes(problem)
-    made = orders.make(problem, classes, np.random.default_rng(0))
+    classes = problem.classes
+    made = orders.make(problem, np.random.default_rng(0))
     key, shares = jax.random.key(seed), np.array(share, np.float32)
     drawn = _draw(key, made, classes.allowed, parents, room, shares, SHAPE)
     return made, classes.allowed, jax.tree.map(np.asarray, drawn)

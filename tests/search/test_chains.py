@@ -3,9 +3,8 @@ import numpy as np
 import pytest
 
 from placement import simulators
+from placement.instance import Instance
 from placement.search import chains, orders
-from placement.solvers import base
-from placement.types import Problem
 from tests import helpers
 
 NUM_CHAINS = 4
@@ -14,29 +13,29 @@ _begin = jax.jit(chains.begin, static_argnums=(0, 4))
 _share = jax.jit(chains.share)
 
 
-def _space(problem: Problem) -> chains.Space:
-    classes = base.classes(problem)
-    limits, of_objective = simulators.tables(problem)
+def _space(problem: Instance) -> chains.Space:
+    classes = problem.classes
+    limits, of_objective = problem.tables
     return chains.Space(
         tables=(limits._replace(representative=None), of_objective),
         number=None,
         allowed=classes.allowed,
         memory_bytes=classes.memory_bytes.astype(np.float32),
         excess_s=np.zeros((), np.float32),
-        orders=orders.make(problem, classes, np.random.default_rng(0)),
+        orders=orders.make(problem, np.random.default_rng(0)),
     )
 
 
-def _begun(problem: Problem, starts: np.ndarray, count: int) -> tuple[chains.Space, chains.State]:
+def _begun(problem: Instance, starts: np.ndarray, count: int) -> tuple[chains.Space, chains.State]:
     simulate = simulators.objective(problem.objective).simulate_columns
     space, key = _space(problem), jax.random.key(0)
     rows = np.resize(starts, (NUM_STARTS, starts.shape[1]))
     return _begin(simulate, space, rows.T, count, NUM_CHAINS, key)
 
 
-def _starts(problem: Problem, count: int) -> np.ndarray:
+def _starts(problem: Instance, count: int) -> np.ndarray:
     """Placements int32 [M, N] on devices that run their operations."""
-    allowed = base.classes(problem).allowed
+    allowed = problem.classes.allowed
     rng = np.random.default_rng(0)
     rows = [[rng.choice(np.flatnonzero(able)) for able in allowed] for _ in range(count)]
     return np.array(rows, np.int32)
@@ -45,7 +44,7 @@ def _starts(problem: Problem, count: int) -> np.ndarray:
 def test_chains_begin_at_the_best_starts_that_are_meant():
     problem = helpers.random_problem()
     starts = _starts(problem, NUM_STARTS)
-    latency_s = np.asarray(simulators.evaluator(problem)(starts))
+    latency_s = np.asarray(problem.evaluate(starts))
     for count in (2, 6):
         _, state = _begun(problem, starts, count)
         by = np.argsort(latency_s[:count], kind="stable")[np.arange(NUM_CHAINS) % count]
@@ -58,7 +57,7 @@ def test_chains_begin_at_the_best_starts_that_are_meant():
 def test_a_space_keeps_an_excess_that_is_more_than_its_starts_take():
     problem = helpers.random_problem()
     starts = _starts(problem, 3)
-    longest_s = float(np.max(simulators.evaluator(problem)(starts)))
+    longest_s = float(np.max(problem.evaluate(starts)))
     space, _ = _begun(problem, starts, 3)
     assert float(space.excess_s) == longest_s
 

@@ -3,7 +3,6 @@
 import numpy as np
 import pytest
 
-from placement import simulators
 from placement.search import front
 from placement.solvers.limits import SearchLimits
 from tests import helpers
@@ -23,11 +22,9 @@ def test_a_search_finds_the_whole_front_of_a_small_problem(latency, colocated):
     every = helpers.all_placements(8, 2)
     values = np.stack(
         [
-            np.asarray(simulators.evaluator(problem)(every), np.float64),
-            np.asarray(
-                simulators.evaluator(problem._replace(objective="max_load"))(every), np.float64
-            ),
-            simulators.fullest_bytes(problem, every),
+            np.asarray(problem.evaluate(every), np.float64),
+            np.asarray(problem._replace(objective="max_load").evaluate(every), np.float64),
+            problem.fullest_bytes(every),
         ],
         axis=1,
     )
@@ -36,7 +33,7 @@ def test_a_search_finds_the_whole_front_of_a_small_problem(latency, colocated):
     found = front.find(problem, 0, SearchLimits(60.0, 20_000))
     np.testing.assert_allclose(found.archive.values, best, rtol=1e-5)
     assert (found.bounds <= best.min(axis=0) * (1 + 1e-5)).all()
-    again = np.asarray(simulators.evaluator(problem)(found.archive.placement))
+    again = np.asarray(problem.evaluate(found.archive.placement))
     np.testing.assert_allclose(again, found.archive.values[:, 0], rtol=1e-6)
     assert found.evaluations <= 20_000
 

@@ -7,18 +7,18 @@ import numpy as np
 import pytest
 
 from placement import solvers
+from placement.analysis import segments
 from placement.costs import calibrate
+from placement.instance import Instance
 from placement.search import measured, population
-from placement.simulators import segments
 from placement.solvers.limits import SearchLimits
-from placement.types import Problem
 from tests import helpers
 
 NUM_OPS = 9
 SEEDS = 10
 
 
-def _problem(rng: np.random.Generator, transfer_s: float = 5e-5) -> Problem:
+def _problem(rng: np.random.Generator, transfer_s: float = 5e-5) -> Instance:
     """Operations of about a millisecond on two devices."""
     graph = helpers.random_dag_of_size(rng, NUM_OPS, 12, 10)
     graph = dataclasses.replace(graph, edge_bytes=graph.edge_bytes * 200)
@@ -32,7 +32,7 @@ def _problem(rng: np.random.Generator, transfer_s: float = 5e-5) -> Problem:
     return helpers.as_problem(graph, costs, "makespan")
 
 
-def _distorted(rng: np.random.Generator, problem: Problem) -> Problem:
+def _distorted(rng: np.random.Generator, problem: Instance) -> Instance:
     """The same on devices each up to twice as fast or as slow as profiled, as their links are."""
     apart = 1 - np.eye(2)
     factors = 2 ** rng.uniform(-1, 1, 4)
@@ -55,7 +55,7 @@ class _Call(NamedTuple):
 class _Devices:
     """Runs placements in segments cut by the profile, at true costs, and says what it was asked."""
 
-    def __init__(self, profiled: Problem, true: Problem, noise: float = 0.0):
+    def __init__(self, profiled: Instance, true: Instance, noise: float = 0.0):
         self._profiled, self._true, self._noise = profiled, true, noise
         self._rng = np.random.default_rng(7)
         self._seen: dict[bytes, list[float]] = {}
@@ -92,13 +92,13 @@ class _Devices:
         return float(np.median(samples))
 
 
-def _find(devices: measured.Measure, problem: Problem, **limits) -> measured.Found:
+def _find(devices: measured.Measure, problem: Instance, **limits) -> measured.Found:
     first = _simulated(problem)
     limits = {"time_limit_s": 600.0, "budget": 1000} | limits
     return measured.find(problem, first, devices, 0, SearchLimits(**limits))
 
 
-def _simulated(problem: Problem) -> np.ndarray:
+def _simulated(problem: Instance) -> np.ndarray:
     return solvers.run("search", population.find, problem, 0, SearchLimits(60.0, 10_000)).placement
 
 

@@ -1,15 +1,14 @@
 import numpy as np
 
-from placement.graphs import dag
+from placement import instance
 from placement.search import orders
-from placement.solvers import base
 from tests import helpers
 
 
-def _made(colocated: float = 0.0) -> tuple[orders.Orders, base.Classes]:
+def _made(colocated: float = 0.0) -> tuple[orders.Orders, instance.ColocationClasses]:
     problem = helpers.random_problem(colocated)
-    classes = base.classes(problem)
-    return orders.make(problem, classes, np.random.default_rng(0)), classes
+    classes = problem.classes
+    return orders.make(problem, np.random.default_rng(0)), classes
 
 
 def test_every_order_ranks_its_classes_from_zero():
@@ -25,16 +24,15 @@ def test_every_order_ranks_its_classes_from_zero():
 
 def test_time_is_the_order_of_priority_and_a_topological_one():
     problem = helpers.random_problem()
-    classes = base.classes(problem)
-    made = orders.make(problem, classes, np.random.default_rng(0))
-    np.testing.assert_array_equal(np.argsort(made.rank[1]), dag.topological_order(problem.graph))
+    made = orders.make(problem, np.random.default_rng(0))
+    np.testing.assert_array_equal(np.argsort(made.rank[1]), problem.topological_order)
     for rank in made.rank[:2]:
         assert (rank[problem.graph.senders] < rank[problem.graph.receivers]).all()
 
 
 def test_balls_grow_by_neighbours():
     problem = helpers.random_problem()
-    made = orders.make(problem, base.classes(problem), np.random.default_rng(0))
+    made = orders.make(problem, np.random.default_rng(0))
     first, number = made.first[orders.BALL], made.number[orders.BALL]
     adjacent = np.zeros((problem.graph.num_ops,) * 2, bool)
     adjacent[problem.graph.senders, problem.graph.receivers] = True
@@ -62,8 +60,8 @@ def test_bytes_before_a_rank_are_those_of_the_classes_there():
     problem = helpers.random_problem(0.4)
     capacity = np.full(len(problem.devices), 10.0, np.float32)
     problem = problem._replace(costs=problem.costs._replace(capacity_bytes=capacity))
-    classes = base.classes(problem)
-    made = orders.make(problem, classes, np.random.default_rng(0))
+    classes = problem.classes
+    made = orders.make(problem, np.random.default_rng(0))
     for rank, before in zip(made.rank, made.before_bytes, strict=True):
         for at in range(len(rank) + 1):
             np.testing.assert_allclose(before[at], classes.memory_bytes[rank < at].sum())
@@ -71,9 +69,8 @@ def test_bytes_before_a_rank_are_those_of_the_classes_there():
 
 def test_no_draw_has_a_shape_of_its_own():
     problem = helpers.random_problem()
-    classes = base.classes(problem)
     shapes = [
-        [leaf.shape for leaf in orders.make(problem, classes, np.random.default_rng(seed))[:-1]]
+        [leaf.shape for leaf in orders.make(problem, np.random.default_rng(seed))[:-1]]
         for seed in range(3)
     ]
     assert shapes[0] == shapes[1] == shapes[2]
@@ -83,7 +80,7 @@ def test_what_pads_orders_is_in_none_and_what_was_there_stays():
     problem = helpers.random_problem(0.4)
     capacity = np.full(len(problem.devices), 10.0, np.float32)
     problem = problem._replace(costs=problem.costs._replace(capacity_bytes=capacity))
-    made = orders.make(problem, base.classes(problem), np.random.default_rng(0))
+    made = orders.make(problem, np.random.default_rng(0))
     count, size = made.rank.shape
     padded = orders.pad(made, count + 3, size + 5)
     assert padded.rank.shape == (count + 3, size + 5)

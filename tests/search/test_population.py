@@ -6,14 +6,15 @@ import functools
 import numpy as np
 import pytest
 
-from placement import simulators, solvers
+from placement import solvers
 from placement.errors import UserError
+from placement.instance import Instance
 from placement.search import population
 from placement.simulators import OBJECTIVES
 from placement.solvers import base, starts
 from placement.solvers.diagrams import search as diagrams
 from placement.solvers.limits import SearchLimits
-from placement.types import Problem, Solution
+from placement.types import Solution
 from tests import helpers
 from tests.simulators import reference
 
@@ -23,14 +24,14 @@ BUDGET_FOR_OPTIMUM = 24_000
 
 
 @functools.cache
-def problems(objective: str) -> list[tuple[Problem, float]]:
+def problems(objective: str) -> list[tuple[Instance, float]]:
     """Returns nine problems with the latency of their best placements; costs are whole numbers.
 
     In turn nothing limits a problem, memory does, and memory and one co-located pair do. The
     problems of each of these kinds share one compilation.
     """
     rng = np.random.default_rng(0)
-    drawn: list[tuple[Problem, float]] = []
+    drawn: list[tuple[Instance, float]] = []
     while len(drawn) < 9:
         is_limited, is_colocated = len(drawn) % 3 > 0, len(drawn) % 3 > 1
         problem, _ = reference.random_problem(
@@ -41,10 +42,10 @@ def problems(objective: str) -> list[tuple[Problem, float]]:
             limited=0.7 * is_limited,
             shared=len(drawn) % 4 > 1,
         )
-        num_options = base.classes(problem).allowed.sum(axis=1)
+        num_options = problem.classes.allowed.sum(axis=1)
         if len(num_options) != SIZE[0] - is_colocated or np.prod(num_options) <= 4096:
             continue
-        if (simulators.limits(problem).memory is not None) != is_limited:
+        if (problem.limits.memory is not None) != is_limited:
             continue
         best_s = float(_latency_of_all_s(problem).min())
         if 0 < best_s < np.inf:
@@ -52,11 +53,11 @@ def problems(objective: str) -> list[tuple[Problem, float]]:
     return drawn
 
 
-def _latency_of_all_s(problem: Problem) -> np.ndarray:
-    return np.asarray(simulators.evaluator(problem)(helpers.all_placements(SIZE[0], SIZE[3])))
+def _latency_of_all_s(problem: Instance) -> np.ndarray:
+    return np.asarray(problem.evaluate(helpers.all_placements(SIZE[0], SIZE[3])))
 
 
-def solve(problem: Problem, seed: int = 1, **options) -> Solution:
+def solve(problem: Instance, seed: int = 1, **options) -> Solution:
     limits = SearchLimits(
         options.pop("time_limit_s", 60.0), options.pop("budget", BUDGET), **options
     )
@@ -142,7 +143,7 @@ def test_what_is_told_ends_with_what_is_returned_and_never_gets_worse(objective)
     if solution.status != "optimal":
         assert all(sum(shares.values()) == pytest.approx(1) for shares in numbers)
         assert list(numbers[0]) == ["share_time", "share_role", "share_ball", "share_group"]
-    assert base.value_s(problem, rows[-1]) == pytest.approx(best_s[-1], rel=base.ROUNDING)
+    assert problem.value_s(rows[-1]) == pytest.approx(best_s[-1], rel=base.ROUNDING)
 
 
 def test_a_start_that_is_proven_ends_the_search():
@@ -189,7 +190,7 @@ def test_goes_on_from_what_is_known_and_counts_its_evaluations():
     best = rows[int(_latency_of_all_s(problem).argmin())]
     known = base.SearchResult(best, evaluations=100)
     found = population.find(problem, 0, SearchLimits(60, 200), known)
-    assert base.value_s(problem, found.placement) == best_s
+    assert problem.value_s(found.placement) == best_s
     assert found.evaluations > 100
 
 
@@ -198,7 +199,7 @@ def test_few_placements_are_enumerated_and_the_optimum_is_proven():
     solution = solve(problem)
     rows = helpers.all_placements(5, 3)
     assert solution.status == "optimal"
-    assert solution.value_s == np.min(simulators.evaluator(problem)(rows))
+    assert solution.value_s == np.min(problem.evaluate(rows))
 
 
 @pytest.mark.parametrize("objective", ["serial", "max_load", "makespan"])

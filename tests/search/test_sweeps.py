@@ -3,26 +3,23 @@ import itertools
 import numpy as np
 import pytest
 
+from placement.instance import Instance
 from placement.search import sweeps
-from placement.simulators import ranks, tensors
-from placement.types import Problem
 from tests.simulators import reference
 
 SIZE = (30, 34, 24, 4)
 
 
-def _swept(problem: Problem, placement: np.ndarray, cuts: list[int]) -> list[sweeps.Sweep]:
+def _swept(problem: Instance, placement: np.ndarray, cuts: list[int]) -> list[sweeps.Sweep]:
     """Both sweeps over all operations, from cut to cut; of a placement by priority."""
     graph, costs = problem.graph, problem.costs
-    order = ranks.priority_order(graph, costs)
+    order = problem.priority_order
     position = np.argsort(order).astype(np.int32)
     compute_s = np.asarray(costs.compute_s)[order]
     both = []
     ends = position[graph.senders], position[graph.receivers]
-    delay_s = tensors.edge_delay_s(graph, costs)
-    for side, backwards in zip(
-        sweeps.sides(len(order), *ends, delay_s), (False, True), strict=True
-    ):
+    sides = sweeps.sides(len(order), *ends, problem.edge_delay_s)
+    for side, backwards in zip(sides, (False, True), strict=True):
         both.append(sweeps.Sweep(side, compute_s, backwards=backwards))
         pairs = list(itertools.pairwise(cuts))
         for begin, end in reversed(pairs) if backwards else pairs:
@@ -46,7 +43,7 @@ def test_a_path_through_an_operation_is_no_longer_than_the_makespan():
     problem, placements = next(iter(reference.random_problems("makespan", SIZE)))
     for placement in placements:
         before, after = _swept(problem, placement, [0, 10, 30])
-        order = ranks.priority_order(problem.graph, problem.costs)
+        order = problem.priority_order
         own_s = np.asarray(problem.costs.compute_s)[order, placement[order]]
         through_s = before.path_s + after.path_s - own_s
         assert through_s.max() == pytest.approx(before.path_s.max(), rel=1e-6)

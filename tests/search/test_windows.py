@@ -6,11 +6,12 @@ import numpy as np
 import pytest
 
 from placement import solvers
+from placement.instance import Instance
 from placement.search import population, sweeps, windows
-from placement.simulators import ranks, schedule
+from placement.simulators import schedule
 from placement.solvers import base
 from placement.solvers.limits import SearchLimits
-from placement.types import OpGraph, Problem
+from placement.types import OpGraph
 from tests import helpers
 
 SIZE, STEPS = 16, 20
@@ -26,7 +27,7 @@ def _small(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def _problem(
     seed: int = 0, num_ops: int = 60, colocated: float = 0.0, degree: float = 2.5
-) -> Problem:
+) -> Instance:
     """Random operations on three devices that run everything."""
     rng = np.random.default_rng(seed)
     graph = helpers.random_dag(rng, num_ops, edge_probability=degree / num_ops, colocated=colocated)
@@ -35,7 +36,7 @@ def _problem(
     return helpers.as_problem(graph, costs._replace(compute_s=seconds), "makespan")
 
 
-def _limited(problem: Problem, capacity_bytes: list[float]) -> Problem:
+def _limited(problem: Instance, capacity_bytes: list[float]) -> Instance:
     num_ops = problem.graph.num_ops
     costs = problem.costs._replace(
         memory_bytes=np.ones(num_ops, np.float32),
@@ -45,23 +46,23 @@ def _limited(problem: Problem, capacity_bytes: list[float]) -> Problem:
     return problem._replace(costs=costs)
 
 
-def _starts(problem: Problem, seed: int = 0) -> np.ndarray:
+def _starts(problem: Instance, seed: int = 0) -> np.ndarray:
     """One placement, which keeps classes together."""
-    classes = base.classes(problem)
+    classes = problem.classes
     rng = np.random.default_rng(seed)
-    return rng.integers(0, 3, len(classes.compute_s))[classes.number][None].astype(np.int32)
+    return rng.integers(0, 3, len(classes.compute_s))[classes.ids][None].astype(np.int32)
 
 
-def _improved(problem: Problem, starts: np.ndarray, seed: int = 0, **options) -> base.SearchResult:
+def _improved(problem: Instance, starts: np.ndarray, seed: int = 0, **options) -> base.SearchResult:
     limits = SearchLimits(
         options.pop("time_limit_s", 60.0), options.pop("budget", BUDGET), **options
     )
-    return windows.improve(problem, base.classes(problem), starts, seed, limits)
+    return windows.improve(problem, starts, seed, limits)
 
 
 def test_windows_cover_all_operations_and_overlap():
     problem = _problem()
-    whole = windows._whole(problem, base.classes(problem))
+    whole = windows._whole(problem)
     drawn = windows._windows(whole, 5)
     assert drawn[0] == (0, drawn[0].end, 5)
     for one, following in itertools.pairwise(drawn):
@@ -71,7 +72,7 @@ def test_windows_cover_all_operations_and_overlap():
 
 def test_a_window_is_as_long_as_its_steps_allow():
     problem = _problem(degree=20)
-    whole = windows._whole(problem, base.classes(problem))
+    whole = windows._whole(problem)
 
     def num_steps(begin: int, end: int) -> int:
         own, other, _ = whole.into.of(begin, end)
@@ -111,8 +112,8 @@ def test_a_windows_simulation_gives_the_makespan_of_the_whole(colocated):
     bound = 0
     for seed in range(4):
         problem = _problem(seed, colocated=colocated)
-        classes, rng = base.classes(problem), np.random.default_rng(seed)
-        whole = windows._whole(problem, classes)
+        rng = np.random.default_rng(seed)
+        whole = windows._whole(problem)
         search = windows._Search(whole, _starts(problem, seed)[0], rng)
         placed = search._placed.copy()
         drawn = search.draw()
@@ -133,7 +134,7 @@ def test_a_windows_simulation_gives_the_makespan_of_the_whole(colocated):
             by_op = np.empty_like(changed)
             by_op[whole.order] = changed
             beside_s = _longest_beside(whole, window, placed)
-            expected = base.value_s(free, by_op)
+            expected = free.value_s(by_op)
             assert max(through_s, beside_s) == pytest.approx(expected, rel=1e-5)
             bound += through_s >= beside_s
             before.advance(begin, settled, placed)
@@ -148,7 +149,7 @@ def test_what_is_found_is_much_better_than_where_it_began(colocated):
         starts = _starts(problem)
         found = _improved(problem, starts)
         assert found.evaluations <= BUDGET
-        ratios.append(base.value_s(problem, found.placement) / base.value_s(problem, starts[0]))
+        ratios.append(problem.value_s(found.placement) / problem.value_s(starts[0]))
     assert max(ratios) < 0.8
 
 
@@ -158,7 +159,7 @@ def test_memory_is_kept_where_it_is_scarce():
         start = np.arange(60, dtype=np.int32) % 3
         found = _improved(problem, start[None])
         assert (np.bincount(found.placement, minlength=3) <= 21).all()
-        assert base.value_s(problem, found.placement) < 0.95 * base.value_s(problem, start)
+        assert problem.value_s(found.placement) < 0.95 * problem.value_s(start)
 
 
 def test_goes_on_from_the_best_start_and_from_none_that_is_not_feasible():
@@ -193,7 +194,7 @@ def test_ends_in_time_with_the_best_and_tells_whole_placements():
     assert list(best_s) == sorted(best_s, reverse=True)
     assert best_s[-1] < best_s[0]
     for value_s, row in zip(best_s, rows, strict=True):
-        assert value_s == base.value_s(problem, row)
+        assert value_s == problem.value_s(row)
 
 
 def test_all_graphs_share_one_compilation():
@@ -221,7 +222,7 @@ def test_the_search_of_a_large_graph_goes_over_windows_first(monkeypatch):
     found = solve(8_000)
     assert len(asked) == 1
     assert asked[0].evaluations < found.evaluations <= 8_000
-    assert found.value_s <= base.value_s(problem, asked[0].placement)
+    assert found.value_s <= problem.value_s(asked[0].placement)
     other = problem._replace(objective="serial")
     solvers.run("search", population.find, other, 0, SearchLimits(60, 2_000))
     assert len(asked) == 1
@@ -229,10 +230,10 @@ def test_the_search_of_a_large_graph_goes_over_windows_first(monkeypatch):
 
 def test_windows_suit_classes_that_they_hold():
     problem = _problem(num_ops=60)
-    assert windows.suit(problem, base.classes(problem))
+    assert windows.suit(problem)
     # As in a step of training: the first operations with the last.
-    position = np.argsort(ranks.priority_order(problem.graph, problem.costs))
+    position = np.argsort(problem.priority_order)
     pairs = np.minimum(position, 59 - position).astype(np.int32)
     graph = dataclasses.replace(problem.graph, colocation=pairs)
     mirrored = problem._replace(graph=graph)
-    assert not windows.suit(mirrored, base.classes(mirrored))
+    assert not windows.suit(mirrored)

@@ -3,24 +3,24 @@
 import numpy as np
 
 from placement.graphs import dag
+from placement.instance import Instance
 from placement.simulators import ranks
-from placement.types import Problem
 
 
-def upward_rank(problem: Problem) -> list[float]:
+def upward_rank(problem: Instance) -> list[float]:
     graph = problem.graph
     rank = ranks.finite_mean(np.asarray(problem.costs.compute_s, np.float64)).tolist()
-    delay_s = ranks.mean_delay_s(graph, problem.costs).tolist()
+    delay_s = problem.mean_edge_delay_s.tolist()
     for op in dag.topological_order(graph)[::-1].tolist():
         leaving = np.flatnonzero(graph.senders == op).tolist()
         rank[op] += max((delay_s[e] + rank[graph.receivers[e]] for e in leaving), default=0.0)
     return rank
 
 
-def optimistic_cost_s(problem: Problem, allowed: np.ndarray) -> np.ndarray:
+def optimistic_cost_s(problem: Instance, allowed: np.ndarray) -> np.ndarray:
     graph = problem.graph
     compute_s = np.where(allowed, np.asarray(problem.costs.compute_s, np.float64), np.inf)
-    delay_s = ranks.mean_delay_s(graph, problem.costs)
+    delay_s = problem.mean_edge_delay_s
     table = np.where(allowed, 0.0, np.inf)
     for op in dag.topological_order(graph)[::-1].tolist():
         for edge in np.flatnonzero(graph.senders == op):

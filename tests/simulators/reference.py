@@ -10,9 +10,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from placement.graphs import dag
-from placement.simulators.ranks import priority_order
-from placement.types import Problem
+from placement.instance import Instance
 from tests import helpers
 
 # (N, E, tensors, D): each compiles once an objective and serves many random graphs.
@@ -50,7 +48,7 @@ class Plain(NamedTuple):
     order: list[int]  # by which `makespan` runs, empty for other objectives
 
 
-def plain(problem: Problem) -> Plain:
+def plain(problem: Instance) -> Plain:
     graph, costs = problem.graph, problem.costs
     tensors: dict[int, Tensor] = {}
     edges = []
@@ -70,7 +68,7 @@ def plain(problem: Problem) -> Plain:
         latency_s=np.asarray(costs.transfer_latency_s).tolist(),
         s_per_byte=np.asarray(costs.transfer_s_per_byte).tolist(),
         accelerator=np.asarray(costs.accelerator).tolist(),
-        order=priority_order(graph, costs).tolist() if problem.objective == "makespan" else [],
+        order=problem.priority_order.tolist() if problem.objective == "makespan" else [],
     )
 
 
@@ -196,13 +194,13 @@ def subgraph(p: Plain, placement: list[int]) -> float:
 LATENCY = {"serial": serial, "makespan": makespan, "max_load": max_load, "subgraph": subgraph}
 
 
-def latencies(problem: Problem, placements: np.ndarray) -> list[float]:
+def latencies(problem: Instance, placements: np.ndarray) -> list[float]:
     p = plain(problem)
     return [LATENCY[problem.objective](p, placement) for placement in placements.tolist()]
 
 
 def outcomes(
-    problem: Problem, placements: np.ndarray
+    problem: Instance, placements: np.ndarray
 ) -> tuple[list[float], list[float], list[bool]]:
     """Latency, overflow and whether it is feasible, of each placement."""
     latency_s = latencies(problem, placements)
@@ -227,7 +225,7 @@ def outcomes(
     return latency_s, overflow, feasible
 
 
-def upward_ranks(problem: Problem) -> list[float]:
+def upward_ranks(problem: Instance) -> list[float]:
     """HEFT's rank of every operation, at the means of costs that are finite."""
 
     def mean(values: list[float]) -> float:
@@ -237,7 +235,7 @@ def upward_ranks(problem: Problem) -> list[float]:
     p = plain(problem)
     pairs = [(s, d) for s in range(p.num_devices) for d in range(p.num_devices) if s != d]
     rank = {}
-    for op in dag.topological_order(problem.graph).tolist()[::-1]:
+    for op in problem.topological_order.tolist()[::-1]:
         onward = [0.0]
         for sender, receiver, tensor, fusion_loss_s in p.edges:
             if sender == op:
@@ -255,7 +253,7 @@ def random_problem(
     colocated: float = 0.0,
     limited: float = 0.0,
     shared: bool = False,
-) -> tuple[Problem, np.ndarray]:
+) -> tuple[Instance, np.ndarray]:
     """A problem of the given (N, E, tensors, D), and placements int32 [BATCH, N].
 
     Problems of one size share their compilation. Where `shared`, several devices may be parts
@@ -284,7 +282,7 @@ def random_problem(
 
 def random_problems(
     objective: str, size: tuple[int, int, int, int], **options: float
-) -> Iterator[tuple[Problem, np.ndarray]]:
+) -> Iterator[tuple[Instance, np.ndarray]]:
     """`DRAWS` of them, the same at every call."""
     rng = np.random.default_rng(list(size))
     for _ in range(DRAWS):
@@ -293,7 +291,7 @@ def random_problems(
 
 def problems_of_sizes(
     objective: str, sizes: list[tuple[int, int, int, int]], **options: float
-) -> Iterator[tuple[Problem, np.ndarray]]:
+) -> Iterator[tuple[Instance, np.ndarray]]:
     """Yields the random problems of all sizes in turn: one of each size, then the next of each."""
     for drawn in zip(*(random_problems(objective, size, **options) for size in sizes), strict=True):
         yield from drawn

@@ -4,8 +4,7 @@ import jax
 import numpy as np
 import pytest
 
-from placement import simulators
-from placement.graphs import dag, opgraph
+from placement.graphs import opgraph
 from placement.simulators import makespan, schedule
 from placement.types import CostModel, OpGraph
 from tests import helpers
@@ -20,7 +19,7 @@ _latency = jax.jit(makespan.latency)
 
 def _evaluate(graph: OpGraph, costs: CostModel, placements: np.ndarray) -> np.ndarray:
     problem = helpers.as_problem(graph, costs, "makespan")
-    return np.asarray(simulators.evaluator(problem)(placements))
+    return np.asarray(problem.evaluate(placements))
 
 
 def _two_apart(graph: OpGraph, num_devices: int = 2, **changes: np.ndarray) -> CostModel:
@@ -46,13 +45,13 @@ def _graph(num_ops: int, edges: list[tuple[int, int]], num_bytes: int = 10) -> O
 def test_equals_an_event_driven_reference_on_random_problems(size):
     for problem, placements in reference.random_problems("makespan", size):
         expected = reference.latencies(problem, placements)
-        np.testing.assert_array_equal(simulators.evaluator(problem)(placements), expected)
+        np.testing.assert_array_equal(problem.evaluate(placements), expected)
 
 
 @pytest.mark.parametrize("size", reference.SIZES, ids=str)
 def test_operations_end_when_what_follows_them_says_and_the_last_is_the_latency(size):
     problem, placements = next(iter(reference.random_problems("makespan", size)))
-    graph, t = problem.graph, makespan.tables(problem.graph, problem.costs)
+    graph, t = problem.graph, problem.makespan_tables
     finish_s = np.asarray(jax.jit(makespan.finish_s)(t, placements.T))
     assert finish_s.shape == placements.T.shape
     np.testing.assert_array_equal(finish_s.max(axis=0), reference.latencies(problem, placements))
@@ -71,7 +70,7 @@ def test_random_problems_cover_what_the_objective_must_get_right():
     seen = set()
     for problem, placements in reference.problems_of_sizes("makespan", reference.SIZES):
         p = reference.plain(problem)
-        topological = dag.topological_order(problem.graph).tolist()
+        topological = problem.topological_order.tolist()
         seen |= {"reordered"} if sorted(p.order) != p.order else set()
         seen |= {"not the topological order"} if p.order != topological else set()
         for placement in placements.tolist():
@@ -214,7 +213,7 @@ def test_lies_between_the_busiest_device_and_everything_in_turn(seed):
     problem, placements = reference.random_problem(np.random.default_rng(seed), "makespan", SIZE)
     p = reference.plain(problem)
     for placement, seconds in zip(
-        placements.tolist(), simulators.evaluator(problem)(placements).tolist(), strict=True
+        placements.tolist(), problem.evaluate(placements).tolist(), strict=True
     ):
         computing = [0.0] * p.num_devices
         for op, device in enumerate(placement):
@@ -233,10 +232,10 @@ def test_is_never_below_the_critical_path_on_the_fastest_devices(seed):
     problem, placements = reference.random_problem(np.random.default_rng(seed), "makespan", SIZE)
     fastest = problem.costs.compute_s.min(axis=1)
     end: dict[int, float] = {}
-    for op in dag.topological_order(problem.graph):
+    for op in problem.topological_order:
         inputs = problem.graph.senders[problem.graph.receivers == op]
         end[op] = max((end[before] for before in inputs), default=0) + fastest[op]
-    assert (simulators.evaluator(problem)(placements) >= max(end.values())).all()
+    assert (problem.evaluate(placements) >= max(end.values())).all()
 
 
 @few
@@ -250,8 +249,8 @@ def test_without_crossings_overlap_only_helps(seed):
         transfer_fixed_s=np.zeros_like(costs.transfer_fixed_s),
         fusion_loss_s=np.zeros_like(costs.fusion_loss_s),
     )
-    alone = simulators.evaluator(problem._replace(costs=free, objective="serial"))(placements)
-    overlapped = simulators.evaluator(problem._replace(costs=free))(placements)
+    alone = problem._replace(costs=free, objective="serial").evaluate(placements)
+    overlapped = problem._replace(costs=free).evaluate(placements)
     assert (overlapped <= alone).all()
 
 
@@ -273,25 +272,26 @@ def test_devices_with_equal_links_are_of_a_kind_and_wait_as_others_do(kinds):
         transfer_s_per_byte=apart * between.T[np.ix_(kinds, kinds)],
     )
     problem = helpers.as_problem(graph, costs, "makespan")
-    tables = makespan.tables(graph, costs)
+    tables = problem.makespan_tables
     assert tables.kind.tolist() == list(kinds)
     assert tables.delay_s.shape[-1] == max(kinds) + 1
     placements = rng.integers(0, num_devices, (64, 12)).astype(np.int32)
     expected = reference.latencies(problem, placements)
-    np.testing.assert_array_equal(simulators.evaluator(problem)(placements), expected)
+    np.testing.assert_array_equal(problem.evaluate(placements), expected)
 
 
 def test_a_link_that_differs_in_one_direction_makes_a_kind_of_its_own():
     graph = helpers.diamond()
     latency_s = 5 * (1 - np.eye(3, dtype=np.float32))
     latency_s[0, 2] = 6
-    tables = makespan.tables(graph, unit_costs(graph, 3, transfer_latency_s=latency_s))
+    costs = unit_costs(graph, 3, transfer_latency_s=latency_s)
+    tables = helpers.as_problem(graph, costs, "makespan").makespan_tables
     assert tables.kind.tolist() == [0, 1, 2]
 
 
 def _with_boundary(graph: OpGraph, costs: CostModel, **rows: list[list[float]]) -> makespan.Tables:
     """Tables whose boundary is given for each operation on each device."""
-    tables = makespan.tables(graph, costs)
+    tables = helpers.as_problem(graph, costs, "makespan").makespan_tables
     times = {name: np.float32(row)[tables.steps.op] for name, row in rows.items()}
     return tables._replace(boundary=makespan.Boundary(**times))
 
@@ -321,7 +321,7 @@ def test_what_is_before_a_part_may_lie_before_zero():
 def test_steps_that_pad_do_nothing():
     problem = helpers.random_problem()
     num_ops, num_edges = problem.graph.num_ops, problem.graph.num_edges
-    tables = makespan.tables(problem.graph, problem.costs)
+    tables = problem.makespan_tables
     length = len(tables.steps.op)
     rest = schedule.pad(tables.steps, num_ops, num_edges, length + 7)
     assert len(rest.op) == length + 7

@@ -3,7 +3,6 @@ import hypothesis.strategies as st
 import numpy as np
 import pytest
 
-from placement import simulators
 from placement.types import CostModel, OpGraph
 from tests import helpers
 from tests.helpers import unit_costs
@@ -16,7 +15,7 @@ few = hypothesis.settings(max_examples=25, deadline=None)
 
 def _evaluate(graph: OpGraph, costs: CostModel, placements: list[list[int]]) -> list[float]:
     problem = helpers.as_problem(graph, costs, "max_load")
-    return np.asarray(simulators.evaluator(problem)(np.array(placements))).tolist()
+    return np.asarray(problem.evaluate(np.array(placements))).tolist()
 
 
 @pytest.mark.slow
@@ -24,7 +23,7 @@ def _evaluate(graph: OpGraph, costs: CostModel, placements: list[list[int]]) -> 
 def test_equals_the_reference_on_random_problems(size):
     for problem, placements in reference.random_problems("max_load", size):
         expected = reference.latencies(problem, placements)
-        np.testing.assert_array_equal(simulators.evaluator(problem)(placements), expected)
+        np.testing.assert_array_equal(problem.evaluate(placements), expected)
 
 
 def test_random_problems_cover_what_the_objective_must_get_right():
@@ -189,7 +188,7 @@ def test_lies_between_computing_and_everything_that_crosses(seed):
     p = reference.plain(problem)
     fastest = problem.costs.compute_s.min(axis=1).sum()
     for placement, seconds in zip(
-        placements.tolist(), simulators.evaluator(problem)(placements).tolist(), strict=True
+        placements.tolist(), problem.evaluate(placements).tolist(), strict=True
     ):
         computing = [0.0] * p.num_devices
         for op, device in enumerate(placement):
@@ -209,5 +208,5 @@ def test_hosts_alone_share_nothing_but_the_computing(seed):
     hosts = problem.costs._replace(accelerator=np.full(3, -1, np.int32))
     chosen = placements[:, :, None] == np.arange(3)
     expected = np.where(chosen, problem.costs.compute_s, 0).sum(axis=1).max(axis=1)
-    value = simulators.evaluator(problem._replace(costs=hosts))(placements)
+    value = problem._replace(costs=hosts).evaluate(placements)
     np.testing.assert_array_equal(value, expected)

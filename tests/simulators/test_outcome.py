@@ -13,7 +13,8 @@ import pytest
 from placement import simulators
 from placement.errors import UserError
 from placement.graphs import opgraph
-from placement.types import CostModel, OpGraph, Problem
+from placement.instance import Instance
+from placement.types import CostModel, OpGraph
 from tests import helpers
 from tests.helpers import unit_costs
 from tests.simulators import reference
@@ -40,13 +41,13 @@ def _outcome(
 ) -> tuple[list[float], list[float], list[bool], list[float]]:
     """Latency, overflow, feasible and what the evaluator says, under `serial`."""
     problem = helpers.as_problem(graph, costs, "serial")
-    found = simulate("serial", simulators.tables(problem), jnp.array(placements))
-    value = simulators.evaluator(problem)(np.array(placements))
+    found = simulate("serial", problem.tables, jnp.array(placements))
+    value = problem.evaluate(np.array(placements))
     return *(field.tolist() for field in found), value.tolist()
 
 
-def _shapes(problem: Problem) -> str:
-    return str(jax.tree.map(jnp.shape, simulators.tables(problem)))
+def _shapes(problem: Instance) -> str:
+    return str(jax.tree.map(jnp.shape, problem.tables))
 
 
 @pytest.mark.slow
@@ -54,18 +55,18 @@ def _shapes(problem: Problem) -> str:
 def test_outcomes_equal_the_reference_on_random_problems(objective, size):
     for problem, placements in reference.random_problems(objective, size, shared=True, **LIMITS):
         latency_s, overflow, feasible = map(np.array, reference.outcomes(problem, placements))
-        found = simulate(objective, simulators.tables(problem), placements)
+        found = simulate(objective, problem.tables, placements)
         np.testing.assert_array_equal(found.latency_s, latency_s)
         np.testing.assert_array_equal(found.overflow, overflow)
         np.testing.assert_array_equal(found.feasible, feasible)
         penalised_s = latency_s.astype(np.float32) * (1 + overflow).astype(np.float32)
         np.testing.assert_array_equal(found.penalised_s(), penalised_s)
         np.testing.assert_array_equal(
-            simulators.evaluator(problem)(placements), np.where(feasible, latency_s, np.inf)
+            problem.evaluate(placements), np.where(feasible, latency_s, np.inf)
         )
 
 
-def _features(problem: Problem, placements: np.ndarray) -> set[str]:
+def _features(problem: Instance, placements: np.ndarray) -> set[str]:
     seen = set()
     costs, number = problem.costs, problem.graph.colocation
     colocated = len(set(number)) < len(number)
@@ -224,8 +225,8 @@ def test_an_isolated_operation_that_costs_nothing_changes_nothing(objective, see
         memory_bytes=np.insert(costs.memory_bytes, at, 0),
     )
     anywhere = np.insert(placements, at, rng.integers(0, 3, len(placements)), axis=1)
-    before = simulators.evaluator(problem)(placements)
-    after = simulators.evaluator(problem._replace(graph=larger, costs=costs))(anywhere)
+    before = problem.evaluate(placements)
+    after = problem._replace(graph=larger, costs=costs).evaluate(anywhere)
     np.testing.assert_array_equal(before, after)
 
 
@@ -261,10 +262,8 @@ def test_the_order_of_devices_and_of_operations_means_nothing(objective, seed):
         capacity_bytes=costs.capacity_bytes[was],
         accelerator=accelerator[was],
     )
-    before = simulators.evaluator(problem._replace(costs=costs))(placements)
-    after = simulators.evaluator(problem._replace(graph=renumbered, costs=other))(
-        device[placements[:, op]]
-    )
+    before = problem._replace(costs=costs).evaluate(placements)
+    after = problem._replace(graph=renumbered, costs=other).evaluate(device[placements[:, op]])
     np.testing.assert_array_equal(before, after)
 
 
@@ -275,9 +274,7 @@ def test_on_one_device_the_latency_is_the_total_of_its_computing(objective):
         problem, _ = reference.random_problem(rng, objective, SIZE)
         costs = problem.costs._replace(accelerator=np.arange(3, dtype=np.int32))
         device = rng.integers(0, 3, reference.BATCH)
-        value = simulators.evaluator(problem._replace(costs=costs))(
-            np.repeat(device[:, None], 8, axis=1)
-        )
+        value = problem._replace(costs=costs).evaluate(np.repeat(device[:, None], 8, axis=1))
         np.testing.assert_array_equal(value, costs.compute_s.sum(axis=0)[device])
 
 
@@ -289,7 +286,7 @@ def test_the_evaluator_takes_numpy_and_jax_arrays_within_jit_and_without(objecti
     latency_s, _, feasible = reference.outcomes(problem, placements)
     expected = np.where(feasible, latency_s, np.inf)
     assert 0 < np.isfinite(expected).sum() < len(expected)
-    evaluate = simulators.evaluator(problem)
+    evaluate = problem.evaluate
     for given in (placements, placements.astype(np.int64), jnp.asarray(placements)):
         value = evaluate(given)
         assert value.dtype == jnp.float32
@@ -302,17 +299,17 @@ def test_problems_of_equal_shapes_share_one_compilation(objective):
     rng, size = np.random.default_rng(3), (7, 11, 5, 2)  # occurs in no other test
     problem, placements = reference.random_problem(rng, objective, size)
     with helpers.count_compilations() as compiled:
-        simulators.evaluator(problem)(placements)
+        problem.evaluate(placements)
     assert len(compiled) > 0
     shapes = {_shapes(problem)}
     with helpers.count_compilations() as compiled:
         for _ in range(8):  # the same graph, other costs and placements
             costs = helpers.random_costs(rng, problem.graph, 2, unsupported=0.1, transfer=True)
-            simulators.evaluator(problem._replace(costs=costs))(placements[::-1])
+            problem._replace(costs=costs).evaluate(placements[::-1])
         assert compiled == []
         others = [reference.random_problem(rng, objective, size)[0] for _ in range(8)]
         for other in others:
-            simulators.evaluator(other)(placements)
+            other.evaluate(placements)
     shapes |= {_shapes(other) for other in others}
     assert len([name for name in compiled if "_evaluate" in name]) == len(shapes) - 1
     assert len(shapes) < len(others)
@@ -323,7 +320,7 @@ def test_more_than_31_devices_are_refused(objective):
     graph = helpers.chain(3)
     problem = helpers.as_problem(graph, unit_costs(graph, 32), objective)
     with pytest.raises(UserError, match="32 devices; the simulators take at most 31"):
-        simulators.evaluator(problem)
+        _ = problem.tables
 
 
 @pytest.mark.slow
@@ -341,7 +338,7 @@ def test_without_jit_it_is_the_same_up_to_as_many_devices_as_there_are_bits(obje
     a, b = num_devices - 1, num_devices - 2
     placements = np.array([[a, a, a, a], [a, 0, b, a], [0, a, b, 0], [b, a, a, 0], [0, b, 0, a]])
     with jax.disable_jit():
-        value = simulators.evaluator(problem)(placements)
+        value = problem.evaluate(placements)
     np.testing.assert_array_equal(value, reference.latencies(problem, placements))
 
 

@@ -6,9 +6,8 @@ import jax
 import numpy as np
 import pytest
 
-from placement.graphs import dag
-from placement.simulators.ranks import optimistic_cost_s, priority_order, upward_rank
-from placement.types import OpGraph
+from placement.simulators.ranks import optimistic_cost_s
+from placement.types import CostModel, OpGraph
 from tests import helpers
 from tests.helpers import unit_costs
 from tests.simulators import plain_ranks, reference
@@ -19,6 +18,10 @@ few = hypothesis.settings(max_examples=25, deadline=None)
 
 def _graph(num_ops: int, edges: list[tuple[int, int]], num_bytes: int = 10) -> OpGraph:
     return helpers.build("drawn", num_ops, edges, edge_bytes=[num_bytes] * len(edges))
+
+
+def _priority_order(graph: OpGraph, costs: CostModel) -> list[int]:
+    return helpers.as_problem(graph, costs, "makespan").priority_order.tolist()
 
 
 @pytest.mark.parametrize(
@@ -36,13 +39,13 @@ def _graph(num_ops: int, edges: list[tuple[int, int]], num_bytes: int = 10) -> O
     ids=["chain", "diamond", "fork_join", "drawn"],
 )
 def test_priority_order_by_hand(graph, order):
-    assert priority_order(graph, unit_costs(graph)).tolist() == order
+    assert _priority_order(graph, unit_costs(graph)) == order
 
 
 def test_priority_order_is_topological_where_nothing_costs_anything():
     graph = _graph(5, [(4, 3), (3, 2), (2, 0)], num_bytes=0)
     nothing = jax.tree.map(np.zeros_like, unit_costs(graph))
-    assert priority_order(graph, nothing).tolist() == [1, 4, 3, 2, 0]
+    assert _priority_order(graph, nothing) == [1, 4, 3, 2, 0]
 
 
 def test_priorities_use_the_mean_of_what_is_finite():
@@ -50,7 +53,7 @@ def test_priorities_use_the_mean_of_what_is_finite():
     compute_s = np.array([[4, 4], [6, 1], [5, np.inf], [np.inf, np.inf]], np.float32)
     # Means 4, 3.5, 5 and nothing.
     costs = unit_costs(graph, compute_s=compute_s)
-    assert priority_order(graph, costs).tolist() == [2, 0, 1, 3]
+    assert _priority_order(graph, costs) == [2, 0, 1, 3]
     # op0 -> op1 and op2 -> op3 with delays of 6 + 1 and 6 + 2: ranks 9, 1, 10, 1.
     graph = _graph(4, [(0, 1), (2, 3)], num_bytes=0)
     costs = unit_costs(
@@ -60,20 +63,20 @@ def test_priorities_use_the_mean_of_what_is_finite():
         transfer_fixed_s=np.array([1, 0], np.float32),
         fusion_loss_s=np.array([0, 2], np.float32),
     )
-    assert priority_order(graph, costs).tolist() == [2, 0, 1, 3]
+    assert _priority_order(graph, costs) == [2, 0, 1, 3]
     # With one direction infinite the other is the mean: ranks 11, 1, 12, 1.
     one_way = costs._replace(transfer_latency_s=np.array([[0, 8], [np.inf, 0]], np.float32))
-    assert priority_order(graph, one_way).tolist() == [2, 0, 1, 3]
+    assert _priority_order(graph, one_way) == [2, 0, 1, 3]
     # What has no finite delay counts as at once: ranks 11, 1, 2, 1.
     cut_off = one_way._replace(transfer_fixed_s=np.array([1, np.inf], np.float32))
-    assert priority_order(graph, cut_off).tolist() == [0, 2, 1, 3]
+    assert _priority_order(graph, cut_off) == [0, 2, 1, 3]
 
 
 @few
 @hypothesis.given(SEEDS, st.sampled_from(reference.SIZES))
 def test_priority_order_is_topological_and_ranks_never_increase_along_it(seed, size):
     problem, _ = reference.random_problem(np.random.default_rng(seed), "makespan", size)
-    order = priority_order(problem.graph, problem.costs)
+    order = problem.priority_order
     assert sorted(order.tolist()) == list(range(problem.graph.num_ops))
     place = np.argsort(order)
     assert (place[problem.graph.senders] < place[problem.graph.receivers]).all()
@@ -87,8 +90,8 @@ def test_equal_ranks_keep_the_topological_order(seed, size):
     # On two devices means of whole numbers are exact, so that ties are.
     problem, _ = reference.random_problem(np.random.default_rng(seed), "makespan", size)
     rank = reference.upward_ranks(problem)
-    expected = sorted(dag.topological_order(problem.graph).tolist(), key=lambda op: -rank[op])
-    assert priority_order(problem.graph, problem.costs).tolist() == expected
+    expected = sorted(problem.topological_order.tolist(), key=lambda op: -rank[op])
+    assert problem.priority_order.tolist() == expected
 
 
 @few
@@ -96,10 +99,13 @@ def test_equal_ranks_keep_the_topological_order(seed, size):
 def test_ranks_equal_those_worked_out_operation_by_operation(seed, size, times):
     rng = np.random.default_rng(seed)
     problem, _ = reference.random_problem(rng, "makespan", size)
-    graph, costs = problem.graph, problem.costs
+    costs = problem.costs
     costs = costs._replace(compute_s=np.asarray(costs.compute_s) * np.float32(times))
     problem = problem._replace(costs=costs)
-    assert upward_rank(graph, costs).tolist() == plain_ranks.upward_rank(problem)
+    assert problem.upward_rank.tolist() == plain_ranks.upward_rank(problem)
     allowed = np.isfinite(costs.compute_s) & (rng.random(costs.compute_s.shape) < 0.9)
-    table = optimistic_cost_s(graph, costs, allowed)
+    compute_s = np.where(allowed, np.asarray(costs.compute_s, np.float64), np.inf)
+    table = optimistic_cost_s(
+        problem.graph, compute_s, problem.mean_edge_delay_s, problem.topological_order
+    )
     np.testing.assert_array_equal(table, plain_ranks.optimistic_cost_s(problem, allowed))

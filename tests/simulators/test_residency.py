@@ -11,10 +11,11 @@ import pytest
 from placement import methods, simulators, solvers
 from placement.costs import roofline
 from placement.graphs import training
+from placement.instance import Instance
 from placement.pipeline import loading
-from placement.simulators import makespan, ranks, residency
+from placement.simulators import residency
 from placement.solvers import base
-from placement.types import Problem, TensorBytes
+from placement.types import TensorBytes
 from tests import helpers
 from tests.simulators import reference
 
@@ -28,7 +29,9 @@ def _simulate(objective: str, tables: Any, placements: np.ndarray) -> simulators
     return simulators.objective(objective).simulate(tables, placements)
 
 
-def _drawn(rng: np.random.Generator, size: tuple[int, int, int, int]) -> tuple[Problem, np.ndarray]:
+def _drawn(
+    rng: np.random.Generator, size: tuple[int, int, int, int]
+) -> tuple[Instance, np.ndarray]:
     """As the reference draws them, with tensors of a few pages or none."""
     problem, placements = reference.random_problem(rng, "makespan", size)
     _, number = np.unique(problem.graph.tensors, return_inverse=True)
@@ -37,12 +40,12 @@ def _drawn(rng: np.random.Generator, size: tuple[int, int, int, int]) -> tuple[P
     return problem._replace(costs=problem.costs._replace(tensor_bytes=alive)), placements
 
 
-def _times(problem: Problem, placement: list[int]) -> tuple[list[float], list[float]]:
+def _times(problem: Instance, placement: list[int]) -> tuple[list[float], list[float]]:
     """When operations start and end: one by one, by priority."""
     graph, costs = problem.graph, problem.costs
     start, finish = [0.0] * graph.num_ops, [0.0] * graph.num_ops
     free = [0.0] * len(problem.devices)
-    for op in ranks.priority_order(graph, costs).tolist():
+    for op in problem.priority_order.tolist():
         device, ready = placement[op], 0.0
         for edge in np.flatnonzero(graph.receivers == op):
             sender = int(graph.senders[edge])
@@ -52,7 +55,7 @@ def _times(problem: Problem, placement: list[int]) -> tuple[list[float], list[fl
     return start, finish
 
 
-def _delay(problem: Problem, edge: int, source: int, device: int) -> float:
+def _delay(problem: Instance, edge: int, source: int, device: int) -> float:
     if source == device:
         return 0.0
     costs = problem.costs
@@ -61,7 +64,7 @@ def _delay(problem: Problem, edge: int, source: int, device: int) -> float:
     return float(moving + fixed + costs.fusion_loss_s[edge])
 
 
-def _walk(problem: Problem, placement: list[int]) -> list[float]:
+def _walk(problem: Instance, placement: list[int]) -> list[float]:
     """Peaks by allocating and releasing, event after event; what is released comes first."""
     graph, costs = problem.graph, problem.costs
     start, finish = _times(problem, placement)
@@ -95,8 +98,8 @@ def test_peaks_are_those_of_a_walk_through_events(size):
     rng = np.random.default_rng(sum(size))
     for _ in range(12):
         problem, placements = _drawn(rng, size)
-        schedule = makespan.tables(problem.graph, problem.costs)
-        t = residency.tables(problem.graph, problem.costs, schedule)
+        tables = problem.makespan_tables, problem.links, problem.tensor_blocks
+        t = residency.tables(problem.graph, problem.costs.tensor_bytes, *tables)
         wanted = np.ones(18, bool)
         peak = np.asarray(_peak_bytes(t, placements.T, wanted))
         most = np.asarray(_most_bytes(t, placements.T))
@@ -117,7 +120,7 @@ def test_a_placement_is_feasible_where_its_peaks_are(objective):
         capacity = np.median(plain + static, axis=0).astype(np.float32)
         costs = problem.costs._replace(capacity_bytes=capacity)
         limited = problem._replace(costs=costs, objective=objective)
-        outcome = _simulate(objective, simulators.tables(limited), placements)
+        outcome = _simulate(objective, limited.tables, placements)
         excess = np.maximum(plain + static - capacity, 0) / np.maximum(capacity, 1)
         np.testing.assert_allclose(outcome.overflow, excess.max(axis=1), rtol=1e-6)
         fits = np.asarray(outcome.feasible)
@@ -129,16 +132,16 @@ def test_a_placement_is_feasible_where_its_peaks_are(objective):
 
 def test_where_all_tensors_fit_at_once_nothing_is_summed():
     problem, _ = _drawn(np.random.default_rng(0), reference.SIZES[4])
-    assert simulators.limits(problem).memory is None
+    assert problem.limits.memory is None
     limited = problem.costs._replace(capacity_bytes=np.full(2, 1.0, np.float32))
     for objective, known in (("makespan", True), ("subgraph", False), ("serial", False)):
         other = problem._replace(costs=limited, objective=objective)
-        memory = simulators.limits(other).memory
+        memory = other.limits.memory
         if memory is not None:
             assert (memory.alive is not None) == known
 
 
-def _wide() -> Problem:
+def _wide() -> Instance:
     """Six branches whose tensors all wait for the last operation: alone, a device is too small."""
     graph = helpers.fork_join(6)
     pages = np.where(graph.senders == 0, 0, 4).astype(np.float32)
@@ -158,11 +161,11 @@ def _wide() -> Problem:
 def test_the_fastest_placement_that_runs_out_of_memory_is_not_found():
     problem = _wide()
     everything = np.zeros((1, problem.graph.num_ops), np.int32)
-    assert np.isinf(simulators.evaluator(problem)(everything)).all()
+    assert np.isinf(problem.evaluate(everything)).all()
     free = problem._replace(
         costs=problem.costs._replace(capacity_bytes=np.full(2, np.inf, np.float32))
     )
-    assert np.isfinite(simulators.evaluator(free)(everything)).all()
+    assert np.isfinite(free.evaluate(everything)).all()
     best = solvers.solve("brute_force", problem)
     assert best.status == "optimal"
     assert best.value_s > solvers.solve("brute_force", free).value_s

@@ -1,7 +1,6 @@
 import numpy as np
 import pytest
 
-from placement import simulators
 from placement.costs import tables
 from placement.graphs import coarsen, opgraph
 from placement.types import CostModel, OpGraph
@@ -11,7 +10,7 @@ from tests.simulators import reference
 
 
 def _evaluate(graph: OpGraph, costs: CostModel, placements: np.ndarray) -> np.ndarray:
-    return np.asarray(simulators.evaluator(helpers.as_problem(graph, costs, "serial"))(placements))
+    return np.asarray(helpers.as_problem(graph, costs, "serial").evaluate(placements))
 
 
 @pytest.mark.slow
@@ -19,7 +18,7 @@ def _evaluate(graph: OpGraph, costs: CostModel, placements: np.ndarray) -> np.nd
 def test_equals_the_reference_on_random_problems(size):
     for problem, placements in reference.random_problems("serial", size):
         expected = reference.latencies(problem, placements)
-        np.testing.assert_array_equal(simulators.evaluator(problem)(placements), expected)
+        np.testing.assert_array_equal(problem.evaluate(placements), expected)
 
 
 def test_random_problems_cover_what_the_objective_must_get_right():

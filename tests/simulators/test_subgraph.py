@@ -4,9 +4,9 @@ import jax
 import numpy as np
 import pytest
 
-from placement import simulators
-from placement.graphs import dag, opgraph
-from placement.types import CostModel, OpGraph, Problem
+from placement.graphs import opgraph
+from placement.instance import Instance
+from placement.types import CostModel, OpGraph
 from tests import helpers
 from tests.helpers import unit_costs
 from tests.simulators import reference
@@ -20,7 +20,7 @@ def _evaluate(
 ) -> list[float]:
     costs = costs._replace(accelerator=np.array(accelerator, np.int32))
     problem = helpers.as_problem(graph, costs, "subgraph")
-    return np.asarray(simulators.evaluator(problem)(np.array(placements))).tolist()
+    return np.asarray(problem.evaluate(np.array(placements))).tolist()
 
 
 def _graph(num_ops: int, edges: list[tuple[int, int]]) -> OpGraph:
@@ -34,7 +34,7 @@ def _graph(num_ops: int, edges: list[tuple[int, int]]) -> OpGraph:
     )
 
 
-def _random_problem(seed: int) -> tuple[Problem, np.ndarray]:
+def _random_problem(seed: int) -> tuple[Instance, np.ndarray]:
     rng = np.random.default_rng(seed)
     return reference.random_problem(rng, "subgraph", (8, 12, 6, 3), shared=True)
 
@@ -49,7 +49,7 @@ def _free(graph: OpGraph, num_devices: int) -> CostModel:
 def test_equals_the_reference_on_random_problems(size):
     for problem, placements in reference.random_problems("subgraph", size, shared=True):
         expected = reference.latencies(problem, placements)
-        np.testing.assert_array_equal(simulators.evaluator(problem)(placements), expected)
+        np.testing.assert_array_equal(problem.evaluate(placements), expected)
 
 
 @pytest.mark.slow
@@ -256,11 +256,11 @@ def test_hosts_alone_take_the_critical_path(seed):
     problem, placements = _random_problem(seed)
     hosts = problem.costs._replace(accelerator=np.full(3, -1, np.int32))
     end = np.zeros(placements.shape)
-    for op in dag.topological_order(problem.graph):
+    for op in problem.topological_order:
         inputs = problem.graph.senders[problem.graph.receivers == op]
         end[:, op] = end[:, inputs].max(axis=1, initial=0)
         end[:, op] += problem.costs.compute_s[op, placements[:, op]]
-    value = simulators.evaluator(problem._replace(costs=hosts))(placements)
+    value = problem._replace(costs=hosts).evaluate(placements)
     np.testing.assert_array_equal(value, end.max(axis=1))
 
 
@@ -269,7 +269,7 @@ def test_hosts_alone_take_the_critical_path(seed):
 def test_lies_between_the_longest_part_and_all_parts_in_turn(seed):
     problem, placements = _random_problem(seed)
     p = reference.plain(problem)
-    values = simulators.evaluator(problem)(placements).tolist()
+    values = problem.evaluate(placements).tolist()
     for placement, seconds in zip(placements.tolist(), values, strict=True):
         loads = [reference.load(p, placement, device) for device in range(p.num_devices)]
         of_parts = [load for load, number in zip(loads, p.accelerator, strict=True) if number >= 0]
@@ -284,5 +284,5 @@ def test_more_accelerators_never_slow_the_same_parts(seed):
     number = problem.costs.accelerator
     apart = np.where(number < 0, -1, np.arange(3)).astype(np.int32)
     relaxed = problem._replace(costs=problem.costs._replace(accelerator=apart))
-    before, after = (simulators.evaluator(each)(placements) for each in (problem, relaxed))
+    before, after = (each.evaluate(placements) for each in (problem, relaxed))
     assert (after <= before).all()

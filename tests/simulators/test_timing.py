@@ -19,7 +19,7 @@ def _cases(count: int):
         finite = np.isfinite(problem.costs.compute_s)
         compute_s = np.where(finite, problem.costs.compute_s, 1.0)
         problem = problem._replace(costs=problem.costs._replace(compute_s=compute_s))
-        tables = makespan.tables(problem.graph, problem.costs)
+        tables = problem.makespan_tables
         for placement in placements[:3]:
             latency_s = float(_latency(tables, placement[:, None])[0])
             if np.isfinite(latency_s):  # there may be no way between two devices

@@ -4,9 +4,9 @@ from collections.abc import Iterator
 
 import numpy as np
 
-from placement import simulators
+from placement.instance import Instance
 from placement.solvers.programs import warm_start
-from placement.types import Problem, Solution
+from placement.types import Solution
 from tests import helpers
 
 # Operations, edges, tensors, devices: problems of `reference.random_problem` of this size share
@@ -17,7 +17,7 @@ _PLACEMENTS = {num: helpers.all_placements(SIZE[0], num) for num in (3, 4)}
 
 def problems(
     objective: str, count: int, *, seed: int = 0, num_devices: int = 3, shared: bool = False
-) -> Iterator[Problem]:
+) -> Iterator[Instance]:
     """Random problems whose simulators are compiled a few times in all, whatever the seed.
 
     Half of them have co-located operations, half of them limited memories. Where `shared`, devices
@@ -46,10 +46,10 @@ def problems(
         yield helpers.as_problem(graph, costs, objective)
 
 
-def optimum(problem: Problem, *, contiguous: bool = False) -> float:
+def optimum(problem: Instance, *, contiguous: bool = False) -> float:
     """The least value of all placements, inf where none is feasible."""
     placements = _PLACEMENTS[len(problem.devices)]
-    values = np.asarray(simulators.evaluator(problem)(placements))
+    values = np.asarray(problem.evaluate(placements))
     if contiguous:
         reach = warm_start.phases(problem.graph)
         for row in np.argsort(values, kind="stable"):
@@ -58,7 +58,7 @@ def optimum(problem: Problem, *, contiguous: bool = False) -> float:
     return float(values.min())
 
 
-def check(problem: Problem, found: Solution, best_s: float) -> None:
+def check(problem: Instance, found: Solution, best_s: float) -> None:
     """A solution is the optimum and is known to be; or there is none, which is known too."""
     if np.isinf(best_s):
         assert found.status.startswith("infeasible")

@@ -14,7 +14,8 @@ import pytest
 from placement import simulators, solvers
 from placement.errors import UserError
 from placement.graphs import dag
-from placement.types import Problem, Solution
+from placement.instance import Instance
+from placement.types import Solution
 from tests import helpers
 from tests.simulators import reference
 from tests.solvers import exhaustive
@@ -40,7 +41,7 @@ PAIRS = [
 
 
 @functools.cache
-def problems(objective: str) -> list[tuple[Problem, np.ndarray]]:
+def problems(objective: str) -> list[tuple[Instance, np.ndarray]]:
     """Problems, and the latency of every placement in the order of `all_placements`."""
     rng = np.random.default_rng(5)
     pairs = []
@@ -54,7 +55,7 @@ def problems(objective: str) -> list[tuple[Problem, np.ndarray]]:
         slowest = problem.costs.compute_s.sum(axis=0).argmax()
         capacity[slowest] = min(capacity[slowest], problem.costs.memory_bytes.sum() - 1)
         problem = problem._replace(costs=problem.costs._replace(capacity_bytes=capacity))
-        latency_s = np.asarray(simulators.evaluator(problem)(placements()))
+        latency_s = np.asarray(problem.evaluate(placements()))
         pairs.append((problem, latency_s))
     return pairs
 
@@ -64,7 +65,7 @@ def placements() -> np.ndarray:
     return helpers.all_placements(SIZE[0], SIZE[3])
 
 
-def contiguous(problem: Problem) -> np.ndarray:
+def contiguous(problem: Instance) -> np.ndarray:
     """Of all placements, whether no path leaves a device and returns to it: bool [D**N]."""
     reaches = dag.reachability(problem.graph).astype(int)
     found = np.ones(len(placements()), bool)
@@ -74,7 +75,7 @@ def contiguous(problem: Problem) -> np.ndarray:
     return found
 
 
-def ordered(problem: Problem) -> np.ndarray:
+def ordered(problem: Instance) -> np.ndarray:
     """Of all placements, whether an order of the devices exists that every tensor follows."""
     num_devices = len(problem.devices)
     source = placements()[:, problem.graph.senders]
@@ -98,7 +99,7 @@ def run(name: str, objective: str, draw: int) -> tuple[Solution, list[Step]]:
     return solve(name, problem, observe=lambda *step: steps.append(step[:3])), steps
 
 
-def solve(name: str, problem: Problem, seed: int = 1, **options: Any) -> Solution:
+def solve(name: str, problem: Instance, seed: int = 1, **options: Any) -> Solution:
     for package in {"cpsat": ["ortools"]}.get(name, []):
         if importlib.util.find_spec(package) is None:
             pytest.skip(f"{package} is not installed")

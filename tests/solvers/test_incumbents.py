@@ -5,8 +5,8 @@ import itertools
 import numpy as np
 import pytest
 
-from placement import simulators, solvers
-from placement.types import Problem
+from placement import solvers
+from placement.instance import Instance
 from tests import helpers
 
 # Beside these: what is exact or constructive, and tells nothing before it ends.
@@ -21,17 +21,17 @@ SEARCHES = (
 PROGRAMS = ("milp", "milp_noncontiguous", "cpsat")
 
 
-def problem(objective: str, num_ops: int) -> Problem:
+def problem(objective: str, num_ops: int) -> Instance:
     graph = helpers.random_dag(np.random.default_rng(5), num_ops, edge_probability=0.2)
     costs = helpers.random_costs(np.random.default_rng(6), graph, 3)
     costs = costs._replace(accelerator=np.array([0, 1, -1], np.int32))
-    return Problem(graph, costs, objective, ("a", "b", "host"))
+    return Instance(graph, costs, objective, ("a", "b", "host"))
 
 
 @pytest.mark.parametrize(("name", "objective"), SEARCHES)
 def test_the_incumbent_told_is_worth_what_is_told_and_never_gets_worse(name, objective):
     asked = problem(objective, 8 if name == "brute_force" else 14)
-    evaluate = simulators.evaluator(asked)
+    evaluate = asked.evaluate
     told: list[tuple[int, float, np.ndarray]] = []
     found = solvers.solve(name, asked, budget=640, observe=lambda *step: told.append(step[:3]))
     assert told

@@ -5,19 +5,18 @@ import time
 import numpy as np
 import pytest
 
-from placement import simulators
+from placement.instance import Instance
 from placement.solvers.limits import SearchLimits
 from placement.solvers.programs import cpsat, warm_start
-from placement.types import Problem
 from tests import helpers
 
 
-def problem(objective: str) -> Problem:
+def problem(objective: str) -> Instance:
     """A random graph on two accelerators and a host, large enough for a descent to end early."""
     graph = helpers.random_dag(np.random.default_rng(5), 14, edge_probability=0.2)
     costs = helpers.random_costs(np.random.default_rng(6), graph, 3)
     costs = costs._replace(accelerator=np.array([0, 1, -1], np.int32))
-    return Problem(graph, costs, objective, ("a", "b", "host"))
+    return Instance(graph, costs, objective, ("a", "b", "host"))
 
 
 def test_a_part_has_its_share_and_tells_the_same(monkeypatch):
@@ -46,7 +45,7 @@ def test_cpsat_tells_while_it_searches(monkeypatch, objective):
     pytest.importorskip("ortools")
     asked = problem(objective)
     alone = np.full(asked.graph.num_ops, 2)
-    alone_s = float(simulators.evaluator(asked)(alone[None])[0])
+    alone_s = float(asked.evaluate(alone[None])[0])
 
     def bad(*_: object, **__: object) -> warm_start.WarmStart:
         return warm_start.WarmStart(alone, alone_s, 1)
@@ -58,5 +57,5 @@ def test_cpsat_tells_while_it_searches(monkeypatch, objective):
     values = [best_s for _, best_s, _ in told]
     assert len(set(values)) > 1
     assert values == sorted(values, reverse=True)
-    best_s = float(simulators.evaluator(asked)(found.placement[None])[0])
+    best_s = float(asked.evaluate(found.placement[None])[0])
     assert values[-1] == best_s < alone_s

@@ -15,7 +15,7 @@ def test_no_placement_is_below_what_can_be_at_best(objective):
     for draw in range(5):
         graph = helpers.rewired(rng, base, colocated=0.4 * (draw % 2))
         problem = helpers.as_problem(graph, helpers.random_costs(rng, graph, 2), objective)
-        values = np.asarray(simulators.evaluator(problem)(helpers.all_placements(6, 2)))
+        values = np.asarray(problem.evaluate(helpers.all_placements(6, 2)))
         found = room.find(problem)
         assert found.bound_s <= values.min() * (1 + 1e-6)
         if objective == "serial":

@@ -19,7 +19,8 @@ import numpy as np
 from jax.experimental import multihost_utils
 
 from placement.errors import UserError
-from placement.types import CostModel, OpGraph, Problem, SegmentCosts, TensorBytes
+from placement.instance import Instance
+from placement.types import CostModel, OpGraph, SegmentCosts, TensorBytes
 
 _LOST_S = 30  # a process that has been silent for so long is lost
 _LONGEST_WAIT_S = 30 * 24 * 3600  # for process 0, while it solves or measures
@@ -122,7 +123,7 @@ def stopping() -> Iterator[None]:
             _broadcast(b"")
 
 
-def packed(problem: Problem) -> dict[str, Any]:
+def packed(problem: Instance) -> dict[str, Any]:
     """Returns a problem as something to broadcast."""
     graph = {name: getattr(problem.graph, name) for name in _FIELDS}
     graph |= {name: list(graph[name]) for name in ("op_names", "op_types")}
@@ -132,7 +133,7 @@ def packed(problem: Problem) -> dict[str, Any]:
     return problem._asdict() | {"graph": graph, "costs": costs, "devices": list(problem.devices)}
 
 
-def unpacked(job: dict[str, Any]) -> Problem:
+def unpacked(job: dict[str, Any]) -> Instance:
     """Returns the problem that was broadcast."""
     graph = dict(job["graph"])
     graph |= {name: tuple(graph[name]) for name in ("op_names", "op_types")}
@@ -142,7 +143,7 @@ def unpacked(job: dict[str, Any]) -> Problem:
         for name, make in _OPTIONAL.items()
     }
     costs = CostModel(**job["costs"] | optional)
-    return Problem(OpGraph(**graph), costs, job["objective"], tuple(job["devices"]))
+    return Instance(OpGraph(**graph), costs, job["objective"], tuple(job["devices"]))
 
 
 def _broadcast(data: bytes) -> bytes:

@@ -4,6 +4,8 @@ from pathlib import Path
 
 import numpy as np
 
+from placement.analysis import timeline
+from placement.instance import Instance
 from placement.pipeline import loading, method_runs
 from placement.pipeline import target as target_lib
 from placement.pipeline.settings import Settings
@@ -11,8 +13,7 @@ from placement.reporting import details, runs
 from placement.runtime.deployment import netron
 from placement.runtime.measurement.measurer import Measurer
 from placement.runtime.measurement.request import Candidate, SubmodelTimes, Timeline
-from placement.simulators import timeline
-from placement.types import OpGraph, Problem, Span
+from placement.types import OpGraph, Span
 
 NETRON = "placed.xml"
 _INFERENCES = 21
@@ -87,7 +88,7 @@ def write(workdir: Path, told: details.Details | None, target: target_lib.Target
         runs.write_bytes(workdir / NETRON, netron.placed_xml(target.net.model, affinity))
 
 
-def _predicted(problem: Problem, placement: np.ndarray, candidate: Candidate) -> details.Timeline:
+def _predicted(problem: Instance, placement: np.ndarray, candidate: Candidate) -> details.Timeline:
     if candidate.segments is not None:
         return details.Timeline(timeline.in_segments(problem, placement), _IN_SEGMENTS)
     return details.Timeline(timeline.predict(problem, placement), _HOW[problem.objective])

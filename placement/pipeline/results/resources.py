@@ -5,7 +5,6 @@ from typing import NamedTuple
 
 import numpy as np
 
-from placement import simulators
 from placement.pipeline import loading, method_runs
 
 
@@ -32,8 +31,8 @@ def of(entries: list[method_runs.Entry], problem: loading.SearchProblem) -> list
             continue
         placed = method_runs.placed_on(entries[chosen[0]], problem).coarse
         placements = np.stack([entries[i].placements[0] for i in chosen])
-        as_pipeline = simulators.evaluator(placed._replace(objective="max_load"))
-        held = simulators.fullest_bytes(placed, placements)
+        as_pipeline = placed._replace(objective="max_load").evaluate
+        held = placed.fullest_bytes(placements)
         for i, seconds, num_bytes in zip(chosen, as_pipeline(placements), held, strict=True):
             found[i] = Load(float(seconds), float(num_bytes))
     return found

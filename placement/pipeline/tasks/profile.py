@@ -17,9 +17,10 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from placement import simulators
+from placement.analysis import latency_terms, segments
 from placement.costs import calibrate
 from placement.errors import UserError
+from placement.instance import Instance
 from placement.pipeline import learned_search, loading, saved_costs, workdirs
 from placement.pipeline import target as target_lib
 from placement.pipeline.console import faults, progress
@@ -29,8 +30,6 @@ from placement.pipeline.settings import Settings
 from placement.reporting import printable, runs, words
 from placement.runtime.measurement import evaluate as evaluate_lib
 from placement.runtime.measurement.measurer import Measurer
-from placement.simulators import segments, terms
-from placement.types import Problem
 
 ROUNDS = 30  # inferences of every placement
 _ROUNDS = 5  # of fitting
@@ -108,7 +107,7 @@ def _calibrated(
     seen = _placements(_draw(rng, shape, settings.calibration_placements))
     seen_s, known, _ = _measure(settings, workdir, before, measurer, seen, "calibrating", display)
     ran = known & np.isfinite(seen_s)
-    at = [terms.of(before.coarse, placement) for placement in seen[ran]]
+    at = [latency_terms.prepare(before.coarse, placement) for placement in seen[ran]]
     calibration = calibrate.cross_validated(
         before.coarse.costs, at, seen_s[ran].astype(float), rounds=_ROUNDS
     )
@@ -156,16 +155,16 @@ def _calibrated(
     }
 
 
-def _simulated(problem: Problem, placements: np.ndarray) -> np.ndarray:
-    return np.asarray(simulators.evaluator(problem)(placements))
+def _simulated(problem: Instance, placements: np.ndarray) -> np.ndarray:
+    return np.asarray(problem.evaluate(placements))
 
 
-def _in_segments(problem: Problem, placements: np.ndarray) -> np.ndarray:
+def _in_segments(problem: Instance, placements: np.ndarray) -> np.ndarray:
     return np.array([segments.latency_s(problem, placement) for placement in placements])
 
 
 # How each objective's placements are predicted, the most faithful way last.
-_PREDICTORS: dict[str, dict[str, Callable[[Problem, np.ndarray], np.ndarray]]] = {
+_PREDICTORS: dict[str, dict[str, Callable[[Instance, np.ndarray], np.ndarray]]] = {
     "serial": {"serial": _simulated},
     "makespan": {"makespan": _simulated, "segments": _in_segments},
 }

@@ -3,7 +3,7 @@
 HETERO's submodels follow one another. Here a device's operations, in the order in which it is to
 run them, are cut into segments, and each segment becomes a model of its own: it starts when all
 its inputs are there and hands all its outputs over at its end. So what runs when is decided where
-the segments are made (`placement.simulators.segments`); this module only builds them.
+the segments are made (`placement.analysis.segments`); this module only builds them.
 """
 
 from collections.abc import Mapping, Sequence

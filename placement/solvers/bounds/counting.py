@@ -28,8 +28,8 @@ import numpy as np
 from scipy import optimize, sparse
 
 from placement.graphs import dag
+from placement.instance import Instance
 from placement.solvers import base
-from placement.types import Problem
 
 _TOLERANCE = 1e-7  # relative: of linear programs
 _HEAVY = 16  # classes a device: with more, the relaxation is as good
@@ -43,26 +43,22 @@ class Pigeonhole(NamedTuple):
     room: np.ndarray  # int [D]
 
 
-def max_load(problem: Problem) -> float:
+def max_load(problem: Instance) -> float:
     """Bounds the objective `max_load` from below; inf where no placement can be feasible."""
-    classes = base.classes(problem)
-    return max(_relaxed_load(problem, classes), pigeonhole(classes.compute_s).bound_s)
+    return max(_relaxed_load(problem), pigeonhole(problem.classes.compute_s).bound_s)
 
 
-def subgraph(problem: Problem) -> float:
+def subgraph(problem: Instance) -> float:
     """Bounds the objective `subgraph` from below; inf where no placement can be feasible."""
-    classes, memory = base.classes(problem), base.memory(problem)
+    classes, memory = problem.classes, problem.memory_limits
     is_host = np.asarray(problem.costs.accelerator) < 0
-    compute_s = np.where(
-        classes.allowed[classes.number], np.asarray(problem.costs.compute_s, np.float64), np.inf
-    )
     free = is_host & ~memory.devices.any(axis=0)
     limited = not is_host.all() and memory.devices[:, ~is_host].any(axis=0).all()
     if limited and free.any():
         capacity = memory.capacity_bytes[memory.devices[:, ~is_host].any(axis=1)].sum()
         if classes.memory_bytes.sum() > capacity:
-            return _shared_path(problem, classes, compute_s, capacity)
-    graph, fastest_s = problem.graph, compute_s.min(axis=1)
+            return _shared_path(problem, capacity)
+    graph, fastest_s = problem.graph, problem.allowed_compute_s.min(axis=1)
     return float(dag.longest_paths(graph.senders, graph.receivers, fastest_s).max())
 
 
@@ -82,7 +78,8 @@ def pigeonhole(compute_s: np.ndarray) -> Pigeonhole:
     return best
 
 
-def _relaxed_load(problem: Problem, classes: base.Classes) -> float:
+def _relaxed_load(problem: Instance) -> float:
+    classes = problem.classes
     capacity = np.asarray(problem.costs.capacity_bytes, np.float64)
     equal = base.equal_devices(np.concatenate([capacity[None], classes.compute_s]))
     first, group, size = np.unique(equal, return_inverse=True, return_counts=True)
@@ -112,17 +109,16 @@ def _relaxed_load(problem: Problem, classes: base.Classes) -> float:
     )
 
 
-def _shared_path(
-    problem: Problem, classes: base.Classes, compute_s: np.ndarray, capacity: float
-) -> float:
+def _shared_path(problem: Instance, capacity: float) -> float:
     """Bounds the longest path with shares of classes on hosts; variables are T, t [N], h [C]."""
     graph, is_host = problem.graph, np.asarray(problem.costs.accelerator) < 0
+    classes, compute_s = problem.classes, problem.allowed_compute_s
     host_s = compute_s[:, is_host].min(axis=1)
     own_s = compute_s[:, ~is_host].min(axis=1)
     count, num_classes = graph.num_ops, len(classes.memory_bytes)
     low, high = np.zeros(num_classes), np.ones(num_classes)
-    low[classes.number[np.isinf(own_s)]] = 1.0
-    high[classes.number[np.isinf(host_s)]] = 0.0
+    low[classes.ids[np.isinf(own_s)]] = 1.0
+    high[classes.ids[np.isinf(host_s)]] = 0.0
     if (low > high).any():
         return float(compute_s.min(axis=1).max())  # inf: no device runs such a class
     host_s, own_s = (np.where(np.isfinite(s), s, 0.0) for s in (host_s, own_s))
@@ -136,7 +132,7 @@ def _shared_path(
             ),
             (
                 np.concatenate([rows, rows[count:], rows]),
-                np.concatenate([1 + after, 1 + graph.senders, 1 + count + classes.number[after]]),
+                np.concatenate([1 + after, 1 + graph.senders, 1 + count + classes.ids[after]]),
             ),
         ),
         (len(after), 1 + count + num_classes),

@@ -46,11 +46,10 @@ import jax.numpy as jnp
 import numpy as np
 from scipy import optimize, sparse
 
-from placement.graphs import dag
-from placement.simulators.tensors import edge_delay_s
+from placement.instance import ColocationClasses, Instance
 from placement.solvers import base
 from placement.solvers.limits import SearchLimits
-from placement.types import Array, Problem
+from placement.types import Array
 
 _PRECISION = 1e-3  # relative, to which the largest T is found
 _TOLERANCE = 1e-6  # of the linear program, in units of T
@@ -89,19 +88,18 @@ class _Rows(NamedTuple):
     limits: np.ndarray  # float64 [R]
 
 
-def makespan(problem: Problem, limits: SearchLimits) -> float:
+def makespan(problem: Instance, limits: SearchLimits) -> float:
     """Bounds the latency of every placement from below, in seconds; inf if none is feasible.
 
     Where the time ends, it is the largest T that was refuted until then, and no less than the
     longest path.
     """
-    edges, classes = edges_of(problem), base.classes(problem)
-    compute_s = np.asarray(problem.costs.compute_s, np.float64)
-    unlimited = windows_of(edges, np.where(classes.allowed[classes.number], compute_s, np.inf))
+    edges, compute_s = edges_of(problem), np.asarray(problem.costs.compute_s, np.float64)
+    unlimited = windows_of(edges, problem.allowed_compute_s)
     path_s = float(unlimited.through_s().min(axis=1).max())
 
     def refuted(latency_s: float) -> bool:
-        return _refuted(problem, classes, edges, unlimited, latency_s)
+        return _refuted(problem, edges, unlimited, latency_s)
 
     low, high = path_s, longest_s(edges, compute_s)
     if high == 0:  # nothing takes any time, and there is no interval to look at
@@ -117,16 +115,13 @@ def makespan(problem: Problem, limits: SearchLimits) -> float:
     return float(low)
 
 
-def edges_of(problem: Problem) -> Edges:
+def edges_of(problem: Instance) -> Edges:
     """Returns the pairs of operations that edges join, each once with its longest delay."""
-    graph = problem.graph
-    place = np.argsort(dag.topological_order(graph))
-    pairs = place[graph.receivers].astype(np.int64) * graph.num_ops + graph.senders
-    _, first, number = np.unique(pairs, return_index=True, return_inverse=True)
-    num_devices = len(problem.devices)
-    delay_s = np.zeros((len(first), num_devices, num_devices))
-    np.maximum.at(delay_s, number, edge_delay_s(graph, problem.costs))
-    return Edges(graph.senders[first].tolist(), graph.receivers[first].tolist(), delay_s)
+    senders, receivers, delay_s, _ = problem.dependencies
+    place = np.argsort(problem.topological_order)
+    order = np.lexsort((senders, place[receivers]))
+    seconds = delay_s[order].astype(np.float64)
+    return Edges(senders[order].tolist(), receivers[order].tolist(), seconds)
 
 
 def windows_of(edges: Edges, compute_s: np.ndarray) -> Windows:
@@ -179,39 +174,36 @@ def longest_s(edges: Edges, compute_s: np.ndarray) -> float:
     return float(slow[0].max(axis=1).sum() + slow[1].max(axis=(1, 2)).sum())
 
 
-def closed(classes: base.Classes, edges: Edges, windows: Windows, latency_s: float) -> Windows:
+def closed(classes: ColocationClasses, edges: Edges, windows: Windows, latency_s: float) -> Windows:
     """Returns the windows of what is no slower than `latency_s`."""
     for _ in range(_PASSES):
         late = windows.through_s() > latency_s * (1 + _TOLERANCE)
         late_class = np.zeros(classes.compute_s.shape, bool)
-        np.logical_or.at(late_class, classes.number, late)
-        compute_s = np.where(late_class[classes.number], np.inf, windows.compute_s)
+        np.logical_or.at(late_class, classes.ids, late)
+        compute_s = np.where(late_class[classes.ids], np.inf, windows.compute_s)
         if (np.isinf(compute_s) == np.isinf(windows.compute_s)).all():
             break
         windows = windows_of(edges, compute_s)
     return windows
 
 
-def _refuted(
-    problem: Problem, classes: base.Classes, edges: Edges, windows: Windows, latency_s: float
-) -> bool:
+def _refuted(problem: Instance, edges: Edges, windows: Windows, latency_s: float) -> bool:
     """Whether no placement is as fast as `latency_s`."""
-    windows = closed(classes, edges, windows, latency_s)
+    windows = closed(problem.classes, edges, windows, latency_s)
     impossible = np.isinf(windows.compute_s).all(axis=1).any()
-    return bool(impossible) or _overloaded(problem, classes, windows, latency_s)
+    return bool(impossible) or _overloaded(problem, windows, latency_s)
 
 
-def _overloaded(
-    problem: Problem, classes: base.Classes, windows: Windows, latency_s: float
-) -> bool:
+def _overloaded(problem: Instance, windows: Windows, latency_s: float) -> bool:
     """Whether the linear program has no shares: its least excess, in units of T, is positive."""
+    classes = problem.classes
     equal = base.equal_devices(np.concatenate(windows))
     columns, group = np.unique(equal, return_inverse=True)
-    rows = _rows(problem, classes, windows, latency_s, columns, group)
+    rows = _rows(problem, windows, latency_s, columns, group)
     if not len(rows.group):  # nothing takes time, and no memory is limited
         return False
     is_open = np.ones((len(classes.memory_bytes), len(columns)), bool)
-    np.logical_and.at(is_open, classes.number, np.isfinite(windows.compute_s[:, columns]))
+    np.logical_and.at(is_open, classes.ids, np.isfinite(windows.compute_s[:, columns]))
     stride = 1 if len(is_open) <= _WHOLE else -(-len(is_open) // _SAMPLE)
     sample = rows._replace(load=stride * rows.load[:, ::stride])
     solved = _least_excess(sample, is_open[::stride])
@@ -228,20 +220,20 @@ def _overloaded(
 
 
 def _rows(
-    problem: Problem,
-    classes: base.Classes,
+    problem: Instance,
     windows: Windows,
     latency_s: float,
     columns: np.ndarray,
     group: np.ndarray,
 ) -> _Rows:
     """Makes the rows of intervals and of memories, of one device of each group."""
+    classes = problem.classes
     count, num_classes = np.bincount(group), len(classes.memory_bytes)
     groups, loads, limits = [], [], []
     for nth, device in enumerate(columns.tolist()):
         for load_s, seconds in _intervals(windows, device, latency_s):
             groups.append(nth)
-            loads.append(np.bincount(classes.number, load_s, num_classes) / latency_s)
+            loads.append(np.bincount(classes.ids, load_s, num_classes) / latency_s)
             limits.append(count[nth] * seconds / latency_s)
     for nth, capacity in enumerate(base.group_capacity_bytes(problem, group)):
         if np.isfinite(capacity):

@@ -14,10 +14,8 @@ from typing import NamedTuple
 
 import numpy as np
 
-from placement.simulators import ranks
-from placement.solvers import base
+from placement.instance import Instance
 from placement.solvers.bounds import makespan
-from placement.types import Problem
 
 MOST = 512  # rows of tensors that a state may have
 _READERS = 4096  # that read them
@@ -43,38 +41,30 @@ class Layer(NamedTuple):
 class Diagram(NamedTuple):
     """A problem of N operations on D devices, in layers."""
 
-    problem: Problem
-    classes: base.Classes
+    problem: Instance
     edges: makespan.Edges
     windows: makespan.Windows  # of any latency
     layers: list[Layer]
-    equal: np.ndarray  # int [D]: of each device the first that it can change places with
 
 
-def make(problem: Problem, most: int = MOST) -> Diagram | None:
+def make(problem: Instance, most: int = MOST) -> Diagram | None:
     """Orders a problem in layers; None where a state has more than `most` rows of tensors.
 
     None also where these have thousands of readers to come: all layers look at them.
     """
-    classes, costs = base.classes(problem), problem.costs
-    order = ranks.priority_order(problem.graph, costs)
-    compute_s = np.asarray(costs.compute_s, np.float64)
-    compute_s = np.where(classes.allowed[classes.number], compute_s, np.inf)
-    edges = _with_colocation(makespan.edges_of(problem), classes, order)
-    layers = _layers(edges, order, most)
+    edges = _with_colocation(makespan.edges_of(problem), problem)
+    layers = _layers(edges, problem.priority_order, most)
     if layers is None:
         return None
-    windows = makespan.windows_of(edges, compute_s)
-    equal = base.interchangeable(problem, compute_s, edges.delay_s)
-    return Diagram(problem, classes, edges, windows, layers, equal)
+    windows = makespan.windows_of(edges, problem.allowed_compute_s)
+    return Diagram(problem, edges, windows, layers)
 
 
-def _with_colocation(
-    edges: makespan.Edges, classes: base.Classes, order: np.ndarray
-) -> makespan.Edges:
+def _with_colocation(edges: makespan.Edges, problem: Instance) -> makespan.Edges:
     """Adds an edge from each operation to the next of its class, earlier receivers first."""
-    by_class = order[np.argsort(classes.number[order], kind="stable")]
-    same = classes.number[by_class[1:]] == classes.number[by_class[:-1]]
+    classes, order = problem.classes, problem.priority_order
+    by_class = order[np.argsort(classes.ids[order], kind="stable")]
+    same = classes.ids[by_class[1:]] == classes.ids[by_class[:-1]]
     if not same.any():
         return edges
     num_devices = edges.delay_s.shape[-1]

@@ -12,14 +12,13 @@ from typing import NamedTuple
 
 import numpy as np
 
-from placement import simulators
 from placement.errors import UserError
+from placement.instance import Instance
 from placement.solvers import base
 from placement.solvers.bounds import makespan
 from placement.solvers.diagrams import layers
 from placement.solvers.diagrams.sweep import sweep
 from placement.solvers.limits import SearchLimits
-from placement.types import Problem
 
 _NARROWEST, _WIDER = 64, 4
 _WIDEST = 4096  # of a bound alone
@@ -34,7 +33,7 @@ class _Refuted(NamedTuple):
     evaluations: int
 
 
-def find(problem: Problem, seed: int, limits: SearchLimits) -> base.SearchResult:
+def find(problem: Instance, seed: int, limits: SearchLimits) -> base.SearchResult:
     """Widens diagrams until the placement is proven to be optimal.
 
     A search that the clock ends need not repeat. Evaluations are operations that were placed, over
@@ -50,14 +49,13 @@ def find(problem: Problem, seed: int, limits: SearchLimits) -> base.SearchResult
             f"graph {problem.graph.name!r} has more than {layers.MOST} tensors alive at a time; "
             "diagram is for narrower ones: give another method"
         )
-    evaluate = simulators.evaluator(problem)
     most_s = makespan.longest_s(of.edges, of.windows.compute_s)
     best, value_s, bound_s, evaluations, width = None, np.inf, 0.0, 0, _NARROWEST
     while True:
         swept = sweep(of, min(value_s, most_s), width, limits, relaxed=False)
         evaluations += swept.evaluations
         if swept.placement is not None:
-            seconds = float(evaluate(swept.placement[None])[0])
+            seconds = problem.value_s(swept.placement)
             if seconds < value_s:
                 best, value_s = swept.placement, seconds
         limits.tell(evaluations, value_s, best)
@@ -78,7 +76,7 @@ def find(problem: Problem, seed: int, limits: SearchLimits) -> base.SearchResult
         width *= _WIDER
 
 
-def start(problem: Problem, seed: int, limits: SearchLimits) -> base.SearchResult:
+def start(problem: Instance, seed: int, limits: SearchLimits) -> base.SearchResult:
     """Finds what the narrowest diagram does, and whether that is proven; nothing of wide graphs.
 
     Nothing either where the time ends before.
@@ -97,7 +95,7 @@ def start(problem: Problem, seed: int, limits: SearchLimits) -> base.SearchResul
     return base.SearchResult(found.placement, proved.bound_s, status)
 
 
-def bound(problem: Problem, limits: SearchLimits) -> float:
+def bound(problem: Instance, limits: SearchLimits) -> float:
     """Bounds the latency of every placement from below, in seconds: what was proved in time."""
     of = layers.make(problem)
     if of is None:

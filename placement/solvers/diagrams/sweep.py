@@ -24,7 +24,7 @@ from typing import NamedTuple
 import numpy as np
 from scipy import optimize, sparse
 
-from placement.solvers import base
+from placement.instance import MemoryLimits
 from placement.solvers.bounds import makespan
 from placement.solvers.diagrams.layers import Diagram, Layer
 from placement.solvers.limits import SearchLimits
@@ -59,7 +59,7 @@ class _Within(NamedTuple):
         np.ndarray
     )  # [N + 1, D]: when an operation from each layer on that reads nothing starts
     bytes: np.ndarray | None  # [N]: what an operation's class occupies where it is the first of it
-    memory: base.Memory
+    memory: MemoryLimits
 
 
 class _States(NamedTuple):
@@ -109,7 +109,7 @@ def sweep(
         if not len(fast):
             return refuted
         states, bound_s = _take(states, fast), bound_s[fast]
-        states = _sorted_equal(states, of.equal)
+        states = _sorted_equal(states, of.problem.interchangeable_devices)
         chosen, states, all_there = _shrink(states, bound_s, width, within, relaxed=relaxed)
         exact &= all_there
         trail.append((parent[fast[chosen]], device[fast[chosen]]))
@@ -129,7 +129,7 @@ def _within(of: Diagram, latency_s: float, *, limited: bool) -> _Within | None:
 
     None where it refutes T.
     """
-    windows = makespan.closed(of.classes, of.edges, of.windows, latency_s)
+    windows = makespan.closed(of.problem.classes, of.edges, of.windows, latency_s)
     compute_s, (num_ops, num_devices) = windows.compute_s, windows.compute_s.shape
     is_open = np.isfinite(compute_s)
     if not is_open.any(axis=1).all():
@@ -144,12 +144,12 @@ def _within(of: Diagram, latency_s: float, *, limited: bool) -> _Within | None:
     source = np.array([not len(layer.reads) for layer in of.layers])
     starts_s = np.where(source[:, None], windows.head_s[order], np.inf)
     starts_s = np.concatenate([starts_s, np.full((1, num_devices), np.inf)])
-    memory = base.memory(of.problem)
+    classes, memory = of.problem.classes, of.problem.memory_limits
     bytes_ = None
-    if limited and of.classes.memory_bytes.sum() > memory.capacity_bytes.min(initial=np.inf):
+    if limited and classes.memory_bytes.sum() > memory.capacity_bytes.min(initial=np.inf):
         bytes_ = np.zeros(num_ops)
-        _, first = np.unique(of.classes.number[order], return_index=True)
-        bytes_[order[first]] = of.classes.memory_bytes
+        _, first = np.unique(classes.ids[order], return_index=True)
+        bytes_[order[first]] = classes.memory_bytes
     end = np.zeros((1, num_devices))
     return _Within(
         latency_s,

@@ -34,12 +34,11 @@ from typing import NamedTuple
 import numpy as np
 from scipy import optimize, sparse
 
-from placement.graphs import dag
+from placement.instance import Instance
 from placement.simulators import ranks
 from placement.solvers import base
 from placement.solvers.heuristics.list_scheduling import Assignment, PartialSchedule, Waiting
 from placement.solvers.limits import SearchLimits
-from placement.types import Problem
 
 _LP_SHARE = 0.5  # of the time that is left
 _TOLERANCE = 1e-6  # of the linear program
@@ -54,17 +53,17 @@ class _Choice(NamedTuple):
     held: tuple[int, ...]  # devices that wait for another operation's sake
 
 
-def m_topo(problem: Problem, seed: int, limits: SearchLimits) -> base.SearchResult:
+def m_topo(problem: Instance, seed: int, limits: SearchLimits) -> base.SearchResult:
     """Memory-constrained topological placement (Jeon et al. 2020, section 3.1)."""
     del seed, limits
     assignment = Assignment(problem)
     compute_s: list[list[float]] = np.asarray(problem.costs.compute_s, np.float64).tolist()
     accelerators = np.flatnonzero(np.asarray(problem.costs.accelerator) >= 0).tolist()
     devices = accelerators or list(range(len(problem.devices)))
-    memory_bytes = base.classes(problem).memory_bytes
+    memory_bytes = problem.classes.memory_bytes
     cap = memory_bytes.sum() / len(devices) + memory_bytes.max()
     at, used = 0, 0.0
-    for op in dag.topological_order(problem.graph).tolist():
+    for op in problem.topological_order.tolist():
         candidates = assignment.candidates(op)
         if not candidates:
             return base.SearchResult(None)
@@ -80,20 +79,20 @@ def m_topo(problem: Problem, seed: int, limits: SearchLimits) -> base.SearchResu
     return base.SearchResult(np.array(assignment.placed))
 
 
-def m_etf(problem: Problem, seed: int, limits: SearchLimits) -> base.SearchResult:
+def m_etf(problem: Instance, seed: int, limits: SearchLimits) -> base.SearchResult:
     """Memory-constrained earliest task first (Jeon et al. 2020, section 3.2)."""
     del seed
     return _earliest_first(problem, np.full(problem.graph.num_ops, -1), limits)
 
 
-def m_sct(problem: Problem, seed: int, limits: SearchLimits) -> base.SearchResult:
+def m_sct(problem: Instance, seed: int, limits: SearchLimits) -> base.SearchResult:
     """Memory-constrained small communication times (Jeon et al. 2020, section 3.3)."""
     del seed
     favourite = favourite_children(problem, _LP_SHARE * limits.left_s())
     return _earliest_first(problem, favourite, limits)
 
 
-def favourite_children(problem: Problem, time_limit_s: float) -> np.ndarray:
+def favourite_children(problem: Instance, time_limit_s: float) -> np.ndarray:
     """Finds int [N]: each operation's favourite child, -1 where it has none."""
     num_ops = problem.graph.num_ops
     child = np.full(num_ops, -1)
@@ -124,13 +123,11 @@ def favourite_children(problem: Problem, time_limit_s: float) -> np.ndarray:
     return child
 
 
-def _distinct_edges(problem: Problem) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+def _distinct_edges(problem: Instance) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     """Returns senders, receivers and longest mean delay of operations that edges join."""
-    graph = problem.graph
-    pairs = np.stack([graph.senders, graph.receivers])
-    (senders, receivers), number = np.unique(pairs, axis=1, return_inverse=True)
+    senders, receivers, _, pair = problem.dependencies
     delay_s = np.zeros(len(senders))
-    np.maximum.at(delay_s, number, ranks.mean_delay_s(graph, problem.costs))
+    np.maximum.at(delay_s, pair, problem.mean_edge_delay_s)
     return senders, receivers, delay_s
 
 
@@ -141,7 +138,7 @@ def _incidence(ends: np.ndarray, num_ops: int) -> sparse.csr_array:
 
 
 def _earliest_first(
-    problem: Problem, favourite: np.ndarray, limits: SearchLimits
+    problem: Instance, favourite: np.ndarray, limits: SearchLimits
 ) -> base.SearchResult:
     """Schedules by earliest start; once the time is over, no device waits for favourites any more.
 
@@ -151,7 +148,7 @@ def _earliest_first(
     """
     schedule, waiting = PartialSchedule(problem), Waiting(problem.graph)
     placed = schedule.assignment.placed
-    rank = ranks.upward_rank(problem.graph, problem.costs).tolist()
+    rank = problem.upward_rank.tolist()
     awaits = [-1] * len(problem.devices)
     held: list[set[int]] = [set() for _ in problem.devices]
     arrival_s = {op: schedule.arrival_s(op) for op in waiting.sources()}  # of what is ready

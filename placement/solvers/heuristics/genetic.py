@@ -16,10 +16,11 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from placement.instance import Instance
 from placement.solvers import base
 from placement.solvers.heuristics import neighbourhood
 from placement.solvers.limits import SearchLimits
-from placement.types import Array, Problem
+from placement.types import Array
 
 MUTATED = 0.8
 _GENERATIONS = 50  # between two looks at the clock
@@ -30,7 +31,7 @@ class _Evolution(NamedTuple):
     alive: neighbourhood.Batch
 
 
-def find(problem: Problem, seed: int, limits: SearchLimits) -> base.SearchResult:
+def find(problem: Instance, seed: int, limits: SearchLimits) -> base.SearchResult:
     """A genetic algorithm: segments crossed over, the better of parents and children survive."""
     space, starts = neighbourhood.make_space(problem)
     evolution = _Evolution(jax.random.PRNGKey(seed), starts)

@@ -10,15 +10,15 @@ accelerator's parts the first is used. Where there is no host, the last accelera
 import numpy as np
 
 from placement.graphs import dag
+from placement.instance import Instance
 from placement.solvers import base
 from placement.solvers.limits import SearchLimits
-from placement.types import Problem
 
 
-def find(problem: Problem, seed: int, limits: SearchLimits) -> base.SearchResult:
+def find(problem: Instance, seed: int, limits: SearchLimits) -> base.SearchResult:
     """Fills the accelerators in order; the baseline of Tarnawski et al. (2020)."""
     del seed, limits
-    classes = base.classes(problem)
+    classes = problem.classes
     accelerator = np.asarray(problem.costs.accelerator)
     _, first = np.unique(accelerator, return_index=True)
     parts = np.sort(first[accelerator[first] >= 0]).tolist()
@@ -27,7 +27,7 @@ def find(problem: Problem, seed: int, limits: SearchLimits) -> base.SearchResult
     room = np.asarray(problem.costs.capacity_bytes, np.float64)[parts].tolist()
     placement = np.full(len(classes.memory_bytes), -1)
     current = 0
-    for number in _order(problem, classes).tolist():
+    for number in _order(problem).tolist():
         needed = classes.memory_bytes[number]
         placement[number] = rest
         if current < len(parts) and classes.allowed[number, parts[current]]:
@@ -36,11 +36,11 @@ def find(problem: Problem, seed: int, limits: SearchLimits) -> base.SearchResult
             if current < len(parts):
                 placement[number] = parts[current]
                 room[current] -= needed
-    return base.SearchResult(placement[classes.number], evaluations=1)
+    return base.SearchResult(placement[classes.ids], evaluations=1)
 
 
-def _order(problem: Problem, classes: base.Classes) -> np.ndarray:
+def _order(problem: Instance) -> np.ndarray:
     """Returns int [C]: the classes in topological order, or as near to one as there is."""
-    count = len(classes.memory_bytes)
-    order = dag.sort_nodes(count, *dag.quotient(problem.graph, classes.number))
-    return order if len(order) == count else base.in_order(problem, classes)
+    count = len(problem.class_order)
+    order = dag.sort_nodes(count, *dag.quotient(problem.graph, problem.classes.ids))
+    return order if len(order) == count else problem.class_order

@@ -20,8 +20,8 @@ from collections.abc import Sequence
 import numpy as np
 
 from placement.errors import UserError
-from placement.graphs import dag, opgraph
-from placement.types import OpGraph
+from placement.graphs import dag
+from placement.instance import Instance
 
 _LSTM = re.compile(r"(?:^|/)lstm(\d+)(?=/|$)")
 _FIRST = re.compile(r"(?:^|/)embedding(?=/|$)")
@@ -29,7 +29,7 @@ _LAST = re.compile(r"(?:^|/)(?:attention|softmax)(?=/|$)")
 _NONE = -1
 
 
-def place(graph: OpGraph, accelerators: Sequence[int], host: int | None) -> np.ndarray:
+def place(problem: Instance, accelerators: Sequence[int], host: int | None) -> np.ndarray:
     """Places as an expert does; see the module docstring.
 
     What a recurrent network's names assign to no layer (inputs, outputs, shared constants) goes
@@ -37,7 +37,7 @@ def place(graph: OpGraph, accelerators: Sequence[int], host: int | None) -> np.n
     the first of them.
 
     Args:
-      graph: N operations, not coarsened: a coarse operation has the name of but one of its members.
+      problem: N operations, not coarsened: a coarse operation has the name of one member only.
       accelerators: devices, in the order in which they are taken.
       host: the device that takes everything where there is no accelerator, else unused.
 
@@ -47,13 +47,14 @@ def place(graph: OpGraph, accelerators: Sequence[int], host: int | None) -> np.n
     Raises:
       UserError: there is neither an accelerator nor a host.
     """
+    graph = problem.graph
     devices = [*accelerators] or ([] if host is None else [host])
     if not devices:
         raise UserError(
             f"graph {graph.name!r} has no device to go to: no accelerator and no host; give one"
         )
-    layers = _spread(graph, _named_layers(graph.op_names))
-    layers = layers[opgraph.representatives(graph)]
+    layers = _spread(problem, _named_layers(graph.op_names))
+    layers = layers[problem.leaders]
     return np.array(devices, np.int32)[layers % len(devices)]
 
 
@@ -74,9 +75,9 @@ def _named_layers(names: Sequence[str]) -> np.ndarray:
     return layers
 
 
-def _spread(graph: OpGraph, layers: np.ndarray) -> np.ndarray:
+def _spread(problem: Instance, layers: np.ndarray) -> np.ndarray:
     """Returns int [N]: what has no layer takes its first reader's, else its first producer's."""
-    layers, order = layers.copy(), dag.topological_order(graph)
+    graph, layers, order = problem.graph, layers.copy(), problem.topological_order
     rank = np.argsort(order)
     sweeps = (
         (graph.senders, graph.receivers, order[::-1]),

@@ -27,13 +27,11 @@ import numpy as np
 from scipy import sparse
 from scipy.sparse import csgraph
 
-from placement import simulators
 from placement.graphs import dag
-from placement.simulators import ranks
+from placement.instance import Instance
 from placement.solvers import base
 from placement.solvers.heuristics import baechi, list_scheduling
 from placement.solvers.limits import SearchLimits
-from placement.types import Problem
 
 BATCH = 64  # placements simulated at once: one compilation
 _JOINED = 8  # of them joins of the last round's
@@ -65,40 +63,36 @@ class _Blocks(NamedTuple):
     device: np.ndarray  # int [M]
 
 
-def lns(problem: Problem, seed: int, limits: SearchLimits) -> base.SearchResult:
+def lns(problem: Instance, seed: int, limits: SearchLimits) -> base.SearchResult:
     """Large neighbourhoods (Shaw 1998), from the best of single devices and list schedules."""
     candidates = starts(problem, seed, limits)
-    values = simulators.evaluator(problem)(_padded(candidates))
+    values = problem.evaluate(_padded(candidates))
     return polish(problem, candidates[int(np.argmin(values))], seed, limits)
 
 
-def starts(problem: Problem, seed: int, limits: SearchLimits) -> np.ndarray:
+def starts(problem: Instance, seed: int, limits: SearchLimits) -> np.ndarray:
     """Returns int32 [M, N]: single devices, as far as they can, and list schedules."""
-    classes = base.classes(problem)
-    fastest = classes.compute_s.argmin(axis=1)
-    rows = [np.where(able, d, fastest)[classes.number] for d, able in enumerate(classes.allowed.T)]
     schedules = [find(problem, seed, limits).placement for find in STARTS]
-    return np.array([*rows, *(row for row in schedules if row is not None)], np.int32)
+    placements = [placement for placement in schedules if placement is not None]
+    return np.array([*problem.single_devices, *placements], np.int32)
 
 
 def polish(
-    problem: Problem, placement: np.ndarray, seed: int, limits: SearchLimits
+    problem: Instance, placement: np.ndarray, seed: int, limits: SearchLimits
 ) -> base.SearchResult:
     """Improves a placement int [N] until time or `limits.budget` is spent; never worsens it."""
     chex.assert_shape(placement, (problem.graph.num_ops,))
     chex.assert_type(placement, int)
     rng, space = np.random.default_rng(seed), _space(problem)
-    evaluate = simulators.evaluator(problem)
-    first = np.unique(space.number, return_index=True)[1]
-    at = best = np.asarray(placement)[first]
-    at_s = best_s = float(evaluate(_padded(at[None])[:, space.number])[0])
+    at = best = np.asarray(placement)[problem.classes.first_ops]
+    at_s = best_s = float(problem.evaluate(_padded(at[None])[:, space.number])[0])
     joined = np.empty((0, len(at)), np.int32)
     stale, evaluations = 0, 1
     limits.tell(evaluations, best_s, best[space.number])
     while not limits.over() and evaluations + BATCH <= limits.budget:
         blocks = _draw(rng, space, at, BATCH - len(joined))
         rows = np.concatenate([joined, _moved(space, at, blocks)])
-        values = np.asarray(evaluate(rows[:, space.number]))
+        values = np.asarray(problem.evaluate(rows[:, space.number]))
         evaluations += len(rows)
         drawn = values[len(joined) :]
         better = np.argsort(drawn, kind="stable")[: np.count_nonzero(drawn < at_s)]
@@ -118,12 +112,12 @@ def polish(
     return base.SearchResult(best[space.number], status=status, evaluations=evaluations)
 
 
-def _space(problem: Problem) -> _Space:
-    graph, classes = problem.graph, base.classes(problem)
-    senders, receivers = dag.quotient_edges(graph.senders, graph.receivers, classes.number)
-    orders = [ranks.priority_order(graph, problem.costs), dag.topological_order(graph)]
-    unique = [list(dict.fromkeys(classes.number[order].tolist())) for order in orders]
-    return _Space(classes.number, classes.allowed, np.array(unique), senders, receivers)
+def _space(problem: Instance) -> _Space:
+    graph, classes = problem.graph, problem.classes
+    senders, receivers = dag.quotient_edges(graph.senders, graph.receivers, classes.ids)
+    orders = [problem.priority_order, problem.topological_order]
+    unique = [list(dict.fromkeys(classes.ids[order].tolist())) for order in orders]
+    return _Space(classes.ids, classes.allowed, np.array(unique), senders, receivers)
 
 
 def _padded(rows: np.ndarray) -> np.ndarray:

@@ -29,10 +29,11 @@ from bisect import bisect_right
 import numpy as np
 
 from placement.graphs import dag
-from placement.simulators import ranks, tensors
+from placement.instance import Instance
+from placement.simulators import ranks
 from placement.solvers import base
 from placement.solvers.limits import SearchLimits
-from placement.types import OpGraph, Problem
+from placement.types import OpGraph
 
 
 class Timeline:
@@ -97,10 +98,10 @@ class Assignment:
     is home where its first one is.
     """
 
-    def __init__(self, problem: Problem):
-        classes, memory = base.classes(problem), base.memory(problem)
+    def __init__(self, problem: Instance):
+        classes, memory = problem.classes, problem.memory_limits
         self.placed = [-1] * problem.graph.num_ops
-        self._number: list[int] = classes.number.tolist()
+        self._number: list[int] = classes.ids.tolist()
         self._bytes: list[float] = classes.memory_bytes.tolist()
         rows, number = _distinct(classes.allowed)
         devices = [np.flatnonzero(row).tolist() for row in rows]
@@ -139,7 +140,7 @@ class Assignment:
 class PartialSchedule:
     """A schedule in the making, in lists too: `place` and `place_earliest` are the only changes."""
 
-    def __init__(self, problem: Problem):
+    def __init__(self, problem: Instance):
         graph, costs = problem.graph, problem.costs
         self.assignment = Assignment(problem)
         compute_s = np.asarray(costs.compute_s, np.float64)
@@ -150,7 +151,7 @@ class PartialSchedule:
         starts, edges = dag.successors(graph.num_ops, graph.receivers, np.arange(graph.num_edges))
         self._starts: list[int] = starts.tolist()
         self._senders: list[int] = graph.senders[edges].tolist()
-        delays, number = _distinct(tensors.edge_delay_s(graph, costs)[edges])
+        delays, number = _distinct(problem.edge_delay_s[edges])
         tables: list[list[list[float]]] = delays.tolist()
         self._delay_s = [tables[n] for n in number]
 
@@ -219,27 +220,30 @@ class Waiting:
         return ready
 
 
-def heft(problem: Problem, seed: int, limits: SearchLimits) -> base.SearchResult:
+def heft(problem: Instance, seed: int, limits: SearchLimits) -> base.SearchResult:
     """Heterogeneous earliest finish time (Topcuoglu et al. 2002, section 5.1)."""
     del seed, limits  # one pass without chance
     schedule = PartialSchedule(problem)
     nothing = [0.0] * len(problem.devices)
-    for op in ranks.priority_order(problem.graph, problem.costs).tolist():
+    for op in problem.priority_order.tolist():
         if not schedule.place_earliest(op, nothing):
             return base.SearchResult(None)
     return base.SearchResult(np.array(schedule.assignment.placed))
 
 
-def peft(problem: Problem, seed: int, limits: SearchLimits) -> base.SearchResult:
+def peft(problem: Instance, seed: int, limits: SearchLimits) -> base.SearchResult:
     """Predict earliest finish time (Arabnejad and Barbosa 2014, section 4).
 
     Departure: OCT and its mean are over the devices that support an operation.
     """
     del seed, limits
-    classes = base.classes(problem)
-    allowed = classes.allowed[classes.number]
     schedule, waiting = PartialSchedule(problem), Waiting(problem.graph)
-    table = ranks.optimistic_cost_s(problem.graph, problem.costs, allowed)
+    table = ranks.optimistic_cost_s(
+        problem.graph,
+        problem.allowed_compute_s,
+        problem.mean_edge_delay_s,
+        problem.topological_order,
+    )
     rank = ranks.finite_mean(table).tolist()
     onward = table.tolist()
     queue = [(-rank[op], op) for op in waiting.sources()]

@@ -17,11 +17,12 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from placement.instance import Instance
 from placement.solvers import base
 from placement.solvers.heuristics import neighbourhood
 from placement.solvers.heuristics.neighbourhood import CHAINS, Batch, Space
 from placement.solvers.limits import SearchLimits
-from placement.types import Array, Problem
+from placement.types import Array
 
 PATIENCE = 200
 HOT, COLD = 0.03, 1e-4
@@ -37,18 +38,18 @@ class _Chains(NamedTuple):
     step: Array  # int32
 
 
-def local_search(problem: Problem, seed: int, limits: SearchLimits) -> base.SearchResult:
+def local_search(problem: Instance, seed: int, limits: SearchLimits) -> base.SearchResult:
     """Local search: chains side by side take what costs no more, and start again."""
     return _search(problem, seed, limits, annealed=False)
 
 
-def annealing(problem: Problem, seed: int, limits: SearchLimits) -> base.SearchResult:
+def annealing(problem: Instance, seed: int, limits: SearchLimits) -> base.SearchResult:
     """Simulated annealing (Kirkpatrick et al. 1983): chains side by side."""
     return _search(problem, seed, limits, annealed=True)
 
 
 def _search(
-    problem: Problem, seed: int, limits: SearchLimits, *, annealed: bool
+    problem: Instance, seed: int, limits: SearchLimits, *, annealed: bool
 ) -> base.SearchResult:
     space, starts = neighbourhood.make_space(problem)
     steps = max(0, limits.budget // CHAINS - 1)

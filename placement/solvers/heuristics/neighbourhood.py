@@ -20,8 +20,9 @@ import jax.numpy as jnp
 import numpy as np
 
 from placement import simulators
+from placement.instance import Instance
 from placement.solvers import base
-from placement.types import Array, Problem
+from placement.types import Array
 
 CHAINS = 32
 
@@ -29,7 +30,7 @@ CHAINS = 32
 class Space(NamedTuple):
     """The search space: placements of N operations that keep C classes together."""
 
-    tables: Any  # of `simulators.tables`, without co-location, which steps keep
+    tables: Any  # of `Instance.tables`, without co-location, which steps keep
     rank: Array  # int32 [N]: the position of an operation's class in `base.in_order`
     allowed: Array  # bool [N, D]: what supports all of an operation's class
     num_classes: Array  # int32: C
@@ -44,22 +45,19 @@ class Batch(NamedTuple):
     latency_s: Array  # float32 [B]: inf where limits are broken
 
 
-def make_space(problem: Problem) -> tuple[Space, Batch]:
+def make_space(problem: Instance) -> tuple[Space, Batch]:
     """Makes the space of a problem, and the single devices in it as a batch of `CHAINS`."""
-    classes = base.classes(problem)
-    limits, of_objective = simulators.tables(problem)
-    allowed, number = classes.allowed[classes.number], classes.number
+    classes = problem.classes
+    limits, of_objective = problem.tables
     space = Space(
         tables=(limits._replace(representative=None), of_objective),
-        rank=jnp.asarray(np.argsort(base.in_order(problem, classes))[number], jnp.int32),
-        allowed=jnp.asarray(allowed),
+        rank=jnp.asarray(np.argsort(problem.class_order)[classes.ids], jnp.int32),
+        allowed=jnp.asarray(problem.allowed),
         num_classes=jnp.int32(len(classes.compute_s)),
         excess_s=jnp.float32(0),
     )
-    fastest = classes.compute_s.argmin(axis=1)[number]
-    devices = np.arange(CHAINS) % allowed.shape[1]
-    starts = np.where(allowed[:, devices], devices, fastest[:, None]).T
-    batch = evaluate(problem.objective, space, jnp.asarray(starts, jnp.int32))
+    starts = problem.single_devices[np.arange(CHAINS) % len(problem.devices)]
+    batch = evaluate(problem.objective, space, jnp.asarray(starts))
     finite_s = jnp.where(jnp.isfinite(batch.cost_s), batch.cost_s, 0)
     space = space._replace(excess_s=finite_s.max())
     return space, evaluate(problem.objective, space, batch.placement)

@@ -26,8 +26,9 @@ import numpy as np
 from scipy import sparse
 
 from placement.errors import UserError
+from placement.instance import Instance
 from placement.solvers import base
-from placement.types import CostModel, Problem
+from placement.types import CostModel
 
 _TOTAL = 10**7  # sums, twice for edges, stay far below 2**31, as 32-bit partitioners need
 _SHARES = 1000  # shares are whole numbers that sum to about this, at least 1
@@ -45,7 +46,7 @@ class Weighted(NamedTuple):
 Partitioner = Callable[[Weighted, np.ndarray, int], np.ndarray]
 
 
-def metis(problem: Problem, *, seed: int = 0) -> np.ndarray:
+def metis(problem: Instance, *, seed: int = 0) -> np.ndarray:
     """METIS (Karypis and Kumar 1998): all devices' shares, few bytes cut.
 
     Where one class outweighs a whole part, METIS may leave parts empty, and says so on stdout.
@@ -56,7 +57,7 @@ def metis(problem: Problem, *, seed: int = 0) -> np.ndarray:
     return _place(problem, np.arange(len(problem.devices)), _metis, seed)
 
 
-def kahip(problem: Problem, *, seed: int = 0) -> np.ndarray:
+def kahip(problem: Instance, *, seed: int = 0) -> np.ndarray:
     """KaFFPa of KaHIP (Sanders and Schulz 2013): equal parts, few bytes cut.
 
     It takes no shares: all parts are equal, within its customary 3 %, however slow a device is.
@@ -67,7 +68,7 @@ def kahip(problem: Problem, *, seed: int = 0) -> np.ndarray:
     return _place(problem, np.arange(len(problem.devices)), _kahip, seed)
 
 
-def scotch(problem: Problem, *, gmap: Callable[[str], str], seed: int = 0) -> np.ndarray:
+def scotch(problem: Instance, *, gmap: Callable[[str], str], seed: int = 0) -> np.ndarray:
     """Scotch (Pellegrini and Roman 1996): all devices' shares, few bytes cut.
 
     Mirhoseini et al. also give Scotch the links' capacities; the architecture here, a complete
@@ -92,7 +93,7 @@ def scotch(problem: Problem, *, gmap: Callable[[str], str], seed: int = 0) -> np
     return _place(problem, np.arange(len(problem.devices)), partition, seed)
 
 
-def min_cut(problem: Problem, *, seed: int = 0) -> np.ndarray:
+def min_cut(problem: Instance, *, seed: int = 0) -> np.ndarray:
     """The papers' MinCut: METIS, which leaves out the CPU.
 
     The host gets only what no accelerator supports; where there is no accelerator, every device
@@ -147,9 +148,9 @@ def from_scotch(text: str, num_vertices: int, num_parts: int) -> np.ndarray:
     )
 
 
-def _place(problem: Problem, devices: np.ndarray, partition: Partitioner, seed: int) -> np.ndarray:
+def _place(problem: Instance, devices: np.ndarray, partition: Partitioner, seed: int) -> np.ndarray:
     """Partitions over some devices, lifts to operations and repairs: int32 [N]."""
-    number, seconds, _ = base.classes(problem)
+    number, seconds = problem.classes.ids, problem.classes.compute_s
     useful = devices[np.isfinite(seconds[:, devices]).any(axis=0)]
     devices = useful if len(useful) else devices
     load = _mean_seconds(problem.costs, number, devices)
@@ -181,7 +182,7 @@ def _shares(load: np.ndarray, seconds: np.ndarray) -> np.ndarray:
     return _whole(speed, _SHARES)
 
 
-def _weighted(problem: Problem, number: np.ndarray, load: np.ndarray) -> Weighted:
+def _weighted(problem: Instance, number: np.ndarray, load: np.ndarray) -> Weighted:
     """Makes the graph of the classes; a tensor that a class reads several times counts once."""
     graph = problem.graph
     ends = np.sort(number[np.stack([graph.senders, graph.receivers])], axis=0)

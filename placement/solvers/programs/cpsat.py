@@ -10,17 +10,17 @@ from typing import Any
 
 import numpy as np
 
+from placement.instance import Instance
 from placement.solvers import base
 from placement.solvers.limits import SearchLimits
 from placement.solvers.programs import cp_sat, cpsat_makespan, program, program_search
-from placement.types import Problem
 
 _UNITS = 2**30  # in a horizon
 # More strategies than processors: they share what they learn, and taking turns pays.
 _WORKERS = 8
 
 
-def find(problem: Problem, seed: int, limits: SearchLimits) -> base.SearchResult:
+def find(problem: Instance, seed: int, limits: SearchLimits) -> base.SearchResult:
     """A constraint program on CP-SAT, of all placements.
 
     A search that the clock ends need not repeat.

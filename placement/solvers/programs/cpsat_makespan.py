@@ -35,14 +35,12 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from placement import simulators
 from placement.errors import UserError
-from placement.simulators import ranks
+from placement.instance import ColocationClasses, Instance
 from placement.solvers import base
 from placement.solvers.bounds import makespan as makespan_lib
 from placement.solvers.limits import SearchLimits
 from placement.solvers.programs import cp_sat, warm_start
-from placement.types import Problem
 
 _LARGEST = 1_000_000  # pairs of operations on devices that edges join: rows of the program
 
@@ -50,7 +48,7 @@ _LARGEST = 1_000_000  # pairs of operations on devices that edges join: rows of 
 class _Whole(NamedTuple):
     """The problem in whole units."""
 
-    classes: base.Classes
+    classes: ColocationClasses
     order: list[int]  # of priority
     edges: makespan_lib.Edges
     windows: makespan_lib.Windows  # of what takes `limit` at most; inf where a device is closed
@@ -65,14 +63,14 @@ class _Variables(NamedTuple):
     latency: Any
 
 
-def find(problem: Problem, seed: int, limits: SearchLimits) -> base.SearchResult:
+def find(problem: Instance, seed: int, limits: SearchLimits) -> base.SearchResult:
     """Finds the optimum, or the best placement and bound when time is over.
 
     Raises:
       UserError: ortools is not installed, or the program would take gigabytes.
     """
     cp_model = cp_sat.import_cp_model()
-    pairs = len(makespan_lib.edges_of(problem).senders) * len(problem.devices) ** 2
+    pairs = len(problem.dependencies.senders) * len(problem.devices) ** 2
     if pairs > _LARGEST:
         raise UserError(
             f"graph {problem.graph.name!r} has edges between {pairs} pairs of operations on "
@@ -91,15 +89,13 @@ def find(problem: Problem, seed: int, limits: SearchLimits) -> base.SearchResult
     variables = _variables(model, whole)
     _add_constraints(model, problem, whole, variables)
     if best is not None:
-        _, first = np.unique(whole.classes.number, return_index=True)
-        equal = base.interchangeable(problem, whole.windows.compute_s, whole.edges.delay_s)
-        cp_sat.hint(cp_model, model, variables.on, best[first], equal, limits)
-    evaluate = simulators.evaluator(problem)
+        device, equal = best[whole.classes.first_ops], problem.interchangeable_devices
+        cp_sat.hint(cp_model, model, variables.on, device, equal, limits)
 
     def valued(value: Callable[[Any], Any]) -> tuple[np.ndarray, float]:
         home = [next(d for d, x in row.items() if value(x)) for row in variables.on]
-        placement = np.array(home)[whole.classes.number]
-        return placement, float(evaluate(placement[None])[0])
+        placement = np.array(home)[whole.classes.ids]
+        return placement, problem.value_s(placement)
 
     def tell(value: Callable[[Any], Any]) -> None:
         placement, seconds = valued(value)
@@ -119,25 +115,24 @@ def find(problem: Problem, seed: int, limits: SearchLimits) -> base.SearchResult
     return base.SearchResult(best, bound_s, "optimal" if proven else "time limit", evaluations)
 
 
-def _whole(problem: Problem, value_s: float) -> tuple[_Whole, float]:
+def _whole(problem: Instance, value_s: float) -> tuple[_Whole, float]:
     """Returns the problem in whole units, and the seconds of a unit."""
-    classes, edges = base.classes(problem), makespan_lib.edges_of(problem)
+    classes, edges = problem.classes, makespan_lib.edges_of(problem)
     compute_s = np.asarray(problem.costs.compute_s, np.float64)
     limit_s = value_s if value_s < inf else makespan_lib.longest_s(edges, compute_s)
     unit_s = limit_s * base.ROUNDING / (4 * len(compute_s)) or 1.0
     limit = ceil(limit_s / unit_s * (1 + base.ROUNDING))
-    allowed = classes.allowed[classes.number]
     edges = edges._replace(delay_s=np.floor(edges.delay_s / unit_s))
-    compute = np.floor(np.where(allowed, compute_s, inf) / unit_s)
+    compute = np.floor(problem.allowed_compute_s / unit_s)
     windows = makespan_lib.windows_of(edges, compute)
     windows = makespan_lib.closed(classes, edges, windows, limit)
-    order = ranks.priority_order(problem.graph, problem.costs).tolist()
+    order = problem.priority_order.tolist()
     return _Whole(classes, order, edges, windows, limit), unit_s
 
 
 def _variables(model: Any, whole: _Whole) -> _Variables:
     is_open = np.ones(whole.classes.compute_s.shape, bool)
-    np.logical_and.at(is_open, whole.classes.number, np.isfinite(whole.windows.compute_s))
+    np.logical_and.at(is_open, whole.classes.ids, np.isfinite(whole.windows.compute_s))
     on = [{d: model.new_bool_var("") for d in np.flatnonzero(row).tolist()} for row in is_open]
     earliest = whole.windows.head_s.min(axis=1)
     latest = whole.limit - (whole.windows.compute_s + whole.windows.tail_s).min(axis=1)
@@ -149,7 +144,7 @@ def _variables(model: Any, whole: _Whole) -> _Variables:
     return _Variables(on, start, model.new_int_var(int(shortest), whole.limit, ""))
 
 
-def _add_constraints(model: Any, problem: Problem, whole: _Whole, variables: _Variables) -> None:
+def _add_constraints(model: Any, problem: Instance, whole: _Whole, variables: _Variables) -> None:
     for row in variables.on:
         model.add_exactly_one(row.values())
     _add_windows(model, whole, variables)
@@ -163,7 +158,7 @@ def _add_constraints(model: Any, problem: Problem, whole: _Whole, variables: _Va
 
 def _add_windows(model: Any, whole: _Whole, variables: _Variables) -> None:
     head, compute, tail = whole.windows
-    for op, number in enumerate(whole.classes.number.tolist()):
+    for op, number in enumerate(whole.classes.ids.tolist()):
         start, on = variables.start[op], variables.on[number]
         after = {d: int(compute[op, d] + tail[op, d]) for d in on}
         model.add(variables.latency >= start + sum(after[d] * x for d, x in on.items()))
@@ -171,7 +166,7 @@ def _add_windows(model: Any, whole: _Whole, variables: _Variables) -> None:
 
 
 def _add_delays(model: Any, whole: _Whole, variables: _Variables) -> None:
-    compute, number = whole.windows.compute_s, whole.classes.number.tolist()
+    compute, number = whole.windows.compute_s, whole.classes.ids.tolist()
     for sender, receiver, delay in zip(*whole.edges, strict=True):
         before, after = variables.on[number[sender]], variables.on[number[receiver]]
         began, start = variables.start[sender], variables.start[receiver]
@@ -189,7 +184,7 @@ def _add_order(model: Any, whole: _Whole, variables: _Variables, device: int) ->
     """Adds that a device runs what it has one by one, in order of priority."""
     free, intervals = 0, []
     for op in whole.order:
-        on = variables.on[whole.classes.number[op]].get(device)
+        on = variables.on[whole.classes.ids[op]].get(device)
         if on is None:
             continue
         seconds, start = int(whole.windows.compute_s[op, device]), variables.start[op]
@@ -202,8 +197,8 @@ def _add_order(model: Any, whole: _Whole, variables: _Variables, device: int) ->
     model.add_no_overlap(intervals)
 
 
-def _add_memory(model: Any, problem: Problem, whole: _Whole, variables: _Variables) -> None:
-    memory = base.memory(problem)
+def _add_memory(model: Any, problem: Instance, whole: _Whole, variables: _Variables) -> None:
+    memory = problem.memory_limits
     for devices, capacity_bytes in zip(memory.devices, memory.capacity_bytes, strict=True):
         needed, capacity = cp_sat.whole_bytes(whole.classes.memory_bytes, capacity_bytes)
         inside = [
@@ -215,9 +210,9 @@ def _add_memory(model: Any, problem: Problem, whole: _Whole, variables: _Variabl
         model.add(sum(inside) <= capacity)
 
 
-def _add_symmetry(model: Any, problem: Problem, whole: _Whole, variables: _Variables) -> None:
+def _add_symmetry(model: Any, problem: Instance, whole: _Whole, variables: _Variables) -> None:
     """Adds that of two interchangeable devices the first takes a class first."""
-    equal = base.interchangeable(problem, whole.windows.compute_s, whole.edges.delay_s)
+    equal = problem.interchangeable_devices
     groups = [np.flatnonzero(equal == first).tolist() for first in np.unique(equal)]
     for device, other in itertools.chain.from_iterable(map(itertools.pairwise, groups)):
         earlier: list[Any] = []
@@ -229,4 +224,4 @@ def _add_symmetry(model: Any, problem: Problem, whole: _Whole, variables: _Varia
 
 
 def _class_order(whole: _Whole) -> list[int]:
-    return list(dict.fromkeys(whole.classes.number[whole.order].tolist()))
+    return list(dict.fromkeys(whole.classes.ids[whole.order].tolist()))

@@ -18,13 +18,13 @@ Tensors that cost more than the horizon stay inside, where no two hosts exchange
 
 import numpy as np
 
+from placement.instance import Instance
 from placement.solvers.bounds import counting
 from placement.solvers.programs import presolve, program
-from placement.types import Problem
 
 
 def build(
-    problem: Problem,
+    problem: Instance,
     tasks: presolve.Presolved,
     horizon_s: float,
     lower_s: float,
@@ -56,7 +56,7 @@ def build(
     return built
 
 
-def costly(problem: Problem, tasks: presolve.Presolved, horizon_s: float) -> np.ndarray:
+def costly(problem: Instance, tasks: presolve.Presolved, horizon_s: float) -> np.ndarray:
     """Finds pairs of classes int [2, P] that tensors join whose transfer costs more."""
     pays = np.asarray(problem.costs.accelerator) >= 0
     if not len(tasks.source) or (~pays).sum() > 1:

@@ -14,22 +14,22 @@ from functools import partial
 import numpy as np
 from scipy import optimize, sparse
 
+from placement.instance import Instance
 from placement.solvers import base, native
 from placement.solvers.limits import SearchLimits
 from placement.solvers.programs import program, program_search
-from placement.types import Problem
 
 _UNITS = 100.0  # in a horizon
 _GAP = 1e-7  # relative, at which a search may end
 
 
-def find(problem: Problem, seed: int, limits: SearchLimits) -> base.SearchResult:
+def find(problem: Instance, seed: int, limits: SearchLimits) -> base.SearchResult:
     """An integer program on HiGHS; under max_load, of contiguous placements."""
     contiguous = problem.objective == "max_load"
     return program_search.search(problem, seed, limits, backend=solve, contiguous=contiguous)
 
 
-def find_noncontiguous(problem: Problem, seed: int, limits: SearchLimits) -> base.SearchResult:
+def find_noncontiguous(problem: Instance, seed: int, limits: SearchLimits) -> base.SearchResult:
     """An integer program on HiGHS, of all placements."""
     return program_search.search(problem, seed, limits, backend=solve)
 

@@ -23,9 +23,9 @@ import chex
 import numpy as np
 
 from placement.graphs import dag
-from placement.simulators import max_load, tensors
+from placement.instance import Instance
+from placement.simulators import max_load
 from placement.solvers import base
-from placement.types import Problem
 
 
 class Presolved(NamedTuple):
@@ -60,12 +60,11 @@ class Presolved(NamedTuple):
         return of_classes
 
 
-def presolve(problem: Problem) -> Presolved:
+def presolve(problem: Instance) -> Presolved:
     """Merges the tasks of a problem that can be merged without loss."""
     graph = problem.graph
     task = np.arange(graph.num_ops)
-    _, group, size = np.unique(graph.colocation, return_inverse=True, return_counts=True)
-    fixed = size[group] > 1
+    fixed = np.bincount(problem.classes.ids)[problem.classes.ids] > 1
     while True:
         current = _build(problem, task)
         partner = _mergers(current, fixed)
@@ -76,7 +75,7 @@ def presolve(problem: Problem) -> Presolved:
         task, fixed = number[task], fixed[first]
 
 
-def equal_devices(problem: Problem, tasks: Presolved) -> np.ndarray:
+def equal_devices(problem: Instance, tasks: Presolved) -> np.ndarray:
     """Returns int [D]: of each device the first that costs the same and is as large."""
     is_accelerator = np.asarray(problem.costs.accelerator) >= 0
     capacity_bytes = np.asarray(problem.costs.capacity_bytes)
@@ -84,16 +83,16 @@ def equal_devices(problem: Problem, tasks: Presolved) -> np.ndarray:
     return base.equal_devices(np.concatenate(rows))
 
 
-def _build(problem: Problem, task: np.ndarray) -> Presolved:
+def _build(problem: Instance, task: np.ndarray) -> Presolved:
     graph, costs = problem.graph, problem.costs
-    classes = base.classes(problem)
+    classes = problem.classes
     _, first = np.unique(task, return_index=True)
-    owner = classes.number[first]
+    owner = classes.ids[first]
     _, owner = np.unique(owner, return_inverse=True)  # merged tasks leave gaps
     task_s = dag.part_sums(task, np.asarray(costs.compute_s, np.float64))
     memory_bytes = dag.part_sums(owner, dag.part_sums(task, _needed_bytes(problem)))
     _, edge, number = np.unique(graph.tensors, return_index=True, return_inverse=True)
-    transfer_fixed_s = tensors.edge_transfer_s(graph, costs)[edge].astype(np.float64)
+    transfer_fixed_s = problem.edge_transfer_s[edge].astype(np.float64)
     in_s, out_s = max_load.link_s(transfer_fixed_s, np.asarray(costs.accelerator))
     home = owner[task]
     order = np.argsort(number, kind="stable")
@@ -116,10 +115,10 @@ def _build(problem: Problem, task: np.ndarray) -> Presolved:
     )
 
 
-def _needed_bytes(problem: Problem) -> np.ndarray:
+def _needed_bytes(problem: Instance) -> np.ndarray:
     """Returns float64 [N]: what operations occupy, 0 where all fit into any memory."""
     memory_bytes = np.asarray(problem.costs.memory_bytes, np.float64)
-    fits = memory_bytes.sum() <= base.memory(problem).capacity_bytes.min(initial=np.inf)
+    fits = memory_bytes.sum() <= problem.memory_limits.capacity_bytes.min(initial=np.inf)
     return memory_bytes * (not fits)
 
 

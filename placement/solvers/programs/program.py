@@ -17,9 +17,8 @@ from typing import NamedTuple
 
 import numpy as np
 
-from placement.solvers import base
+from placement.instance import Instance
 from placement.solvers.programs.presolve import Presolved, equal_devices
-from placement.types import Problem
 
 # A literal: the Boolean b as b, its negation as ~b, which is negative.
 Literal = int
@@ -105,7 +104,7 @@ class Outcome(NamedTuple):
     bound_s: float
 
 
-def assign(program: Program, problem: Problem, tasks: Presolved) -> None:
+def assign(program: Program, problem: Instance, tasks: Presolved) -> None:
     """Adds x and what limits a device: what it supports and its memory."""
     num_classes, num_devices = tasks.compute_s.shape
     program.assigned = x = program.booleans(num_classes, num_devices)
@@ -113,7 +112,7 @@ def assign(program: Program, problem: Problem, tasks: Presolved) -> None:
     program.equal = equal_devices(problem, tasks)
     for boolean in x[~np.isfinite(tasks.compute_s)]:
         program.clause(~boolean)
-    memory = base.memory(problem)
+    memory = problem.memory_limits
     for devices, capacity in zip(memory.devices, memory.capacity_bytes.tolist(), strict=True):
         if tasks.memory_bytes.sum() > capacity:
             terms = [

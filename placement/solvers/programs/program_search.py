@@ -6,14 +6,13 @@ from typing import NamedTuple
 
 import numpy as np
 
-from placement import simulators
+from placement.instance import Instance
 from placement.solvers import base
 from placement.solvers.bounds import counting
 from placement.solvers.limits import SearchLimits
 from placement.solvers.programs import max_load_program, subgraph_program, warm_start
 from placement.solvers.programs.presolve import Presolved, presolve
 from placement.solvers.programs.program import Outcome, Program
-from placement.types import Problem
 
 _EXACT = 1e-9  # relative: what float64 sums differ by
 
@@ -31,7 +30,7 @@ class Formulation(NamedTuple):
     """An objective as programs see it."""
 
     build: Build
-    lower_s: Callable[[Problem], float]
+    lower_s: Callable[[Instance], float]
 
 
 FORMULATIONS: dict[str, Formulation] = {
@@ -41,7 +40,7 @@ FORMULATIONS: dict[str, Formulation] = {
 
 
 def search(
-    problem: Problem,
+    problem: Instance,
     seed: int,
     limits: SearchLimits,
     *,
@@ -68,11 +67,11 @@ def search(
     build = partial(formulation.build, contiguous=True) if contiguous else formulation.build
     program = build(problem, tasks, horizon_s, lower_s)
     hint = None if best is None else tasks.lower(best)
-    evaluate, evaluations = simulators.evaluator(problem), start.evaluations
+    evaluations = start.evaluations
 
     def valued(assigned: np.ndarray) -> tuple[np.ndarray, float]:
         placement = tasks.lift(assigned.argmax(axis=1))
-        return placement, float(evaluate(placement[None])[0])
+        return placement, problem.value_s(placement)
 
     def tell(assigned: np.ndarray) -> None:
         placement, seconds = valued(assigned)

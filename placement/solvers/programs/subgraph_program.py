@@ -26,12 +26,12 @@ import itertools
 import numpy as np
 
 from placement.graphs import dag
+from placement.instance import Instance
 from placement.solvers.programs import presolve, program
-from placement.types import Problem
 
 
 def build(
-    problem: Problem, tasks: presolve.Presolved, horizon_s: float, lower_s: float
+    problem: Instance, tasks: presolve.Presolved, horizon_s: float, lower_s: float
 ) -> program.Program:
     """Builds the program of the placements that are worth at most the horizon."""
     built = program.Program(horizon_s)

@@ -17,12 +17,12 @@ from typing import NamedTuple
 import chex
 import numpy as np
 
-from placement import simulators
 from placement.graphs import dag
-from placement.solvers import base, starts
+from placement.instance import ColocationClasses, Instance
+from placement.solvers import starts
 from placement.solvers.heuristics import large_neighbourhood
 from placement.solvers.limits import SearchLimits
-from placement.types import OpGraph, Problem
+from placement.types import Evaluate, OpGraph
 
 _SHARES = 24  # loads tried
 _BATCH = large_neighbourhood.BATCH  # placements simulated at a time: one compilation for all
@@ -40,15 +40,14 @@ class WarmStart(NamedTuple):
 
 
 class _Space(NamedTuple):
-    """What placements are made of, and what they are worth."""
+    """The problem, and which of its placements count."""
 
-    classes: base.Classes
-    evaluate: simulators.Evaluate
+    problem: Instance
     reach: np.ndarray | None  # bool [N, N], of `phases`, where placements must be contiguous
 
 
 def find(
-    problem: Problem, seed: int, limits: SearchLimits, *, contiguous: bool = False
+    problem: Instance, seed: int, limits: SearchLimits, *, contiguous: bool = False
 ) -> WarmStart:
     """Finds the best placement that heuristics know, and a better one near it.
 
@@ -58,13 +57,13 @@ def find(
       limits: a tenth of what is left is spent at most, or a second, beside compiling the simulator.
       contiguous: whether all placements must be.
     """
-    classes = base.classes(problem)
+    classes = problem.classes
     reach = phases(problem.graph) if contiguous else None
-    space = _Space(classes, simulators.evaluator(problem), reach)
+    space = _Space(problem, reach)
     share = max(_FINDING, _LEAST_S / max(_LEAST_S, limits.left_s()))
     known = starts.find(problem, seed, limits.part(share, limits.budget))
     found = [result.placement for result in known if result.placement is not None]
-    candidates = np.stack([*found, *_segments(problem, classes)[:, classes.number]])
+    candidates = np.stack([*found, *_segments(problem)[:, classes.ids]])
     start = _best(space, WarmStart(None, np.inf, 0), candidates, limits)  # compiles
     improving = limits.part(_IMPROVING, _PER_CLASS * len(classes.compute_s))
     start = _descend(space, start, seed, improving)
@@ -100,7 +99,7 @@ def _best(
     space: _Space, start: WarmStart, candidates: np.ndarray, limits: SearchLimits
 ) -> WarmStart:
     """Returns the best of a start and placements int [M, N], of which one batch at least counts."""
-    seconds = _values(space.evaluate, candidates, limits)
+    seconds = _values(space.problem.evaluate, candidates, limits)
     placement, value_s, evaluations = start
     for row in np.argsort(seconds, kind="stable"):
         if not seconds[row] < value_s:
@@ -112,9 +111,7 @@ def _best(
     return WarmStart(placement, value_s, evaluations)
 
 
-def _values(
-    evaluate: simulators.Evaluate, placements: np.ndarray, limits: SearchLimits
-) -> np.ndarray:
+def _values(evaluate: Evaluate, placements: np.ndarray, limits: SearchLimits) -> np.ndarray:
     """Computes what placements int [M, N] are worth: as many, in batches, as there is time for."""
     seconds: list[np.ndarray] = []
     for start in range(0, len(placements), _BATCH):
@@ -131,15 +128,15 @@ def _descend(space: _Space, start: WarmStart, seed: int, limits: SearchLimits) -
     rng, before_s = np.random.default_rng(seed), np.inf
     while start.placement is not None and start.value_s < before_s and not limits.over():
         before_s = start.value_s
-        moves = rng.permutation(_moves(start.placement, space.classes))
-        start = _best(space, start, moves[:, space.classes.number], limits)
+        classes = space.problem.classes
+        moves = rng.permutation(_moves(start.placement, classes))
+        start = _best(space, start, moves[:, classes.ids], limits)
     return start
 
 
-def _moves(placement: np.ndarray, classes: base.Classes) -> np.ndarray:
+def _moves(placement: np.ndarray, classes: ColocationClasses) -> np.ndarray:
     """Returns placements of classes int [M, C] in which one moved to a device that can run it."""
-    _, first = np.unique(classes.number, return_index=True)
-    home, others = placement[first], classes.allowed.copy()
+    home, others = placement[classes.first_ops], classes.allowed.copy()
     others[np.arange(len(home)), home] = False
     which, device = np.nonzero(others)
     moved = np.repeat(home[None], len(which), axis=0)
@@ -147,27 +144,21 @@ def _moves(placement: np.ndarray, classes: base.Classes) -> np.ndarray:
     return moved
 
 
-def _segments(problem: Problem, classes: base.Classes) -> np.ndarray:
+def _segments(problem: Instance) -> np.ndarray:
     """Returns placements of classes int [M, C]: segments of the order, each device alone."""
-    order = base.in_order(problem, classes)
+    classes = problem.classes
     accelerator = np.asarray(problem.costs.accelerator)
     devices = np.argsort(accelerator < 0, kind="stable")  # hosts take what is left
     total_s = np.where(classes.allowed, classes.compute_s, np.inf).min(axis=1).sum()
     shares = np.geomspace(1 / len(devices), 1.5, _SHARES)
-    candidates = [_filled(problem, classes, order, devices, total_s * share) for share in shares]
-    candidates += [_filled(problem, classes, order, np.roll(devices, -d), np.inf) for d in devices]
+    candidates = [_filled(problem, devices, total_s * share) for share in shares]
+    candidates += [_filled(problem, np.roll(devices, -d), np.inf) for d in devices]
     return np.stack(candidates)
 
 
-def _filled(
-    problem: Problem,
-    classes: base.Classes,
-    order: np.ndarray,
-    devices: np.ndarray,
-    share_s: float,
-) -> np.ndarray:
+def _filled(problem: Instance, devices: np.ndarray, share_s: float) -> np.ndarray:
     """Deals classes int [C] in order to devices in turn; what fits nowhere goes to the last."""
-    memory = base.memory(problem)
+    classes, memory, order = problem.classes, problem.memory_limits, problem.class_order
     room = memory.capacity_bytes.copy()
     placement = np.full(len(order), -1)
     current, load_s = 0, 0.0
@@ -185,12 +176,13 @@ def _filled(
                 placement[number] = device
                 break
         if placement[number] < 0:
-            placement[number] = _anywhere(classes, memory, room, number)
+            placement[number] = _anywhere(problem, room, number)
     return placement
 
 
-def _anywhere(classes: base.Classes, memory: base.Memory, room: np.ndarray, number: int) -> int:
+def _anywhere(problem: Instance, room: np.ndarray, number: int) -> int:
     """Chooses the fastest device that can run a class and has room; it takes the room."""
+    classes, memory = problem.classes, problem.memory_limits
     small = classes.memory_bytes[number] > room
     full = (memory.devices & small[:, None]).any(axis=0)
     seconds = classes.compute_s[number] + np.where(full, 1e30, 0.0)

@@ -36,9 +36,9 @@ import numpy as np
 
 from placement.errors import UserError
 from placement.graphs import dag
-from placement.simulators import max_load, tensors
-from placement.solvers import base
-from placement.types import OpGraph, Problem
+from placement.instance import Instance
+from placement.simulators import max_load
+from placement.types import OpGraph
 
 
 class Split(NamedTuple):
@@ -73,7 +73,7 @@ class DeviceTypes(NamedTuple):
         return tuple(len(devices) for devices in self.devices)
 
 
-def splits(problem: Problem) -> tuple[DeviceTypes, list[Split]]:
+def splits(problem: Instance) -> tuple[DeviceTypes, list[Split]]:
     """Returns the devices of a problem, and what is split over them, a split a family.
 
     Raises:
@@ -85,7 +85,7 @@ def splits(problem: Problem) -> tuple[DeviceTypes, list[Split]]:
     return types, [_family(problem, columns, types, along) for along in families]
 
 
-def _check(problem: Problem) -> None:
+def _check(problem: Instance) -> None:
     graph = problem.graph
     wrong = np.flatnonzero(graph.backward[graph.senders] & ~graph.backward[graph.receivers])
     if len(wrong):
@@ -94,7 +94,7 @@ def _check(problem: Problem) -> None:
             f"graph {graph.name!r}: backward operation {names[0]!r} feeds forward operation "
             f"{names[1]!r}; contiguous splits need the passes in order: mark both as backward"
         )
-    shared = base.memory(problem).devices
+    shared = problem.memory_limits.devices
     shared = shared[shared.sum(axis=1) > 1]
     if len(shared):
         names = [problem.devices[device] for device in np.flatnonzero(shared[0])]
@@ -104,11 +104,11 @@ def _check(problem: Problem) -> None:
         )
 
 
-def _device_types(problem: Problem) -> tuple[Split, DeviceTypes]:
+def _device_types(problem: Instance) -> tuple[Split, DeviceTypes]:
     """Returns the problem with operations as vertices, unconstrained, and its device types."""
     graph, costs = problem.graph, problem.costs
     _, first, tensor = np.unique(graph.tensors, return_index=True, return_inverse=True)
-    transfer_s = tensors.edge_transfer_s(graph, costs)[first]
+    transfer_s = problem.edge_transfer_s[first]
     links = max_load.link_s(transfer_s, np.asarray(costs.accelerator))
     in_s, out_s = (np.asarray(link, np.float64) for link in links)
     compute_s = np.asarray(costs.compute_s, np.float64)
@@ -131,10 +131,10 @@ def _device_types(problem: Problem) -> tuple[Split, DeviceTypes]:
     return split, DeviceTypes(devices, capacity[chosen])
 
 
-def _family(problem: Problem, columns: Split, types: DeviceTypes, along: bool) -> Split:
+def _family(problem: Instance, columns: Split, types: DeviceTypes, along: bool) -> Split:
     before, after = _constraints(problem.graph, along)
     split = columns._replace(before=before, after=after)
-    split = _contract(split, base.classes(problem).number)
+    split = _contract(split, problem.classes.ids)
     split = _contract(split, dag.strong_components(split.num_vertices, split.before, split.after))
     joined = _joined(split, types)
     while joined.max() + 1 < split.num_vertices:

@@ -27,12 +27,12 @@ import numpy as np
 
 from placement.errors import UserError
 from placement.graphs import dag
+from placement.instance import Instance
 from placement.solvers import base
 from placement.solvers.limits import SearchLimits
 from placement.solvers.splits import contiguous, ideals
 from placement.solvers.splits.contiguous import DeviceTypes, Split
 from placement.solvers.splits.ideals import Ideals
-from placement.types import Problem
 
 STATES = 50_000_000  # pairs of an ideal and numbers of devices, 8 bytes each
 _FIRST_GUESS, _GUESSES = 1.2, 10  # of a value, as multiple of an even load: 1.2, 1.2 ** 2, ...
@@ -71,7 +71,7 @@ class _Segments(NamedTuple):
     load_s: np.ndarray  # float64 [*]
 
 
-def ideals_dp(problem: Problem, seed: int, limits: SearchLimits) -> base.SearchResult:
+def ideals_dp(problem: Instance, seed: int, limits: SearchLimits) -> base.SearchResult:
     """A dynamic program over ideals: the best contiguous placement, with proof.
 
     `contiguous` says what that is. Time is looked at between levels; where it ends, the linearised
@@ -93,7 +93,7 @@ def ideals_dp(problem: Problem, seed: int, limits: SearchLimits) -> base.SearchR
     return base.SearchResult(best.placement, best.value_s, "optimal", scope=base.CONTIGUOUS)
 
 
-def dp_split(problem: Problem, seed: int, limits: SearchLimits) -> base.SearchResult:
+def dp_split(problem: Instance, seed: int, limits: SearchLimits) -> base.SearchResult:
     """The split of `ideals_dp` for `max_load`, under `subgraph` (Tarnawski et al. 2020).
 
     Raises:
@@ -104,7 +104,7 @@ def dp_split(problem: Problem, seed: int, limits: SearchLimits) -> base.SearchRe
     return base.SearchResult(result.placement, status=status)
 
 
-def linearised_dp(problem: Problem, seed: int, limits: SearchLimits) -> base.SearchResult:
+def linearised_dp(problem: Instance, seed: int, limits: SearchLimits) -> base.SearchResult:
     """A dynamic program over one topological order, cut into segments: contiguous.
 
     Raises:
@@ -115,7 +115,7 @@ def linearised_dp(problem: Problem, seed: int, limits: SearchLimits) -> base.Sea
     return base.SearchResult(best.placement, status="finished" if best.complete else "time limit")
 
 
-def _all_ideals(problem: Problem, split: Split) -> Ideals:
+def _all_ideals(problem: Instance, split: Split) -> Ideals:
     lattice = ideals.enumerate_ideals(split)
     if isinstance(lattice, int):
         raise UserError(

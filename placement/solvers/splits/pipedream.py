@@ -21,14 +21,14 @@ contiguous but not the best such placement. Departures:
 import numpy as np
 
 from placement.graphs import dag
+from placement.instance import Instance
 from placement.solvers import base
 from placement.solvers.limits import SearchLimits
 from placement.solvers.splits import contiguous
 from placement.solvers.splits.contiguous import Split
-from placement.types import Problem
 
 
-def pipedream(problem: Problem, seed: int, limits: SearchLimits) -> base.SearchResult:
+def pipedream(problem: Instance, seed: int, limits: SearchLimits) -> base.SearchResult:
     """PipeDream's planner (Narayanan et al. 2019): a chain of stages.
 
     Raises:

@@ -1,18 +1,16 @@
 import numpy as np
 
 from experiments.reproduction import questions
-from placement import simulators
 from placement.costs import roofline
 from placement.graphs import roles
+from placement.instance import Instance
 from placement.search import orders
-from placement.solvers import base
-from placement.types import Problem
 from tests import helpers
 
 
-def _described(devices: str) -> Problem:
+def _described(devices: str) -> Instance:
     graph, names = helpers.fork_join(4, 3), roofline.devices(devices)
-    return Problem(graph, roofline.cost_model(graph, names), "makespan", names)
+    return Instance(graph, roofline.cost_model(graph, names), "makespan", names)
 
 
 def test_latency_is_bytes_cut_and_memory_the_balance():
@@ -21,7 +19,7 @@ def test_latency_is_bytes_cut_and_memory_the_balance():
     number = np.arange(problem.graph.num_ops)
     rows = np.stack([(number > 6), (number > 9), number % 2]).astype(np.int32)
     costs = problem.costs.compute_s[:, 0]
-    evaluate = simulators.evaluator(cut)
+    evaluate = cut.evaluate
     for row, value in zip(rows, np.asarray(evaluate(rows)), strict=True):
         share = max(costs[row == 0].sum(), costs[row == 1].sum()) / costs.sum()
         crosses = row[problem.graph.senders] != row[problem.graph.receivers]
@@ -49,4 +47,4 @@ def test_names_say_as_much_of_roles_as_their_title():
     alike = {frozenset(np.flatnonzero(colour == c).tolist()) for c in colour}
     assert sets["blocks of roles by neighbours"] == {found for found in alike if len(found) > 1}
     together = problem._replace(graph=told["one decision a role, by neighbours"])
-    np.testing.assert_array_equal(base.classes(together).number, colour)
+    np.testing.assert_array_equal(together.classes.ids, colour)

@@ -4,14 +4,15 @@ import math
 
 import numpy as np
 
+from placement.instance import Instance
 from placement.pipeline import loading, method_runs
 from placement.pipeline.results import resources
 from placement.runtime.measurement.request import Candidate
-from placement.types import Problem, Solution
+from placement.types import Solution
 from tests import helpers
 
 
-def problem(num_ops: int, memory_bytes: list[float]) -> Problem:
+def problem(num_ops: int, memory_bytes: list[float]) -> Instance:
     """A chain that takes 4 seconds on 'a', a host, and 2 on 'b'; crossing takes 5 and 'b' pays."""
     graph = helpers.chain(num_ops)
     costs = helpers.unit_costs(
@@ -22,7 +23,7 @@ def problem(num_ops: int, memory_bytes: list[float]) -> Problem:
         memory_bytes=np.array(memory_bytes, np.float32),
         accelerator=np.array([-1, 0], np.int32),
     )
-    return Problem(graph, costs, "serial", ("a", "b"))
+    return Instance(graph, costs, "serial", ("a", "b"))
 
 
 FULL, COARSE = problem(4, [4, 2, 1, 1]), problem(2, [6, 2])

@@ -10,6 +10,7 @@ import pytest
 
 from configs import solvers as solvers_config
 from placement.errors import UserError
+from placement.instance import Instance
 from placement.methods import METHODS
 from placement.pipeline import loading, method_runs
 from placement.pipeline.console import metrics
@@ -18,7 +19,7 @@ from placement.pipeline.settings import Settings
 from placement.pipeline.tasks import compare, solve
 from placement.solvers import base
 from placement.solvers.limits import SearchLimits
-from placement.types import Problem, Solution
+from placement.types import Solution
 from tests import helpers
 from tests.reporting import events
 
@@ -132,7 +133,7 @@ def test_ctrl_c_in_a_solver_keeps_what_others_found(tmp_path, monkeypatch, capsy
 def test_the_best_of_an_interrupted_comparison_is_one_of_all_its_graphs(tmp_path, monkeypatch):
     answers = iter([base.SearchResult(np.array([1, 0, 1, 0, 0]))])  # worth 10
 
-    def once(problem: Problem, seed: int, limits: SearchLimits) -> base.SearchResult:
+    def once(problem: Instance, seed: int, limits: SearchLimits) -> base.SearchResult:
         for answer in answers:
             return answer
         raise KeyboardInterrupt

@@ -11,6 +11,7 @@ import openvino as ov
 import pytest
 from openvino import opset13 as ops
 
+from placement.analysis import segments
 from placement.costs import tables
 from placement.errors import UserError
 from placement.graphs import coarsen
@@ -21,7 +22,6 @@ from placement.runtime.execution.split import Format, Segment
 from placement.runtime.execution.submodels import Submodels
 from placement.runtime.execution.workers import Workers
 from placement.runtime.models import colocation, extract, frontend, outputs
-from placement.simulators import segments
 from tests import helpers
 from tests.runtime import small
 from tests.runtime.sample_models import MODELS

@@ -5,12 +5,13 @@ import pytest
 
 from placement import solvers
 from placement.errors import UserError
+from placement.instance import Instance
 from placement.solvers import base
 from placement.solvers.bounds import makespan
 from placement.solvers.diagrams import layers, search
 from placement.solvers.diagrams.sweep import sweep
 from placement.solvers.limits import SearchLimits
-from placement.types import OpGraph, Problem
+from placement.types import OpGraph
 from tests import helpers
 from tests.solvers import exhaustive
 
@@ -19,7 +20,7 @@ def _limits(time_limit_s: float = 60.0) -> SearchLimits:
     return SearchLimits(time_limit_s, 10**9)
 
 
-def _layers(problem: Problem) -> layers.Diagram:
+def _layers(problem: Instance) -> layers.Diagram:
     made = layers.make(problem)
     assert made is not None
     return made
@@ -53,7 +54,7 @@ def test_restricted_diagrams_know_what_their_placements_take():
             continue
         swept = sweep(of, most_s, 1 + number % 5, _limits(), relaxed=False)
         if swept.placement is not None:
-            value_s = base.value_s(problem, swept.placement)
+            value_s = problem.value_s(swept.placement)
             np.testing.assert_allclose(swept.latency_s, value_s, rtol=1e-6)
 
 
@@ -76,13 +77,13 @@ def test_equal_devices_are_one_state():
     costs = helpers.unit_costs(graph, 4)
     costs.compute_s[:] = 1.0
     of = _layers(helpers.as_problem(graph, costs, "makespan"))
-    assert of.equal.tolist() == [0, 0, 0, 0]
+    assert of.problem.interchangeable_devices.tolist() == [0, 0, 0, 0]
     most_s = makespan.longest_s(of.edges, of.windows.compute_s)
     swept = sweep(of, most_s, 10**6, _limits(), relaxed=True)
     assert swept.exact
     assert swept.placement is not None
     # Each is charged what it would be as it stands, whichever name it has.
-    value_s = base.value_s(of.problem, swept.placement)
+    value_s = of.problem.value_s(swept.placement)
     np.testing.assert_allclose(value_s, swept.latency_s, rtol=1e-6)
 
 
@@ -107,7 +108,7 @@ def test_graphs_that_are_too_wide_are_refused_and_bounded_otherwise():
     assert solvers.lower_bound(problem) == solvers.lower_bound(problem, any_order=True) > 0
 
 
-def _in_series(modules: list[OpGraph]) -> Problem:
+def _in_series(modules: list[OpGraph]) -> Instance:
     """One after another, the last operation of each before the first of the next; random costs."""
     edges: list[tuple[int, int]] = []
     begin = 0

@@ -4,19 +4,17 @@ from collections.abc import Callable
 
 import numpy as np
 
-from placement.graphs import dag
-from placement.simulators import ranks, tensors
-from placement.solvers import base
-from placement.types import Problem
+from placement.instance import Instance
+from placement.simulators import ranks
 from tests.simulators import plain_ranks
 
 
 class Schedule:
-    def __init__(self, problem: Problem):
+    def __init__(self, problem: Instance):
         self.problem = problem
-        self.classes, self.memory = base.classes(problem), base.memory(problem)
+        self.classes, self.memory = problem.classes, problem.memory_limits
         self.compute_s = np.asarray(problem.costs.compute_s, np.float64).tolist()
-        self.delay_s = tensors.edge_delay_s(problem.graph, problem.costs).tolist()
+        self.delay_s = problem.edge_delay_s.tolist()
         ends = problem.graph.senders.tolist(), problem.graph.receivers.tolist()
         self.edges = list(zip(*ends, strict=True))
         self.device: dict[int, int] = {}
@@ -24,7 +22,7 @@ class Schedule:
         self.busy: list[list[tuple[float, float]]] = [[] for _ in problem.devices]
 
     def candidates(self, op: int) -> list[int]:
-        number = self.classes.number
+        number = self.classes.ids
         homes = {int(number[other]): device for other, device in self.device.items()}
         if number[op] in homes:
             return [homes[number[op]]]
@@ -71,22 +69,22 @@ class Schedule:
         return [self.device[op] for op in range(len(self.compute_s))]
 
 
-def heft(problem: Problem) -> list[int] | None:
+def heft(problem: Instance) -> list[int] | None:
     rank = plain_ranks.upward_rank(problem)
-    order = sorted(dag.topological_order(problem.graph).tolist(), key=lambda op: -rank[op])
+    order = sorted(problem.topological_order.tolist(), key=lambda op: -rank[op])
     # In float64: float32 would round what is added to it, and make ties of different ends.
     nothing_s = np.zeros(problem.costs.compute_s.shape)
     return _in_gaps(problem, lambda ready: min(ready, key=order.index), nothing_s)
 
 
-def peft(problem: Problem) -> list[int] | None:
-    classes = base.classes(problem)
-    table = plain_ranks.optimistic_cost_s(problem, classes.allowed[classes.number])
+def peft(problem: Instance) -> list[int] | None:
+    classes = problem.classes
+    table = plain_ranks.optimistic_cost_s(problem, classes.allowed[classes.ids])
     rank = ranks.finite_mean(table)
     return _in_gaps(problem, lambda ready: min(ready, key=lambda op: (-rank[op], op)), table)
 
 
-def m_etf(problem: Problem) -> list[int] | None:
+def m_etf(problem: Instance) -> list[int] | None:
     schedule, rank = Schedule(problem), plain_ranks.upward_rank(problem)
     while ready := schedule.ready():
         choices = []
@@ -104,7 +102,7 @@ def m_etf(problem: Problem) -> list[int] | None:
 
 
 def _in_gaps(
-    problem: Problem, first: Callable[[list[int]], int], onward_s: np.ndarray
+    problem: Instance, first: Callable[[list[int]], int], onward_s: np.ndarray
 ) -> list[int] | None:
     schedule = Schedule(problem)
     while ready := schedule.ready():

@@ -2,6 +2,7 @@
 
 import functools
 import re
+from collections.abc import Sequence
 
 import numpy as np
 import pytest
@@ -37,6 +38,11 @@ def _named(names: list[str], edges: list[tuple[int, int]], **fields: object) -> 
     )
 
 
+def _place(graph: OpGraph, accelerators: Sequence[int], host: int | None) -> np.ndarray:
+    problem = helpers.as_problem(graph, helpers.unit_costs(graph), "serial")
+    return human_expert.place(problem, accelerators, host)
+
+
 def _devices(graph: OpGraph, placement: np.ndarray, pattern: str) -> set[int]:
     """Where the operations are whose name begins with a pattern."""
     chosen = [bool(re.match(pattern, name)) for name in graph.op_names]
@@ -47,7 +53,7 @@ def _devices(graph: OpGraph, placement: np.ndarray, pattern: str) -> set[int]:
 @pytest.mark.parametrize("constants", [True, False])
 def test_rnnlm_layer_by_layer(constants):
     graph = _graph(f"rnnlm:layers=3,{TINY}", constants)
-    placement = human_expert.place(graph, (4, 2, 7), 0)
+    placement = _place(graph, (4, 2, 7), 0)
     assert placement.dtype == np.int32
     assert placement.shape == (graph.num_ops,)
     parts = {r"words|embedding/|lstm0/": 4, r"lstm1/": 2, r"lstm2/|softmax/|probabilities": 7}
@@ -61,7 +67,7 @@ def test_rnnlm_layer_by_layer(constants):
 @pytest.mark.parametrize("constants", [True, False])
 def test_nmt_layer_by_layer(constants):
     graph = _graph(f"nmt:layers=4,{TINY}", constants)
-    placement = human_expert.place(graph, (1, 2, 3, 4), 0)
+    placement = _place(graph, (1, 2, 3, 4), 0)
     for layer in range(4):
         assert _devices(graph, placement, rf"(en|de)coder/lstm{layer}/") == {layer + 1}
     first, last = r"source|target|(en|de)coder/embedding/", r"attention/|softmax/|probabilities"
@@ -73,7 +79,7 @@ def test_nmt_layer_by_layer(constants):
 
 def test_only_words_contexts_and_outputs_of_layers_cross():
     graph = _graph(f"nmt:layers=4,{TINY}", False)
-    placement = human_expert.place(graph, range(4), None)
+    placement = _place(graph, range(4), None)
     cut = placement[graph.senders] != placement[graph.receivers]
     kinds = {graph.op_names[sender].split("/")[-1] for sender in graph.senders[cut]}
     # Words cross to the encoder's layer 1, which reads them backwards, contexts to the decoder's 0.
@@ -82,7 +88,7 @@ def test_only_words_contexts_and_outputs_of_layers_cross():
 
 def test_layers_go_round_when_there_are_fewer_accelerators():
     graph = _graph(f"nmt:layers=8,{TINY}", True)
-    placement = human_expert.place(graph, (5, 6, 9), 1)
+    placement = _place(graph, (5, 6, 9), 1)
     for layer in range(8):
         device = (5, 6, 9)[layer % 3]
         assert _devices(graph, placement, rf"(en|de)coder/lstm{layer}/") == {device}
@@ -91,7 +97,7 @@ def test_layers_go_round_when_there_are_fewer_accelerators():
 
 def test_constants_are_where_they_are_read_and_colocation_is_kept():
     graph = _graph(f"nmt:layers=4,{TINY}", True)
-    placement = human_expert.place(graph, range(4), None)
+    placement = _place(graph, range(4), None)
     np.testing.assert_array_equal(placement, placement[opgraph.representatives(graph)])
     shared = {"zero_state", "zero_state/convert"}
     for op, kind in enumerate(graph.op_types):
@@ -102,12 +108,12 @@ def test_constants_are_where_they_are_read_and_colocation_is_kept():
 
 def test_without_accelerators_everything_is_on_the_host():
     graph = _graph(f"rnnlm:layers=2,{TINY}", True)
-    assert set(human_expert.place(graph, (), 3).tolist()) == {3}
+    assert set(_place(graph, (), 3).tolist()) == {3}
 
 
 def test_without_any_device_there_is_no_placement():
     with pytest.raises(UserError, match="'diamond' has no device") as error:
-        human_expert.place(helpers.diamond(), (), None)
+        _place(helpers.diamond(), (), None)
     assert "\n" not in str(error.value)
 
 
@@ -123,7 +129,7 @@ def test_without_any_device_there_is_no_placement():
     ids=["diamond", "synthetic", "names that only look alike"],
 )
 def test_other_networks_are_on_the_first_accelerator(graph):
-    placement = human_expert.place(graph, (2, 1), 0)
+    placement = _place(graph, (2, 1), 0)
     assert placement.tolist() == [2] * graph.num_ops
 
 
@@ -132,19 +138,19 @@ def test_other_networks_are_on_the_first_accelerator(graph):
 )
 def test_networks_without_recurrent_layers(text, constants):
     graph = _graph(text, constants)
-    assert set(human_expert.place(graph, (1, 2), 0).tolist()) == {1}
+    assert set(_place(graph, (1, 2), 0).tolist()) == {1}
 
 
 def test_layers_are_counted_in_order_wherever_the_numbers_begin():
     graph = _named(["a/lstm10/x", "a/lstm3/x", "lstm7"], [])
-    assert human_expert.place(graph, (0, 1, 2), None).tolist() == [2, 0, 1]
+    assert _place(graph, (0, 1, 2), None).tolist() == [2, 0, 1]
 
 
 def test_operations_without_a_layer_go_with_their_first_reader_or_else_their_producer():
     #  c -> d -> lstm1, d -> lstm0; e reads lstm1, f reads e; g stands alone; h -> i only
     names = ["lstm0", "lstm1", "c", "d", "e", "f", "g", "h", "i"]
     edges = [(0, 1), (2, 3), (3, 1), (3, 0), (1, 4), (4, 5), (7, 8)]
-    placement = human_expert.place(_named(names, edges), (4, 5), None)
+    placement = _place(_named(names, edges), (4, 5), None)
     assert dict(zip(names, placement.tolist(), strict=True)) == {
         **dict.fromkeys(("lstm0", "c", "d", "g", "h", "i"), 4),
         **dict.fromkeys(("lstm1", "e", "f"), 5),
@@ -154,4 +160,4 @@ def test_operations_without_a_layer_go_with_their_first_reader_or_else_their_pro
 def test_colocated_operations_go_with_the_first_of_them():
     names = ["lstm1/x", "lstm0/x", "lstm0/y", "lstm1/y"]
     graph = _named(names, [(1, 0), (2, 3)], colocation=[7, 7, 1, 2])
-    assert human_expert.place(graph, (0, 1), None).tolist() == [1, 1, 0, 1]
+    assert _place(graph, (0, 1), None).tolist() == [1, 1, 0, 1]

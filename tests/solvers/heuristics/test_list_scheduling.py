@@ -5,13 +5,11 @@ import dataclasses
 import numpy as np
 import pytest
 
-from placement import simulators, solvers
+from placement import solvers
 from placement.graphs import opgraph
+from placement.instance import Instance
 from placement.simulators import ranks
-from placement.simulators.ranks import upward_rank
-from placement.solvers import base
 from placement.solvers.heuristics import baechi, list_scheduling
-from placement.types import Problem
 from placement.zoo import synthetic
 from tests import helpers
 from tests.simulators import reference
@@ -21,7 +19,7 @@ METHODS = ("heft", "peft", "m_topo", "m_etf", "m_sct")
 SIZE = (8, 12, 6, 3)
 
 
-def _problem(seconds: list[list[float]], edges: list[tuple[int, int, int]]) -> Problem:
+def _problem(seconds: list[list[float]], edges: list[tuple[int, int, int]]) -> Instance:
     """Operations 1, 2, ... and edges (sender, receiver, delay between any two devices)."""
     senders, receivers, delays = np.array(edges, np.int32).reshape(-1, 3).T
     graph = opgraph.make(
@@ -43,7 +41,7 @@ def _problem(seconds: list[list[float]], edges: list[tuple[int, int, int]]) -> P
     return helpers.as_problem(graph, costs, "makespan")
 
 
-def heft_example() -> Problem:
+def heft_example() -> Instance:
     """Topcuoglu et al. 2002, figure 2."""
     seconds = [[14, 16, 9], [13, 19, 18], [11, 13, 19], [13, 8, 17], [12, 13, 10]]
     seconds += [[13, 16, 9], [7, 15, 11], [5, 11, 14], [18, 12, 20], [21, 7, 16]]
@@ -52,7 +50,7 @@ def heft_example() -> Problem:
     return _problem(seconds, [*edges, (8, 10, 11), (9, 10, 13)])
 
 
-def peft_example() -> Problem:
+def peft_example() -> Instance:
     """The example graph of Arabnejad and Barbosa 2014."""
     seconds = [[22, 21, 36], [22, 18, 18], [32, 27, 43], [7, 10, 4], [29, 27, 35]]
     seconds += [[26, 17, 24], [14, 25, 30], [29, 23, 36], [15, 21, 8], [13, 16, 33]]
@@ -64,7 +62,7 @@ def peft_example() -> Problem:
 def test_heft_schedules_its_papers_example_in_80():
     problem = heft_example()
     rank = [108, 77, 80, 80, 69, 63.333, 42.667, 35.667, 44.333, 14.667]
-    np.testing.assert_allclose(upward_rank(problem.graph, problem.costs), rank, atol=1e-3)
+    np.testing.assert_allclose(problem.upward_rank, rank, atol=1e-3)
     solution = solvers.solve("heft", problem)
     assert solution.placement.tolist() == [2, 0, 2, 1, 2, 1, 2, 0, 1, 1]
     assert solution.value_s == 80
@@ -73,7 +71,10 @@ def test_heft_schedules_its_papers_example_in_80():
 def test_peft_schedules_its_papers_example_in_122_where_heft_takes_133():
     problem = peft_example()
     table = ranks.optimistic_cost_s(
-        problem.graph, problem.costs, np.isfinite(problem.costs.compute_s)
+        problem.graph,
+        np.asarray(problem.costs.compute_s, np.float64),
+        problem.mean_edge_delay_s,
+        problem.topological_order,
     )
     assert table[0].tolist() == [64, 68, 86]
     assert table[7].tolist() == [13, 16, 33]
@@ -144,7 +145,7 @@ def test_m_sct_keeps_a_device_for_the_favourite_child():
     assert child.start_s == 5.0
 
 
-def _of_family(rng: np.random.Generator, family: str) -> Problem:
+def _of_family(rng: np.random.Generator, family: str) -> Instance:
     """A synthetic graph, some of it co-located, of costs that are often zero, equal or infinite."""
     text = f"synthetic:family={family},ops={rng.integers(2, 40)},seed={rng.integers(1000)}"
     graph = synthetic.build(text)
@@ -165,7 +166,7 @@ def _of_family(rng: np.random.Generator, family: str) -> Problem:
     return helpers.as_problem(graph, bigger, "makespan")
 
 
-def _compare(problem: Problem) -> int:
+def _compare(problem: Instance) -> int:
     """Compares with the plain schedules; returns how many of these found a placement."""
     found = 0
     for method in ("heft", "peft", "m_etf"):
@@ -215,11 +216,11 @@ def test_what_is_found_obeys_all_limits(method):
         if placement is None:
             continue
         found += 1
-        classes, memory = base.classes(problem), base.memory(problem)
-        assert classes.allowed[classes.number, placement].all()
+        classes, memory = problem.classes, problem.memory_limits
+        assert classes.allowed[classes.ids, placement].all()
         home = np.full(len(classes.memory_bytes), -1)
-        home[classes.number] = placement
-        assert (home[classes.number] == placement).all()
+        home[classes.ids] = placement
+        assert (home[classes.ids] == placement).all()
         used = [classes.memory_bytes[row[home]].sum() for row in memory.devices]
         assert (np.array(used) <= memory.capacity_bytes).all()
     assert found >= 8
@@ -231,7 +232,7 @@ def test_a_lone_device_takes_everything(method):
     problem = helpers.as_problem(graph, helpers.unit_costs(graph, 1), "makespan")
     solution = solvers.solve(method, problem)
     assert solution.placement.tolist() == [0] * 4
-    assert solution.value_s == simulators.evaluator(problem)(solution.placement[None])[0] == 4
+    assert solution.value_s == problem.evaluate(solution.placement[None])[0] == 4
 
 
 @pytest.mark.parametrize("method", METHODS)

@@ -11,9 +11,10 @@ from scipy import sparse
 
 from placement.errors import UserError
 from placement.graphs import opgraph
+from placement.instance import Instance
 from placement.runtime import scotch as program
 from placement.solvers.heuristics import partition
-from placement.types import CostModel, OpGraph, Problem
+from placement.types import CostModel, OpGraph
 from placement.zoo import synthetic
 from tests import helpers
 from tests.simulators import reference
@@ -69,7 +70,7 @@ def _cliques(count: int, size: int) -> OpGraph:
 
 def _problem(
     graph: OpGraph, seconds: list[float], *, accelerator: list[int] | None = None
-) -> Problem:
+) -> Instance:
     """Every operation takes `seconds` on each device; by default all devices are accelerators."""
     changes = {"compute_s": np.tile(np.array(seconds, np.float32), (graph.num_ops, 1))}
     if accelerator is not None:
@@ -78,18 +79,18 @@ def _problem(
     return helpers.as_problem(graph, costs, "makespan")
 
 
-def _with_compute(problem: Problem, op: int, row: list[float]) -> Problem:
+def _with_compute(problem: Instance, op: int, row: list[float]) -> Instance:
     compute_s = problem.costs.compute_s.copy()
     compute_s[op] = row
     return problem._replace(costs=problem.costs._replace(compute_s=compute_s))
 
 
-def is_feasible(problem: Problem, placement: np.ndarray) -> bool:
+def is_feasible(problem: Instance, placement: np.ndarray) -> bool:
     _, _, (feasible,) = reference.outcomes(problem, placement[None])
     return feasible
 
 
-def _counts(problem: Problem, placement: np.ndarray) -> list[int]:
+def _counts(problem: Instance, placement: np.ndarray) -> list[int]:
     return np.bincount(placement, minlength=len(problem.devices)).tolist()
 
 

@@ -1,7 +1,6 @@
 import numpy as np
 import pytest
 
-from placement.solvers import base
 from placement.solvers.limits import SearchLimits
 from placement.solvers.programs import cp_sat, cpsat, warm_start
 from tests import helpers
@@ -60,4 +59,4 @@ def test_memories_of_less_than_a_byte_an_operation_are_filled(monkeypatch, objec
     monkeypatch.setattr(warm_start, "find", lambda *_, **__: start)
     found = cpsat.find(problem, 0, SearchLimits(20.0, 0))
     assert found.status == "optimal"
-    assert base.value_s(problem, found.placement) == (2 if objective == "max_load" else 4)
+    assert problem.value_s(found.placement) == (2 if objective == "max_load" else 4)

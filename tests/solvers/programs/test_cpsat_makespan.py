@@ -6,15 +6,15 @@ import sys
 import numpy as np
 import pytest
 
-from placement import simulators, solvers
+from placement import solvers
 from placement.errors import UserError
 from placement.graphs import opgraph
+from placement.instance import Instance
 from placement.solvers import base
 from placement.solvers.bounds import makespan
 from placement.solvers.heuristics import large_neighbourhood
 from placement.solvers.limits import SearchLimits
 from placement.solvers.programs import cpsat_makespan
-from placement.types import Problem
 from tests import helpers
 from tests.simulators import reference
 from tests.solvers import exhaustive
@@ -25,7 +25,7 @@ PROBLEMS = 24
 
 
 @functools.cache
-def _problems() -> list[tuple[Problem, float]]:
+def _problems() -> list[tuple[Instance, float]]:
     """Random problems with memory limits, shared memory, co-location and what is unsupported."""
     rng = np.random.default_rng(8)
     every = helpers.all_placements(SIZE[0], SIZE[-1])
@@ -34,7 +34,7 @@ def _problems() -> list[tuple[Problem, float]]:
         problem, _ = reference.random_problem(
             rng, "makespan", SIZE, colocated=0.2, limited=rng.choice([0, 0.7]), shared=True
         )
-        found.append((problem, float(np.min(simulators.evaluator(problem)(every)))))
+        found.append((problem, float(np.min(problem.evaluate(every)))))
     return found
 
 
@@ -44,7 +44,7 @@ def test_the_problems_cover_what_can_go_wrong():
     assert 2 <= np.isinf(optima).sum() <= PROBLEMS // 2
     unproven = [not solvers.infeasible(problem) for problem, _ in _problems()]
     assert (np.isinf(optima) & unproven).any()  # only a search shows that these are infeasible
-    limited = [bool(len(base.memory(problem).devices)) for problem, _ in _problems()]
+    limited = [bool(len(problem.memory_limits.devices)) for problem, _ in _problems()]
     assert sum(limited) >= 5
     unsupported = [np.isinf(problem.costs.compute_s).any() for problem, _ in _problems()]
     assert sum(unsupported) >= 2
@@ -61,7 +61,7 @@ def test_cpsat_equals_brute_force():
             assert found.status == "infeasible"
             continue
         assert found.status == "optimal"
-        value = simulators.evaluator(problem)(found.placement[None])[0]
+        value = problem.evaluate(found.placement[None])[0]
         assert value == optimum
         assert found.bound_s == pytest.approx(optimum, rel=base.ROUNDING)
 
@@ -71,7 +71,7 @@ def test_cpsat_proves_the_optima_of_the_papers_examples():
     for problem, optimum in ((examples.heft_example(), 73), (examples.peft_example(), 113)):
         found = cpsat_makespan.find(problem, 0, SearchLimits(20, 640))
         assert found.status == "optimal"
-        assert simulators.evaluator(problem)(found.placement[None])[0] == optimum
+        assert problem.evaluate(found.placement[None])[0] == optimum
 
 
 def test_without_ortools_one_line_says_what_to_install(monkeypatch):
@@ -198,8 +198,8 @@ def test_polish_never_worsens_and_ends_within_its_budget():
     improved = 0
     for problem, optimum in _problems()[:16]:
         rng = np.random.default_rng(0)
-        evaluate = simulators.evaluator(problem)
-        given = rng.integers(0, SIZE[-1], SIZE[0])[opgraph.representatives(problem.graph)]
+        evaluate = problem.evaluate
+        given = rng.integers(0, SIZE[-1], SIZE[0])[problem.leaders]
         found = large_neighbourhood.polish(problem, given, 0, SearchLimits(10, 640))
         before, after = (float(evaluate(p[None])[0]) for p in (given, found.placement))
         assert optimum <= after <= before
@@ -213,7 +213,7 @@ def test_lns_nearly_always_finds_the_optimum_of_small_problems():
     missed = 0
     for problem, optimum in _problems()[:9]:
         found = large_neighbourhood.lns(problem, 0, SearchLimits(10, 1920))
-        missed += float(simulators.evaluator(problem)(found.placement[None])[0]) > optimum
+        missed += float(problem.evaluate(found.placement[None])[0]) > optimum
     assert missed <= 1
 
 
@@ -227,7 +227,7 @@ def test_a_seed_repeats_and_a_block_leaves_one_device_where_single_moves_do_not(
         transfer_s_per_byte=np.zeros((2, 2), np.float32),
     )
     problem = helpers.as_problem(graph, costs, "makespan")
-    evaluate = simulators.evaluator(problem)
+    evaluate = problem.evaluate
     alone = np.zeros(18, int)
     single = np.where(np.eye(18, dtype=bool), 1, alone)
     assert min(evaluate(single)) >= evaluate(alone[None])[0] == 18

@@ -11,10 +11,11 @@ import pytest
 
 from placement import solvers
 from placement.errors import UserError
+from placement.instance import Instance
 from placement.solvers import base, limits
 from placement.solvers.limits import SearchLimits
 from placement.solvers.programs import warm_start
-from placement.types import CostModel, Problem
+from placement.types import CostModel
 from placement.zoo import synthetic
 from tests.solvers import exhaustive
 
@@ -25,7 +26,7 @@ PROGRAMS = (
 )
 
 
-def workload(objective: str) -> Problem:
+def workload(objective: str) -> Instance:
     """A problem like the public ones: equal accelerators that cannot hold all, and a slow host."""
     graph = synthetic.build("synthetic:family=fork_join,ops=60,seed=1,width=3")
     rng = np.random.default_rng(0)
@@ -45,10 +46,10 @@ def workload(objective: str) -> Problem:
         capacity_bytes=room.astype(np.float32),
         accelerator=accelerator,
     )
-    return Problem(graph, costs, objective, ("a", "b", "c", "d", "host"))
+    return Instance(graph, costs, objective, ("a", "b", "c", "d", "host"))
 
 
-def of_heuristics(problem: Problem) -> float:
+def of_heuristics(problem: Instance) -> float:
     """The least value that a heuristic made for the objective finds, but for rounding."""
     names = ("greedy", "dp_split", "linearised_dp", "pipedream")
     names += ("heft", "peft", "m_topo", "m_etf", "m_sct")
@@ -116,7 +117,7 @@ def test_a_start_is_no_worse_than_a_heuristic_and_tells_itself(objective, contig
         assert told[-1][:2] == (start.evaluations, start.value_s)
         if start.placement is not None:
             finite += 1
-            assert base.value_s(problem, start.placement) == pytest.approx(start.value_s)
+            assert problem.value_s(start.placement) == pytest.approx(start.value_s)
             reach = warm_start.phases(problem.graph)
             assert not contiguous or warm_start.is_contiguous(start.placement, reach)
     assert finite > 3

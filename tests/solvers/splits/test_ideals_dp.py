@@ -6,13 +6,14 @@ import itertools
 import numpy as np
 import pytest
 
-from placement import simulators, solvers
+from placement import solvers
 from placement.errors import UserError
 from placement.graphs import dag, opgraph
+from placement.instance import Instance
 from placement.solvers import base
 from placement.solvers.limits import SearchLimits
 from placement.solvers.splits import contiguous, ideals, ideals_dp
-from placement.types import CostModel, OpGraph, Problem
+from placement.types import CostModel, OpGraph
 from tests import helpers
 
 INF = float("inf")
@@ -41,9 +42,9 @@ def is_contiguous(graph: OpGraph, placement: list[int], num_devices: int) -> boo
     return False
 
 
-def least(problem: Problem) -> float:
+def least(problem: Instance) -> float:
     """The least value of a contiguous placement; inf where none is feasible."""
-    values = np.asarray(simulators.evaluator(problem)(PLACEMENTS))
+    values = np.asarray(problem.evaluate(PLACEMENTS))
     for row in np.argsort(values, kind="stable").tolist():
         if np.isinf(values[row]):
             return INF
@@ -52,7 +53,7 @@ def least(problem: Problem) -> float:
     return INF
 
 
-def draw(seed: int) -> Problem:
+def draw(seed: int) -> Instance:
     """A random problem: every third a training graph, some with devices that cost the same."""
     rng = np.random.default_rng([7, seed])
     graph = helpers.rewired(rng, BASE, colocated=rng.choice([0.0, 0.2, 0.4]))
@@ -113,7 +114,7 @@ def test_equals_brute_force_over_contiguous_placements(seeds: range):
     assert not all(outcomes)
 
 
-def _problem(num_ops: int, edges: list[tuple[int, int]], **given: object) -> Problem:
+def _problem(num_ops: int, edges: list[tuple[int, int]], **given: object) -> Instance:
     """Two accelerators, where every operation takes 1 and transfers nothing, unless given."""
     senders, receivers = np.array(edges, np.int32).reshape(-1, 2).T
     fields = {key: given.pop(key) for key in ("colocation", "backward") if key in given}

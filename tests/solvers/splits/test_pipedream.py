@@ -3,11 +3,11 @@
 import numpy as np
 
 from placement import solvers
-from placement.types import Problem
+from placement.instance import Instance
 from tests import helpers
 
 
-def _chain(seconds: list[float], transfer_fixed_s: list[float], **changes: np.ndarray) -> Problem:
+def _chain(seconds: list[float], transfer_fixed_s: list[float], **changes: np.ndarray) -> Instance:
     """A chain on three equal accelerators."""
     graph = helpers.chain(len(seconds))
     none = np.zeros((3, 3), np.float32)

@@ -41,9 +41,7 @@ import numpy as np
 
 from placement.costs import calibrate
 from placement.graphs import dag
-from placement.simulators import ranks
-from placement.simulators.tensors import edge_transfer_s
-from placement.types import Problem
+from placement.instance import Instance
 
 # Operations that `cut` may schedule in all, about two seconds: of a graph of 1,000 operations it
 # tries to take back 500 cuts.
@@ -72,11 +70,11 @@ class Schedule(NamedTuple):
         return float(self.finish_s.max())
 
 
-def cut(problem: Problem, placement: np.ndarray) -> Segments:
+def cut(problem: Instance, placement: np.ndarray) -> Segments:
     """Cuts a placement int32 [N] into segments; the problem's objective does not matter."""
     chex.assert_rank(placement, 1)
     chex.assert_type(placement, int)
-    row = _Row(problem, placement, ranks.priority_order(problem.graph, problem.costs))
+    row = _Row(problem, placement, problem.priority_order)
     cuts = row.needed.copy()
     latency_s = row.run(cuts).latency_s
     # From the end, where little depends on a segment: what is merged there frees the rest. The
@@ -93,7 +91,7 @@ def cut(problem: Problem, placement: np.ndarray) -> Segments:
     return tuple(parts[p] for p in row.run(cuts).order)
 
 
-def schedule(problem: Problem, placement: np.ndarray, segments: Segments) -> Schedule:
+def schedule(problem: Instance, placement: np.ndarray, segments: Segments) -> Schedule:
     """Schedules the segments of a placement int32 [N]; they may be of other costs."""
     chex.assert_rank(placement, 1)
     chex.assert_type(placement, int)
@@ -119,13 +117,13 @@ def schedule(problem: Problem, placement: np.ndarray, segments: Segments) -> Sch
     )
 
 
-def latency_s(problem: Problem, placement: np.ndarray) -> float:
+def latency_s(problem: Instance, placement: np.ndarray) -> float:
     """Computes seconds that a placement int32 [N] takes in segments."""
     return schedule(problem, placement, cut(problem, placement)).latency_s
 
 
 def terms(
-    problem: Problem,
+    problem: Instance,
     placement: np.ndarray,
     segments: Segments,
     of: Schedule,
@@ -189,7 +187,7 @@ class _Run(NamedTuple):
 class _Row:
     """The operations of all devices in one row, device after device, each in a given order."""
 
-    def __init__(self, problem: Problem, placement: np.ndarray, order: np.ndarray):
+    def __init__(self, problem: Instance, placement: np.ndarray, order: np.ndarray):
         graph, costs = problem.graph, problem.costs
         self.ops = order[np.argsort(placement[order], kind="stable")]
         position = np.argsort(self.ops)
@@ -199,7 +197,7 @@ class _Row:
         self._senders, self._receivers = position[graph.senders], position[graph.receivers]
         source, reader = placement[graph.senders], placement[graph.receivers]
         edges = np.arange(graph.num_edges)
-        self._transfer_s = edge_transfer_s(graph, costs)[edges, source, reader].astype(float)
+        self._transfer_s = problem.edge_transfer_s[edges, source, reader].astype(float)
         self._others = max(1, np.asarray(costs.compute_s).shape[1] - 1)
         self._slowdown = np.zeros(graph.num_ops)
         self._fusion_loss_s = np.asarray(costs.fusion_loss_s, float)

@@ -20,14 +20,16 @@ import chex
 import jax
 import numpy as np
 
+from placement.analysis import segments
 from placement.graphs import dag
-from placement.simulators import max_load, ranks, segments, tensors
-from placement.types import CostModel, OpGraph, Problem, Span
+from placement.instance import Instance
+from placement.simulators import max_load
+from placement.types import OpGraph, Span
 
 _loads = jax.jit(max_load.loads)
 
 
-def predict(problem: Problem, placement: np.ndarray) -> tuple[Span, ...]:
+def predict(problem: Instance, placement: np.ndarray) -> tuple[Span, ...]:
     """Predicts the spans of a placement int32 [N] that can run, by start, each operation in one."""
     chex.assert_rank(placement, 1)
     chex.assert_type(placement, int)
@@ -35,7 +37,7 @@ def predict(problem: Problem, placement: np.ndarray) -> tuple[Span, ...]:
     return tuple(sorted(spans, key=lambda span: span.start_s))
 
 
-def in_segments(problem: Problem, placement: np.ndarray) -> tuple[Span, ...]:
+def in_segments(problem: Instance, placement: np.ndarray) -> tuple[Span, ...]:
     """Predicts the spans of the segments in which concurrent devices run a placement int32 [N]."""
     chex.assert_rank(placement, 1)
     chex.assert_type(placement, int)
@@ -49,7 +51,7 @@ def in_segments(problem: Problem, placement: np.ndarray) -> tuple[Span, ...]:
     return tuple(sorted(spans, key=lambda span: span.start_s))
 
 
-def loads(problem: Problem, placement: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+def loads(problem: Instance, placement: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     """Returns what each device computes, and receives and sends, for one request: float64 [D] each.
 
     As `max_load` counts them, of which the sum is the device's load.
@@ -57,18 +59,16 @@ def loads(problem: Problem, placement: np.ndarray) -> tuple[np.ndarray, np.ndarr
     chex.assert_rank(placement, 1)
     chex.assert_type(placement, int)
     columns = np.asarray(placement, np.int32)[:, None]
-    tables = max_load.tables(problem.graph, problem.costs)
-    total_s = np.asarray(_loads(tables, columns), np.float64)[:, 0]
+    total_s = np.asarray(_loads(problem.load_tables, columns), np.float64)[:, 0]
     compute_s = np.asarray(problem.costs.compute_s, np.float64)
     chosen_s = compute_s[np.arange(len(placement)), placement]
     computed_s = np.bincount(placement, chosen_s, minlength=compute_s.shape[1])
     return computed_s, np.maximum(0.0, total_s - computed_s)
 
 
-def _serial(problem: Problem, placement: np.ndarray) -> list[Span]:
-    graph, costs = problem.graph, problem.costs
-    compute_s = np.asarray(costs.compute_s, np.float64)
-    waits_s = _serial_waits_s(graph, costs, placement)
+def _serial(problem: Instance, placement: np.ndarray) -> list[Span]:
+    graph, compute_s = problem.graph, np.asarray(problem.costs.compute_s, np.float64)
+    waits_s = _serial_waits_s(problem, placement)
     spans, clock = [], 0.0
     for ops in _submodels(graph, placement):
         device = int(placement[ops[0]])
@@ -103,36 +103,36 @@ def _submodels(graph: OpGraph, placement: np.ndarray) -> list[list[int]]:
     return submodels
 
 
-def _serial_waits_s(graph: OpGraph, costs: CostModel, placement: np.ndarray) -> np.ndarray:
+def _serial_waits_s(problem: Instance, placement: np.ndarray) -> np.ndarray:
     """float64 [N]: what crosses before each operation: a tensor before its device's first reader.
 
     First in the order in which operations run; and the cuts between an operation and its inputs.
     """
+    graph = problem.graph
     order = np.concatenate(_submodels(graph, placement))
     rank = np.argsort(order)
     source, device = placement[graph.senders], placement[graph.receivers]
     apart = np.flatnonzero(source != device)
     waits_s = np.bincount(
         graph.receivers[apart],
-        np.asarray(costs.fusion_loss_s, float)[apart],
+        np.asarray(problem.costs.fusion_loss_s, float)[apart],
         minlength=graph.num_ops,
     )
     apart = apart[np.argsort(rank[graph.receivers[apart]], kind="stable")]
     pairs = np.stack([graph.tensors[apart], device[apart]])
     first = apart[np.unique(pairs, axis=1, return_index=True)[1]]
-    transfer_s = tensors.edge_transfer_s(graph, costs)[first, source[first], device[first]]
+    transfer_s = problem.edge_transfer_s[first, source[first], device[first]]
     np.add.at(waits_s, graph.receivers[first], transfer_s)
     return waits_s
 
 
-def _makespan(problem: Problem, placement: np.ndarray) -> list[Span]:
-    graph, costs = problem.graph, problem.costs
-    delay_s = tensors.edge_delay_s(graph, costs)
-    compute_s = np.asarray(costs.compute_s, np.float64)
+def _makespan(problem: Instance, placement: np.ndarray) -> list[Span]:
+    graph, delay_s = problem.graph, problem.edge_delay_s
+    compute_s = np.asarray(problem.costs.compute_s, np.float64)
     starts, edges = dag.successors(graph.num_ops, graph.receivers, np.arange(graph.num_edges))
     finish_s, free_s = np.zeros(graph.num_ops), np.zeros(compute_s.shape[1])
     spans = []
-    for op in ranks.priority_order(graph, costs).tolist():
+    for op in problem.priority_order.tolist():
         inputs, device = edges[starts[op] : starts[op + 1]], int(placement[op])
         sources = graph.senders[inputs]
         arrival_s = finish_s[sources] + delay_s[inputs, placement[sources], device]
@@ -142,7 +142,7 @@ def _makespan(problem: Problem, placement: np.ndarray) -> list[Span]:
     return spans
 
 
-def _subgraph(problem: Problem, placement: np.ndarray) -> list[Span]:
+def _subgraph(problem: Instance, placement: np.ndarray) -> list[Span]:
     """Of a placement whose parts do not wait for each other in a cycle."""
     graph, accelerator = problem.graph, np.asarray(problem.costs.accelerator)
     num_devices = len(accelerator)
@@ -173,7 +173,7 @@ def _subgraph(problem: Problem, placement: np.ndarray) -> list[Span]:
     return spans
 
 
-_PREDICT: dict[str, Callable[[Problem, np.ndarray], list[Span]]] = {
+_PREDICT: dict[str, Callable[[Instance, np.ndarray], list[Span]]] = {
     "serial": _serial,
     "makespan": _makespan,
     "max_load": _makespan,

@@ -1,13 +1,13 @@
 """What policies read of a problem's costs, at a size that the padded graph alone decides."""
 
-import dataclasses
 from typing import Any, Generic, NamedTuple, TypeVar
 
 import numpy as np
 
 from placement.graphs.batching import pad
-from placement.simulators import makespan, ranks, schedule, tensors
-from placement.types import Array, Problem
+from placement.instance import Instance
+from placement.simulators import makespan, schedule
+from placement.types import Array
 
 Own = TypeVar("Own")
 
@@ -37,7 +37,7 @@ class CostView(NamedTuple, Generic[Own]):
         return makespan.Tables(self.steps, compute_s, each, delay_s)
 
 
-def cost_view(problem: Problem, num_nodes: int, num_edges: int) -> CostView[Any]:
+def cost_view(problem: Instance, num_nodes: int, num_edges: int) -> CostView[Any]:
     """Makes the view of a problem, on the host.
 
     Args:
@@ -46,21 +46,14 @@ def cost_view(problem: Problem, num_nodes: int, num_edges: int) -> CostView[Any]
       num_edges: its padded number of edges, more than there are pairs of neighbours.
     """
     graph, costs = problem.graph, problem.costs
-    ends = np.stack([graph.senders, graph.receivers], axis=1)
-    pairs, number = np.unique(ends, axis=0, return_inverse=True)
-    pairs = pairs.astype(np.int32).reshape(-1, 2)
-    each_s = tensors.edge_delay_s(graph, costs)
-    delay_s = np.zeros((num_edges, *each_s.shape[1:]), np.float32)
-    np.maximum.at(delay_s, number.reshape(-1), each_s)
-    simple = dataclasses.replace(graph, senders=pairs[:, 0], receivers=pairs[:, 1])
-    order = ranks.priority_order(graph, costs)
-    steps = schedule.steps(simple.num_ops, simple.senders, simple.receivers, order)
+    senders, receivers, delay_s, _ = problem.dependencies
+    steps = schedule.steps(graph.num_ops, senders, receivers, problem.priority_order)
     return CostView(
         compute_s=pad(np.asarray(costs.compute_s, np.float32), num_nodes, 0),
-        senders=pad(pairs[:, 0], num_edges, num_nodes),
-        receivers=pad(pairs[:, 1], num_edges, num_nodes),
-        delay_s=delay_s,
-        steps=_padded_steps(steps, (graph.num_ops, len(pairs)), (num_nodes, num_edges)),
+        senders=pad(senders, num_edges, num_nodes),
+        receivers=pad(receivers, num_edges, num_nodes),
+        delay_s=pad(delay_s, num_edges, 0.0),
+        steps=_padded_steps(steps, (graph.num_ops, len(senders)), (num_nodes, num_edges)),
         num_steps=np.array(len(steps.op), np.int32),
         own=None,
     )

@@ -7,8 +7,8 @@ import numpy as np
 import pytest
 
 from placement import simulators
+from placement.policies.cost_features import cost_view
 from placement.simulators import makespan
-from placement.simulators.view import cost_view
 from tests import helpers
 from tests.simulators import reference
 
@@ -22,7 +22,7 @@ def test_its_simulator_is_that_of_the_makespan(size):
     for problem, placements in itertools.islice(reference.random_problems("makespan", SIZE), 20):
         padded = np.pad(placements.T, ((0, size[0] - 10), (0, 0)))
         latency_s = _latency(cost_view(problem, *size), padded)
-        expected = _simulate(simulators.tables(problem), placements)
+        expected = _simulate(problem.tables, placements)
         np.testing.assert_array_equal(latency_s, expected.latency_s)
 
 

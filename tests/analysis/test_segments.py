@@ -5,10 +5,11 @@ import hypothesis.strategies as st
 import numpy as np
 import pytest
 
+from placement.analysis import segments
 from placement.costs import calibrate
 from placement.graphs import dag
-from placement.simulators import ranks, segments
-from placement.types import CostModel, OpGraph, Problem, SegmentCosts
+from placement.instance import Instance
+from placement.types import CostModel, OpGraph, SegmentCosts
 from tests import helpers
 from tests.helpers import unit_costs
 from tests.simulators import reference
@@ -24,11 +25,11 @@ def _two_apart(graph: OpGraph, num_devices: int = 2, **changes: np.ndarray) -> C
     return unit_costs(graph, num_devices, **links | changes)
 
 
-def _problem(graph: OpGraph, costs: CostModel) -> Problem:
+def _problem(graph: OpGraph, costs: CostModel) -> Instance:
     return helpers.as_problem(graph, costs, "makespan")
 
 
-def _random(seed: int, **options: float) -> tuple[Problem, np.ndarray]:
+def _random(seed: int, **options: float) -> tuple[Instance, np.ndarray]:
     """A random problem of up to 24 operations on up to four devices, and a placement."""
     rng = np.random.default_rng(seed)
     num_devices = int(rng.integers(1, 5))
@@ -43,17 +44,17 @@ def _as_lists(found: segments.Segments) -> list[list[int]]:
     return [ops.tolist() for ops in found]
 
 
-def _part_of(problem: Problem, found: segments.Segments) -> np.ndarray:
+def _part_of(problem: Instance, found: segments.Segments) -> np.ndarray:
     part = np.full(problem.graph.num_ops, -1)
     for number, ops in enumerate(found):
         part[ops] = number
     return part
 
 
-def _uncut(problem: Problem, placement: np.ndarray) -> segments.Segments:
+def _uncut(problem: Instance, placement: np.ndarray) -> segments.Segments:
     """The segments before anything is merged, found without `cut`: by the module's two rules."""
     graph = problem.graph
-    order = ranks.priority_order(graph, problem.costs).tolist()
+    order = problem.priority_order.tolist()
     apart = placement[graph.senders] != placement[graph.receivers]
     ends, begins = set(graph.senders[apart].tolist()), set(graph.receivers[apart].tolist())
     found: list[list[int]] = []
@@ -71,7 +72,7 @@ def _uncut(problem: Problem, placement: np.ndarray) -> segments.Segments:
 
 
 def _quotient(
-    problem: Problem, placement: np.ndarray, part: np.ndarray, order: list[int]
+    problem: Instance, placement: np.ndarray, part: np.ndarray, order: list[int]
 ) -> tuple[np.ndarray, np.ndarray]:
     """Which segment waits for which: for its inputs, or for its device."""
     graph = problem.graph
@@ -84,7 +85,7 @@ def _quotient(
     return senders, receivers
 
 
-def _finish_s(problem: Problem, placement: np.ndarray, found: segments.Segments) -> list[float]:
+def _finish_s(problem: Instance, placement: np.ndarray, found: segments.Segments) -> list[float]:
     """When each segment ends, by the module's formula in plain Python."""
     graph, costs = problem.graph, problem.costs
     part = _part_of(problem, found).tolist()
@@ -123,7 +124,7 @@ def test_a_diamond_by_hand():
     """
     problem = _problem(helpers.diamond(), _two_apart(helpers.diamond()))
     placement = np.array([0, 0, 1, 0], np.int32)
-    assert ranks.priority_order(problem.graph, problem.costs).tolist() == [0, 1, 2, 3]
+    assert problem.priority_order.tolist() == [0, 1, 2, 3]
     found = segments.cut(problem, placement)
     # 1 and 3 together start at 7 and end at 9, apart 3 ends at 8; 0 and 1 together delay 2 by 1.
     assert _as_lists(found) == [[0], [1], [2], [3]]
@@ -174,7 +175,7 @@ def test_on_one_device_all_is_one_segment():
     problem = _problem(graph, helpers.random_costs(np.random.default_rng(1), graph, 2))
     placement = np.ones(20, np.int32)
     (only,) = segments.cut(problem, placement)
-    assert only.tolist() == ranks.priority_order(graph, problem.costs).tolist()
+    assert only.tolist() == problem.priority_order.tolist()
     assert segments.latency_s(problem, placement) == problem.costs.compute_s[:, 1].sum()
     run = segments.schedule(problem, placement, (only,))
     assert (run.critical, run.waited) == ((0,), ())
@@ -194,7 +195,7 @@ def test_segments_partition_the_operations_and_run_one_after_another(seed, unsup
     assert (part[graph.senders] <= part[graph.receivers]).all()
     position = np.argsort(np.concatenate(found))
     assert (position[graph.senders] < position[graph.receivers]).all()
-    rank = np.argsort(ranks.priority_order(graph, problem.costs))
+    rank = np.argsort(problem.priority_order)
     for device in set(placement.tolist()):  # in the order of the objective
         order = [rank[op] for op in np.concatenate(found) if placement[op] == device]
         assert order == sorted(order)
@@ -365,7 +366,7 @@ def test_a_thousand_operations_are_merged(pattern):
     assert segments.latency_s(problem, placement) <= before_s
 
 
-def _sharing(problem: Problem, slowdown: np.ndarray) -> Problem:
+def _sharing(problem: Instance, slowdown: np.ndarray) -> Instance:
     """The problem on devices that slow each other down."""
     costs = problem.costs
     lost_s = np.repeat(costs.fusion_loss_s[:, None], costs.compute_s.shape[1], axis=1)
@@ -392,7 +393,7 @@ def test_devices_that_share_a_processor_by_hand():
     assert segments.latency_s(sharing, one) == segments.latency_s(problem, one) == 13
 
 
-def _shared_finish_s(problem: Problem, placement: np.ndarray, found: segments.Segments) -> float:
+def _shared_finish_s(problem: Instance, placement: np.ndarray, found: segments.Segments) -> float:
     """When the last segment ends, in plain Python: short steps of time, in which all get on."""
     graph, costs = problem.graph, problem.costs
     alone = _finish_s(problem._replace(costs=costs._replace(in_segments=None)), placement, found)

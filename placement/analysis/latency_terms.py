@@ -11,13 +11,15 @@ from collections.abc import Callable
 import chex
 import numpy as np
 
+from placement.analysis import segments
 from placement.costs import calibrate
 from placement.costs.calibrate import Terms, TermsAt
-from placement.simulators import max_load, segments, tensors
-from placement.types import CostModel, Problem
+from placement.instance import Instance
+from placement.simulators import max_load
+from placement.types import CostModel
 
 
-def of(problem: Problem, placement: np.ndarray, kind: np.ndarray | None = None) -> TermsAt:
+def prepare(problem: Instance, placement: np.ndarray, kind: np.ndarray | None = None) -> TermsAt:
     """Prepares the terms of a placement.
 
     Args:
@@ -30,12 +32,12 @@ def of(problem: Problem, placement: np.ndarray, kind: np.ndarray | None = None) 
     return TERMS[problem.objective](problem, placement, kind)
 
 
-def _serial(problem: Problem, placement: np.ndarray, kind: np.ndarray | None) -> TermsAt:
+def _serial(problem: Instance, placement: np.ndarray, kind: np.ndarray | None) -> TermsAt:
     fixed = calibrate.serial_terms(problem.graph, problem.costs, placement, kind)
     return lambda _: fixed
 
 
-def _makespan(problem: Problem, placement: np.ndarray, kind: np.ndarray | None) -> TermsAt:
+def _makespan(problem: Instance, placement: np.ndarray, kind: np.ndarray | None) -> TermsAt:
     """Of the segments that run, which are those cut at costs as profiled."""
     cut = segments.cut(problem, placement)
 
@@ -46,7 +48,7 @@ def _makespan(problem: Problem, placement: np.ndarray, kind: np.ndarray | None) 
     return terms
 
 
-def _max_load(problem: Problem, placement: np.ndarray, kind: np.ndarray | None) -> TermsAt:
+def _max_load(problem: Instance, placement: np.ndarray, kind: np.ndarray | None) -> TermsAt:
     """Of devices without a host: a tensor that crosses counts with its costliest link."""
     graph, num_devices = problem.graph, len(problem.devices)
     chosen_s = np.asarray(problem.costs.compute_s, np.float64)[range(graph.num_ops), placement]
@@ -58,10 +60,11 @@ def _max_load(problem: Problem, placement: np.ndarray, kind: np.ndarray | None) 
     received = apart[np.unique(tensor * num_devices + reader[apart], return_index=True)[1]]
 
     def terms(costs: CostModel) -> Terms:
-        loads = max_load.loads(max_load.tables(graph, costs), placement[:, None])
+        at_costs = problem._replace(costs=costs)
+        loads = max_load.loads(at_costs.load_tables, placement[:, None])
         busiest = int(np.argmax(np.asarray(loads)[:, 0]))
         here = placement == busiest
-        transfer_s = tensors.edge_transfer_s(graph, costs)
+        transfer_s = at_costs.edge_transfer_s
         out = sent[source[sent] == busiest]
         into = received[reader[received] == busiest]
         to = transfer_s[out, busiest].argmax(axis=1)
@@ -81,7 +84,7 @@ def _max_load(problem: Problem, placement: np.ndarray, kind: np.ndarray | None) 
     return terms
 
 
-TERMS: dict[str, Callable[[Problem, np.ndarray, np.ndarray | None], TermsAt]] = {
+TERMS: dict[str, Callable[[Instance, np.ndarray, np.ndarray | None], TermsAt]] = {
     "serial": _serial,
     "makespan": _makespan,
     "max_load": _max_load,

@@ -3,8 +3,8 @@ import itertools
 import numpy as np
 import pytest
 
-from placement.graphs import dag
-from placement.simulators import max_load, segments, timeline
+from placement.analysis import segments, timeline
+from placement.simulators import max_load
 from tests import helpers
 from tests.simulators import reference
 
@@ -80,7 +80,7 @@ def test_loads_are_those_of_the_pipeline_and_of_the_operations():
         placements, _ = _finite(problem, placements)
         for placement in placements[:4]:
             compute_s, transfer_s = timeline.loads(problem, placement)
-            tables = max_load.tables(problem.graph, problem.costs)
+            tables = problem.load_tables
             load_s = np.asarray(max_load.loads(tables, placement[:, None]))[:, 0]
             np.testing.assert_allclose(compute_s + transfer_s, load_s, rtol=1e-5, atol=1e-6)
             chosen_s = np.asarray(problem.costs.compute_s)[np.arange(SIZE[0]), placement]
@@ -90,6 +90,6 @@ def test_loads_are_those_of_the_pipeline_and_of_the_operations():
 def test_spans_of_a_stream_are_those_of_one_request():
     problem = helpers.as_problem(helpers.chain(4), helpers.unit_costs(helpers.chain(4)), "max_load")
     spans = timeline.predict(problem, np.array([0, 0, 1, 1]))
-    assert [span.ops for span in spans] == [(op,) for op in dag.topological_order(problem.graph)]
+    assert [span.ops for span in spans] == [(op,) for op in problem.topological_order]
     alone = problem._replace(objective="makespan")
     assert spans == timeline.predict(alone, np.array([0, 0, 1, 1]))

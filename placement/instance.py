@@ -1,0 +1,341 @@
+"""A problem together with everything that follows from it, each computed once."""
+
+import functools
+from collections.abc import Callable
+from typing import Any, NamedTuple, TypeVar
+
+import chex
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from placement import simulators
+from placement.errors import UserError
+from placement.graphs import dag, opgraph
+from placement.simulators import makespan, max_load, ranks, residency, serial, subgraph, tensors
+from placement.types import Array, Problem
+
+_MOST_DEVICES = 31  # of the simulators, whose sets of devices are bits of an integer
+_OVER_TIME = ("makespan", "max_load")  # the objectives for which it is known what runs when
+_Tree = TypeVar("_Tree")
+
+
+class ColocationClasses(NamedTuple):
+    """The C classes of co-located operations: a placement chooses a device for each class.
+
+    Classes are numbered by their first operation, so that without co-location class n is
+    operation n.
+    """
+
+    ids: np.ndarray  # int32 [N]: the class of every operation
+    first_ops: np.ndarray  # int32 [C]: the first operation of each class, ascending
+    compute_s: np.ndarray  # float64 [C, D]: inf where a device does not support all of the class
+    allowed: np.ndarray  # bool [C, D]: the devices that can run a class
+    memory_bytes: np.ndarray  # float64 [C]
+
+
+class MemoryLimits(NamedTuple):
+    """The K memories with a limit; parts of one accelerator share theirs."""
+
+    devices: np.ndarray  # bool [K, D]: the devices that use the memory
+    capacity_bytes: np.ndarray  # float64 [K]
+
+
+class Dependencies(NamedTuple):
+    """The P distinct pairs of operations that edges join, sorted by sender, then receiver.
+
+    Of parallel edges only the longest delay matters: tensors that arrive earlier hold up nothing.
+    """
+
+    senders: np.ndarray  # int32 [P]
+    receivers: np.ndarray  # int32 [P]
+    delay_s: np.ndarray  # float32 [P, D, D]: the longest delay of the edges that join the pair
+    pair: np.ndarray  # int64 [E]: the pair that each edge joins
+
+
+class Instance(Problem):
+    """A `Problem` with cached derivations; policies, solvers, searches and reports take one.
+
+    A derivation is computed when it is first read and kept as long as the instance. Its arrays on
+    the host are read-only, because all readers share them. `_replace` makes an instance that has
+    none yet.
+    """
+
+    @classmethod
+    def from_problem(cls, problem: Problem) -> "Instance":
+        """Returns the problem itself where it is an instance already, else a new instance."""
+        return problem if isinstance(problem, cls) else cls(*problem)
+
+    # Co-location, supported devices and memory.
+
+    @functools.cached_property
+    def classes(self) -> ColocationClasses:
+        """The classes of co-located operations, with their costs."""
+        leaders = opgraph.representatives(self.graph)
+        first_ops, ids = np.unique(leaders, return_inverse=True)
+        compute_s = dag.part_sums(ids, np.asarray(self.costs.compute_s, np.float64))
+        memory_bytes = np.bincount(ids, np.asarray(self.costs.memory_bytes, np.float64))
+        allowed = np.isfinite(compute_s)
+        return _read_only(
+            ColocationClasses(ids.astype(np.int32), first_ops, compute_s, allowed, memory_bytes)
+        )
+
+    @functools.cached_property
+    def leaders(self) -> np.ndarray:
+        """int32 [N]: the first operation co-located with each, itself where it is alone."""
+        return _read_only(self.classes.first_ops[self.classes.ids])
+
+    @property
+    def is_colocated(self) -> bool:
+        """Whether any two operations are co-located."""
+        return len(self.classes.first_ops) < self.graph.num_ops
+
+    @functools.cached_property
+    def allowed(self) -> np.ndarray:
+        """bool [N, D]: whether a device can run an operation and all co-located with it."""
+        return _read_only(self.classes.allowed[self.classes.ids])
+
+    @functools.cached_property
+    def allowed_compute_s(self) -> np.ndarray:
+        """float64 [N, D]: the seconds of each operation; inf where the device is not `allowed`."""
+        compute_s = np.asarray(self.costs.compute_s, np.float64)
+        return _read_only(np.where(self.allowed, compute_s, np.inf))
+
+    @functools.cached_property
+    def single_devices(self) -> np.ndarray:
+        """int32 [D, N]: all operations on each device; where it cannot run one, on its fastest."""
+        fastest = self.classes.compute_s.argmin(axis=1)[self.classes.ids]
+        devices = np.arange(len(self.devices))[:, None]
+        return _read_only(np.where(self.allowed.T, devices, fastest).astype(np.int32))
+
+    @functools.cached_property
+    def shares_memory(self) -> np.ndarray:
+        """bool [D, D]: whether two devices are one, or parts of one accelerator."""
+        accelerator = np.asarray(self.costs.accelerator)
+        same = (accelerator[:, None] == accelerator) & (accelerator >= 0)
+        return _read_only(same | np.eye(len(accelerator), dtype=bool))
+
+    @functools.cached_property
+    def memory_limits(self) -> MemoryLimits:
+        """The memories with a limit; none where nothing is limited."""
+        capacity = np.asarray(self.costs.capacity_bytes, np.float64)
+        first = self.shares_memory.argmax(axis=1) == np.arange(len(capacity))
+        rows = first & np.isfinite(capacity)
+        return _read_only(MemoryLimits(self.shares_memory[rows], capacity[rows]))
+
+    @functools.cached_property
+    def interchangeable_devices(self) -> np.ndarray:
+        """int64 [D]: for each device the first one it can change places with at no change of costs.
+
+        That is, with equal computing times, delays to all others, and memory limits.
+        """
+
+        def is_symmetric(swap: np.ndarray) -> bool:
+            delay_s, memory = self.dependencies.delay_s, self.memory_limits
+            return (
+                np.array_equal(self.allowed_compute_s[:, swap], self.allowed_compute_s)
+                and np.array_equal(delay_s[:, swap][:, :, swap], delay_s)
+                and _limits(memory.devices[:, swap], memory) == _limits(memory.devices, memory)
+            )
+
+        return _read_only(tensors.interchangeable(len(self.devices), is_symmetric))
+
+    # Transfer delays.
+
+    @functools.cached_property
+    def edge_transfer_s(self) -> np.ndarray:
+        """float32 [E, D, D]: one transfer of each edge's tensor between two devices."""
+        return _read_only(tensors.edge_transfer_s(self.graph, self.costs))
+
+    @functools.cached_property
+    def edge_delay_s(self) -> np.ndarray:
+        """float32 [E, D, D]: from the end of each edge's sender to the arrival at the receiver."""
+        return _read_only(tensors.edge_delay_s(self.edge_transfer_s, self.costs.fusion_loss_s))
+
+    @functools.cached_property
+    def mean_edge_delay_s(self) -> np.ndarray:
+        """float64 [E]: each edge's mean delay over the pairs of devices that are linked."""
+        return _read_only(ranks.mean_delay_s(self.edge_delay_s))
+
+    @functools.cached_property
+    def dependencies(self) -> Dependencies:
+        """The distinct pairs of operations that edges join, with their longest delays."""
+        graph = self.graph
+        keys = graph.senders.astype(np.int64) * graph.num_ops + graph.receivers
+        _, first, pair = np.unique(keys, return_index=True, return_inverse=True)
+        delay_s = np.zeros((len(first), *self.edge_delay_s.shape[1:]), np.float32)
+        np.maximum.at(delay_s, pair, self.edge_delay_s)
+        return _read_only(Dependencies(graph.senders[first], graph.receivers[first], delay_s, pair))
+
+    # Orders of the operations and of the classes.
+
+    @functools.cached_property
+    def topological_order(self) -> np.ndarray:
+        """int32 [N]: the operations in topological order, see `dag.topological_order`."""
+        return _read_only(dag.topological_order(self.graph))
+
+    @functools.cached_property
+    def upward_rank(self) -> np.ndarray:
+        """float64 [N]: the longest path from each operation to the end, see `ranks`."""
+        return _read_only(
+            ranks.upward_rank(
+                self.graph, self.costs.compute_s, self.mean_edge_delay_s, self.topological_order
+            )
+        )
+
+    @functools.cached_property
+    def priority_order(self) -> np.ndarray:
+        """int32 [N]: the order in which a device runs its operations under `makespan`."""
+        return _read_only(ranks.priority_order(self.upward_rank, self.topological_order))
+
+    @functools.cached_property
+    def class_order(self) -> np.ndarray:
+        """int32 [C]: the classes by their first operation in topological order."""
+        ids = self.classes.ids[self.topological_order]
+        return _read_only(ids[np.sort(np.unique(ids, return_index=True)[1])])
+
+    # The simulator.
+
+    @functools.cached_property
+    def links(self) -> makespan.Links:
+        """What transfers cost between kinds of devices."""
+        return makespan.make_links(self.edge_delay_s)
+
+    @functools.cached_property
+    def tensor_blocks(self) -> tuple[tensors.Block, ...]:
+        """All tensors that are read, grouped by their number of readers."""
+        return tensors.blocks(self.graph, self.costs.fusion_loss_s, self.edge_transfer_s)
+
+    @functools.cached_property
+    def makespan_tables(self) -> makespan.Tables:
+        """The schedule's tables on the host, whatever the objective."""
+        compute_s = self.costs.compute_s
+        return makespan.tables(self.graph, compute_s, self.priority_order, self.links)
+
+    @functools.cached_property
+    def load_tables(self) -> max_load.Tables:
+        """The tables of the devices' loads on the host, whatever the objective."""
+        return max_load.tables(self.costs, self.tensor_blocks)
+
+    @functools.cached_property
+    def limits(self) -> simulators.Limits:
+        """What a placement must respect beside the objective, on the host."""
+        costs, graph = self.costs, self.graph
+        capacity = np.asarray(costs.capacity_bytes)
+        memory = simulators.Memory(
+            memory_bytes=np.asarray(costs.memory_bytes, np.float32),
+            capacity_bytes=capacity.astype(np.float32),
+            shared=self.shares_memory,
+        )
+        # Where every device holds all operations, nothing is exceeded and nothing is to be summed.
+        needed = np.asarray(costs.memory_bytes, np.float64).sum()
+        tensor_bytes = costs.tensor_bytes
+        if tensor_bytes is not None and self.objective in _OVER_TIME:
+            first = np.unique(graph.tensors, return_index=True)[1]
+            needed += np.maximum(*(np.asarray(b, np.float64)[first] for b in tensor_bytes)).sum()
+            if needed > capacity.min():
+                tables = self.makespan_tables, self.links, self.tensor_blocks
+                memory = memory._replace(alive=residency.tables(graph, tensor_bytes, *tables))
+        return simulators.Limits(
+            memory=memory if needed > capacity.min() else None,
+            representative=self.leaders if self.is_colocated else None,
+        )
+
+    @functools.cached_property
+    def tables(self) -> tuple[simulators.Limits, Any]:
+        """The arrays that `Objective.simulate` reads: pass them to jit as arguments.
+
+        Raises:
+          UserError: there is no such objective, or there are more devices than bits in a set.
+        """
+        num_devices = np.asarray(self.costs.compute_s).shape[1]
+        if num_devices > _MOST_DEVICES:
+            raise UserError(
+                f"{num_devices} devices; the simulators take at most {_MOST_DEVICES}: give fewer"
+            )
+        simulators.objective(self.objective)
+        # Within a function that is being traced these would be tracers, which must not be kept.
+        with jax.ensure_compile_time_eval():
+            return jax.tree.map(jnp.asarray, (self.limits, _TABLES[self.objective](self)))
+
+    def evaluate(self, placements: Array) -> Array:
+        """Evaluates placements int32 [B, N]: float32 [B] seconds, inf where one is not feasible.
+
+        Compiles once for each batch size. The arrays are arguments of the compiled function, so
+        that instances whose tables have equal shapes share it.
+        """
+        return self._evaluate(placements, penalised=False)
+
+    def evaluate_penalised(self, placements: Array) -> Array:
+        """Evaluates as `evaluate`, but what is not feasible to `Outcome.penalised_s`."""
+        return self._evaluate(placements, penalised=True)
+
+    def _evaluate(self, placements: Array, *, penalised: bool) -> Array:
+        simulate = simulators.objective(self.objective).simulate
+        return _evaluate(simulate, penalised, self.tables, jnp.asarray(placements, jnp.int32))
+
+    def value_s(self, placement: np.ndarray) -> float:
+        """Returns the simulator's value of one placement int [N]."""
+        chex.assert_shape(placement, (self.graph.num_ops,))
+        chex.assert_type(placement, int)
+        return float(self.evaluate(placement[None])[0])
+
+    def exceeds_memory(self, placement: np.ndarray) -> bool:
+        """Whether a placement int [N] could run if devices had more memory."""
+        simulate = simulators.objective(self.objective).simulate
+        return bool(_exceeds_memory(simulate, self.tables, jnp.asarray(placement)[None])[0])
+
+    def fullest_bytes(self, placements: np.ndarray) -> np.ndarray:
+        """Sums what operations always occupy on the fullest device, float64 [B], on the host.
+
+        Parts of one accelerator hold theirs together.
+
+        Args:
+          placements: int32 [B, N].
+        """
+        memory_bytes = np.asarray(self.costs.memory_bytes, np.float64)
+        used = [(placements == d) @ memory_bytes for d in range(len(self.devices))]
+        return (np.stack(used, axis=1) @ self.shares_memory).max(axis=1)
+
+
+_TABLES: dict[str, Callable[[Instance], Any]] = {
+    "serial": lambda instance: serial.tables(instance.costs, instance.tensor_blocks),
+    "makespan": lambda instance: instance.makespan_tables,
+    "max_load": lambda instance: instance.load_tables,
+    "subgraph": lambda instance: subgraph.tables(
+        instance.graph, instance.costs, instance.topological_order, instance.load_tables
+    ),
+}
+
+
+@functools.partial(jax.jit, static_argnums=(0, 1))
+def _evaluate(
+    simulate: Callable[[Any, Array], simulators.Outcome],
+    penalised: bool,
+    tables: tuple[simulators.Limits, Any],
+    placements: Array,
+) -> Array:
+    outcome = simulate(tables, placements)
+    other = outcome.penalised_s() if penalised else jnp.inf
+    return jnp.where(outcome.feasible, outcome.latency_s, other)
+
+
+@functools.partial(jax.jit, static_argnums=0)
+def _exceeds_memory(
+    simulate: Callable[[Any, Array], simulators.Outcome],
+    tables: tuple[simulators.Limits, Any],
+    placements: Array,
+) -> Array:
+    outcome = simulate(tables, placements)
+    return jnp.isfinite(outcome.latency_s) & (outcome.overflow > 0)
+
+
+def _limits(devices: np.ndarray, memory: MemoryLimits) -> list[tuple[list[bool], float]]:
+    return sorted(zip(devices.tolist(), memory.capacity_bytes.tolist(), strict=True))
+
+
+def _read_only(tree: _Tree) -> _Tree:
+    """Returns the arrays, which nobody else may hold, after forbidding to write to them."""
+    for array in jax.tree.leaves(tree):
+        array.setflags(write=False)
+    return tree

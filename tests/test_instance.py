@@ -1,0 +1,137 @@
+"""A problem and what follows from it: each computed once, shared, and read-only."""
+
+import dataclasses
+import gc
+import weakref
+
+import jax
+import numpy as np
+import pytest
+
+from placement import simulators
+from placement.instance import Instance
+from placement.types import Problem
+from tests import helpers
+
+
+def test_an_instance_is_made_once_of_a_problem():
+    instance = helpers.random_problem()
+    assert Instance.from_problem(instance) is instance
+    made = Instance.from_problem(Problem(*instance))
+    assert isinstance(made, Problem)
+    assert made.graph is instance.graph
+
+
+def test_derivations_are_computed_once_and_read_only():
+    instance = helpers.random_problem()
+    order = instance.topological_order
+    assert instance.topological_order is order
+    with pytest.raises(ValueError, match="read-only"):
+        order[0] = 1
+
+
+def test_a_replaced_instance_has_derivations_of_its_own():
+    chain = helpers.as_problem(helpers.chain(3), helpers.unit_costs(helpers.chain(3)), "serial")
+    assert chain.topological_order.tolist() == [0, 1, 2]
+    graph = helpers.build("reversed", 3, [(2, 1), (1, 0)])
+    reversed_ = chain._replace(graph=graph)
+    assert isinstance(reversed_, Instance)
+    assert reversed_.topological_order.tolist() == [2, 1, 0]
+    np.testing.assert_array_equal(chain.topological_order, [0, 1, 2])
+
+
+def test_dependencies_are_the_distinct_pairs_with_their_longest_delays():
+    # op0 -> op1 twice, by tensors of 10 and 20 bytes, and op1 -> op2.
+    graph = helpers.build("parallel", 3, [(1, 2), (0, 1), (0, 1)], edge_bytes=[5, 10, 10])
+    tensors = {"tensors": np.arange(3, dtype=np.int32), "edge_bytes": np.array([5, 10, 20])}
+    graph = dataclasses.replace(graph, **tensors)
+    instance = helpers.as_problem(graph, helpers.unit_costs(graph), "makespan")
+    pairs = instance.dependencies
+    assert (pairs.senders.tolist(), pairs.receivers.tolist()) == ([0, 1], [1, 2])
+    assert pairs.delay_s[:, 0, 1].tolist() == [120, 105]
+    assert pairs.pair.tolist() == [1, 0, 0]
+
+
+def test_classes_are_numbered_by_their_first_operation_and_run_where_all_of_them_do():
+    graph = dataclasses.replace(helpers.chain(4), colocation=np.array([7, 3, 7, 1], np.int32))
+    compute_s = np.array([[1, 2, 4], [8, np.inf, 9], [16, 3, np.inf], [1, 1, 1]], np.float32)
+    costs = helpers.unit_costs(graph, 3, compute_s=compute_s, memory_bytes=2 ** np.arange(4))
+    instance = helpers.as_problem(graph, costs, "serial")
+    classes = instance.classes
+    assert classes.ids.tolist() == [0, 1, 0, 2]
+    assert classes.first_ops.tolist() == [0, 1, 3]
+    assert classes.compute_s.tolist() == [[17, 5, np.inf], [8, np.inf, 9], [1, 1, 1]]
+    assert classes.memory_bytes.tolist() == [5, 2, 8]
+    assert instance.leaders.tolist() == [0, 1, 0, 3]
+    assert instance.is_colocated
+    both = [True, True, False]
+    assert instance.allowed.tolist() == [both, [True, False, True], both, [True] * 3]
+    np.testing.assert_array_equal(instance.allowed, np.isfinite(instance.allowed_compute_s))
+    assert instance.single_devices.tolist() == [[0] * 4, [1, 0, 1, 1], [1, 2, 1, 2]]
+    assert instance.limits.representative is instance.leaders
+
+
+def test_operations_that_are_alone_are_their_own_classes():
+    instance = helpers.random_problem()
+    every = list(range(instance.graph.num_ops))
+    assert instance.classes.ids.tolist() == instance.leaders.tolist() == every
+    assert not instance.is_colocated
+    assert instance.limits.representative is None
+
+
+def test_parts_of_one_accelerator_share_one_memory_limit():
+    graph = helpers.chain(2)
+    costs = helpers.unit_costs(
+        graph,
+        4,
+        accelerator=np.array([0, -1, 0, 1], np.int32),
+        capacity_bytes=np.array([10, np.inf, 10, 20], np.float32),
+    )
+    limits = helpers.as_problem(graph, costs, "subgraph").memory_limits
+    assert limits.devices.tolist() == [[True, False, True, False], [False, False, False, True]]
+    assert limits.capacity_bytes.tolist() == [10, 20]
+
+
+def test_devices_are_interchangeable_where_costs_links_and_memory_are_equal():
+    graph = helpers.chain(3)
+    equal = helpers.unit_costs(graph, 4, compute_s=np.ones((3, 4), np.float32))
+    capacity_bytes = np.array([np.inf, np.inf, np.inf, 10], np.float32)
+    latency_s = np.array(equal.transfer_latency_s)
+    latency_s[1, 3] += 1
+
+    def first(**changes: np.ndarray) -> list[int]:
+        costs = equal._replace(**changes)
+        return helpers.as_problem(graph, costs, "makespan").interchangeable_devices.tolist()
+
+    assert first() == [0, 0, 0, 0]
+    assert first(compute_s=np.array([[1, 1, 2, 1]] * 3, np.float32)) == [0, 0, 2, 0]
+    assert first(capacity_bytes=capacity_bytes) == [0, 0, 0, 3]
+    assert first(transfer_latency_s=latency_s) == [0, 1, 0, 3]
+
+
+@pytest.mark.parametrize("objective", simulators.OBJECTIVES)
+def test_instances_of_equal_shapes_share_a_compiled_evaluation(objective):
+    instance = helpers.random_problem()._replace(objective=objective)
+    placements = np.zeros((3, instance.graph.num_ops), np.int32)
+    instance.evaluate(placements)
+    slower = instance.costs._replace(compute_s=2 * np.asarray(instance.costs.compute_s))
+    with helpers.count_compilations() as compiled:
+        instance.evaluate(placements)
+        instance._replace(costs=slower).evaluate(placements)
+    assert compiled == []
+
+
+def test_an_evaluation_that_is_traced_first_leaves_no_tracer_behind():
+    instance = helpers.random_problem()
+    placements = np.zeros((2, instance.graph.num_ops), np.int32)
+    traced = jax.jit(instance.evaluate)(placements)
+    np.testing.assert_array_equal(instance.evaluate(placements), traced)
+
+
+def test_an_instance_that_nobody_holds_is_freed():
+    instance = helpers.random_problem()
+    instance.evaluate(np.zeros((1, instance.graph.num_ops), np.int32))
+    freed = weakref.ref(instance.graph)
+    del instance
+    gc.collect()
+    assert freed() is None
