@@ -43,20 +43,16 @@ def measure(
     for entry in sorted(_singles(entries), key=lambda entry: entry.solution.value_s):
         if entry.candidates[0] not in singles:
             singles.append(entry.candidates[0])
-    order = baseline.rank(measurer, singles, baseline.RANKING_SHARE * seconds)
     several = sum(len(entry.candidates) > 1 for entry in entries)
     counts = [1] * len(entries)
     others: list[Candidate] = []
     for i, entry in enumerate(entries):
         if len(entry.candidates) > 1:
             counts[i] += len(entry.candidates)
-            entries[i] = _fastest(measurer, entry, singles[order[0]], seconds / (3 * several))
+            entries[i] = _fastest(measurer, entry, singles[0], seconds / (3 * several))
         if entries[i].candidates[0] not in singles + others:
             others.append(entries[i].candidates[0])
-    rest_s = (1 - baseline.RANKING_SHARE) * seconds
-    measured = baseline.measure(
-        measurer, singles, others, order, min_rounds=_MIN_ROUNDS, seconds=rest_s
-    )
+    measured = baseline.measure(measurer, singles, others, min_rounds=_MIN_ROUNDS, seconds=seconds)
     candidates, outcomes = singles + others, measured.singles + measured.others
     return entries, [outcomes[candidates.index(e.candidates[0])] for e in entries], counts
 
