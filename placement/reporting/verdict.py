@@ -92,7 +92,8 @@ def decide(rows: Sequence[Row], preferred: str = "") -> Verdict:
         for c in contenders
         if not c.is_plain and not (singles and c.rows[0].get("num_devices") == 1)
     ]
-    single = min(singles, key=_rank, default=None)
+    # Ratios are to the best single device, so its own is 1; noise may put another one below.
+    single = min(singles, key=_distance_from_one, default=None)
     for other in singles:
         if other.method == preferred and single and not _is_faster(single, other):
             single = other
@@ -245,6 +246,11 @@ def _is_faster(one: Contender, other: Contender) -> bool:
 def _rank(contender: Contender) -> tuple[float, float]:
     ratio = math.inf if math.isnan(contender.ratio) else contender.ratio
     return ratio, contender.latency_s
+
+
+def _distance_from_one(contender: Contender) -> tuple[float, float]:
+    ratio, latency_s = _rank(contender)
+    return abs(math.log(ratio)), latency_s
 
 
 def _written(contender: Contender, verdict: Verdict, objective: str) -> str:

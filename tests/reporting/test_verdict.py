@@ -51,6 +51,15 @@ def test_only_what_is_clearly_faster_wins(search, reference, expected):
     assert expected in told(*rows)
 
 
+def test_a_single_device_that_noise_puts_below_one_is_not_the_best():
+    rows = [
+        SINGLE,
+        make_row("single:B", 0.03, 0.0299, 0.995),
+        make_row("search", 0.01, 0.0294, 0.985, spread=0.01),
+    ]
+    assert told(*rows).startswith("Use the placement of `search`")
+
+
 def test_a_preferred_single_device_is_kept_unless_it_is_clearly_slower():
     rows = [make_row("single:A", 0.03, 0.03, 1.0), make_row("single:B", 0.03, 0.0302, 1.01)]
     assert told(*rows, preferred="single:B").startswith("Use `B` alone")

@@ -6,7 +6,6 @@ process (`placement.runtime.measurement.worker`): a candidate that brings it dow
 candidate is replaced, a few times.
 """
 
-import dataclasses
 import hashlib
 import json
 import os
@@ -116,8 +115,8 @@ class LocalMeasurer:
     def ask(self, request: Request[Answer]) -> Answer:
         """Answers a request.
 
-        Many candidates are timed in chunks, each with the baselines among them, whose own
-        measurements are those of the first chunk.
+        Many candidates are timed in chunks, each with the first among them, whose own measurement
+        is that of the first chunk.
 
         Raises:
           ChildProcessError: the worker does not start, keeps dying while it is at no candidate, or
@@ -130,24 +129,26 @@ class LocalMeasurer:
         """Measures chunk by chunk, and yields each when it is measured.
 
         Yields:
-          What became of the candidates of a chunk, by index. A baseline is in every chunk unless
-          it failed in an earlier one.
+          What became of the candidates of a chunk, by index. The first of all is in every chunk
+          unless it failed in the first.
 
         Raises:
           ChildProcessError: as of `ask`.
         """
-        baselines = list(range(request.num_baselines))
-        others = list(range(request.num_baselines, len(request.candidates)))
-        size = max(1, self._chunk + 1 - request.num_baselines)
-        chunks = [others[i : i + size] for i in range(0, len(others), size)] or [[]]
+        others = list(range(1, len(request.candidates)))
+        chunks = [others[i : i + self._chunk] for i in range(0, len(others), self._chunk)] or [[]]
+        first: Measurement | Failure | None = None
         self._candidates = len(request.candidates)
         try:
             for chunk in chunks:
+                indices = chunk if isinstance(first, Failure) else [0, *chunk]
                 outcomes = self._measure_chunk(
-                    {i: request.candidates[i] for i in (*baselines, *chunk)},
-                    dataclasses.replace(request, time_limit_s=request.time_limit_s / len(chunks)),
+                    {i: request.candidates[i] for i in indices},
+                    request.min_rounds,
+                    request.time_limit_s / len(chunks),
+                    request.accept_wrong,
                 )
-                baselines = [i for i in baselines if isinstance(outcomes[i], Measurement)]
+                first = first or outcomes[0]
                 yield outcomes
         finally:
             self._candidates = 0
@@ -168,7 +169,9 @@ class LocalMeasurer:
     def _measure_chunk(
         self,
         candidates: dict[int, Candidate],
-        request: Measure,
+        min_rounds: int,
+        time_limit_s: float,
+        accept_wrong: bool,
     ) -> dict[int, Measurement | Failure]:
         """Measures until no candidate brings the worker down; each that does is left out."""
         failures: dict[int, Measurement | Failure] = {}
@@ -176,7 +179,7 @@ class LocalMeasurer:
         while left := {i: c for i, c in candidates.items() if i not in failures}:
             facts: dict[int, dict[str, Any]] = {}
             self._timing = False
-            rounds = Rounds(left, request.min_rounds, request.time_limit_s, request.accept_wrong)
+            rounds = Rounds(left, min_rounds, time_limit_s, accept_wrong)
             try:
                 for kind, *content in self._messages(rounds):
                     if kind == "failure":
@@ -184,9 +187,7 @@ class LocalMeasurer:
                     elif kind == "checked":
                         facts[content[0]] = content[1]
                     else:
-                        return failures | self._summaries(
-                            candidates, facts, content[0], request.num_baselines
-                        )
+                        return failures | self._summaries(candidates, facts, content[0])
                     self._timing = len(failures.keys() | facts.keys()) == len(candidates)
             except DiedError as died:
                 if died.candidate in left:
@@ -202,7 +203,6 @@ class LocalMeasurer:
         candidates: dict[int, Candidate],
         facts: dict[int, dict[str, Any]],
         times_s: dict[int, np.ndarray],
-        num_baselines: int,
     ) -> dict[int, Measurement | Failure]:
         missing = Interval(np.nan, np.nan, np.nan, 0)
         summaries: dict[int, Measurement | Failure] = {}
@@ -211,14 +211,9 @@ class LocalMeasurer:
             affinity = candidates[i].affinity
             shape = None if affinity is None else quotient(self._graph, affinity)
             latency = interval(samples)
-            ratios = tuple(
-                interval(samples / times_s[baseline]) if baseline in times_s else missing
-                for baseline in range(num_baselines)
-            )
             summaries[i] = Measurement(
                 latency=latency,
-                ratio=ratios[0],
-                ratios=ratios,
+                ratio=interval(samples / times_s[0]) if 0 in times_s else missing,
                 parts=shape.parts if shape else None,
                 acyclic=shape.acyclic if shape else None,
                 **facts[i],

@@ -1,0 +1,118 @@
+"""`--task=advise`, and what `--task=place` says before it searches."""
+
+import json
+from pathlib import Path
+
+import openvino as ov
+import pytest
+
+from placement import simulators
+from placement.pipeline.results.advice import Advice
+from tests.experiments.command import run
+from tests.runtime import small
+
+_DESCRIBED = (
+    "--config.graph=synthetic:family=layered,ops=12,seed=1",
+    "--config.devices=roofline:cpu,gpu,gpu",
+)
+
+
+def _advice(bound_s: float, **changes: object) -> Advice:
+    told = {"objective": "makespan", "backend": "", "fastest": "single:gpu", "fastest_s": 0.01}
+    told |= {"measured": False, "single_s": 0.01, "optimal": False, "chain": 0.5}
+    return Advice(**told | {"bound_s": bound_s} | changes)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(
+    ("given", "said"),
+    [
+        (
+            _advice(0.0099),
+            "Stop here: no placement can be clearly faster than gpu alone.",
+        ),
+        (_advice(0.006), "A search may gain up to 40%."),
+        (_advice(float("-inf")), "Only a search can tell"),
+        (_advice(0.006, fastest_s=float("inf")), "Only a search can tell"),
+        (
+            _advice(0.006),
+            "No placement takes less than 6 ms (simulated, objective makespan)",
+        ),
+        (
+            _advice(0.006, optimal=True),
+            "The fastest placement takes 6 ms (simulated",
+        ),
+        (
+            _advice(0.006),
+            "(predicted). 50% of the work is one chain and cannot be shared.",
+        ),
+        (_advice(0.006, measured=True, chain=float("nan")), "takes 10 ms (measured)."),
+    ],
+)
+def test_advice_says_what_can_be_at_best(given, said):
+    assert said in "\n".join(given.lines())
+
+
+def test_every_objective_is_advised_on_where_devices_are_described(tmp_path):
+    code, out, err = run(tmp_path, "--task=advise", *_DESCRIBED)
+    assert code == 0, err
+    rows = json.loads((tmp_path / "advice.json").read_text())["rows"]
+    assert [row["objective"] for row in rows] == list(simulators.OBJECTIVES)
+    serial = next(row for row in rows if row["objective"] == "serial")
+    assert serial["fastest"].startswith("single:gpu")
+    assert serial["ratio"] <= 1 + 1e-6
+    assert "--config.objective=serial: " in out
+    assert not any(row["measured"] for row in rows)
+
+
+@pytest.mark.slow
+def test_present_devices_are_measured_beside_what_openvino_does_by_itself(tmp_path: Path):
+    file = tmp_path / "diamond.xml"
+    ov.save_model(small.diamond(), file, compress_to_fp16=False)
+    # The limit cuts the profile short, of which this test needs nothing.
+    flags = ("--task=advise", f"--config.graph={file}", "--config.devices=host")
+    limits = ("--config.measure_s=0.1", "--config.time_limit_s=0.1")
+    code, out, err = run(tmp_path / "run", *flags, *limits)
+    assert code == 0, err
+    rows = json.loads((tmp_path / "run" / "advice.json").read_text())["rows"]
+    assert [(row["backend"], row["objective"]) for row in rows] == [
+        ("hetero", "serial"),
+        ("concurrent", "makespan"),
+        ("concurrent", "max_load"),
+    ]
+    assert all(row["measured"] for row in rows)
+    assert "--config.objective=max_load --config.backend=concurrent: " in out
+
+
+def test_costs_of_one_backend_are_refused_in_one_line(tmp_path):
+    code, _, err = run(tmp_path, "--task=advise", "--config.costs=profile.json")
+    assert code == 2
+    assert "leave them out" in err
+    assert len(err.splitlines()) == 1
+
+
+def test_placing_says_before_the_search_what_there_is_to_gain(tmp_path):
+    flags = (*_DESCRIBED, "--config.objective=makespan", "--config.method=heft")
+    code, out, err = run(tmp_path, *flags)
+    assert code == 0, err
+    said = out + err
+    assert said.index("(simulated, objective makespan)") < said.index("searching heft")
+    kept = json.loads((tmp_path / "advice.json").read_text())
+    assert kept["objective"] == "makespan"
+
+
+def test_after_stop_the_search_does_not_run_unless_asked_for(tmp_path):
+    # A chain of equal operations has nothing to share out.
+    flags = ("--config.graph=synthetic:family=chain,ops=12", *_DESCRIBED[1:])
+    flags += ("--config.objective=makespan", "--config.method=heft")
+    code, out, err = run(tmp_path / "stopped", *flags, "--config.search_anyway=False")
+    assert code == 0, err
+    assert "Stop here: no placement can be clearly faster than gpu" in out + err
+    assert "heft does not run; --config.search_anyway=True runs it all the same." in out + err
+    summary = json.loads((tmp_path / "stopped" / "summary.json").read_text())
+    assert "heft" not in [row["method"] for row in summary["rows"]]
+    assert summary["best"].startswith("single:gpu")
+    assert "In simulation, use gpu" in out
+    code, out, err = run(tmp_path / "searched", *flags, "--config.search_anyway=True")
+    assert code == 0, err
+    assert "heft runs all the same: search_anyway is set." in out + err
+    assert "searching heft" in out + err
