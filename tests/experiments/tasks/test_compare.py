@@ -52,7 +52,7 @@ def _methods(text: str) -> list[str]:
 
 def test_the_audit_is_of_methods_and_graphs_that_there_are():
     config = audit.get_config()
-    methods, _ = compare._methods(config)
+    methods, _ = compare._methods(config, progress.NORMAL)
     assert set(methods) == {*_methods(config.methods)} - {"single"}
     assert len(methods) == len(set(methods))
     assert config.evaluate == "simulate"
