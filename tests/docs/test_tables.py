@@ -7,9 +7,9 @@ import shlex
 
 import pytest
 
-from experiments.benchmarks import documents, table_readers
-from experiments.benchmarks import page_tables as tables
-from experiments.benchmarks.server import NMT
+from experiments.reproduction import documents, table_readers
+from experiments.reproduction import page_tables as tables
+from experiments.reproduction.server import NMT
 from placement.methods import pretrained
 from placement.reporting import runs
 from tests.docs import pages, test_references

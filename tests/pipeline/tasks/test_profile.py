@@ -1,0 +1,149 @@
+"""What profiling costs, what it says, and models that leave it little to do."""
+
+import functools
+import json
+import types
+from pathlib import Path
+
+import numpy as np
+import openvino as ov
+import pytest
+from openvino import opset13 as ops
+
+from configs import common
+from placement.pipeline.console import progress
+from placement.pipeline.tasks import profile
+from tests import helpers
+from tests.experiments.command import check_summary, run
+from tests.runtime import small
+
+BACKENDS = {
+    "hetero": ("--config.backend=hetero", "--config.objective=serial"),
+    "concurrent": ("--config.backend=concurrent", "--config.objective=makespan"),
+}
+# Of as many placements as devices, a learned search takes no step, which it would have to compile.
+QUICK = (
+    *("--config.devices=host", "--config.method=annealing"),
+    *("--config.budget=2", "--config.measure_s=0.1"),
+)
+PROFILE = ("--task=profile", "--config.calibration_placements=4")
+
+
+def saved(model: ov.Model, folder: Path) -> str:
+    path = folder / f"{model.get_friendly_name()}.xml"
+    ov.save_model(model, path)
+    return f"--config.graph={path}"
+
+
+def constants() -> ov.Model:
+    """A sum of constants, and nothing else."""
+    one = ops.constant(np.ones((2, 2), np.float32), name="one")
+    return ov.Model([ops.result(ops.add(one, one, name="two"), name="y")], [], "constants")
+
+
+def one_operation() -> ov.Model:
+    source = ops.parameter([1, 4], np.float32, name="x")
+    return ov.Model([ops.result(ops.sin(source, name="sine"), name="y")], [source], "one")
+
+
+def profiled(workdir: Path) -> dict:
+    return json.loads((workdir / "profile.json").read_text())
+
+
+@pytest.mark.parametrize("backend", BACKENDS)
+def test_profiling_ends_with_the_time_of_a_search_and_is_done_again_with_more_time(
+    backend: str, tmp_path: Path
+) -> None:
+    flags = (saved(small.tiny(length=2), tmp_path), *QUICK, *BACKENDS[backend])
+    code, out, err = run(tmp_path, *flags, "--config.time_limit_s=0.01")
+    assert code == 0, err
+    assert "profiling was cut short at 0.01 s" in out
+    assert "operations timed 1 times, not 5" in out
+    check_summary(tmp_path)
+    assert profiled(tmp_path)["conditions"]["left_out"]
+    assert "profiling" in json.loads((tmp_path / "environment.json").read_text())
+
+    code, out, err = run(tmp_path, *flags, *PROFILE, "--config.time_limit_s=600")
+    assert code == 0, err
+    assert "cut short" not in out
+    assert "handing over CPU_" in out
+    assert "half within" in out
+    conditions = json.loads((tmp_path / "environment.json").read_text())["profiling"]
+    assert conditions == profiled(tmp_path)["conditions"]
+    assert 0 < conditions["seconds"] < conditions["limit_s"] > conditions["wall_s"]
+    assert not conditions["left_out"]
+    # Handing over a tensor of a MiB is timed too. At the 0.6 MB/s that tiny tensors alone
+    # suggest, it would take 2 s.
+    (transfer,) = profiled(tmp_path)["transfers"]
+    assert transfer["latency_s"] + 2**20 * transfer["s_per_byte"] < 0.1
+    assert min(transfer["bytes"]) < 100
+    assert max(transfer["bytes"]) == 2**20
+    assert transfer["median_error"] <= transfer["p90_error"]
+
+
+@pytest.mark.parametrize("task", ["place", "profile"])
+def test_a_model_of_constants_alone_is_refused(task: str, tmp_path: Path) -> None:
+    code, _, err = run(tmp_path, saved(constants(), tmp_path), *QUICK, f"--task={task}")
+    assert code == 2
+    assert "give a model that computes something of its inputs" in err
+
+
+@pytest.mark.parametrize("backend", BACKENDS)
+def test_one_operation_is_placed_and_calibrated(backend: str, tmp_path: Path) -> None:
+    flags = (saved(one_operation(), tmp_path), *QUICK, *BACKENDS[backend])
+    flags += ("--config.time_limit_s=0.1",)
+    code, _, err = run(tmp_path, *flags)
+    assert code == 0, err
+    check_summary(tmp_path)
+    code, _, err = run(tmp_path, *flags, *PROFILE)
+    assert code == 0, err
+    for row in json.loads((tmp_path / "fidelity.json").read_text())["rows"]:
+        assert row["placements"] >= 1
+        assert row["failed"] == 0
+        assert row["median_error"] >= 0
+
+
+def test_one_device_has_nothing_to_calibrate(tmp_path: Path) -> None:
+    flags = (saved(small.tiny(), tmp_path), "--config.devices=CPU", *PROFILE)
+    code, _, err = run(tmp_path, *flags)
+    assert code == 2
+    assert "devices='CPU'" in err
+    assert "--config.devices=host" in err
+
+
+class _Slow:
+    """Measures any placements in ten seconds of a clock of its own."""
+
+    def __init__(self, clock: list[float], *_: object, **how: object) -> None:
+        self.clock, self.measured = clock, set[bytes]()
+
+    def __call__(self, placements: np.ndarray) -> np.ndarray:
+        self.clock[0] += 10.0
+        self.measured |= {placement.tobytes() for placement in placements}
+        return np.ones(len(placements), np.float32)
+
+    def is_known(self, placement: np.ndarray) -> bool:
+        return placement.tobytes() in self.measured
+
+    def outputs_wrong(self, placement: np.ndarray) -> bool:
+        return False
+
+
+@pytest.mark.parametrize(("limit_s", "count"), [(1.0, 15), (15.0, 30), (1000.0, 40)])
+def test_calibrating_ends_with_the_time_limit(
+    limit_s: float, count: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    clock = [0.0]
+    monkeypatch.setattr(profile.evaluate_lib, "MeasuredEvaluate", functools.partial(_Slow, clock))
+    now = types.SimpleNamespace(monotonic=lambda: clock[0])
+    monkeypatch.setattr(profile, "time", now)
+    config = common.base().unlock()
+    config.time_limit_s = limit_s
+    placements = np.arange(40, dtype=np.int32)[:, None]
+    problem = types.SimpleNamespace(coarse=types.SimpleNamespace(graph=helpers.chain(1)))
+    seconds, known, wrong = profile._measure(
+        config, tmp_path, problem, None, placements, "calibrating", progress.NORMAL
+    )
+    assert known.tolist() == [True] * count + [False] * (40 - count)
+    assert np.isfinite(seconds).tolist() == known.tolist()
+    assert not wrong.any()
