@@ -35,7 +35,7 @@ _ALLOWED = {
     "reporting": _CORE | {"files"},
     "pipeline": _CORE
     | {"files", "simulators", "policies", "solvers", "learning", "search", "methods"}
-    | {"runtime", "zoo", "reporting", ""},  # "": `placement.__version__`
+    | {"instance", "analysis", "runtime", "zoo", "reporting", ""},  # "": `placement.__version__`
     "cli": {"files", "pipeline", ""},
 }
 # The rooms of `runtime`, each with those that it may import of the others, beside itself and the

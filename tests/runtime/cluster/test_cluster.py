@@ -83,7 +83,7 @@ def test_of_groups_of_one_size_the_first_name_decides_and_the_rest_is_told_why()
 
 def test_ray_that_is_not_installed_is_one_line_that_names_the_extra(monkeypatch):
     monkeypatch.setitem(sys.modules, "ray", None)
-    with pytest.raises(UserError, match=r"placement\[distributed\]"):
+    with pytest.raises(UserError, match=r"-e '\.\[distributed\]"):
         hosts_lib.survey(devices.hardware)
 
 

@@ -46,7 +46,7 @@ class _ProfiledDevice:
         self, core: ov.Core, model: ov.Model, inputs: Sequence[np.ndarray], device: Device
     ):
         """Compiles it with counters; what the device does not support is for the plain CPU."""
-        self.unsupported = unsupported(core, model, device.name)
+        self.unsupported = unsupported(core, model, device)
         self.samples: list[float] = []  # seconds of inferences, without counters if there are such
         self._inferences = 0  # with counters
         self._early: list[Node] = []  # as counted while it warmed up
@@ -170,10 +170,12 @@ def _repeat(
                 each.end_warm_up()
 
 
-def unsupported(core: ov.Core, model: ov.Model, device: str) -> frozenset[str]:
+def unsupported(core: ov.Core, model: ov.Model, device: Device) -> frozenset[str]:
     """Returns the names of the operations, constants aside, that a device cannot run."""
+    if is_cpu(device):  # it has run the whole model, and asking takes as long as compiling
+        return frozenset()
     names = {op.get_friendly_name() for op in model.get_ordered_ops()}
-    return frozenset(names - set(core.query_model(model, device)) - constant_names(model))
+    return frozenset(names - set(core.query_model(model, device.name)) - constant_names(model))
 
 
 def alone(
@@ -184,8 +186,7 @@ def alone(
     Returns:
       The devices, and an affinity if there are two.
     """
-    # Asking takes as long as compiling; and the CPU has run the whole model, as the reference.
-    missing = () if is_cpu(device) else unsupported(core, model, device.name)
+    missing = unsupported(core, model, device)
     if not missing:
         return [device], None
     devices = [device, reference_device()]

@@ -1,3 +1,4 @@
+import dataclasses
 import math
 import types
 
@@ -52,9 +53,14 @@ def test_what_a_device_does_not_support_runs_on_the_cpu_and_is_left_out(model, m
     assert found.latency_s == pytest.approx(sum(seconds for _, seconds in found.kernels))
 
 
-def test_the_cpu_supports_a_convolution(model):
+def test_the_cpu_is_not_asked_what_it_supports(model):
+    assert profile.unsupported(None, model, HOST[0]) == frozenset()
     core = devices.open_core(HOST)
-    assert profile.unsupported(core, model, A) == frozenset()
+    other = dataclasses.replace(HOST[0], name="GPU", host=False)
+    asked = types.SimpleNamespace(query_model=lambda model, _: core.query_model(model, A))
+    assert profile.unsupported(asked, model, other) == frozenset()
+    none = types.SimpleNamespace(query_model=lambda *_: {})
+    assert "conv_0" in profile.unsupported(none, model, other)
 
 
 def test_where_time_is_over_costs_are_told_still_and_what_was_left_out(model):
