@@ -10,13 +10,13 @@ import jax
 import numpy as np
 import pytest
 
-from experiments import build
 from placement import methods
 from placement.costs import roofline
 from placement.errors import UserError
 from placement.instance import Instance
 from placement.learning import base
 from placement.methods import learned, pretrained
+from placement.pipeline import loading
 from tests import helpers
 from tests.docs import pages
 
@@ -73,10 +73,10 @@ def test_arguments_reach_the_policy_and_the_learner(monkeypatch):
 
 
 def _three_devices(network: str) -> Instance:
-    net = build.without_weights(network, constants=True)
+    net = loading.without_weights(network, constants=True)
     devices = roofline.devices("roofline:cpu,gpu,gpu")
     costs = roofline.cost_model(net.graph, devices)
-    return build.search_problem(net, costs, devices, "makespan").coarse
+    return loading.search_problem(net, costs, devices, "makespan").coarse
 
 
 @pytest.mark.slow
