@@ -79,6 +79,15 @@ def test_operations_that_are_alone_are_their_own_classes():
     assert instance.limits.representative is None
 
 
+def test_co_located_operations_run_where_all_of_them_can():
+    graph = helpers.random_dag(np.random.default_rng(0), 30, colocated=0.5)
+    costs = helpers.random_costs(np.random.default_rng(1), graph, 3, unsupported=0.3)
+    allowed = helpers.as_problem(graph, costs, "serial").allowed
+    for op in range(graph.num_ops):
+        together = graph.colocation == graph.colocation[op]
+        np.testing.assert_array_equal(allowed[op], np.isfinite(costs.compute_s[together]).all(0))
+
+
 def test_parts_of_one_accelerator_share_one_memory_limit():
     graph = helpers.chain(2)
     costs = helpers.unit_costs(

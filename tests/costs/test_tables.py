@@ -8,7 +8,6 @@ from placement.costs.tables import (
     DeviceProfile,
     SubmodelCosts,
     Transfers,
-    allowed,
     coarse_costs,
     concurrent,
     cost_model,
@@ -266,12 +265,3 @@ def test_handovers_survive_json():
     assert np.isnan(submodels_from_json(data).slowdown).all()
     for one, other in zip(again.transfers, alone.transfers, strict=True):
         np.testing.assert_array_equal(one, other)
-
-
-def test_co_located_operations_run_where_all_of_them_can():
-    graph = helpers.random_dag(np.random.default_rng(0), 30, colocated=0.5)
-    costs = helpers.random_costs(np.random.default_rng(1), graph, 3, unsupported=0.3)
-    found = allowed(helpers.as_problem(graph, costs, "serial"))
-    for op in range(graph.num_ops):
-        together = graph.colocation == graph.colocation[op]
-        np.testing.assert_array_equal(found[op], np.isfinite(costs.compute_s[together]).all(0))
