@@ -37,6 +37,7 @@ def test_what_was_learned_on_some_graphs_places_another(tmp_path: Path) -> None:
     placing = tmp_path / "unseen"
     checkpoint = f"--config.init_from={learning / pretrained.FILE}"
     flags = [f"--config.graph={UNSEEN}", "--config.devices=roofline:cpu,gpu,gpu", checkpoint]
+    flags.append("--config.search_anyway=True")
     code, _, err = run(placing, *flags, "--config.method=zero_shot", config="pretrain")
     assert code == 0, err
     rows = {row["method"]: row for row in check_summary(placing)["rows"]}
@@ -89,6 +90,7 @@ def test_a_mistake_is_one_line_and_exit_code_2(
     flags: list[str], words: list[str], tmp_path: Path
 ) -> None:
     tiny = ["--config.graph=synthetic:ops=9", "--config.devices=roofline:cpu,gpu"]
+    tiny.append("--config.search_anyway=True")
     code, _, err = run(tmp_path / "run", *tiny, *flags, config="pretrain")
     assert code == 2, err
     (line,) = [line for line in err.splitlines() if "xla_bridge" not in line]
