@@ -22,7 +22,7 @@ from absl import app, flags
 from ml_collections import config_flags
 
 from configs import common
-from experiments.console import usage
+from experiments import usage
 from placement import arguments
 from placement.errors import UserError
 from placement.reporting import printable
@@ -89,12 +89,12 @@ def _keep_compiled() -> None:
 
 def _run() -> None:
     # Not loaded above, as they load JAX and OpenVINO: help and mistakes are printed at once.
-    task = importlib.import_module(f"experiments.tasks.{_TASK.value}")
-    progress = importlib.import_module("experiments.console.progress")
+    task = importlib.import_module(f"placement.pipeline.tasks.{_TASK.value}")
+    progress = importlib.import_module("placement.pipeline.console.progress")
     workdir = Path(_WORKDIR.value) if _WORKDIR.value else None
     task.run(_CONFIG.value, workdir, progress.Display(flags.FLAGS.verbosity))
     if workdir is not None:
-        importlib.import_module("experiments.console.faults").forget(workdir)
+        importlib.import_module("placement.pipeline.console.faults").forget(workdir)
 
 
 def _is_one_of_several() -> bool:
@@ -113,8 +113,8 @@ def _is_one_of_several() -> bool:
 
 def _run_with_others() -> None:
     # First of all what loads OpenVINO: that forks, which it must not once JAX has threads.
-    follower = importlib.import_module("experiments.distributed.follower")
-    processes = importlib.import_module("experiments.distributed.processes")
+    follower = importlib.import_module("placement.pipeline.distributed.follower")
+    processes = importlib.import_module("placement.pipeline.distributed.processes")
     processes.join(_COORDINATOR.value, _NUM_PROCESSES.value, _PROCESS_ID.value)
     if _PROCESS_ID.value:
         # Ctrl-C often reaches all processes of a terminal: the first decides when all stop.
@@ -183,7 +183,7 @@ def report_fault(fault: Exception) -> NoReturn:
 
     What JAX says when memory runs out is a failure of the machine instead.
     """
-    faults = importlib.import_module("experiments.console.faults")
+    faults = importlib.import_module("placement.pipeline.console.faults")
     if (failure := faults.out_of_memory(fault)) is not None:
         report_failure(failure)
     file = faults.write(fault, Path(_WORKDIR.value) if _WORKDIR.value else None)

@@ -3,7 +3,7 @@
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from experiments.notebook import Placed
+    from placement.pipeline.python_api import Placed
     from placement.runtime.deployment.artifact import Network
     from placement.runtime.models.from_python import Converted
     from placement.types import Problem, Solution
@@ -70,6 +70,6 @@ def place(
     Raises:
       UserError: what was given cannot be placed: one line.
     """
-    from experiments import notebook
+    from placement.pipeline import python_api
 
-    return notebook.run(model, devices=devices, method=method, workdir=workdir, **keys)
+    return python_api.run(model, devices=devices, method=method, workdir=workdir, **keys)

@@ -69,8 +69,8 @@ _EXEMPT = {  # solvers must stop in time, and when they are asked to
 }
 # What the library runs of the experiments: `placement.place` is the task itself.
 _ABOVE = {
-    ("placement/__init__.py", "experiments.notebook"),
-    ("placement/__init__.py", "experiments.notebook.Placed"),
+    ("placement/__init__.py", "placement.pipeline.python_api"),
+    ("placement/__init__.py", "placement.pipeline.python_api.Placed"),
 }
 # Libraries that belong to one place: a folder, a part of `placement`, or a file.
 _HOMES = {
@@ -161,7 +161,7 @@ def test_no_file_breaks_the_import_rules():
         ("placement/simulators/serial.py", "def f():\n    from placement.runtime import devices"),
         ("placement/runtime/measurement/local.py", "from placement.simulators import serial"),
         ("placement/reporting/runs.py", "from placement.zoo import resnet"),
-        ("placement/learning/trainer.py", "import experiments.build"),
+        ("placement/learning/trainer.py", "import placement.pipeline.loading"),
         ("placement/methods/learned.py", "from experiments import search"),
         ("placement/solvers/base.py", "from placement import methods"),
         ("placement/learning/trainer.py", "from configs import common"),
@@ -173,11 +173,11 @@ def test_no_file_breaks_the_import_rules():
         ("placement/graphs/dag.py", "import openvino as ov"),
         ("placement/__init__.py", "from placement.policies import hsdag"),
         ("placement/__init__.py", "import openvino as ov"),
-        ("experiments/build.py", "import openvino"),
-        ("experiments/build.py", "from absl import flags"),
+        ("placement/pipeline/loading.py", "import openvino"),
+        ("placement/pipeline/loading.py", "from absl import flags"),
         ("placement/costs/tables.py", "import ml_collections"),
-        ("experiments/tasks/report.py", "import matplotlib.pyplot as plt"),
-        ("experiments/console/metrics.py", "from tensorboardX import SummaryWriter"),
+        ("placement/pipeline/tasks/report.py", "import matplotlib.pyplot as plt"),
+        ("placement/pipeline/console/metrics.py", "from tensorboardX import SummaryWriter"),
         ("placement/runtime/cluster/measurer.py", "def f():\n    import ray"),
     ],
 )

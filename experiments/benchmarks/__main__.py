@@ -18,7 +18,6 @@ import sys
 from collections.abc import Callable
 
 from experiments.benchmarks import (
-    documents,
     gaps,
     jax_devices,
     learning,
@@ -28,6 +27,7 @@ from experiments.benchmarks import (
     simulators,
     unseen,
 )
+from experiments.reproduction import documents
 from placement.errors import UserError
 
 BENCHMARKS: dict[str, Callable[..., None]] = {

@@ -15,11 +15,11 @@ from typing import NamedTuple
 import jax
 from rich.console import Console
 
-from experiments import build
 from experiments.benchmarks import timing
 from experiments.benchmarks.unseen import DEVICES
 from placement import arguments, solvers
 from placement.costs import roofline
+from placement.pipeline import loading
 from placement.zoo import families
 
 FAMILIES = "inception_v3", "rnnlm", "two_stream", "fork_join"
@@ -118,9 +118,9 @@ def measure(chosen: Sequence[str] = FAMILIES) -> list[Cell]:
 
 def _cell(family: str, text: str, devices: str) -> Cell:
     names = roofline.devices(devices)
-    net = build.without_weights(text)
+    net = loading.without_weights(text)
     costs = roofline.cost_model(net.graph, names)
-    problem = build.search_problem(net, costs, names, "makespan").coarse
+    problem = loading.search_problem(net, costs, names, "makespan").coarse
     lns = solvers.solve("lns", problem, time_limit_s=_TIME_LIMIT_S)
     began_s = time.perf_counter()
     diagram = solvers.solve("diagram", problem, time_limit_s=_TIME_LIMIT_S)

@@ -11,11 +11,11 @@ import jax
 import numpy as np
 from rich.console import Console
 
-from experiments import build
 from experiments.benchmarks import problems, timing
 from placement import simulators
 from placement.learning import trainer
 from placement.methods import learned
+from placement.pipeline import loading
 
 # Each with what measured best for it on these problems.
 _LEARNERS = {
@@ -49,7 +49,7 @@ def run() -> None:
 def _learn(name: str, objective: str, text: str) -> tuple[np.ndarray, float]:
     """Returns the best latencies [5] of a learner, and the mean seconds of a compiled search."""
     config = problems.config(name)
-    problem = problems.three_devices(build.network(config).coarsening.graph, objective)
+    problem = problems.three_devices(loading.network(config).coarsening.graph, objective)
     method = learned.make(text, len(problem.devices), False)
     graph, learner = method.read(problem).graph, method.learner
     simulator, evaluate = trainer.Simulator.of(problem), simulators.evaluator(problem)

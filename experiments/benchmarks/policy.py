@@ -12,11 +12,11 @@ import jax
 import jax.numpy as jnp
 from rich.console import Console
 
-from experiments import build
 from experiments.benchmarks import problems
 from experiments.benchmarks.timing import median_ms, table
 from placement import simulators
 from placement.methods import learned
+from placement.pipeline import loading
 from placement.types import OpGraph
 
 _BATCH = 64
@@ -32,7 +32,7 @@ def run() -> None:
         ("operations", "alone", "together", "ratio", "learning step"),
     )
     for name in problems.NETWORKS:
-        network = build.network(problems.config(name))
+        network = loading.network(problems.config(name))
         for graph in (network.coarsening.graph, network.graph):
             alone_ms, together_ms, step_ms = _times_ms(graph)
             label = "coarsened" if graph is network.coarsening.graph else "full view"

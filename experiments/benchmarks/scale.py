@@ -26,16 +26,16 @@ import numpy as np
 from rich.console import Console
 
 from configs import common
-from experiments import build
 from experiments.benchmarks import timing
-from experiments.console import progress
-from experiments.tasks import place, report
 from placement import solvers
 from placement.costs import roofline
 from placement.errors import UserError
 from placement.graphs import coarsen
 from placement.learning import trainer
 from placement.methods import learned
+from placement.pipeline import loading
+from placement.pipeline.console import progress
+from placement.pipeline.tasks import place, report
 from placement.zoo import synthetic
 
 SIZES = (10_000, 100_000, 1_000_000)
@@ -116,8 +116,8 @@ def measure(size: int, workdir: Path) -> list[Phase]:
     graph = timed("graph", lambda: synthetic.build(f"synthetic:family=layered,ops={size}"))
     coarsening = timed("coarsening", lambda: coarsen.coarsen(graph))
     costs = timed("costs", lambda: roofline.cost_model(graph, names))
-    net = build.Network(None, graph, coarsening, {})
-    problem = timed("tables", lambda: build.search_problem(net, costs, names, "makespan"))
+    net = loading.Network(None, graph, coarsening, {})
+    problem = timed("tables", lambda: loading.search_problem(net, costs, names, "makespan"))
     shape = _SIMULATED, problem.coarse.graph.num_ops
     placements = np.random.default_rng(0).integers(0, len(names), shape, np.int32)
     timed("simulating, compiled first", lambda: problem.simulate(placements))
@@ -130,7 +130,7 @@ def measure(size: int, workdir: Path) -> list[Phase]:
     return phases
 
 
-def _learn(method: str, problem: build.SearchProblem, timed: Callable[..., Any]) -> None:
+def _learn(method: str, problem: loading.SearchProblem, timed: Callable[..., Any]) -> None:
     """Times what a policy reads, and its steps: sample, simulate, update."""
     num_ops, num_devices = problem.coarse.costs.compute_s.shape
     made = learned.make(method, num_devices, False)

@@ -21,12 +21,12 @@ import jax
 import numpy as np
 from rich.console import Console
 
-from experiments import build
 from experiments.benchmarks import problems, timing, unseen
 from placement import methods
 from placement.costs import roofline
 from placement.errors import UserError
 from placement.methods import pretrained
+from placement.pipeline import loading
 from placement.types import Problem
 from placement.zoo import families
 
@@ -96,17 +96,17 @@ def _problems() -> Iterator[tuple[str, str, Problem]]:
         text for name in names for text in itertools.islice(_large_members(name), _LARGE_MEMBERS)
     ]
     for text in dict.fromkeys((*texts, *problems.NETWORKS)):
-        net = build.without_weights(text)
+        net = loading.without_weights(text)
         for devices in unseen.DEVICES:
             described = roofline.devices(devices)
             costs = roofline.cost_model(net.graph, described)
-            yield text, devices, build.search_problem(net, costs, described, "makespan").coarse
+            yield text, devices, loading.search_problem(net, costs, described, "makespan").coarse
 
 
 def _large_members(name: str) -> Iterator[str]:
     for seed in range(_MEMBERS, _MEMBERS + _DRAWS):
         text = families.draw(name, seed)
-        if build.without_weights(text).graph.num_ops >= _LARGE:
+        if loading.without_weights(text).graph.num_ops >= _LARGE:
             yield text
 
 

@@ -17,12 +17,12 @@ import numpy as np
 from rich.console import Console
 from rich.table import Table
 
-from experiments import build
 from experiments.benchmarks import timing
 from placement import files, solvers
 from placement.costs import roofline
 from placement.errors import UserError
 from placement.methods import pretrained
+from placement.pipeline import loading
 from placement.types import Problem
 from placement.zoo import families
 
@@ -116,9 +116,9 @@ def families_seen(path: Path) -> tuple[str, ...]:
 
 def _cell(family: str, text: str, devices: str, path: Path) -> Cell:
     names = roofline.devices(devices)
-    net = build.without_weights(text)
+    net = loading.without_weights(text)
     costs = roofline.cost_model(net.graph, names)
-    whole = build.search_problem(net, costs, names, "makespan")
+    whole = loading.search_problem(net, costs, names, "makespan")
     problem = whole.coarse
     everywhere = np.arange(len(names))[:, None].repeat(problem.graph.num_ops, axis=1)
     trained = pretrained.prepare(problem, path, 0)._replace(key=jax.random.PRNGKey(0))

@@ -142,7 +142,7 @@ SPECS: dict[str, DeviceSpec] = {
             link_bytes_per_s=math.inf,
         ),
         # Of the two below the fraction of the peak and the launch are fitted to published run times
-        # of training steps, see `experiments.benchmarks.server`.
+        # of training steps, see `experiments.reproduction.server`.
         DeviceSpec(
             kind="server_cpu",
             summary="a server of 2018: Intel Xeon E5-2699 v3 (Haswell), 18 cores, TensorFlow 1",

@@ -13,8 +13,8 @@ import sys
 from collections.abc import Callable
 from pathlib import Path
 
-from experiments.results import advice
 from placement.learning import several
+from placement.pipeline.results import advice
 from placement.runtime import devices
 from tests.docs import pages
 from tests.docs.pages import Block

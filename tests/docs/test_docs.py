@@ -11,8 +11,8 @@ from pathlib import Path
 
 import pytest
 
-from experiments import methods
 from placement import arguments
+from placement.pipeline import method_runs
 from placement.runtime import scotch
 from tests.docs import pages
 from tests.docs.reader import Reader
@@ -61,7 +61,7 @@ OTHERWISE = {
     ),
     # One method learns: what it leaves is compared with the README's list of files.
     "runs/compare": (f"--config.graphs={_TINY}", "--config.seeds=1"),
-    # All methods: `tests/experiments/tasks/test_compare.py`.
+    # All methods: `tests/pipeline/tasks/test_compare.py`.
     **dict.fromkeys(
         (
             *("runs/audit", "runs/audit_wall", "runs/audit_long", "runs/audit_npu"),
@@ -223,7 +223,7 @@ def test_tables_of_methods_have_each_method_of_the_command(workdir):
     config = importlib.import_module(f"configs.{Path(given['--config']).stem}")
     chosen = arguments.entries(given.get("--config.methods", config.get_config().methods))
     for method in chosen:
-        methods.check(method, given.get("--config.objective", config.get_config().objective))
+        method_runs.check(method, given.get("--config.objective", config.get_config().objective))
     if workdir in _PLANNED:
         listed = ["graph", "best single device", *chosen]
         headers = [rows[0] for rows in pages.tables(page)]

@@ -9,10 +9,11 @@ import pytest
 from ml_collections import ConfigDict
 
 from configs import common
-from experiments import build, main, methods
+from experiments import main
 from experiments.benchmarks import __main__
 from placement import simulators, zoo
 from placement.costs import roofline
+from placement.pipeline import loading, method_runs
 from tests.docs import pages
 
 KEYS = set(common.base())
@@ -156,11 +157,11 @@ def test_commands_within_lines_exist():
 
 def test_tables_name_all_that_there_is():
     readme, experiments = "README.md", "docs/EXPERIMENTS.md"
-    assert _listed(readme, "method", "what") == set(methods.NAMES)
+    assert _listed(readme, "method", "what") == set(method_runs.NAMES)
     assert _listed(readme, "objective") == set(simulators.OBJECTIVES)
     assert _listed(experiments, "task") == set(main.TASKS)
     assert _listed(experiments, "key") == KEYS
-    assert _listed(experiments, "backend") == set(build.BACKENDS)
+    assert _listed(experiments, "backend") == set(loading.BACKENDS)
     assert _listed("docs/DEVICES.md", "kind") == set(roofline.SPECS)
     config: ConfigDict = common.base()
     (graphs,) = [row[1] for row in _rows(experiments, "key") if row[0] == "`graph`"]

@@ -7,9 +7,9 @@ import shlex
 
 import pytest
 
-from experiments.benchmarks import documents, table_readers
-from experiments.benchmarks import page_tables as tables
-from experiments.benchmarks.server import NMT
+from experiments.reproduction import documents, table_readers
+from experiments.reproduction import page_tables as tables
+from experiments.reproduction.server import NMT
 from placement.reporting import runs
 from tests.docs import pages, test_references
 from tests.experiments import command

@@ -13,8 +13,7 @@ from pathlib import Path
 import onnx
 import pytest
 
-from experiments import main
-from experiments.console import usage
+from experiments import main, usage
 from placement.errors import UserError
 from tests.experiments import command
 from tests.experiments.command import check_details, check_summary, run, start

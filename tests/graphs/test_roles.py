@@ -3,8 +3,8 @@ import dataclasses
 import numpy as np
 import pytest
 
-from experiments import build
 from placement.graphs import opgraph, roles
+from placement.pipeline import loading
 from placement.types import OpGraph
 from tests import helpers
 
@@ -82,7 +82,7 @@ def test_roles_do_not_depend_on_the_numbering(seed):
 
 
 def test_time_steps_of_an_unrolled_network_share_roles_and_names_tell_its_layers_apart():
-    graph = build.without_weights("rnnlm:layers=4,steps=12").graph
+    graph = loading.without_weights("rnnlm:layers=4,steps=12").graph
     steps = [graph.op_names.index(f"lstm1/step{step}/matmul") for step in range(12)]
     other = graph.op_names.index("lstm2/step6/matmul")
     by_neighbours, by_name = roles.by_neighbours(graph), roles.by_name(graph)

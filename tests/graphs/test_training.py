@@ -8,9 +8,9 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from experiments import build
 from placement.errors import UserError
 from placement.graphs import coarsen, dag, gradients, opgraph, training
+from placement.pipeline import loading
 from placement.types import OpGraph
 
 _BATCH, _IN, _OUT = 2, 3, 5
@@ -54,7 +54,7 @@ def _flops(graph: OpGraph, name: str) -> float:
 
 
 def _zoo(name: str) -> OpGraph:
-    return build.without_weights(name, constants=True).graph
+    return loading.without_weights(name, constants=True).graph
 
 
 def test_a_dense_layer_by_hand():
@@ -256,7 +256,7 @@ def test_every_rule_says_how_many_operations_and_no_type_stops_and_passes():
         (_dense, {"optimiser": "adagrad"}, "unknown optimiser 'adagrad'"),
         (lambda: training.training(_dense()).graph, {}, "is a training graph already"),
         (
-            lambda: build.without_weights("resnet:depth=18").graph,
+            lambda: loading.without_weights("resnet:depth=18").graph,
             {},
             "leave constants=True",
         ),

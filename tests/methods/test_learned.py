@@ -10,12 +10,12 @@ import jax
 import numpy as np
 import pytest
 
-from experiments import build
 from placement import methods, simulators
 from placement.costs import roofline
 from placement.errors import UserError
 from placement.learning import base
 from placement.methods import learned, pretrained
+from placement.pipeline import loading
 from placement.types import Problem
 from tests import helpers
 from tests.docs import pages
@@ -73,10 +73,10 @@ def test_arguments_reach_the_policy_and_the_learner(monkeypatch):
 
 
 def _three_devices(network: str) -> Problem:
-    net = build.without_weights(network, constants=True)
+    net = loading.without_weights(network, constants=True)
     devices = roofline.devices("roofline:cpu,gpu,gpu")
     costs = roofline.cost_model(net.graph, devices)
-    return build.search_problem(net, costs, devices, "makespan").coarse
+    return loading.search_problem(net, costs, devices, "makespan").coarse
 
 
 @pytest.mark.slow

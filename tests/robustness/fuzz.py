@@ -32,8 +32,8 @@ import openvino as ov
 from onnx import helper, numpy_helper
 
 from configs import common
-from tests.experiments import test_workloads
 from tests.experiments.command import answer
+from tests.pipeline import test_workloads
 from tests.robustness import mutators
 from tests.runtime import small
 

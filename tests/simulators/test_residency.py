@@ -8,10 +8,10 @@ import jax
 import numpy as np
 import pytest
 
-from experiments import build
 from placement import methods, simulators, solvers
 from placement.costs import roofline
 from placement.graphs import training
+from placement.pipeline import loading
 from placement.simulators import makespan, ranks, residency
 from placement.solvers import base
 from placement.types import Problem, TensorBytes
@@ -183,7 +183,7 @@ def test_a_solver_that_knows_of_static_memory_alone_claims_no_optimum_that_runs_
 
 def test_described_devices_hold_what_a_step_of_training_keeps():
     text = "rnnlm:steps=2,batch=4,hidden=32,vocabulary=50"
-    network = build.without_weights(text, constants=True).graph
+    network = loading.without_weights(text, constants=True).graph
     graph = training.training(network).graph
     alive = roofline.cost_model(graph, ("cpu", "gpu")).tensor_bytes
     stored = [graph.op_types[s] in ("Variable", "Constant") for s in graph.senders]

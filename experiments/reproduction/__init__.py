@@ -1,0 +1,1 @@
+"""The papers' tables and the tables of the documents, made again from runs."""

@@ -1,0 +1,1 @@
+"""A run, step by step: settings, model and devices, costs, searches, measurements, results."""

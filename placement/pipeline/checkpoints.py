@@ -1,0 +1,35 @@
+"""States that tasks keep: written whole, and set aside where they cannot be read any more."""
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, TypeVar
+
+from placement import files
+from placement.methods import checkpoints
+from placement.pipeline.console import progress
+from placement.reporting import runs
+
+T = TypeVar("T")
+
+
+def readable(path: Path, read: Callable[[Path], T], display: progress.Display) -> T | None:
+    """Reads a file of a task's own making; a corrupt one is set aside, with a line, and is None."""
+    try:
+        return read(path)
+    except files.CorruptFileError as error:
+        aside = runs.set_aside(path)
+        display.warn(f"{path} cannot be read: {error.wrong}; set aside as {aside.name}, made anew")
+        return None
+
+
+def restore(path: Path, make: Callable[[Any], T], display: progress.Display) -> T | None:
+    """Reads what `save` wrote, as `readable` does; None where there is no such file."""
+    if not path.exists():
+        return None
+    return readable(path, lambda file: checkpoints.read(file, make, remedy="remove it"), display)
+
+
+def save(path: Path, content: Any) -> None:
+    """Writes a pytree; makes the file's directory."""
+    runs.make_folder(path.parent)
+    runs.write_bytes(path, checkpoints.to_bytes(content))

@@ -1,0 +1,38 @@
+"""Hosts of a Ray cluster that measure in this machine's place (`--config.measure_on=ray`)."""
+
+from typing import Any
+
+import placement
+from placement.pipeline.console import progress
+from placement.runtime import devices as devices_lib
+from placement.runtime.cluster import hosts
+
+
+def describe() -> dict[str, Any]:
+    """Returns what hosts must share for their measurements to be compared; JSON-able."""
+    return devices_lib.hardware() | {"placement": placement.__version__}
+
+
+def find() -> hosts.Choice:
+    """Finds the hosts of the cluster that are alike.
+
+    Raises:
+      UserError: there is no cluster, or none of its hosts can work.
+    """
+    return hosts.survey(describe)
+
+
+def record(choice: hosts.Choice | None) -> dict[str, Any]:
+    """Returns for environment.json the hosts chosen, what they are, and why others are left out."""
+    if choice is None:
+        return {}
+    used = [host.name for host in choice.hosts]
+    hardware = choice.hosts[0].hardware
+    return {"hosts": {"used": used, "hardware": hardware, "left_out": choice.left_out}}
+
+
+def introduce(choice: hosts.Choice, display: progress.Display) -> None:
+    """Says who works, and who does not."""
+    display.say("hosts: " + ", ".join(host.name for host in choice.hosts))
+    for line in choice.left_out:
+        display.warn(f"host left out: {line}")

@@ -1,0 +1,132 @@
+"""What a run writes down to explain its best placement: details.json, and a model for Netron."""
+
+from pathlib import Path
+
+import numpy as np
+
+from placement.pipeline import loading, method_runs
+from placement.pipeline import target as target_lib
+from placement.pipeline.settings import Settings
+from placement.reporting import details, runs
+from placement.runtime.deployment import netron
+from placement.runtime.measurement.measurer import Measurer
+from placement.runtime.measurement.request import Candidate, SubmodelTimes, Timeline
+from placement.simulators import timeline
+from placement.types import OpGraph, Problem, Span
+
+NETRON = "placed.xml"
+_INFERENCES = 21
+_HOW = {
+    "serial": "predicted: submodels one after another, as under HETERO",
+    "makespan": "predicted: operations as the objective schedules them",
+    "max_load": "predicted: one request alone; of a stream, the busiest device sets the pace",
+    "subgraph": "predicted: each accelerator's part at once, the host infinitely wide",
+}
+_IN_SEGMENTS = "predicted: the segments in which the devices run"
+
+
+def best(
+    entry: method_runs.Entry,
+    target: target_lib.Target,
+    whole: loading.SearchProblem,
+    settings: Settings,
+    measurer: Measurer | None,
+) -> details.Details:
+    """A placement that can run, with what happens when; measured where there is a measurer.
+
+    Raises:
+      ChildProcessError: the placement cannot be run any more.
+    """
+    on, placement = method_runs.placed_on(entry, whole), entry.placements[0]
+    problem, assignment = on.coarse, on.assignment
+    costs = whole.full.costs
+    compute_load_s, transfer_load_s = timeline.loads(problem, placement)
+    return details.Details(
+        method=entry.method,
+        objective=settings.objective,
+        devices=target.labels,
+        graph=whole.full.graph,
+        coarse=problem.graph,
+        assignment=assignment,
+        placement=placement,
+        compute_s=np.asarray(costs.compute_s, np.float64),
+        memory_bytes=np.asarray(costs.memory_bytes, np.float64),
+        capacity_bytes=np.asarray(costs.capacity_bytes, np.float64),
+        compute_load_s=compute_load_s,
+        transfer_load_s=transfer_load_s,
+        predicted=_predicted(problem, placement, entry.candidates[0]),
+        measured=None
+        if measurer is None
+        else _measured(measurer, entry.candidates[0], whole.full.graph, assignment, placement),
+    )
+
+
+def write(workdir: Path, told: details.Details | None, target: target_lib.Target) -> None:
+    """Writes the details and, of a model, the IR that shows each operation's device.
+
+    Without details those of an earlier run go.
+
+    Raises:
+      OSError: they cannot be written.
+    """
+    if told is None:
+        for name in (details.FILE, NETRON):
+            (workdir / name).unlink(missing_ok=True)
+        return
+    details.write(workdir / details.FILE, told)
+    if target.net.model is not None:
+        names = (target.names[device] for device in told.op_placement)
+        affinity = dict(zip(told.graph.op_names, names, strict=True))
+        runs.write_bytes(workdir / NETRON, netron.placed_xml(target.net.model, affinity))
+
+
+def _predicted(problem: Problem, placement: np.ndarray, candidate: Candidate) -> details.Timeline:
+    if candidate.segments is not None:
+        return details.Timeline(timeline.in_segments(problem, placement), _IN_SEGMENTS)
+    return details.Timeline(timeline.predict(problem, placement), _HOW[problem.objective])
+
+
+def _measured(
+    measurer: Measurer,
+    candidate: Candidate,
+    graph: OpGraph,
+    assignment: np.ndarray,
+    placement: np.ndarray,
+) -> details.Timeline:
+    if candidate.segments is None:
+        runs_ = measurer.ask(SubmodelTimes(candidate, _INFERENCES))
+        names = [ops for ops, _ in runs_]
+        ends_s = np.cumsum([seconds for _, seconds in runs_])
+        times_s = np.stack([np.concatenate([[0.0], ends_s[:-1]]), ends_s], axis=1)
+        how = (
+            f"measured: kernels of each submodel, mean of {_INFERENCES} inferences; what lies "
+            "between submodels is not counted"
+        )
+    else:
+        parts = [part for part in candidate.segments if measurer.computed.intersection(part.ops)]
+        names = [part.ops for part in parts]
+        taken = measurer.ask(Timeline(measurer.devices, candidate.segments, _INFERENCES))
+        length_s = taken[:, :, 1].max(axis=1)
+        times_s = taken[np.argsort(length_s)[_INFERENCES // 2]]
+        how = f"measured: of {_INFERENCES} inferences the one of median length"
+    return details.Timeline(_spans(names, times_s, graph, assignment, placement), how)
+
+
+def _spans(
+    names: list[tuple[str, ...]],
+    times_s: np.ndarray,
+    graph: OpGraph,
+    assignment: np.ndarray,
+    placement: np.ndarray,
+) -> tuple[Span, ...]:
+    """Spans of coarse operations, each in the first that holds any of it; others have no names."""
+    number = {name: int(coarse) for name, coarse in zip(graph.op_names, assignment, strict=True)}
+    seen: set[int] = set()
+    spans = []
+    for ops, (start_s, finish_s) in zip(names, times_s.tolist(), strict=True):
+        coarse = dict.fromkeys(number[op] for op in ops if op in number)
+        new = tuple(op for op in coarse if op not in seen)
+        seen.update(new)
+        if new:
+            spans.append(Span(int(placement[new[0]]), new, start_s, finish_s))
+    return tuple(spans)

@@ -1,0 +1,52 @@
+import numpy as np
+
+from experiments.reproduction import questions
+from placement import simulators
+from placement.costs import roofline
+from placement.graphs import roles
+from placement.search import orders
+from placement.solvers import base
+from placement.types import Problem
+from tests import helpers
+
+
+def _described(devices: str) -> Problem:
+    graph, names = helpers.fork_join(4, 3), roofline.devices(devices)
+    return Problem(graph, roofline.cost_model(graph, names), "makespan", names)
+
+
+def test_latency_is_bytes_cut_and_memory_the_balance():
+    problem = _described("roofline:gpu,gpu")
+    cut = questions.balanced_cut(problem)
+    number = np.arange(problem.graph.num_ops)
+    rows = np.stack([(number > 6), (number > 9), number % 2]).astype(np.int32)
+    costs = problem.costs.compute_s[:, 0]
+    evaluate = simulators.evaluator(cut)
+    for row, value in zip(rows, np.asarray(evaluate(rows)), strict=True):
+        share = max(costs[row == 0].sum(), costs[row == 1].sum()) / costs.sum()
+        crosses = row[problem.graph.senders] != row[problem.graph.receivers]
+        assert np.isfinite(value) == (share <= 0.5 * 1.03)
+        assert not np.isfinite(value) or value == problem.graph.edge_bytes[crosses].sum()
+
+
+def test_a_host_takes_no_part():
+    cut = questions.balanced_cut(_described("roofline:cpu,gpu,gpu"))
+    np.testing.assert_allclose(cut.costs.capacity_bytes, [0, 0.515, 0.515])
+
+
+def test_names_say_as_much_of_roles_as_their_title():
+    problem = helpers.random_problem()
+    told = dict(questions._told(problem.graph))
+    sets = {
+        title: {
+            frozenset(found.tolist())
+            for found in orders._roles(list(graph.op_names), np.arange(graph.num_ops), 99)
+        }
+        for title, graph in told.items()
+    }
+    assert not sets["no roles"]
+    colour = roles.by_neighbours(problem.graph)
+    alike = {frozenset(np.flatnonzero(colour == c).tolist()) for c in colour}
+    assert sets["blocks of roles by neighbours"] == {found for found in alike if len(found) > 1}
+    together = problem._replace(graph=told["one decision a role, by neighbours"])
+    np.testing.assert_array_equal(base.classes(together).number, colour)

@@ -1,0 +1,123 @@
+"""The command line's help, and what `--task=list` lists."""
+
+import importlib.util
+import inspect
+from pathlib import Path
+
+import pytest
+
+from configs import common
+from experiments import main, usage
+from placement import simulators, zoo
+from placement.costs import roofline
+from placement.methods import METHODS
+from placement.pipeline import loading, method_runs
+from placement.pipeline.tasks import list
+from placement.runtime import scotch
+from placement.zoo import synthetic
+from tests.experiments.command import answer
+
+
+@pytest.fixture(scope="module")
+def sections() -> dict[str, dict[str, str]]:
+    return list.sections()
+
+
+@pytest.mark.parametrize(
+    "flag", ["--help", "-h", "-help", "--helpfull", "--helpshort", "--help=true", "-?"]
+)
+def test_who_asks_for_help_gets_it_whatever_else_is_wrong(flag, tmp_path):
+    code, out, err = answer("--config=nowhere", flag)
+    assert (code, err) == (0, "")
+    assert out.startswith("usage: python -m experiments.main")
+    assert "exit codes:" in out
+
+
+def test_help_fits_a_terminal_and_names_tasks_keys_and_exit_codes(monkeypatch):
+    monkeypatch.setenv("COLUMNS", "80")
+    text = usage.full(main.TASKS, main.EXIT_CODES)
+    lines = text.splitlines()
+    assert max(map(len, lines)) <= 80
+    shown = {line.split()[0]: line.split(maxsplit=1)[1] for line in lines if "  " in line.strip()}
+    assert shown.keys() >= set(main.TASKS)
+    defaults = {f"{name}={value}" for name, value in common.base().items()}
+    assert len(defaults & shown.keys()) == 10
+    assert shown["budget=32000"] == common.KEYS["budget"].summary
+    assert {"0", "2", "3", "130"} <= shown.keys()
+    assert text.count("\n  python -m experiments.main --config=") == 2
+
+
+def test_a_task_is_described_where_it_is_defined():
+    text = usage.short(main.TASKS)
+    for task in main.TASKS:
+        module = (Path(usage.__file__).parents[1] / "tasks" / f"{task}.py").read_text()
+        (line,) = [line for line in text.splitlines() if line.startswith(f"  {task} ")]
+        described = line.split(maxsplit=1)[1]
+        assert module.startswith(f'"""The `{task}` task: {described}.')
+
+
+def test_without_arguments_help_is_short_and_an_error(tmp_path):
+    code, out, err = answer()
+    assert (code, out) == (2, "")
+    assert err.startswith("usage: ")
+    assert "--help" in err.splitlines()[-1]
+
+
+def test_every_key_of_a_configuration_has_a_line():
+    assert {*common.base()} == common.KEYS.keys()
+    for key in common.KEYS.values():
+        assert 0 < len(key.summary) <= 60
+        assert "\n" not in key.summary
+
+
+def test_everything_there_is_is_listed_with_a_line(sections):
+    expected = {
+        *zoo.names(),
+        *(f"synthetic:family={name}" for name in synthetic.summaries()),
+        *method_runs.NAMES,
+        *simulators.OBJECTIVES,
+        *loading.BACKENDS,
+        *roofline.SPECS,
+        *usage.configs(),
+        *("auto", "host", "CPU"),
+    }
+    assert {name for texts in sections.values() for name in texts} == expected
+    for texts in sections.values():
+        for name, text in texts.items():
+            assert len(text) > 10, name
+            assert "\n" not in text
+
+
+def test_what_is_missing_is_said_with_what_brings_it(monkeypatch):
+    monkeypatch.setattr(importlib.util, "find_spec", lambda _: None)
+    monkeypatch.setattr(scotch, "_program", lambda: None)
+    listed = list.sections()
+    assert "pip install 'placement[solvers]'" in listed["partitioners"]["metis"]
+    assert listed["partitioners"]["scotch"].endswith("(apt-get install scotch))")
+    (solvers,) = [texts for texts in listed.values() if "cpsat" in texts]
+    assert "ortools is not installed" in solvers["cpsat"]
+    assert solvers["heft"].endswith("[makespan]")
+    assert solvers["annealing"].endswith("[any]")
+
+
+def test_the_list_needs_neither_configuration_nor_run_directory(sections, tmp_path):
+    code, out, err = answer("--task=list")
+    assert (code, err) == (0, "")
+    assert len(out.splitlines()) == sum(1 + len(texts) for texts in sections.values())
+    assert "  resnet50 " in out
+
+
+def test_every_method_and_objective_says_what_it_is():
+    """In its own documentation, which the list shows."""
+    for name, method in METHODS.items():
+        assert method.summary, name
+    for name, objective in simulators.OBJECTIVES.items():
+        assert inspect.getmodule(objective.latency).__doc__.startswith(f"The `{name}` objective")
+
+
+def test_lines_break_between_words_and_hang_under_their_text():
+    text = usage.listed({"a": "one two three four", "longer": ""}, width=30)
+    assert text.splitlines() == ["  a       one two three four", "  longer  "]
+    broken = usage.listed({"a": "one two three four five six"}, width=25)
+    assert broken.splitlines() == ["  a  one two three four", "     five six"]
+    assert usage.listed({"a": "one " * 50}, width=0).count("\n") == 0

@@ -1,0 +1,150 @@
+"""Tasks with `measure_on=ray`: the same tables as without, and one line without a cluster."""
+
+import contextlib
+import functools
+import json
+import os
+import socket
+import sys
+from pathlib import Path
+
+import openvino as ov
+import pytest
+from ml_collections import ConfigDict
+
+from configs import common
+from placement.errors import UserError
+from placement.pipeline import target as target_lib
+from placement.pipeline.console import progress
+from placement.pipeline.distributed import hosts
+from placement.pipeline.results import bounds
+from placement.pipeline.tasks import compare, deploy, place
+from tests import clusters
+from tests.experiments import command
+from tests.runtime import small
+
+pytestmark = pytest.mark.alone  # one cluster is enough
+
+
+@pytest.fixture(scope="module")
+def running():
+    with clusters.running("a", "b") as (_, nodes):
+        yield nodes
+
+
+@pytest.fixture
+def chain(tmp_path) -> ConfigDict:
+    """A small model on host devices."""
+    ov.serialize(small.convolutions(length=2), tmp_path / "chain.xml")
+    config = common.base()
+    config.graph, config.devices = str(tmp_path / "chain.xml"), "host"
+    config.method, config.budget, config.measure_s = "random", 20, 0.2
+    config.measure_on = "ray"
+    return config
+
+
+def rows(summary: dict) -> list[dict]:
+    """Without what a clock says."""
+    return [{k: v for k, v in row.items() if k != "search_s"} for row in summary["rows"]]
+
+
+@contextlib.contextmanager
+def closed_port():
+    """One that nothing listens at and nothing else gets."""
+    with socket.socket() as bound:
+        bound.bind(("127.0.0.1", 0))
+        yield bound.getsockname()[1]
+
+
+def _set_address(address: str) -> None:
+    os.environ["RAY_ADDRESS"] = address
+
+
+def test_without_a_cluster_one_line_says_how_to_start_one(tmp_path):
+    with closed_port() as port:
+        code, out, err = command.run(
+            tmp_path,
+            *("--config.measure_on=ray", "--config.devices=host"),
+            "--config.graph=resnet:depth=18,width=10,size=32",
+            broken=functools.partial(_set_address, f"127.0.0.1:{port}"),
+        )
+    assert code == 2
+    assert out == ""
+    (line,) = err.strip().splitlines()
+    assert line.startswith(f"error: no Ray cluster runs at RAY_ADDRESS=127.0.0.1:{port}; ")
+    assert "ray start --head" in line
+    assert not list(tmp_path.iterdir())
+
+
+def test_cells_on_hosts_make_the_same_table(running, tmp_path, capfd, monkeypatch):
+    monkeypatch.setattr(compare.report, "write_comparison", lambda *_: None)  # for speed
+    config = common.base()
+    config.graph = "synthetic:family=layered,ops=12,seed=1"
+    config.devices, config.methods = "roofline:cpu,gpu", "random"
+    config.budget, config.seeds = 64, 2
+    here = compare.run(config, tmp_path / "here")
+    config.measure_on = "ray"
+    capfd.readouterr()
+    there = compare.run(config, tmp_path / "there")
+    out, err = capfd.readouterr()
+    assert repr(rows(there)) == repr(rows(here))  # NaN included
+    assert {"a", "b"} == set(told(tmp_path / "there")["used"])
+    assert bounds.read(tmp_path / "there" / "bounds.json") == bounds.read(
+        tmp_path / "here" / "bounds.json"
+    )
+    assert err == ""
+    assert out.splitlines()[:2] == ["hosts: a, b", "cells: 0 of 2 finished before"]
+    assert "cell 2 of 2 finished" in out
+    config.measure_on = "here"  # finished there is finished here
+    files = {path: path.read_bytes() for path in (tmp_path / "there" / "cells").rglob("*.json")}
+    again = compare.run(config, tmp_path / "there")
+    assert repr(again["rows"]) == repr(there["rows"])
+    assert {path: path.read_bytes() for path in files} == files
+
+
+def told(workdir: Path) -> dict:
+    return json.loads((workdir / "environment.json").read_text())["hosts"]
+
+
+def test_a_host_profiles_and_measures_in_this_machines_place(
+    running, chain, tmp_path, capfd, monkeypatch
+):
+    monkeypatch.setitem(sys.modules, "matplotlib.figure", None)  # for speed
+    summary = place.run(chain, tmp_path / "run", progress.Display(progress.DEBUG))
+    out, err = capfd.readouterr()
+    assert all(row["measured_s"] for row in summary["rows"])
+    assert "hosts: a, b\n" in out
+    assert "requests answered by hosts: {'a': " in out
+    assert err == ""
+    assert told(tmp_path / "run")["used"] == ["a", "b"]
+    assert told(tmp_path / "run")["hardware"] == hosts.describe()
+    # The profile is of this hardware too: here nothing is profiled again.
+    about = target_lib.find(ConfigDict(chain.to_dict() | {"measure_on": "here"}))
+    before = (tmp_path / "run" / "profile.json").read_bytes()
+    with target_lib.opened(about, chain, tmp_path / "run", progress.NORMAL):
+        pass
+    assert (tmp_path / "run" / "profile.json").read_bytes() == before
+    # A profile of other hardware, whatever its labels, is refused.
+    other = json.loads(before) | {"key": "of another machine"}
+    (tmp_path / "other.json").write_text(json.dumps(other))
+    chain.costs = str(tmp_path / "other.json")
+    with pytest.raises(UserError, match=r"other\.json' are not of this model on the hosts'"):
+        place.run(chain, tmp_path / "refused")
+
+
+def test_hosts_profile_for_a_comparison_themselves(chain, tmp_path):
+    chain.costs, chain.methods = "profile.json", "random"
+    with pytest.raises(UserError, match="leave the costs out"):
+        compare.run(chain, tmp_path / "run")
+
+
+def test_deploying_is_for_this_machine(chain, tmp_path):
+    with pytest.raises(UserError, match="--task=deploy measures where it deploys"):
+        deploy.run(chain, tmp_path)
+
+
+def test_the_better_of_two_bounds_is_kept(tmp_path):
+    path = tmp_path / "bounds.json"
+    bounds.merge(path, {"one": [1.0, 4.0]})
+    bounds.merge(path, {"one": [2.0, 3.0], "two": [5.0, 5.0]})
+    assert bounds.read(path) == {"one": [2.0, 4.0], "two": [5.0, 5.0]}

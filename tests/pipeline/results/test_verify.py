@@ -1,0 +1,132 @@
+"""What the table says of measured candidates, on outcomes given by hand."""
+
+import math
+
+import numpy as np
+import pytest
+
+from placement.pipeline.method_runs import Entry
+from placement.pipeline.results import verify
+from placement.pipeline.results.resources import Load
+from placement.runtime.measurement.request import Candidate, Failure, Interval, Measurement
+from placement.types import Solution
+
+LOAD = Load(2.0, 64.0)
+
+
+class GivenOutcomes:
+    """Answers with the ratio that an affinity's device stands for; 'bad' fails."""
+
+    RATIOS = {"single": 1.0, "first": 1.1, "second": 0.9}  # noqa: RUF012
+
+    def ask(self, request):
+        outcomes = [self._outcome(candidate.affinity["op"]) for candidate in request.candidates]
+        if isinstance(outcomes[0], Failure):  # ratios to nothing
+            none = Interval(math.nan, math.nan, math.nan, 0)
+            outcomes[1:] = [outcome._replace(ratio=none) for outcome in outcomes[1:]]
+        return outcomes
+
+    def _outcome(self, device):
+        if device == "bad":
+            return Failure("infer", "it broke")
+        ratio = self.RATIOS[device]
+        spread = Interval(ratio, ratio - 0.01, ratio + 0.01, 20)
+        return Measurement(
+            latency=spread,
+            ratio=spread,
+            submodels=1,
+            overlap=0.0,
+            parts=1,
+            acyclic=True,
+            execution_devices=(device,),
+            thread_share=1.0,
+            output_error=0.0,
+            nan_share=0.0,
+            tolerance=1e-3,
+            compile_s=0.1,
+        )
+
+
+def entry(method: str, on: int | None = None, **predicted_s: float) -> Entry:
+    """Of two operations, all `on` one device or each placement on two devices of its own."""
+    values = tuple(predicted_s.values())
+    devices = np.arange(2 * len(values), dtype=np.int32).reshape(-1, 2)
+    placements = devices if on is None else np.full_like(devices, on)
+    solution = Solution(placements[0], values[0], math.nan, "finished", 0.0, 1)
+    candidates = tuple(Candidate({"op": name}, ()) for name in predicted_s)
+    return Entry(method, solution, placements, candidates, values)
+
+
+def table(*entries: Entry):
+    chosen, outcomes, counts = verify.measure(GivenOutcomes(), list(entries), 1.0)
+    rows = verify.rows(chosen, outcomes, counts, [LOAD] * len(entries))
+    number = verify.best(chosen, rows)
+    return chosen, rows, number if number is None else rows[number]["method"]
+
+
+def test_the_prediction_in_a_row_is_that_of_the_placement_measured() -> None:
+    learned = entry("hsdag", first=0.5, second=0.6)
+    chosen, rows, best = table(entry("single:A", 0, single=1.0), learned)
+    assert chosen[1].candidates == (Candidate({"op": "second"}, ()),)
+    assert chosen[1].placements.tolist() == [[2, 3]] == [chosen[1].solution.placement.tolist()]
+    assert rows[1]["predicted_s"] == 0.6
+    assert rows[1]["measured_s"]["median"] == 0.9
+    assert rows[1]["versus_interval"] == pytest.approx([0.89, 0.91])
+    assert rows[1]["measurements"] == 3
+    assert best == "hsdag"
+
+
+def test_a_failure_has_no_number_and_is_never_best() -> None:
+    _, rows, best = table(entry("single:A", 0, single=1.0), entry("hsdag", bad=0.1))
+    assert rows[1]["measured_s"] is None
+    assert rows[1]["versus_best_single_device"] is None
+    assert rows[1]["versus_interval"] is None
+    assert rows[1]["status"] == "failed: infer: it broke"
+    assert np.isnan([rows[1]["max_load_s"], rows[1]["memory_bytes"]]).all()
+    assert (rows[0]["max_load_s"], rows[0]["memory_bytes"]) == LOAD
+    assert best == "single:A"
+
+
+def test_what_cannot_be_told_from_the_single_device_is_not_best() -> None:
+    _, rows, best = table(entry("single:A", 0, single=1.0), entry("hsdag", single=1.0))
+    assert rows[1]["versus_best_single_device"] == 1.0
+    assert best == "single:A"
+
+
+def test_ratios_are_to_a_single_device_that_runs() -> None:
+    """The one predicted best computes wrong outputs, as bf16 does for some models."""
+    singles = entry("single:A", 0, bad=0.1), entry("single:B", 1, single=1.0)
+    _, rows, best = table(*singles, entry("hsdag", second=0.5))
+    assert rows[2]["versus_best_single_device"] == 0.9
+    assert best == "hsdag"
+
+
+def test_what_gives_one_device_everything_is_that_device_however_it_was_found() -> None:
+    """Timed another way it might be faster than itself."""
+    singles = entry("single:A", 0, first=0.5), entry("single:B", 1, single=1.0)
+    chosen, rows, best = table(*singles, entry("hetero", 1, second=1.0), entry("lns", 0, bad=0.1))
+    assert chosen[2].candidates == chosen[1].candidates
+    assert rows[2]["measured_s"] == rows[1]["measured_s"]
+    assert rows[3]["measured_s"] == rows[0]["measured_s"]
+    assert best == "single:B"
+
+
+def test_where_nothing_is_measured_one_device_is_not_better_than_itself() -> None:
+    found = [entry("single:A", 0, single=1.0), entry("hetero", 0, first=0.99)]
+    outcomes = [None, None]
+    rows = verify.rows(found, outcomes, [0, 0], [LOAD] * 2)
+    assert verify.best(found, rows) == 0
+    found += [entry("lns", first=0.98)]
+    rows = verify.rows(found, [*outcomes, None], [0, 0, 0], [LOAD] * 3)
+    assert verify.best(found, rows) == 2
+
+
+def test_where_every_placement_failed_none_is_best_and_the_causes_are_counted() -> None:
+    found = [entry("single:A", 0, bad=0.1), entry("single:B", 1, bad=0.2), entry("lns", bad=0.1)]
+    chosen, outcomes, counts = verify.measure(GivenOutcomes(), found, 1.0)
+    rows = verify.rows(chosen, outcomes, counts, [LOAD] * 3)
+    assert verify.best(chosen, rows) is None
+    error = verify.nothing_ran(chosen, outcomes)
+    assert str(error) == "none of 3 placements ran: 3 x infer: it broke"
+    *_, best = table(entry("single:A", 0, bad=0.1), entry("lns", second=0.5))
+    assert best == "lns"

@@ -1,0 +1,91 @@
+"""`--task=advise`, and what `--task=place` says before it searches."""
+
+import json
+from pathlib import Path
+
+import openvino as ov
+import pytest
+
+from placement import simulators
+from placement.pipeline.results.advice import Advice
+from tests.experiments.command import run
+from tests.runtime import small
+
+_DESCRIBED = (
+    "--config.graph=synthetic:family=layered,ops=12,seed=1",
+    "--config.devices=roofline:cpu,gpu,gpu",
+)
+
+
+def _advice(bound_s: float, **changes: object) -> Advice:
+    told = {"objective": "makespan", "backend": "", "fastest": "single:gpu", "fastest_s": 0.01}
+    told |= {"measured": False, "single_s": 0.01, "optimal": False, "chain": 0.5}
+    return Advice(**told | {"bound_s": bound_s} | changes)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(
+    ("given", "said"),
+    [
+        (_advice(0.0099), "stop here: nothing below 0.97 of `single:gpu` can exist"),
+        (_advice(0.006), "a search may gain up to 40%"),
+        (_advice(float("-inf")), "what a search may gain cannot be told before it"),
+        (_advice(0.006, fastest_s=float("inf")), "cannot be told"),
+        (
+            _advice(0.006),
+            "no placement is below 0.60 of `single:gpu`, the fastest without",
+        ),
+        (_advice(0.006, optimal=True), "the optimum is 0.60 of"),
+        (_advice(0.006), "(10 ms predicted); 50% of one device's is a chain"),
+        (_advice(0.006, measured=True, chain=float("nan")), "(10 ms measured)"),
+    ],
+)
+def test_advice_says_what_can_be_at_best(given, said):
+    assert said in "\n".join(given.lines())
+
+
+def test_every_objective_is_advised_on_where_devices_are_described(tmp_path):
+    code, out, err = run(tmp_path, "--task=advise", *_DESCRIBED)
+    assert code == 0, err
+    rows = json.loads((tmp_path / "advice.json").read_text())["rows"]
+    assert [row["objective"] for row in rows] == list(simulators.OBJECTIVES)
+    serial = next(row for row in rows if row["objective"] == "serial")
+    assert serial["fastest"].startswith("single:gpu")
+    assert serial["ratio"] <= 1 + 1e-6
+    assert "--config.objective=serial: " in out
+    assert not any(row["measured"] for row in rows)
+
+
+@pytest.mark.slow
+def test_present_devices_are_measured_beside_what_openvino_does_by_itself(tmp_path: Path):
+    file = tmp_path / "diamond.xml"
+    ov.save_model(small.diamond(), file, compress_to_fp16=False)
+    # The limit cuts the profile short, of which this test needs nothing.
+    flags = ("--task=advise", f"--config.graph={file}", "--config.devices=host")
+    limits = ("--config.measure_s=0.1", "--config.time_limit_s=0.1")
+    code, out, err = run(tmp_path / "run", *flags, *limits)
+    assert code == 0, err
+    rows = json.loads((tmp_path / "run" / "advice.json").read_text())["rows"]
+    assert [(row["backend"], row["objective"]) for row in rows] == [
+        ("hetero", "serial"),
+        ("concurrent", "makespan"),
+        ("concurrent", "max_load"),
+    ]
+    assert all(row["measured"] for row in rows)
+    assert "--config.objective=max_load --config.backend=concurrent: " in out
+
+
+def test_costs_of_one_backend_are_refused_in_one_line(tmp_path):
+    code, _, err = run(tmp_path, "--task=advise", "--config.costs=profile.json")
+    assert code == 2
+    assert "leave them out" in err
+    assert len(err.splitlines()) == 1
+
+
+def test_placing_says_before_the_search_what_there_is_to_gain(tmp_path):
+    flags = (*_DESCRIBED, "--config.objective=makespan", "--config.method=heft")
+    code, out, err = run(tmp_path, *flags)
+    assert code == 0, err
+    said = out + err
+    assert said.index("at best under makespan: ") < said.index("searching heft")
+    kept = json.loads((tmp_path / "advice.json").read_text())
+    assert kept["objective"] == "makespan"

@@ -1,0 +1,177 @@
+"""`--task=compare`: which methods run with which seeds, and what is said over all runs."""
+
+import json
+import math
+from pathlib import Path
+
+import pytest
+
+from configs import audit
+from placement import arguments
+from placement.methods import METHODS
+from placement.pipeline.tasks import compare
+from placement.reporting.tables import comparison
+from tests.experiments.command import check_summary, run
+
+_GRAPHS = "synthetic:family=layered,ops=12,seed=1", "synthetic:family=series_parallel,ops=12,seed=2"
+
+
+# As many evaluations as devices let every learned method be made and start, but take no step, which
+# it would have to compile for seconds.
+_NO_STEP = ("--config.budget=3", "--config.time_limit_s=1")
+# Methods of the audit that run with all graphs and seeds here: some of each kind.
+_SOME = (
+    *("hsdag:variant=released", "hsdag", "zero_shot", "search"),
+    *("heft", "peft", "m_etf", "lns", "human_expert"),
+)
+
+
+@pytest.fixture(scope="module")
+def audited(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The run directory of a small audit, of some methods."""
+    workdir = tmp_path_factory.mktemp("audit")
+    flags = [f"--config.graphs={','.join(_GRAPHS)}", f"--config.methods={','.join(_SOME)}"]
+    flags += ["--config.seeds=2", *_NO_STEP]
+    code, _, err = run(
+        workdir, "--task=compare", *flags, config="configs/audit.py", plots=True, limit_s=480.0
+    )
+    assert code == 0, err
+    return workdir
+
+
+def _methods(text: str) -> list[str]:
+    return list(arguments.entries(text))
+
+
+def test_the_audit_is_of_methods_and_graphs_that_there_are():
+    config = audit.get_config()
+    methods, _ = compare._methods(config)
+    assert set(methods) == {*_methods(config.methods)} - {"single"}
+    assert len(methods) == len(set(methods))
+    assert config.evaluate == "simulate"
+
+
+def test_methods_of_the_audit_that_no_seed_changes_run_once(tmp_path):
+    config = audit.get_config()
+    config.graphs, config.seeds = _GRAPHS[0], 2
+    first, second = compare._cells(config, tmp_path, *compare._methods(config))
+    assert set(first.chosen) == {*_methods(config.methods)} - {"single"}
+    assert set(first.chosen) - set(second.chosen) == {"heft", "peft", "m_etf", "human_expert"}
+
+
+@pytest.mark.slow
+def test_every_other_method_of_the_audit_runs(tmp_path):
+    """Those of which the packages are installed."""
+    others = [method for method in _methods(audit.get_config().methods) if method not in _SOME]
+    able = [method for method in others if METHODS[method.split(":")[0]].missing() is None]
+    assert {"hierarchical", "placeto", "hsdag:variant=paper"} <= set(able)
+    flags = [f"--config.graphs={_GRAPHS[0]}", f"--config.methods={','.join(able)}"]
+    flags += ["--config.seeds=1", *_NO_STEP]
+    code, _, err = run(tmp_path, "--task=compare", *flags, config="configs/audit.py", limit_s=480.0)
+    assert code == 0, err
+    rows = check_summary(tmp_path)["rows"]
+    assert {row["method"] for row in rows} >= set(able)
+    assert not [row for row in rows if row["status"].startswith("failed")]
+
+
+@pytest.mark.slow
+def test_what_no_seed_changes_runs_once_and_all_else_with_every_seed(audited):
+    rows = check_summary(audited)["rows"]
+    seeds: dict[str, list[int]] = {}
+    for row in rows:
+        if row["graph"] == _GRAPHS[0]:
+            seeds.setdefault(row["method"], []).append(row["seed"])
+    once = {method for method, of in seeds.items() if of == [0]}
+    assert once == {"heft", "peft", "m_etf", "human_expert"}
+    assert all(of == [0, 1] for method, of in seeds.items() if method not in once)
+
+
+@pytest.mark.slow
+def test_an_audit_says_what_its_runs_say_together(audited):
+    summary = check_summary(audited)
+    told, own = summary["statistics"], {row["method"] for row in summary["rows"]}
+    assert set(told["graphs"]) == set(_GRAPHS)
+    latencies_s = {
+        graph: [row["predicted_s"] or math.inf for row in summary["rows"] if row["graph"] == graph]
+        for graph in _GRAPHS
+    }
+    assert {g: of["best_s"] for g, of in told["graphs"].items()} == {
+        graph: min(of_graph) for graph, of_graph in latencies_s.items()
+    }
+    singles = {method for method in own if method.startswith("single:")}
+    for scope in told["scopes"].values():
+        assert set(scope["interquartile_mean"]) == (own - singles) | {comparison.SINGLE}
+        values = {m: mean["value"] for m, mean in scope["interquartile_mean"].items()}
+        assert min(filter(None, values.values())) >= 1
+        assert values["hsdag:variant=released"] is None  # takes no step here, and knows nothing
+        improvement = scope["probability_of_improvement"]
+        assert {"hsdag", "zero_shot", "search", "heft"} <= set(improvement)
+        assert not {"peft", "lns"} & set(improvement)
+    assert (audited / "figures/profiles.svg").exists()
+    page = (audited / "report.html").read_text()
+    assert '<img alt="Profiles"' in page
+    text = (audited / "report.md").read_text()
+    for title in ("How much room the graphs have", "Methods over all runs"):
+        assert f"### {title}" in text
+        assert f"<h3>{title}</h3>" in page
+
+
+@pytest.mark.slow
+def test_the_report_is_made_again_from_what_was_written(audited):
+    before = (audited / "report.md").read_text()
+    (audited / "report.md").unlink()
+    code, _, err = run(audited, "--task=report")
+    assert code == 0, err
+    assert (audited / "report.md").read_text() == before
+
+
+def test_measured_methods_run_with_every_seed(tmp_path):
+    config = audit.get_config()
+    with config.unlocked():
+        config.update(methods="heft,random", seeds=2, graphs=_GRAPHS[0])
+    simulated = compare._cells(config, tmp_path, ("heft", "random"), ("single",))
+    assert [cell.chosen for cell in simulated] == [("heft", "random"), ("random",)]
+    assert {cell.beside for cell in simulated} == {("single",)}
+    config.evaluate = "simulate+verify"
+    measured = compare._cells(config, tmp_path, ("heft", "random"), ("single",))
+    assert {cell.chosen for cell in measured} == {("heft", "random")}
+
+
+def test_one_method_on_one_graph_is_told_without_statistics_that_it_takes_more_for(tmp_path):
+    flags = ["--task=compare", f"--config.graphs={_GRAPHS[0]}", "--config.methods=heft", *_NO_STEP]
+    for seeds in (1, 2):
+        code, _, err = run(tmp_path, *flags, f"--config.seeds={seeds}", config="configs/audit.py")
+        assert code == 0, err
+        summary = json.loads((tmp_path / "summary.json").read_text())
+        assert {row["seed"] for row in summary["rows"]} == set(range(seeds))
+        (scope,) = summary["statistics"]["scopes"].values()
+        assert set(scope["interquartile_mean"]) == {comparison.SINGLE, "heft"}
+        assert scope["probability_of_improvement"] == {}
+        assert "Nothing to tell" in (tmp_path / "report.md").read_text()
+
+
+@pytest.mark.parametrize("graph", ["rnlm", "nowhere/model.onnx", "nowhere.json"])
+def test_a_graph_that_is_none_is_refused_before_the_first_cell(tmp_path, graph):
+    code, _, err = run(
+        tmp_path,
+        "--task=compare",
+        f"--config.graphs={_GRAPHS[0]},{graph}",
+        config="configs/audit.py",
+    )
+    assert code == 2
+    assert graph in err.splitlines()[-1]
+    assert not (tmp_path / "cells").exists()
+
+
+def test_the_best_is_of_the_lowest_mean_over_graphs_however_many_seeds_it_ran_with():
+    def row(graph, seed, method, ratio):
+        return {
+            "graph": graph, "seed": seed, "method": method, "versus_best_single_device": ratio
+        }  # fmt: skip
+
+    rows = [row(g, s, "single:gpu", 1.0) for g in "ab" for s in range(3)]
+    rows += [row(g, s, "random", 0.9) for g in "ab" for s in range(3)]
+    once = [row(g, 0, "heft", 0.8) for g in "ab"]
+    assert compare._best(rows + once) == "heft"
+    assert compare._best(rows + once[:1]) == "random"
+    assert compare._best(rows + [row(g, 0, "heft", None) for g in "ab"]) == "random"

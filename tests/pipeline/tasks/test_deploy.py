@@ -1,0 +1,259 @@
+"""`--task=deploy` on the real CPU plug-in: the command, and what its decision leaves."""
+
+import json
+from pathlib import Path
+
+import numpy as np
+import openvino as ov
+import pytest
+from ml_collections import ConfigDict
+from openvino import opset13 as ops
+
+import placement
+from configs import smoke
+from placement.errors import UserError
+from placement.pipeline.tasks import deploy as task
+from placement.reporting import runs
+from placement.runtime import devices
+from placement.runtime.deployment import artifact as artifact_lib
+from placement.runtime.deployment import decision, description
+from placement.runtime.execution import hetero
+from placement.runtime.measurement.request import Interval
+from placement.runtime.models import fingerprint, frontend
+from tests.experiments.command import run
+from tests.runtime import small
+
+HOST = devices.resolve("host")
+A, B = (device.name for device in HOST)
+SEGMENTS = [[A, ["x", "top"]], [B, ["left"]], [A, ["right", "bottom"]]]
+# The limit cuts the profile short, of which these tests need nothing.
+_QUICK = ("--config.method=random", "--config.budget=4", "--config.time_limit_s=0.1")
+INPUT = np.random.default_rng(1).standard_normal((4, 8)).astype(np.float32)
+
+
+def config(graph: Path, **changes) -> ConfigDict:
+    given = smoke.get_config()
+    given.update({"graph": str(graph), "measure_s": 0.2} | changes)
+    return given
+
+
+def prepared(workdir: Path, model: ov.Model, *, segments=(), **others: str) -> Path:
+    """Writes a model, and a placement of it as --task=place would; returns the model's file."""
+    file = workdir / "model.xml"
+    ov.save_model(model, file, compress_to_fp16=False)
+    read = frontend.prepare(frontend.load(str(file)))
+    provenance = {
+        "graph": {"name": "model"},
+        "devices": {d.name: {"label": d.label, "properties": dict(d.properties)} for d in HOST},
+        "model": fingerprint.of(read),
+    }
+    data = {"method": "by hand", "placement": small.everywhere(read, A, **others)}
+    data |= {"provenance": provenance} | ({"segments": segments} if segments else {})
+    runs.write_json(workdir / "placement.json", data)
+    return file
+
+
+def test_what_place_found_is_deployed_from_the_command_line(tmp_path: Path) -> None:
+    file = tmp_path / "chain.xml"
+    ov.save_model(small.convolutions(), file, compress_to_fp16=False)
+    flags = [f"--config.graph={file}", "--config.measure_s=0.1"]
+    options = [*_QUICK, "--config.devices=host"]
+    code, _, err = run(tmp_path / "run", *flags, *options)
+    assert code == 0, err
+    code, out, err = run(tmp_path / "run", "--task=deploy", *flags)
+    assert code == 0, err
+    folder = tmp_path / "run" / "deploy"
+    assert {path.name for path in folder.iterdir()} == {
+        *("model.xml", "model.bin", "compiled.blob", "compiled.json", "deploy.json", "deploy.md")
+    }
+    record = json.loads((folder / "deploy.json").read_text())
+    assert record["checks"]["model"] == "the one that was placed"
+    assert f"placement.load('{folder}')" in out
+    with placement.load(folder) as net:
+        assert net.form == record["form"]
+
+    ov.save_model(small.convolutions(length=5, size=12), file, compress_to_fp16=False)
+    before = (folder / "deploy.json").read_bytes()
+    code, out, err = run(tmp_path / "run", "--task=deploy", *flags)
+    assert (code, out) == (2, "")
+    assert len(err.strip().splitlines()) == 1
+    assert "it has new 'weights_4', 'conv_4', 'relu_4'; 'x' was Parameter f32[1,16,14,14]" in err
+    assert (folder / "deploy.json").read_bytes() == before
+
+
+@pytest.mark.parametrize(
+    ("backend", "objective"), [("hetero", "serial"), ("concurrent", "makespan")]
+)
+def test_a_model_with_a_scalar_input_is_placed_and_deployed(
+    tmp_path: Path, backend: str, objective: str
+) -> None:
+    file = tmp_path / "scaled.xml"
+    ov.save_model(small.scaled(), file, compress_to_fp16=False)
+    options = [f"--config.backend={backend}", f"--config.objective={objective}"]
+    options += _QUICK
+    for task_ in ("place", "deploy"):
+        code, _, err = run(
+            tmp_path / "run",
+            f"--task={task_}",
+            f"--config.graph={file}",
+            "--config.devices=host",
+            "--config.measure_s=0.1",
+            *(options if task_ == "place" else ()),
+        )
+        assert code == 0, err
+    with placement.load(tmp_path / "run" / "deploy") as net:
+        scaled, squared = net.infer({"x": np.ones(4, np.float32), "scale": 3.0})
+    np.testing.assert_array_equal(scaled, np.full(4, 3))
+    assert (squared.shape, float(squared)) == ((), 9.0)
+
+
+def test_a_slower_placement_falls_back_and_says_so(tmp_path: Path, capsys) -> None:
+    file = prepared(tmp_path, small.diamond(), segments=SEGMENTS, left=B)
+    record = task.run(config(file), tmp_path)
+    assert record["fallback"]
+    assert record["form"] == artifact_lib.SINGLE
+    rows = {row["name"]: row for row in record["rows"]}
+    assert record["deployed"] == record["rows"][0]["name"]
+    assert rows["placement"]["ratio"]["low"] > 1
+    assert rows["placement, concurrent"]["output_error"] <= 0.1
+    out = capsys.readouterr().out
+    assert "falls back to a single device: the placement is not faster than" in out
+    folder = tmp_path / "deploy"
+    saved = json.loads((folder / "deploy.json").read_text())
+    assert saved["fallback"] is True
+    assert "The placement is not faster than" in (folder / "deploy.md").read_text()
+    model = ov.Core().read_model(folder / "model.xml")
+    assert model.get_rt_info(["placement", "fallback"]).astype(str) == "yes"
+    device = record["deployed"].removeprefix("single:")
+    with placement.load(folder) as net:
+        assert net.compiled.get_property("EXECUTION_DEVICES") == [device]
+    with pytest.raises(UserError, match=r"no concurrent form \(the placement is not faster"):
+        placement.load(folder, concurrent=True)
+    assert sorted(path.name for path in tmp_path.iterdir()) == [
+        *(".lock", "deploy", "model.bin", "model.xml", "placement.json")
+    ]
+
+
+@pytest.mark.parametrize("form", [artifact_lib.HETERO, artifact_lib.CONCURRENT])
+def test_a_faster_placement_is_deployed_in_its_faster_form(tmp_path, monkeypatch, form) -> None:
+    """No placement is faster here: the ratio of one form is made to be."""
+    measure = decision.measure
+
+    def flattering(*args, **kwargs):
+        faster = Interval(0.5, 0.4, 0.6, 20)
+        rows = measure(*args, **kwargs)
+        return [row._replace(ratio=faster) if row.form == form else row for row in rows]
+
+    monkeypatch.setattr(decision, "measure", flattering)
+    file = prepared(tmp_path, small.diamond(), segments=SEGMENTS, left=B)
+    record = task.run(config(file), tmp_path)
+    assert (record["form"], record["fallback"]) == (form, False)
+    core = devices.open_core(devices.resolve("host"))
+    affinity = small.everywhere(small.diamond(), A, left=B)
+    compiled = hetero.compile_placement(core, small.diamond(), affinity, devices.resolve("host"))
+    right = compiled(INPUT)[0]
+    with placement.load(tmp_path / "deploy") as net:
+        assert net.form == form
+        (output,) = net.infer({"x": INPUT})
+    np.testing.assert_allclose(output, right, atol=0.02 * np.ptp(right))
+    imported = json.loads((tmp_path / "deploy" / "compiled.json").read_text())
+    alone = artifact_lib.HETERO if form == artifact_lib.HETERO else artifact_lib.SINGLE
+    assert imported["form"] == alone
+    assert record["checks"].keys() >= {"outputs after load", "outputs after import"}
+
+
+def test_a_model_with_an_infinite_mask_is_deployed(tmp_path: Path) -> None:
+    source = ops.parameter([4, 8], np.float32, name="x")
+    mask = np.where(np.tri(4, 8) > 0, 0, -np.inf).astype(np.float32)
+    masked = ops.softmax(ops.add(source, ops.constant(mask)), 1)
+    model = ov.Model([ops.result(masked)], [source], "masked")
+    np.savez(tmp_path / "real.npz", x=np.stack([INPUT, 2 * INPUT]))
+    given = config(prepared(tmp_path, model), inputs=str(tmp_path / "real.npz"))
+    record = task.run(given, tmp_path)
+    assert record["checks"]["model"] == "the one that was placed"
+    assert f"- inputs: 2 of {given.inputs}" in (tmp_path / "deploy" / "deploy.md").read_text()
+
+
+@pytest.mark.skipif("BF16" not in B, reason="needs a processor that computes in bf16")
+@pytest.mark.parametrize("devices_given", ["host", "CPU"])
+def test_a_model_that_bf16_gets_wrong_is_placed_and_deployed_in_f32(tmp_path, devices_given):
+    file = tmp_path / "rounded.xml"
+    ov.save_model(small.rounded(), file, compress_to_fp16=False)
+    flags = [f"--config.graph={file}", "--config.measure_s=0.1"]
+    on = f"--config.devices={devices_given}"
+    options = _QUICK
+    code, out, err = run(tmp_path / "run", *flags, on, *options)
+    assert code == 0, err
+    assert "it computes in f32 instead" in out + err
+    summary = json.loads((tmp_path / "run" / "summary.json").read_text())
+    assert all("f32" in label for label in summary["devices"])
+    assert "f32 as bf16 is wrong" in summary["devices"][-1]
+    single = [r for r in summary["rows"] if r["method"].startswith("single:")]
+    assert all(row["measured_s"] for row in single)
+    for given in ([], [on]):
+        code, out, err = run(tmp_path / "run", "--task=deploy", *flags, *given)
+        assert code == 0, err
+        with placement.load(tmp_path / "run" / "deploy") as net:
+            (found,) = net.infer([np.full((64, 64), 0.3, np.float32)])
+        np.testing.assert_allclose(found, 0.3, atol=1e-3)
+
+
+def test_where_no_single_device_is_right_the_whole_cpu_may_be_deployed(tmp_path, monkeypatch):
+    """None is wrong here: the rows of the single devices are made to say so."""
+    measure = decision.measure
+
+    def failing(*args, **kwargs):
+        broken = {"latency": None, "ratio": None, "status": "infer: it broke"}
+        rows = [row._replace(ratio=None) for row in measure(*args, **kwargs)]
+        return [r._replace(**broken) if r.form != decision.REFERENCE else r for r in rows]
+
+    monkeypatch.setattr(decision, "measure", failing)
+    record = task.run(config(prepared(tmp_path, small.diamond(), left=B)), tmp_path)
+    assert (record["form"], record["fallback"]) == (artifact_lib.SINGLE, True)
+    assert record["deployed"].startswith("CPU [")
+    assert "infer: it broke" in record["decision"]
+    with placement.load(tmp_path / "deploy") as net:
+        assert net.compiled.get_property("EXECUTION_DEVICES") == ["CPU"]
+
+
+def changed(tmp_path: Path, **others) -> None:
+    file = tmp_path / "placement.json"
+    data = json.loads(file.read_text())
+    file.write_text(json.dumps(data | others))
+
+
+def test_what_does_not_fit_is_refused_before_anything_is_measured(tmp_path: Path) -> None:
+    file = prepared(tmp_path, small.diamond(), left=B)
+    elsewhere = tmp_path / "elsewhere"
+    with pytest.raises(UserError, match=r"no placement.json in .*elsewhere"):
+        task.run(config(file), elsewhere)
+    with pytest.raises(UserError, match="not among devices='CPU'"):
+        task.run(config(file, devices="CPU"), tmp_path)
+    with pytest.raises(UserError, match="no model that a device could run"):
+        task.run(config(Path("synthetic:ops=9"), devices="roofline:cpu,gpu"), tmp_path)
+    affinity = small.everywhere(small.diamond(), "GPU.5")
+    changed(tmp_path, placement=affinity)
+    with pytest.raises(UserError, match=r"uses 'GPU\.5', not present") as caught:
+        task.run(config(file), tmp_path)
+    assert "\n" not in str(caught.value)
+    assert not (tmp_path / "deploy").exists()
+
+
+def test_a_written_model_with_other_outputs_is_not_left_behind(tmp_path, monkeypatch) -> None:
+    file = prepared(tmp_path, small.diamond(), left=B)
+    task.run(config(file), tmp_path)
+    before = (tmp_path / "deploy" / "deploy.json").read_bytes()
+    save = artifact_lib.save
+
+    def other_weights(artifact, folder):
+        why = save(artifact, folder)
+        weights = folder / "model.bin"
+        weights.write_bytes(bytes(len(weights.read_bytes())))
+        description.seal(folder / "model.xml")
+        return why
+
+    monkeypatch.setattr(artifact_lib, "save", other_weights)
+    with pytest.raises(UserError, match="wrong outputs after load"):
+        task.run(config(file), tmp_path)
+    assert (tmp_path / "deploy" / "deploy.json").read_bytes() == before
+    assert not list(tmp_path.glob(".deploy*"))

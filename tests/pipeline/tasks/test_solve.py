@@ -1,0 +1,215 @@
+"""`--task=solve`, and the bounds beside every row."""
+
+import json
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+from ml_collections import ConfigDict
+
+from configs import solvers as solvers_config
+from placement.errors import UserError
+from placement.methods import METHODS
+from placement.pipeline import loading, method_runs
+from placement.pipeline.console import metrics
+from placement.pipeline.results import bounds
+from placement.pipeline.tasks import compare, solve
+from placement.solvers import base
+from placement.solvers.limits import SearchLimits
+from placement.types import Problem, Solution
+from tests import helpers
+from tests.reporting import events
+
+# Two accelerators, a host, and two chains that feed one operation: ids 0 -> 2, 1 -> 3, (2, 3) -> 4.
+WORKLOAD = {
+    "maxFPGAs": 2,
+    "maxCPUs": 1,
+    "maxSizePerFPGA": 100,
+    "nodes": [
+        {"id": i, "cpuLatency": 100, "fpgaLatency": latency, "size": 10}
+        for i, latency in enumerate([4, 5, 3, 2, 1])
+    ],
+    "edges": [{"sourceId": s, "destId": d, "cost": 1} for s, d in [(0, 2), (1, 3), (2, 4), (3, 4)]],
+}
+
+
+@pytest.fixture(autouse=True)
+def no_figures(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Hides matplotlib, because drawing takes longer than solving."""
+    monkeypatch.setitem(sys.modules, "matplotlib.figure", None)
+
+
+def config(tmp_path: Path, **changes: object) -> ConfigDict:
+    path = tmp_path / "tiny.json"
+    path.write_text(json.dumps(WORKLOAD))
+    made = solvers_config.get_config().unlock()
+    made.update(graph=str(path), devices="auto", objective="max_load", budget=640, **changes)
+    return made
+
+
+def rows(summary: dict) -> dict:
+    return {row["method"]: row for row in summary["rows"]}
+
+
+def test_solvers_find_the_optimum_and_every_row_has_its_gap(tmp_path):
+    # {1, 3, 4} on one accelerator: 5 + 2 + 1 and a tensor of 1 received, {0, 2} on the other: 4 + 3
+    # and a tensor of 1 sent.
+    wanted = config(tmp_path, methods="ideals_dp,milp_noncontiguous,round_robin,local_search")
+    found = rows(solve.run(wanted, tmp_path / "run"))
+    assert found["ideals_dp"]["predicted_s"] == 9
+    assert found["ideals_dp"]["status"] == "optimal, contiguous"
+    assert found["milp_noncontiguous"]["status"] == "optimal"
+    assert {row["bound_s"] for row in found.values()} == {9}
+    assert {row["max_load_s"] == row["predicted_s"] for row in found.values()} == {True}
+    assert found["ideals_dp"]["memory_bytes"] == 30  # {1, 3, 4}, 10 each
+    for row in found.values():
+        assert row["gap"] == pytest.approx(row["predicted_s"] / 9 - 1)
+    placed = json.loads((tmp_path / "run/placement.json").read_text())["placement"]
+    assert placed["node1"] == placed["node3"] == placed["node4"] != placed["node0"]
+    assert placed["node0"] == placed["node2"]
+
+
+def test_what_solvers_tell_is_logged_once_however_often_they_run(tmp_path, monkeypatch):
+    methods_ = ("local_search", "genetic", "milp", "round_robin")
+    wanted = config(tmp_path, methods=",".join(methods_))
+    solve.run(wanted, tmp_path / "run")
+    monkeypatch.undo()  # The second run draws its figures.
+    found = rows(solve.run(wanted, tmp_path / "run"))
+    logged = metrics.read(tmp_path / "run")
+    assert list(dict.fromkeys(record["method"] for record in logged)) == [*methods_[:3]]
+    for method in methods_[:3]:
+        mine = [record for record in logged if record["method"] == method]
+        assert set(mine[0]) == {*("method", "seed", "step", "evaluations", "elapsed_s", "best_s")}
+        steps = [record["step"] for record in mine]
+        assert steps == sorted(set(steps))
+        assert mine[-1]["evaluations"] == found[method]["evaluations"]
+        assert mine[-1]["best_s"] == found[method]["predicted_s"]
+        drawn = events.scalars(tmp_path / f"run/tensorboard/{method}-seed-0", f"{method}/best_s")
+        assert drawn[-1] == (mine[-1]["evaluations"], mine[-1]["best_s"])
+    report = (tmp_path / "run/figures/search.png").read_bytes()
+    assert len(report) > 1000
+
+
+def test_all_means_the_solvers_of_the_objective(tmp_path, capsys):
+    found = rows(solve.run(config(tmp_path, time_limit_s=10.0), tmp_path / "run"))
+    assert {"ideals_dp", "milp", "genetic", "brute_force"} <= found.keys()
+    assert "heft" not in found
+    assert "without heft: it is for makespan" in capsys.readouterr().out
+
+
+def test_a_method_that_cannot_be_used_is_a_row_among_others_and_refused_alone(tmp_path):
+    wanted = config(tmp_path, methods="brute_force,topological")
+    wanted.graph, wanted.devices = "synthetic:family=layered,ops=40,seed=0", "roofline:cpu,gpu"
+    found = rows(solve.run(wanted, tmp_path / "run"))
+    assert found["brute_force"]["status"].startswith("failed: graph")
+    assert np.isfinite(found["topological"]["predicted_s"])
+    wanted.methods = "brute_force"
+    with pytest.raises(UserError, match="free operations"):
+        solve.run(wanted, tmp_path / "alone")
+
+
+def test_ctrl_c_in_a_solver_keeps_what_others_found(tmp_path, monkeypatch, capsys):
+    def interrupted(*_: object) -> None:
+        raise KeyboardInterrupt
+
+    genetic = METHODS["genetic"]._replace(find=interrupted)
+    monkeypatch.setitem(METHODS, "genetic", genetic)
+    wanted = config(tmp_path, methods="ideals_dp,genetic,local_search")
+    summary = solve.run(wanted, tmp_path / "run")
+    assert summary["best"] == "ideals_dp"
+    found = rows(json.loads((tmp_path / "run/summary.json").read_text()))
+    assert found["ideals_dp"]["predicted_s"] == 9
+    assert (found["genetic"]["status"], found["genetic"]["predicted_s"]) == ("interrupted", None)
+    assert "local_search" not in found
+    assert (tmp_path / "run/placement.json").exists()
+    printed = capsys.readouterr().out
+    assert "interrupted in genetic; left out: local_search" in printed
+    assert "ideals_dp" in printed
+
+
+def test_the_best_of_an_interrupted_comparison_is_one_of_all_its_graphs(tmp_path, monkeypatch):
+    answers = iter([base.SearchResult(np.array([1, 0, 1, 0, 0]))])  # worth 10
+
+    def once(problem: Problem, seed: int, limits: SearchLimits) -> base.SearchResult:
+        for answer in answers:
+            return answer
+        raise KeyboardInterrupt
+
+    genetic = METHODS["genetic"]._replace(find=once)
+    monkeypatch.setitem(METHODS, "genetic", genetic)
+    wanted = config(tmp_path, methods="topological,genetic,ideals_dp")
+    other = tmp_path / "other.json"
+    other.write_text(json.dumps(WORKLOAD))
+    wanted.graphs = f"{wanted.graph},{other}"
+    summary = compare.run(wanted, tmp_path / "run")
+    ran = [(row["graph"], row["method"]) for row in summary["rows"]]
+    ran = [(graph, method) for graph, method in ran if not method.startswith("single:")]
+    both = [(g, method) for g in ("tiny", "other") for method in ("topological", "genetic")]
+    assert sorted(ran) == sorted([*both, ("tiny", "ideals_dp")])
+    assert summary["best"] in ("topological", "single:acc0")
+
+
+def test_parts_of_an_accelerator_are_an_argument_of_the_workload(tmp_path):
+    wanted = config(tmp_path)
+    wanted.objective, wanted.graph = "subgraph", wanted.graph + ":parts=2"
+    assert loading.network(wanted).workload.devices == (
+        "acc0.0",
+        "acc0.1",
+        "acc1.0",
+        "acc1.1",
+        "cpu",
+    )
+    wanted.graph += ",quarters=1"
+    with pytest.raises(UserError, match="quarters"):
+        loading.network(wanted)
+
+
+def test_a_comparison_keeps_one_file_of_bounds_and_prints_the_gap(tmp_path):
+    wanted = config(tmp_path, methods="milp_noncontiguous,round_robin", seeds=2)
+    compare.run(wanted, tmp_path / "run")
+    assert not list((tmp_path / "run/cells").rglob(bounds.FILE))
+    ((full_s, coarse_s),) = json.loads((tmp_path / "run" / bounds.FILE).read_text()).values()
+    assert full_s == coarse_s == 9
+    report = (tmp_path / "run/report.md").read_text()
+    assert "| bound | gap of the best |" in report
+
+
+def test_what_a_cell_compiles_goes_with_it(tmp_path):
+    def mappings() -> int:
+        return len(Path("/proc/self/maps").read_text().splitlines())
+
+    wanted = config(tmp_path, methods="annealing")
+    wanted.devices, wanted.objective = "roofline:cpu,gpu", "makespan"
+    numbers = []
+    for ops in (10, 11, 12):
+        wanted.graph = f"synthetic:family=layered,ops={ops}"
+        compare.run(wanted, tmp_path / str(ops))
+        numbers.append(mappings())
+    assert numbers[2] < numbers[1] + 90  # ten compiled functions, of hundreds
+
+
+def entry(value_s: float, bound_s: float = np.nan, *, full: bool = False, scope: str = "all"):
+    solution = Solution(np.zeros(2, np.int32), value_s, bound_s, "finished", 0.0, 1, scope)
+    return method_runs.Entry("some", solution, solution.placement[None], (), (value_s,), full=full)
+
+
+def test_a_bound_stands_beside_the_rows_that_it_holds_for(tmp_path):
+    graph = helpers.chain(2)
+    full = helpers.as_problem(graph, helpers.unit_costs(graph), "serial")  # optimum 2
+    coarse = full._replace(objective="serial")
+    setting = loading.SearchProblem(
+        full, coarse, np.arange(2), np.arange(2), lambda placements: placements
+    )
+    entries = [
+        entry(8.0, 5.0),  # of coarse placements
+        entry(9.0),
+        entry(4.0, full=True),
+        entry(7.0, 6.0, scope="contiguous"),
+    ]
+    path = tmp_path / bounds.FILE
+    found = bounds.beside(entries, setting, path)
+    assert [e.solution.bound_s for e in found] == [5.0, 5.0, 2.0, 6.0]
+    # What is in the file counts, though nobody found it this time.
+    again = bounds.beside([entry(9.0)], setting, path)
+    assert again[0].solution.bound_s == 5.0

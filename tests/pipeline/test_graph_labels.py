@@ -1,0 +1,130 @@
+"""Graphs in a comparison: the same file is one, another is another, whatever they are called."""
+
+import json
+import shutil
+from pathlib import Path
+
+import pytest
+
+from placement.pipeline import graph_labels
+from tests.experiments.command import run
+from tests.pipeline.tasks import test_solve
+
+FLAGS = ("--task=compare", "--config.objective=max_load", "--config.methods=topological")
+
+
+@pytest.mark.parametrize(
+    ("graphs", "wanted"),
+    [
+        (["a/m.onnx", "b/m.onnx", "b/k.onnx"], ["a/m", "b/m", "k"]),
+        (["a/m.onnx", "a_m.onnx"], ["m", "a_m"]),
+        (["a/m.onnx", "a/m.xml"], ["m.onnx", "m.xml"]),
+        (["x/a/m.onnx", "y/a/m.onnx"], ["x/a/m", "y/a/m"]),
+        (["w.json:parts=1", "w.json:parts=2", "w.json"], ["w:parts=1", "w:parts=2", "w"]),
+        (["resnet50", "a/resnet50.onnx"], ["resnet50", "resnet50.onnx"]),
+        (["bert:layers=2", "bert:layers=4"], ["bert:layers=2", "bert:layers=4"]),
+        (["synthetic:family=chain,ops=9,seed=1"], ["synthetic:family=chain,ops=9,seed=1"]),
+    ],
+)
+def test_labels_are_as_short_as_tells_graphs_apart(graphs, wanted):
+    assert graph_labels.distinct(graphs) == wanted
+
+
+def test_spellings_of_a_path_are_one_graph(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "a").mkdir()
+    (tmp_path / "a/m.onnx").touch()
+    (tmp_path / "link.onnx").symlink_to("a/m.onnx")
+    spelt = ("a/m.onnx", "./a//m.onnx", "a/../a/m.onnx", str(tmp_path / "a/m.onnx"), "link.onnx")
+    assert {graph_labels.identity(graph) for graph in spelt} == {str(tmp_path / "a/m.onnx")}
+    assert graph_labels.identity("./w.json:parts=2") == f"{tmp_path / 'w.json'}:parts=2"
+    assert graph_labels.identity("bert:layers=4") == "bert:layers=4"
+
+
+@pytest.fixture
+def models(tmp_path) -> Path:
+    """Four workloads, of which the accelerators are 1, 2, 3 and 4 times as slow."""
+    for factor, name in enumerate(("x/m", "y/m", "x_m", "z/k"), 1):
+        path = tmp_path / f"{name}.json"
+        path.parent.mkdir(exist_ok=True)
+        nodes = [
+            n | {"fpgaLatency": factor * n["fpgaLatency"]} for n in test_solve.WORKLOAD["nodes"]
+        ]
+        path.write_text(json.dumps(test_solve.WORKLOAD | {"nodes": nodes}))
+    return tmp_path
+
+
+SOLVERS = ("--config.devices=auto", "--config.budget=64")
+
+
+def test_every_model_has_a_cell_and_a_name_of_its_own(models, tmp_path):
+    workdir = tmp_path / "run"
+    names = ("x/m.json", "y/m.json", "x_m.json", "z/k.json", "x/../x/m.json")
+    graphs = ",".join(f"{models}/{name}" for name in names)
+    flags = (*FLAGS, *SOLVERS, f"--config.graphs={graphs}")
+    code, out, err = run(workdir, *flags, config="solvers")
+    assert code == 0, err
+    rows = json.loads((workdir / "summary.json").read_text())["rows"]
+    singles = {row["graph"]: row["predicted_s"] for row in rows if row["method"] == "single:acc0"}
+    assert singles == {"x/m": 15.0, "y/m": 30.0, "x_m": 45.0, "k": 60.0}
+    assert len(list(workdir.glob("cells/*/seed-0/summary.json"))) == 4
+    csv = (workdir / "comparison.csv").read_text()
+    report = (workdir / "report.md").read_text()
+    for label in singles:
+        assert csv.count(f"\n{label},") == 4
+        assert f"### {label}\n" in report
+    assert out.count("cell ") == 4
+
+    code, out, err = run(workdir, *flags, config="solvers")
+    assert code == 0, err
+    assert out.count("finished before") == 4
+    shutil.copy(models / "z/k.json", models / "y/m.json")  # another model under the same path
+    code, out, err = run(workdir, *flags, config="solvers")
+    assert code == 0, err
+    assert out.count("finished before") == 3
+    rows = json.loads((workdir / "summary.json").read_text())["rows"]
+    singles = {row["graph"]: row["predicted_s"] for row in rows if row["method"] == "single:acc0"}
+    assert singles["y/m"] == 60.0
+    (workdir / "report.md").unlink()
+    code, _, err = run(workdir, "--task=report", config="solvers")
+    assert code == 0, err
+
+
+def test_a_cell_of_an_earlier_version_goes_on_under_its_name(models, tmp_path):
+    """Then a folder had the name of the graph's text, and two texts could share one."""
+    workdir, graph = tmp_path / "run", f"{models}/x/m.json"
+    flags = (*FLAGS, *SOLVERS, f"--config.graphs={graph}")
+    code, _, err = run(workdir, *flags, config="solvers")
+    assert code == 0, err
+    (cell,) = (workdir / "cells").iterdir()
+    before = workdir / "cells" / graph.replace("/", "_")
+    cell.rename(before)
+    asked = before / "seed-0" / "asked.json"
+    told = json.loads(asked.read_text())
+    del told["content"]
+    told["config"]["graph"] = graph
+    asked.write_text(json.dumps(told))
+    code, out, err = run(workdir, *flags, config="solvers")
+    assert code == 0, err
+    assert "finished before" in out
+    other = graph.replace("x/m", "x_m")
+    code, out, err = run(workdir, *FLAGS, *SOLVERS, f"--config.graphs={other}", config="solvers")
+    assert code == 0, err
+    assert "finished before" not in out
+    assert len(list((workdir / "cells").iterdir())) == 2
+
+
+@pytest.mark.parametrize("name", ["asked.json", "summary.json"])
+def test_a_cell_whose_files_are_corrupt_runs_again(models, tmp_path, name):
+    workdir = tmp_path / "run"
+    flags = (*FLAGS, *SOLVERS, f"--config.graphs={models}/x/m.json")
+    code, _, err = run(workdir, *flags, config="solvers")
+    assert code == 0, err
+    (path,) = workdir.glob(f"cells/*/seed-0/{name}")
+    path.write_text("{")
+    code, out, err = run(workdir, *flags, config="solvers")
+    assert code == 0, err
+    assert "finished before" not in out
+    assert f"set aside as {name}.corrupt" in out
+    code, out, err = run(workdir, *flags, config="solvers")
+    assert "finished before" in out

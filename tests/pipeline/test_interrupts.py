@@ -1,0 +1,242 @@
+"""Ctrl-C, in the command that gets it: what was found is kept, and replaces nothing better."""
+
+import functools
+import json
+import os
+import signal
+import threading
+from collections.abc import Callable
+from concurrent import futures
+from pathlib import Path
+from typing import Any
+
+import openvino as ov
+import pytest
+
+from placement.pipeline.console import interrupts, progress
+from tests.experiments.command import check_summary, run
+from tests.runtime import small
+
+GRAPH = "--config.graph=synthetic:family=layered,ops=24,seed=1"
+SOLVE = ("--task=solve", GRAPH, "--config.devices=roofline:cpu,gpu,gpu", "--config.budget=3000000")
+SOLVE += ("--config.time_limit_s=100",)
+
+
+def ctrl_c() -> None:
+    os.kill(os.getpid(), signal.SIGINT)
+
+
+def at_step(number: int) -> None:
+    """Ctrl-C when a search tells for the nth time."""
+    from placement.solvers import limits
+
+    tell, told = limits.SearchLimits.tell, []
+
+    def telling(self: Any, *step: Any) -> None:
+        tell(self, *step)
+        told.append(step)
+        if len(told) == number:
+            ctrl_c()
+
+    limits.SearchLimits.tell = telling  # type: ignore[method-assign]
+
+
+def in_native_code() -> None:
+    """Ctrl-C a second after a solver in C++ was called."""
+    import importlib
+
+    native = importlib.import_module("placement.solvers.native")
+    call = native.call
+
+    def calling(*arguments: Any) -> Any:
+        threading.Timer(1.0, ctrl_c).start()
+        return call(*arguments)
+
+    native.call = calling
+
+
+def beyond(evaluations: int, act: Callable[[], None]) -> None:
+    """Acts whenever a search tells of more evaluations."""
+    from placement.solvers import limits
+
+    tell = limits.SearchLimits.tell
+
+    def telling(self: Any, evaluated: int, *step: Any) -> None:
+        tell(self, evaluated, *step)
+        if evaluated > evaluations:
+            act()
+
+    limits.SearchLimits.tell = telling  # type: ignore[method-assign]
+
+
+def twice() -> None:
+    """The second Ctrl-C raises in the middle of a step."""
+
+    def act() -> None:
+        ctrl_c()
+        ctrl_c()
+
+    beyond(1000, act)
+
+
+def fault() -> None:
+    def act() -> None:
+        raise ZeroDivisionError
+
+    beyond(1000, act)
+
+
+def lns_and_heft(workdir: Path, broken: Callable[[], None]) -> tuple[int, dict[str, Any]]:
+    """The exit code, and the summary."""
+    flags = (*SOLVE, "--config.objective=makespan", "--config.methods=lns,heft")
+    code, _, _ = run(workdir, *flags, config="configs/solvers.py", broken=broken)
+    return code, check_summary(workdir)
+
+
+def while_printing() -> None:
+    from placement.reporting.tables import results
+
+    def table(summary: Any) -> Any:
+        raise KeyboardInterrupt
+
+    results.rich_table = table
+
+
+def while_measuring() -> None:
+    from placement.pipeline.results import verify
+
+    def measure(*_: Any) -> Any:
+        raise KeyboardInterrupt
+
+    verify.measure = measure
+
+
+def nothing_runs() -> None:
+    from placement.runtime.measurement.local import LocalMeasurer
+    from placement.runtime.measurement.request import Failure
+
+    def measured(self: Any, request: Any) -> Any:
+        return [Failure("infer", "it broke")] * len(request.candidates)
+
+    LocalMeasurer._measure = measured  # type: ignore[method-assign]
+
+
+def row(summary: dict[str, Any], method: str) -> dict[str, Any]:
+    (found,) = [row for row in summary["rows"] if row["method"] == method]
+    return found
+
+
+def best_single_s(summary: dict[str, Any]) -> float:
+    singles = [r["predicted_s"] for r in summary["rows"] if r["method"].startswith("single:")]
+    return min(singles)
+
+
+@pytest.mark.parametrize("method", ["lns", "genetic", "search"])
+def test_a_solver_keeps_its_best(tmp_path: Path, method: str) -> None:
+    flags = (*SOLVE, "--config.objective=makespan", f"--config.methods={method},heft")
+    code, out, err = run(
+        tmp_path, *flags, config="configs/solvers.py", broken=functools.partial(at_step, 9)
+    )
+    assert code == 0, err
+    summary = check_summary(tmp_path)
+    found = row(summary, method)
+    assert (found["status"], summary["complete"]) == ("interrupted", False)
+    assert found["evaluations"] > 64
+    assert found["predicted_s"] < best_single_s(summary)
+    assert json.loads((tmp_path / "placement.json").read_text())["method"] == method
+    assert "heft" not in [row["method"] for row in summary["rows"]]
+    assert f"interrupted in {method}; left out: heft" in out
+
+
+@pytest.mark.parametrize("method", ["milp_noncontiguous", "cpsat"])
+def test_ctrl_c_reaches_a_solver_in_native_code(tmp_path: Path, method: str) -> None:
+    flags = (*SOLVE, "--config.objective=max_load", f"--config.methods={method}")
+    # On a graph of which no proof ends the solver before.
+    flags += ("--config.graph=synthetic:family=layered,ops=120,seed=1", "--config.time_limit_s=600")
+    code, _, err = run(tmp_path, *flags, config="configs/solvers.py", broken=in_native_code)
+    assert code == 0, err
+    found = row(check_summary(tmp_path), method)
+    assert found["status"] == "interrupted"
+    assert found["predicted_s"] <= best_single_s(check_summary(tmp_path))
+
+
+def test_the_second_ends_a_step_and_what_was_told_is_kept(tmp_path: Path) -> None:
+    code, summary = lns_and_heft(tmp_path, twice)
+    found = row(summary, "lns")
+    assert (code, found["status"]) == (0, "interrupted")
+    assert found["evaluations"] > 1000
+    assert found["predicted_s"] < best_single_s(summary)
+
+
+def test_a_fault_keeps_what_was_told(tmp_path: Path) -> None:
+    code, summary = lns_and_heft(tmp_path, fault)
+    found = row(summary, "lns")
+    assert (code, found["status"]) == (1, "fault: ZeroDivisionError")
+    assert found["predicted_s"] < best_single_s(summary)
+    assert row(summary, "heft")["status"] == "finished"
+
+
+def test_what_is_interrupted_replaces_nothing_that_is_complete(tmp_path: Path) -> None:
+    """Measured results stand; those of the interrupted command are beside them until a new one."""
+    model = tmp_path / "branches.xml"
+    ov.save_model(small.branches(size=16, length=2), model)
+    flags = (f"--config.graph={model}", "--config.method=lns", "--config.objective=makespan")
+    flags += ("--config.backend=concurrent", "--config.budget=640", "--config.measure_s=0.2")
+    tmp_path = tmp_path / "run"
+    assert run(tmp_path, *flags)[0] == 0
+    before = {path.name: path.read_bytes() for path in tmp_path.iterdir() if path.is_file()}
+    assert row(check_summary(tmp_path), "lns")["measured_s"] is not None
+    code, out, err = run(tmp_path, *flags, broken=while_measuring)
+    assert code == 0, err
+    assert "keeps the better results of before" in out
+    kept = ("summary.json", "placement.json", "config.json", "report.md", "report.html")
+    assert {name: (tmp_path / name).read_bytes() for name in kept} == {n: before[n] for n in kept}
+    apart = check_summary(tmp_path / "interrupted")
+    assert row(apart, "lns")["measured_s"] is None
+    assert (tmp_path / "interrupted" / "placement.json").exists()
+    assert run(tmp_path, *flags)[0] == 0
+    assert not (tmp_path / "interrupted").exists()
+    assert (tmp_path / "summary.json").read_bytes() != before["summary.json"]
+
+
+def test_of_two_interrupted_commands_the_better_stands(tmp_path: Path) -> None:
+    flags = (*SOLVE, "--config.objective=makespan", "--config.methods=lns")
+    for step in (9, 1):
+        how = {"config": "configs/solvers.py", "broken": functools.partial(at_step, step)}
+        assert run(tmp_path, *flags, **how)[0] == 0
+    first, second = check_summary(tmp_path), check_summary(tmp_path / "interrupted")
+    assert row(first, "lns")["predicted_s"] < row(second, "lns")["predicted_s"]
+
+
+def test_ctrl_c_while_the_table_prints_is_no_failure(tmp_path: Path) -> None:
+    flags = (*SOLVE, "--config.objective=makespan", "--config.methods=heft")
+    code, out, err = run(tmp_path, *flags, config="configs/solvers.py", broken=while_printing)
+    assert code == 0, err
+    assert "--task=report reports again" in out
+    assert row(check_summary(tmp_path), "heft")["status"] == "finished"
+    assert run(tmp_path, "--task=report")[0] == 0
+
+
+def test_where_nothing_runs_there_is_no_best_and_the_causes_are_counted(tmp_path: Path) -> None:
+    model = tmp_path / "branches.xml"
+    ov.save_model(small.branches(size=16, length=2), model)
+    flags = (f"--config.graph={model}", "--config.method=topological", "--config.devices=host")
+    code, _, err = run(tmp_path / "run", *flags, broken=nothing_runs)
+    assert code == 3, err
+    line = err.strip().splitlines()[-1]
+    assert line.startswith("error: none of 5 placements ran: 5 x infer: it broke; ")
+    summary = json.loads((tmp_path / "run" / "summary.json").read_text())
+    assert (summary["best"], summary["complete"]) == (None, False)
+    assert {row["status"] for row in summary["rows"]} == {"failed: infer: it broke"}
+    assert not (tmp_path / "run" / "placement.json").exists()
+    assert "none is best" in (tmp_path / "run" / "report.md").read_text()
+
+
+def test_a_search_may_be_in_another_thread() -> None:
+    def searched() -> bool:
+        stop = threading.Event()
+        with interrupts.asked(progress.NORMAL, stop):
+            return stop.is_set()
+
+    with futures.ThreadPoolExecutor(1) as pool:
+        assert pool.submit(searched).result() is False

@@ -1,0 +1,55 @@
+"""Who may decide what, and what calibration draws."""
+
+import numpy as np
+import pytest
+
+from placement.graphs import coarsen, dag
+from placement.pipeline import loading
+from placement.pipeline.tasks import profile
+from placement.runtime import devices
+from placement.runtime.measurement.request import Candidate
+from tests import helpers
+
+
+@pytest.mark.parametrize("num_ops", [1, 2, 40])
+def test_calibration_draws_both_kinds_of_placements(num_ops):
+    drawn = profile._draw(np.random.default_rng(0), (num_ops, 3), 20)
+    assert [kind for kind, _ in drawn] == ["contiguous", "fine-grained"] * 10
+    for kind, placement in drawn:
+        assert placement.shape == (num_ops,)
+        assert set(placement) <= {0, 1, 2}
+        if kind == "contiguous" and num_ops > 1:
+            assert 1 <= np.count_nonzero(np.diff(placement)) <= 8
+
+
+def test_a_candidate_of_devices_that_work_at_once_has_every_operation_in_one_segment():
+    graph = helpers.random_dag(np.random.default_rng(2), 30, edge_probability=0.1)
+    coarsening = coarsen.coarsen(graph)
+    host = devices.resolve("host:f32,f32")
+    names = tuple(device.name for device in host)
+    net = loading.Network(None, graph, coarsening, {})
+    costs = helpers.random_costs(np.random.default_rng(3), graph, 2)
+    setting = loading.search_problem(net, costs, names, "makespan")
+    placement = np.arange(coarsening.graph.num_ops, dtype=np.int32) % 2
+    where = {
+        name: names[placement[op]]
+        for name, op in zip(graph.op_names, coarsening.assignment, strict=True)
+    }
+    found = loading.candidate(setting, placement, host, "concurrent")
+    assert (found.affinity, found.devices) == (where, host)
+    assert sorted(op for _, ops in found.segments for op in ops) == sorted(graph.op_names)
+    assert all(where[op] == device for device, ops in found.segments for op in ops)
+    position = {op: i for i, op in enumerate(op for _, ops in found.segments for op in ops)}
+    for sender, receiver in zip(graph.senders, graph.receivers, strict=True):
+        assert position[graph.op_names[sender]] < position[graph.op_names[receiver]]
+    assert loading.candidate(setting, placement, host, "hetero") == Candidate(where, host)
+
+
+def test_members_are_in_topological_order():
+    graph = helpers.random_dag(np.random.default_rng(4), 30, edge_probability=0.1)
+    assignment = coarsen.coarsen(graph).assignment
+    members = coarsen.members(graph, assignment)
+    assert len(members) == assignment.max() + 1 < graph.num_ops
+    order = [graph.op_names[op] for op in dag.topological_order(graph)]
+    for number, names in enumerate(members):
+        assert names == [op for op in order if assignment[graph.op_names.index(op)] == number]

@@ -1,0 +1,253 @@
+"""A fault of the program is told as one, and takes nothing with it that was found before.
+
+Each is put into the process that runs the command, or into the worker that measures.
+"""
+
+import functools
+import json
+import sys
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import openvino as ov
+import pytest
+
+from tests.experiments.command import check_summary, run
+from tests.pipeline.tasks import test_solve
+from tests.runtime import small
+
+SOLVE = ("--task=solve", "--config.devices=auto", "--config.budget=320")
+NUMPYS = "'list' argument must have no negative elements"
+
+
+def solver() -> None:
+    from placement import methods
+
+    def find(*_: Any) -> Any:
+        return np.bincount([-1])  # a ValueError of NumPy's
+
+    methods.METHODS["genetic"] = methods.METHODS["genetic"]._replace(find=find)
+
+
+def exhausted() -> None:
+    import jax
+
+    from placement import methods
+
+    def find(*_: Any) -> Any:
+        raise jax.errors.JaxRuntimeError("RESOURCE_EXHAUSTED: Out of memory allocating 9 bytes.")
+
+    methods.METHODS["genetic"] = methods.METHODS["genetic"]._replace(find=find)
+
+
+def solver_of_one_seed() -> None:
+    from placement import methods
+
+    sound = methods.METHODS["genetic"].find
+
+    def find(problem: Any, seed: int, limits: Any) -> Any:
+        if seed == 0:
+            raise KeyError(seed)
+        return sound(problem, seed, limits)
+
+    methods.METHODS["genetic"] = methods.METHODS["genetic"]._replace(find=find)
+
+
+def tables_of_max_load() -> None:
+    from placement import simulators
+
+    def tables(graph: Any, costs: Any) -> Any:
+        raise RuntimeError("no tables")
+
+    simulators.OBJECTIVES["max_load"] = simulators.OBJECTIVES["max_load"]._replace(tables=tables)
+
+
+def figure() -> None:
+    from placement.reporting.figures import load_plot
+
+    load_plot.loads = lambda details: 1 / 0
+
+
+def worker(folder: Path) -> None:
+    """Every Python process loads a module of this name when it starts, if its path has one."""
+    sys.path.insert(0, str(folder))
+
+
+def page() -> None:
+    from placement.reporting.page import html
+
+    html.page = lambda *_, **__: {}["page"]
+
+
+@pytest.fixture
+def workload(tmp_path: Path) -> str:
+    path = tmp_path / "tiny.json"
+    path.write_text(json.dumps(test_solve.WORKLOAD))
+    return f"--config.graph={path}"
+
+
+@pytest.fixture(scope="module")
+def model(tmp_path_factory: pytest.TempPathFactory) -> str:
+    path = tmp_path_factory.mktemp("model") / "branches.xml"
+    ov.save_model(small.branches(size=16, length=2), path)
+    return f"--config.graph={path}"
+
+
+def traceback_of(workdir: Path, err: str) -> str:
+    """What the file holds that the last line names, which is the only line about the fault."""
+    (line,) = [line for line in err.splitlines() if "fault of the program" in line]
+    assert err.splitlines()[-1] == line
+    assert line.endswith(f"; the traceback is in {workdir / 'fault.txt'}")
+    assert "Traceback" not in err
+    return (workdir / "fault.txt").read_text()
+
+
+def solved(workload: str, workdir: Path, objective: str, methods: str, **how: Any) -> Any:
+    flags = (*SOLVE, workload, f"--config.objective={objective}", f"--config.methods={methods}")
+    return run(workdir, *flags, config="configs/solvers.py", **how)
+
+
+def test_one_in_a_solver_is_a_row_and_the_others_go_on(workload: str, tmp_path: Path) -> None:
+    workdir, names = tmp_path / "run", "ideals_dp,genetic,local_search"
+    code, out, err = solved(workload, workdir, "max_load", names, broken=solver)
+    assert code == 1
+    written = traceback_of(workdir, err)
+    assert f"ValueError: {NUMPYS}" in err
+    assert NUMPYS in written
+    assert "while searching with genetic" in written
+    assert "np.bincount([-1])" in written
+    rows = {row["method"]: row for row in check_summary(workdir)["rows"]}
+    assert rows["genetic"]["status"] == f"failed: fault: ValueError: {NUMPYS}"
+    assert rows["genetic"]["predicted_s"] is None
+    assert rows["ideals_dp"]["predicted_s"] == rows["local_search"]["predicted_s"] == 9
+    assert json.loads((workdir / "placement.json").read_text())["method"] == "ideals_dp"
+    assert "ideals_dp" in out
+    code, _, err = solved(workload, workdir, "max_load", names)
+    assert (code, (workdir / "fault.txt").exists()) == (0, False), err
+
+
+def test_one_in_a_simulators_tables_leaves_out_what_needs_them(
+    workload: str, tmp_path: Path
+) -> None:
+    workdir = tmp_path / "run"
+    how = {"broken": tables_of_max_load, "plots": True}
+    code, _, err = solved(workload, workdir, "makespan", "heft,lns", **how)
+    assert code == 1
+    assert "no tables" in traceback_of(workdir, err)
+    rows = {row["method"]: row for row in check_summary(workdir)["rows"]}
+    assert rows["lns"]["predicted_s"] > 0
+    assert rows["lns"]["max_load_s"] is None
+    for file in ("placement.json", "report.md", "report.html", "figures/search.svg"):
+        assert (workdir / file).exists()
+
+
+def test_one_before_anything_was_found_is_written_down_too(workload: str, tmp_path: Path) -> None:
+    workdir = tmp_path / "run"
+    code, _, err = solved(workload, workdir, "max_load", "ideals_dp", broken=tables_of_max_load)
+    assert code == 1
+    assert "no tables" in traceback_of(workdir, err)
+    assert not (workdir / "summary.json").exists()
+
+
+def test_one_without_a_run_directory_is_printed() -> None:
+    from experiments import main
+    from tests.experiments.command import answer
+
+    assert main.EXIT_CODES[1]
+    code, _, err = answer("--task=list", broken=_list)
+    assert code == 1
+    assert "ZeroDivisionError" in err.splitlines()[-1]
+    assert "Traceback" in err
+
+
+def _list() -> None:
+    from placement.pipeline.tasks import list as task
+
+    task.run = lambda *_: 1 / 0
+
+
+@pytest.mark.parametrize("broken", [figure, page])
+def test_one_in_the_reporting_leaves_out_one_file(
+    broken: Any, workload: str, tmp_path: Path
+) -> None:
+    workdir = tmp_path / "run"
+    how = {"broken": broken, "plots": True}
+    code, out, err = solved(workload, workdir, "max_load", "ideals_dp", **how)
+    assert code == 1
+    traceback_of(workdir, err)
+    assert "ideals_dp" in out
+    check_summary(workdir)
+    there = {file for file in ("figures/loads.svg", "report.html") if (workdir / file).exists()}
+    assert there == ({"report.html"} if broken is figure else {"figures/loads.svg"})
+    assert (workdir / "figures/placement.svg").exists()
+
+
+def test_a_cell_of_a_comparison_with_one_runs_again(workload: str, tmp_path: Path) -> None:
+    workdir = tmp_path / "run"
+    flags = (workload, "--task=compare", "--config.devices=auto", "--config.objective=max_load")
+    flags += ("--config.methods=genetic", "--config.seeds=2", "--config.budget=320")
+    code, _, err = run(workdir, *flags, config="configs/solvers.py", broken=solver_of_one_seed)
+    assert code == 1
+    assert "KeyError: 0" in traceback_of(workdir, err)
+    finished = [path.parent.name for path in workdir.glob("cells/*/*/asked.json")]
+    assert finished == ["seed-1"]
+    assert len(check_summary(workdir)["rows"]) == 2 * 4
+    code, out, err = run(workdir, *flags, config="configs/solvers.py")
+    assert code == 0, err
+    assert out.count("finished before") == 1
+
+
+@pytest.mark.parametrize(
+    ("where", "found"),
+    [("measurement.worker.profile.profile_devices", False), ("execution.threads.shares", True)],
+)
+def test_one_in_the_worker_is_told_with_its_own_traceback(
+    where: str, found: bool, model: str, tmp_path: Path
+) -> None:
+    room, module, name = where.rsplit(".", 2)
+    folder = tmp_path / "site"
+    folder.mkdir()
+    (folder / "sitecustomize.py").write_text(
+        "import sys\n"
+        "if 'placement.runtime.measurement.worker' in sys.orig_argv:\n"
+        f"    from placement.runtime.{room} import {module}\n"
+        "    def broken(*_, **__):\n"
+        "        return {}['it']\n"
+        f"    {module}.{name} = broken\n"
+    )
+    workdir = tmp_path / "run"
+    broken = functools.partial(worker, folder)
+    flags = (model, "--config.devices=host", "--config.method=local_search")
+    code, _, err = run(workdir, *flags, broken=broken)
+    assert code == 1
+    written = traceback_of(workdir, err)
+    assert "KeyError: 'it'" in err
+    assert "in broken" in written
+    assert "local.py" in written
+    assert (workdir / "summary.json").exists() == found
+    if found:
+        rows = {row["method"]: row for row in check_summary(workdir)["rows"]}
+        assert rows["local_search"]["predicted_s"] > 0
+        assert rows["local_search"]["measured_s"] is None
+        assert (workdir / "placement.json").exists()
+
+
+def test_a_mistake_is_none(workload: str, tmp_path: Path) -> None:
+    workdir = tmp_path / "run"
+    code, _, err = solved(workload, workdir, "max_load", "ideals")
+    assert code == 2
+    assert err.splitlines()[-1].startswith("error: unknown solver 'ideals'")
+    assert not (workdir / "fault.txt").exists()
+
+
+def test_what_jax_says_when_memory_runs_out_is_a_failure_of_the_machine(
+    workload: str, tmp_path: Path
+) -> None:
+    workdir, names = tmp_path / "run", "genetic,topological"
+    code, _, err = solved(workload, workdir, "max_load", names, broken=exhausted)
+    assert code == 3
+    assert err.splitlines()[-1].startswith("error: JaxRuntimeError: RESOURCE_EXHAUSTED: Out of mem")
+    assert not (workdir / "fault.txt").exists()
+    rows = {row["method"]: row for row in check_summary(workdir)["rows"]}
+    assert rows["topological"]["status"] == "finished"

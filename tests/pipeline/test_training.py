@@ -1,0 +1,151 @@
+"""Steps of training, through the command line, of networks and of model files."""
+
+import json
+from pathlib import Path
+
+import numpy as np
+import openvino as ov
+import pytest
+from openvino import opset13 as ops
+
+from configs import common
+from placement import simulators
+from placement.costs import export, roofline, workloads
+from placement.errors import UserError
+from placement.graphs import opgraph
+from placement.pipeline import loading
+from placement.types import Problem
+from tests.experiments.command import check_summary, run
+
+FLAGS = ("--config.devices=roofline:cpu,gpu,gpu", "--config.objective=makespan")
+NETWORK = "rnnlm:steps=2,batch=4,hidden=256,vocabulary=500"
+
+
+def configured(graph: str, **keys):
+    config = common.base()
+    config.update({"graph": graph} | keys)
+    return loading.network(config)
+
+
+@pytest.fixture
+def model(tmp_path: Path) -> str:
+    """Two layers whose weights are float32, as an .xml whose path has a colon's argument after."""
+    x = ops.parameter([8, 16], ov.Type.f32, name="x")
+    draw = np.random.default_rng(0).standard_normal
+    y = ops.relu(ops.matmul(x, ops.constant(draw((16, 32)).astype(np.float32)), False, False))
+    y = ops.matmul(y, ops.constant(draw((32, 4)).astype(np.float32)), False, False)
+    path = tmp_path / "two_layers.xml"
+    ov.save_model(ov.Model([ops.result(y)], [x], "m"), path, compress_to_fp16=False)
+    return str(path)
+
+
+def test_a_network_and_a_file_are_placed_in_training(model, tmp_path):
+    graphs = f"{NETWORK},training=1,{model}:training=1,optimiser=sgd"
+    flags = [*FLAGS, "--task=compare", f"--config.graphs={graphs}"]
+    flags += ["--config.methods=human_expert,heft,search,hsdag", "--config.budget=64"]
+    code, _, err = run(tmp_path / "run", *flags)
+    assert code == 0, err
+    rows = check_summary(tmp_path / "run")["rows"]
+    names = {row["graph"] for row in rows}
+    assert names == {f"{NETWORK},training=1", "two_layers"}
+    for name in names:
+        seconds = {r["method"]: r["predicted_s"] for r in rows if r["graph"] == name}
+        single_s = min(value for method, value in seconds.items() if method.startswith("single:"))
+        assert 0 < seconds["search"] <= single_s
+        assert 0 < seconds["hsdag"] <= single_s
+
+
+def test_a_placement_keeps_gradients_with_their_operations(tmp_path):
+    code, _, err = run(
+        tmp_path, *FLAGS, f"--config.graph={NETWORK},training=1", "--config.method=search"
+    )
+    assert code == 0, err
+    where = json.loads((tmp_path / "placement.json").read_text())["placement"]
+    assert where["lstm0/step1/matmul"] == where["gradients/lstm0/step1/matmul/0"]
+    assert where["softmax/weight"] == where["update/softmax/weight"]
+
+
+def test_without_co_location_gradients_may_go_elsewhere():
+    together = configured(f"{NETWORK},training=1").coarsening.graph
+    apart = configured(f"{NETWORK},training=1,colocate=False").coarsening.graph
+    assert together.num_ops == apart.num_ops
+    assert len(set(together.colocation)) < len(set(apart.colocation))
+
+
+def test_a_file_of_float32_weights_has_an_update_for_each(model):
+    graph = configured(f"{model}:training=1,optimiser=momentum").graph
+    updates = [op for op, kind in enumerate(graph.op_types) if kind == "ApplyMomentum"]
+    assert sorted(graph.weight_bytes[updates].tolist()) == [4 * 32 * 4, 4 * 16 * 32]
+
+
+@pytest.mark.parametrize(
+    ("graph", "keys", "told"),
+    [
+        ("synthetic:ops=10,training=1", {}, "has no weights to train"),
+        ("rnnlm:optimiser=sgd", {}, "gives optimiser; a step of training is training=1"),
+        ("rnnlm:training=2", {}, "gives training; a step of training is training=1"),
+        ("rnnlm:training=yes", {}, "gives training as 'yes'; give a whole number"),
+        ("rnnlm:training=1,optimiser=adagrad", {}, "unknown optimiser 'adagrad'"),
+        ("resnet:depth=18,training=1", {"constants": False}, "leave constants=True"),
+        ("none.xml:training=1", {}, "no model file 'none.xml'"),
+    ],
+)
+def test_what_cannot_be_trained_is_one_line(graph, keys, told):
+    with pytest.raises(UserError) as caught:
+        configured(graph, **keys)
+    assert told in str(caught.value)
+    assert "\n" not in str(caught.value)
+
+
+def test_present_devices_do_not_run_a_step_of_training(tmp_path):
+    code, _, err = run(tmp_path, f"--config.graph={NETWORK},training=1", "--config.devices=host")
+    assert code == 2
+    assert "describe devices" in err
+
+
+@pytest.mark.parametrize(
+    ("devices", "objective"),
+    [
+        ("roofline:cpu,gpu,gpu", "max_load"),
+        ("roofline:cpu,gpu,gpu", "subgraph"),
+        ("roofline:gpu,gpu", "max_load"),
+    ],
+)
+def test_an_exported_step_of_training_has_the_same_values_when_it_is_read(devices, objective):
+    net = configured(f"{NETWORK},training=1")
+    names = roofline.devices(devices)
+    costs = roofline.cost_model(net.graph, names)
+    problem = loading.search_problem(net, costs, names, objective).coarse
+    written = json.loads(json.dumps(export.workload(problem)))
+    read = workloads.from_json(written, name="read", objective=objective)
+    assert read.graph.backward[: problem.graph.num_ops].tolist() == problem.graph.backward.tolist()
+    rng = np.random.default_rng(0)
+    drawn = rng.integers(0, len(names), (20, problem.graph.num_ops))
+    drawn = drawn[:, opgraph.representatives(problem.graph)]
+    # Accelerators come first there.
+    order = sorted(range(len(names)), key=lambda device: names[device] == "cpu")
+    there = np.argsort(order)[drawn]
+    further = read.graph.num_ops - problem.graph.num_ops
+    rest = np.zeros((20, further), int)
+    there = np.concatenate([there, rest], axis=1)[:, opgraph.representatives(read.graph)]
+    again = Problem(read.graph, read.costs, objective, read.devices)
+    expected = simulators.evaluator(problem)(drawn)
+    np.testing.assert_allclose(simulators.evaluator(again)(there), expected, rtol=1e-5)
+
+
+def test_the_export_task_writes_what_graph_takes(tmp_path):
+    flags = ("--task=export", f"--config.graph={NETWORK},training=1")
+    code, out, err = run(tmp_path / "a", *flags, "--config.devices=roofline:cpu,gpu,gpu")
+    assert code == 0, err
+    assert "workload.json" in out
+    written = tmp_path / "a" / "workload.json"
+    code, _, err = run(
+        tmp_path / "b",
+        *("--task=solve", f"--config.graph={written}", "--config.devices=auto"),
+        *("--config.objective=max_load", "--config.methods=local_search"),
+    )
+    assert code == 0, err
+    for devices, told in (("host", "describe devices"), ("roofline:cpu,igpu,gpu", "differ")):
+        code, _, err = run(tmp_path / "c", "--task=export", f"--config.devices={devices}")
+        assert code == 2
+        assert told in err

@@ -1,0 +1,263 @@
+"""Run directories: files that are corrupt, and two commands at once."""
+
+import functools
+import json
+import os
+import shutil
+import signal
+import time
+from pathlib import Path
+
+import flax.serialization
+import numpy as np
+import pytest
+
+from placement.methods.checkpoints import restored
+from placement.pipeline import checkpoints, workdirs
+from placement.pipeline.console import progress
+from placement.pipeline.results import bounds
+from tests.experiments import command
+from tests.experiments.command import check_summary, run, start
+
+FLAGS = (
+    *("--config.graph=synthetic:family=layered,ops=12,seed=1", "--config.devices=roofline:cpu,gpu"),
+    *("--config.method=local_search", "--config.budget=34"),
+)
+# A learned method writes a checkpoint; a step of learning takes seconds to trace.
+LEARNED = (*FLAGS, "--config.method=placeto:hidden_size=2,rounds=1", "--config.budget=18")
+ENDLESS = "--config.budget=2000000000"
+TORN = b'{"method": "hsdag", "seed": 0}\n'  # of which a whole record has more
+GARBAGE = {
+    "cut short": lambda data: data[: len(data) // 2],
+    "empty": lambda data: b"",
+    "zeros": lambda data: bytes(len(data)),
+    "another file": lambda data: b'["x", {"y": null}]\n',
+    "nested": lambda data: b"[" * 200_000 + b"\n",
+}
+
+
+@pytest.fixture(scope="module")
+def finished(tmp_path_factory) -> Path:
+    workdir = tmp_path_factory.mktemp("workdirs") / "run"
+    code, _, err = run(workdir, *FLAGS)
+    assert code == 0, err
+    return workdir
+
+
+@pytest.fixture
+def copy(finished, tmp_path) -> Path:
+    return Path(shutil.copytree(finished, tmp_path / "run"))
+
+
+def check_set_aside(workdir: Path, path: Path, broken: bytes, flags: tuple[str, ...]) -> str:
+    """Runs a command twice on a broken file: only the first sets it aside; returns its line."""
+    path.write_bytes(broken)
+    code, out, err = run(workdir, *flags)
+    assert code == 0, err
+    (line,) = [line for line in out.splitlines() if str(path) in line]
+    assert f"set aside as {path.name}.corrupt" in line
+    assert path.with_name(f"{path.name}.corrupt").read_bytes() == broken
+    check_summary(workdir)
+    code, out, err = run(workdir, *flags)
+    assert code == 0, err
+    assert "set aside" not in out
+    return line
+
+
+@pytest.mark.parametrize("garbage", GARBAGE)
+def test_bounds_that_a_task_cannot_read_are_set_aside_and_made_anew(copy, garbage):
+    path = copy / bounds.FILE
+    before = path.read_bytes()
+    check_set_aside(copy, path, GARBAGE[garbage](before), FLAGS)
+    assert path.read_bytes() == before
+
+
+def test_a_checkpoint_of_other_shapes_is_set_aside_and_made_anew(tmp_path):
+    code, _, err = run(tmp_path, *LEARNED)
+    assert code == 0, err
+    (path,) = tmp_path.glob("checkpoint/*.msgpack")
+    content = flax.serialization.msgpack_restore(path.read_bytes())
+    content["0"]["elite"] = np.zeros((3, 3), np.int32)
+    broken = flax.serialization.msgpack_serialize(content)
+    line = check_set_aside(tmp_path, path, broken, LEARNED)
+    assert "elite" in line
+    assert "(3, 3)" in line
+
+
+@pytest.mark.parametrize("garbage", GARBAGE)
+def test_a_checkpoint_that_cannot_be_read_is_set_aside(tmp_path, garbage, capsys):
+    path, state = tmp_path / "checkpoint" / "state.msgpack", {"elite": np.arange(12)}
+
+    def restore() -> dict[str, np.ndarray] | None:
+        make = functools.partial(restored, state)
+        return checkpoints.restore(path, make, progress.Display(progress.WARNING))
+
+    assert restore() is None
+    checkpoints.save(path, state)
+    np.testing.assert_array_equal(restore()["elite"], state["elite"])
+    broken = GARBAGE[garbage](path.read_bytes())
+    path.write_bytes(broken)
+    assert restore() is None
+    assert "set aside as state.msgpack.corrupt" in " ".join(capsys.readouterr().out.split())
+    assert path.with_name("state.msgpack.corrupt").read_bytes() == broken
+    assert not path.exists()
+
+
+@pytest.mark.parametrize("line", [b"nonsense\n", TORN, b"\x00\xff\n", b"[1]\n"])
+def test_of_a_log_the_sound_lines_are_kept(copy, line):
+    path = copy / "metrics.jsonl"
+    sound = path.read_bytes()
+    path.write_bytes(sound + line)
+    code, out, err = run(copy, *FLAGS, "--config.method=random")  # which logs nothing
+    assert code == 0, err
+    assert "set aside" not in err
+    (said,) = [line for line in out.splitlines() if f"{path} cannot be read" in line]
+    assert "metrics.jsonl.corrupt" in said
+    assert path.read_bytes() == sound
+    assert (copy / "metrics.jsonl.corrupt").read_bytes() == sound + line
+
+
+def test_a_directory_in_the_place_of_a_file_is_set_aside_too(copy):
+    for name in ("metrics.jsonl", bounds.FILE):
+        (copy / name).unlink()
+        (copy / name).mkdir()
+    code, out, err = run(copy, *FLAGS)
+    assert code == 0, err
+    assert out.count("it is a directory") == 2
+    assert (copy / bounds.FILE).is_file()
+
+
+@pytest.mark.parametrize("garbage", GARBAGE)
+def test_a_report_names_the_summary_that_it_cannot_read(copy, garbage):
+    path = copy / "summary.json"
+    path.write_bytes(GARBAGE[garbage](path.read_bytes()))
+    code, _, err = command.answer("--task=report", f"--workdir={copy}")
+    assert code == 2, err
+    (line,) = err.splitlines()
+    assert line.startswith(f"error: {str(path)!r} cannot be read: ")
+
+
+@pytest.mark.parametrize("broken", [b"{\n", b"[1, 2]\n", b"\xff\n"])
+def test_a_report_leaves_out_what_it_cannot_read_and_says_so(copy, broken):
+    names = ("details.json", "config.json", "environment.json", "metrics.jsonl")
+    for name in names:
+        (copy / name).write_bytes(broken)
+    code, out, err = command.answer("--task=report", f"--workdir={copy}", plots=True)
+    assert code == 0, err
+    assert (copy / "report.html").exists()
+    for name in names:
+        assert f"{str(copy / name)!r} cannot be read" in out
+
+
+def test_details_that_do_not_fit_together_are_left_out(copy):
+    details = json.loads((copy / "details.json").read_text())
+    for change in (
+        {"placement": [7] * len(details["placement"])},
+        {"assignment": details["assignment"][:-1]},
+        {"devices": ["one"]},
+    ):
+        (copy / "details.json").write_text(json.dumps(details | change))
+        code, out, err = command.answer("--task=report", f"--workdir={copy}", plots=True)
+        assert code == 0, err
+        assert "left out: " in out
+
+
+@pytest.mark.parametrize("garbage", GARBAGE)
+def test_what_the_user_gave_is_refused_by_name(tmp_path, garbage):
+    broken = GARBAGE[garbage](b'{"profiles": [], "crossings": {}, "placement": {}}')
+    given = tmp_path / "given.json"
+    given.write_bytes(broken)
+    (tmp_path / "run").mkdir()
+    (tmp_path / "run" / "placement.json").write_bytes(broken)
+    small = "--config.graph=resnet:depth=18,size=32"
+    for path, flags in (
+        (given, (small, f"--config.costs={given}", "--config.evaluate=simulate")),
+        (given, (*FLAGS, "--config.method=zero_shot", f"--config.init_from={given}")),
+        (given, (f"--config.graph={given}",)),
+        (tmp_path / "run" / "placement.json", (small, "--task=deploy")),
+    ):
+        workdir = tmp_path / "run" if "--task=deploy" in flags else tmp_path / "new"
+        code, _, err = run(workdir, *flags)
+        assert code == 2, (flags, err)
+        (line,) = err.splitlines()
+        assert str(path) in line or path.stem in line
+    assert given.read_bytes() == broken
+
+
+def test_two_commands_in_one_directory_are_one_too_many(tmp_path):
+    first = start(tmp_path, *FLAGS, ENDLESS)
+    try:
+        deadline = time.monotonic() + 600
+        while not (tmp_path / "metrics.jsonl").exists() and time.monotonic() < deadline:
+            time.sleep(0.1)
+        code, _, err = run(tmp_path, *FLAGS)
+        assert code == 2
+        (line,) = err.splitlines()
+        assert line.startswith(f"error: workdir {str(tmp_path)!r} is in use by process {first.pid}")
+        assert not (tmp_path / "summary.json").exists()
+        code, _, err = command.answer("--task=list", f"--workdir={tmp_path}")
+        assert code == 0, err
+    finally:
+        first.send_signal(signal.SIGKILL)
+        first.communicate()
+    code, _, err = run(tmp_path, *FLAGS)
+    assert code == 0, err
+
+
+def test_a_comparison_keeps_others_out_of_its_cells_and_itself(tmp_path):
+    flags = (*FLAGS, ENDLESS, "--task=compare", "--config.methods=random,annealing")
+    first = start(tmp_path, *flags, "--config.time_limit_s=600.0")
+    try:
+        deadline = time.monotonic() + 600
+        while not (found := [*tmp_path.glob("cells/*/*/metrics.jsonl")]):
+            assert time.monotonic() < deadline
+            time.sleep(0.1)
+        for workdir in (tmp_path, found[0].parent):
+            code, _, err = run(workdir, *flags)
+            assert code == 2
+            assert "is in use by process" in err
+    finally:
+        first.kill()
+        first.communicate()
+
+
+def test_a_claim_is_given_back(tmp_path):
+    workdirs.claim(tmp_path, progress.Display(progress.WARNING))
+    code, _, err = run(tmp_path, *FLAGS)
+    assert code == 2
+    assert "is in use" in err
+    workdirs.release(tmp_path)
+    code, _, err = run(tmp_path, *FLAGS)
+    assert code == 0, err
+
+
+@pytest.mark.parametrize("name", [workdirs.LOCK, "metrics.jsonl", "tensorboard", "checkpoint"])
+def test_links_in_a_run_directory_are_refused_and_what_they_lead_to_is_kept(name, tmp_path):
+    outside, workdir = tmp_path / "outside", tmp_path / "run"
+    workdir.mkdir()
+    if name in ("tensorboard", "checkpoint"):
+        outside.mkdir()
+    else:
+        outside.write_text("")
+    (workdir / name).symlink_to(outside)
+    code, _, err = run(workdir, *(LEARNED if name == "checkpoint" else FLAGS))
+    assert code == 2
+    assert err.splitlines()[-1].startswith("error: ")
+    assert name in err.splitlines()[-1]
+    assert list(outside.iterdir()) == [] if outside.is_dir() else outside.read_text() == ""
+
+
+@pytest.mark.parametrize("name", ["profile.json", bounds.FILE])
+def test_a_named_pipe_in_a_run_directory_is_set_aside(name, tmp_path):
+    os.mkfifo(tmp_path / name)
+    code, out, err = run(tmp_path, *FLAGS)
+    assert code == 0, err
+    assert "named pipe" in out
+    assert (tmp_path / f"{name}.corrupt").is_fifo()
+
+
+def test_a_named_pipe_in_the_place_of_a_log_is_refused(tmp_path):
+    os.mkfifo(tmp_path / "metrics.jsonl")
+    code, _, err = run(tmp_path, *FLAGS)
+    assert code == 2
+    assert "named pipe" in err
