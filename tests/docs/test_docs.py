@@ -24,6 +24,7 @@ SMALLER = (
 )
 _TINY = "synthetic:family=layered,ops=12,seed=1"
 _PROFILED = "--config.costs=runs/mine/profile.json"
+_FEW_GRAPHS = ("--config.families=chain", "--config.members=1", "--config.budget=1")
 # Appended too, by the command's work directory. As many evaluations as devices let every learned
 # method be made and start, but take no step, which it would have to compile for seconds.
 OTHERWISE = {
@@ -32,7 +33,10 @@ OTHERWISE = {
     "runs/solve": (f"--config.graph={_TINY}",),
     "runs/large": (f"--config.graph={_TINY}", "--config.budget=3"),
     "runs/search": (f"--config.graph={_TINY}", "--config.budget=3"),
-    "runs/training": ("--config.graphs=rnnlm:steps=2,training=1", "--config.budget=3"),
+    "runs/training": (
+        *("--config.graphs=rnnlm:steps=2,training=1", "--config.budget=3"),
+        "--config.methods=human_expert,heft",
+    ),
     "runs/export": ("--config.graph=rnnlm:steps=2,training=1",),
     "runs/exported": ("--config.budget=3",),
     "runs/elsewhere": ("--config.budget=2",),
@@ -40,8 +44,11 @@ OTHERWISE = {
         *("--config.budget=2", "--config.measure_on=here"),
         *("--config.devices=auto", _PROFILED, "--config.method=random"),
     ),
-    "runs/pretrain": ("--config.families=chain", "--config.members=1", "--config.budget=1"),
-    "runs/pretrain_hsdag": ("--config.families=chain", "--config.members=1", "--config.budget=1"),
+    "runs/pretrain": (*_FEW_GRAPHS, "--config.method=scheduler:hidden_size=4,num_samples=4"),
+    "runs/pretrain_hsdag": (
+        *_FEW_GRAPHS,
+        "--config.method=hsdag:variant=untrained,uniform=0,hidden_size=4,num_samples=4",
+    ),
     "runs/unseen": (f"--config.graphs={_TINY}", "--config.methods=zero_shot"),
     # Few methods: the names of the others are checked with the tables. `hetero` asks OpenVINO.
     "runs/reproduce_hierarchical": (
@@ -82,8 +89,12 @@ OTHERWISE = {
     ),
 }
 
-# The images of the tutorial's model have a sixteenth of the pixels.
-SMALLER_CODE = {"64, 64": "16, 16"}
+# Smaller images, a smaller graph and shorter measurements in the code of the pages.
+SMALLER_CODE = {
+    **{"64, 64": "16, 16", "8,3,64,64": "8,3,16,16"},
+    **{"layered,ops=40,": "layered,ops=12,", "num_samples=16": "num_samples=4"},
+    **{"time_limit_s=5.0, measure_s=2.0": "time_limit_s=1.0, measure_s=0.2"},
+}
 
 # Blocks that nothing can run, by their first line.
 NOT_RUN = {

@@ -1,5 +1,6 @@
 """The command line: what a user's mistake prints, and a whole run on the real CPU plug-in."""
 
+import functools
 import json
 import os
 import signal
@@ -222,6 +223,7 @@ def test_a_name_alone_runs_no_file_of_the_current_folder(tmp_path: Path, monkeyp
 
 def test_place_measures_a_model_file_and_writes_the_run_directory(tmp_path: Path) -> None:
     flags = [f"--config.graph={LIGHT / 'light_squeezenet.onnx'}", "--config.devices=host"]
+    flags += ["--config.budget=160", "--config.measure_s=0.2"]
     code, out, err = run(tmp_path, *flags)
     assert code == 0, err
     summary = check_summary(tmp_path)
@@ -366,13 +368,13 @@ def test_a_workload_file_is_placed_within_its_memory(tmp_path: Path) -> None:
     }
     path = tmp_path / "tiny.json"
     path.write_text(json.dumps(workload))
-    flags = [f"--config.graph={path}", "--config.objective=max_load", "--config.budget=2000"]
+    flags = [f"--config.graph={path}", "--config.objective=max_load", "--config.method=search"]
     code, _, err = run(tmp_path / "run", *flags)
     assert code == 0, err
     rows = {row["method"]: row for row in check_summary(tmp_path / "run")["rows"]}
     assert rows["single:acc0"]["predicted_s"] is None  # it does not fit
     assert rows["single:cpu0"]["predicted_s"] == 40.0
-    assert rows["hsdag"]["predicted_s"] == 2.5  # two and two, one tensor between them
+    assert rows["search"]["predicted_s"] == 2.5  # two and two, one tensor between them
     placed = json.loads((tmp_path / "run" / "placement.json").read_text())["placement"]
     assert placed["op0"] == placed["op1"] != placed["op2"] == placed["op3"]
 
@@ -431,22 +433,23 @@ def test_a_policy_that_no_memory_holds_is_refused_in_one_line(method, tmp_path: 
 
 
 def test_ctrl_c_keeps_what_was_found_and_the_same_command_goes_on(tmp_path: Path) -> None:
-    flags = ["--config.evaluate=simulate", "--config.devices=host", "--config.budget=9000000"]
-    process = start(tmp_path, *flags)
+    method = "hsdag:variant=paper,hidden_size=4,threshold=1,episode_steps=1"
+    flags = [*SMALL, f"--config.method={method}", "--config.time_limit_s=600"]
+    process = start(tmp_path, *flags, "--config.budget=9000000")
     deadline = time.monotonic() + 600
     while not (tmp_path / "metrics.jsonl").exists() and time.monotonic() < deadline:
         time.sleep(0.2)
     process.send_signal(signal.SIGINT)
     _, err = process.communicate(timeout=600)
     assert process.returncode == 0, err
-    (interrupted,) = [r for r in check_summary(tmp_path)["rows"] if r["method"] == "hsdag"]
+    (interrupted,) = [r for r in check_summary(tmp_path)["rows"] if r["method"] == method]
     assert interrupted["status"] == "interrupted"
     assert 2 < interrupted["evaluations"] < 9_000_000
 
     spent = interrupted["evaluations"]
-    code, _, err = run(tmp_path, *flags[:2], f"--config.budget={spent + 640}")
+    code, _, err = run(tmp_path, *flags, f"--config.budget={spent + 640}")
     assert code == 0, err
-    (resumed,) = [r for r in check_summary(tmp_path)["rows"] if r["method"] == "hsdag"]
+    (resumed,) = [r for r in check_summary(tmp_path)["rows"] if r["method"] == method]
     assert (resumed["status"], resumed["evaluations"]) == ("finished", spent + 640)
     assert resumed["predicted_s"] <= interrupted["predicted_s"]
     logged = [json.loads(line) for line in (tmp_path / "metrics.jsonl").read_text().splitlines()]
@@ -466,14 +469,23 @@ def test_what_is_compiled_is_kept_for_later_commands_unless_the_user_says_where(
     assert os.environ[cache] == "/elsewhere"
 
 
+def keep_compiled_in(folder: str) -> None:
+    import jax
+
+    jax.config.update("jax_compilation_cache_dir", folder)
+
+
 def test_a_second_search_of_the_same_sizes_compiles_nothing(tmp_path: Path) -> None:
-    flags = ("--task=solve", "--config=solvers", "--config.graph=synthetic:family=layered,ops=100")
-    flags += ("--config.objective=makespan", "--config.devices=roofline:cpu,gpu")
-    flags += ("--config.methods=search",)
-    environment = os.environ | {"XDG_CACHE_HOME": str(tmp_path)}
-    environment.pop("JAX_COMPILATION_CACHE_DIR", None)
+    flags = ("--task=solve", "--config.graph=synthetic:family=layered,ops=24")
+    flags += ("--config.objective=max_load", "--config.devices=roofline:cpu,gpu")
+    flags += ("--config.methods=search", "--config.budget=2000")
+    folder = tmp_path / "compiled"
     for seed in (0, 1):
-        own = f"--workdir={tmp_path / str(seed)}", f"--config.seed={seed}"
-        words = [sys.executable, "-m", "experiments.main", *flags, *own]
-        subprocess.run(words, env=environment, check=True, stdout=subprocess.DEVNULL)
-        assert len([*tmp_path.glob("placement/*advance*-cache")]) == 1
+        code, _, err = run(
+            tmp_path / str(seed),
+            *(*flags, f"--config.seed={seed}"),
+            config="solvers",
+            broken=functools.partial(keep_compiled_in, str(folder)),
+        )
+        assert code == 0, err
+        assert len([*folder.glob("*advance*-cache")]) == 1

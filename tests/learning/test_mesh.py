@@ -33,7 +33,7 @@ def begun(tmp_path_factory) -> tuple[subprocess.Popen, Path]:
     """A process with eight devices, and its folder."""
     folder = tmp_path_factory.mktemp("eight")
     flags = (
-        "--xla_force_host_platform_device_count=8 "
+        f"{os.environ['XLA_FLAGS']} --xla_force_host_platform_device_count=8 "
         f"--xla_dump_to={folder} --xla_dump_hlo_as_text --xla_dump_hlo_module_re=jit_.*step"
     )
     command = [sys.executable, "-m", "tests.learning.shared_out", str(folder)]

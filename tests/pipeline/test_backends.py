@@ -3,14 +3,12 @@
 import json
 from pathlib import Path
 
-import onnx
 import openvino as ov
 import pytest
 
 from tests.experiments.command import check_details, check_summary, run
 from tests.runtime import small
 
-LIGHT = Path(onnx.__file__).parent / "backend/test/data/light"
 CONCURRENT = ("--config.backend=concurrent", "--config.objective=makespan")
 QUICK = "--config.measure_s=0.1"
 
@@ -99,10 +97,10 @@ def test_a_profile_of_devices_at_the_same_time_says_how_far_it_is_right(
     assert "backend='hetero'" in err
 
 
-def test_a_calibrated_profile_says_how_far_it_is_right_and_trains_without_devices(
-    tmp_path: Path,
+def test_a_calibrated_profile_says_how_far_it_is_right_and_serves_without_devices(
+    branches: Path, tmp_path: Path
 ) -> None:
-    model = f"--config.graph={LIGHT / 'light_squeezenet.onnx'}"
+    model = f"--config.graph={branches}"
     flags = [model, "--config.devices=host", "--config.calibration_placements=6", QUICK]
     flags += ["--config.budget=2"]  # without a step of learning, which takes seconds to compile
     code, out, err = run(tmp_path, *flags, "--task=profile")
@@ -121,7 +119,8 @@ def test_a_calibrated_profile_says_how_far_it_is_right_and_trains_without_device
 
     elsewhere = tmp_path / "elsewhere"
     costs = f"--config.costs={tmp_path / 'profile.json'}"
-    code, _, err = run(elsewhere, model, costs, "--config.evaluate=simulate")
+    flags = [model, costs, "--config.evaluate=simulate", "--config.method=local_search"]
+    code, _, err = run(elsewhere, *flags)
     assert code == 0, err
     rows = check_summary(elsewhere)["rows"]
     assert [row["method"] for row in rows if row["method"].startswith("single:")] == [

@@ -148,8 +148,9 @@ def test_learned_methods_place_workloads_too(
     case: tuple[Instance, list[str]], tmp_path: Path
 ) -> None:
     on, flags = case
-    method = "--config.method=hsdag:num_samples=16"
-    code, _, err = run(tmp_path / "run", *flags, method, "--config.evaluate=simulate")
+    method = "--config.method=hsdag:num_samples=4"
+    flags = [*flags, method, "--config.evaluate=simulate", "--config.budget=40"]
+    code, _, err = run(tmp_path / "run", *flags)
     assert code == 0, err
     check_run(tmp_path / "run", on)
     (tmp_path / "run/report.md").unlink()

@@ -50,7 +50,8 @@ _QUICK = ("--config=solvers", "--config.budget=64", "--config.time_limit_s=2")
 _MODEL = (*_QUICK, "--task=solve", "--config.devices=roofline:cpu,gpu")
 # What makes the run directory that others are damaged copies of, and is run in them again.
 _PLACE = ("--config=hsdag", "--config.evaluate=simulate", "--config.devices=roofline:cpu,gpu")
-_PLACE += ("--config.budget=128", "--config.graph=synthetic:family=layered,ops=12,seed=1")
+_PLACE += ("--config.method=placeto:hidden_size=2,rounds=1", "--config.budget=128")
+_PLACE += ("--config.graph=synthetic:family=layered,ops=12,seed=1",)
 
 
 class Command(NamedTuple):
