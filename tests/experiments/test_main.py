@@ -4,8 +4,6 @@ import functools
 import json
 import os
 import signal
-import subprocess
-import sys
 import time
 from pathlib import Path
 
