@@ -92,8 +92,7 @@ def decide(rows: Sequence[Row], preferred: str = "") -> Verdict:
         for c in contenders
         if not c.is_plain and not (singles and c.rows[0].get("num_devices") == 1)
     ]
-    # Ratios are to the best single device, so its own is 1; noise may put another one below.
-    single = min(singles, key=_distance_from_one, default=None)
+    single = min(singles, key=_rank, default=None)
     for other in singles:
         if other.method == preferred and single and not _is_faster(single, other):
             single = other
@@ -123,13 +122,14 @@ def sentence(verdict: Verdict, objective: str = "") -> str:
     use = "Use" if verdict.is_measured else "In simulation, use"
     text = f"{use} {winner.name}: {_written(winner, verdict, objective)}."
     if rival is None:
-        missing = "no faster placement was found" if winner.is_plain else "no single device runs"
+        missing = "no faster placement is known" if winner.is_plain else "no single device runs"
         return f"{text} {missing.capitalize()}."
     takes = _written(rival, verdict, objective)
     if not winner.is_plain:
         return f"{text} The fastest without placing, {rival.name}, takes {takes}."
     if _is_faster(winner, rival):
-        return f"{text} The best placement on these devices takes {takes}."
+        where = "these" if winner.rows[0].get("reference") else "several"
+        return f"{text} The best placement on {where} devices takes {takes}."
     return f"{text} No placement is clearly faster: the best takes {takes}."
 
 
@@ -246,11 +246,6 @@ def _is_faster(one: Contender, other: Contender) -> bool:
 def _rank(contender: Contender) -> tuple[float, float]:
     ratio = math.inf if math.isnan(contender.ratio) else contender.ratio
     return ratio, contender.latency_s
-
-
-def _distance_from_one(contender: Contender) -> tuple[float, float]:
-    ratio, latency_s = _rank(contender)
-    return abs(math.log(ratio)), latency_s
 
 
 def _written(contender: Contender, verdict: Verdict, objective: str) -> str:

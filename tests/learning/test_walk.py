@@ -5,7 +5,6 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from placement import simulators
 from placement.learning import trainer, walk
 from placement.learning.base import Settings
 from placement.types import LogProb, Policy, Sample
@@ -157,11 +156,11 @@ def test_searches_tell_the_walk_what_can_run():
         transfer_s_per_byte=np.zeros((2, 2)),
     )
     problem = helpers.as_problem(graph, costs, "serial")
-    evaluate = simulators.evaluator(problem)
+    evaluate = problem.evaluate
     start = trainer.start(LEARNER, jax.random.key(0), GRAPH, evaluate, NUM_OPS, 2)
     simulator = trainer.Simulator.of(problem)
     compiled = list(trainer.search_simulated(LEARNER, GRAPH, simulator, start, 500))[-1].progress
-    penalised = simulators.evaluator(problem, penalised=True)
+    penalised = problem.evaluate_penalised
     on_host = trainer.search(LEARNER, GRAPH, evaluate, start, 500, penalised=penalised)
     for progress in (compiled, list(on_host)[-1].progress):
         best = np.asarray(progress.state.walk.best)[:NUM_OPS]

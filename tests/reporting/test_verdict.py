@@ -37,8 +37,16 @@ def test_the_plain_cpu_wins_where_it_is_faster_than_the_best_placement():
         (20.0, 40.0, "The fastest without placing, `A` alone, takes 30.00 ms."),
         (20.0, 20.1, "Use `CPU`: 20.10 ms. No placement is clearly faster: the best takes 20.00"),
         (29.9, 40.0, "Use `A` alone: 30.00 ms. No placement is clearly faster: the best takes 29"),
-        (60.0, 40.0, "Use `A` alone: 30.00 ms. The best placement on these devices takes 60.00 ms"),
-        (60.0, 29.9, "Use `A` alone: 30.00 ms. The best placement on these devices takes 60.00 ms"),
+        (
+            60.0,
+            40.0,
+            "Use `A` alone: 30.00 ms. The best placement on several devices takes 60",
+        ),
+        (
+            60.0,
+            29.9,
+            "Use `A` alone: 30.00 ms. The best placement on several devices takes 60",
+        ),
         (60.0, 20.0, "Use `CPU`: 20.00 ms. The best placement on these devices takes 30.00 ms."),
     ],
 )
@@ -49,15 +57,6 @@ def test_only_what_is_clearly_faster_wins(search, reference, expected):
         make_row("reference:CPU", None, reference / 1e3, reference / 30, reference=True),
     ]
     assert expected in told(*rows)
-
-
-def test_a_single_device_that_noise_puts_below_one_is_not_the_best():
-    rows = [
-        SINGLE,
-        make_row("single:B", 0.03, 0.0299, 0.995),
-        make_row("search", 0.01, 0.0294, 0.985, spread=0.01),
-    ]
-    assert told(*rows).startswith("Use the placement of `search`")
 
 
 def test_a_preferred_single_device_is_kept_unless_it_is_clearly_slower():
@@ -77,7 +76,7 @@ def test_predictions_count_where_nothing_was_measured():
 def test_a_placement_on_one_device_is_that_device():
     rows = [make_row("single:A", 0.03, ratio=1.0)]
     rows += [make_row("hetero", 0.0299, ratio=0.99, num_devices=1)]
-    assert told(*rows) == "In simulation, use `A` alone: 30.00 ms. No faster placement was found."
+    assert told(*rows) == "In simulation, use `A` alone: 30.00 ms. No faster placement is known."
 
 
 def test_what_failed_or_was_not_measured_cannot_win():

@@ -51,14 +51,13 @@ def measure(
     for entry in sorted(_singles(entries), key=lambda entry: entry.solution.value_s):
         if entry.candidates[0] not in singles:
             singles.append(entry.candidates[0])
-    order = baseline.rank(measurer, singles, baseline.RANKING_SHARE * seconds)
     several = sum(len(entry.candidates) > 1 for entry in entries)
     counts = [1] * len(entries)
     others: list[Candidate] = []
     for i, entry in enumerate(entries):
         if len(entry.candidates) > 1:
             counts[i] += len(entry.candidates)
-            single = singles[order[0]]
+            single = singles[0]
             entries[i] = _fastest(measurer, entry, single, seconds / (3 * several), compile_s)
         if entries[i].candidates[0] not in singles + others:
             others.append(entries[i].candidates[0])
@@ -67,9 +66,8 @@ def measure(
         measurer,
         singles,
         others,
-        order,
         min_rounds=_MIN_ROUNDS,
-        seconds=(1 - baseline.RANKING_SHARE) * seconds,
+        seconds=seconds,
         compile_s=max(compile_s, _COMPILE_S * len(singles + others)),
     )
     candidates, outcomes = singles + others, measured.singles + measured.others

@@ -71,20 +71,18 @@ def measure(
     singles = [Candidate(None, (device,)) for device in measurer.devices]
     forms = _forms(placed, used) if len(used) > 1 else {}
     references = devices.all_threads(measurer.devices)
-    say("looking for the best single device")
-    order = baseline.rank(measurer, singles, baseline.RANKING_SHARE * seconds)
+    say("the placement beside the single devices")
     measured = baseline.measure(
         measurer,
         singles,
         [*forms.values(), *(Candidate(None, (device,)) for device in references)],
-        order,
         min_rounds=MIN_ROUNDS,
-        seconds=(1 - baseline.RANKING_SHARE) * seconds,
-        say=say,
+        seconds=seconds,
     )
+    order = sorted(range(len(singles)), key=lambda i: baseline.ratio(measured.singles[i]))
     rows = [
         _row(f"single:{measurer.devices[i].name}", artifact.SINGLE, measured.singles[i])
-        for i in measured.order
+        for i in order
     ]
     for (name, _), form, outcome in zip(forms.items(), _FORMS, measured.others, strict=False):
         rows.append(_row(name, form, outcome))

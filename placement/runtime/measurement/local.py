@@ -6,6 +6,7 @@ process (`placement.runtime.measurement.worker`): a candidate that brings it dow
 candidate is replaced, a few times.
 """
 
+import dataclasses
 import hashlib
 import json
 import os
@@ -115,8 +116,8 @@ class LocalMeasurer:
     def ask(self, request: Request[Answer]) -> Answer:
         """Answers a request.
 
-        Many candidates are timed in chunks, each with the first among them, whose own measurement
-        is that of the first chunk.
+        Many candidates are timed in chunks, each with the baselines among them, whose own
+        measurements are those of the first chunk.
 
         Raises:
           ChildProcessError: the worker does not start, keeps dying while it is at no candidate, or
@@ -129,27 +130,28 @@ class LocalMeasurer:
         """Measures chunk by chunk, and yields each when it is measured.
 
         Yields:
-          What became of the candidates of a chunk, by index. The first of all is in every chunk
-          unless it failed in the first.
+          What became of the candidates of a chunk, by index. A baseline is in every chunk unless
+          it failed in an earlier one.
 
         Raises:
           ChildProcessError: as of `ask`.
         """
-        others = list(range(1, len(request.candidates)))
-        chunks = [others[i : i + self._chunk] for i in range(0, len(others), self._chunk)] or [[]]
-        first: Measurement | Failure | None = None
+        baselines = list(range(request.num_baselines))
+        others = list(range(request.num_baselines, len(request.candidates)))
+        size = max(1, self._chunk + 1 - request.num_baselines)
+        chunks = [others[i : i + size] for i in range(0, len(others), size)] or [[]]
         self._candidates = len(request.candidates)
         try:
             for chunk in chunks:
-                indices = chunk if isinstance(first, Failure) else [0, *chunk]
                 outcomes = self._measure_chunk(
-                    {i: request.candidates[i] for i in indices},
-                    request.min_rounds,
-                    request.time_limit_s / len(chunks),
-                    request.compile_s / len(chunks),
-                    request.accept_wrong,
+                    {i: request.candidates[i] for i in (*baselines, *chunk)},
+                    dataclasses.replace(
+                        request,
+                        time_limit_s=request.time_limit_s / len(chunks),
+                        compile_s=request.compile_s / len(chunks),
+                    ),
                 )
-                first = first or outcomes[0]
+                baselines = [i for i in baselines if isinstance(outcomes[i], Measurement)]
                 yield outcomes
         finally:
             self._candidates = 0
@@ -170,10 +172,7 @@ class LocalMeasurer:
     def _measure_chunk(
         self,
         candidates: dict[int, Candidate],
-        min_rounds: int,
-        time_limit_s: float,
-        compile_s: float,
-        accept_wrong: bool,
+        request: Measure,
     ) -> dict[int, Measurement | Failure]:
         """Measures until no candidate brings the worker down; each that does is left out."""
         failures: dict[int, Measurement | Failure] = {}
@@ -181,7 +180,8 @@ class LocalMeasurer:
         while left := {i: c for i, c in candidates.items() if i not in failures}:
             facts: dict[int, dict[str, Any]] = {}
             self._timing = False
-            rounds = Rounds(left, min_rounds, time_limit_s, compile_s, accept_wrong)
+            limits = request.time_limit_s, request.compile_s
+            rounds = Rounds(left, request.min_rounds, *limits, request.accept_wrong)
             try:
                 for kind, *content in self._messages(rounds):
                     if kind == "failure":
@@ -189,7 +189,9 @@ class LocalMeasurer:
                     elif kind == "checked":
                         facts[content[0]] = content[1]
                     else:
-                        return failures | self._summaries(candidates, facts, content[0])
+                        return failures | self._summaries(
+                            candidates, facts, content[0], request.num_baselines
+                        )
                     self._timing = len(failures.keys() | facts.keys()) == len(candidates)
             except DiedError as died:
                 if died.candidate in left:
@@ -205,6 +207,7 @@ class LocalMeasurer:
         candidates: dict[int, Candidate],
         facts: dict[int, dict[str, Any]],
         times_s: dict[int, np.ndarray],
+        num_baselines: int,
     ) -> dict[int, Measurement | Failure]:
         missing = Interval(np.nan, np.nan, np.nan, 0)
         summaries: dict[int, Measurement | Failure] = {}
@@ -213,9 +216,14 @@ class LocalMeasurer:
             affinity = candidates[i].affinity
             shape = None if affinity is None else quotient(self._graph, affinity)
             latency = interval(samples)
+            ratios = tuple(
+                interval(samples / times_s[baseline]) if baseline in times_s else missing
+                for baseline in range(num_baselines)
+            )
             summaries[i] = Measurement(
                 latency=latency,
-                ratio=interval(samples / times_s[0]) if 0 in times_s else missing,
+                ratio=ratios[0],
+                ratios=ratios,
                 parts=shape.parts if shape else None,
                 acyclic=shape.acyclic if shape else None,
                 **facts[i],

@@ -6,8 +6,9 @@ JAX, which the process that measures does without.
 What a number of a `Measurement` means. The candidates of one `Measure` are compiled, checked alone,
 and then timed in rounds: in every round each candidate infers once, so that whatever slows the
 machine down slows all of them, and the ratio of two candidates in one round is far steadier than
-either time. The first candidate is the baseline of the ratios. Quoted are medians with the exact
-binomial interval: of n sorted samples, the k-th from either end enclose the median with probability
+either time. The first candidate, or the first few, are the baselines of the ratios. Quoted are
+medians with the exact binomial interval: of n sorted samples, the k-th from either end enclose the
+median with probability
 
     1 - 2 P[Binomial(n, 1/2) < k],
 
@@ -91,6 +92,7 @@ class Measurement(NamedTuple):
     nan_share: float  # of the output values, those that are NaN here and in the reference
     tolerance: float  # the output_error that would have been a failure
     compile_s: float
+    ratios: tuple[Interval, ...] = ()  # to each of the baselines, the first being `ratio`
 
 
 class Request(Generic[Answer]):
@@ -106,10 +108,10 @@ class Measure(Request[list[Measurement | Failure]]):
     """Measures candidates against the first of them; answers what became of each, in order.
 
     Raises:
-      ValueError: too few rounds.
+      ValueError: too few rounds, or more baselines than candidates.
     """
 
-    candidates: Sequence[Candidate]  # the baseline first
+    candidates: Sequence[Candidate]  # the baselines first
     min_rounds: int  # inferences of each at least, `MIN_SAMPLES` or more
     # Rounds go on until their times sum to this; compiling and checking come on top.
     time_limit_s: float
@@ -119,8 +121,11 @@ class Measure(Request[list[Measurement | Failure]]):
     # Candidates whose outputs are wrong are timed too, as `output_error` then tells: for questions
     # about time alone.
     accept_wrong: bool = False
+    num_baselines: int = 1
 
     def __post_init__(self) -> None:
+        if not 1 <= self.num_baselines <= max(1, len(self.candidates)):
+            raise ValueError(f"{self.num_baselines} baselines of {len(self.candidates)} candidates")
         if self.min_rounds < MIN_SAMPLES:
             raise ValueError(f"min_rounds is {self.min_rounds}; give {MIN_SAMPLES} or more")
 

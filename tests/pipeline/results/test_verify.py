@@ -21,10 +21,22 @@ class GivenOutcomes:
 
     def ask(self, request):
         outcomes = [self._outcome(candidate.affinity["op"]) for candidate in request.candidates]
-        if isinstance(outcomes[0], Failure):  # ratios to nothing
-            none = Interval(math.nan, math.nan, math.nan, 0)
-            outcomes[1:] = [outcome._replace(ratio=none) for outcome in outcomes[1:]]
-        return outcomes
+        baselines = outcomes[: request.num_baselines]
+        return [
+            outcome if isinstance(outcome, Failure) else self._paired(outcome, baselines)
+            for outcome in outcomes
+        ]
+
+    def _paired(self, outcome, baselines):
+        """To itself with a ratio of 1, to others with an interval, to a failure with none."""
+        ratios = []
+        for each in baselines:
+            ratio, spread = math.nan, 0.0
+            if not isinstance(each, Failure):
+                ratio = outcome.latency.median / each.latency.median
+                spread = 0.0 if each is outcome else 0.01
+            ratios.append(Interval(ratio, ratio - spread, ratio + spread, 20))
+        return outcome._replace(ratio=ratios[0], ratios=tuple(ratios))
 
     def _outcome(self, device):
         if device == "bad":
@@ -114,22 +126,9 @@ def test_what_gives_one_device_everything_is_that_device_however_it_was_found() 
 def test_ratios_are_paired_with_the_single_device_that_is_measured_as_the_fastest() -> None:
     """Not with the one that is predicted to be."""
 
-    class Timed(GivenOutcomes):
-        """The first candidate's ratio is 1 to itself; the others' are to it, with an interval."""
-
-        def ask(self, request):
-            outcomes = super().ask(request)
-            first_s = outcomes[0].latency.median
-            for i, outcome in enumerate(outcomes):
-                spread = 0.01 if i else 0.0
-                ratio = outcome.latency.median / first_s
-                paired = Interval(ratio, ratio - spread, ratio + spread, 20)
-                outcomes[i] = outcome._replace(ratio=paired)
-            return outcomes
-
     given = [entry("single:A", 0, first=0.5), entry("single:B", 1, single=1.0)]
     given += [entry("random", second=0.9)]
-    chosen, outcomes, counts = verify.measure(Timed(), given, 1.0)
+    chosen, outcomes, counts = verify.measure(GivenOutcomes(), given, 1.0)
     slower, fastest, random = verify.rows(chosen, outcomes, counts, [LOAD] * 3)
     assert (fastest["versus_best_single_device"], fastest["versus_interval"]) == (1.0, [1.0, 1.0])
     assert slower["versus_best_single_device"] == pytest.approx(1.1)

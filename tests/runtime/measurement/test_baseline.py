@@ -1,4 +1,4 @@
-"""The fastest single device is what ratios are to, on outcomes given by hand."""
+"""Ratios are to the single device that is measured as the fastest, on latencies given by hand."""
 
 import math
 
@@ -10,66 +10,44 @@ from placement.runtime.measurement.request import Candidate, Failure, Interval, 
 A, B, MIXED = (Candidate({"op": name}, ()) for name in ("A", "B", "mixed"))
 
 
-class Sessions:
-    """Answers each request with the next of some latencies by name; None is a failure."""
+class Timed:
+    """Answers with ratios to all baselines of latencies by name; None is a failure."""
 
-    def __init__(self, *sessions: dict[str, float | None]) -> None:
-        self.sessions = list(sessions)
-        self.asked: list[list[str]] = []
+    def __init__(self, **latencies_s: float | None) -> None:
+        self.latencies_s = latencies_s
 
     def ask(self, request):
-        names = [candidate.affinity["op"] for candidate in request.candidates]
-        self.asked.append(names)
-        latencies_s = self.sessions.pop(0)
-        first_s = latencies_s[names[0]] or math.nan
-        return [self._outcome(latencies_s[name], first_s) for name in names]
+        known = [self.latencies_s[candidate.affinity["op"]] for candidate in request.candidates]
+        baselines_s = [seconds or math.nan for seconds in known[: request.num_baselines]]
+        return [self._outcome(seconds, baselines_s) for seconds in known]
 
-    def _outcome(self, seconds, first_s):
+    def _outcome(self, seconds, baselines_s):
         if seconds is None:
             return Failure("infer", "it broke")
-        ratio = seconds / first_s
-        spread = 0.0 if seconds == first_s else 0.02
-        latency = Interval(seconds, seconds, seconds, 20)
-        paired = Interval(ratio, ratio - spread, ratio + spread, 20)
-        return Measurement(latency, paired, 1, 0.0, 1, True, (), 1.0, 0.0, 0.0, 1.0, 0.1)
+        ratios = tuple(Interval(*3 * (seconds / each,), 20) for each in baselines_s)
+        latency = Interval(*3 * (seconds,), 20)
+        return Measurement(latency, ratios[0], 1, 0.0, 1, True, (), 1.0, 0.0, 0.0, 1.0, 0.1, ratios)
 
 
-def measured(sessions: Sessions) -> baseline.Outcomes:
-    order = baseline.rank(sessions, [A, B], 1.0)
-    return baseline.measure(sessions, [A, B], [MIXED], order, min_rounds=6, seconds=1.0)
+def measured(**latencies_s: float | None) -> baseline.Outcomes:
+    return baseline.measure(Timed(**latencies_s), [A, B], [MIXED], min_rounds=6, seconds=1.0)
 
 
-def ratio(outcome: baseline.Outcome) -> float:
-    assert isinstance(outcome, Measurement)
-    return outcome.ratio.median
+@pytest.mark.parametrize(("fastest", "slowest"), [("A", "B"), ("B", "A")])
+def test_ratios_are_to_the_device_that_is_measured_as_the_fastest(fastest, slowest):
+    found = measured(**{fastest: 1.0, slowest: 2.0, "mixed": 0.5})
+    assert found.best == "AB".index(fastest)
+    ratios = dict(zip("AB", map(baseline.ratio, found.singles), strict=True))
+    assert ratios == {fastest: 1.0, slowest: 2.0}
+    assert [baseline.ratio(each) for each in found.others] == [0.5]
 
 
-def test_ratios_are_to_the_device_that_is_measured_as_the_fastest():
-    sessions = Sessions({"A": 2.0, "B": 1.0}, {"A": 2.0, "B": 1.0, "mixed": 0.5})
-    found = measured(sessions)
-    assert sessions.asked == [["A", "B"], ["B", "A", "mixed"]]
-    assert found.order == (1, 0)
-    assert [ratio(each) for each in found.singles + found.others] == [2.0, 1.0, 0.5]
-
-
-def test_the_session_is_repeated_where_another_device_turns_out_to_be_faster():
-    last = {"A": 2.0, "B": 1.0, "mixed": 0.5}
-    sessions = Sessions({"A": 1.0, "B": 1.1}, last, last)
-    found = measured(sessions)
-    assert sessions.asked[1:] == [["A", "B", "mixed"], ["B", "A", "mixed"]]
-    assert ratio(found.others[0]) == 0.5
-
-
-def test_a_difference_within_the_interval_repeats_nothing():
-    sessions = Sessions({"A": 1.0, "B": 1.1}, {"A": 1.0, "B": 0.99, "mixed": 0.5})
-    assert measured(sessions).order == (0, 1)
-
-
-@pytest.mark.parametrize("broken", [("A",), ("A", "B")])
-def test_a_device_that_fails_is_the_baseline_only_if_all_fail(broken):
-    times = {"A": 1.0, "B": 2.0, "mixed": 0.5} | dict.fromkeys(broken)
-    sessions = Sessions(times, times)
-    found = measured(sessions)
-    assert isinstance(found.singles[0], Failure)
-    assert found.order == ((1, 0) if len(broken) == 1 else (0, 1))
-    assert math.isnan(ratio(found.others[0])) == (len(broken) == 2)
+def test_a_device_that_fails_is_the_baseline_only_if_all_fail():
+    found = measured(A=None, B=2.0, mixed=1.0)
+    assert found.best == 1
+    assert math.isinf(baseline.ratio(found.singles[0]))
+    assert baseline.ratio(found.others[0]) == 0.5
+    (mixed,) = measured(A=None, B=None, mixed=0.25).others
+    assert isinstance(mixed, Measurement)
+    assert math.isnan(mixed.ratio.median)
+    assert baseline.ratio(mixed) == 0.25  # its latency

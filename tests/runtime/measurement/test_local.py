@@ -136,6 +136,20 @@ def test_random_placements_are_measured_in_chunks(model, monkeypatch):
         assert outcome.ratio.n == 8
 
 
+def test_ratios_are_to_every_baseline_in_every_chunk(model, monkeypatch):
+    monkeypatch.setattr(local, "MOST_AT_ONCE", 2)  # two baselines and one other at a time
+    candidates = [on(model, A), on(model, B), on(model, A, conv_2=B), on(model, B, conv_2=A)]
+    with local.LocalMeasurer(model, HOST) as opened:
+        outcomes = opened.ask(Measure(candidates, **ROUNDS, num_baselines=2))
+    for outcome in outcomes:
+        assert isinstance(outcome, Measurement)
+        assert outcome.ratio == outcome.ratios[0]
+        assert [ratio.n for ratio in outcome.ratios] == [6, 6]
+    assert outcomes[0].ratios[0] == outcomes[1].ratios[1] == (1.0, 1.0, 1.0, 6)
+    with pytest.raises(ValueError, match="3 baselines of 2 candidates"):
+        Measure(candidates[:2], **ROUNDS, num_baselines=3)
+
+
 def test_more_rounds_while_time_is_left(measurer, model):
     (outcome,) = measurer.ask(Measure([on(model, A)], min_rounds=6, time_limit_s=0.2))
     assert outcome.latency.n > 6
