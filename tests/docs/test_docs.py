@@ -102,8 +102,8 @@ NOT_RUN = {
     "runtime: devices, clocks  |  the core: arrays in, arrays out            |  reporting: files": (
         "a picture"
     ),
-    "types -> graphs -> costs -> simulators -> policies, solvers -> learning, search -> methods -> "
-    "experiments": "a formula",
+    "types -> graphs -> costs -> simulators -> instance -> analysis, policies, solvers -> "
+    "learning, search -> methods -> pipeline -> cli": "a formula",
     "devices, errors -> models -> execution -> measurement -> deployment, cluster": "a formula",
     "ray start --head --port=6379": "machines that a test has not",
     "host left out: lab3: processor Intel(R) Core(TM) Ultra 7 155H, not Intel(R) Core(TM) Ultra 7"

@@ -11,7 +11,7 @@ from ml_collections import ConfigDict
 from configs import common
 from experiments import main
 from experiments.benchmarks import __main__
-from placement import simulators, zoo
+from placement import cli, simulators, zoo
 from placement.costs import roofline
 from placement.pipeline import loading, method_runs
 from tests.docs import pages
@@ -160,6 +160,8 @@ def test_tables_name_all_that_there_is():
     assert _listed(readme, "method", "what") == set(method_runs.names())
     assert _listed(readme, "objective") == set(simulators.OBJECTIVES)
     assert _listed(experiments, "task") == set(main.TASKS)
+    commands = {row[0].strip("`").split()[1] for row in _rows(readme, "command")}
+    assert commands == set(cli.main.commands)
     assert _listed(experiments, "key") == KEYS
     assert _listed(experiments, "backend") == set(loading.BACKENDS)
     assert _listed("docs/DEVICES.md", "kind") == set(roofline.SPECS)
