@@ -3,6 +3,9 @@
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    import os
+    from collections.abc import Mapping, Sequence
+
     from placement.pipeline.python_api import Placed
     from placement.policies.base import Recipe
     from placement.runtime.deployment.artifact import Network
@@ -79,26 +82,39 @@ def solve(problem: "Problem", method: str, **limits: Any) -> "Solution":
 
 
 def place(
-    model: Any,  # str or os.PathLike
+    model: Any,
     *,
-    devices: str = "auto",
+    example_inputs: Any = None,
+    devices: "str | Sequence[str]" = "auto",
+    input_shapes: "str | Mapping[str, Sequence[int]]" = "",
     method: str = "search",
-    workdir: Any = None,  # str or os.PathLike
+    workdir: "str | os.PathLike[str] | None" = None,
     **keys: bool | int | float | str,
 ) -> "Placed":
-    """Places a model on this machine's devices: profile, search, verify, as `--task=place` does.
+    """Places a model on this machine's devices: profiles, searches and measures.
 
     Args:
-      model: a path, or a network of the zoo.
-      devices: such as 'auto', 'host' or 'CPU,GPU.0'.
+      model: the path of a model file; a network of the zoo; an `openvino.Model`; what `graph_from`
+        returns; or what it takes, such as a `torch.nn.Module`.
+      example_inputs: of a module or function, as for `graph_from`.
+      devices: such as 'auto', 'host', 'CPU,GPU.0' or ['CPU', 'GPU.0'].
+      input_shapes: of dynamic inputs, such as {'images': (1, 3, 224, 224)}.
       method: such as 'lns' or 'hsdag:variant=paper'.
       workdir: the run directory; None makes one among the temporary files.
       keys: other fields of `placement.pipeline.settings.Settings`, such as `time_limit_s`. Devices
         run at the same time by default: backend='concurrent', objective='makespan'.
 
     Raises:
-      UserError: what was given cannot be placed: one line.
+      UserError: the model, a device or a key is invalid: one line.
     """
     from placement.pipeline import python_api
 
-    return python_api.run(model, devices=devices, method=method, workdir=workdir, **keys)
+    return python_api.run(
+        model,
+        example_inputs=example_inputs,
+        devices=devices,
+        input_shapes=input_shapes,
+        method=method,
+        workdir=workdir,
+        **keys,
+    )

@@ -117,6 +117,7 @@ def test_the_version_is_that_of_the_package():
     [
         ("give --config.devices=host", "give --devices=host", "give devices='host'"),
         ("such as --config.devices=CPU,GPU.0.", "such as --devices=CPU,GPU.0.", None),
+        ("(--config.devices=roofline:cpu,gpu);", "(--devices=roofline:cpu,gpu);", None),
         ("leave --config.time_limit_s out", "leave --time-limit out", "leave time_limit_s out"),
         ("run --task=compare", "run placement compare", "run placement.compare"),
         ("no flag here", "no flag here", "no flag here"),

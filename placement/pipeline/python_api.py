@@ -5,7 +5,7 @@ import dataclasses
 import os
 import shutil
 import tempfile
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +17,7 @@ from placement.pipeline.tasks import deploy, place
 from placement.reporting import runs
 from placement.reporting import verdict as verdict_lib
 from placement.runtime.deployment import preflight
+from placement.runtime.models import from_python
 
 
 @dataclasses.dataclass(frozen=True)
@@ -59,19 +60,26 @@ class Placed:
 
 
 def run(
-    model: str | os.PathLike[str],
+    model: Any,
     *,
+    example_inputs: Any,
+    devices: str | Sequence[str],
+    input_shapes: str | Mapping[str, Sequence[int]],
     workdir: str | os.PathLike[str] | None,
     **keys: Value,
 ) -> Placed:
     """Places a model; see `placement.place`."""
-    if not isinstance(model, str | os.PathLike):
-        raise UserError(
-            f"model is of type {type(model).__name__}; give a path or a network of the zoo"
-        )
     folder = Path(workdir or tempfile.mkdtemp(prefix="placement-"))
     with _python_messages():
-        settings = Settings.from_mapping({"graph": os.fspath(model), **keys}, **QUICKSTART)
+        settings = Settings.from_mapping(
+            {
+                "graph": _graph(model, example_inputs, folder),
+                "devices": devices if isinstance(devices, str) else ",".join(devices),
+                "input_shapes": _shapes(input_shapes),
+                **keys,
+            },
+            **QUICKSTART,
+        )
         try:
             summary = place.run(settings, folder, _display())
         finally:
@@ -79,6 +87,24 @@ def run(
     if not (folder / runs.PLACEMENT).exists():
         raise UserError("no method found a placement that every device can run")
     return Placed(preflight.read(folder / runs.PLACEMENT).affinity, summary, folder, settings)
+
+
+def _graph(model: Any, example_inputs: Any, folder: Path) -> str:
+    """Returns a path or name as it is; saves any other model in the run directory."""
+    if isinstance(model, str | os.PathLike):
+        return os.fspath(model)
+    if not isinstance(model, from_python.Converted):
+        model = from_python.graph_from(model, example_inputs)
+    runs.prepare_workdir(folder)
+    model.save(folder / "model.xml")
+    return str(folder / "model.xml")
+
+
+def _shapes(shapes: str | Mapping[str, Sequence[int]]) -> str:
+    """Returns shapes as the setting has them, such as 'images:1,3,224,224;ids:1,128'."""
+    if isinstance(shapes, str):
+        return shapes
+    return ";".join(f"{name}:{','.join(map(str, sizes))}" for name, sizes in shapes.items())
 
 
 @contextlib.contextmanager

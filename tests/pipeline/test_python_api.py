@@ -2,11 +2,14 @@
 
 import json
 import re
+from pathlib import Path
 
 import pytest
 
 import placement
 from placement.errors import UserError
+from placement.pipeline.settings import Settings
+from tests.runtime import small
 
 SMALL = "synthetic:family=layered,ops=12,seed=1"
 QUICK = {"devices": "roofline:cpu,gpu", "method": "heft", "evaluate": "simulate"}
@@ -39,5 +42,34 @@ def test_mistakes_are_told_in_one_line(given, said, tmp_path):
 
 
 def test_what_is_no_path_is_refused(tmp_path):
-    with pytest.raises(UserError, match="model is of type dict; give a path"):
+    with pytest.raises(UserError, match="an object of type dict is no model"):
         placement.place({}, workdir=tmp_path, **QUICK)
+
+
+def test_a_model_devices_and_shapes_are_given_as_python_has_them(tmp_path):
+    model = small.convolutions(length=2)
+    (name,) = model.input(0).names
+    shape = tuple(model.input(0).shape)
+    placed = placement.place(
+        model,
+        devices=["CPU"],
+        input_shapes={name: shape},
+        workdir=tmp_path,
+        **{key: value for key, value in QUICK.items() if key not in ("devices", "evaluate")},
+        measure_s=0.1,
+        time_limit_s=1.0,
+    )
+    assert placed.settings.devices == "CPU"
+    assert placed.settings.input_shapes == f"{name}:{','.join(map(str, shape))}"
+    assert Path(placed.settings.graph) == tmp_path / "model.xml"
+    assert set(placed.placement.values()) <= {"CPU"}
+
+
+def test_settings_show_only_what_differs_from_the_defaults():
+    assert repr(Settings(seed=3)) == "Settings(seed=3)"
+
+
+def test_mistakes_name_python_arguments():
+    with pytest.raises(UserError, match=re.escape("devices='roofline:")) as caught:
+        placement.place(SMALL, devices="host")
+    assert "--config" not in str(caught.value)

@@ -6,7 +6,8 @@ command and Python rewrite them with the functions here.
 
 import re
 
-_SETTING = re.compile(r"--config\.(\w+)(?:=('[^']*'|[^\s,;:()']+(?:,[^\s,;:()']+)*))?")
+# A value ends before punctuation that closes a clause: "give --config.devices=CPU,GPU.0, or ...".
+_SETTING = re.compile(r"--config\.(\w+)(?:=('[^']*'|\S+?(?=[.,;:)]*(?:\s|$))))?")
 _TASK = re.compile(r"--task=(\w+)")
 # Options whose names differ from their settings': the unit is in the help.
 OPTION_NAMES = {"time_limit_s": "time-limit", "measure_s": "measure-time"}

@@ -45,8 +45,8 @@ def graph_from(
     (of an exported program, as it names them). The weights are copied.
 
     Args:
-      model: a `torch.nn.Module`; a `torch.export.ExportedProgram`; or a JAX function of arrays,
-        also a bound Flax module or a Flax `apply` with its parameters bound.
+      model: an `openvino.Model`; a `torch.nn.Module`; a `torch.export.ExportedProgram`; or a JAX
+        function of arrays, also a bound Flax module or a Flax `apply` with its parameters bound.
       example_inputs: a tuple of arguments, a dict of them by name, or the only one itself. An
         exported program may go without: it has its own.
       input_shapes: such as 'images:8,3,224,224': other shapes than the examples', of a program with
@@ -55,15 +55,17 @@ def graph_from(
     Raises:
       UserError: nothing of these kinds, or it cannot be converted, in one line.
     """
-    if from_torch.accepts(model):
+    if isinstance(model, ov.Model):
+        converted = model
+    elif from_torch.accepts(model):
         converted = from_torch.convert(model, example_inputs)
     elif callable(model):
         converted = from_jax.convert(model, example_inputs)
     else:
         raise UserError(
-            f"graph_from is given an object of type {type(model).__name__}; give a torch.nn.Module "
-            "or a torch.export program (pip install -e '.[torch]'), or a JAX function; the "
-            "path of a model file goes to --config.graph"
+            f"an object of type {type(model).__name__} is no model; give an openvino.Model, a "
+            "torch.nn.Module or a torch.export program (pip install -e '.[torch]'), or a JAX "
+            "function; a model file is given to placement.place by its path"
         )
     prepared = frontend.prepare(converted, input_shapes)
     name = getattr(model, "__name__", type(model).__name__)

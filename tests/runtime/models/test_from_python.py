@@ -351,7 +351,7 @@ def test_a_function_that_does_not_convert_is_refused(function, example, said):
 @pytest.mark.parametrize("model", ["model.pt", None, 3])
 def test_other_objects_are_refused(model):
     message = _message(model, (jnp.ones(2),))
-    assert f"given an object of type {type(model).__name__}; give a torch.nn.Module" in message
+    assert f"an object of type {type(model).__name__} is no model; give" in message
     assert ".[torch]" in message
     assert "JAX function" in message
 
