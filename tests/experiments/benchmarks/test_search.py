@@ -29,4 +29,4 @@ def test_a_cell_has_latencies_that_placements_can_have(monkeypatch):
 
 def test_large_members_are_large():
     text = next(search._large_members("layered"))
-    assert search.build.without_weights(text).graph.num_ops >= 1_000
+    assert search.loading.without_weights(text).graph.num_ops >= 1_000

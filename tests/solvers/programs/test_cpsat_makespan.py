@@ -76,7 +76,7 @@ def test_cpsat_proves_the_optima_of_the_papers_examples():
 
 def test_without_ortools_one_line_says_what_to_install(monkeypatch):
     monkeypatch.setitem(sys.modules, "ortools.sat.python", None)
-    with pytest.raises(UserError, match=r"placement\[solvers\]"):
+    with pytest.raises(UserError, match=r"-e '\.\[solvers\]'"):
         cpsat_makespan.find(_problems()[0][0], 0, SearchLimits(1, 64))
 
 
