@@ -10,7 +10,6 @@ from placement.runtime import devices
 from placement.runtime.deployment import artifact, decision, preflight
 from placement.runtime.execution.split import Segment
 from placement.runtime.measurement import local
-from placement.runtime.measurement.request import Interval
 from tests.runtime import small
 
 pytestmark = pytest.mark.alone
@@ -78,14 +77,3 @@ def test_segments_that_do_not_fit_are_refused(measurer, model):
     with pytest.raises(UserError, match="concurrent: compile: no segment has operation") as caught:
         decision.measure(of, measurer, seconds=0.0)
     assert "\n" not in str(caught.value)
-
-
-def test_the_ratio_of_a_slower_single_device_is_told_to_the_best_one():
-    slower = Interval(1.024, 1.01, 1.04, 20)
-    rows = [
-        decision.Row(f"single:{name}", artifact.SINGLE, ratio, ratio, 0.0, 0.1, "ok")
-        for name, ratio in ((B, Interval(1.0, 1.0, 1.0, 20)), (A, slower))
-    ]
-    decided = decision.decide(placed(small.diamond()), rows)
-    assert (decided.alone, decided.fallback) == (B, True)
-    assert f"but {A} takes 1.024 [1.010, 1.040] of the time of {B}" in decided.reason
