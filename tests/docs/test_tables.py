@@ -155,3 +155,24 @@ def test_the_page_names_the_graphs_of_families_that_hsdag_was_pretrained_on() ->
     assert set(graphs) - set(seen) == {"rnnlm"}
     text = (pages.ROOT / "docs/REPRODUCTION.md").read_text("utf-8")
     assert "Three of these four are of families that HSDAG was pretrained on" in text
+
+
+def test_the_readme_quotes_the_tables_of_other_pages():
+    measured = _rows_under("docs/CONCURRENT.md", "single ms", "ratio")
+    gains = [(row[0], float(row[5].split()[0])) for row in measured]
+    headroom = {row[0]: float(row[3]) for row in _rows_under("docs/REPRODUCTION.md", "room")}
+    assert [graph for graph, _ in gains[:2]] == ["inception_v3", "two_stream"]
+    text = " ".join((pages.ROOT / "README.md").read_text("utf-8").split())
+    for quoted in (
+        f"Inception-V3 takes {gains[0][1]:.2f} of",
+        f"a two-branch network {gains[1][1]:.2f}",
+        f"predicts {headroom['rnnlm']:.2f} of the best",
+        f"and {headroom['inception_v3']:.2f} for Inception-V3",
+    ):
+        assert quoted in text
+
+
+def _rows_under(page: str, *headers: str) -> list[list[str]]:
+    """Returns the rows of the first table of a page with columns of these headers."""
+    rows, *_ = [rows[1:] for rows in pages.tables(page) if {*headers} <= {*rows[0]}]
+    return rows
