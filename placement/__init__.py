@@ -3,7 +3,6 @@
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    import os
     from collections.abc import Mapping, Sequence
 
     from placement.pipeline.python_api import Placed
@@ -88,7 +87,7 @@ def place(
     devices: "str | Sequence[str]" = "auto",
     input_shapes: "str | Mapping[str, Sequence[int]]" = "",
     method: str = "search",
-    workdir: "str | os.PathLike[str] | None" = None,
+    workdir: Any = None,  # str or os.PathLike
     **keys: bool | int | float | str,
 ) -> "Placed":
     """Places a model on this machine's devices: profiles, searches and measures.
