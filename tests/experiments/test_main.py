@@ -487,3 +487,17 @@ def test_a_second_search_of_the_same_sizes_compiles_nothing(tmp_path: Path) -> N
         )
         assert code == 0, err
         assert len([*folder.glob("*advance*-cache")]) == 1
+
+
+def test_keys_without_a_configuration_change_the_quickstart():
+    quickstart = str(usage.CONFIGS / "quickstart.py")
+    assert main._with_config_file(["main", "--config.graph=nmt", "--workdir=w"]) == [
+        "main",
+        f"--config={quickstart}",
+        "--config.graph=nmt",
+        "--workdir=w",
+    ]
+    assert main._with_config_file(["main", "--task=list"]) == ["main", "--task=list"]
+    assert main._with_config_file(["main", "--config", "quickstart", "--config.seed=1"])[2] == (
+        quickstart
+    )
