@@ -172,6 +172,17 @@ def test_the_readme_quotes_the_tables_of_other_pages():
         assert quoted in text
 
 
+def test_the_page_of_reproductions_counts_the_conclusions_of_its_table():
+    verdicts = [row[2] for row in _rows_under("docs/REPRODUCTION.md", "conclusion")]
+    counts = [verdicts.count(text) for text in ("holds", "does not", "cannot be told")]
+    assert sum(counts) == len(verdicts)
+    text = " ".join((pages.ROOT / "docs/REPRODUCTION.md").read_text("utf-8").split())
+    holds, fails, unknown = counts
+    assert (
+        f"hold in {holds} of {len(verdicts)} cases; {fails} do not hold and {unknown} are" in text
+    )
+
+
 def _rows_under(page: str, *headers: str) -> list[list[str]]:
     """Returns the rows of the first table of a page with columns of these headers."""
     rows, *_ = [rows[1:] for rows in pages.tables(page) if {*headers} <= {*rows[0]}]
