@@ -49,7 +49,7 @@ _PROCESS_ID = flags.DEFINE_integer("process_id", None, "The number of this one, 
 
 def main(argv: Sequence[str]) -> None:
     """Runs the task; whatever goes wrong is one line and one of `exits.EXIT_CODES`."""
-    with exits.on_error(_workdir()):
+    with exits.exit_on_error(_workdir()):
         if len(argv) > 1:
             raise UserError(f"unexpected argument {argv[1]!r}; flags look like --task=place")
         arguments.check("task", _TASK.value, TASKS)

@@ -24,8 +24,6 @@ _MODEL = ("devices", "input_shapes", "input_values", "inputs", "constants", "see
 _MEASURED = (*_MODEL, "backend", "objective", "costs", "evaluate", "measure_on", "measure_s")
 _SEARCH = (*_MEASURED, "budget", "time_limit_s", "init_from")
 _METHODS = "search,heft,single,hetero,random"  # of `compare`
-
-
 _Command = Callable[..., None]
 
 
@@ -55,11 +53,14 @@ def _options(*names: str, **defaults: Value) -> Callable[[_Command], _Command]:
     return decorate
 
 
-_workdir = click.option(
-    "--workdir",
-    type=click.Path(path_type=Path, file_okay=False),
-    help="the run directory  [default: runs/MODEL]",
-)
+def _workdir(default: str) -> Callable[[_Command], _Command]:
+    return click.option(
+        "--workdir",
+        type=click.Path(path_type=Path, file_okay=False),
+        help=f"the run directory  [default: {default}]",
+    )
+
+
 _run_directory = click.argument("workdir", metavar="RUN_DIR", type=click.Path(path_type=Path))
 
 
@@ -71,7 +72,7 @@ def main() -> None:
 
 @main.command()
 @click.argument("model")
-@_workdir
+@_workdir("runs/MODEL")
 @_options(*_SEARCH, "method", "search_anyway")
 def place(model: str, workdir: Path | None, verbosity: int, **settings: Value) -> None:
     """Profiles MODEL, searches for the fastest placement and measures it.
@@ -83,7 +84,7 @@ def place(model: str, workdir: Path | None, verbosity: int, **settings: Value) -
 
 @main.command()
 @click.argument("model")
-@_workdir
+@_workdir("runs/MODEL")
 @_options(*_MODEL, "evaluate", "measure_on", "measure_s", "time_limit_s")
 def advise(model: str, workdir: Path | None, verbosity: int, **settings: Value) -> None:
     """Says how much placing MODEL could gain at most, before any search."""
@@ -92,7 +93,7 @@ def advise(model: str, workdir: Path | None, verbosity: int, **settings: Value) 
 
 @main.command()
 @click.argument("model")
-@_workdir
+@_workdir("runs/MODEL")
 @_options(*_MODEL, "costs", "evaluate", "measure_on", "measure_s", "budget", "time_limit_s")
 def front(model: str, workdir: Path | None, verbosity: int, **settings: Value) -> None:
     """Finds placements of MODEL that trade latency, throughput and memory."""
@@ -101,7 +102,7 @@ def front(model: str, workdir: Path | None, verbosity: int, **settings: Value) -
 
 @main.command()
 @click.argument("model")
-@_workdir
+@_workdir("runs/MODEL")
 @_options(*_SEARCH, "calibration_placements")
 def profile(model: str, workdir: Path | None, verbosity: int, **settings: Value) -> None:
     """Profiles MODEL, calibrates its costs and checks the predictions."""
@@ -110,15 +111,14 @@ def profile(model: str, workdir: Path | None, verbosity: int, **settings: Value)
 
 @main.command()
 @click.argument("graphs", nargs=-1, required=True)
-@_workdir
+@_workdir("runs/compare")
 @_options(*_SEARCH, "methods", "seeds", methods=_METHODS)
 def compare(
     graphs: tuple[str, ...], workdir: Path | None, verbosity: int, **settings: Value
 ) -> None:
     """Runs several methods on GRAPHS with the same limits, in one table."""
-    _run(
-        "compare", {"graph": graphs[0], "graphs": ",".join(graphs), **settings}, workdir, verbosity
-    )
+    settings |= {"graph": graphs[0], "graphs": ",".join(graphs)}
+    _run("compare", settings, workdir or Path("runs/compare"), verbosity)
 
 
 @main.command()
@@ -126,7 +126,7 @@ def compare(
 @_options("point")
 def deploy(workdir: Path, point: int, verbosity: int) -> None:
     """Writes a folder for `placement.load` from a finished RUN_DIR, with the run's own settings."""
-    with exits.on_error(workdir, syntax.for_command):
+    with exits.exit_on_error(workdir, syntax.to_command):
         values = _saved_settings(workdir)
     _run("deploy", {**values, "point": point}, workdir, verbosity)
 
@@ -172,13 +172,13 @@ def _saved_settings(workdir: Path) -> dict[str, Any]:
 def _run(task: str, values: dict[str, Any] | None, workdir: Path | None, verbosity: int) -> None:
     """Runs a task of the pipeline; JAX and OpenVINO are imported here and not before."""
     keep_compiled()
-    with exits.on_error(workdir, syntax.for_command):
+    with exits.exit_on_error(workdir, syntax.to_command):
         settings = None if values is None else Settings.from_mapping(values, **QUICKSTART)
         workdir = workdir or _default_workdir(settings)
-    with exits.on_error(workdir, syntax.for_command):
+    with exits.exit_on_error(workdir, syntax.to_command):
         module = importlib.import_module(f"placement.pipeline.tasks.{task}")
         progress = importlib.import_module("placement.pipeline.console.progress")
-        module.run(settings, workdir, progress.Display(verbosity, syntax.for_command))
+        module.run(settings, workdir, progress.Display(verbosity, syntax.to_command))
         importlib.import_module("placement.pipeline.console.faults").forget(workdir)
 
 
@@ -191,10 +191,10 @@ def _default_workdir(settings: Settings | None) -> Path:
 
 def _print_list(sections: Callable[[Any], dict[str, dict[str, str]]]) -> None:
     keep_compiled()
-    with exits.on_error(None, syntax.for_command):
+    with exits.exit_on_error(None, syntax.to_command):
         listing = importlib.import_module("placement.pipeline.tasks.list")
         progress = importlib.import_module("placement.pipeline.console.progress")
-        listing.show(sections(listing), progress.Display(rewrite=syntax.for_command))
+        listing.show(sections(listing), progress.Display(rewrite=syntax.to_command))
 
 
 def entry() -> None:

@@ -198,7 +198,7 @@ class Instance(Problem):
 
     @functools.cached_property
     def links(self) -> makespan.Links:
-        """What transfers cost between kinds of devices."""
+        """The transfer delays between kinds of devices."""
         return makespan.make_links(self.edge_delay_s)
 
     @functools.cached_property
@@ -219,7 +219,7 @@ class Instance(Problem):
 
     @functools.cached_property
     def limits(self) -> simulators.Limits:
-        """What a placement must respect beside the objective, on the host."""
+        """The memory and co-location limits of a placement, on the host."""
         costs, graph = self.costs, self.graph
         capacity = np.asarray(costs.capacity_bytes)
         memory = simulators.Memory(
@@ -227,17 +227,19 @@ class Instance(Problem):
             capacity_bytes=capacity.astype(np.float32),
             shared=self.shares_memory,
         )
-        # Where every device holds all operations, nothing is exceeded and nothing is to be summed.
-        needed = np.asarray(costs.memory_bytes, np.float64).sum()
+        # If every device can hold all operations, no limit is ever exceeded and none is needed.
+        total_bytes = np.asarray(costs.memory_bytes, np.float64).sum()
         tensor_bytes = costs.tensor_bytes
         if tensor_bytes is not None and self.objective in _OVER_TIME:
             first = np.unique(graph.tensors, return_index=True)[1]
-            needed += np.maximum(*(np.asarray(b, np.float64)[first] for b in tensor_bytes)).sum()
-            if needed > capacity.min():
+            total_bytes += np.maximum(
+                *(np.asarray(b, np.float64)[first] for b in tensor_bytes)
+            ).sum()
+            if total_bytes > capacity.min():
                 tables = self.makespan_tables, self.links, self.tensor_blocks
                 memory = memory._replace(alive=residency.tables(graph, tensor_bytes, *tables))
         return simulators.Limits(
-            memory=memory if needed > capacity.min() else None,
+            memory=memory if total_bytes > capacity.min() else None,
             representative=self.leaders if self.is_colocated else None,
         )
 
@@ -316,8 +318,8 @@ def _evaluate(
     placements: Array,
 ) -> Array:
     outcome = simulate(tables, placements)
-    other = outcome.penalised_s() if penalised else jnp.inf
-    return jnp.where(outcome.feasible, outcome.latency_s, other)
+    infeasible_s = outcome.penalised_s() if penalised else jnp.inf
+    return jnp.where(outcome.feasible, outcome.latency_s, infeasible_s)
 
 
 @functools.partial(jax.jit, static_argnums=0)

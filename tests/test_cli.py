@@ -108,6 +108,10 @@ def test_setup_installs_the_command():
     assert point.load() is cli.entry
 
 
+def test_the_commands_of_messages_exist():
+    assert set(syntax.COMMANDS) < set(cli.main.commands)
+
+
 def test_the_version_is_that_of_the_package():
     assert placement.__version__ in CliRunner().invoke(cli.main, ["--version"]).output
 
@@ -118,12 +122,21 @@ def test_the_version_is_that_of_the_package():
         ("give --config.devices=host", "give --devices=host", "give devices='host'"),
         ("such as --config.devices=CPU,GPU.0.", "such as --devices=CPU,GPU.0.", None),
         ("(--config.devices=roofline:cpu,gpu);", "(--devices=roofline:cpu,gpu);", None),
+        (
+            "anyway: --config.search_anyway=True",
+            "anyway: --search-anyway",
+            "anyway: search_anyway=True",
+        ),
+        ("longer: --config.measure_s=12", "longer: --measure-time=12", "longer: measure_s=12"),
+        ("without: --config.constants=False.", "without: --no-constants.", None),
         ("leave --config.time_limit_s out", "leave --time-limit out", "leave time_limit_s out"),
-        ("run --task=compare", "run placement compare", "run placement.compare"),
+        ("run --task=compare", "run placement compare", "run --task=compare"),
+        ("run --task=place again", "run placement place again", "run placement.place again"),
+        ("--task=solve", "python -m experiments.main --task=solve", "--task=solve"),
         ("no flag here", "no flag here", "no flag here"),
     ],
 )
 def test_messages_are_rewritten_for_the_command_and_for_python(message, command_text, python_text):
-    assert syntax.for_command(message) == command_text
+    assert syntax.to_command(message) == command_text
     if python_text is not None:
-        assert syntax.for_python(message) == python_text
+        assert syntax.to_python(message) == python_text

@@ -1,9 +1,9 @@
-"""What a placement's latency consists of, under each objective that devices are measured by.
+"""The terms that a placement's latency is a sum of, for each objective that devices measure.
 
-The terms are those of `placement.costs.calibrate`, by which measured latencies correct the costs.
-Under `serial` all operations count, under `makespan` those of a longest path of segments, and under
-`max_load` those of the busiest device. What is critical depends on the costs, so that terms are
-asked for at some.
+`placement.costs.calibrate` defines the terms; it fits them to measured latencies to correct costs.
+Under `serial` every operation counts, under `makespan` the operations on a longest path of
+segments, and under `max_load` those of the busiest device. The longest path depends on the costs,
+so `prepare` returns a function of the costs.
 """
 
 from collections.abc import Callable
@@ -23,9 +23,9 @@ def prepare(problem: Instance, placement: np.ndarray, kind: np.ndarray | None = 
     """Prepares the terms of a placement.
 
     Args:
-      problem: N operations, of an objective of `TERMS`, at costs as profiled.
+      problem: N operations with profiled costs and an objective of `TERMS`.
       placement: int32 [N].
-      kind: int [N], where they are to tell kinds of operations apart (`calibrate.kinds`).
+      kind: int [N]: the kind of each operation (`calibrate.kinds`), for separate terms; or None.
     """
     chex.assert_shape(placement, (problem.graph.num_ops,))
     chex.assert_type(placement, int)
@@ -38,7 +38,7 @@ def _serial(problem: Instance, placement: np.ndarray, kind: np.ndarray | None) -
 
 
 def _makespan(problem: Instance, placement: np.ndarray, kind: np.ndarray | None) -> TermsAt:
-    """Of the segments that run, which are those cut at costs as profiled."""
+    """Prepares the terms of the segments that run: those cut at the profiled costs."""
     cut = segments.cut(problem, placement)
 
     def terms(costs: CostModel) -> Terms:
@@ -49,36 +49,38 @@ def _makespan(problem: Instance, placement: np.ndarray, kind: np.ndarray | None)
 
 
 def _max_load(problem: Instance, placement: np.ndarray, kind: np.ndarray | None) -> TermsAt:
-    """Of devices without a host: a tensor that crosses counts with its costliest link."""
+    """Prepares the terms of the busiest device; a transfer counts at its costliest link."""
     graph, num_devices = problem.graph, len(problem.devices)
-    chosen_s = np.asarray(problem.costs.compute_s, np.float64)[range(graph.num_ops), placement]
+    op_compute_s = np.asarray(problem.costs.compute_s, np.float64)[range(graph.num_ops), placement]
     source, reader = placement[graph.senders], placement[graph.receivers]
-    apart = np.flatnonzero(source != reader)
-    tensor = graph.tensors[apart].astype(np.int64)
-    # An edge of each tensor that is sent, and of each that a device receives.
-    sent = apart[np.unique(tensor, return_index=True)[1]]
-    received = apart[np.unique(tensor * num_devices + reader[apart], return_index=True)[1]]
+    cut_edges = np.flatnonzero(source != reader)
+    tensor = graph.tensors[cut_edges].astype(np.int64)
+    # One edge for each tensor that is sent, and one for each (tensor, receiving device).
+    sent = cut_edges[np.unique(tensor, return_index=True)[1]]
+    received = cut_edges[np.unique(tensor * num_devices + reader[cut_edges], return_index=True)[1]]
 
     def terms(costs: CostModel) -> Terms:
-        at_costs = problem._replace(costs=costs)
-        loads = max_load.loads(at_costs.load_tables, placement[:, None])
+        repriced = problem._replace(costs=costs)
+        loads = max_load.loads(repriced.load_tables, placement[:, None])
         busiest = int(np.argmax(np.asarray(loads)[:, 0]))
-        here = placement == busiest
-        transfer_s = at_costs.edge_transfer_s
-        out = sent[source[sent] == busiest]
-        into = received[reader[received] == busiest]
-        to = transfer_s[out, busiest].argmax(axis=1)
-        by = transfer_s[into, :, busiest].argmax(axis=1)
+        on_busiest = placement == busiest
+        transfer_s = repriced.edge_transfer_s
+        outgoing = sent[source[sent] == busiest]
+        incoming = received[reader[received] == busiest]
+        destinations = transfer_s[outgoing, busiest].argmax(axis=1)
+        origins = transfer_s[incoming, :, busiest].argmax(axis=1)
         pairs = (
-            np.concatenate([np.full(len(out), busiest), by]),
-            np.concatenate([to, np.full(len(into), busiest)]),
+            np.concatenate([np.full(len(outgoing), busiest), origins]),
+            np.concatenate([destinations, np.full(len(incoming), busiest)]),
         )
         transfers = np.zeros((num_devices,) * 2)
         num_bytes = np.zeros_like(transfers)
         np.add.at(transfers, pairs, 1)
-        np.add.at(num_bytes, pairs, graph.edge_bytes[np.concatenate([out, into])])
-        of_kind = None if kind is None else kind[here]
-        compute_s = calibrate.by_device(chosen_s[here], placement[here], num_devices, of_kind)
+        np.add.at(num_bytes, pairs, graph.edge_bytes[np.concatenate([outgoing, incoming])])
+        busiest_kind = None if kind is None else kind[on_busiest]
+        compute_s = calibrate.by_device(
+            op_compute_s[on_busiest], placement[on_busiest], num_devices, busiest_kind
+        )
         return Terms(compute_s, transfers, num_bytes, lost_s=0.0, lost=0)
 
     return terms

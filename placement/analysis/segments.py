@@ -1,34 +1,34 @@
-"""How the operations of devices that overlap are cut into segments, each run in one go.
+"""Segments: the pieces into which the operations of concurrent devices are cut, and their schedule.
 
-A segment starts when all that it reads is there, and hands over what others read when all of it is
-done. So a device's operations, in the order in which the `makespan` objective runs them, have to be
-cut
+A segment starts when all its inputs have arrived, and sends its outputs when all its operations are
+done. Each device runs its operations in the order of the `makespan` objective. The order is cut
 
-- after an operation that another device reads, lest that one waits for more than it needs,
-- before an operation that reads from another device, lest those before it wait for what it needs.
+- after an operation that another device reads, so that the reader does not wait longer than needed;
+- before an operation that reads from another device, so that earlier operations do not wait for it.
 
-Then every segment starts and ends as its operations do in the objective, and the segments depend
-on each other without cycles: with u -> v across devices, u ends a segment and v begins one, so that
-a cycle would lead back in the order of priority. But each cut costs: a fusion is lost, a tensor
-read again. So cuts whose removal makes the schedule no longer are taken back, one by one:
+With these cuts every segment starts and ends as its operations do in the objective. The segments
+have no cyclic dependencies: for an edge u -> v between devices, u ends a segment and v begins one,
+so a cycle would contradict the priority order. Each cut costs time, because a fusion is lost or a
+tensor is read again. A cut is therefore undone if the schedule is not longer without it:
 
     start(P)  = max( finish of the segment before P on its device,
-                     max over tensors that P reads from Q elsewhere of finish(Q) + transfer_s )
+                     max over tensors that P reads from another device's Q
+                         of finish(Q) + transfer_s )
     finish(P) = start(P) + sum over v in P of ( compute_s[v] + max over e = (u, v), u not in P,
                                                 of fusion_loss_s[e] )
 
-Here what a cut costs keeps the reading device busy, on whichever device the other end is; the
-objective, which knows no segments, delays a reader on another device by it. Where submodels were
-measured, part of it is what starting one takes (`SegmentCosts.launch_s`), which counts once in P.
+The fusion loss occupies the reading device, wherever the tensor comes from. (The objective has no
+segments; there the loss delays only readers on another device.) If submodels were measured, the
+loss contains the time to start a submodel (`SegmentCosts.launch_s`), which counts once for P.
 
-Devices of one processor share its caches and its memory: while others compute, a device is slower.
-Where that was measured (`SegmentCosts.slowdown`), a segment P that would take t seconds alone gets
-on, while k of the D - 1 other devices compute, by
+Devices of one processor share caches and memory, so a device is slower while others compute. If
+that was measured (`SegmentCosts.slowdown`), then while k of the D - 1 other devices compute, a
+segment P advances in dt seconds by
 
     dt / (1 + slowdown(P) k / (D - 1))
 
-in dt seconds, with slowdown(P) the mean of its operations', weighted by their time. So the schedule
-is made from event to event. Where segments are cut is decided from what they take alone.
+seconds of its undisturbed time. slowdown(P) is the mean over its operations, weighted by their
+time. The schedule is simulated from event to event. Cuts are chosen without the slowdown.
 """
 
 import heapq
@@ -43,30 +43,29 @@ from placement.costs import calibrate
 from placement.graphs import dag
 from placement.instance import Instance
 
-# Operations that `cut` may schedule in all, about two seconds: of a graph of 1,000 operations it
-# tries to take back 500 cuts.
+# The operations that `cut` may schedule in total, which takes about two seconds: in a graph of
+# 1,000 operations it tries to undo 500 cuts.
 _VISITS = 500_000
 
-# Indices of operations in the order in which their device runs them, a segment each; the segments
-# in an order in which they could run one after another. Of two that are ready on a device, the one
-# that comes first is to run first.
+# One array of operation indices per segment, in the order in which the device runs them. The
+# segments are in topological order; of two ready segments of a device the earlier one runs first.
 Segments = tuple[np.ndarray, ...]
 
 
 class Schedule(NamedTuple):
-    """When segments run."""
+    """Start and finish times of P segments."""
 
     start_s: np.ndarray  # float64 [P]
     finish_s: np.ndarray  # float64 [P]
-    stretch: np.ndarray  # float64 [P]: how many times longer each takes than it would alone
-    # A longest path: its last segment first, then before each the one that it waited for the
-    # longest; and the graph's edges over which they did, where it was not for their device.
+    stretch: np.ndarray  # float64 [P]: duration over the duration without other devices
+    # A longest path, from its last segment back: each is followed by the segment that it waited for
+    # the longest. `waited` has the graph's edges on the path; waiting for the device has none.
     critical: tuple[int, ...]
     waited: tuple[int, ...]
 
     @property
     def latency_s(self) -> float:
-        """When the last segment ends."""
+        """The finish time of the last segment."""
         return float(self.finish_s.max())
 
 
@@ -75,16 +74,16 @@ def cut(problem: Instance, placement: np.ndarray) -> Segments:
     chex.assert_rank(placement, 1)
     chex.assert_type(placement, int)
     row = _Row(problem, placement, problem.priority_order)
-    cuts = row.needed.copy()
+    cuts = row.initial.copy()
     latency_s = row.run(cuts).latency_s
-    # From the end, where little depends on a segment: what is merged there frees the rest. The
-    # first cuts of a large graph stay: trying all of them takes a time quadratic in its size.
-    most = max(1, _VISITS // problem.graph.num_ops)
-    for position in np.flatnonzero(cuts & ~row.forced)[::-1][:most]:
+    # From the end, because few segments depend on the last ones, and merging them helps the earlier
+    # ones. The first cuts of a large graph stay: trying all takes time quadratic in its size.
+    max_attempts = max(1, _VISITS // problem.graph.num_ops)
+    for position in np.flatnonzero(cuts & ~row.forced)[::-1][:max_attempts]:
         cuts[position] = False
-        without_s = row.run(cuts).latency_s
-        if without_s <= latency_s:
-            latency_s = without_s
+        merged_s = row.run(cuts).latency_s
+        if merged_s <= latency_s:
+            latency_s = merged_s
         else:
             cuts[position] = True
     parts = np.split(row.ops, np.flatnonzero(cuts)[1:])
@@ -92,14 +91,14 @@ def cut(problem: Instance, placement: np.ndarray) -> Segments:
 
 
 def schedule(problem: Instance, placement: np.ndarray, segments: Segments) -> Schedule:
-    """Schedules the segments of a placement int32 [N]; they may be of other costs."""
+    """Schedules the segments of a placement int32 [N], which may have been cut at other costs."""
     chex.assert_rank(placement, 1)
     chex.assert_type(placement, int)
     row = _Row(problem, placement, np.concatenate(segments))
     begins = np.zeros(problem.graph.num_ops, bool)
     first = [members[0] for members in segments]
     begins[first] = True
-    # The row is device after device, unlike `segments`: where each of these is in it.
+    # The row is sorted by device, unlike `segments`: the index in the row of each segment.
     part = np.empty(problem.graph.num_ops, int)
     part[row.ops] = np.cumsum(begins[row.ops]) - 1
     part = part[first]
@@ -118,7 +117,7 @@ def schedule(problem: Instance, placement: np.ndarray, segments: Segments) -> Sc
 
 
 def latency_s(problem: Instance, placement: np.ndarray) -> float:
-    """Computes seconds that a placement int32 [N] takes in segments."""
+    """Computes the latency in seconds of a placement int32 [N] that runs in segments."""
     return schedule(problem, placement, cut(problem, placement)).latency_s
 
 
@@ -126,28 +125,28 @@ def terms(
     problem: Instance,
     placement: np.ndarray,
     segments: Segments,
-    of: Schedule,
+    timing: Schedule,
     kind: np.ndarray | None = None,
 ) -> calibrate.Terms:
-    """Sums up what a schedule's longest path consists of, at the problem's costs.
+    """Sums the costs on a schedule's longest path, at the problem's costs.
 
     Args:
       problem: N operations.
       placement: int32 [N].
-      segments: as `cut` gives them.
-      of: the schedule of these, at whatever costs.
-      kind: int [N], where they are to tell kinds of operations apart.
+      segments: as `cut` returns them.
+      timing: the schedule of the segments, at any costs.
+      kind: int [N]: the kind of each operation, for separate terms; or None.
     """
     row = _Row(problem, placement, np.concatenate(segments))
     part = np.empty(problem.graph.num_ops, int)
     for number, members in enumerate(segments):
         part[members] = number
-    critical, stretch = np.isin(part, of.critical), of.stretch[part]
-    lost_s, whole = row.lost_s(part[row.ops])
-    of_row = np.where(critical, stretch, 0.0)[row.ops]
+    critical, stretch = np.isin(part, timing.critical), timing.stretch[part]
+    lost_s, is_full_loss = row.lost_s(part[row.ops])
+    weight = np.where(critical, stretch, 0.0)[row.ops]
     compute_s = np.asarray(problem.costs.compute_s, float)
-    chosen_s = compute_s[np.arange(len(part)), placement] * stretch
-    edges = np.array(of.waited, int)
+    op_compute_s = compute_s[np.arange(len(part)), placement] * stretch
+    edges = np.array(timing.waited, int)
     pair = placement[problem.graph.senders[edges]], placement[problem.graph.receivers[edges]]
     transfers = np.zeros((compute_s.shape[1],) * 2)
     num_bytes = np.zeros_like(transfers)
@@ -155,37 +154,37 @@ def terms(
     np.add.at(num_bytes, pair, problem.graph.edge_bytes[edges])
     return calibrate.Terms(
         compute_s=calibrate.by_device(
-            chosen_s[critical],
+            op_compute_s[critical],
             placement[critical],
             compute_s.shape[1],
             None if kind is None else kind[critical],
         ),
         transfers=transfers,
         bytes=num_bytes,
-        lost_s=float(lost_s @ of_row),
-        lost=float(whole @ of_row),
+        lost_s=float(lost_s @ weight),
+        lost=float(is_full_loss @ weight),
     )
 
 
 class _Run(NamedTuple):
-    """What becomes of a row with certain cuts: P segments, L links between them."""
+    """The schedule of a row with given cuts: P segments, L links between them."""
 
-    order: list[int]  # of the segments; those in a cycle, and after it, are missing
+    order: list[int]  # of the segments; a cycle and the segments after it are missing
     start_s: list[float]  # [P]
     finish_s: list[float]  # [P]
-    stretch: list[float]  # [P]: how many times longer each takes than alone
-    last: list[int]  # [P]: the link for which a segment waits the longest; -1 for none
-    sources: np.ndarray  # int [L]: the segment that a link comes from
-    edges: np.ndarray  # int [L]: the graph's edge that it is; -1: it is the device's order
+    stretch: list[float]  # [P]: duration over the duration without other devices
+    last: list[int]  # [P]: the link that a segment waits for the longest; -1 for none
+    sources: np.ndarray  # int [L]: the segment that a link starts at
+    edges: np.ndarray  # int [L]: the graph's edge of the link; -1: the order on a device
 
     @property
     def latency_s(self) -> float:
-        """nan, which is no less than inf either, where segments wait for each other in a cycle."""
+        """The last finish; nan if segments wait for each other in a cycle."""
         return max(self.finish_s) if len(self.order) == len(self.finish_s) else np.nan
 
 
 class _Row:
-    """The operations of all devices in one row, device after device, each in a given order."""
+    """The operations of all devices in one row: sorted by device, then by a given order."""
 
     def __init__(self, problem: Instance, placement: np.ndarray, order: np.ndarray):
         graph, costs = problem.graph, problem.costs
@@ -198,7 +197,7 @@ class _Row:
         source, reader = placement[graph.senders], placement[graph.receivers]
         edges = np.arange(graph.num_edges)
         self._transfer_s = problem.edge_transfer_s[edges, source, reader].astype(float)
-        self._others = max(1, np.asarray(costs.compute_s).shape[1] - 1)
+        self._num_other_devices = max(1, np.asarray(costs.compute_s).shape[1] - 1)
         self._slowdown = np.zeros(graph.num_ops)
         self._fusion_loss_s = np.asarray(costs.fusion_loss_s, float)
         self._launch_s = np.zeros(graph.num_ops)  # of each operation's device
@@ -207,47 +206,49 @@ class _Row:
             self._slowdown = np.asarray(costs.in_segments.slowdown, float)[self.ops, device]
             lost_s = np.asarray(costs.in_segments.fusion_loss_s, float)
             self._fusion_loss_s = lost_s[edges, reader]
-        # bool [N]: where a segment has to begin because the row comes to the next device.
+        # bool [N]: a segment must begin here, because the next device begins.
         self.forced = np.diff(device, prepend=-1) != 0
-        # bool [N]: where one begins before anything is taken back.
-        self.needed = self.forced.copy()
-        apart = source != reader
-        after = self._senders[apart] + 1
-        self.needed[after[after < graph.num_ops]] = True
-        self.needed[self._receivers[apart]] = True
+        # bool [N]: a segment begins here before any cut is undone.
+        self.initial = self.forced.copy()
+        crosses = source != reader
+        next_positions = self._senders[crosses] + 1
+        self.initial[next_positions[next_positions < graph.num_ops]] = True
+        self.initial[self._receivers[crosses]] = True
 
     def lost_s(self, part: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """Sums what each operation of the row costs more because it reads from another segment.
+        """Computes the fusion loss of each operation that reads from another segment.
 
         Returns:
-          Seconds float64 [N]; and bool [N], of which it is a whole loss: the others of a segment
-          lose no launch, where it is known what that takes.
+          Seconds float64 [N]; and bool [N], whether the loss includes the launch. If launch times
+          are known, only one loss of each segment includes it.
         """
         lost_s = np.zeros(len(part))
-        apart = part[self._senders] != part[self._receivers]
-        np.maximum.at(lost_s, self._receivers[apart], self._fusion_loss_s[apart])
-        whole = lost_s > 0
-        loses = np.flatnonzero(whole)
-        whole[loses] = self._launch_s[loses] == 0
-        whole[loses[np.unique(part[loses], return_index=True)[1]]] = True
-        return np.where(whole, lost_s, np.maximum(lost_s - self._launch_s, 0.0)), whole
+        crosses = part[self._senders] != part[self._receivers]
+        np.maximum.at(lost_s, self._receivers[crosses], self._fusion_loss_s[crosses])
+        is_full = lost_s > 0
+        losing_ops = np.flatnonzero(is_full)
+        is_full[losing_ops] = self._launch_s[losing_ops] == 0
+        is_full[losing_ops[np.unique(part[losing_ops], return_index=True)[1]]] = True
+        return np.where(is_full, lost_s, np.maximum(lost_s - self._launch_s, 0.0)), is_full
 
     def run(self, cuts: np.ndarray, *, shared: bool = False) -> _Run:
-        """The row in segments that begin where `cuts`, bool [N], says.
+        """Schedules the row.
 
         Args:
-          cuts: where.
+          cuts: bool [N]: whether a segment begins at each operation.
           shared: whether devices that compute at the same time slow each other down.
         """
         part, first = np.cumsum(cuts) - 1, np.flatnonzero(cuts)
         num_parts = len(first)
-        taken_s = self._compute_s + self.lost_s(part)[0]
-        busy_s = np.bincount(part, taken_s, num_parts)
-        following = np.flatnonzero(~self.forced[first])  # segments after another on their device
-        apart = np.flatnonzero(part[self._senders] != part[self._receivers])
-        sources = np.concatenate([part[self._senders[apart]], following - 1])
-        targets = np.concatenate([part[self._receivers[apart]], following])
-        edges = np.concatenate([apart, np.full(len(following), -1)])
+        op_s = self._compute_s + self.lost_s(part)[0]
+        busy_s = np.bincount(part, op_s, num_parts)
+        following = np.flatnonzero(
+            ~self.forced[first]
+        )  # segments that are not first on their device
+        cut_edges = np.flatnonzero(part[self._senders] != part[self._receivers])
+        sources = np.concatenate([part[self._senders[cut_edges]], following - 1])
+        targets = np.concatenate([part[self._receivers[cut_edges]], following])
+        edges = np.concatenate([cut_edges, np.full(len(following), -1)])
         delay_s = np.append(self._transfer_s, 0.0)[edges]
         starts, order = dag.successors(num_parts, sources, np.arange(len(edges)))
         missing = np.bincount(targets, minlength=num_parts)
@@ -255,30 +256,32 @@ class _Row:
         rank = self._rank[first].tolist()
         finite = np.isfinite(busy_s).all() and np.isfinite(delay_s).all()
         if shared and finite and self._slowdown.any():
-            longer_s = np.bincount(part, taken_s * self._slowdown, num_parts)
+            longer_s = np.bincount(part, op_s * self._slowdown, num_parts)
             slowdown = longer_s / np.where(busy_s > 0, busy_s, 1.0)
-            times = _shared(busy_s.tolist(), (slowdown / self._others).tolist(), rank, links)
+            times = _run_with_slowdown(
+                busy_s.tolist(), (slowdown / self._num_other_devices).tolist(), rank, links
+            )
         else:
-            times = _apart(busy_s.tolist(), rank, links)
+            times = _run_independently(busy_s.tolist(), rank, links)
         return _Run(*times, sources, edges)
 
 
 class _Links(NamedTuple):
-    """What P segments wait for."""
+    """The L dependencies of P segments."""
 
-    starts: list[int]  # [P + 1]: of each segment's links in `of`
-    of: list[int]  # [L]: links by the segment that they come from
+    starts: list[int]  # [P + 1]: of each segment's links in `outgoing`
+    outgoing: list[int]  # [L]: links, sorted by the segment that they start at
     target: list[int]  # [L]: the segment that waits
-    delay_s: list[float]  # [L]: after the end of the segment that a link comes from
-    missing: list[int]  # [P]: how many links each segment waits for
+    delay_s: list[float]  # [L]: after the end of the segment that a link starts at
+    missing: list[int]  # [P]: the number of links that each segment waits for
 
 
-# Of P segments: their order, starts, ends, stretches, and the links for which they wait longest.
+# The order, starts, ends and stretches of P segments, and the links that they wait for longest.
 _Times = tuple[list[int], list[float], list[float], list[float], list[int]]
 
 
-def _apart(busy_s: list[float], rank: list[int], links: _Links) -> _Times:
-    """When segments run that take `busy_s` [P], whatever else does; of those ready, by `rank`."""
+def _run_independently(busy_s: list[float], rank: list[int], links: _Links) -> _Times:
+    """Schedules segments that take `busy_s` [P] whatever else runs; ready ones run by `rank`."""
     count = len(busy_s)
     start, finish, last, order = [0.0] * count, [0.0] * count, [-1] * count, list[int]()
     missing = links.missing.copy()
@@ -293,33 +296,36 @@ def _apart(busy_s: list[float], rank: list[int], links: _Links) -> _Times:
     return order, start, finish, [1.0] * count, last
 
 
-def _shared(busy_s: list[float], slowdown: list[float], rank: list[int], links: _Links) -> _Times:
-    """When segments run of which each takes `slowdown` [P] longer for each that runs beside it."""
+def _run_with_slowdown(
+    busy_s: list[float], slowdown: list[float], rank: list[int], links: _Links
+) -> _Times:
+    """Schedules segments that are slower by `slowdown` [P] for each other segment that runs."""
     count = len(busy_s)
     start, finish, last, order = [0.0] * count, [0.0] * count, [-1] * count, list[int]()
     missing = links.missing.copy()
     ready = [(0.0, rank[p], p) for p in range(count) if missing[p] == 0]
     heapq.heapify(ready)
-    left_s, now = dict[int, float](), 0.0  # of the segments that run, were each alone
-    while ready or left_s:
-        beside = len(left_s) - 1
+    remaining_s = dict[int, float]()  # undisturbed time of the running segments
+    clock_s = 0.0
+    while ready or remaining_s:
+        num_others = len(remaining_s) - 1
         end, p = min(
-            ((now + left * (1 + slowdown[p] * beside), p) for p, left in left_s.items()),
+            ((clock_s + s * (1 + slowdown[p] * num_others), p) for p, s in remaining_s.items()),
             default=(math.inf, -1),
         )
         begins = bool(ready) and ready[0][0] < end
-        then = ready[0][0] if begins else end
-        for running in left_s:
-            left_s[running] -= (then - now) / (1 + slowdown[running] * beside)
-        now = then
+        event_s = ready[0][0] if begins else end
+        for running in remaining_s:
+            remaining_s[running] -= (event_s - clock_s) / (1 + slowdown[running] * num_others)
+        clock_s = event_s
         if begins:
             *_, p = heapq.heappop(ready)
             order.append(p)
-            left_s[p] = busy_s[p]
+            remaining_s[p] = busy_s[p]
             continue
-        del left_s[p]
-        finish[p] = now
-        for q in _arrived(p, now, links, start, last, missing):
+        del remaining_s[p]
+        finish[p] = clock_s
+        for q in _arrived(p, clock_s, links, start, last, missing):
             heapq.heappush(ready, (start[q], rank[q], q))
     stretch = [
         (end - begin) / busy if busy > 0 else 1.0
@@ -336,11 +342,11 @@ def _arrived(
     last: list[int],
     missing: list[int],
 ) -> Iterator[int]:
-    """Notes what a segment that ends hands over; yields those that then miss nothing."""
-    for link in links.of[links.starts[source] : links.starts[source + 1]]:
-        q, there = links.target[link], finish_s + links.delay_s[link]
-        if there > start[q]:
-            start[q], last[q] = there, link
+    """Records the arrivals after a segment's end; yields the segments that become ready."""
+    for link in links.outgoing[links.starts[source] : links.starts[source + 1]]:
+        q, arrival_s = links.target[link], finish_s + links.delay_s[link]
+        if arrival_s > start[q]:
+            start[q], last[q] = arrival_s, link
         missing[q] -= 1
         if missing[q] == 0:
             yield q

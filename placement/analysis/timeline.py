@@ -1,15 +1,15 @@
-"""When each device works on what, of one placement: the schedules behind the objectives' numbers.
+"""The timeline of one placement: the spans of work behind the value of each objective.
 
-The simulators say how long a placement takes, for many placements at once; here is why, for one.
-The last span ends when the objective says, to the rounding of float32:
+The simulators compute the latency of many placements at once. This module computes one schedule.
+Its last span ends at the objective's value, up to the rounding of float32:
 
-- `serial`: the submodels one after another. A submodel is what its device can run before another
-  has to; what its operations read from other devices, and what the cuts cost, comes before it.
-- `makespan`: an operation a span, by the recursion of `placement.simulators.makespan`.
-- `max_load`: the same, of one request alone: of a stream the busiest device sets the pace, and no
-  span ends then.
-- `subgraph`: an accelerator's part is one span, its communication included. The host is infinitely
-  wide: its spans, an operation each, overlap.
+- `serial`: submodels one after another. A submodel has all operations that its device can run
+  before another device must. Transfers and fusion losses come before it.
+- `makespan`: one span per operation, by the recursion of `placement.simulators.makespan`.
+- `max_load`: the schedule of one single request, as under `makespan`. In a stream the busiest
+  device sets the pace, so no span ends at the objective's value.
+- `subgraph`: one span per accelerator, its communication included. The host is infinitely wide:
+  its spans, one per operation, overlap.
 """
 
 import collections
@@ -37,7 +37,7 @@ def predict(problem: Instance, placement: np.ndarray) -> tuple[Span, ...]:
     return tuple(sorted(spans, key=lambda span: span.start_s))
 
 
-def in_segments(problem: Instance, placement: np.ndarray) -> tuple[Span, ...]:
+def predict_segments(problem: Instance, placement: np.ndarray) -> tuple[Span, ...]:
     """Predicts the spans of the segments in which concurrent devices run a placement int32 [N]."""
     chex.assert_rank(placement, 1)
     chex.assert_type(placement, int)
@@ -52,17 +52,20 @@ def in_segments(problem: Instance, placement: np.ndarray) -> tuple[Span, ...]:
 
 
 def loads(problem: Instance, placement: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Returns what each device computes, and receives and sends, for one request: float64 [D] each.
+    """Returns the compute and the communication seconds of each device for one request.
 
-    As `max_load` counts them, of which the sum is the device's load.
+    Their sum is the device's load under `max_load`.
+
+    Returns:
+      Two arrays float64 [D].
     """
     chex.assert_rank(placement, 1)
     chex.assert_type(placement, int)
     columns = np.asarray(placement, np.int32)[:, None]
     total_s = np.asarray(_loads(problem.load_tables, columns), np.float64)[:, 0]
     compute_s = np.asarray(problem.costs.compute_s, np.float64)
-    chosen_s = compute_s[np.arange(len(placement)), placement]
-    computed_s = np.bincount(placement, chosen_s, minlength=compute_s.shape[1])
+    op_compute_s = compute_s[np.arange(len(placement)), placement]
+    computed_s = np.bincount(placement, op_compute_s, minlength=compute_s.shape[1])
     return computed_s, np.maximum(0.0, total_s - computed_s)
 
 
@@ -79,7 +82,7 @@ def _serial(problem: Instance, placement: np.ndarray) -> list[Span]:
 
 
 def _submodels(graph: OpGraph, placement: np.ndarray) -> list[list[int]]:
-    """Operations in the order in which they run, a device going on for as long as it can."""
+    """Lists the submodels in the order in which they run; a device continues as long as it can."""
     starts, targets = (
         a.tolist() for a in dag.successors(graph.num_ops, graph.senders, graph.receivers)
     )
@@ -87,7 +90,7 @@ def _submodels(graph: OpGraph, placement: np.ndarray) -> list[list[int]]:
     ready: dict[int, collections.deque[int]] = collections.defaultdict(collections.deque)
     for op in np.flatnonzero(waiting == 0).tolist():
         ready[int(placement[op])].append(op)
-    left, device_of = waiting.tolist(), placement.tolist()
+    missing, device_of = waiting.tolist(), placement.tolist()
     submodels: list[list[int]] = []
     while any(ready.values()):
         device = max(ready, key=lambda d: len(ready[d]))  # the one with the most to do
@@ -96,31 +99,31 @@ def _submodels(graph: OpGraph, placement: np.ndarray) -> list[list[int]]:
             op = ready[device].popleft()
             ops.append(op)
             for target in targets[starts[op] : starts[op + 1]]:
-                left[target] -= 1
-                if left[target] == 0:
+                missing[target] -= 1
+                if missing[target] == 0:
                     ready[device_of[target]].append(target)
         submodels.append(ops)
     return submodels
 
 
 def _serial_waits_s(problem: Instance, placement: np.ndarray) -> np.ndarray:
-    """float64 [N]: what crosses before each operation: a tensor before its device's first reader.
+    """Computes the seconds float64 [N] of transfers and fusion losses before each operation.
 
-    First in the order in which operations run; and the cuts between an operation and its inputs.
+    A tensor is transferred once to a device, before the first operation there that reads it.
     """
     graph = problem.graph
     order = np.concatenate(_submodels(graph, placement))
     rank = np.argsort(order)
     source, device = placement[graph.senders], placement[graph.receivers]
-    apart = np.flatnonzero(source != device)
+    cut_edges = np.flatnonzero(source != device)
     waits_s = np.bincount(
-        graph.receivers[apart],
-        np.asarray(problem.costs.fusion_loss_s, float)[apart],
+        graph.receivers[cut_edges],
+        np.asarray(problem.costs.fusion_loss_s, float)[cut_edges],
         minlength=graph.num_ops,
     )
-    apart = apart[np.argsort(rank[graph.receivers[apart]], kind="stable")]
-    pairs = np.stack([graph.tensors[apart], device[apart]])
-    first = apart[np.unique(pairs, axis=1, return_index=True)[1]]
+    cut_edges = cut_edges[np.argsort(rank[graph.receivers[cut_edges]], kind="stable")]
+    pairs = np.stack([graph.tensors[cut_edges], device[cut_edges]])
+    first = cut_edges[np.unique(pairs, axis=1, return_index=True)[1]]
     transfer_s = problem.edge_transfer_s[first, source[first], device[first]]
     np.add.at(waits_s, graph.receivers[first], transfer_s)
     return waits_s
@@ -143,26 +146,28 @@ def _makespan(problem: Instance, placement: np.ndarray) -> list[Span]:
 
 
 def _subgraph(problem: Instance, placement: np.ndarray) -> list[Span]:
-    """Of a placement whose parts do not wait for each other in a cycle."""
+    """Predicts the spans; the accelerators' parts must not wait for each other in a cycle."""
     graph, accelerator = problem.graph, np.asarray(problem.costs.accelerator)
     num_devices = len(accelerator)
-    on_part = accelerator[placement] >= 0
-    members = [np.flatnonzero(on_part & (placement == d)).tolist() for d in range(num_devices)]
-    members += [[] if part else [op] for op, part in enumerate(on_part)]
-    chosen_s = np.asarray(problem.costs.compute_s, float)[np.arange(graph.num_ops), placement]
-    load_s = np.where(accelerator >= 0, np.add(*loads(problem, placement)), 0.0)
-    busy_s = np.concatenate([load_s, np.where(on_part, 0.0, chosen_s)])
-    node = np.where(on_part, placement, num_devices + np.arange(graph.num_ops))
-    turns = [
-        (one, other)
-        for one, other in itertools.combinations(range(num_devices), 2)
-        if accelerator[one] == accelerator[other] >= 0
+    is_accelerated = accelerator[placement] >= 0
+    members = [
+        np.flatnonzero(is_accelerated & (placement == d)).tolist() for d in range(num_devices)
     ]
-    before, after = np.array(turns, int).reshape(-1, 2).T
-    senders = np.append(node[graph.senders], before)
-    receivers = np.append(node[graph.receivers], after)
-    apart = senders != receivers
-    senders, receivers = senders[apart], receivers[apart]
+    members += [[] if part else [op] for op, part in enumerate(is_accelerated)]
+    op_compute_s = np.asarray(problem.costs.compute_s, float)[np.arange(graph.num_ops), placement]
+    load_s = np.where(accelerator >= 0, np.add(*loads(problem, placement)), 0.0)
+    busy_s = np.concatenate([load_s, np.where(is_accelerated, 0.0, op_compute_s)])
+    node = np.where(is_accelerated, placement, num_devices + np.arange(graph.num_ops))
+    turns = [
+        (first, second)
+        for first, second in itertools.combinations(range(num_devices), 2)
+        if accelerator[first] == accelerator[second] >= 0
+    ]
+    earlier, later = np.array(turns, int).reshape(-1, 2).T
+    senders = np.append(node[graph.senders], earlier)
+    receivers = np.append(node[graph.receivers], later)
+    crosses = senders != receivers
+    senders, receivers = senders[crosses], receivers[crosses]
     starts, sources = dag.successors(len(members), receivers, senders)
     finish_s, spans = np.zeros(len(members)), []
     for number in dag.sort_nodes(len(members), senders, receivers).tolist():

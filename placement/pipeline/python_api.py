@@ -1,4 +1,4 @@
-"""`placement.place`: the task `place` for whoever has a prompt and no command line."""
+"""`placement.place`: the task `place` as a Python function."""
 
 import contextlib
 import dataclasses
@@ -24,28 +24,28 @@ from placement.runtime.models import from_python
 class Placed:
     """A model that was placed."""
 
-    placement: Mapping[str, str]  # operation's name -> its device's
+    placement: Mapping[str, str]  # operation name -> device name
     summary: dict[str, Any]  # what summary.json holds: a row for each method, and which is best
     workdir: Path  # the run directory, with the report
     settings: Settings
 
     @property
     def verdict(self) -> str:
-        """What to use, this placement or a plain device, and how long it takes; in a sentence."""
+        """One sentence: whether to use this placement or a plain device, and the latency."""
         decided = verdict_lib.decide(self.summary["rows"])
         return verdict_lib.sentence(decided, self.summary["objective"])
 
     def deploy(self, directory: str | os.PathLike[str]) -> Path:
-        """Does what `--task=deploy` does, and copies the folder that it makes.
+        """Deploys the placement and copies the deployed folder.
 
         Args:
-          directory: what to make; nothing is there yet.
+          directory: the folder to make; it must not exist.
 
         Returns:
-          The same, for `placement.load`.
+          The folder, for `placement.load`.
 
         Raises:
-          UserError: there is something, or of `--task=deploy`: one line.
+          UserError: the folder exists, or the placement cannot be deployed: one line.
         """
         to = Path(directory)
         if to.exists():
@@ -113,8 +113,8 @@ def _python_messages() -> Iterator[None]:
     try:
         yield
     except UserError as error:
-        raise UserError(syntax.for_python(str(error))) from error
+        raise UserError(syntax.to_python(str(error))) from error
 
 
 def _display() -> progress.Display:
-    return progress.Display(progress.WARNING, syntax.for_python)
+    return progress.Display(progress.WARNING, syntax.to_python)

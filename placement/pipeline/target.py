@@ -278,9 +278,9 @@ def _lacks(saved: dict[str, Any], time_limit_s: float) -> bool:
 
 
 def _tell_profile(saved: dict[str, Any], path: Path, display: progress.Display) -> None:
-    """Says what handing over costs, what was left out, and what disturbed the profile."""
+    """Prints the transfer costs, the measurements left out, and disturbances of the profile."""
     for transfer in saved.get("transfers", ()):
-        display.say(f"handing over {transfers.in_words(transfer)}")
+        display.say(f"transfer {transfers.in_words(transfer)}")
     under = saved.get("conditions")
     if under is None:
         return

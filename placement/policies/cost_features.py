@@ -1,4 +1,4 @@
-"""What policies read of a problem's costs, at a size that the padded graph alone decides."""
+"""The costs of a problem as policies read them, padded to the size of the policy's graph."""
 
 from typing import Any, Generic, NamedTuple, TypeVar
 
@@ -9,39 +9,39 @@ from placement.instance import Instance
 from placement.simulators import makespan, schedule
 from placement.types import Array
 
-Own = TypeVar("Own")
+PolicyTables = TypeVar("PolicyTables")
 
 
-class CostView(NamedTuple, Generic[Own]):
-    """A problem's costs, and the steps of its list schedule: N, E and S are padded sizes.
+class CostView(NamedTuple, Generic[PolicyTables]):
+    """A problem's costs and the steps of its list schedule; N, E and S are padded sizes.
 
-    Hand it over as the `globals` of the policy's graph, never in a closure: XLA folds constants.
-    Parallel edges are one, of their longest delay: tensors that arrive earlier hold up nothing.
+    Pass it as the `globals` of the policy's graph, never in a closure: XLA folds constants.
+    Parallel edges are merged into one with the longest delay; earlier tensors delay nothing.
     """
 
     compute_s: Array  # float32 [N, D]; inf where the device does not support the operation
     senders: Array  # int32 [E]: of the distinct pairs of neighbours; N for padding
     receivers: Array  # int32 [E]
     delay_s: Array  # float32 [E, D, D]: from sender's end to arrival; the last is padding: zero
-    # S steps in the order of priority, whatever the problem's objective. Those of padding come last
-    # and write nothing.
+    # S steps in priority order, whatever the problem's objective. Padding comes last and writes
+    # nothing.
     steps: schedule.Steps
-    num_steps: Array  # int32 []: those that are no padding
-    own: Own  # what one policy must know beside this, of a type of its own; None of others
+    num_steps: Array  # int32 []: the number of steps without padding
+    own: PolicyTables  # tables of one policy, of its own type; None for other policies
 
     @property
     def simulator(self) -> makespan.Tables:
         """Gathers what `makespan.latency` reads, for placements of N operations."""
         compute_s, delay_s = self.compute_s[self.steps.op], self.delay_s[self.steps.edges]
-        each = np.arange(compute_s.shape[1], dtype=np.int8)  # devices are kinds of their own
-        return makespan.Tables(self.steps, compute_s, each, delay_s)
+        kinds = np.arange(compute_s.shape[1], dtype=np.int8)  # no two devices are interchangeable
+        return makespan.Tables(self.steps, compute_s, kinds, delay_s)
 
 
 def cost_view(problem: Instance, num_nodes: int, num_edges: int) -> CostView[Any]:
-    """Makes the view of a problem, on the host.
+    """Computes the padded costs of a problem, on the host.
 
     Args:
-      problem: of the graph that the policy places.
+      problem: the graph that the policy places, with its costs.
       num_nodes: padded number of nodes of the policy's graph.
       num_edges: its padded number of edges, more than there are pairs of neighbours.
     """
@@ -62,7 +62,7 @@ def cost_view(problem: Instance, num_nodes: int, num_edges: int) -> CostView[Any
 def _padded_steps(
     steps: schedule.Steps, size: tuple[int, int], padded: tuple[int, int]
 ) -> schedule.Steps:
-    """The steps of a graph of some operations and edges, for one of more of both."""
+    """Pads the steps of a list schedule from `size` to `padded` (operations, edges)."""
     (num_ops, num_pairs), (num_nodes, num_edges) = size, padded
     length, nothing = num_nodes + num_edges // schedule.WIDTH, num_nodes + 1
     inputs = np.where(steps.inputs == num_ops, num_nodes, steps.inputs)

@@ -1,4 +1,4 @@
-"""What `summary.json` holds, as tables, figures and the verdict read it.
+"""The content of `summary.json`, as tables, figures and the verdict read it.
 
 A row says how one method's placement of one graph does; a comparison's rows also carry their graph
 and their seed. A *reference* row is of a device outside the placement, such as the whole CPU beside

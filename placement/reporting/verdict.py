@@ -44,7 +44,7 @@ class Contender(NamedTuple):
 
     @property
     def name(self) -> str:
-        """What a sentence calls it, in Markdown."""
+        """Its name within a sentence, in Markdown."""
         label = summaries.label(self.rows[0])
         if summaries.is_single(self.rows[0]):
             return f"`{label.removeprefix('single:')}` alone"
@@ -55,7 +55,7 @@ class Contender(NamedTuple):
 
 
 class Verdict(NamedTuple):
-    """Which way of running a model to use."""
+    """The way of running a model to use, and its rival."""
 
     winner: Contender | None  # None where nothing has a usable latency
     placement: Contender | None  # the best on the devices of the placement, each alone included
@@ -93,13 +93,13 @@ def decide(rows: Sequence[Row], preferred: str = "") -> Verdict:
         if not c.is_plain and not (singles and c.rows[0].get("num_devices") == 1)
     ]
     single = min(singles, key=_rank, default=None)
-    for other in singles:
-        if other.method == preferred and single and not _is_faster(single, other):
-            single = other
+    for candidate in singles:
+        if candidate.method == preferred and single and not _is_faster(single, candidate):
+            single = candidate
     plain = single
-    for other in sorted(references, key=_rank):
-        if plain is single and (single is None or _is_faster(other, single)):
-            plain = other
+    for reference in sorted(references, key=_rank):
+        if plain is single and (single is None or _is_faster(reference, single)):
+            plain = reference
     gains = [c for c in placements if single is None or _is_faster(c, single)]
     best = min(gains, key=_rank, default=None)
     winner = best if best and (plain is None or _is_faster(best, plain)) else plain
@@ -128,16 +128,16 @@ def sentence(verdict: Verdict, objective: str = "") -> str:
     if not winner.is_plain:
         return f"{text} The fastest without placing, {rival.name}, takes {takes}."
     if _is_faster(winner, rival):
-        where = "these" if winner.rows[0].get("reference") else "several"
-        return f"{text} The best placement on {where} devices takes {takes}."
+        quantifier = "these" if winner.rows[0].get("reference") else "several"
+        return f"{text} The best placement on {quantifier} devices takes {takes}."
     return f"{text} No placement is clearly faster: the best takes {takes}."
 
 
 def misprediction(rows: Iterable[Row]) -> str | None:
     """Returns a sentence about predictions that are further off than `FIDELITY`, or None."""
     rows = summaries.split(rows)[0]
-    known = [row for row in rows if summaries.predicted_s(row) and summaries.median_s(row)]
-    wrong = [row for row in known if _is_mispredicted(row)]
+    measured = [row for row in rows if summaries.predicted_s(row) and summaries.median_s(row)]
+    wrong = [row for row in measured if _is_mispredicted(row)]
     if not wrong:
         return None
     worst = max(wrong, key=lambda row: abs(math.log(_error(row))))
@@ -145,7 +145,9 @@ def misprediction(rows: Iterable[Row]) -> str | None:
     label, error = summaries.label(worst), f"off by more than {FIDELITY:.0%}"
     subject = f"The prediction for `{label}` is {error}"
     if len(wrong) > 1:
-        subject = f"{len(wrong)} of {len(known)} predictions are {error}, most that for `{label}`"
+        subject = (
+            f"{len(wrong)} of {len(measured)} predictions are {error}, most that for `{label}`"
+        )
     return (
         f"{subject}: {unit.write(worst['predicted_s'])} {unit.name} predicted, "
         f"{unit.write(summaries.median_s(worst))} {unit.name} measured. Bounds, gaps and "
@@ -162,11 +164,11 @@ def rankings(rows: Iterable[Row]) -> list[Ranking]:
     logs: dict[str, dict[str, list[float]]] = {}
     for row in rows:
         ratio = units.number(row["versus_best_single_device"])
-        of_graph = logs.setdefault(row["method"], {}).setdefault(row["graph"], [])
-        of_graph.append(math.inf if not ratio else math.log(ratio))
+        graph_logs = logs.setdefault(row["method"], {}).setdefault(row["graph"], [])
+        graph_logs.append(math.inf if not ratio else math.log(ratio))
     num_graphs = max(map(len, logs.values()), default=0)
     means = [
-        Ranking(method, math.exp(np.mean([np.mean(of_graph) for of_graph in graphs.values()])))
+        Ranking(method, math.exp(np.mean([np.mean(seeds) for seeds in graphs.values()])))
         for method, graphs in logs.items()
         if len(graphs) == num_graphs
     ]
@@ -203,15 +205,15 @@ def _contenders(rows: Iterable[Row], is_measured: bool) -> list[Contender]:
         methods.setdefault(row["method"], []).append(row)
     contenders = []
     for method, group in methods.items():
-        known = (seconds(row) for row in group if not summaries.has_failed(row))
-        latencies_s = [latency_s for latency_s in known if latency_s is not None]
+        values_s = (seconds(row) for row in group if not summaries.has_failed(row))
+        latencies_s = [latency_s for latency_s in values_s if latency_s is not None]
         if len(latencies_s) < len(group):
             continue
         ratios = [units.or_nan(row.get("versus_best_single_device")) for row in group]
         ratio = math.exp(np.mean(np.log(ratios))) if np.all(np.array(ratios) > 0) else math.nan
         intervals = [row.get("versus_interval") or (math.nan, math.nan) for row in group]
         measured = [row.get("measured_s") or {} for row in group]
-        latencies = [(each.get("low"), each.get("high")) for each in measured]
+        latencies = [(interval.get("low"), interval.get("high")) for interval in measured]
         contenders.append(
             Contender(
                 method,
@@ -231,16 +233,16 @@ def _hull(intervals: Iterable[Sequence[float | None]]) -> tuple[float, float]:
     return float(ends[:, 0].min()), float(ends[:, 1].max())
 
 
-def _is_faster(one: Contender, other: Contender) -> bool:
-    """Returns whether one is clearly faster: by the intervals, or the predictions, of both.
+def _is_faster(first: Contender, second: Contender) -> bool:
+    """Returns whether the first is clearly faster, by intervals or else by predictions.
 
-    Ratios to the best single device are paired by rounds, and so tell more than latencies do.
+    Ratios to the best single device come first: they are paired by rounds, so less noisy.
     """
     for interval in ("ratio_interval", "latency_interval"):
-        high, low = getattr(one, interval)[1], getattr(other, interval)[0]
+        high, low = getattr(first, interval)[1], getattr(second, interval)[0]
         if not math.isnan(high + low):
             return high < low
-    return one.latency_s < other.latency_s * (1 - _ROUNDING)
+    return first.latency_s < second.latency_s * (1 - _ROUNDING)
 
 
 def _rank(contender: Contender) -> tuple[float, float]:

@@ -69,7 +69,7 @@ def test_segments_are_spans_and_end_when_they_are_predicted_to():
     for problem, placements in _problems("makespan"):
         placements, _ = _finite(problem, placements)
         for placement in placements[:4]:
-            spans = timeline.in_segments(problem, placement)
+            spans = timeline.predict_segments(problem, placement)
             ends = max(span.finish_s for span in spans)
             assert ends == pytest.approx(segments.latency_s(problem, placement))
             assert sorted(op for span in spans for op in span.ops) == list(range(SIZE[0]))

@@ -1,4 +1,4 @@
-"""How a command ends: one line on stderr and one of `EXIT_CODES`, whatever goes wrong."""
+"""The end of a command: one line on stderr and one of `EXIT_CODES`, for every kind of error."""
 
 import contextlib
 import errno
@@ -27,7 +27,9 @@ def unchanged(text: str) -> str:
 
 
 @contextlib.contextmanager
-def on_error(workdir: Path | None, rewrite: Callable[[str], str] = unchanged) -> Iterator[None]:
+def exit_on_error(
+    workdir: Path | None, rewrite: Callable[[str], str] = unchanged
+) -> Iterator[None]:
     """Ends the process with one line and an exit code when the block raises.
 
     Args:

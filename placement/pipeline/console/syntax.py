@@ -1,4 +1,4 @@
-"""How users write settings and tasks.
+"""The syntax of settings and tasks in messages.
 
 Messages are written for `python -m experiments.main` ("give --config.devices=host"). The installed
 command and Python rewrite them with the functions here.
@@ -9,6 +9,8 @@ import re
 # A value ends before punctuation that closes a clause: "give --config.devices=CPU,GPU.0, or ...".
 _SETTING = re.compile(r"--config\.(\w+)(?:=('[^']*'|\S+?(?=[.,;:)]*(?:\s|$))))?")
 _TASK = re.compile(r"--task=(\w+)")
+# The tasks that are subcommands of the installed command.
+COMMANDS = ("advise", "compare", "deploy", "front", "place", "profile", "report")
 # Options whose names differ from their settings': the unit is in the help.
 OPTION_NAMES = {"time_limit_s": "time-limit", "measure_s": "measure-time"}
 
@@ -18,16 +20,32 @@ def option(setting: str) -> str:
     return "--" + OPTION_NAMES.get(setting, setting.replace("_", "-"))
 
 
-def for_command(text: str) -> str:
+def to_command(text: str) -> str:
     """Rewrites a message for the installed command: '--devices=host', 'placement compare'."""
-    text = _SETTING.sub(lambda m: option(m[1]) + (f"={m[2]}" if m[2] else ""), text)
-    return _TASK.sub(r"placement \1", text)
+
+    def setting(match: re.Match[str]) -> str:
+        name, value = match.groups()
+        if value in ("True", "False"):  # a flag, which takes no value
+            return option(name) if value == "True" else option(name).replace("--", "--no-", 1)
+        return option(name) + (f"={value}" if value else "")
+
+    def task(match: re.Match[str]) -> str:
+        if match[1] in COMMANDS:
+            return f"placement {match[1]}"
+        return f"python -m experiments.main {match[0]}"  # of a clone of the repository
+
+    return _TASK.sub(task, _SETTING.sub(setting, text))
 
 
-def for_python(text: str) -> str:
-    """Rewrites a message for Python: "devices='host'", 'placement.compare'."""
+def to_python(text: str) -> str:
+    """Rewrites a message for Python: "devices='host'", 'placement.place'."""
 
-    def argument(match: re.Match[str]) -> str:
-        return match[1] + (f"={match[2].strip(chr(39))!r}" if match[2] else "")
+    def setting(match: re.Match[str]) -> str:
+        name, value = match.groups()
+        if not value:
+            return name
+        value = value.strip("'")
+        is_literal = value in ("True", "False") or re.fullmatch(r"-?\d+(\.\d+)?", value)
+        return f"{name}={value if is_literal else repr(value)}"
 
-    return _TASK.sub(r"placement.\1", _SETTING.sub(argument, text))
+    return _SETTING.sub(setting, text).replace("--task=place", "placement.place")

@@ -90,7 +90,7 @@ def write(workdir: Path, told: details.Details | None, target: target_lib.Target
 
 def _predicted(problem: Instance, placement: np.ndarray, candidate: Candidate) -> details.Timeline:
     if candidate.segments is not None:
-        return details.Timeline(timeline.in_segments(problem, placement), _IN_SEGMENTS)
+        return details.Timeline(timeline.predict_segments(problem, placement), _IN_SEGMENTS)
     return details.Timeline(timeline.predict(problem, placement), _HOW[problem.objective])
 
 

@@ -67,7 +67,7 @@ def _advised(
             problem = loading.search_problem(target.net, costs, target.names, each.objective)
             compared = target._replace(references=target_lib.find(each).references)
             measured = measurer if each.evaluate != "simulate" else None
-            with display.phase(f"looking for what there is to gain under {each.objective}"):
+            with display.phase(f"estimating the possible gain under {each.objective}"):
                 yield advice.find(compared, problem, measured, backend, each.time_limit_s)
 
 

@@ -95,7 +95,7 @@ def run(
     artifact = _artifact(net, placed, found, decision)
     record = _record(settings, workdir, artifact, placed, rows, decision)
     record["checks"]["inputs"] = given.told
-    with display.phase("writing what was decided, and loading it"):
+    with display.phase("writing the deployed folder, and loading it"):
         _write(workdir, artifact, record, given)
     if nan := record["checks"].get("NaN"):
         display.warn(nan)

@@ -116,7 +116,7 @@ def run_methods(
             threading.Event(), kept, method_runs.Incumbent(),
         )  # fmt: skip
         if advised:
-            with kept.during("looking for what there is to gain"):
+            with kept.during("estimating the possible gain"):
                 order = _advise(context, order)
         entries, searched = _searched(context, order, chosen, counter)
         judged = _judged(context, entries, searched, known or workdir / bounds.FILE)
@@ -179,7 +179,7 @@ def _advise(context: method_runs.Context, order: tuple[str, ...]) -> tuple[str, 
     """Says what a search may gain at best; returns the methods that then are worth running."""
     settings, display = context.settings, context.display
     measured = context.measurer if settings.evaluate != "simulate" else None
-    with display.phase("looking for what there is to gain"):
+    with display.phase("estimating the possible gain"):
         backend = settings.backend if context.target.present else ""
         found = advice.find(
             context.target, context.problem, measured, backend, settings.time_limit_s
@@ -193,7 +193,7 @@ def _advise(context: method_runs.Context, order: tuple[str, ...]) -> tuple[str, 
     if settings.search_anyway:
         display.say(f"{searches[0]} runs all the same: search_anyway is set.")
         return order
-    display.say(f"{searches[0]} does not run; --config.search_anyway=True runs it all the same.")
+    display.say(f"{searches[0]} is not run. To run it anyway: --config.search_anyway=True")
     return tuple(method for method in order if method in _TRIVIAL)
 
 

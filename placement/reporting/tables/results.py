@@ -237,7 +237,9 @@ def _notes(summary: Summary) -> list[str]:
         if _without_cause(row) != row:
             lines.append(f"{row['method']} {_one_line(row['status'])[:_LONGEST_CAUSE]}")
     if has_host(summary):
-        lines.append("host: cores of one processor; no claim about GPUs.")
+        lines.append(
+            "host: the devices are cores of one processor; the numbers say nothing about GPUs."
+        )
     return lines
 
 

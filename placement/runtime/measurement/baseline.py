@@ -16,7 +16,7 @@ Outcome = Measurement | Failure
 
 
 class Outcomes(NamedTuple):
-    """What became of the candidates; ratios are to the best single device, whose own is 1."""
+    """The outcomes of all candidates; ratios are to the best single device, whose ratio is 1."""
 
     best: int  # index of the fastest single device; 0 if all failed
     singles: tuple[Outcome, ...]

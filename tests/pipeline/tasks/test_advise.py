@@ -107,7 +107,7 @@ def test_after_stop_the_search_does_not_run_unless_asked_for(tmp_path):
     code, out, err = run(tmp_path / "stopped", *flags, "--config.search_anyway=False")
     assert code == 0, err
     assert "Stop here: no placement can be clearly faster than gpu" in out + err
-    assert "heft does not run; --config.search_anyway=True runs it all the same." in out + err
+    assert "heft is not run. To run it anyway: --config.search_anyway=True" in out + err
     summary = json.loads((tmp_path / "stopped" / "summary.json").read_text())
     assert "heft" not in [row["method"] for row in summary["rows"]]
     assert summary["best"].startswith("single:gpu")

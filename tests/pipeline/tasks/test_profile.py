@@ -66,7 +66,7 @@ def test_profiling_ends_with_the_time_of_a_search_and_is_done_again_with_more_ti
     code, out, err = run(tmp_path, *flags, *PROFILE, "--config.time_limit_s=600")
     assert code == 0, err
     assert "cut short" not in out
-    assert "handing over CPU_" in out
+    assert "transfer CPU_" in out
     assert "half within" in out
     conditions = json.loads((tmp_path / "environment.json").read_text())["profiling"]
     assert conditions == profiled(tmp_path)["conditions"]

@@ -26,7 +26,7 @@ _THREAD_SLACK = 1.25  # times the number of threads asked for
 _THREAD_TRIES = 3
 _STREAM = 5  # inferences of each request
 _OVERLAPS = 5  # inferences whose median overlap counts
-_NO_TIME = "no time was left to compile its submodels; give a longer --config.time_limit_s"
+_NO_TIME = "no time was left to compile its submodels; give a longer time limit"
 
 
 class Rounds(NamedTuple):
