@@ -29,7 +29,7 @@ LEGEND = (
 )
 HOST_NOTE = (
     "Devices labelled `host` are cores of one processor, each opened as an OpenVINO device of its "
-    "own: the numbers exercise the real measurement boundary and are no claim about GPUs."
+    "own: the numbers show that measuring works, and say nothing about GPUs."
 )
 
 
