@@ -1,69 +1,80 @@
-"""`graph_cut`: the `serial` objective by minimum s-t cuts.
+"""The `serial` objective by minimum s-t cuts (`graph_cut`).
 
-Co-location classes are nodes. A *move* to device a asks for every class at once whether it stays
-where it is, on l[n], or goes to a: x[n] = 0 or 1. What a placement costs after the move is, for a
-tensor of class u whose readers on device d are R(d), with T the seconds of one crossing,
+The nodes of the cut problem are the co-location classes. A *move* to device a decides for every
+class u at once: x[u] = 0 keeps its current device l[u], x[u] = 1 changes to a. Let a tensor of
+class u have readers R(d) on device d, and let T be the seconds of one transfer. After the move the
+tensor costs
 
-    [x[u] = 0]  T[l[u], a]             if some reader x[r] = 1 or l[r] = a,
-  + [x[u] = 0]  T[l[u], d]  summed over d != a with some r in R(d), x[r] = 0,
-  + [x[u] = 1]  T[a, d]     summed over the same d,
+    (1)  [x[u] = 0] T[l[u], a]     if some reader r has x[r] = 1 or l[r] = a
+    (2)  [x[u] = 0] T[l[u], d]     for every d != a with some r in R(d), x[r] = 0
+    (3)  [x[u] = 1] T[a, d]        for the same d
 
-beside compute_s[n, l[n] or a] for every class and fusion_loss_s for every edge whose ends are
-apart. It is the capacity of a cut: x[n] = 0 is the source's side, classes that are on a already are
-the sink, and one auxiliary node for each condition "some reader" lets a tensor count once however
-many read it (Stone 1977 with hyperedges). The second term is no capacity where T[l[u], d] > T[a,
-d]; the difference is then charged to x[u] = 0 whatever the readers do, which is right for x = 0 and
-too much elsewhere. So a move that the cut finds never costs more than it says.
+To these the move adds
 
-With two devices the move from "all on device 0" to device 1 is exact: its minimum cut is the
-optimum, and the flow proves it. With several devices moves are repeated, a device after another,
-until none gains (alpha-expansion, Boykov, Veksler and Zabih 2001). Two lower bounds are then valid:
+    (4)  compute_s[u, l[u] or a]   for every class u
+    (5)  fusion_loss_s[e]          for every edge e whose ends are on different devices
 
-    one device against the rest: a cut of two devices, a and another that takes the best that the
-    rest offer for each operation and crossing, and among which nothing crosses;
+The sum of (1) to (5) is the capacity of an s-t cut. Nodes with x = 0 are on the source's side, and
+classes that are on a already are the sink. One auxiliary node for each "some reader" makes a tensor
+count once however many operations read it (Stone 1977, with hyperedges).
 
-    the integer program, whose f carries the tensor of u to d where no reader may do without it:
+Line (2) is no capacity where T[l[u], d] > T[a, d]. The difference is then charged to x[u] = 0
+whatever the readers do. That is right for x = 0 and too much elsewhere, so a move never costs more
+than its cut.
 
-        minimise    sum_n,d compute_s[n, d] x[n, d] + sum_t,s,d T[t, s, d] f[t, s, d]
-                    + sum_e,d fusion_loss_s[e] v[e, d]
-        subject to  sum_d x[n, d] = 1,  sum_n memory[n] x[n, d] <= capacity[d],
-                    x[u, d] + sum_s f[t, s, d] >= x[r, d],  f[t, s, d] <= x[u, s],
-                    v[e, d] >= x[u, d] - x[r, d],  x in {0, 1}, f, v >= 0.
+With two devices, the move from "all on device 0" to device 1 is exact: the minimum cut is the
+optimum, and the maximum flow proves it. With more devices, moves to one device after another are
+repeated until none improves (alpha-expansion; Boykov, Veksler and Zabih 2001). Two lower bounds
+then hold:
 
-Cuts know no memory: where limits are broken, the integer program decides, with two devices too.
+1. One device against the rest: the cut of two devices, a and one that takes the best value of all
+   other devices for every operation and transfer and needs no transfers within.
+2. The integer program below. Here t is a tensor of class u, and f[t, s, d] = 1 if t is sent from
+   device s to device d.
+
+       minimise    sum_n,d compute_s[n, d] x[n, d] + sum_t,s,d T[t, s, d] f[t, s, d]
+                   + sum_e,d fusion_loss_s[e] v[e, d]
+       subject to  (6)   sum_d x[n, d] = 1
+                   (7)   sum_n memory[n] x[n, d] <= capacity[d]
+                   (8)   x[u, d] + sum_s f[t, s, d] >= x[r, d]      for every reader r of t
+                   (9)   f[t, s, d] <= x[u, s]
+                   (10)  v[e, d] >= x[u, d] - x[r, d]               for every edge e = (u, r)
+                         x in {0, 1},  f, v >= 0
+
+Cuts ignore memory. If the limits are broken, the integer program decides, with two devices too.
 """
 
-from collections.abc import Sequence
 from functools import partial
 from typing import NamedTuple
 
 import chex
 import numpy as np
+from numpy.typing import ArrayLike
 from scipy import optimize, sparse
 from scipy.sparse import csgraph
 
-from placement.instance import Instance, MemoryLimits
+from placement.instance import Instance
 from placement.solvers import base, native
 from placement.solvers.limits import SearchLimits
 
-_EXACT = 1e-12  # relative: when a flow is as large as the cut, but for float64's rounding
-_UNITS = 2**30  # flows are integers of 32 bits
-_LARGEST = 300_000  # variables of an integer program that is worth building
-_LARGE = 1e4  # the largest coefficient of an objective, as HiGHS stops at gaps of 1e-6
-_SAME = 1e-6  # relative: HiGHS's tolerance; a placement as good as its bound is optimal
+_FLOW_PRECISION = 1e-12  # relative: a flow this close to the cut equals it but for rounding
+_FLOW_UNITS = 2**30  # SciPy's flows are integers of 32 bits
+_MAX_VARIABLES = 300_000  # of an integer program that is worth building
+_MAX_COEFFICIENT = 1e4  # of the integer program's objective: HiGHS stops at gaps of 1e-6
+_OPTIMALITY_TOLERANCE = 1e-6  # relative: HiGHS's own
 
 
-class Costs(NamedTuple):
-    """The serial objective of C classes on D devices; T tensors that leave their class."""
+class SerialCosts(NamedTuple):
+    """The `serial` objective of C classes on D devices, with T tensors that leave their class."""
 
     compute_s: np.ndarray  # float64 [C, D]
-    source: np.ndarray  # int [T]: the class that produces the tensor
+    tensor_source: np.ndarray  # int [T]: the class that produces the tensor
     transfer_s: np.ndarray  # float64 [T, D, D]
-    # The distinct pairs of a tensor and another class that reads it.
-    tensor: np.ndarray  # int [P]
+    # The P distinct pairs of a tensor and another class that reads it.
+    read_tensor: np.ndarray  # int [P]
     reader: np.ndarray  # int [P]
-    cut: np.ndarray  # int [Q, 2]: classes that edges join
-    fusion_loss_s: np.ndarray  # float64 [Q]: what separating them costs
+    fused_pairs: np.ndarray  # int [Q, 2]: the classes at the ends of edges that can lose a fusion
+    fusion_loss_s: np.ndarray  # float64 [Q]
 
 
 class _Arcs(NamedTuple):
@@ -79,176 +90,180 @@ def find(problem: Instance, seed: int, limits: SearchLimits) -> base.SearchResul
       Status 'optimal' where the bound proves it; else 'finished', or 'time limit' where the integer
       program was cut off.
     """
-    del seed  # nothing is random
-    classes = problem.classes
-    memory = problem.memory_limits
-    costs = costs_of(problem)
-    num_devices = costs.compute_s.shape[1]
+    del seed  # the method is deterministic
+    classes, memory = problem.classes, problem.memory_limits
+    costs = collect_costs(problem)
+    num_classes, num_devices = costs.compute_s.shape
     if num_devices <= 2:
-        labels, bound_s = two_devices(costs)
+        placement, bound_s = solve_two_devices(costs)
     else:
-        labels = _expanded(costs, limits)
-        bound_s = max(against_rest(costs, device) for device in range(num_devices))
-    fits = _fits(labels, classes.memory_bytes, memory)
-    value_s = value(costs, labels) if fits else np.inf
-    status = "optimal" if _same(value_s, bound_s) else "finished"
-    limits.tell(1, value_s, labels[classes.ids] if fits else None)
-    if status != "optimal" and _variables(costs) <= _LARGEST:
-        exact = _integer_program(costs, classes.memory_bytes, memory, limits)
+        single_devices = [np.full(num_classes, device) for device in range(num_devices)]
+        best_single = min(single_devices, key=lambda start: evaluate(costs, start))
+        starts = (costs.compute_s.argmin(axis=1), best_single)
+        expanded = [_expand(costs, start, limits) for start in starts]
+        placement = min(expanded, key=lambda labels: evaluate(costs, labels))
+        bound_s = max(bound_one_against_rest(costs, device) for device in range(num_devices))
+    used_bytes = np.bincount(placement, classes.memory_bytes, minlength=num_devices)
+    fits = bool((memory.devices @ used_bytes <= memory.capacity_bytes).all())
+    value_s = evaluate(costs, placement) if fits else np.inf
+
+    def is_optimal() -> bool:
+        return bool(np.isfinite(value_s) and value_s <= bound_s * (1 + _OPTIMALITY_TOLERANCE))
+
+    status = "optimal" if is_optimal() else "finished"
+    limits.tell(1, value_s, placement[classes.ids] if fits else None)
+    num_transfers = len(costs.tensor_source) * num_devices * (num_devices - 1)
+    num_variables = costs.compute_s.size + num_transfers + len(costs.fusion_loss_s) * num_devices
+    if status != "optimal" and num_variables <= _MAX_VARIABLES:
+        exact = _solve_integer_program(problem, costs, limits)
         bound_s = max(bound_s, exact.bound_s)
-        if exact.placement is not None and value(costs, exact.placement) < value_s:
-            labels, value_s = exact.placement, value(costs, exact.placement)
-        status = "optimal" if _same(value_s, bound_s) else exact.status
-    if np.isinf(value_s):
-        return base.SearchResult(None, bound_s, status)
-    return base.SearchResult(labels[classes.ids], bound_s, status)
+        if exact.placement is not None and evaluate(costs, exact.placement) < value_s:
+            placement, value_s = exact.placement, evaluate(costs, exact.placement)
+        status = "optimal" if is_optimal() else exact.status
+    return base.SearchResult(None if np.isinf(value_s) else placement[classes.ids], bound_s, status)
 
 
-def costs_of(problem: Instance) -> Costs:
+def collect_costs(problem: Instance) -> SerialCosts:
     """Collects the objective's terms of a problem, between different classes."""
     graph, classes = problem.graph, problem.classes
     ends = classes.ids[np.stack([graph.senders, graph.receivers])]
-    apart = np.flatnonzero(ends[0] != ends[1])
-    _, first, number = np.unique(graph.tensors[apart], return_index=True, return_inverse=True)
-    pairs = np.unique(np.stack([number, ends[1, apart]]), axis=1)
-    lost_s = np.asarray(problem.costs.fusion_loss_s, np.float64)
-    separable = apart[lost_s[apart] > 0]
+    outer_edges = np.flatnonzero(ends[0] != ends[1])
+    _, first, tensor = np.unique(graph.tensors[outer_edges], return_index=True, return_inverse=True)
+    reads = np.unique(np.stack([tensor, ends[1, outer_edges]]), axis=1)
+    fusion_loss_s = np.asarray(problem.costs.fusion_loss_s, np.float64)
+    fused_edges = outer_edges[fusion_loss_s[outer_edges] > 0]
     # The simulator's own float32 table, so that a sum of the same terms is the same number.
-    transfer_s = problem.edge_transfer_s[apart[first]]
-    return Costs(
+    transfer_s = problem.edge_transfer_s[outer_edges[first]]
+    return SerialCosts(
         compute_s=classes.compute_s,
-        source=ends[0, apart[first]],
+        tensor_source=ends[0, outer_edges[first]],
         transfer_s=transfer_s.astype(np.float64),
-        tensor=pairs[0],
-        reader=pairs[1],
-        cut=ends[:, separable].T,
-        fusion_loss_s=lost_s[separable],
+        read_tensor=reads[0],
+        reader=reads[1],
+        fused_pairs=ends[:, fused_edges].T,
+        fusion_loss_s=fusion_loss_s[fused_edges],
     )
 
 
-def value(costs: Costs, labels: np.ndarray) -> float:
-    """Computes seconds of a placement int [C] of the classes."""
-    chex.assert_shape(labels, costs.compute_s.shape[:1])
-    chex.assert_type(labels, int)
-    total = costs.compute_s[np.arange(len(labels)), labels].sum()
-    read = np.unique(np.stack([costs.tensor, labels[costs.reader]]), axis=1)
-    total += costs.transfer_s[read[0], labels[costs.source[read[0]]], read[1]].sum()
-    separated = labels[costs.cut[:, 0]] != labels[costs.cut[:, 1]]
-    return float(total + costs.fusion_loss_s[separated].sum())
+def evaluate(costs: SerialCosts, placement: np.ndarray) -> float:
+    """Computes the seconds of a placement int [C] of the classes."""
+    chex.assert_shape(placement, costs.compute_s.shape[:1])
+    chex.assert_type(placement, int)
+    total_s = costs.compute_s[np.arange(len(placement)), placement].sum()
+    reads = np.stack([costs.read_tensor, placement[costs.reader]])
+    tensor, device = np.unique(reads, axis=1)  # a tensor is sent to each device once
+    total_s += costs.transfer_s[tensor, placement[costs.tensor_source[tensor]], device].sum()
+    is_separated = placement[costs.fused_pairs[:, 0]] != placement[costs.fused_pairs[:, 1]]
+    return float(total_s + costs.fusion_loss_s[is_separated].sum())
 
 
-def two_devices(costs: Costs) -> tuple[np.ndarray, float]:
-    """Finds the optimum on one or two devices, memory aside: labels int [C], and its value."""
-    labels = np.zeros(len(costs.compute_s), int)
+def solve_two_devices(costs: SerialCosts) -> tuple[np.ndarray, float]:
+    """Finds the optimum on one or two devices without memory limits.
+
+    Returns:
+      The placement int [C] of the classes, and its value in seconds.
+    """
+    placement = np.zeros(len(costs.compute_s), int)
     if costs.compute_s.shape[1] == 1:
-        return labels, value(costs, labels)
-    return _move(costs, labels, 1)
+        return placement, evaluate(costs, placement)
+    return _move(costs, placement, 1)
 
 
-def against_rest(costs: Costs, device: int) -> float:
-    """Bounds from below: the device against one as good as the best of all the others."""
+def bound_one_against_rest(costs: SerialCosts, device: int) -> float:
+    """Bounds the optimum from below: the device against the best of all others at every choice."""
     rest = np.arange(costs.compute_s.shape[1]) != device
     compute_s = np.stack([costs.compute_s[:, device], costs.compute_s[:, rest].min(axis=1)], axis=1)
-    transfer_s = np.zeros((len(costs.source), 2, 2))
+    transfer_s = np.zeros((len(costs.tensor_source), 2, 2))
     transfer_s[:, 0, 1] = costs.transfer_s[:, device, rest].min(axis=1)
     transfer_s[:, 1, 0] = costs.transfer_s[:, rest, device].min(axis=1)
-    return two_devices(costs._replace(compute_s=compute_s, transfer_s=transfer_s))[1]
+    return solve_two_devices(costs._replace(compute_s=compute_s, transfer_s=transfer_s))[1]
 
 
-def _expanded(costs: Costs, limits: SearchLimits) -> np.ndarray:
-    """Descends from each class's fastest device and from the best single device."""
-    num_classes, num_devices = costs.compute_s.shape
-    singles = [np.full(num_classes, device) for device in range(num_devices)]
-    starts = [costs.compute_s.argmin(axis=1), min(singles, key=lambda s: value(costs, s))]
-    return min((_descended(costs, s, limits) for s in starts), key=lambda s: value(costs, s))
-
-
-def _descended(costs: Costs, labels: np.ndarray, limits: SearchLimits) -> np.ndarray:
-    """Moves classes to one device after another until no move gains."""
+def _expand(costs: SerialCosts, placement: np.ndarray, limits: SearchLimits) -> np.ndarray:
+    """Moves classes to one device after another until no move improves the placement int [C]."""
     num_devices = costs.compute_s.shape[1]
-    in_vain, device, value_s = 0, 0, value(costs, labels)
-    while in_vain < num_devices and not limits.over():
-        moved = _move(costs, labels, device)[0]
-        moved_s = value(costs, moved)
+    num_failed_moves, device, value_s = 0, 0, evaluate(costs, placement)
+    while num_failed_moves < num_devices and not limits.over():
+        moved = _move(costs, placement, device)[0]
+        moved_s = evaluate(costs, moved)
         if moved_s < value_s:
-            labels, value_s, in_vain = moved, moved_s, 0
-        in_vain += 1
+            placement, value_s, num_failed_moves = moved, moved_s, 0
+        num_failed_moves += 1
         device = (device + 1) % num_devices
-    return labels
+    return placement
 
 
-def _move(costs: Costs, labels: np.ndarray, device: int) -> tuple[np.ndarray, float]:
-    """Finds the best move to a device: the labels after it, and its cost that the flow proves."""
-    num_classes = len(labels)
-    source, sink = num_classes, num_classes + 1
-    node = np.where(labels == device, sink, np.arange(num_classes))
-    stay_s = costs.compute_s[np.arange(num_classes), labels]
-    go_s = costs.compute_s[:, device]
-    free = node != sink
-    fixed_s = float(stay_s[~free].sum())
-    unary = [
-        _Arcs(np.full(free.sum(), source), node[free], go_s[free]),
-        _Arcs(node[free], np.full(free.sum(), sink), stay_s[free]),
-    ]
-    arcs, num_nodes = _crossings(costs, labels, device, node, sink)
-    arcs += [*_separations(costs, labels, node, sink), *unary]
-    joined = _Arcs(*(np.concatenate(parts) for parts in zip(*arcs, strict=True)))
-    stays, flow_s = minimum_cut(joined, num_nodes, source, sink)
-    return np.where(stays[node], labels, device), fixed_s + flow_s
+def _move(costs: SerialCosts, placement: np.ndarray, device: int) -> tuple[np.ndarray, float]:
+    """Finds the best move to a device by the cut of the module's docstring.
 
-
-def _crossings(
-    costs: Costs, labels: np.ndarray, device: int, node: np.ndarray, sink: int
-) -> tuple[list[_Arcs], int]:
-    """Makes the arcs of tensors' crossings; counts nodes with the auxiliary ones."""
-    own, read_on = labels[costs.source], labels[costs.reader]
-    u, r = node[costs.source], node[costs.reader]
-    # Some reader goes: source -> auxiliary -> readers.
-    each = np.arange(len(u))
-    going = sink + 1 + each
-    arcs = [
-        _Arcs(u, going, costs.transfer_s[each, own, device]),
-        _Arcs(going[costs.tensor], r, np.full(len(r), np.inf)),
-    ]
-    # Some reader stays on d: readers -> auxiliary -> source, or sink.
-    stays = read_on != device
-    keys = np.stack([costs.tensor[stays], read_on[stays]])
-    groups, group = np.unique(keys, axis=1, return_inverse=True)
-    staying = sink + 1 + len(u) + np.arange(groups.shape[1])
-    of, on = groups
-    from_here, from_there = costs.transfer_s[of, own[of], on], costs.transfer_s[of, device, on]
-    sinks = np.full(len(of), sink)
-    least = np.minimum(from_here, from_there)
-    more = np.where(from_there > least, from_there - np.where(from_there > least, least, 0), 0)
-    less = np.where(from_here > least, from_here - np.where(from_here > least, least, 0), 0)
-    arcs += [
-        _Arcs(r[stays], staying[group.ravel()], np.full(stays.sum(), np.inf)),
-        _Arcs(staying, sinks, least),
-        _Arcs(staying, u[of], more),
-        _Arcs(u[of], sinks, less),
-    ]
-    return arcs, sink + 1 + len(u) + len(staying)
-
-
-def _separations(costs: Costs, labels: np.ndarray, node: np.ndarray, sink: int) -> list[_Arcs]:
-    """Makes the arcs of lost fusions.
-
-    They cost fusion_loss_s (x[r] - x[u])^2 where the ends are together, else fusion_loss_s
-    (1 - x[u] x[r]).
+    Returns:
+      The placement int [C] after the move, and the capacity of its cut, which the flow proves.
     """
-    one, other = costs.cut.T
-    together = labels[one] == labels[other]
-    return [
-        _Arcs(node[other], node[one], costs.fusion_loss_s),
-        _Arcs(node[one], np.where(together, node[other], sink), costs.fusion_loss_s),
+    num_classes, num_tensors = len(placement), len(costs.tensor_source)
+    source, sink = num_classes, num_classes + 1
+    node = np.where(placement == device, sink, np.arange(num_classes))
+    tensors = np.arange(num_tensors)
+    home, read_device = placement[costs.tensor_source], placement[costs.reader]
+    producer_node, reader_node = node[costs.tensor_source], node[costs.reader]
+
+    # Line (1), some reader moves: producer -> auxiliary -> readers.
+    moving_reader = sink + 1 + tensors
+    arcs = [
+        _Arcs(producer_node, moving_reader, costs.transfer_s[tensors, home, device]),
+        _Arcs(moving_reader[costs.read_tensor], reader_node, np.full(len(reader_node), np.inf)),
     ]
+
+    # Lines (2) and (3), some reader stays on d: readers -> auxiliary -> producer, or sink.
+    can_stay = read_device != device
+    reads = np.stack([costs.read_tensor[can_stay], read_device[can_stay]])
+    (tensor, reading_device), group = np.unique(reads, axis=1, return_inverse=True)
+    staying_reader = sink + 1 + num_tensors + np.arange(len(tensor))
+    stay_s = costs.transfer_s[tensor, home[tensor], reading_device]
+    move_s = costs.transfer_s[tensor, device, reading_device]
+    common_s = np.minimum(stay_s, move_s)
+    # An infinite difference would be inf - inf = nan, hence the inner choice.
+    move_extra_s = np.where(move_s > common_s, move_s - np.where(move_s > common_s, common_s, 0), 0)
+    stay_extra_s = np.where(stay_s > common_s, stay_s - np.where(stay_s > common_s, common_s, 0), 0)
+    sinks = np.full(len(tensor), sink)
+    arcs += [
+        _Arcs(
+            reader_node[can_stay], staying_reader[group.ravel()], np.full(can_stay.sum(), np.inf)
+        ),
+        _Arcs(staying_reader, sinks, common_s),
+        _Arcs(staying_reader, producer_node[tensor], move_extra_s),
+        _Arcs(producer_node[tensor], sinks, stay_extra_s),
+    ]
+
+    # Line (5): fusion_loss_s * (x[r] - x[u])^2 if u and r are on the same device before the move,
+    # else fusion_loss_s * (1 - x[u] x[r]).
+    first, second = costs.fused_pairs.T
+    is_joined = placement[first] == placement[second]
+    arcs += [
+        _Arcs(node[second], node[first], costs.fusion_loss_s),
+        _Arcs(node[first], np.where(is_joined, node[second], sink), costs.fusion_loss_s),
+    ]
+
+    # Line (4).
+    compute_stay_s = costs.compute_s[np.arange(num_classes), placement]
+    can_move = node != sink
+    fixed_s = float(compute_stay_s[~can_move].sum())
+    arcs += [
+        _Arcs(np.full(can_move.sum(), source), node[can_move], costs.compute_s[can_move, device]),
+        _Arcs(node[can_move], np.full(can_move.sum(), sink), compute_stay_s[can_move]),
+    ]
+
+    all_arcs = _Arcs(*(np.concatenate(parts) for parts in zip(*arcs, strict=True)))
+    num_nodes = sink + 1 + num_tensors + len(tensor)
+    is_source_side, flow_s = minimum_cut(all_arcs, num_nodes, source, sink)
+    return np.where(is_source_side[node], placement, device), fixed_s + flow_s
 
 
 def minimum_cut(arcs: _Arcs, num_nodes: int, source: int, sink: int) -> tuple[np.ndarray, float]:
     """Finds a minimum s-t cut of real capacities, by flows of 32-bit integers.
 
-    A flow is rounded down to units of a billionth of the largest useful capacity. What it leaves is
-    a network whose maximum flow is some units, and is treated in the same way, with smaller ones.
+    Each round rounds capacities down to multiples of a unit, a billionth of the largest useful
+    capacity, and finds a maximum flow of whole units. The residual network has a maximum flow of
+    only a few units, and the next round treats it in the same way with a smaller unit.
 
     Returns:
       bool [V], the nodes on the source's side, and the flow: no cut has less capacity. It is inf
@@ -257,80 +272,94 @@ def minimum_cut(arcs: _Arcs, num_nodes: int, source: int, sink: int) -> tuple[np
     finite_s = float(arcs.capacity[np.isfinite(arcs.capacity)].sum())
     if finite_s == 0:
         finite_s = 1.0  # all cuts are free or infinite: any unit will do
-    residual, start = _network(arcs, num_nodes, source, 2 * finite_s), num_nodes
+    # Node V feeds the source with `max_s`, which exceeds every finite cut.
+    max_s, super_source = 2 * finite_s, num_nodes
+    is_useful = (arcs.tail != arcs.head) & (arcs.capacity > 0)
+    tail = np.append(arcs.tail[is_useful], super_source)
+    head = np.append(arcs.head[is_useful], source)
+    capacity = np.append(np.minimum(arcs.capacity[is_useful], max_s), max_s)
+    residual = sparse.coo_array((capacity, (tail, head)), (num_nodes + 1, num_nodes + 1)).tocsr()
+    residual.data = np.minimum(residual.data, max_s)  # parallel arcs were added up
+
     flow_s, remaining_s = 0.0, finite_s
     while True:
-        unit = 2 * remaining_s / _UNITS
+        unit_s = 2 * remaining_s / _FLOW_UNITS
         units = residual.copy()
-        units.data = np.minimum(residual.data / unit, _UNITS).astype(np.int32)
+        units.data = np.minimum(residual.data / unit_s, _FLOW_UNITS).astype(np.int32)
         units.eliminate_zeros()
-        flow = csgraph.maximum_flow(units, start, sink)
-        flow_s += flow.flow_value * unit
-        left = (units - flow.flow).tocsr()
-        side = _reached(left, start)
-        residual = (residual - unit * flow.flow).tocsr()
+        flow = csgraph.maximum_flow(units, super_source, sink)
+        flow_s += flow.flow_value * unit_s
+        unused = (units - flow.flow).tocsr()
+        unused.data = np.maximum(unused.data, 0)
+        unused.eliminate_zeros()
+        is_source_side = np.zeros(num_nodes + 1, bool)
+        reached = csgraph.breadth_first_order(unused, super_source, return_predecessors=False)
+        is_source_side[reached] = True
+        residual = (residual - unit_s * flow.flow).tocsr()
         residual.data = np.maximum(residual.data, 0.0)
-        crossing = side[np.repeat(np.arange(num_nodes + 1), np.diff(residual.indptr))]
-        crossing &= ~side[residual.indices]
-        last_s, remaining_s = remaining_s, float(residual.data[crossing].sum())
-        if remaining_s <= _EXACT * flow_s or remaining_s >= last_s:
+        is_cut = is_source_side[np.repeat(np.arange(num_nodes + 1), np.diff(residual.indptr))]
+        is_cut &= ~is_source_side[residual.indices]
+        last_s, remaining_s = remaining_s, float(residual.data[is_cut].sum())
+        if remaining_s <= _FLOW_PRECISION * flow_s or remaining_s >= last_s:
             break
-    infinite = not side[source]
-    return side[:num_nodes] | infinite, np.inf if infinite else flow_s
+    is_infinite = not is_source_side[source]  # the super source's arc is the cut
+    return is_source_side[:num_nodes] | is_infinite, np.inf if is_infinite else flow_s
 
 
-def _network(arcs: _Arcs, num_nodes: int, source: int, most_s: float) -> sparse.csr_array:
-    """Makes capacities [V + 1, V + 1] without loops; node V feeds the source with what helps."""
-    useful = (arcs.tail != arcs.head) & (arcs.capacity > 0)
-    tail = np.append(arcs.tail[useful], num_nodes)
-    head = np.append(arcs.head[useful], source)
-    capacity = np.append(np.minimum(arcs.capacity[useful], most_s), most_s)
-    network = sparse.coo_array((capacity, (tail, head)), (num_nodes + 1, num_nodes + 1)).tocsr()
-    network.data = np.minimum(network.data, most_s)
-    return network
-
-
-def _reached(left: sparse.csr_array, start: int) -> np.ndarray:
-    """Returns bool [V + 1]: the nodes that more flow could reach."""
-    left.data = np.maximum(left.data, 0)
-    left.eliminate_zeros()
-    reached = np.zeros(left.shape[0], bool)
-    reached[csgraph.breadth_first_order(left, start, return_predecessors=False)] = True
-    return reached
-
-
-def _variables(costs: Costs) -> int:
-    num_devices = costs.compute_s.shape[1]
-    crossings = len(costs.source) * num_devices * (num_devices - 1)
-    return costs.compute_s.size + crossings + len(costs.fusion_loss_s) * num_devices
-
-
-def _integer_program(
-    costs: Costs, memory_bytes: np.ndarray, memory: MemoryLimits, limits: SearchLimits
+def _solve_integer_program(
+    problem: Instance, costs: SerialCosts, limits: SearchLimits
 ) -> base.SearchResult:
     """Solves the integer program of the module's docstring; the placement is of the classes."""
-    (num_classes, num_devices), num_tensors = costs.compute_s.shape, len(costs.source)
+    memory, memory_bytes = problem.memory_limits, problem.classes.memory_bytes
+    (num_classes, num_devices), num_tensors = costs.compute_s.shape, len(costs.tensor_source)
     x = np.arange(num_classes * num_devices).reshape(num_classes, num_devices)
     f = x.size + np.arange(num_tensors * num_devices**2).reshape(-1, num_devices, num_devices)
     v = x.size + f.size + np.arange(len(costs.fusion_loss_s) * num_devices).reshape(-1, num_devices)
     seconds = np.concatenate(
         [costs.compute_s.ravel(), costs.transfer_s.ravel(), costs.fusion_loss_s.repeat(num_devices)]
     )
-    possible = np.isfinite(seconds)
-    unit_s = seconds[possible].max(initial=0.0) / _LARGE or 1.0
-    search = partial(
+    constraints: list[optimize.LinearConstraint] = []
+
+    def add_rows(
+        columns: np.ndarray, coefficients: ArrayLike, lower: float = -np.inf, upper: float = np.inf
+    ) -> None:
+        """Adds lower <= sum_m coefficients[m] variable[columns[k, m]] <= upper, for all k."""
+        count, width = columns.shape
+        row = np.arange(count).repeat(width)
+        entries = np.tile(coefficients, count), (row, columns.ravel())
+        matrix = sparse.coo_array(entries, shape=(count, len(seconds))).tocsr()
+        if count:
+            constraints.append(optimize.LinearConstraint(matrix, lower, upper))
+
+    add_rows(x, [1.0] * num_devices, lower=1.0, upper=1.0)  # line (6)
+    # Line (7) in shares of a memory, as bytes are large numbers.
+    for devices, capacity in zip(memory.devices, memory.capacity_bytes, strict=True):
+        shares = np.tile(memory_bytes / max(capacity, 1.0), devices.sum())
+        add_rows(x[:, devices].T.reshape(1, -1), shares, upper=min(capacity, 1.0))
+    producer = costs.tensor_source[costs.read_tensor]
+    first, second = costs.fused_pairs.T
+    for d in range(num_devices):
+        senders = np.flatnonzero(np.arange(num_devices) != d)
+        received = f[costs.read_tensor][:, senders, d]
+        terms = np.column_stack([x[producer, d], x[costs.reader, d], received])
+        add_rows(terms, [1.0, -1.0, *[1.0] * len(senders)], lower=0.0)  # line (8)
+        for s in senders:
+            terms = np.column_stack([f[:, s, d], x[costs.tensor_source, s]])
+            add_rows(terms, [1.0, -1.0], upper=0.0)  # line (9)
+        terms = np.column_stack([v[:, d], x[first, d], x[second, d]])
+        add_rows(terms, [1.0, -1.0, 1.0], lower=0.0)  # line (10)
+
+    is_possible = np.isfinite(seconds)
+    unit_s = seconds[is_possible].max(initial=0.0) / _MAX_COEFFICIENT or 1.0
+    solve = partial(
         optimize.milp,
-        np.where(possible, seconds, 0.0) / unit_s,
+        np.where(is_possible, seconds, 0.0) / unit_s,
         integrality=np.arange(len(seconds)) < x.size,
-        bounds=optimize.Bounds(0, possible.astype(float)),
-        constraints=[
-            _rows(len(seconds), x, [1.0] * num_devices, lower=1.0, upper=1.0),
-            *_memory_rows(len(seconds), x, memory_bytes, memory),
-            *_crossing_rows(len(seconds), costs, x, f, v),
-        ],
+        bounds=optimize.Bounds(0, is_possible.astype(float)),
+        constraints=constraints,
         options={"time_limit": limits.left_s(), "mip_rel_gap": 0.0},
     )
-    result = native.call(search, limits)
+    result = native.call(solve, limits)
     if result is None:
         return base.SearchResult(None, -np.inf, "time limit")
     if result.status == 2:
@@ -338,64 +367,3 @@ def _integer_program(
     bound_s = -np.inf if result.mip_dual_bound is None else result.mip_dual_bound * unit_s
     labels = None if result.x is None else result.x[: x.size].reshape(x.shape).argmax(axis=1)
     return base.SearchResult(labels, bound_s, "optimal" if result.status == 0 else "time limit")
-
-
-def _memory_rows(
-    num_variables: int, x: np.ndarray, memory_bytes: np.ndarray, memory: MemoryLimits
-) -> list[optimize.LinearConstraint]:
-    """Makes rows that keep memories, in shares of them, as bytes are large numbers."""
-    return [
-        _rows(
-            num_variables,
-            x[:, devices].T.reshape(1, -1),
-            np.tile(memory_bytes / max(capacity, 1.0), devices.sum()),
-            upper=min(capacity, 1.0),
-        )
-        for devices, capacity in zip(memory.devices, memory.capacity_bytes, strict=True)
-    ]
-
-
-def _crossing_rows(
-    num_variables: int, costs: Costs, x: np.ndarray, f: np.ndarray, v: np.ndarray
-) -> list[optimize.LinearConstraint]:
-    num_devices = x.shape[1]
-    produced, one, other = costs.source[costs.tensor], costs.cut[:, 0], costs.cut[:, 1]
-    constraints = []
-    for d in range(num_devices):
-        elsewhere = np.arange(num_devices) != d
-        carried = f[costs.tensor][:, elsewhere, d]
-        read = np.column_stack([x[produced, d], x[costs.reader, d], carried])
-        constraints.append(
-            _rows(num_variables, read, [1.0, -1.0, *[1.0] * carried.shape[1]], lower=0.0)
-        )
-        for s in np.flatnonzero(elsewhere):
-            held = np.column_stack([f[:, s, d], x[costs.source, s]])
-            constraints.append(_rows(num_variables, held, [1.0, -1.0], upper=0.0))
-        apart = np.column_stack([v[:, d], x[one, d], x[other, d]])
-        constraints.append(_rows(num_variables, apart, [1.0, -1.0, 1.0], lower=0.0))
-    return [rows for rows in constraints if rows.A.shape[0]]
-
-
-def _rows(
-    num_variables: int,
-    columns: np.ndarray,
-    coefficients: Sequence[float] | np.ndarray,
-    *,
-    lower: float = -np.inf,
-    upper: float = np.inf,
-) -> optimize.LinearConstraint:
-    """Makes rows lower <= sum_m coefficients[m] variable[columns[k, m]] <= upper, for all k."""
-    count, width = columns.shape
-    row = np.arange(count).repeat(width)
-    entries = np.tile(coefficients, count), (row, columns.ravel())
-    matrix = sparse.coo_array(entries, shape=(count, num_variables)).tocsr()
-    return optimize.LinearConstraint(matrix, lower, upper)
-
-
-def _same(value_s: float, bound_s: float) -> bool:
-    return bool(np.isfinite(value_s) and value_s <= bound_s * (1 + _SAME))
-
-
-def _fits(labels: np.ndarray, memory_bytes: np.ndarray, memory: MemoryLimits) -> bool:
-    used = np.bincount(labels, memory_bytes, minlength=memory.devices.shape[1])
-    return bool((memory.devices @ used <= memory.capacity_bytes).all())

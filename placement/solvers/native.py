@@ -1,6 +1,6 @@
-"""Solvers in C++, which look at no clock of ours: run beside, so that a stop reaches them.
+"""Calls of solvers in C++ from a second thread, so that they can be stopped.
 
-While one computes in the main thread Python handles no signal, Ctrl-C among them.
+While such a solver computes in the main thread, Python handles no signal, not even Ctrl-C.
 """
 
 import threading
@@ -10,21 +10,22 @@ from typing import TypeVar
 from placement.solvers.limits import SearchLimits
 
 T = TypeVar("T")
-_LOOK_S = 0.05  # between two looks for a stop
+_POLL_INTERVAL_S = 0.05
 
 
 def call(
     solve: Callable[[], T], limits: SearchLimits, cancel: Callable[[], None] | None = None
 ) -> T | None:
-    """Calls `solve`, which keeps the time limit itself, in another thread.
+    """Calls `solve` in a second thread and waits for it.
 
     Args:
-      solve: releases Python's lock while it computes.
-      limits: whose stop is looked for.
-      cancel: makes `solve` return soon. Without it a stopped one is left to its time limit.
+      solve: releases Python's lock while it computes, and keeps the time limit itself.
+      limits: polled for a stop.
+      cancel: makes `solve` return soon. Without it, a stopped `solve` runs on in the background
+        until its time limit.
 
     Returns:
-      What `solve` returns; None if it was stopped and cannot be cancelled.
+      The result of `solve`; None if it was stopped and cannot be cancelled.
     """
     results: list[T] = []
     errors: list[BaseException] = []
@@ -32,13 +33,13 @@ def call(
     def work() -> None:
         try:
             results.append(solve())
-        except BaseException as error:  # raised again where the caller waits
+        except BaseException as error:  # raised again in the calling thread
             errors.append(error)
 
     thread = threading.Thread(target=work, daemon=True)
     thread.start()
     while thread.is_alive():
-        thread.join(_LOOK_S)
+        thread.join(_POLL_INTERVAL_S)
         if limits.stopped():
             if cancel is None:
                 return None

@@ -51,7 +51,7 @@ def optimum(problem: Instance, *, contiguous: bool = False) -> float:
     placements = _PLACEMENTS[len(problem.devices)]
     values = np.asarray(problem.evaluate(placements))
     if contiguous:
-        reach = warm_start.phases(problem.graph)
+        reach = warm_start.reachability_within_passes(problem.graph)
         for row in np.argsort(values, kind="stable"):
             if warm_start.is_contiguous(placements[row], reach):
                 return float(values[row])

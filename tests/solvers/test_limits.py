@@ -50,7 +50,7 @@ def test_cpsat_tells_while_it_searches(monkeypatch, objective):
     def bad(*_: object, **__: object) -> warm_start.WarmStart:
         return warm_start.WarmStart(alone, alone_s, 1)
 
-    monkeypatch.setattr(warm_start, "find", bad)
+    monkeypatch.setattr(warm_start, "find_warm_start", bad)
     told: list[tuple[int, float, np.ndarray]] = []
     found = cpsat.find(asked, 0, SearchLimits(10.0, 1, lambda *step: told.append(step[:3])))
     assert found.status == "optimal"

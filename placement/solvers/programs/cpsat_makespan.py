@@ -1,227 +1,198 @@
 """Makespan by constraint programming (CP-SAT), with the simulator's order of priority.
 
 For every class c of co-located operations and device d that supports it, x(c, d) says whether c is
-on d; for every operation v of class c, a whole number s(v) is its start. Then
+on d. Every operation v of class c has a start s(v), a whole number. For every device d, f(d, v) is
+the time at which d is free after the operations up to v in order of priority, and v' precedes v in
+that order. Then
 
-    sum over d of x(c, d) = 1
-    x(u, a) and x(v, b)  ->  s(v) >= s(u) + compute(u, a) + delay(u, v, a, b)     for edges u -> v
-    x(v, d)  ->  s(v) >= f(d, before v),    f(d, v) >= s(v) + compute(v, d)
-    f(d, v) >= f(d, before v)
-    minimise  w >= s(v) + compute(v, d) x(v, d)
+    minimise    w
+    subject to  (1)  w >= s(v) + compute(v, d) x(v, d)
+                (2)  sum over d of x(c, d) = 1
+                (3)  s(v) >= s(u) + compute(u, a) + delay(u, v, a, b)   if x(u, a) and x(v, b),
+                                                                         for edges u -> v
+                (4)  s(v) >= f(d, v')                                   if x(v, d)
+                (5)  f(d, v) >= s(v) + compute(v, d)                    if x(v, d)
+                (6)  f(d, v) >= f(d, v')
+                (7)  the memory limits.
 
-where f(d, v) is when device d is free after the operations up to v, in order of priority: each
-device runs its operations in that order, so that the least w is the simulator's optimum and not
-that of schedules it would not run. What follows from these and helps the proof is added: that a
-device's operations do not overlap, heads and tails (`placement.solvers.bounds.makespan`) of what is
-at least as fast as the placement known at the start, and of interchangeable devices, that the one
-of lower number takes an operation first.
+Each device runs its operations in order of priority, so the least w is the simulator's optimum and
+not that of schedules that the simulator would not run. Three kinds of constraints follow from these
+and help the proof:
+
+    (8)  the operations of a device do not overlap
+    (9)  heads and tails (`placement.solvers.bounds.makespan`) of a placement at least as fast as
+         the warm start
+    (10) of two interchangeable devices, the one of lower number takes an operation first.
 
 Seconds are rounded down to whole units, so that the solver's bound is valid. A path of N operations
-and its N - 1 delays loses less than 2 N units; with
+and its N - 1 delays loses less than 2 N units. With
 
-    unit = value of the known placement * ROUNDING / (4 N)
+    unit = value of the warm start * ROUNDING / (4 N)
 
-that is half of `base.ROUNDING`, and an optimum of the rounded problem counts as one where the
+that is half of `base.ROUNDING`. An optimum of the rounded problem counts as an optimum if the
 simulator's value of it agrees with the bound.
 
-One worker searches, which repeats itself, without linear relaxations: they are weak here, as half
-an operation on either of two devices crosses nothing, and proofs are many times slower with them.
+One worker searches, so that a run can be repeated. Linear relaxations are off. They are weak here,
+because half an operation on either of two devices needs no transfer, and make proofs many times
+slower.
 """
 
 import itertools
 from collections.abc import Callable
 from math import ceil, inf
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 
 from placement.errors import UserError
-from placement.instance import ColocationClasses, Instance
+from placement.instance import Instance
 from placement.solvers import base
 from placement.solvers.bounds import makespan as makespan_lib
 from placement.solvers.limits import SearchLimits
-from placement.solvers.programs import cp_sat, warm_start
+from placement.solvers.programs import cpsat_solver, warm_start
 
-_LARGEST = 1_000_000  # pairs of operations on devices that edges join: rows of the program
-
-
-class _Whole(NamedTuple):
-    """The problem in whole units."""
-
-    classes: ColocationClasses
-    order: list[int]  # of priority
-    edges: makespan_lib.Edges
-    windows: makespan_lib.Windows  # of what takes `limit` at most; inf where a device is closed
-    limit: int
+_MAX_ROWS = 1_000_000  # pairs of operations on devices that edges join
 
 
-class _Variables(NamedTuple):
-    """What the solver decides."""
-
-    on: list[dict[int, Any]]  # for every class, device -> x
-    start: list[Any]  # for every operation
-    latency: Any
-
-
-def find(problem: Instance, seed: int, limits: SearchLimits) -> base.SearchResult:
-    """Finds the optimum, or the best placement and bound when time is over.
+def solve_makespan(problem: Instance, seed: int, limits: SearchLimits) -> base.SearchResult:
+    """Finds the optimum, or the best placement and bound at the time limit.
 
     Raises:
       UserError: ortools is not installed, or the program would take gigabytes.
     """
-    cp_model = cp_sat.import_cp_model()
-    pairs = len(problem.dependencies.senders) * len(problem.devices) ** 2
-    if pairs > _LARGEST:
+    cp_model = cpsat_solver.import_cp_model()
+    num_rows = len(problem.dependencies.senders) * len(problem.devices) ** 2
+    if num_rows > _MAX_ROWS:
         raise UserError(
-            f"graph {problem.graph.name!r} has edges between {pairs} pairs of operations on "
-            f"devices; cpsat takes at most {_LARGEST}: give a smaller graph, fewer devices or "
-            "another method"
+            f"The constraint program of graph {problem.graph.name!r} would have {num_rows} rows; "
+            f"cpsat takes at most {_MAX_ROWS}: give a smaller graph, fewer devices or another "
+            "method"
         )
-    start = warm_start.find(problem, seed, limits)
+    start = warm_start.find_warm_start(problem, seed, limits)
     best, value_s, evaluations = start
     bound_s = makespan_lib.makespan(problem, limits)
     if bound_s == inf:
         return base.SearchResult(None, status="infeasible", evaluations=evaluations)
     if value_s <= bound_s * (1 + base.ROUNDING):
         return base.SearchResult(best, bound_s, "optimal", evaluations)
-    whole, unit_s = _whole(problem, value_s)
-    model = cp_model.CpModel()
-    variables = _variables(model, whole)
-    _add_constraints(model, problem, whole, variables)
+    classes = problem.classes
+    model, device_booleans, unit_s = _build_model(cp_model, problem, value_s)
     if best is not None:
-        device, equal = best[whole.classes.first_ops], problem.interchangeable_devices
-        cp_sat.hint(cp_model, model, variables.on, device, equal, limits)
+        class_devices, first_equal = best[classes.first_ops], problem.interchangeable_devices
+        cpsat_solver.add_hint(cp_model, model, device_booleans, class_devices, first_equal, limits)
 
-    def valued(value: Callable[[Any], Any]) -> tuple[np.ndarray, float]:
-        home = [next(d for d, x in row.items() if value(x)) for row in variables.on]
-        placement = np.array(home)[whole.classes.ids]
+    def read_placement(value: Callable[[Any], Any]) -> tuple[np.ndarray, float]:
+        """Returns the placement of a solution, and its value in the simulator."""
+        devices = [next(d for d, x in row.items() if value(x)) for row in device_booleans]
+        placement = np.array(devices)[classes.ids]
         return placement, problem.value_s(placement)
 
-    def tell(value: Callable[[Any], Any]) -> None:
-        placement, seconds = valued(value)
+    def report(value: Callable[[Any], Any]) -> None:
+        placement, seconds = read_placement(value)
         limits.tell(evaluations, seconds, placement)
 
-    solver = cp_sat.make_solver(cp_model, seed, limits, num_workers=1)
-    solver.parameters.linearization_level = 0
-    status = cp_sat.solve(cp_model, solver, model, limits, tell)
+    parameters = {"num_workers": 1, "random_seed": seed % 2**31, "linearization_level": 0}
+    status, solver = cpsat_solver.solve(cp_model, model, limits, parameters, report)
     if status == cp_model.INFEASIBLE and best is None:
         return base.SearchResult(None, status="infeasible", evaluations=evaluations)
     if status in (cp_model.OPTIMAL, cp_model.FEASIBLE):
-        solution, solution_s = valued(solver.value)
-        if solution_s < value_s:
-            best, value_s = solution, solution_s
+        placement, seconds = read_placement(solver.value)
+        if seconds < value_s:
+            best, value_s = placement, seconds
     bound_s = max(bound_s, solver.best_objective_bound * unit_s)
-    proven = value_s <= bound_s * (1 + base.ROUNDING)
-    return base.SearchResult(best, bound_s, "optimal" if proven else "time limit", evaluations)
+    is_proven = value_s <= bound_s * (1 + base.ROUNDING)
+    return base.SearchResult(best, bound_s, "optimal" if is_proven else "time limit", evaluations)
 
 
-def _whole(problem: Instance, value_s: float) -> tuple[_Whole, float]:
-    """Returns the problem in whole units, and the seconds of a unit."""
-    classes, edges = problem.classes, makespan_lib.edges_of(problem)
+def _build_model(
+    cp_model: Any, problem: Instance, value_s: float
+) -> tuple[Any, list[dict[int, Any]], float]:
+    """Builds the model of placements whose latency is at most that of the warm start.
+
+    Args:
+      cp_model: OR-Tools' module.
+      problem: the problem.
+      value_s: the latency of the warm start, or inf.
+
+    Returns:
+      The model; for each class, its Boolean x on each open device; the seconds of a unit.
+    """
+    model, classes, memory = cp_model.CpModel(), problem.classes, problem.memory_limits
+    class_ids = classes.ids.tolist()
+
+    # The edges and windows in whole units; the windows are inf where a device is closed.
+    edges = makespan_lib.edges_of(problem)
     compute_s = np.asarray(problem.costs.compute_s, np.float64)
     limit_s = value_s if value_s < inf else makespan_lib.longest_s(edges, compute_s)
     unit_s = limit_s * base.ROUNDING / (4 * len(compute_s)) or 1.0
     limit = ceil(limit_s / unit_s * (1 + base.ROUNDING))
     edges = edges._replace(delay_s=np.floor(edges.delay_s / unit_s))
-    compute = np.floor(problem.allowed_compute_s / unit_s)
-    windows = makespan_lib.windows_of(edges, compute)
+    windows = makespan_lib.windows_of(edges, np.floor(problem.allowed_compute_s / unit_s))
     windows = makespan_lib.closed(classes, edges, windows, limit)
-    order = problem.priority_order.tolist()
-    return _Whole(classes, order, edges, windows, limit), unit_s
+    head, compute, tail = windows
 
-
-def _variables(model: Any, whole: _Whole) -> _Variables:
-    is_open = np.ones(whole.classes.compute_s.shape, bool)
-    np.logical_and.at(is_open, whole.classes.ids, np.isfinite(whole.windows.compute_s))
-    on = [{d: model.new_bool_var("") for d in np.flatnonzero(row).tolist()} for row in is_open]
-    earliest = whole.windows.head_s.min(axis=1)
-    latest = whole.limit - (whole.windows.compute_s + whole.windows.tail_s).min(axis=1)
+    # The variables x, s and w.
+    is_open = np.ones(classes.compute_s.shape, bool)
+    np.logical_and.at(is_open, classes.ids, np.isfinite(compute))
+    class_x = [{d: model.new_bool_var("") for d in np.flatnonzero(row).tolist()} for row in is_open]
+    x = [class_x[c] for c in class_ids]  # of operations
+    earliest, latest = head.min(axis=1), limit - (compute + tail).min(axis=1)
     start = [
         model.new_int_var(int(low), max(int(low), int(high)), "")
         for low, high in zip(earliest, latest, strict=True)
     ]
-    shortest = whole.windows.through_s().min(axis=1).max()
-    return _Variables(on, start, model.new_int_var(int(shortest), whole.limit, ""))
+    shortest = windows.through_s().min(axis=1).max()
+    latency = model.new_int_var(int(shortest), limit, "")
+    model.minimize(latency)
 
-
-def _add_constraints(model: Any, problem: Instance, whole: _Whole, variables: _Variables) -> None:
-    for row in variables.on:
-        model.add_exactly_one(row.values())
-    _add_windows(model, whole, variables)
-    _add_delays(model, whole, variables)
-    for device in range(len(problem.devices)):
-        _add_order(model, whole, variables, device)
-    _add_memory(model, problem, whole, variables)
-    _add_symmetry(model, problem, whole, variables)
-    model.minimize(variables.latency)
-
-
-def _add_windows(model: Any, whole: _Whole, variables: _Variables) -> None:
-    head, compute, tail = whole.windows
-    for op, number in enumerate(whole.classes.ids.tolist()):
-        start, on = variables.start[op], variables.on[number]
-        after = {d: int(compute[op, d] + tail[op, d]) for d in on}
-        model.add(variables.latency >= start + sum(after[d] * x for d, x in on.items()))
-        model.add(start >= sum(int(head[op, d]) * x for d, x in on.items()))
-
-
-def _add_delays(model: Any, whole: _Whole, variables: _Variables) -> None:
-    compute, number = whole.windows.compute_s, whole.classes.ids.tolist()
-    for sender, receiver, delay in zip(*whole.edges, strict=True):
-        before, after = variables.on[number[sender]], variables.on[number[receiver]]
-        began, start = variables.start[sender], variables.start[receiver]
-        model.add(start >= began + sum(int(compute[sender, a]) * x for a, x in before.items()))
-        for a, x in before.items():
-            for b, y in after.items():
+    for booleans in class_x:  # line (2)
+        model.add_exactly_one(booleans.values())
+    for v, booleans in enumerate(x):  # lines (1) and (9)
+        remaining = {d: int(compute[v, d] + tail[v, d]) for d in booleans}
+        model.add(latency >= start[v] + sum(remaining[d] * y for d, y in booleans.items()))
+        model.add(start[v] >= sum(int(head[v, d]) * y for d, y in booleans.items()))
+    for u, v, delay in zip(*edges, strict=True):  # line (3)
+        model.add(start[v] >= start[u] + sum(int(compute[u, a]) * y for a, y in x[u].items()))
+        for a, is_sender_there in x[u].items():
+            for b, is_receiver_there in x[v].items():
                 if np.isinf(delay[a, b]):
-                    model.add_bool_or([~x, ~y])
+                    model.add_bool_or([~is_sender_there, ~is_receiver_there])
                 elif delay[a, b] > 0:
-                    seconds = int(compute[sender, a] + delay[a, b])
-                    model.add(start >= began + seconds).only_enforce_if([x, y])
-
-
-def _add_order(model: Any, whole: _Whole, variables: _Variables, device: int) -> None:
-    """Adds that a device runs what it has one by one, in order of priority."""
-    free, intervals = 0, []
-    for op in whole.order:
-        on = variables.on[whole.classes.ids[op]].get(device)
-        if on is None:
-            continue
-        seconds, start = int(whole.windows.compute_s[op, device]), variables.start[op]
-        model.add(start >= free).only_enforce_if(on)
-        following = model.new_int_var(0, whole.limit, "")
-        model.add(following >= free)
-        model.add(following >= start + seconds).only_enforce_if(on)
-        intervals.append(model.new_optional_fixed_size_interval_var(start, seconds, on, ""))
-        free = following
-    model.add_no_overlap(intervals)
-
-
-def _add_memory(model: Any, problem: Instance, whole: _Whole, variables: _Variables) -> None:
-    memory = problem.memory_limits
+                    row = model.add(start[v] >= start[u] + int(compute[u, a] + delay[a, b]))
+                    row.only_enforce_if([is_sender_there, is_receiver_there])
+    for device in range(len(problem.devices)):  # lines (4) to (6) and (8)
+        free, intervals = 0, []
+        for v in problem.priority_order.tolist():
+            if device not in x[v]:
+                continue
+            is_there, duration = x[v][device], int(compute[v, device])
+            model.add(start[v] >= free).only_enforce_if(is_there)
+            next_free = model.new_int_var(0, limit, "")
+            model.add(next_free >= free)
+            model.add(next_free >= start[v] + duration).only_enforce_if(is_there)
+            intervals.append(
+                model.new_optional_fixed_size_interval_var(start[v], duration, is_there, "")
+            )
+            free = next_free
+        model.add_no_overlap(intervals)
     for devices, capacity_bytes in zip(memory.devices, memory.capacity_bytes, strict=True):
-        needed, capacity = cp_sat.whole_bytes(whole.classes.memory_bytes, capacity_bytes)
-        inside = [
-            needed[number] * x
-            for number, row in enumerate(variables.on)
-            for d, x in row.items()
+        units, capacity = cpsat_solver.round_bytes(classes.memory_bytes, capacity_bytes)
+        terms = [
+            units[c] * y
+            for c, booleans in enumerate(class_x)
+            for d, y in booleans.items()
             if devices[d]
         ]
-        model.add(sum(inside) <= capacity)
+        model.add(sum(terms) <= capacity)  # line (7)
 
-
-def _add_symmetry(model: Any, problem: Instance, whole: _Whole, variables: _Variables) -> None:
-    """Adds that of two interchangeable devices the first takes a class first."""
-    equal = problem.interchangeable_devices
-    groups = [np.flatnonzero(equal == first).tolist() for first in np.unique(equal)]
-    for device, other in itertools.chain.from_iterable(map(itertools.pairwise, groups)):
-        earlier: list[Any] = []
-        for number in _class_order(whole):
-            on = variables.on[number]
-            if other in on:
-                model.add_bool_or([*earlier, ~on[other]])
-            earlier += [on[device]] if device in on else []
-
-
-def _class_order(whole: _Whole) -> list[int]:
-    return list(dict.fromkeys(whole.classes.ids[whole.order].tolist()))
+    # Line (10).
+    first_equal = problem.interchangeable_devices
+    class_order = list(dict.fromkeys(classes.ids[problem.priority_order].tolist()))
+    for first in np.unique(first_equal):
+        for low, high in itertools.pairwise(np.flatnonzero(first_equal == first).tolist()):
+            earlier: list[Any] = []
+            for booleans in (class_x[c] for c in class_order):
+                if high in booleans:
+                    model.add_bool_or([*earlier, ~booleans[high]])
+                earlier += [booleans[low]] if low in booleans else []
+    return model, class_x, unit_s

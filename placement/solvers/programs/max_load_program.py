@@ -1,103 +1,88 @@
 """The integer program of the throughput objective (Tarnawski et al. 2020, section 4).
 
-    minimise total    total >= load(d) of `program.load`,    x as in `program.assign`
+With CommIn, CommOut and load(d) as in `program.add_load`,
 
-Contiguous placements, in which no path leaves a device and returns to it, are those for which there
-are z[v, d], whether a task leads to one on device d, itself included:
+    minimise    MaxLoad
+    subject to  (1)  MaxLoad >= load(d)
+                (2)  sum_d x[v, d] = 1
+                (3)  sum_v memory[v] x[v, d] <= capacity[d].
 
-    z[v, d] >= x[v, d];    z[u, d] >= z[v, d] and x[u, d] - x[v, d] + z[v, d] <= 1 for edges u -> v
+A placement is contiguous if no path leaves a device and returns to it. For such placements a
+variable z[v, d] says whether v is on d or leads to a task on d:
 
-over edges within the forward or within the backward operations: each are contiguous for themselves,
-as co-location may join the two, and then no path of a training graph could leave a device.
+                (4)  z[v, d] >= x[v, d]
+                (5)  z[u, d] >= z[v, d]                        for edges u -> v
+                (6)  z[v, d] <= x[v, d] - x[u, d] + 1          for edges u -> v.
 
-Added are two things that no optimum lacks. Equal devices are entered in order: a class may be on
-the second of them only if an earlier class, in order of falling cost, is on the first. And some
-device takes more of the heavy classes than it has room for below the bound (`bounds.Pigeonhole`).
-Tensors that cost more than the horizon stay inside, where no two hosts exchange them for free.
+The edges are those within the forward pass and those within the backward pass, each of which is
+contiguous by itself. Co-location may join the two passes, so that with all edges no path of a
+training graph could leave a device.
+
+Departures: three kinds of constraints are added that leave some optimum in place.
+
+1. Equal devices are used in order. With classes sorted by falling cost, a class may be on the
+   second of them only if an earlier class is on the first.
+2. Some device computes more of the heavy classes than it could below the lower bound
+   (`placement.solvers.bounds.counting.Pigeonhole`).
+3. Classes are not separated where the transfer would exceed the horizon.
 """
 
 import numpy as np
 
 from placement.instance import Instance
 from placement.solvers.bounds import counting
-from placement.solvers.programs import presolve, program
+from placement.solvers.programs.presolve import TaskGraph
+from placement.solvers.programs.program import Count, Program, add_load, join_inseparable
 
 
 def build(
     problem: Instance,
-    tasks: presolve.Presolved,
+    tasks: TaskGraph,
     horizon_s: float,
     lower_s: float,
     *,
     contiguous: bool = False,
-) -> program.Program:
-    """Builds the program of the placements that are worth at most the horizon.
+) -> Program:
+    """Builds the program of all placements whose value is at most the horizon.
 
     Args:
       problem: whose objective is max_load.
-      tasks: the same without what need not be decided.
-      horizon_s: what no load exceeds.
-      lower_s: a bound of the busiest device's load.
-      contiguous: whether contiguous placements alone are in it.
+      tasks: the presolved problem.
+      horizon_s: the largest load of a device.
+      lower_s: a lower bound of the busiest device's load.
+      contiguous: whether to admit only contiguous placements.
     """
-    built = program.Program(horizon_s)
-    program.assign(built, problem, tasks)
-    built.total = built.time(lower_s)
+    program = Program(problem, tasks, horizon_s, lower_s)
     for device in range(len(problem.devices)):
-        built.after(built.total, terms=program.load(built, tasks, device))
-    for one, other in costly(problem, tasks, horizon_s).T.tolist():
-        for a, b in zip(built.assigned[one], built.assigned[other], strict=True):
-            built.clause(~a, b)
-            built.clause(a, ~b)
-    _enter_in_order(built, tasks)
-    _crowd(built, tasks)
-    if contiguous:
-        _keep_contiguous(built, tasks)
-    return built
+        program.add_precedence(program.total, terms=add_load(program, tasks, device))
+    zeros = np.zeros(len(tasks.compute_s))
+    join_inseparable(program, problem, tasks, zeros, zeros)
 
-
-def costly(problem: Instance, tasks: presolve.Presolved, horizon_s: float) -> np.ndarray:
-    """Finds pairs of classes int [2, P] that tensors join whose transfer costs more."""
-    pays = np.asarray(problem.costs.accelerator) >= 0
-    if not len(tasks.source) or (~pays).sum() > 1:
-        return np.zeros((2, 0), int)
-    least_s = np.minimum(tasks.in_s, tasks.out_s)[:, pays].min(axis=1, initial=np.inf)
-    pairs = [
-        (tasks.source[t], reader)
-        for t in np.flatnonzero(least_s > horizon_s)
-        for reader in tasks.readers[t]
-    ]
-    return np.array(pairs, int).reshape(-1, 2).T
-
-
-def _enter_in_order(built: program.Program, tasks: presolve.Presolved) -> None:
-    x, equal = built.assigned, built.equal
+    x, first_equal = program.assignment, program.first_equal_device
     order = np.argsort(-tasks.compute_s.min(axis=1), kind="stable")
-    for device, first in enumerate(equal.tolist()):
-        earlier = np.flatnonzero(equal[:device] == first)
-        if len(earlier):
-            for rank, number in enumerate(order):
-                built.clause(~x[number, device], *x[order[:rank], earlier[-1]])
+    for device, first in enumerate(first_equal.tolist()):
+        equal_before = np.flatnonzero(first_equal[:device] == first)
+        if len(equal_before):
+            for rank, c in enumerate(order):
+                program.add_clause(~x[c, device], *x[order[:rank], equal_before[-1]])
 
-
-def _crowd(built: program.Program, tasks: presolve.Presolved) -> None:
     heavy = counting.pigeonhole(tasks.compute_s)
-    crowded = []
-    for device, room in enumerate(heavy.room.tolist()):
-        if room < len(heavy.members):
-            crowded.append(built.boolean())
-            members = built.assigned[heavy.members, device].tolist()
-            built.at_least.append(program.AtLeast(members, room + 1, crowded[-1]))
-    built.clause(*crowded)
+    is_crowded = []
+    for device, capacity in enumerate(heavy.capacity.tolist()):
+        if capacity < len(heavy.members):
+            is_crowded.append(program.add_boolean())
+            members = x[heavy.members, device].tolist()
+            program.counts.append(Count(members, capacity + 1, is_crowded[-1]))
+    program.add_clause(*is_crowded)
 
-
-def _keep_contiguous(built: program.Program, tasks: presolve.Presolved) -> None:
-    x = built.assigned[tasks.owner]
-    leads = built.booleans(*x.shape)
-    for one, other in zip(leads.ravel(), x.ravel(), strict=True):
-        built.clause(one, ~other)
-    for u, v in tasks.edges.T.tolist():
-        if tasks.backward[u] == tasks.backward[v]:
-            for d in range(x.shape[1]):
-                built.clause(leads[u, d], ~leads[v, d])
-                built.clause(~x[u, d], x[v, d], ~leads[v, d])
+    if contiguous:
+        x = x[tasks.class_ids]
+        z = program.add_booleans(*x.shape)
+        for leads, is_on in zip(z.ravel(), x.ravel(), strict=True):
+            program.add_clause(leads, ~is_on)
+        for u, v in tasks.edges.T.tolist():
+            if tasks.backward[u] == tasks.backward[v]:
+                for d in range(x.shape[1]):
+                    program.add_clause(z[u, d], ~z[v, d])
+                    program.add_clause(~x[u, d], x[v, d], ~z[v, d])
+    return program

@@ -1,20 +1,21 @@
-"""A problem as integer programs see it: what moves together, and the tensors between.
+"""The presolved form of a problem: tasks that move together, and the tensors between them.
 
-A *task* is an operation, or several that are one without loss; a *class* is the tasks that share a
-device. A tensor t has a source class s and reader classes R other than s, and costs in_s[t, d] and
-out_s[t, d] as in `placement.simulators.max_load`. Tensors with equal source and readers are added.
+A *task* is an operation, or several operations that merge without loss. A *class* is the tasks that
+share a device. A tensor t has a source class and reader classes other than its source. As in
+`placement.simulators.max_load`, receiving it costs receive_s[t, d] and sending it send_s[t, d].
+Tensors with equal source and readers are added up.
 
-Two tasks u -> v become one, where one of them, z, computes for nothing on every device and occupies
-no memory, and
+Two tasks u -> v merge if one of them, z, takes no time on any device and no memory, and if
 
-    z = v: all that v reads is made by u and read by v alone, and sends no less than v does:
-           sum over tensors of v of in_s[d] and out_s[d] <= that of the tensors from u to v;
-    z = u: all that u makes is read by v alone, and sends no less than u receives.
+    (1)  z = v: everything that v reads is produced by u and read by v alone, and costs no less
+         than what v produces: the sums over tensors from u to v of receive_s[d] and send_s[d]
+         are at least those over tensors that v produces; or
+    (2)  z = u: everything that u produces is read by v alone, and costs no less than what u reads.
 
-For then z may move to the other's device without loss: what the other's device pays in place of the
-tensors between u and v is no more than those, and so is what the old device pays that now lacks z;
-nothing waits for longer, no new cycle and no new way back to a device arises. It is asked of
-operations that co-location leaves alone, and that are both forward or both backward.
+Then z can move to the other task's device without loss. The transfers that this adds, on either
+device, cost no more than those between u and v that it removes. No operation waits longer, and no
+new cycle or way back to a device arises. Only operations that are not co-located merge, and only
+within the forward or within the backward pass.
 """
 
 from typing import NamedTuple
@@ -25,156 +26,133 @@ import numpy as np
 from placement.graphs import dag
 from placement.instance import Instance
 from placement.simulators import max_load
-from placement.solvers import base
 
 
-class Presolved(NamedTuple):
-    """N operations in V tasks in C classes, and K tensors."""
+class TaskGraph(NamedTuple):
+    """N operations in V tasks in C classes, and the K tensors between classes."""
 
-    task: np.ndarray  # int [N]
-    owner: np.ndarray  # int [V]: the class of a task
+    task_ids: np.ndarray  # int [N]: the task of each operation
+    class_ids: np.ndarray  # int [V]: the class of each task
     edges: np.ndarray  # int [2, Q]: senders and receivers, the distinct edges between tasks
     backward: np.ndarray  # bool [V]
     task_s: np.ndarray  # float64 [V, D]
     compute_s: np.ndarray  # float64 [C, D]
     memory_bytes: np.ndarray  # float64 [C]
-    source: np.ndarray  # int [K]: the class that makes a tensor
+    source: np.ndarray  # int [K]: the class that produces a tensor
     readers: tuple[np.ndarray, ...]  # K of int: the other classes that read it, at least one
-    in_s: np.ndarray  # float64 [K, D]
-    out_s: np.ndarray  # float64 [K, D]
+    receive_s: np.ndarray  # float64 [K, D]
+    send_s: np.ndarray  # float64 [K, D]
 
-    def lift(self, of_classes: np.ndarray) -> np.ndarray:
-        """Returns the devices int [N] of operations, of those [C] of classes."""
-        chex.assert_shape(of_classes, self.compute_s.shape[:1])
-        chex.assert_type(of_classes, int)
-        return of_classes[self.owner[self.task]]
+    def to_operations(self, class_devices: np.ndarray) -> np.ndarray:
+        """Returns the devices int [N] of operations, given those int [C] of classes."""
+        chex.assert_shape(class_devices, self.compute_s.shape[:1])
+        chex.assert_type(class_devices, int)
+        return class_devices[self.class_ids[self.task_ids]]
 
-    def lower(self, placement: np.ndarray) -> np.ndarray:
-        """Returns the devices int [C] of classes, of those [N] of operations."""
-        chex.assert_shape(placement, self.task.shape)
+    def to_classes(self, placement: np.ndarray) -> np.ndarray:
+        """Returns the devices int [C] of classes, given those int [N] of operations."""
+        chex.assert_shape(placement, self.task_ids.shape)
         chex.assert_type(placement, int)
-        of_tasks = np.empty(len(self.owner), int)
-        of_tasks[self.task] = placement
-        of_classes = np.empty(len(self.compute_s), int)
-        of_classes[self.owner] = of_tasks
-        return of_classes
+        class_devices = np.empty(len(self.compute_s), int)
+        class_devices[self.class_ids[self.task_ids]] = placement
+        return class_devices
 
 
-def presolve(problem: Instance) -> Presolved:
-    """Merges the tasks of a problem that can be merged without loss."""
-    graph = problem.graph
-    task = np.arange(graph.num_ops)
-    fixed = np.bincount(problem.classes.ids)[problem.classes.ids] > 1
+def presolve(problem: Instance) -> TaskGraph:
+    """Merges all tasks of a problem that merge without loss."""
+    task_ids = np.arange(problem.graph.num_ops)
+    is_colocated = np.bincount(problem.classes.ids)[problem.classes.ids] > 1
     while True:
-        current = _build(problem, task)
-        partner = _mergers(current, fixed)
+        tasks = _build(problem, task_ids)
+        partner = _choose_partners(tasks, is_colocated)
         if (partner == np.arange(len(partner))).all():
-            return current
-        _, number = np.unique(partner, return_inverse=True)
-        _, first = np.unique(number, return_index=True)
-        task, fixed = number[task], fixed[first]
+            return tasks
+        _, merged = np.unique(partner, return_inverse=True)
+        _, first = np.unique(merged, return_index=True)
+        task_ids, is_colocated = merged[task_ids], is_colocated[first]
 
 
-def equal_devices(problem: Instance, tasks: Presolved) -> np.ndarray:
-    """Returns int [D]: of each device the first that costs the same and is as large."""
-    is_accelerator = np.asarray(problem.costs.accelerator) >= 0
-    capacity_bytes = np.asarray(problem.costs.capacity_bytes)
-    rows = [is_accelerator[None], capacity_bytes[None], tasks.task_s, tasks.in_s, tasks.out_s]
-    return base.equal_devices(np.concatenate(rows))
-
-
-def _build(problem: Instance, task: np.ndarray) -> Presolved:
+def _build(problem: Instance, task_ids: np.ndarray) -> TaskGraph:
     graph, costs = problem.graph, problem.costs
-    classes = problem.classes
-    _, first = np.unique(task, return_index=True)
-    owner = classes.ids[first]
-    _, owner = np.unique(owner, return_inverse=True)  # merged tasks leave gaps
-    task_s = dag.part_sums(task, np.asarray(costs.compute_s, np.float64))
-    memory_bytes = dag.part_sums(owner, dag.part_sums(task, _needed_bytes(problem)))
-    _, edge, number = np.unique(graph.tensors, return_index=True, return_inverse=True)
-    transfer_fixed_s = problem.edge_transfer_s[edge].astype(np.float64)
-    in_s, out_s = max_load.link_s(transfer_fixed_s, np.asarray(costs.accelerator))
-    home = owner[task]
-    order = np.argsort(number, kind="stable")
-    ends = np.cumsum(np.bincount(number, minlength=len(edge)))[:-1]
-    # Without a tensor there is one piece all the same, an empty one.
-    readers = np.split(home[graph.receivers[order]], ends)[: len(edge)]
-    source, readers_, in_s, out_s = _distinct(home[graph.senders[edge]], readers, in_s, out_s)
-    return Presolved(
-        task=task,
-        owner=owner,
-        edges=np.stack(dag.quotient(graph, task)),
+    _, first = np.unique(task_ids, return_index=True)
+    _, class_ids = np.unique(problem.classes.ids[first], return_inverse=True)  # merging left gaps
+    task_s = dag.part_sums(task_ids, np.asarray(costs.compute_s, np.float64))
+    memory_bytes = np.asarray(costs.memory_bytes, np.float64)
+    if memory_bytes.sum() <= problem.memory_limits.capacity_bytes.min(initial=np.inf):
+        memory_bytes = 0 * memory_bytes  # everything fits into any memory
+
+    _, edge, tensor = np.unique(graph.tensors, return_index=True, return_inverse=True)
+    receive_s, send_s = max_load.link_s(
+        problem.edge_transfer_s[edge].astype(np.float64), np.asarray(costs.accelerator)
+    )
+    op_class = class_ids[task_ids]
+    order = np.argsort(tensor, kind="stable")
+    ends = np.cumsum(np.bincount(tensor, minlength=len(edge)))[:-1]
+    # Without any tensor `split` returns one piece all the same, an empty one.
+    readers = np.split(op_class[graph.receivers[order]], ends)[: len(edge)]
+    # Tensors that leave their class are added to one of equal source and readers.
+    source_and_readers: dict[tuple[int, ...], int] = {}
+    number = np.full(len(edge), -1)
+    sources = op_class[graph.senders[edge]].tolist()
+    for index, (source, tensor_readers) in enumerate(zip(sources, readers, strict=True)):
+        outside = sorted(set(tensor_readers.tolist()) - {source})
+        if outside:
+            key = (source, *outside)
+            number[index] = source_and_readers.setdefault(key, len(source_and_readers))
+    leaves = number >= 0
+    total_receive_s = np.zeros((len(source_and_readers), receive_s.shape[1]))
+    total_send_s = np.zeros_like(total_receive_s)
+    np.add.at(total_receive_s, number[leaves], receive_s[leaves])
+    np.add.at(total_send_s, number[leaves], send_s[leaves])
+    return TaskGraph(
+        task_ids=task_ids,
+        class_ids=class_ids,
+        edges=np.stack(dag.quotient(graph, task_ids)),
         backward=graph.backward[first],
         task_s=task_s,
-        compute_s=dag.part_sums(owner, task_s),
-        memory_bytes=memory_bytes,
-        source=source,
-        readers=readers_,
-        in_s=in_s,
-        out_s=out_s,
+        compute_s=dag.part_sums(class_ids, task_s),
+        memory_bytes=dag.part_sums(class_ids, dag.part_sums(task_ids, memory_bytes)),
+        source=np.array([key[0] for key in source_and_readers], int),
+        readers=tuple(np.array(key[1:], int) for key in source_and_readers),
+        receive_s=total_receive_s,
+        send_s=total_send_s,
     )
 
 
-def _needed_bytes(problem: Instance) -> np.ndarray:
-    """Returns float64 [N]: what operations occupy, 0 where all fit into any memory."""
-    memory_bytes = np.asarray(problem.costs.memory_bytes, np.float64)
-    fits = memory_bytes.sum() <= problem.memory_limits.capacity_bytes.min(initial=np.inf)
-    return memory_bytes * (not fits)
-
-
-def _distinct(
-    source: np.ndarray, readers: list[np.ndarray], in_s: np.ndarray, out_s: np.ndarray
-) -> tuple[np.ndarray, tuple[np.ndarray, ...], np.ndarray, np.ndarray]:
-    """Keeps the tensors that leave their class, those with equal ends added up."""
-    numbers: dict[tuple[int, ...], int] = {}
-    number = np.full(len(source), -1)
-    for index, (made, read) in enumerate(zip(source.tolist(), readers, strict=True)):
-        outside = sorted(set(read.tolist()) - {made})
-        if outside:
-            number[index] = numbers.setdefault((made, *outside), len(numbers))
-    kept = number >= 0
-    total_in_s = np.zeros((len(numbers), in_s.shape[1]))
-    total_out_s = np.zeros_like(total_in_s)
-    np.add.at(total_in_s, number[kept], in_s[kept])
-    np.add.at(total_out_s, number[kept], out_s[kept])
-    ends = [np.array(key, int) for key in numbers]
-    made_by = np.array([key[0] for key in ends], int)
-    return made_by, tuple(key[1:] for key in ends), total_in_s, total_out_s
-
-
-def _mergers(tasks: Presolved, fixed: np.ndarray) -> np.ndarray:
-    """Chooses int [V]: the task that each may be merged with; a task merges once."""
-    count = len(tasks.owner)
-    member = np.empty(len(tasks.compute_s), int)  # the task of a class that has one alone
-    member[tasks.owner] = np.arange(count)
-    made: list[list[int]] = [[] for _ in range(count)]
-    read: list[list[int]] = [[] for _ in range(count)]
-    for tensor, source in enumerate(member[tasks.source].tolist()):
-        made[source].append(tensor)
-        for reader in member[tasks.readers[tensor]].tolist():
+def _choose_partners(tasks: TaskGraph, is_colocated: np.ndarray) -> np.ndarray:
+    """Returns int [V]: the task that each merges with, or itself; a task merges once."""
+    num_tasks = len(tasks.class_ids)
+    single_task = np.empty(len(tasks.compute_s), int)  # of a class without co-location
+    single_task[tasks.class_ids] = np.arange(num_tasks)
+    produced: list[list[int]] = [[] for _ in range(num_tasks)]
+    read: list[list[int]] = [[] for _ in range(num_tasks)]
+    for tensor, source in enumerate(single_task[tasks.source].tolist()):
+        produced[source].append(tensor)
+        for reader in single_task[tasks.readers[tensor]].tolist():
             read[reader].append(tensor)
-    memory_bytes = tasks.memory_bytes[tasks.owner]
-    idle = ~fixed & (tasks.task_s == 0).all(axis=1) & (memory_bytes == 0)
-    partner, free = np.arange(count), ~fixed
-    for task in np.flatnonzero(idle).tolist():
-        sources = {int(member[tasks.source[t]]) for t in read[task]}
-        readers = {int(r) for t in made[task] for r in member[tasks.readers[t]]}
-        alone = all(len(tasks.readers[t]) == 1 for t in read[task])
-        other = -1
-        if len(sources) == 1 and alone and _covers(tasks, read[task], made[task]):
-            other = sources.pop()
-        elif len(readers) == 1 and _covers(tasks, made[task], read[task]):
-            other = readers.pop()
-        same = other >= 0 and tasks.backward[task] == tasks.backward[other]
-        if same and free[task] and free[other]:
-            partner[task] = other
-            free[[task, other]] = False
+
+    def covers(removed: list[int], added: list[int]) -> bool:
+        """Whether removed tensors cost no less than added ones on every device."""
+        return all(
+            bool((cost_s[removed].sum(axis=0) >= cost_s[added].sum(axis=0)).all())
+            for cost_s in (tasks.receive_s, tasks.send_s)
+        )
+
+    memory_bytes = tasks.memory_bytes[tasks.class_ids]
+    is_free = ~is_colocated & (tasks.task_s == 0).all(axis=1) & (memory_bytes == 0)
+    partner, can_merge = np.arange(num_tasks), ~is_colocated
+    for task in np.flatnonzero(is_free).tolist():
+        sources = {int(single_task[tasks.source[t]]) for t in read[task]}
+        readers = {int(r) for t in produced[task] for r in single_task[tasks.readers[t]]}
+        is_sole_reader = all(len(tasks.readers[t]) == 1 for t in read[task])
+        if len(sources) == 1 and is_sole_reader and covers(read[task], produced[task]):
+            neighbour = sources.pop()
+        elif len(readers) == 1 and covers(produced[task], read[task]):
+            neighbour = readers.pop()
+        else:
+            continue
+        is_same_pass = tasks.backward[task] == tasks.backward[neighbour]
+        if is_same_pass and can_merge[task] and can_merge[neighbour]:
+            partner[task] = neighbour
+            can_merge[[task, neighbour]] = False
     return partner
-
-
-def _covers(tasks: Presolved, between: list[int], others: list[int]) -> bool:
-    """Whether some tensors cost no less than others do on every device."""
-    return all(
-        bool((cost_s[between].sum(axis=0) >= cost_s[others].sum(axis=0)).all())
-        for cost_s in (tasks.in_s, tasks.out_s)
-    )

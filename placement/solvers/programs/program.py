@@ -1,15 +1,16 @@
-"""Integer programs of placements, and what is the same for every objective.
+"""Integer programs of placements, independent of the objective and of the solver.
 
-A `Program` has Boolean variables and times. Among the Booleans are x[c, d], class c on device d,
-with sum_d x[c, d] = 1. Constraints are of four kinds:
+A `Program` has Boolean variables and times. Among the Booleans are x[c, d], class c is on device d.
+The constraints have five forms:
 
-    clause    one literal at least holds
-    at least  sum of Booleans >= least, if a literal holds
-    at most   sum of weight * Boolean <= capacity
-    after     late >= sum of early times + sum of seconds * Boolean, if all literals hold
+    (1)  clause         at least one literal holds
+    (2)  exactly one    exactly one of some Booleans holds, such as sum_d x[c, d] = 1
+    (3)  count          sum of Booleans >= minimum, if a literal holds
+    (4)  memory limit   sum of bytes * Boolean <= capacity
+    (5)  precedence     late >= sum of early times + sum of seconds * Boolean, if all literals hold
 
-Minimised is the time `total`. The program says what holds, a backend (`milp`, `cpsat`) how that is
-solved. `program_search` gives it a horizon: the value of a placement that is known beforehand.
+The time `total` is minimised. A program says what holds; `milp` and `cpsat` solve it, and
+`program_search` gives it a horizon: the value of a placement that is known beforehand.
 """
 
 from collections.abc import Sequence
@@ -18,140 +19,190 @@ from typing import NamedTuple
 import numpy as np
 
 from placement.instance import Instance
-from placement.solvers.programs.presolve import Presolved, equal_devices
+from placement.solvers import base
+from placement.solvers.programs.presolve import TaskGraph
 
 # A literal: the Boolean b as b, its negation as ~b, which is negative.
 Literal = int
 
 
-class AtLeast(NamedTuple):
-    """sum of `booleans` >= least if `when` holds."""
+class Count(NamedTuple):
+    """Form (3): sum of `booleans` >= minimum if `condition` holds."""
 
     booleans: Sequence[int]
-    least: int
-    when: Literal
+    minimum: int
+    condition: Literal
 
 
-class AtMost(NamedTuple):
-    """sum of weight * Boolean <= capacity, in bytes."""
+class MemoryLimit(NamedTuple):
+    """Form (4): sum of bytes * Boolean <= capacity."""
 
     terms: Sequence[tuple[int, float]]
-    capacity: float
+    capacity_bytes: float
 
 
-class After(NamedTuple):
-    """late >= sum of early + sum of seconds * Boolean if all of `when` hold; seconds >= 0."""
+class Precedence(NamedTuple):
+    """Form (5): late >= sum of early + sum of seconds * Boolean if all `conditions` hold."""
 
     late: int
     early: Sequence[int]
-    terms: Sequence[tuple[int, float]]
-    when: Sequence[Literal]
+    terms: Sequence[tuple[int, float]]  # seconds >= 0
+    conditions: Sequence[Literal]
 
 
 class Program:
-    """A program that grows; times and Booleans are numbered apart, each from 0."""
+    """A program to which variables and constraints are added.
 
-    def __init__(self, horizon_s: float):
-        self.horizon_s = horizon_s  # no time is later
+    Times and Booleans are numbered separately, each from 0.
+    """
+
+    def __init__(self, problem: Instance, tasks: TaskGraph, horizon_s: float, lower_s: float):
+        """Adds the Booleans x with what devices support and store, and the time `total`.
+
+        Args:
+          problem: the problem.
+          tasks: the presolved problem.
+          horizon_s: the latest value of all times.
+          lower_s: a lower bound of `total`.
+        """
+        self.horizon_s = horizon_s
         self.num_booleans = 0
         self.lower_s: list[float] = []  # of times
         self.clauses: list[list[Literal]] = []
         self.exactly_one: list[list[int]] = []
-        self.at_least: list[AtLeast] = []
-        self.at_most: list[AtMost] = []
-        self.afters: list[After] = []
-        self.assigned = np.zeros((0, 0), int)  # [C, D]: the Booleans x
-        self.equal = np.zeros(0, int)  # [D]: of each device the first that is equal
-        self.total = -1
+        self.counts: list[Count] = []
+        self.memory_limits: list[MemoryLimit] = []
+        self.precedences: list[Precedence] = []
+        self.assignment = x = self.add_booleans(*tasks.compute_s.shape)  # int [C, D]
+        self.exactly_one += x.tolist()
+        for boolean in x[~np.isfinite(tasks.compute_s)]:
+            self.add_clause(~boolean)
+        memory = problem.memory_limits
+        for devices, capacity in zip(memory.devices, memory.capacity_bytes.tolist(), strict=True):
+            if tasks.memory_bytes.sum() > capacity:
+                terms = [
+                    (int(x[c, d]), num_bytes)
+                    for c, num_bytes in enumerate(tasks.memory_bytes.tolist())
+                    for d in np.flatnonzero(devices)
+                    if num_bytes
+                ]
+                self.memory_limits.append(MemoryLimit(terms, capacity))
+        # int [D]: for each device the first one of equal kind, memory, costs and communication.
+        is_accelerator = np.asarray(problem.costs.accelerator) >= 0
+        capacity_bytes = np.asarray(problem.costs.capacity_bytes)
+        rows = [
+            is_accelerator[None],
+            capacity_bytes[None],
+            tasks.task_s,
+            tasks.receive_s,
+            tasks.send_s,
+        ]
+        self.first_equal_device = base.equal_devices(np.concatenate(rows))
+        self.total = self.add_time(lower_s)
 
-    def boolean(self) -> int:
-        """Adds a Boolean."""
-        self.num_booleans += 1
-        return self.num_booleans - 1
-
-    def booleans(self, rows: int, columns: int) -> np.ndarray:
+    def add_booleans(self, rows: int, columns: int) -> np.ndarray:
         """Adds Booleans, int [rows, columns]."""
         first = self.num_booleans
         self.num_booleans += rows * columns
         return np.arange(first, self.num_booleans).reshape(rows, columns)
 
-    def time(self, lower_s: float = 0.0) -> int:
+    def add_boolean(self) -> int:
+        """Adds one Boolean."""
+        return int(self.add_booleans(1, 1)[0, 0])
+
+    def add_time(self, lower_s: float = 0.0) -> int:
         """Adds a time, no earlier than `lower_s`."""
         self.lower_s.append(min(float(lower_s), self.horizon_s))
         return len(self.lower_s) - 1
 
-    def clause(self, *literals: int) -> None:
-        """Adds that one of them holds."""
+    def add_clause(self, *literals: int) -> None:
+        """Adds that at least one of the literals holds."""
         self.clauses.append([int(literal) for literal in literals])
 
-    def after(
+    def add_precedence(
         self,
         late: int,
         early: Sequence[int] = (),
         terms: Sequence[tuple[int, float]] = (),
-        when: Sequence[int] = (),
+        conditions: Sequence[int] = (),
     ) -> None:
-        """Adds late >= sum of early + sum of seconds * Boolean if all of `when` hold."""
-        kept = [(int(boolean), float(seconds)) for boolean, seconds in terms if seconds > 0]
-        self.afters.append(After(late, early, kept, [int(literal) for literal in when]))
+        """Adds late >= sum of early + sum of seconds * Boolean if all `conditions` hold."""
+        positive = [(int(boolean), float(seconds)) for boolean, seconds in terms if seconds > 0]
+        conditions = [int(literal) for literal in conditions]
+        self.precedences.append(Precedence(late, early, positive, conditions))
 
 
-class Outcome(NamedTuple):
-    """What a backend found."""
+def add_load(program: Program, tasks: TaskGraph, device: int) -> list[tuple[int, float]]:
+    """Adds the communication of a device, and returns its load as terms seconds * Boolean.
 
-    status: str  # 'optimal', 'infeasible' or 'time limit'
-    assigned: np.ndarray | None  # bool [C, D]
-    bound_s: float
+    With the notation of Tarnawski et al. 2020, for every tensor t of class u and reader class v,
 
-
-def assign(program: Program, problem: Instance, tasks: Presolved) -> None:
-    """Adds x and what limits a device: what it supports and its memory."""
-    num_classes, num_devices = tasks.compute_s.shape
-    program.assigned = x = program.booleans(num_classes, num_devices)
-    program.exactly_one += x.tolist()
-    program.equal = equal_devices(problem, tasks)
-    for boolean in x[~np.isfinite(tasks.compute_s)]:
-        program.clause(~boolean)
-    memory = problem.memory_limits
-    for devices, capacity in zip(memory.devices, memory.capacity_bytes.tolist(), strict=True):
-        if tasks.memory_bytes.sum() > capacity:
-            terms = [
-                (int(x[c, d]), bytes_)
-                for c, bytes_ in enumerate(tasks.memory_bytes.tolist())
-                for d in np.flatnonzero(devices)
-                if bytes_
-            ]
-            program.at_most.append(AtMost(terms, capacity))
-
-
-def load(program: Program, tasks: Presolved, device: int) -> list[tuple[int, float]]:
-    """Lists seconds * Boolean that add up to a device's load.
-
-    With r (received) and s (sent) for every tensor t of source c and reader b,
-
-        r[t, d] >= x[b, d] - x[c, d],    s[t, d] >= x[c, d] - x[b, d].
+        CommIn[t, d] >= x[v, d] - x[u, d]
+        CommOut[t, d] >= x[u, d] - x[v, d]
+        load(d) = sum_c compute_s[c, d] x[c, d]
+                  + sum_t receive_s[t, d] CommIn[t, d] + send_s[t, d] CommOut[t, d].
     """
-    x = program.assigned[:, device]
+    x = program.assignment[:, device]
     seconds = tasks.compute_s[:, device]
     terms = [(int(x[c]), seconds[c]) for c in np.flatnonzero(np.isfinite(seconds) & (seconds > 0))]
+
+    def add_transfer(cost_s: float) -> list[int] | None:
+        """Returns a new Boolean at this cost, none where it is infinite, None where it is free."""
+        if cost_s == 0:
+            return None
+        if np.isinf(cost_s):
+            return []
+        boolean = program.add_boolean()
+        terms.append((boolean, float(cost_s)))
+        return [boolean]
+
     for tensor, source in enumerate(tasks.source.tolist()):
-        readers = tasks.readers[tensor]
-        received = _paid(program, terms, tasks.in_s[tensor, device])
-        sent = _paid(program, terms, tasks.out_s[tensor, device])
-        for reader in readers:
+        received = add_transfer(tasks.receive_s[tensor, device])
+        sent = add_transfer(tasks.send_s[tensor, device])
+        for reader in tasks.readers[tensor]:
             if received is not None:
-                program.clause(~x[reader], x[source], *received)
+                program.add_clause(~x[reader], x[source], *received)
             if sent is not None:
-                program.clause(x[reader], ~x[source], *sent)
+                program.add_clause(x[reader], ~x[source], *sent)
     return terms
 
 
-def _paid(program: Program, terms: list[tuple[int, float]], seconds: float) -> list[int] | None:
-    """Returns what may hold at this cost: a new Boolean, nothing if infinite, None if free."""
-    if seconds == 0:
-        return None
-    if np.isinf(seconds):
-        return []
-    boolean = program.boolean()
-    terms.append((boolean, float(seconds)))
-    return [boolean]
+def join_inseparable(
+    program: Program,
+    problem: Instance,
+    tasks: TaskGraph,
+    before_s: np.ndarray,
+    after_s: np.ndarray,
+) -> None:
+    """Keeps two classes together if a transfer between them would exceed the horizon.
+
+    Several hosts exchange tensors for free, so that nothing is inseparable then.
+
+    Args:
+      program: the program.
+      problem: the problem.
+      tasks: the presolved problem.
+      before_s: float64 [C], what always precedes the transfer of a class's tensor.
+      after_s: float64 [C], what always follows the arrival of a tensor at a class.
+    """
+    is_accelerator = np.asarray(problem.costs.accelerator) >= 0
+    if (~is_accelerator).sum() > 1:
+        return
+    transfer_s = np.minimum(tasks.receive_s, tasks.send_s)[:, is_accelerator]
+    least_s = transfer_s.min(axis=1, initial=np.inf)
+    for tensor, source in enumerate(tasks.source.tolist()):
+        for reader in tasks.readers[tensor]:
+            if before_s[source] + least_s[tensor] + after_s[reader] > program.horizon_s:
+                for a, b in zip(
+                    program.assignment[source], program.assignment[reader], strict=True
+                ):
+                    program.add_clause(~a, b)
+                    program.add_clause(a, ~b)
+
+
+class Outcome(NamedTuple):
+    """The result of solving a program."""
+
+    status: str  # 'optimal', 'infeasible' or 'time limit'
+    assignment: np.ndarray | None  # bool [C, D]
+    bound_s: float

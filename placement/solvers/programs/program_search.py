@@ -1,4 +1,4 @@
-"""A search by an integer program: a placement known beforehand, then a better one or a proof."""
+"""A search by an integer program: a warm start, then a better placement or a proof."""
 
 from collections.abc import Callable
 from functools import partial
@@ -11,26 +11,27 @@ from placement.solvers import base
 from placement.solvers.bounds import counting
 from placement.solvers.limits import SearchLimits
 from placement.solvers.programs import max_load_program, subgraph_program, warm_start
-from placement.solvers.programs.presolve import Presolved, presolve
+from placement.solvers.programs.presolve import presolve
 from placement.solvers.programs.program import Outcome, Program
 
-_EXACT = 1e-9  # relative: what float64 sums differ by
+_SUM_PRECISION = 1e-9  # relative: the rounding of float64 sums
 
 # (problem, tasks, horizon_s, lower_s) -> the program whose times end at the horizon. That of
 # max_load takes `contiguous` as well.
-Build = Callable[..., Program]
-# (program, hint int [C] or None, seed, limits, on_solution) -> Outcome. A backend that can is to
-# call on_solution(assigned) with each solution better than all before, in any thread.
-Backend = Callable[
+BuildProgram = Callable[..., Program]
+# (program, hint int [C] or None, seed, limits, on_solution) -> Outcome. The hint has the device of
+# each class. A solver that can calls on_solution(assignment) with each better solution, from any
+# thread.
+SolveProgram = Callable[
     [Program, np.ndarray | None, int, SearchLimits, Callable[[np.ndarray], None]], Outcome
 ]
 
 
 class Formulation(NamedTuple):
-    """An objective as programs see it."""
+    """The program of an objective and a lower bound of the objective."""
 
-    build: Build
-    lower_s: Callable[[Instance], float]
+    build: BuildProgram
+    compute_bound_s: Callable[[Instance], float]
 
 
 FORMULATIONS: dict[str, Formulation] = {
@@ -44,54 +45,50 @@ def search(
     seed: int,
     limits: SearchLimits,
     *,
-    backend: Backend,
+    solve: SolveProgram,
     contiguous: bool = False,
 ) -> base.SearchResult:
-    """Finds the best placement by a backend, or the best contiguous one (under max_load).
+    """Finds the best placement by an integer program.
 
     Args:
       problem: whose objective is in `FORMULATIONS`.
-      seed: of the placement to begin with and of the backend.
-      limits: when to stop.
-      backend: solves the program.
-      contiguous: whether contiguous placements alone count.
+      seed: of the warm start and of the solver.
+      limits: the time limit and the budget of the warm start.
+      solve: solves the program.
+      contiguous: whether to admit only contiguous placements; under max_load alone.
     """
     formulation = FORMULATIONS[problem.objective]
-    lower_s, scope = formulation.lower_s(problem), base.CONTIGUOUS if contiguous else base.ALL
-    start = warm_start.find(problem, seed, limits, contiguous=contiguous)
-    best, value_s = start.placement, start.value_s
-    if value_s <= lower_s * (1 + _EXACT):
-        return base.SearchResult(best, value_s, "optimal", start.evaluations, scope)
+    lower_s = formulation.compute_bound_s(problem)
+    scope = base.CONTIGUOUS if contiguous else base.ALL
+    start = warm_start.find_warm_start(problem, seed, limits, contiguous=contiguous)
+    best, value_s, evaluations = start
+    if value_s <= lower_s * (1 + _SUM_PRECISION):
+        return base.SearchResult(best, value_s, "optimal", evaluations, scope)
     tasks = presolve(problem)
-    horizon_s = value_s * (1 + base.ROUNDING) if best is not None else _any_value(tasks)
+    if best is not None:
+        horizon_s, hint = value_s * (1 + base.ROUNDING), tasks.to_classes(best)
+    else:  # the sum of all costs: no finite value is above it
+        costs = (tasks.compute_s, tasks.receive_s, tasks.send_s)
+        total_s = sum(float(np.where(np.isfinite(c), c, 0.0).sum()) for c in costs)
+        horizon_s, hint = max(total_s, 1.0), None
     build = partial(formulation.build, contiguous=True) if contiguous else formulation.build
-    program = build(problem, tasks, horizon_s, lower_s)
-    hint = None if best is None else tasks.lower(best)
-    evaluations = start.evaluations
 
-    def valued(assigned: np.ndarray) -> tuple[np.ndarray, float]:
-        placement = tasks.lift(assigned.argmax(axis=1))
+    def evaluate(assignment: np.ndarray) -> tuple[np.ndarray, float]:
+        placement = tasks.to_operations(assignment.argmax(axis=1))
         return placement, problem.value_s(placement)
 
-    def tell(assigned: np.ndarray) -> None:
-        placement, seconds = valued(assigned)
-        limits.tell(evaluations, seconds, placement)
+    def report(assignment: np.ndarray) -> None:
+        placement, seconds = evaluate(assignment)
+        limits.tell(start.evaluations, seconds, placement)
 
-    outcome = backend(program, hint, seed, limits, tell)
-    if outcome.assigned is not None:
-        solution, solution_s = valued(outcome.assigned)
+    outcome = solve(build(problem, tasks, horizon_s, lower_s), hint, seed, limits, report)
+    if outcome.assignment is not None:
+        placement, seconds = evaluate(outcome.assignment)
         evaluations += 1
-        if solution_s <= value_s:
-            best, value_s = solution, solution_s
+        if seconds <= value_s:
+            best, value_s = placement, seconds
         limits.tell(evaluations, value_s, best)
-    if outcome.status == "infeasible" and best is not None:  # nothing within the horizon is better
+    if outcome.status == "infeasible" and best is not None:  # nothing is better than the horizon
         return base.SearchResult(best, value_s, "optimal", evaluations, scope)
     bound_s = min(max(lower_s, outcome.bound_s), value_s)
     return base.SearchResult(best, bound_s, outcome.status, evaluations, scope)
-
-
-def _any_value(tasks: Presolved) -> float:
-    """Sums all that computing and transfer could cost: no finite value is above."""
-    costs = (tasks.compute_s, tasks.in_s, tasks.out_s)
-    total = sum(float(np.where(np.isfinite(c), c, 0.0).sum()) for c in costs)
-    return max(total, 1.0)

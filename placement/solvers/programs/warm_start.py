@@ -1,15 +1,15 @@
-"""A placement to begin with: the best that heuristics know, improved.
+"""A placement from which exact searches start: the best of fast methods, improved.
 
-An exact search needs some placement: as a horizon, as a hint and to fall back on. Candidates are
+An exact search needs a placement as a horizon, as a hint and to fall back on. The candidates are
 
-- what fast methods for the objective find (`placement.solvers.starts`);
-- for several shares T of the total load, the classes in topological order dealt out to one device
-  after another, each full when it has computed for T or its memory is full;
-- every device alone.
+1. the results of fast methods for the objective (`placement.solvers.starts`);
+2. for several shares T of the total load, the classes in topological order dealt to one device
+   after another, each of which is full when it has computed for T or its memory is full;
+3. every device alone.
 
-The best of them in the simulator is improved by moving the one class that helps most, until none
-does, and then by large neighbourhoods. These know nothing of contiguous placements, so that where
-such are asked for the moves are all.
+The best of them in the simulator is improved by steepest descent over moves of a single class, and
+then by large-neighbourhood search. The latter ignores contiguity, so that for contiguous placements
+the descent is all.
 """
 
 from typing import NamedTuple
@@ -18,174 +18,146 @@ import chex
 import numpy as np
 
 from placement.graphs import dag
-from placement.instance import ColocationClasses, Instance
+from placement.instance import Instance
 from placement.solvers import starts
 from placement.solvers.heuristics import large_neighbourhood
 from placement.solvers.limits import SearchLimits
-from placement.types import Evaluate, OpGraph
+from placement.types import OpGraph
 
-_SHARES = 24  # loads tried
+_NUM_SHARES = 24
 _BATCH = large_neighbourhood.BATCH  # placements simulated at a time: one compilation for all
-_FINDING, _IMPROVING = 0.06, 0.04  # of the time that is left
-_LEAST_S = 1.0  # for heuristics, where so much is left: not worse than them under a short limit
-_PER_CLASS = 128  # placements simulated in large neighbourhoods
+_CANDIDATES_SHARE, _IMPROVEMENT_SHARE = 0.06, 0.04  # of the remaining time
+_MIN_CANDIDATES_S = 1.0  # if so much remains: a short limit is no worse than the heuristics alone
+_EVALUATIONS_PER_CLASS = 128  # while improving
 
 
 class WarmStart(NamedTuple):
-    """A placement to begin with; none has an infinite value."""
+    """A placement and its value, inf where there is none."""
 
     placement: np.ndarray | None  # int [N]
     value_s: float
     evaluations: int
 
 
-class _Space(NamedTuple):
-    """The problem, and which of its placements count."""
-
-    problem: Instance
-    reach: np.ndarray | None  # bool [N, N], of `phases`, where placements must be contiguous
-
-
-def find(
+def find_warm_start(
     problem: Instance, seed: int, limits: SearchLimits, *, contiguous: bool = False
 ) -> WarmStart:
-    """Finds the best placement that heuristics know, and a better one near it.
+    """Finds the best placement of the heuristics and improves it.
 
     Args:
-      problem: what is to be placed.
-      seed: of the search near it.
-      limits: a tenth of what is left is spent at most, or a second, beside compiling the simulator.
-      contiguous: whether all placements must be.
+      problem: the problem.
+      seed: of the improvement.
+      limits: a tenth of the remaining time is spent at most, or a second, not counting the
+        compilation of the simulator.
+      contiguous: whether to admit only contiguous placements.
     """
     classes = problem.classes
-    reach = phases(problem.graph) if contiguous else None
-    space = _Space(problem, reach)
-    share = max(_FINDING, _LEAST_S / max(_LEAST_S, limits.left_s()))
-    known = starts.find(problem, seed, limits.part(share, limits.budget))
-    found = [result.placement for result in known if result.placement is not None]
-    candidates = np.stack([*found, *_segments(problem)[:, classes.ids]])
-    start = _best(space, WarmStart(None, np.inf, 0), candidates, limits)  # compiles
-    improving = limits.part(_IMPROVING, _PER_CLASS * len(classes.compute_s))
-    start = _descend(space, start, seed, improving)
+    reach = reachability_within_passes(problem.graph) if contiguous else None
+
+    def take_best(start: WarmStart, candidates: np.ndarray, limits: SearchLimits) -> WarmStart:
+        """Returns the best of a start and of as many candidates int [M, N] as time permits."""
+        batches_s: list[np.ndarray] = []
+        for first in range(0, len(candidates), _BATCH):
+            if batches_s and limits.over():
+                break
+            rows = candidates[first : first + _BATCH]
+            padded = np.concatenate([rows, np.repeat(rows[-1:], _BATCH - len(rows), axis=0)])
+            batches_s.append(np.asarray(problem.evaluate(padded))[: len(rows)])
+        values_s = np.concatenate([np.zeros(0), *batches_s])
+        placement, value_s, evaluations = start
+        for row in np.argsort(values_s, kind="stable"):
+            if not values_s[row] < value_s:
+                break
+            if reach is None or is_contiguous(candidates[row], reach):
+                placement, value_s = candidates[row], float(values_s[row])
+        evaluations += len(values_s)
+        limits.tell(evaluations, value_s, placement)
+        return WarmStart(placement, value_s, evaluations)
+
+    share = max(_CANDIDATES_SHARE, _MIN_CANDIDATES_S / max(_MIN_CANDIDATES_S, limits.left_s()))
+    results = starts.find(problem, seed, limits.part(share, limits.budget))
+    placements = [result.placement for result in results if result.placement is not None]
+    candidates = np.stack([*placements, *_deal_classes(problem)[:, classes.ids]])
+    start = take_best(WarmStart(None, np.inf, 0), candidates, limits)  # compiles
+
+    limits = limits.part(_IMPROVEMENT_SHARE, _EVALUATIONS_PER_CLASS * len(classes.compute_s))
+    rng, previous_s = np.random.default_rng(seed), np.inf
+    while start.placement is not None and start.value_s < previous_s and not limits.over():
+        previous_s = start.value_s
+        class_devices, can_move = start.placement[classes.first_ops], classes.allowed.copy()
+        can_move[np.arange(len(class_devices)), class_devices] = False
+        moved_class, device = np.nonzero(can_move)
+        moves = np.repeat(class_devices[None], len(moved_class), axis=0)
+        moves[np.arange(len(moved_class)), moved_class] = device
+        start = take_best(start, rng.permutation(moves)[:, classes.ids], limits)
     if contiguous:
         return start
-    begin = candidates[0] if start.placement is None else start.placement
-    rest = improving.part(1.0, improving.budget, start.evaluations)
-    polished = large_neighbourhood.polish(problem, begin, seed, rest)
+    placement = candidates[0] if start.placement is None else start.placement
+    polish_limits = limits.part(1.0, limits.budget, start.evaluations)
+    polished = large_neighbourhood.polish(problem, placement, seed, polish_limits)
     assert polished.placement is not None
     start = start._replace(evaluations=start.evaluations + polished.evaluations)
-    return _best(space, start, polished.placement[None], improving)
+    return take_best(start, polished.placement[None], limits)
 
 
 def is_contiguous(placement: np.ndarray, reach: np.ndarray) -> bool:
-    """Whether no path leaves a device and returns to it; `reach` bool [N, N] from i to j."""
+    """Whether no path leaves a device and returns to it.
+
+    Args:
+      placement: int [N].
+      reach: bool [N, N], whether a path leads from i to j.
+    """
     chex.assert_rank([placement, reach], [1, 2])
     chex.assert_type([placement, reach], [int, bool])
     for device in np.unique(placement):
-        inside = placement == device
-        between = reach[inside].any(axis=0) & reach[:, inside].any(axis=1)
-        if (between & ~inside).any():
+        is_inside = placement == device
+        is_between = reach[is_inside].any(axis=0) & reach[:, is_inside].any(axis=1)
+        if (is_between & ~is_inside).any():
             return False
     return True
 
 
-def phases(graph: OpGraph) -> np.ndarray:
-    """Returns bool [N, N]: paths within the forward or within the backward operations."""
+def reachability_within_passes(graph: OpGraph) -> np.ndarray:
+    """Returns bool [N, N]: the paths within the forward or within the backward operations."""
     reach, backward = dag.reachability(graph), graph.backward
     return reach & (backward[:, None] == backward)
 
 
-def _best(
-    space: _Space, start: WarmStart, candidates: np.ndarray, limits: SearchLimits
-) -> WarmStart:
-    """Returns the best of a start and placements int [M, N], of which one batch at least counts."""
-    seconds = _values(space.problem.evaluate, candidates, limits)
-    placement, value_s, evaluations = start
-    for row in np.argsort(seconds, kind="stable"):
-        if not seconds[row] < value_s:
-            break
-        if space.reach is None or is_contiguous(candidates[row], space.reach):
-            placement, value_s = candidates[row], float(seconds[row])
-    evaluations += len(seconds)
-    limits.tell(evaluations, value_s, placement)
-    return WarmStart(placement, value_s, evaluations)
-
-
-def _values(evaluate: Evaluate, placements: np.ndarray, limits: SearchLimits) -> np.ndarray:
-    """Computes what placements int [M, N] are worth: as many, in batches, as there is time for."""
-    seconds: list[np.ndarray] = []
-    for start in range(0, len(placements), _BATCH):
-        if seconds and limits.over():
-            break
-        rows = placements[start : start + _BATCH]
-        padded = np.concatenate([rows, np.repeat(rows[-1:], _BATCH - len(rows), axis=0)])
-        seconds.append(np.asarray(evaluate(padded))[: len(rows)])
-    return np.concatenate([np.zeros(0), *seconds])
-
-
-def _descend(space: _Space, start: WarmStart, seed: int, limits: SearchLimits) -> WarmStart:
-    """Makes the best single move, as long as one helps."""
-    rng, before_s = np.random.default_rng(seed), np.inf
-    while start.placement is not None and start.value_s < before_s and not limits.over():
-        before_s = start.value_s
-        classes = space.problem.classes
-        moves = rng.permutation(_moves(start.placement, classes))
-        start = _best(space, start, moves[:, classes.ids], limits)
-    return start
-
-
-def _moves(placement: np.ndarray, classes: ColocationClasses) -> np.ndarray:
-    """Returns placements of classes int [M, C] in which one moved to a device that can run it."""
-    home, others = placement[classes.first_ops], classes.allowed.copy()
-    others[np.arange(len(home)), home] = False
-    which, device = np.nonzero(others)
-    moved = np.repeat(home[None], len(which), axis=0)
-    moved[np.arange(len(which)), which] = device
-    return moved
-
-
-def _segments(problem: Instance) -> np.ndarray:
-    """Returns placements of classes int [M, C]: segments of the order, each device alone."""
-    classes = problem.classes
-    accelerator = np.asarray(problem.costs.accelerator)
-    devices = np.argsort(accelerator < 0, kind="stable")  # hosts take what is left
-    total_s = np.where(classes.allowed, classes.compute_s, np.inf).min(axis=1).sum()
-    shares = np.geomspace(1 / len(devices), 1.5, _SHARES)
-    candidates = [_filled(problem, devices, total_s * share) for share in shares]
-    candidates += [_filled(problem, np.roll(devices, -d), np.inf) for d in devices]
-    return np.stack(candidates)
-
-
-def _filled(problem: Instance, devices: np.ndarray, share_s: float) -> np.ndarray:
-    """Deals classes int [C] in order to devices in turn; what fits nowhere goes to the last."""
+def _deal_classes(problem: Instance) -> np.ndarray:
+    """Returns placements of classes int [M, C]: dealt to devices in turn, or all on one device."""
     classes, memory, order = problem.classes, problem.memory_limits, problem.class_order
-    room = memory.capacity_bytes.copy()
-    placement = np.full(len(order), -1)
-    current, load_s = 0, 0.0
-    for number in order.tolist():
-        for position in range(current, len(devices)):
-            device = devices[position]
-            seconds = classes.compute_s[number, device]
-            held = memory.devices[:, device]
-            fits = (room[held] >= classes.memory_bytes[number]).all()
-            before_s = load_s if position == current else 0.0
-            light = before_s == 0 or before_s + seconds <= share_s
-            if np.isfinite(seconds) and fits and (light or position == len(devices) - 1):
-                current, load_s = position, before_s + seconds
-                room[held] -= classes.memory_bytes[number]
-                placement[number] = device
-                break
-        if placement[number] < 0:
-            placement[number] = _anywhere(problem, room, number)
-    return placement
 
+    def deal(devices: np.ndarray, share_s: float) -> np.ndarray:
+        """Deals int [C] to devices in turn, each up to its share; the last one gets the rest."""
+        free_bytes = memory.capacity_bytes.copy()
+        placement = np.full(len(order), -1)
+        current, load_s = 0, 0.0
+        for c in order.tolist():
+            for position in range(current, len(devices)):
+                device = devices[position]
+                seconds = classes.compute_s[c, device]
+                memories = memory.devices[:, device]
+                fits = (free_bytes[memories] >= classes.memory_bytes[c]).all()
+                device_load_s = load_s if position == current else 0.0
+                is_light = device_load_s == 0 or device_load_s + seconds <= share_s
+                is_last = position == len(devices) - 1
+                if np.isfinite(seconds) and fits and (is_light or is_last):
+                    current, load_s = position, device_load_s + seconds
+                    free_bytes[memories] -= classes.memory_bytes[c]
+                    placement[c] = device
+                    break
+            if placement[c] < 0:  # the fastest device with free memory, else the fastest
+                is_small = classes.memory_bytes[c] > free_bytes
+                is_full = (memory.devices & is_small[:, None]).any(axis=0)
+                device = int((classes.compute_s[c] + np.where(is_full, 1e30, 0.0)).argmin())
+                free_bytes[memory.devices[:, device]] -= classes.memory_bytes[c]
+                placement[c] = device
+        return placement
 
-def _anywhere(problem: Instance, room: np.ndarray, number: int) -> int:
-    """Chooses the fastest device that can run a class and has room; it takes the room."""
-    classes, memory = problem.classes, problem.memory_limits
-    small = classes.memory_bytes[number] > room
-    full = (memory.devices & small[:, None]).any(axis=0)
-    seconds = classes.compute_s[number] + np.where(full, 1e30, 0.0)
-    device = int(seconds.argmin())
-    room[memory.devices[:, device]] -= classes.memory_bytes[number]
-    return device
+    accelerator = np.asarray(problem.costs.accelerator)
+    devices = np.argsort(accelerator < 0, kind="stable")  # hosts come last
+    total_s = np.where(classes.allowed, classes.compute_s, np.inf).min(axis=1).sum()
+    shares = np.geomspace(1 / len(devices), 1.5, _NUM_SHARES)
+    candidates = [deal(devices, total_s * share) for share in shares]
+    candidates += [deal(np.roll(devices, -d), np.inf) for d in devices]
+    return np.stack(candidates)

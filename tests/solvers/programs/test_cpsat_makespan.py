@@ -56,7 +56,7 @@ def test_cpsat_equals_brute_force():
     for problem, optimum in _problems():
         if solvers.infeasible(problem):
             continue
-        found = cpsat_makespan.find(problem, 0, SearchLimits(10, 64))
+        found = cpsat_makespan.solve_makespan(problem, 0, SearchLimits(10, 64))
         if np.isinf(optimum):
             assert found.status == "infeasible"
             continue
@@ -69,7 +69,7 @@ def test_cpsat_equals_brute_force():
 def test_cpsat_proves_the_optima_of_the_papers_examples():
     pytest.importorskip("ortools")
     for problem, optimum in ((examples.heft_example(), 73), (examples.peft_example(), 113)):
-        found = cpsat_makespan.find(problem, 0, SearchLimits(20, 640))
+        found = cpsat_makespan.solve_makespan(problem, 0, SearchLimits(20, 640))
         assert found.status == "optimal"
         assert problem.evaluate(found.placement[None])[0] == optimum
 
@@ -77,12 +77,12 @@ def test_cpsat_proves_the_optima_of_the_papers_examples():
 def test_without_ortools_one_line_says_what_to_install(monkeypatch):
     monkeypatch.setitem(sys.modules, "ortools.sat.python", None)
     with pytest.raises(UserError, match=r"-e '\.\[solvers\]'"):
-        cpsat_makespan.find(_problems()[0][0], 0, SearchLimits(1, 64))
+        cpsat_makespan.solve_makespan(_problems()[0][0], 0, SearchLimits(1, 64))
 
 
 @pytest.mark.slow
 def test_a_program_that_would_take_gigabytes_is_refused(monkeypatch):
-    monkeypatch.setattr(cpsat_makespan, "_LARGEST", 10)
+    monkeypatch.setattr(cpsat_makespan, "_MAX_ROWS", 10)
     problem = helpers.random_problem()._replace(objective="makespan")
     with pytest.raises(UserError, match="cpsat takes at most 10: give a smaller graph"):
         solvers.solve("cpsat", problem)
@@ -156,12 +156,12 @@ def _wide(num_ops):
 def test_a_sample_of_the_classes_bounds_almost_as_well_and_no_more(monkeypatch):
     problem = _wide(400)
     exact = makespan.makespan(problem, SearchLimits(60, 1))
-    monkeypatch.setattr(makespan, "_WHOLE", 100)
-    monkeypatch.setattr(makespan, "_SAMPLE", 100)
-    solve, sizes = makespan._least_excess, []
+    monkeypatch.setattr(makespan, "_MAX_SOLVED_CLASSES", 100)
+    monkeypatch.setattr(makespan, "_SAMPLE_CLASSES", 100)
+    solve, sizes = makespan._minimise_excess, []
     monkeypatch.setattr(
         makespan,
-        "_least_excess",
+        "_minimise_excess",
         lambda rows, is_open: (sizes.append(len(is_open)), solve(rows, is_open))[1],
     )
     sampled = makespan.makespan(problem, SearchLimits(60, 1))
@@ -185,7 +185,7 @@ def test_windows_are_the_same_compiled(monkeypatch):
     compute_s = np.array(problem.costs.compute_s, np.float64)
     compute_s[::7, 1] = np.inf
     looped = makespan.windows_of(edges, compute_s)
-    monkeypatch.setattr(makespan, "_LOOPED", 0)
+    monkeypatch.setattr(makespan, "_MAX_LOOPED_EDGES", 0)
     compiled = makespan.windows_of(edges, compute_s)
     assert compiled.head_s.dtype == np.float64
     np.testing.assert_allclose(compiled.head_s, looped.head_s, rtol=1e-12)

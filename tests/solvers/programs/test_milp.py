@@ -23,7 +23,7 @@ def test_equals_enumeration(method, objective, contiguous):
         if np.isfinite(found.value_s):
             assert found.scope == ("contiguous" if contiguous else "all")
         if contiguous and np.isfinite(found.value_s):
-            reach = warm_start.phases(problem.graph)
+            reach = warm_start.reachability_within_passes(problem.graph)
             assert warm_start.is_contiguous(found.placement, reach)
 
 

@@ -2,7 +2,7 @@ import numpy as np
 import pytest
 
 from placement.solvers.limits import SearchLimits
-from placement.solvers.programs import cp_sat, cpsat, warm_start
+from placement.solvers.programs import cpsat, cpsat_solver, warm_start
 from tests import helpers
 from tests.solvers.programs.test_warm_start import LIMIT_S, workload
 
@@ -12,21 +12,25 @@ def test_a_search_begins_at_its_start(monkeypatch, objective):
     """Whichever of the equal devices the start uses: its hint is whole and holds."""
     pytest.importorskip("ortools")
     problem = workload(objective)
-    start = warm_start.find(problem, 0, SearchLimits(LIMIT_S, 0))
+    start = warm_start.find_warm_start(problem, 0, SearchLimits(LIMIT_S, 0))
     assert start.placement is not None
     renamed = start._replace(placement=np.array([2, 0, 3, 1, 4])[start.placement])
-    monkeypatch.setattr(warm_start, "find", lambda *_, **__: renamed)
+    monkeypatch.setattr(warm_start, "find_warm_start", lambda *_, **__: renamed)
     first: list[float] = []
 
-    def solve(cp_model, solver, model, limits, on_solution):
+    run = cpsat_solver.solve
+
+    def solve(cp_model, model, limits, parameters, on_solution=None):
+        if on_solution is None:  # the search for the hint itself
+            return run(cp_model, model, limits, parameters)
         assert len(model.proto.solution_hint.vars) == len(model.proto.variables)
-        solver.parameters.fix_variables_to_their_hinted_value = True
-        status = solver.solve(model)
+        fixed = {**parameters, "fix_variables_to_their_hinted_value": True}
+        status, solver = run(cp_model, model, limits, fixed)
         assert status == cp_model.OPTIMAL
         on_solution(solver.value)
-        return status
+        return status, solver
 
-    monkeypatch.setattr(cp_sat, "solve", solve)
+    monkeypatch.setattr(cpsat_solver, "solve", solve)
     limits = SearchLimits(LIMIT_S, 0, lambda _, value_s, *__: first.append(value_s))
     cpsat.find(problem, 0, limits)
     assert first[0] == pytest.approx(start.value_s, rel=1e-5)
@@ -35,7 +39,7 @@ def test_a_search_begins_at_its_start(monkeypatch, objective):
 @pytest.mark.parametrize("size", [0.3, 1.0, 1e9 / 3])
 def test_bytes_need_not_be_whole(size):
     bytes_ = np.full(4, size, np.float32).astype(np.float64)
-    (one, *_), room = cp_sat.whole_bytes(bytes_, 2 * float(bytes_[0]))
+    (one, *_), room = cpsat_solver.round_bytes(bytes_, 2 * float(bytes_[0]))
     assert room == 2 * one
     assert bytes_[0] / (2 * bytes_[0]) == one / room
 
@@ -56,7 +60,7 @@ def test_memories_of_less_than_a_byte_an_operation_are_filled(monkeypatch, objec
     )
     problem = helpers.as_problem(graph, costs, objective)
     start = warm_start.WarmStart(np.full(4, 2), 40.0, 1)
-    monkeypatch.setattr(warm_start, "find", lambda *_, **__: start)
+    monkeypatch.setattr(warm_start, "find_warm_start", lambda *_, **__: start)
     found = cpsat.find(problem, 0, SearchLimits(20.0, 0))
     assert found.status == "optimal"
     assert problem.value_s(found.placement) == (2 if objective == "max_load" else 4)
