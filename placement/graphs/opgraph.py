@@ -1,9 +1,8 @@
-"""Builds and validates an `OpGraph`, the one gate through which every graph enters.
+"""Construction and validation of an `OpGraph`; every graph of the package is built here.
 
-What lies behind the gate (simulators, policies, solvers) trusts its graphs: JAX clamps an index
-out of range and drops others in silence, a cycle stalls a schedule, and a tensor with two sizes
-has no transfer cost. So each of these is an `InvalidGraphError` here, with a line that says what
-was given, what is valid and how to mend it.
+Simulators, policies and solvers rely on valid graphs. JAX silently clamps or drops indices out of
+range, a cycle never finishes a schedule, and a tensor with two sizes has no transfer cost. Each of
+these is an `InvalidGraphError` here. Its one line names the problem, the valid values and a remedy.
 """
 
 from collections.abc import Iterable, Sequence
@@ -14,13 +13,13 @@ from numpy.typing import ArrayLike, DTypeLike
 from placement.graphs import dag
 from placement.types import OpGraph
 
-_SHOWN = 4  # how many culprits an error names
-_EDGE_ARRAYS = ("senders", "receivers", "edge_bytes", "tensors")
-_OP_ARRAYS = ("flops", "weight_bytes", "colocation", "backward")
+_MAX_NAMES = 4  # in an error message
+_EDGE_FIELDS = ("senders", "receivers", "edge_bytes", "tensors")
+_OP_FIELDS = ("flops", "weight_bytes", "colocation", "backward")
 
 
 class InvalidGraphError(ValueError):
-    """Arrays that are no graph. Whoever read them from a user's file tells so (`UserError`)."""
+    """An error in the arrays of a graph; readers of users' files turn it into a `UserError`."""
 
 
 def make(
@@ -39,7 +38,7 @@ def make(
     backward: ArrayLike | None = None,
     member_types: Sequence[Sequence[str]] = (),
 ) -> OpGraph:
-    """Builds a valid graph whose arrays are read-only copies of what was given.
+    """Builds a valid graph; its arrays are read-only copies of the arguments.
 
     Args:
       name: of the graph, for reports.
@@ -51,173 +50,147 @@ def make(
       output_shapes: N tuples of ints; by default every shape is ().
       flops: numbers [N], by default zero.
       weight_bytes: integers [N], by default zero.
-      colocation: integers [N], by default all different: nothing is co-located.
+      colocation: integers [N], by default all different: no operations are co-located.
       tensors: integers [E], by default the sender: every operation has one output.
       backward: booleans [N], by default all false: an inference graph.
-      member_types: N tuples of strings, by default none: nothing was merged.
+      member_types: N tuples of strings, by default none: no operations were merged.
 
     Raises:
-      InvalidGraphError: see `validate`; also for a number that is not whole where one must be.
+      InvalidGraphError: see `validate`; also for a fraction where an integer is expected.
     """
     num_ops = len(op_names)
     shapes = [()] * num_ops if output_shapes is None else output_shapes
+
+    def make_integers(values: ArrayLike | None, default: ArrayLike, field: str) -> np.ndarray:
+        dtype: DTypeLike = np.int64 if field in ("edge_bytes", "weight_bytes") else np.int32
+        original = np.asarray(default if values is None else values)
+        with np.errstate(invalid="ignore"):
+            array = np.array(original, dtype)
+        if not np.array_equal(array, original):
+            wrong = original[array != original].flat[0]
+            raise InvalidGraphError(
+                f"{field} holds {wrong}; give whole numbers that fit {array.dtype}"
+            )
+        return array
+
+    zeros = np.zeros(num_ops)
     graph = OpGraph(
         name=name,
         op_names=tuple(op_names),
         op_types=tuple(op_types),
-        senders=_whole(senders, np.int32, "senders"),
-        receivers=_whole(receivers, np.int32, "receivers"),
-        edge_bytes=_whole(edge_bytes, np.int64, "edge_bytes"),
-        tensors=_whole(senders if tensors is None else tensors, np.int32, "tensors"),
+        senders=make_integers(senders, (), "senders"),
+        receivers=make_integers(receivers, (), "receivers"),
+        edge_bytes=make_integers(edge_bytes, (), "edge_bytes"),
+        tensors=make_integers(tensors, senders, "tensors"),
         output_shapes=tuple(tuple(map(int, shape)) for shape in shapes),
-        flops=_read_only(np.array(np.zeros(num_ops) if flops is None else flops, np.float64)),
-        weight_bytes=_whole(
-            np.zeros(num_ops) if weight_bytes is None else weight_bytes, np.int64, "weight_bytes"
-        ),
-        colocation=_whole(
-            np.arange(num_ops) if colocation is None else colocation, np.int32, "colocation"
-        ),
-        backward=_read_only(np.array(np.zeros(num_ops) if backward is None else backward, bool)),
+        flops=np.array(zeros if flops is None else flops, np.float64),
+        weight_bytes=make_integers(weight_bytes, zeros, "weight_bytes"),
+        colocation=make_integers(colocation, np.arange(num_ops), "colocation"),
+        backward=np.array(zeros if backward is None else backward, bool),
         member_types=tuple(map(tuple, member_types)),
     )
+    for field in (*_EDGE_FIELDS, *_OP_FIELDS):
+        getattr(graph, field).flags.writeable = False
     validate(graph)
     return graph
 
 
 def validate(graph: OpGraph) -> None:
-    """Checks everything that the rest of the package relies on.
+    """Checks the properties of a graph that the rest of the package relies on.
 
     Raises:
       InvalidGraphError: no operations, wrong lengths, duplicate names, indices out of range, self
         loops, negative or not finite sizes, a tensor with several senders or sizes, or a cycle.
     """
-    _check_lengths(graph)
-    _check_names(graph)
-    _check_indices(graph)
-    _check_sizes(graph)
-    _check_tensors(graph)
-    _check_cycles(graph)
-
-
-def representatives(graph: OpGraph) -> np.ndarray:
-    """Returns int32 [N]: the first operation co-located with each, itself where it is alone."""
-    _, first, number = np.unique(graph.colocation, return_index=True, return_inverse=True)
-    return first[number].astype(np.int32)
-
-
-def _check_lengths(graph: OpGraph) -> None:
+    prefix = f"graph {graph.name!r}"
     if not graph.op_names:
-        raise InvalidGraphError(f"graph {graph.name!r} has no operations; give at least one")
-    for field in (*_EDGE_ARRAYS, *_OP_ARRAYS):
+        raise InvalidGraphError(f"{prefix} has no operations; give at least one")
+    for field in (*_EDGE_FIELDS, *_OP_FIELDS):
         shape = getattr(graph, field).shape
         if len(shape) != 1:
-            raise InvalidGraphError(
-                f"graph {graph.name!r}: {field} has shape {shape}; give a flat array"
-            )
-    for field in ("op_types", "output_shapes", *_OP_ARRAYS):
-        _check_length(graph, field, "op_names")
-    for field in _EDGE_ARRAYS:
-        _check_length(graph, field, "senders")
-    if graph.member_types:
-        _check_length(graph, "member_types", "op_names")
+            raise InvalidGraphError(f"{prefix}: {field} has shape {shape}; give a flat array")
+    member_types = ("member_types",) if graph.member_types else ()
+    for reference, fields in (
+        ("op_names", ("op_types", "output_shapes", *_OP_FIELDS)),
+        ("senders", _EDGE_FIELDS),
+        ("op_names", member_types),
+    ):
+        expected = len(getattr(graph, reference))
+        for field in fields:
+            length = len(getattr(graph, field))
+            if length != expected:
+                raise InvalidGraphError(
+                    f"{prefix}: {field} has {length} entries, but {reference} has {expected}; "
+                    f"give one entry in {field} for each in {reference}"
+                )
 
-
-def _check_length(graph: OpGraph, field: str, like: str) -> None:
-    given, expected = len(getattr(graph, field)), len(getattr(graph, like))
-    if given != expected:
+    if len(set(graph.op_names)) < graph.num_ops:
+        names, counts = np.unique(np.array(graph.op_names), return_counts=True)
         raise InvalidGraphError(
-            f"graph {graph.name!r}: {field} has {given} entries, but {like} has {expected}; "
-            f"give one entry in {field} for each in {like}"
+            f"{prefix}: several operations are named {_quote(names[counts > 1])}; "
+            "names must be unique: rename all but one"
         )
 
-
-def _check_names(graph: OpGraph) -> None:
-    if len(set(graph.op_names)) == graph.num_ops:
-        return
-    names, counts = np.unique(np.array(graph.op_names), return_counts=True)
-    raise InvalidGraphError(
-        f"graph {graph.name!r}: several operations are named {_shown(names[counts > 1])}; "
-        "names must be unique: rename all but one"
-    )
-
-
-def _check_indices(graph: OpGraph) -> None:
     for field in ("senders", "receivers"):
         values = getattr(graph, field)
         wrong = np.flatnonzero((values < 0) | (values >= graph.num_ops))
         if len(wrong):
             raise InvalidGraphError(
-                f"graph {graph.name!r}: {field}[{wrong[0]}] is {values[wrong[0]]}, which is no "
-                f"operation; indices go from 0 to {graph.num_ops - 1}: correct or drop the edge"
+                f"{prefix}: {field}[{wrong[0]}] is {values[wrong[0]]}, which is no operation; "
+                f"indices go from 0 to {graph.num_ops - 1}: correct or drop the edge"
             )
     loops = np.unique(graph.senders[graph.senders == graph.receivers])
     if len(loops):
         raise InvalidGraphError(
-            f"graph {graph.name!r}: {_shown(graph.op_names[op] for op in loops)} feeds itself; "
+            f"{prefix}: {_quote(graph.op_names[op] for op in loops)} feeds itself; "
             "an edge must join two different operations: drop the self loop"
         )
 
-
-def _check_sizes(graph: OpGraph) -> None:
     for field in ("edge_bytes", "flops", "weight_bytes"):
         values = getattr(graph, field)
         wrong = np.flatnonzero(~((values >= 0) & np.isfinite(values)))
         if len(wrong):
             raise InvalidGraphError(
-                f"graph {graph.name!r}: {field}[{wrong[0]}] is {values[wrong[0]]}; sizes must be "
+                f"{prefix}: {field}[{wrong[0]}] is {values[wrong[0]]}; sizes must be "
                 "finite and not negative: give 0 where a size is unknown"
             )
     for op, shape in zip(graph.op_names, graph.output_shapes, strict=True):
         if min(shape, default=0) < 0:
             raise InvalidGraphError(
-                f"graph {graph.name!r}: operation {op!r} has output shape {shape}; dimensions must "
+                f"{prefix}: operation {op!r} has output shape {shape}; dimensions must "
                 "not be negative: fix the model's dynamic dimensions first"
             )
 
-
-def _check_tensors(graph: OpGraph) -> None:
-    _, first, number = np.unique(graph.tensors, return_index=True, return_inverse=True)
-    for field, what in (("senders", "senders"), ("edge_bytes", "sizes")):
+    _, first_edge, number = np.unique(graph.tensors, return_index=True, return_inverse=True)
+    for field, noun in (("senders", "senders"), ("edge_bytes", "sizes")):
         values = getattr(graph, field)
-        wrong = np.flatnonzero(values != values[first][number])
+        wrong = np.flatnonzero(values != values[first_edge][number])
         if len(wrong):
-            edge, other = wrong[0], first[number[wrong[0]]]
+            edge, first = wrong[0], first_edge[number[wrong[0]]]
             raise InvalidGraphError(
-                f"graph {graph.name!r}: edges {other} and {edge} carry tensor "
-                f"{graph.tensors[edge]} with different {what} ({values[other]} and {values[edge]});"
-                " one tensor has one sender and one size: number the tensors apart"
+                f"{prefix}: edges {first} and {edge} carry tensor {graph.tensors[edge]} with "
+                f"different {noun} ({values[first]} and {values[edge]}); "
+                "one tensor has one sender and one size: give the tensors different numbers"
             )
 
-
-def _check_cycles(graph: OpGraph) -> None:
-    order = dag.sort_nodes(graph.num_ops, graph.senders, graph.receivers)
-    if len(order) == graph.num_ops:
-        return
-    parts = dag.strong_components(graph.num_ops, graph.senders, graph.receivers)
-    sizes = np.bincount(parts)
-    cycle = np.flatnonzero(parts == np.argmax(sizes > 1))
-    raise InvalidGraphError(
-        f"graph {graph.name!r} has a cycle through {_shown(graph.op_names[op] for op in cycle)}; "
-        "a computation graph must be acyclic: unroll the loop or make it one operation"
-    )
+    ends = graph.senders, graph.receivers
+    if len(dag.sort_nodes(graph.num_ops, *ends)) < graph.num_ops:
+        components = dag.strong_components(graph.num_ops, *ends)
+        cycle = np.flatnonzero(components == np.argmax(np.bincount(components) > 1))
+        raise InvalidGraphError(
+            f"{prefix} has a cycle through {_quote(graph.op_names[op] for op in cycle)}; "
+            "a computation graph must be acyclic: unroll the loop or make it one operation"
+        )
 
 
-def _shown(names: Iterable[str]) -> str:
+def representatives(graph: OpGraph) -> np.ndarray:
+    """Returns int32 [N]: the first operation co-located with each, or the operation itself."""
+    _, first, number = np.unique(graph.colocation, return_index=True, return_inverse=True)
+    return first[number].astype(np.int32)
+
+
+def _quote(names: Iterable[str]) -> str:
     quoted = [repr(str(name)) for name in names]
-    more = len(quoted) - _SHOWN
-    return ", ".join(quoted[:_SHOWN]) + (f" and {more} more" if more > 0 else "")
-
-
-def _whole(values: ArrayLike, dtype: DTypeLike, field: str) -> np.ndarray:
-    given = np.asarray(values)
-    with np.errstate(invalid="ignore"):
-        array = np.array(given, dtype)
-    if not np.array_equal(array, given):
-        wrong = given[array != given].flat[0]
-        raise InvalidGraphError(f"{field} holds {wrong}; give whole numbers that fit {array.dtype}")
-    return _read_only(array)
-
-
-def _read_only(array: np.ndarray) -> np.ndarray:
-    array.flags.writeable = False
-    return array
+    num_omitted = len(quoted) - _MAX_NAMES
+    suffix = f" and {num_omitted} more" if num_omitted > 0 else ""
+    return ", ".join(quoted[:_MAX_NAMES]) + suffix

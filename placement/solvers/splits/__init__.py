@@ -1,1 +1,1 @@
-"""Dynamic programs over contiguous parts of a graph."""
+"""Dynamic programs over contiguous splits of a graph."""

@@ -1,17 +1,17 @@
-"""Ideals of a split, and what the segment between two of them loads a device with.
+"""Ideals of a graph of vertices, and the communication of the segment between two of them.
 
-For ideals A <= I the segment is S = I - A. Of a tensor t with r readers write s(I) for whether its
-source lies in I, and c(I) for how many of its readers do. The source is in S where s(I) and not
-s(A); some reader is where c(A) < c(I), and all are where c(A) = 0 and c(I) = r. So what t costs
-the device of S, with `in_s` where it comes in and `out_s` where it goes out, is
+For ideals A <= I the segment is S = I - A. For a tensor t with r readers let s(I) say whether I
+contains the source, and let c(I) be the number of readers that I contains. The source is in S if
+s(I) and not s(A). Some reader is in S if c(A) < c(I), and all are if c(A) = 0 and c(I) = r. So the
+device of S pays for t, with `receive_s` if it receives it and `send_s` if it sends it,
 
-    in_s  * sum over k < r of  [c(A) = k] [c(I) > k] * (s(A) + [not s(I)])
-    out_s * ([s(I), c(I) < r] [not s(A)]  +  [s(I), c(I) = r] [not s(A), c(A) > 0]),
+    receive_s * sum over k < r of  [c(A) = k] [c(I) > k] * (s(A) + [not s(I)])
+    send_s    * ([s(I), c(I) < r] [not s(A)]  +  [s(I), c(I) = r] [not s(A), c(A) > 0]).
 
-a sum of *terms*, each a function of A times one of I: a block of loads is a product of matrices.
-The second half of either line belongs to tensors that run against the order, those of a backward
-pass. A term is zero outside the ranges of A and I where its factors are not, so that few terms
-matter to a block: those of tensors that are made or read about there.
+The second half of either line belongs to tensors against the order, those of a backward pass. Each
+summand is a *term*: a function of A times a function of I. So a block of communication costs is a
+product of matrices. A term is zero outside the ranges of A and I where its factors are not zero, so
+that a block needs few terms: those of the tensors that are produced or read nearby.
 """
 
 from collections.abc import Callable
@@ -21,40 +21,41 @@ import chex
 import numpy as np
 from scipy import sparse
 
-from placement.solvers.splits.contiguous import Split
+from placement.errors import UserError
+from placement.solvers.splits.contiguous import VertexGraph
 
-LIMIT = 50_000  # ideals: the tables of as many of a few hundred vertices take about a gigabyte
+MAX_IDEALS = 50_000  # tables of so many ideals of a few hundred vertices take about a gigabyte
 
 
 class Ideals(NamedTuple):
-    """L ideals in order of size: none but earlier ones lie within another."""
+    """L ideals in order of size: an ideal contains none but earlier ones."""
 
-    member: np.ndarray  # bool [L, V]
-    starts: np.ndarray  # int [M + 1]: where each level, the ideals of one size, begins and ends
+    members: np.ndarray  # bool [L, V]
+    level_starts: np.ndarray  # int [M + 1]: the first ideal of each size, and L
 
 
 class Terms(NamedTuple):
-    """F terms: each is one of `_FORMS`, of a tensor and a number k."""
+    """F terms: each has one of `_FORMS`, a tensor and a number k."""
 
-    made: np.ndarray  # bool [L, T]: s
-    read: np.ndarray  # int16 [L, T]: c
-    readers: np.ndarray  # int [T]: r
+    has_source: np.ndarray  # bool [L, T]: s
+    num_contained_readers: np.ndarray  # int16 [L, T]: c
+    num_readers: np.ndarray  # int [T]: r
     form: np.ndarray  # int [F]
     tensor: np.ndarray  # int [F]
     k: np.ndarray  # int [F]
-    inner: np.ndarray  # int [2, F]: the first and the last A where the term is not zero
-    outer: np.ndarray  # int [2, F]: likewise I
+    inner_range: np.ndarray  # int [2, F]: the first and the last A where the term is not zero
+    outer_range: np.ndarray  # int [2, F]: likewise I
     weight_s: np.ndarray  # float64 [F, K]
 
 
-# bool arrays of s, c, k and r, which broadcast to [L, F]
+# Maps arrays of s, c, k and r, which broadcast to [L, F], to bool.
 _Factor = Callable[[np.ndarray, np.ndarray, np.ndarray, np.ndarray], np.ndarray]
 
 
 class _Form(NamedTuple):
     inner: _Factor  # of A
     outer: _Factor  # of I
-    receives: bool  # else it sends, and there is no sum over k
+    is_received: bool  # else the tensor is sent, and there is no sum over k
 
 
 _FORMS = (
@@ -65,130 +66,143 @@ _FORMS = (
 )
 
 
-def enumerate_ideals(split: Split) -> Ideals | int:
-    """Enumerates ideals, level by level; how many were counted where they exceed `LIMIT`.
+def enumerate_ideals(vertices: VertexGraph, graph_name: str) -> Ideals:
+    """Enumerates all ideals, level by level.
 
-    Vertices are numbered topologically, so that an ideal less its last vertex is one too: each is
-    found once, from that smaller one.
+    Vertices are in topological order, so that an ideal without its last vertex is an ideal too.
+    Each ideal is found once, from that smaller one.
+
+    Raises:
+      UserError: there are more than `MAX_IDEALS`.
     """
-    vertices = np.arange(split.num_vertices)
-    feeds = np.zeros((len(vertices), len(vertices)), np.int16)
-    feeds[split.before, split.after] = 1
-    member, last = np.zeros((1, len(vertices)), bool), np.array([-1])
-    waiting = feeds.sum(axis=0, dtype=np.int16)[None]  # for how many each vertex does
-    levels, count = [member], 1
-    for _ in vertices:
-        row, last = np.nonzero((waiting == 0) & (vertices > last[:, None]))
+    ids = np.arange(vertices.num_vertices)
+    adjacency = np.zeros((len(ids), len(ids)), np.int16)
+    adjacency[vertices.predecessors, vertices.successors] = 1
+    members, last = np.zeros((1, len(ids)), bool), np.array([-1])
+    num_missing = adjacency.sum(axis=0, dtype=np.int16)[None]  # predecessors outside the ideal
+    levels, count = [members], 1
+    for _ in ids:
+        row, last = np.nonzero((num_missing == 0) & (ids > last[:, None]))
         count += len(row)
-        if count > LIMIT:
-            return count
-        member, waiting = member[row], waiting[row] - feeds[last]
-        member[np.arange(len(row)), last] = True
-        levels.append(member)
-    return _ideals(levels)
+        if count > MAX_IDEALS:
+            raise UserError(
+                f"graph {graph_name!r} has too many ideals for 'ideals_dp': more than "
+                f"{MAX_IDEALS}; use 'linearised_dp'"
+            )
+        members, num_missing = members[row], num_missing[row] - adjacency[last]
+        members[np.arange(len(row)), last] = True
+        levels.append(members)
+    return _join_levels(levels)
 
 
-def prefixes(order: np.ndarray) -> Ideals:
+def list_prefixes(order: np.ndarray) -> Ideals:
     """Returns the prefixes of a topological order, int [V]."""
     chex.assert_rank(order, 1)
     chex.assert_type(order, int)
     rank = np.argsort(order)
-    return _ideals([rank[None] < size for size in range(len(order) + 1)])
+    return _join_levels([rank[None] < size for size in range(len(order) + 1)])
 
 
-def _ideals(levels: list[np.ndarray]) -> Ideals:
-    starts = np.cumsum([0, *(len(level) for level in levels)])
-    return Ideals(np.concatenate(levels), starts)
+def _join_levels(levels: list[np.ndarray]) -> Ideals:
+    level_starts = np.cumsum([0, *(len(level) for level in levels)])
+    return Ideals(np.concatenate(levels), level_starts)
 
 
-def packed(ideals: Ideals) -> np.ndarray:
-    """Returns uint64 [L, W]: the ideals as sets of bits, for `within`."""
-    bits = np.packbits(ideals.member, axis=1)
-    return np.pad(bits, ((0, 0), (0, -bits.shape[1] % 8))).view(np.uint64)
+def pack_bits(ideals: Ideals) -> np.ndarray:
+    """Returns uint64 [L, W]: the ideals as sets of bits, for `is_subset`."""
+    packed = np.packbits(ideals.members, axis=1)
+    return np.pad(packed, ((0, 0), (0, -packed.shape[1] % 8))).view(np.uint64)
 
 
-def within(words: np.ndarray, outer: np.ndarray, inner: np.ndarray) -> np.ndarray:
-    """Returns bool [|outer|, |inner|]: whether one ideal lies in the other, as packed."""
+def is_subset(packed: np.ndarray, outer: np.ndarray, inner: np.ndarray) -> np.ndarray:
+    """Returns bool [|outer|, |inner|]: whether the inner ideal is a subset of the outer one."""
     outside = np.zeros((len(outer), len(inner)), np.uint64)
-    for missing, held in zip(~words[outer].T, words[inner].T, strict=True):
-        if np.bitwise_or.reduce(missing) & np.bitwise_or.reduce(held):
-            outside |= missing[:, None] & held
+    for missing, present in zip(~packed[outer].T, packed[inner].T, strict=True):
+        if np.bitwise_or.reduce(missing) & np.bitwise_or.reduce(present):
+            outside |= missing[:, None] & present
     return outside == 0
 
 
-def terms(split: Split, ideals: Ideals) -> Terms:
-    """Returns the terms of a split's tensors that are not zero throughout."""
-    num_tensors = len(split.source)
-    ones = np.ones(len(split.tensor), np.int32)
+def build_terms(vertices: VertexGraph, ideals: Ideals) -> Terms:
+    """Returns the terms of all tensors, without those that are zero everywhere."""
+    num_tensors = len(vertices.source)
+    ones = np.ones(len(vertices.read_tensor), np.int32)
     reads = sparse.csr_array(
-        (ones, (split.tensor, split.reader)), (num_tensors, split.num_vertices)
+        (ones, (vertices.read_tensor, vertices.reader)), (num_tensors, vertices.num_vertices)
     )
-    made = ideals.member[:, split.source]
-    read = (reads @ ideals.member.T.astype(np.int32)).T.astype(np.int16)
-    readers = np.bincount(split.tensor, minlength=num_tensors)
+    has_source = ideals.members[:, vertices.source]
+    num_contained = (reads @ ideals.members.T.astype(np.int32)).T.astype(np.int16)
+    num_readers = np.bincount(vertices.read_tensor, minlength=num_tensors)
+
+    def find_range(is_nonzero: np.ndarray) -> np.ndarray:
+        """Returns int [2, F]: the first and last true row of bool [L, F], -1 if none is."""
+        last = len(is_nonzero) - 1 - is_nonzero[::-1].argmax(axis=0)
+        return np.stack([is_nonzero.argmax(axis=0), np.where(is_nonzero.any(axis=0), last, -1)])
+
     pieces = []
     for number, form in enumerate(_FORMS):
-        for k in range(readers.max(initial=0) if form.receives else 1):
-            tensor = np.flatnonzero(readers > k)
-            facts = made[:, tensor], read[:, tensor], np.array(k), readers[tensor]
-            inner, outer = _range(form.inner(*facts)), _range(form.outer(*facts))
-            weight_s = (split.in_s if form.receives else split.out_s)[tensor]
-            some = (inner[1] >= 0) & (outer[1] >= 0) & weight_s.any(axis=1)
-            same = np.full((2, some.sum()), [[number], [k]])
-            pieces.append((*same, tensor[some], inner[:, some], outer[:, some], weight_s[some]))
-    form_, k_, tensor_, inner_, outer_, weight_ = zip(*pieces, strict=True)
+        for k in range(num_readers.max(initial=0) if form.is_received else 1):
+            tensor = np.flatnonzero(num_readers > k)
+            counts = (
+                has_source[:, tensor],
+                num_contained[:, tensor],
+                np.array(k),
+                num_readers[tensor],
+            )
+            inner, outer = find_range(form.inner(*counts)), find_range(form.outer(*counts))
+            weight_s = (vertices.receive_s if form.is_received else vertices.send_s)[tensor]
+            is_nonzero = (inner[1] >= 0) & (outer[1] >= 0) & weight_s.any(axis=1)
+            labels = np.full((2, is_nonzero.sum()), [[number], [k]])
+            ranges = inner[:, is_nonzero], outer[:, is_nonzero]
+            pieces.append((*labels, tensor[is_nonzero], *ranges, weight_s[is_nonzero]))
+    forms, ks, tensors, inner_ranges, outer_ranges, weights = zip(*pieces, strict=True)
     return Terms(
-        made=made,
-        read=read,
-        readers=readers,
-        form=np.concatenate(form_),
-        k=np.concatenate(k_),
-        tensor=np.concatenate(tensor_),
-        inner=np.concatenate(inner_, axis=1),
-        outer=np.concatenate(outer_, axis=1),
-        weight_s=np.concatenate(weight_),
+        has_source=has_source,
+        num_contained_readers=num_contained,
+        num_readers=num_readers,
+        form=np.concatenate(forms),
+        k=np.concatenate(ks),
+        tensor=np.concatenate(tensors),
+        inner_range=np.concatenate(inner_ranges, axis=1),
+        outer_range=np.concatenate(outer_ranges, axis=1),
+        weight_s=np.concatenate(weights),
     )
 
 
-def _range(holds: np.ndarray) -> np.ndarray:
-    """Returns int [2, F]: of bool [L, F] the first and last row that hold, -1 if none."""
-    last = len(holds) - 1 - holds[::-1].argmax(axis=0)
-    return np.stack([holds.argmax(axis=0), np.where(holds.any(axis=0), last, -1)])
-
-
-def traffic_s(table: Terms, outer: np.ndarray, inner: np.ndarray) -> np.ndarray:
-    """Computes what segments receive and send, float64 [K, |outer|, |inner|].
+def compute_traffic_s(terms: Terms, outer: np.ndarray, inner: np.ndarray) -> np.ndarray:
+    """Computes the communication costs of segments, float64 [K, |outer|, |inner|].
 
     Args:
-      table: of the split.
-      outer: int [*], numbers of ideals, ascending.
-      inner: likewise. What is returned holds for the pairs that lie in one another.
+      terms: from `build_terms`.
+      outer: int [*], ideals in ascending order.
+      inner: likewise. The result is meaningful only where the inner ideal is a subset.
     """
-    near = (table.inner[0] <= inner[-1]) & (table.inner[1] >= inner[0])
-    near &= (table.outer[0] <= outer[-1]) & (table.outer[1] >= outer[0])
-    chosen = np.flatnonzero(near)
-    of_outer = _factors(table, chosen, outer, "outer")
-    used = of_outer.any(axis=0)
-    chosen = chosen[used]
-    left = of_outer[:, used].astype(float)
-    right = _factors(table, chosen, inner, "inner").astype(float).T
-    total_s = np.zeros((table.weight_s.shape[1], len(outer), len(inner)))
-    for load_s, weight_s in zip(total_s, table.weight_s[chosen].T, strict=True):
-        barred = np.isinf(weight_s)
+
+    def evaluate_factors(selected: np.ndarray, rows: np.ndarray, side: str) -> np.ndarray:
+        """Returns bool [*, F']: one side of the selected terms, which are sorted by form."""
+        factors = []
+        for number, form in enumerate(_FORMS):
+            of_form = selected[terms.form[selected] == number]
+            tensor = terms.tensor[of_form]
+            cells = np.ix_(rows, tensor)
+            counts = terms.has_source[cells], terms.num_contained_readers[cells]
+            factor: _Factor = getattr(form, side)
+            factors.append(factor(*counts, terms.k[of_form], terms.num_readers[tensor]))
+        return np.concatenate(factors, axis=1)
+
+    is_near = (terms.inner_range[0] <= inner[-1]) & (terms.inner_range[1] >= inner[0])
+    is_near &= (terms.outer_range[0] <= outer[-1]) & (terms.outer_range[1] >= outer[0])
+    selected = np.flatnonzero(is_near)
+    outer_factors = evaluate_factors(selected, outer, "outer")
+    is_used = outer_factors.any(axis=0)
+    selected = selected[is_used]
+    left = outer_factors[:, is_used].astype(float)
+    right = evaluate_factors(selected, inner, "inner").astype(float).T
+    total_s = np.zeros((terms.weight_s.shape[1], len(outer), len(inner)))
+    for cost_s, weight_s in zip(total_s, terms.weight_s[selected].T, strict=True):
+        is_unlinked = np.isinf(weight_s)
         if weight_s.any():  # a host pays nothing
-            np.matmul(left * np.where(barred, 0.0, weight_s), right, out=load_s)
-        if barred.any():
-            load_s[left[:, barred] @ right[barred] > 0] = np.inf
+            np.matmul(left * np.where(is_unlinked, 0.0, weight_s), right, out=cost_s)
+        if is_unlinked.any():
+            cost_s[left[:, is_unlinked] @ right[is_unlinked] > 0] = np.inf
     return total_s
-
-
-def _factors(table: Terms, chosen: np.ndarray, rows: np.ndarray, side: str) -> np.ndarray:
-    """Returns bool [*, F']: one side of the chosen terms, which come in order of their forms."""
-    parts = []
-    for number, form in enumerate(_FORMS):
-        own = chosen[table.form[chosen] == number]
-        tensor, where = table.tensor[own], np.ix_(rows, table.tensor[own])
-        factor = getattr(form, side)
-        facts = table.made[where], table.read[where], table.k[own], table.readers[tensor]
-        parts.append(factor(*facts))
-    return np.concatenate(parts, axis=1)

@@ -202,10 +202,10 @@ def test_out_of_time_gives_the_best_known_without_a_bound():
 def test_ideals_of_a_diamond():
     graph = helpers.diamond()
     problem = helpers.as_problem(graph, helpers.unit_costs(graph), "max_load")
-    _, (split,) = contiguous.splits(problem)
-    found = ideals.enumerate_ideals(split)
-    assert found.starts.tolist() == [0, 1, 2, 4, 5, 6]
-    assert {tuple(row) for row in found.member[2:4].astype(int)} == {(1, 1, 0, 0), (1, 0, 1, 0)}
+    _, (vertices,) = contiguous.build_vertex_graphs(problem)
+    found = ideals.enumerate_ideals(vertices, "diamond")
+    assert found.level_starts.tolist() == [0, 1, 2, 4, 5, 6]
+    assert {tuple(row) for row in found.members[2:4].astype(int)} == {(1, 1, 0, 0), (1, 0, 1, 0)}
 
 
 def test_what_costs_nothing_joins_its_neighbour():
@@ -213,10 +213,10 @@ def test_what_costs_nothing_joins_its_neighbour():
     edges = [(0, 1), (2, 3), (3, 4)]
     compute_s = np.array([0, 1, 1, 0, 1], np.float32)[:, None].repeat(2, axis=1)
     transfer_fixed_s = np.array([5, 7, 6], np.float32)
-    _, (split,) = contiguous.splits(
+    _, (vertices,) = contiguous.build_vertex_graphs(
         _problem(5, edges, compute_s=compute_s, transfer_fixed_s=transfer_fixed_s)
     )
-    number = split.number
+    number = vertices.vertex_ids
     assert number[0] == number[1]
     assert number[3] == number[2]  # what op3 makes is no dearer than what it alone reads
-    assert split.num_vertices == 3
+    assert vertices.num_vertices == 3
