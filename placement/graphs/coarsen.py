@@ -1,31 +1,31 @@
-"""Coarsening: operations that are to share a device become one; placements are lifted back.
+"""Coarsening: merges operations that share a device, and lifts placements back.
 
 Four steps, each a map from operations to fewer of them:
 
 1. Operations with equal `colocation` numbers merge. An extracted graph gives one number to a
    constant, its Convert and its consumer, and to a ReadValue and the Assign of its variable.
-   Merging may close cycles (a -> b -> c with a, c co-located). A coarse operation runs whole, so b
-   can run neither before nor after {a, c}: operations on a common cycle of the quotient (its
-   strongly connected components) merge too. What is lost are placements that leave a class and
-   come back to it; what remains costs what it did. A training graph that co-locates each forward
-   operation with its backward one collapses to a single operation: `training.coarsened` is for it.
-2. Shape chains and constants join a consumer: they are host arithmetic on a few integers, or none,
-   and apart from the operation that they serve they only cause transfers. A chain is a ShapeOf
-   and every operation of `SHAPE_TYPES` that reads only from chains and constants, and from a
-   chain at least once; one that reads only constants is itself a constant. With several
-   consumers, each goes where the one ends up that ends up first in topological order. That keeps
-   the graph acyclic: the place root(u) where u ends up satisfies root(u) <= root(v) for every edge
-   u -> v (root(u) = u < v <= root(v) for what stays, and a minimum over such v for what moves),
-   and equality means that u and v are merged. What serves no other operation stays, connected
-   ones as one operation.
-3. A node joins its only successor when it is that successor's only predecessor, counting distinct
-   neighbours in the current coarse graph (Duan et al. 2024, HSDAG; the rule is that of the
-   authors' code). Merging such a pair alters no other node's count, so that one pass over all
-   pairs, whole chains at once, is what repetition would give.
+   Merging may close cycles (a -> b -> c with a, c co-located). A coarse operation runs as a whole,
+   so b can run neither before nor after {a, c}. So operations on a common cycle of the quotient
+   (its strongly connected components) merge too. This excludes placements that leave a class and
+   return to it; all others keep their cost. A training graph that co-locates each forward
+   operation with its backward one would collapse to a single operation: use `training.coarsened`.
+2. Shape chains and constants join a consumer. They are host arithmetic on a few integers, or none,
+   and on a device of their own they only cause transfers. A chain is a ShapeOf and every operation
+   of `SHAPE_TYPES` that reads only from chains and constants, and from a chain at least once. An
+   operation that reads only constants is itself a constant. With several consumers, an operation
+   joins the one whose part comes first in topological order. That keeps the graph acyclic: the
+   part root(u) that u joins satisfies root(u) <= root(v) for every edge u -> v (root(u) = u < v <=
+   root(v) if u stays, and root(u) is a minimum over such v if it moves), and equality means that u
+   and v merge. Chains without a consumer stay; connected ones merge.
+3. A node joins its only successor if it is that successor's only predecessor, counting distinct
+   neighbours in the current coarse graph (the rule of the HSDAG authors' code; Duan et al. 2024).
+   Merging such a pair changes no other node's count. So one pass over all pairs, with whole chains
+   at once, has the result of repeated passes.
 4. The coarse operations are numbered in topological order.
 
-Every edge between different coarse operations stays, parallel ones too, with its tensor: the same
-tensors cross under `lift` as in the coarse graph. Coarsening a coarse graph changes nothing.
+Every edge between different coarse operations remains with its tensor, also if it has parallels. So
+the same tensors cross under `lift` as in the coarse graph. Coarsening a coarse graph changes
+nothing.
 """
 
 from typing import NamedTuple
@@ -46,13 +46,14 @@ SHAPE_TYPES = frozenset(
         *("ScatterUpdate", "ScatterElementsUpdate"),
     )
 )
-_CONSTANT, _SHAPE, _ORDINARY, _JOINING = range(4)  # the last as long as its inputs have no say
-_STANDING = {"Constant": _CONSTANT, "ShapeOf": _SHAPE} | dict.fromkeys(SHAPE_TYPES, _JOINING)
-_NOWHERE = np.iinfo(np.int64).max  # where what moves ends up while no consumer has claimed it
+# Kinds of operations; one of SHAPE_TYPES has the largest kind among its inputs.
+_CONSTANT, _SHAPE, _ORDINARY, _BY_INPUTS = range(4)
+_KINDS = {"Constant": _CONSTANT, "ShapeOf": _SHAPE} | dict.fromkeys(SHAPE_TYPES, _BY_INPUTS)
+_NO_ROOT = np.iinfo(np.int64).max  # of a moving part that no consumer has claimed yet
 
 
 class Coarsening(NamedTuple):
-    """A coarse graph with M operations and E' edges, and how it came about."""
+    """A coarse graph with M operations and E' edges, and its relation to the original graph."""
 
     graph: OpGraph
     assignment: np.ndarray  # int32 [N]: the coarse operation of each operation
@@ -66,19 +67,19 @@ class _Quotient(NamedTuple):
     senders: np.ndarray  # int32 [Q], distinct edges
     receivers: np.ndarray  # int32 [Q]
 
-    @property
-    def num_parts(self) -> int:
-        return int(self.parts.max()) + 1
-
 
 def coarsen(graph: OpGraph) -> Coarsening:
     """Merges co-located operations, shape chains, constants and chains; see the module docstring.
 
-    Of the coarse operation's attributes, flops and weight bytes are sums over its members; name
-    and type are those of the member with the most flops (of several, the topologically last;
-    of a shape chain only where there is no other, of constants only where there is nothing else);
-    the output shape is that of the topologically last member; `colocation` is `arange(M)`; the
-    types of all members stay as `member_types`.
+    The attributes of a coarse operation come from its members:
+
+    - flops and weight bytes are sums;
+    - name and type are those of the member with the most flops (of several, the topologically
+      last). A member of a shape chain counts only if there is no ordinary one, a constant only if
+      there is nothing else;
+    - the output shape is that of the topologically last member;
+    - `member_types` has the types of all members;
+    - `colocation` is `arange(M)`.
 
     Args:
       graph: a valid graph with N operations.
@@ -87,19 +88,46 @@ def coarsen(graph: OpGraph) -> Coarsening:
       The coarse graph, valid and with its operations numbered topologically, and the maps.
     """
     order = dag.topological_order(graph)
-    standing = _standing(graph, order)
-    quotient = _merge_colocated(graph, order)
-    quotient = _merge_shape_chains(graph, order, quotient, standing)
-    quotient = _merge_chains(graph, order, quotient)
-    return _build(graph, order, quotient.parts, standing)
+    kinds = _classify(graph, order)
+
+    # Step 1: co-located operations.
+    classes = np.unique(graph.colocation, return_inverse=True)[1]
+    senders, receivers = dag.quotient_edges(graph.senders, graph.receivers, classes)
+    components = dag.strong_components(int(classes.max()) + 1, senders, receivers)
+    parts, senders, receivers = _number_parts(graph, order, components[classes])
+
+    # Step 2: shape chains and constants, the parts without an ordinary member.
+    num_parts = int(parts.max()) + 1
+    is_moving = np.ones(num_parts, bool)
+    is_moving[parts[kinds == _ORDINARY]] = False
+    roots: list[int] = np.where(is_moving, _NO_ROOT, np.arange(num_parts)).tolist()
+    moves = is_moving[senders]
+    senders, receivers = senders[moves], receivers[moves]
+    # The edges are sorted by sender. Backwards, a receiver's root is final when it is read.
+    for sender, receiver in zip(senders[::-1].tolist(), receivers[::-1].tolist(), strict=True):
+        roots[sender] = min(roots[sender], roots[receiver])
+    root = np.array(roots)
+    has_no_root = root == _NO_ROOT
+    links = has_no_root[senders]
+    components = dag.weak_components(num_parts, senders[links], receivers[links])
+    labels = np.where(has_no_root, num_parts + components, root)
+    parts, senders, receivers = _number_parts(graph, order, labels[parts])
+
+    # Step 3: chains.
+    num_parts = int(parts.max()) + 1
+    is_only_successor = np.bincount(senders, minlength=num_parts)[senders] == 1
+    is_only_predecessor = np.bincount(receivers, minlength=num_parts)[receivers] == 1
+    links = is_only_successor & is_only_predecessor
+    chains = dag.weak_components(num_parts, senders[links], receivers[links])
+    return _build(graph, order, _number_parts(graph, order, chains[parts]).parts, kinds)
 
 
 def sole_consumers(graph: OpGraph) -> Coarsening:
-    """Merges every operation that serves only one other with it, whatever else that reads.
+    """Merges every operation that has a single reader with it, whatever else the reader reads.
 
-    The co-location heuristic of ColocRL (Mirhoseini et al. 2017), applied once to all
-    operations: repeated, it would leave one group of a network with one output. A group's tensors
-    leave it only from the last operation of a tree, so that the quotient stays acyclic.
+    This is the co-location heuristic of ColocRL (Mirhoseini et al. 2017), applied once to all
+    operations. Repeated, it would leave one group of a network with one output. A group is a tree
+    whose tensors leave it only from the last operation, so that the quotient stays acyclic.
 
     Args:
       graph: N operations, each of a `colocation` class of its own.
@@ -111,10 +139,10 @@ def sole_consumers(graph: OpGraph) -> Coarsening:
 
 
 def sole_consumer_trees(num_ops: int, senders: np.ndarray, receivers: np.ndarray) -> np.ndarray:
-    """Finds what `sole_consumers` merges, of edges int [E]: a number int [N] of each tree."""
+    """Numbers the trees that `sole_consumers` merges, int [N], given edges int [E]."""
     senders, receivers = dag.quotient_edges(senders, receivers, np.arange(num_ops))
-    only = np.bincount(senders, minlength=num_ops)[senders] == 1
-    return dag.weak_components(num_ops, senders[only], receivers[only])
+    has_one_reader = np.bincount(senders, minlength=num_ops)[senders] == 1
+    return dag.weak_components(num_ops, senders[has_one_reader], receivers[has_one_reader])
 
 
 def merge(graph: OpGraph, parts: np.ndarray) -> Coarsening:
@@ -126,8 +154,8 @@ def merge(graph: OpGraph, parts: np.ndarray) -> Coarsening:
     chex.assert_shape(parts, (graph.num_ops,))
     chex.assert_type(parts, int)
     order = dag.topological_order(graph)
-    merged = _quotient(graph, order, parts).parts
-    return _build(graph, order, merged, _standing(graph, order))
+    parts = _number_parts(graph, order, parts).parts
+    return _build(graph, order, parts, _classify(graph, order))
 
 
 def members(graph: OpGraph, assignment: np.ndarray) -> list[list[str]]:
@@ -160,59 +188,24 @@ def lift(assignment: Array, placement: Array) -> Array:
     return placement[..., assignment]
 
 
-def _standing(graph: OpGraph, order: np.ndarray) -> np.ndarray:
+def _classify(graph: OpGraph, order: np.ndarray) -> np.ndarray:
     """Returns int8 [N]: whether an operation is constant, of a shape chain, or ordinary."""
-    reads = np.bincount(graph.receivers, minlength=graph.num_ops) > 0
-    types = np.array([_STANDING.get(op_type, _ORDINARY) for op_type in graph.op_types], np.int8)
-    joins = (types == _JOINING) & reads
-    standing = np.where(types == _JOINING, _ORDINARY, types)
-    standing[joins] = _CONSTANT  # the least, until it reads more
+    has_inputs = np.bincount(graph.receivers, minlength=graph.num_ops) > 0
+    kinds = np.array([_KINDS.get(op_type, _ORDINARY) for op_type in graph.op_types], np.int8)
+    is_by_inputs = (kinds == _BY_INPUTS) & has_inputs
+    kinds[kinds == _BY_INPUTS] = _ORDINARY
+    kinds[is_by_inputs] = _CONSTANT  # the smallest kind, raised to the largest of the inputs
     edges = dag.sort_edges(order, graph.receivers)
-    edges = edges[joins[graph.receivers[edges]]]
-    found: list[int] = standing.tolist()
+    edges = edges[is_by_inputs[graph.receivers[edges]]]
+    op_kinds: list[int] = kinds.tolist()
     ends = graph.senders[edges].tolist(), graph.receivers[edges].tolist()
     for sender, receiver in zip(*ends, strict=True):
-        found[receiver] = max(found[receiver], found[sender])
-    return np.array(found, np.int8)
+        op_kinds[receiver] = max(op_kinds[receiver], op_kinds[sender])
+    return np.array(op_kinds, np.int8)
 
 
-def _merge_colocated(graph: OpGraph, order: np.ndarray) -> _Quotient:
-    classes = np.unique(graph.colocation, return_inverse=True)[1]
-    senders, receivers = dag.quotient_edges(graph.senders, graph.receivers, classes)
-    on_cycle = dag.strong_components(int(classes.max()) + 1, senders, receivers)
-    return _quotient(graph, order, on_cycle[classes])
-
-
-def _merge_shape_chains(
-    graph: OpGraph, order: np.ndarray, quotient: _Quotient, standing: np.ndarray
-) -> _Quotient:
-    num_parts, parts = quotient.num_parts, quotient.parts
-    moving = np.ones(num_parts, bool)
-    moving[parts[standing == _ORDINARY]] = False
-    root = np.where(moving, _NOWHERE, np.arange(num_parts))
-    moves = moving[quotient.senders]
-    senders, receivers = quotient.senders[moves], quotient.receivers[moves]
-    # Edges are sorted by sender, so that backwards a receiver's root is final when it is read.
-    roots: list[int] = root.tolist()
-    for sender, receiver in zip(senders[::-1].tolist(), receivers[::-1].tolist(), strict=True):
-        roots[sender] = min(roots[sender], roots[receiver])
-    root = np.array(roots)
-    stays = root == _NOWHERE
-    joined = dag.weak_components(num_parts, senders[stays[senders]], receivers[stays[senders]])
-    return _quotient(graph, order, np.where(stays, num_parts + joined, root)[parts])
-
-
-def _merge_chains(graph: OpGraph, order: np.ndarray, quotient: _Quotient) -> _Quotient:
-    num_parts, senders, receivers = quotient.num_parts, quotient.senders, quotient.receivers
-    only_successor = np.bincount(senders, minlength=num_parts)[senders] == 1
-    only_predecessor = np.bincount(receivers, minlength=num_parts)[receivers] == 1
-    kept = only_successor & only_predecessor
-    chains = dag.weak_components(num_parts, senders[kept], receivers[kept])
-    return _quotient(graph, order, chains[quotient.parts])
-
-
-def _quotient(graph: OpGraph, order: np.ndarray, labels: np.ndarray) -> _Quotient:
-    """Numbers parts topologically; of several that could follow, the one with the first member."""
+def _number_parts(graph: OpGraph, order: np.ndarray, labels: np.ndarray) -> _Quotient:
+    """Numbers parts of equal labels int [N] topologically, ties by the first member."""
     _, first, number = np.unique(labels[order], return_index=True, return_inverse=True)
     parts = np.empty(graph.num_ops, np.int32)
     parts[order] = np.argsort(np.argsort(first))[number]
@@ -222,49 +215,40 @@ def _quotient(graph: OpGraph, order: np.ndarray, labels: np.ndarray) -> _Quotien
 
 
 def _build(
-    graph: OpGraph, order: np.ndarray, assignment: np.ndarray, standing: np.ndarray
+    graph: OpGraph, order: np.ndarray, assignment: np.ndarray, kinds: np.ndarray
 ) -> Coarsening:
     edges = np.flatnonzero(assignment[graph.senders] != assignment[graph.receivers])
-    position = np.argsort(order)
-    named = _last(assignment, (standing, graph.flops, position))
-    last = _last(assignment, (position,))
+    num_parts, position = int(assignment.max()) + 1, np.argsort(order)
+
+    def find_last(*keys: np.ndarray) -> np.ndarray:
+        """Returns int [M]: each part's last member by the keys, the first of which is primary."""
+        ranked = np.lexsort((*keys[::-1], assignment))
+        return ranked[np.append(np.diff(assignment[ranked]) > 0, True)]
+
+    # Parts are co-located if they hold co-located operations: components of parts and classes.
+    classes = num_parts + np.unique(graph.colocation, return_inverse=True)[1]
+    components = dag.weak_components(int(classes.max()) + 1, assignment, classes)[:num_parts]
+    _, first, number = np.unique(components, return_index=True, return_inverse=True)
+
+    member_types: list[list[str]] = [[] for _ in range(num_parts)]
+    op_types = graph.member_types or ((op_type,) for op_type in graph.op_types)
+    for part, types in zip(assignment.tolist(), op_types, strict=True):
+        member_types[part] += types
+
+    representatives, last = find_last(kinds, graph.flops, position), find_last(position)
     coarse = opgraph.make(
         name=graph.name,
-        op_names=[graph.op_names[op] for op in named],
-        op_types=[graph.op_types[op] for op in named],
+        op_names=[graph.op_names[op] for op in representatives],
+        op_types=[graph.op_types[op] for op in representatives],
         senders=assignment[graph.senders[edges]],
         receivers=assignment[graph.receivers[edges]],
         edge_bytes=graph.edge_bytes[edges],
         output_shapes=[graph.output_shapes[op] for op in last],
         flops=np.bincount(assignment, graph.flops),
         weight_bytes=dag.part_sums(assignment, graph.weight_bytes),
-        colocation=_joined(graph, assignment),
+        colocation=first[number],
         tensors=graph.tensors[edges],
         backward=np.bincount(assignment, graph.backward) > 0,
-        member_types=_member_types(graph, assignment),
+        member_types=member_types,
     )
     return Coarsening(coarse, assignment, edges.astype(np.int32))
-
-
-def _joined(graph: OpGraph, assignment: np.ndarray) -> np.ndarray:
-    """Numbers the parts that must share a device, int [M]: they hold operations that must."""
-    num_parts = int(assignment.max()) + 1
-    number = num_parts + np.unique(graph.colocation, return_inverse=True)[1]
-    joined = dag.weak_components(int(number.max()) + 1, assignment, number)[:num_parts]
-    _, first, number = np.unique(joined, return_index=True, return_inverse=True)
-    return first[number]
-
-
-def _member_types(graph: OpGraph, assignment: np.ndarray) -> list[list[str]]:
-    types: list[list[str]] = [[] for _ in range(int(assignment.max()) + 1)]
-    each = graph.member_types or ((op_type,) for op_type in graph.op_types)
-    for part, of_op in zip(assignment.tolist(), each, strict=True):
-        types[part] += of_op
-    return types
-
-
-def _last(assignment: np.ndarray, keys: tuple[np.ndarray, ...]) -> np.ndarray:
-    """Returns int [M]: each part's last member by the keys, the first of which weighs most."""
-    ranked = np.lexsort((*keys[::-1], assignment))
-    is_last = np.append(np.diff(assignment[ranked]) > 0, True)
-    return ranked[is_last]

@@ -1,15 +1,15 @@
 """Order and connectivity of directed acyclic graphs.
 
-The algorithms work on `(num_nodes, senders, receivers)` with parallel edges allowed, so that they
-serve graphs that are not yet an `OpGraph` (validation, coarsening); the functions of an `OpGraph`
-are thin. Everything but `reachability` is linear in N + E, up to the logarithm of a heap or sort.
+The algorithms take `(num_nodes, senders, receivers)` with parallel edges allowed, because
+validation and coarsening need them before there is an `OpGraph`. Functions of an `OpGraph` call
+these. All but `reachability` are linear in N + E, up to the logarithm of a heap or sort.
 
 The *level* of a node is the number of edges on a longest path that ends in it,
 
-    level(v) = 0 for a source,    level(v) = 1 + max over u -> v of level(u),
+    level(v) = 0 for a source,    level(v) = 1 + max over u -> v of level(u).
 
-and a *part* is a set of nodes that becomes one node of the quotient graph, which has an edge
-A -> B wherever some u in A, v in B != A have an edge u -> v.
+A *part* is a set of nodes that becomes one node of the quotient graph. The quotient graph has an
+edge A -> B if some u in A, v in B != A have an edge u -> v.
 """
 
 import heapq
@@ -25,7 +25,7 @@ from placement.types import OpGraph
 def successors(
     num_nodes: int, senders: np.ndarray, receivers: np.ndarray
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Compresses adjacency: the successors of v are `targets[starts[v] : starts[v + 1]]`.
+    """Lists successors by node: those of v are `targets[starts[v] : starts[v + 1]]`.
 
     Args:
       num_nodes: N.
@@ -43,35 +43,35 @@ def successors(
 
 
 def sort_nodes(num_nodes: int, senders: np.ndarray, receivers: np.ndarray) -> np.ndarray:
-    """Sorts nodes topologically (Kahn): of those that are ready, the smallest index first.
+    """Sorts nodes topologically (Kahn), the ready node of smallest index first.
 
-    Where node numbers already are a topological order the result is `arange(N)`.
+    If the node numbers already are a topological order, the result is `arange(N)`.
 
     Returns:
-      int32 [N], or fewer entries where a cycle keeps nodes from becoming ready.
+      int32 [N], or fewer entries if a cycle keeps nodes from becoming ready.
     """
     _check_edges(senders, receivers)
     if np.all(senders < receivers):
         return np.arange(num_nodes, dtype=np.int32)
     starts, targets = (array.tolist() for array in successors(num_nodes, senders, receivers))
-    waiting = np.bincount(receivers, minlength=num_nodes).tolist()
-    ready = [node for node, count in enumerate(waiting) if count == 0]
+    num_missing = np.bincount(receivers, minlength=num_nodes).tolist()
+    ready = [node for node, count in enumerate(num_missing) if count == 0]
     order = []
     while ready:
         node = heapq.heappop(ready)
         order.append(node)
         for target in targets[starts[node] : starts[node + 1]]:
-            waiting[target] -= 1
-            if waiting[target] == 0:
+            num_missing[target] -= 1
+            if num_missing[target] == 0:
                 heapq.heappush(ready, target)
     return np.array(order, np.int32)
 
 
 def sort_edges(order: np.ndarray, receivers: np.ndarray) -> np.ndarray:
-    """Sorts edges by receiver, so that each comes after all those that end where it begins.
+    """Sorts edges by receiver, so that each edge comes after all edges into its sender.
 
-    What a node gets from the paths that lead to it is then one loop over edges, whose cost does not
-    depend on how deep the graph is; backwards, from those that leave it.
+    A recursion over the paths into a node is then one loop over the sorted edges, and one over the
+    paths out of it a loop over the reversed edges. The cost does not depend on the graph's depth.
 
     Args:
       order: int [N], the nodes in a topological order.
@@ -86,23 +86,23 @@ def sort_edges(order: np.ndarray, receivers: np.ndarray) -> np.ndarray:
 
 
 def depth_first_order(num_nodes: int, senders: np.ndarray, receivers: np.ndarray) -> np.ndarray:
-    """Orders nodes topologically; of those that are ready, the one ready last goes first.
+    """Orders nodes topologically, the node that became ready last first.
 
-    So a branch stays together until it joins others, where `sort_nodes` takes branches in turns.
+    So a branch stays together until it joins others, whereas `sort_nodes` alternates branches.
 
     Returns:
       int32 [N].
     """
     starts, targets = (array.tolist() for array in successors(num_nodes, senders, receivers))
-    waiting = np.bincount(receivers, minlength=num_nodes).tolist()
-    ready = [node for node in range(num_nodes - 1, -1, -1) if waiting[node] == 0]
+    num_missing = np.bincount(receivers, minlength=num_nodes).tolist()
+    ready = [node for node in range(num_nodes - 1, -1, -1) if num_missing[node] == 0]
     order = []
     while ready:
         node = ready.pop()
         order.append(node)
         for target in reversed(targets[starts[node] : starts[node + 1]]):
-            waiting[target] -= 1
-            if waiting[target] == 0:
+            num_missing[target] -= 1
+            if num_missing[target] == 0:
                 ready.append(target)
     return np.array(order, np.int32)
 
@@ -116,13 +116,13 @@ def strong_components(num_nodes: int, senders: np.ndarray, receivers: np.ndarray
 
 
 def weak_components(num_nodes: int, senders: np.ndarray, receivers: np.ndarray) -> np.ndarray:
-    """Returns int32 [N]: equal numbers for nodes that edges join, taken in either direction."""
+    """Returns int32 [N]: equal numbers for nodes that edges of either direction join."""
     _check_edges(senders, receivers)
     return csgraph.connected_components(_matrix(num_nodes, senders, receivers), directed=False)[1]
 
 
 def is_acyclic(num_nodes: int, senders: np.ndarray, receivers: np.ndarray) -> bool:
-    """Whether no path returns to where it began; a self loop is a cycle. Edges are int [E]."""
+    """Whether the graph has no cycle; a self loop is one. Edges are int [E]."""
     _check_edges(senders, receivers)
     if np.any(senders == receivers):
         return False
@@ -133,26 +133,26 @@ def is_acyclic(num_nodes: int, senders: np.ndarray, receivers: np.ndarray) -> bo
 def quotient_edges(
     senders: np.ndarray, receivers: np.ndarray, parts: np.ndarray
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Returns the distinct edges between different parts, as `quotient` gives them.
+    """Returns the distinct edges between different parts, sorted.
 
     Args:
       senders, receivers: int [E].
       parts: int [N], the part of each node, from 0.
 
     Returns:
-      Their ends, int32 [E'] each.
+      senders, receivers: int32 [Q] each.
     """
     _check_edges(senders, receivers)
     sources, targets = parts[senders].astype(np.int64), parts[receivers]
-    apart = sources != targets
+    is_outer = sources != targets
     num_parts = int(parts.max()) + 1
-    # Asked for indices too NumPy sorts, which is many times faster here than its hash table.
-    pairs, _ = np.unique(sources[apart] * num_parts + targets[apart], return_index=True)
+    # With `return_index` NumPy sorts, which is many times faster here than its hash table.
+    pairs, _ = np.unique(sources[is_outer] * num_parts + targets[is_outer], return_index=True)
     return (pairs // num_parts).astype(np.int32), (pairs % num_parts).astype(np.int32)
 
 
 def part_sums(parts: np.ndarray, values: np.ndarray) -> np.ndarray:
-    """Sums over the members of each part, exactly where the values are integers.
+    """Sums values over the members of each part; the sums of integers are exact.
 
     Args:
       parts: int [N], the part of each node, from 0.
@@ -170,11 +170,10 @@ def part_sums(parts: np.ndarray, values: np.ndarray) -> np.ndarray:
 
 
 def topological_order(graph: OpGraph) -> np.ndarray:
-    """Orders operations after all that they read from; of several, the first goes first.
+    """Orders operations topologically as `sort_nodes` does.
 
     Returns:
-      int32 [N]: indices of operations. It depends on the graph alone, and is `arange(N)` where
-      the operations already are numbered topologically.
+      int32 [N]: indices of operations; `arange(N)` if they are numbered topologically.
     """
     return sort_nodes(graph.num_ops, graph.senders, graph.receivers)
 
@@ -185,7 +184,7 @@ def levels(graph: OpGraph) -> np.ndarray:
 
 
 def depths(num_nodes: int, senders: np.ndarray, receivers: np.ndarray) -> np.ndarray:
-    """Returns the level of every node, int32 [N]; without cycles."""
+    """Returns the level of every node of an acyclic graph, int32 [N]."""
     order = sort_edges(sort_nodes(num_nodes, senders, receivers), receivers)
     level = [0] * num_nodes
     for sender, receiver in zip(senders[order].tolist(), receivers[order].tolist(), strict=True):
@@ -200,7 +199,7 @@ def longest_paths(senders: np.ndarray, receivers: np.ndarray, weights: np.ndarra
     Args:
       senders: int [E].
       receivers: int [E].
-      weights: float [N], of the nodes, whose own counts.
+      weights: float [N], of the nodes, the last one of a path included.
     """
     chex.assert_rank(weights, 1)
     chex.assert_type(weights, float)
@@ -213,52 +212,51 @@ def longest_paths(senders: np.ndarray, receivers: np.ndarray, weights: np.ndarra
 
 
 def reachability(graph: OpGraph) -> np.ndarray:
-    """Returns which operations depend on which, directly or not.
+    """Returns the pairs of operations that a path joins.
 
-    N * N bytes and E * N byte operations: meant for a few thousand operations.
+    It takes N * N bytes and E * N operations on bytes: for a few thousand operations.
 
     Returns:
-      bool [N, N]: `[i, j]` where a path of at least one edge leads from i to j.
+      bool [N, N]: `[i, j]` is true if a path of at least one edge leads from i to j.
     """
     starts, targets = successors(graph.num_ops, graph.senders, graph.receivers)
-    reached = np.zeros((graph.num_ops, graph.num_ops), bool)
+    reach = np.zeros((graph.num_ops, graph.num_ops), bool)
     for node in topological_order(graph)[::-1]:
         for target in targets[starts[node] : starts[node + 1]]:
-            reached[node] |= reached[target]
-            reached[node, target] = True
-    return reached
+            reach[node] |= reach[target]
+            reach[node, target] = True
+    return reach
 
 
 def connected_parts(graph: OpGraph, placement: np.ndarray) -> np.ndarray:
     """Returns the connected parts that a placement cuts the graph into.
 
-    Two operations share a part when edges, taken in either direction, join them without leaving
-    their device.
+    Two operations share a part if edges of either direction join them within their device.
 
     Args:
       graph: the graph.
       placement: int [N].
 
     Returns:
-      int32 [N]: the part of every operation; parts are numbered from 0 by their smallest member.
+      int32 [N]: the part of each operation; parts are numbered from 0 by their smallest member.
     """
     chex.assert_shape(placement, (graph.num_ops,))
     chex.assert_type(placement, int)
-    kept = placement[graph.senders] == placement[graph.receivers]
-    parts = weak_components(graph.num_ops, graph.senders[kept], graph.receivers[kept])
+    is_inner = placement[graph.senders] == placement[graph.receivers]
+    parts = weak_components(graph.num_ops, graph.senders[is_inner], graph.receivers[is_inner])
     _, first, number = np.unique(parts, return_index=True, return_inverse=True)
     return np.argsort(np.argsort(first))[number].astype(np.int32)
 
 
 def quotient(graph: OpGraph, parts: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Returns the graph of the parts, which may have cycles where the operations have none.
+    """Returns the edges of the graph's quotient, which may have cycles though the graph has none.
 
     Args:
       graph: the graph.
-      parts: int [N]: the part of every operation.
+      parts: int [N]: the part of each operation.
 
     Returns:
-      senders, receivers: int32 [Q], the distinct edges between different parts, sorted.
+      senders, receivers: int32 [Q] each, distinct and sorted.
     """
     chex.assert_shape(parts, (graph.num_ops,))
     return quotient_edges(graph.senders, graph.receivers, parts)
