@@ -1,17 +1,15 @@
-"""From edges and features to the padded `jraph.GraphsTuple` that policies read: the one padding.
+"""Padding of graphs to the `jraph.GraphsTuple` that policies read; no other module pads graphs.
 
-Sizes go up in geometric buckets, so that graphs of similar size share one compilation. The masks
-are explicit leaves of the graph (jraph's own padding masks are wrong on graphs without padding):
+Sizes increase in geometric buckets, so that graphs of similar size share one compilation. The masks
+are explicit leaves of the graph, because jraph's own padding masks are wrong on unpadded graphs:
 
     nodes    {'features': float32 [N, F], 'mask': bool [N], 'allowed': bool [N, D]}
     edges    {'mask': bool [E]}
 
-The globals are None; policies that read costs have a
-`placement.policies.cost_features.CostView` there.
+The globals are None, or a `placement.policies.cost_features.CostView` for policies that read costs.
 
-Edges lead from producer to reader, each pair of neighbours once whatever the number of tensors
-between the two, sorted by producer, then reader. Padding edges join the last padding node to
-itself.
+Edges lead from producer to reader, sorted by producer, then reader. Two operations have one edge
+however many tensors pass between them. Padding edges join the last padding node to itself.
 """
 
 import chex
@@ -56,23 +54,23 @@ def to_graphs_tuple(
       padding node is allowed everywhere.
 
     Raises:
-      ValueError: a given size leaves no room for padding.
+      ValueError: a given size has no space for padding.
     """
-    own_nodes = len(features)
-    chex.assert_shape([features, allowed], (own_nodes, None))
+    num_ops = len(features)
+    chex.assert_shape([features, allowed], (num_ops, None))
     chex.assert_type([features, allowed], [float, bool])
     ends = np.stack([senders, receivers], axis=1)
     pairs = np.unique(ends, axis=0).astype(np.int32).reshape(-1, 2)
-    num_nodes = bucket(own_nodes) if num_nodes is None else num_nodes
+    num_nodes = bucket(num_ops) if num_nodes is None else num_nodes
     num_edges = bucket(len(pairs)) if num_edges is None else num_edges
-    if num_nodes <= own_nodes or num_edges <= len(pairs):
+    if num_nodes <= num_ops or num_edges <= len(pairs):
         raise ValueError(
-            f"padding to {num_nodes} nodes and {num_edges} edges leaves no room beside the graph's "
-            f"{own_nodes} nodes and {len(pairs)} edges; give at least one more of each"
+            f"padding to {num_nodes} nodes and {num_edges} edges leaves no space beside the "
+            f"graph's {num_ops} nodes and {len(pairs)} edges; give at least one more of each"
         )
     nodes = {
         "features": pad(features.astype(np.float32), num_nodes, 0.0),
-        "mask": np.arange(num_nodes) < own_nodes,
+        "mask": np.arange(num_nodes) < num_ops,
         "allowed": pad(allowed.astype(bool), num_nodes, True),
     }
     return jraph.GraphsTuple(

@@ -1,19 +1,19 @@
-"""What a policy sees of an operation: the node features of Duan et al. 2024, section 2.2.
+"""Node features: the columns of each operation for policies (Duan et al. 2024, section 2.2).
 
 Blocks of columns, in this order; a policy reads some of them:
 
-    op_type           one column a type of `OP_TYPES`, the last for every other type; one of them
-                      is 1
-    member_types      the same columns, of a merged operation the mean over its members
-    degrees           log(1 + in-degree), log(1 + out-degree); parallel edges count each
+    op_type           one column for each of `OP_TYPES`, the last for every other type; the column
+                      of the operation's type is 1
+    member_types      the same columns; of a merged operation, the mean over its members
+    degrees           log(1 + in-degree), log(1 + out-degree), counting parallel edges
     fractal           the fractal dimension, see `placement.graphs.fractal`
-    fractal_directed  the same as the authors' code has it
-    positional        the sinusoids of `placement.graphs.positional`
+    fractal_directed  the fractal dimension as the authors' code computes it
+    positional        sinusoids of the operation's position, see `positional_encoding`
     output_shape      log(1 + size) of the last five dimensions, the innermost in the last column;
-                      0 where the shape has fewer, further outer dimensions are left out
+                      0 if the shape has fewer, and further outer dimensions are left out
 
-The logarithms (a departure) keep a batch of images from drowning a one-hot column. `member_types`
-and `fractal_directed` are as in the authors' code; the others are `DEFAULT_BLOCKS`.
+Departure: the logarithms, which keep a batch of images from drowning a one-hot column.
+`member_types` and `fractal_directed` are as in the authors' code. The others are `DEFAULT_BLOCKS`.
 """
 
 import itertools
@@ -22,8 +22,8 @@ from collections.abc import Callable, Collection, Iterable
 import numpy as np
 
 from placement.errors import UserError
+from placement.graphs import dag
 from placement.graphs.fractal import fractal_dimension
-from placement.graphs.positional import positional_encoding
 from placement.types import OpGraph
 
 DEFAULT_BLOCKS = ("op_type", "degrees", "fractal", "positional", "output_shape")
@@ -46,6 +46,7 @@ OP_TYPES: tuple[str, ...] = (
     "other",
 )
 
+_MAX_WAVELENGTH = 10_000.0  # in units of 2 pi
 _SHAPE_DIMS = 5
 _TYPE_INDEX = {op_type: index for index, op_type in enumerate(OP_TYPES)}
 
@@ -70,30 +71,57 @@ def node_features(graph: OpGraph, blocks: Collection[str] = DEFAULT_BLOCKS) -> n
     return np.concatenate(columns, axis=1).astype(np.float32)
 
 
+def positional_encoding(graph: OpGraph, *, num_waves: int = 4) -> np.ndarray:
+    """Encodes the position of each operation in the computation by sinusoids.
+
+    A position p becomes K sines and K cosines of geometrically spaced wavelengths (Vaswani et al.
+    2017, section 3.5),
+
+        sin(p / 10000 ** (k / K)),  cos(p / 10000 ** (k / K)),    k = 0 .. K - 1.
+
+    Two positions are encoded: the index in the topological order, which tells operations of
+    parallel branches apart, and the level, which does not depend on how the operations are numbered
+    (a departure). Neither is divided by the size of the graph, so that neighbours differ equally in
+    all graphs.
+
+    Args:
+      graph: the graph.
+      num_waves: K.
+
+    Returns:
+      float32 [N, 4 K] in [-1, 1]: sines then cosines of the index, then those of the level.
+    """
+    columns = []
+    for position in (np.argsort(dag.topological_order(graph)), dag.levels(graph)):
+        angles = position[:, None] / _MAX_WAVELENGTH ** (np.arange(num_waves) / num_waves)
+        columns += [np.sin(angles), np.cos(angles)]
+    return np.concatenate(columns, axis=1).astype(np.float32)
+
+
+def _type_columns(op_types: Iterable[str]) -> list[int]:
+    return [_TYPE_INDEX.get(op_type, len(OP_TYPES) - 1) for op_type in op_types]
+
+
 def _one_hot_types(graph: OpGraph) -> np.ndarray:
-    return np.eye(len(OP_TYPES), dtype=np.float32)[_columns(graph.op_types)]
+    return np.eye(len(OP_TYPES), dtype=np.float32)[_type_columns(graph.op_types)]
 
 
-def _mean_of_members(graph: OpGraph) -> np.ndarray:
+def _mean_member_types(graph: OpGraph) -> np.ndarray:
     if not graph.member_types:
         return _one_hot_types(graph)
     sizes = np.array([len(types) for types in graph.member_types])
-    columns = _columns(itertools.chain.from_iterable(graph.member_types))
+    columns = _type_columns(itertools.chain.from_iterable(graph.member_types))
     cells = np.repeat(np.arange(graph.num_ops), sizes) * len(OP_TYPES) + columns
     counts = np.bincount(cells, minlength=graph.num_ops * len(OP_TYPES))
     return counts.reshape(graph.num_ops, -1) / sizes[:, None]
 
 
-def _columns(op_types: Iterable[str]) -> list[int]:
-    return [_TYPE_INDEX.get(op_type, len(OP_TYPES) - 1) for op_type in op_types]
-
-
-def _degrees(graph: OpGraph) -> np.ndarray:
+def _log_degrees(graph: OpGraph) -> np.ndarray:
     ends = (graph.receivers, graph.senders)
     return np.log1p([np.bincount(end, minlength=graph.num_ops) for end in ends]).T
 
 
-def _shapes(graph: OpGraph) -> np.ndarray:
+def _log_shapes(graph: OpGraph) -> np.ndarray:
     sizes = np.zeros((graph.num_ops, _SHAPE_DIMS))
     for row, shape in zip(sizes, graph.output_shapes, strict=True):
         if shape:
@@ -103,10 +131,10 @@ def _shapes(graph: OpGraph) -> np.ndarray:
 
 BLOCKS: dict[str, Callable[[OpGraph], np.ndarray]] = {
     "op_type": _one_hot_types,
-    "member_types": _mean_of_members,
-    "degrees": _degrees,
+    "member_types": _mean_member_types,
+    "degrees": _log_degrees,
     "fractal": lambda graph: fractal_dimension(graph)[:, None],
     "fractal_directed": lambda graph: fractal_dimension(graph, directed=True)[:, None],
     "positional": positional_encoding,
-    "output_shape": _shapes,
+    "output_shape": _log_shapes,
 }

@@ -1,12 +1,12 @@
-"""How gradients pass operations: from those of the outputs to those of the inputs.
+"""Rules that derive the gradients of an operation's inputs from those of its outputs.
 
-A rule tells, of one type of operation, which inputs have a gradient, what computing it reads beside
-the gradient of the output (and so keeps in memory until then), and its FLOPs, counted as
-`placement.runtime.models.flops` counts forwards. For y = f(x), with dy the gradient of y:
+A rule says for one type of operation which inputs have a gradient, which tensors of the forward
+pass the gradient reads (and so keeps in memory until then), and its FLOPs, counted as
+`placement.runtime.models.flops` counts the forward pass. For y = f(x), with dy the gradient of y:
 
-    Convolution   dx is a convolution of dy with the filters, dw one of x with dy: as many FLOPs
-                  each as forwards
-    MatMul        dA = dY B', dB = A' dY: as many FLOPs each as forwards
+    Convolution   dx is a convolution of dy with the filters, dw one of x with dy: each has the
+                  FLOPs of the forward operation
+    MatMul        dA = dY B', dB = A' dY: each has the FLOPs of the forward operation
     Sigmoid       dx = dy * y * (1 - y): 3 for each element
     Tanh          dx = dy * (1 - y * y): 3
     Relu          dx = dy where y > 0: 1
@@ -14,7 +14,7 @@ the gradient of the output (and so keeps in memory until then), and its FLOPs, c
     Gelu          dx = dy * (Phi(x) + x * phi(x)): 11
     MVN           dx = (dy - mean(dy) - n * mean(dy * n)) / deviation, n = y: 7
 
-What is broadcast forwards is summed backwards, one FLOP for each element that enters the sum.
+The gradient of a broadcast input is a sum, one FLOP for each element of the output.
 """
 
 from typing import NamedTuple
@@ -24,71 +24,77 @@ class Rule(NamedTuple):
     """The gradient of one type of operation."""
 
     # The types of the operations that compute it: one for each input that has a gradient, the last
-    # for all further ones; '' where it passes as it is.
+    # for all further ones; '' if the output's gradient is passed on as it is.
     op_types: tuple[str, ...]
     ports: tuple[int, ...] | None = None  # inputs that have a gradient; None: every input
     joint: bool = False  # one operation computes the gradients of all inputs
     elementwise: bool = False  # of the output's size, before it is summed to the input's
-    reads_inputs: tuple[bool, bool] = (False, False)  # the input itself, and the other ones
+    reads_inputs: tuple[bool, bool] = (False, False)  # the input itself, and the other inputs
     reads_output: bool = False
-    # FLOPs of an operation: so many times those of the operation forwards, and so many for each
+    # An operation's FLOPs are a multiple of those of the forward operation, plus so many for each
     # element of the output's gradient, and of the input's.
     forward: float = 0.0
     per_output: float = 0.0
     per_input: float = 0.0
 
 
-_OWN, _OTHERS, _BOTH = (True, False), (False, True), (True, True)
+_ITSELF, _OTHERS, _ALL = (True, False), (False, True), (True, True)
 
-
-def _of_output(per_output: float) -> Rule:
-    return Rule((), (0,), reads_output=True, per_output=per_output)
-
-
-def _of_input(per_output: float) -> Rule:
-    return Rule((), (0,), reads_inputs=_OWN, per_output=per_output)
-
-
-# One input, with an operation called as the forward one with 'Grad' appended (as those of
-# `_WHOLE` are).
-_UNARY = {
-    **dict.fromkeys(("Exp", "Relu"), _of_output(1)),
-    **dict.fromkeys(("Sqrt",), _of_output(2)),
-    **dict.fromkeys(("Elu", "Selu", "Sigmoid", "Tanh"), _of_output(3)),
-    **dict.fromkeys(("LogSoftmax", "Softmax"), _of_output(4)),
-    **dict.fromkeys(("Log",), _of_input(1)),
-    **dict.fromkeys(("Abs", "Clamp", "Cos", "Cosh", "Sin", "Sinh"), _of_input(2)),
-    **dict.fromkeys(("HSigmoid", "HardSigmoid"), _of_input(3)),
-    **dict.fromkeys(("Atan", "Erf", "HSwish", "SoftSign"), _of_input(4)),
-    **dict.fromkeys(("SoftPlus",), _of_input(5)),
-    **dict.fromkeys(("Swish",), _of_input(9)),
-    **dict.fromkeys(("Gelu",), _of_input(11)),
-    **dict.fromkeys(("Mish",), _of_input(15)),
-    "AvgPool": Rule((), (0,), forward=1),
-    "AdaptiveAvgPool": Rule((), (0,), forward=1),
-    "MaxPool": Rule((), (0,), reads_inputs=_OWN, reads_output=True, forward=1),
-    "LRN": Rule((), (0,), reads_inputs=_OWN, reads_output=True, forward=2),
-    "MVN": Rule((), (0,), reads_inputs=_OWN, reads_output=True, per_output=7),
-    "NormalizeL2": Rule((), (0,), reads_inputs=_OWN, reads_output=True, per_output=5),
-    "ReduceMax": Rule((), (0,), reads_inputs=_OWN, reads_output=True, per_input=2),
-    "ReduceMin": Rule((), (0,), reads_inputs=_OWN, reads_output=True, per_input=2),
-    **dict.fromkeys(("Slice", "StridedSlice", "GatherElements", "GatherND"), Rule((), (0,))),
+# Elementwise functions of one input, and the FLOPs for each element of the gradient.
+_FLOPS_FROM_OUTPUT = {
+    **dict.fromkeys(("Exp", "Relu"), 1),
+    "Sqrt": 2,
+    **dict.fromkeys(("Elu", "Selu", "Sigmoid", "Tanh"), 3),
+    **dict.fromkeys(("LogSoftmax", "Softmax"), 4),
+}
+_FLOPS_FROM_INPUT = {
+    "Log": 1,
+    **dict.fromkeys(("Abs", "Clamp", "Cos", "Cosh", "Sin", "Sinh"), 2),
+    **dict.fromkeys(("HSigmoid", "HardSigmoid"), 3),
+    **dict.fromkeys(("Atan", "Erf", "HSwish", "SoftSign"), 4),
+    "SoftPlus": 5,
+    "Swish": 9,
+    "Gelu": 11,
+    "Mish": 15,
+}
+# Cells, sequences and other operations whose gradients one operation computes, and their inputs
+# that have a gradient.
+_JOINT_PORTS = {
+    "LSTMCell": (0, 1, 2, 3, 4, 5),
+    **dict.fromkeys(("GRUCell", "RNNCell"), (0, 1, 2, 3, 4)),
+    "LSTMSequence": (0, 1, 2, 4, 5, 6),
+    **dict.fromkeys(("GRUSequence", "RNNSequence"), (0, 1, 3, 4, 5)),
+    "ScaledDotProductAttention": (0, 1, 2),
+    **dict.fromkeys(("BatchNormInference", "GroupNormalization"), (0, 1, 2)),
+    **dict.fromkeys(("PRelu", "RMS", "RMSNorm"), (0, 1)),
 }
 
 
-# Cells and sequences, of which one operation computes all gradients.
-def _whole(ports: tuple[int, ...]) -> Rule:
-    return Rule((), ports, joint=True, reads_inputs=_BOTH, reads_output=True, forward=2)
+def _read_all(**flops: float) -> Rule:
+    return Rule((), (0,), reads_inputs=_ITSELF, reads_output=True, **flops)
 
 
-_WHOLE = {
-    **dict.fromkeys(("LSTMCell",), _whole((0, 1, 2, 3, 4, 5))),
-    **dict.fromkeys(("GRUCell", "RNNCell"), _whole((0, 1, 2, 3, 4))),
-    **dict.fromkeys(("LSTMSequence",), _whole((0, 1, 2, 4, 5, 6))),
-    **dict.fromkeys(("GRUSequence", "RNNSequence"), _whole((0, 1, 3, 4, 5))),
-    **dict.fromkeys(("ScaledDotProductAttention",), _whole((0, 1, 2))),
-    **dict.fromkeys(("BatchNormInference", "GroupNormalization"), _whole((0, 1, 2))),
-    **dict.fromkeys(("PRelu", "RMS", "RMSNorm"), _whole((0, 1))),
+# Rules of operations whose gradient has the same name with 'Grad' appended.
+_NAMED_AFTER_FORWARD = {
+    **{
+        op_type: Rule((), (0,), reads_output=True, per_output=flops)
+        for op_type, flops in _FLOPS_FROM_OUTPUT.items()
+    },
+    **{
+        op_type: Rule((), (0,), reads_inputs=_ITSELF, per_output=flops)
+        for op_type, flops in _FLOPS_FROM_INPUT.items()
+    },
+    **{
+        op_type: Rule((), ports, joint=True, reads_inputs=_ALL, reads_output=True, forward=2)
+        for op_type, ports in _JOINT_PORTS.items()
+    },
+    **dict.fromkeys(("AvgPool", "AdaptiveAvgPool"), Rule((), (0,), forward=1)),
+    "MaxPool": _read_all(forward=1),
+    "LRN": _read_all(forward=2),
+    "MVN": _read_all(per_output=7),
+    "NormalizeL2": _read_all(per_output=5),
+    **dict.fromkeys(("ReduceMax", "ReduceMin"), _read_all(per_input=2)),
+    **dict.fromkeys(("Slice", "StridedSlice", "GatherElements", "GatherND"), Rule((), (0,))),
 }
 
 
@@ -100,7 +106,6 @@ def _binary(op_type: str, reads_inputs: tuple[bool, bool], per_output: float) ->
     return Rule((op_type,), (0, 1), False, True, reads_inputs, per_output=per_output)
 
 
-_PASSES = Rule(("",), (0,))
 RULES: dict[str, Rule] = {
     "MatMul": _product("MatMul"),
     "Convolution": _product("ConvolutionBackpropData", "ConvolutionBackpropFilter"),
@@ -110,11 +115,11 @@ RULES: dict[str, Rule] = {
     "Add": Rule(("",), (0, 1), elementwise=True),
     "Subtract": Rule(("", "Negative"), (0, 1), elementwise=True, per_output=1),
     "Multiply": _binary("Multiply", _OTHERS, 1),
-    "Divide": _binary("DivideGrad", _BOTH, 2),
-    "Maximum": _binary("MaximumGrad", _BOTH, 2),
-    "Minimum": _binary("MinimumGrad", _BOTH, 2),
-    "Power": _binary("PowerGrad", _BOTH, 3),
-    "SquaredDifference": _binary("SquaredDifferenceGrad", _BOTH, 3),
+    "Divide": _binary("DivideGrad", _ALL, 2),
+    "Maximum": _binary("MaximumGrad", _ALL, 2),
+    "Minimum": _binary("MinimumGrad", _ALL, 2),
+    "Power": _binary("PowerGrad", _ALL, 3),
+    "SquaredDifference": _binary("SquaredDifferenceGrad", _ALL, 3),
     "Select": Rule(("Select",), (1, 2), elementwise=True, reads_inputs=_OTHERS, per_output=1),
     "Negative": Rule(("Negative",), (0,), per_output=1),
     "ReduceMean": Rule(("Broadcast",), (0,), per_input=1),
@@ -125,13 +130,16 @@ RULES: dict[str, Rule] = {
     "Concat": Rule(("VariadicSplit",), joint=True),
     **dict.fromkeys(("Split", "VariadicSplit"), Rule(("Concat",), (0,))),
     **dict.fromkeys(("Reshape", "Squeeze", "Unsqueeze"), Rule(("Reshape",), (0,))),
-    **{same: Rule((same,), (0,)) for same in ("Convert", "Transpose", "DepthToSpace")},
+    **{op_type: Rule((op_type,), (0,)) for op_type in ("Convert", "Transpose", "DepthToSpace")},
     "SpaceToDepth": Rule(("DepthToSpace",), (0,)),
-    **dict.fromkeys(("FakeQuantize", "Identity", "Result"), _PASSES),
-    **{kind: rule._replace(op_types=(f"{kind}Grad",)) for kind, rule in (_UNARY | _WHOLE).items()},
+    **dict.fromkeys(("FakeQuantize", "Identity", "Result"), Rule(("",), (0,))),
+    **{
+        op_type: rule._replace(op_types=(f"{op_type}Grad",))
+        for op_type, rule in _NAMED_AFTER_FORWARD.items()
+    },
 }
 
-# Their outputs are whole numbers, flags or piecewise constant: no gradient passes.
+# No gradient passes these: their outputs are whole numbers, flags or piecewise constant.
 STOPS = frozenset(
     (
         *("ShapeOf", "Range", "NonZero", "Equal", "NotEqual", "Less", "LessEqual", "Greater"),

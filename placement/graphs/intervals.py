@@ -1,15 +1,15 @@
-"""Groups of operations for policies that cannot look at a hundred thousand one by one.
+"""Groups of consecutive operations, for policies that cannot place 100,000 operations one by one.
 
-The operations are put in a depth-first topological order: of those that are ready, the one whose
-last input was computed last goes first, so that the order follows a branch until it joins others.
-Any cut of a topological order into intervals has an acyclic quotient, since every edge leads to a
-later interval or stays within one. With W the weight of all operations and G groups, the cuts are
+The operations are put in a depth-first topological order: the operation whose last input was
+computed last comes first, so that the order follows a branch until it joins others. Cutting a
+topological order into intervals leaves an acyclic quotient, because every edge leads to a later
+interval or stays within one. With W the weight of all operations and G groups, the cuts are
 
-    c_k = argmin of bytes(c) over the positions c whose weight before them is nearest to k W / G,
+    c_k = argmin of bytes(c) over the positions c whose preceding weight is nearest to k W / G,
 
-within half a group either way, where bytes(c) is the size of the tensors made before c and read
-after it. So groups weigh about the same, and their ends are where little passes. The cost is linear
-in operations and edges.
+within half a group either way. Here bytes(c) is the size of the tensors that are produced before c
+and read after it. So groups have about the same weight, and little passes between them. The cost is
+linear in operations and edges.
 """
 
 from typing import NamedTuple
@@ -37,9 +37,9 @@ def group(
     Args:
       graph: N operations, each of a `colocation` class of its own.
       weight: float64 [N], at least 0: of each operation, such as its seconds.
-      kinds: int [N]: operations of different kinds, such as those that other devices support, are
-        in different groups.
-      num_groups: how many groups there are at most, but for those that differ in kind alone.
+      kinds: int [N]: operations of different kinds, such as those that different devices support,
+        are in different groups.
+      num_groups: the largest number of groups, not counting those that differ in kind alone.
 
     Returns:
       As `coarsen.coarsen`.
@@ -51,7 +51,7 @@ def group(
 
 
 def cut(edges: Edges, weight: np.ndarray, kinds: np.ndarray, num_groups: int) -> np.ndarray:
-    """Cuts a depth-first order: the group of each operation, int32 [N].
+    """Cuts a depth-first order: returns the group of each operation, int32 [N].
 
     Args:
       edges: of an acyclic graph of N operations.
@@ -60,29 +60,25 @@ def cut(edges: Edges, weight: np.ndarray, kinds: np.ndarray, num_groups: int) ->
     chex.assert_equal_shape([weight, kinds])
     num_ops = len(weight)
     order = dag.depth_first_order(num_ops, edges.senders, edges.receivers)
-    cuts = _cuts(_crossing_bytes(edges, order), weight[order], num_groups)
-    starts = np.zeros(num_ops, bool)
-    starts[cuts] = True
-    starts |= np.diff(kinds[order], prepend=kinds[order[:1]]) != 0
+
+    # bytes(c), float64 [N].
+    position = np.argsort(order)
+    produced, read = position[edges.senders] + 1, position[edges.receivers] + 1
+    started_bytes = np.bincount(produced, edges.num_bytes, num_ops + 1)
+    ended_bytes = np.bincount(read, edges.num_bytes, num_ops + 1)
+    crossing_bytes = np.cumsum(started_bytes - ended_bytes)[:-1]
+
+    weight = weight[order]
+    preceding = np.cumsum(weight) - weight
+    share = preceding / max(float(weight.sum()), np.finfo(float).tiny) * num_groups
+    nearest_cut = np.rint(share).astype(int)  # k
+    ranked = np.lexsort((crossing_bytes, nearest_cut))
+    cuts = ranked[np.diff(nearest_cut[ranked], prepend=-1) > 0]  # the least bytes(c) for each k
+    cuts = cuts[(nearest_cut[cuts] > 0) & (nearest_cut[cuts] < num_groups)]
+
+    is_start = np.zeros(num_ops, bool)
+    is_start[cuts] = True
+    is_start |= np.diff(kinds[order], prepend=kinds[order[:1]]) != 0
     parts = np.empty(num_ops, np.int32)
-    parts[order] = np.cumsum(starts)
+    parts[order] = np.cumsum(is_start)
     return parts
-
-
-def _crossing_bytes(edges: Edges, order: np.ndarray) -> np.ndarray:
-    """Sums float64 [N]: the tensors made before each position and read from there on."""
-    place, size = np.argsort(order), len(order) + 1
-    made, read = place[edges.senders] + 1, place[edges.receivers] + 1
-    begun = np.bincount(made, edges.num_bytes, size)
-    return np.cumsum(begun - np.bincount(read, edges.num_bytes, size))[:-1]
-
-
-def _cuts(crossing_bytes: np.ndarray, weight: np.ndarray, num_groups: int) -> np.ndarray:
-    """Returns int [K]: where groups begin, K < `num_groups`; the first begins at 0 besides."""
-    before = np.cumsum(weight) - weight
-    share = before / max(float(weight.sum()), np.finfo(float).tiny) * num_groups
-    slot = np.rint(share).astype(int)  # which cut a position is nearest to
-    ranked = np.lexsort((crossing_bytes, slot))
-    is_first = np.diff(slot[ranked], prepend=-1) > 0
-    chosen = ranked[is_first]
-    return chosen[(slot[chosen] > 0) & (slot[chosen] < num_groups)]

@@ -1,7 +1,7 @@
-"""Types of operations that graphs, costs and models agree on; a module that loads no JAX."""
+"""Types of operations that graphs, costs and models share; this module does not load JAX."""
 
-# Without inputs that depend on the request, yet no constants: they hold or make a state, or are
-# the model's ends.
+# Operations that are never constant though no input depends on the request: they hold or produce a
+# state, or are the model's ends.
 NEVER_CONSTANT = frozenset(
     {"Parameter", "Result", "ReadValue", "Assign", "RandomUniform", "Multinomial"}
 )

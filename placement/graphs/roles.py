@@ -1,15 +1,15 @@
-"""Which operations play the same role: what repeats in a graph, such as a layer in every time step.
+"""Roles of operations: operations that repeat, such as a layer in every time step, share one.
 
-Roles are told by names or by neighbours:
+Roles are found by names or by neighbours:
 
-    by name        names that differ in one number alone, such as 'lstm0/step*/matmul'
-    by neighbours  colours of Weisfeiler and Lehman: at first type and output shape, then, round by
-                   round, the colour and those of the operations read and of the readers, each
-                   counted once. k rounds tell apart what differs within k edges, and so neither the
-                   steps of an unrolled network nor its layers but near their ends.
+    names        operations whose names differ in one number alone share a role, such as
+                 'lstm0/step*/matmul'
+    neighbours   colours of Weisfeiler and Lehman. The first colour is the type and output shape.
+                 Each round adds the set of colours of the operations read, and that of the readers.
+                 So k rounds tell apart operations that differ within k edges. They distinguish
+                 neither the steps of an unrolled network nor its layers, except near their ends.
 
-Colours tell no layer from the next one, which names do: both repeat, and only names say which
-repetition is which.
+Only names tell a layer from the next one: both repeat, and colours do not say which is which.
 """
 
 import re
@@ -24,51 +24,43 @@ ROUNDS = 2
 
 
 def alike(name: str) -> Iterator[str]:
-    """Yields what a name shares with others: itself without the numbers of a part, and folders."""
+    """Yields the patterns of a name: with the numbers of one part replaced, and its folders."""
     parts = name.split("/")
     for i, part in enumerate(parts):
-        if (other := re.sub(r"\d+", "*", part)) != part:
-            yield "/".join([*parts[:i], other, *parts[i + 1 :]])
+        if (pattern := re.sub(r"\d+", "*", part)) != part:
+            yield "/".join([*parts[:i], pattern, *parts[i + 1 :]])
         if i:
             yield "/".join([*parts[:i], ""])
 
 
 def by_name(graph: OpGraph) -> np.ndarray:
-    """Numbers the roles that names tell, int32 [N], by their first operation.
+    """Numbers the roles found by names, int32 [N], by their first operation.
 
-    Of the sets that it may belong to an operation is in the largest, but for that of all, and of
-    equals in that of its last number.
+    An operation's role is the most frequent pattern of its name, of equals the one of the last
+    number. A pattern of all operations does not count.
     """
-    shared = [[text for text in alike(name) if text[-1] != "/"] for name in graph.op_names]
-    size = Counter(text for texts in shared for text in texts)
-    some = [[text for text in texts if size[text] < graph.num_ops] for texts in shared]
-    return _numbered(
-        [
-            max(texts[::-1], key=lambda text: size[text], default=name)
-            for texts, name in zip(some, graph.op_names, strict=True)
-        ]
-    )
+    patterns = [[text for text in alike(name) if text[-1] != "/"] for name in graph.op_names]
+    count = Counter(text for texts in patterns for text in texts)
+    roles = []
+    for texts, name in zip(patterns, graph.op_names, strict=True):
+        candidates = [text for text in texts[::-1] if count[text] < graph.num_ops]
+        roles.append(max(candidates, key=lambda text: count[text], default=name))
+    return _number(roles)
 
 
 def by_neighbours(graph: OpGraph, rounds: int = ROUNDS) -> np.ndarray:
     """Numbers the colours of Weisfeiler and Lehman, int32 [N], by their first operation."""
-    colour = _numbered(list(zip(graph.op_types, graph.output_shapes, strict=True)))
+    colours = _number(list(zip(graph.op_types, graph.output_shapes, strict=True)))
     for _ in range(rounds):
-        read = _colours(graph.senders, graph.receivers, colour)
-        readers = _colours(graph.receivers, graph.senders, colour)
-        colour = _numbered(list(zip(colour.tolist(), read, readers, strict=True)))
-    return colour
+        keys: list[tuple[int, set[int], set[int]]] = [(c, set(), set()) for c in colours.tolist()]
+        for sender, receiver in zip(graph.senders.tolist(), graph.receivers.tolist(), strict=True):
+            keys[receiver][1].add(keys[sender][0])
+            keys[sender][2].add(keys[receiver][0])
+        colours = _number([(c, frozenset(read), frozenset(by)) for c, read, by in keys])
+    return colours
 
 
-def _colours(of: np.ndarray, to: np.ndarray, colour: np.ndarray) -> list[frozenset[int]]:
-    """The colours that edges bring from one end, for every operation at their other."""
-    found: list[set[int]] = [set() for _ in colour]
-    for number, brought in zip(to.tolist(), colour[of].tolist(), strict=True):
-        found[number].add(brought)
-    return [frozenset(colours) for colours in found]
-
-
-def _numbered(keys: Sequence[Hashable]) -> np.ndarray:
-    """Numbers equal keys alike, int32 [N], in the order in which they come."""
-    number = {key: nth for nth, key in enumerate(dict.fromkeys(keys))}
-    return np.array([number[key] for key in keys], np.int32)
+def _number(keys: Sequence[Hashable]) -> np.ndarray:
+    """Numbers keys by their first occurrence, int32 [N]; equal keys have equal numbers."""
+    numbers = {key: number for number, key in enumerate(dict.fromkeys(keys))}
+    return np.array([numbers[key] for key in keys], np.int32)

@@ -4,8 +4,8 @@ import numpy as np
 import pytest
 
 from placement.errors import UserError
-from placement.graphs import fractal, opgraph, positional
-from placement.graphs.features import BLOCKS, OP_TYPES, node_features
+from placement.graphs import fractal, opgraph
+from placement.graphs.features import BLOCKS, OP_TYPES, node_features, positional_encoding
 from tests import helpers
 
 WIDTHS = {
@@ -34,7 +34,7 @@ def test_blocks_stand_in_their_order_whatever_that_of_their_names():
     for block, directed in (("fractal", False), ("fractal_directed", True)):
         expected = fractal.fractal_dimension(graph, directed=directed)
         np.testing.assert_allclose(of_name[block][:, 0], expected, rtol=1e-6)
-    np.testing.assert_array_equal(of_name["positional"], positional.positional_encoding(graph))
+    np.testing.assert_array_equal(of_name["positional"], positional_encoding(graph))
 
 
 def test_without_choice_there_is_one_block_of_each_kind():
@@ -89,3 +89,28 @@ def test_values_by_hand():
     np.testing.assert_allclose(_one_block(graph, "degrees"), degrees, rtol=1e-6)
     shapes = [[0, 0, 0, 0, 0], [0, 0, 0, 3, 7], [1, 2, 3, 4, 5]]
     np.testing.assert_allclose(_one_block(graph, "output_shape"), np.log1p(shapes), rtol=1e-6)
+
+
+def test_positions_of_the_diamond_by_hand():
+    # One wave a half: sine and cosine of the index 0, 1, 2, 3 and of the level 0, 1, 1, 2.
+    expected = [
+        [math.sin(index), math.cos(index), math.sin(level), math.cos(level)]
+        for index, level in ((0, 0), (1, 1), (2, 1), (3, 2))
+    ]
+    encoding = positional_encoding(helpers.diamond(), num_waves=1)
+    assert encoding.dtype == np.float32
+    np.testing.assert_allclose(encoding, expected, atol=1e-6)
+
+
+def test_wavelengths_of_positions_are_geometric():
+    encoding = positional_encoding(helpers.chain(50), num_waves=2)
+    np.testing.assert_allclose(encoding[:, 1], np.sin(np.arange(50) / 100), atol=1e-6)
+    np.testing.assert_allclose(encoding[:, 3], np.cos(np.arange(50) / 100), atol=1e-6)
+    np.testing.assert_array_equal(encoding[:, :4], encoding[:, 4:])  # in a chain index = level
+
+
+def test_positions_of_parallel_branches_differ_by_index_alone():
+    encoding = positional_encoding(helpers.fork_join(5))
+    assert encoding.shape == (7, 16)
+    assert len(np.unique(encoding[1:6, :8], axis=0)) == 5
+    assert len(np.unique(encoding[1:6, 8:], axis=0)) == 1
