@@ -38,7 +38,7 @@ class Rule(NamedTuple):
     per_input: float = 0.0
 
 
-_ITSELF, _OTHERS, _ALL = (True, False), (False, True), (True, True)
+_ITSELF, _OTHER_INPUTS, _ALL_INPUTS = (True, False), (False, True), (True, True)
 
 # Elementwise functions of one input, and the FLOPs for each element of the gradient.
 _FLOPS_FROM_OUTPUT = {
@@ -70,10 +70,7 @@ _JOINT_PORTS = {
 }
 
 
-def _read_all(**flops: float) -> Rule:
-    return Rule((), (0,), reads_inputs=_ITSELF, reads_output=True, **flops)
-
-
+_READS_ALL = Rule((), (0,), reads_inputs=_ITSELF, reads_output=True)
 # Rules of operations whose gradient has the same name with 'Grad' appended.
 _NAMED_AFTER_FORWARD = {
     **{
@@ -85,21 +82,21 @@ _NAMED_AFTER_FORWARD = {
         for op_type, flops in _FLOPS_FROM_INPUT.items()
     },
     **{
-        op_type: Rule((), ports, joint=True, reads_inputs=_ALL, reads_output=True, forward=2)
+        op_type: Rule((), ports, joint=True, reads_inputs=_ALL_INPUTS, reads_output=True, forward=2)
         for op_type, ports in _JOINT_PORTS.items()
     },
     **dict.fromkeys(("AvgPool", "AdaptiveAvgPool"), Rule((), (0,), forward=1)),
-    "MaxPool": _read_all(forward=1),
-    "LRN": _read_all(forward=2),
-    "MVN": _read_all(per_output=7),
-    "NormalizeL2": _read_all(per_output=5),
-    **dict.fromkeys(("ReduceMax", "ReduceMin"), _read_all(per_input=2)),
+    "MaxPool": _READS_ALL._replace(forward=1),
+    "LRN": _READS_ALL._replace(forward=2),
+    "MVN": _READS_ALL._replace(per_output=7),
+    "NormalizeL2": _READS_ALL._replace(per_output=5),
+    **dict.fromkeys(("ReduceMax", "ReduceMin"), _READS_ALL._replace(per_input=2)),
     **dict.fromkeys(("Slice", "StridedSlice", "GatherElements", "GatherND"), Rule((), (0,))),
 }
 
 
 def _product(*op_types: str) -> Rule:
-    return Rule(op_types, (0, 1), reads_inputs=_OTHERS, forward=1)
+    return Rule(op_types, (0, 1), reads_inputs=_OTHER_INPUTS, forward=1)
 
 
 def _binary(op_type: str, reads_inputs: tuple[bool, bool], per_output: float) -> Rule:
@@ -114,18 +111,18 @@ RULES: dict[str, Rule] = {
     "GroupConvolutionBackpropData": _product("GroupConvolution", "GroupConvolutionBackpropFilter"),
     "Add": Rule(("",), (0, 1), elementwise=True),
     "Subtract": Rule(("", "Negative"), (0, 1), elementwise=True, per_output=1),
-    "Multiply": _binary("Multiply", _OTHERS, 1),
-    "Divide": _binary("DivideGrad", _ALL, 2),
-    "Maximum": _binary("MaximumGrad", _ALL, 2),
-    "Minimum": _binary("MinimumGrad", _ALL, 2),
-    "Power": _binary("PowerGrad", _ALL, 3),
-    "SquaredDifference": _binary("SquaredDifferenceGrad", _ALL, 3),
-    "Select": Rule(("Select",), (1, 2), elementwise=True, reads_inputs=_OTHERS, per_output=1),
+    "Multiply": _binary("Multiply", _OTHER_INPUTS, 1),
+    "Divide": _binary("DivideGrad", _ALL_INPUTS, 2),
+    "Maximum": _binary("MaximumGrad", _ALL_INPUTS, 2),
+    "Minimum": _binary("MinimumGrad", _ALL_INPUTS, 2),
+    "Power": _binary("PowerGrad", _ALL_INPUTS, 3),
+    "SquaredDifference": _binary("SquaredDifferenceGrad", _ALL_INPUTS, 3),
+    "Select": Rule(("Select",), (1, 2), elementwise=True, reads_inputs=_OTHER_INPUTS, per_output=1),
     "Negative": Rule(("Negative",), (0,), per_output=1),
     "ReduceMean": Rule(("Broadcast",), (0,), per_input=1),
     "ReduceSum": Rule(("Broadcast",), (0,)),
     **dict.fromkeys(("Broadcast", "Tile"), Rule(("ReduceSum",), (0,), per_output=1)),
-    "Gather": Rule(("ScatterUpdate",), (0,), reads_inputs=_OTHERS, per_output=1),
+    "Gather": Rule(("ScatterUpdate",), (0,), reads_inputs=_OTHER_INPUTS, per_output=1),
     "Pad": Rule(("Slice",), (0,)),
     "Concat": Rule(("VariadicSplit",), joint=True),
     **dict.fromkeys(("Split", "VariadicSplit"), Rule(("Concat",), (0,))),

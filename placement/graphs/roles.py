@@ -56,7 +56,7 @@ def by_neighbours(graph: OpGraph, rounds: int = ROUNDS) -> np.ndarray:
         for sender, receiver in zip(graph.senders.tolist(), graph.receivers.tolist(), strict=True):
             keys[receiver][1].add(keys[sender][0])
             keys[sender][2].add(keys[receiver][0])
-        colours = _number([(c, frozenset(read), frozenset(by)) for c, read, by in keys])
+        colours = _number([(c, frozenset(read), frozenset(readers)) for c, read, readers in keys])
     return colours
 
 

@@ -393,9 +393,9 @@ def _differentiate_input(
             [
                 *output_gradients,
                 *(
-                    other
-                    for other_port, other in enumerate(draft.inputs[op])
-                    if (reads_itself if other_port == port else reads_others)
+                    input_tensor
+                    for input_port, input_tensor in enumerate(draft.inputs[op])
+                    if (reads_itself if input_port == port else reads_others)
                 ),
                 *(draft.outputs[op][:1] if rule.reads_output else ()),
             ],

@@ -43,11 +43,11 @@ Find = Callable[[Instance, int, SearchLimits], SearchResult]
 
 
 def group_capacity_bytes(problem: Instance, group: np.ndarray) -> np.ndarray:
-    """Returns float64 [K]: the memory of all devices of a group, inf where one has no limit.
+    """Returns float64 [K]: the memory of all devices of a group, inf if one has no limit.
 
     Args:
-      problem: of D devices.
-      group: int [D], from 0: which group each device is of.
+      problem: a problem with D devices.
+      group: int [D]: the group of each device, numbered from 0.
     """
     chex.assert_shape(group, (len(problem.devices),))
     chex.assert_type(group, int)
@@ -60,14 +60,14 @@ def group_capacity_bytes(problem: Instance, group: np.ndarray) -> np.ndarray:
 
 
 def equal_devices(columns: np.ndarray) -> np.ndarray:
-    """Returns int [D]: of each device the first one whose column of [*, D] numbers is equal."""
+    """Returns int [D]: for each device the first one with an equal column of [*, D] numbers."""
     chex.assert_rank(columns, 2)
     rows = np.ascontiguousarray(columns.T)
     return np.array(
-        [next(d for d, other in enumerate(rows) if (other == row).all()) for row in rows]
+        [next(d for d, first in enumerate(rows) if (first == row).all()) for row in rows]
     )
 
 
 def missing(package: str) -> UserError:
-    """Returns what to raise where an optional package is not installed."""
+    """Returns the error to raise if an optional package is not installed."""
     return UserError(missing_extra(package, "solvers"))

@@ -120,7 +120,9 @@ def find(problem: Instance, seed: int, limits: SearchLimits) -> base.SearchResul
         if exact.placement is not None and evaluate(costs, exact.placement) < value_s:
             placement, value_s = exact.placement, evaluate(costs, exact.placement)
         status = "optimal" if is_optimal() else exact.status
-    return base.SearchResult(None if np.isinf(value_s) else placement[classes.ids], bound_s, status)
+    return base.SearchResult(
+        None if np.isinf(value_s) else placement[classes.ids], bound_s=bound_s, status=status
+    )
 
 
 def collect_costs(problem: Instance) -> SerialCosts:
@@ -361,9 +363,10 @@ def _solve_integer_program(
     )
     result = native.call(solve, limits)
     if result is None:
-        return base.SearchResult(None, -np.inf, "time limit")
+        return base.SearchResult(None, bound_s=-np.inf, status="time limit")
     if result.status == 2:
         return base.SearchResult(None, status="infeasible")
     bound_s = -np.inf if result.mip_dual_bound is None else result.mip_dual_bound * unit_s
     labels = None if result.x is None else result.x[: x.size].reshape(x.shape).argmax(axis=1)
-    return base.SearchResult(labels, bound_s, "optimal" if result.status == 0 else "time limit")
+    status = "optimal" if result.status == 0 else "time limit"
+    return base.SearchResult(labels, bound_s=bound_s, status=status)

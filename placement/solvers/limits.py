@@ -1,8 +1,9 @@
-"""What a solver may spend: the one place of the pure part that reads a clock.
+"""The limits of a search: the only part of the pure code that reads a clock.
 
-A solver that is cut off returns the best that it has, so the clock decides how much is searched and
-nothing else: with the same seed, a search that ends by itself finds the same. A search tells its
-incumbent, the best placement so far, as it finds it: who watches has it whatever ends the search.
+A search that is cut off returns its best placement so far. So the clock decides only how much is
+searched: with the same seed, a search that ends by itself returns the same result. A search reports
+its incumbent, the best placement so far, when it finds it. Thus an observer has the incumbent
+whatever ends the search.
 """
 
 import math
@@ -12,8 +13,8 @@ from types import MappingProxyType
 
 import numpy as np
 
-# (placements evaluated so far, the objective's value of the best of them, that one int [N], other
-# numbers that the search has, by name); inf and None while none can run
+# (evaluations so far, best value so far, its placement int [N], further metrics by name); the value
+# is inf and the placement None while no placement can run
 Observe = Callable[[int, float, np.ndarray | None, Mapping[str, float]], None]
 NO_NUMBERS: Mapping[str, float] = MappingProxyType({})
 
@@ -21,11 +22,11 @@ NO_NUMBERS: Mapping[str, float] = MappingProxyType({})
 def unobserved(
     evaluations: int, best_s: float, placement: np.ndarray | None, numbers: Mapping[str, float]
 ) -> None:
-    """Ignores what it is told: nobody watches."""
+    """Ignores the progress of a search."""
 
 
 class SearchLimits:
-    """Seconds from now on, and how many placements a search may evaluate."""
+    """The time limit of a search, and the number of placements that it may evaluate."""
 
     def __init__(
         self,
@@ -34,16 +35,16 @@ class SearchLimits:
         observe: Observe = unobserved,
         stop: Callable[[], bool] = lambda: False,
     ):
-        """Begins now.
+        """Starts the clock.
 
         Args:
           time_limit_s: seconds.
           budget: placements.
-          observe: told of every step.
-          stop: whether the search is to end before its time, asked as often as the clock is read.
+          observe: called after every step of the search.
+          stop: whether the search should end before its time; called whenever the clock is read.
         """
-        self._began = time.monotonic()
-        self._ends = self._began + time_limit_s
+        self._start_s = time.monotonic()
+        self._end_s = self._start_s + time_limit_s
         self._observe = observe
         self._stop = stop
         self._best_s = math.inf
@@ -51,18 +52,21 @@ class SearchLimits:
         self.budget = budget
 
     def part(self, share: float, budget: int, evaluations: int = 0) -> "SearchLimits":
-        """Returns limits of a search within: a share of the seconds left, so many evaluations.
+        """Returns the limits of an inner search.
 
         Args:
-          share: of the seconds.
-          budget: placements.
-          evaluations: made before, which are added to those that the search tells.
+          share: of the remaining seconds.
+          budget: placements, at most those of this search.
+          evaluations: made before, which are added to those that the inner search reports.
         """
 
         def tell(
-            more: int, value_s: float, placement: np.ndarray | None, numbers: Mapping[str, float]
+            inner_evaluations: int,
+            value_s: float,
+            placement: np.ndarray | None,
+            numbers: Mapping[str, float],
         ) -> None:
-            self.tell(evaluations + more, value_s, placement, numbers)
+            self.tell(evaluations + inner_evaluations, value_s, placement, numbers)
 
         return SearchLimits(share * self.left_s(), min(budget, self.budget), tell, self._stop)
 
@@ -73,30 +77,30 @@ class SearchLimits:
         placement: np.ndarray | None,
         numbers: Mapping[str, float] = NO_NUMBERS,
     ) -> None:
-        """Tells whoever watches how far the search is; called once a step, whatever is new.
+        """Reports the progress of the search; called once a step, also without a new incumbent.
 
         Args:
           evaluations: placements evaluated so far.
           value_s: of the best placement of the step, or of all.
-          placement: that one int [N]; None if none can run.
-          numbers: others, by name, to be logged.
+          placement: that placement, int [N]; None if none can run.
+          numbers: further metrics by name, to be logged.
         """
         if value_s < self._best_s:
             self._best_s, self._best = value_s, placement
         self._observe(evaluations, self._best_s, self._best, numbers)
 
     def stopped(self) -> bool:
-        """Whether the search is to end before its time."""
+        """Whether the search should end before its time."""
         return self._stop()
 
     def left_s(self) -> float:
-        """Returns seconds that are left, 0 at least."""
-        return 0.0 if self.stopped() else max(0.0, self._ends - time.monotonic())
+        """Returns the remaining seconds, at least 0."""
+        return 0.0 if self.stopped() else max(0.0, self._end_s - time.monotonic())
 
     def spent_s(self) -> float:
-        """Returns seconds since the beginning."""
-        return time.monotonic() - self._began
+        """Returns the seconds since the start."""
+        return time.monotonic() - self._start_s
 
     def over(self) -> bool:
-        """Whether no time is left."""
+        """Whether no time remains."""
         return self.left_s() <= 0

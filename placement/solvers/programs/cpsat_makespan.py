@@ -74,7 +74,7 @@ def solve_makespan(problem: Instance, seed: int, limits: SearchLimits) -> base.S
     if bound_s == inf:
         return base.SearchResult(None, status="infeasible", evaluations=evaluations)
     if value_s <= bound_s * (1 + base.ROUNDING):
-        return base.SearchResult(best, bound_s, "optimal", evaluations)
+        return base.SearchResult(best, bound_s=bound_s, status="optimal", evaluations=evaluations)
     classes = problem.classes
     model, device_booleans, unit_s = _build_model(cp_model, problem, value_s)
     if best is not None:
@@ -101,7 +101,8 @@ def solve_makespan(problem: Instance, seed: int, limits: SearchLimits) -> base.S
             best, value_s = placement, seconds
     bound_s = max(bound_s, solver.best_objective_bound * unit_s)
     is_proven = value_s <= bound_s * (1 + base.ROUNDING)
-    return base.SearchResult(best, bound_s, "optimal" if is_proven else "time limit", evaluations)
+    outcome = "optimal" if is_proven else "time limit"
+    return base.SearchResult(best, bound_s=bound_s, status=outcome, evaluations=evaluations)
 
 
 def _build_model(

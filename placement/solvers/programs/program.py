@@ -171,8 +171,8 @@ def join_inseparable(
     program: Program,
     problem: Instance,
     tasks: TaskGraph,
-    before_s: np.ndarray,
-    after_s: np.ndarray,
+    preceding_s: np.ndarray,
+    following_s: np.ndarray,
 ) -> None:
     """Keeps two classes together if a transfer between them would exceed the horizon.
 
@@ -182,17 +182,20 @@ def join_inseparable(
       program: the program.
       problem: the problem.
       tasks: the presolved problem.
-      before_s: float64 [C], what always precedes the transfer of a class's tensor.
-      after_s: float64 [C], what always follows the arrival of a tensor at a class.
+      preceding_s: float64 [C], what always precedes the transfer of a class's tensor.
+      following_s: float64 [C], what always follows the arrival of a tensor at a class.
     """
     is_accelerator = np.asarray(problem.costs.accelerator) >= 0
     if (~is_accelerator).sum() > 1:
         return
     transfer_s = np.minimum(tasks.receive_s, tasks.send_s)[:, is_accelerator]
-    least_s = transfer_s.min(axis=1, initial=np.inf)
+    min_transfer_s = transfer_s.min(axis=1, initial=np.inf)
     for tensor, source in enumerate(tasks.source.tolist()):
         for reader in tasks.readers[tensor]:
-            if before_s[source] + least_s[tensor] + after_s[reader] > program.horizon_s:
+            if (
+                preceding_s[source] + min_transfer_s[tensor] + following_s[reader]
+                > program.horizon_s
+            ):
                 for a, b in zip(
                     program.assignment[source], program.assignment[reader], strict=True
                 ):

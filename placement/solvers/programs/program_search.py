@@ -63,7 +63,9 @@ def search(
     start = warm_start.find_warm_start(problem, seed, limits, contiguous=contiguous)
     best, value_s, evaluations = start
     if value_s <= lower_s * (1 + _SUM_PRECISION):
-        return base.SearchResult(best, value_s, "optimal", evaluations, scope)
+        return base.SearchResult(
+            best, bound_s=value_s, status="optimal", evaluations=evaluations, scope=scope
+        )
     tasks = presolve(problem)
     if best is not None:
         horizon_s, hint = value_s * (1 + base.ROUNDING), tasks.to_classes(best)
@@ -89,6 +91,10 @@ def search(
             best, value_s = placement, seconds
         limits.tell(evaluations, value_s, best)
     if outcome.status == "infeasible" and best is not None:  # nothing is better than the horizon
-        return base.SearchResult(best, value_s, "optimal", evaluations, scope)
+        return base.SearchResult(
+            best, bound_s=value_s, status="optimal", evaluations=evaluations, scope=scope
+        )
     bound_s = min(max(lower_s, outcome.bound_s), value_s)
-    return base.SearchResult(best, bound_s, outcome.status, evaluations, scope)
+    return base.SearchResult(
+        best, bound_s=bound_s, status=outcome.status, evaluations=evaluations, scope=scope
+    )

@@ -17,11 +17,11 @@ where every task on the path of line (8) takes its fastest time.
 
 Departure: the paper orders parts by these times alone. Where nothing takes time, parts may then
 wait for each other. Here the parts have places k in an order in which no path runs backward. With
-place[d, k], and after[v, k] if v is on or behind a part at place k or later,
+place[d, k], and is_after[v, k] if v is on or behind a part at place k or later,
 
-                (9)   x[v, d] and place[d, k]                 imply after[v, k], not after[v, k + 1]
-                (10)  after[u, k]                             implies after[v, k]
-                (11)  x[v, d] and place[d, k] and not x[u, d]  imply not after[u, k]
+                (9)   x[v, d] and place[d, k] imply is_after[v, k] and not is_after[v, k + 1]
+                (10)  is_after[u, k] implies is_after[v, k]
+                (11)  x[v, d] and place[d, k] and not x[u, d] imply not is_after[u, k]
 
 for edges u -> v. Parts of one accelerator keep their order, and equal accelerators are used in
 order. So with one part each their places are known.
@@ -109,17 +109,17 @@ def _order_parts(program: Program, tasks: TaskGraph, accelerator: np.ndarray) ->
                 program.add_clause(~place[early, k], ~place[late, earlier_place])
 
     x = program.assignment[tasks.class_ids][:, parts]
-    after = program.add_booleans(len(x), num_parts)
+    is_after = program.add_booleans(len(x), num_parts)
     for v, k in itertools.product(range(len(x)), range(num_parts)):
         if k + 1 < num_parts:
-            program.add_clause(after[v, k], ~after[v, k + 1])
+            program.add_clause(is_after[v, k], ~is_after[v, k + 1])
         for d in range(num_parts):
-            program.add_clause(~x[v, d], ~place[d, k], after[v, k])
+            program.add_clause(~x[v, d], ~place[d, k], is_after[v, k])
             if k + 1 < num_parts:
-                program.add_clause(~x[v, d], ~place[d, k], ~after[v, k + 1])
+                program.add_clause(~x[v, d], ~place[d, k], ~is_after[v, k + 1])
     for u, v in tasks.edges.T.tolist():
         is_separable = tasks.class_ids[u] != tasks.class_ids[v]
         for k in range(num_parts):
-            program.add_clause(~after[u, k], after[v, k])
+            program.add_clause(~is_after[u, k], is_after[v, k])
             for d in range(num_parts if is_separable else 0):
-                program.add_clause(~x[v, d], ~place[d, k], ~after[u, k], x[u, d])
+                program.add_clause(~x[v, d], ~place[d, k], ~is_after[u, k], x[u, d])

@@ -182,12 +182,12 @@ def compute_traffic_s(terms: Terms, outer: np.ndarray, inner: np.ndarray) -> np.
         """Returns bool [*, F']: one side of the selected terms, which are sorted by form."""
         factors = []
         for number, form in enumerate(_FORMS):
-            of_form = selected[terms.form[selected] == number]
-            tensor = terms.tensor[of_form]
+            matching = selected[terms.form[selected] == number]
+            tensor = terms.tensor[matching]
             cells = np.ix_(rows, tensor)
             counts = terms.has_source[cells], terms.num_contained_readers[cells]
             factor: _Factor = getattr(form, side)
-            factors.append(factor(*counts, terms.k[of_form], terms.num_readers[tensor]))
+            factors.append(factor(*counts, terms.k[matching], terms.num_readers[tensor]))
         return np.concatenate(factors, axis=1)
 
     is_near = (terms.inner_range[0] <= inner[-1]) & (terms.inner_range[1] >= inner[0])

@@ -93,8 +93,10 @@ def ideals_dp(problem: Instance, seed: int, limits: SearchLimits) -> base.Search
     if not best.is_complete:
         return base.SearchResult(best.placement, status="time limit", scope=base.CONTIGUOUS)
     if best.placement is None:
-        return base.SearchResult(None, np.inf, "infeasible", scope=base.CONTIGUOUS)
-    return base.SearchResult(best.placement, best.value_s, "optimal", scope=base.CONTIGUOUS)
+        return base.SearchResult(None, bound_s=np.inf, status="infeasible", scope=base.CONTIGUOUS)
+    return base.SearchResult(
+        best.placement, bound_s=best.value_s, status="optimal", scope=base.CONTIGUOUS
+    )
 
 
 def dp_split(problem: Instance, seed: int, limits: SearchLimits) -> base.SearchResult:
@@ -220,8 +222,8 @@ def search(
             if tables.counts[state, k] and len(segments.outer):
                 rest_s = best_s[segments.inner, state - tables.strides[k]]
                 values_s = np.maximum(rest_s, segments.load_s)
-                least = int(values_s.argmin())
-                options.append((float(values_s[least]), k, int(segments.inner[least])))
+                index = int(values_s.argmin())
+                options.append((float(values_s[index]), k, int(segments.inner[index])))
         _, k, inner = min(options)
         device = types.devices[k][tables.counts[state, k] - 1]
         placement[lattice.members[outer] & ~lattice.members[inner]] = device
@@ -246,8 +248,8 @@ def _fill_level(tables: _Tables, best_s: np.ndarray, level: np.ndarray, upper_s:
             outer, starts = np.unique(segments.outer, return_index=True)
             for state in np.flatnonzero(tables.counts[:, k]):
                 rest_s = best_s[segments.inner, state - tables.strides[k]]
-                least_s = np.minimum.reduceat(np.maximum(rest_s, segments.load_s), starts)
-                best_s[outer, state] = np.minimum(best_s[outer, state], least_s)
+                min_s = np.minimum.reduceat(np.maximum(rest_s, segments.load_s), starts)
+                best_s[outer, state] = np.minimum(best_s[outer, state], min_s)
     level_s = best_s[level]
     level_s[tables.remaining_s[level, None] > num_left * upper_s] = np.inf
     best_s[level] = level_s
