@@ -331,7 +331,7 @@ def _constants(graph: OpGraph) -> tuple[np.ndarray, np.ndarray]:
     never = np.array([op_type in NEVER_CONSTANT for op_type in graph.op_types])
     reads = np.bincount(graph.receivers, minlength=graph.num_ops) > 0
     each = np.arange(graph.num_ops)
-    senders, receivers = dag.quotient_edges(graph.senders, graph.receivers, each)
+    senders, receivers = dag.quotient(graph.senders, graph.receivers, each)
     edges = dag.sort_edges(dag.topological_order(graph), receivers)
     edges = edges[~given[receivers[edges]]]
     varies: list[bool] = (~given & (never | ~reads)).tolist()

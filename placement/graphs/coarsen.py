@@ -92,7 +92,7 @@ def coarsen(graph: OpGraph) -> Coarsening:
 
     # Step 1: co-located operations.
     classes = np.unique(graph.colocation, return_inverse=True)[1]
-    senders, receivers = dag.quotient_edges(graph.senders, graph.receivers, classes)
+    senders, receivers = dag.quotient(graph.senders, graph.receivers, classes)
     components = dag.strong_components(int(classes.max()) + 1, senders, receivers)
     parts, senders, receivers = _number_parts(graph, order, components[classes])
 
@@ -140,7 +140,7 @@ def sole_consumers(graph: OpGraph) -> Coarsening:
 
 def sole_consumer_trees(num_ops: int, senders: np.ndarray, receivers: np.ndarray) -> np.ndarray:
     """Numbers the trees that `sole_consumers` merges, int [N], given edges int [E]."""
-    senders, receivers = dag.quotient_edges(senders, receivers, np.arange(num_ops))
+    senders, receivers = dag.quotient(senders, receivers, np.arange(num_ops))
     has_one_reader = np.bincount(senders, minlength=num_ops)[senders] == 1
     return dag.weak_components(num_ops, senders[has_one_reader], receivers[has_one_reader])
 
@@ -209,9 +209,9 @@ def _number_parts(graph: OpGraph, order: np.ndarray, labels: np.ndarray) -> _Quo
     _, first, number = np.unique(labels[order], return_index=True, return_inverse=True)
     parts = np.empty(graph.num_ops, np.int32)
     parts[order] = np.argsort(np.argsort(first))[number]
-    rank = np.argsort(dag.sort_nodes(len(first), *dag.quotient(graph, parts))).astype(np.int32)
-    parts = rank[parts]
-    return _Quotient(parts, *dag.quotient(graph, parts))
+    edges = dag.quotient(graph.senders, graph.receivers, parts)
+    parts = np.argsort(dag.sort_nodes(len(first), *edges)).astype(np.int32)[parts]
+    return _Quotient(parts, *dag.quotient(graph.senders, graph.receivers, parts))
 
 
 def _build(

@@ -123,17 +123,15 @@ def weak_components(num_nodes: int, senders: np.ndarray, receivers: np.ndarray) 
 
 def is_acyclic(num_nodes: int, senders: np.ndarray, receivers: np.ndarray) -> bool:
     """Whether the graph has no cycle; a self loop is one. Edges are int [E]."""
-    _check_edges(senders, receivers)
-    if np.any(senders == receivers):
-        return False
-    components = strong_components(num_nodes, senders, receivers)
-    return len(np.unique(components)) == num_nodes
+    return len(sort_nodes(num_nodes, senders, receivers)) == num_nodes
 
 
-def quotient_edges(
+def quotient(
     senders: np.ndarray, receivers: np.ndarray, parts: np.ndarray
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Returns the distinct edges between different parts, sorted.
+    """Returns the quotient graph: the distinct edges between different parts, sorted.
+
+    The quotient may have cycles although the graph has none.
 
     Args:
       senders, receivers: int [E].
@@ -246,20 +244,6 @@ def connected_parts(graph: OpGraph, placement: np.ndarray) -> np.ndarray:
     parts = weak_components(graph.num_ops, graph.senders[is_inner], graph.receivers[is_inner])
     _, first, number = np.unique(parts, return_index=True, return_inverse=True)
     return np.argsort(np.argsort(first))[number].astype(np.int32)
-
-
-def quotient(graph: OpGraph, parts: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Returns the edges of the graph's quotient, which may have cycles though the graph has none.
-
-    Args:
-      graph: the graph.
-      parts: int [N]: the part of each operation.
-
-    Returns:
-      senders, receivers: int32 [Q] each, distinct and sorted.
-    """
-    chex.assert_shape(parts, (graph.num_ops,))
-    return quotient_edges(graph.senders, graph.receivers, parts)
 
 
 def _check_edges(senders: np.ndarray, receivers: np.ndarray) -> None:

@@ -131,7 +131,7 @@ def edges_between(
       Senders and receivers int [Q], classes; weights float64 [Q], of order 1.
     """
     size = int(number.max()) + 1
-    between = dag.quotient_edges(senders, receivers, number)
+    between = dag.quotient(senders, receivers, number)
     longest_s = np.zeros(len(between[0]))
     pair = between[0].astype(np.int64) * size + between[1]  # ascending
     source, target = number[senders].astype(np.int64), number[receivers]

@@ -175,7 +175,8 @@ def test_connected_parts_on_random_graphs(seed):
 
 
 def test_quotient_keeps_one_edge_a_pair_and_may_be_cyclic():
-    senders, receivers = dag.quotient(helpers.fork_join(3), np.array([0, 1, 1, 2, 0]))
+    graph = helpers.fork_join(3)
+    senders, receivers = dag.quotient(graph.senders, graph.receivers, np.array([0, 1, 1, 2, 0]))
     edges = list(zip(senders.tolist(), receivers.tolist(), strict=True))
     assert edges == [(0, 1), (0, 2), (1, 0), (2, 0)]
     assert senders.dtype == np.int32

@@ -125,7 +125,8 @@ def _drawing(details: Details, header: float) -> _Drawing:
                 f"the placement alternates between devices so often that its graph takes "
                 f"{num_blocks} blocks to draw; a page holds {_MOST_ON_A_PAGE}"
             )
-        senders, receivers = dag.quotient(details.coarse, parts)
+        coarse = details.coarse
+        senders, receivers = dag.quotient(coarse.senders, coarse.receivers, parts)
         drawn = layout.layered(num_blocks, senders, receivers)
         page = _page(drawn, header)
         if _room(page) == 1:

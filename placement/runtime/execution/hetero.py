@@ -112,7 +112,8 @@ def quotient(graph: "OpGraph", affinity: Affinity) -> Quotient:
             placement[receiver] = placement[sender]
     parts = dag.connected_parts(graph, placement)
     count = len(set(parts.tolist()))
-    return Quotient(count, dag.is_acyclic(count, *dag.quotient(graph, parts)))
+    edges = dag.quotient(graph.senders, graph.receivers, parts)
+    return Quotient(count, dag.is_acyclic(count, *edges))
 
 
 def _check(model: ov.Model, affinity: Affinity, names: Sequence[str]) -> None:

@@ -129,24 +129,11 @@ def _bound_path_with_host_shares(problem: Instance, capacity: float) -> float:
     # The rows t[v] >= ... come first for every v alone, as of sources, and then for every edge.
     readers = np.concatenate([ops, graph.receivers])
     rows = np.arange(len(readers))
-    starts = sparse.coo_array(
-        (
-            np.concatenate(
-                [
-                    -np.ones(len(readers)),
-                    np.ones(graph.num_edges),
-                    (host_s - accelerator_s)[readers],
-                ]
-            ),
-            (
-                np.concatenate([rows, rows[num_ops:], rows]),
-                np.concatenate(
-                    [1 + readers, 1 + graph.senders, 1 + num_ops + classes.ids[readers]]
-                ),
-            ),
-        ),
-        (len(readers), 1 + num_ops + num_classes),
-    )
+    ones, host_extra_s = np.ones(len(readers)), (host_s - accelerator_s)[readers]
+    row = np.concatenate([rows, rows[num_ops:], rows])
+    column = np.concatenate([1 + readers, 1 + graph.senders, 1 + num_ops + classes.ids[readers]])
+    data = np.concatenate([-ones, ones[num_ops:], host_extra_s])
+    starts = sparse.coo_array((data, (row, column)), (len(readers), 1 + num_ops + num_classes))
     ends = sparse.hstack([sparse.coo_array(-np.ones((num_ops, 1))), sparse.eye_array(num_ops)])
     ends = sparse.hstack([ends, sparse.coo_array((num_ops, num_classes))])
     memory = np.concatenate([np.zeros(1 + num_ops), -classes.memory_bytes])[None]

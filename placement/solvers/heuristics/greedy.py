@@ -42,5 +42,7 @@ def find(problem: Instance, seed: int, limits: SearchLimits) -> base.SearchResul
 def _order(problem: Instance) -> np.ndarray:
     """Returns int [C]: the classes in topological order, or as near to one as there is."""
     count = len(problem.class_order)
-    order = dag.sort_nodes(count, *dag.quotient(problem.graph, problem.classes.ids))
+    graph = problem.graph
+    edges = dag.quotient(graph.senders, graph.receivers, problem.classes.ids)
+    order = dag.sort_nodes(count, *edges)
     return order if len(order) == count else problem.class_order

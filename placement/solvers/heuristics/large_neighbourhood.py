@@ -114,7 +114,7 @@ def polish(
 
 def _space(problem: Instance) -> _Space:
     graph, classes = problem.graph, problem.classes
-    senders, receivers = dag.quotient_edges(graph.senders, graph.receivers, classes.ids)
+    senders, receivers = dag.quotient(graph.senders, graph.receivers, classes.ids)
     orders = [problem.priority_order, problem.topological_order]
     unique = [list(dict.fromkeys(classes.ids[order].tolist())) for order in orders]
     return _Space(classes.ids, classes.allowed, np.array(unique), senders, receivers)

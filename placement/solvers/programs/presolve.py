@@ -107,7 +107,7 @@ def _build(problem: Instance, task_ids: np.ndarray) -> TaskGraph:
     return TaskGraph(
         task_ids=task_ids,
         class_ids=class_ids,
-        edges=np.stack(dag.quotient(graph, task_ids)),
+        edges=np.stack(dag.quotient(graph.senders, graph.receivers, task_ids)),
         backward=graph.backward[first],
         task_s=task_s,
         compute_s=dag.part_sums(class_ids, task_s),

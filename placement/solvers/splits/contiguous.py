@@ -145,9 +145,7 @@ def build_vertex_graphs(problem: Instance) -> tuple[DeviceTypes, list[VertexGrap
 
 def _contract(vertices: VertexGraph, labels: np.ndarray) -> VertexGraph:
     """Makes one vertex of all vertices with equal labels, int [V] from 0 to V' - 1."""
-    predecessors, successors = dag.quotient_edges(
-        vertices.predecessors, vertices.successors, labels
-    )
+    predecessors, successors = dag.quotient(vertices.predecessors, vertices.successors, labels)
     source, reader = labels[vertices.source], labels[vertices.reader]
     is_outer = reader != source[vertices.read_tensor]
     reads = np.unique(np.stack([vertices.read_tensor[is_outer], reader[is_outer]]), axis=1)

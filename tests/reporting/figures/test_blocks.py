@@ -30,7 +30,8 @@ def _assert_valid(details, parts):
     np.testing.assert_array_equal(np.unique(parts), np.arange(parts.max() + 1))
     pairs = np.unique(np.stack([parts, details.placement]), axis=1)
     assert pairs.shape[1] == parts.max() + 1  # a device each
-    senders, receivers = dag.quotient(details.coarse, parts)
+    coarse = details.coarse
+    senders, receivers = dag.quotient(coarse.senders, coarse.receivers, parts)
     assert dag.is_acyclic(int(parts.max()) + 1, senders, receivers)
     return senders, receivers
 
