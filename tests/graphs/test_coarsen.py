@@ -15,7 +15,7 @@ few = hypothesis.settings(max_examples=30, deadline=None)
 
 
 def _graph(types, edges, **fields):
-    """Operations named by letters; edges such as 'ab'."""
+    """Returns a graph of operations named by letters; edges are such as 'ab'."""
     names = [chr(ord("a") + i) for i in range(len(types))]
     ends = [[names.index(end) for end in edge] for edge in edges]
     return opgraph.make(
@@ -30,7 +30,7 @@ def _graph(types, edges, **fields):
 
 
 def _groups(coarsening, graph):
-    """The member names of every coarse operation, such as ['ab', 'c']."""
+    """Returns the member names of every coarse operation, such as ['ab', 'c']."""
     groups = [""] * coarsening.graph.num_ops
     for name, part in zip(graph.op_names, coarsening.assignment, strict=True):
         groups[part] += name
@@ -46,7 +46,7 @@ def _random(seed, colocated=0.3):
 
 
 def _serial_cost(graph, compute, placement):
-    """Compute plus one crossing for each tensor and other device that reads it, in plain Python."""
+    """Sums compute and one transfer for each tensor and other device that reads it."""
     crossings = {
         (tensor, placement[receiver], size)
         for sender, receiver, tensor, size in zip(
@@ -70,7 +70,7 @@ def test_a_chain_collapses_to_one_operation():
 
 
 def test_a_merged_operation_remembers_the_types_of_its_members():
-    """Also of those that were merged before."""
+    """Members of operations that were merged before count too."""
     graph = _graph(["Parameter", "Constant", "MatMul", "Relu", "Result"], ["ac", "bc", "cd", "ae"])
     once = coarsen(graph).graph
     found = sorted(sorted(types) for types in once.member_types)
@@ -190,7 +190,7 @@ def test_attributes_of_the_representative():
 
 
 def _merged_one_by_one(graph):
-    """HSDAG's rule repeated naively: contract one edge at a time until none qualifies."""
+    """Applies HSDAG's rule naively: contracts one edge at a time until none qualifies."""
     parts = np.arange(graph.num_ops)
     while True:
         pairs = {

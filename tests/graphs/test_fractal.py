@@ -11,7 +11,7 @@ from tests import helpers
 
 
 def _ball_sizes(graph, node, directed=False):
-    """Plain breadth-first search: nodes within 1, 2, ... hops, until nothing is added."""
+    """Counts nodes within 1, 2, ... hops by breadth-first search, until no node is added."""
     neighbours = {op: set() for op in range(graph.num_ops)}
     for sender, receiver in zip(graph.senders.tolist(), graph.receivers.tolist(), strict=True):
         neighbours[sender].add(receiver)

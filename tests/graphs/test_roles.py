@@ -28,7 +28,7 @@ def test_names_that_differ_in_nothing_but_their_number_say_nothing():
 
 
 def _plain(num_ops: int, edges: list[tuple[int, int]]) -> OpGraph:
-    """A graph in which operations differ by their edges alone."""
+    """Returns a graph in which operations differ by their edges alone."""
     senders, receivers = np.array(edges, int).reshape(-1, 2).T
     names, types = [f"op{n}" for n in range(num_ops)], ["MatMul"] * num_ops
     return opgraph.make(

@@ -1,4 +1,4 @@
-"""Training graphs against what is worked out by hand, and against what JAX differentiates."""
+"""Training graphs against graphs worked out by hand, and against JAX's gradients."""
 
 import collections
 import math
@@ -18,7 +18,7 @@ _ZOO = ("inception_v3", "resnet50", "two_stream", "bert_base", "rnnlm", "nmt:lay
 
 
 def _network(ops, edges, shapes, *, flops=None, weights=()) -> OpGraph:
-    """A graph of (name, type) and edges (sender, receiver), tensors of float32."""
+    """Returns a graph of (name, type) and edges (sender, receiver), tensors of float32."""
     size = [4 * math.prod(shapes[sender]) for sender, _ in edges]
     return opgraph.make(
         name="net",
@@ -34,7 +34,7 @@ def _network(ops, edges, shapes, *, flops=None, weights=()) -> OpGraph:
 
 
 def _dense() -> OpGraph:
-    """relu(x @ w + b), with weights of float32 that need no Convert."""
+    """Returns the graph of relu(x @ w + b), with weights of float32 that need no Convert."""
     ops = [("x", "Parameter"), ("w", "Constant"), ("b", "Constant"), ("product", "MatMul")]
     ops += [("sum", "Add"), ("relu", "Relu"), ("y", "Result")]
     edges = [(0, 3), (1, 3), (3, 4), (2, 4), (4, 5), (5, 6)]

@@ -18,7 +18,7 @@ _PLACEMENTS = {num: helpers.all_placements(SIZE[0], num) for num in (3, 4)}
 def problems(
     objective: str, count: int, *, seed: int = 0, num_devices: int = 3, shared: bool = False
 ) -> Iterator[Instance]:
-    """Random problems whose simulators are compiled a few times in all, whatever the seed.
+    """Yields random problems that share a few compilations of the simulator, whatever the seed.
 
     Half of them have co-located operations, half of them limited memories. Where `shared`, devices
     may be parts of one accelerator; a third of the problems has equal accelerators.
@@ -47,7 +47,7 @@ def problems(
 
 
 def optimum(problem: Instance, *, contiguous: bool = False) -> float:
-    """The least value of all placements, inf where none is feasible."""
+    """Returns the least value of all placements, inf where none is feasible."""
     placements = _PLACEMENTS[len(problem.devices)]
     values = np.asarray(problem.evaluate(placements))
     if contiguous:
@@ -59,7 +59,7 @@ def optimum(problem: Instance, *, contiguous: bool = False) -> float:
 
 
 def check(problem: Instance, found: Solution, best_s: float) -> None:
-    """A solution is the optimum and is known to be; or there is none, which is known too."""
+    """Checks that a solution is the proven optimum, or that infeasibility is proven."""
     if np.isinf(best_s):
         assert found.status.startswith("infeasible")
     else:

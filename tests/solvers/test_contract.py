@@ -1,4 +1,4 @@
-"""What every solver promises, checked against the enumeration of small random problems.
+"""The contract of every solver, checked against the enumeration of small random problems.
 
 Problems of one size share the simulator's compilation. Costs are whole numbers, so that values
 agree exactly, whatever the order of sums.
@@ -42,7 +42,7 @@ PAIRS = [
 
 @functools.cache
 def problems(objective: str) -> list[tuple[Instance, np.ndarray]]:
-    """Problems, and the latency of every placement in the order of `all_placements`."""
+    """Returns problems, and the value of every placement in the order of `all_placements`."""
     rng = np.random.default_rng(5)
     pairs = []
     for draw in range(max(DRAWS.values())):
@@ -66,7 +66,7 @@ def placements() -> np.ndarray:
 
 
 def contiguous(problem: Instance) -> np.ndarray:
-    """Of all placements, whether no path leaves a device and returns to it: bool [D**N]."""
+    """Returns bool [D**N]: whether no path of a placement leaves a device and returns to it."""
     reaches = dag.reachability(problem.graph).astype(int)
     found = np.ones(len(placements()), bool)
     for device in range(len(problem.devices)):
@@ -76,7 +76,7 @@ def contiguous(problem: Instance) -> np.ndarray:
 
 
 def ordered(problem: Instance) -> np.ndarray:
-    """Of all placements, whether an order of the devices exists that every tensor follows."""
+    """Returns bool [D**N]: whether every tensor of a placement follows an order of the devices."""
     num_devices = len(problem.devices)
     source = placements()[:, problem.graph.senders]
     target = placements()[:, problem.graph.receivers]
@@ -93,7 +93,7 @@ def ordered(problem: Instance) -> np.ndarray:
 
 @functools.cache
 def run(name: str, objective: str, draw: int) -> tuple[Solution, list[Step]]:
-    """The solution of a problem with seed 1, and the steps that the search told."""
+    """Returns the solution of a problem with seed 1, and the steps that the search reported."""
     steps: list[Step] = []
     problem, _ = problems(objective)[draw]
     return solve(name, problem, observe=lambda *step: steps.append(step[:3])), steps

@@ -1,4 +1,4 @@
-"""What searches tell while they go on, which outlives whatever ends them."""
+"""The incumbents that searches report, which outlive whatever ends the search."""
 
 import itertools
 

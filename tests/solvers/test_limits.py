@@ -1,4 +1,4 @@
-"""What is left of an limits, and who is told."""
+"""Remaining time and budget of a search, and the reports to its observer."""
 
 import time
 
@@ -41,7 +41,7 @@ def test_a_part_has_its_share_and_tells_the_same(monkeypatch):
 
 @pytest.mark.parametrize("objective", ["max_load", "makespan"])
 def test_cpsat_tells_while_it_searches(monkeypatch, objective):
-    """From a placement that is bad: what it finds is told in the objective's own value."""
+    """Starts from a bad placement; reports have the values of the simulator."""
     pytest.importorskip("ortools")
     asked = problem(objective)
     alone = np.full(asked.graph.num_ops, 2)

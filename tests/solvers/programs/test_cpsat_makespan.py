@@ -26,7 +26,7 @@ PROBLEMS = 24
 
 @functools.cache
 def _problems() -> list[tuple[Instance, float]]:
-    """Random problems with memory limits, shared memory, co-location and what is unsupported."""
+    """Returns random problems with memory limits, co-location and unsupported operations."""
     rng = np.random.default_rng(8)
     every = helpers.all_placements(SIZE[0], SIZE[-1])
     found = []
@@ -144,7 +144,7 @@ def test_the_bound_knows_that_load_must_be_shared():
 
 
 def _wide(num_ops):
-    """Two wide layers on three devices, two of which cost the same."""
+    """Returns a wide graph on three devices, two of which cost the same."""
     rng = np.random.default_rng(3)
     graph = helpers.random_dag_of_size(rng, num_ops, 2 * num_ops, num_ops)
     compute_s = rng.uniform(1, 2, (num_ops, 1)) * rng.uniform(0.5, 2, (num_ops, 3))

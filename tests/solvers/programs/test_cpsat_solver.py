@@ -9,7 +9,7 @@ from tests.solvers.programs.test_warm_start import LIMIT_S, workload
 
 @pytest.mark.parametrize("objective", ["makespan", "max_load", "subgraph"])
 def test_a_search_begins_at_its_start(monkeypatch, objective):
-    """Whichever of the equal devices the start uses: its hint is whole and holds."""
+    """The hint is complete and feasible, whichever of the equal devices the start uses."""
     pytest.importorskip("ortools")
     problem = workload(objective)
     start = warm_start.find_warm_start(problem, 0, SearchLimits(LIMIT_S, 0))

@@ -1,4 +1,4 @@
-"""What exact searches start from, and that none of them returns worse."""
+"""The warm start of exact searches, and that no search returns a worse placement."""
 
 import contextlib
 import dataclasses
@@ -27,7 +27,7 @@ PROGRAMS = (
 
 
 def workload(objective: str) -> Instance:
-    """A problem like the public ones: equal accelerators that cannot hold all, and a slow host."""
+    """Returns a problem like the public ones: equal, small accelerators and a slow host."""
     graph = synthetic.build("synthetic:family=fork_join,ops=60,seed=1,width=3")
     rng = np.random.default_rng(0)
     pairs = np.where(np.arange(60) % 10 == 5, np.arange(60) - 1, np.arange(60))
@@ -50,7 +50,7 @@ def workload(objective: str) -> Instance:
 
 
 def of_heuristics(problem: Instance) -> float:
-    """The least value that a heuristic made for the objective finds, but for rounding."""
+    """Returns the best value of the heuristics for the objective, plus rounding."""
     names = ("greedy", "dp_split", "linearised_dp", "pipedream")
     names += ("heft", "peft", "m_topo", "m_etf", "m_sct")
     values = []

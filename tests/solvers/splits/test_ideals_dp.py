@@ -1,4 +1,4 @@
-"""Dynamic programs over ideals: brute force over contiguous placements, limits, and by hand."""
+"""Dynamic programs over ideals against brute force, their limits, and cases by hand."""
 
 import dataclasses
 import itertools
@@ -43,7 +43,7 @@ def is_contiguous(graph: OpGraph, placement: list[int], num_devices: int) -> boo
 
 
 def least(problem: Instance) -> float:
-    """The least value of a contiguous placement; inf where none is feasible."""
+    """Returns the least value of a contiguous placement; inf where none is feasible."""
     values = np.asarray(problem.evaluate(PLACEMENTS))
     for row in np.argsort(values, kind="stable").tolist():
         if np.isinf(values[row]):
@@ -54,7 +54,7 @@ def least(problem: Instance) -> float:
 
 
 def draw(seed: int) -> Instance:
-    """A random problem: every third a training graph, some with devices that cost the same."""
+    """Returns a random problem: every third a training graph, some with equal devices."""
     rng = np.random.default_rng([7, seed])
     graph = helpers.rewired(rng, BASE, colocated=rng.choice([0.0, 0.2, 0.4]))
     if seed % 3 == 0:
@@ -78,7 +78,7 @@ def draw(seed: int) -> Instance:
 
 
 def _with_twins(rng: np.random.Generator, costs: CostModel) -> CostModel:
-    """All links are equal, and devices 1 and 2 like device 0 but for what makes a host."""
+    """Makes all links equal, and devices 1 and 2 equal to device 0 except for being hosts."""
     like = np.array([0, 0, 0, 3])
     apart = 1 - np.eye(NUM_DEVICES, dtype=np.float32)
     return costs._replace(
@@ -115,7 +115,7 @@ def test_equals_brute_force_over_contiguous_placements(seeds: range):
 
 
 def _problem(num_ops: int, edges: list[tuple[int, int]], **given: object) -> Instance:
-    """Two accelerators, where every operation takes 1 and transfers nothing, unless given."""
+    """Returns a problem on two accelerators: operations take 1, transfers 0, unless given."""
     senders, receivers = np.array(edges, np.int32).reshape(-1, 2).T
     fields = {key: given.pop(key) for key in ("colocation", "backward") if key in given}
     graph = opgraph.make(

@@ -1,4 +1,4 @@
-"""PipeDream's planner: a chain worked out by hand, and what limits a stage."""
+"""PipeDream's planner on chains worked out by hand, and the limits of a stage."""
 
 import numpy as np
 
@@ -8,7 +8,7 @@ from tests import helpers
 
 
 def _chain(seconds: list[float], transfer_fixed_s: list[float], **changes: np.ndarray) -> Instance:
-    """A chain on three equal accelerators."""
+    """Returns a chain on three equal accelerators."""
     graph = helpers.chain(len(seconds))
     none = np.zeros((3, 3), np.float32)
     fields = {
