@@ -82,10 +82,10 @@ def test_placements_share_the_submodels_that_they_have_in_common(core, workers):
     submodels = Submodels(core, model)
 
     def ran(cut) -> int:
-        before = submodels.compiled
+        before = submodels.num_compilations
         found = small.outputs(Executor(submodels, cut, HOST, workers), [inputs])
         np.testing.assert_allclose(found[0], wanted[0], rtol=1e-4, atol=1e-4)
-        return submodels.compiled - before
+        return submodels.num_compilations - before
 
     left, right, total = small.in_two(3, A, B)
     assert ran((left, right, total)) == 3
@@ -106,7 +106,7 @@ def test_properties_are_of_the_content(core, workers):
     counting = {**HOST[0].properties, "PERF_COUNT": True}
     others = (dataclasses.replace(HOST[0], properties=counting), HOST[1])
     Executor(submodels, cut, others, workers)
-    assert submodels.compiled == 3 + 2  # those on the first device
+    assert submodels.num_compilations == 3 + 2  # those on the first device
 
 
 @pytest.mark.skipif(
@@ -138,9 +138,9 @@ def test_what_was_used_the_longest_ago_is_dropped_first(core, workers, monkeypat
     submodels = Submodels(core, model)
 
     def compiled(cut) -> int:
-        before = submodels.compiled
+        before = submodels.num_compilations
         Executor(submodels, cut, HOST, workers)
-        return submodels.compiled - before
+        return submodels.num_compilations - before
 
     here, there = small.in_two(3, A, B), small.in_two(3, B, A)
     monkeypatch.setattr(submodels_lib, "_CACHE_BYTES", 2 * 6 * 256)
@@ -230,25 +230,25 @@ def test_a_device_runs_its_parts_in_turn_unless_requests_overlap():
         Segment(A, ("left_0", "left_1")),
         Segment(B, ("sum",)),
     )
-    found = split.split(model, cut)
+    found = split.split_model(model, cut)
     inputs = [set(), {0}, set(), {1, 2}]
-    assert executor._waits_for(found, in_turn=False) == inputs
-    assert executor._waits_for(found, in_turn=True) == [set(), {0}, {1}, {0, 1, 2}]
+    assert executor.find_predecessors(found, in_device_order=False) == inputs
+    assert executor.find_predecessors(found, in_device_order=True) == [set(), {0}, {1}, {0, 1, 2}]
 
 
 def test_a_job_of_an_earlier_request_or_part_goes_first(own_workers):
     own_workers.start(HOST)
     hold, held = threading.Event(), threading.Event()
     found, done = [], threading.Semaphore(0)
-    own_workers.begin(unheard)
-    own_workers.put(A, (0, 0), lambda: (held.set(), hold.wait()))
+    own_workers.begin_inference(unheard)
+    own_workers.submit(A, (0, 0), lambda: (held.set(), hold.wait()))
     assert held.wait(60)
     for priority in ((2, 0), (1, 5), (0, 9), (1, 2), (0, 3)):
-        own_workers.put(A, priority, lambda p=priority: (found.append(p), done.release()))
+        own_workers.submit(A, priority, lambda p=priority: (found.append(p), done.release()))
     hold.set()
     for _ in range(5):
         assert done.acquire(timeout=60)
-    own_workers.end(unheard)
+    own_workers.end_inference(unheard)
     assert found == [(0, 3), (0, 9), (1, 2), (1, 5), (2, 0)]
 
 
@@ -283,7 +283,7 @@ def test_an_error_in_a_part_is_raised_and_the_next_inference_is_right(core, work
         else:
             (output,) = small.outputs(found, [source, shape])
             np.testing.assert_allclose(output, -wanted[0], rtol=1e-4, atol=1e-4)
-    assert not workers._under_way
+    assert not workers._active_inferences
 
 
 def test_an_error_while_several_requests_are_under_way(core, workers):
@@ -296,7 +296,7 @@ def test_an_error_while_several_requests_are_under_way(core, workers):
         found.set_input_tensor(1, ov.Tensor(BAD))
         with pytest.raises(RuntimeError, match="reshaped"):
             found.stream(10)
-        assert not workers._under_way  # nothing is, so that they may be used again
+        assert not workers._active_inferences  # nothing is, so that they may be used again
         found.set_input_tensor(1, ov.Tensor(GOOD))
         found.stream(10)
         for one in found.requests:
@@ -379,12 +379,12 @@ def test_nobody_spins_when_nothing_is_under_way(core, own_workers):
 def test_a_thread_spins_while_it_waits_for_another_device(core, own_workers):
     """So the test above can fail: a core is kept awake for the sum while the right branch runs."""
     own_workers.start(HOST)
-    own_workers.begin(unheard)
+    own_workers.begin_inference(unheard)
     begun = threading.Event()
-    own_workers.put(A, (0, 0), begun.set)
+    own_workers.submit(A, (0, 0), begun.set)
     assert begun.wait(60)
     spins = [not is_asleep([own_workers.threads[A]]) for _ in range(5)]
-    own_workers.end(unheard)
+    own_workers.end_inference(unheard)
     assert all(spins)
     assert falls_asleep(own_workers.threads.values())
 
@@ -396,14 +396,14 @@ def test_threads_that_share_a_core_do_not_spin(core, own_workers):
     found = Executor(Submodels(core, model), small.in_two(3, A, B), crowded, own_workers)
     (output,) = small.outputs(found, [source])
     np.testing.assert_allclose(output, small.expected(model, [source])[0], rtol=1e-3, atol=1e-3)
-    own_workers.begin(unheard)
+    own_workers.begin_inference(unheard)
     ran = threading.Semaphore(0)
     for device in (A, B):  # which wakes the threads
-        own_workers.put(device, (0, 0), ran.release)
+        own_workers.submit(device, (0, 0), ran.release)
     for _ in range(2):
         assert ran.acquire(timeout=60)
     asleep = falls_asleep(own_workers.threads.values())
-    own_workers.end(unheard)
+    own_workers.end_inference(unheard)
     assert asleep
 
 
@@ -448,12 +448,12 @@ def test_closing_ends_the_threads(core):
 def test_of_equal_priority_the_job_put_first_runs_first(own_workers):
     own_workers.start(HOST)
     hold, held, ended, ran = threading.Event(), threading.Event(), threading.Event(), []
-    own_workers.put(A, (0, 0), lambda: (held.set(), hold.wait()))
+    own_workers.submit(A, (0, 0), lambda: (held.set(), hold.wait()))
     assert held.wait(60)
     for number in range(5):
-        own_workers.put(A, (1, 1), lambda number=number: ran.append(number))
-    own_workers.put(A, (0, 1), lambda: ran.append("before"))
-    own_workers.put(A, (2, 0), ended.set)
+        own_workers.submit(A, (1, 1), lambda number=number: ran.append(number))
+    own_workers.submit(A, (0, 1), lambda: ran.append("before"))
+    own_workers.submit(A, (2, 0), ended.set)
     hold.set()
     assert ended.wait(60)
     assert ran == ["before", *range(5)]
@@ -465,15 +465,15 @@ def test_a_thread_that_fails_is_told_until_the_threads_are_closed(core, own_work
 
     told: list[RuntimeError] = []
     own_workers.start(HOST)
-    own_workers.begin(told.append)
-    own_workers.put(A, (0, 0), fail)
+    own_workers.begin_inference(told.append)
+    own_workers.submit(A, (0, 0), fail)
     end = time.monotonic() + 60
     while not told and time.monotonic() < end:
         time.sleep(0.001)
     assert [str(error) for error in told] == [f"the thread of {A} has ended: out of order"]
     model, cut = small.branches(), small.in_two(3, A, B)
     with pytest.raises(RuntimeError, match="out of order"):
-        own_workers.begin(told.append)
+        own_workers.begin_inference(told.append)
     with pytest.raises(RuntimeError, match="out of order"):
         Executor(Submodels(core, model), cut, HOST, own_workers).infer()
     own_workers.close()
@@ -493,7 +493,7 @@ def test_submodels_of_a_core_have_no_threads_of_their_own(core, own_workers):
     before = set(os.listdir("/proc/self/task"))
     kept = Submodels(core, small.branches(size=96))
     Executor(kept, small.in_two(3, A, B), HOST, own_workers)
-    assert kept.compiled == 3
+    assert kept.num_compilations == 3
     assert not set(os.listdir("/proc/self/task")) - before
 
 
@@ -515,7 +515,7 @@ def test_a_device_without_a_core_of_its_own_is_not_bound(core, own_workers):
     np.testing.assert_allclose(output, small.expected(model, inputs)[0], rtol=1e-4, atol=1e-4)
     for thread in own_workers.threads.values():
         assert os.sched_getaffinity(thread) == os.sched_getaffinity(0)
-    assert not own_workers._calls
+    assert not own_workers._signals
 
 
 def test_tensors_of_fixed_shape_are_handed_over_without_a_copy(core, workers):
