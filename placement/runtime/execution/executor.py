@@ -68,7 +68,7 @@ class Executor:
         self.workers = workers
         workers.start(self.devices)
         compiled = submodels.compile(self.split.parts, devices)
-        predecessors = find_predecessors(self.split, in_device_order=num_requests == 1)
+        predecessors = find_predecessors(self.split, keep_device_order=num_requests == 1)
         request_numbers = itertools.count()
         self.requests = [
             InferRequest(self.split, compiled, workers, predecessors, request_numbers)
@@ -126,7 +126,7 @@ class Executor:
         free_requests: queue.SimpleQueue[InferRequest] = queue.SimpleQueue()
         ends_s: list[float] = []
 
-        def on_end(request: InferRequest) -> None:
+        def end_callback(request: InferRequest) -> None:
             ends_s.append(time.perf_counter())
             free_requests.put(request)
 
@@ -137,7 +137,7 @@ class Executor:
             if request.failed:  # start no more; the requests under way finish
                 free_requests.put(request)
                 break
-            request.start(number, functools.partial(on_end, request))
+            request.start(number, functools.partial(end_callback, request))
         for _ in self.requests:
             free_requests.get()
         _raise_first_error(self.requests)
@@ -211,7 +211,7 @@ class InferRequest:
         self._num_pending_parts = 0
         self._error: BaseException | None = None
         self._number = 0
-        self._on_end: Callable[[], object] = lambda: None
+        self._end_callback: Callable[[], object] = lambda: None
 
     def infer(self) -> None:
         """Runs the model on the inputs that are set, and waits for its outputs.
@@ -224,14 +224,14 @@ class InferRequest:
         has_ended.acquire()
         _raise_first_error([self])
 
-    def start(self, number: int, on_end: Callable[[], object]) -> None:
+    def start(self, number: int, end_callback: Callable[[], object]) -> None:
         """Starts an inference.
 
         Args:
           number: its priority; devices run parts of inferences with lower numbers first.
-          on_end: called on a device's thread when the inference has ended, also after an error.
+          end_callback: called on a device's thread when the inference has ended or failed.
         """
-        self._number, self._on_end = number, on_end
+        self._number, self._end_callback = number, end_callback
         self._num_pending_predecessors = [len(parts) for parts in self._predecessors]
         self._num_pending_parts = len(self._split.parts)
         self.spans.clear()
@@ -243,7 +243,7 @@ class InferRequest:
     def fail(self, error: RuntimeError) -> None:
         """Ends the inference that is under way with the error of a device's thread."""
         self._error = error
-        self._on_end()
+        self._end_callback()
 
     @property
     def failed(self) -> bool:
@@ -303,7 +303,7 @@ class InferRequest:
             self._submit(ready_part)
         if has_ended:
             self._workers.end_inference(self.fail)
-            self._on_end()
+            self._end_callback()
 
     def _hand_over(self, sender: int, links: Sequence[_Link]) -> None:
         """Lets other parts read the sender's output memory as their inputs."""
@@ -312,20 +312,20 @@ class InferRequest:
             self._infer_requests[link.reader].set_input_tensor(link.input, tensor)
 
 
-def find_predecessors(split: SplitModel, *, in_device_order: bool) -> list[frozenset[int]]:
+def find_predecessors(split: SplitModel, *, keep_device_order: bool) -> list[frozenset[int]]:
     """Returns for each part the parts that must end before it starts.
 
     Args:
       split: the parts of the model.
-      in_device_order: whether a device also runs its parts in the order of the split. It then waits
-        for the next part's inputs even if it could run a later part meanwhile, because that one may
-        be long and other devices may be waiting for the next part.
+      keep_device_order: whether a device also runs its parts in the order of the split. It then
+        waits for the next part's inputs even if it could run a later part meanwhile, because that
+        one may be long and other devices may be waiting for the next part.
     """
     previous_part: dict[str, int] = {}  # of each device
     predecessors = []
     for number, part in enumerate(split.parts):
         required = set(part.sources)
-        if in_device_order and part.device in previous_part:
+        if keep_device_order and part.device in previous_part:
             required.add(previous_part[part.device])
         predecessors.append(frozenset(required))
         previous_part[part.device] = number
@@ -333,14 +333,14 @@ def find_predecessors(split: SplitModel, *, in_device_order: bool) -> list[froze
 
 
 def infer_side_by_side(
-    executors: Sequence[Executor], count: int, until_s: float, alive: Callable[[], None]
+    executors: Sequence[Executor], count: int, deadline_s: float, alive: Callable[[], None]
 ) -> list[list[list[Span]]]:
     """Runs executors at the same time, each again and again, on the inputs that are set.
 
     Args:
       executors: executors of one request each, on devices that do not share threads.
       count: the number of inferences that each must complete before any executor stops.
-      until_s: no inference begins after this time on the monotonic clock.
+      deadline_s: no inference begins after this time on the monotonic clock.
       alive: called after every inference.
 
     Returns:
@@ -366,7 +366,7 @@ def infer_side_by_side(
         spans[number].append(list(requests[number].spans))
         is_incomplete = any(len(inferences) <= count for inferences in spans)
         has_failed = any(request.failed for request in requests)
-        if is_incomplete and time.monotonic() < until_s and not has_failed:
+        if is_incomplete and time.monotonic() < deadline_s and not has_failed:
             start(number)
         else:
             num_running -= 1

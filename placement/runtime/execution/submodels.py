@@ -165,4 +165,4 @@ def _read_formats(model: ov.Model, compiled: ov.CompiledModel) -> dict[TensorId,
                 has_rank = rank.is_static and rank.get_length() == len(axes)
                 if has_rank and output.get_element_type() == ov.Type.f32:
                     formats[name, index] = tensor_format
-    return {tensor: kept for tensor, kept in formats.items() if kept != MODEL_FORMAT}
+    return {tensor: value for tensor, value in formats.items() if value != MODEL_FORMAT}

@@ -15,7 +15,7 @@ from placement.runtime.errors import essence
 
 _STOP_PRIORITY = (float("inf"), -1)  # after every part of every request
 
-_OnFailure = Callable[[RuntimeError], None]
+_FailureCallback = Callable[[RuntimeError], None]
 # Priority, sequence number, and the function to call; None ends the thread.
 _Job = tuple[tuple[float, int], int, Callable[[], None] | None]
 
@@ -38,7 +38,7 @@ class Workers:
         self._signals: dict[str, _SpinSignal] = {}  # of the devices whose threads spin
         self._devices_on_core: dict[int, list[str]] = {}
         self._python_threads: list[threading.Thread] = []
-        self._active_inferences: set[_OnFailure] = set()
+        self._active_inferences: set[_FailureCallback] = set()
         self._error: RuntimeError | None = None
         self._lock = threading.Lock()  # guards _active_inferences and _error
 
@@ -79,15 +79,15 @@ class Workers:
         self, device: str, priority: tuple[float, int], job: Callable[[], None] | None
     ) -> None:
         """Lets a device's thread call `job`, lower priorities first; None ends the thread."""
-        self._queues[device].put(priority, job)
+        self._queues[device].add(priority, job)
         if (signal := self._signals.get(device)) is not None:
             signal.post()
 
-    def begin_inference(self, on_failure: _OnFailure) -> None:
-        """Registers an inference, so that threads spin and `on_failure` hears of a failure.
+    def begin_inference(self, failure_callback: _FailureCallback) -> None:
+        """Registers an inference, so that threads spin and `failure_callback` hears of a failure.
 
         Args:
-          on_failure: called with the error of a thread that fails while the inference runs.
+          failure_callback: called with the error of a thread that fails while the inference runs.
 
         Raises:
           RuntimeError: a thread has failed before.
@@ -95,12 +95,12 @@ class Workers:
         with self._lock:
             if self._error is not None:
                 raise self._error
-            self._active_inferences.add(on_failure)
+            self._active_inferences.add(failure_callback)
 
-    def end_inference(self, on_failure: _OnFailure) -> None:
+    def end_inference(self, failure_callback: _FailureCallback) -> None:
         """Ends the inference that `begin_inference` registered with the same function."""
         with self._lock:
-            self._active_inferences.discard(on_failure)
+            self._active_inferences.discard(failure_callback)
         self._wake_spinning_threads()
 
     def stop(self) -> None:
@@ -145,8 +145,8 @@ class Workers:
                 active_inferences = list(self._active_inferences)
                 self._active_inferences.clear()
             self._wake_spinning_threads()
-            for on_failure in active_inferences:
-                on_failure(failure)
+            for failure_callback in active_inferences:
+                failure_callback(failure)
             is_started.release()
 
     def _next_job(self, device: str, jobs: "_JobQueue") -> Callable[[], None] | None:
@@ -167,7 +167,7 @@ class _JobQueue:
         self._sequence_numbers = itertools.count()
         self._heap: list[_Job] = []  # used only by the device's thread
 
-    def put(self, priority: tuple[float, int], job: Callable[[], None] | None) -> None:
+    def add(self, priority: tuple[float, int], job: Callable[[], None] | None) -> None:
         """Adds a job, from any thread."""
         self._arrivals.put((priority, next(self._sequence_numbers), job))
 

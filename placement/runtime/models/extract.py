@@ -55,8 +55,8 @@ def op_graph(model: ov.Model, *, name: str, constants: bool = True) -> Extractio
         for source in dict.fromkeys(sources):
             consumers[source].append(i)
         # An operation without inputs is constant too, unless its type never is.
-        never = node.get_type_name() in NEVER_CONSTANT
-        is_constant.append(not never and all(is_constant[source] for source in sources))
+        can_be_constant = node.get_type_name() not in NEVER_CONSTANT
+        is_constant.append(can_be_constant and all(is_constant[source] for source in sources))
 
     # The owner of a constant is the first operation at run time that depends on it; all other
     # operations own themselves.

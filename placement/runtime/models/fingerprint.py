@@ -58,17 +58,17 @@ def digest(fingerprint: Fingerprint) -> str:
     return _digest_json([sorted(fingerprint["ops"].items()), sorted(weights.items())])
 
 
-def differences(then: Fingerprint, now: Fingerprint) -> list[str]:
+def differences(earlier: Fingerprint, later: Fingerprint) -> list[str]:
     """Describes each way in which a model differs from an earlier one; [] if they are equal.
 
     Args:
-      then: the fingerprint of the earlier model.
-      now: the fingerprint of the later model.
+      earlier: the fingerprint of the earlier model.
+      later: the fingerprint of the later model.
     """
-    described = other_names(then["ops"], now["ops"])
+    described = other_names(earlier["ops"], later["ops"])
     changed_outputs, changed_rest = [], []
-    for name, old_op in then["ops"].items():
-        new_op = now["ops"].get(name, old_op)
+    for name, old_op in earlier["ops"].items():
+        new_op = later["ops"].get(name, old_op)
         old_outputs, new_outputs = (op.rpartition(" #")[0] for op in (old_op, new_op))
         if old_outputs != new_outputs:
             changed_outputs.append(f"{name!r} was {old_outputs} and is {new_outputs}")
@@ -82,18 +82,18 @@ def differences(then: Fingerprint, now: Fingerprint) -> list[str]:
     # An earlier version of the program wrote null for the mean of a constant with infinities.
     changed_weights = [
         name
-        for name, old in then["weights"].items()
+        for name, old in earlier["weights"].items()
         if old is None
-        or not math.isclose(old, now["weights"].get(name, old), rel_tol=_RELATIVE_TOLERANCE)
+        or not math.isclose(old, later["weights"].get(name, old), rel_tol=_RELATIVE_TOLERANCE)
     ]
     if changed_weights:
         described.append(f"weights changed in {few(changed_weights)}")
     return described
 
 
-def other_names(then: Collection[str], now: Collection[str]) -> list[str]:
+def other_names(earlier: Collection[str], later: Collection[str]) -> list[str]:
     """Describes the names that are in only one of two collections."""
-    lost, new = ([n for n in a if n not in b] for a, b in ((then, now), (now, then)))
+    lost, new = ([n for n in a if n not in b] for a, b in ((earlier, later), (later, earlier)))
     described = [f"it lacks {few(lost)}"] if lost else []
     return described + ([f"it has new {few(new)}"] if new else [])
 

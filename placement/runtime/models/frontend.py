@@ -404,11 +404,11 @@ def _accepted_range(op: ov.Node, index: int) -> range | None:
     if op_type == "Range" and index == 1:
         return range(1, _MAX_STEPS)
     if op_type in ("Equal", "NotEqual"):
-        value, other = op.input_value(index), op.input_value(1 - index).get_node()
+        value, operand = op.input_value(index), op.input_value(1 - index).get_node()
         is_single = value.get_partial_shape().is_static and math.prod(value.get_shape()) == 1
-        is_constant = other.get_type_name() == "Constant"
-        if is_single and is_constant and other.get_element_type().is_integral():
-            number = int(other.get_data().flat[0])
+        is_constant = operand.get_type_name() == "Constant"
+        if is_single and is_constant and operand.get_element_type().is_integral():
+            number = int(operand.get_data().flat[0])
             return range(number, number + 1)
         return None
     if index != 1:

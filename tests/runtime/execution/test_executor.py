@@ -232,8 +232,8 @@ def test_a_device_runs_its_parts_in_turn_unless_requests_overlap():
     )
     found = split.split_model(model, cut)
     inputs = [set(), {0}, set(), {1, 2}]
-    assert executor.find_predecessors(found, in_device_order=False) == inputs
-    assert executor.find_predecessors(found, in_device_order=True) == [set(), {0}, {1}, {0, 1, 2}]
+    assert executor.find_predecessors(found, keep_device_order=False) == inputs
+    assert executor.find_predecessors(found, keep_device_order=True) == [set(), {0}, {1}, {0, 1, 2}]
 
 
 def test_a_job_of_an_earlier_request_or_part_goes_first(own_workers):
