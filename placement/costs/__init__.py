@@ -1,1 +1,1 @@
-"""What operations and transfers cost: tables of costs, from profiles or descriptions."""
+"""Cost models of operations and transfers: measured, described or read from files."""

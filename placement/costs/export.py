@@ -1,127 +1,114 @@
-"""Problems as workloads in the JSON format of Tarnawski et al., which `workloads` reads back.
+"""Export of problems as workloads in the JSON format of Tarnawski et al. (`workloads` reads it).
 
-Numbers are seconds and bytes. Objectives `max_load` and `subgraph` have the same values there;
-others charge a tensor that goes from one accelerator to another once, and not on its way to the
-host and on. What is alive over time is not in the format: a node's size is what it always occupies.
+Times are in seconds and sizes in bytes. The objectives `max_load` and `subgraph` have the same
+values for the workload as for the problem. Other objectives charge a tensor that goes from one
+accelerator to another once, and not on its way to the host and from there. The format has no
+lifetimes of tensors: a node's size is the memory that it always occupies.
 
-The format has one cost for all that a node sends. So each further tensor of an operation is sent by
-a node of its own, which takes no time and is in the operation's colour class.
+The format has one cost for all outputs of a node. So each further tensor of an operation is sent by
+an additional node, which takes no time and is in the operation's colour class.
 """
 
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 
 from placement.errors import UserError
 from placement.graphs import opgraph
-from placement.types import OpGraph, Problem
+from placement.types import Problem
 
-_LARGEST = 1e18  # that the format takes: of what is unlimited, or runs nowhere
-
-
-class _Senders(NamedTuple):
-    """Which nodes send the T tensors of N operations."""
-
-    edge: np.ndarray  # int [T]: the first that carries the tensor
-    node: np.ndarray  # int [T]: its operation, or a node from N on
-    of_edge: np.ndarray  # int [E]: which tensor
+_MAX_NUMBER = 1e18  # the format's largest number; stands for an unlimited or impossible value
 
 
 def workload(problem: Problem) -> dict[str, Any]:
     """Returns the JSON-able workload of a problem.
 
     Raises:
-      UserError: the format cannot say it: devices of a kind differ, a host cannot run an operation,
-        or separating an edge's ends costs more than its transfer.
+      UserError: the format cannot express the problem: devices of one kind differ, a host cannot
+        run an operation, or separating the ends of an edge costs more than the transfer.
     """
-    is_host = np.asarray(problem.costs.accelerator) < 0
-    _check(problem, is_host)
-    senders = _senders(problem.graph)
-    capacity = np.asarray(problem.costs.capacity_bytes, np.float64)[~is_host].min(initial=np.inf)
-    return {
-        "maxFPGAs": int((~is_host).sum()),
-        "maxCPUs": int(is_host.sum()),
-        "maxSizePerFPGA": min(float(capacity), _LARGEST),
-        "nodes": _nodes(problem, is_host, senders),
-        "edges": _edges(problem, is_host, senders),
-    }
-
-
-def _check(problem: Problem, is_host: np.ndarray) -> None:
-    costs = problem.costs
-    told = f"graph {problem.graph.name!r} on {', '.join(problem.devices)} is no workload: "
-    for some, what in ((is_host, "hosts"), (~is_host, "accelerators")):
-        of_kind = np.asarray(costs.compute_s)[:, some]
-        links = [np.asarray(of)[some][:, ~some] for of in _links(problem)]
-        if (of_kind != of_kind[:, :1]).any() or any((of != of[:1]).any() for of in links):
-            raise UserError(f"{told}its {what} differ; give {what} of one kind")
-    if not np.isfinite(np.asarray(costs.compute_s)[:, is_host]).all():
-        raise UserError(f"{told}a host cannot run all operations; give one that can")
-    if np.asarray(costs.fusion_loss_s).any():
-        raise UserError(f"{told}separating operations loses fusions; describe devices by rooflines")
-
-
-def _links(problem: Problem) -> tuple[Any, Any]:
-    return problem.costs.transfer_latency_s, problem.costs.transfer_s_per_byte
-
-
-def _senders(graph: OpGraph) -> _Senders:
-    _, edge, of_edge = np.unique(graph.tensors, return_index=True, return_inverse=True)
-    sender = graph.senders[edge]
-    further = np.ones(len(edge), bool)
-    further[np.unique(sender, return_index=True)[1]] = False
-    node = np.where(further, graph.num_ops - 1 + np.cumsum(further), sender)
-    return _Senders(edge, node, of_edge)
-
-
-def _nodes(problem: Problem, is_host: np.ndarray, senders: _Senders) -> list[dict[str, Any]]:
     graph, costs = problem.graph, problem.costs
-    seconds = np.asarray(costs.compute_s, np.float64).T
-    cpu_s, fpga_s = seconds[np.argmax(is_host)], seconds[np.argmin(is_host)]
-    color = opgraph.representatives(graph)
-    nodes = [
+    is_host = np.asarray(costs.accelerator) < 0
+    compute_s = np.asarray(costs.compute_s, np.float64)
+    transfer_costs = (costs.transfer_latency_s, costs.transfer_s_per_byte)
+    prefix = f"graph {graph.name!r} on {', '.join(problem.devices)} is no workload: "
+    for is_kind, kind in ((is_host, "hosts"), (~is_host, "accelerators")):
+        kind_s = compute_s[:, is_kind]
+        links = [np.asarray(matrix)[is_kind][:, ~is_kind] for matrix in transfer_costs]
+        if (kind_s != kind_s[:, :1]).any() or any((link != link[:1]).any() for link in links):
+            raise UserError(f"{prefix}its {kind} differ; give {kind} of one kind")
+    if not np.isfinite(compute_s[:, is_host]).all():
+        raise UserError(f"{prefix}a host cannot run all operations; give one that can")
+    if np.asarray(costs.fusion_loss_s).any():
+        raise UserError(
+            f"{prefix}separating operations loses fusions; describe devices by rooflines"
+        )
+
+    # Every tensor is sent by a node: the first tensor of an operation by the operation itself, each
+    # further one by an additional node with a number from N on.
+    _, first_edges, tensor_of_edge = np.unique(
+        graph.tensors, return_index=True, return_inverse=True
+    )
+    producers = graph.senders[first_edges]
+    is_further = np.ones(len(first_edges), bool)
+    is_further[np.unique(producers, return_index=True)[1]] = False
+    sending_nodes = np.where(is_further, graph.num_ops - 1 + np.cumsum(is_further), producers)
+
+    cpu_s, fpga_s = compute_s[:, np.argmax(is_host)], compute_s[:, np.argmin(is_host)]
+    colour = opgraph.representatives(graph)
+    nodes: list[dict[str, Any]] = [
         {
-            **{"id": op, "name": graph.op_names[op], "colorClass": int(color[op])},
-            **{"cpuLatency": float(cpu_s[op]), "fpgaLatency": min(float(fpga_s[op]), _LARGEST)},
-            **{"supportedOnFpga": bool(np.isfinite(fpga_s[op]))},
-            **{"isBackwardNode": bool(graph.backward[op]), "size": float(costs.memory_bytes[op])},
+            "id": op,
+            "name": graph.op_names[op],
+            "colorClass": int(colour[op]),
+            "cpuLatency": float(cpu_s[op]),
+            "fpgaLatency": min(float(fpga_s[op]), _MAX_NUMBER),
+            "supportedOnFpga": bool(np.isfinite(fpga_s[op])),
+            "isBackwardNode": bool(graph.backward[op]),
+            "size": float(costs.memory_bytes[op]),
         }
         for op in range(graph.num_ops)
     ]
-    free = {"cpuLatency": 0.0, "fpgaLatency": 0.0, "size": 0.0}
-    for node, edge in zip(senders.node.tolist(), senders.edge, strict=True):
+    for node, producer in zip(sending_nodes.tolist(), producers, strict=True):
         if node >= graph.num_ops:
-            of = nodes[graph.senders[edge]]
-            nodes.append(of | free | {"id": node, "name": f"{of['name']}/output{node}"})
-    return nodes
+            operation = nodes[producer]
+            nodes.append(
+                operation
+                | {"cpuLatency": 0.0, "fpgaLatency": 0.0, "size": 0.0}
+                | {"id": node, "name": f"{operation['name']}/output{node}"}
+            )
 
-
-def _edges(problem: Problem, is_host: np.ndarray, senders: _Senders) -> list[dict[str, Any]]:
-    graph = problem.graph
-    cost = _sent_s(problem, is_host)
-    sent = {
-        node: {"sourceId": int(graph.senders[edge]), "destId": node, "cost": float(cost[edge])}
-        for node, edge in zip(senders.node.tolist(), senders.edge, strict=True)
+    # Seconds, float64 [E], between an accelerator and the host, or between two devices of a kind.
+    accelerators_first = np.argsort(is_host, kind="stable")
+    pair = accelerators_first[0], accelerators_first[-1]
+    latency_s, s_per_byte = (np.asarray(matrix, np.float64)[pair] for matrix in transfer_costs)
+    fixed_s = np.asarray(costs.transfer_fixed_s, np.float64)
+    cost_s = fixed_s + latency_s + graph.edge_bytes * s_per_byte
+    cost_by_node = {
+        node: float(cost_s[edge])
+        for node, edge in zip(sending_nodes.tolist(), first_edges, strict=True)
     }
-    # What an operation sends costs the same on each of its edges, also those that never cross.
-    to_further = [
-        edge | {"cost": sent[edge["sourceId"]]["cost"]}
-        for node, edge in sent.items()
+    # All edges of a node cost the same in the format, so an edge to an additional node, which no
+    # transfer ever crosses, has the cost of the operation's first tensor.
+    edges: list[dict[str, Any]] = [
+        {"sourceId": int(producer), "destId": node, "cost": cost_by_node[int(producer)]}
+        for node, producer in zip(sending_nodes.tolist(), producers, strict=True)
         if node >= graph.num_ops
     ]
-    return to_further + [
+    edges += [
         {
-            **{"sourceId": int(senders.node[tensor]), "destId": int(graph.receivers[edge])},
-            **{"cost": float(cost[edge]), "size": int(graph.edge_bytes[edge])},
+            "sourceId": int(sending_nodes[tensor]),
+            "destId": int(graph.receivers[edge]),
+            "cost": float(cost_s[edge]),
+            "size": int(graph.edge_bytes[edge]),
         }
-        for edge, tensor in enumerate(senders.of_edge)
+        for edge, tensor in enumerate(tensor_of_edge)
     ]
-
-
-def _sent_s(problem: Problem, is_host: np.ndarray) -> np.ndarray:
-    """Seconds, float64 [E], between an accelerator and the host, or between two of a kind."""
-    order = np.argsort(is_host, kind="stable")  # accelerators first
-    pair = order[0], order[-1]
-    latency_s, s_per_byte = (np.asarray(of, np.float64)[pair] for of in _links(problem))
-    fixed_s = np.asarray(problem.costs.transfer_fixed_s, np.float64)
-    return fixed_s + latency_s + problem.graph.edge_bytes * s_per_byte
+    capacity_bytes = np.asarray(costs.capacity_bytes, np.float64)[~is_host].min(initial=np.inf)
+    return {
+        "maxFPGAs": int((~is_host).sum()),
+        "maxCPUs": int(is_host.sum()),
+        "maxSizePerFPGA": min(float(capacity_bytes), _MAX_NUMBER),
+        "nodes": nodes,
+        "edges": edges,
+    }

@@ -1,22 +1,24 @@
-"""Costs of described hardware, so that experiments run the same on a machine without devices.
+"""Cost models of described hardware, which are the same on every machine.
 
-The roofline model: an operation takes as long as the slower of computing and moving,
+The roofline model: an operation takes as long as the slower of computing and moving data,
 
     compute_s = launch_s + max(flops / flop_per_s[class], moved_bytes / bytes_per_s),
 
     moved_bytes = weights + (activations read + activations written) * element_bytes / 4,
 
-where each tensor counts once, in the model's bytes. Weights count as the model stores them, however
-they are converted before they are read, so that the view with constants and the one without cost
-the same (but the latter books a shared constant on its first reader only). Activations are taken to
-be float32 in the model, as they are in OpenVINO's compressed models, and are halved on a device
-that infers in f16. An operation that picks (`_PICKING`) reads no more of an input than it writes.
-Tensors cross between devices as the model has them.
+where each tensor counts once, with its bytes in the model. Weights count as the model stores them,
+however they are converted before they are read. So a graph with constants and the same graph
+without them cost the same (but the latter counts a shared constant only for its first reader).
+Activations are taken to be float32 in the model, as they are in OpenVINO's compressed models; a
+device that infers in f16 moves half of their bytes. An operation that selects elements
+(`_SELECTING_TYPES`) reads no more of an input than it writes. Tensors cross between devices with
+their bytes in the model.
 
-Nothing is fused and no tensor stays in a cache: plug-ins do better on element-wise operations,
-which they append to the convolution or product before. Every operation is supported everywhere.
+Departures from real plug-ins: nothing is fused and no tensor stays in a cache, whereas plug-ins
+append element-wise operations to the convolution or product before them. Every device supports
+every operation.
 
-`docs/DEVICES.md` derives every number in `SPECS` and says which are published and which assumed.
+`docs/DEVICES.md` derives every number in `SPECS`, and says which are published and which assumed.
 """
 
 import math
@@ -36,17 +38,17 @@ PREFIX = "roofline:"
 
 
 class DeviceSpec(NamedTuple):
-    """What a device sustains, which is less than its peak."""
+    """The rates that a device sustains, which are below its peak rates."""
 
     kind: str
     summary: str  # the hardware, in one line
-    host: bool  # computes from host memory, where tensors are handed over
-    precision: str  # of inference: a key of `ELEMENT_BYTES`
-    flop_per_s: Mapping[str, float]  # by class of operations (`_CLASS`), at this precision
-    bytes_per_s: float  # of its memory
-    launch_s: float  # of one operation
-    capacity_bytes: float  # of its memory; inf for a host
-    link_latency_s: float  # of one tensor on its way to or from host memory
+    host: bool  # whether it computes from host memory, where tensors are handed over
+    precision: str  # the precision of inference, a key of `ELEMENT_BYTES`
+    flop_per_s: Mapping[str, float]  # for each class of operations (`_CLASS`), at this precision
+    bytes_per_s: float  # bandwidth of its memory
+    launch_s: float  # time to launch one operation
+    capacity_bytes: float  # size of its memory; inf for a host
+    link_latency_s: float  # latency of one tensor on its way to or from host memory
     link_bytes_per_s: float
 
 
@@ -141,8 +143,8 @@ SPECS: dict[str, DeviceSpec] = {
             link_latency_s=0.0,
             link_bytes_per_s=math.inf,
         ),
-        # Of the two below the fraction of the peak and the launch are fitted to published run times
-        # of training steps, see `experiments.reproduction.server`.
+        # For the next two, the fraction of the peak and the launch time are fitted to published run
+        # times of training steps (`experiments.reproduction.server`).
         DeviceSpec(
             kind="server_cpu",
             summary="a server of 2018: Intel Xeon E5-2699 v3 (Haswell), 18 cores, TensorFlow 1",
@@ -170,7 +172,7 @@ SPECS: dict[str, DeviceSpec] = {
     )
 }
 
-# Every type that is not listed, known or not, is 'vector'.
+# Operation type -> class. Every other type is in the class 'vector'.
 _CLASS: dict[str, str] = {
     **dict.fromkeys(
         (
@@ -195,32 +197,25 @@ _CLASS: dict[str, str] = {
     ),
 }
 
-# The model's ends, and operations that give the same bytes another shape: neither launched nor
-# moved. Neither is what is computed from constants alone, which compilation does once.
+# The ends of the model, and operations that only give the same bytes another shape. They are not
+# launched and move no data. The same holds for operations on constants alone, which run once, at
+# compilation.
 FREE_TYPES = frozenset(
     {"Parameter", "Constant", "Variable", "Result", "Reshape", "Squeeze", "Unsqueeze", "ShapeOf"}
 )
-_PICKING = frozenset({"Gather", "GatherElements", "GatherND", "Slice", "StridedSlice"})
+_SELECTING_TYPES = frozenset({"Gather", "GatherElements", "GatherND", "Slice", "StridedSlice"})
 _MODEL_ELEMENT_BYTES = 4
-
-
-class _Demand(NamedTuple):
-    """What the operations of a graph ask of any device."""
-
-    runs: np.ndarray  # bool [N]: launched for every request
-    weight_bytes: np.ndarray  # float64 [N]: constants that it reads, as stored
-    activation_bytes: np.ndarray  # float64 [N]: other tensors that it reads or writes
 
 
 def devices(spec: str) -> tuple[str, ...]:
     """Returns the names of described devices, in the order of a placement's indices.
 
     Args:
-      spec: such as 'roofline:cpu,gpu,gpu', which gives ('cpu', 'gpu0', 'gpu1'): kinds that occur
-        several times are numbered.
+      spec: the kinds of the devices, such as 'roofline:cpu,gpu,gpu', which gives ('cpu', 'gpu0',
+        'gpu1'): kinds that occur several times are numbered.
 
     Raises:
-      UserError: no prefix, no kinds, or a kind that is not in `SPECS`.
+      UserError: `spec` has another prefix, names no kind, or a kind that is not in `SPECS`.
     """
     valid = f"valid kinds: {', '.join(SPECS)}; give for example '{PREFIX}cpu,gpu'"
     if not spec.strip().startswith(PREFIX):
@@ -238,118 +233,121 @@ def devices(spec: str) -> tuple[str, ...]:
 
 
 def cost_model(graph: OpGraph, names: tuple[str, ...]) -> CostModel:
-    """Computes what a graph costs on described devices.
+    """Returns the cost model of a graph on described devices.
 
-    A tensor crosses between two accelerators by way of host memory, one transfer after the other:
-    latencies add up, and so do the seconds a byte. Two hosts share their memory, so that nothing
-    crosses between them. An operation occupies what its weights occupy; tensors what they have in
-    the model, as long as they are alive.
+    A tensor goes from one accelerator to another through host memory, in two successive transfers:
+    their latencies add up, and so do their seconds per byte. Hosts share their memory, so that
+    nothing is transferred between them. An operation occupies the memory of its weights; a tensor
+    occupies its bytes in the model as long as it is alive.
 
     Args:
       graph: N operations.
-      names: D devices, as `devices` names them.
+      names: D devices, named as `devices` names them.
 
     Raises:
-      UserError: a name is of no kind.
+      UserError: a name is not that of a kind.
     """
-    specs = [_spec(name) for name in names]
-    apart = 1 - np.eye(len(specs))
+    specs = []
+    for name in names:
+        kind = name.rstrip("0123456789")
+        if kind not in SPECS:
+            raise UserError(
+                f"device {name!r} is not described; give names of the kinds {', '.join(SPECS)}, "
+                "numbered or not"
+            )
+        specs.append(SPECS[kind])
+    off_diagonal = 1 - np.eye(len(specs))
     latency_s = np.array([spec.link_latency_s for spec in specs])
     s_per_byte = np.array([1 / spec.link_bytes_per_s for spec in specs])
-    hosts = np.array([spec.host for spec in specs])
+    is_host = np.array([spec.host for spec in specs])
+    # A device keeps its weights, and what is computed from constants, in the memory that operations
+    # occupy; only a copy on another device occupies memory as a tensor.
+    is_variable = np.array([op_type == "Variable" for op_type in graph.op_types])
+    is_stored = _find_constants(graph)[0] | is_variable
+    copied_bytes = graph.edge_bytes.astype(np.float32)
+    produced_bytes = np.where(is_stored[graph.senders], np.float32(0), copied_bytes)
     return CostModel(
         compute_s=compute_s(graph, specs).astype(np.float32),
-        transfer_latency_s=(apart * np.add.outer(latency_s, latency_s)).astype(np.float32),
-        transfer_s_per_byte=(apart * np.add.outer(s_per_byte, s_per_byte)).astype(np.float32),
+        transfer_latency_s=(off_diagonal * np.add.outer(latency_s, latency_s)).astype(np.float32),
+        transfer_s_per_byte=(off_diagonal * np.add.outer(s_per_byte, s_per_byte)).astype(
+            np.float32
+        ),
         transfer_fixed_s=np.zeros(graph.num_edges, np.float32),
         fusion_loss_s=np.zeros(graph.num_edges, np.float32),
         memory_bytes=graph.weight_bytes.astype(np.float32),
         capacity_bytes=np.array([spec.capacity_bytes for spec in specs], np.float32),
-        accelerator=np.where(hosts, -1, np.cumsum(~hosts) - 1).astype(np.int32),
-        tensor_bytes=_tensor_bytes(graph),
+        accelerator=np.where(is_host, -1, np.cumsum(~is_host) - 1).astype(np.int32),
+        tensor_bytes=TensorBytes(produced_bytes, copied_bytes),
     )
 
 
-def _tensor_bytes(graph: OpGraph) -> TensorBytes:
-    """Where they are stored, weights and what comes of constants occupy what operations do."""
-    stored = _constants(graph)[0] | np.array([kind == "Variable" for kind in graph.op_types])
-    copied = graph.edge_bytes.astype(np.float32)
-    return TensorBytes(np.where(stored[graph.senders], np.float32(0), copied), copied)
-
-
 def compute_s(graph: OpGraph, specs: Sequence[DeviceSpec]) -> np.ndarray:
-    """Computes seconds, float64 [N, D], of every operation on every described device."""
-    demand = _demand(graph)
-    # Of a cell, say, and its gradient ('LSTMCellGrad', `placement.graphs.gradients`).
-    classes = [_CLASS.get(op_type.removesuffix("Grad"), "vector") for op_type in graph.op_types]
-    return np.stack([_compute_s(graph, demand, classes, spec) for spec in specs], axis=1)
-
-
-def _spec(name: str) -> DeviceSpec:
-    kind = name.rstrip("0123456789")
-    if kind not in SPECS:
-        raise UserError(
-            f"device {name!r} is not described; give names of the kinds {', '.join(SPECS)}, "
-            "numbered or not"
-        )
-    return SPECS[kind]
-
-
-def _compute_s(graph: OpGraph, demand: _Demand, classes: list[str], spec: DeviceSpec) -> np.ndarray:
-    """Computes seconds [N] of every operation on one device."""
-    flop_per_s = np.array([spec.flop_per_s[each] for each in classes])
-    scale = ELEMENT_BYTES[spec.precision] / _MODEL_ELEMENT_BYTES
-    moved_bytes = demand.weight_bytes + scale * demand.activation_bytes
-    busy_s = np.maximum(graph.flops / flop_per_s, moved_bytes / spec.bytes_per_s)
-    return np.where(demand.runs, spec.launch_s + busy_s, 0.0)
-
-
-def _demand(graph: OpGraph) -> _Demand:
+    """Computes the seconds of every operation on every described device, float64 [N, D]."""
     num_ops = graph.num_ops
-    constant, stored_bytes = _constants(graph)
-    written = _written_bytes(graph)
-    # One edge for each tensor that an operation reads.
+    is_constant, stored_bytes = _find_constants(graph)
+
+    # Bytes written: the tensors that are read, or the first output of an operation without readers.
+    first_edges = np.unique(graph.tensors, return_index=True)[1]
+    written_bytes = np.bincount(graph.senders[first_edges], graph.edge_bytes[first_edges], num_ops)
+    is_unread = np.bincount(graph.senders, minlength=num_ops) == 0
+    output_bytes = [_MODEL_ELEMENT_BYTES * math.prod(shape) for shape in graph.output_shapes]
+    written_bytes = np.where(is_unread, output_bytes, written_bytes)
+
+    # Bytes read, from one edge for each pair of an operation and a tensor that it reads. What comes
+    # from constants counts as weights, and no more of it than is stored.
     pairs = np.stack([graph.receivers, graph.tensors])
     edges = np.unique(pairs, axis=1, return_index=True)[1]
     senders, readers = graph.senders[edges], graph.receivers[edges]
-    of_constant = constant[senders]
-    sizes = graph.edge_bytes[edges].astype(np.float64)
-    sizes[of_constant] = np.minimum(sizes, stored_bytes[senders])[of_constant]
-    picking = np.array([op_type in _PICKING for op_type in graph.op_types])
-    most = np.where(picking, written, np.inf)
-    sizes = np.minimum(sizes, most[readers])
-    own = np.minimum(graph.weight_bytes, most)
-    weights = own + np.bincount(readers, np.where(of_constant, sizes, 0), num_ops)
-    read = np.bincount(readers, np.where(of_constant, 0, sizes), num_ops)
-    free = np.array([op_type in FREE_TYPES for op_type in graph.op_types])
-    return _Demand(~(free | constant), weights, read + written)
+    reads_constant = is_constant[senders]
+    read_bytes = graph.edge_bytes[edges].astype(np.float64)
+    read_bytes[reads_constant] = np.minimum(read_bytes, stored_bytes[senders])[reads_constant]
+    is_selecting = np.array([op_type in _SELECTING_TYPES for op_type in graph.op_types])
+    max_read_bytes = np.where(is_selecting, written_bytes, np.inf)
+    read_bytes = np.minimum(read_bytes, max_read_bytes[readers])
+    weight_bytes = np.minimum(graph.weight_bytes, max_read_bytes) + np.bincount(
+        readers, np.where(reads_constant, read_bytes, 0), num_ops
+    )
+    activation_bytes = written_bytes + np.bincount(
+        readers, np.where(reads_constant, 0, read_bytes), num_ops
+    )
+
+    is_free = np.array([op_type in FREE_TYPES for op_type in graph.op_types])
+    is_launched = ~(is_free | is_constant)
+    # A gradient such as 'LSTMCellGrad' (`placement.graphs.gradients`) is in its operation's class.
+    classes = [_CLASS.get(op_type.removesuffix("Grad"), "vector") for op_type in graph.op_types]
+    columns = []
+    for spec in specs:
+        flop_per_s = np.array([spec.flop_per_s[op_class] for op_class in classes])
+        scale = ELEMENT_BYTES[spec.precision] / _MODEL_ELEMENT_BYTES
+        moved_bytes = weight_bytes + scale * activation_bytes
+        busy_s = np.maximum(graph.flops / flop_per_s, moved_bytes / spec.bytes_per_s)
+        columns.append(np.where(is_launched, spec.launch_s + busy_s, 0.0))
+    return np.stack(columns, axis=1)
 
 
-def _constants(graph: OpGraph) -> tuple[np.ndarray, np.ndarray]:
-    """Returns bool [N], what comes of Constants alone, and float64 [N], the bytes stored for it."""
-    given = np.array([op_type == "Constant" for op_type in graph.op_types])
-    never = np.array([op_type in NEVER_CONSTANT for op_type in graph.op_types])
-    reads = np.bincount(graph.receivers, minlength=graph.num_ops) > 0
-    each = np.arange(graph.num_ops)
-    senders, receivers = dag.quotient(graph.senders, graph.receivers, each)
+def _find_constants(graph: OpGraph) -> tuple[np.ndarray, np.ndarray]:
+    """Finds the operations that depend on Constants only.
+
+    Returns:
+      bool [N], whether each operation is a Constant or depends on Constants only, and float64 [N],
+      the bytes that the model stores for it.
+    """
+    is_source = np.array([op_type == "Constant" for op_type in graph.op_types])
+    is_never_constant = np.array([op_type in NEVER_CONSTANT for op_type in graph.op_types])
+    has_inputs = np.bincount(graph.receivers, minlength=graph.num_ops) > 0
+    senders, receivers = dag.quotient(
+        graph.senders, graph.receivers, np.arange(graph.num_ops)
+    )
     edges = dag.sort_edges(dag.topological_order(graph), receivers)
-    edges = edges[~given[receivers[edges]]]
-    varies: list[bool] = (~given & (never | ~reads)).tolist()
+    edges = edges[~is_source[receivers[edges]]]
+    # Lists, because indexing arrays one element at a time is slow.
+    varies: list[bool] = (~is_source & (is_never_constant | ~has_inputs)).tolist()
     for sender, receiver in zip(senders[edges].tolist(), receivers[edges].tolist(), strict=True):
         if varies[sender]:
             varies[receiver] = True
-    constant = ~np.array(varies)
-    edges = edges[constant[receivers[edges]]]
+    is_constant = ~np.array(varies)
+    edges = edges[is_constant[receivers[edges]]]
     stored_bytes: list[float] = graph.weight_bytes.astype(np.float64).tolist()
     for sender, receiver in zip(senders[edges].tolist(), receivers[edges].tolist(), strict=True):
         stored_bytes[receiver] += stored_bytes[sender]
-    return constant, np.array(stored_bytes)
-
-
-def _written_bytes(graph: OpGraph) -> np.ndarray:
-    """Sums float64 [N]: the tensors that are read; of an operation that nobody reads its first."""
-    first = np.unique(graph.tensors, return_index=True)[1]
-    written = np.bincount(graph.senders[first], graph.edge_bytes[first], graph.num_ops)
-    unread = np.bincount(graph.senders, minlength=graph.num_ops) == 0
-    sizes = [_MODEL_ELEMENT_BYTES * math.prod(shape) for shape in graph.output_shapes]
-    return np.where(unread, sizes, written)
+    return is_constant, np.array(stored_bytes)

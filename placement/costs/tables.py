@@ -1,6 +1,5 @@
-"""From what was profiled to a `CostModel`, and from a graph's costs to those of its coarsening."""
+"""Cost models from measured profiles, and the costs of a coarsened graph."""
 
-import math
 from typing import Any, NamedTuple
 
 import chex
@@ -10,38 +9,44 @@ from placement.errors import UserError
 from placement.graphs import dag
 from placement.types import CostModel, OpGraph, SegmentCosts, TensorBytes
 
-_LEAST = 0.1  # the share of sets that lose less than a launch, by chance
+# The share of submodels whose measured loss is below a launch by chance.
+_LAUNCH_QUANTILE = 0.1
+
+# A fused operation that runs alone reads and writes its tensor once more. One core streams 8 GB/s
+# through OpenVINO's element-wise kernels out of cache. Calibration corrects this estimate.
+_STREAM_BYTES_PER_S = 8e9
 
 
 class DeviceProfile(NamedTuple):
-    """What one inference costs on one device, as measured."""
+    """Measurements of one inference of the whole model on one device."""
 
     device: str
-    latency_s: float  # median wall time of one inference of the whole model
-    # Names of the operations that the plug-in runs as one kernel, and the kernel's wall time as
-    # profiled, unscaled. An operation that costs nothing may be missing.
+    latency_s: float  # median wall time
+    # For each kernel the names of the operations that it runs and its profiled wall time, unscaled.
+    # An operation that costs nothing may be missing.
     kernels: tuple[tuple[tuple[str, ...], float], ...]
     unsupported: frozenset[str]  # names of the operations that the device cannot run
 
 
 class Transfers(NamedTuple):
-    """What handing one tensor from device to device costs: latency_s + bytes * s_per_byte."""
+    """Costs of handing one tensor from device to device: latency_s + bytes * s_per_byte."""
 
     latency_s: np.ndarray  # float64 [D, D], zero diagonal
     s_per_byte: np.ndarray  # float64 [D, D], zero diagonal
 
 
 class SubmodelCosts(NamedTuple):
-    """What M sets of operations cost as submodels of their own, devices at the same time."""
+    """Costs of M sets of operations as submodels, for devices that work at the same time."""
 
-    groups: tuple[tuple[str, ...], ...]  # M disjoint sets of operations' names
-    # float64 [M, D], from the end of the set before; nan where the device cannot run the set
+    groups: tuple[tuple[str, ...], ...]  # M disjoint sets of operation names
+    # float64 [M, D]: seconds from the end of the previous set, while other devices are idle; nan if
+    # the device cannot run the set
     alone_s: np.ndarray
-    # float64 [M, D]: how much longer it takes while all other devices compute, relative; nan where
-    # that was not measured
+    # float64 [M, D]: relative increase of this while all other devices compute; nan if it was not
+    # measured
     slowdown: np.ndarray
-    # From the end of one submodel to the begin of the next on another, idle device, and what
-    # reading there takes longer.
+    # From the end of a submodel to the begin of the next one on another, idle device, and the
+    # additional time for reading there.
     transfers: Transfers
 
 
@@ -54,7 +59,7 @@ def to_json(profiles: tuple[DeviceProfile, ...], transfers: Transfers) -> dict[s
 
 
 def from_json(data: dict[str, Any]) -> tuple[tuple[DeviceProfile, ...], Transfers]:
-    """Reads what `to_json` wrote; other keys are ignored."""
+    """Reads the data of `to_json`; other keys are ignored."""
     profiles = tuple(
         DeviceProfile(
             device=p["device"],
@@ -80,62 +85,64 @@ def submodels_to_json(submodels: SubmodelCosts) -> dict[str, Any]:
 
 
 def submodels_from_json(data: dict[str, Any]) -> SubmodelCosts:
-    """Reads what `submodels_to_json` wrote; files from before slowdowns were measured have none."""
+    """Reads the data of `submodels_to_json`; files of earlier versions have no slowdowns."""
     groups, latency_s = data["groups"], np.array(data["latency_s"])
     shape = len(groups), len(latency_s)
     slowdown = data.get("slowdown")
+    if slowdown is None:
+        slowdown = np.full(shape, np.nan)
     return SubmodelCosts(
         groups=tuple(tuple(group) for group in groups),
         alone_s=np.array(data["alone_s"], float).reshape(shape),
-        slowdown=np.array(
-            [np.nan] * math.prod(shape) if slowdown is None else slowdown, float
-        ).reshape(shape),
+        slowdown=np.array(slowdown, float).reshape(shape),
         transfers=Transfers(latency_s, np.array(data["s_per_byte"])),
     )
 
 
 def concurrent(graph: OpGraph, costs: CostModel, submodels: SubmodelCosts) -> CostModel:
-    """Computes costs of devices that work at the same time, from those under HETERO.
+    """Converts costs under HETERO to costs of devices that work at the same time.
 
-    Cutting an edge between two of the sets costs what its reader takes longer by itself than within
-    the whole model: the mean over the devices, but in segments, which know where the reader is.
+    Cutting an edge between two of the sets costs the additional time that the reading set takes as
+    a submodel of its own, compared with the same operations inside the whole model. The edge's
+    `fusion_loss_s` is the mean over devices; `SegmentCosts` has it for each device of the reader.
     """
-    number = {name: i for i, group in enumerate(submodels.groups) for name in group}
-    group = np.array([number.get(name, -1) for name in graph.op_names])
-    known = np.flatnonzero(group >= 0)
+    set_by_name = {name: i for i, group in enumerate(submodels.groups) for name in group}
+    op_sets = np.array([set_by_name.get(name, -1) for name in graph.op_names])
+    listed_ops = np.flatnonzero(op_sets >= 0)
     inside_s = np.zeros(submodels.alone_s.shape)
-    np.add.at(inside_s, group[known], np.asarray(costs.compute_s, float)[known])
-    more_s = np.maximum(submodels.alone_s - inside_s, 0.0)
-    # The last is of operations in no set.
-    lost_s = np.append(np.nanmean(more_s, axis=1), 0.0)
-    of_device_s = np.where(np.isnan(more_s), lost_s[:-1, None], more_s)
-    of_device_s = np.concatenate([of_device_s, np.zeros((1, of_device_s.shape[1]))])
+    np.add.at(inside_s, op_sets[listed_ops], np.asarray(costs.compute_s, float)[listed_ops])
+    extra_s = np.maximum(submodels.alone_s - inside_s, 0.0)
+
+    # Starting a submodel: among the sets with the least extra time are some that lose only a
+    # launch. The very least are too low by chance.
+    positive_columns = [column[column > 0] for column in extra_s.T]
+    launch_s = np.array(
+        [np.quantile(c, _LAUNCH_QUANTILE) if c.size else 0.0 for c in positive_columns]
+    )
+
+    # The appended last row is that of operations in no set, whose number is -1.
+    mean_extra_s = np.append(np.nanmean(extra_s, axis=1), 0.0)
+    device_extra_s = np.where(np.isnan(extra_s), mean_extra_s[:-1, None], extra_s)
+    device_extra_s = np.concatenate([device_extra_s, np.zeros((1, device_extra_s.shape[1]))])
     slowdown = np.nan_to_num(submodels.slowdown, nan=0.0)
     slowdown = np.concatenate([slowdown, np.zeros((1, slowdown.shape[1]))])
-    reader = group[graph.receivers]
-    between = group[graph.senders] != reader
-    within_s = np.asarray(costs.fusion_loss_s)
+    reader_sets = op_sets[graph.receivers]
+    is_between_sets = op_sets[graph.senders] != reader_sets
+    fusion_loss_s = np.asarray(costs.fusion_loss_s)
     return costs._replace(
-        fusion_loss_s=np.where(between, lost_s[reader], within_s).astype(np.float32),
+        fusion_loss_s=np.where(is_between_sets, mean_extra_s[reader_sets], fusion_loss_s).astype(
+            np.float32
+        ),
         transfer_latency_s=submodels.transfers.latency_s.astype(np.float32),
         transfer_s_per_byte=submodels.transfers.s_per_byte.astype(np.float32),
         in_segments=SegmentCosts(
-            np.where(between[:, None], of_device_s[reader], within_s[:, None]).astype(np.float32),
-            _launch_s(more_s).astype(np.float32),
-            slowdown[group].astype(np.float32),
+            np.where(
+                is_between_sets[:, None], device_extra_s[reader_sets], fusion_loss_s[:, None]
+            ).astype(np.float32),
+            launch_s.astype(np.float32),
+            slowdown[op_sets].astype(np.float32),
         ),
     )
-
-
-def _launch_s(more_s: np.ndarray) -> np.ndarray:
-    """What starting a submodel takes on each device, float64 [D].
-
-    Args:
-      more_s: float64 [M, D], what each set takes longer by itself, nan where it does not run. Those
-        that lose nothing but a launch are among the least, of which some are too low by chance.
-    """
-    known = [column[column > 0] for column in more_s.T]
-    return np.array([np.quantile(column, _LEAST) if column.size else 0.0 for column in known])
 
 
 def cost_model(
@@ -143,113 +150,88 @@ def cost_model(
     profiles: tuple[DeviceProfile, ...],
     transfers: Transfers,
 ) -> CostModel:
-    """Makes the `serial` cost model: kernels as profiled, scaled to the latency as measured.
+    """Makes the `serial` cost model from profiled kernels, scaled to the measured latency.
 
-    A kernel that runs several operations as one is booked on the one with most FLOPs (ties: the
-    last named), the others are free: nothing is gained by moving them alone. Cutting an edge inside
-    a kernel costs what the free end costs to run by itself, its bytes at the rate at which the
-    device streams (`_standalone_s`).
+    The time of a kernel that runs several operations belongs to the operation with most FLOPs
+    (ties: the last one); the others are free, because moving them alone saves nothing. Cutting an
+    edge inside a kernel costs one more read and write of the edge's tensor, the largest over the
+    devices.
 
     Args:
-      graph: N operations; names link it to the profiles.
-      profiles: one a device, in the order of the device indices.
-      transfers: of the same devices.
+      graph: N operations; their names link them to the profiles.
+      profiles: one for each device, in the order of the device indices.
+      transfers: the transfer costs of the same devices.
 
     Returns:
-      Costs with compute_s inf where a device does not support an operation. Memory is what the
-      operation's weights occupy, capacities are unlimited.
+      Costs with compute_s inf where a device does not support an operation. An operation occupies
+      the memory of its weights; capacities are unlimited.
 
     Raises:
-      UserError: a device's kernels took no time, or are none of the graph's.
+      UserError: a device's kernels took no time, or run none of the graph's operations.
     """
-    compute_s = np.stack([_compute_s(graph, profile) for profile in profiles], axis=1)
-    for column, profile in enumerate(profiles):
-        missing = [i for i, name in enumerate(graph.op_names) if name in profile.unsupported]
-        compute_s[missing, column] = np.inf
+    op_index = {name: i for i, name in enumerate(graph.op_names)}
+    columns = []  # compute seconds [N] on each device
+    is_fused_edge = np.zeros(graph.num_edges, bool)  # on any device
+    for profile in profiles:
+        seconds, kernel_of_op = np.zeros(graph.num_ops), np.full(graph.num_ops, -1)
+        for number, (names, kernel_s) in enumerate(profile.kernels):
+            ops = [op_index[name] for name in names if name in op_index]
+            if ops:
+                kernel_of_op[ops] = number
+                seconds[max(ops, key=lambda op: (graph.flops[op], op))] += kernel_s
+        profiled_s = seconds.sum()
+        if not profiled_s > 0:
+            raise UserError(
+                f"{profile.device} reports no time for any operation of {graph.name!r}, so that "
+                "its costs are unknown; leave it out of --config.devices"
+            )
+        seconds *= profile.latency_s / profiled_s
+        seconds[[name in profile.unsupported for name in graph.op_names]] = np.inf
+        columns.append(seconds)
+        sender_kernel, reader_kernel = kernel_of_op[graph.senders], kernel_of_op[graph.receivers]
+        is_fused_edge |= (sender_kernel == reader_kernel) & (sender_kernel >= 0)
+    fusion_loss_s = np.where(is_fused_edge, 2.0 * graph.edge_bytes / _STREAM_BYTES_PER_S, 0.0)
     return CostModel(
-        compute_s=compute_s.astype(np.float32),
+        compute_s=np.stack(columns, axis=1).astype(np.float32),
         transfer_latency_s=transfers.latency_s.astype(np.float32),
         transfer_s_per_byte=transfers.s_per_byte.astype(np.float32),
         transfer_fixed_s=np.zeros(graph.num_edges, np.float32),
-        fusion_loss_s=_fusion_loss_s(graph, profiles).astype(np.float32),
+        fusion_loss_s=fusion_loss_s.astype(np.float32),
         memory_bytes=graph.weight_bytes.astype(np.float32),
         capacity_bytes=np.full(len(profiles), np.inf, np.float32),
         accelerator=np.arange(len(profiles), dtype=np.int32),
     )
 
 
-def _compute_s(graph: OpGraph, profile: DeviceProfile) -> np.ndarray:
-    """Computes seconds [N] of operations on one device, which sum to its measured latency."""
-    index = {name: i for i, name in enumerate(graph.op_names)}
-    seconds = np.zeros(graph.num_ops)
-    for names, kernel_s in profile.kernels:
-        members = [index[name] for name in names if name in index]
-        if members:
-            seconds[_heaviest(graph, members)] += kernel_s
-    total = seconds.sum()
-    if not total > 0:
-        raise UserError(
-            f"{profile.device} reports no time for any operation of {graph.name!r}, so that no "
-            "cost can be told; leave it out of --config.devices"
-        )
-    return seconds * (profile.latency_s / total)
-
-
-def _heaviest(graph: OpGraph, members: list[int]) -> int:
-    return max(members, key=lambda i: (graph.flops[i], i))
-
-
-def _fusion_loss_s(graph: OpGraph, profiles: tuple[DeviceProfile, ...]) -> np.ndarray:
-    """Computes seconds [E] of a lost fusion: the largest over the devices, 0 between kernels."""
-    index = {name: i for i, name in enumerate(graph.op_names)}
-    fusion_loss_s = np.zeros(graph.num_edges)
-    for profile in profiles:
-        kernel = np.full(graph.num_ops, -1)
-        for number, (names, _) in enumerate(profile.kernels):
-            for name in names:
-                if name in index:
-                    kernel[index[name]] = number
-        ends = kernel[graph.senders], kernel[graph.receivers]
-        fused = (ends[0] == ends[1]) & (ends[0] >= 0)
-        fusion_loss_s = np.maximum(fusion_loss_s, np.where(fused, _standalone_s(graph), 0.0))
-    return fusion_loss_s
-
-
-# A fused operation that runs alone reads and writes its tensor once more. 8 GB/s is what one core
-# streams through OpenVINO's element-wise kernels out of cache; calibration replaces the figure.
-_STREAM_BYTES_PER_S = 8e9
-
-
-def _standalone_s(graph: OpGraph) -> np.ndarray:
-    return 2.0 * graph.edge_bytes / _STREAM_BYTES_PER_S
-
-
 def coarse_costs(costs: CostModel, assignment: np.ndarray, edges: np.ndarray) -> CostModel:
-    """Sums costs over the members of a coarsening: `lift` changes no objective's value.
+    """Sums costs over the members of a coarsening, so that `lift` changes no objective's value.
 
     Args:
-      costs: of the N original operations.
+      costs: the costs of the N original operations.
       assignment: int32 [N], the coarse operation of each (`graphs.coarsen.Coarsening`).
-      edges: int32 [E'], the original edge that each coarse edge is.
+      edges: int32 [E'], the original edge of each coarse edge.
 
     Returns:
-      Costs of the coarse operations and edges; inf where any member is unsupported.
+      Costs of the coarse operations and edges; inf if any member is unsupported.
     """
     chex.assert_rank([assignment, edges], 1)
     chex.assert_type([assignment, edges], int)
     num_coarse = int(assignment.max()) + 1
     compute_s = dag.part_sums(assignment, np.asarray(costs.compute_s, np.float64))
     memory_bytes = np.bincount(assignment, np.asarray(costs.memory_bytes), num_coarse)
-    alive, in_segments = costs.tensor_bytes, costs.in_segments
-    if in_segments is not None:
-        # Operations that are merged were measured together.
+    segment_costs, tensor_bytes = costs.in_segments, costs.tensor_bytes
+    if segment_costs is not None:
+        # All members were measured together, so that any member's slowdown is that of the whole.
         slowdown = np.zeros((num_coarse, compute_s.shape[1]), np.float32)
-        slowdown[assignment] = in_segments.slowdown
-        lost_s = np.asarray(in_segments.fusion_loss_s)[edges]
-        in_segments = in_segments._replace(fusion_loss_s=lost_s, slowdown=slowdown)
+        slowdown[assignment] = segment_costs.slowdown
+        segment_costs = segment_costs._replace(
+            fusion_loss_s=np.asarray(segment_costs.fusion_loss_s)[edges], slowdown=slowdown
+        )
+    if tensor_bytes is not None:
+        tensor_bytes = TensorBytes(*(np.asarray(sizes)[edges] for sizes in tensor_bytes))
     return costs._replace(
-        in_segments=in_segments,
-        tensor_bytes=alive and TensorBytes(*(np.asarray(of)[edges] for of in alive)),
+        in_segments=segment_costs,
+        tensor_bytes=tensor_bytes,
         compute_s=compute_s.astype(np.float32),
         transfer_fixed_s=np.asarray(costs.transfer_fixed_s)[edges],
         fusion_loss_s=np.asarray(costs.fusion_loss_s)[edges],

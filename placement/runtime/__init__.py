@@ -1,1 +1,1 @@
-"""The measurement boundary: the only code that touches devices and clocks."""
+"""The measurement boundary: the only code that uses devices and clocks."""

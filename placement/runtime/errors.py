@@ -1,4 +1,4 @@
-"""What goes wrong in OpenVINO, in one line, and whether the process can go on after it."""
+"""Errors of OpenVINO: one-line summaries, and whether the process can continue after them."""
 
 import contextlib
 import os
@@ -9,15 +9,15 @@ from typing import Any
 
 from placement.errors import UserError
 
-# What RuntimeErrors of OpenVINO, and the system behind it, say when memory, or room for a thread's
-# stack, runs out.
-_EXHAUSTED = (
+# Texts in RuntimeErrors of OpenVINO, and of the system below it, when memory runs out or there is
+# no room for a thread's stack.
+_OUT_OF_MEMORY_TEXTS = (
     *("bad_alloc", "Failed to allocate", "Cannot allocate memory"),
     "Resource temporarily unavailable",
 )
 
-# Lines of OpenVINO's exceptions that say where in its source, or nothing.
-_NOT_TELLING = (
+# Beginnings of lines in OpenVINO's exceptions that state a place in its source, or nothing useful.
+_USELESS_BEGINNINGS = (
     *("Exception from ", "Check '", "RuntimeError: Check '", "While validating", "Summary:"),
     *("FrontEnd API failed", "Loading input", "Converting input", "Shape inference input"),
     *("Model wasn't fully converted", "Unable to read the"),
@@ -25,7 +25,7 @@ _NOT_TELLING = (
 
 
 class FailedError(Exception):
-    """A candidate cannot be measured."""
+    """A candidate cannot be measured; `stage` says which step failed."""
 
     def __init__(self, stage: str, cause: str):
         super().__init__(cause)
@@ -37,40 +37,44 @@ class UnusableError(Exception):
 
 
 class RemoteFaultError(Exception):
-    """A fault of the program in another process; its traceback is the text."""
+    """A fault of the program in another process; the text is its traceback."""
 
 
 def essence(error: BaseException) -> str:
-    """One line of an exception: OpenVINO's say where in its source they come from first."""
+    """Returns an exception's text in one line, without OpenVINO's lines about its source code."""
     lines = [line.strip() for line in str(error).splitlines() if line.strip()]
-    places = ("Exception from ", "Standard exception from ")
-    telling = [line for line in lines if not line.startswith(places)] or lines
-    return " ".join(telling)[:500] or type(error).__name__
+    source_places = ("Exception from ", "Standard exception from ")
+    useful_lines = [line for line in lines if not line.startswith(source_places)] or lines
+    return " ".join(useful_lines)[:500] or type(error).__name__
 
 
 def why(error: BaseException, otherwise: str) -> str:
-    """The line of an exception of OpenVINO's readers that says what is wrong, if any does.
+    """Returns the line of an exception of OpenVINO's readers that says what is wrong.
 
-    With the operation that it is about, where it names one.
+    The operation that the exception names, if any, is appended.
+
+    Args:
+      error: the exception.
+      otherwise: the text to return if no line says what is wrong.
     """
     lines = [line.strip() for line in str(error).splitlines() if line.strip()]
-    telling = [
+    useful_lines = [
         line
         for line in lines
-        if not line.startswith(_NOT_TELLING) and not line.endswith("with a message:")
+        if not line.startswith(_USELESS_BEGINNINGS) and not line.endswith("with a message:")
     ]
-    if not telling:
+    if not useful_lines:
         return otherwise
-    reason = telling[0].lstrip("- ").rstrip(".!; ")
-    culprit = re.search(r"with friendly_name '(.*)'", str(error))
-    return f"{reason} (operation {culprit[1]!r})" if culprit else reason
+    reason = useful_lines[0].lstrip("- ").rstrip(".!; ")
+    op_name = re.search(r"with friendly_name '(.*)'", str(error))
+    return f"{reason} (operation {op_name[1]!r})" if op_name else reason
 
 
 @contextlib.contextmanager
 def silent_stderr() -> Iterator[None]:
-    """Discards what reaches standard error meanwhile.
+    """Discards everything that is written to standard error inside the block.
 
-    Protocol buffers log there what they cannot parse, which the exception says in one line.
+    Protocol buffers log there what they cannot parse; the exception says it in one line.
     """
     sys.stderr.flush()
     stderr, devnull = os.dup(2), os.open(os.devnull, os.O_WRONLY)
@@ -84,11 +88,11 @@ def silent_stderr() -> Iterator[None]:
 
 
 def attempt(stage: str, function: Any, *arguments: Any) -> Any:
-    """Calls a function, and returns what it does.
+    """Calls a function as one stage of measuring a candidate, and returns its result.
 
     Raises:
-      FailedError: OpenVINO raised a RuntimeError, or the candidate cannot be, a UserError.
-      MemoryError: that was for want of memory.
+      FailedError: OpenVINO raised a RuntimeError, or the candidate is invalid (a UserError).
+      MemoryError: OpenVINO ran out of memory.
     """
     try:
         return function(*arguments)
@@ -98,6 +102,9 @@ def attempt(stage: str, function: Any, *arguments: Any) -> Any:
 
 
 def raise_if_exhausted(error: Exception) -> None:
-    """Raises a MemoryError, which ends the process: others need the memory that it holds."""
-    if any(sign in str(error) for sign in _EXHAUSTED):
+    """Raises a MemoryError if an exception of OpenVINO says that memory ran out.
+
+    The MemoryError ends the process, because others need the memory that it holds.
+    """
+    if any(text in str(error) for text in _OUT_OF_MEMORY_TEXTS):
         raise MemoryError(essence(error)) from error

@@ -1,4 +1,4 @@
-"""Runs Scotch, a partitioner of graphs that is installed as a program, not as a package."""
+"""Scotch, a graph partitioner that is installed as a program, not as a Python package."""
 
 import os
 import shutil
@@ -6,43 +6,49 @@ import subprocess
 
 from placement.errors import UserError
 
-# Debian's name, then Scotch's own, which programs of other kinds have too.
+# Debian's name first: Scotch's own name 'gmap' can be that of an unrelated program.
 _PROGRAMS = ("scotch_gmap", "gmap")
 
 
 def missing() -> str | None:
-    """In words that it is not installed, if so."""
-    if _program():
+    """Returns a message that Scotch is not installed; None if it is."""
+    if _find_program():
         return None
     return "scotch is not installed (no program scotch_gmap); on Debian: apt-get install scotch"
 
 
-def _program() -> str | None:
+def _find_program() -> str | None:
     return next(filter(None, map(shutil.which, _PROGRAMS)), None)
 
 
 def gmap(text: str) -> str:
-    """The standard output of `gmap - - -`: maps a graph onto an architecture, both in `text`.
+    """Maps a graph onto an architecture with `gmap - - -`.
 
-    `gpart`, its simpler sister, knows no parts of different sizes. One thread, as with several the
-    same text gives another mapping every time; the seed is fixed in Scotch.
+    The simpler program `gpart` does not support parts of different sizes. Scotch runs with one
+    thread: with several, the same input gives another mapping every time. Its seed is fixed.
+
+    Args:
+      text: the graph and the architecture in Scotch's formats.
+
+    Returns:
+      The standard output.
 
     Raises:
-      UserError: it is not installed, or refuses the text.
+      UserError: Scotch is not installed, or refuses the input.
     """
-    program = _program()
+    program = _find_program()
     if program is None:
         raise UserError(missing())
-    found = subprocess.run(
+    result = subprocess.run(
         [program, "-", "-", "-"],
         input=text,
         capture_output=True,
         text=True,
         env=os.environ | {"SCOTCH_PTHREAD_NUMBER": "1"},
-        process_group=0,  # Ctrl-C is for the caller to answer
+        process_group=0,  # so that only the caller gets a Ctrl-C
     )
-    # It ends with 0 after some errors.
-    if found.returncode or "ERROR" in found.stderr:
-        cause = " ".join(found.stderr.split()) or f"ended with {found.returncode}"
+    # After some errors the exit code is 0.
+    if result.returncode or "ERROR" in result.stderr:
+        cause = " ".join(result.stderr.split()) or f"ended with {result.returncode}"
         raise UserError(f"{program} failed: {cause}")
-    return found.stdout
+    return result.stdout

@@ -1,8 +1,9 @@
-"""A temporary folder that outlives a kill of its owner only until the next one is made.
+"""Temporary folders of worker processes, which are removed even if their owners are killed.
 
-A living owner holds a lock on it, which the kernel releases however the owner ends. What another
-process may still be setting up, what is another user's, and anything that is not of this project,
-is left alone: anyone may put anything under such a name, a pipe that blocks who opens it included.
+The owner holds a lock on its folder, which the kernel releases however the owner ends. The next
+owner removes every folder without a lock. It leaves alone a folder that another process may still
+be setting up, that belongs to another user, or that this program did not make. Anyone can put
+anything under such a name, for example a pipe that blocks a process that opens it.
 """
 
 import contextlib
@@ -11,7 +12,6 @@ import os
 import shutil
 import stat
 import tempfile
-from collections.abc import Callable, Iterator
 from pathlib import Path
 
 _PREFIX = "placement-worker-"
@@ -21,44 +21,41 @@ _FILES = {_LOCK, _MODEL, "model.bin", "inputs.npz", "beat"}
 
 
 class TempDir:
-    """The folder, for the files named above."""
+    """A temporary folder for the files listed above."""
 
     def __init__(self) -> None:
-        """Makes it, and removes those whose owners were killed."""
-        _clear_abandoned()
+        """Makes the folder, and removes the folders of owners that were killed."""
+        _remove_abandoned()
         self._folder = tempfile.TemporaryDirectory(prefix=_PREFIX)
         self.path = Path(self._folder.name)
         self._lock = open(self.path / _LOCK, "w")  # noqa: SIM115
         fcntl.flock(self._lock, fcntl.LOCK_EX)
 
     def close(self) -> None:
-        """Removes it."""
+        """Removes the folder."""
         self._folder.cleanup()
         self._lock.close()
 
 
-def _clear_abandoned() -> None:
+def _remove_abandoned() -> None:
+    user = os.geteuid()
+    # Opening a pipe or following a link must not block this process.
+    flags = os.O_RDONLY | os.O_NONBLOCK | os.O_NOFOLLOW | os.O_CLOEXEC
     for folder in Path(tempfile.gettempdir()).glob(f"{_PREFIX}*"):
-        with contextlib.suppress(OSError), _opened(folder / _LOCK) as lock:
-            own = _is_own(folder.lstat(), stat.S_ISDIR) and _is_own(os.fstat(lock), stat.S_ISREG)
-            if not own:
-                continue
-            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            # Its owner has had the lock since before it wrote the model.
-            if (folder / _MODEL).exists() and {path.name for path in folder.iterdir()} <= _FILES:
-                shutil.rmtree(folder)
-
-
-@contextlib.contextmanager
-def _opened(path: Path) -> Iterator[int]:
-    """The descriptor of a file, to read; what is a pipe, or a link, holds nobody up."""
-    descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_NOFOLLOW | os.O_CLOEXEC)
-    try:
-        yield descriptor
-    finally:
-        os.close(descriptor)
-
-
-def _is_own(found: os.stat_result, is_kind: Callable[[int], bool]) -> bool:
-    """Whether it is of that kind, and this user's."""
-    return is_kind(found.st_mode) and found.st_uid == os.geteuid()
+        with contextlib.suppress(OSError):
+            lock = os.open(folder / _LOCK, flags)
+            try:
+                folder_status, lock_status = folder.lstat(), os.fstat(lock)
+                is_made_here = stat.S_ISDIR(folder_status.st_mode) and stat.S_ISREG(
+                    lock_status.st_mode
+                )
+                if not is_made_here or not folder_status.st_uid == lock_status.st_uid == user:
+                    continue
+                fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)  # fails if the owner is alive
+                # An owner takes the lock before it writes the model: a folder without a model may
+                # be one whose owner is about to take it.
+                names = {path.name for path in folder.iterdir()}
+                if (folder / _MODEL).exists() and names <= _FILES:
+                    shutil.rmtree(folder)
+            finally:
+                os.close(lock)

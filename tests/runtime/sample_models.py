@@ -1,7 +1,7 @@
-"""Models of every shape that real ones come in: small files that packages carry, and built ones.
+"""Sample models of many kinds: small files from installed packages, and models built here.
 
-`MODELS` has a factory for each, without arguments: the model as it was read or built, and the
-input_shapes that `frontend.prepare` needs for it. A factory skips the test that calls it where the
+`MODELS` has a factory without arguments for each. It returns the model as it was read or built, and
+the input_shapes that `frontend.prepare` needs for it. A factory skips the test that calls it if the
 package with its file is not installed.
 """
 
@@ -21,14 +21,14 @@ _WIDTH = 8
 
 
 class Sample(NamedTuple):
-    """A model, and the shapes that its dynamic inputs are to have."""
+    """A model, and the shapes for its dynamic inputs."""
 
     model: ov.Model
     input_shapes: str = ""
 
 
 def packaged(package: str, file: str) -> str:
-    """The path of a file that an installed package carries; skips where it is not installed."""
+    """Returns the path of a file in an installed package; skips the test if it is not installed."""
     spec = importlib.util.find_spec(package)
     if spec is None or not spec.submodule_search_locations:
         pytest.skip(f"the package {package}, which carries {file}, is not installed")
@@ -48,7 +48,7 @@ def _wake_word(name: str, input_shapes: str = "") -> Callable[[], Sample]:
 def _model(
     outputs: list[ov.Node | ov.Output], inputs: list[ov.Node], name: str, writes: tuple = ()
 ) -> ov.Model:
-    """A model whose results are called y0, y1, ..."""
+    """Returns a model whose results are called y0, y1, ..."""
     results = [ops.result(output, name=f"y{i}") for i, output in enumerate(outputs)]
     return ov.Model(results, list(writes), inputs, name)
 
@@ -81,52 +81,52 @@ def dynamic_input() -> Sample:
 def branches() -> Sample:
     """An If whose condition depends on the data, with captured values in both bodies."""
     source = ops.parameter([4, _WIDTH], np.float32, name="x")
-    before = _product(source, 1)
-    condition = ops.greater(ops.reduce_sum(before, np.array([0, 1]), False), np.float32(0))
+    hidden = _product(source, 1)
+    condition = ops.greater(ops.reduce_sum(hidden, np.array([0, 1]), False), np.float32(0))
     inner = [ops.parameter([4, _WIDTH], np.float32) for _ in range(2)]
-    then = ops.result(ops.relu(_product(inner[0], 2)))
-    otherwise = ops.result(ops.tanh(_product(inner[1], 3)))
+    if_true = ops.result(ops.relu(_product(inner[0], 2)))
+    if_false = ops.result(ops.tanh(_product(inner[1], 3)))
     choice = ov.op.if_op(condition.output(0))
-    choice.set_then_body(ov.Model([then], [inner[0]]))
-    choice.set_else_body(ov.Model([otherwise], [inner[1]]))
-    choice.set_input(before.output(0), inner[0], inner[1])
-    chosen = choice.set_output(then, otherwise)
-    after = ops.add(_product(chosen, 4), before)
-    return Sample(_model([after], [source], "branches"))
+    choice.set_then_body(ov.Model([if_true], [inner[0]]))
+    choice.set_else_body(ov.Model([if_false], [inner[1]]))
+    choice.set_input(hidden.output(0), inner[0], inner[1])
+    branch_output = choice.set_output(if_true, if_false)
+    total = ops.add(_product(branch_output, 4), hidden)
+    return Sample(_model([total], [source], "branches"))
 
 
 def loop() -> Sample:
     """A Loop that ends when the data say so, with a state, an invariant and its last value."""
     source = ops.parameter([1, _WIDTH], np.float32, name="x")
-    before = _product(source, 1)
+    initial = _product(source, 1)
     state = ops.parameter([1, _WIDTH], np.float32)
     fixed = ops.parameter([1, _WIDTH], np.float32)
     grown = ops.add(_product(state, 2), fixed)
     size = ops.reduce_sum(ops.abs(grown), np.array([0, 1]), False)
-    again = ops.result(ops.less(size, np.float32(1e3)))
-    found = ops.result(grown)
-    body = ov.Model([again, found], [state, fixed], "body")
+    is_continuing = ops.result(ops.less(size, np.float32(1e3)))
+    next_state = ops.result(grown)
+    body = ov.Model([is_continuing, next_state], [state, fixed], "body")
     cycle = ov.op.loop(ops.constant(np.int64(12)), ops.constant(True))
     cycle.set_function(body)
     cycle.set_special_body_ports([-1, 0])
-    cycle.set_merged_input(state, before.output(0), found.output(0))
+    cycle.set_merged_input(state, initial.output(0), next_state.output(0))
     cycle.set_invariant_input(fixed, source.output(0))
-    last = cycle.get_iter_value(found.output(0), -1)
-    after = ops.tanh(_product(last, 3))
-    return Sample(_model([after], [source], "loop"))
+    last = cycle.get_iter_value(next_state.output(0), -1)
+    output = ops.tanh(_product(last, 3))
+    return Sample(_model([output], [source], "loop"))
 
 
 def tensor_iterator() -> Sample:
-    """A recurrence over the slices of a sequence, all steps and the last one of which are read."""
+    """A recurrence over the slices of a sequence; all steps and the last step are outputs."""
     source = ops.parameter([5, 1, _WIDTH], np.float32, name="x")
     start = ops.parameter([1, 1, _WIDTH], np.float32, name="start")
-    before = _product(source, 1)
+    projected = _product(source, 1)
     step = ops.parameter([1, 1, _WIDTH], np.float32)
     state = ops.parameter([1, 1, _WIDTH], np.float32)
     result = ops.result(ops.tanh(ops.add(_product(step, 2), _product(state, 3))))
     recurrence = ov.op.tensor_iterator()
     recurrence.set_body(ov.Model([result], [step, state], "body"))
-    recurrence.set_sliced_input(step, before.output(0), 0, 1, 1, -1, 0)
+    recurrence.set_sliced_input(step, projected.output(0), 0, 1, 1, -1, 0)
     recurrence.set_merged_input(state, start.output(0), result.output(0))
     last = recurrence.get_iter_value(result.output(0), -1)
     steps = recurrence.get_concatenated_slices(result.output(0), 0, 1, 1, -1, 0)
@@ -142,19 +142,19 @@ def _variable(name: str, shape: list[int]) -> ov.op.util.Variable:
 
 
 def states() -> Sample:
-    """Two variables, each changed by the other's value and the input: outputs differ each time."""
+    """Two variables that change by each other's value and the input: every output differs."""
     source = ops.parameter([1, _WIDTH], np.float32, name="x")
     zero = ops.constant(np.zeros((1, _WIDTH), np.float32))
     variables = [_variable(name, [1, _WIDTH]) for name in ("first", "second")]
     first, second = (ov.opset6.read_value(zero, variable) for variable in variables)
     mixed = ops.tanh(ops.add(ops.add(_product(first, 1), _product(second, 2)), source))
-    other = ops.tanh(_product(mixed, 3))
-    writes = (ov.opset6.assign(mixed, variables[0]), ov.opset6.assign(other, variables[1]))
-    return Sample(_model([ops.add(mixed, _product(other, 4))], [source], "states", writes))
+    second_state = ops.tanh(_product(mixed, 3))
+    writes = (ov.opset6.assign(mixed, variables[0]), ov.opset6.assign(second_state, variables[1]))
+    return Sample(_model([ops.add(mixed, _product(second_state, 4))], [source], "states", writes))
 
 
 def cache() -> Sample:
-    """A key-value cache as language models keep it: a variable that every inference lengthens."""
+    """A key-value cache as in language models: a variable that grows with every inference."""
     source = ops.parameter([1, 1, _WIDTH], np.float32, name="x")
     variable = _variable("cache", [1, -1, _WIDTH])
     empty = ops.constant(np.zeros((1, 0, _WIDTH), np.float32))
@@ -168,7 +168,7 @@ def cache() -> Sample:
 
 
 def strings() -> Sample:
-    """Words whose lengths and letters are counted: a string input."""
+    """A string input: the lengths and letters of words."""
     source = ops.parameter([6], ov.Type.string, name="words")
     unpacked = ops.string_tensor_unpack(source)
     lengths = ops.subtract(unpacked.output(1), unpacked.output(0))
@@ -181,7 +181,7 @@ def strings() -> Sample:
 
 
 def lengths() -> Sample:
-    """Sequences with their lengths, int64, and an axis of the data to reverse."""
+    """Sequences with their int64 lengths, and a reversed axis."""
     source = ops.parameter([3, 5, _WIDTH], np.float32, name="x")
     counts = ops.parameter([3], np.int64, name="lengths")
     hidden = ops.constant(np.zeros((3, 1, 4), np.float32))
@@ -201,7 +201,7 @@ def lengths() -> Sample:
 
 
 def steps() -> Sample:
-    """A scalar that says how many positions to make: a length that is data."""
+    """A scalar input that is the length of a computed tensor."""
     source = ops.parameter([1, _WIDTH], np.float32, name="x")
     count = ops.parameter([], np.int64, name="count")
     numbers = ops.range(ops.constant(np.int64(0)), count, ops.constant(np.int64(1)), "i64")
@@ -211,26 +211,26 @@ def steps() -> Sample:
 
 
 def several_outputs() -> Sample:
-    """Parts of one operation and their sums: an output that is also read, one read twice."""
+    """Several outputs: one that another operation reads too, and one that is returned twice."""
     source = ops.parameter([4, 16], np.float32, name="x")
-    other = ops.parameter([4, _WIDTH], np.float32, name="other")
+    addend = ops.parameter([4, _WIDTH], np.float32, name="other")
     parts = ops.split(_product(source, 1, 16), np.int64(1), 2)
     best = ops.topk(parts.output(0), np.int64(3), np.int64(1), "max", "value")
-    total = ops.add(parts.output(1), _product(other, 2))
+    total = ops.add(parts.output(1), _product(addend, 2))
     last = ops.tanh(_product(total, 3))
     results = [best.output(0), best.output(1), total, last, last, parts.output(0)]
-    return Sample(_model(results, [source, other], "several_outputs"))
+    return Sample(_model(results, [source, addend], "several_outputs"))
 
 
 def dynamic_output() -> Sample:
-    """Boxes above a threshold, then those that overlap no better one: lengths that data decide."""
+    """Outputs whose lengths depend on the data: non-maximum suppression and a threshold."""
     generator = np.random.default_rng(0)
     source = ops.parameter([1, 12, _WIDTH], np.float32, name="x")
     scores = ops.sigmoid(ops.matmul(source, _weights(_WIDTH, 2, seed=1), False, False))
     corners = generator.uniform(0, 10, (1, 12, 2)).astype(np.float32)
     size = ops.exp(ops.matmul(source, _weights(_WIDTH, 2, seed=2), False, False))
     boxes = ops.concat([ops.constant(corners), ops.add(ops.constant(corners), size)], 2)
-    kept = ops.non_max_suppression(
+    selected = ops.non_max_suppression(
         boxes,
         ops.transpose(scores, [0, 2, 1]),
         ops.constant(np.int64(4)),
@@ -239,19 +239,21 @@ def dynamic_output() -> Sample:
     )
     best = ops.reduce_max(scores, np.array([0, 2]), False)
     rows = ops.non_zero(ops.greater(best, np.float32(0.5)), "i64")
-    found = ops.gather(ops.squeeze(boxes, np.int64(0)), ops.squeeze(rows, np.int64(0)), np.int64(0))
-    results = [kept.output(0), kept.output(1), ops.relu(found)]
+    high_scoring = ops.gather(
+        ops.squeeze(boxes, np.int64(0)), ops.squeeze(rows, np.int64(0)), np.int64(0)
+    )
+    results = [selected.output(0), selected.output(1), ops.relu(high_scoring)]
     return Sample(_model(results, [source], "dynamic_output"))
 
 
 def _quantised(value: ov.Node) -> ov.Node:
-    """`value` rounded to 256 levels between -4 and 4."""
+    """Returns `value` rounded to 256 levels between -4 and 4."""
     ends = [ops.constant(np.full((1, 1, 1, 1), end, np.float32)) for end in (-4, 4, -4, 4)]
     return ops.fake_quantize(value, *ends, 256)
 
 
 def int8() -> Sample:
-    """Convolutions as a quantiser leaves them: int8 weights with scales, activations rounded."""
+    """Convolutions as quantisers write them: int8 weights with scales, rounded activations."""
     generator = np.random.default_rng(0)
     source = ops.parameter([1, _WIDTH, 12, 12], np.float32, name="x")
     value = source

@@ -1,7 +1,7 @@
-"""A TensorFlow SavedModel written without TensorFlow: its protocol buffers, field by field.
+"""Writer of a TensorFlow SavedModel without TensorFlow, as protocol buffers.
 
-A message is its fields one after another, each a key (number and kind) and a value, of which
-kind 2 is a length and bytes, kind 0 an integer, 7 bits a byte.
+A message is a sequence of fields. Each field has a key (number and kind) and a value: kind 0 is an
+integer with 7 bits in each byte, kind 2 is a length and that many bytes.
 """
 
 from pathlib import Path
@@ -12,10 +12,10 @@ _FLOAT = 1  # tensorflow.DataType.DT_FLOAT
 
 
 def write(folder: Path, weights: np.ndarray) -> None:
-    """A folder with y = relu(x @ weights), x of shape [?, K].
+    """Writes a folder with the model y = relu(x @ weights), x of shape [?, K].
 
     Args:
-      folder: is made.
+      folder: the folder, which must not exist.
       weights: float32 [K, N].
     """
     rows, columns = weights.shape
@@ -58,7 +58,7 @@ def _varint_field(number: int, value: int) -> bytes:
 
 
 def _entry(key: str, value: bytes) -> bytes:
-    """Of a map."""
+    """Encodes an entry of a map."""
     return _field(1, key.encode()) + _field(2, value)
 
 
@@ -67,10 +67,14 @@ def _shape(*sizes: int) -> bytes:
 
 
 def _node(name: str, op: str, *inputs: str, **attributes: bytes) -> bytes:
-    """A NodeDef in its GraphDef."""
-    read = b"".join(_field(3, each.encode()) for each in inputs)
-    told = b"".join(_field(5, _entry(key, value)) for key, value in attributes.items())
-    return _field(1, _field(1, name.encode()) + _field(2, op.encode()) + read + told)
+    """Encodes a NodeDef in its GraphDef."""
+    encoded_inputs = b"".join(_field(3, input_name.encode()) for input_name in inputs)
+    encoded_attributes = b"".join(
+        _field(5, _entry(key, value)) for key, value in attributes.items()
+    )
+    return _field(
+        1, _field(1, name.encode()) + _field(2, op.encode()) + encoded_inputs + encoded_attributes
+    )
 
 
 def _info(tensor: str, *sizes: int) -> bytes:

@@ -26,7 +26,7 @@ def convolutions(*, channels: int = 16, size: int = 14, length: int = 4) -> ov.M
 
 
 def shared_constant() -> ov.Model:
-    """Two products, first and second, with one matrix that is stored in f16: matrix, unpack."""
+    """Two products, first and second, with one matrix stored in f16 (matrix, unpack)."""
     matrix = np.random.default_rng(0).standard_normal((8, 8)).astype(np.float16)
     constant = ops.constant(matrix, name="matrix")
     unpack = ops.convert(constant, np.float32, name="unpack")
@@ -37,7 +37,7 @@ def shared_constant() -> ov.Model:
 
 
 def diamond() -> ov.Model:
-    """top, then left and right, then bottom, all of them products but the last, a sum."""
+    """Products top, left and right, and the sum bottom of left and right."""
     generator = np.random.default_rng(0)
 
     def product(value: ov.Output, name: str) -> ov.Node:
@@ -51,7 +51,7 @@ def diamond() -> ov.Model:
 
 
 def scaled() -> ov.Model:
-    """Four numbers times a scalar input, and the scalar's square: times, square."""
+    """Four numbers times a scalar input (times), and the scalar's square (square)."""
     source = ops.parameter([4], np.float32, name="x")
     scale = ops.parameter([], np.float32, name="scale")
     times = ops.result(ops.multiply(source, scale, name="times"), name="y")
@@ -60,7 +60,7 @@ def scaled() -> ov.Model:
 
 
 def rounded() -> ov.Model:
-    """The input, to which 64 is added and taken off again: bf16 keeps steps of 0.5 of it."""
+    """The input plus 64 minus 64: bf16 rounds it to steps of 0.5."""
     source = ops.parameter([64, 64], np.float32, name="x")
     eye = ops.constant(np.eye(64, dtype=np.float32), name="eye")
     raised = ops.add(source, np.float32(64), name="raised")
@@ -70,7 +70,7 @@ def rounded() -> ov.Model:
 
 
 def counter() -> ov.Model:
-    """A variable that grows by the input at every inference: read, sum, write."""
+    """A variable that grows by the input in every inference (read, sum, write)."""
     shape = ov.PartialShape([4])
     info = ov.op.util.VariableInfo()
     info.data_shape, info.data_type, info.variable_id = shape, ov.Type.f32, "state"
@@ -94,7 +94,10 @@ def tiny(*, length: int = 12) -> ov.Model:
 
 
 def everywhere(model: ov.Model, device: str, **others: str) -> dict[str, str]:
-    """An affinity with all operations but Constants and Results on one device, save `others`."""
+    """Returns an affinity with every operation on one device, except `others`.
+
+    Constants and Results are left out.
+    """
     listed = {
         op.get_friendly_name(): device
         for op in model.get_ordered_ops()
@@ -120,7 +123,7 @@ def branches(*, size: int = 8, length: int = 3) -> ov.Model:
 
 
 def in_two(length: int, left: str, right: str) -> tuple[Segment, ...]:
-    """The segments of `branches` with a branch on each of two devices, the sum on the first."""
+    """Returns segments of `branches`: a branch on each device, the sum on the first."""
     return (
         Segment(left, tuple(f"left_{i}" for i in range(length))),
         Segment(right, tuple(f"right_{i}" for i in range(length))),
@@ -131,18 +134,18 @@ def in_two(length: int, left: str, right: str) -> tuple[Segment, ...]:
 def outputs(
     request: ov.InferRequest | Executor, inputs: Sequence[np.ndarray], *, inferences: int = 1
 ) -> list[np.ndarray]:
-    """Copies of all outputs of some inferences that follow one another."""
+    """Returns copies of all outputs of several successive inferences."""
     for i, array in enumerate(inputs):
         request.set_input_tensor(i, ov.Tensor(array))
-    found = []
+    arrays = []
     for _ in range(inferences):
         request.infer()
-        found += [np.array(tensor.data) for tensor in request.output_tensors]
-    return found
+        arrays += [np.array(tensor.data) for tensor in request.output_tensors]
+    return arrays
 
 
 def reference(model: ov.Model) -> ov.CompiledModel:
-    """Compiles a model for the reference device, whose outputs count as right."""
+    """Compiles a model for the reference device, whose outputs count as correct."""
     device = devices.reference_device()
     return ov.Core().compile_model(model, device.name, dict(device.properties))
 
@@ -150,12 +153,12 @@ def reference(model: ov.Model) -> ov.CompiledModel:
 def expected(
     model: ov.Model | ov.CompiledModel, inputs: Sequence[np.ndarray], **how: int
 ) -> list[np.ndarray]:
-    """Returns what the reference device computes, from its initial state on.
+    """Returns the outputs of the reference device, from the initial state on.
 
     Args:
-      model: a model, or what `reference` made of it.
-      inputs: one array for each of the model's.
-      **how: as of `outputs`.
+      model: a model, or the result of `reference`.
+      inputs: one array for each of the model's inputs.
+      **how: keyword arguments of `outputs`.
     """
     compiled = model if isinstance(model, ov.CompiledModel) else reference(model)
     return outputs(compiled.create_infer_request(), inputs, **how)

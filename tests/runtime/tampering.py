@@ -1,9 +1,9 @@
-"""Loads deployed folders that something happened to, in a process of its own: it may not survive.
+"""Loads damaged deployed folders, in a process of its own because loading may crash it.
 
     python -m tests.runtime.tampering FOLDER OTHER SEED COUNT
 
-FOLDER has both forms of the diamond, OTHER another model. Prints, as JSON, how many of the folders
-were refused, how many ran right, and what else came of them.
+FOLDER contains both forms of the diamond model, OTHER another model. The program prints, as JSON,
+the number of folders for each outcome: refused, correct outputs, and every failure.
 """
 
 import functools
@@ -54,13 +54,13 @@ EXTREME_TEXTS = ("", "null", "NaN", "[" * 100_000, "9" * 6_000, '{"a":', "nonsen
 
 
 def nodes(data: Any) -> list[tuple[Any, Any]]:
-    """Every place in a JSON value, as what holds it and its key or index there."""
+    """Returns every place in a JSON value, as a container and a key or index in it."""
     keys = data if isinstance(data, dict) else range(len(data)) if isinstance(data, list) else ()
     return [place for key in keys for place in [(data, key), *nodes(data[key])]]
 
 
 def changed_json(draw: random.Random, text: str, folder: Path) -> str:
-    """A JSON text with one of its values changed, removed, or added to."""
+    """Returns a JSON text in which one value is changed, removed or extended."""
     data = {"": json.loads(text)}
     holder, key = draw.choice(nodes(data))
     kind = draw.randrange(4)
@@ -77,81 +77,81 @@ def changed_json(draw: random.Random, text: str, folder: Path) -> str:
     return json.dumps(data.get(""))
 
 
-def tell_otherwise(draw: random.Random, folder: Path) -> None:
-    """Changes what the model says of how it runs."""
+def change_setting(draw: random.Random, folder: Path) -> None:
+    """Changes one setting in the model file."""
     file, key = folder / "model.xml", draw.choice(KEYS)
     text = file.read_text()
-    found = re.search(rf'<{key} value="([^"]*)" />', text)
-    assert found is not None, key
-    value = saxutils.unescape(found[1], {"&quot;": '"'})
+    match = re.search(rf'<{key} value="([^"]*)" />', text)
+    assert match is not None, key
+    value = saxutils.unescape(match[1], {"&quot;": '"'})
     with_json = key in ("affinity", "segments", "devices", "config")
     if with_json and draw.random() < 0.8:
         value = changed_json(draw, value, folder)
     else:
         value = draw.choice([*EXTREME_TEXTS, value[: len(value) // 2], "single", "HETERO:CPU_F32"])
     element = f"<{key} value={saxutils.quoteattr(value)} />"
-    told = draw.choice([element, element, element, "", f"<{key}><x>1</x></{key}>"])
-    file.write_text(text.replace(found[0], told))
+    new_element = draw.choice([element, element, element, "", f"<{key}><x>1</x></{key}>"])
+    file.write_text(text.replace(match[0], new_element))
     if key != "digest":
         description.seal(file)
 
 
-def damage(draw: random.Random, folder: Path, other: Path) -> None:
-    """Does something to a file that has nothing to do with what is in it."""
+def damage(draw: random.Random, folder: Path, other_folder: Path) -> None:
+    """Damages or replaces a file, whatever its content."""
     file = folder / draw.choice(["model.xml", "model.bin"])
     content = file.read_bytes()
-    at = draw.randrange(len(content))
+    position = draw.randrange(len(content))
     file.unlink()
-    flipped = content[:at] + bytes([content[at] ^ 1]) + content[at + 1 :]
-    illegible = [content[:at], draw.randbytes(len(content)), bytes(len(content)), b""]
-    ways: list[Callable[[], object]] = [
+    flipped = content[:position] + bytes([content[position] ^ 1]) + content[position + 1 :]
+    illegible = [content[:position], draw.randbytes(len(content)), bytes(len(content)), b""]
+    changes: list[Callable[[], object]] = [
         lambda: None,
         lambda: file.write_bytes(flipped),
         lambda: file.write_bytes(content + b"x"),
-        lambda: shutil.copy(other / file.name, file),
+        lambda: shutil.copy(other_folder / file.name, file),
         file.mkdir,
         lambda: os.mkfifo(file),
         lambda: file.symlink_to(file),
-        *(functools.partial(file.write_bytes, found) for found in illegible),
+        *(functools.partial(file.write_bytes, new_content) for new_content in illegible),
     ]
-    way = draw.choice(ways)
-    way()
-    if isinstance(way, functools.partial) and file.name == "model.xml":
+    change = draw.choice(changes)
+    change()
+    if isinstance(change, functools.partial) and file.name == "model.xml":
         description.seal(file)  # so that OpenVINO has to read it
 
 
-def outcome(folder: Path, concurrent: bool | None, right: np.ndarray, array: np.ndarray) -> str:
-    """'refused', 'right', or what is wrong."""
-    before = sorted(folder.iterdir())
+def outcome(folder: Path, concurrent: bool | None, expected: np.ndarray, array: np.ndarray) -> str:
+    """Returns 'refused', 'right', or a description of the failure."""
+    files_before = sorted(folder.iterdir())
     try:
         with placement.load(folder, concurrent=concurrent) as net:
             (output,) = net.infer([array])
-        close = np.allclose(output, right, atol=0.03 * np.ptp(right))
-        found = "right" if close else "wrong outputs"
+        is_close = np.allclose(output, expected, atol=0.03 * np.ptp(expected))
+        result = "right" if is_close else "wrong outputs"
     except UserError as error:
-        found = "refused" if "\n" not in str(error) else f"several lines: {error}"
+        result = "refused" if "\n" not in str(error) else f"several lines: {error}"
     except Exception as error:
-        found = f"{type(error).__name__}: {error}"
-    return found if sorted(folder.iterdir()) == before else f"{found}, and wrote a file"
+        result = f"{type(error).__name__}: {error}"
+    return result if sorted(folder.iterdir()) == files_before else f"{result}, and wrote a file"
 
 
-def main(folder: Path, other: Path, seed: int, count: int) -> None:
+def main(folder: Path, other_folder: Path, seed: int, count: int) -> None:
     draw = random.Random(seed)
     array = np.random.default_rng(1).standard_normal((4, 8)).astype(np.float32)
     with placement.load(folder, concurrent=False) as net:
-        (right,) = net.infer([array])
-    told: dict[str, int] = {}
+        (expected,) = net.infer([array])
+    counts: dict[str, int] = {}
     for _ in range(count):
         with tempfile.TemporaryDirectory() as name:
             copy = Path(name) / "deploy"
             shutil.copytree(folder, copy)
             if draw.random() < 0.7:
-                tell_otherwise(draw, copy)
+                change_setting(draw, copy)
             else:
-                damage(draw, copy, other)
-            found = outcome(copy, draw.choice([None, True, False]), right, array)
-            told[found] = told.get(found, 0) + 1
-    print(json.dumps(told))
+                damage(draw, copy, other_folder)
+            result = outcome(copy, draw.choice([None, True, False]), expected, array)
+            counts[result] = counts.get(result, 0) + 1
+    print(json.dumps(counts))
 
 
 if __name__ == "__main__":

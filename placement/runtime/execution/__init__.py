@@ -1,1 +1,1 @@
-"""How a placement runs on devices: under HETERO, or all devices at once."""
+"""Execution of a placement: under HETERO, or with all devices working at the same time."""

@@ -1,13 +1,14 @@
-"""Runs a placement with its devices at the same time, which HETERO cannot.
+"""Execution of a placement whose devices work at the same time, which HETERO cannot do.
 
-Every device has a thread of its own, bound to the device's core where it has one, and a queue. A
-part (`placement.runtime.execution.split`) enters its device's queue when its last input is there
-and the device has run those of its parts that come before it. Where several requests are under way
-at once, inputs suffice, and the device takes the oldest request's part first, and of one request
-the first of the split. A part reads the very memory that another wrote, wherever its device can.
+A placement is cut into parts (`placement.runtime.execution.split`). Every device has one thread,
+bound to the device's core if it has one, and a queue of parts. A part enters its device's queue
+when all parts that it waits for have ended: the parts that it reads from and, if only one request
+is under way at a time, the previous part of its device. With several requests under way a device
+takes the oldest request's part first, and of one request the first part of the split. A part reads
+the memory that another part wrote, without a copy where the devices allow it.
 
-Inference is synchronous on the device's thread: OpenVINO's CPU plug-in then computes on that
-thread alone (one thread, pinning off), so that the thread's core is the device's core.
+Inference is synchronous on the device's thread. OpenVINO's CPU plug-in then computes on that very
+thread (one inference thread, pinning off), so that the thread's core is the device's core.
 """
 
 import functools
@@ -21,13 +22,13 @@ from typing import NamedTuple
 import openvino as ov
 
 from placement.runtime.devices import Device
-from placement.runtime.execution.split import Segment, Split, split
+from placement.runtime.execution.split import Segment, SplitModel, split_model
 from placement.runtime.execution.submodels import Submodels
 from placement.runtime.execution.workers import Workers
 
 
 class Span(NamedTuple):
-    """When a part ran, on the clock of `time.perf_counter`."""
+    """The time during which a part ran, on the clock of `time.perf_counter`."""
 
     part: int
     begin_s: float
@@ -39,52 +40,54 @@ class Executor:
 
     def __init__(
         self,
-        submodels_: Submodels,
+        submodels: Submodels,
         segments: Sequence[Segment],
         devices: Sequence[Device],
         workers: Workers,
         *,
         num_requests: int = 1,
     ):
-        """Compiles what is new among the parts, and makes their requests.
+        """Compiles the parts that are not cached, and makes their requests.
 
         Args:
-          submodels_: of the model.
-          segments: as `split.split` takes them; their order is the order of priority.
-          devices: those that the segments name, at least.
-          workers: threads of devices that have none yet are started.
-          num_requests: how many requests may be under way at once (`stream`).
+          submodels: the cache of compiled submodels of the model.
+          segments: the segments of the placement, as for `split_model`. A device runs the parts of
+            earlier segments first.
+          devices: the devices that the segments name; there may be more.
+          workers: the devices' threads; devices without a thread get one.
+          num_requests: the number of requests that may be under way at once (`stream`).
 
         Raises:
           UserError: the segments do not fit the model.
-          RuntimeError: OpenVINO's own.
+          RuntimeError: OpenVINO cannot compile a part.
         """
-        self.split = split(submodels_.model, segments)
-        used = {part.device for part in self.split.parts}
-        self.devices = tuple(device for device in devices if device.name in used)
+        self.split = split_model(submodels.model, segments)
+        used_devices = {part.device for part in self.split.parts}
+        self.devices = tuple(device for device in devices if device.name in used_devices)
         self.num_requests = num_requests
         self.workers = workers
         workers.start(self.devices)
-        compiled = submodels_.compile(self.split.parts, devices)
-        waits_for = _waits_for(self.split, in_turn=num_requests == 1)
-        numbers = itertools.count()
+        compiled = submodels.compile(self.split.parts, devices)
+        predecessors = find_predecessors(self.split, keep_device_order=num_requests == 1)
+        request_numbers = itertools.count()
         self.requests = [
-            InferRequest(self.split, compiled, workers, waits_for, numbers)
+            InferRequest(self.split, compiled, workers, predecessors, request_numbers)
             for _ in range(num_requests)
         ]
 
     def infer(self) -> None:
         """Runs the model on the inputs that are set, and waits for its outputs.
 
-        One inference at a time: what several threads share has a lock (`network.Network`).
+        Only one thread may call this at a time; callers that share an executor need a lock
+        (`deployment.network.Network` has one).
 
         Raises:
-          RuntimeError: OpenVINO's own, or a device's thread has failed.
+          RuntimeError: OpenVINO or a device's thread failed.
         """
         self.requests[0].infer()
 
     def set_input_tensor(self, index: int, tensor: ov.Tensor) -> None:
-        """Sets an input of the model, of all requests; its memory is shared, not copied."""
+        """Sets an input of the model for all requests; its memory is shared, not copied."""
         for request in self.requests:
             request.set_input_tensor(index, tensor)
 
@@ -95,7 +98,7 @@ class Executor:
 
     @property
     def spans(self) -> list[Span]:
-        """When each part ran in the last inference, in the order of their ends."""
+        """The spans of the parts in the last inference, in the order of their ends."""
         return list(self.requests[0].spans)
 
     def reset_state(self) -> None:
@@ -106,119 +109,149 @@ class Executor:
     def stream(self, count: int) -> float:
         """Runs `count` requests on the inputs that are set, `num_requests` at once.
 
-        Those of a stateful model would mix their states.
+        A stateful model must not be streamed: each request has its own state, and any request may
+        serve any inference.
 
         Returns:
-          Seconds that each request adds, once the first `num_requests` have ended.
+          The seconds that each request adds once the first `num_requests` have ended.
 
         Raises:
-          ValueError: no more than `num_requests`.
+          ValueError: `count` is at most `num_requests`.
+          RuntimeError: OpenVINO or a device's thread failed.
         """
         if count <= self.num_requests:
             raise ValueError(
                 f"{count} requests fill {self.num_requests} at once just once; give more"
             )
-        free: queue.SimpleQueue[InferRequest] = queue.SimpleQueue()
-        ended: list[float] = []
+        free_requests: queue.SimpleQueue[InferRequest] = queue.SimpleQueue()
+        ends_s: list[float] = []
 
-        def end(request: InferRequest) -> None:
-            ended.append(time.perf_counter())
-            free.put(request)
+        def end_callback(request: InferRequest) -> None:
+            ends_s.append(time.perf_counter())
+            free_requests.put(request)
 
         for request in self.requests:
-            free.put(request)
+            free_requests.put(request)
         for number in range(count):
-            request = free.get()
-            if request.failed:  # the others end what they are at
-                free.put(request)
+            request = free_requests.get()
+            if request.failed:  # start no more; the requests under way finish
+                free_requests.put(request)
                 break
-            request.start(number, functools.partial(end, request))
+            request.start(number, functools.partial(end_callback, request))
         for _ in self.requests:
-            free.get()
-        _raise_first(self.requests)
-        return (ended[-1] - ended[self.num_requests - 1]) / (count - self.num_requests)
+            free_requests.get()
+        _raise_first_error(self.requests)
+        return (ends_s[-1] - ends_s[self.num_requests - 1]) / (count - self.num_requests)
+
+
+class _Link(NamedTuple):
+    """A tensor that one part sends to another."""
+
+    output: int  # index among the sending part's outputs
+    reader: int  # the part that reads it
+    input: int  # index among the reading part's inputs
 
 
 class InferRequest:
-    """Runs one inference at a time: a request of every part, and the memory between them.
+    """A request of every part and the memory between them; it runs one inference at a time.
 
-    A thread each may use those of one executor at the same time.
+    Different threads may use the requests of one executor at the same time.
     """
 
     def __init__(
         self,
-        of: Split,
+        split: SplitModel,
         compiled: Sequence[ov.CompiledModel],
         workers: Workers,
-        waits_for: Sequence[frozenset[int]],
-        numbers: Iterator[int],
+        predecessors: Sequence[frozenset[int]],
+        request_numbers: Iterator[int],
     ):
-        """Makes the requests of the parts; `Executor` makes these.
+        """Makes the requests of the parts; called by `Executor`.
 
         Args:
-          of: the model's parts.
-          compiled: each of them.
-          workers: that run them.
-          waits_for: for each part, those that have to end before it starts.
-          numbers: of inferences, shared by all of an executor: the lower go first.
+          split: the parts of the model.
+          compiled: a compiled model for each part.
+          workers: the devices' threads.
+          predecessors: for each part the parts that must end before it starts.
+          request_numbers: a counter that the requests of an executor share. Inferences with lower
+            numbers have priority.
         """
-        self._numbers = numbers
-        self._infer_requests = [model.create_infer_request() for model in compiled]
         self.spans: list[Span] = []
-        self._split = of
+        self._split = split
         self._workers = workers
-        self._lock = threading.Lock()
-        self._waits_for = waits_for
-        self._followers: list[list[int]] = [[] for _ in of.parts]
-        for number, sources in enumerate(waits_for):
-            for source in sources:
-                self._followers[source].append(number)
-        self._links = _links_between(of, compiled)
-        for source, links in enumerate(self._links):
-            self._hand_over(source, [link for link in links if link.static])
-        # What has no fixed shape is handed over at every inference.
-        self._links = [[link for link in links if not link.static] for links in self._links]
-        self._missing: list[int] = []
-        self._left = 0
+        self._request_numbers = request_numbers
+        self._infer_requests = [model.create_infer_request() for model in compiled]
+        self._predecessors = predecessors
+        self._successors: list[list[int]] = [[] for _ in split.parts]
+        for number, part_predecessors in enumerate(predecessors):
+            for predecessor in part_predecessors:
+                self._successors[predecessor].append(number)
+
+        # Memory of fixed size is shared once, here; the rest is handed over in every inference.
+        self._dynamic_links: list[list[_Link]] = [[] for _ in split.parts]
+        senders = {
+            tensor: (number, output)
+            for number, part in enumerate(split.parts)
+            for output, tensor in enumerate(part.sent_tensors)
+        }
+        for reader, part in enumerate(split.parts):
+            for input_number, tensor in enumerate(part.inputs):
+                if tensor not in senders:
+                    continue
+                sender, output = senders[tensor]
+                link = _Link(output, reader, input_number)
+                if compiled[sender].outputs[output].get_partial_shape().is_static:
+                    self._hand_over(sender, [link])
+                else:
+                    self._dynamic_links[sender].append(link)
+
+        # The state of the inference that is under way.
+        self._lock = threading.Lock()  # guards the counts of what is left
+        self._num_pending_predecessors: list[int] = []
+        self._num_pending_parts = 0
         self._error: BaseException | None = None
         self._number = 0
-        self._done: Callable[[], object] = lambda: None
+        self._end_callback: Callable[[], object] = lambda: None
 
     def infer(self) -> None:
         """Runs the model on the inputs that are set, and waits for its outputs.
 
         Raises:
-          RuntimeError: OpenVINO's own, or a device's thread has failed.
+          RuntimeError: OpenVINO or a device's thread failed.
         """
-        done = threading.Semaphore(0)
-        self.start(next(self._numbers), done.release)
-        done.acquire()
-        _raise_first([self])
+        has_ended = threading.Semaphore(0)
+        self.start(next(self._request_numbers), has_ended.release)
+        has_ended.acquire()
+        _raise_first_error([self])
 
-    def start(self, number: int, done: Callable[[], object]) -> None:
-        """Begins an inference; `done` is called from a device's thread when it has ended."""
-        parts = self._split.parts
-        self._number, self._done = number, done
-        self._missing = [len(sources) for sources in self._waits_for]
-        self._left = len(parts)
+    def start(self, number: int, end_callback: Callable[[], object]) -> None:
+        """Starts an inference.
+
+        Args:
+          number: its priority; devices run parts of inferences with lower numbers first.
+          end_callback: called on a device's thread when the inference has ended or failed.
+        """
+        self._number, self._end_callback = number, end_callback
+        self._num_pending_predecessors = [len(parts) for parts in self._predecessors]
+        self._num_pending_parts = len(self._split.parts)
         self.spans.clear()
-        self._workers.begin(self.fail)
-        for part, sources in enumerate(self._waits_for):
-            if not sources:
-                self._put(part)
+        self._workers.begin_inference(self.fail)
+        for part, part_predecessors in enumerate(self._predecessors):
+            if not part_predecessors:
+                self._submit(part)
 
     def fail(self, error: RuntimeError) -> None:
-        """Ends the inference that is under way with an error of a device's thread."""
+        """Ends the inference that is under way with the error of a device's thread."""
         self._error = error
-        self._done()
+        self._end_callback()
 
     @property
     def failed(self) -> bool:
-        """Whether something went wrong in the last inference."""
+        """Whether an error ended the last inference."""
         return self._error is not None
 
     def take_error(self) -> BaseException | None:
-        """Returns what went wrong in the last inference, and forgets it."""
+        """Returns the error of the last inference, and forgets it."""
         error, self._error = self._error, None
         return error
 
@@ -230,8 +263,8 @@ class InferRequest:
     def set_input_tensor(self, index: int, tensor: ov.Tensor) -> None:
         """Sets an input of the model wherever a part reads it; its memory is shared, not copied."""
         for part, infer_request in zip(self._split.parts, self._infer_requests, strict=True):
-            for port, (name, _) in enumerate(part.reads):
-                if self._split.inputs.get(name) == index:
+            for port, (name, _) in enumerate(part.inputs):
+                if self._split.input_index.get(name) == index:
                     infer_request.set_input_tensor(port, tensor)
 
     @property
@@ -239,140 +272,121 @@ class InferRequest:
         """The model's outputs, in order, valid until the next inference."""
         tensors = {}
         for part, infer_request in zip(self._split.parts, self._infer_requests, strict=True):
-            for port, result in enumerate(part.results, start=len(part.hands_over)):
-                tensors[result] = infer_request.get_output_tensor(port)
-        return [tensors[i] for i in sorted(tensors)]
+            for port, index in enumerate(part.model_outputs, start=len(part.sent_tensors)):
+                tensors[index] = infer_request.get_output_tensor(port)
+        return [tensors[index] for index in sorted(tensors)]
 
-    def _put(self, part: int) -> None:
+    def _submit(self, part: int) -> None:
         device = self._split.parts[part].device
-        self._workers.put(device, (self._number, part), lambda: self._run(part))
+        self._workers.submit(device, (self._number, part), lambda: self._run(part))
 
     def _run(self, part: int) -> None:
-        """On the device's thread: runs a part, and starts those that waited for it alone."""
-        begin = time.perf_counter()
+        """Runs a part, on its device's thread, and submits the parts that waited only for it."""
+        begin_s = time.perf_counter()
         try:
-            if self._error is None:  # else the rest is only counted down
+            if self._error is None:  # after an error the other parts are only counted down
                 self._infer_requests[part].infer()
-                self._hand_over(part, self._links[part])
-        except BaseException as error:  # raised again where the caller waits
+                self._hand_over(part, self._dynamic_links[part])
+        except BaseException as error:  # raised where the caller waits
             self._error = error
-        span = Span(part, begin, time.perf_counter())
+        span = Span(part, begin_s, time.perf_counter())
         with self._lock:
             self.spans.append(span)
-            ready = []
-            for follower in self._followers[part]:
-                self._missing[follower] -= 1
-                if self._missing[follower] == 0:
-                    ready.append(follower)
-            self._left -= 1
-            ended = self._left == 0
-        for follower in ready:
-            self._put(follower)
-        if ended:
-            self._workers.end(self.fail)
-            self._done()
+            ready_parts = []
+            for successor in self._successors[part]:
+                self._num_pending_predecessors[successor] -= 1
+                if self._num_pending_predecessors[successor] == 0:
+                    ready_parts.append(successor)
+            self._num_pending_parts -= 1
+            has_ended = self._num_pending_parts == 0
+        for ready_part in ready_parts:
+            self._submit(ready_part)
+        if has_ended:
+            self._workers.end_inference(self.fail)
+            self._end_callback()
 
-    def _hand_over(self, source: int, links: Sequence["_Link"]) -> None:
+    def _hand_over(self, sender: int, links: Sequence[_Link]) -> None:
+        """Lets other parts read the sender's output memory as their inputs."""
         for link in links:
-            tensor = self._infer_requests[source].get_output_tensor(link.output)
+            tensor = self._infer_requests[sender].get_output_tensor(link.output)
             self._infer_requests[link.reader].set_input_tensor(link.input, tensor)
 
 
+def find_predecessors(split: SplitModel, *, keep_device_order: bool) -> list[frozenset[int]]:
+    """Returns for each part the parts that must end before it starts.
+
+    Args:
+      split: the parts of the model.
+      keep_device_order: whether a device also runs its parts in the order of the split. It then
+        waits for the next part's inputs even if it could run a later part meanwhile, because that
+        one may be long and other devices may be waiting for the next part.
+    """
+    previous_part: dict[str, int] = {}  # of each device
+    predecessors = []
+    for number, part in enumerate(split.parts):
+        required = set(part.sources)
+        if keep_device_order and part.device in previous_part:
+            required.add(previous_part[part.device])
+        predecessors.append(frozenset(required))
+        previous_part[part.device] = number
+    return predecessors
+
+
 def infer_side_by_side(
-    executors: Sequence[Executor], count: int, until_s: float, alive: Callable[[], None]
+    executors: Sequence[Executor], count: int, deadline_s: float, alive: Callable[[], None]
 ) -> list[list[list[Span]]]:
     """Runs executors at the same time, each again and again, on the inputs that are set.
 
     Args:
-      executors: of one request each, on devices that have threads of their own.
-      count: inferences of each, at least, as the others do not end before.
-      until_s: on the monotonic clock; no inference is begun later.
+      executors: executors of one request each, on devices that do not share threads.
+      count: the number of inferences that each must complete before any executor stops.
+      deadline_s: no inference begins after this time on the monotonic clock.
       alive: called after every inference.
 
     Returns:
-      Of each executor the spans of each inference; those of the last one are left out, beside which
-      others may have ended.
+      For each executor the spans of each inference. Its last inference is left out, because other
+      executors may have stopped while it ran.
 
     Raises:
-      RuntimeError: OpenVINO's own, or a device's thread has failed.
+      RuntimeError: OpenVINO or a device's thread failed.
     """
-    ended: queue.SimpleQueue[int] = queue.SimpleQueue()
-    found: list[list[list[Span]]] = [[] for _ in executors]
+    ended_executors: queue.SimpleQueue[int] = queue.SimpleQueue()
+    spans: list[list[list[Span]]] = [[] for _ in executors]
     requests = [executor.requests[0] for executor in executors]
 
     def start(number: int) -> None:
-        requests[number].start(0, functools.partial(ended.put, number))
+        requests[number].start(0, functools.partial(ended_executors.put, number))
 
     for number in range(len(executors)):
         start(number)
-    running = len(executors)
-    while running:
-        number = ended.get()
+    num_running = len(executors)
+    while num_running:
+        number = ended_executors.get()
         alive()
-        found[number].append(list(requests[number].spans))
-        wanted = any(len(spans) <= count for spans in found) and time.monotonic() < until_s
-        if wanted and not any(request.failed for request in requests):
+        spans[number].append(list(requests[number].spans))
+        is_incomplete = any(len(inferences) <= count for inferences in spans)
+        has_failed = any(request.failed for request in requests)
+        if is_incomplete and time.monotonic() < deadline_s and not has_failed:
             start(number)
         else:
-            running -= 1
-    _raise_first(requests)
-    return [spans[:-1] for spans in found]
+            num_running -= 1
+    _raise_first_error(requests)
+    return [inferences[:-1] for inferences in spans]
 
 
-def _waits_for(of: Split, *, in_turn: bool) -> list[frozenset[int]]:
-    """For each part, those that have to end before it starts.
-
-    Where a device runs its parts in turn, it waits for its next part's inputs even if it could run
-    a later part meanwhile: that one may be long, and others wait for the next.
-    """
-    last: dict[str, int] = {}
-    waits_for = []
-    for number, part in enumerate(of.parts):
-        before = {last[part.device]} if in_turn and part.device in last else set()
-        waits_for.append(frozenset(before.union(part.after)))
-        last[part.device] = number
-    return waits_for
-
-
-def _raise_first(requests: Iterable[InferRequest]) -> None:
-    """Raises what went wrong in the last inferences, if anything did."""
+def _raise_first_error(requests: Iterable[InferRequest]) -> None:
+    """Raises the first request's error, if any has one, and clears the errors of all."""
     errors = [error for request in requests if (error := request.take_error()) is not None]
     if errors:
         raise errors[0]
 
 
-class _Link(NamedTuple):
-    """An output of a part that is an input of another."""
-
-    output: int
-    reader: int
-    input: int
-    static: bool
-
-
-def _links_between(of: Split, compiled: Sequence[ov.CompiledModel]) -> list[list[_Link]]:
-    """For each part, where its outputs go."""
-    port = {
-        tensor: (number, index)
-        for number, part in enumerate(of.parts)
-        for index, tensor in enumerate(part.hands_over)
-    }
-    links: list[list[_Link]] = [[] for _ in of.parts]
-    for reader, part in enumerate(of.parts):
-        for index, tensor in enumerate(part.reads):
-            if tensor in port:
-                source, output = port[tensor]
-                static = compiled[source].outputs[output].get_partial_shape().is_static
-                links[source].append(_Link(output, reader, index, static))
-    return links
-
-
 def overlap(spans: Sequence[Span]) -> float:
-    """Returns the share of an inference during which two devices or more were computing."""
+    """Returns the share of an inference during which at least two devices were computing."""
     events = sorted(event for span in spans for event in ((span.begin_s, 1), (span.end_s, -1)))
-    together, running = 0.0, 0
+    overlap_s, num_running = 0.0, 0
     for (begin_s, change), (end_s, _) in itertools.pairwise(events):
-        running += change
-        if running > 1:
-            together += end_s - begin_s
-    return together / max(events[-1][0] - events[0][0], 1e-12)
+        num_running += change
+        if num_running > 1:
+            overlap_s += end_s - begin_s
+    return overlap_s / max(events[-1][0] - events[0][0], 1e-12)

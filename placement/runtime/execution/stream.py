@@ -1,4 +1,4 @@
-"""A stream of requests as OpenVINO serves it by itself: many of one model under way at once."""
+"""Streams of requests as OpenVINO itself serves them, with many requests under way at once."""
 
 import time
 from typing import Any
@@ -7,28 +7,28 @@ import openvino as ov
 
 
 class Stream:
-    """As many requests of a compiled model as its device asks for.
+    """A compiled model with as many requests as its device asks for, all with the same inputs.
 
-    What `ov.AsyncInferQueue` does, and `benchmark_app` with it. All requests have the same inputs.
+    It uses `ov.AsyncInferQueue`, as OpenVINO's `benchmark_app` does.
     """
 
     def __init__(self, compiled: ov.CompiledModel):
-        """Makes the requests, OPTIMAL_NUMBER_OF_INFER_REQUESTS of them.
+        """Makes OPTIMAL_NUMBER_OF_INFER_REQUESTS requests.
 
         Raises:
-          RuntimeError: OpenVINO's own.
+          RuntimeError: OpenVINO cannot make them.
         """
         self._queue = ov.AsyncInferQueue(compiled)
-        self._ended: list[float] = []
-        self._queue.set_callback(self._end)
+        self._ends_s: list[float] = []
+        self._queue.set_callback(self._record_end)
 
     @property
     def num_requests(self) -> int:
-        """How many requests are under way at once."""
+        """The number of requests that are under way at once."""
         return len(self._queue)
 
     def set_input_tensor(self, index: int, tensor: ov.Tensor) -> None:
-        """Sets an input of the model, of all requests; its memory is shared, not copied."""
+        """Sets an input of the model for all requests; its memory is shared, not copied."""
         for request in self._queue:
             request.set_input_tensor(index, tensor)
 
@@ -42,27 +42,27 @@ class Stream:
         return list(self._queue[0].output_tensors)
 
     def reset_state(self) -> None:
-        """Sets every variable of the model to its initial value, of all requests."""
+        """Sets every variable of the model to its initial value in all requests."""
         for request in self._queue:
             request.reset_state()
 
     def stream(self, count: int) -> float:
-        """Runs `count` requests, more than `num_requests`; a request begins where one has ended.
+        """Runs `count` requests, more than `num_requests`; each begins when another has ended.
 
         Returns:
-          Seconds that each request adds, once the first `num_requests` have ended.
+          The seconds that each request adds once the first `num_requests` have ended.
 
         Raises:
-          RuntimeError: OpenVINO's own.
+          RuntimeError: an inference failed.
         """
         assert count > self.num_requests
-        self._ended.clear()
+        self._ends_s.clear()
         for _ in range(count):
             self._queue.start_async()
         self._queue.wait_all()
-        first = self._ended[self.num_requests - 1]
-        return (self._ended[-1] - first) / (count - self.num_requests)
+        first_end_s = self._ends_s[self.num_requests - 1]
+        return (self._ends_s[-1] - first_end_s) / (count - self.num_requests)
 
-    def _end(self, request: ov.InferRequest, _: Any) -> None:
+    def _record_end(self, request: ov.InferRequest, _: Any) -> None:
         del request
-        self._ended.append(time.perf_counter())
+        self._ends_s.append(time.perf_counter())

@@ -1,4 +1,4 @@
-"""What the threads of this process do while something is inferred."""
+"""Measurement of how busy this process's threads are, from the system's scheduler statistics."""
 
 import os
 import threading
@@ -6,78 +6,88 @@ import time
 from collections.abc import Callable, Iterable
 from typing import Any, NamedTuple
 
-_THREAD_WINDOW_S = 0.06
+_MEASURING_S = 0.06
 
 
-class Read(NamedTuple):
-    """How long a thread had run or waited for a core, and when that was read."""
+class ThreadTime(NamedTuple):
+    """A reading of how long a thread had run or waited for a core."""
 
-    spent_ns: int
-    at_ns: int
+    busy_ns: int
+    read_ns: int  # when this was read
 
 
 def shares(request: Any, alive: Callable[[], None]) -> dict[str, float]:
-    """Returns for each thread the share of the time, 1 at most, in which it runs or waits
-    for a core while `request` is inferred.
+    """Returns for each thread the share of time, at most 1, in which it runs or waits for a core.
 
-    Waiting counts, because on a busy machine two threads that share a core would pass for one.
+    Waiting counts, because on a busy machine two threads that share a core would otherwise look
+    like one.
+
+    Args:
+      request: inferred again and again during the measurement, at least 3 times.
+      alive: called before every inference.
     """
-    before, start, count = _times(), time.perf_counter(), 0
-    while count < 3 or time.perf_counter() - start < _THREAD_WINDOW_S:
+    first, begin_s, num_inferences = _read_thread_times(), time.perf_counter(), 0
+    while num_inferences < 3 or time.perf_counter() - begin_s < _MEASURING_S:
         alive()
         request.infer()
-        count += 1
-    return _between(before, _times())
+        num_inferences += 1
+    return _all_busy_shares(first, _read_thread_times())
 
 
-def share(before: Read, after: Read) -> float:
-    """Returns the share of the time between two reads in which a thread ran or waited for a core.
+def busy_share(first: ThreadTime, last: ThreadTime) -> float:
+    """Returns the share of the time between two readings in which a thread ran or waited.
 
-    Each thread has a clock of its own: where threads are many, reading all of them takes long, and
-    they run meanwhile. The system books a wait when it ends, though it may have begun before the
-    first read, so that the quotient alone can exceed 1.
+    Each reading has its own time stamp, because reading many threads takes long and they run
+    meanwhile. The system books a wait when it ends, although it may have begun before the first
+    reading, so that the quotient alone can exceed 1.
     """
-    spent = (after.spent_ns - before.spent_ns) / max(1, after.at_ns - before.at_ns)
-    return min(1.0, max(0.0, spent))
+    share = (last.busy_ns - first.busy_ns) / max(1, last.read_ns - first.read_ns)
+    return min(1.0, max(0.0, share))
 
 
 def at_once(shares: Iterable[float]) -> float:
-    """Returns how many threads of these shares compute at once: no more than there are cores.
+    """Returns how many threads with these busy shares compute at once, at most one per core.
 
-    More of them than cores can only wait for one another.
+    More threads than cores can only wait for one another.
     """
     return min(sum(shares), float(len(os.sched_getaffinity(0))))
 
 
 def settle(alive: Callable[[], None]) -> None:
-    """Waits, 2 s at most, until no thread spins that a compilation or another model left.
+    """Waits, at most 2 s, until the threads of a compilation or another model stop spinning.
 
-    They yield while they spin, which on a busy machine takes them long.
+    They yield while they spin, so that on a busy machine this takes them long.
+
+    Args:
+      alive: called every 10 ms.
     """
-    start, busy = time.perf_counter(), True
-    while busy and time.perf_counter() - start < 2.0:
+    begin_s, is_busy = time.perf_counter(), True
+    while is_busy and time.perf_counter() - begin_s < 2.0:
         alive()
-        before = _times()
+        first = _read_thread_times()
         time.sleep(0.01)
-        own = str(threading.get_native_id())  # reads the times: long, where threads are many
-        found = _between(before, _times())
-        busy = sum(share for thread, share in found.items() if thread != own) > 0.2
+        busy_shares = _all_busy_shares(first, _read_thread_times())
+        # This thread itself is busy reading if there are many threads.
+        busy_shares.pop(str(threading.get_native_id()), None)
+        is_busy = sum(busy_shares.values()) > 0.2
 
 
-def _between(before: dict[str, Read], after: dict[str, Read]) -> dict[str, float]:
-    """The share of each thread; of one that began between the reads, since the first of them."""
-    begun = Read(0, min(read.at_ns for read in before.values()))
-    return {thread: share(before.get(thread, begun), read) for thread, read in after.items()}
+def _all_busy_shares(first: dict[str, ThreadTime], last: dict[str, ThreadTime]) -> dict[str, float]:
+    """Returns the busy share of each thread; a new thread counts from the first reading of all."""
+    begin = ThreadTime(0, min(reading.read_ns for reading in first.values()))
+    return {
+        thread: busy_share(first.get(thread, begin), reading) for thread, reading in last.items()
+    }
 
 
-def _times() -> dict[str, Read]:
-    """Reads how long each thread of this process ran or waited for a core."""
+def _read_thread_times() -> dict[str, ThreadTime]:
+    """Reads how long each thread of this process has run or waited for a core, by thread id."""
     times = {}
     for thread in os.listdir("/proc/self/task"):
         try:
             with open(f"/proc/self/task/{thread}/schedstat") as file:
-                running, waiting, _ = map(int, file.read().split())
-        except OSError:  # it ended
+                running_ns, waiting_ns, _ = map(int, file.read().split())
+        except OSError:  # the thread has ended
             continue
-        times[thread] = Read(running + waiting, time.perf_counter_ns())
+        times[thread] = ThreadTime(running_ns + waiting_ns, time.perf_counter_ns())
     return times

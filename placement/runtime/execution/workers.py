@@ -1,4 +1,4 @@
-"""Threads of devices: one for each, bound to the device's core where it has one, with a queue."""
+"""Worker threads of devices: one per device, bound to the device's core if it has one."""
 
 import contextlib
 import ctypes
@@ -13,203 +13,210 @@ from placement.errors import UserError
 from placement.runtime.devices import Device
 from placement.runtime.errors import essence
 
-_STOP = (float("inf"), -1)  # after every part of every request
+_STOP_PRIORITY = (float("inf"), -1)  # after every part of every request
 
-_Failed = Callable[[RuntimeError], None]  # what an inference does when a thread has failed
-_Job = tuple[tuple[float, int], int, Callable[[], None] | None]  # priority, number, what to call
+_FailureCallback = Callable[[RuntimeError], None]
+# Priority, sequence number, and the function to call; None ends the thread.
+_Job = tuple[tuple[float, int], int, Callable[[], None] | None]
 
 
 class Workers:
-    """A thread for each device, bound to its core; executors share them.
+    """Worker threads, one per device, which executors share.
 
-    While an inference is under way a thread that is bound to a core waits for its next part
-    spinning: a core that has gone to sleep takes 50 us and more to wake, which is what a small
-    part takes to run. Threads that have to share a core do not spin.
+    While an inference is under way, a thread that is bound to a core spins until its next part
+    arrives: a sleeping core takes 50 us or more to wake, as long as a small part takes to run.
+    Threads that share a core do not spin.
 
-    A thread that fails ends, and with it what is under way: `begin` says how those who wait hear of
-    it. Nothing begins after that until `close`.
+    A thread whose job raises an error ends, and with it all inferences that are under way
+    (`begin_inference`). No new inference can begin until `close`.
     """
 
     def __init__(self) -> None:
-        """Without threads: `start` starts them, and they end with `close`."""
-        self.threads: dict[str, int] = {}  # device name: the system's number of its thread
-        self._queues: dict[str, _Jobs] = {}
-        self._calls: dict[str, _Call] = {}
-        self._cores: dict[int, list[str]] = {}  # core: the devices whose threads it has
-        self._threads: list[threading.Thread] = []
-        self._under_way: set[_Failed] = set()
+        """Makes no threads; `start` starts them, and `close` ends them."""
+        self.threads: dict[str, int] = {}  # device name -> the system's number of its thread
+        self._queues: dict[str, _JobQueue] = {}
+        self._signals: dict[str, _SpinSignal] = {}  # of the devices whose threads spin
+        self._devices_on_core: dict[int, list[str]] = {}
+        self._python_threads: list[threading.Thread] = []
+        self._active_inferences: set[_FailureCallback] = set()
         self._error: RuntimeError | None = None
-        self._lock = threading.Lock()
+        self._lock = threading.Lock()  # guards _active_inferences and _error
 
     def start(self, devices: Iterable[Device]) -> None:
         """Starts the threads of those devices that have none.
 
         Raises:
           UserError: a device has a core that this process may not use.
-          RuntimeError: the system gives no thread, or one has failed.
+          RuntimeError: the system provides no thread, or a thread has failed.
         """
         for device in devices:
             if device.name in self._queues:
                 continue
             if device.core is not None and device.core not in os.sched_getaffinity(0):
                 raise UserError(
-                    f"{device.name} is to have core {device.core}, which this process may not use; "
+                    f"{device.name} needs core {device.core}, which this process may not use; "
                     "resolve the devices in the process that runs them"
                 )
-            waiting, started = _Jobs(), threading.Semaphore(0)
+            jobs, is_started = _JobQueue(), threading.Semaphore(0)
             thread = threading.Thread(
-                target=self._work, args=(device, waiting, started), name=device.name, daemon=True
+                target=self._work, args=(device, jobs, is_started), name=device.name, daemon=True
             )
             thread.start()
-            started.acquire()
-            self._threads.append(thread)
-            self._raise_if_failed()
-            self._queues[device.name] = waiting
+            is_started.acquire()
+            self._python_threads.append(thread)
+            if self._error is not None:
+                raise self._error
+            self._queues[device.name] = jobs
             if device.core is not None:
-                sharing = self._cores.setdefault(device.core, [])
-                sharing.append(device.name)
-                if len(sharing) == 1:
-                    self._calls[device.name] = _Call()
-                else:
-                    self._stop_spinning(sharing[0])
+                sharing_devices = self._devices_on_core.setdefault(device.core, [])
+                sharing_devices.append(device.name)
+                if len(sharing_devices) == 1:
+                    self._signals[device.name] = _SpinSignal()
+                elif (signal := self._signals.pop(sharing_devices[0], None)) is not None:
+                    signal.post()  # so that the first thread of this core stops spinning
 
-    def put(self, device: str, priority: tuple[float, int], job: Callable[[], None] | None) -> None:
-        """Lets a device's thread call `job`, those of lower `priority` first; None ends it."""
-        self._queues[device].put(priority, job)
-        if (call := self._calls.get(device)) is not None:
-            call.make()
+    def submit(
+        self, device: str, priority: tuple[float, int], job: Callable[[], None] | None
+    ) -> None:
+        """Lets a device's thread call `job`, lower priorities first; None ends the thread."""
+        self._queues[device].add(priority, job)
+        if (signal := self._signals.get(device)) is not None:
+            signal.post()
 
-    def begin(self, failed: "_Failed") -> None:
-        """An inference is under way; `failed` is called with the error of a thread that fails.
+    def begin_inference(self, failure_callback: _FailureCallback) -> None:
+        """Registers an inference, so that threads spin and `failure_callback` hears of a failure.
+
+        Args:
+          failure_callback: called with the error of a thread that fails while the inference runs.
 
         Raises:
-          RuntimeError: one has failed before.
+          RuntimeError: a thread has failed before.
         """
         with self._lock:
-            self._raise_if_failed()
-            self._under_way.add(failed)
+            if self._error is not None:
+                raise self._error
+            self._active_inferences.add(failure_callback)
 
-    def end(self, failed: "_Failed") -> None:
-        """The inference that began with this has ended."""
+    def end_inference(self, failure_callback: _FailureCallback) -> None:
+        """Ends the inference that `begin_inference` registered with the same function."""
         with self._lock:
-            self._under_way.discard(failed)
-        self._wake()
+            self._active_inferences.discard(failure_callback)
+        self._wake_spinning_threads()
 
     def stop(self) -> None:
-        """Ends the threads once their queues are empty, and does not wait for it.
+        """Ends the threads once their queues are empty, and returns immediately.
 
-        It takes no lock, so that a finaliser may call it whatever its thread is at.
+        This takes no lock, so that a finaliser may call it at any point of its thread.
         """
-        for name in list(self._queues):
-            self.put(name, _STOP, None)
+        for device in list(self._queues):
+            self.submit(device, _STOP_PRIORITY, None)
 
     def close(self) -> None:
-        """Ends the threads once their queues are empty; `start` starts new ones."""
+        """Ends the threads once their queues are empty, and waits; `start` starts new ones."""
         self.stop()
-        for thread in self._threads:
+        for thread in self._python_threads:
             thread.join()
-        for kept in (self.threads, self._queues, self._calls, self._cores, self._threads):
-            kept.clear()
+        self.threads.clear()
+        self._queues.clear()
+        self._signals.clear()
+        self._devices_on_core.clear()
+        self._python_threads.clear()
         self._error = None
 
-    def _raise_if_failed(self) -> None:
-        if self._error is not None:
-            raise self._error
+    def _wake_spinning_threads(self) -> None:
+        for signal in list(self._signals.values()):
+            signal.post()
 
-    def _wake(self) -> None:
-        for call in list(self._calls.values()):
-            call.make()
-
-    def _stop_spinning(self, device: str) -> None:
-        call = self._calls.pop(device, None)
-        if call is not None:
-            call.make()
-
-    def _work(self, device: Device, waiting: "_Jobs", started: threading.Semaphore) -> None:
+    def _work(self, device: Device, jobs: "_JobQueue", is_started: threading.Semaphore) -> None:
+        """Runs the jobs of a device on its thread, until one is None or fails."""
         try:
             if device.core is not None:
                 os.sched_setaffinity(0, {device.core})
             self.threads[device.name] = threading.get_native_id()
-            started.release()
-            while (job := self._next(device.name, waiting)) is not None:
+            is_started.release()
+            while (job := self._next_job(device.name, jobs)) is not None:
                 job()
-                del job  # which holds requests, until the next one else
-        except BaseException as error:  # raised where callers wait
-            self._fail(device, error)
-            started.release()
+                del job  # it refers to requests, which should be freed while the thread waits
+        except BaseException as error:  # raised where the callers wait
+            failure = RuntimeError(f"the thread of {device.name} has ended: {essence(error)}")
+            failure.__cause__ = error
+            with self._lock:
+                self._error = self._error or failure
+                active_inferences = list(self._active_inferences)
+                self._active_inferences.clear()
+            self._wake_spinning_threads()
+            for failure_callback in active_inferences:
+                failure_callback(failure)
+            is_started.release()
 
-    def _next(self, device: str, waiting: "_Jobs") -> Callable[[], None] | None:
-        while self._under_way and (call := self._calls.get(device)) is not None:
+    def _next_job(self, device: str, jobs: "_JobQueue") -> Callable[[], None] | None:
+        """Returns the next job; waits for it spinning if an inference is under way."""
+        while self._active_inferences and (signal := self._signals.get(device)) is not None:
             with contextlib.suppress(queue.Empty):
-                return waiting.take(wait=False)
-            call.wait()
-        return waiting.take(wait=True)
-
-    def _fail(self, device: Device, error: BaseException) -> None:
-        """Tells all who wait that the thread of a device has ended."""
-        told = RuntimeError(f"the thread of {device.name} has ended: {essence(error)}")
-        told.__cause__ = error
-        with self._lock:
-            self._error = self._error or told
-            under_way = list(self._under_way)
-            self._under_way.clear()
-        self._wake()
-        for failed in under_way:
-            failed(told)
+                return jobs.take(is_waiting=False)
+            signal.wait()
+        return jobs.take(is_waiting=True)
 
 
-class _Jobs:
-    """A device's queue: what has the lowest priority first, and of equals the one put first."""
+class _JobQueue:
+    """A device's jobs, the lowest priority first; equal priorities in the order of arrival."""
 
     def __init__(self) -> None:
-        # A queue that a finaliser may put into even while its thread is at this very queue.
-        self._arrived: queue.SimpleQueue[_Job] = queue.SimpleQueue()
-        self._numbers = itertools.count()
-        self._sorted: list[_Job] = []  # of the device's thread alone
+        # A finaliser may put into a SimpleQueue even if it interrupted a call of that very queue.
+        self._arrivals: queue.SimpleQueue[_Job] = queue.SimpleQueue()
+        self._sequence_numbers = itertools.count()
+        self._heap: list[_Job] = []  # used only by the device's thread
 
-    def put(self, priority: tuple[float, int], job: Callable[[], None] | None) -> None:
+    def add(self, priority: tuple[float, int], job: Callable[[], None] | None) -> None:
         """Adds a job, from any thread."""
-        self._arrived.put((priority, next(self._numbers), job))
+        self._arrivals.put((priority, next(self._sequence_numbers), job))
 
-    def take(self, *, wait: bool) -> Callable[[], None] | None:
-        """Removes the first one.
+    def take(self, *, is_waiting: bool) -> Callable[[], None] | None:
+        """Removes and returns the first job.
+
+        Args:
+          is_waiting: whether to wait for a job if there is none.
 
         Raises:
-          queue.Empty: there is none, and it is not to wait for one.
+          queue.Empty: there is no job, and `is_waiting` is false.
         """
-        if wait and not self._sorted:
-            self._sorted.append(self._arrived.get())
+        if is_waiting and not self._heap:
+            self._heap.append(self._arrivals.get())
         with contextlib.suppress(queue.Empty):
             while True:
-                heapq.heappush(self._sorted, self._arrived.get_nowait())
-        if not self._sorted:
+                heapq.heappush(self._heap, self._arrivals.get_nowait())
+        if not self._heap:
             raise queue.Empty
-        return heapq.heappop(self._sorted)[-1]
+        return heapq.heappop(self._heap)[-1]
 
 
-class _Call:
-    """One thread waits, spinning and without Python's lock, for another's call.
+class _SpinSignal:
+    """A signal for one thread, which waits for it spinning and without Python's lock.
 
-    It is a semaphore, which any thread may post. Who waits tries it again and again in a linear
-    search of the C library, whose comparison it is: 0, for equal, once it has been posted.
+    It is a POSIX semaphore. The waiting thread calls the C library's linear search `lfind` on an
+    endless array, with `sem_trywait` as the comparison. `ctypes.CDLL` releases Python's lock during
+    this call, and the search ends when `sem_trywait` returns 0 ('equal'): the semaphore was posted.
     """
 
-    _libc, _with_lock = ctypes.CDLL(None), ctypes.PyDLL(None)
-    _try = ctypes.cast(_libc.sem_trywait, ctypes.c_void_p)
-    _endless = ctypes.byref(ctypes.c_size_t(2**62))  # elements
-    _num_bytes = 64  # of a `sem_t`, at most
+    _libc, _libc_holding_lock = ctypes.CDLL(None), ctypes.PyDLL(None)
+    _sem_trywait = ctypes.cast(_libc.sem_trywait, ctypes.c_void_p)
+    _num_elements = ctypes.byref(ctypes.c_size_t(2**62))
+    _element_bytes = ctypes.c_size_t(0)  # so that every element is the semaphore itself
+    _semaphore_bytes = 64  # a `sem_t` is not larger
 
     def __init__(self) -> None:
-        self._semaphore = ctypes.create_string_buffer(self._num_bytes)
-        self._with_lock.sem_init(self._semaphore, 0, 0)
+        self._semaphore = ctypes.create_string_buffer(self._semaphore_bytes)
+        self._libc_holding_lock.sem_init(self._semaphore, 0, 0)
 
     def wait(self) -> None:
-        """Returns after the next call, or at once after one that nobody waited for."""
-        key = self._semaphore
-        self._libc.lfind(key, key, self._endless, ctypes.c_size_t(0), self._try)
-        while self._with_lock.sem_trywait(key) == 0:
+        """Returns after the next `post`, or immediately if one has not been waited for."""
+        semaphore = self._semaphore
+        self._libc.lfind(
+            semaphore, semaphore, self._num_elements, self._element_bytes, self._sem_trywait
+        )
+        while self._libc_holding_lock.sem_trywait(semaphore) == 0:  # forget any further posts
             pass
 
-    def make(self) -> None:
-        """Calls; several before a wait are one."""
-        self._with_lock.sem_post(self._semaphore)
+    def post(self) -> None:
+        """Wakes the waiting thread; several posts before a wait count as one."""
+        self._libc_holding_lock.sem_post(self._semaphore)

@@ -1,1 +1,1 @@
-"""Models as the project sees them: read, converted, made graphs, told apart."""
+"""OpenVINO models: reading, preparing, describing and converting them."""

@@ -1,13 +1,14 @@
-"""Operations that HETERO runs right only where it runs them in one submodel.
+"""Sets of operations that HETERO runs correctly only inside one submodel.
 
-- The operations of a variable: its ReadValue, its Assign, and all between. Apart, some placements
-  fail to compile, some compute with a state that is never written, and some crash.
-- The readers and the producer of a tensor that has a dimension of unknown but positive size, such
-  as a cache with one entry more: HETERO makes the tensors that cross with size 0 there, which
-  the plug-in that is handed one refuses.
+- The operations of a variable: its ReadValue, its Assign, and all operations between them. If they
+  are separated, some placements fail to compile, some never write the state, and some crash.
+- The producer and the readers of a tensor with a dimension of unknown but positive size, such as a
+  cache that grows by one entry. HETERO gives such a tensor size 0 in that dimension when it crosses
+  between submodels, and the plug-in that receives it refuses it.
 
-Each set is closed: what lies on a path between two of its operations is in it, or else the set
-could not run at once. This module loads no JAX, as the process that measures does without.
+Each set is convex: an operation on a path between two of its members is a member too, because
+otherwise the set could not run as one submodel. This module must not load JAX, which the measuring
+process does without.
 """
 
 from collections.abc import Iterable
@@ -18,75 +19,72 @@ _STATE_TYPES = ("ReadValue", "Assign")
 
 
 def is_stateful(model: ov.Model) -> bool:
-    """Whether outputs depend on earlier inferences."""
+    """Returns whether the outputs of a model depend on earlier inferences."""
     return any(op.get_type_name() in _STATE_TYPES for op in model.get_ops())
 
 
 def groups(model: ov.Model) -> list[frozenset[int]]:
-    """Disjoint sets of operations, as indices into `model.get_ordered_ops()`."""
-    nodes = model.get_ordered_ops()
-    number = {node.get_instance_id(): i for i, node in enumerate(nodes)}
+    """Returns disjoint sets of operations, as indices into `model.get_ordered_ops()`."""
+    ops = model.get_ordered_ops()
+    index = {op.get_instance_id(): i for i, op in enumerate(ops)}
     sources = [
-        [number[value.get_node().get_instance_id()] for value in node.input_values()]
-        for node in nodes
+        [index[value.get_node().get_instance_id()] for value in op.input_values()] for op in ops
     ]
-    readers: list[list[int]] = [[] for _ in nodes]
-    for i, read in enumerate(sources):
-        for source in read:
+    readers: list[list[int]] = [[] for _ in ops]
+    variable_ops: dict[str, list[int]] = {}
+    unsized_pairs = []
+    for i, op in enumerate(ops):
+        for source, port in zip(sources[i], op.inputs(), strict=True):
             readers[source].append(i)
-    found = _merged(_variables(nodes) + _unsized(nodes, sources))
+            if _has_unknown_positive_size(port) and op.get_type_name() != "Result":
+                unsized_pairs.append(frozenset((i, source)))
+        if op.get_type_name() in _STATE_TYPES:
+            variable_ops.setdefault(op.get_attributes()["variable_id"], []).append(i)
+    merged = merge_overlapping([*map(frozenset, variable_ops.values()), *unsized_pairs])
     while True:
-        closed = _merged(
-            group | (_reached(group, sources) & _reached(group, readers)) for group in found
+        # An operation lies between two members if it is both an ancestor and a descendant. Adding
+        # these can make sets overlap, and a merged set can have new operations between its members.
+        convex = merge_overlapping(
+            group | (_reachable(group, sources) & _reachable(group, readers)) for group in merged
         )
-        if closed == found:
-            return found
-        found = closed
+        if convex == merged:
+            return merged
+        merged = convex
 
 
-def _variables(nodes: list[ov.Node]) -> list[frozenset[int]]:
-    operations: dict[str, list[int]] = {}
-    for i, node in enumerate(nodes):
-        if node.get_type_name() in _STATE_TYPES:
-            operations.setdefault(node.get_attributes()["variable_id"], []).append(i)
-    return [frozenset(those) for those in operations.values()]
-
-
-def _unsized(nodes: list[ov.Node], sources: list[list[int]]) -> list[frozenset[int]]:
-    return [
-        frozenset((i, source))
-        for i, node in enumerate(nodes)
-        for source, port in zip(sources[i], node.inputs(), strict=True)
-        if _is_unsized(port.get_partial_shape()) and node.get_type_name() != "Result"
-    ]
-
-
-def _is_unsized(shape: ov.PartialShape) -> bool:
+def _has_unknown_positive_size(port: ov.Input) -> bool:
+    shape = port.get_partial_shape()
     if shape.is_static or shape.rank.is_dynamic:
         return False
-    return any(d.is_dynamic and d.get_min_length() > 0 for d in shape)
+    return any(dim.is_dynamic and dim.get_min_length() > 0 for dim in shape)
 
 
-def _merged(sets: Iterable[frozenset[int]]) -> list[frozenset[int]]:
-    """Disjoint unions of those sets that overlap, by their smallest member."""
-    union: dict[int, set[int]] = {}  # of each member
-    for each in sets:
-        known = {id(union[op]): union[op] for op in each if op in union}
-        largest = max(known.values(), key=len, default=set())
-        for part in (each, *known.values()):
-            if part is not largest:  # each time that a member moves, its union doubles at least
-                largest.update(part)
-                union.update(dict.fromkeys(part, largest))
-    distinct = {id(those): those for those in union.values()}
-    return sorted(map(frozenset, distinct.values()), key=min)
+def merge_overlapping(sets: Iterable[frozenset[int]]) -> list[frozenset[int]]:
+    """Returns the disjoint unions of overlapping sets, ordered by their smallest member."""
+    union_by_member: dict[int, set[int]] = {}
+    for new_set in sets:
+        overlapping = {
+            id(union_by_member[member]): union_by_member[member]
+            for member in new_set
+            if member in union_by_member
+        }
+        largest = max(overlapping.values(), key=len, default=set())
+        for subset in (new_set, *overlapping.values()):
+            # The smaller sets move into the largest. A member that moves at least doubles the size
+            # of its union, so that no member moves more than log2(n) times.
+            if subset is not largest:
+                largest.update(subset)
+                union_by_member.update(dict.fromkeys(subset, largest))
+    unions = {id(union): union for union in union_by_member.values()}
+    return sorted(map(frozenset, unions.values()), key=min)
 
 
-def _reached(start: Iterable[int], neighbours: list[list[int]]) -> frozenset[int]:
-    """Returns what can be reached from `start`, itself included."""
-    seen, waiting = set(start), list(start)
-    while waiting:
-        for i in neighbours[waiting.pop()]:
-            if i not in seen:
-                seen.add(i)
-                waiting.append(i)
-    return frozenset(seen)
+def _reachable(start: Iterable[int], neighbours: list[list[int]]) -> frozenset[int]:
+    """Returns the nodes that can be reached from `start`, including `start`."""
+    reached, pending = set(start), list(start)
+    while pending:
+        for i in neighbours[pending.pop()]:
+            if i not in reached:
+                reached.add(i)
+                pending.append(i)
+    return frozenset(reached)

@@ -1,4 +1,4 @@
-"""From an OpenVINO model to the project's `OpGraph`."""
+"""Extraction of the project's `OpGraph` from an OpenVINO model."""
 
 from collections import Counter
 from collections.abc import Hashable, Iterable
@@ -14,136 +14,106 @@ from placement.types import OpGraph
 
 
 class Extraction(NamedTuple):
-    """A model's graph, and how much of its FLOPs are guesses."""
+    """The graph of a model, and how many of its FLOPs are estimates."""
 
     graph: OpGraph
-    # Operation type -> how many operations had their FLOPs estimated by the bytes they move
-    # (`flops.estimate`), because the type is not known.
+    # Operation type -> the number of operations whose FLOPs were estimated from the bytes they move
+    # (`flops.estimate`), because the type is unknown.
     estimated: dict[str, int]
 
 
-class _Ops(NamedTuple):
-    """The operations of a model in order, and who reads whom, by index."""
-
-    nodes: list[ov.Node]
-    producers: list[list[int]]  # of every input, in order
-    consumers: list[list[int]]  # ascending
-    constant: list[bool]  # the operation's outputs are known before any request
-
-
 def op_graph(model: ov.Model, *, name: str, constants: bool = True) -> Extraction:
-    """The graph of a model's operations, in the order of `model.get_ordered_ops()`.
+    """Returns the graph of a model's operations, in the order of `model.get_ordered_ops()`.
 
-    An edge for every input of every operation, of the size of the tensor read; inputs that read
-    one output share a tensor number. Constants, and operations on nothing but constants, must be
-    on the device of their first consumer, a Result on that of its producer, and together what
-    `inseparable` lists, such as a `ReadValue` and its `Assign` (`colocation`). What is computed
-    from constants alone is computed at compilation: 0 FLOPs.
-    An If, Loop or TensorIterator is one operation.
+    Every input of every operation becomes an edge with the size of the tensor read. Inputs that
+    read the same output have the same tensor number. An If, Loop or TensorIterator is one
+    operation. Operations on constants alone run at compilation and have 0 FLOPs.
+
+    These must share a device: a constant, or an operation on constants alone, and its first
+    consumer; a Result and its producer; the sets of `colocation`, such as a ReadValue and its
+    Assign.
 
     Args:
-      model: a model whose friendly names are unique, see `frontend.prepare`; its dynamic
-        dimensions count as `flops.dims` says.
-      name: the graph's name.
-      constants: True lists every operation, with the bytes of a Constant on itself. False leaves
-        out what is computed from constants alone, with the bytes of a Constant on the first
-        operation kept that reads it or what derives from it.
+      model: a model with unique friendly names (`frontend.prepare`). Its dynamic dimensions count
+        as `flops.dims` says.
+      name: the name of the graph.
+      constants: True lists every operation, and each Constant has its own bytes. False leaves out
+        constants and operations on constants alone; the bytes of a Constant then belong to the
+        first listed operation that reads it, directly or through such operations.
 
     Raises:
-      InvalidGraphError: two operations have one name.
+      InvalidGraphError: two operations have the same name.
     """
-    ops = _operations(model)
-    kept = [i for i, constant in enumerate(ops.constant) if constants or not constant]
-    position = {i: k for k, i in enumerate(kept)}
-    edges = [
-        (position[sender], position[i], source)
-        for i in kept
-        for sender, source in zip(ops.producers[i], ops.nodes[i].input_values(), strict=True)
-        if sender in position
-    ]
-    work, estimated = _flops(ops)
-    graph = opgraph.make(
-        name=name,
-        op_names=tuple(ops.nodes[i].get_friendly_name() for i in kept),
-        op_types=tuple(ops.nodes[i].get_type_name() for i in kept),
-        senders=np.asarray([sender for sender, _, _ in edges], dtype=np.int32),
-        receivers=np.asarray([receiver for _, receiver, _ in edges], dtype=np.int32),
-        edge_bytes=np.asarray([flops.num_bytes(source) for _, _, source in edges], dtype=np.int64),
-        output_shapes=tuple(_output_shape(ops.nodes[i]) for i in kept),
-        flops=work[kept],
-        weight_bytes=_weight_bytes(ops, move=not constants)[kept],
-        colocation=_renumbered(_colocation(ops, colocation.groups(model))[kept].tolist()),
-        tensors=_renumbered((sender, source.get_index()) for sender, _, source in edges),
-    )
-    return Extraction(graph, estimated)
-
-
-def _operations(model: ov.Model) -> _Ops:
     nodes = model.get_ordered_ops()
     index = {node.get_instance_id(): i for i, node in enumerate(nodes)}
-    producers: list[list[int]] = []
-    consumers: list[list[int]] = [[] for _ in nodes]
-    constant: list[bool] = []
+    producers: list[list[int]] = []  # of each operation, one for each of its inputs
+    consumers: list[list[int]] = [[] for _ in nodes]  # of each operation, ascending
+    is_constant: list[bool] = []  # the outputs are known before any request
     for i, node in enumerate(nodes):
-        read = [index[source.get_node().get_instance_id()] for source in node.input_values()]
-        producers.append(read)
-        for sender in dict.fromkeys(read):
-            consumers[sender].append(i)
-        # An operation without inputs is a constant too: all() of nothing.
-        never = node.get_type_name() in NEVER_CONSTANT
-        constant.append(not never and all(constant[sender] for sender in read))
-    return _Ops(nodes, producers, consumers, constant)
+        sources = [index[value.get_node().get_instance_id()] for value in node.input_values()]
+        producers.append(sources)
+        for source in dict.fromkeys(sources):
+            consumers[source].append(i)
+        # An operation without inputs is constant too, unless its type never is.
+        can_be_constant = node.get_type_name() not in NEVER_CONSTANT
+        is_constant.append(can_be_constant and all(is_constant[source] for source in sources))
 
+    # The owner of a constant is the first operation at run time that depends on it; all other
+    # operations own themselves.
+    owners = np.arange(len(nodes))
+    for i in reversed(range(len(nodes))):
+        if is_constant[i] and consumers[i]:
+            owners[i] = owners[consumers[i][0]]
 
-def _output_shape(node: ov.Node) -> tuple[int, ...]:
-    return flops.dims(node.output(0)) if node.get_output_size() else ()
-
-
-def _flops(ops: _Ops) -> tuple[np.ndarray, dict[str, int]]:
-    """FLOPs float64 [N], and how many operations of which type were estimated."""
-    work = np.zeros(len(ops.nodes), dtype=np.float64)
+    flop_counts = np.zeros(len(nodes), dtype=np.float64)
     estimated: Counter[str] = Counter()
-    for i, node in enumerate(ops.nodes):
-        if ops.constant[i]:
+    weight_bytes = np.zeros(len(nodes), dtype=np.int64)
+    for i, node in enumerate(nodes):
+        if node.get_type_name() == "Constant":
+            weight_bytes[i if constants else owners[i]] += flops.num_bytes(node.output(0))
+        if is_constant[i]:
             continue
-        known = flops.flops(node)
-        if known is None:
+        count = flops.flops(node)
+        if count is None:
             estimated[node.get_type_name()] += 1
-        work[i] = flops.estimate(node) if known is None else known
-    return work, dict(estimated)
+            count = flops.estimate(node)
+        flop_counts[i] = count
 
-
-def _owners(ops: _Ops) -> np.ndarray:
-    """int64 [N]: itself, or of a constant the first operation at run time that depends on it."""
-    owners = np.arange(len(ops.nodes))
-    for i in reversed(range(len(ops.nodes))):
-        if ops.constant[i] and ops.consumers[i]:
-            owners[i] = owners[ops.consumers[i][0]]
-    return owners
-
-
-def _weight_bytes(ops: _Ops, *, move: bool) -> np.ndarray:
-    """int64 [N]: bytes of Constants, on themselves or, moved, on their owners."""
-    weight_bytes = np.zeros(len(ops.nodes), dtype=np.int64)
-    for i, owner in enumerate(_owners(ops)):
-        if ops.nodes[i].get_type_name() == "Constant":
-            weight_bytes[owner if move else i] += flops.num_bytes(ops.nodes[i].output(0))
-    return weight_bytes
-
-
-def _colocation(ops: _Ops, together: list[frozenset[int]]) -> np.ndarray:
-    """int64 [N]: equal numbers share a device."""
-    groups = np.arange(len(ops.nodes))
-    for members in together:
-        groups[list(members)] = min(members)
-    groups = groups[_owners(ops)]
-    for i, node in enumerate(ops.nodes):
+    device_groups = np.arange(len(nodes))  # operations with equal numbers share a device
+    for group in colocation.groups(model):
+        device_groups[list(group)] = min(group)
+    device_groups = device_groups[owners]
+    for i, node in enumerate(nodes):
         if node.get_type_name() == "Result":
-            groups[i] = groups[ops.producers[i][0]]
-    return groups
+            device_groups[i] = device_groups[producers[i][0]]
+
+    listed = [i for i in range(len(nodes)) if constants or not is_constant[i]]
+    position = {i: k for k, i in enumerate(listed)}
+    edges = [
+        (position[sender], position[i], value)
+        for i in listed
+        for sender, value in zip(producers[i], nodes[i].input_values(), strict=True)
+        if sender in position
+    ]
+    graph = opgraph.make(
+        name=name,
+        op_names=tuple(nodes[i].get_friendly_name() for i in listed),
+        op_types=tuple(nodes[i].get_type_name() for i in listed),
+        senders=np.asarray([sender for sender, _, _ in edges], dtype=np.int32),
+        receivers=np.asarray([receiver for _, receiver, _ in edges], dtype=np.int32),
+        edge_bytes=np.asarray([flops.num_bytes(value) for _, _, value in edges], dtype=np.int64),
+        output_shapes=tuple(
+            flops.dims(nodes[i].output(0)) if nodes[i].get_output_size() else () for i in listed
+        ),
+        flops=flop_counts[listed],
+        weight_bytes=weight_bytes[listed],
+        colocation=_number_distinct(device_groups[listed].tolist()),
+        tensors=_number_distinct((sender, value.get_index()) for sender, _, value in edges),
+    )
+    return Extraction(graph, dict(estimated))
 
 
-def _renumbered(keys: Iterable[Hashable]) -> np.ndarray:
-    """int32, as long as `keys`: equal for equal keys, 0, 1, ... in order of appearance."""
+def _number_distinct(keys: Iterable[Hashable]) -> np.ndarray:
+    """Returns a number for each key, int32: 0, 1, ... in order of first appearance."""
     numbers: dict[Hashable, int] = {}
     return np.asarray([numbers.setdefault(key, len(numbers)) for key in keys], dtype=np.int32)

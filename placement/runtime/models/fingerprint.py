@@ -1,9 +1,9 @@
-"""What a model consists of, in short: enough to say in what it differs from another.
+"""Fingerprints of models: short records that suffice to say how one model differs from another.
 
 Attributes, shapes, types, connections and integers are compared exactly. Of floating-point
-constants only their magnitude is kept, and compared to five digits: one that is folded on another
-processor differs from this one's by its last bits. Where they are infinite or no numbers, as masks
-are, is compared exactly.
+constants only the mean magnitude is kept, and compared to five digits: a constant that was folded
+on another processor differs in its last bits. The positions of infinities and NaN in them, as masks
+have, are compared exactly.
 """
 
 import hashlib
@@ -16,133 +16,122 @@ from typing import Any
 import numpy as np
 import openvino as ov
 
-from placement.runtime.models.operations import bodies
+from placement.runtime.models.operations import op_bodies, ops_by_name
 
-# JSON-able: 'ops' is {name of an operation: 'TYPE, its outputs #digest of the rest'}, 'weights'
-# {name of a floating-point constant: mean of its magnitudes, of which infinities and NaN are 0}.
+# JSON-able. 'ops': name of an operation -> 'TYPE, its outputs #digest of everything else'.
+# 'weights': name of a floating-point constant -> mean magnitude, where infinities and NaN count 0.
 Fingerprint = Mapping[str, Any]
 
-_SHOWN = 3
-_RELATIVE = 1e-5
-_CHUNK = 1 << 20  # elements looked at in one go: a constant may be as large as the memory
+_MAX_LISTED = 3
+_RELATIVE_TOLERANCE = 1e-5
+_CHUNK_ELEMENTS = 1 << 20  # processed at once, because a constant may be as large as the memory
 
 
 def of(model: ov.Model) -> dict[str, Any]:
-    """The fingerprint of a model with unique friendly names (`frontend.prepare`)."""
-    ops, weights = {}, {}
-    for op in model.get_ordered_ops():
-        name = op.get_friendly_name()
-        ops[name] = f"{_looks(op)} #{_digest(_rest(op))[:8]}"
-        if _is_weight(op):
-            weights[name] = _magnitude(op.data)
-    return {"ops": ops, "weights": weights}
+    """Returns the fingerprint of a model with unique friendly names (`frontend.prepare`)."""
+    described_ops, weights = {}, {}
+    for name, op in ops_by_name(model).items():
+        element_type = op.get_output_element_type(0) if op.get_type_name() == "Constant" else None
+        # NumPy has no bf16: OpenVINO shows its bits as f16. They are compared exactly, as integers.
+        is_weight = element_type in (ov.Type.f16, ov.Type.f32, ov.Type.f64)
+        values = ""
+        if is_weight:
+            values = _digest_nonfinite(op.data)
+            weights[name] = _mean_magnitude(op.data)
+        elif element_type is not None and element_type != ov.Type.string:
+            values = hashlib.sha256(np.ascontiguousarray(op.data).data).hexdigest()
+        outputs = Counter(
+            f"{output.get_element_type().to_string()}{output.get_partial_shape().to_string()}"
+            for output in op.outputs()
+        )
+        listed = (f"{count} x {text}" if count > 1 else text for text, count in outputs.items())
+        inputs = [(s.get_node().get_friendly_name(), s.get_index()) for s in op.input_values()]
+        bodies = [sorted(of(body)["ops"].values()) for body in op_bodies(op)]
+        rest = _digest_json([op.get_attributes(), inputs, bodies, values])
+        described_ops[name] = f"{' '.join([op.get_type_name(), *listed])} #{rest[:8]}"
+    return {"ops": described_ops, "weights": weights}
 
 
 def digest(fingerprint: Fingerprint) -> str:
-    """SHA-256 of a fingerprint."""
+    """Returns the SHA-256 of a fingerprint."""
     weights = {name: f"{value:.4g}" for name, value in fingerprint["weights"].items()}
-    return _digest([sorted(fingerprint["ops"].items()), sorted(weights.items())])
+    return _digest_json([sorted(fingerprint["ops"].items()), sorted(weights.items())])
 
 
-def differences(then: Fingerprint, now: Fingerprint) -> list[str]:
-    """In what two models differ, a few words each; nothing if they do not."""
-    found = other_names(then["ops"], now["ops"])
-    changed = [(n, text, now["ops"][n]) for n, text in then["ops"].items() if n in now["ops"]]
-    changed = [(name, *pair) for name, *pair in changed if pair[0] != pair[1]]
-    looks = [(name, _without_digest(a), _without_digest(b)) for name, a, b in changed]
-    other = [f"{name!r} was {a} and is {b}" for name, a, b in looks if a != b]
-    rest = [name for name, a, b in looks if a == b]
-    found += other[:_SHOWN]
-    found += [f"{len(other) - _SHOWN} more have other shapes or types"] if other[_SHOWN:] else []
-    if rest:
-        found.append(f"{few(rest)} differ in attributes, inputs or values")
-    weights = [
+def differences(earlier: Fingerprint, later: Fingerprint) -> list[str]:
+    """Describes each way in which a model differs from an earlier one; [] if they are equal.
+
+    Args:
+      earlier: the fingerprint of the earlier model.
+      later: the fingerprint of the later model.
+    """
+    described = other_names(earlier["ops"], later["ops"])
+    changed_outputs, changed_rest = [], []
+    for name, old_op in earlier["ops"].items():
+        new_op = later["ops"].get(name, old_op)
+        old_outputs, new_outputs = (op.rpartition(" #")[0] for op in (old_op, new_op))
+        if old_outputs != new_outputs:
+            changed_outputs.append(f"{name!r} was {old_outputs} and is {new_outputs}")
+        elif old_op != new_op:
+            changed_rest.append(name)
+    described += changed_outputs[:_MAX_LISTED]
+    if num_more := len(changed_outputs[_MAX_LISTED:]):
+        described.append(f"{num_more} more have other shapes or types")
+    if changed_rest:
+        described.append(f"{few(changed_rest)} differ in attributes, inputs or values")
+    # An earlier version of the program wrote null for the mean of a constant with infinities.
+    changed_weights = [
         name
-        for name, value in then["weights"].items()
-        if not _is_close(value, now["weights"].get(name, value))
+        for name, old in earlier["weights"].items()
+        if old is None
+        or not math.isclose(old, later["weights"].get(name, old), rel_tol=_RELATIVE_TOLERANCE)
     ]
-    found += [f"weights changed in {few(weights)}"] if weights else []
-    return found
+    if changed_weights:
+        described.append(f"weights changed in {few(changed_weights)}")
+    return described
 
 
-def other_names(then: Collection[str], now: Collection[str]) -> list[str]:
-    """Which operations are gone and which are new, a few words each."""
-    lost, new = ([n for n in a if n not in b] for a, b in ((then, now), (now, then)))
-    found = [f"it lacks {few(lost)}"] if lost else []
-    return found + ([f"it has new {few(new)}"] if new else [])
+def other_names(earlier: Collection[str], later: Collection[str]) -> list[str]:
+    """Describes the names that are in only one of two collections."""
+    lost, new = ([n for n in a if n not in b] for a, b in ((earlier, later), (later, earlier)))
+    described = [f"it lacks {few(lost)}"] if lost else []
+    return described + ([f"it has new {few(new)}"] if new else [])
 
 
 def few(names: Iterable[str]) -> str:
-    """'a', 'b', 'c' and 7 more."""
-    listed = [repr(name) for name in names]
-    more = f" and {len(listed) - _SHOWN} more" if len(listed) > _SHOWN else ""
-    return ", ".join(listed[:_SHOWN]) + more
+    """Lists the first names in quotes, such as "'a', 'b', 'c' and 7 more"."""
+    quoted = [repr(name) for name in names]
+    suffix = f" and {len(quoted) - _MAX_LISTED} more" if len(quoted) > _MAX_LISTED else ""
+    return ", ".join(quoted[:_MAX_LISTED]) + suffix
 
 
-def _looks(op: ov.Node) -> str:
-    outputs = Counter(
-        f"{output.get_element_type().to_string()}{output.get_partial_shape().to_string()}"
-        for output in op.outputs()
-    )
-    listed = (f"{count} x {text}" if count > 1 else text for text, count in outputs.items())
-    return " ".join([op.get_type_name(), *listed])
+def _mean_magnitude(array: np.ndarray) -> float:
+    """Returns the mean of the magnitudes, where infinities and NaN count as 0."""
+    mean = 0.0
+    for chunk in _chunks(array):
+        finite = np.abs(chunk[np.isfinite(chunk)])
+        # Dividing before summing: the largest floats, which masks contain, would overflow.
+        mean += np.divide(finite, array.size, dtype=np.float64).sum()
+    return float(mean)
 
 
-def _is_close(then: float | None, now: float) -> bool:
-    """None is no number: an earlier version's mean over infinities."""
-    return then is not None and math.isclose(then, now, rel_tol=_RELATIVE)
-
-
-def _without_digest(text: str) -> str:
-    return text.rpartition(" #")[0]
-
-
-def _rest(op: ov.Node) -> list[Any]:
-    """Returns what else an operation is: attributes, what it reads, values compared exactly."""
-    read = [(s.get_node().get_friendly_name(), s.get_index()) for s in op.input_values()]
-    inside = [sorted(of(body)["ops"].values()) for body in bodies(op)]
-    values = ""
-    if _is_weight(op):
-        values = _irregular(op.data)
-    elif op.get_type_name() == "Constant" and _is_number(op):
-        values = hashlib.sha256(np.ascontiguousarray(op.data).data).hexdigest()
-    return [op.get_attributes(), read, inside, values]
-
-
-def _magnitude(array: np.ndarray) -> float:
-    """Mean of the magnitudes, infinities and NaN counted as 0."""
-    finite = (chunk[np.isfinite(chunk)] for chunk in _chunks(array))
-    # Divided before they are summed: the largest numbers there are, as masks have, would overflow.
-    return float(sum(np.divide(np.abs(x), array.size, dtype=np.float64).sum() for x in finite))
-
-
-def _irregular(array: np.ndarray) -> str:
-    """A digest of where infinities and NaN are; '' where all elements are finite."""
-    digest, seen = hashlib.sha256(), False
+def _digest_nonfinite(array: np.ndarray) -> str:
+    """Returns a digest of the positions of infinities and NaN; '' if all elements are finite."""
+    digest, has_nonfinite = hashlib.sha256(), False
     for chunk in _chunks(array):
         kinds = np.where(np.isinf(chunk), np.sign(chunk), 2 * np.isnan(chunk)).astype(np.int8)
         digest.update(kinds)
-        seen = seen or bool(kinds.any())
-    return digest.hexdigest() if seen else ""
+        has_nonfinite = has_nonfinite or bool(kinds.any())
+    return digest.hexdigest() if has_nonfinite else ""
 
 
 def _chunks(array: np.ndarray) -> Iterator[np.ndarray]:
     flat = array.reshape(-1)
-    for start in range(0, flat.size, _CHUNK):
-        yield flat[start : start + _CHUNK]
+    for start in range(0, flat.size, _CHUNK_ELEMENTS):
+        yield flat[start : start + _CHUNK_ELEMENTS]
 
 
-def _is_weight(op: ov.Node) -> bool:
-    # NumPy has no bf16: OpenVINO shows its bits as f16, so that they count as a number's.
-    kind = op.get_output_element_type(0) if op.get_type_name() == "Constant" else None
-    return kind in (ov.Type.f16, ov.Type.f32, ov.Type.f64)
-
-
-def _is_number(op: ov.Node) -> bool:
-    return op.get_output_element_type(0) != ov.Type.string
-
-
-def _digest(content: Any) -> str:
-    # An attribute that is no JSON is told by its type: its text may hold an address.
+def _digest_json(content: Any) -> str:
+    # An attribute that JSON cannot hold counts by its type, because its text may hold an address.
     text = json.dumps(content, sort_keys=True, default=lambda value: type(value).__name__)
     return hashlib.sha256(text.encode()).hexdigest()

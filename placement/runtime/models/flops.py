@@ -1,16 +1,16 @@
-"""How many floating-point operations (FLOPs) one operation of an OpenVINO model does.
+"""Counts of the floating-point operations (FLOPs) that an operation of an OpenVINO model does.
 
-The convention, stated once:
+The convention:
 
-- A multiply-add is 2; every other addition, multiplication, division, comparison and logical
-  operation is 1, and so is one value of exp, log, sqrt, erf, tanh, a trigonometric function.
+- A multiply-add counts 2. Every other addition, multiplication, division, comparison and logical
+  operation counts 1. So does one value of exp, log, sqrt, erf, tanh or a trigonometric function.
 - Operations that only move, reinterpret or generate data (Reshape, Concat, Gather, Convert,
-  Constant, ...) are 0.
-- A convolution counts its padding as if it were data, and direct computation (no Winograd).
-- Sizes come from the shapes in the model; a dimension that is unknown counts as its upper bound,
-  or as 1 if it has none.
-- Operations of a type not listed here have an `estimate`: 1 FLOP for every 4 bytes they read and
-  write, as if they did one operation for each float32 moved.
+  Constant, ...) count 0.
+- A convolution counts its padding as data, and is computed directly (no Winograd).
+- Sizes come from the shapes in the model. An unknown dimension counts as its upper bound, or as 1
+  if it has none.
+- For operations of a type that is not listed here there is an `estimate`: 1 FLOP for every 4 bytes
+  that they read and write, as if they did one operation for each float32 moved.
 """
 
 import math
@@ -18,9 +18,9 @@ from collections.abc import Callable
 
 import openvino as ov
 
-from placement.runtime.models import operations
+from placement.runtime.models.operations import op_bodies
 
-# FLOPs for each element of the first output, read off the definition of the operation.
+# FLOPs for each element of the first output, from the definition of the operation.
 _PER_OUTPUT_ELEMENT: dict[str, float] = {
     # One operation or one function value.
     **dict.fromkeys(
@@ -85,123 +85,132 @@ _MOVEMENT = (
     *("StridedSlice", "Tile", "Transpose", "Unsqueeze", "VariadicSplit"),
 )
 
-# Interpolated values of an output element: nothing, 4 neighbours, or 16, a multiply-add each.
+# FLOPs for each element of the output: nothing, or a multiply-add for each of 4 or 16 neighbours.
 _INTERPOLATION = {"nearest": 0, "linear": 8, "linear_onnx": 8, "cubic": 32}
 
 
 def dims(port: ov.Output | ov.Input) -> tuple[int, ...]:
-    """The shape at a port; an unknown dimension is its upper bound or 1, an unknown rank ()."""
+    """Returns the shape at a port; () if its rank is unknown.
+
+    An unknown dimension is its upper bound, or 1 if it has none.
+    """
     shape = port.get_partial_shape()
     if shape.rank.is_dynamic:
         return ()
-    # By index, as OpenVINO's iterators take many times as long.
+    # By index, because OpenVINO's iterators take many times as long.
     sizes = (shape[axis] for axis in range(len(shape)))
     # An unbounded dimension reports -1 as its greatest length.
     return tuple(max(d.get_max_length(), 1) if d.is_dynamic else d.get_length() for d in sizes)
 
 
 def num_bytes(port: ov.Output | ov.Input) -> int:
-    """Size of the tensor at a port in bytes, sub-byte types packed, shape as `dims` has it.
+    """Returns the size of the tensor at a port in bytes, with the shape that `dims` gives.
 
-    A string counts as the 32 bytes of its handle.
+    Types of less than a byte are packed. A string counts as the 32 bytes of its handle.
     """
-    return -(-math.prod(dims(port)) * port.get_element_type().bitwidth // 8)
+    return -(-_num_elements(port) * port.get_element_type().bitwidth // 8)
 
 
-def _convolution(op: ov.Node) -> float:
-    """[N, I, ...] with filters [O, I, ...]: I x kernel multiply-adds for every output element."""
-    return 2.0 * math.prod(dims(op.output(0))) * math.prod(dims(op.input(1))[1:])
+def _num_elements(port: ov.Output | ov.Input) -> int:
+    return math.prod(dims(port))
 
 
-def _group_convolution(op: ov.Node) -> float:
-    """[N, G I, ...] with filters [G, O, I, ...]."""
-    return 2.0 * math.prod(dims(op.output(0))) * math.prod(dims(op.input(1))[2:])
+_Counter = Callable[[ov.Node], float | None]  # FLOPs of an operation, or None if it cannot tell
 
 
-def _transposed_convolution(op: ov.Node) -> float:
-    """[N, I, ...] with filters [I, O, ...]: every input element is scattered O x kernel times."""
-    return 2.0 * math.prod(dims(op.input(0))) * math.prod(dims(op.input(1))[1:])
+def _convolution(
+    *, filters: int = 1, is_grouped: bool = False, is_transposed: bool = False
+) -> _Counter:
+    """Makes a counter of a convolution's multiply-adds.
 
+    Each output element [N, O, ...] reads I x kernel input elements. If the convolution is
+    transposed, each input element [N, I, ...] is scattered to O x kernel output elements.
 
-def _transposed_group_convolution(op: ov.Node) -> float:
-    """[N, G I, ...] with filters [G, I, O, ...]."""
-    return 2.0 * math.prod(dims(op.input(0))) * math.prod(dims(op.input(1))[2:])
+    Args:
+      filters: the index of the input with the filters [O, I, ...], or [I, O, ...] if transposed.
+      is_grouped: whether the filters have an additional first axis of groups.
+      is_transposed: whether it is a transposed convolution.
+    """
 
+    def count(op: ov.Node) -> float:
+        kernel = dims(op.input(filters))[2 if is_grouped else 1 :]
+        positions = _num_elements(op.input(0) if is_transposed else op.output(0))
+        return 2.0 * positions * math.prod(kernel)
 
-def _deformable_convolution(op: ov.Node) -> float:
-    """Inputs data, offsets, filters [O, I, ...]; the interpolation of samples is not counted."""
-    return 2.0 * math.prod(dims(op.output(0))) * math.prod(dims(op.input(2))[1:])
+    return count
 
 
 def _matmul(op: ov.Node) -> float:
-    """[..., M, K] @ [..., K, N]."""
+    """Counts [..., M, K] @ [..., K, N]."""
     left = dims(op.input(0))
     inner = left[-2] if op.get_attributes()["transpose_a"] and len(left) > 1 else left[-1]
-    return 2.0 * math.prod(dims(op.output(0))) * inner
+    return 2.0 * _num_elements(op.output(0)) * inner
 
 
 def _einsum(op: ov.Node) -> float | None:
-    """One multiply-add for each combination of indices; unknown beyond two plain operands."""
-    terms = op.get_attributes()["equation"].split("->")[0].split(",")
-    if len(terms) != 2 or any("." in term for term in terms):
+    """Counts one multiply-add for each combination of indices of two operands without '...'."""
+    operands = op.get_attributes()["equation"].split("->")[0].split(",")
+    if len(operands) != 2 or any("." in operand for operand in operands):
         return None
     sizes = {
         label: size
-        for port, term in zip(op.inputs(), terms, strict=True)
-        for label, size in zip(term, dims(port), strict=True)
+        for port, operand in zip(op.inputs(), operands, strict=True)
+        for label, size in zip(operand, dims(port), strict=True)
     }
     return 2.0 * math.prod(sizes.values())
 
 
 def _attention(op: ov.Node) -> float:
-    """Queries [..., L, E], keys [..., S, E], values [..., S, V]."""
+    """Counts queries [..., L, E], keys [..., S, E], values [..., S, V]."""
     query, key, value = (dims(op.input(i)) for i in range(3))
-    scores = math.prod(query[:-1]) * key[-2]
-    return scores * (2.0 * query[-1] + 6 + 2.0 * value[-1])  # 6: scale and softmax
+    num_scores = math.prod(query[:-1]) * key[-2]
+    return num_scores * (2.0 * query[-1] + 6 + 2.0 * value[-1])  # 6: scale and softmax
 
 
 def _pool(op: ov.Node) -> float:
-    """One comparison or addition for each position of the kernel."""
-    return float(math.prod(dims(op.output(0))) * math.prod(op.get_attributes()["kernel"]))
+    """Counts one comparison or addition for each position of the kernel."""
+    return float(_num_elements(op.output(0)) * math.prod(op.get_attributes()["kernel"]))
 
 
 def _mvn(op: ov.Node) -> float:
-    """Mean and subtract; with the variance also square, sum and divide."""
-    return math.prod(dims(op.output(0))) * (5.0 if op.get_attributes()["normalize_variance"] else 2)
+    """Counts mean and subtract; with the variance also square, sum and divide."""
+    return _num_elements(op.output(0)) * (5.0 if op.get_attributes()["normalize_variance"] else 2)
 
 
 def _lrn(op: ov.Node) -> float:
-    """Square, sum over a window across each axis, scale, add, power, divide."""
-    window = op.get_attributes()["size"] ** math.prod(dims(op.input(1)))
-    return math.prod(dims(op.output(0))) * (5.0 + window)
+    """Counts square, sum over a window across each axis, scale, add, power, divide."""
+    window = op.get_attributes()["size"] ** _num_elements(op.input(1))
+    return _num_elements(op.output(0)) * (5.0 + window)
 
 
 def _interpolate(op: ov.Node) -> float | None:
     per_element = _INTERPOLATION.get(op.get_attributes()["mode"])
-    return None if per_element is None else float(math.prod(dims(op.output(0))) * per_element)
+    return None if per_element is None else float(_num_elements(op.output(0)) * per_element)
 
 
 def _embedding_bag(op: ov.Node) -> float:
-    """One addition for each element of each row that is looked up."""
-    return float(math.prod(dims(op.input(1))) * math.prod(dims(op.input(0))[1:]))
+    """Counts one addition for each element of each row that is looked up."""
+    return float(_num_elements(op.input(1)) * math.prod(dims(op.input(0))[1:]))
 
 
-def _recurrent(gates: int, per_hidden: int) -> Callable[[ov.Node], float]:
-    """A cell or a sequence of cells: gates x (input + hidden) multiply-adds a hidden unit.
+def _recurrent(num_gates: int, flops_per_unit: int) -> _Counter:
+    """Makes a counter of a cell, or a sequence of cells.
+
+    A hidden unit takes num_gates x (input + hidden) multiply-adds.
 
     Args:
-      gates: matrices multiplied with the input and with the hidden state.
-      per_hidden: FLOPs a hidden unit beside the matrices: biases, activations, the state's update.
+      num_gates: the number of matrices multiplied with the input and with the hidden state.
+      flops_per_unit: FLOPs of a hidden unit beside the matrix products: biases, activations, the
+        update of the state.
     """
 
     def count(op: ov.Node) -> float:
         attributes, inputs = op.get_attributes(), dims(op.input(0))
         hidden = attributes["hidden_size"]
         # A cell reads [batch, features] and has no direction; a sequence [batch, steps, features].
-        cells = math.prod(inputs[:-1]) * (
-            2 if attributes.get("direction") == "bidirectional" else 1
-        )
-        return cells * hidden * (2.0 * gates * (inputs[-1] + hidden) + per_hidden)
+        num_directions = 2 if attributes.get("direction") == "bidirectional" else 1
+        num_cells = math.prod(inputs[:-1]) * num_directions
+        return num_cells * hidden * (2.0 * num_gates * (inputs[-1] + hidden) + flops_per_unit)
 
     return count
 
@@ -215,31 +224,32 @@ _RNN = _recurrent(1, 3)
 
 
 def _body(op: ov.Node) -> float:
-    """The costliest body times the trip count, where the model tells it; else one trip."""
-    trips = 1 if op.get_type_name() == "If" else max(op.get_num_iterations(), 1)
-    return trips * max(
-        sum(known if (known := flops(inner)) is not None else estimate(inner) for inner in ops)
-        for ops in (body.get_ops() for body in operations.bodies(op))
+    """Counts the costliest body times the trip count, or once if the model does not state it."""
+    num_trips = 1 if op.get_type_name() == "If" else max(op.get_num_iterations(), 1)
+    return num_trips * max(
+        sum(count if (count := flops(inner)) is not None else estimate(inner) for inner in ops)
+        for ops in (body.get_ops() for body in op_bodies(op))
     )
 
 
-def _per_output(count: float) -> Callable[[ov.Node], float]:
-    return lambda op: count * math.prod(dims(op.output(0)))
+def _per_output_element(count: float) -> _Counter:
+    return lambda op: count * _num_elements(op.output(0))
 
 
-def _per_input(count: float) -> Callable[[ov.Node], float]:
-    return lambda op: count * math.prod(dims(op.input(0)))
+def _per_input_element(count: float) -> _Counter:
+    return lambda op: count * _num_elements(op.input(0))
 
 
-_FLOPS: dict[str, Callable[[ov.Node], float | None]] = {
-    **{kind: _per_output(count) for kind, count in _PER_OUTPUT_ELEMENT.items()},
-    **{kind: _per_input(count) for kind, count in _PER_INPUT_ELEMENT.items()},
+_FLOPS: dict[str, _Counter] = {
+    **{kind: _per_output_element(count) for kind, count in _PER_OUTPUT_ELEMENT.items()},
+    **{kind: _per_input_element(count) for kind, count in _PER_INPUT_ELEMENT.items()},
     **dict.fromkeys(_MOVEMENT, lambda op: 0.0),
     "AvgPool": _pool,
-    "BinaryConvolution": _convolution,
-    "Convolution": _convolution,
-    "ConvolutionBackpropData": _transposed_convolution,
-    "DeformableConvolution": _deformable_convolution,
+    "BinaryConvolution": _convolution(),
+    "Convolution": _convolution(),
+    "ConvolutionBackpropData": _convolution(is_transposed=True),
+    # Inputs data, offsets, filters; the interpolation of the samples is not counted.
+    "DeformableConvolution": _convolution(filters=2),
     "Einsum": _einsum,
     "EmbeddingBagOffsets": _embedding_bag,
     "EmbeddingBagOffsetsSum": _embedding_bag,
@@ -248,8 +258,8 @@ _FLOPS: dict[str, Callable[[ov.Node], float | None]] = {
     "EmbeddingSegmentsSum": _embedding_bag,
     "GRUCell": _GRU,
     "GRUSequence": _GRU,
-    "GroupConvolution": _group_convolution,
-    "GroupConvolutionBackpropData": _transposed_group_convolution,
+    "GroupConvolution": _convolution(is_grouped=True),
+    "GroupConvolutionBackpropData": _convolution(is_grouped=True, is_transposed=True),
     "If": _body,
     "Interpolate": _interpolate,
     "LRN": _lrn,
@@ -267,23 +277,20 @@ _FLOPS: dict[str, Callable[[ov.Node], float | None]] = {
 
 
 def flops(op: ov.Node) -> float | None:
-    """FLOPs of one execution of `op`, or None where its type, or how many axes its tensors have, is
-    not known here.
+    """Returns the FLOPs of one execution of `op`; None if its type or a tensor's rank is unknown.
 
-    Of an If, Loop or TensorIterator: its body's (the costliest branch's) times the trip count, once
-    where the count is not known; unknown operations inside are estimated.
+    An If, Loop or TensorIterator counts as its body (the costliest branch) times the trip count,
+    or once if the count is unknown. Unknown operations inside are estimated.
     """
-    kind = op.get_type_name()
-    if kind not in _FLOPS or (kind not in _MOVEMENT and _has_unknown_rank(op)):
+    op_type = op.get_type_name()
+    if op_type not in _FLOPS:
         return None
-    return _FLOPS[kind](op)
-
-
-def _has_unknown_rank(op: ov.Node) -> bool:
     ports = (*op.inputs(), *op.outputs())
-    return any(port.get_partial_shape().rank.is_dynamic for port in ports)
+    if op_type not in _MOVEMENT and any(p.get_partial_shape().rank.is_dynamic for p in ports):
+        return None
+    return _FLOPS[op_type](op)
 
 
 def estimate(op: ov.Node) -> float:
-    """FLOPs of an operation of unknown type: 1 for every 4 bytes that it reads and writes."""
+    """Estimates the FLOPs of an operation of unknown type: 1 for every 4 bytes read or written."""
     return sum(num_bytes(port) for port in (*op.inputs(), *op.outputs())) / 4

@@ -1,4 +1,4 @@
-"""Models from where people make them: PyTorch and JAX, without a file written by hand."""
+"""Models made in Python with PyTorch, JAX or OpenVINO."""
 
 import os
 from pathlib import Path
@@ -14,17 +14,17 @@ from placement.types import OpGraph
 class Converted(NamedTuple):
     """A model made in Python, ready to be placed."""
 
-    model: ov.Model  # `frontend.prepare`d
+    model: ov.Model  # prepared by `frontend.prepare`
     graph: OpGraph  # of all its operations, constants included
 
     def save(self, path: str | os.PathLike[str]) -> None:
-        """Writes an OpenVINO IR for `--config.graph`, its weights beside it as .bin.
+        """Writes an OpenVINO IR file for `--config.graph`, with its weights beside it as .bin.
 
         Args:
-          path: ends in .xml; its folder exists.
+          path: a path that ends in .xml; its folder exists.
 
         Raises:
-          UserError: the path ends otherwise, or there is no such folder.
+          UserError: the path has another ending, or its folder does not exist.
         """
         file = Path(path)
         if file.suffix != ".xml" or not file.parent.is_dir():
@@ -32,7 +32,7 @@ class Converted(NamedTuple):
                 f"cannot save a model to {str(path)!r}; give the path of an .xml file, in a folder "
                 "that exists"
             )
-        # Its default is to round weights to f16.
+        # By default OpenVINO would round the weights to f16.
         ov.save_model(self.model, file, compress_to_fp16=False)
 
 
@@ -41,19 +41,19 @@ def graph_from(
 ) -> Converted:
     """Converts a model to one that can be placed, with the static shapes of its example inputs.
 
-    The inputs are called as the arguments are; an entry of a tuple or dict as 'pair.0' or 'batch.v'
-    (of an exported program, as it names them). The weights are copied.
+    The model's inputs have the names of the arguments; an entry of a tuple or dict is called
+    'pair.0' or 'batch.v'. The inputs of an exported program keep its names. Weights are copied.
 
     Args:
       model: an `openvino.Model`; a `torch.nn.Module`; a `torch.export.ExportedProgram`; or a JAX
         function of arrays, also a bound Flax module or a Flax `apply` with its parameters bound.
-      example_inputs: a tuple of arguments, a dict of them by name, or the only one itself. An
-        exported program may go without: it has its own.
-      input_shapes: such as 'images:8,3,224,224': other shapes than the examples', of a program with
-        dynamic ones.
+      example_inputs: a tuple of arguments, a dict of arguments by name, or the only argument
+        itself. An exported program needs none, because it contains its own.
+      input_shapes: other shapes than the examples', such as 'images:8,3,224,224', for a program
+        with dynamic shapes.
 
     Raises:
-      UserError: nothing of these kinds, or it cannot be converted, in one line.
+      UserError: the model is none of these kinds, or cannot be converted.
     """
     if isinstance(model, ov.Model):
         converted = model

@@ -1,28 +1,27 @@
 """PyTorch modules and exported programs as OpenVINO models.
 
-A module is traced (`torch.jit.trace`), which names operations after its submodules and keeps
-recurrent layers whole; a branch that depends on values is taken as it falls on the examples. The
-extra `torch` installs what this takes. Who has no torch has no model of it, so it is never imported
-for anything else.
+A module is traced (`torch.jit.trace`). This names operations after its submodules and keeps
+recurrent layers whole; a branch that depends on values is taken as the example inputs decide. The
+extra `torch` installs what this needs. Torch is never imported for a model of another kind: a user
+without torch has no torch model.
 """
 
-import contextlib
 import copy
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from typing import Any
 
 import openvino as ov
 
 from placement.errors import UserError
 from placement.runtime.models import conversion
-from placement.runtime.models.conversion import Input
+from placement.runtime.models.conversion import InputSpec
 
 _MEND = "write it with operations that convert, or export it to ONNX and place that file"
 
 
 def accepts(model: Any) -> bool:
-    """Whether it is a `torch.nn.Module` or a `torch.export.ExportedProgram`."""
+    """Returns whether `model` is a `torch.nn.Module` or a `torch.export.ExportedProgram`."""
     torch = sys.modules.get("torch")
     if torch is None:
         return False
@@ -30,142 +29,124 @@ def accepts(model: Any) -> bool:
 
 
 def convert(model: Any, example_inputs: Any | None) -> ov.Model:
-    """The model in evaluation mode, without gradients, with weights of its own.
+    """Converts a model in evaluation mode, without gradients; its weights are copied.
 
     Args:
-      model: what `accepts` accepts; it is left as it was.
-      example_inputs: as of `placement.runtime.models.from_python.graph_from`.
+      model: an object that `accepts` accepts. It is not changed.
+      example_inputs: as for `placement.runtime.models.from_python.graph_from`.
 
     Raises:
-      UserError: it cannot be converted, or the example inputs do not fit it.
+      UserError: the model cannot be converted, or the example inputs do not fit it.
     """
     import torch
 
     if isinstance(model, torch.export.ExportedProgram):
-        return _program(model, example_inputs)
-    if isinstance(model, torch.jit.ScriptModule):  # whose inputs OpenVINO counts wrongly
+        return _convert_program(model, example_inputs)
+    if isinstance(model, torch.jit.ScriptModule):  # OpenVINO miscounts its inputs
         raise UserError(
             f"{type(model).__name__} is a scripted or traced module; give the torch.nn.Module that "
             "it was made from, or export it to ONNX and place that file"
         )
-    return _module(model, example_inputs)
-
-
-def _module(module: Any, example_inputs: Any | None) -> ov.Model:
-    subject = f"PyTorch module {type(module).__name__}"
-    flat = conversion.flatten(module.forward, example_inputs, subject)
-    with _lent(module, flat.function):
-        converted = conversion.convert(
-            module,
-            subject=subject,
-            mend=_MEND,
-            example_input=tuple(flat.arrays),
-            share_weights=False,
-        )
+    subject = f"PyTorch module {type(model).__name__}"
+    flat = conversion.flatten_function(model.forward, example_inputs, subject)
+    # The module is lent to the converter with another `forward`. The converter puts it into
+    # evaluation mode and leaves it there. Afterwards everything is restored.
+    own_forward = {key: value for key, value in vars(model).items() if key == "forward"}
+    training_modes = [(module, module.training) for module in model.modules()]
+    model.forward = flat.function
+    try:
+        with torch.no_grad():
+            converted = conversion.convert(
+                model,
+                subject=subject,
+                mend=_MEND,
+                example_input=tuple(flat.arrays),
+                share_weights=False,
+            )
+    finally:
+        del model.forward
+        vars(model).update(own_forward)
+        for module, is_training in training_modes:
+            module.training = is_training
     conversion.set_inputs(converted, flat.inputs, subject=subject)
     return converted
 
 
-def _program(program: Any, example_inputs: Any | None) -> ov.Model:
+def _convert_program(program: Any, example_inputs: Any | None) -> ov.Model:
     subject = "the exported program"
     inputs = _program_inputs(program, example_inputs, subject)
-    # Weights would be shared with the program, and training would go on in the model.
+    # Without the copy the model would share its weights with the program, and change in training.
     converted = conversion.convert(copy.deepcopy(program), subject=subject, mend=_MEND)
     parameters = converted.get_parameters()
-    # The front end drops the first input where nothing reads it; of numbers, flags and None, which
-    # are part of the program, it makes inputs that nothing reads.
+    # The front end drops the first input if nothing reads it. Numbers, flags and None, which are
+    # part of the program, become inputs that nothing reads.
     inputs = inputs[len(inputs) - len(parameters) :]
-    for given, parameter in zip(inputs, parameters, strict=True):
-        if given is None:
+    for spec, parameter in zip(inputs, parameters, strict=True):
+        if spec is None:
             converted.remove_parameter(parameter)
-    tensors = [given for given in inputs if given is not None]
-    conversion.set_inputs(converted, tensors, subject=subject)
+    tensor_inputs = [spec for spec in inputs if spec is not None]
+    conversion.set_inputs(converted, tensor_inputs, subject=subject)
     return converted
 
 
-def _program_inputs(program: Any, example_inputs: Any | None, subject: str) -> list[Input | None]:
-    """Every input of a program with the examples' shape; None for what is no tensor.
+def _program_inputs(
+    program: Any, example_inputs: Any | None, subject: str
+) -> list[InputSpec | None]:
+    """Returns every input of a program with its example's shape; None for inputs without a tensor.
 
-    Without any examples, given or the program's own, dynamic dimensions are left as -1.
+    If neither the caller nor the program has examples, dynamic dimensions stay -1.
     """
     from torch.export.graph_signature import InputKind, TensorArgument
 
     values = {node.name: node.meta["val"] for node in program.graph.find_nodes(op="placeholder")}
-    traced = [
-        Input(spec.arg.name, _traced_shape(values[spec.arg.name]))
-        if isinstance(spec.arg, TensorArgument)
-        else None
-        for spec in program.graph_signature.input_specs
-        if spec.kind is InputKind.USER_INPUT
-    ]
-    given = program.example_inputs
+    exported: list[InputSpec | None] = []
+    for spec in program.graph_signature.input_specs:
+        if spec.kind is not InputKind.USER_INPUT:
+            continue
+        if not isinstance(spec.arg, TensorArgument):
+            exported.append(None)
+            continue
+        sizes = values[spec.arg.name].shape
+        shape = tuple(size if isinstance(size, int) else -1 for size in sizes)
+        exported.append(InputSpec(spec.arg.name, shape))
+    arguments = program.example_inputs
     if example_inputs is not None:
-        given = conversion.arguments(example_inputs)
-    if given is None:
-        return traced
-    args, kwargs = given
-    shapes = _shapes([entry.name for entry in traced if entry is not None], args, kwargs, subject)
-    return [entry and _bound(entry, shapes[entry.name], subject) for entry in traced]
+        arguments = conversion.split_arguments(example_inputs)
+    if arguments is None:
+        return exported
 
-
-def _traced_shape(tensor: Any) -> tuple[int, ...]:
-    return tuple(size if isinstance(size, int) else -1 for size in tensor.shape)
-
-
-def _shapes(
-    names: list[str], args: tuple[Any, ...], kwargs: dict[str, Any], subject: str
-) -> dict[str, tuple[int, ...]]:
-    """The shapes of a program's inputs: positional ones in order, the others by name."""
-    positional = [leaf for value in args for leaf in _leaves("", value)]
-    by_name = [leaf for key, value in kwargs.items() for leaf in _leaves(key, value)]
-    shapes = {name: leaf.shape for name, leaf in zip(names, positional, strict=False)}
-    shapes |= {leaf.name: leaf.shape for leaf in by_name}
-    if set(shapes) != set(names) or len(positional) + len(by_name) != len(names):
+    # Positional tensors belong to the inputs in order, the others by name.
+    args, kwargs = arguments
+    positional = [tensor for value in args for tensor in _tensors("", value)]
+    named = [tensor for key, value in kwargs.items() for tensor in _tensors(key, value)]
+    names = [spec.name for spec in exported if spec is not None]
+    shapes = {name: tensor.shape for name, tensor in zip(names, positional, strict=False)}
+    shapes |= {tensor.name: tensor.shape for tensor in named}
+    if set(shapes) != set(names) or len(positional) + len(named) != len(names):
         raise UserError(
             f"the example inputs do not fit {subject}: its inputs are "
             f"{', '.join(names) or 'none'}; give a tuple in their order, or a dict by name"
         )
-    return shapes
+    for spec in exported:
+        if spec is None:
+            continue
+        exported_shape, example_shape = list(spec.shape), list(shapes[spec.name])
+        if not ov.PartialShape(exported_shape).compatible(ov.PartialShape(example_shape)):
+            raise UserError(
+                f"input {spec.name!r} of {subject} is {exported_shape} (-1 is any size), but its "
+                f"example is {example_shape}; give another example, or export it with "
+                "dynamic_shapes"
+            )
+    return [spec and InputSpec(spec.name, shapes[spec.name]) for spec in exported]
 
 
-def _bound(traced: Input, shape: tuple[int, ...], subject: str) -> Input:
-    """The input with the shape of its example, if it was exported for that."""
-    if not ov.PartialShape(list(traced.shape)).compatible(ov.PartialShape(list(shape))):
-        raise UserError(
-            f"input {traced.name!r} of {subject} is {list(traced.shape)} (-1 is any size), but its "
-            f"example is {list(shape)}; give another example, or export it with dynamic_shapes"
-        )
-    return Input(traced.name, shape)
-
-
-def _leaves(name: str, value: Any) -> Iterator[Input]:
-    """The tensors in an argument of a program, in its order and by its names."""
+def _tensors(name: str, value: Any) -> Iterator[InputSpec]:
+    """Yields the tensors in an argument of a program, in its order and with its names."""
     if isinstance(value, dict):
         for key, entry in value.items():
-            yield from _leaves(f"{name}_{key}", entry)
+            yield from _tensors(f"{name}_{key}", entry)
     elif isinstance(value, (tuple, list)):
         for index, entry in enumerate(value):
-            yield from _leaves(f"{name}_{index}", entry)
+            yield from _tensors(f"{name}_{index}", entry)
     elif hasattr(value, "shape"):
-        yield Input(name, tuple(value.shape))
-
-
-@contextlib.contextmanager
-def _lent(module: Any, forward: Callable[..., Any]) -> Iterator[None]:
-    """Without gradients, with another `forward`; then everything is as it was.
-
-    The converter itself puts the module into evaluation mode, and leaves it there.
-    """
-    import torch
-
-    own = {key: value for key, value in vars(module).items() if key == "forward"}
-    modes = [(part, part.training) for part in module.modules()]
-    module.forward = forward
-    try:
-        with torch.no_grad():
-            yield
-    finally:
-        del module.forward
-        vars(module).update(own)
-        for part, mode in modes:
-            part.training = mode
+        yield InputSpec(name, tuple(value.shape))

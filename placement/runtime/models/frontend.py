@@ -1,7 +1,7 @@
-"""From a model file to an `ov.Model` that can be placed: static inputs, folded, uniquely named.
+"""Reading and preparing of models: static inputs, folded constants, unique names.
 
-Also inputs to run it with. A mistake in the file or in the shapes asked for is a `UserError` of
-one line.
+This module also draws random inputs to run a model with. Mistakes in the file or in the requested
+shapes are reported as a `UserError` of one line.
 """
 
 import math
@@ -27,26 +27,26 @@ _FORMATS = {
 
 _SAVED_MODEL = "saved_model.pb"  # in a folder, with its variables beside it
 
-# How ov::pass::DisableConstantFolding is filed in an operation's runtime information.
+# The key of the mark ov::pass::DisableConstantFolding in an operation's runtime information.
 NO_FOLDING = "DisableConstantFolding_0"
 
-# Operations whose first output holds values of their first input, and nothing else.
-_VALUE_KEEPING = frozenset(
+# Operations whose first output contains only values of their first input.
+_VALUE_KEEPING_TYPES = frozenset(
     {
         *("Broadcast", "Concat", "Convert", "Gather", "Identity", "Reshape", "Slice", "Split"),
         *("Squeeze", "StridedSlice", "Tile", "Transpose", "Unsqueeze", "VariadicSplit"),
     }
 )
 
-# Where operations read how long each of their sequences is.
-_LENGTHS = {"LSTMSequence": 3, "GRUSequence": 2, "RNNSequence": 2, "ReverseSequence": 1}
+# Operation type -> index of the input that holds the length of each sequence.
+_LENGTHS_INPUT = {"LSTMSequence": 3, "GRUSequence": 2, "RNNSequence": 2, "ReverseSequence": 1}
 
 _MAX_ELEMENTS = 2**40  # of an input: terabytes
-_MOST_STEPS = 9  # of a Range whose end is an input
+_MAX_STEPS = 9  # of a Range whose end is an input
 
 _Draw = Callable[[np.random.Generator, tuple[int, ...]], np.ndarray]
 
-# How floating-point inputs are drawn: standardised ones, images, and those on both sides of 0.
+# Kinds of random floats: standardised features, images, and values on both sides of 0.
 FLOATS: Mapping[str, _Draw] = {
     "normal": lambda generator, shape: generator.standard_normal(shape),
     "uniform in [0, 1)": lambda generator, shape: generator.random(shape),
@@ -57,20 +57,48 @@ _WORDS = ("placement", "of", "a", "neural", "network", "on", "two", "devices")
 
 
 def load(path: str) -> ov.Model:
-    """Reads a model: a file whose format its suffix tells, or a TensorFlow SavedModel's folder.
+    """Reads a model from a file, whose suffix gives its format, or from a SavedModel folder.
 
-    Files are .xml (with .bin), .onnx, .tflite and .pb.
+    Args:
+      path: an .xml file (with its .bin beside it), an .onnx, .tflite or .pb file, or the folder of
+        a TensorFlow SavedModel.
 
     Raises:
-      UserError: no such file, an unknown suffix, an .xml without its .bin, a folder of something
-        else, a model that OpenVINO cannot read, one that leaves out what an operation needs, or
-        names in it that are no UTF-8.
+      UserError: the file does not exist, has an unknown suffix or no .bin; the folder holds no
+        SavedModel; OpenVINO cannot read the model; an operation lacks an input that it needs; or a
+        name is not UTF-8.
     """
-    file, kind = _found(path)
+    file, valid = Path(path), ", ".join(_FORMATS)
+    if file.name == _SAVED_MODEL and file.is_file():
+        file = file.parent  # OpenVINO reads the folder, with the variables
+    suffix = file.suffix.lower()
+    if file.is_dir():
+        file_format = "a TensorFlow SavedModel"
+        if not (file / _SAVED_MODEL).is_file():
+            raise UserError(
+                f"folder {path!r} holds no {_SAVED_MODEL}; give the folder of a TensorFlow "
+                f"SavedModel, or a model file that is one of {valid}"
+            )
+    elif suffix not in _FORMATS:
+        raise UserError(f"model {path!r} has suffix {file.suffix!r}; convert it to one of {valid}")
+    elif not file.is_file():
+        raise UserError(f"no model file {path!r}; give the path of a file that is one of {valid}")
+    else:
+        file_format = _FORMATS[suffix]
+        weights = file.with_suffix(".bin")
+        if suffix == ".xml" and not weights.is_file():
+            raise UserError(
+                f"model {path!r} has no weights beside it; copy {str(weights)!r} there too"
+            )
     try:
         with silent_stderr():
             model = ov.Core().read_model(file)
-        _check_names(model)
+        # Read every name: OpenVINO accepts names that are not UTF-8, Python does not.
+        model.get_friendly_name()
+        for op in all_ops(model):
+            op.get_friendly_name()
+            for output in op.outputs():
+                output.get_names()
     except UnicodeDecodeError as error:
         raise UserError(
             f"model {path!r} has names that are no UTF-8 ({error.reason}); export it with others"
@@ -78,24 +106,27 @@ def load(path: str) -> ov.Model:
     except RuntimeError as error:
         reason = why(error, "its content is damaged or of another format")
         raise UserError(
-            f"model {path!r} cannot be read as {kind}: {reason}; {_remedy(str(error), file)}"
+            f"model {path!r} cannot be read as {file_format}: {reason}; "
+            f"{_advise_on_reading(str(error), file)}"
         ) from error
     for op in all_ops(model):
-        if op.get_type_name() == "NullNode":  # an input of ONNX without a name: none was given
+        # A NullNode stands for an ONNX input without a name, for which the file has no tensor.
+        if op.get_type_name() == "NullNode":
             reader, *_ = op.output(0).get_target_inputs()
             name = reader.get_node().get_friendly_name()
             raise UserError(
                 f"model {path!r} leaves out an input that {name!r} needs; export it again"
             )
-    # An .xml names all operations, of which one may be called as OpenVINO calls one without a name,
-    # by a number that goes up with every operation of the process. A copy has other numbers.
-    while file.suffix.lower() == ".xml" and _unnamed(model):
+    # An .xml file names all its operations. One of these names can equal the name that OpenVINO
+    # gives an operation without a name: its type and a counter of the process. In a copy of the
+    # model the counter has other values.
+    while suffix == ".xml" and _unnamed_ops(model):
         model = model.clone()
     return model
 
 
-def _remedy(error: str, file: Path) -> str:
-    """Returns what helps against an error of OpenVINO's readers."""
+def _advise_on_reading(error: str, file: Path) -> str:
+    """Returns the user's next step after an error of OpenVINO's readers."""
     external = re.search(r"externally stored data in file \(([^,]*), ", error)
     if external is not None:
         weights = file.parent / external[1]
@@ -112,67 +143,39 @@ def _remedy(error: str, file: Path) -> str:
     return f"give it the suffix of its format ({', '.join(_FORMATS)}) or export it again"
 
 
-def _unnamed(model: ov.Model) -> set[str]:
-    """The names that OpenVINO gave operations without one."""
+def _unnamed_ops(model: ov.Model) -> set[str]:
+    """Returns the names that OpenVINO gave to operations without a name."""
     return {op.get_name() for op in all_ops(model) if op.friendly_name == op.get_name()}
 
 
-def _found(path: str) -> tuple[Path, str]:
-    """Returns what OpenVINO is to read, and its format."""
-    file, valid = Path(path), ", ".join(_FORMATS)
-    if file.name == _SAVED_MODEL and file.is_file():
-        file = file.parent  # it is read with the variables beside it
-    if file.is_dir():
-        if not (file / _SAVED_MODEL).is_file():
-            raise UserError(
-                f"folder {path!r} holds no {_SAVED_MODEL}; give the folder of a TensorFlow "
-                f"SavedModel, or a model file that is one of {valid}"
-            )
-        return file, "a TensorFlow SavedModel"
-    if file.suffix.lower() not in _FORMATS:
-        raise UserError(f"model {path!r} has suffix {file.suffix!r}; convert it to one of {valid}")
-    if not file.is_file():
-        raise UserError(f"no model file {path!r}; give the path of a file that is one of {valid}")
-    weights = file.with_suffix(".bin")
-    if file.suffix.lower() == ".xml" and not weights.is_file():
-        raise UserError(f"model {path!r} has no weights beside it; copy {str(weights)!r} there too")
-    return file, _FORMATS[file.suffix.lower()]
-
-
-def _check_names(model: ov.Model) -> None:
-    """Reads every name.
-
-    Raises:
-      UnicodeDecodeError: one is no UTF-8, as OpenVINO accepts.
-    """
-    model.get_friendly_name()
-    for op in all_ops(model):
-        op.get_friendly_name()
-        for output in op.outputs():
-            output.get_names()
-
-
 def prepare(model: ov.Model, input_shapes: str = "") -> ov.Model:
-    """A copy of `model` whose inputs are static, folded, with unique friendly names.
+    """Returns a folded copy of `model` with static inputs and unique friendly names.
 
-    Chains of operations on constants and static shapes are folded; weights stored in fewer bits
-    than they are used in (float16 Constant, then Convert) stay so. Operations that the file does
-    not name are named by type and order, the same in every process. Outputs, and operations
-    between, can still be dynamic where their shape depends on data.
+    Operations on constants and on static shapes are folded. Weights that are stored in fewer bits
+    than they are used in (a float16 Constant, then a Convert) stay so. Operations without a name in
+    the file are named by type and order, the same in every process. Outputs and intermediate
+    tensors can still be dynamic if their shape depends on data.
 
     Args:
-      model: left as it is.
-      input_shapes: such as 'images:1,3,224,224;ids:1,128'; an input goes by any of its names.
-        Every dynamic input needs a shape; a static one may be given another.
+      model: a model. It is not changed.
+      input_shapes: shapes such as 'images:1,3,224,224;ids:1,128'; any name of an input may be used.
+        Every dynamic input needs a shape; a static input may be given another one.
 
     Raises:
-      UserError: a dynamic input has no shape, or `input_shapes` is malformed, names no input, or
-        does not fit the model; or the model's constants cannot be computed.
+      UserError: a dynamic input has no shape; `input_shapes` is malformed, names no input, or does
+        not fit the model; or the model's constants cannot be computed.
     """
-    unnamed = _unnamed(model)
+    unnamed = _unnamed_ops(model)
     prepared = model.clone()
-    _name_unnamed(prepared, unnamed)
-    shapes = _parse(input_shapes, prepared)
+    # The names that OpenVINO gave contain a counter of this process.
+    counts: Counter[str] = Counter()
+    for op in all_ops(prepared):
+        if op.get_friendly_name() in unnamed:
+            op_type = op.get_type_name()
+            op.set_friendly_name(f"{op_type}_{counts[op_type]}")
+            counts[op_type] += 1
+
+    shapes = _parse_shapes(input_shapes, prepared)
     missing = [
         port.get_node()
         for i, port in enumerate(prepared.inputs)
@@ -180,8 +183,8 @@ def prepare(model: ov.Model, input_shapes: str = "") -> ov.Model:
     ]
     if missing:
         raise UserError(
-            f"the model has dynamic inputs without a shape: {listed(missing)}; "
-            f"give them one, such as {_example(missing)}"
+            f"the model has dynamic inputs without a shape: {describe_inputs(missing)}; "
+            f"give them one, such as {_example_flag(missing)}"
         )
     if shapes:
         try:
@@ -192,146 +195,39 @@ def prepare(model: ov.Model, input_shapes: str = "") -> ov.Model:
                 f"the model does not work with input_shapes {input_shapes!r}: {reason}; "
                 "give shapes that it was made for"
             ) from error
-    _fold(prepared)
-    _make_names_unique(prepared)
+
+    _fold_constants(prepared)
+
+    # Append _1, _2, ... to every repeat of a name, in order.
+    ops = prepared.get_ordered_ops()
+    original_names = {op.get_friendly_name() for op in ops}
+    used_names: set[str] = set()
+    repeats: Counter[str] = Counter()
+    for op in ops:
+        name = base = op.get_friendly_name()
+        while name in used_names or (name != base and name in original_names):
+            repeats[base] += 1
+            name = f"{base}_{repeats[base]}"
+        used_names.add(name)
+        op.set_friendly_name(name)
     return prepared
 
 
-def example_inputs(model: ov.Model, seed: int, floats: str = "normal") -> list[np.ndarray]:
-    """One array for each of `model.inputs`, drawn from `seed`.
+def _fold_constants(model: ov.Model) -> None:
+    """Replaces operations on constants by Constants, except the unpacking of stored weights.
 
-    Floats are of the kind asked for, booleans fair coins, strings short words. Integers that look
-    up rows of a table are uniform over its rows, and those that are lengths of sequences over their
-    lengths; a single one that is compared with a constant equals it. Others of 8 bits are uniform
-    over all that there are, as pixels and characters come. All others are 0 or 1, which suits masks
-    and token types.
-
-    Args:
-      model: a model with static inputs.
-      seed: equal seeds give equal arrays.
-      floats: one of `FLOATS`; integers and the rest differ from one to the other, too.
-
-    Raises:
-      UserError: an input has a type that NumPy lacks (bf16, u4, ...).
+    The mark 'decompression' that a plug-in puts on a compressed weight does not protect it from
+    folding. An explicit mark does, and is removed again so that plug-ins see the model as it was.
     """
-    kinds = list(FLOATS)
-    generator = np.random.default_rng([seed, kinds.index(floats)] if floats != kinds[0] else seed)
-    return [_example_input(port, generator, FLOATS[floats]) for port in model.inputs]
-
-
-def names(parameter: ov.Node) -> list[str]:
-    """Names an input goes by, the one to show first."""
-    return [*sorted(parameter.output(0).get_names()), parameter.get_friendly_name()]
-
-
-def listed(parameters: Iterable[ov.Node]) -> str:
-    """Inputs with their shapes, for a message."""
-    return ", ".join(
-        f"{names(parameter)[0]} {parameter.get_output_partial_shape(0)}" for parameter in parameters
-    )
-
-
-def _example(parameters: Iterable[ov.Node]) -> str:
-    """The flag that gives `parameters` plausible shapes: one image or sequence each."""
-    entries = (
-        f"{names(parameter)[0]}:{','.join(map(str, _plausible(parameter)))}"
-        for parameter in parameters
-    )
-    return f"--config.input_shapes='{';'.join(entries)}'"
-
-
-def _plausible(parameter: ov.Node) -> list[int]:
-    """A shape that the input allows."""
-    shape = parameter.get_output_partial_shape(0)
-    if shape.rank.is_dynamic:
-        return [1, 3, 224, 224]
-    sizes = [128] * len(shape)
-    # The batch: behind what is fixed, as the layers of a recurrent state are.
-    batch = next((i for i, d in enumerate(shape) if d.is_dynamic or d.get_length() == 1), 0)
-    if sizes:
-        sizes[batch] = 1
-    if len(shape) == 4:
-        channels_last = shape[3].is_static and shape[1].is_dynamic
-        sizes = [1, 224, 224, 3] if channels_last else [1, 3, 224, 224]
-    return [_nearest(dim, size) for dim, size in zip(shape, sizes, strict=False)]
-
-
-def _nearest(dim: ov.Dimension, size: int) -> int:
-    """The length that `dim` allows nearest to `size`."""
-    highest = dim.get_max_length()
-    return max(dim.get_min_length(), size if highest < 0 else min(size, highest))
-
-
-def _parse(text: str, model: ov.Model) -> dict[int, tuple[int, ...]]:
-    """'images:1,3,224,224;ids:1,128' as {input's index: shape}."""
-    parameters = model.get_parameters()
-    shapes: dict[int, tuple[int, ...]] = {}
-    for entry in text.split(";") if text.strip() else ():
-        name, shape = _parse_entry(entry.strip(), parameters)
-        number = index("input_shapes", name, parameters)
-        if number in shapes:
-            raise UserError(f"input_shapes gives input {name!r} two shapes; keep one")
-        if math.prod(shape) > _MAX_ELEMENTS:
-            raise UserError(
-                f"input_shapes gives {name!r} the shape {list(shape)} of {math.prod(shape):.1e} "
-                f"elements; give at most {_MAX_ELEMENTS:.1e}"
-            )
-        allowed = parameters[number].get_output_partial_shape(0)
-        if allowed.is_dynamic and not allowed.compatible(ov.PartialShape(list(shape))):
-            raise UserError(
-                f"input_shapes gives {name!r} the shape {list(shape)}, which does not fit "
-                f"{allowed}; one that fits is {_example([parameters[number]])}"
-            )
-        shapes[number] = shape
-    return shapes
-
-
-def index(key: str, name: str, parameters: list[ov.Node]) -> int:
-    """The index of the input called `name`, which `key` mentions.
-
-    Raises:
-      UserError: there is none.
-    """
-    matches = [i for i, parameter in enumerate(parameters) if name in names(parameter)]
-    if not matches:
-        raise UserError(
-            f"{key} names {name!r}, which is no input of the model; "
-            f"its inputs are {listed(parameters)}"
-        )
-    return matches[0]
-
-
-def _parse_entry(entry: str, parameters: list[ov.Node]) -> tuple[str, tuple[int, ...]]:
-    """'images:1,3,224,224' as a name and a shape."""
-    # A TensorFlow tensor is called 'input:0': the shape follows the last colon.
-    name, colon, numbers = entry.rpartition(":")
-    sizes = [size.strip() for size in numbers.split(",")]
-    if not colon or not all(size.isdecimal() and int(size) > 0 for size in sizes):
-        raise UserError(
-            f"input_shapes has the malformed entry {entry!r}; write NAME:SIZE,SIZE,... with "
-            f"positive sizes and ';' between inputs, such as {_example(parameters)}"
-        )
-    return name.strip(), tuple(map(int, sizes))
-
-
-def _unpacks_weights(op: ov.Node) -> bool:
-    """Whether `op` converts stored numbers to a wider floating-point type."""
-    if op.get_type_name() != "Convert":
-        return False
-    stored, used = op.get_input_element_type(0), op.get_output_element_type(0)
-    is_constant = op.input_value(0).get_node().get_type_name() == "Constant"
-    return is_constant and used.is_real() and stored.bitwidth < used.bitwidth
-
-
-def _fold(model: ov.Model) -> None:
-    """Replaces what can be computed before any request by Constants, except unpacked weights.
-
-    The mark that a plug-in puts on a compressed weight ('decompression') does not protect it from
-    this pass, hence the explicit one, taken off again so that plug-ins see the model as it was.
-    """
-    unpacking = [op for op in all_ops(model) if _unpacks_weights(op)]
-    for op in unpacking:
-        op.set_rt_info(True, NO_FOLDING)
+    unpacking_ops = []
+    for op in all_ops(model):
+        if op.get_type_name() != "Convert":
+            continue
+        stored_type, used_type = op.get_input_element_type(0), op.get_output_element_type(0)
+        is_constant = op.input_value(0).get_node().get_type_name() == "Constant"
+        if is_constant and used_type.is_real() and stored_type.bitwidth < used_type.bitwidth:
+            op.set_rt_info(True, NO_FOLDING)
+            unpacking_ops.append(op)
     manager = passes.Manager()
     manager.register_pass(passes.ConstantFolding())
     try:
@@ -342,115 +238,188 @@ def _fold(model: ov.Model) -> None:
             f"the model's constants cannot be computed: {why(error, 'OpenVINO refuses them')}; "
             "mend that operation and export the model again"
         ) from error
-    for op in unpacking:
+    for op in unpacking_ops:
         del op.get_rt_info()[NO_FOLDING]
 
 
-def _name_unnamed(model: ov.Model, unnamed: set[str]) -> None:
-    """Renames operations that carry a name made from a counter of this process."""
-    numbers: Counter[str] = Counter()
-    for op in all_ops(model):
-        if op.get_friendly_name() in unnamed:
-            kind = op.get_type_name()
-            op.set_friendly_name(f"{kind}_{numbers[kind]}")
-            numbers[kind] += 1
+def input_names(parameter: ov.Node) -> list[str]:
+    """Returns the names of an input, the one to show first."""
+    return [*sorted(parameter.output(0).get_names()), parameter.get_friendly_name()]
 
 
-def _make_names_unique(model: ov.Model) -> None:
-    """Appends _1, _2, ... to every repeat of a name, in order."""
-    ops = model.get_ordered_ops()
-    taken = {op.get_friendly_name() for op in ops}
-    seen: set[str] = set()
-    repeats: Counter[str] = Counter()
-    for op in ops:
-        name = base = op.get_friendly_name()
-        while name in seen or (name != base and name in taken):
-            repeats[base] += 1
-            name = f"{base}_{repeats[base]}"
-        seen.add(name)
-        op.set_friendly_name(name)
+def describe_inputs(parameters: Iterable[ov.Node]) -> str:
+    """Lists inputs with their shapes, for a message."""
+    return ", ".join(
+        f"{input_names(parameter)[0]} {parameter.get_output_partial_shape(0)}"
+        for parameter in parameters
+    )
 
 
-def _example_input(port: ov.Output, generator: np.random.Generator, floats: _Draw) -> np.ndarray:
+def find_input(key: str, name: str, parameters: list[ov.Node]) -> int:
+    """Returns the index of the input called `name`.
+
+    Args:
+      key: the setting that mentions the input, for the message.
+      name: any of the input's names.
+      parameters: the inputs of the model.
+
+    Raises:
+      UserError: there is no such input.
+    """
+    matches = [i for i, parameter in enumerate(parameters) if name in input_names(parameter)]
+    if not matches:
+        raise UserError(
+            f"{key} names {name!r}, which is no input of the model; "
+            f"its inputs are {describe_inputs(parameters)}"
+        )
+    return matches[0]
+
+
+def _parse_shapes(text: str, model: ov.Model) -> dict[int, tuple[int, ...]]:
+    """Parses 'images:1,3,224,224;ids:1,128' to {index of the input: shape}."""
+    parameters = model.get_parameters()
+    shapes: dict[int, tuple[int, ...]] = {}
+    for entry in text.split(";") if text.strip() else ():
+        entry = entry.strip()
+        # A TensorFlow tensor is called 'input:0', so the shape follows the last colon.
+        name, colon, numbers = entry.rpartition(":")
+        sizes = [size.strip() for size in numbers.split(",")]
+        if not colon or not all(size.isdecimal() and int(size) > 0 for size in sizes):
+            raise UserError(
+                f"input_shapes has the malformed entry {entry!r}; write NAME:SIZE,SIZE,... with "
+                f"positive sizes and ';' between inputs, such as {_example_flag(parameters)}"
+            )
+        name, shape = name.strip(), tuple(map(int, sizes))
+        index = find_input("input_shapes", name, parameters)
+        if index in shapes:
+            raise UserError(f"input_shapes gives input {name!r} two shapes; keep one")
+        if math.prod(shape) > _MAX_ELEMENTS:
+            raise UserError(
+                f"input_shapes gives {name!r} the shape {list(shape)} of {math.prod(shape):.1e} "
+                f"elements; give at most {_MAX_ELEMENTS:.1e}"
+            )
+        allowed = parameters[index].get_output_partial_shape(0)
+        if allowed.is_dynamic and not allowed.compatible(ov.PartialShape(list(shape))):
+            raise UserError(
+                f"input_shapes gives {name!r} the shape {list(shape)}, which does not fit "
+                f"{allowed}; one that fits is {_example_flag([parameters[index]])}"
+            )
+        shapes[index] = shape
+    return shapes
+
+
+def _example_flag(parameters: Iterable[ov.Node]) -> str:
+    """Returns a flag that gives inputs plausible shapes: one image or sequence each."""
+    entries = []
+    for parameter in parameters:
+        allowed = parameter.get_output_partial_shape(0)
+        if allowed.rank.is_dynamic:
+            shape = [1, 3, 224, 224]
+        else:
+            shape = [128] * len(allowed)
+            if len(shape) == 4:
+                is_channels_last = allowed[3].is_static and allowed[1].is_dynamic
+                shape = [1, 224, 224, 3] if is_channels_last else [1, 3, 224, 224]
+            elif shape:
+                # The first axis that is dynamic or has length 1 is the batch. It can come after
+                # fixed axes, such as the layers of a recurrent state.
+                batch_axes = [
+                    i for i, d in enumerate(allowed) if d.is_dynamic or d.get_length() == 1
+                ]
+                shape[batch_axes[0] if batch_axes else 0] = 1
+            for axis, dim in enumerate(allowed):  # the nearest length that the input allows
+                highest = dim.get_max_length()  # -1 if there is no limit
+                nearest = shape[axis] if highest < 0 else min(shape[axis], highest)
+                shape[axis] = max(dim.get_min_length(), nearest)
+        entries.append(f"{input_names(parameter)[0]}:{','.join(map(str, shape))}")
+    return f"--config.input_shapes='{';'.join(entries)}'"
+
+
+def example_inputs(model: ov.Model, seed: int, floats: str = "normal") -> list[np.ndarray]:
+    """Draws one array for each of `model.inputs`.
+
+    Floats are of the requested kind, booleans fair coins, strings short words. Integers that index
+    the rows of a table are uniform over its rows, and integers that are lengths of sequences over
+    the possible lengths. A single integer that is compared with a constant equals it. Other
+    integers of 8 bits are uniform over all values, as pixels and characters are. All other integers
+    are 0 or 1, which suits masks and token types.
+
+    Args:
+      model: a model with static inputs.
+      seed: equal seeds give equal arrays.
+      floats: one of `FLOATS`. Integers and other types also differ between the kinds.
+
+    Raises:
+      UserError: an input has a type that NumPy lacks (bf16, u4, ...).
+    """
+    kinds = list(FLOATS)
+    generator = np.random.default_rng([seed, kinds.index(floats)] if floats != kinds[0] else seed)
+    return [_draw_input(port, generator, FLOATS[floats]) for port in model.inputs]
+
+
+def _draw_input(port: ov.Output, generator: np.random.Generator, draw_floats: _Draw) -> np.ndarray:
     shape, element_type = tuple(port.get_shape()), port.get_element_type()
     if element_type == ov.Type.string:
         return generator.choice(_WORDS, size=shape)
     dtype = element_type.to_dtype()
     if ov.Type(dtype) != element_type:
         raise UserError(
-            f"input {names(port.get_node())[0]!r} has type {element_type.get_type_name()}, which "
-            "NumPy lacks; give the model float32 or integer inputs when exporting it"
+            f"input {input_names(port.get_node())[0]!r} has type {element_type.get_type_name()}, "
+            "which NumPy lacks; give the model float32 or integer inputs when exporting it"
         )
-    within = _range(port)
-    if within is None and element_type.is_real():
-        return floats(generator, shape).astype(dtype)
-    if within is None:
-        whole = dtype in (np.int8, np.uint8)
-        within = range(np.iinfo(dtype).min, np.iinfo(dtype).max + 1) if whole else range(2)
-    return generator.integers(within.start, within.stop, size=shape).astype(dtype)
-
-
-def _range(port: ov.Output) -> range | None:
-    """Returns the smallest range of numbers that a reader of `port` takes; None if all suit.
-
-    Operations that keep values, such as reshapes, are followed to their own readers.
-    """
+    # Collect the ranges that the readers accept. Operations that keep values, such as reshapes, are
+    # followed to their own readers; not recursively, because they can form chains of thousands.
     ranges, pending = [], [port]
-    while pending:  # not recursive: chains of such operations may be thousands long
+    while pending:
         for reader in pending.pop().get_target_inputs():
             op, index = reader.get_node(), reader.get_index()
-            within = _taken(op, index)
-            if within is not None:
-                ranges.append(within)
-            elif op.get_type_name() in _VALUE_KEEPING and index == 0:
+            accepted = _accepted_range(op, index)
+            if accepted is not None:
+                ranges.append(accepted)
+            elif op.get_type_name() in _VALUE_KEEPING_TYPES and index == 0:
                 pending.append(op.output(0))
-    return min(ranges, key=len, default=None)
+    smallest = min(ranges, key=len, default=None)
+    if smallest is None and element_type.is_real():
+        return draw_floats(generator, shape).astype(dtype)
+    if smallest is None:
+        is_8_bit = dtype in (np.int8, np.uint8)
+        smallest = range(np.iinfo(dtype).min, np.iinfo(dtype).max + 1) if is_8_bit else range(2)
+    return generator.integers(smallest.start, smallest.stop, size=shape).astype(dtype)
 
 
-def _taken(op: ov.Node, index: int) -> range | None:
-    """The numbers that input number `index` of `op` takes, if it is no ordinary one."""
-    kind = op.get_type_name()
-    if kind.startswith("Embedding") and index == 2 and "Packed" not in kind:
-        return range(1)  # offsets and segments must ascend: let them all be 0
-    if _LENGTHS.get(kind) == index:
-        steps = op.get_attributes()["seq_axis"] if kind == "ReverseSequence" else 1
-        return range(1, _size(op, steps) + 1)
-    if kind == "Range" and index == 1:
-        return range(1, _MOST_STEPS)
-    if kind in ("Equal", "NotEqual"):
-        return _equal(op.input_value(index), op.input_value(1 - index).get_node())
-    axis = _index_axis(op) if index == 1 else None
-    return range(_size(op, axis)) if axis is not None and _size(op, axis) else None
+def _accepted_range(op: ov.Node, index: int) -> range | None:
+    """Returns the integers that input number `index` of `op` accepts; None if it accepts any."""
+    op_type = op.get_type_name()
 
+    def length(axis: int) -> int:  # of the first input; 0 if it is unknown
+        shape = op.get_input_partial_shape(0)
+        is_known = shape.rank.is_static and shape[axis].is_static
+        return shape[axis].get_length() if is_known else 0
 
-def _size(op: ov.Node, axis: int) -> int:
-    """The length of an axis of the first input of `op`, 0 where it is unknown."""
-    shape = op.get_input_partial_shape(0)
-    known = shape.rank.is_static and shape[axis].is_static
-    return shape[axis].get_length() if known else 0
-
-
-def _equal(value: ov.Output, other: ov.Node) -> range | None:
-    """The integer that a single `value` is compared with, if that is a constant."""
-    single = value.get_partial_shape().is_static and math.prod(value.get_shape()) == 1
-    if (
-        not single
-        or other.get_type_name() != "Constant"
-        or not other.get_element_type().is_integral()
-    ):
+    if op_type.startswith("Embedding") and index == 2 and "Packed" not in op_type:
+        return range(1)  # offsets and segments must ascend: all of them are 0
+    if _LENGTHS_INPUT.get(op_type) == index:
+        time_axis = op.get_attributes()["seq_axis"] if op_type == "ReverseSequence" else 1
+        return range(1, length(time_axis) + 1)
+    if op_type == "Range" and index == 1:
+        return range(1, _MAX_STEPS)
+    if op_type in ("Equal", "NotEqual"):
+        value, operand = op.input_value(index), op.input_value(1 - index).get_node()
+        is_single = value.get_partial_shape().is_static and math.prod(value.get_shape()) == 1
+        is_constant = operand.get_type_name() == "Constant"
+        if is_single and is_constant and operand.get_element_type().is_integral():
+            number = int(operand.get_data().flat[0])
+            return range(number, number + 1)
         return None
-    number = int(other.get_data().flat[0])
-    return range(number, number + 1)
+    if index != 1:
+        return None
 
-
-def _index_axis(op: ov.Node) -> int | None:
-    """The axis of the first input of `op` that its second input indexes, if it does."""
-    kind = op.get_type_name()
-    if kind.startswith("Embedding"):
-        return 0
-    if kind == "GatherElements":
-        return op.get_attributes()["axis"]
-    if kind == "Gather":
-        axis = op.input_value(2).get_node()
-        return int(axis.get_data().item()) if axis.get_type_name() == "Constant" else None
-    return None
+    # The second input can hold indices along an axis of the first.
+    axis = None
+    if op_type.startswith("Embedding"):
+        axis = 0
+    elif op_type == "GatherElements":
+        axis = op.get_attributes()["axis"]
+    elif op_type == "Gather" and op.input_value(2).get_node().get_type_name() == "Constant":
+        axis = int(op.input_value(2).get_node().get_data().item())
+    return range(length(axis)) if axis is not None and length(axis) else None

@@ -1,7 +1,8 @@
-"""What a model is run with: arrays that are drawn, given by value, or read from a file.
+"""Inputs that a model is timed and checked with: drawn at random, given by value, or from a file.
 
-A device is right where its outputs are right on all of them. Of one kind of input alone that is
-seen badly: what is lost in a lower precision of a detector's scores depends on what it looks at.
+A device counts as correct if its outputs are correct for all samples. One kind of random input
+alone would not show this: how much of a detector's scores a lower precision loses, for example,
+depends on the image.
 """
 
 import hashlib
@@ -17,160 +18,169 @@ import openvino as ov
 from placement.errors import UserError
 from placement.runtime.models import frontend
 
-MOST = 8  # samples of a file that are looked at: each candidate is checked on all
+MAX_SAMPLES = 8  # of a file; every candidate is checked on all samples
 
 _RANGE = re.compile(r"(.+?)\.\.(.+)")
 
 
 class Inputs(NamedTuple):
-    """Inputs of one model, of which the first are timed and all are checked."""
+    """Input samples of one model; the first is timed, all are checked."""
 
-    samples: tuple[list[np.ndarray], ...]  # an array for each of the model's inputs
-    told: str  # what they are, for people
-    key: str  # tells given ones apart; '' of those that are drawn
+    samples: tuple[list[np.ndarray], ...]  # each has one array for each of the model's inputs
+    told: str  # a description for people
+    key: str  # a digest of the values, unless all are drawn at random; then ''
 
 
-class _Value(NamedTuple):
-    """Reads what input_values says of an input."""
+class _InputValue(NamedTuple):
+    """An entry of `input_values`."""
 
     name: str
-    values: tuple[str, ...]  # one for all elements, or one each; or the ends of a range
+    values: tuple[str, ...]  # one for all elements, or one for each; or the ends of a range
     is_range: bool
 
 
 def find(model: ov.Model, *, seed: int = 0, values: str = "", file: str = "") -> Inputs:
-    """The inputs to time and check a model with.
+    """Returns the inputs to time and check a model with.
 
     Args:
-      model: with static inputs.
-      seed: of those that are drawn (`frontend.example_inputs`): one sample of each of its kinds.
-      values: such as 'rate:16000;lengths:5,3;image:0..255', of inputs that are not to be drawn so:
-        one value for all elements, one each, or a range, ends included, to draw from. The name of
-        an only input may be left out.
-      file: an .npz of real ones: an array for each input, of its shape or with an axis of samples
-        before, the first `MOST` of which are used. Inputs in `values` need not be there.
+      model: a model with static inputs.
+      seed: the seed of random inputs (`frontend.example_inputs`); there is one sample for each kind
+        of random floats.
+      values: values of some inputs, such as 'rate:16000;lengths:5,3;image:0..255': one value for
+        all elements, one for each, or a range to draw from, ends included. The name may be left out
+        if the model has only one input.
+      file: an .npz file of real inputs, with one array for each input: of the input's shape, or
+        with an additional first axis of samples, of which the first `MAX_SAMPLES` are used. Inputs
+        in `values` may be missing.
 
     Raises:
-      UserError: `values` is malformed or names no input, the file is none or has other arrays, or
-        an input has a type that NumPy lacks.
+      UserError: `values` is malformed or names no input; the file cannot be read or does not fit
+        the model; or an input has a type that NumPy lacks.
     """
-    given = _parsed(values, model)
+    value_by_index = _parse_values(values, model)
     samples = [frontend.example_inputs(model, seed, kind) for kind in frontend.FLOATS]
-    told = f"{len(samples)} draws of seed {seed}: floats {', '.join(frontend.FLOATS)}"
+    description = f"{len(samples)} draws of seed {seed}: floats {', '.join(frontend.FLOATS)}"
     if file:
-        samples = _read(file, model, samples[0], given)
-        told = f"{len(samples)} of {file}"
+        samples = _read_samples(file, model, samples[0], value_by_index)
+        description = f"{len(samples)} of {file}"
     generator = np.random.default_rng(seed)
     for arrays in samples:
-        for i, value in given.items():
-            arrays[i] = _filled(arrays[i], value, generator)
-    told += f"; input_values {values.strip()}" if given else ""
-    return Inputs(tuple(samples), told, _digest(samples) if file or given else "")
+        for i, value in value_by_index.items():
+            arrays[i] = _make_array(arrays[i], value, generator)
+    if value_by_index:
+        description += f"; input_values {values.strip()}"
+    key = ""
+    if file or value_by_index:
+        digest = hashlib.sha256()
+        for arrays in samples:
+            for array in arrays:
+                digest.update(array.tobytes())
+        key = digest.hexdigest()
+    return Inputs(tuple(samples), description, key)
 
 
-def _digest(samples: list[list[np.ndarray]]) -> str:
-    digest = hashlib.sha256()
-    for array in (array for arrays in samples for array in arrays):
-        digest.update(array.tobytes())
-    return digest.hexdigest()
-
-
-def _read(
-    file: str, model: ov.Model, drawn: list[np.ndarray], given: Mapping[int, _Value]
+def _read_samples(
+    file: str, model: ov.Model, examples: list[np.ndarray], values: Mapping[int, _InputValue]
 ) -> list[list[np.ndarray]]:
-    """Samples of a file, of the shapes and types of those `drawn`, which stand for those given."""
+    """Reads the samples in a file.
+
+    Args:
+      file: the path of the .npz file.
+      model: the model whose inputs they are.
+      examples: an array of the right shape and type for each input; these also stand for the inputs
+        that the file lacks.
+      values: the inputs that the file may lack, by index.
+    """
+    if not Path(file).is_file():
+        raise UserError(f"no inputs={file!r}; give an .npz with an array for each input")
+    try:
+        with np.load(file) as arrays:
+            array_by_name = {name: arrays[name] for name in arrays.files}
+    except (OSError, ValueError, EOFError, AttributeError, TypeError, zipfile.BadZipFile) as error:
+        raise UserError(
+            f"inputs={file!r} is no .npz of arrays; write one with numpy.savez(FILE, NAME=array)"
+        ) from error
     parameters = model.get_parameters()
-    stored: dict[int, np.ndarray] = {}
-    for name, array in _arrays(file).items():
-        i = frontend.index("inputs", name, parameters)
-        stored[i] = _checked(file, name, array, drawn[i])
-    absent = [p for i, p in enumerate(parameters) if i not in stored and i not in given]
-    if absent:
-        raise UserError(f"inputs={file!r} lacks {frontend.listed(absent)}; add their arrays to it")
+    stored: dict[int, np.ndarray] = {}  # index of an input -> its samples [K, ...]
+    for name, array in array_by_name.items():
+        i = frontend.find_input("inputs", name, parameters)
+        example = examples[i]
+        input_samples = array[None] if array.shape == example.shape else array
+        if example.dtype.kind == "U":
+            has_type = array.dtype.kind == "U"
+        else:
+            has_type = np.can_cast(array.dtype, example.dtype, "same_kind")
+        if input_samples.shape[1:] != example.shape or not len(input_samples) or not has_type:
+            raise UserError(
+                f"inputs={file!r} has {name!r} as {array.dtype} {list(array.shape)}; the model "
+                f"takes {example.dtype.type.__name__} {list(example.shape)}, or samples of that"
+            )
+        stored[i] = input_samples.astype(example.dtype.type)
+    missing = [p for i, p in enumerate(parameters) if i not in stored and i not in values]
+    if missing:
+        raise UserError(
+            f"inputs={file!r} lacks {frontend.describe_inputs(missing)}; add their arrays to it"
+        )
     counts = {len(array) for array in stored.values()} - {1}
     if len(counts) > 1:
         raise UserError(
             f"inputs={file!r} has {' and '.join(map(str, sorted(counts)))} samples of different "
             "inputs; give as many of each, or one"
         )
-    count = min(max(counts, default=1), MOST)
-    one = {i: np.resize(a, (count, *a.shape[1:])) for i, a in stored.items()}
-    return [[one[i][k] if i in one else a for i, a in enumerate(drawn)] for k in range(count)]
+    num_samples = min(max(counts, default=1), MAX_SAMPLES)
+    # An input with one sample has it in all samples.
+    stored = {i: np.resize(array, (num_samples, *array.shape[1:])) for i, array in stored.items()}
+    return [
+        [stored[i][k] if i in stored else example for i, example in enumerate(examples)]
+        for k in range(num_samples)
+    ]
 
 
-def _arrays(file: str) -> dict[str, np.ndarray]:
-    if not Path(file).is_file():
-        raise UserError(f"no inputs={file!r}; give an .npz with an array for each input")
-    try:
-        with np.load(file) as arrays:
-            return {name: arrays[name] for name in arrays.files}
-    except (OSError, ValueError, EOFError, AttributeError, TypeError, zipfile.BadZipFile) as error:
-        raise UserError(
-            f"inputs={file!r} is no .npz of arrays; write one with numpy.savez(FILE, NAME=array)"
-        ) from error
-
-
-def _checked(file: str, name: str, array: np.ndarray, like: np.ndarray) -> np.ndarray:
-    """The samples [K, ...] in an array of the file, K = 1 where it has no axis of them."""
-    samples = array[None] if array.shape == like.shape else array
-    is_text = like.dtype.kind == "U"
-    same = array.dtype.kind == "U" if is_text else np.can_cast(array.dtype, like.dtype, "same_kind")
-    if samples.shape[1:] != like.shape or not len(samples) or not same:
-        raise UserError(
-            f"inputs={file!r} has {name!r} as {array.dtype} {list(array.shape)}; the model takes "
-            f"{like.dtype.type.__name__} {list(like.shape)}, or samples of that"
-        )
-    return samples.astype(like.dtype.type)
-
-
-def _parsed(text: str, model: ov.Model) -> dict[int, _Value]:
-    """'rate:16000;lengths:5,3' as {input's index: value}."""
+def _parse_values(text: str, model: ov.Model) -> dict[int, _InputValue]:
+    """Parses 'rate:16000;lengths:5,3' to {index of the input: value}."""
     parameters = model.get_parameters()
-    given: dict[int, _Value] = {}
+    value_by_index: dict[int, _InputValue] = {}
     for entry in text.split(";") if text.strip() else ():
         name, colon, listed = entry.strip().rpartition(":")
         if not colon and len(parameters) > 1:
             raise UserError(
                 f"input_values has the malformed entry {entry.strip()!r}; write NAME:VALUE,... or "
                 f"NAME:LOW..HIGH with ';' between inputs; the model's are "
-                f"{frontend.listed(parameters)}"
+                f"{frontend.describe_inputs(parameters)}"
             )
-        index = frontend.index("input_values", name.strip(), parameters) if colon else 0
-        name = name.strip() or frontend.names(parameters[index])[0]
+        index = frontend.find_input("input_values", name.strip(), parameters) if colon else 0
+        name = name.strip() or frontend.input_names(parameters[index])[0]
         ends = _RANGE.fullmatch(listed.strip())
         values = ends.groups() if ends else listed.split(",")
-        given[index] = _Value(name, tuple(v.strip() for v in values), bool(ends))
-    return given
+        value_by_index[index] = _InputValue(name, tuple(v.strip() for v in values), bool(ends))
+    return value_by_index
 
 
-def _filled(like: np.ndarray, value: _Value, generator: np.random.Generator) -> np.ndarray:
-    """An array like another of what is said of its input."""
+def _make_array(
+    example: np.ndarray, value: _InputValue, generator: np.random.Generator
+) -> np.ndarray:
+    """Returns an array of the example's shape and type with the given values."""
+    shape, dtype = example.shape, example.dtype
     try:
-        array = np.array(value.values).astype(like.dtype.type)
+        array = np.array(value.values).astype(dtype.type)
     except (ValueError, OverflowError) as error:
         raise UserError(
             f"input_values gives {value.name!r} {','.join(value.values)!r}, not of its type "
-            f"{like.dtype}; give one value for all of its elements, one each, or LOW..HIGH"
+            f"{dtype}; give one value for all of its elements, one each, or LOW..HIGH"
         ) from error
     if value.is_range:
-        return _within(array, value, like, generator)
-    if len(array) not in (1, like.size):
+        low, high = array
+        if dtype.kind not in "fiu" or not low <= high:
+            raise UserError(
+                f"input_values gives {value.name!r} the range {'..'.join(value.values)}; a range "
+                "is of numbers, the lower first, such as 0..255"
+            )
+        if dtype.kind == "f":
+            return generator.uniform(low, high, shape).astype(dtype)
+        return generator.integers(low, high, shape, endpoint=True).astype(dtype)
+    if len(array) not in (1, example.size):
         raise UserError(
             f"input_values gives {value.name!r} {len(array)} values, but its shape is "
-            f"{list(like.shape)}; give one for all, or {like.size}"
+            f"{list(shape)}; give one for all, or {example.size}"
         )
-    return array.reshape(like.shape) if len(array) == like.size else np.full_like(like, array[0])
-
-
-def _within(
-    ends: np.ndarray, value: _Value, like: np.ndarray, generator: np.random.Generator
-) -> np.ndarray:
-    """Uniform between two ends."""
-    if like.dtype.kind not in "fiu" or not ends[0] <= ends[1]:
-        raise UserError(
-            f"input_values gives {value.name!r} the range {'..'.join(value.values)}; a range is of "
-            "numbers, the lower first, such as 0..255"
-        )
-    if like.dtype.kind == "f":
-        return generator.uniform(ends[0], ends[1], like.shape).astype(like.dtype)
-    return generator.integers(ends[0], ends[1], like.shape, endpoint=True).astype(like.dtype)
+    return array.reshape(shape) if len(array) == example.size else np.full_like(example, array[0])

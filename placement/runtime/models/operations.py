@@ -1,4 +1,4 @@
-"""The operations of a model: all of them, those inside bodies, those known before any request."""
+"""Listings of a model's operations: all of them, those inside bodies, the constant ones."""
 
 from collections.abc import Iterator
 
@@ -7,40 +7,50 @@ import openvino as ov
 from placement.graphs.op_types import NEVER_CONSTANT
 
 
-def bodies(op: ov.Node) -> list[ov.Model]:
-    """The models inside an If (then, else), Loop or TensorIterator; none for other operations."""
-    kind = op.get_type_name()
-    if kind == "If":
+def op_bodies(op: ov.Node) -> list[ov.Model]:
+    """Returns the models inside an If (then, else), Loop or TensorIterator; [] for other types."""
+    op_type = op.get_type_name()
+    if op_type == "If":
         return [op.get_function(0), op.get_function(1)]
-    if kind in ("Loop", "TensorIterator"):
+    if op_type in ("Loop", "TensorIterator"):
         return [op.get_function()]
     return []
 
 
 def all_ops(model: ov.Model) -> Iterator[ov.Node]:
-    """The operations of a model in order, each followed by those inside its bodies."""
+    """Yields the operations of a model in order, each followed by those inside its bodies."""
     for op in model.get_ordered_ops():
         yield op
-        for body in bodies(op):
+        for body in op_bodies(op):
             yield from all_ops(body)
 
 
+def ops_by_name(model: ov.Model) -> dict[str, ov.Node]:
+    """Returns the operations of a model by friendly name, in topological order."""
+    return {op.get_friendly_name(): op for op in model.get_ordered_ops()}
+
+
+def source_name(port: ov.Input) -> str:
+    """Returns the friendly name of the operation that computes an input of another."""
+    return port.get_source_output().get_node().get_friendly_name()
+
+
 def constant_names(model: ov.Model) -> frozenset[str]:
-    """Names of the operations whose outputs are known before any request."""
+    """Returns the names of the operations whose outputs are known before any request."""
     names: set[str] = set()
     for op in model.get_ordered_ops():
-        inputs = (source.get_node().get_friendly_name() for source in op.input_values())
-        if op.get_type_name() not in NEVER_CONSTANT and all(name in names for name in inputs):
+        # An operation without inputs is constant too, unless its type never is (Parameter, ...).
+        is_constant = all(source_name(port) in names for port in op.inputs())
+        if is_constant and op.get_type_name() not in NEVER_CONSTANT:
             names.add(op.get_friendly_name())
     return frozenset(names)
 
 
 def computed_names(model: ov.Model) -> list[str]:
-    """Names of the operations that devices run at every request, in topological order."""
-    constant = constant_names(model)
+    """Returns the names of the operations that devices run in every request, in order."""
+    constants = constant_names(model)
     return [
-        op.get_friendly_name()
-        for op in model.get_ordered_ops()
-        if op.get_friendly_name() not in constant
-        and op.get_type_name() not in ("Parameter", "Result")
+        name
+        for name, op in ops_by_name(model).items()
+        if name not in constants and op.get_type_name() not in ("Parameter", "Result")
     ]

@@ -1,8 +1,8 @@
-"""Models written as OpenVINO IR into temporary folders.
+"""Writing of models as OpenVINO IR files into temporary folders.
 
-After a write error OpenVINO deletes its output files, whatever they are. So both files of a model
-are always regular files in a folder of our own: a process of the root user that passed
-`os.devnull` for the weights would delete that device.
+After a failed write OpenVINO deletes its output files, whatever they are. If the weights went to
+`os.devnull`, a process of the root user would delete that device. So both files of a model are
+always regular files in a folder of this program.
 """
 
 import contextlib
@@ -22,7 +22,7 @@ def write(model: ov.Model, folder: Path) -> None:
     """Writes `model.xml` and `model.bin` into a temporary folder.
 
     Raises:
-      OSError: they cannot be written; see `naming_free_space`.
+      OSError: the files cannot be written; see `naming_free_space`.
     """
     with naming_free_space(folder):
         ov.serialize(model, folder / XML, folder / WEIGHTS)
@@ -30,7 +30,7 @@ def write(model: ov.Model, folder: Path) -> None:
 
 @contextlib.contextmanager
 def naming_free_space(folder: Path) -> Iterator[None]:
-    """Turns a failed write into an OSError that names the folder and its free space.
+    """Turns the error of a failed write into an OSError with the folder and its free space.
 
     OpenVINO raises a RuntimeError that names no cause, such as 'iostream error'.
     """

@@ -64,7 +64,7 @@ def edited(folder: Path, to: Path, key: str, old: str, new: str) -> Path:
         ("segments", '["left"]', "[7]", "a segment has other things than operations"),
         ("devices", '"core"', '"kernel"', "'devices' has other fields"),
         ("devices", '"ENABLE_CPU_PINNING"', '"CACHE_DIR"', "the property 'CACHE_DIR'; known are"),
-        ("devices", '"num_threads": 1', '"num_threads": NaN', "a num_threads that is none"),
+        ("devices", '"num_threads": 1', '"num_threads": NaN', "an invalid num_threads"),
         ("devices", f'"{A}"', '"GPU"', "the name 'GPU', but is made of the CPU"),
     ],
 )

@@ -61,9 +61,9 @@ def fail_while_calls_wait(net: Network, callers) -> list[concurrent.futures.Futu
         begin.wait(PATIENCE_S)
         raise ArithmeticError("out of order")
 
-    net._workers.put(A, (-1, -1), fail)  # before every part
+    net._workers.submit(A, (-1, -1), fail)  # before every part
     calls = [callers.submit(net.infer, [INPUT]) for _ in range(CALLERS)]
-    while not net._workers._under_way:
+    while not net._workers._active_inferences:
         time.sleep(0.001)
     begin.set()
     return calls
@@ -80,7 +80,7 @@ def test_every_call_is_told_that_a_devices_thread_has_failed(folders, callers):
             call.result(PATIENCE_S)
     with pytest.raises(RuntimeError, match="out of order"):
         net.infer([INPUT])
-    assert not net._workers._under_way  # so that nobody spins
+    assert not net._workers._active_inferences  # so that nobody spins
     net.close()
     assert not any(thread.is_alive() for thread in threads)
 

@@ -15,7 +15,8 @@ from openvino import opset13 as ops
 
 from placement.errors import UserError
 from placement.runtime import devices
-from placement.runtime.execution import executor, split
+from placement.runtime.execution import executor as executor_lib
+from placement.runtime.execution import split
 from placement.runtime.execution import submodels as submodels_lib
 from placement.runtime.execution.executor import Executor, Span
 from placement.runtime.execution.split import Segment
@@ -36,16 +37,16 @@ def core():
 
 @pytest.fixture(scope="module")
 def workers():
-    made = Workers()
-    yield made
-    made.close()
+    started_workers = Workers()
+    yield started_workers
+    started_workers.close()
 
 
 @pytest.fixture
 def own_workers():
-    made = Workers()
-    yield made
-    made.close()
+    started_workers = Workers()
+    yield started_workers
+    started_workers.close()
 
 
 def unheard(error: RuntimeError) -> None:
@@ -78,14 +79,14 @@ def falls_asleep(threads: Iterable[int]) -> bool:
 def test_placements_share_the_submodels_that_they_have_in_common(core, workers):
     model = small.branches()
     (inputs,) = frontend.example_inputs(model, 0)
-    wanted = small.expected(model, [inputs])
+    expected = small.expected(model, [inputs])
     submodels = Submodels(core, model)
 
     def ran(cut) -> int:
-        before = submodels.compiled
+        before = submodels.num_compilations
         found = small.outputs(Executor(submodels, cut, HOST, workers), [inputs])
-        np.testing.assert_allclose(found[0], wanted[0], rtol=1e-4, atol=1e-4)
-        return submodels.compiled - before
+        np.testing.assert_allclose(found[0], expected[0], rtol=1e-4, atol=1e-4)
+        return submodels.num_compilations - before
 
     left, right, total = small.in_two(3, A, B)
     assert ran((left, right, total)) == 3
@@ -106,7 +107,7 @@ def test_properties_are_of_the_content(core, workers):
     counting = {**HOST[0].properties, "PERF_COUNT": True}
     others = (dataclasses.replace(HOST[0], properties=counting), HOST[1])
     Executor(submodels, cut, others, workers)
-    assert submodels.compiled == 3 + 2  # those on the first device
+    assert submodels.num_compilations == 3 + 2  # those on the first device
 
 
 @pytest.mark.skipif(
@@ -127,8 +128,8 @@ def test_formats_are_of_the_properties_too(core, workers):
     submodels, errors = Submodels(core, model), []
     for host in (coarse, HOST):
         (found,) = small.outputs(Executor(submodels, cut, host, workers), inputs)
-        (wanted,) = small.expected(model, inputs)
-        errors.append(np.abs(found - wanted).max() / np.ptp(wanted))
+        (expected,) = small.expected(model, inputs)
+        errors.append(np.abs(found - expected).max() / np.ptp(expected))
     assert errors[0] > 1e-4  # bf16 has 8 bits
     assert errors[1] < 1e-5
 
@@ -138,9 +139,9 @@ def test_what_was_used_the_longest_ago_is_dropped_first(core, workers, monkeypat
     submodels = Submodels(core, model)
 
     def compiled(cut) -> int:
-        before = submodels.compiled
+        before = submodels.num_compilations
         Executor(submodels, cut, HOST, workers)
-        return submodels.compiled - before
+        return submodels.num_compilations - before
 
     here, there = small.in_two(3, A, B), small.in_two(3, B, A)
     monkeypatch.setattr(submodels_lib, "_CACHE_BYTES", 2 * 6 * 256)
@@ -156,18 +157,20 @@ def test_what_was_used_the_longest_ago_is_dropped_first(core, workers, monkeypat
     monkeypatch.setattr(submodels_lib, "_CACHE_BYTES", 1)
     compiled(here)
     assert compiled(here) == 2  # nothing fits that has weights, and all the same it runs
-    found = Executor(submodels, here, HOST, workers)
+    executor = Executor(submodels, here, HOST, workers)
     inputs = frontend.example_inputs(model, 0)
     np.testing.assert_allclose(
-        small.outputs(found, inputs)[0], small.expected(model, inputs)[0], rtol=1e-4, atol=1e-4
+        small.outputs(executor, inputs)[0], small.expected(model, inputs)[0], rtol=1e-4, atol=1e-4
     )
 
 
 def test_overlap_by_hand():
-    assert executor.overlap([Span(0, 0.0, 4.0)]) == 0
-    assert executor.overlap([Span(0, 0.0, 4.0), Span(1, 4.0, 8.0)]) == 0
-    assert executor.overlap([Span(0, 0.0, 4.0), Span(1, 3.0, 8.0)]) == 1 / 8
-    assert executor.overlap([Span(0, 1.0, 5.0), Span(1, 2.0, 4.0), Span(2, 3.0, 4.5)]) == 2.5 / 4
+    assert executor_lib.overlap([Span(0, 0.0, 4.0)]) == 0
+    assert executor_lib.overlap([Span(0, 0.0, 4.0), Span(1, 4.0, 8.0)]) == 0
+    assert executor_lib.overlap([Span(0, 0.0, 4.0), Span(1, 3.0, 8.0)]) == 1 / 8
+    assert (
+        executor_lib.overlap([Span(0, 1.0, 5.0), Span(1, 2.0, 4.0), Span(2, 3.0, 4.5)]) == 2.5 / 4
+    )
 
 
 @pytest.mark.alone
@@ -176,12 +179,12 @@ def test_branches_overlap_each_on_a_core_of_its_own(core, workers):
     """The best of many inferences: on a busy machine a thread waits for its core now and then."""
     length = 4
     model = small.branches(size=384, length=length)
-    found = Executor(Submodels(core, model), small.in_two(length, A, B), HOST, workers)
-    small.outputs(found, frontend.example_inputs(model, 0))
+    executor = Executor(Submodels(core, model), small.in_two(length, A, B), HOST, workers)
+    small.outputs(executor, frontend.example_inputs(model, 0))
     shares, end = [0.0], time.monotonic() + 60
     while max(shares) <= 0.5 and time.monotonic() < end:
-        found.infer()
-        shares.append(executor.overlap(found.spans))
+        executor.infer()
+        shares.append(executor_lib.overlap(executor.spans))
     assert max(shares) > 0.5
     cores = [os.sched_getaffinity(workers.threads[name]) for name in (A, B)]
     assert cores == [{HOST[0].core}, {HOST[1].core}]
@@ -191,17 +194,19 @@ def test_branches_overlap_each_on_a_core_of_its_own(core, workers):
 
 def test_spans_tell_when_each_part_ran(core, workers):
     model = small.branches()
-    found = Executor(Submodels(core, model), small.in_two(3, A, B), HOST, workers)
+    executor = Executor(Submodels(core, model), small.in_two(3, A, B), HOST, workers)
     inputs = frontend.example_inputs(model, 0)
     for _ in range(3):
         before = time.perf_counter()
-        small.outputs(found, inputs)
-        spans = {span.part: span for span in found.spans}
-        assert len(found.spans) == len(spans) == 3
+        small.outputs(executor, inputs)
+        spans = {span.part: span for span in executor.spans}
+        assert len(executor.spans) == len(spans) == 3
         assert before <= min(span.begin_s for span in spans.values())
         assert max(span.end_s for span in spans.values()) <= time.perf_counter()
         assert spans[2].begin_s >= max(spans[0].end_s, spans[1].end_s)
-        assert [span.end_s for span in found.spans] == sorted(span.end_s for span in found.spans)
+        assert [span.end_s for span in executor.spans] == sorted(
+            span.end_s for span in executor.spans
+        )
         assert all(span.begin_s < span.end_s for span in spans.values())
 
 
@@ -215,10 +220,10 @@ def test_of_parts_that_are_ready_the_first_of_the_cut_runs_first(core, workers):
     model = ov.Model([ops.result(last, name="y")], [source], "several")
     ordered = sorted(names)
     cut = [Segment(A, ("top",)), *(Segment(B, (name,)) for name in ordered), Segment(A, ("last",))]
-    found = Executor(Submodels(core, model), cut, HOST, workers)
+    executor = Executor(Submodels(core, model), cut, HOST, workers)
     for _ in range(5):
-        small.outputs(found, frontend.example_inputs(model, 0))
-        assert [span.part for span in found.spans] == list(range(7))
+        small.outputs(executor, frontend.example_inputs(model, 0))
+        assert [span.part for span in executor.spans] == list(range(7))
 
 
 def test_a_device_runs_its_parts_in_turn_unless_requests_overlap():
@@ -230,25 +235,30 @@ def test_a_device_runs_its_parts_in_turn_unless_requests_overlap():
         Segment(A, ("left_0", "left_1")),
         Segment(B, ("sum",)),
     )
-    found = split.split(model, cut)
+    split_branches = split.split_model(model, cut)
     inputs = [set(), {0}, set(), {1, 2}]
-    assert executor._waits_for(found, in_turn=False) == inputs
-    assert executor._waits_for(found, in_turn=True) == [set(), {0}, {1}, {0, 1, 2}]
+    assert executor_lib.find_predecessors(split_branches, keep_device_order=False) == inputs
+    assert executor_lib.find_predecessors(split_branches, keep_device_order=True) == [
+        set(),
+        {0},
+        {1},
+        {0, 1, 2},
+    ]
 
 
 def test_a_job_of_an_earlier_request_or_part_goes_first(own_workers):
     own_workers.start(HOST)
     hold, held = threading.Event(), threading.Event()
     found, done = [], threading.Semaphore(0)
-    own_workers.begin(unheard)
-    own_workers.put(A, (0, 0), lambda: (held.set(), hold.wait()))
+    own_workers.begin_inference(unheard)
+    own_workers.submit(A, (0, 0), lambda: (held.set(), hold.wait()))
     assert held.wait(60)
     for priority in ((2, 0), (1, 5), (0, 9), (1, 2), (0, 3)):
-        own_workers.put(A, priority, lambda p=priority: (found.append(p), done.release()))
+        own_workers.submit(A, priority, lambda p=priority: (found.append(p), done.release()))
     hold.set()
     for _ in range(5):
         assert done.acquire(timeout=60)
-    own_workers.end(unheard)
+    own_workers.end_inference(unheard)
     assert found == [(0, 3), (0, 9), (1, 2), (1, 5), (2, 0)]
 
 
@@ -273,65 +283,71 @@ GOOD, BAD = np.array([8, 8]), np.array([5, 7])
 
 def test_an_error_in_a_part_is_raised_and_the_next_inference_is_right(core, workers):
     model = failing()
-    found = Executor(Submodels(core, model), FAILING, HOST, workers)
+    executor = Executor(Submodels(core, model), FAILING, HOST, workers)
     (source,) = frontend.example_inputs(small.branches(), 0)
-    wanted = small.expected(small.branches(), [source])
+    expected = small.expected(small.branches(), [source])
     for shape in (GOOD, BAD, GOOD, BAD, GOOD):  # the same values twice it checks once
         if shape is BAD:
             with pytest.raises(RuntimeError, match="reshaped"):
-                small.outputs(found, [source, shape])
+                small.outputs(executor, [source, shape])
         else:
-            (output,) = small.outputs(found, [source, shape])
-            np.testing.assert_allclose(output, -wanted[0], rtol=1e-4, atol=1e-4)
-    assert not workers._under_way
+            (output,) = small.outputs(executor, [source, shape])
+            np.testing.assert_allclose(output, -expected[0], rtol=1e-4, atol=1e-4)
+    assert not workers._active_inferences
 
 
 def test_an_error_while_several_requests_are_under_way(core, workers):
     model = failing()
     (source,) = frontend.example_inputs(small.branches(), 0)
-    wanted = small.expected(small.branches(), [source])
-    found = Executor(Submodels(core, model), FAILING, HOST, workers, num_requests=3)
-    found.set_input_tensor(0, ov.Tensor(source))
+    expected = small.expected(small.branches(), [source])
+    executor = Executor(Submodels(core, model), FAILING, HOST, workers, num_requests=3)
+    executor.set_input_tensor(0, ov.Tensor(source))
     for _ in range(3):
-        found.set_input_tensor(1, ov.Tensor(BAD))
+        executor.set_input_tensor(1, ov.Tensor(BAD))
         with pytest.raises(RuntimeError, match="reshaped"):
-            found.stream(10)
-        assert not workers._under_way  # nothing is, so that they may be used again
-        found.set_input_tensor(1, ov.Tensor(GOOD))
-        found.stream(10)
-        for one in found.requests:
-            np.testing.assert_allclose(one.output_tensors[0].data, -wanted[0], rtol=1e-4, atol=1e-4)
+            executor.stream(10)
+        assert not workers._active_inferences  # nothing is, so that they may be used again
+        executor.set_input_tensor(1, ov.Tensor(GOOD))
+        executor.stream(10)
+        for request in executor.requests:
+            np.testing.assert_allclose(
+                request.output_tensors[0].data, -expected[0], rtol=1e-4, atol=1e-4
+            )
 
 
 def test_requests_that_are_under_way_at_once_do_not_mix(core, workers):
     """Each has an input of its own, for as many requests as come its way."""
     model = small.branches(size=64)
     (source,) = frontend.example_inputs(model, 0)
-    found = Executor(Submodels(core, model), small.in_two(3, A, B), HOST, workers, num_requests=3)
+    executor = Executor(
+        Submodels(core, model), small.in_two(3, A, B), HOST, workers, num_requests=3
+    )
     inputs = [np.float32(i + 1) * source for i in range(3)]
-    for one, array in zip(found.requests, inputs, strict=True):
-        one.set_input_tensor(0, ov.Tensor(array))
+    for request, array in zip(executor.requests, inputs, strict=True):
+        request.set_input_tensor(0, ov.Tensor(array))
     for count in (4, 40):
-        seconds = found.stream(count)
+        seconds = executor.stream(count)
         assert 0 < seconds < 60
-        for one, array in zip(found.requests, inputs, strict=True):
-            (wanted,) = small.expected(model, [array])
-            (output,) = one.output_tensors
-            np.testing.assert_allclose(output.data, wanted, rtol=1e-3, atol=1e-3)
-            assert sorted(span.part for span in one.spans) == [0, 1, 2]
+        for request, array in zip(executor.requests, inputs, strict=True):
+            (expected,) = small.expected(model, [array])
+            (output,) = request.output_tensors
+            np.testing.assert_allclose(output.data, expected, rtol=1e-3, atol=1e-3)
+            assert sorted(span.part for span in request.spans) == [0, 1, 2]
     pointers = {
-        request.get_output_tensor(0).data.ctypes.data
-        for one in found.requests
-        for request in one._infer_requests
+        part_request.get_output_tensor(0).data.ctypes.data
+        for request in executor.requests
+        for part_request in request._infer_requests
     }
     assert len(pointers) == 9
 
 
 def test_a_stream_that_fills_its_requests_just_once_tells_nothing(core, workers):
     model = small.branches()
-    found = Executor(Submodels(core, model), small.in_two(3, A, B), HOST, workers, num_requests=3)
+    executor = Executor(
+        Submodels(core, model), small.in_two(3, A, B), HOST, workers, num_requests=3
+    )
     with pytest.raises(ValueError, match="3 requests"):
-        found.stream(3)
+        executor.stream(3)
 
 
 def test_every_request_of_a_stream_runs_once(core, workers):
@@ -339,15 +355,15 @@ def test_every_request_of_a_stream_runs_once(core, workers):
     model = small.counter()
     cut = (Segment(A, ("read", "sum", "write")),)
     for num_requests, count in ((1, 7), (3, 7), (3, 4)):
-        found = Executor(Submodels(core, model), cut, HOST, workers, num_requests=num_requests)
-        found.set_input_tensor(0, ov.Tensor(np.ones(4, np.float32)))
-        found.stream(count)
-        ran = [one.output_tensors[0].data[0] for one in found.requests if one.spans]
+        executor = Executor(Submodels(core, model), cut, HOST, workers, num_requests=num_requests)
+        executor.set_input_tensor(0, ov.Tensor(np.ones(4, np.float32)))
+        executor.stream(count)
+        ran = [request.output_tensors[0].data[0] for request in executor.requests if request.spans]
         assert sum(ran) == count
         assert len(ran) == num_requests
-        found.reset_state()
-        found.infer()
-        np.testing.assert_array_equal(found.output_tensors[0].data, np.ones(4))
+        executor.reset_state()
+        executor.infer()
+        np.testing.assert_array_equal(executor.output_tensors[0].data, np.ones(4))
 
 
 @pytest.mark.alone
@@ -357,21 +373,23 @@ def test_requests_are_under_way_at_the_same_time(core, workers):
     model = small.convolutions(channels=32, size=28)
     names = [f"{kind}_{i}" for i in range(4) for kind in ("conv", "relu")]
     cut = (Segment(A, tuple(names[:4])), Segment(B, tuple(names[4:])))
-    found = Executor(Submodels(core, model), cut, HOST, workers, num_requests=2)
-    found.set_input_tensor(0, ov.Tensor(frontend.example_inputs(model, 0)[0]))
+    executor = Executor(Submodels(core, model), cut, HOST, workers, num_requests=2)
+    executor.set_input_tensor(0, ov.Tensor(frontend.example_inputs(model, 0)[0]))
     end, together = time.monotonic() + 60, 0.0
     while together < 0.2 and time.monotonic() < end:
-        found.stream(6)
-        together = executor.overlap([span for one in found.requests for span in one.spans])
+        executor.stream(6)
+        together = executor_lib.overlap(
+            [span for request in executor.requests for span in request.spans]
+        )
     assert together >= 0.2
 
 
 def test_nobody_spins_when_nothing_is_under_way(core, own_workers):
     model = small.branches()
-    found = Executor(Submodels(core, model), small.in_two(3, A, B), HOST, own_workers)
+    executor = Executor(Submodels(core, model), small.in_two(3, A, B), HOST, own_workers)
     inputs = frontend.example_inputs(model, 0)
     for _ in range(3):
-        small.outputs(found, inputs, inferences=5)
+        small.outputs(executor, inputs, inferences=5)
         assert len(own_workers.threads) == 2
         assert falls_asleep(own_workers.threads.values())
 
@@ -379,12 +397,12 @@ def test_nobody_spins_when_nothing_is_under_way(core, own_workers):
 def test_a_thread_spins_while_it_waits_for_another_device(core, own_workers):
     """So the test above can fail: a core is kept awake for the sum while the right branch runs."""
     own_workers.start(HOST)
-    own_workers.begin(unheard)
+    own_workers.begin_inference(unheard)
     begun = threading.Event()
-    own_workers.put(A, (0, 0), begun.set)
+    own_workers.submit(A, (0, 0), begun.set)
     assert begun.wait(60)
     spins = [not is_asleep([own_workers.threads[A]]) for _ in range(5)]
-    own_workers.end(unheard)
+    own_workers.end_inference(unheard)
     assert all(spins)
     assert falls_asleep(own_workers.threads.values())
 
@@ -393,27 +411,27 @@ def test_threads_that_share_a_core_do_not_spin(core, own_workers):
     """Or one would keep the core from what it waits for."""
     crowded = tuple(dataclasses.replace(device, core=HOST[0].core) for device in HOST)
     model, (source,) = small.branches(), frontend.example_inputs(small.branches(), 0)
-    found = Executor(Submodels(core, model), small.in_two(3, A, B), crowded, own_workers)
-    (output,) = small.outputs(found, [source])
+    executor = Executor(Submodels(core, model), small.in_two(3, A, B), crowded, own_workers)
+    (output,) = small.outputs(executor, [source])
     np.testing.assert_allclose(output, small.expected(model, [source])[0], rtol=1e-3, atol=1e-3)
-    own_workers.begin(unheard)
+    own_workers.begin_inference(unheard)
     ran = threading.Semaphore(0)
     for device in (A, B):  # which wakes the threads
-        own_workers.put(device, (0, 0), ran.release)
+        own_workers.submit(device, (0, 0), ran.release)
     for _ in range(2):
         assert ran.acquire(timeout=60)
     asleep = falls_asleep(own_workers.threads.values())
-    own_workers.end(unheard)
+    own_workers.end_inference(unheard)
     assert asleep
 
 
 def test_an_executor_that_nobody_has_is_freed(core, own_workers):
     """And with it its requests, which hold memory, though the threads wait for the next one."""
     model = small.branches()
-    found = Executor(Submodels(core, model), small.in_two(3, A, B), HOST, own_workers)
-    small.outputs(found, frontend.example_inputs(model, 0))
-    (one,) = map(weakref.ref, found.requests)
-    del found
+    executor = Executor(Submodels(core, model), small.in_two(3, A, B), HOST, own_workers)
+    small.outputs(executor, frontend.example_inputs(model, 0))
+    (one,) = map(weakref.ref, executor.requests)
+    del executor
     end = time.monotonic() + 60
     while one() is not None and time.monotonic() < end:
         time.sleep(0.01)
@@ -424,13 +442,13 @@ def test_an_executor_that_nobody_has_is_freed(core, own_workers):
 def test_closing_ends_the_threads(core):
     own = Workers()
     model = small.branches()
-    found = Executor(Submodels(core, model), small.in_two(3, A, B), HOST, own)
+    executor = Executor(Submodels(core, model), small.in_two(3, A, B), HOST, own)
     inputs = frontend.example_inputs(model, 0)
-    (wanted,) = small.expected(model, inputs)
+    (expected,) = small.expected(model, inputs)
     threads = dict(own.threads)
     assert threads.keys() == {A, B}
     assert set(map(str, threads.values())) <= set(os.listdir("/proc/self/task"))
-    found.infer()
+    executor.infer()
     own.close()
     own.close()
     end = time.monotonic() + 60  # the system may list a thread a little longer than Python
@@ -441,19 +459,19 @@ def test_closing_ends_the_threads(core):
     assert not alive
     # They start again for the next that uses them.
     again = Executor(Submodels(core, model), small.in_two(3, A, B), HOST, own)
-    np.testing.assert_allclose(small.outputs(again, inputs)[0], wanted, rtol=1e-4, atol=1e-4)
+    np.testing.assert_allclose(small.outputs(again, inputs)[0], expected, rtol=1e-4, atol=1e-4)
     own.close()
 
 
 def test_of_equal_priority_the_job_put_first_runs_first(own_workers):
     own_workers.start(HOST)
     hold, held, ended, ran = threading.Event(), threading.Event(), threading.Event(), []
-    own_workers.put(A, (0, 0), lambda: (held.set(), hold.wait()))
+    own_workers.submit(A, (0, 0), lambda: (held.set(), hold.wait()))
     assert held.wait(60)
     for number in range(5):
-        own_workers.put(A, (1, 1), lambda number=number: ran.append(number))
-    own_workers.put(A, (0, 1), lambda: ran.append("before"))
-    own_workers.put(A, (2, 0), ended.set)
+        own_workers.submit(A, (1, 1), lambda number=number: ran.append(number))
+    own_workers.submit(A, (0, 1), lambda: ran.append("before"))
+    own_workers.submit(A, (2, 0), ended.set)
     hold.set()
     assert ended.wait(60)
     assert ran == ["before", *range(5)]
@@ -465,22 +483,22 @@ def test_a_thread_that_fails_is_told_until_the_threads_are_closed(core, own_work
 
     told: list[RuntimeError] = []
     own_workers.start(HOST)
-    own_workers.begin(told.append)
-    own_workers.put(A, (0, 0), fail)
+    own_workers.begin_inference(told.append)
+    own_workers.submit(A, (0, 0), fail)
     end = time.monotonic() + 60
     while not told and time.monotonic() < end:
         time.sleep(0.001)
     assert [str(error) for error in told] == [f"the thread of {A} has ended: out of order"]
     model, cut = small.branches(), small.in_two(3, A, B)
     with pytest.raises(RuntimeError, match="out of order"):
-        own_workers.begin(told.append)
+        own_workers.begin_inference(told.append)
     with pytest.raises(RuntimeError, match="out of order"):
         Executor(Submodels(core, model), cut, HOST, own_workers).infer()
     own_workers.close()
-    found = Executor(Submodels(core, model), cut, HOST, own_workers)
+    executor = Executor(Submodels(core, model), cut, HOST, own_workers)
     inputs = frontend.example_inputs(model, 0)
     np.testing.assert_allclose(
-        small.outputs(found, inputs)[0], small.expected(model, inputs)[0], rtol=1e-4, atol=1e-4
+        small.outputs(executor, inputs)[0], small.expected(model, inputs)[0], rtol=1e-4, atol=1e-4
     )
 
 
@@ -493,7 +511,7 @@ def test_submodels_of_a_core_have_no_threads_of_their_own(core, own_workers):
     before = set(os.listdir("/proc/self/task"))
     kept = Submodels(core, small.branches(size=96))
     Executor(kept, small.in_two(3, A, B), HOST, own_workers)
-    assert kept.compiled == 3
+    assert kept.num_compilations == 3
     assert not set(os.listdir("/proc/self/task")) - before
 
 
@@ -509,23 +527,25 @@ def test_a_core_that_there_is_not_is_told_and_not_waited_for():
 def test_a_device_without_a_core_of_its_own_is_not_bound(core, own_workers):
     host = tuple(dataclasses.replace(device, core=None) for device in HOST)
     model = small.branches()
-    found = Executor(Submodels(core, model), small.in_two(3, A, B), host, own_workers)
+    executor = Executor(Submodels(core, model), small.in_two(3, A, B), host, own_workers)
     inputs = frontend.example_inputs(model, 0)
-    (output,) = small.outputs(found, inputs, inferences=1)
+    (output,) = small.outputs(executor, inputs, inferences=1)
     np.testing.assert_allclose(output, small.expected(model, inputs)[0], rtol=1e-4, atol=1e-4)
     for thread in own_workers.threads.values():
         assert os.sched_getaffinity(thread) == os.sched_getaffinity(0)
-    assert not own_workers._calls
+    assert not own_workers._signals
 
 
 def test_tensors_of_fixed_shape_are_handed_over_without_a_copy(core, workers):
     model = small.branches()
-    found = Executor(Submodels(core, model), small.in_two(3, A, B), HOST, workers, num_requests=2)
+    executor = Executor(
+        Submodels(core, model), small.in_two(3, A, B), HOST, workers, num_requests=2
+    )
     source = np.ones((8, 8), np.float32)
-    found.set_input_tensor(0, ov.Tensor(source, shared_memory=True))
-    found.stream(4)
-    for one in found.requests:
-        left, right, total = one._infer_requests
+    executor.set_input_tensor(0, ov.Tensor(source, shared_memory=True))
+    executor.stream(4)
+    for request in executor.requests:
+        left, right, total = request._infer_requests
 
         def pointer(tensor):
             return tensor.data.ctypes.data
@@ -539,6 +559,6 @@ def test_tensors_of_fixed_shape_are_handed_over_without_a_copy(core, workers):
 def test_the_devices_that_are_used_are_told(core, workers):
     model = small.branches()
     here = tuple(Segment(B, ops) for _, ops in small.in_two(3, A, B))
-    found = Executor(Submodels(core, model), here, HOST, workers)
-    assert [device.name for device in found.devices] == [B]
-    assert len(found.split.parts) == 3
+    executor = Executor(Submodels(core, model), here, HOST, workers)
+    assert [device.name for device in executor.devices] == [B]
+    assert len(executor.split.parts) == 3

@@ -18,7 +18,7 @@ from placement.graphs import coarsen
 from placement.runtime import devices
 from placement.runtime.execution import split
 from placement.runtime.execution.executor import Executor
-from placement.runtime.execution.split import Format, Segment
+from placement.runtime.execution.split import Segment, TensorFormat
 from placement.runtime.execution.submodels import Submodels
 from placement.runtime.execution.workers import Workers
 from placement.runtime.models import colocation, extract, frontend, outputs
@@ -100,7 +100,7 @@ def finest_cut(model: ov.Model) -> list[Segment]:
     graph = extract.op_graph(model, name="model", constants=False).graph
     cut = [Segment(HOST[i % 2].name, (op,)) for i, op in enumerate(graph.op_names)]
     computing = [kind for kind in graph.op_types if kind not in ("Parameter", "Result")]
-    assert len(split.split(model, cut).parts) == len(computing) > 3
+    assert len(split.split_model(model, cut).parts) == len(computing) > 3
     return cut
 
 
@@ -157,8 +157,8 @@ def test_the_length_of_a_dynamic_shape_may_change_between_inferences(core, worke
 def test_parts_of_a_diamond():
     model = small.diamond()
     cut = [Segment(A, ("x", "top")), Segment(B, ("left",)), Segment(A, ("right", "bottom", "y"))]
-    found = split.split(model, cut)
-    assert found.inputs == {"x": 0}
+    found = split.split_model(model, cut)
+    assert found.input_index == {"x": 0}
     assert found.parts == (
         split.Part(A, frozenset({"top"}), (("x", 0),), (("top", 0),), (), ()),
         split.Part(B, frozenset({"left"}), (("top", 0),), (("left", 0),), (), (0,)),
@@ -174,14 +174,14 @@ def test_parts_of_a_diamond():
 def test_submodels_of_a_diamond():
     model = small.diamond()
     cut = [Segment(A, ("top",)), Segment(B, ("left",)), Segment(A, ("right", "bottom"))]
-    parts = split.split(model, cut).parts
-    top, left, rest = split.submodels(model, parts, {})
+    parts = split.split_model(model, cut).parts
+    top, left, rest = split.build_submodels(model, parts, {})
     names = [[op.get_friendly_name() for op in m.get_parameters()] for m in (top, left, rest)]
     assert names == [["x:0"], ["top:0"], ["top:0", "left:0"]]
     names = [[op.get_friendly_name() for op in m.get_results()] for m in (top, left, rest)]
     assert names == [["top:0"], ["left:0"], ["y"]]
     # Some of them alone are as all together, and the model is as it was.
-    (again,) = split.submodels(model, parts[1:2], {})
+    (again,) = split.build_submodels(model, parts[1:2], {})
     assert [op.get_friendly_name() for op in again.get_ordered_ops()] == [
         op.get_friendly_name() for op in left.get_ordered_ops()
     ]
@@ -191,9 +191,9 @@ def test_submodels_of_a_diamond():
 
 def test_submodels_share_the_weights_of_the_model():
     model = small.shared_constant()
-    parts = split.split(model, [Segment(A, ("first",)), Segment(B, ("second",))]).parts
+    parts = split.split_model(model, [Segment(A, ("first",)), Segment(B, ("second",))]).parts
     (matrix,) = (op for op in model.get_ordered_ops() if op.get_friendly_name() == "matrix")
-    for submodel in split.submodels(model, parts, {}):
+    for submodel in split.build_submodels(model, parts, {}):
         (own,) = (op for op in submodel.get_ordered_ops() if op.get_friendly_name() == "matrix")
         assert own.data.ctypes.data == matrix.data.ctypes.data
 
@@ -201,8 +201,8 @@ def test_submodels_share_the_weights_of_the_model():
 def test_a_constant_is_computed_where_it_is_read(core, workers):
     model = small.shared_constant()
     cut = [Segment(A, ("first",)), Segment(B, ("second",))]
-    parts = split.split(model, cut).parts
-    assert [part.reads for part in parts] == [(("x", 0),), (("first", 0),)]
+    parts = split.split_model(model, cut).parts
+    assert [part.inputs for part in parts] == [(("x", 0),), (("first", 0),)]
     assert error(model, run(core, workers, model, cut)) <= 1e-6
 
 
@@ -226,13 +226,13 @@ def test_outputs_that_are_read_too_twice_or_by_several_parts(core, workers):
         Segment(A, ("less",)),
         Segment(B, ("square",)),
     ]
-    parts = split.split(model, cut).parts
-    assert [part.results for part in parts] == [(1, 2, 3, 6), (5,), (4, 7), (0,)]
-    assert [part.after for part in parts] == [(), (0,), (0,), (0,)]
-    assert sorted(parts[0].hands_over) == [("both", 0), ("both", 1)]
-    assert parts[0].reads == (("x", 0), ("other", 0))
-    assert parts[3].reads == (("both", 0),)
-    assert sorted(parts[2].reads) == [("both", 0), ("both", 1)]
+    parts = split.split_model(model, cut).parts
+    assert [part.model_outputs for part in parts] == [(1, 2, 3, 6), (5,), (4, 7), (0,)]
+    assert [part.sources for part in parts] == [(), (0,), (0,), (0,)]
+    assert sorted(parts[0].sent_tensors) == [("both", 0), ("both", 1)]
+    assert parts[0].inputs == (("x", 0), ("other", 0))
+    assert parts[3].inputs == (("both", 0),)
+    assert sorted(parts[2].inputs) == [("both", 0), ("both", 1)]
     found = run(core, workers, model, cut)
     assert len(found) == 8
     assert error(model, found) <= 1e-6
@@ -244,8 +244,8 @@ def test_a_part_may_only_write_a_variable(core, workers):
     model.add_results([ops.result(ops.tanh(model.get_parameters()[0], name="tanh"), name="z")])
     model.remove_result(model.get_results()[0])
     cut = [Segment(B, ("read", "sum", "write")), Segment(A, ("tanh",))]
-    parts = split.split(model, cut).parts
-    assert [(part.results, part.hands_over) for part in parts] == [((), ()), ((0,), ())]
+    parts = split.split_model(model, cut).parts
+    assert [(part.model_outputs, part.sent_tensors) for part in parts] == [((), ()), ((0,), ())]
     assert error(model, run(core, workers, model, cut, inferences=2), inferences=2) <= 1e-6
 
 
@@ -256,9 +256,9 @@ def test_parts_that_nothing_runs_in_are_left_out(core, workers):
         *(Segment(B, ("m_top",)), Segment(B, ("right",)), Segment(A, ("bottom",))),
         Segment(B, ("y",)),
     ]
-    found = split.split(model, cut).parts
+    found = split.split_model(model, cut).parts
     assert [part.device for part in found] == [A, B, A]
-    assert found[2].results == (0,)
+    assert found[2].model_outputs == (0,)
     assert error(model, run(core, workers, model, cut)) <= 1e-6
 
 
@@ -286,14 +286,14 @@ DIAMOND = (Segment(A, ("top",)), Segment(B, ("left",)), Segment(A, ("right",)))
 )
 def test_a_cut_that_does_not_fit_is_refused_in_one_line(cut, said):
     with pytest.raises(UserError, match=said) as caught:
-        split.split(small.diamond(), cut)
+        split.split_model(small.diamond(), cut)
     assert "\n" not in str(caught.value)
 
 
 def test_a_variable_in_two_parts_is_refused():
     cut = [Segment(A, ("read",)), Segment(B, ("sum", "write"))]
     with pytest.raises(UserError, match="variable 'state'") as caught:
-        split.split(small.counter(), cut)
+        split.split_model(small.counter(), cut)
     assert "\n" not in str(caught.value)
 
 
@@ -301,7 +301,7 @@ def test_a_model_that_computes_nothing_is_refused():
     source = ops.parameter([2], np.float32, name="x")
     model = ov.Model([ops.result(source, name="y")], [source], "nothing")
     with pytest.raises(UserError, match="computes nothing"):
-        split.split(model, [Segment(A, ("x", "y"))])
+        split.split_model(model, [Segment(A, ("x", "y"))])
 
 
 def joined() -> ov.Model:
@@ -349,8 +349,8 @@ def test_tensors_are_handed_over_as_the_plug_in_keeps_them(core, workers, precis
     (one,) = executor.requests
     for part, request in zip(executor.split.parts, one._infer_requests, strict=True):
         compiled = request.get_compiled_model()
-        ports = dict(zip(part.reads, compiled.inputs, strict=True))
-        ports |= dict(zip(part.hands_over, compiled.outputs, strict=not part.results))
+        ports = dict(zip(part.inputs, compiled.inputs, strict=True))
+        ports |= dict(zip(part.sent_tensors, compiled.outputs, strict=not part.model_outputs))
         ports.pop(("x", 0), None)
         assert ports
         for (name, _), port in ports.items():
@@ -368,7 +368,7 @@ def test_tensors_are_handed_over_as_the_plug_in_keeps_them(core, workers, precis
             and "_fake" not in node.node_name
         ]
         # The model's own input and output have channels first.
-        ends = sum([("x", 0) in part.reads, bool(part.results)])
+        ends = sum([("x", 0) in part.inputs, bool(part.model_outputs)])
         assert len(moved) == ends, (part.ops, moved)
         assert all(name.startswith("x:0") or name.endswith("_y") for name in moved)
 
@@ -386,16 +386,18 @@ def test_formats_change_no_value():
     """The same submodels with what they hand over transposed, on the reference device in f32."""
     model = joined()
     cut = [Segment(A, (name,)) for name in JOINED]
-    parts = split.split(model, cut).parts
+    parts = split.split_model(model, cut).parts
     (inputs,) = frontend.example_inputs(model, 0)
-    kept = {tensor: Format(NHWC, None) for part in parts for tensor in part.hands_over}
+    kept = {tensor: TensorFormat(NHWC, None) for part in parts for tensor in part.sent_tensors}
     found = []
     for formats in ({}, kept):
         values = {("x", 0): inputs}
-        for part, submodel in zip(parts, split.submodels(model, parts, formats), strict=True):
+        for part, submodel in zip(parts, split.build_submodels(model, parts, formats), strict=True):
             compiled = ov.Core().compile_model(submodel, "CPU", {"INFERENCE_PRECISION_HINT": "f32"})
-            outputs = compiled([values[tensor] for tensor in part.reads])
-            values |= {t: outputs[i] for i, t in enumerate((*part.hands_over, *part.results))}
+            outputs = compiled([values[tensor] for tensor in part.inputs])
+            values |= {
+                t: outputs[i] for i, t in enumerate((*part.sent_tensors, *part.model_outputs))
+            }
         found.append(values)
     for tensor in kept:
         np.testing.assert_allclose(
@@ -412,7 +414,7 @@ def test_a_part_of_thousands_of_operations_is_handed_over_in_another_order():
         value = ops.add(value, ops.constant(np.ones((1, 4, 1, 1), np.float32)), name=name)
     last = ops.relu(value, name="last")
     model = ov.Model([ops.result(last, name="y")], [source], "long")
-    parts = split.split(model, [Segment(A, tuple(names)), Segment(B, ("last",))]).parts
-    kept = {(names[-1], 0): Format(NHWC, None)}
-    first, _ = split.submodels(model, parts, kept)
+    parts = split.split_model(model, [Segment(A, tuple(names)), Segment(B, ("last",))]).parts
+    kept = {(names[-1], 0): TensorFormat(NHWC, None)}
+    first, _ = split.build_submodels(model, parts, kept)
     assert tuple(first.outputs[0].get_shape()) == (1, 2, 2, 4)

@@ -7,7 +7,7 @@ import pytest
 
 from placement.runtime import devices
 from placement.runtime.execution import threads
-from placement.runtime.execution.threads import Read
+from placement.runtime.execution.threads import ThreadTime
 from placement.runtime.measurement import local
 from placement.runtime.measurement.request import Candidate, Measure, Measurement, OwnChoice
 from tests.runtime import small
@@ -31,14 +31,17 @@ def busy(loops: int):
 @pytest.mark.parametrize(
     ("after", "share"),
     [
-        (Read(1_500, 2_000), 0.5),
-        (Read(2_300, 2_000), 1.0),  # a wait that began before the first read is booked when it ends
-        (Read(1_000, 1_000), 0.0),
-        (Read(900, 2_000), 0.0),  # the number of a thread that ended was given again
+        (ThreadTime(1_500, 2_000), 0.5),
+        (
+            ThreadTime(2_300, 2_000),
+            1.0,
+        ),  # a wait that began before the first read is booked when it ends
+        (ThreadTime(1_000, 1_000), 0.0),
+        (ThreadTime(900, 2_000), 0.0),  # the number of a thread that ended was given again
     ],
 )
 def test_a_thread_runs_or_waits_no_longer_than_there_is_time(after, share):
-    assert threads.share(Read(1_000, 1_000), after) == share
+    assert threads.busy_share(ThreadTime(1_000, 1_000), after) == share
 
 
 def test_no_more_threads_compute_at_once_than_there_are_cores():

@@ -17,7 +17,7 @@ def test_sets_that_overlap_are_merged_as_one_by_one():
             apart = [other for other in merged if other.isdisjoint(each)]
             together = [other for other in merged if not other.isdisjoint(each)]
             merged = [*apart, each.union(*together)]
-        found = colocation._merged(sets)
+        found = colocation.merge_overlapping(sets)
         assert set(found) == set(merged)
         assert found == sorted(found, key=min)
         sizes.add(len(found))
@@ -26,4 +26,4 @@ def test_sets_that_overlap_are_merged_as_one_by_one():
 
 def test_a_long_row_of_pairs_is_one_set():
     pairs = [frozenset((i, i + 1)) for i in range(20_000)]
-    assert colocation._merged(pairs) == [frozenset(range(20_001))]
+    assert colocation.merge_overlapping(pairs) == [frozenset(range(20_001))]

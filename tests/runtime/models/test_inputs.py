@@ -93,7 +93,7 @@ def test_real_inputs_are_read_one_or_several_of_each(tmp_path):
         assert [array.dtype for array in sample] == [np.float32, np.int64]
     np.savez(file, x=np.zeros((20, 2, 2)))
     rest = inputs.find(model, file=file, values="n:5")
-    assert len(rest.samples) == inputs.MOST
+    assert len(rest.samples) == inputs.MAX_SAMPLES
     assert rest.samples[0][1].tolist() == [[5, 5]] * 2
 
 
