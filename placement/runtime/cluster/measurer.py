@@ -23,7 +23,7 @@ from placement.runtime.cluster.hosts import Host
 from placement.runtime.cluster.pool import Job, Pool
 from placement.runtime.devices import Device
 from placement.runtime.measurement.conditions import Conditions
-from placement.runtime.measurement.local import MOST_AT_ONCE, LocalMeasurer
+from placement.runtime.measurement.local import MAX_CHUNK_SIZE, LocalMeasurer
 from placement.runtime.measurement.request import Answer, Failure, Measure, Measurement, Request
 from placement.runtime.models import serialization
 from placement.runtime.models.inputs import Inputs
@@ -93,7 +93,7 @@ class ClusterMeasurer:
         ((_, answer),) = self._pool.run([self._job(request)])
         return answer
 
-    def parts(self, request: Measure) -> Iterator[dict[int, Measurement | Failure]]:
+    def measure_chunks(self, request: Measure) -> Iterator[dict[int, Measurement | Failure]]:
         """Measures on all hosts, as `LocalMeasurer.parts` does on one.
 
         Yields:
@@ -104,7 +104,7 @@ class ClusterMeasurer:
         """
         others = list(range(1, len(request.candidates)))
         size = -(-len(others) // max(1, self._pool.num_hosts()))
-        size = max(1, min(size, MOST_AT_ONCE))
+        size = max(1, min(size, MAX_CHUNK_SIZE))
         shares = [others[i : i + size] for i in range(0, len(others), size)] or [[]]
         fractions = [max(1, len(share)) / max(1, len(others)) for share in shares]
         jobs = [

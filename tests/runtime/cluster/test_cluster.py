@@ -147,7 +147,7 @@ class LosesAll:
     fingerprint = "model"
     devices = devices.resolve("host")
 
-    def parts(self, request):
+    def measure_chunks(self, request):
         once = Interval(1.0, 1.0, 1.0, 6)
         one = Measurement(once, once, 1, 0.0, 1, True, (), 1.0, 0.0, 0.0, 1.0, 0.1)
         yield {0: one, 1: one}

@@ -99,7 +99,8 @@ def test_a_profile_takes_as_long_as_it_may(monkeypatch, seconds, until_s, most, 
 
     clock = types.SimpleNamespace(monotonic=now_s, perf_counter=now_s)
     monkeypatch.setattr(profile, "time", clock)
-    monkeypatch.setattr(profile, "ROUNDS", (4, most))
+    monkeypatch.setattr(profile, "MIN_ROUNDS", 4)
+    monkeypatch.setattr(profile, "MAX_ROUNDS", most)
 
     def alive() -> None:
         steps.append(None)
