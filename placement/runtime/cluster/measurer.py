@@ -97,14 +97,7 @@ class ClusterMeasurer:
         return self._run(self._job(request))
 
     def measure_chunks(self, request: Measure) -> Iterator[dict[int, Measurement | Failure]]:
-        """Measures on all hosts, as `LocalMeasurer.measure_chunks` does on one.
-
-        Yields:
-          The outcomes of a share as soon as it is measured. The first candidate is in every share.
-
-        Raises:
-          ChildProcessError: a share was lost too often, or no host is left.
-        """
+        """Measures a share on each host and yields it when it is done; see `Measurer`."""
         indices = list(range(1, len(request.candidates)))
         size = -(-len(indices) // max(1, self._pool.num_hosts()))  # rounded up
         size = max(1, min(size, MAX_CHUNK_SIZE))

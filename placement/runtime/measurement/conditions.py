@@ -87,11 +87,9 @@ class WorkClock:
         return Conditions(seconds, max(0.0, cores_s - processes_s), seconds * num_cores)
 
     def _read_work_s(self) -> tuple[float, float] | None:
-        """Reads for how long the usable cores were busy, and for how long the processes ran.
+        """Reads the busy seconds of the usable cores, summed, and the seconds the processes ran.
 
-        Returns:
-          Both in seconds since boot, the cores' summed and stolen time included; None if a file is
-          missing or not as Linux writes it.
+        None if a file is missing or not as Linux writes it. Stolen time counts as busy.
         """
         with contextlib.suppress(OSError, ValueError, IndexError):
             core_names = {f"cpu{core}" for core in os.sched_getaffinity(0)}

@@ -142,16 +142,10 @@ class MeasuredEvaluate:
         self._baseline = candidate(np.zeros(num_ops, np.int32))
 
     def __call__(self, placements: Array, repeats: Array | None = None) -> np.ndarray:
-        """Evaluates placements.
+        """Returns the seconds of placements [B, N] and of `repeats` [K, N], float32 [B + K].
 
-        Args:
-          placements: int32 [B, N].
-          repeats: int32 [K, N], known placements. If any of `placements` is new, these are measured
-            once more beside it.
-
-        Returns:
-          float32 [B + K], seconds of `placements` and then of `repeats`; inf for a placement that
-          does not run.
+        The repeats are known placements. If any placement is new, they are measured once more
+        beside it.
 
         Raises:
           ChildProcessError: the baseline cannot be measured.
@@ -162,8 +156,7 @@ class MeasuredEvaluate:
         assert placements.shape[1] == self._num_ops
 
         def with_keys(rows: Array) -> list[tuple[str, Candidate]]:
-            candidates = [self._candidate(row) for row in rows]
-            return [(key(self._measurer, candidate), candidate) for candidate in candidates]
+            return [(key(self._measurer, c), c) for c in map(self._candidate, rows)]
 
         requested = with_keys(placements)
         repeated = [] if repeats is None else with_keys(repeats)

@@ -30,9 +30,9 @@ from placement.runtime.measurement.request import (
     Measure,
     Measurement,
     Request,
+    Rounds,
     median_interval,
 )
-from placement.runtime.measurement.worker.trials import Rounds
 from placement.runtime.models import extract, serialization
 from placement.runtime.models import inputs as inputs_lib
 from placement.runtime.models.inputs import Inputs
@@ -119,10 +119,7 @@ class LocalMeasurer:
         return worker.progress()._replace(candidates=self._num_candidates, timing=self._is_timing)
 
     def ask(self, request: Request[Answer]) -> Answer:
-        """Answers a request.
-
-        Many candidates are timed in chunks, each with all baselines; the baselines' own outcomes
-        are those of the first chunk.
+        """Answers a request; the baselines' outcomes are those of the first chunk.
 
         Raises:
           ChildProcessError: the worker does not start, keeps dying without a candidate to blame, or
@@ -142,15 +139,7 @@ class LocalMeasurer:
         return request.parse(content)
 
     def measure_chunks(self, request: Measure) -> Iterator[dict[int, Measurement | Failure]]:
-        """Measures the candidates chunk by chunk.
-
-        Yields:
-          The outcomes of a chunk's candidates, by index. A baseline is in every chunk unless it
-          failed in an earlier chunk.
-
-        Raises:
-          ChildProcessError: see `ask`.
-        """
+        """Measures chunk by chunk, each with all baselines that have not failed; see `Measurer`."""
         baselines = list(range(request.num_baselines))
         non_baselines = list(range(request.num_baselines, len(request.candidates)))
         size = max(1, self._chunk_size + 1 - request.num_baselines)

@@ -29,15 +29,11 @@ def choose(
       UserError: every device computes wrong outputs.
     """
     devices = tuple(devices)
-    checked_devices = tuple(device for device in devices if not is_reference(device))
-    errors = dict(
-        zip(
-            checked_devices,
-            measurer.ask(OutputErrors(checked_devices)) if checked_devices else (),
-            strict=True,
-        )
-    )
-    wrong = [device for device in checked_devices if not errors[device].right]
+    suspects = tuple(device for device in devices if not is_reference(device))
+    if not suspects:
+        return devices
+    errors = dict(zip(suspects, measurer.ask(OutputErrors(suspects)), strict=True))
+    wrong = [device for device in suspects if not errors[device].right]
     if not wrong:
         return devices
     f32_devices = dict(zip(devices, in_f32(devices, [d.name for d in wrong]), strict=True))

@@ -131,6 +131,16 @@ class Measure(Request[list[Measurement | Failure]]):
             raise ValueError(f"min_rounds is {self.min_rounds}; give {MIN_SAMPLES} or more")
 
 
+class Rounds(NamedTuple):
+    """Candidates of a `Measure` that are timed in the same rounds, as sent to the worker."""
+
+    candidates: dict[int, Candidate]  # by their index in the request, the baseline first
+    min_rounds: int
+    time_limit_s: float
+    compile_s: float
+    accept_wrong: bool
+
+
 @dataclasses.dataclass(frozen=True)
 class Profile(Request["tuple[DeviceProfile, ...]"]):
     """Asks for the model's costs on each device, measured in interleaved inferences."""

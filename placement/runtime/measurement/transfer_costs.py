@@ -123,18 +123,11 @@ def _measure_parts(
 ) -> np.ndarray:
     """Runs M parts on each device, then alternating between each two; adds samples of transfers.
 
-    Args:
-      measurer: runs the parts.
-      names: the parts.
-      supported: bool [M, D].
-      samples: for each pair of devices; the function adds to them.
-      source_bytes: for each part, the parts that it reads and the bytes of each.
-      deadline_s: on the monotonic clock.
-      shape: None for the model; else a chain of operations on tensors of this shape.
+    `source_bytes` has for each part the parts that it reads and the bytes of each. With a `shape`,
+    a chain of operations on such tensors runs instead of the model.
 
-    Returns:
-      float64 [M, D]: seconds of each part on each device, from the end of the part before, so that
-      they include the launch of a submodel. nan if the part did not run there.
+    Returns float64 [M, D]: seconds of each part on each device, nan if it did not run there. They
+    count from the end of the part before, so that they include the launch of a submodel.
     """
 
     def run(placement: np.ndarray) -> np.ndarray:
@@ -209,10 +202,9 @@ def _transfer_samples(
 def _measure_slowdown(
     measurer: Measurer, names: _Names, supported: np.ndarray, deadline_s: float
 ) -> np.ndarray:
-    """Measures the relative slowdown of each part while the other devices compute too.
+    """Returns the relative slowdown of each part while the other devices compute, float64 [M, D].
 
-    Returns:
-      float64 [M, D]: 0.5 if a part takes half as long again; nan if it did not run.
+    It is 0.5 if a part takes 1.5 times as long as in isolation, and nan if the part did not run.
     """
     slowdown = np.full(supported.shape, np.nan)
     num_devices = supported.shape[1]

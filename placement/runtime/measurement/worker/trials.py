@@ -16,7 +16,7 @@ from placement.runtime.errors import FailedError, attempt, essence, raise_if_exh
 from placement.runtime.execution import threads
 from placement.runtime.execution.executor import Executor, overlap
 from placement.runtime.execution.stream import Stream
-from placement.runtime.measurement.request import TIME_LIMIT, Candidate
+from placement.runtime.measurement.request import TIME_LIMIT, Candidate, Rounds
 from placement.runtime.measurement.worker import inference
 from placement.runtime.measurement.worker.heartbeat import Heartbeat
 from placement.runtime.measurement.worker.inference import AnyRequest
@@ -27,16 +27,6 @@ _THREAD_TRIES = 3
 _STREAM_INFERENCES = 5  # per request of a stream
 _OVERLAP_INFERENCES = 5  # the median overlap of these counts
 _NO_TIME = "no time was left to compile its submodels; give a longer time limit"
-
-
-class Rounds(NamedTuple):
-    """Candidates of a `request.Measure` that are timed in the same rounds."""
-
-    candidates: dict[int, Candidate]  # by their index in the request, the baseline first
-    min_rounds: int
-    time_limit_s: float
-    compile_s: float
-    accept_wrong: bool
 
 
 class _Runner(NamedTuple):
@@ -52,13 +42,7 @@ class Trials:
     def __init__(
         self, loaded: LoadedModel, heartbeat: Heartbeat, send: Callable[[tuple[Any, ...]], None]
     ):
-        """Prepares trials of a model's candidates.
-
-        Args:
-          loaded: the model.
-          heartbeat: announces the current candidate and stage.
-          send: receives ('checked', index, facts) or ('failure', index, stage, cause).
-        """
+        """`send` receives ('checked', index, facts) or ('failure', index, stage, cause)."""
         self._loaded = loaded
         self._heartbeat = heartbeat
         self._send = send
