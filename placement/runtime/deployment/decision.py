@@ -74,7 +74,7 @@ def measure(
             concurrent = Candidate(placed.affinity, used, placed.segments)
             forms["placement, concurrent"] = CONCURRENT, concurrent
     references = devices.all_threads(measurer.devices)
-    say("the placement beside the single devices")
+    say("the placement and the single devices")
     measured = baseline.measure(
         measurer,
         [Candidate(None, (device,)) for device in measurer.devices],
