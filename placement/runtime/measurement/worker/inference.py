@@ -31,23 +31,23 @@ def stream(compiled: ov.CompiledModel, inputs: Sequence[np.ndarray]) -> Stream:
     return requests
 
 
-def set_inputs(request: AnyRequest, inputs: Sequence[np.ndarray]) -> None:
+def set_inputs(infer_request: AnyRequest, inputs: Sequence[np.ndarray]) -> None:
     """Sets one array for each input of the model; its memory is shared, not copied."""
     for i, array in enumerate(inputs):
-        request.set_input_tensor(i, ov.Tensor(array))
+        infer_request.set_input_tensor(i, ov.Tensor(array))
 
 
-def infer_s(request: AnyRequest) -> float:
+def infer_s(infer_request: AnyRequest) -> float:
     """Runs one inference and returns its seconds."""
     begin_s = time.perf_counter()
-    request.infer()
+    infer_request.infer()
     return time.perf_counter() - begin_s
 
 
-def outputs(request: AnyRequest) -> list[np.ndarray]:
+def outputs(infer_request: AnyRequest) -> list[np.ndarray]:
     """Runs one inference and returns copies of the outputs."""
-    request.infer()
-    return [np.array(tensor.data) for tensor in request.output_tensors]
+    infer_request.infer()
+    return [np.array(tensor.data) for tensor in infer_request.output_tensors]
 
 
 def with_counters(devices: Iterable[Device]) -> list[Device]:
