@@ -1,1 +1,1 @@
-"""Hosts of a cluster that measure in this machine's place."""
+"""Hosts of a Ray cluster that measure in place of this machine."""

@@ -1,7 +1,7 @@
-"""Hosts of a Ray cluster, and which of them are alike. No other module imports ray.
+"""The hosts of a Ray cluster, and which of them are alike. No other module imports ray.
 
 A host is a node of the cluster that has CPUs. Measurements are compared only between hosts that
-answer alike when asked what they are (`choose`).
+describe their hardware in the same way (`choose`).
 """
 
 import json
@@ -14,106 +14,119 @@ from typing import Any, NamedTuple
 
 from placement.errors import UserError, missing_extra
 
-START_S = 120.0  # what a host may take to start a process and load what it works with
-_REACH_S = 5.0
+START_S = 120.0  # limit on a host's start of a process with all that it loads
+_CONNECT_S = 5.0
 
 
 class Host(NamedTuple):
     """A node that can work."""
 
     name: str
-    node: str  # Ray's number of it
-    hardware: Mapping[str, Any]  # JSON-able; equal where measurements can be compared
+    node: str  # Ray's ID of the node
+    hardware: Mapping[str, Any]  # JSON-able; equal if measurements can be compared
 
 
 class Choice(NamedTuple):
-    """Hosts whose measurements can be compared, and the others."""
+    """The hosts whose measurements can be compared, and the other hosts."""
 
     hosts: tuple[Host, ...]  # the driver's own first, then by name
-    left_out: tuple[str, ...]  # 'NAME: why'
+    left_out: tuple[str, ...]  # 'NAME: reason'
 
 
 def survey(describe: Callable[[], Mapping[str, Any]]) -> Choice:
-    """Asks every host what it is, and chooses among them as `choose` does.
+    """Asks every host for its hardware and chooses among them as `choose` does.
 
     Args:
-      describe: runs on every host; returns its hardware.
+      describe: runs on every host and returns its hardware.
 
     Raises:
-      UserError: Ray is not installed, no cluster runs, or none of its nodes can work.
+      UserError: Ray is not installed, no cluster runs, or no node can work.
     """
-    ray = connected()
+    ray = connect()
     nodes = [n for n in ray.nodes() if n["Alive"] and n["Resources"].get("CPU", 0) > 0]
     if not nodes:
         raise UserError(
             "no node of the Ray cluster has CPUs to work with; give it one: "
             "ray start --address=HOST:PORT"
         )
-    names = Counter(node["NodeName"] for node in nodes)
-    asked, hosts, silent = {}, [], []
+    name_counts = Counter(node["NodeName"] for node in nodes)
+    asked_hosts, hosts, silent = {}, [], []
     for node in nodes:
-        number, name = node["NodeID"], node["NodeName"]
-        asked[_task(number, describe)] = Host(
-            name if names[name] == 1 else f"{name}/{number[:6]}", number, {}
+        node_id, name = node["NodeID"], node["NodeName"]
+        asked_hosts[_start_task(node_id, describe)] = Host(
+            name if name_counts[name] == 1 else f"{name}/{node_id[:6]}", node_id, {}
         )
-    answered, _ = ray.wait(list(asked), num_returns=len(asked), timeout=START_S)
-    for reference, host in asked.items():
+    answered, _ = ray.wait(list(asked_hosts), num_returns=len(asked_hosts), timeout=START_S)
+    for reference, host in asked_hosts.items():
         if reference not in answered:
             silent.append(f"{host.name}: no answer within {START_S:g} s")
             continue
         try:
             hosts.append(host._replace(hardware=ray.get(reference)))
         except ray.exceptions.RayError as error:
-            silent.append(f"{host.name}: {_in_short(error)}")
+            silent.append(f"{host.name}: {_summarize(error)}")
     if not hosts:
         raise UserError(f"no host of the Ray cluster can work: {'; '.join(silent)}")
-    chosen = choose(hosts, ray.get_runtime_context().get_node_id())
-    return Choice(chosen.hosts, (*chosen.left_out, *silent))
+    choice = choose(hosts, ray.get_runtime_context().get_node_id())
+    return Choice(choice.hosts, (*choice.left_out, *silent))
 
 
-def choose(hosts: Sequence[Host], own: str) -> Choice:
-    """Chooses hosts that are alike: as the driver's own, else the largest group, ties by name.
+def choose(hosts: Sequence[Host], driver_node: str) -> Choice:
+    """Chooses the hosts that are like the driver's own, else the largest group of like hosts.
+
+    Among groups of the same size, the one with the first name wins.
 
     Args:
-      hosts: one at least.
-      own: the driver's node, whether or not it is among them.
+      hosts: at least one.
+      driver_node: the node of the driver, which need not be among the hosts.
     """
-    ordered = sorted(hosts, key=lambda host: (host.node != own, host.name))
+    ordered = sorted(hosts, key=lambda host: (host.node != driver_node, host.name))
     groups: dict[str, list[Host]] = {}
     for host in ordered:
         groups.setdefault(json.dumps(host.hardware, sort_keys=True), []).append(host)
-    chosen = max(groups.values(), key=lambda group: (group[0].node == own, len(group)))
-    left_out = [
-        f"{host.name}: {_difference(host.hardware, chosen[0].hardware)}"
-        for host in ordered
-        if host not in chosen
-    ]
-    return Choice(tuple(chosen), tuple(left_out))
+    selected = max(groups.values(), key=lambda group: (group[0].node == driver_node, len(group)))
+    hardware = selected[0].hardware
+
+    def show(value: Any) -> str:
+        return value if isinstance(value, str) else json.dumps(value, sort_keys=True)
+
+    left_out = []
+    for host in ordered:
+        if host in selected:
+            continue
+        differences = [
+            f"{key} {show(host.hardware.get(key))}, not {show(hardware.get(key))}"
+            for key in {**hardware, **host.hardware}
+            if host.hardware.get(key) != hardware.get(key)
+        ]
+        left_out.append(f"{host.name}: {'; '.join(differences)}")
+    return Choice(tuple(selected), tuple(left_out))
 
 
 def call(host: Host, function: Callable[..., Any], *args: Any) -> Any:
-    """Returns what a function does on a host, beside whatever is done there.
+    """Runs a function on a host, even if the host is busy, and returns its result.
 
     Raises:
       UserError: the function's own.
       ChildProcessError: the host is lost.
     """
-    ray = connected()
+    ray = connect()
     try:
-        return ray.get(_task(host.node, function, *args))
+        return ray.get(_start_task(host.node, function, *args))
     except ray.exceptions.RayTaskError as error:
         raise error.cause from error
     except ray.exceptions.RayError as error:
-        raise ChildProcessError(f"host {host.name}: {_in_short(error)}") from error
+        raise ChildProcessError(f"host {host.name}: {_summarize(error)}") from error
 
 
-def connected() -> Any:
-    """Returns the module ray, connected to the cluster; it says nothing in the terminal.
+def connect() -> Any:
+    """Returns the module ray, connected to the cluster; Ray prints nothing to the terminal.
 
     Raises:
-      UserError: it is not installed, or no cluster runs.
+      UserError: Ray is not installed, or no cluster runs.
     """
-    os.environ.setdefault("RAY_DEDUP_LOGS_SKIP_REGEX", "^")  # what hosts print, and raylets
+    # Ray then does not collapse repeated lines of the hosts, which is itself a message.
+    os.environ.setdefault("RAY_DEDUP_LOGS_SKIP_REGEX", "^")
     try:
         import ray
     except ImportError as error:
@@ -124,52 +137,37 @@ def connected() -> Any:
         return ray
     address = os.environ.get("RAY_ADDRESS") or "auto"
     try:
-        _reach(address)
+        host, _, port = address.rpartition(":")
+        if host and port.isdecimal() and "/" not in address:
+            # Without a cluster at the address, `ray.init` would try for minutes and then exit. This
+            # raises an OSError at once.
+            socket.create_connection((host, int(port)), _CONNECT_S).close()
         ray.init(address=address, log_to_driver=False, logging_level=logging.CRITICAL)
     except (OSError, RuntimeError) as error:
-        where = "here" if address == "auto" else f"at RAY_ADDRESS={address}"
+        location = "here" if address == "auto" else f"at RAY_ADDRESS={address}"
         raise UserError(
-            f"no Ray cluster runs {where}; start one with: ray start --head, or leave "
+            f"no Ray cluster runs {location}; start one with: ray start --head, or leave "
             "measure_on=here"
         ) from error
     return ray
 
 
-def whole(node: str) -> dict[str, Any]:
-    """Returns Ray's options of what is to run on a node alone."""
-    ray = connected()
-    (cpus,) = [n["Resources"].get("CPU", 0) for n in ray.nodes() if n["NodeID"] == node]
+def exclusive_options(node: str) -> dict[str, Any]:
+    """Returns Ray's options for a process that takes all CPUs of a node, so that it runs alone."""
+    ray = connect()
+    (num_cpus,) = [n["Resources"].get("CPU", 0) for n in ray.nodes() if n["NodeID"] == node]
     strategy = ray.util.scheduling_strategies.NodeAffinitySchedulingStrategy(node, soft=False)
-    return {"num_cpus": cpus, "scheduling_strategy": strategy}
+    return {"num_cpus": num_cpus, "scheduling_strategy": strategy}
 
 
-def _reach(address: str) -> None:
-    """Raises an OSError if nothing listens there: Ray would look for it for minutes, and exit."""
-    host, _, port = address.rpartition(":")
-    if host and port.isdecimal() and "/" not in address:
-        socket.create_connection((host, int(port)), _REACH_S).close()
+def _start_task(node: str, function: Callable[..., Any], *args: Any) -> Any:
+    """Starts a function on a node, busy or not; returns a reference to its result."""
+    ray = connect()
+    options = exclusive_options(node) | {"num_cpus": 0, "max_retries": 0}
+    return ray.remote(function).options(**options).remote(*args)
 
 
-def _task(node: str, function: Callable[..., Any], *args: Any) -> Any:
-    """A reference to what a function returns on a node, busy or not."""
-    ray = connected()
-    how = whole(node) | {"num_cpus": 0, "max_retries": 0}
-    return ray.remote(function).options(**how).remote(*args)
-
-
-def _in_short(error: Exception) -> str:
-    """One line of an error of Ray's."""
+def _summarize(error: Exception) -> str:
+    """Returns one line about an error of Ray's."""
     cause = getattr(error, "cause", None)
     return " ".join(str(cause or error).split())[:200]
-
-
-def _difference(there: Mapping[str, Any], here: Mapping[str, Any]) -> str:
-    """In what hardware differs from that chosen, in a few words."""
-    keys = [key for key in {**here, **there} if there.get(key) != here.get(key)]
-    return "; ".join(
-        f"{key} {_as_text(there.get(key))}, not {_as_text(here.get(key))}" for key in keys
-    )
-
-
-def _as_text(value: Any) -> str:
-    return value if isinstance(value, str) else json.dumps(value, sort_keys=True)

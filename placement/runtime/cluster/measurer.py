@@ -1,13 +1,13 @@
-"""Measures placements of one model on several hosts of the same hardware (`cluster`).
+"""Measures placements of one model on several hosts of the same hardware.
 
-Each host has what this machine would have: a `LocalMeasurer`, with a process that owns the devices.
-What is searched (`parts`) is cut into shares, a host each, and every share is measured beside the
-baseline on its own host. So a ratio is always of two that ran there in the same rounds, and ratios
-of several hosts stand for seconds of one baseline, as those of one host at several times do
-(`evaluate`). What is concluded from, and what explains it (`ask`), is of one host throughout.
+Each host has a `LocalMeasurer`, with a process that owns the devices. A search's placements
+(`measure_chunks`) are divided among the hosts, and each host measures its share beside the
+baseline. So every ratio compares two latencies of the same rounds on one host. Ratios of several
+hosts are comparable in the same way as ratios of one host at several times (`evaluate`). Everything
+else (`ask`) is measured on one host: the final comparison, and what explains it.
 
-A share is late when it has taken longer than its rounds were to take and, for each of its
-candidates, the time after which a host would end a compilation itself.
+A share is late if it takes longer than its rounds and, for each of its candidates, the time after
+which the host itself would end a compilation.
 """
 
 import dataclasses
@@ -23,12 +23,12 @@ from placement.runtime.cluster.hosts import Host
 from placement.runtime.cluster.pool import Job, Pool
 from placement.runtime.devices import Device
 from placement.runtime.measurement.conditions import Conditions
-from placement.runtime.measurement.local import MOST_AT_ONCE, LocalMeasurer
+from placement.runtime.measurement.local import MAX_CHUNK_SIZE, LocalMeasurer
 from placement.runtime.measurement.request import Answer, Failure, Measure, Measurement, Request
 from placement.runtime.models import serialization
 from placement.runtime.models.inputs import Inputs
 
-_COSTS = "what costs are measured by"  # a job, in words
+_COSTS_JOB = "the measurement of costs"  # named in messages
 
 
 class ClusterMeasurer:
@@ -44,15 +44,15 @@ class ClusterMeasurer:
         timeout_s: float = 60.0,
         say: Callable[[str], None] = lambda _: None,
     ):
-        """Sends the model to the first host; to the others when they get something to do.
+        """Sends the model to the first host; the others get it with their first job.
 
         Args:
           model: static, folded, with unique friendly names (`frontend.prepare`).
-          devices: what placements are on, of the hosts.
-          hosts: of the same hardware; the first measures whatever is of one host.
-          inputs: that the model is run with; None for drawn ones (`inputs.find`).
-          timeout_s: what one compilation, or one inference, may take.
-          say: told of hosts that are lost or late.
+          devices: devices of the hosts, in the order of the indices of a placement.
+          hosts: of the same hardware. The first one measures whatever one host measures.
+          inputs: the inputs that the model runs with; None draws them (`inputs.find`).
+          timeout_s: limit on one compilation, or one inference.
+          say: receives a line about each host that is lost or late.
 
         Raises:
           UserError: the hosts cannot run the model, or its inputs are impossible.
@@ -60,10 +60,14 @@ class ClusterMeasurer:
         """
         self.devices = tuple(devices)
         self._timeout_s = timeout_s
-        given = (*_serialised(model), self.devices, inputs, timeout_s)
-        self._pool = Pool(hosts, _opened, given, say)
+        with tempfile.TemporaryDirectory() as folder:
+            serialization.write(model, Path(folder))
+            xml = (Path(folder) / serialization.XML).read_bytes()
+            weights = (Path(folder) / serialization.WEIGHTS).read_bytes()
+        arguments = (xml, weights, self.devices, inputs, timeout_s)
+        self._pool = Pool(hosts, _open_measurer, arguments, say)
         try:
-            self.fingerprint, self.computed = self._one(_properties)
+            self.fingerprint, self.computed = self._run(Job(_COSTS_JOB, _read_properties))
         except BaseException:
             self._pool.close()
             raise
@@ -80,33 +84,25 @@ class ClusterMeasurer:
 
     @property
     def losses(self) -> int:
-        """How often work was lost with a host or its process."""
+        """The number of times that work was lost with a host or its process."""
         return self._pool.losses
 
     @property
     def answers(self) -> dict[str, int]:
-        """Of each host that did anything, by name, how many requests it answered."""
+        """The number of requests that each host answered, by name."""
         return dict(self._pool.answers)
 
     def ask(self, request: Request[Answer]) -> Answer:
-        """Answers a request on one host; if that is lost, all of it on another."""
-        ((_, answer),) = self._pool.run([self._job(request)])
-        return answer
+        """Answers a request on one host; if the host is lost, all of it on another one."""
+        return self._run(self._job(request))
 
-    def parts(self, request: Measure) -> Iterator[dict[int, Measurement | Failure]]:
-        """Measures on all hosts, as `LocalMeasurer.parts` does on one.
-
-        Yields:
-          Whatever is measured first; the first of all is in every part.
-
-        Raises:
-          ChildProcessError: a part was lost too often, or no host is left.
-        """
-        others = list(range(1, len(request.candidates)))
-        size = -(-len(others) // max(1, self._pool.num_hosts()))
-        size = max(1, min(size, MOST_AT_ONCE))
-        shares = [others[i : i + size] for i in range(0, len(others), size)] or [[]]
-        fractions = [max(1, len(share)) / max(1, len(others)) for share in shares]
+    def measure_chunks(self, request: Measure) -> Iterator[dict[int, Measurement | Failure]]:
+        """Measures a share on each host and yields it when it is done; see `Measurer`."""
+        indices = list(range(1, len(request.candidates)))
+        size = -(-len(indices) // max(1, self._pool.num_hosts()))  # rounded up
+        size = max(1, min(size, MAX_CHUNK_SIZE))
+        shares = [indices[i : i + size] for i in range(0, len(indices), size)] or [[]]
+        fractions = [max(1, len(share)) / max(1, len(indices)) for share in shares]
         jobs = [
             self._job(
                 dataclasses.replace(
@@ -122,44 +118,37 @@ class ClusterMeasurer:
             yield dict(zip((0, *shares[number]), outcomes, strict=True))
 
     def conditions(self) -> dict[str, Conditions]:
-        """Returns those of the first host to answer; none if no host is left."""
+        """Returns the conditions on the first host to answer; none if no host is left."""
         try:
-            return self._one(operator.methodcaller("conditions"))
-        except ChildProcessError:  # what was measured counts without it
+            return self._run(Job(_COSTS_JOB, operator.methodcaller("conditions")))
+        except ChildProcessError:  # the measurements count without their conditions
             return {}
 
-    def _one(self, function: Callable[[LocalMeasurer], Any]) -> Any:
-        """Returns what the first host that can be used answers."""
-        ((_, answer),) = self._pool.run([Job(_COSTS, function)])
+    def _run(self, job: Job) -> Any:
+        ((_, answer),) = self._pool.run([job])
         return answer
 
     def _job(self, request: Request[Any]) -> Job:
         ask = operator.methodcaller("ask", request)
         if not isinstance(request, Measure):
-            return Job(_COSTS, ask)
+            return Job(_COSTS_JOB, ask)
         count = len(request.candidates)
-        placements = f"{count} placement{'s' if count > 1 else ''}"
+        description = f"{count} placement{'s' if count > 1 else ''}"
         deadline_s = request.time_limit_s + count * self._timeout_s
-        return Job(placements, ask, deadline_s=deadline_s)
+        return Job(description, ask, deadline_s=deadline_s)
 
 
-def _serialised(model: ov.Model) -> tuple[bytes, bytes]:
-    with tempfile.TemporaryDirectory() as folder:
-        serialization.write(model, Path(folder))
-        ir, weights = (Path(folder) / name for name in (serialization.XML, serialization.WEIGHTS))
-        return ir.read_bytes(), weights.read_bytes()
-
-
-def _opened(
-    ir: bytes,
+def _open_measurer(
+    xml: bytes,
     weights: bytes,
     devices: tuple[Device, ...],
     inputs: Inputs | None,
     timeout_s: float,
 ) -> LocalMeasurer:
-    model = ov.Core().read_model(ir, weights)
+    """Opens a measurer on a host."""
+    model = ov.Core().read_model(xml, weights)
     return LocalMeasurer(model, devices, inputs=inputs, timeout_s=timeout_s)
 
 
-def _properties(measurer: LocalMeasurer) -> tuple[str, frozenset[str]]:
+def _read_properties(measurer: LocalMeasurer) -> tuple[str, frozenset[str]]:
     return measurer.fingerprint, measurer.computed

@@ -1,1 +1,1 @@
-"""Placements that leave the project: files that OpenVINO runs, and what loads them."""
+"""Deployed placements: folders that OpenVINO runs, and their loader."""

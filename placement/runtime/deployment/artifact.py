@@ -1,27 +1,31 @@
-"""A deployed placement: a folder that OpenVINO runs, and what loads it.
+"""A deployed placement: a folder that OpenVINO can run, and its loader.
 
 The folder holds
 
-    model.xml, model.bin   the model; its runtime information, under 'placement', says how to run it
-    compiled.blob          the same compiled, where the devices can export it
-    compiled.json          what importing the blob needs
-    deploy.json, deploy.md what was checked, with figures (`placement.runtime.deployment.preflight`)
+    model.xml, model.bin   the model; its runtime information, under 'placement', describes how to
+                           run it (`placement.runtime.deployment.description`)
+    compiled.blob          the compiled model, if the devices can export it
+    compiled.json          the arguments for importing the blob
+    deploy.json, deploy.md the checks with their figures (`placement.runtime.deployment.preflight`)
 
-OpenVINO forgets the devices of operations when it writes a model, but not runtime information of
-the model nor the names of operations; so the devices are written there, and put back on loading.
-Every operation of the file has a device, constants included, which each device has its own of: a
-loader only has to copy labels (docs/DEPLOY.md has one without this package).
+OpenVINO discards the devices of operations when it writes a model, and a later compilation for
+HETERO would then silently put everything on one device. But it keeps the model's runtime
+information and the names of operations. So the devices are written there and restored when the
+model is loaded. Every operation of the file has a device, constants included: a constant that
+several devices read is copied for each. A loader therefore only has to copy labels; docs/DEPLOY.md
+shows one without this package.
 
-There are three forms. 'single': one device runs all. 'hetero': the placement, one part after
-another, as HETERO runs it. 'concurrent': the placement, its devices at the same time, which needs
-this package. A file has a form that the measurement decided for and one for OpenVINO alone; they
-differ if the first is 'concurrent'.
+There are three forms. 'single': one device runs everything. 'hetero': HETERO runs the placement,
+one part after another. 'concurrent': this package runs the placement, with its devices at the same
+time. A file has one form that the measurement chose and one that OpenVINO runs alone. They differ
+if the first is 'concurrent'.
 """
 
 import dataclasses
 import json
 import os
 import time
+from collections import Counter
 from collections.abc import Mapping
 from pathlib import Path
 from typing import NamedTuple
@@ -31,10 +35,11 @@ import openvino as ov
 from placement import files
 from placement.errors import UserError
 from placement.runtime import devices as devices_lib
-from placement.runtime.deployment import description, netron, network
-from placement.runtime.deployment.description import CONCURRENT, HETERO, Description
+from placement.runtime.deployment import description as description_lib
+from placement.runtime.deployment import netron
+from placement.runtime.deployment.description import CONCURRENT, HETERO, REMEDY, Description
 from placement.runtime.deployment.description import SINGLE as SINGLE
-from placement.runtime.deployment.network import Network
+from placement.runtime.deployment.network import REQUESTS_PER_DEVICE, Network
 from placement.runtime.devices import Device
 from placement.runtime.errors import essence, silent_stderr, why
 from placement.runtime.execution import hetero
@@ -46,62 +51,94 @@ from placement.runtime.models import operations, serialization
 from placement.runtime.models.fingerprint import few
 
 MODEL, BLOB, IMPORT = "model.xml", "compiled.blob", "compiled.json"
-# How long `load` waits while other processes replace the files, while a model.bin has no model.xml
-# beside it, as when they are replaced one by one, and between two attempts.
-_REPLACED_S, _ABSENT_S, _PAUSE_S = 10.0, 2.0, 0.05
-_REMEDY = "deploy it again"
+# `load` reads again for so long while other processes replace the files, or while a model.bin has
+# no model.xml beside it, as when the files are replaced one by one.
+_REPLACED_S, _ABSENT_S = 10.0, 2.0
+_PAUSE_S = 0.05  # between two attempts
 
 
 class Artifact(NamedTuple):
-    """What is deployed."""
+    """A model with its placement, to be deployed."""
 
-    model: ov.Model  # `frontend.prepare`d
-    affinity: hetero.Affinity  # what the placement says; not read where `alone` is given
-    segments: tuple[Segment, ...]  # of the placement; none where it has no 'concurrent' form
-    devices: tuple[Device, ...]  # what it may run on, in HETERO's order of preference
-    form: str  # what is loaded unless something else is asked for
-    alone: str | None  # the device of form 'single', or None where OpenVINO alone runs 'hetero'
-    decision: str  # why this form, for people
-    notes: Mapping[str, str]  # where it comes from, for people
+    model: ov.Model  # from `frontend.prepare`
+    affinity: hetero.Affinity  # the placement; not used if `alone` is given
+    segments: tuple[Segment, ...]  # of the placement; empty if it has no 'concurrent' form
+    devices: tuple[Device, ...]  # that the model may run on, in HETERO's order of preference
+    form: str  # the form that `load` chooses by default
+    alone: str | None  # the device of form 'single'; None if OpenVINO alone runs form 'hetero'
+    decision: str  # the reason for this form, for people
+    notes: Mapping[str, str]  # its origin, for people
 
 
 def save(artifact: Artifact, folder: Path) -> str:
     """Writes the model and the compiled blob into an existing folder.
 
     Returns:
-      Why there is no blob, '' if there is one.
+      The reason why there is no blob; '' if there is one.
 
     Raises:
       UserError: the placement does not fit the model.
       OSError: the folder cannot hold the model.
       RuntimeError: OpenVINO cannot read or compile the model.
     """
-    model, told = _described(artifact)
+    if artifact.alone is None:
+        used_devices = set(artifact.affinity.values())
+        used = [device.name for device in artifact.devices if device.name in used_devices]
+        model = hetero.label(artifact.model, artifact.affinity, used)
+        # Copies of a constant share its name, but an affinity needs unique ones: number them.
+        occurrences: Counter[str] = Counter()
+        for op in model.get_ordered_ops():
+            name = op.get_friendly_name()
+            occurrences[name] += 1
+            if occurrences[name] > 1:
+                op.set_friendly_name(f"{name}#{occurrences[name]}")
+        affinity = {
+            op.get_friendly_name(): op.get_rt_info()["affinity"].astype(str)
+            for op in model.get_ordered_ops()
+        }
+        device = f"HETERO:{','.join(used)}"
+    else:
+        model, affinity, device = artifact.model.clone(), {}, artifact.alone
+    constant = operations.constant_names(artifact.model)
+    segments = tuple(
+        Segment(segment.device, tuple(name for name in segment.ops if name not in constant))
+        for segment in artifact.segments
+    )
+    description = Description(artifact.form, device, affinity, segments, artifact.devices)
+    notes = {"decision": artifact.decision, **artifact.notes}
+    description_lib.write(model, description, notes)
+    file = folder / MODEL
     with serialization.naming_free_space(folder):
-        # Its default is to round weights to f16.
-        ov.save_model(model, folder / MODEL, compress_to_fp16=False)
-    _show_devices(folder / MODEL, told)
-    description.seal(folder / MODEL)
-    core = devices_lib.open_core(told.devices)
-    compiled = _compile(core, core.read_model(folder / MODEL), told)
-    unable = [device.name for device in told.serial_devices if not _exports(core, device)]
-    if unable:
-        return f"{few(unable)} cannot export what it compiled"
+        # By default `save_model` would round weights to f16.
+        ov.save_model(model, file, compress_to_fp16=False)
+    # For viewers only; the loader uses the runtime information.
+    xml = files.read_bytes(file, remedy=REMEDY)
+    files.write_bytes(file, netron.annotate(xml, affinity, otherwise=device))
+    description_lib.seal(file)
+
+    core = devices_lib.open_core(description.devices)
+    compiled = _compile(core, core.read_model(file), description)
+    cannot_export = [
+        device.name
+        for device in description.serial_devices
+        if "EXPORT_IMPORT" not in core.get_property(device.name, "OPTIMIZATION_CAPABILITIES")
+    ]
+    if cannot_export:
+        return f"{few(cannot_export)} cannot export a compiled model"
     try:
         files.write_bytes(folder / BLOB, compiled.export_model().getvalue())
     except RuntimeError as error:
         return essence(error)
-    needed = {
+    import_arguments = {
         "file": BLOB,
-        "form": told.serial_form,
-        "device": told.device,
-        "config": told.config,
-        "register": description.registered(told.serial_devices),
+        "form": description.serial_form,
+        "device": description.device,
+        "config": description.config,
+        "register": description_lib.host_device_names(description.serial_devices),
         "openvino": ov.get_version(),
-        "decision": artifact.decision,
-        **artifact.notes,
+        **notes,
     }
-    files.write_bytes(folder / IMPORT, json.dumps(needed, indent=2).encode() + b"\n")
+    files.write_bytes(folder / IMPORT, json.dumps(import_arguments, indent=2).encode() + b"\n")
     return ""
 
 
@@ -111,161 +148,124 @@ def load(
     *,
     concurrent: bool | None = None,
 ) -> Network:
-    """Compiles a deployed model as it was decided to run, every operation on its device.
+    """Compiles a deployed model in the form that was chosen, every operation on its device.
 
-    A folder that another process replaces meanwhile is read again, so that all of what is read is
-    of one deployment.
+    If another process replaces the folder meanwhile, it is read again, so that everything comes
+    from one deployment.
 
     Args:
       path: the folder, or the model.xml in it.
-      devices: names of this machine's devices for the names that the file uses, where they differ:
-        {'GPU.0': 'GPU.1'}.
+      devices: new names of devices, where this machine has other ones: {'GPU.0': 'GPU.1'}.
       concurrent: True for the placement with its devices at the same time, False for the form that
-        OpenVINO runs alone; None for what the measurement decided.
+        OpenVINO runs alone; None for the form that won the measurement.
 
     Raises:
-      UserError: no such file, no placement in it, one that is damaged or not as it was written, a
-        device that is not present, or no concurrent form.
+      UserError: there is no such file or no placement in it, the file is damaged or has changed, a
+        device is not present, or there is no concurrent form.
       OSError: a file cannot be read.
     """
     core = ov.Core()
-    file, model, told = _read_unchanged(core, Path(path))
-    told = _renamed(told, devices or {})
-    _check_present(core, told)
-    devices_lib.register(core, told.devices)
-    form = {None: told.form, True: CONCURRENT, False: told.serial_form}[concurrent]
-    if form == CONCURRENT and not told.segments:
-        decision = description.decision(model)
-        # A placement that was not deployed has no concurrent form, however it was placed.
-        other = ", or place it with --config.backend=concurrent and deploy it again"
-        raise UserError(
-            f"{str(file)!r} has no concurrent form: it was deployed on the verdict {decision!r}; "
-            "load it without concurrent=True"
-            f"{other if told.form == HETERO else ''}"
-        )
-    try:
-        if form == CONCURRENT:
-            return _concurrent(core, model, told)
-        return Network(model, _compile(core, model, told), form=form)
-    except RuntimeError as error:
-        raise UserError(
-            f"{str(file)!r} cannot be compiled for {told.device}: {essence(error)}; "
-            "deploy it again on this machine"
-        ) from error
-
-
-def import_blob(folder: Path) -> ov.CompiledModel:
-    """Imports the blob of a folder with what compiled.json says, in an `ov.Core` of its own."""
-    needed = files.read_json(folder / IMPORT, {"register": [str]}, remedy=_REMEDY)
-    core = ov.Core()
-    for name in needed["register"]:
-        core.register_plugin(devices_lib.CPU_PLUGIN, name)
-    blob = files.read_bytes(folder / needed["file"], remedy=_REMEDY)
-    return core.import_model(blob, needed["device"], needed["config"])
-
-
-def _described(artifact: Artifact) -> tuple[ov.Model, Description]:
-    """A copy of the model with its description written into it."""
-    by_name = {device.name: device for device in artifact.devices}
-    model = artifact.model.clone()
-    labels: dict[str, str] = {}
-    if artifact.alone is None:
-        used = [name for name in by_name if name in set(artifact.affinity.values())]
-        model = hetero.label(artifact.model, artifact.affinity, used)
-        _make_names_unique(model)
-        ops = model.get_ordered_ops()
-        labels = {op.get_friendly_name(): op.get_rt_info()["affinity"].astype(str) for op in ops}
-        device = f"HETERO:{','.join(used)}"
-    else:
-        device = artifact.alone
-    constant = operations.constant_names(artifact.model)
-    segments = tuple(
-        Segment(segment.device, tuple(name for name in segment.ops if name not in constant))
-        for segment in artifact.segments
-    )
-    told = Description(artifact.form, device, labels, segments, artifact.devices)
-    description.write(model, told, {"decision": artifact.decision, **artifact.notes})
-    return model, told
-
-
-def _show_devices(file: Path, told: Description) -> None:
-    """Writes devices where viewers show them; what loads the file goes by its runtime information.
-
-    With one device the operations have no labels.
-    """
-    text = files.read_bytes(file, remedy=_REMEDY)
-    files.write_bytes(file, netron.annotate(text, told.affinity, otherwise=told.device))
-
-
-def _renamed(told: Description, devices: Mapping[str, str]) -> Description:
-    """The same with other names of devices; what a host device is renamed to is to be present."""
-    names = [device.name for device in told.devices]
-    unknown = [name for name in devices if name not in names]
-    if unknown:
-        raise UserError(f"devices= renames {few(unknown)}; the file uses {', '.join(names)}")
-    to = {name: devices.get(name, name) for name in names}
-    if len(set(to.values())) < len(to):
-        raise UserError(f"devices= gives two devices one name: {dict(to)}; give each its own")
-    prefix, _, listed = told.device.rpartition(":")
-    return told._replace(
-        device=prefix + ":" * bool(prefix) + ",".join(to[name] for name in listed.split(",")),
-        affinity={op: to[name] for op, name in told.affinity.items()},
-        segments=tuple(Segment(to[device], ops) for device, ops in told.segments),
-        devices=tuple(
-            dataclasses.replace(d, name=to[d.name], host=d.host and d.name not in devices)
-            for d in told.devices
-        ),
-    )
-
-
-def _check_present(core: ov.Core, told: Description) -> None:
-    """Host devices are made on any machine with a CPU."""
+    file, model, description = _read_unchanged(core, Path(path))
+    description = _rename_devices(description, devices or {})
     present = core.available_devices
-    absent = [d.name for d in told.devices if d.name not in present and not d.host]
+    # Host devices need not be present: they are made on any machine with a CPU.
+    absent = [d.name for d in description.devices if d.name not in present and not d.host]
     if absent:
         raise UserError(
             f"device {few(absent)} is not present; here are {', '.join(present)}: rename it, "
             f"such as devices={{{absent[0]!r}: {present[-1]!r}}}, or deploy on this machine"
         )
+    devices_lib.register(core, description.devices)
+    form = {None: description.form, True: CONCURRENT, False: description.serial_form}[concurrent]
+    if form == CONCURRENT and not description.segments:
+        decision = description_lib.decision(model)
+        # Only if the placement itself was deployed does placing it again help.
+        advice = ", or place it with --config.backend=concurrent and deploy it again"
+        raise UserError(
+            f"{str(file)!r} has no concurrent form: it was deployed on the verdict {decision!r}; "
+            "load it without concurrent=True"
+            f"{advice if description.form == HETERO else ''}"
+        )
+    try:
+        if form == CONCURRENT:
+            return _load_concurrent(core, model, description)
+        return Network(model, _compile(core, model, description), form=form)
+    except RuntimeError as error:
+        raise UserError(
+            f"{str(file)!r} cannot be compiled for {description.device}: {essence(error)}; "
+            "deploy it again on this machine"
+        ) from error
+
+
+def import_blob(folder: Path) -> ov.CompiledModel:
+    """Imports the blob of a folder with the arguments in compiled.json, in a new `ov.Core`."""
+    arguments = files.read_json(folder / IMPORT, {"register": [str]}, remedy=REMEDY)
+    core = ov.Core()
+    for name in arguments["register"]:
+        core.register_plugin(devices_lib.CPU_PLUGIN, name)
+    blob = files.read_bytes(folder / arguments["file"], remedy=REMEDY)
+    # OpenVINO needs the devices' properties again: the blob does not hold them.
+    return core.import_model(blob, arguments["device"], arguments["config"])
+
+
+def _rename_devices(description: Description, names: Mapping[str, str]) -> Description:
+    """Renames devices. A renamed host device becomes one that has to be present."""
+    old_names = [device.name for device in description.devices]
+    unknown_names = [name for name in names if name not in old_names]
+    if unknown_names:
+        raise UserError(
+            f"devices= renames {few(unknown_names)}; the file uses {', '.join(old_names)}"
+        )
+    new_names = {name: names.get(name, name) for name in old_names}
+    if len(set(new_names.values())) < len(new_names):
+        raise UserError(
+            f"devices= gives two devices one name: {dict(new_names)}; give each its own"
+        )
+    prefix, colon, listed = description.device.rpartition(":")
+    return description._replace(
+        device=prefix + colon + ",".join(new_names[name] for name in listed.split(",")),
+        affinity={op: new_names[name] for op, name in description.affinity.items()},
+        segments=tuple(Segment(new_names[name], ops) for name, ops in description.segments),
+        devices=tuple(
+            dataclasses.replace(d, name=new_names[d.name], host=d.host and d.name not in names)
+            for d in description.devices
+        ),
+    )
 
 
 def _read_unchanged(core: ov.Core, path: Path) -> tuple[Path, ov.Model, Description]:
-    """Reads a model and its description from files that stay the same meanwhile.
-
-    Returns:
-      The model's file, the model and the description.
-    """
-    began_s = time.monotonic()
+    """Reads the model's file, the model and its description while the files stay the same."""
+    begin_s = time.monotonic()
     while True:
         file = path / MODEL if path.is_dir() else path
-        version = _version(file)
+        identity = _file_identity(file)
+        failure: Exception | None = None
         try:
-            model = _read(core, file)
-            details = description.read(model, file)
-            failure: Exception | None = None
+            model = _read_model(core, file)
+            description = description_lib.read(model, file)
         except (UserError, OSError) as error:
             failure = error
-        is_replaced = _version(file) != version
+        is_replaced = _file_identity(file) != identity
         if failure is None and not is_replaced:
-            return file, model, details
+            return file, model, description
         failure = failure or UserError(f"{str(file)!r} changes all the time; load it later")
         is_absent = not file.exists() and file.with_suffix(".bin").exists()
         limit_s = _REPLACED_S if is_replaced else _ABSENT_S * is_absent
-        if time.monotonic() - began_s >= limit_s:
+        if time.monotonic() - begin_s >= limit_s:
             raise failure
         time.sleep(_PAUSE_S)
 
 
-def _version(file: Path) -> tuple[tuple[int, ...], ...] | None:
-    """Returns what tells a model's files from those that replace them; None without files."""
+def _file_identity(file: Path) -> tuple[tuple[int, ...], ...] | None:
+    """Returns a value that changes when a model's files are replaced; None without files."""
     try:
         stats = [os.stat(path) for path in (file, file.with_suffix(".bin"))]
-    except (OSError, ValueError):  # ValueError: a path that no file has
+    except (OSError, ValueError):  # ValueError: no file can have such a name
         return None
     return tuple((stat.st_dev, stat.st_ino, stat.st_size, stat.st_mtime_ns) for stat in stats)
 
 
-def _read(core: ov.Core, file: Path) -> ov.Model:
+def _read_model(core: ov.Core, file: Path) -> ov.Model:
     if not file.is_file():
         raise UserError(
             f"no {str(file)!r}; give the folder that --task=deploy wrote, or run that task again "
@@ -273,58 +273,50 @@ def _read(core: ov.Core, file: Path) -> ov.Model:
         )
     if file.suffix != ".xml":
         raise UserError(f"{str(file)!r} is no {MODEL}; give the folder that --task=deploy wrote")
-    description.check_seal(file)
+    description_lib.check_seal(file)
     try:
         with silent_stderr():
             return core.read_model(file)
     except RuntimeError as error:
         reason = why(error, "it is not complete")
-        raise UserError(f"{str(file)!r} cannot be read: {reason}; deploy it again") from error
+        raise UserError(f"{str(file)!r} cannot be read: {reason}; {REMEDY}") from error
 
 
-def _compile(core: ov.Core, model: ov.Model, told: Description) -> ov.CompiledModel:
-    """The form that OpenVINO runs alone."""
+def _compile(core: ov.Core, model: ov.Model, description: Description) -> ov.CompiledModel:
+    """Compiles the form that OpenVINO runs alone."""
     labelled = model.clone()
-    if told.serial_form == HETERO:
+    if description.serial_form == HETERO:
         for op in labelled.get_ops():
-            op.get_rt_info()["affinity"] = told.affinity[op.get_friendly_name()]
-    return core.compile_model(labelled, told.device, told.config)
+            op.get_rt_info()["affinity"] = description.affinity[op.get_friendly_name()]
+    return core.compile_model(labelled, description.device, description.config)
 
 
-def _concurrent(core: ov.Core, model: ov.Model, told: Description) -> Network:
-    used = {segment.device for segment in told.segments}
-    devices = [_on_a_core(d, i) for i, d in enumerate(told.devices) if d.name in used]
+def _load_concurrent(core: ov.Core, model: ov.Model, description: Description) -> Network:
+    """Compiles the form whose devices work at the same time."""
+    used_devices = {segment.device for segment in description.segments}
+    usable_cores = sorted(os.sched_getaffinity(0))
+    devices = []
+    for i, device in enumerate(description.devices):
+        if device.name not in used_devices:
+            continue
+        if device.core is not None and device.core not in usable_cores:  # of another machine
+            device = dataclasses.replace(device, core=usable_cores[i % len(usable_cores)])
+        devices.append(device)
     workers, submodels = Workers(), Submodels(core, model)
+
+    def compile_executor(num_requests: int) -> Executor:
+        return Executor(
+            submodels, description.segments, devices, workers, num_requests=num_requests
+        )
+
+    def create_requests() -> list[InferRequest]:
+        return compile_executor(REQUESTS_PER_DEVICE * len(devices)).requests
+
     try:
-        executor = Executor(submodels, told.segments, devices, workers)
+        executor = compile_executor(1)
     except BaseException:
         workers.close()
         raise
-
-    def more() -> list[InferRequest]:
-        count = network.AT_ONCE * len(devices)
-        return Executor(submodels, told.segments, devices, workers, num_requests=count).requests
-
-    return Network(model, executor, form=CONCURRENT, more=more, workers=workers)
-
-
-def _on_a_core(device: Device, number: int) -> Device:
-    """The device on a core that this process may use."""
-    cores = sorted(os.sched_getaffinity(0))
-    if device.core is None or device.core in cores:
-        return device
-    return dataclasses.replace(device, core=cores[number % len(cores)])
-
-
-def _exports(core: ov.Core, device: Device) -> bool:
-    return "EXPORT_IMPORT" in core.get_property(device.name, "OPTIMIZATION_CAPABILITIES")
-
-
-def _make_names_unique(model: ov.Model) -> None:
-    """Numbers repeats: constants of which several parts have one each."""
-    seen: dict[str, int] = {}
-    for op in model.get_ordered_ops():
-        name = op.get_friendly_name()
-        seen[name] = seen.get(name, 0) + 1
-        if seen[name] > 1:
-            op.set_friendly_name(f"{name}#{seen[name]}")
+    return Network(
+        model, executor, form=CONCURRENT, create_requests=create_requests, workers=workers
+    )

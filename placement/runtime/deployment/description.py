@@ -1,9 +1,9 @@
-"""What a deployed model says of how it runs, and what of that is believed.
+"""The description of how a deployed model runs: written into the model, and checked when read.
 
-It stands in the runtime information of model.xml, under 'placement'. Whoever reads it takes nothing
-on trust: every value is checked, and of the properties that OpenVINO knows only those are passed
-on that this package writes, as others write files or load them. A digest of both files tells
-that they are as they were written; it is no signature.
+It stands in the runtime information of model.xml, under 'placement'. The file may come from others,
+so every value is checked, and only those properties that this package writes are passed on to
+OpenVINO. A digest of both files shows whether they are as they were written. It is not a signature:
+whoever changes the files can also write another digest.
 """
 
 import dataclasses
@@ -11,7 +11,7 @@ import hashlib
 import io
 import json
 import re
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any, NamedTuple, cast
 
@@ -25,22 +25,22 @@ from placement.runtime.execution.split import Segment
 from placement.runtime.models.fingerprint import few
 
 SINGLE, HETERO, CONCURRENT = "single", "hetero", "concurrent"
-FORMS = (SINGLE, HETERO, CONCURRENT)
+REMEDY = "deploy it again"
 
+_FORMS = (SINGLE, HETERO, CONCURRENT)
 _SECTION = "placement"
-_VERSION = 3  # of what is written; another is refused
-_UNSEALED = "0" * 64  # in the place of the digest, while it is taken
+_VERSION = 3  # files of another version are refused
+_UNSEALED = "0" * 64  # stands in place of the digest while the digest is computed
 _SEAL = re.compile(rb'<digest value="([0-9a-f]{64})" />')
-_REMEDY = "deploy it again"
-_FIELDS = {field.name for field in dataclasses.fields(Device)}
+_DEVICE_FIELDS = {field.name for field in dataclasses.fields(Device)}
 
 
 class Description(NamedTuple):
-    """How a deployed model runs."""
+    """The description of how a deployed model runs."""
 
-    form: str  # what is loaded unless something else is asked for
-    device: str  # for `compile_model`: a device, or 'HETERO:' and several
-    affinity: Mapping[str, str]  # of every operation of the file; none where one device has all
+    form: str  # the form that `load` chooses by default
+    device: str  # the argument of `compile_model`: a device, or 'HETERO:' and several
+    affinity: Mapping[str, str]  # of every operation of the file; empty if one device runs all
     segments: tuple[Segment, ...]  # of form 'concurrent'
     devices: tuple[Device, ...]
 
@@ -51,7 +51,7 @@ class Description(NamedTuple):
 
     @property
     def serial_devices(self) -> tuple[Device, ...]:
-        """The devices of that form."""
+        """The devices of the form that OpenVINO runs alone."""
         names = self.device.rpartition(":")[2].split(",")
         return tuple(device for device in self.devices if device.name in names)
 
@@ -60,17 +60,18 @@ class Description(NamedTuple):
         """The properties that `compile_model` takes for `device`."""
         properties = {device.name: dict(device.properties) for device in self.serial_devices}
         if self.serial_form == HETERO:
+            # Properties outside DEVICE_PROPERTIES would be overridden by HETERO.
             return {"DEVICE_PROPERTIES": properties}
         return properties[self.device]
 
 
 def write(model: ov.Model, description: Description, notes: Mapping[str, str]) -> None:
-    """Writes a description, and notes for people, into a model; `seal` its file once it is saved.
+    """Writes a description and notes for people into a model; call `seal` once its file is saved.
 
     Args:
-      model: changed.
-      description: what it is to say.
-      notes: under names that the description does not use.
+      model: the function changes it.
+      description: the description.
+      notes: under keys that the description does not use.
     """
     content = {
         "version": str(_VERSION),
@@ -79,161 +80,168 @@ def write(model: ov.Model, description: Description, notes: Mapping[str, str]) -
         "form": description.form,
         "device": description.device,
         "config": json.dumps(description.config),
-        "register": json.dumps(registered(description.devices)),
+        "register": json.dumps(host_device_names(description.devices)),
         "affinity": json.dumps(description.affinity),
         "segments": json.dumps(description.segments),
         "devices": json.dumps([dataclasses.asdict(device) for device in description.devices]),
         "digest": _UNSEALED,
     }
     for key, text in content.items():
-        # OpenVINO takes no text that UTF-8 cannot hold, such as the name of some file.
+        # OpenVINO accepts only text that UTF-8 can hold; the name of a file, for example, need not.
         model.set_rt_info(text.encode("utf-8", "backslashreplace").decode(), [_SECTION, key])
 
 
-def registered(devices: Iterable[Device]) -> list[str]:
-    """Names of the devices that have to be made of the CPU's plug-in before they are there."""
+def host_device_names(devices: Iterable[Device]) -> list[str]:
+    """Returns the devices that exist only after the CPU plug-in is registered under their names."""
     return [device.name for device in devices if device.host]
 
 
 def seal(file: Path) -> None:
-    """Writes the digest of a model.xml, and of the weights beside it, into it."""
-    text = _unsealed(files.read_bytes(file, remedy=_REMEDY))
-    digest = _digest(text, file)
+    """Writes the digest of a model.xml and of the weights beside it into the model.xml."""
+    text, digest = _unsealed_and_digest(files.read_bytes(file, remedy=REMEDY), file)
     sealed = _SEAL.sub(b'<digest value="%s" />' % digest.encode(), text, count=1)
     files.write_bytes(file, sealed)
 
 
 def check_seal(file: Path) -> None:
-    """Refuses a model.xml that is not as it was written, or has other weights.
+    """Refuses a model.xml that has changed since it was written, or has other weights.
 
-    One without a digest is for `read` to refuse, which knows whether it is of another version.
+    A file without a digest passes: `read` refuses it, and knows whether its version is another one.
 
     Raises:
-      UserError: it is not, or has no weights.
-      OSError: it cannot be read.
+      UserError: the file has changed, or there are no weights beside it.
+      OSError: the file cannot be read.
     """
     weights = file.with_suffix(".bin")
     if not weights.is_file():
         raise UserError(f"{str(file)!r} has no weights beside it; copy {str(weights)!r} there too")
-    text = files.read_bytes(file, remedy=_REMEDY)
-    found = _SEAL.search(text)
-    if found is not None and found[1].decode() != _digest(_unsealed(text), file):
+    text = files.read_bytes(file, remedy=REMEDY)
+    written = _SEAL.search(text)
+    if written is not None and written[1].decode() != _unsealed_and_digest(text, file)[1]:
         raise UserError(
-            f"{str(file)!r}, or the weights beside it, is not as it was written; deploy it again"
+            f"{str(file)!r} or the weights beside it have changed since they were written; {REMEDY}"
         )
 
 
 def read(model: ov.Model, file: Path) -> Description:
-    """The description of a model, checked against its operations.
+    """Returns the description of a model, checked against its operations.
 
     Args:
-      model: as read.
-      file: that it was read from, which messages name.
+      model: the model as read from the file.
+      file: named in messages.
 
     Raises:
-      UserError: there is none, it is of another version, or it cannot be believed.
+      UserError: there is no description, it has another version, or it is damaged.
     """
     if not model.has_rt_info([_SECTION, "version"]):
         raise UserError(
             f"{str(file)!r} carries no placement; give the folder that --task=deploy wrote"
         )
-    version = _text(model, "version")
+    version = _read_text(model, "version")
     if version != str(_VERSION):
         raise UserError(
-            f"{str(file)!r} is of version {version[:20]}, but this package reads {_VERSION}; "
-            "deploy it again"
+            f"{str(file)!r} has version {version[:20]}, but this package reads {_VERSION}; {REMEDY}"
         )
     try:
-        # Not that of the model: OpenVINO reads it in other spellings too, which nobody has checked.
-        text = files.read_bytes(file, remedy=_REMEDY)
+        # The digest is searched in the text and not taken from the model, because OpenVINO reads it
+        # in other spellings too, which `check_seal` would not have checked.
+        text = files.read_bytes(file, remedy=REMEDY)
         _require(_SEAL.search(text) is not None, "it has no digest")
-        return _checked(model)
-    except (_UnbelievableError, UnicodeDecodeError) as error:
-        raise UserError(f"{str(file)!r} is damaged: {error}; deploy it again") from error
+        return _parse(model)
+    except (_DamagedError, UnicodeDecodeError) as error:
+        raise UserError(f"{str(file)!r} is damaged: {error}; {REMEDY}") from error
 
 
 def decision(model: ov.Model) -> str:
-    """Why it has the form that it has, for people."""
-    return _text(model, "decision")
+    """Returns the reason for the form of a deployed model, written for people."""
+    return _read_text(model, "decision")
 
 
-class _UnbelievableError(Exception):
-    """Says what of a description is not as this package writes it."""
+class _DamagedError(Exception):
+    """States which part of a description is not as this package writes it."""
 
 
-def _require(holds: bool, what: str) -> None:
-    if not holds:
-        raise _UnbelievableError(what)
+def _require(condition: bool, problem: str) -> None:
+    if not condition:
+        raise _DamagedError(problem)
 
 
-def _unsealed(text: bytes) -> bytes:
-    return _SEAL.sub(b'<digest value="%s" />' % _UNSEALED.encode(), text, count=1)
-
-
-def _digest(text: bytes, file: Path) -> str:
+def _unsealed_and_digest(text: bytes, file: Path) -> tuple[bytes, str]:
+    """Returns a model.xml with zeros in place of its digest, and the digest of both files."""
+    text = _SEAL.sub(b'<digest value="%s" />' % _UNSEALED.encode(), text, count=1)
     with files.open_regular(file.with_suffix(".bin"), "rb", follow_links=True) as weights:
-        found = hashlib.file_digest(cast(io.BufferedReader, weights), "sha256")
-    found.update(text)
-    return found.hexdigest()
+        digest = hashlib.file_digest(cast(io.BufferedReader, weights), "sha256")
+    digest.update(text)
+    return text, digest.hexdigest()
 
 
-def _text(model: ov.Model, key: str) -> str:
+def _read_text(model: ov.Model, key: str) -> str:
     path = [_SECTION, key]
     return model.get_rt_info(path).astype(str) if model.has_rt_info(path) else ""
 
 
-def _json(model: ov.Model, key: str) -> Any:
-    try:
-        return json.loads(_text(model, key))
-    except (ValueError, RecursionError) as error:
-        raise _UnbelievableError(f"{key!r} is no JSON") from error
+def _parse(model: ov.Model) -> Description:
+    """Reads and checks the description; raises a `_DamagedError` or a `UnicodeDecodeError`."""
 
+    def read_json(key: str) -> Any:
+        try:
+            return json.loads(_read_text(model, key))
+        except (ValueError, RecursionError) as error:
+            raise _DamagedError(f"{key!r} is not JSON") from error
 
-def _checked(model: ov.Model) -> Description:
-    form, device = _text(model, "form"), _text(model, "device")
-    _require(form in FORMS, f"form {form[:20]!r} is none of {', '.join(FORMS)}")
-    devices = _devices(_json(model, "devices"))
-    names = [device.name for device in devices]
+    form, device = _read_text(model, "form"), _read_text(model, "device")
+    _require(form in _FORMS, f"unknown form {form[:20]!r}; valid are {', '.join(_FORMS)}")
+
+    device_records = read_json("devices")
+    _require(isinstance(device_records, list) and bool(device_records), "'devices' is no list")
+    for record in device_records:
+        has_fields = isinstance(record, dict) and set(record) == _DEVICE_FIELDS
+        _require(has_fields, "'devices' has unknown or missing fields")
+        problem = devices_lib.what_is_wrong(Device(**record))
+        _require(not problem, f"a device has {problem}")
+    devices = tuple(Device(**record) for record in device_records)
+    device_names = {device.name for device in devices}
+    _require(len(device_names) == len(devices), "'devices' names one device twice")
+
     prefix, colon, listed = device.rpartition(":")
-    used = listed.split(",")
-    _require(prefix in ("", "HETERO") and bool(prefix) == bool(colon), "'device' is of no form")
-    _require(set(used) <= set(names) and len(set(used)) == len(used), "'device' names others")
-    _require(bool(prefix) or len(used) == 1, "'device' names several")
-    affinity = _affinity(_json(model, "affinity"), model, used if prefix else [])
-    segments = _segments(_json(model, "segments"), names)
-    found = Description(form, device, affinity, segments, devices)
-    _require(form in (CONCURRENT, found.serial_form), f"form {form!r} is not that of {device!r}")
-    _require(form != CONCURRENT or bool(segments), "it is concurrent without any segments")
-    _require(not any(p.partial_shape.is_dynamic for p in model.inputs), "its inputs are dynamic")
-    return found
+    serial_names = listed.split(",")
+    _require(
+        prefix in ("", "HETERO") and bool(prefix) == bool(colon),
+        "'device' is neither a device nor HETERO with a list of devices",
+    )
+    _require(
+        set(serial_names) <= device_names and len(set(serial_names)) == len(serial_names),
+        "'device' names unknown devices, or one twice",
+    )
+    _require(bool(prefix) or len(serial_names) == 1, "'device' lists several without HETERO")
 
+    affinity = read_json("affinity")
+    affinity_names = serial_names if prefix else []  # one device needs no affinity
+    _require(isinstance(affinity, dict), "'affinity' is no mapping")
+    is_known = all(name in affinity_names for name in affinity.values())
+    _require(is_known, "'affinity' names unknown devices")
+    op_names = {op.get_friendly_name() for op in model.get_ops()}
+    different = op_names ^ set(affinity) if affinity_names else set[str]()
+    _require(
+        not different, f"the model and 'affinity' differ in operations {few(sorted(different))}"
+    )
 
-def _devices(told: Any) -> tuple[Device, ...]:
-    _require(isinstance(told, list) and bool(told), "'devices' lists none")
-    for fields in told:
-        _require(isinstance(fields, dict) and set(fields) == _FIELDS, "'devices' has other fields")
-        wrong = devices_lib.what_is_wrong(Device(**fields))
-        _require(not wrong, f"a device has {wrong}")
-    names = {fields["name"] for fields in told}
-    _require(len(names) == len(told), "'devices' names one twice")
-    return tuple(Device(**fields) for fields in told)
-
-
-def _affinity(told: Any, model: ov.Model, used: Collection[str]) -> dict[str, str]:
-    _require(isinstance(told, dict), "'affinity' is no mapping")
-    _require(all(name in used for name in told.values()), "'affinity' names other devices")
-    names = {op.get_friendly_name() for op in model.get_ops()}
-    differ = names ^ set(told) if used else set[str]()
-    _require(not differ, f"its operations are not those it was written with: {few(sorted(differ))}")
-    return told
-
-
-def _segments(told: Any, names: Collection[str]) -> tuple[Segment, ...]:
-    _require(isinstance(told, list), "'segments' is no list")
-    for segment in told:
+    segments = read_json("segments")
+    _require(isinstance(segments, list), "'segments' is no list")
+    for segment in segments:
         _require(isinstance(segment, list) and len(segment) == 2, "a segment is no pair")
-        device, ops = segment
-        _require(isinstance(device, str) and device in names, "a segment is of another device")
-        named = isinstance(ops, list) and all(isinstance(op, str) for op in ops)
-        _require(named, "a segment has other things than operations")
-    return tuple(Segment(device, tuple(ops)) for device, ops in told)
+        name, ops = segment
+        _require(isinstance(name, str) and name in device_names, "a segment has an unknown device")
+        is_names = isinstance(ops, list) and all(isinstance(op, str) for op in ops)
+        _require(is_names, "a segment lists something other than names of operations")
+
+    parsed_segments = tuple(Segment(name, tuple(ops)) for name, ops in segments)
+    description = Description(form, device, affinity, parsed_segments, devices)
+    _require(
+        form in (CONCURRENT, description.serial_form),
+        f"form {form!r} does not fit device {device!r}",
+    )
+    _require(form != CONCURRENT or bool(segments), "form 'concurrent' has no segments")
+    is_static = not any(port.partial_shape.is_dynamic for port in model.inputs)
+    _require(is_static, "its inputs are dynamic")
+    return description

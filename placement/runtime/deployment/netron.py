@@ -1,11 +1,12 @@
-"""A model file that shows where each operation runs, for people who open it in Netron.
+"""Model files that show each operation's device in the viewer Netron.
 
-Netron shows the attributes of a layer's `<data>` element and no runtime information, so the device
-becomes one of them. OpenVINO reads such a file as it reads any other: it asks for the attributes
-that it knows.
+Netron shows the attributes of a layer's `<data>` element, but no runtime information. So the device
+becomes such an attribute. OpenVINO reads the file as before, because it looks up only the
+attributes that it knows.
 
-The file is text as OpenVINO writes it, a layer's beginning to a line, and no more is asked of it:
-OpenVINO writes, and reads, names with control characters, which no XML may hold.
+The text is edited with regular expressions, not with an XML parser: OpenVINO writes and reads names
+with control characters, which XML forbids. The expressions rely on OpenVINO's layout, which begins
+each layer on a line of its own.
 """
 
 import re
@@ -20,38 +21,41 @@ from placement.runtime.models import serialization
 
 ATTRIBUTE = "device"
 
-# The beginning of a layer of the model itself, not of a body in it, and of its attributes.
+# The beginning of a layer of the model itself (two tabs, not a body's layer), and of its
+# attributes.
 _LAYER = re.compile(
     r'^\t\t<layer id="\d+" name="([^"]*)" (?:[^">]|"[^"]*")*>(?:\s*(<data)\b)?', re.MULTILINE
 )
-_REFERENCE = re.compile(r"&#(\d+);")
-_QUOTED = {"&quot;": '"', "&apos;": "'"}
+_CHARACTER_REFERENCE = re.compile(r"&#(\d+);")
+_QUOTES = {"&quot;": '"', "&apos;": "'"}
 
 
 def annotate(text: bytes, affinity: Affinity, *, otherwise: str | None = None) -> bytes:
-    """The XML of an OpenVINO IR with devices at its layers.
+    """Returns the XML of an OpenVINO IR with the device of each layer as an attribute.
 
     Args:
-      text: of the .xml file.
+      text: the content of the .xml file.
       affinity: layer name -> device name.
-      otherwise: the device of layers that `affinity` does not name; None leaves them without.
+      otherwise: the device of layers that `affinity` does not name; None leaves them as they are.
     """
 
-    def shown(layer: re.Match[str]) -> str:
-        device = affinity.get(_name(layer[1]), otherwise)
+    def annotate_layer(layer: re.Match[str]) -> str:
+        name = _CHARACTER_REFERENCE.sub(lambda reference: chr(int(reference[1])), layer[1])
+        device = affinity.get(saxutils.unescape(name, _QUOTES), otherwise)
         if device is None:
             return layer[0]
         attribute = f"{ATTRIBUTE}={saxutils.quoteattr(device)}"
-        # The place of attributes is before all else.
+        # A layer without attributes gets a <data> element; it must be the first element.
         return f"{layer[0]} {attribute}" if layer[2] else f"{layer[0]}<data {attribute} />"
 
-    return _LAYER.sub(shown, text.decode()).encode()
+    return _LAYER.sub(annotate_layer, text.decode()).encode()
 
 
 def placed_xml(model: ov.Model, affinity: Affinity) -> bytes:
-    """Returns the IR of a model without its weights, every operation with its device.
+    """Returns the IR of a model without its weights, with the device of each operation.
 
-    Characters that XML cannot hold are escaped as in Python: OpenVINO reads them, viewers do not.
+    Characters that XML forbids are escaped as in Python, such as '\\x01', so that viewers can read
+    the file.
 
     Raises:
       OSError: the temporary folder cannot hold the model; the error names the folder.
@@ -59,25 +63,13 @@ def placed_xml(model: ov.Model, affinity: Affinity) -> bytes:
     with tempfile.TemporaryDirectory() as folder:
         serialization.write(model, Path(folder))
         text = (Path(folder) / serialization.XML).read_bytes()
-    return _as_xml(annotate(text, affinity))
 
+    def escape(character: str) -> str:
+        return character.encode("unicode_escape").decode()
 
-def _name(attribute: str) -> str:
-    """Returns what an attribute holds that OpenVINO wrote."""
-    given = _REFERENCE.sub(lambda reference: chr(int(reference[1])), attribute)
-    return saxutils.unescape(given, _QUOTED)
-
-
-def _as_xml(text: bytes) -> bytes:
-    """The text without characters that are none in XML 1.0, and references to such."""
-
-    def written(reference: re.Match[str]) -> str:
+    def escape_reference(reference: re.Match[str]) -> str:
         character = chr(int(reference[1]))
-        return reference[0] if character in "\t\n\r" or character >= " " else _escaped(character)
+        return reference[0] if character in "\t\n\r" or character >= " " else escape(character)
 
-    found = _REFERENCE.sub(written, text.decode())
-    return re.sub("[\ufffe\uffff]", lambda match: _escaped(match[0]), found).encode()
-
-
-def _escaped(character: str) -> str:
-    return character.encode("unicode_escape").decode()
+    xml = _CHARACTER_REFERENCE.sub(escape_reference, annotate(text, affinity).decode())
+    return re.sub("[\ufffe\uffff]", lambda match: escape(match[0]), xml).encode()

@@ -1,8 +1,9 @@
-"""What is checked of a placement on the machine that is to run it, before it is measured there.
+"""Checks of a placement on the target machine, before it is measured there.
 
-The devices are present, the model is the one that was placed, and every device supports what it is
-given. What fails is refused in one line. `placement.runtime.deployment.decision` then measures, and
-what was written is loaded once more (`compare_outputs`), as its users will.
+The checks are: the devices are present, the model is the one that was placed, and every device
+supports its operations. A failed check is refused in one line. Then
+`placement.runtime.deployment.decision` measures. Finally the written folder is loaded again as its
+users will load it (`compare_outputs`).
 """
 
 from collections.abc import Mapping, Sequence
@@ -36,20 +37,20 @@ _SCHEMA = {
 
 
 class Placed(NamedTuple):
-    """What placement.json says."""
+    """The content of a placement.json."""
 
     method: str
     affinity: Mapping[str, str]
-    segments: tuple[Segment, ...]  # none: it has no concurrent form
-    devices: tuple[str, ...]  # that it could choose from
-    host: str  # those of them that are made of the CPU, as `devices.resolve` takes it; '' for none
-    graph: str
+    segments: tuple[Segment, ...]  # empty if the placement has no concurrent form
+    devices: tuple[str, ...]  # the devices that the method could choose from
+    host: str  # the host devices among them as `devices.resolve` takes them; '' if there are none
+    graph: str  # its name
     model: fingerprint.Fingerprint | None  # None in a file of an earlier version
     f32: frozenset[str] = frozenset()  # devices that computed in f32, whatever they choose
 
     @property
     def used(self) -> frozenset[str]:
-        """The devices that have something to run."""
+        """The devices that run an operation."""
         return frozenset(self.affinity.values())
 
 
@@ -57,119 +58,121 @@ def read(path: Path) -> Placed:
     """Reads a placement.json.
 
     Raises:
-      UserError: there is none, or it is none.
+      UserError: the file is missing, or is not a placement.
     """
     if not path.exists():
         raise UserError(
             f"no placement.json in {str(path.parent)!r}; run --task=place with this --workdir first"
         )
+
+    def parse(data: Mapping[str, Any]) -> Placed:
+        provenance = data["provenance"]
+        precisions = {  # '' for a device that was described, not present
+            name: record["properties"].get("INFERENCE_PRECISION_HINT", "")
+            for name, record in provenance["devices"].items()
+        }
+        host_precisions = [
+            precisions[name]
+            for name, record in provenance["devices"].items()
+            if "[host" in record["label"]
+        ]
+        return Placed(
+            data["method"],
+            data["placement"],
+            tuple(Segment(device, tuple(ops)) for device, ops in data.get("segments") or ()),
+            tuple(provenance["devices"]),
+            f"host:{','.join(host_precisions)}" if host_precisions else "",
+            provenance["graph"]["name"],
+            provenance.get("model"),
+            frozenset(name for name, precision in precisions.items() if precision == "f32"),
+        )
+
     remedy = "run --task=place with this --workdir again"
-    return files.read_json(path, _SCHEMA, _placed, remedy=remedy)
-
-
-def _placed(data: Mapping[str, Any]) -> Placed:
-    provenance = data["provenance"]
-    return Placed(
-        data["method"],
-        data["placement"],
-        tuple(Segment(device, tuple(ops)) for device, ops in data.get("segments") or ()),
-        tuple(provenance["devices"]),
-        _host(provenance["devices"]),
-        provenance["graph"]["name"],
-        provenance.get("model"),
-        frozenset(n for n, told in provenance["devices"].items() if _precision(told) == "f32"),
-    )
-
-
-def _host(told: Mapping[str, Any]) -> str:
-    precisions = [_precision(device) for device in told.values() if "[host" in device["label"]]
-    return f"host:{','.join(precisions)}" if precisions else ""
-
-
-def _precision(told: Mapping[str, Any]) -> str:
-    """Of a device of placement.json; '' of one that was not present."""
-    return told["properties"].get("INFERENCE_PRECISION_HINT", "")
+    return files.read_json(path, _SCHEMA, parse, remedy=remedy)
 
 
 def find_devices(placed: Placed, spec: str) -> tuple[Device, ...]:
-    """The devices to measure on: those of `spec`, or with 'auto' those placed on that are here.
+    """Returns the devices to measure on.
 
-    One that had to compute in f32 for right outputs does so here, too.
+    A device that had to compute in f32 for right outputs does so here, too.
+
+    Args:
+      placed: the placement.
+      spec: see `devices.resolve`; but 'auto' selects the devices that the placement could choose
+        from and that are present.
 
     Raises:
       UserError: a device that the placement uses is not among them.
     """
-    here = ov.Core().available_devices
+    present = ov.Core().available_devices
     if spec == "auto":
-        made = devices.resolve(placed.host) if placed.host else ()
-        host = {device.name: device for device in made}
-        wanted = [name for name in placed.devices if name in here or name in host]
-        found = tuple(host[n] if n in host else devices.resolve(n)[0] for n in wanted)
-        where = f"not present: here are {', '.join([*here, *host])}"
+        host_devices = devices.resolve(placed.host) if placed.host else ()
+        host = {device.name: device for device in host_devices}
+        names = [name for name in placed.devices if name in present or name in host]
+        selected = tuple(host[n] if n in host else devices.resolve(n)[0] for n in names)
+        problem = f"not present: here are {', '.join([*present, *host])}"
     else:
-        found = devices.resolve(spec)
-        where = f"not among devices={spec!r}: {', '.join(device.name for device in found)}"
-    found = _as_placed(found, placed)
-    absent = sorted(placed.used - {device.name for device in found})
+        selected = devices.resolve(spec)
+        listed = ", ".join(device.name for device in selected)
+        problem = f"not among devices={spec!r}: {listed}"
+    # Names of host devices contain their precision, such as 'CPU_BF16', so these are matched with
+    # the devices of the placement by position.
+    is_host = all(device.host for device in selected) and len(selected) == len(placed.devices)
+    placed_names = placed.devices if is_host else tuple(device.name for device in selected)
+    f32_names = [
+        device.name
+        for device, placed_name in zip(selected, placed_names, strict=True)
+        if placed_name in placed.f32 and device.precision != "f32"
+    ]
+    selected = devices.in_f32(selected, f32_names)
+    absent = sorted(placed.used - {device.name for device in selected})
     if absent:
         raise UserError(
-            f"the placement uses {few(absent)}, {where}; place the model on devices that are here: "
-            "--task=place"
+            f"the placement uses {few(absent)}, {problem}; place the model on devices of this "
+            "machine: --task=place"
         )
-    return found
-
-
-def _as_placed(found: tuple[Device, ...], placed: Placed) -> tuple[Device, ...]:
-    """Devices in the precisions of the placement, by name; host devices, whose names these are, by
-    order.
-    """
-    alike = all(device.host for device in found) and len(found) == len(placed.devices)
-    names = placed.devices if alike else [device.name for device in found]
-    pairs = zip(found, names, strict=True)
-    return devices.in_f32(
-        found, [d.name for d, name in pairs if name in placed.f32 and d.precision != "f32"]
-    )
+    return selected
 
 
 def check_model(placed: Placed, model: ov.Model, name: str) -> None:
-    """Refuses a model that is not the one that was placed, saying in what it differs.
+    """Refuses a model that is not the one that was placed, and states the differences.
 
     Raises:
-      UserError: it is not.
+      UserError: it is another model.
     """
     if placed.model is not None:
-        found = fingerprint.differences(placed.model, fingerprint.of(model))
+        differences = fingerprint.differences(placed.model, fingerprint.of(model))
     else:
         constant = operations.constant_names(model)
         ops = {op.get_friendly_name(): op.get_type_name() for op in model.get_ordered_ops()}
-        # Of constants and Results a placement need not have a device.
-        free = [name for name, kind in ops.items() if name in constant or kind == "Result"]
-        found = fingerprint.other_names([*placed.affinity, *free], ops)
-    if found:
+        # A placement need not name the devices of constants and Results.
+        optional = [name for name, kind in ops.items() if name in constant or kind == "Result"]
+        differences = fingerprint.other_names([*placed.affinity, *optional], ops)
+    if differences:
         raise UserError(
             f"the model {name!r} is not the one that was placed ({placed.graph!r}): "
-            f"{'; '.join(found)}; give that one, or run --task=place on this one"
+            f"{'; '.join(differences)}; give that one, or run --task=place on this one"
         )
 
 
 def check_support(
-    core: Any, model: ov.Model, affinity: hetero.Affinity, devices_: Sequence[Device]
+    core: Any, model: ov.Model, affinity: hetero.Affinity, used_devices: Sequence[Device]
 ) -> None:
     """Refuses operations that their device does not support.
 
     Args:
       core: an `ov.Core` that knows the devices.
-      model: as placed.
+      model: the model that was placed.
       affinity: the placement.
-      devices_: that it uses.
+      used_devices: the devices of the placement.
 
     Raises:
       UserError: a device does not support an operation that is placed on it.
     """
     constant = operations.constant_names(model)
-    for device in devices_:
+    for device in used_devices:
         supported = core.query_model(model, device.name, dict(device.properties))
-        lacking = [
+        unsupported = [
             f"{op.get_friendly_name()} ({op.get_type_name()})"
             for op in model.get_ordered_ops()
             if affinity.get(op.get_friendly_name()) == device.name
@@ -177,9 +180,9 @@ def check_support(
             and op.get_type_name() not in ("Parameter", "Result")
             and op.get_friendly_name() not in supported
         ]
-        if lacking:
+        if unsupported:
             raise UserError(
-                f"{device.label} does not support {few(lacking)} of the placement; "
+                f"{device.label} does not support {few(unsupported)} of the placement; "
                 "place the model on this machine: --task=place"
             )
 
@@ -187,36 +190,36 @@ def check_support(
 def compare_outputs(
     folder: Path, model: ov.Model, samples: Sequence[Sequence[np.ndarray]]
 ) -> dict[str, outputs.Comparison]:
-    """Runs what was written as its users will, and compares outputs with the reference device's.
+    """Runs a written folder as its users will, and compares outputs with the reference device's.
 
     Args:
-      folder: that `deploy.save` wrote.
-      model: that was deployed.
-      samples: to compare outputs for, each with an array for each of the model's inputs.
+      folder: written by `artifact.save`.
+      model: the model that was deployed.
+      samples: the inputs to compare outputs for, an array for each of the model's inputs.
 
     Returns:
-      The comparison of 'load', and of 'import' where there is a blob.
+      The comparison of 'load', and of 'import' if there is a blob.
 
     Raises:
-      UserError: it cannot be loaded, or all outputs of the reference device are NaN.
+      UserError: the folder cannot be loaded, or all outputs of the reference device are NaN.
     """
-    device = devices.reference_device()
-    compiled = hetero.compile_placement(ov.Core(), model, None, [device])
-    reference = _all_twice(Network(model, compiled, form=artifact.SINGLE), samples)
-    values = [array for array in reference if array.size]
-    if values and all(array.dtype.kind == "f" and np.isnan(array).all() for array in values):
+
+    def infer_all(network: Network) -> list[np.ndarray]:
+        """Infers each sample twice: a state that is not carried over shows in the second time."""
+        return [a for arrays in samples for _ in range(2) for a in network.infer(list(arrays))]
+
+    reference_device = devices.reference_device()
+    compiled = hetero.compile_placement(ov.Core(), model, None, [reference_device])
+    reference = infer_all(Network(model, compiled, form=artifact.SINGLE))
+    nonempty = [array for array in reference if array.size]
+    if nonempty and all(array.dtype.kind == "f" and np.isnan(array).all() for array in nonempty):
         raise UserError(
-            "all outputs of the model are NaN, so nothing of them can be checked; give a model "
-            "without NaN in its weights, or inputs that it was made for: --config.inputs=FILE.npz"
+            "all outputs of the model are NaN, so they cannot be checked; give a model without NaN "
+            "in its weights, or inputs that it was made for: --config.inputs=FILE.npz"
         )
     with artifact.load(folder) as network:
-        comparisons = {"load": outputs.compare(reference, _all_twice(network, samples))}
+        comparisons = {"load": outputs.compare(reference, infer_all(network))}
     if (folder / artifact.BLOB).exists():
-        imported = Network(model, artifact.import_blob(folder), form="imported")
-        comparisons["import"] = outputs.compare(reference, _all_twice(imported, samples))
+        network = Network(model, artifact.import_blob(folder), form="imported")
+        comparisons["import"] = outputs.compare(reference, infer_all(network))
     return comparisons
-
-
-def _all_twice(network: Network, samples: Sequence[Sequence[np.ndarray]]) -> list[np.ndarray]:
-    """Outputs of two inferences each: a state that is not carried over shows in the second."""
-    return [a for arrays in samples for _ in range(2) for a in network.infer(list(arrays))]

@@ -1,1 +1,1 @@
-"""What a model costs on devices and how long placements take, in a process of its own."""
+"""Measures the costs of a model and the latencies of placements, in a separate process."""

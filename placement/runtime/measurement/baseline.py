@@ -1,8 +1,8 @@
-"""Measures candidates beside single devices, with ratios to the fastest of them as measured.
+"""Measures candidates beside single devices, with ratios to the fastest single device.
 
-The device that is predicted to be the fastest need not be. So every single device is timed in each
-round, and ratios to all of them are known; those to the fastest count. No ratio is made of two
-latencies that were not taken in the same rounds.
+The device that is predicted to be the fastest need not be the fastest. So every round times every
+single device, and the ratios to the one that turns out to be the fastest count. Every ratio
+compares two latencies of the same rounds.
 """
 
 import math
@@ -20,55 +20,54 @@ class Outcomes(NamedTuple):
 
     best: int  # index of the fastest single device; 0 if all failed
     singles: tuple[Outcome, ...]
-    others: tuple[Outcome, ...]
+    others: tuple[Outcome, ...]  # of the candidates that are no single device
 
 
 def measure(
     measurer: Measurer,
     singles: Sequence[Candidate],
-    others: Sequence[Candidate],
+    candidates: Sequence[Candidate],
     *,
     min_rounds: int,
     seconds: float,
     compile_s: float = math.inf,
 ) -> Outcomes:
-    """Measures everything in the same rounds.
+    """Measures all candidates in the same rounds.
 
     Args:
-      measurer: of the model.
-      singles: one or more devices, each alone.
-      others: all other candidates.
-      min_rounds: inferences of each candidate at least.
-      seconds: of timing.
-      compile_s: of compiling; the candidates are compiled in their order, and fail where no time is
-        left.
+      measurer: measures the model.
+      singles: single devices, at least one.
+      candidates: the candidates to compare with them.
+      min_rounds: fewest inferences of each candidate.
+      seconds: time for timing.
+      compile_s: time for compiling. Candidates are compiled in order and fail once it is over.
     """
-    count = len(singles)
+    num_singles = len(singles)
     request = Measure(
-        [*singles, *others], min_rounds, seconds, compile_s=compile_s, num_baselines=count
+        [*singles, *candidates], min_rounds, seconds, compile_s=compile_s, num_baselines=num_singles
     )
     outcomes = measurer.ask(request)
-    best = max(range(count), key=lambda i: _least_ratio(outcomes[:count], i))
+    measured_singles = [o for o in outcomes[:num_singles] if isinstance(o, Measurement)]
+
+    def least_ratio(single: int) -> float:
+        """Returns the smallest ratio of any single device to this one; 1 for the fastest."""
+        if isinstance(outcomes[single], Failure):
+            return -math.inf
+        return min(outcome.ratios[single].median for outcome in measured_singles)
+
+    best = max(range(num_singles), key=least_ratio)
     paired = [
         outcome._replace(ratio=outcome.ratios[best])
         if isinstance(outcome, Measurement)
         else outcome
         for outcome in outcomes
     ]
-    return Outcomes(best, tuple(paired[:count]), tuple(paired[count:]))
+    return Outcomes(best, tuple(paired[:num_singles]), tuple(paired[num_singles:]))
 
 
 def ratio(outcome: Outcome) -> float:
-    """Returns the ratio to the baseline; the latency where that failed; inf of a failure."""
+    """Returns the ratio to the baseline, or the latency if that failed; inf for a failure."""
     if isinstance(outcome, Failure):
         return math.inf
     median = outcome.ratio.median
     return outcome.latency.median if math.isnan(median) else median
-
-
-def _least_ratio(singles: Sequence[Outcome], number: int) -> float:
-    """Returns the least ratio of any single device to this one: 1 of the fastest."""
-    if isinstance(singles[number], Failure):
-        return -math.inf
-    known = [outcome for outcome in singles if isinstance(outcome, Measurement)]
-    return min(outcome.ratios[number].median for outcome in known)

@@ -1,118 +1,116 @@
-"""Under what conditions something was measured: how long it took, and who else computed meanwhile.
+"""The conditions of a measurement: how long it took, and how much else the processor did meanwhile.
 
-The system tells how long each core was busy, and each process how long it ran. What the cores that
-this process may use were busy with beyond the measuring processes is other work, or what another
-guest of the same hardware took (`steal`). Both slow down what is measured, some of it many times.
+Linux reports how long each core was busy and how long each process ran. The busy time of this
+process's cores, less the time of the measuring processes, is other work: other processes, or the
+time that another guest took from this virtual machine (`steal`). Both slow measurements down, some
+of them many times.
 """
 
 import contextlib
 import os
 import time
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
 
-BUSY = 0.1  # of the cores' time; an idle machine's housekeeping takes a few hundredths
-UNSTEADY = 1.5  # of the highest to the lowest end of a median's 95% interval
+BUSY = 0.1  # share of the cores' time; the housekeeping of an idle machine takes a few hundredths
+UNSTEADY = 1.5  # width of a median's 95% interval: its high end over its low end
 
-_SHORTEST_S = 0.3  # the system counts in hundredths of a second
+_MIN_CORES_S = 0.3  # Linux counts in hundredths of a second
 
 
 class Conditions(NamedTuple):
-    """Of all that was measured of one kind."""
+    """The conditions of all measurements of one kind."""
 
     seconds: float = 0.0
-    others_s: float = 0.0  # of the cores' time, summed over them, that others had
-    cores_s: float = 0.0  # the cores' time
-    unsteady: float = 1.0  # half of the intervals' high ends over their low ends, at the worst time
-    left_out: tuple[str, ...] = ()  # for want of time, in words
+    other_work_s: float = 0.0  # time that other work had, summed over the cores
+    cores_s: float = 0.0  # time of the cores; 0 if Linux does not report their work
+    interval_width: float = 1.0  # median of the intervals' high over low ends, in the worst request
+    left_out: tuple[str, ...] = ()  # descriptions of what the time limit left out
 
-    def __add__(self, other: "Conditions") -> "Conditions":  # type: ignore[override]
+    def __add__(self, addend: "Conditions") -> "Conditions":  # type: ignore[override]
         return Conditions(
-            self.seconds + other.seconds,
-            self.others_s + other.others_s,
-            self.cores_s + other.cores_s,
-            max(self.unsteady, other.unsteady),
-            tuple(dict.fromkeys(self.left_out + other.left_out)),
+            self.seconds + addend.seconds,
+            self.other_work_s + addend.other_work_s,
+            self.cores_s + addend.cores_s,
+            max(self.interval_width, addend.interval_width),
+            tuple(dict.fromkeys(self.left_out + addend.left_out)),
         )
 
     @property
-    def others(self) -> float:
-        """The share of the cores' time that others had; nan if that is not known."""
-        return self.others_s / self.cores_s if self.cores_s >= _SHORTEST_S else np.nan
+    def other_work_share(self) -> float:
+        """The share of the cores' time that other work had; nan if it is not known."""
+        return self.other_work_s / self.cores_s if self.cores_s >= _MIN_CORES_S else np.nan
 
     def busy(self) -> str:
-        """Says what was wrong with the machine; '' if nothing was, as far as is known."""
-        words = []
-        if self.others > BUSY:
-            words.append(f"other work had {self.others:.0%} of the time of the cores")
-        if self.unsteady > UNSTEADY:
-            words.append(f"half of the 95% intervals are over a factor {self.unsteady:.1f} wide")
-        return ", and ".join(words)
+        """Describes how the machine was disturbed; '' if no disturbance is known."""
+        disturbances = []
+        if self.other_work_share > BUSY:
+            share = f"{self.other_work_share:.0%}"
+            disturbances.append(f"other programs took {share} of the processor's time")
+        if self.interval_width > UNSTEADY:
+            disturbances.append(
+                f"half of the 95% intervals are wider than a factor of {self.interval_width:.1f}"
+            )
+        return ", and ".join(disturbances)
 
     def to_json(self) -> dict[str, Any]:
-        """JSON-able data."""
+        """Returns JSON-able data."""
         return {
             "seconds": self.seconds,
-            "others_share": self.others,
-            "interval_width": self.unsteady,
+            "others_share": self.other_work_share,
+            "interval_width": self.interval_width,
             "busy": self.busy(),
             "left_out": list(self.left_out),
         }
 
 
-class Clock:
-    """How long the cores were busy, and these processes ran, until now."""
+class WorkClock:
+    """Measures the work of the cores and of some processes from its creation on."""
 
     def __init__(self, pids: Iterable[int]):
         self._pids = tuple(pids)
-        self._began_s = time.monotonic()
-        self._began = _busy_s(), _ran_s(self._pids)
+        self._start_s = time.monotonic()
+        self._start_work_s = self._read_work_s()
 
     def conditions(self) -> Conditions:
-        """Returns those since this was made; of others nothing where the system does not tell."""
-        seconds = time.monotonic() - self._began_s
-        busy, ran = (
-            now - before if now is not None and before is not None else None
-            for now, before in zip((_busy_s(), _ran_s(self._pids)), self._began, strict=True)
-        )
-        if busy is None or ran is None:
+        """Returns the conditions since the creation; only the seconds if Linux reports no work."""
+        seconds = time.monotonic() - self._start_s
+        work_s = self._read_work_s()
+        if work_s is None or self._start_work_s is None:
             return Conditions(seconds)
-        return Conditions(seconds, max(0.0, busy - ran), seconds * len(os.sched_getaffinity(0)))
+        cores_s, processes_s = (
+            end_s - start_s for end_s, start_s in zip(work_s, self._start_work_s, strict=True)
+        )
+        num_cores = len(os.sched_getaffinity(0))
+        return Conditions(seconds, max(0.0, cores_s - processes_s), seconds * num_cores)
+
+    def _read_work_s(self) -> tuple[float, float] | None:
+        """Reads the busy seconds of the usable cores, summed, and the seconds the processes ran.
+
+        None if a file is missing or not as Linux writes it. Stolen time counts as busy.
+        """
+        with contextlib.suppress(OSError, ValueError, IndexError):
+            core_names = {f"cpu{core}" for core in os.sched_getaffinity(0)}
+            with open("/proc/stat") as file:
+                rows = [line.split() for line in file]
+            # user, nice, system, idle, iowait, irq, softirq, steal
+            counts = [list(map(int, row[1:9])) for row in rows if row and row[0] in core_names]
+            if not any(map(any, counts)):
+                return None
+            cores_ticks = sum(sum(row) - row[3] - row[4] for row in counts)
+            processes_ticks = 0
+            for pid in self._pids:
+                with open(f"/proc/{pid}/stat") as file:
+                    # The process's name, in brackets, may contain blanks.
+                    fields = file.read().rpartition(")")[2].split()
+                processes_ticks += int(fields[11]) + int(fields[12])  # utime, stime
+            ticks_per_s = os.sysconf("SC_CLK_TCK")
+            return cores_ticks / ticks_per_s, processes_ticks / ticks_per_s
+        return None
 
 
-def width(intervals: Sequence[tuple[float, float]]) -> float:
-    """Returns how wide half of the intervals (low, high) are, as a factor; 1 without any."""
+def median_width(intervals: Sequence[tuple[float, float]]) -> float:
+    """Returns the median of high / low over intervals (low, high); 1 if there are none."""
     return float(np.median([high / low for low, high in intervals if low > 0] or [1.0]))
-
-
-def _busy_s() -> float | None:
-    """Seconds that the cores which this process may use were at work, or stolen; summed."""
-    own = {f"cpu{core}" for core in os.sched_getaffinity(0)}
-    with _unknown(), open("/proc/stat") as file:
-        rows = [line.split() for line in file]
-        counts = [list(map(int, row[1:9])) for row in rows if row and row[0] in own]
-        # user, nice, system, idle, waiting for disks, interrupts of two kinds, stolen
-        ticks = sum(sum(row) - row[3] - row[4] for row in counts)
-        return ticks / os.sysconf("SC_CLK_TCK") if any(map(any, counts)) else None
-    return None
-
-
-def _ran_s(pids: Iterable[int]) -> float | None:
-    """Seconds that processes have run, in the kernel too."""
-    with _unknown():
-        ticks = 0
-        for pid in pids:
-            with open(f"/proc/{pid}/stat") as file:  # its name, in brackets, may have blanks
-                fields = file.read().rpartition(")")[2].split()
-            ticks += int(fields[11]) + int(fields[12])
-        return ticks / os.sysconf("SC_CLK_TCK")
-    return None
-
-
-@contextlib.contextmanager
-def _unknown() -> Iterator[None]:
-    """What the system does not tell, or not as Linux does, is not known."""
-    with contextlib.suppress(OSError, ValueError, IndexError):
-        yield

@@ -1,9 +1,9 @@
-"""Measures a model on this machine's devices, in a process of its own.
+"""Measures a model on this machine's devices, in a separate process.
 
-OpenVINO may crash or hang on a placement, or run out of memory. So everything happens in another
-process (`placement.runtime.measurement.worker`): a candidate that brings it down is recorded as a
-`Failure`, and the others are measured again in a new process. A process that dies while it is at no
-candidate is replaced, a few times.
+OpenVINO may crash, hang or run out of memory on a placement. So a worker process
+(`placement.runtime.measurement.worker`) runs everything. A candidate that ends the worker is
+recorded as a `Failure`, and the others are measured again in a new worker. A worker that dies while
+it works on no candidate is replaced a few times.
 """
 
 import dataclasses
@@ -12,17 +12,16 @@ import json
 import os
 import time
 from collections.abc import Iterator, Sequence
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 import openvino as ov
 
-from placement.runtime.devices import Device, reference_device
+from placement.runtime.devices import Device
 from placement.runtime.execution.hetero import quotient
 from placement.runtime.measurement import conditions
 from placement.runtime.measurement.conditions import Conditions
-from placement.runtime.measurement.process import DiedError, Progress, WorkerProcess
+from placement.runtime.measurement.process import Progress, WorkerDiedError, WorkerProcess
 from placement.runtime.measurement.request import (
     Answer,
     Candidate,
@@ -31,19 +30,19 @@ from placement.runtime.measurement.request import (
     Measure,
     Measurement,
     Request,
-    interval,
+    Rounds,
+    median_interval,
 )
-from placement.runtime.measurement.worker.trials import Rounds
 from placement.runtime.models import extract, serialization
 from placement.runtime.models import inputs as inputs_lib
 from placement.runtime.models.inputs import Inputs
 from placement.runtime.tempdir import TempDir
 
-MOST_AT_ONCE = 15  # candidates in the same rounds, beside the first
+MAX_CHUNK_SIZE = 15  # candidates in the same rounds, besides the first baseline
 
-_CHUNK_BYTES = 4 << 30  # of weights compiled at once; a device keeps up to two copies
-_TELLING = 20  # samples: intervals of fewer are wide on an idle machine too
-_DEATHS = 3  # of a worker, at no candidate, before measuring is given up
+_CHUNK_BYTES = 4 << 30  # weights that are compiled at once; a device keeps up to two copies
+_MIN_JUDGED_SAMPLES = 20  # intervals of fewer samples are wide on an idle machine too
+_MAX_DEATHS = 3  # deaths of the worker without a candidate to blame that end a measurement
 
 
 class LocalMeasurer:
@@ -57,20 +56,19 @@ class LocalMeasurer:
         inputs: Inputs | None = None,
         timeout_s: float = 60.0,
     ):
-        """Writes the model where the worker reads it; the worker starts with the first request.
+        """Writes the model for the worker, which starts with the first request.
 
         Args:
           model: static, folded, with unique friendly names (`frontend.prepare`).
-          devices: what placements are on, in the order of their indices.
-          inputs: that the model is run with; None for drawn ones (`inputs.find`).
-          timeout_s: what one compilation, or one inference, may take.
+          devices: in the order of the indices of a placement.
+          inputs: the inputs that the model runs with; None draws them (`inputs.find`).
+          timeout_s: limit on one compilation, or one inference.
 
         Raises:
           OSError: the model cannot be written.
         """
         inputs = inputs_lib.find(model) if inputs is None else inputs
         self.devices = tuple(devices)
-        self.reference = reference_device().label
         self._timeout_s = timeout_s
         self._graph = extract.op_graph(model, name="model", constants=False).graph
         self.computed = frozenset(
@@ -83,16 +81,23 @@ class LocalMeasurer:
         try:
             serialization.write(model, directory)
             with serialization.naming_free_space(directory):
-                stored = [array for arrays in inputs.samples for array in arrays]
-                np.savez(directory / "inputs.npz", *stored)
+                arrays = [array for sample in inputs.samples for array in sample]
+                np.savez(directory / "inputs.npz", *arrays)
         except OSError:
             self._tempdir.close()
             raise
-        self.fingerprint = _fingerprint(directory, inputs.key)
-        weights = (directory / "model.bin").stat().st_size
-        self._chunk = max(1, min(MOST_AT_ONCE, _CHUNK_BYTES // max(1, 2 * weights) - 1))
+        digest = hashlib.sha256()
+        for name in ("model.xml", "model.bin"):
+            with open(directory / name, "rb") as file:
+                digest.update(hashlib.file_digest(file, "sha256").digest())
+        machine = [ov.get_version(), ov.Core().get_property("CPU", "FULL_DEVICE_NAME")]
+        digest.update(json.dumps(machine).encode() + inputs.key.encode())
+        self.fingerprint = digest.hexdigest()
+        weights_bytes = (directory / "model.bin").stat().st_size
+        chunk_size = _CHUNK_BYTES // max(1, 2 * weights_bytes) - 1
+        self._chunk_size = max(1, min(MAX_CHUNK_SIZE, chunk_size))
         self._worker: WorkerProcess | None = None
-        self._candidates, self._timing = 0, False  # as of `Progress`
+        self._num_candidates, self._is_timing = 0, False  # see `Progress`
         self._conditions: dict[str, Conditions] = {}
 
     def __enter__(self) -> "LocalMeasurer":
@@ -102,45 +107,44 @@ class LocalMeasurer:
         self.close()
 
     def close(self) -> None:
-        """Ends the worker and removes what was written for it."""
-        self._stop()
+        """Ends the worker and removes its files."""
+        self._stop_worker()
         self._tempdir.close()
 
     def progress(self) -> Progress | None:
-        """Returns what the worker is at; a progress display asks from another thread."""
+        """Returns the state of the worker, None without one; other threads may call this."""
         worker = self._worker
         if worker is None:
             return None
-        return worker.progress()._replace(candidates=self._candidates, timing=self._timing)
+        return worker.progress()._replace(candidates=self._num_candidates, timing=self._is_timing)
 
     def ask(self, request: Request[Answer]) -> Answer:
-        """Answers a request.
-
-        Many candidates are timed in chunks, each with the baselines among them, whose own
-        measurements are those of the first chunk.
+        """Answers a request; the baselines' outcomes are those of the first chunk.
 
         Raises:
-          ChildProcessError: the worker does not start, keeps dying while it is at no candidate, or
-            cannot run what is asked for.
+          ChildProcessError: the worker does not start, keeps dying without a candidate to blame, or
+            cannot run the request.
         """
-        raw = self._measure(request) if isinstance(request, Measure) else self._found(request)
-        return request.read(raw)
+        content: Any
+        if isinstance(request, Measure):
+            outcomes: dict[int, Measurement | Failure] = {}
+            for chunk in self.measure_chunks(request):
+                outcomes = chunk | outcomes
+            content = [outcomes[i] for i in range(len(request.candidates))]
+        else:
+            try:
+                ((_, content, _),) = self._exchange(request)
+            except WorkerDiedError as died:
+                raise ChildProcessError(died.failure.cause) from died
+        return request.parse(content)
 
-    def parts(self, request: Measure) -> Iterator[dict[int, Measurement | Failure]]:
-        """Measures chunk by chunk, and yields each when it is measured.
-
-        Yields:
-          What became of the candidates of a chunk, by index. A baseline is in every chunk unless
-          it failed in an earlier one.
-
-        Raises:
-          ChildProcessError: as of `ask`.
-        """
+    def measure_chunks(self, request: Measure) -> Iterator[dict[int, Measurement | Failure]]:
+        """Measures chunk by chunk, each with all baselines that have not failed; see `Measurer`."""
         baselines = list(range(request.num_baselines))
-        others = list(range(request.num_baselines, len(request.candidates)))
-        size = max(1, self._chunk + 1 - request.num_baselines)
-        chunks = [others[i : i + size] for i in range(0, len(others), size)] or [[]]
-        self._candidates = len(request.candidates)
+        non_baselines = list(range(request.num_baselines, len(request.candidates)))
+        size = max(1, self._chunk_size + 1 - request.num_baselines)
+        chunks = [non_baselines[i : i + size] for i in range(0, len(non_baselines), size)] or [[]]
+        self._num_candidates = len(request.candidates)
         try:
             for chunk in chunks:
                 outcomes = self._measure_chunk(
@@ -154,73 +158,73 @@ class LocalMeasurer:
                 baselines = [i for i in baselines if isinstance(outcomes[i], Measurement)]
                 yield outcomes
         finally:
-            self._candidates = 0
+            self._num_candidates = 0
 
     def conditions(self) -> dict[str, Conditions]:
-        """Returns those under which everything was measured so far, by kind.
-
-        The kinds are 'profile', the model's costs, and 'measure', placements.
-        """
+        """Returns the conditions of all measurements so far, by kind; see `Measurer`."""
         return dict(self._conditions)
 
-    def _measure(self, request: Measure) -> list[Measurement | Failure]:
-        outcomes: dict[int, Measurement | Failure] = {}
-        for part in self.parts(request):
-            outcomes = part | outcomes
-        return [outcomes[i] for i in range(len(request.candidates))]
-
     def _measure_chunk(
-        self,
-        candidates: dict[int, Candidate],
-        request: Measure,
+        self, candidates: dict[int, Candidate], request: Measure
     ) -> dict[int, Measurement | Failure]:
-        """Measures until no candidate brings the worker down; each that does is left out."""
+        """Measures candidates in the same rounds; starts again without one that ends the worker."""
         failures: dict[int, Measurement | Failure] = {}
-        deaths = 0
-        while left := {i: c for i, c in candidates.items() if i not in failures}:
+        num_deaths = 0
+        while remaining := {i: c for i, c in candidates.items() if i not in failures}:
             facts: dict[int, dict[str, Any]] = {}
-            self._timing = False
-            limits = request.time_limit_s, request.compile_s
-            rounds = Rounds(left, request.min_rounds, *limits, request.accept_wrong)
+            self._is_timing = False
+            rounds = Rounds(
+                remaining,
+                request.min_rounds,
+                request.time_limit_s,
+                request.compile_s,
+                request.accept_wrong,
+            )
             try:
-                for kind, *content in self._messages(rounds):
+                for kind, *content in self._exchange(rounds):
                     if kind == "failure":
-                        failures[content[0]] = Failure(content[1], content[2])
+                        index, stage, cause = content
+                        failures[index] = Failure(stage, cause)
                     elif kind == "checked":
-                        facts[content[0]] = content[1]
+                        index, candidate_facts = content
+                        facts[index] = candidate_facts
                     else:
-                        return failures | self._summaries(
+                        return failures | self._summarize(
                             candidates, facts, content[0], request.num_baselines
                         )
-                    self._timing = len(failures.keys() | facts.keys()) == len(candidates)
-            except DiedError as died:
-                if died.candidate in left:
+                    num_judged = len(failures.keys() | facts.keys())
+                    self._is_timing = num_judged == len(candidates)
+            except WorkerDiedError as died:
+                if died.candidate in remaining:
                     failures[died.candidate] = died.failure
                     continue
-                deaths += 1
-                if deaths == _DEATHS:
+                num_deaths += 1
+                if num_deaths == _MAX_DEATHS:
                     raise ChildProcessError(died.failure.cause) from died
         return failures
 
-    def _summaries(
+    def _summarize(
         self,
         candidates: dict[int, Candidate],
         facts: dict[int, dict[str, Any]],
-        times_s: dict[int, np.ndarray],
+        latencies_s: dict[int, np.ndarray],
         num_baselines: int,
     ) -> dict[int, Measurement | Failure]:
-        missing = Interval(np.nan, np.nan, np.nan, 0)
-        summaries: dict[int, Measurement | Failure] = {}
-        intervals = []
-        for i, samples in times_s.items():
+        """Makes measurements of the latencies, float64 [rounds] for each candidate that ran."""
+        no_interval = Interval(np.nan, np.nan, np.nan, 0)
+        measurements: dict[int, Measurement | Failure] = {}
+        judged_intervals = []
+        for i, samples_s in latencies_s.items():
             affinity = candidates[i].affinity
             shape = None if affinity is None else quotient(self._graph, affinity)
-            latency = interval(samples)
+            latency = median_interval(samples_s)
             ratios = tuple(
-                interval(samples / times_s[baseline]) if baseline in times_s else missing
+                median_interval(samples_s / latencies_s[baseline])
+                if baseline in latencies_s
+                else no_interval
                 for baseline in range(num_baselines)
             )
-            summaries[i] = Measurement(
+            measurements[i] = Measurement(
                 latency=latency,
                 ratio=ratios[0],
                 ratios=ratios,
@@ -228,54 +232,37 @@ class LocalMeasurer:
                 acyclic=shape.acyclic if shape else None,
                 **facts[i],
             )
-            if latency.n >= _TELLING:
-                intervals.append((latency.low, latency.high))
-        self._add("measure", Conditions(unsteady=conditions.width(intervals)))
-        return summaries
+            if latency.n >= _MIN_JUDGED_SAMPLES:
+                judged_intervals.append((latency.low, latency.high))
+        width = conditions.median_width(judged_intervals)
+        self._add_conditions("measure", Conditions(interval_width=width))
+        return measurements
 
-    def _found(self, request: Request[Any]) -> Any:
-        """Returns what the worker finds, before the request makes its answer of it."""
-        try:
-            ((_, content, _),) = self._messages(request)
-        except DiedError as died:
-            raise ChildProcessError(died.failure.cause) from died
-        return content
-
-    def _messages(self, request: Request[Any] | Rounds) -> Iterator[tuple[Any, ...]]:
-        """Yields the messages that answer a request, up to the last, 'done'."""
-        asked_s = time.monotonic()
+    def _exchange(self, request: Request[Any] | Rounds) -> Iterator[tuple[Any, ...]]:
+        """Sends a request to a running worker and yields its messages, the last being 'done'."""
+        request_time_s = time.monotonic()
         if self._worker is not None and not self._worker.is_alive():
-            self._stop()
+            self._stop_worker()
         if self._worker is None:
             self._worker = WorkerProcess(self._tempdir.path)
-        complete = False
+        is_complete = False
         kind = "measure" if isinstance(request, Rounds) else "profile"
-        clock = conditions.Clock((os.getpid(), self._worker.process.pid))
+        clock = conditions.WorkClock((os.getpid(), self._worker.process.pid))
         try:
-            for message in self._worker.ask((request, asked_s), self._timeout_s):
-                complete = message[0] == "done"
-                if complete:
-                    self._add(kind, clock.conditions() + message[2])
+            for message in self._worker.ask((request, request_time_s), self._timeout_s):
+                is_complete = message[0] == "done"
+                if is_complete:
+                    self._add_conditions(kind, clock.conditions() + message[2])
                 yield message
-        finally:  # after a crash, an error or Ctrl-C its state is unknown
-            if not complete:
-                self._stop()
+        finally:
+            # After a crash, an error or Ctrl-C the state of the worker is unknown.
+            if not is_complete:
+                self._stop_worker()
 
-    def _add(self, kind: str, more: Conditions) -> None:
-        self._conditions[kind] = self._conditions.get(kind, Conditions()) + more
+    def _add_conditions(self, kind: str, new: Conditions) -> None:
+        self._conditions[kind] = self._conditions.get(kind, Conditions()) + new
 
-    def _stop(self) -> None:
+    def _stop_worker(self) -> None:
         if self._worker is not None:
             self._worker.kill()
             self._worker = None
-
-
-def _fingerprint(directory: Path, inputs: str) -> str:
-    """SHA-256 of the model, inputs given, the machine's processor and OpenVINO's version."""
-    digest = hashlib.sha256()
-    for name in ("model.xml", "model.bin"):
-        with open(directory / name, "rb") as file:
-            digest.update(hashlib.file_digest(file, "sha256").digest())
-    machine = [ov.get_version(), ov.Core().get_property("CPU", "FULL_DEVICE_NAME")]
-    digest.update(json.dumps(machine).encode() + inputs.encode())
-    return digest.hexdigest()

@@ -1,4 +1,4 @@
-"""What a search on devices is given: the measurement boundary of one model, wherever it is."""
+"""The measurement boundary of one model, on this machine or on a cluster."""
 
 from collections.abc import Iterator
 from typing import Protocol
@@ -11,31 +11,31 @@ from placement.runtime.measurement.request import Answer, Failure, Measure, Meas
 class Measurer(Protocol):
     """A `local.LocalMeasurer`, or a `ClusterMeasurer` of several hosts."""
 
-    devices: tuple[Device, ...]  # what placements are on, in the order of their indices
-    computed: frozenset[str]  # names of the operations that are neither inputs nor outputs
-    fingerprint: str  # of what measurements depend on beside devices and placement
+    devices: tuple[Device, ...]  # in the order of the indices of a placement
+    computed: frozenset[str]  # names of all operations but inputs and outputs
+    fingerprint: str  # of everything that measurements depend on but devices and placement
 
     def ask(self, request: Request[Answer]) -> Answer:
-        """Answers a request, all of it on one machine, so that what it tells can be compared.
+        """Answers a request on one machine, so that all parts of the answer can be compared.
 
         Raises:
-          ChildProcessError: nobody can answer: what measures does not start, or what is asked for
-            cannot be run.
+          ChildProcessError: the measuring process does not start, or cannot run the request.
         """
 
-    def parts(self, request: Measure) -> Iterator[dict[int, Measurement | Failure]]:
-        """Measures a few candidates at a time, beside the first of all on hardware of one kind.
+    def measure_chunks(self, request: Measure) -> Iterator[dict[int, Measurement | Failure]]:
+        """Measures candidates in chunks, each with the baseline, on hardware of one kind.
 
         Yields:
-          What became of a few of the candidates, by index. The first of all is among each few
-          unless it failed among the first.
+          The outcomes of a few candidates, by index. The first candidate is in every chunk unless
+          it failed in the first chunk.
 
         Raises:
-          ChildProcessError: nobody can measure any more.
+          ChildProcessError: no machine can measure any more.
         """
 
     def conditions(self) -> dict[str, Conditions]:
-        """Returns those so far under which was measured: 'profile', costs, 'measure', placements.
+        """Returns the conditions of all measurements so far, by kind of request.
 
-        A key is missing where there was no such request.
+        The kinds are 'profile' (the model's costs) and 'measure' (placements). A kind is missing if
+        it was never requested.
         """

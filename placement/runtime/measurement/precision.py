@@ -1,7 +1,7 @@
-"""The precision that each device is to compute in: its own where its outputs are right in it.
+"""The choice of each device's precision: its own if its outputs are right, else f32.
 
-A device chooses its precision for speed, and some models lose too much in it. Nothing that is then
-placed on it can be used, so that it is found out before anything is searched.
+A device chooses its precision for speed, but some models lose too much accuracy in it. No placement
+on such a device can be used, so this is checked before any search.
 """
 
 from collections.abc import Callable, Sequence
@@ -15,35 +15,45 @@ from placement.runtime.measurement.request import OutputErrors
 def choose(
     measurer: Measurer, devices: Sequence[Device], say: Callable[[str], None]
 ) -> tuple[Device, ...]:
-    """The devices, in f32 those that compute wrong outputs otherwise, without those wrong in f32.
+    """Returns the devices, each in a precision in which it computes right outputs.
+
+    A device whose outputs are wrong in its own precision computes in f32 instead. It is left out if
+    they are wrong in f32 too.
 
     Args:
-      measurer: of the model, with the inputs to check.
-      devices: present.
-      say: told in one line of each device that is not as it was given.
+      measurer: measures the model, with the inputs to check.
+      devices: the devices that are present.
+      say: receives one line about each device that is changed or left out.
 
     Raises:
-      UserError: all compute wrong outputs.
+      UserError: every device computes wrong outputs.
     """
     devices = tuple(devices)
-    asked = tuple(device for device in devices if not is_reference(device))
-    first = dict(zip(asked, measurer.ask(OutputErrors(asked)), strict=True)) if asked else {}
-    wrong = [device for device in asked if not first[device].right]
+    suspects = tuple(device for device in devices if not is_reference(device))
+    if not suspects:
+        return devices
+    errors = dict(zip(suspects, measurer.ask(OutputErrors(suspects)), strict=True))
+    wrong = [device for device in suspects if not errors[device].right]
     if not wrong:
         return devices
-    instead = dict(zip(devices, in_f32(devices, [d.name for d in wrong]), strict=True))
-    again = OutputErrors(tuple(instead[device] for device in wrong))
-    second = dict(zip(wrong, measurer.ask(again), strict=True))
+    f32_devices = dict(zip(devices, in_f32(devices, [d.name for d in wrong]), strict=True))
+    f32_request = OutputErrors(tuple(f32_devices[device] for device in wrong))
+    f32_errors = dict(zip(wrong, measurer.ask(f32_request), strict=True))
     for device in wrong:
-        off, then = first[device].describe(), second[device]
-        if then.right:
-            say(f"{device.label}: {off}; it computes in f32 instead")
+        problem = errors[device].describe()
+        if f32_errors[device].right:
+            say(f"{device.label}: {problem}; it computes in f32 instead")
         else:
-            say(f"{device.label} is left out: {off}, in f32 too ({then.error:.3g})")
-    kept = [instead[device] for device in devices if device not in second or second[device].right]
-    if not kept:
+            error = f32_errors[device].error
+            say(f"{device.label} is left out: {problem}, in f32 too ({error:.3g})")
+    right = [
+        f32_devices[device]
+        for device in devices
+        if device not in f32_errors or f32_errors[device].right
+    ]
+    if not right:
         raise UserError(
-            f"no device computes right outputs: {first[wrong[0]].describe()} on {wrong[0].label}; "
-            "check them on real ones: --config.inputs=FILE.npz"
+            f"no device computes right outputs: {errors[wrong[0]].describe()} on {wrong[0].label}; "
+            "check them on real inputs: --config.inputs=FILE.npz"
         )
-    return in_f32(kept, ())
+    return in_f32(right, ())

@@ -1,19 +1,20 @@
-"""What can be asked about a model on devices: a type for each question, with what answers it.
+"""Requests about a model on devices: one type for each question, with the type of its answer.
 
-`Measurer.ask` answers all of them, on this machine or on a host of a cluster. Nothing here loads
-JAX, which the process that measures does without.
+`Measurer.ask` answers all of them, on this machine or on a host of a cluster. This module does not
+load JAX, because the measuring process runs without it.
 
-What a number of a `Measurement` means. The candidates of one `Measure` are compiled, checked alone,
-and then timed in rounds: in every round each candidate infers once, so that whatever slows the
-machine down slows all of them, and the ratio of two candidates in one round is far steadier than
-either time. The first candidate, or the first few, are the baselines of the ratios. Quoted are
-medians with the exact binomial interval: of n sorted samples, the k-th from either end enclose the
-median with probability
+How the candidates of one `Measure` are timed: each is compiled and checked alone, then all are
+timed in rounds. Every candidate runs one inference per round, so that a disturbance of the machine
+slows all of them down. The ratio of two candidates in one round is therefore far steadier than
+either latency. The first candidate, or the first few, are the baselines of the ratios.
+
+The statistic is the median of n samples with its exact binomial interval. The k-th smallest and the
+k-th largest sample enclose the median of any distribution with probability
 
     1 - 2 P[Binomial(n, 1/2) < k],
 
-whatever their distribution; k is the largest that keeps this at 95%. It takes samples for
-independent, so that it says nothing about a drift longer than the measurement.
+and k is the largest number for which this is at least 95%. The interval assumes independent
+samples; it says nothing about a drift that is longer than the measurement.
 """
 
 import dataclasses
@@ -33,25 +34,25 @@ if TYPE_CHECKING:
     from placement.costs.tables import DeviceProfile
     from placement.costs.transfers import TransferFit
 
-MIN_SAMPLES = 6  # fewer have no 95% interval of the median
-TIME_LIMIT = "time limit"  # stage of a failure for want of time, which may pass with more time
+MIN_SAMPLES = 6  # the median of fewer samples has no 95% interval
+TIME_LIMIT = "time limit"  # the stage of a failure that a longer time limit may avoid
 
 Answer = TypeVar("Answer", covariant=True)
 
 
 class Candidate(NamedTuple):
-    """What can be measured: a placement on devices."""
+    """A placement on devices, to be measured."""
 
-    affinity: Affinity | None  # None: HETERO's own choice; with one device, that device alone
+    affinity: Affinity | None  # None: HETERO chooses; with one device, the model runs on that one
     devices: tuple[Device, ...]
-    # The affinity's devices work at the same time, each through its segments in turn; None: as
-    # HETERO runs it.
+    # If given, the devices work at the same time, each through its segments in order. None: HETERO
+    # runs the affinity.
     segments: tuple[Segment, ...] | None = None
-    # Requests under way at once; None: as many as the device asks for. Of more than one the latency
-    # is what each adds to a stream of them, the reciprocal of the throughput.
+    # Requests in flight at once; None: as many as the device asks for. With more than one, the
+    # latency is the time that each request adds to a stream, the reciprocal of the throughput.
     num_requests: int | None = 1
 
-    def used(self) -> tuple[Device, ...]:
+    def used_devices(self) -> tuple[Device, ...]:
         """Returns the devices that may compute."""
         if self.affinity is None:
             return self.devices
@@ -60,7 +61,7 @@ class Candidate(NamedTuple):
 
 
 class Failure(NamedTuple):
-    """A candidate that did not run, or not as it should."""
+    """The outcome of a candidate that did not run, or computed wrong outputs."""
 
     # 'compile', 'request', 'infer', 'wrong output', 'threads', 'timeout', 'memory', 'crash' or
     # `TIME_LIMIT`
@@ -74,52 +75,52 @@ class Interval(NamedTuple):
     median: float
     low: float
     high: float
-    n: int  # samples
+    n: int  # number of samples
 
 
 class Measurement(NamedTuple):
-    """A candidate that ran."""
+    """The outcome of a candidate that ran."""
 
     latency: Interval  # seconds
-    ratio: Interval  # latency over the baseline's in the same round; nan if the baseline failed
+    ratio: Interval  # latency over the first baseline's in the same round; nan if that failed
     submodels: int
     overlap: float  # share of an inference during which several devices computed; 0 under HETERO
     parts: int | None  # connected sets of operations on one device; None if HETERO chose
-    acyclic: bool | None  # the parts' graph; where it is not, OpenVINO splits parts
+    acyclic: bool | None  # whether the graph of the parts is; if not, OpenVINO splits parts
     execution_devices: tuple[str, ...]
-    thread_share: float  # threads that were computing, or waiting for a core, on average
+    thread_share: float  # mean number of threads that were computing or waiting for a core
     output_error: float  # against the reference device, see `outputs.compare`
-    nan_share: float  # of the output values, those that are NaN here and in the reference
-    tolerance: float  # the output_error that would have been a failure
+    nan_share: float  # share of output values that are NaN here and on the reference device
+    tolerance: float  # the largest accepted output_error
     compile_s: float
-    ratios: tuple[Interval, ...] = ()  # to each of the baselines, the first being `ratio`
+    ratios: tuple[Interval, ...] = ()  # to each of the baselines; the first is `ratio`
 
 
 class Request(Generic[Answer]):
     """A question that `Measurer.ask` answers with an `Answer`."""
 
-    def read(self, raw: Any) -> Answer:
-        """Makes the answer of what the worker sends, which is the answer itself by default."""
-        return raw
+    def parse(self, message: Any) -> Answer:
+        """Converts the worker's message to the answer; by default the message is the answer."""
+        return message
 
 
 @dataclasses.dataclass(frozen=True)
 class Measure(Request[list[Measurement | Failure]]):
-    """Measures candidates against the first of them; answers what became of each, in order.
+    """Measures candidates against the baselines; the answer has one outcome per candidate.
 
     Raises:
-      ValueError: too few rounds, or more baselines than candidates.
+      ValueError: there are too few rounds, or more baselines than candidates.
     """
 
     candidates: Sequence[Candidate]  # the baselines first
-    min_rounds: int  # inferences of each at least, `MIN_SAMPLES` or more
-    # Rounds go on until their times sum to this; compiling and checking come on top.
+    min_rounds: int  # fewest inferences of each candidate, at least `MIN_SAMPLES`
+    # Rounds continue until their times sum to this. Compiling and checking are not included.
     time_limit_s: float
-    # Wall time of compiling and checking. The first candidate is always compiled; others that have
-    # no time left fail at stage `TIME_LIMIT`.
+    # Limit on the wall time of compiling and checking. The first candidate is always compiled;
+    # candidates for which no time is left fail at stage `TIME_LIMIT`.
     compile_s: float = math.inf
-    # Candidates whose outputs are wrong are timed too, as `output_error` then tells: for questions
-    # about time alone.
+    # Whether to time candidates with wrong outputs too, for questions about time alone. Their
+    # `output_error` exceeds their `tolerance`.
     accept_wrong: bool = False
     num_baselines: int = 1
 
@@ -130,30 +131,40 @@ class Measure(Request[list[Measurement | Failure]]):
             raise ValueError(f"min_rounds is {self.min_rounds}; give {MIN_SAMPLES} or more")
 
 
+class Rounds(NamedTuple):
+    """Candidates of a `Measure` that are timed in the same rounds, as sent to the worker."""
+
+    candidates: dict[int, Candidate]  # by their index in the request, the baseline first
+    min_rounds: int
+    time_limit_s: float
+    compile_s: float
+    accept_wrong: bool
+
+
 @dataclasses.dataclass(frozen=True)
 class Profile(Request["tuple[DeviceProfile, ...]"]):
-    """Asks what the model costs on each device, their inferences interleaved."""
+    """Asks for the model's costs on each device, measured in interleaved inferences."""
 
     devices: tuple[Device, ...]
-    seconds: float = 6.0  # of inference, over all devices
-    # Wall time from now on; beyond it only an inference on each device is begun.
+    seconds: float = 6.0  # inference time, summed over all devices
+    # Wall time from now on. After it only one inference on each device starts.
     limit_s: float = math.inf
 
-    def read(self, raw: Any) -> "tuple[DeviceProfile, ...]":
-        """Makes profiles of the worker's `profile.RawProfile`s."""
+    def parse(self, message: Any) -> "tuple[DeviceProfile, ...]":
+        """Converts the worker's `profile.RawProfile`s to device profiles."""
         from placement.costs.tables import DeviceProfile
 
         return tuple(
-            DeviceProfile(device.label, *costs)
-            for device, costs in zip(self.devices, raw, strict=True)
+            DeviceProfile(device.label, *raw_profile)
+            for device, raw_profile in zip(self.devices, message, strict=True)
         )
 
 
 @dataclasses.dataclass(frozen=True)
 class OutputErrors(Request[list[Checked]]):
-    """Asks how far the outputs of each device are from the reference's, on all inputs.
+    """Asks for the error of each device's outputs on all inputs, against the reference device.
 
-    What it does not support runs on the plain CPU meanwhile.
+    Operations that a device does not support run on the plain CPU.
     """
 
     devices: tuple[Device, ...]
@@ -161,76 +172,78 @@ class OutputErrors(Request[list[Checked]]):
 
 @dataclasses.dataclass(frozen=True)
 class Transfers(Request["tuple[TransferFit, ...]"]):
-    """Asks what handing a tensor over costs under HETERO, a fit for each two devices.
+    """Asks for the cost of a tensor transfer under HETERO, one fit per pair of devices.
 
-    See `worker.chains.measure`.
+    See `worker.chains.measure_transfers`.
     """
 
     devices: tuple[Device, ...]
-    # Wall time from now on; beyond it only the smallest tensor is handed over.
+    # Wall time from now on. After it only the smallest tensor is transferred.
     limit_s: float = math.inf
 
-    def read(self, raw: Any) -> "tuple[TransferFit, ...]":
+    def parse(self, message: Any) -> "tuple[TransferFit, ...]":
         """Fits lines to the worker's `chains.RawTransfers`."""
         from placement.costs import transfers
 
         return tuple(
-            transfers.fit(pair, samples, raw.copy_s_per_byte)
-            for pair, samples in raw.samples.items()
+            transfers.fit(pair, samples, message.copy_s_per_byte)
+            for pair, samples in message.samples.items()
         )
 
 
 @dataclasses.dataclass(frozen=True)
 class TransferShapes(Request[tuple[list[tuple[int, ...]], float]]):
-    """Asks for the shapes of chains of which `Timeline` takes one, those that tell most first.
+    """Asks for the tensor shapes of chains that `Timeline` can run, the most informative first.
 
-    Beside them the answer has the seconds that copying a byte takes on the machine that measures.
+    The answer is (shapes, seconds that copying one byte takes on the measuring machine).
     """
 
 
 @dataclasses.dataclass(frozen=True)
 class Timeline(Request[np.ndarray]):
-    """Asks when the segments of a placement run, devices at the same time.
+    """Asks for the begin and end of each segment of a placement whose devices overlap.
 
-    The answer is float64 [inferences, P, 2]: begin and end of each part, seconds from the first
-    begin. P counts the segments that compute anything, and is 0 where there are no inferences.
+    The answer is float64 [inferences, P, 2]: begin and end of each part, in seconds from the first
+    begin. P counts the segments that compute anything; it is 0 if there are no inferences.
     """
 
-    devices: tuple[Device, ...]  # those that the segments name, at least
-    segments: tuple[Segment, ...]  # as `split.split` takes them
-    inferences: int  # how many to look at
-    # Wall time from now on, after which there are fewer of them, or none.
+    devices: tuple[Device, ...]  # includes those that the segments name
+    segments: tuple[Segment, ...]  # see `split.split`
+    inferences: int
+    # Wall time from now on; a short one leaves fewer inferences, or none.
     limit_s: float = math.inf
-    # Of tensors; then a chain of operations on them is run (`worker.chains.chain`), not the model.
+    # If given, a chain of operations on tensors of this shape runs instead of the model.
     shape: tuple[int, ...] | None = None
 
 
-class Slowdown(NamedTuple):
-    """How long parts take on each of D devices, float64 [inferences, P] each."""
+class ContentionTimes(NamedTuple):
+    """Times of P parts on each of D devices, float64 [inferences, P] each."""
 
-    alone_s: tuple[np.ndarray, ...]  # while the other devices idle
-    together_s: tuple[np.ndarray, ...]  # while all of them compute
+    isolated_s: tuple[np.ndarray, ...]  # while the other devices are idle
+    concurrent_s: tuple[np.ndarray, ...]  # while all devices compute
 
 
 @dataclasses.dataclass(frozen=True)
-class SideBySide(Request[Slowdown]):
-    """Asks how long parts take while other devices compute too, the same model by themselves.
+class SideBySide(Request[ContentionTimes]):
+    """Asks how long parts take while every other device runs the whole model too.
 
-    The answer has no inferences where there was no time for any.
+    The answer has no inferences if the time limit leaves room for none.
     """
 
     devices: tuple[Device, ...]
-    segments: tuple[tuple[Segment, ...], ...]  # of the whole model for each device, P that compute
-    inferences: int  # of each device
+    segments: tuple[
+        tuple[Segment, ...], ...
+    ]  # for each device the whole model, P parts that compute
+    inferences: int  # on each device
     limit_s: float = math.inf  # wall time from now on
 
 
 @dataclasses.dataclass(frozen=True)
 class SubmodelTimes(Request[list[tuple[tuple[str, ...], float]]]):
-    """Asks how long each submodel of a placement computes under HETERO.
+    """Asks for the compute time of each submodel of a placement under HETERO.
 
-    The answer has the names of each submodel's nodes, operations of the model or not, and its
-    seconds, in the order in which they run. What lies between two submodels is not counted.
+    The answer lists (names of the submodel's nodes, seconds) in execution order. The nodes need not
+    be operations of the model. Time between two submodels is not included.
     """
 
     candidate: Candidate  # without segments
@@ -240,36 +253,38 @@ class SubmodelTimes(Request[list[tuple[tuple[str, ...], float]]]):
 
 @dataclasses.dataclass(frozen=True)
 class OwnChoice(Request[dict[str, str]]):
-    """Asks what HETERO chooses where nothing is labelled: operation name -> device name."""
+    """Asks for HETERO's own placement, when nothing is labelled: operation name -> device name."""
 
     devices: tuple[Device, ...]
 
 
-def interval(samples: np.ndarray) -> Interval:
+def median_interval(samples: np.ndarray) -> Interval:
     """Returns the median of samples and its 95% interval.
 
     Args:
       samples: float [n].
 
     Raises:
-      ValueError: fewer than `MIN_SAMPLES` samples.
+      ValueError: there are fewer than `MIN_SAMPLES` samples.
     """
     count = len(samples)
     if count < MIN_SAMPLES:
         raise ValueError(f"{count} samples have no 95% interval; take {MIN_SAMPLES} or more")
     ordered = np.sort(samples)
-    rank = _rank(count)
+    rank = _interval_rank(count)
     return Interval(
         float(np.median(ordered)), float(ordered[rank - 1]), float(ordered[-rank]), count
     )
 
 
 @functools.cache
-def _rank(count: int) -> int:
-    """The largest k with P[Binomial(count, 1/2) < k] <= 2.5%, in integers, hence exact."""
-    term, total, k = 1, 1, 0  # total = sum of C(count, i) for i <= k
-    while 40 * total <= 2**count:
-        term = term * (count - k) // (k + 1)
+def _interval_rank(count: int) -> int:
+    """Returns the largest k with P[Binomial(count, 1/2) < k] <= 2.5%, such as 40 for 100."""
+    # Python's integers make this exact: binomial = C(count, k), cumulative = sum of C(count, i) for
+    # i <= k.
+    binomial, cumulative, k = 1, 1, 0
+    while 40 * cumulative <= 2**count:
+        binomial = binomial * (count - k) // (k + 1)
         k += 1
-        total += term
+        cumulative += binomial
     return k

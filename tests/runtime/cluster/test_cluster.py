@@ -147,7 +147,7 @@ class LosesAll:
     fingerprint = "model"
     devices = devices.resolve("host")
 
-    def parts(self, request):
+    def measure_chunks(self, request):
         once = Interval(1.0, 1.0, 1.0, 6)
         one = Measurement(once, once, 1, 0.0, 1, True, (), 1.0, 0.0, 0.0, 1.0, 0.1)
         yield {0: one, 1: one}
@@ -176,8 +176,8 @@ def test_jobs_are_each_done_once_wherever_a_process_dies(running, said, tmp_path
         assert jobs.losses == 2
         assert sum(jobs.answers.values()) == 4
     assert sorted(line.partition("; ")[2] for line in said) == [
-        "job 1 given to another",
-        "job 3 given to another",
+        "job 1 given to another host",
+        "job 3 given to another host",
     ]
 
 
@@ -211,7 +211,7 @@ def test_a_host_that_is_busy_is_waited_for_and_named(running, said, monkeypatch)
     class Other: ...
 
     (b,) = hosts(running, "b")
-    other = ray.remote(Other).options(**hosts_lib.whole(b.node)).remote()
+    other = ray.remote(Other).options(**hosts_lib.exclusive_options(b.node)).remote()
     ray.get(other.__ray_ready__.remote())
     monkeypatch.setattr(pool_lib, "_BUSY_S", 0.5)
 
@@ -221,7 +221,7 @@ def test_a_host_that_is_busy_is_waited_for_and_named(running, said, monkeypatch)
 
     with Pool([b], contextlib.nullcontext, (), free) as jobs:
         assert list(jobs.run([Job("a job", lambda _: 1)])) == [(0, 1)]
-    assert said == ["host b has not begun: it may be busy with other work"]
+    assert said == ["host b has not started: it may be busy with other work"]
 
 
 def test_what_is_wrong_with_a_job_itself_is_raised_at_once(running, said):
@@ -265,7 +265,10 @@ def test_a_host_that_does_not_answer_for_twice_the_time_is_started_again(running
         assert list(jobs.run([Job("a start", lambda _: 1)])) == [(0, 1)]
         assert list(jobs.run([Job("a job", hangs_once, deadline_s=1.0)])) == [(0, "done")]
         assert jobs.losses == 1
-    assert said == ["host b is late with a job", "host b: does not answer; a job given to another"]
+    assert said == [
+        "host b is late with a job",
+        "host b: does not answer; a job given to another host",
+    ]
 
 
 def test_a_host_that_dies_while_it_measures_loses_nothing(running, said, tmp_path):

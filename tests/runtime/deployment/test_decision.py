@@ -63,17 +63,17 @@ def test_wrong_outputs_are_refused(concurrent):
     segments = (
         (Segment(A, ("conv_0", "relu_0")), Segment(B, ("conv_1", "relu_1"))) if concurrent else ()
     )
-    of = placed(model, segments, conv_1=B, relu_1=B)
+    candidate = placed(model, segments, conv_1=B, relu_1=B)
     with (
         local.LocalMeasurer(model, (HOST[0], liar)) as opened,
         pytest.raises(UserError, match=r"outputs differ by 0\.0.* over 0\.001") as caught,
     ):
-        decision.measure(of, opened, seconds=0.0)
+        decision.measure(candidate, opened, seconds=0.0)
     assert ("placement, concurrent: wrong output" in str(caught.value)) == concurrent
 
 
 def test_segments_that_do_not_fit_are_refused(measurer, model):
-    of = placed(model, (Segment(A, ("top",)), Segment(B, ("left",))), left=B)
+    candidate = placed(model, (Segment(A, ("top",)), Segment(B, ("left",))), left=B)
     with pytest.raises(UserError, match="concurrent: compile: no segment has operation") as caught:
-        decision.measure(of, measurer, seconds=0.0)
+        decision.measure(candidate, measurer, seconds=0.0)
     assert "\n" not in str(caught.value)

@@ -185,12 +185,12 @@ def test_files_that_are_no_deployed_model_are_refused(folder, tmp_path):
     (tmp_path / "model.bin").write_bytes((folder / "model.bin").read_bytes())
     for old, new, said in (
         ('name="left"', 'name="gauche"', "'gauche', 'left'|'left', 'gauche'"),
-        ('<version value="3" />', '<version value="9" />', "of version 9"),
+        ('<version value="3" />', '<version value="9" />', "has version 9"),
         ("<net", "<nut", "cannot be read"),
     ):
         assert old in text
         (tmp_path / "model.xml").write_text(text.replace(old, new))
-        with pytest.raises(UserError, match="not as it was written"):
+        with pytest.raises(UserError, match="have changed since they were written"):
             placement.load(tmp_path)
         description.seal(tmp_path / "model.xml")
         with pytest.raises(UserError, match=said) as caught:

@@ -56,13 +56,18 @@ def edited(folder: Path, to: Path, key: str, old: str, new: str) -> Path:
 @pytest.mark.parametrize(
     ("key", "old", "new", "said"),
     [
-        ("form", "concurrent", "parallel", "form 'parallel' is none of single, hetero, concurrent"),
-        ("form", "concurrent", "single", "form 'single' is not that of 'HETERO:"),
-        ("device", "HETERO", "AUTO", "'device' is of no form"),
-        ("device", A, "GPU.7", "'device' names others"),
-        ("affinity", f'"{B}"', '"GPU.7"', "'affinity' names other devices"),
-        ("segments", '["left"]', "[7]", "a segment has other things than operations"),
-        ("devices", '"core"', '"kernel"', "'devices' has other fields"),
+        (
+            "form",
+            "concurrent",
+            "parallel",
+            "unknown form 'parallel'; valid are single, hetero, concurrent",
+        ),
+        ("form", "concurrent", "single", "form 'single' does not fit device 'HETERO:"),
+        ("device", "HETERO", "AUTO", "'device' is neither a device nor HETERO"),
+        ("device", A, "GPU.7", "'device' names unknown devices"),
+        ("affinity", f'"{B}"', '"GPU.7"', "'affinity' names unknown devices"),
+        ("segments", '["left"]', "[7]", "a segment lists something other than names of operations"),
+        ("devices", '"core"', '"kernel"', "'devices' has unknown or missing fields"),
         ("devices", '"ENABLE_CPU_PINNING"', '"CACHE_DIR"', "the property 'CACHE_DIR'; known are"),
         ("devices", '"num_threads": 1', '"num_threads": NaN', "an invalid num_threads"),
         ("devices", f'"{A}"', '"GPU"', "the name 'GPU', but is made of the CPU"),
@@ -91,7 +96,7 @@ def test_other_weights_of_the_same_size_are_refused(folder, tmp_path):
         (tmp_path / name).write_bytes((folder / name).read_bytes())
     placement.load(tmp_path).close()
     (tmp_path / "model.bin").write_bytes(bytes((folder / "model.bin").stat().st_size))
-    with pytest.raises(UserError, match="not as it was written; deploy it again"):
+    with pytest.raises(UserError, match="have changed since they were written; deploy it again"):
         placement.load(tmp_path)
 
 

@@ -51,7 +51,7 @@ def _resident_bytes() -> int:
 @pytest.mark.parametrize("form", FORMS)
 @pytest.mark.parametrize("count", [1_200, pytest.param(10_000, marks=pytest.mark.nightly)])
 def test_many_requests_from_eight_threads(folders, form, count, monkeypatch):
-    monkeypatch.setattr(service, "_REMEMBERED", 100)  # so that the log is soon full
+    monkeypatch.setattr(service, "_MAX_LATENCIES", 100)  # so that the log is soon full
     inputs = [(i + 1) * INPUT for i in range(THREADS)]
 
     def asked(number: int, requests: int) -> None:
@@ -105,8 +105,8 @@ def _never_closed() -> None:
 
 def test_who_submits_faster_than_requests_end_is_held_back():
     slow = _Slow()
-    served = service.Service([slow], service.Log())
-    futures, most = [], 1 + service._WAITING
+    served = service.Service([slow], service.LatencyLog())
+    futures, most = [], 1 + service._WAITING_PER_RUNNER
 
     def submit_all() -> None:
         for _ in range(2 * most):
@@ -131,14 +131,14 @@ def test_who_submits_faster_than_requests_end_is_held_back():
 
 def test_who_is_held_back_hears_that_the_service_has_been_closed():
     slow = _Slow()
-    served = service.Service([slow], service.Log())
+    served = service.Service([slow], service.LatencyLog())
     closed = threading.Event()
 
     def check_open() -> None:
         if closed.is_set():
             raise UserError("closed")
 
-    futures = [served.submit([], check_open) for _ in range(1 + service._WAITING)]
+    futures = [served.submit([], check_open) for _ in range(1 + service._WAITING_PER_RUNNER)]
     with concurrent.futures.ThreadPoolExecutor(1) as pool:
         late = pool.submit(served.submit, [], check_open)
         closed.set()
@@ -156,7 +156,7 @@ def test_an_error_is_that_of_its_request_alone():
         def infer(self) -> None:
             raise RuntimeError("out of order")
 
-    log = service.Log()
+    log = service.LatencyLog()
     served = service.Service([Failing()], log)
     futures = [served.submit([], _never_closed) for _ in range(5)]
     for future in futures:
@@ -222,7 +222,7 @@ def test_a_model_with_a_state_takes_one_request_at_a_time(tmp_path):
 def test_a_callback_cannot_close_its_network_and_is_told_so(folders, form):
     with placement.load(folders[form]) as net:
         # As a callback is run: in a thread of the service, which closing would wait for.
-        closing = net._serving()._pool.submit(net.close)
+        closing = net._open_service()._pool.submit(net.close)
         with pytest.raises(UserError, match="close it in another thread"):
             closing.result(PATIENCE_S)
         assert len(net.submit([INPUT]).result(PATIENCE_S)) == 1

@@ -162,7 +162,7 @@ def test_more_threads_than_a_devices_own_are_caught():
     assert isinstance(outcomes[0], Measurement), outcomes
     assert isinstance(outcomes[1], Failure), outcomes
     assert outcomes[1].stage == "threads"
-    assert "beside those of the devices" in outcomes[1].cause
+    assert "besides those of the devices" in outcomes[1].cause
 
 
 def test_a_variable_is_carried_over_and_begins_anew():

@@ -5,7 +5,7 @@ import pytest
 
 from placement.runtime import devices
 from placement.runtime.measurement import conditions, local
-from placement.runtime.measurement.conditions import Clock, Conditions
+from placement.runtime.measurement.conditions import Conditions, WorkClock
 from placement.runtime.measurement.request import Candidate, Measure, Profile
 from tests.runtime import small
 from tests.runtime.execution.test_threads import CORES, busy
@@ -27,14 +27,14 @@ def test_another_process_on_the_same_core_is_found():
     try:
         with busy(1):  # which inherits the core
             time.sleep(0.2)
-            clock = Clock([os.getpid()])
+            clock = WorkClock([os.getpid()])
             work(0.5)
             found = clock.conditions()
     finally:
         os.sched_setaffinity(0, allowed)
     assert found.cores_s == pytest.approx(found.seconds)
-    assert 0.3 < found.others <= 1.05
-    assert "other work had" in found.busy()
+    assert 0.3 < found.other_work_share <= 1.05
+    assert "other programs took" in found.busy()
 
 
 @pytest.mark.alone
@@ -48,32 +48,32 @@ def test_a_measurement_beside_busy_loops_says_so():
             while found.seconds < 0.5:  # one profile may take less time than the system can tell of
                 opened.ask(Profile(opened.devices, seconds=0.5))
                 found = opened.conditions()["profile"]
-    assert found.others > conditions.BUSY
-    assert "other work had" in found.busy()
+    assert found.other_work_share > conditions.BUSY
+    assert "other programs took" in found.busy()
 
 
 @pytest.mark.alone
 def test_own_work_is_no_other_work():
-    clock = Clock([os.getpid()])
+    clock = WorkClock([os.getpid()])
     ran, began = time.process_time(), time.monotonic()
     work(0.5)
     found, seconds = clock.conditions(), time.monotonic() - began
     # Of a core that this process did not have, others may have had it all, but no more.
-    assert found.others_s <= CORES * seconds - (time.process_time() - ran) + 0.1
+    assert found.other_work_s <= CORES * seconds - (time.process_time() - ran) + 0.1
 
 
 def test_too_short_a_look_and_an_unknown_process_tell_nothing():
     assert not Conditions(0.1, 0.2, 0.2).busy()
-    assert Conditions(1.0, 0.4, 2.0).busy() == "other work had 20% of the time of the cores"
-    gone = Clock([2**22 + 1])
+    assert Conditions(1.0, 0.4, 2.0).busy() == "other programs took 20% of the processor's time"
+    gone = WorkClock([2**22 + 1])
     assert gone.conditions().cores_s == 0
 
 
 def test_intervals_are_told_where_they_are_wide():
-    assert conditions.width([]) == 1.0
-    assert conditions.width([(1.0, 1.2), (2.0, 5.0), (1.0, 3.0)]) == 2.5
-    assert not Conditions(unsteady=1.2).busy()
-    assert "a factor 2.5" in Conditions(unsteady=2.5).busy()
+    assert conditions.median_width([]) == 1.0
+    assert conditions.median_width([(1.0, 1.2), (2.0, 5.0), (1.0, 3.0)]) == 2.5
+    assert not Conditions(interval_width=1.2).busy()
+    assert "a factor of 2.5" in Conditions(interval_width=2.5).busy()
 
 
 def test_conditions_add_up():

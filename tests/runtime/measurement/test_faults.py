@@ -166,7 +166,7 @@ def test_a_worker_killed_on_candidates_costs_those_as_often_as_it_happens(
     measurer, model, monkeypatch
 ):
     """The number of deaths after which measuring ends does not count those of candidates."""
-    monkeypatch.setattr(local, "_DEATHS", 2)
+    monkeypatch.setattr(local, "_MAX_DEATHS", 2)
     candidates = [on(model, A), on(model, B), on(model, A, conv_2=B, relu_2=B)]
     with killing(measurer, 1, times=1) as killed:
         outcomes = measurer.ask(Measure(candidates, **ROUNDS))
@@ -183,7 +183,7 @@ def test_deaths_at_no_candidate_blame_none_and_end_measuring_after_some(
     measurer, model, monkeypatch
 ):
     """The worker is killed before it has read what it is asked."""
-    monkeypatch.setattr(local, "_DEATHS", 2)
+    monkeypatch.setattr(local, "_MAX_DEATHS", 2)
     ask, killed, times = process.WorkerProcess.ask, [], 1
 
     def killed_first(worker: process.WorkerProcess, *request) -> Iterator[tuple]:

@@ -121,7 +121,7 @@ def test_placements_are_measured_against_the_first(measurer, model):
 
 
 def test_random_placements_are_measured_in_chunks(model, monkeypatch):
-    monkeypatch.setattr(local, "MOST_AT_ONCE", 2)
+    monkeypatch.setattr(local, "MAX_CHUNK_SIZE", 2)
     generator = np.random.default_rng(0)
     names = list(small.everywhere(model, A))
     candidates = [on(model, A)]
@@ -137,7 +137,7 @@ def test_random_placements_are_measured_in_chunks(model, monkeypatch):
 
 
 def test_ratios_are_to_every_baseline_in_every_chunk(model, monkeypatch):
-    monkeypatch.setattr(local, "MOST_AT_ONCE", 2)  # two baselines and one other at a time
+    monkeypatch.setattr(local, "MAX_CHUNK_SIZE", 2)  # two baselines and one other at a time
     candidates = [on(model, A), on(model, B), on(model, A, conv_2=B), on(model, B, conv_2=A)]
     with local.LocalMeasurer(model, HOST) as opened:
         outcomes = opened.ask(Measure(candidates, **ROUNDS, num_baselines=2))
@@ -223,7 +223,7 @@ def test_hetero_left_alone_takes_more_threads_and_is_caught():
     assert isinstance(outcomes[0], Measurement), outcomes
     assert isinstance(outcomes[1], Failure), outcomes
     assert outcomes[1].stage == "threads"
-    assert "over 1.25" in outcomes[1].cause
+    assert "limit is 1.25" in outcomes[1].cause
 
 
 @pytest.mark.skipif(not HAS_BF16, reason="needs a processor that computes in bf16")
@@ -328,9 +328,9 @@ def test_what_is_measured_beside_new_placements_is_the_median_of_all_its_ratios(
     other[0, -1] = 1
     first_s = run(one)
     assert run.measurements == 1
-    seconds = run(other, beside=np.concatenate([one, baseline]))
+    seconds = run(other, repeats=np.concatenate([one, baseline]))
     assert run.measurements == 3
-    np.testing.assert_array_equal(run(other, beside=one), seconds[:2])  # nothing is new
+    np.testing.assert_array_equal(run(other, repeats=one), seconds[:2])  # nothing is new
     assert run.measurements == 3
     records = [json.loads(line) for line in file.read_text().splitlines()]
     assert len(records) == 4  # of the baseline the first alone
@@ -402,7 +402,7 @@ def test_where_time_to_compile_is_over_only_the_first_candidate_is_measured(mode
 def test_a_placement_that_had_no_time_is_measured_when_it_is_asked_for_again(
     measurer, model, monkeypatch
 ):
-    monkeypatch.setattr(evaluate, "_COMPILE_S", 0.0)
+    monkeypatch.setattr(evaluate, "_MIN_COMPILE_S", 0.0)
     names = list(small.everywhere(model, A))
     placement = np.ones((1, len(names)), np.int32)
     cache = evaluate.MeasurementCache()

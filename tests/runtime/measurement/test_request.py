@@ -12,7 +12,7 @@ from placement.runtime.measurement import request
 )
 def test_interval_by_hand(count, rank):
     samples = np.random.default_rng(count).permutation(count) + 1.0
-    found = request.interval(samples)
+    found = request.median_interval(samples)
     assert found == ((count + 1) / 2, rank, count + 1 - rank, count)
     below = sum(math.comb(count, i) for i in range(rank)) / 2**count
     assert 1 - 2 * below >= 0.95
@@ -21,6 +21,6 @@ def test_interval_by_hand(count, rank):
 
 def test_five_samples_have_no_interval():
     with pytest.raises(ValueError, match="take 6"):
-        request.interval(np.ones(5))
+        request.median_interval(np.ones(5))
     with pytest.raises(ValueError, match="give 6"):
         request.Measure([], min_rounds=5, time_limit_s=0.0)

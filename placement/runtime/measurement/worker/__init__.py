@@ -1,1 +1,1 @@
-"""What runs in the process that owns the devices, which may die of it. It loads no JAX."""
+"""The measuring process, which owns the devices and may die of them. It does not load JAX."""

@@ -1,12 +1,12 @@
-"""The process that owns `ov.Core`: it compiles, checks and times candidates, and may die of it.
+"""The process that owns `ov.Core`: it compiles, checks and times candidates, and may die of them.
 
-`python -m placement.runtime.measurement.worker FD DIRECTORY` answers requests that arrive over the
-connection FD, on the model and inputs that `placement.runtime.measurement.local` left in DIRECTORY.
-While it works it writes what it works at into a small shared file (`Heartbeat`), so that whoever
-waits can tell the guilty candidate of a crash, and a hang from a long task, without a message per
-inference.
+`python -m placement.runtime.measurement.worker FD DIRECTORY` answers requests from the connection
+FD about the model and inputs that `placement.runtime.measurement.local` left in DIRECTORY.
+Meanwhile it writes its current candidate and stage into a small shared file (`Heartbeat`). The
+waiting process can then blame a candidate for a crash, and tell a hang from a long task, without a
+message per inference.
 
-It loads no JAX: that would take longer than most measurements.
+It does not load JAX, because that would take longer than most measurements.
 """
 
 import ctypes
@@ -24,9 +24,10 @@ _PR_SET_PDEATHSIG = 1
 
 
 def main(descriptor: int, directory: Path) -> None:
-    """Answers requests until the connection closes. Ctrl-C is left to the parent.
+    """Answers requests until the connection closes.
 
-    A parent that is killed takes this process with it, even one that computes or hangs.
+    Ctrl-C is left to the parent. If the parent is killed, the kernel kills this process too, even
+    while it computes or hangs.
     """
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
@@ -39,13 +40,13 @@ def main(descriptor: int, directory: Path) -> None:
             return
         connection.send(("ready", "jax" in sys.modules))
         while True:
-            request, asked_s = connection.recv()
+            request, request_time_s = connection.recv()
             try:
-                session.answer(request, asked_s)
+                session.answer(request, request_time_s)
             except (RuntimeError, UserError) as error:
                 connection.send(("error", essence(error)))
     except (EOFError, BrokenPipeError, ConnectionResetError):
-        return  # the parent closed it, or is gone
+        return  # the parent closed the connection, or ended
     except MemoryError as error:
         connection.send(("exhausted", essence(error)))
     except (RuntimeError, UserError, OSError) as error:  # the session did not open

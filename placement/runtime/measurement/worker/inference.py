@@ -1,4 +1,4 @@
-"""Inference requests with their inputs in place, their times, and their counters."""
+"""Inference requests with their inputs set, their latencies and their counters."""
 
 import dataclasses
 import time
@@ -14,55 +14,60 @@ from placement.runtime.execution.stream import Stream
 
 AnyRequest: TypeAlias = ov.InferRequest | Executor | Stream
 
+WARM_UP_INFERENCES = 2  # left out of timelines and counters
+
 
 def request(compiled: ov.CompiledModel, inputs: Sequence[np.ndarray]) -> ov.InferRequest:
-    """Returns a request with its inputs in place, so that `infer()` needs no arguments."""
-    made = compiled.create_infer_request()
-    set_inputs(made, inputs)
-    return made
+    """Creates a request with its inputs set, so that `infer()` needs no arguments."""
+    infer_request = compiled.create_infer_request()
+    set_inputs(infer_request, inputs)
+    return infer_request
 
 
 def stream(compiled: ov.CompiledModel, inputs: Sequence[np.ndarray]) -> Stream:
-    """Returns as many requests as the device asks for, with their inputs in place."""
-    made = Stream(compiled)
-    set_inputs(made, inputs)
-    return made
+    """Creates as many requests as the device asks for, with their inputs set."""
+    requests = Stream(compiled)
+    set_inputs(requests, inputs)
+    return requests
 
 
-def set_inputs(request: AnyRequest, inputs: Sequence[np.ndarray]) -> None:
-    """Sets the inputs, one array for each of the model's; their memory is shared, not copied."""
+def set_inputs(infer_request: AnyRequest, inputs: Sequence[np.ndarray]) -> None:
+    """Sets one array for each input of the model; its memory is shared, not copied."""
     for i, array in enumerate(inputs):
-        request.set_input_tensor(i, ov.Tensor(array))
+        infer_request.set_input_tensor(i, ov.Tensor(array))
 
 
-def infer_s(request: AnyRequest) -> float:
-    """Infers once; returns the seconds that it took."""
-    begin = time.perf_counter()
-    request.infer()
-    return time.perf_counter() - begin
+def infer_s(infer_request: AnyRequest) -> float:
+    """Runs one inference and returns its seconds."""
+    begin_s = time.perf_counter()
+    infer_request.infer()
+    return time.perf_counter() - begin_s
 
 
-def outputs(request: AnyRequest) -> list[np.ndarray]:
-    """Infers once; returns copies of the outputs."""
-    request.infer()
-    return [np.array(tensor.data) for tensor in request.output_tensors]
+def outputs(infer_request: AnyRequest) -> list[np.ndarray]:
+    """Runs one inference and returns copies of the outputs."""
+    infer_request.infer()
+    return [np.array(tensor.data) for tensor in infer_request.output_tensors]
 
 
 def with_counters(devices: Iterable[Device]) -> list[Device]:
-    """Returns the devices, to be compiled for so that every kernel's time is counted."""
+    """Returns the devices with the property that makes OpenVINO count every kernel's time."""
     return [
         dataclasses.replace(device, properties={**device.properties, "PERF_COUNT": True})
         for device in devices
     ]
 
 
-def without_warm_up(mean_s: float, warm_up_mean_s: float, rounds: int, warm_up: int) -> float:
-    """Returns the mean of a counter over `rounds` inferences after the `warm_up` ones.
+def mean_after_warm_up(mean_s: float, warm_up_mean_s: float, num_inferences: int) -> float:
+    """Returns the mean of a counter over the inferences after the warm-up.
+
+    OpenVINO's counters give the mean over all inferences since compilation.
 
     Args:
-      mean_s: over all inferences since compilation, as counters tell.
-      warm_up_mean_s: over those that warm up.
-      rounds: inferences since then.
-      warm_up: inferences that warm up.
+      mean_s: the counter at the end.
+      warm_up_mean_s: the counter after `WARM_UP_INFERENCES`.
+      num_inferences: number of inferences since then.
     """
-    return max(0.0, (mean_s * (rounds + warm_up) - warm_up_mean_s * warm_up) / rounds)
+    total_s = mean_s * (num_inferences + WARM_UP_INFERENCES)
+    # The counters are rounded to microseconds, so that the difference may be negative.
+    return max(0.0, (total_s - warm_up_mean_s * WARM_UP_INFERENCES) / num_inferences)

@@ -1,13 +1,14 @@
-"""Which operations a device runs as one kernel, and what each kernel takes.
+"""The kernels of a compiled model: their operations and their seconds.
 
-The plug-in runs several operations as one kernel and tells which (`originalLayersNames` of its
-execution graph), but not for all: a MatMul with a bias goes by the name of the addition, and a
-rewritten operation by a name of the rewriting. So, in this order,
+The CPU plug-in runs several operations as one kernel and lists them as `originalLayersNames` of its
+execution graph, but incompletely. A MatMul with a bias, for example, has the name of the addition,
+and a rewritten operation has a name that the rewriting made. So operations are assigned in three
+steps:
 
-- a kernel has the operations that it names;
-- an executed node that names none of the model's (a Reorder, a Convert, a rewritten operation)
-  belongs to the kernel that reads it, or at the model's end to the one that it reads;
-- an operation that no kernel names belongs to the kernel that all its readers belong to.
+1. A kernel has the operations that it names.
+2. An executed node that names no operation of the model (a Reorder, a Convert, a rewritten
+   operation) belongs to the kernel that reads it, or at the model's end to the one that it reads.
+3. An operation that no kernel names belongs to the kernel that all its readers belong to.
 """
 
 from typing import NamedTuple
@@ -16,7 +17,7 @@ import openvino as ov
 
 from placement.runtime.models.operations import constant_names
 
-Kernels = tuple[tuple[tuple[str, ...], float], ...]
+Kernels = tuple[tuple[tuple[str, ...], float], ...]  # (names of operations, seconds) of each
 
 
 class Node(NamedTuple):
@@ -24,36 +25,40 @@ class Node(NamedTuple):
 
     names: tuple[str, ...]  # operations of the model that it runs
     seconds: float
-    reads: tuple[int, ...]  # nodes
+    sources: tuple[int, ...]  # indices of the nodes that it reads
 
 
-def nodes(model: ov.Model, compiled: ov.CompiledModel) -> list[Node]:
-    """Returns the nodes executed, in order, with the mean time of all inferences so far."""
-    known = {op.get_friendly_name() for op in model.get_ordered_ops()} - constant_names(model)
+def read_nodes(model: ov.Model, compiled: ov.CompiledModel) -> list[Node]:
+    """Returns the executed nodes in order, with their mean time over all inferences so far."""
+    op_names = {op.get_friendly_name() for op in model.get_ordered_ops()} - constant_names(model)
     graph = compiled.get_runtime_model().get_ordered_ops()
     index = {node.get_instance_id(): i for i, node in enumerate(graph)}
-    executed = []
+    nodes = []
     for node in graph:
         info = node.get_rt_info()
         microseconds = str(info["execTimeMcs"].astype(str))  # or 'not_executed'
-        executed.append(
+        nodes.append(
             Node(
-                names=_split(str(info["originalLayersNames"].astype(str)), known),
+                names=split_names(str(info["originalLayersNames"].astype(str)), op_names),
                 seconds=int(microseconds) / 1e6 if microseconds.isdecimal() else 0.0,
-                reads=tuple(index[v.get_node().get_instance_id()] for v in node.input_values()),
+                sources=tuple(index[v.get_node().get_instance_id()] for v in node.input_values()),
             )
         )
-    return executed
+    return nodes
 
 
-def _split(listed: str, known: set[str]) -> tuple[str, ...]:
-    """The known names in a comma list of names that may contain commas themselves."""
+def split_names(listed: str, op_names: set[str]) -> tuple[str, ...]:
+    """Returns the operations in a comma-separated list whose names may contain commas themselves.
+
+    'a,b,c' with operations 'a' and 'b,c' is ('a', 'b,c'): the longest known name at a position
+    wins.
+    """
     names, pieces = [], listed.split(",")
     start = 0
     while start < len(pieces):
         for end in range(len(pieces), start, -1):
             name = ",".join(pieces[start:end])
-            if name in known:
+            if name in op_names:
                 names.append(name)
                 start = end
                 break
@@ -63,64 +68,43 @@ def _split(listed: str, known: set[str]) -> tuple[str, ...]:
 
 
 def attribute(model: ov.Model, nodes: list[Node], unsupported: frozenset[str]) -> Kernels:
-    """Returns operations and seconds of every kernel, as the module's docstring says.
+    """Returns the operations and seconds of every kernel; see the module's docstring.
 
-    Kernels with operations that are `unsupported`, which ran elsewhere, are left out.
+    Kernels with `unsupported` operations, which ran on another device, are left out.
     """
     kernel_of: dict[str, int] = {}
-    members: list[list[str]] = []
-    owner: list[int | None] = []  # of every node: its kernel
+    members: list[list[str]] = []  # of every kernel: its operations
+    owners: list[int | None] = []  # of every node: its kernel
     for node in nodes:
-        taken = [kernel_of[name] for name in node.names if name in kernel_of]
-        new = [name for name in node.names if name not in kernel_of]
-        if new and not taken:
+        if not node.names:
+            owners.append(None)
+            continue
+        known_kernels = [kernel_of[name] for name in node.names if name in kernel_of]
+        if known_kernels:
+            kernel = known_kernels[0]
+        else:
+            kernel = len(members)
             members.append([])
-        kernel = (taken[0] if taken else len(members) - 1) if node.names else None
-        for name in new:
-            kernel_of[name] = len(members) - 1 if not taken else taken[0]
-        if kernel is not None:
-            members[kernel] += new
-        owner.append(kernel)
-    seconds = [0.0] * len(members)
-    for node, kernel in zip(nodes, _adopted(nodes, owner), strict=True):
-        if kernel is not None:
-            seconds[kernel] += node.seconds
-    _absorb(model, kernel_of, members)
-    return tuple(
-        (tuple(names), s)
-        for names, s in zip(members, seconds, strict=True)
-        if not unsupported.intersection(names)
-    )
+        new_names = [name for name in node.names if name not in kernel_of]
+        kernel_of.update(dict.fromkeys(new_names, kernel))
+        members[kernel] += new_names
+        owners.append(kernel)
 
-
-def timed(kernels: Kernels, latency_s: float) -> Kernels:
-    """Returns kernels with equal times where the counters, of whole microseconds, saw none.
-
-    Args:
-      kernels: as counted.
-      latency_s: of an inference, which the equal times sum to.
-    """
-    if any(seconds > 0 for _, seconds in kernels):
-        return kernels
-    return tuple((names, latency_s / len(kernels)) for names, _ in kernels)
-
-
-def _adopted(nodes: list[Node], owner: list[int | None]) -> list[int | None]:
-    """Gives nodes without a kernel that of a reader, else that of what they read."""
-    adopted = list(owner)
+    # Step 2: nodes without names join a reader, in a second pass what they read.
     for i in reversed(range(len(nodes))):
-        for source in nodes[i].reads:
-            if adopted[source] is None:
-                adopted[source] = adopted[i]
+        for source in nodes[i].sources:
+            if owners[source] is None:
+                owners[source] = owners[i]
     for i, node in enumerate(nodes):
-        for source in node.reads:
-            if adopted[i] is None:
-                adopted[i] = adopted[source]
-    return adopted
+        for source in node.sources:
+            if owners[i] is None:
+                owners[i] = owners[source]
+    seconds = [0.0] * len(members)
+    for node, owner in zip(nodes, owners, strict=True):
+        if owner is not None:
+            seconds[owner] += node.seconds
 
-
-def _absorb(model: ov.Model, kernel_of: dict[str, int], members: list[list[str]]) -> None:
-    """Adds operations that no kernel names to the one kernel that reads them, if it is one."""
+    # Step 3: operations without a kernel join the kernel of all their readers.
     constant = constant_names(model)
     for op in reversed(model.get_ordered_ops()):
         name = op.get_friendly_name()
@@ -131,6 +115,21 @@ def _absorb(model: ov.Model, kernel_of: dict[str, int], members: list[list[str]]
             for output in op.outputs()
             for port in output.get_target_inputs()
         }
-        if len(readers) == 1 and (kernel := readers.pop()) is not None:
-            kernel_of[name] = kernel
-            members[kernel].append(name)
+        if len(readers) == 1 and (reader := readers.pop()) is not None:
+            kernel_of[name] = reader
+            members[reader].append(name)
+    return tuple(
+        (tuple(names), kernel_s)
+        for names, kernel_s in zip(members, seconds, strict=True)
+        if not unsupported.intersection(names)
+    )
+
+
+def replace_zero_times(kernels: Kernels, latency_s: float) -> Kernels:
+    """Shares `latency_s` equally among the kernels if all of their times are zero.
+
+    The counters have whole microseconds, so that they may be zero for every kernel of a tiny model.
+    """
+    if any(seconds > 0 for _, seconds in kernels):
+        return kernels
+    return tuple((names, latency_s / len(kernels)) for names, _ in kernels)

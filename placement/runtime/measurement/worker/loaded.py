@@ -1,4 +1,4 @@
-"""The model that a worker measures, its inputs, and what the reference device makes of them."""
+"""The model that a worker measures, its inputs, and the outputs of the reference device."""
 
 import math
 import time
@@ -13,7 +13,6 @@ from placement.runtime.errors import UnusableError, essence, raise_if_exhausted
 from placement.runtime.execution.executor import Executor
 from placement.runtime.execution.hetero import Affinity, compile_placement
 from placement.runtime.execution.split import Segment
-from placement.runtime.execution.stream import Stream
 from placement.runtime.execution.submodels import Submodels
 from placement.runtime.execution.workers import Workers
 from placement.runtime.measurement.worker import chains, inference
@@ -21,45 +20,48 @@ from placement.runtime.measurement.worker.heartbeat import Heartbeat
 from placement.runtime.measurement.worker.inference import AnyRequest
 from placement.runtime.models import colocation, outputs
 
-_STATEFUL_INFERENCES = 4  # compared from the initial state on, of a model with variables
-_KEPT_BYTES = 2 << 30  # of weights in the compiled models that are kept
+_STATEFUL_INFERENCES = 4  # compared for a model with variables, from the initial state on
+_CACHE_BYTES = 2 << 30  # limit on the weights of the cached compiled models
 
 
-class OverError(Exception):
-    """Compiling was given up: the time for it is over."""
+class CompileDeadlineError(Exception):
+    """Compiling was given up because its time is over."""
 
 
 class LoadedModel:
-    """What lasts from request to request: the core, the model and the reference outputs."""
+    """The state that lasts from request to request: core, model and reference outputs."""
 
     def __init__(self, directory: Path, heartbeat: Heartbeat):
         """Reads the model and its inputs, and runs them on the reference device.
 
         Raises:
-          UnusableError: that device cannot.
+          UnusableError: that device cannot run them.
           RuntimeError: OpenVINO's own.
         """
         self.core = open_core([])
         self.model = self.core.read_model(directory / "model.xml")
-        with np.load(directory / "inputs.npz") as arrays:
-            stored = [arrays[name] for name in arrays.files]
-        size = max(1, len(self.model.inputs))
-        self._samples = [stored[i : i + size] for i in range(0, len(stored), size)] or [[]]
-        self.inputs = self._samples[0]  # what is timed
+        with np.load(directory / "inputs.npz") as npz:
+            arrays = [npz[name] for name in npz.files]
+        num_inputs = max(1, len(self.model.inputs))
+        self._samples = [arrays[i : i + num_inputs] for i in range(0, len(arrays), num_inputs)] or [
+            []
+        ]
+        self.inputs = self._samples[0]  # the sample that is timed; outputs are checked on all
         self.stateful = colocation.is_stateful(self.model)
-        self.workers = Workers()
-        self.compile_until_s = math.inf  # on the monotonic clock: submodels are given up then
+        self._workers = Workers()
+        self._compile_deadline_s = math.inf  # on the monotonic clock
         self._heartbeat = heartbeat
-        self._submodels = Submodels(self.core, self.model, alive=self._compiling)
-        self._quantised = outputs.is_quantised(self.model)
-        self._compiled: dict[tuple[object, ...], ov.CompiledModel] = {}
-        weights = (directory / "model.bin").stat().st_size
-        self._most_compiled = max(1, _KEPT_BYTES // max(1, 2 * weights))
+        self._submodels = Submodels(self.core, self.model, alive=self._before_compiling)
+        self._is_quantised = outputs.is_quantised(self.model)
+        self._compiled: dict[tuple[object, ...], ov.CompiledModel] = {}  # the last used comes last
+        weights_bytes = (directory / "model.bin").stat().st_size
+        self._cache_size = max(1, _CACHE_BYTES // max(1, 2 * weights_bytes))
         begin_s = time.monotonic()
         compiled = self.compiled(None, [reference_device()])
-        self.compile_s = time.monotonic() - begin_s  # what compiling the model takes, roughly
+        self.compile_s = time.monotonic() - begin_s  # rough compile time of the whole model
         try:
-            self._references = list(self._all_outputs(self.request(compiled)))
+            reference_request = inference.request(compiled, self.inputs)
+            self._reference_outputs = list(self._outputs_of_samples(reference_request))
         except RuntimeError as error:
             raise_if_exhausted(error)
             raise UnusableError(essence(error)) from error
@@ -67,7 +69,7 @@ class LoadedModel:
     def compiled(self, affinity: Affinity | None, devices: Sequence[Device]) -> ov.CompiledModel:
         """Returns the model compiled for a placement (`compile_placement`).
 
-        A model compiled for one device is kept: most steps of a run need it, and compiling
+        Models compiled for one device are cached: most steps of a run need them, and compiling
         thousands of operations takes seconds.
         """
         used = {device.name for device in devices} if affinity is None else {*affinity.values()}
@@ -78,79 +80,87 @@ class LoadedModel:
         compiled = self._compiled.pop(key, None)
         if compiled is None:
             compiled = compile_placement(self.core, self.model, affinity, devices)
-        while len(self._compiled) >= self._most_compiled:
-            del self._compiled[next(iter(self._compiled))]  # that which was used the longest ago
+        while len(self._compiled) >= self._cache_size:
+            del self._compiled[next(iter(self._compiled))]  # the least recently used
         self._compiled[key] = compiled
         return compiled
-
-    def request(self, compiled: ov.CompiledModel) -> ov.InferRequest:
-        """Returns a request with the inputs that are timed."""
-        return inference.request(compiled, self.inputs)
-
-    def stream(self, compiled: ov.CompiledModel) -> Stream:
-        """Returns a stream of requests with the inputs that are timed."""
-        return inference.stream(compiled, self.inputs)
 
     def executor(
         self,
         segments: Sequence[Segment],
         devices: Sequence[Device],
+        *,
         num_requests: int = 1,
         shape: tuple[int, ...] | None = None,
+        deadline_s: float = math.inf,
     ) -> Executor:
-        """Returns an executor with its inputs in place, of the model or of a chain of a shape.
+        """Returns an executor with its inputs set.
+
+        Args:
+          segments: see `split.split`.
+          devices: those that the segments name, at least.
+          num_requests: number of requests that may be in flight at once.
+          shape: None for the model; else a chain of operations on tensors of this shape.
+          deadline_s: limit on compiling, on the monotonic clock.
 
         Raises:
-          OverError: `compile_until_s` is over.
+          CompileDeadlineError: the deadline has passed, or would pass.
           UserError: the segments do not fit the model.
           RuntimeError: OpenVINO's own.
         """
-        self._compiling(0.0)
-        submodels, inputs = self._submodels, self.inputs
-        if shape is not None:
-            submodels = Submodels(
-                self.core, chains.chain(shape), alive=lambda _: self._compiling(0.0)
+        self._compile_deadline_s = deadline_s
+        try:
+            self._before_compiling(0.0)
+            submodels, inputs = self._submodels, self.inputs
+            if shape is not None:
+                submodels = Submodels(
+                    self.core,
+                    chains.build_chain(shape),
+                    alive=lambda _: self._before_compiling(0.0),
+                )
+                inputs = [np.zeros(shape, np.float32)]
+            executor = Executor(
+                submodels, segments, devices, self._workers, num_requests=num_requests
             )
-            inputs = [np.zeros(shape, np.float32)]
-        executor = Executor(submodels, segments, devices, self.workers, num_requests=num_requests)
+        finally:
+            self._compile_deadline_s = math.inf
         inference.set_inputs(executor, inputs)
         return executor
 
     def compare(
         self, request: AnyRequest, devices: Sequence[Device]
     ) -> tuple[outputs.Comparison, outputs.Checked]:
-        """Returns the worst of what differs from the reference over all inputs, and its judgement.
+        """Returns the worst comparison with the reference outputs over all inputs, and its verdict.
 
         Args:
-          request: of the model.
-          devices: that compute in it.
+          request: runs the model.
+          devices: the devices that compute in it; their precisions set the tolerance.
         """
-        pairs = zip(self._references, self._all_outputs(request), strict=True)
-        compared = [outputs.compare(reference, arrays) for reference, arrays in pairs]
-        worst = outputs.Comparison(*map(max, zip(*compared, strict=True)))
-        allowed = outputs.tolerance(devices, quantised=self._quantised)
-        return worst, outputs.Checked(worst.error, allowed)
+        pairs = zip(self._reference_outputs, self._outputs_of_samples(request), strict=True)
+        comparisons = [outputs.compare(reference, arrays) for reference, arrays in pairs]
+        worst = outputs.Comparison(*map(max, zip(*comparisons, strict=True)))
+        tolerance = outputs.tolerance(devices, quantised=self._is_quantised)
+        return worst, outputs.Checked(worst.error, tolerance)
 
-    def _compiling(self, share: float) -> None:
-        """Raises an `OverError` if there is no time to compile this share of the model."""
+    def _before_compiling(self, share: float) -> None:
+        """Raises a `CompileDeadlineError` if no time is left to compile this share of the model."""
         self._heartbeat.touch()
-        if time.monotonic() + share * self.compile_s > self.compile_until_s:
-            raise OverError
+        if time.monotonic() + share * self.compile_s > self._compile_deadline_s:
+            raise CompileDeadlineError
 
-    def _all_outputs(self, request: AnyRequest) -> Iterator[list[np.ndarray]]:
-        """Its outputs on all inputs, in turn; then it has those that are timed again."""
+    def _outputs_of_samples(self, request: AnyRequest) -> Iterator[list[np.ndarray]]:
+        """Yields the outputs for each sample; afterwards the request has the timed inputs again.
+
+        A model with variables runs several inferences per sample, because a state that is not
+        carried over shows only from the second one on.
+        """
         for arrays in self._samples:
             inference.set_inputs(request, arrays)
-            yield self._outputs(request)
+            if not self.stateful:
+                yield inference.outputs(request)
+                continue
+            request.reset_state()
+            arrays = [a for _ in range(_STATEFUL_INFERENCES) for a in inference.outputs(request)]
+            request.reset_state()
+            yield arrays
         inference.set_inputs(request, self.inputs)
-
-    def _outputs(self, request: AnyRequest) -> list[np.ndarray]:
-        """All outputs; of a model with variables those of several inferences, as a state that is
-        not carried over shows in the second only.
-        """
-        if not self.stateful:
-            return inference.outputs(request)
-        request.reset_state()
-        several = [a for _ in range(_STATEFUL_INFERENCES) for a in inference.outputs(request)]
-        request.reset_state()
-        return several

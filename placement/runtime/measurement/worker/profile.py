@@ -1,9 +1,11 @@
-"""What a model costs on a device, kernel by kernel.
+"""The cost of a model on a device, kernel by kernel, and of a placement, submodel by submodel.
 
-What takes too long is cut short: an inference is not begun that would end too late, as far as the
-one before tells. Only what costs cannot do without, an inference on each device, is always run.
+A time limit shortens a profile: an inference does not start if it would end too late, judged by the
+duration of the inference before. The cost model needs one inference on each device; these always
+run.
 """
 
+import collections
 import time
 from collections.abc import Callable, Sequence
 from typing import NamedTuple
@@ -12,98 +14,103 @@ import numpy as np
 import openvino as ov
 
 from placement.runtime.devices import Device, is_cpu, reference_device
-from placement.runtime.execution.hetero import compile_placement
+from placement.runtime.execution.hetero import Affinity, compile_placement
 from placement.runtime.measurement.worker import inference, kernels
+from placement.runtime.measurement.worker.inference import WARM_UP_INFERENCES
 from placement.runtime.measurement.worker.kernels import Kernels, Node
 from placement.runtime.models import colocation
 from placement.runtime.models.operations import constant_names
 
-ROUNDS = (5, 500)  # inferences on each device: at least, where time allows, and at most
-
-_WARM_UP = 2
+# Inferences on each device: the least number, if time allows, and the largest.
+MIN_ROUNDS, MAX_ROUNDS = 5, 500
 
 
 class RawProfile(NamedTuple):
-    """The fields of `costs.tables.DeviceProfile` but its name."""
+    """The fields of `costs.tables.DeviceProfile` except its device."""
 
     latency_s: float
     kernels: Kernels
     unsupported: frozenset[str]
 
 
-class Profiled(NamedTuple):
-    """What the devices cost, and how well that is known."""
+class Profiles(NamedTuple):
+    """The costs on all devices, and the samples behind them."""
 
     devices: list[RawProfile]
-    rounds: int  # inferences on each device; 0: only those that warm up
-    latencies_s: list[np.ndarray]  # float64 [rounds] of each device; without a warm-up
+    rounds: int  # inferences on each device without the warm-up; 0: nothing but a warm-up
+    latencies_s: list[np.ndarray]  # float64 [rounds] for each device, without a warm-up
 
 
 class _ProfiledDevice:
-    """A device under profile: the model compiled without and with counters."""
+    """A device under profile: the model compiled with counters and, time allowing, without."""
 
     def __init__(
         self, core: ov.Core, model: ov.Model, inputs: Sequence[np.ndarray], device: Device
     ):
-        """Compiles it with counters; what the device does not support is for the plain CPU."""
+        """Compiles the model with counters; the plain CPU gets the unsupported operations."""
         self.unsupported = unsupported(core, model, device)
-        self.samples: list[float] = []  # seconds of inferences, without counters if there are such
-        self._inferences = 0  # with counters
-        self._early: list[Node] = []  # as counted while it warmed up
+        self.samples_s: list[float] = []  # of inferences without counters, if it is compiled so
+        self._num_counted = 0  # inferences with counters
+        self._warm_up_nodes: list[Node] = []  # the counters after the warm-up
         self._core, self._model, self._inputs = core, model, inputs
-        self._stateful = colocation.is_stateful(model)
-        self._devices, self._affinity = alone(core, model, device)
-        self._compiled = self._compile(inference.with_counters(self._devices))
-        self._counted = inference.request(self._compiled, inputs)
-        self._plain: ov.InferRequest | None = None
+        self._is_stateful = colocation.is_stateful(model)
+        self._devices, self._affinity = fallback_placement(core, model, device)
+        self._compiled = compile_placement(
+            core, model, self._affinity, inference.with_counters(self._devices)
+        )
+        self._counted_request = inference.request(self._compiled, inputs)
+        self._plain_request: ov.InferRequest | None = None
 
-    def prepare(self) -> None:
-        """Compiles it without counters too."""
-        self._plain = inference.request(self._compile(self._devices), self._inputs)
+    def compile_without_counters(self) -> None:
+        """Compiles the model without counters, which slow inferences down."""
+        compiled = compile_placement(self._core, self._model, self._affinity, self._devices)
+        self._plain_request = inference.request(compiled, self._inputs)
 
-    def count(self) -> float:
-        """Infers with counters; returns the seconds."""
-        self._inferences += 1
-        return self._infer(self._counted)
+    def infer_counted(self) -> float:
+        """Runs an inference with counters and returns its seconds."""
+        self._num_counted += 1
+        return self._infer(self._counted_request)
 
-    def infer(self) -> float:
-        """Infers both ways, without counters twice, as the first finds the caches of the other way.
+    def infer_both(self) -> float:
+        """Runs an inference with counters and two without; returns the seconds of all three.
 
-        Returns:
-          The seconds that all took.
+        Only the second one without counters is a sample: the first finds the caches filled by the
+        inference with counters.
         """
-        counted_s = self.count()
-        if self._plain is None:
-            self.samples.append(counted_s)
+        counted_s = self.infer_counted()
+        if self._plain_request is None:
+            self.samples_s.append(counted_s)
             return counted_s
-        first_s = self._infer(self._plain)
-        self.samples.append(self._infer(self._plain))
-        return counted_s + first_s + self.samples[-1]
+        first_s = self._infer(self._plain_request)
+        self.samples_s.append(self._infer(self._plain_request))
+        return counted_s + first_s + self.samples_s[-1]
 
     def end_warm_up(self) -> None:
-        """Notes what has been counted so far, which is not to count."""
-        self._early = kernels.nodes(self._model, self._compiled)
+        """Reads the counters, so that the profile can leave the warm-up out."""
+        self._warm_up_nodes = kernels.read_nodes(self._model, self._compiled)
 
-    def summary(self, first_s: float) -> RawProfile:
-        """Returns what was measured; the first inference has to do where there are no others."""
-        nodes, rounds = kernels.nodes(self._model, self._compiled), self._inferences - _WARM_UP
-        if self._early and rounds:
+    def profile(self, first_s: float) -> RawProfile:
+        """Returns the profile; without samples its latency is `first_s`, of the first inference."""
+        nodes = kernels.read_nodes(self._model, self._compiled)
+        rounds = self._num_counted - WARM_UP_INFERENCES
+        if self._warm_up_nodes and rounds:
             nodes = [
-                late._replace(
-                    seconds=inference.without_warm_up(late.seconds, early.seconds, rounds, _WARM_UP)
+                node._replace(
+                    seconds=inference.mean_after_warm_up(node.seconds, warm_up_node.seconds, rounds)
                 )
-                for early, late in zip(self._early, nodes, strict=True)
+                for warm_up_node, node in zip(self._warm_up_nodes, nodes, strict=True)
             ]
         attributed = kernels.attribute(self._model, nodes, self.unsupported)
-        warm_s = self.samples[_WARM_UP - 1 :] or self.samples[-1:] or [first_s]
-        latency_s = sum(s for _, s in attributed) if self.unsupported else float(np.median(warm_s))
-        return RawProfile(latency_s, kernels.timed(attributed, latency_s), self.unsupported)
-
-    def _compile(self, devices: Sequence[Device]) -> ov.CompiledModel:
-        return compile_placement(self._core, self._model, self._affinity, devices)
+        if self.unsupported:  # the latency includes operations on the CPU
+            latency_s = sum(seconds for _, seconds in attributed)
+        else:
+            samples_s = self.samples_s[WARM_UP_INFERENCES - 1 :] or self.samples_s[-1:] or [first_s]
+            latency_s = float(np.median(samples_s))
+        attributed = kernels.replace_zero_times(attributed, latency_s)
+        return RawProfile(latency_s, attributed, self.unsupported)
 
     def _infer(self, request: ov.InferRequest) -> float:
-        if self._stateful:  # or what grows would make every inference slower than the one before
+        if self._is_stateful:  # a growing state would make every inference slower than the last
             request.reset_state()
         return inference.infer_s(request)
 
@@ -114,84 +121,149 @@ def profile_devices(
     inputs: Sequence[np.ndarray],
     devices: Sequence[Device],
     seconds: float,
-    until_s: float,
-    alive: Callable[[], None],
-) -> Profiled:
-    """Profiles a model on each device, the inferences of all interleaved.
+    deadline_s: float,
+    keep_alive: Callable[[], None],
+) -> Profiles:
+    """Profiles a model on each device, with the inferences of all devices interleaved.
 
-    The latency is the median of inferences without counters. What a device does not support runs
-    on the plain CPU meanwhile, and is left out of its kernels; its latency is then their sum. Where
-    time is over before they are warm, what the last inference took has to do.
+    The latency of a device is the median of its inferences without counters. Operations that a
+    device does not support run on the plain CPU and are left out of its kernels; its latency is
+    then the sum of its kernels. If the deadline comes before the devices are warm, the last
+    inference is the only sample.
 
     Args:
       core: knows the devices.
       model: static, with unique friendly names.
-      inputs: one array for each of the model's.
-      devices: where to run it.
-      seconds: of inference, roughly, over all devices.
-      until_s: on the monotonic clock; nothing is begun that would end later, but one inference on
-        each device.
-      alive: called before every step that may take long.
+      inputs: one array for each input of the model.
+      devices: the devices to profile.
+      seconds: approximate inference time, summed over all devices.
+      deadline_s: on the monotonic clock. Nothing starts that would end later, except one inference
+        on each device.
+      keep_alive: called before every step that may take long.
     """
     profiled = []
     for device in devices:
-        alive()
+        keep_alive()
         profiled.append(_ProfiledDevice(core, model, inputs, device))
-    first_s = []
-    for each in profiled:
-        alive()
-        first_s.append(each.count())
-    if time.monotonic() + 2 * sum(first_s) < until_s:
-        for each in profiled:
-            alive()
-            each.prepare()
-        _repeat(profiled, seconds, until_s, alive)
-    found = [each.summary(once_s) for each, once_s in zip(profiled, first_s, strict=True)]
-    latencies_s = [np.array(each.samples[_WARM_UP - 1 :]) for each in profiled]
-    return Profiled(found, min(map(len, latencies_s)), latencies_s)
-
-
-def _repeat(
-    profiled: Sequence[_ProfiledDevice], seconds: float, until_s: float, alive: Callable[[], None]
-) -> None:
-    """Infers on one device after the other until there are enough inferences, or time is over."""
-    start, rounds, last_s = time.perf_counter(), 1 - _WARM_UP, 0.0
-    while rounds < ROUNDS[0] or (rounds < ROUNDS[1] and time.perf_counter() - start < seconds):
-        if time.monotonic() + last_s > until_s:
-            return
-        last_s = 0.0
-        for each in profiled:
-            alive()
-            last_s += each.infer()
-        rounds += 1
-        if rounds == 0:
-            start = time.perf_counter()
-            for each in profiled:
-                each.end_warm_up()
+    firsts_s = []
+    for device_profile in profiled:
+        keep_alive()
+        firsts_s.append(device_profile.infer_counted())
+    if time.monotonic() + 2 * sum(firsts_s) < deadline_s:
+        for device_profile in profiled:
+            keep_alive()
+            device_profile.compile_without_counters()
+        # The first inferences above are warm-ups too, so rounds start at -1 and count from 0.
+        start_s, rounds, last_round_s = time.perf_counter(), 1 - WARM_UP_INFERENCES, 0.0
+        while rounds < MIN_ROUNDS or (
+            rounds < MAX_ROUNDS and time.perf_counter() - start_s < seconds
+        ):
+            if time.monotonic() + last_round_s > deadline_s:
+                break
+            last_round_s = 0.0
+            for device_profile in profiled:
+                keep_alive()
+                last_round_s += device_profile.infer_both()
+            rounds += 1
+            if rounds == 0:
+                start_s = time.perf_counter()
+                for device_profile in profiled:
+                    device_profile.end_warm_up()
+    raw_profiles = [p.profile(first_s) for p, first_s in zip(profiled, firsts_s, strict=True)]
+    latencies_s = [np.array(p.samples_s[WARM_UP_INFERENCES - 1 :]) for p in profiled]
+    return Profiles(raw_profiles, min(map(len, latencies_s)), latencies_s)
 
 
 def unsupported(core: ov.Core, model: ov.Model, device: Device) -> frozenset[str]:
-    """Returns the names of the operations, constants aside, that a device cannot run."""
-    if is_cpu(device):  # it has run the whole model, and asking takes as long as compiling
+    """Returns the names of the operations, without constants, that a device cannot run."""
+    # The CPU has run the whole model before, and the query takes as long as compiling.
+    if is_cpu(device):
         return frozenset()
     names = {op.get_friendly_name() for op in model.get_ordered_ops()}
     return frozenset(names - set(core.query_model(model, device.name)) - constant_names(model))
 
 
-def alone(
+def fallback_placement(
     core: ov.Core, model: ov.Model, device: Device
 ) -> tuple[list[Device], dict[str, str] | None]:
-    """Finds what runs a model on a device: it alone, or where it lacks operations the CPU too.
+    """Returns a placement with everything on a device except what only the CPU supports.
 
     Returns:
-      The devices, and an affinity if there are two.
+      The devices: this one, and the plain CPU if the device does not support every operation; and
+      the affinity, None for one device.
     """
-    missing = unsupported(core, model, device)
-    if not missing:
+    unsupported_ops = unsupported(core, model, device)
+    if not unsupported_ops:
         return [device], None
-    devices = [device, reference_device()]
-    return devices, {
-        op.get_friendly_name(): devices[op.get_friendly_name() in missing].name
+    cpu = reference_device()
+    return [device, cpu], {
+        op.get_friendly_name(): (
+            cpu.name if op.get_friendly_name() in unsupported_ops else device.name
+        )
         for op in model.get_ordered_ops()
         if op.get_type_name() != "Result"
     }
+
+
+def measure_submodels(
+    core: ov.Core,
+    model: ov.Model,
+    inputs: Sequence[np.ndarray],
+    affinity: Affinity | None,
+    devices: Sequence[Device],
+    num_inferences: int,
+    keep_alive: Callable[[], None],
+) -> list[tuple[tuple[str, ...], float]]:
+    """Measures the compute time of each submodel under HETERO, which runs them one after another.
+
+    The time between two submodels is not counted.
+
+    Args:
+      core: knows the devices.
+      model: static, with unique friendly names.
+      inputs: one array for each input of the model.
+      affinity: see `hetero.compile_placement`.
+      devices: see `hetero.compile_placement`.
+      num_inferences: number of inferences to average over.
+      keep_alive: called before every step that may take long.
+
+    Returns:
+      (names of the submodel's nodes, seconds) in execution order. The nodes need not be operations
+      of the model.
+
+    Raises:
+      RuntimeError: OpenVINO's own.
+    """
+    keep_alive()
+    compiled = compile_placement(core, model, affinity, inference.with_counters(devices))
+    request = inference.request(compiled, inputs)
+
+    def infer_and_count(count: int) -> dict[int, dict[str, float]]:
+        """Runs inferences; returns each submodel's nodes with their mean seconds so far."""
+        for _ in range(count):
+            keep_alive()
+            request.infer()
+        nodes: dict[int, dict[str, float]] = collections.defaultdict(dict)
+        for info in request.get_profiling_info():
+            # HETERO puts the submodel first, as in 'subgraph2: conv_1', but not before the nodes of
+            # an only submodel.
+            prefix, colon, name = info.node_name.partition(": ")
+            if not (colon and prefix.startswith("subgraph")):
+                prefix, name = "subgraph0", info.node_name
+            submodel = int(prefix.removeprefix("subgraph"))
+            nodes[submodel][name] = info.real_time.total_seconds()
+        return nodes
+
+    warm_up_nodes = infer_and_count(WARM_UP_INFERENCES)
+    nodes = infer_and_count(num_inferences)
+    return [
+        (
+            tuple(nodes[submodel]),
+            inference.mean_after_warm_up(
+                sum(nodes[submodel].values()),
+                sum(warm_up_nodes[submodel].values()),
+                num_inferences,
+            ),
+        )
+        for submodel in sorted(nodes)
+    ]

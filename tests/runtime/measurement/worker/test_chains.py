@@ -16,13 +16,15 @@ HOST = devices.resolve("host")
 def measured(model: ov.Model) -> TransferFit:
     """Measures in this process, with few rounds, between the two devices."""
     core = devices.open_core(HOST)
-    (found,) = Transfers(HOST).read(chains.measure(core, model, HOST, math.inf, lambda: None))
+    (found,) = Transfers(HOST).parse(
+        chains.measure_transfers(core, model, HOST, math.inf, lambda: None)
+    )
     return found
 
 
 @pytest.fixture(autouse=True)
 def few_rounds(monkeypatch):
-    monkeypatch.setattr(chains, "_ROUNDS_OF_CHAINS", 5)
+    monkeypatch.setattr(chains, "_MAX_ROUNDS", 5)
 
 
 @pytest.mark.alone
@@ -43,10 +45,10 @@ def test_tiny_tensors_set_no_bandwidth():
 
 
 def test_chains_have_the_models_shapes_and_some_of_known_sizes():
-    images = chains.shapes(small.convolutions())
+    images = chains.chain_shapes(small.convolutions())
     assert {len(shape) for shape in images} == {4}
     assert (1, 16, 14, 14) in images
-    shapes = chains.shapes(small.diamond())
+    shapes = chains.chain_shapes(small.diamond())
     assert all(len(shape) == 2 and shape[1] == 16 for shape in shapes)
     for found in (images, shapes):
         assert [4 * math.prod(shape) for shape in found[:3]] == [2**12, 2**20, 2**16]

@@ -43,4 +43,4 @@ def test_what_no_kernel_names_joins_its_only_reader():
 
 
 def test_names_with_commas_are_found():
-    assert kernels._split("a,b,c,d,e", {"a", "b,c", "e"}) == ("a", "b,c", "e")
+    assert kernels.split_names("a,b,c,d,e", {"a", "b,c", "e"}) == ("a", "b,c", "e")
