@@ -46,4 +46,6 @@ def test_long_sentences_and_relative_openings_are_faults() -> None:
     long = f"A {'very ' * 40}long sentence. A short one."
     assert faults(long) == [long.removesuffix(" A short one.")]
     assert faults("What is measured, wins. What wins?") == ["What is measured, wins."]
-    assert faults("| What | a table |\n\n```text\nWhat is code\n```\n\n## What is a heading\n") == []
+    assert (
+        faults("| What | a table |\n\n```text\nWhat is code\n```\n\n## What is a heading\n") == []
+    )

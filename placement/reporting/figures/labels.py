@@ -104,7 +104,13 @@ def near(axes: Any, points: np.ndarray, texts: Sequence[str], radii: np.ndarray)
         boxes = [
             _text_box(spot, extent, radius + reach, side) for reach in _REACHES for side in _SIDES
         ]
-        free = (box for box in boxes if _is_inside(box, frame) and not _overlaps(box, occupied))
+        free = (
+            box
+            for box in boxes
+            if np.all(box[0] >= frame[0])
+            and np.all(box[1] <= frame[1])
+            and not any(np.all(box[0] < b[1]) and np.all(b[0] < box[1]) for b in occupied)
+        )
         box = next(free, boxes[0])
         occupied.append(box)
         away = np.abs(box.mean(axis=0) - spot) - extent / 2 - radius
@@ -130,14 +136,6 @@ def _text_box(
     """Returns the lower left and upper right corner of a text on one side of a point."""
     middle = spot + np.array(side) * (reach + extent / 2)
     return np.array([middle - extent / 2, middle + extent / 2])
-
-
-def _is_inside(box: np.ndarray, frame: np.ndarray) -> bool:
-    return bool(np.all(box[0] >= frame[0]) and np.all(box[1] <= frame[1]))
-
-
-def _overlaps(box: np.ndarray, boxes: Sequence[np.ndarray]) -> bool:
-    return any(np.all(box[0] < occupied[1]) and np.all(occupied[0] < box[1]) for occupied in boxes)
 
 
 @functools.cache

@@ -8,7 +8,7 @@ import numpy as np
 
 from placement.reporting import statistics
 from placement.reporting.figures import labels, plots
-from placement.reporting.tables.aggregates import Aggregates, Scope
+from placement.reporting.tables.aggregates import Aggregates
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -49,7 +49,10 @@ def profiles(aggregates: Aggregates, learned: Collection[str]) -> "Figure":
     height = 0.6 + 3.0 * len(scopes) + _LEGEND_LINE * len(methods)
     figure = plots.new_figure(4.6 * len(panels), height)
     axes = figure.subplots(len(scopes), len(panels), sharex=True, sharey=True, squeeze=False)
-    thresholds = np.linspace(1.0, _furthest(scopes), _THRESHOLDS)
+    scores = [runs for scope in scopes for graphs in scope.scores.values() for runs in graphs]
+    values = np.concatenate(scores)
+    highest = 1.05 * float(values.max(initial=1.0, where=np.isfinite(values)))
+    thresholds = np.linspace(1.0, min(_FURTHEST, highest), _THRESHOLDS)
     for row, scope in zip(axes, scopes, strict=True):
         for panel, (title, panel_methods) in zip(row, panels.items(), strict=True):
             panel.set_title(f"{title}, {scope.title}", loc="left", fontsize=10)
@@ -64,9 +67,3 @@ def profiles(aggregates: Aggregates, learned: Collection[str]) -> "Figure":
         panel.set_xlabel("latency over the best known, at most")
     labels.legend_below(figure, [plots.line_key(m, style[m]) for m in methods])
     return figure
-
-
-def _furthest(scopes: list[Scope]) -> float:
-    scores = [runs for scope in scopes for graphs in scope.scores.values() for runs in graphs]
-    values = np.concatenate(scores)
-    return min(_FURTHEST, 1.05 * float(values.max(initial=1.0, where=np.isfinite(values))))

@@ -52,7 +52,7 @@ def search(metrics: Sequence[Mapping[str, Any]], rows: Sequence[summaries.Row] =
     shared = {
         key: share_records
         for key, records in searches.items()
-        if (share_records := _with_shares(records))
+        if (share_records := [r for r in records if any(key.startswith(_SHARE) for key in r)])
     }
     heights = [4.2, *len(shared) * [1.8]]
     figure = plots.new_figure(7.5, sum(heights))
@@ -124,10 +124,6 @@ def latencies(summary: summaries.Summary) -> "Figure":
     axes.tick_params(axis="y", length=0)
     axes.spines[["top", "right"]].set_visible(False)
     return figure
-
-
-def _with_shares(records: Sequence[Mapping[str, Any]]) -> list[Mapping[str, Any]]:
-    return [record for record in records if any(key.startswith(_SHARE) for key in record)]
 
 
 def _draw_shares(axes: Any, search: tuple[str, Any], records: Sequence[Mapping[str, Any]]) -> None:

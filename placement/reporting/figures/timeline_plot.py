@@ -33,11 +33,14 @@ _KINDS = ("predicted", "measured")
 class _Panel(NamedTuple):
     """A drawn schedule, lane under lane; heights are in lanes."""
 
-    schedule: Timeline
     kind: str  # one of `_KINDS`
-    lanes: list[int]  # lane of each span, within its device
+    schedule: Timeline
     heights: np.ndarray  # float64 [D]: the lanes of each device, or the height of its label
-    tops: np.ndarray  # float64 [D]
+
+    @property
+    def tops(self) -> np.ndarray:
+        """Upper ends of the devices' rows, float64 [D]."""
+        return np.cumsum(self.heights + _GAP) - self.heights
 
     @property
     def height(self) -> float:
@@ -62,7 +65,7 @@ def timeline(details: Details) -> "Figure":
     counts = [_lanes(schedule, len(details.devices)) for schedule in schedules]
     lane = np.clip(_ALL_LANES / sum(map(sum, counts)), _SMALLEST_LANE, _LARGEST_LANE)
     drawn_panels = [
-        _panel(kind, schedule, np.maximum(lanes, _SMALLEST_ROW / lane))
+        _Panel(kind, schedule, np.maximum(lanes, _SMALLEST_ROW / lane))
         for kind, schedule, lanes in zip(_KINDS, schedules, counts, strict=False)
     ]
     heights = [panel.height for panel in drawn_panels]
@@ -75,7 +78,9 @@ def timeline(details: Details) -> "Figure":
         _draw_panel(axes, panel, details, unit)
     axes.set_xlim(0, 1.01 * latest_s * unit.per_s)
     axes.set_xlabel(f"time since the request ({unit.name})")
-    figure.suptitle(_title(details), x=0.01, ha="left", fontsize="medium")
+    title = f"{details.graph.name}: one request, placed by {details.method}"
+    title += "" if details.measured else "; nothing was measured"
+    figure.suptitle(title, x=0.01, ha="left", fontsize="medium")
     keys = [plots.line_key("latency", _LATENCY), plots.line_key("predicted", _PREDICTED)]
     labels.legend_below(figure, keys[: len(drawn_panels)])
     plots.arrange(figure)  # fixes the widths
@@ -90,16 +95,6 @@ def _lanes(schedule: Timeline, num_devices: int) -> list[int]:
     for span, lane in zip(schedule.spans, timelines.lanes(schedule), strict=True):
         lanes[span.device] = max(lanes[span.device], lane + 1)
     return lanes
-
-
-def _panel(kind: str, schedule: Timeline, heights: np.ndarray) -> _Panel:
-    tops = np.cumsum(heights + _GAP) - heights
-    return _Panel(schedule, kind, timelines.lanes(schedule), heights, tops)
-
-
-def _title(details: Details) -> str:
-    title = f"{details.graph.name}: one request, placed by {details.method}"
-    return title if details.measured else f"{title}; nothing was measured"
 
 
 def _draw_panel(axes: Any, panel: _Panel, details: Details, unit: units.Unit) -> None:
@@ -135,7 +130,7 @@ def _draw_spans(axes: Any, panel: _Panel, details: Details, unit: units.Unit) ->
     size = axes.get_position().size * axes.figure.get_size_inches() * 72  # points
     per_s, tall = size[0] / axes.get_xlim()[1] * unit.per_s, size[1] / panel.height
     boxes: dict[tuple[int, bool], list[np.ndarray]] = {}
-    for span, lane in zip(panel.schedule.spans, panel.lanes, strict=True):
+    for span, lane in zip(panel.schedule.spans, timelines.lanes(panel.schedule), strict=True):
         left, right = span.start_s * unit.per_s, span.finish_s * unit.per_s
         top = panel.tops[span.device] + lane
         corners = np.array([(left, top), (right, top), (right, top + 1), (left, top + 1)])

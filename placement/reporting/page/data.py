@@ -33,7 +33,9 @@ def columns(details: Details) -> Columns:
     costs = units.of_latencies(value for value in details.compute_s.ravel())
     clock = units.of_latencies(span.finish_s for span in details.predicted.spans)
     types, type_numbers = _indexed(details.graph.op_types)
-    shapes, shape_numbers = _indexed(map(_shape, details.graph.output_shapes))
+    shapes, shape_numbers = _indexed(
+        " x ".join(map(str, sizes)) for sizes in details.graph.output_shapes
+    )
     timelines = filter(None, (details.predicted, details.measured))
     return {
         "devices": details.devices,
@@ -111,10 +113,6 @@ def _indexed(texts: Any) -> tuple[list[str], list[int]]:
     numbers: dict[str, int] = {}
     indices = [numbers.setdefault(text, len(numbers)) for text in texts]
     return list(numbers), indices
-
-
-def _shape(sizes: tuple[int, ...]) -> str:
-    return " x ".join(map(str, sizes))
 
 
 def _unit(unit: units.Unit) -> Columns:

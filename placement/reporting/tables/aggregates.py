@@ -189,11 +189,9 @@ def _means(scopes: Sequence[Scope]) -> str:
     """Writes the means, one column for each scope, sorted by the first scope."""
     methods = dict.fromkeys(itertools.chain.from_iterable(scope.means for scope in scopes))
     rows = [[method, *(_mean(scope, method) for scope in scopes)] for method in methods]
-    return grids.markdown(["method", *map(_titled, scopes)], rows)
-
-
-def _titled(scope: Scope) -> str:
-    return f"{scope.title} ({len(scope.graphs)})"
+    return grids.markdown(
+        ["method", *(f"{scope.title} ({len(scope.graphs)})" for scope in scopes)], rows
+    )
 
 
 def _mean(scope: Scope, method: str) -> str:

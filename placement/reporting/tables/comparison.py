@@ -63,7 +63,7 @@ def compare(rows: Iterable[Row], learned: Collection[str]) -> Comparison:
     for graph in graphs:
         graph_rows = [row for row in placements if row["graph"] == graph]
         measured = any(summaries.median_s(row) is not None for row in graph_rows)
-        seconds = summaries.median_s if measured else _predicted_s
+        seconds = summaries.median_s if measured else summaries.predicted_s
         rows_by_method = {m: [row for row in graph_rows if _method(row) == m] for m in methods}
         cells[graph] = {m: _cell(rows, seconds) for m, rows in rows_by_method.items() if rows}
     best = {graph: _fastest(cells[graph]) for graph in graphs}
@@ -102,10 +102,6 @@ def _method(row: Row) -> str:
     return SINGLE if summaries.is_single(row) else row["method"]
 
 
-def _predicted_s(row: Row) -> float | None:
-    return units.number(row["predicted_s"])
-
-
 def _cell(rows: list[Row], seconds: Callable[[Row], float | None]) -> Cell:
     """Aggregates the fastest row of each seed; only single devices have several rows."""
     seed_latencies_s: dict[Any, list[float]] = {}
@@ -133,7 +129,11 @@ def _reduction(cells: Mapping[str, Cell], learned: Collection[str]) -> float:
 
 def _grid(comparison: Comparison, best: str) -> tuple[list[str], list[list[str]]]:
     rows = [
-        [_label(comparison, graph), *_texts(comparison, graph, best), _percent(reduction)]
+        [
+            f"{graph}, {_unit(comparison, graph).name}",
+            *_texts(comparison, graph, best),
+            _percent(reduction),
+        ]
         for graph, reduction in comparison.reduction.items()
     ]
     header = ["graph", *comparison.methods, "reduction"]
@@ -161,10 +161,6 @@ def _texts(comparison: Comparison, graph: str, best: str) -> list[str]:
 
 def _unit(comparison: Comparison, graph: str) -> units.Unit:
     return units.of_latencies(cell.latency_s.mean for cell in comparison.cells[graph].values())
-
-
-def _label(comparison: Comparison, graph: str) -> str:
-    return f"{graph}, {_unit(comparison, graph).name}"
 
 
 def _percent(value: float) -> str:

@@ -58,7 +58,10 @@ def markdown(
     """
     numeric = [False, *[True] * (len(header) - 1)] if numeric is None else numeric
     rule = ["---:" if right else "---" for right in numeric]
-    return "\n".join(map(_line, [header, rule, *rows]))
+    return "\n".join(
+        "| " + " | ".join(cell.replace("|", "\\|") for cell in cells) + " |"
+        for cells in [header, rule, *rows]
+    )
 
 
 def rich_table(
@@ -83,7 +86,3 @@ def _cell(text: str) -> Words:
     if text.startswith(start) and text.endswith(end):
         return Words(text.removeprefix(start).removesuffix(end), style="bold")
     return Words(text)
-
-
-def _line(cells: Iterable[str]) -> str:
-    return "| " + " | ".join(cell.replace("|", "\\|") for cell in cells) + " |"

@@ -174,7 +174,7 @@ def columns(rows: Iterable[Row]) -> list[Column]:
     columns = [
         Column(key, _text_of(key), numeric=key == "seed")
         for key in ("graph", "seed")
-        if len(_distinct(rows, key)) > 1
+        if len({row[key] for row in rows if key in row}) > 1
     ]
     columns += [
         Column("method", summaries.label, numeric=False),
@@ -226,10 +226,6 @@ def _fixed(value: Any, decimals: int) -> str:
 
 def _percent(gap: Any) -> str:
     return units.NONE if units.number(gap) is None else f"{100 * gap:.1f}"
-
-
-def _distinct(rows: Iterable[Row], key: str) -> list[Any]:
-    return list(dict.fromkeys(row[key] for row in rows if key in row))
 
 
 def _notes(summary: Summary) -> list[str]:
