@@ -40,6 +40,7 @@ EXTRAS = {
     "solvers": SOLVERS,
     "plots": PLOTS,
     "torch": ["torch>=2.13"],
+    "gpu": ["jax[cuda12]"],
     "distributed": ["ray>=2.60"],
     "test": [
         *PLOTS,

@@ -1,7 +1,7 @@
-"""What a run knows of its best placement: enough to draw it without model, device or simulator.
+"""The details of a run's best placement: enough to draw it without model, device or simulator.
 
 `details.json` holds columns, so that a graph of 100,000 operations stays a file of some megabytes.
-Infinite costs, of operations that a device does not support, are null there.
+An infinite cost (a device that does not support the operation) is null.
 """
 
 import dataclasses
@@ -19,7 +19,8 @@ from placement.reporting import runs
 from placement.types import OpGraph, Span
 
 FILE = "details.json"
-MOST_OPS = 200_000  # of more, no page or figure is of use, and the file takes longer than searches
+# No page or figure of a larger graph is readable, and writing the file takes longer than searching.
+MOST_OPS = 200_000
 _GRAPH_ARRAYS = (
     *("senders", "receivers", "edge_bytes", "tensors"),
     *("flops", "weight_bytes", "colocation", "backward"),
@@ -41,10 +42,10 @@ _SCHEMA = {
 
 @dataclasses.dataclass(frozen=True)
 class Timeline:
-    """When the devices work on one request."""
+    """The times at which the devices work on one request."""
 
     spans: tuple[Span, ...]  # of coarse operations; those of one device may overlap under a host
-    how: str  # it was obtained, in a few words for people
+    how: str  # how the times were obtained, such as 'simulated'
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -62,26 +63,26 @@ class Details:
     assignment: np.ndarray  # int32 [N]: the coarse operation of each operation
     placement: np.ndarray  # int32 [M]: the device of each coarse operation
     compute_s: np.ndarray  # float64 [N, D]; inf where the device does not support the operation
-    memory_bytes: np.ndarray  # float64 [N]: what each operation occupies on its device
+    memory_bytes: np.ndarray  # float64 [N]: memory of each operation on its device
     capacity_bytes: np.ndarray  # float64 [D]; inf where unlimited
-    compute_load_s: np.ndarray  # float64 [D]: what each device computes for one request
-    transfer_load_s: np.ndarray  # float64 [D]: what it receives and sends, as `max_load` counts it
+    compute_load_s: np.ndarray  # float64 [D]: each device's computing time for one request
+    transfer_load_s: np.ndarray  # float64 [D]: its transfers, as `max_load` counts them
     predicted: Timeline
     measured: Timeline | None  # None where nothing was measured
 
     @property
     def op_placement(self) -> np.ndarray:
-        """int32 [N]: the device of every operation."""
+        """Device of every operation, int32 [N]."""
         return self.placement[self.assignment]
 
     @property
     def op_compute_s(self) -> np.ndarray:
-        """float64 [N]: what every operation takes on its device."""
+        """Computing time of every operation on its device, float64 [N]."""
         return self.compute_s[np.arange(self.graph.num_ops), self.op_placement]
 
     @property
     def num_crossings(self) -> int:
-        """How often tensors cross: each once to every other device that reads it."""
+        """Number of transfers: one for each tensor and other device that reads it."""
         coarse = self.coarse
         sends, reads = self.placement[coarse.senders], self.placement[coarse.receivers]
         pairs = np.stack([coarse.tensors, reads])[:, sends != reads]
@@ -89,24 +90,24 @@ class Details:
 
     @property
     def load_bytes(self) -> np.ndarray:
-        """float64 [D]: what the operations of each device occupy."""
+        """Memory that the operations of each device occupy, float64 [D]."""
         return np.bincount(self.op_placement, self.memory_bytes, minlength=len(self.devices))
 
 
 def write(path: Path, details: Details) -> None:
-    """Writes details whole or not at all, but for the types of merged operations' members.
+    """Writes the details atomically, without the member types of merged operations.
 
     Raises:
-      OSError: it cannot be written; the error names the file.
+      OSError: the file cannot be written; the error names it.
     """
     runs.write_json(path, _to_json(details), indent=None)
 
 
 def read(path: Path) -> Details | None:
-    """Reads what `write` wrote; None where there is no such file.
+    """Reads the file that `write` wrote; returns None where there is none.
 
     Raises:
-      UserError: it holds something else.
+      UserError: the file is not a valid details.json.
     """
     if not path.exists():
         return None
@@ -114,7 +115,7 @@ def read(path: Path) -> Details | None:
 
 
 def printable(details: Details) -> Details:
-    """Returns the same with names as people see them."""
+    """Returns the details with printable names."""
     graph, coarse = map(_printable, (details.graph, details.coarse))
     return dataclasses.replace(
         details, graph=graph, coarse=coarse if details.coarse is not details.graph else graph
@@ -164,7 +165,7 @@ def _from_json(data: Mapping[str, Any]) -> Details:
 
 
 def _check_sizes(details: Details) -> None:
-    """Refuses arrays of another length than the graphs and devices, and indices beyond these."""
+    """Raises ValueError for arrays of wrong length and for indices that are out of range."""
     num_ops, num_coarse = details.graph.num_ops, details.coarse.num_ops
     num_devices = len(details.devices)
     for name, length in (
@@ -182,8 +183,8 @@ def _check_sizes(details: Details) -> None:
         ("device of a span", [span.device for span in spans], num_devices),
         ("operations of spans", [op for span in spans for op in span.ops], num_coarse),
     ):
-        given = np.asarray(indices)
-        if given.size and not (given.min() >= 0 and given.max() < count):
+        array = np.asarray(indices)
+        if array.size and not (array.min() >= 0 and array.max() < count):
             raise ValueError(f"{name} has an index that is not from 0 to {count - 1}")
 
 
@@ -204,6 +205,6 @@ def _timeline_from_json(data: Mapping[str, Any]) -> Timeline:
 
 
 def _numbers(values: Any) -> np.ndarray:
-    """Returns float64, null being inf."""
-    array = np.array(values, np.float64)  # of which null is nan
+    """Returns a float64 array, with inf for null."""
+    array = np.array(values, np.float64)  # null becomes nan
     return np.where(np.isnan(array), math.inf, array)

@@ -1,46 +1,46 @@
-"""Names as people see them. A name is data, and may hold anything that a string can.
+"""Printable forms of names. A name is data and may contain any character.
 
-Files that programs read (placement.json, details.json) have names as they are. On terminals, pages
-and figures a character that is none to print, such as a line break, the beginning of a terminal's
-command, a change of direction or half a surrogate pair, is written as in Python: 'a\\x1b'.
+Files that programs read (placement.json, details.json) keep names unchanged. Terminals, pages and
+figures show a character that cannot be printed, such as a line break, the start of a terminal
+command, a change of text direction or half a surrogate pair, as Python writes it: 'a\\x1b'.
 """
 
 import re
 from typing import Any
 
-# An escape, emphasis or HTML, a link's destination, and what begins a heading or a quotation.
+# An escape, emphasis or HTML, a link's destination, the start of a heading or a quotation.
 _MARKUP = re.compile(r"\\(?=[!-/:-@\[-`{-~])|[*<]|\](?=[(\[])|^[#>]")
 
 
-def text(given: str) -> str:
-    """Returns one line that holds only what can be printed."""
-    if given.isprintable():
-        return given
-    return "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in given)
+def text(value: str) -> str:
+    """Returns one line of printable characters."""
+    if value.isprintable():
+        return value
+    return "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in value)
 
 
-def lines(given: str) -> str:
-    """Returns the same of every line."""
-    return "\n".join(map(text, given.split("\n")))
+def lines(value: str) -> str:
+    """Returns `text` of every line."""
+    return "\n".join(map(text, value.split("\n")))
 
 
-def data(given: Any) -> Any:
-    """Returns what JSON can hold, with every text in it as `lines` writes it."""
-    if isinstance(given, str):
-        return lines(given)
-    if isinstance(given, dict):
-        return {key: data(value) for key, value in given.items()}
-    return list(map(data, given)) if isinstance(given, list | tuple) else given
+def data(value: Any) -> Any:
+    """Returns JSON data with `lines` applied to every text in it."""
+    if isinstance(value, str):
+        return lines(value)
+    if isinstance(value, dict):
+        return {key: data(item) for key, item in value.items()}
+    return list(map(data, value)) if isinstance(value, list | tuple) else value
 
 
-def markdown(given: Any) -> Any:
-    """Returns data of which no text means anything in Markdown, within backquotes or without.
+def markdown(value: Any) -> Any:
+    """Returns JSON data whose texts contain no Markdown syntax, inside backquotes or outside.
 
-    A text becomes one line without backquotes. Tables escape what separates their cells.
+    A text becomes one line without backquotes. Tables escape their cell separators themselves.
     """
-    if isinstance(given, str):
-        line = " ".join(map(text, given.split("\n"))).replace("`", "'")
+    if isinstance(value, str):
+        line = " ".join(map(text, value.split("\n"))).replace("`", "'")
         return _MARKUP.sub(r"\\\g<0>", line)
-    if isinstance(given, dict):
-        return {key: markdown(value) for key, value in given.items()}
-    return list(map(markdown, given)) if isinstance(given, list | tuple) else given
+    if isinstance(value, dict):
+        return {key: markdown(item) for key, item in value.items()}
+    return list(map(markdown, value)) if isinstance(value, list | tuple) else value

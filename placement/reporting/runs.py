@@ -1,12 +1,12 @@
-"""The run directory: files that are whole or absent, and a log of whole lines.
+"""The run directory: atomically written files, and a log of complete lines.
 
 A run may be killed at any moment, and another process may read the directory at any moment. So a
-file is written beside its place, flushed to the disk and renamed over it, which POSIX makes atomic.
-A log grows by one write a record; what a killed run left unfinished at its end is no record. What
-it left beside a file goes when the directory is next prepared. A write that fails, as on a full
-disk, raises an `OSError` that names the file, and leaves the file as it was.
+file is written under a temporary name, flushed to the disk and renamed, which POSIX makes atomic.
+A log grows by one write for each record; an unfinished line at its end is not a record. Temporary
+files of a killed run are removed when the directory is prepared again. A write that fails, as on a
+full disk, raises an `OSError` that names the file, and leaves the file unchanged.
 
-JSON has no NaN and no infinity: both are written as null, which reads as "there is no number".
+JSON has neither NaN nor infinity: both are written as null, which means "no number".
 """
 
 import contextlib
@@ -55,11 +55,11 @@ _SUMMARY = {
     **dict.fromkeys(("compute_s", "wall_s"), files.Maybe(files.NUMBER)),
 }
 _UNFIT = r"[^\w.=-]+"
-_LONGEST_NAME = 100  # characters, which leaves room for what is added to it
+_LONGEST_NAME = 100  # characters; suffixes are added to it
 
 
 def prepare_workdir(path: StrPath) -> Path:
-    """Creates a run directory, with its parents, unless it is there; clears what kills left there.
+    """Creates a run directory with its parents, and removes temporary files of killed runs.
 
     Args:
         path: The directory.
@@ -78,21 +78,21 @@ def prepare_workdir(path: StrPath) -> Path:
         raise UserError(f"workdir {str(path)!r} cannot be created: {reason}") from error
     if not os.access(workdir, os.W_OK | os.X_OK):
         raise UserError(f"workdir {str(path)!r} cannot be written to: permission denied")
-    for left in (*workdir.glob(".*.tmp"), *workdir.glob("*/.*.tmp")):
-        if _is_abandoned(left):
-            left.unlink(missing_ok=True)
+    for temporary in (*workdir.glob(".*.tmp"), *workdir.glob("*/.*.tmp")):
+        if _is_abandoned(temporary):
+            temporary.unlink(missing_ok=True)
     return workdir
 
 
 def make_folder(path: StrPath) -> Path:
-    """Creates a folder in a run directory unless it is there.
+    """Creates a folder in a run directory unless it exists.
 
     Returns:
         The folder.
 
     Raises:
-        UserError: A symbolic link is there, which would lead out of the run directory.
-        OSError: It cannot be created.
+        UserError: The path is a symbolic link, which would lead out of the run directory.
+        OSError: The folder cannot be created.
     """
     folder = Path(path)
     files.refuse_link(folder)
@@ -101,59 +101,59 @@ def make_folder(path: StrPath) -> Path:
 
 
 def write_bytes(path: StrPath, data: bytes) -> None:
-    """Writes a file whole or not at all; an earlier one stays until the new one is complete.
+    """Writes a file atomically; an earlier one stays until the new one is complete.
 
     Args:
         path: The file; its directory exists.
         data: The whole content.
 
     Raises:
-        OSError: It cannot be written; the error names the file.
+        OSError: The file cannot be written; the error names it.
     """
     target = Path(path)
-    beside = target.with_name(f".{target.name}.{os.getpid()}.tmp")
+    temporary = target.with_name(f".{target.name}.{os.getpid()}.tmp")
     try:
         with naming(target):
-            with files.open_regular(beside, "wb") as file:
+            with files.open_regular(temporary, "wb") as file:
                 file.write(data)
                 file.flush()
                 os.fsync(file.fileno())
-            os.replace(beside, target)
+            os.replace(temporary, target)
     finally:
-        beside.unlink(missing_ok=True)
+        temporary.unlink(missing_ok=True)
 
 
 def write_text(path: StrPath, text: str) -> None:
-    """Writes a text file in UTF-8, whole or not at all; half a surrogate pair as in Python."""
+    """Writes a UTF-8 text file atomically; half a surrogate pair is written as in Python."""
     write_bytes(path, text.encode("utf-8", "backslashreplace"))
 
 
 def write_json(path: StrPath, data: Any, *, indent: int | None = 2) -> None:
-    """Writes JSON whole or not at all.
+    """Writes a JSON file atomically.
 
     Args:
         path: The file; its directory exists.
-        data: What `json` accepts, where tuples and arrays (NumPy's and JAX's) become lists, their
-            scalars numbers, paths strings, and NaN and infinities null.
+        data: Any data that `json` accepts. Tuples and arrays (NumPy's and JAX's) become lists,
+            their scalars numbers, paths strings, and NaN and infinities null.
         indent: None writes one line, which is a third as long and takes a tenth of the time.
 
     Raises:
-        TypeError: The data holds something else; the file is then as it was.
+        TypeError: The data holds an object of another type; the file is unchanged.
     """
     write_text(path, json.dumps(_plain(data), indent=indent, allow_nan=False) + "\n")
 
 
 def append_jsonl(path: StrPath, record: Mapping[str, Any]) -> None:
-    """Appends one record as one whole line, in one write; converts as `write_json` does.
+    """Appends one record as one line, in one write; converts as `write_json` does.
 
-    What a killed run left unfinished at the end of the log is removed first.
+    An unfinished line at the end of the log, left by a killed run, is removed first.
 
     Args:
         path: The log, created when missing.
         record: The fields of the record.
 
     Raises:
-        OSError: It cannot be written; the error names the log.
+        OSError: The log cannot be written; the error names it.
     """
     line = json.dumps(_plain(record), allow_nan=False).encode() + b"\n"
     with naming(Path(path)), files.open_regular(path, "ab+") as file:
@@ -166,7 +166,7 @@ def read_summary(workdir: StrPath) -> dict[str, Any]:
     """Reads a run directory's summary.json.
 
     Raises:
-        UserError: There is none, or it is none.
+        UserError: The file is missing or is not a valid summary.
     """
     path = Path(workdir) / SUMMARY
     if not path.exists():
@@ -187,27 +187,27 @@ def _with_rows(summary: dict[str, Any]) -> dict[str, Any]:
 
 
 def set_aside(path: StrPath) -> Path:
-    """Renames what is at a path to NAME.corrupt, or NAME.corrupt-2 and so on; returns its place.
+    """Renames a file to NAME.corrupt, or NAME.corrupt-2 and so on; returns the new path.
 
     Raises:
         OSError: It cannot be renamed; the error names it.
     """
-    taken = Path(path)
-    names = (f"{taken.name}.corrupt{f'-{n}' if n > 1 else ''}" for n in itertools.count(1))
-    free = next(p for p in map(taken.with_name, names) if not p.exists())
-    with naming(taken):
-        os.rename(taken, free)
+    original = Path(path)
+    names = (f"{original.name}.corrupt{f'-{n}' if n > 1 else ''}" for n in itertools.count(1))
+    free = next(p for p in map(original.with_name, names) if not p.exists())
+    with naming(original):
+        os.rename(original, free)
     return free
 
 
 def file_names(texts: Sequence[str]) -> list[str]:
-    """Returns names of files for texts: as `file_name`, but without digests if all differ so."""
+    """Returns a file name for each text, without digests if the names differ without them."""
     plain = [re.sub(_UNFIT, "_", text)[-_LONGEST_NAME:] for text in texts]
     return plain if len(set(plain)) == len(plain) else [file_name(text) for text in texts]
 
 
 def file_name(text: str) -> str:
-    """Returns a name of a file for any text; those of different texts differ."""
+    """Returns a file name for any text; different texts have different names."""
     plain = re.sub(_UNFIT, "_", text)
     if plain == text and len(plain) <= _LONGEST_NAME and text.strip("."):
         return plain
@@ -217,16 +217,16 @@ def file_name(text: str) -> str:
 
 @contextlib.contextmanager
 def naming(path: Path) -> Iterator[None]:
-    """Has an `OSError` name the file, as that of a full disk does not by itself."""
+    """Adds the file's name to an `OSError`; that of a full disk does not have one."""
     try:
         yield
     except OSError as error:
         raise OSError(error.errno, error.strerror, str(path)) from error
 
 
-def _is_abandoned(beside: Path) -> bool:
-    """Whether this is a `.NAME.PID.tmp` that no other process can be writing any more."""
-    pid = beside.name.split(".")[-2]
+def _is_abandoned(temporary: Path) -> bool:
+    """Returns whether no running process can be writing this `.NAME.PID.tmp` any more."""
+    pid = temporary.name.split(".")[-2]
     if not pid.isdecimal():
         return False
     try:
@@ -235,19 +235,21 @@ def _is_abandoned(beside: Path) -> bool:
         return True
     except PermissionError:
         return False
-    return int(pid) == os.getpid()  # of an earlier process with this number
+    return int(pid) == os.getpid()  # written by an earlier process with this number
 
 
 def _plain(data: Any) -> Any:
-    """Returns the same data in the types of JSON; what is unknown is left for `json` to refuse."""
+    """Returns the data in JSON types; `json` refuses objects of unknown types later."""
     if isinstance(data, Mapping):
         return {str(key): _plain(value) for key, value in data.items()}
     if isinstance(data, list | tuple):
         return [_plain(value) for value in data]
     if isinstance(data, np.generic) or hasattr(data, "__array__"):
         array = np.asarray(data)
-        whole = array.dtype.kind in "biu" or (array.dtype.kind == "f" and np.isfinite(array).all())
-        return array.tolist() if whole else _plain(array.tolist())
+        is_plain = array.dtype.kind in "biu" or (
+            array.dtype.kind == "f" and np.isfinite(array).all()
+        )
+        return array.tolist() if is_plain else _plain(array.tolist())
     if isinstance(data, float) and not math.isfinite(data):
         return None
     return os.fspath(data) if isinstance(data, os.PathLike) else data

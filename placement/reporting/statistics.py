@@ -1,14 +1,14 @@
-"""Statistics of few runs on several graphs, as Agarwal et al. ask for (NeurIPS 2021, rliable).
+"""Statistics of few runs on several graphs, after Agarwal et al. (NeurIPS 2021, rliable).
 
 "Deep Reinforcement Learning at the Edge of the Statistical Precipice": interquartile means,
 stratified bootstrap intervals, probabilities of improvement and performance profiles, defined as
-there with graphs for tasks. Scores here are costs, such as a latency over the best known one: lower
-is better, so an improvement is a lower score, and a profile counts the runs with a score of at most
-a threshold where theirs counts those above one. Graphs may have different numbers of runs, as a
-method without chance has one.
+there with graphs in place of tasks. Departure: scores here are costs, such as a latency over the
+best known one. Lower is better, so an improvement is a lower score, and a profile counts the runs
+with a score of at most a threshold, where the paper counts those above one. Graphs may have
+different numbers of runs, because a deterministic method has one.
 
-Scores are a sequence of arrays, one a graph, float64 [K] of its K runs; a run that found nothing
-has the score inf.
+Scores are a sequence with one array float64 [K] for the K runs of each graph. A run without a
+feasible placement has the score inf.
 """
 
 from collections.abc import Sequence
@@ -20,14 +20,14 @@ Scores = Sequence[np.ndarray]
 
 _RESAMPLES = 2_000
 _CONFIDENCE = 0.95
-_TRIMMED = 0.25  # of the runs, on either side
+_TRIMMED = 0.25  # share of the runs that is left out on either side
 
 
 class Interval(NamedTuple):
     """A statistic with its 95% interval."""
 
     value: float
-    low: float  # nan, and high, where no graph has more than one run: nothing can be resampled
+    low: float  # low and high are nan where no graph has several runs to resample
     high: float
 
 
@@ -38,34 +38,34 @@ def interquartile_mean(scores: Scores, seed: int = 0) -> Interval:
 
     Args:
       scores: at least one graph, each with at least one run.
-      seed: of the resampling.
+      seed: the seed of the resampling.
     """
     value = float(_middle_mean(np.concatenate(scores)))
     if not _repeated(scores):
         return Interval(value, np.nan, np.nan)
     rng = np.random.default_rng(seed)
-    drawn = [of[rng.integers(len(of), size=(_RESAMPLES, len(of)))] for of in scores]
-    return _interval(value, _middle_mean(np.concatenate(drawn, axis=1)))
+    resamples = [runs[rng.integers(len(runs), size=(_RESAMPLES, len(runs)))] for runs in scores]
+    return _interval(value, _middle_mean(np.concatenate(resamples, axis=1)))
 
 
 def probability_of_improvement(ours: Scores, theirs: Scores, seed: int = 0) -> Interval:
-    """Computes how likely a run of ours is better than one of theirs, a mean over graphs.
+    """Computes the probability that a run of ours beats one of theirs, averaged over graphs.
 
     On a graph it is the share of pairs of runs in which ours has the lower score, ties counting
     half: Mann and Whitney's U over the number of pairs.
 
     Args:
-      ours, theirs: of the same graphs, in the same order.
-      seed: of the resampling.
+      ours, theirs: scores on the same graphs, in the same order.
+      seed: the seed of the resampling.
     """
     rng = np.random.default_rng(seed)
     values, resampled = [], []
     for x, y in zip(ours, theirs, strict=True):
         wins = (x[:, None] < y) + 0.5 * (x[:, None] == y)  # [K, L]
         values.append(wins.mean())
-        # How often a resample holds each run says all that the mean over its pairs asks for.
-        of_x, of_y = (rng.multinomial(n, np.full(n, 1 / n), _RESAMPLES) for n in wins.shape)
-        resampled.append(np.einsum("rk,kl,rl->r", of_x, wins, of_y) / wins.size)
+        # The mean over a resample's pairs depends only on the count of each run: [R, K], [R, L].
+        x_counts, y_counts = (rng.multinomial(n, np.full(n, 1 / n), _RESAMPLES) for n in wins.shape)
+        resampled.append(np.einsum("rk,kl,rl->r", x_counts, wins, y_counts) / wins.size)
     value = float(np.mean(values))
     if not _repeated([*ours, *theirs]):
         return Interval(value, np.nan, np.nan)
@@ -73,20 +73,20 @@ def probability_of_improvement(ours: Scores, theirs: Scores, seed: int = 0) -> I
 
 
 def performance_profile(scores: Scores, thresholds: np.ndarray) -> np.ndarray:
-    """Computes the share of runs with a score of at most each threshold, a mean over graphs.
+    """Computes the share of runs with a score of at most each threshold, averaged over graphs.
 
     Args:
-      scores: of a method.
+      scores: a method's scores.
       thresholds: float64 [T].
 
     Returns:
       float64 [T], from 0 to 1, never falling where the thresholds rise.
     """
-    return np.mean([(of[:, None] <= thresholds).mean(axis=0) for of in scores], axis=0)
+    return np.mean([(runs[:, None] <= thresholds).mean(axis=0) for runs in scores], axis=0)
 
 
 def _repeated(scores: Scores) -> bool:
-    return any(len(of_graph) > 1 for of_graph in scores)
+    return any(len(runs) > 1 for runs in scores)
 
 
 def _middle_mean(runs: np.ndarray) -> np.ndarray:
@@ -97,7 +97,7 @@ def _middle_mean(runs: np.ndarray) -> np.ndarray:
 
 
 def _interval(value: float, resampled: np.ndarray) -> Interval:
-    """Takes the percentiles of a resampled statistic, of which some may be inf."""
+    """Returns the percentiles of a resampled statistic, whose values may be inf."""
     tail = (1 - _CONFIDENCE) / 2
     low, high = np.quantile(resampled, [tail, 1 - tail], method="inverted_cdf")
     return Interval(value, float(low), float(high))

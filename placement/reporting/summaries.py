@@ -1,8 +1,8 @@
 """The content of `summary.json`, as tables, figures and the verdict read it.
 
 A row says how one method's placement of one graph does; a comparison's rows also carry their graph
-and their seed. A *reference* row is of a device outside the placement, such as the whole CPU beside
-two devices that are made of it.
+and their seed. A *reference* row belongs to a device outside the placement, such as the whole CPU
+where the placement's devices are its cores.
 """
 
 from collections.abc import Iterable, Mapping
@@ -37,7 +37,7 @@ def split(rows: Iterable[Row]) -> tuple[list[Row], list[Row]]:
 
 
 def by_graph(rows: Iterable[Row]) -> list[list[Row]]:
-    """Groups rows by graph, in order of appearance; rows without a graph's name are of one."""
+    """Groups rows by graph, in order of appearance; rows without a graph's name form one group."""
     graphs: dict[Any, list[Row]] = {}
     for row in rows:
         graphs.setdefault(row.get("graph"), []).append(row)

@@ -1,11 +1,11 @@
-"""Metrics of a search as TensorBoard reads them: a directory of event files a search.
+"""Metrics of a search as TensorBoard event files, one directory for each search.
 
-An event holds all that one step tells, at the number of evaluations made until then: numbers as
-scalars, latencies as a histogram. Events are written by this thread: they are few, and a write that
-fails, as on a full disk, is the caller's to know of.
+An event holds the metrics of one step: numbers as scalars, latencies as a histogram. Its step is
+the number of evaluations so far. Events are written by the calling thread: they are few, and the
+caller learns of a write that fails, as on a full disk.
 
-A search that goes on from a checkpoint writes another file, which begins by declaring what is later
-than the checkpoint void; TensorBoard then leaves that out.
+A search that resumes from a checkpoint writes a new file. Its first event tells TensorBoard to
+discard all events after the checkpoint.
 """
 
 import contextlib
@@ -20,8 +20,8 @@ from placement.reporting import runs
 
 
 @contextlib.contextmanager
-def _without_torch() -> Iterator[None]:
-    """Makes importing PyTorch fail, unless it is imported already."""
+def _torch_hidden() -> Iterator[None]:
+    """Makes importing PyTorch fail in the block, unless it has been imported already."""
     if "torch" in sys.modules:
         yield
         return
@@ -33,7 +33,7 @@ def _without_torch() -> Iterator[None]:
 
 
 # tensorboardX imports PyTorch if it is installed, which takes seconds, and needs none of it here.
-with _without_torch():
+with _torch_hidden():
     from tensorboardX.proto import event_pb2, summary_pb2
     from tensorboardX.record_writer import RecordWriter
     from tensorboardX.summary import make_histogram
@@ -43,17 +43,17 @@ _NARROW = 1e-6  # relative
 
 
 class Events:
-    """Writes events of one search; there is no file until the first."""
+    """Writer of one search's events. The file is created with the first event."""
 
-    def __init__(self, directory: Path, *, after: int):
+    def __init__(self, directory: Path, *, first_evaluation: int):
         """Prepares the events of a search.
 
         Args:
-          directory: where the search's files are.
-          after: the number of evaluations from which the search goes on.
+          directory: the folder of the search's files.
+          first_evaluation: the number of evaluations from which the search resumes.
         """
         self._directory = directory
-        self._after = after
+        self._first_evaluation = first_evaluation
         self._path = directory / f"events.out.tfevents.{time.time_ns()}"
         self._file: RecordWriter | None = None
 
@@ -63,12 +63,12 @@ class Events:
         """Writes one event.
 
         Args:
-          evaluations: made until then, the event's step.
-          numbers: by tag; those that are not finite are left out.
-          latencies_s: by tag, finite ones; none where there are none.
+          evaluations: the number of evaluations so far, which is the event's step.
+          numbers: tag -> number; those that are not finite are left out.
+          latencies_s: tag -> finite latencies; empty arrays are left out.
 
         Raises:
-          OSError: it cannot be written; the error names the file.
+          OSError: the file cannot be written; the error names it.
         """
         values = [
             summary_pb2.Summary.Value(tag=tag, simple_value=number)
@@ -83,17 +83,17 @@ class Events:
         self._write(event_pb2.Event(wall_time=time.time(), step=evaluations, summary=summary))
 
     def flush(self) -> None:
-        """Has what was written on the disk.
+        """Flushes written events to the disk.
 
         Raises:
-          OSError: it cannot be written; the error names the file.
+          OSError: the file cannot be written; the error names it.
         """
         if self._file is not None:
             with runs.naming(self._path):
                 self._file.flush()
 
     def close(self) -> None:
-        """Ends the file; what follows is written to another."""
+        """Closes the file; later events are written to a new one."""
         if self._file is not None:
             self.flush()
             self._file.close()
@@ -113,7 +113,9 @@ class Events:
         began = event_pb2.SessionLog(status=event_pb2.SessionLog.START)
         for event in (
             event_pb2.Event(wall_time=time.time(), file_version="brain.Event:2"),
-            event_pb2.Event(wall_time=time.time(), step=self._after + 1, session_log=began),
+            event_pb2.Event(
+                wall_time=time.time(), step=self._first_evaluation + 1, session_log=began
+            ),
         ):
             self._file.write(event.SerializeToString())
 

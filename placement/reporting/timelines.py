@@ -1,4 +1,4 @@
-"""What drawings and traces of a schedule share: lanes, names, how long devices are busy."""
+"""Helpers of drawings and traces of a schedule: lanes, names, busy times."""
 
 from collections.abc import Sequence
 
@@ -7,7 +7,7 @@ import numpy as np
 from placement.reporting.details import Details, Timeline
 from placement.types import Span
 
-_ROUNDING = 1e-9  # of the latency: what overlaps by less follows one another
+_ROUNDING = 1e-9  # share of the latency by which successive spans may overlap
 
 
 def latency_s(timeline: Timeline) -> float:
@@ -15,15 +15,15 @@ def latency_s(timeline: Timeline) -> float:
     return max((span.finish_s for span in timeline.spans), default=0.0)
 
 
-def heading(what: str, timeline: Timeline) -> str:
-    """Returns 'predicted (simulated)'; what is 'predicted' or 'measured'."""
-    return timeline.how if timeline.how.startswith(what) else f"{what} ({timeline.how})"
+def heading(kind: str, timeline: Timeline) -> str:
+    """Returns a heading such as 'predicted (simulated)'; `kind` is 'predicted' or 'measured'."""
+    return timeline.how if timeline.how.startswith(kind) else f"{kind} ({timeline.how})"
 
 
 def lanes(timeline: Timeline) -> list[int]:
-    """Assigns every span a lane of its device, from 0, such that those of a lane are apart.
+    """Assigns every span a lane of its device, counted from 0; spans of a lane do not overlap.
 
-    As few lanes as can be: of the free ones, each span takes the first.
+    Each span takes the first free lane, which needs the fewest lanes.
     """
     slack_s = _ROUNDING * latency_s(timeline)
     free_s: dict[int, list[float]] = {}  # by device, when each lane is free
@@ -38,15 +38,15 @@ def lanes(timeline: Timeline) -> list[int]:
 
 
 def busy_s(spans: Sequence[Span], num_devices: int) -> np.ndarray:
-    """Returns float64 [D]: how long each device runs something."""
-    busy, until = np.zeros(num_devices), np.full(num_devices, -np.inf)
+    """Returns the time for which each device is busy, float64 [D]."""
+    busy, busy_until_s = np.zeros(num_devices), np.full(num_devices, -np.inf)
     for span in sorted(spans, key=lambda span: span.start_s):
-        busy[span.device] += max(0.0, span.finish_s - max(span.start_s, until[span.device]))
-        until[span.device] = max(until[span.device], span.finish_s)
+        busy[span.device] += max(0.0, span.finish_s - max(span.start_s, busy_until_s[span.device]))
+        busy_until_s[span.device] = max(busy_until_s[span.device], span.finish_s)
     return busy
 
 
 def name(details: Details, span: Span) -> str:
-    """Names what the span runs: 'conv1', or 'conv1 … fc (12)' of twelve coarse operations."""
+    """Returns the name of a span: 'conv1', or 'conv1 … fc (12)' for twelve coarse operations."""
     first, last = (details.coarse.op_names[span.ops[end]] for end in (0, -1))
     return first if len(span.ops) == 1 else f"{first} … {last} ({len(span.ops)})"

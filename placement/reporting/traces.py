@@ -1,4 +1,4 @@
-"""A schedule as a Chrome trace, to look into with Perfetto (ui.perfetto.dev) or chrome://tracing.
+"""A schedule as a Chrome trace, for Perfetto (ui.perfetto.dev) or chrome://tracing.
 
 The file is JSON in the Trace Event Format,
 https://docs.google.com/document/d/1CvAClvFfyA5R-PhYUmn5OOQtYMH4h6I0nSsKchNAySU. Predicted and
@@ -19,17 +19,18 @@ from placement.reporting.details import Details, Timeline
 from placement.types import Span
 
 _US = 1e6
-_BEFORE_THE_END = 0.01  # of a span: where flows leave it, since at its end they would miss it
-_NAMED = 50  # operations of a span that are named
+# A flow leaves a span this share before its end; viewers do not attach it to the end itself.
+_BEFORE_THE_END = 0.01
+_NAMED = 50  # operations of a span whose names are listed
 
 _Event = dict[str, Any]
 
 
 def write(path: Path, details: Details) -> None:
-    """Writes the trace whole or not at all.
+    """Writes the trace atomically.
 
     Raises:
-      OSError: it cannot be written; the error names the file.
+      OSError: the file cannot be written; the error names it.
     """
     runs.write_text(path, json.dumps(trace(details), allow_nan=False) + "\n")
 
@@ -39,16 +40,20 @@ def trace(details: Details) -> dict[str, Any]:
     events = list(_process(details, details.predicted, "predicted", 1))
     if details.measured is not None:
         events += _process(details, details.measured, "measured", 2)
-    about = {"graph": details.graph.name, "method": details.method, "objective": details.objective}
-    return {"traceEvents": events, "displayTimeUnit": "ms", "otherData": about}
+    properties = {
+        "graph": details.graph.name,
+        "method": details.method,
+        "objective": details.objective,
+    }
+    return {"traceEvents": events, "displayTimeUnit": "ms", "otherData": properties}
 
 
-def _process(details: Details, schedule: Timeline, what: str, pid: int) -> Iterator[_Event]:
+def _process(details: Details, schedule: Timeline, kind: str, pid: int) -> Iterator[_Event]:
     lanes = timelines.lanes(schedule)
     keys = [(span.device, lane) for span, lane in zip(schedule.spans, lanes, strict=True)]
     idle = [(device, 0) for device in range(len(details.devices))]
     threads = {key: tid for tid, key in enumerate(sorted({*keys, *idle}), 1)}
-    yield _metadata("process_name", pid, 0, name=timelines.heading(what, schedule))
+    yield _metadata("process_name", pid, 0, name=timelines.heading(kind, schedule))
     yield _metadata("process_sort_index", pid, 0, sort_index=pid)
     for (device, lane), tid in threads.items():
         label = details.devices[device] + (f" ({lane + 1})" if lane else "")
@@ -77,10 +82,10 @@ def _metadata(kind: str, pid: int, tid: int, **arguments: Any) -> _Event:
 def _flows(
     details: Details, spans: Sequence[Span], places: Sequence[_Event], pid: int
 ) -> Iterator[_Event]:
-    """Yields two events a tensor and device that reads it elsewhere, if both ends run."""
+    """Yields two events for each transfer between operations that both run."""
     coarse, device = details.coarse, details.placement
     runs_in = {op: number for number, span in enumerate(spans) for op in span.ops}
-    first: dict[tuple[int, int], tuple[int, int]] = {}  # its edge, and the span that reads it
+    first: dict[tuple[int, int], tuple[int, int]] = {}  # edge, and index of the span that reads it
     for edge in np.flatnonzero(device[coarse.senders] != device[coarse.receivers]).tolist():
         sender, receiver = int(coarse.senders[edge]), int(coarse.receivers[edge])
         if sender not in runs_in or receiver not in runs_in:

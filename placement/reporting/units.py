@@ -1,4 +1,4 @@
-"""Numbers as people read them: the unit of a table's latencies, durations, sizes."""
+"""Formatting of numbers: the unit of a table's latencies, durations, sizes."""
 
 import math
 from collections.abc import Iterable
@@ -6,13 +6,13 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-NONE = "-"  # in the place of a number that there is not
+NONE = "-"  # stands for a missing number
 _TIMES = (("s", 1.0), ("ms", 1e3), ("us", 1e6))
 _SIZES = (("GB", 1e9), ("MB", 1e6), ("kB", 1e3))
 
 
 class Unit(NamedTuple):
-    """How all latencies of one table are written."""
+    """Unit and number of decimals of all latencies of one table."""
 
     name: str  # 's', 'ms' or 'us'
     per_s: float
@@ -46,30 +46,30 @@ def ratio(value: float, unit: float) -> float:
 
 
 def of_latencies(seconds: Iterable[Any]) -> Unit:
-    """Returns the unit of the typical latency, in which the least has four digits."""
-    known = [value for value in map(number, seconds) if value] or [1e-3]
-    name, per_s = _suitable(float(np.median(known)))
-    digits_before = max(1, math.floor(math.log10(min(known) * per_s)) + 1)
+    """Returns the unit of the median latency, with four digits for the smallest latency."""
+    values = [value for value in map(number, seconds) if value] or [1e-3]
+    name, per_s = _suitable(float(np.median(values)))
+    digits_before = max(1, math.floor(math.log10(min(values) * per_s)) + 1)
     return Unit(name, per_s, max(0, 4 - digits_before))
 
 
 def duration(seconds: float) -> str:
-    """Returns three digits and the unit that suits them: '1.25 ms'."""
+    """Returns a duration with three digits and a suitable unit: '1.25 ms'."""
     name, per_s = _TIMES[0] if seconds == 0 else _suitable(seconds)
     return f"{seconds * per_s:.3g} {name}"
 
 
 def byte_unit(largest: float) -> tuple[str, float]:
-    """Returns the unit that suits a number of bytes, and how many bytes it is."""
+    """Returns a suitable unit for a number of bytes, and the unit's bytes."""
     return next((unit for unit in _SIZES if largest >= unit[1]), ("bytes", 1.0))
 
 
 def size(num_bytes: float) -> str:
-    """Returns three digits of a number of bytes, and its unit: '12.5 MB'."""
+    """Returns a number of bytes with three digits and a suitable unit: '12.5 MB'."""
     name, unit_bytes = byte_unit(num_bytes)
     return f"{num_bytes / unit_bytes:.3g} {name}"
 
 
 def _suitable(seconds: float) -> tuple[str, float]:
-    """Returns the largest unit of which it is one at least, else the smallest."""
+    """Returns the largest unit that is at most `seconds`, else the smallest unit."""
     return next((unit for unit in _TIMES if seconds * unit[1] >= 1), _TIMES[-1])

@@ -34,7 +34,7 @@ class Contender(NamedTuple):
 
     @property
     def is_plain(self) -> bool:
-        """Whether it needs no placement."""
+        """Whether this way of running the model needs no placement."""
         return summaries.is_single(self.rows[0]) or bool(self.rows[0].get("reference"))
 
     @property
@@ -44,7 +44,7 @@ class Contender(NamedTuple):
 
     @property
     def name(self) -> str:
-        """Its name within a sentence, in Markdown."""
+        """Name of the contender within a sentence, in Markdown."""
         label = summaries.label(self.rows[0])
         if summaries.is_single(self.rows[0]):
             return f"`{label.removeprefix('single:')}` alone"

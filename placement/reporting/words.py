@@ -1,6 +1,6 @@
-"""Text in tables: a terminal folds it between words, a file gets every line whole.
+"""Text in tables: a terminal wraps it between words, a file gets every line unwrapped.
 
-A word ends at white space, and within a name such as 'hsdag:num_samples=16' after a sign.
+A line may break at white space, and after a sign in a name such as 'hsdag:num_samples=16'.
 """
 
 import os
@@ -18,7 +18,7 @@ _BREAK = re.compile(r"(?<=\s)(?=\S)|(?<=[^\W_][,:/+=_-])(?=[^\W\d_])")
 
 
 class Words:
-    """A cell of a table."""
+    """A cell of a table whose text wraps between words."""
 
     def __init__(
         self,
@@ -28,13 +28,13 @@ class Words:
         on_terminal: str | None = None,
         style: str = "",
     ):
-        """A text without markup.
+        """Makes a cell; the text has no markup.
 
         Args:
           text: one line.
-          widest: columns that are enough for it on a terminal.
-          on_terminal: what stands there instead, with line breaks.
-          style: of Rich.
+          widest: the largest width on a terminal, in columns; None: unlimited.
+          on_terminal: the text for a terminal, with line breaks; None: `text`.
+          style: a style of Rich.
         """
         self._text, self._style = text, style
         self._widest = widest
@@ -44,10 +44,14 @@ class Words:
         if not console.is_terminal:
             return Measurement(cell_len(self._text), cell_len(self._text))
         lines = self._on_terminal.split("\n")
-        word = max(cell_len(piece.rstrip()) for line in lines for piece in _pieces(line))
-        whole = max(map(cell_len, lines))
-        wanted = whole if self._widest is None else max(word, min(whole, self._widest))
-        return Measurement(word, wanted).with_maximum(options.max_width)
+        longest_word = max(cell_len(piece.rstrip()) for line in lines for piece in _pieces(line))
+        longest_line = max(map(cell_len, lines))
+        width = (
+            longest_line
+            if self._widest is None
+            else max(longest_word, min(longest_line, self._widest))
+        )
+        return Measurement(longest_word, width).with_maximum(options.max_width)
 
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
         text = self._text
@@ -58,7 +62,7 @@ class Words:
 
 
 def fold(line: str, width: int) -> list[str]:
-    """Folds a line to at most so many columns, in a word only if that is wider."""
+    """Wraps a line to a width in columns; breaks within a word only if the word is wider."""
     folded, current = [], ""
     for piece in _pieces(line):
         if current and cell_len((current + piece).rstrip()) > width:
@@ -66,16 +70,16 @@ def fold(line: str, width: int) -> list[str]:
             current = ""
         current += piece
         if cell_len(current.rstrip()) > width:
-            *whole, current = chop_cells(current.rstrip(), width)
-            folded += whole
+            *full_lines, current = chop_cells(current.rstrip(), width)
+            folded += full_lines
     return [*folded, current.rstrip()]
 
 
 class _LastingConsole(Console):
-    """A console that outlives its reader, such as `head`: the program goes on."""
+    """A console whose program keeps running when its reader, such as `head`, has ended."""
 
     def on_broken_pipe(self) -> None:
-        """Discards all further output, where Rich would exit."""
+        """Discards all further output; Rich would exit."""
         self.quiet = True
         discarded = os.open(os.devnull, os.O_WRONLY)
         os.dup2(discarded, sys.stdout.fileno())
@@ -83,17 +87,17 @@ class _LastingConsole(Console):
 
 
 def console() -> Console:
-    """Makes where to print: a terminal, or something that takes lines of any length."""
-    made = _LastingConsole()
-    return made if made.is_terminal else _LastingConsole(width=_UNLIMITED)
+    """Returns the console of standard output; only a terminal limits the length of lines."""
+    standard = _LastingConsole()
+    return standard if standard.is_terminal else _LastingConsole(width=_UNLIMITED)
 
 
-def show(table: Table, on: Console) -> None:
-    """Prints a table; of one that is not for a terminal what stands above and below it is whole."""
-    if on.is_terminal:
-        on.print(table)
+def show(table: Table, output: Console) -> None:
+    """Prints a table; only a terminal wraps its title and caption."""
+    if output.is_terminal:
+        output.print(table)
         return
-    wide = Console(file=on.file, width=_UNLIMITED)
+    wide = Console(file=output.file, width=_UNLIMITED)
     title, caption, table.title, table.caption = table.title, table.caption, None, None
     if title:
         wide.print(title)

@@ -106,6 +106,9 @@ NOT_RUN = {
     "learning, search -> methods -> pipeline -> cli": "a formula",
     "devices, errors -> models -> execution -> measurement -> deployment, cluster": "a formula",
     "ray start --head --port=6379": "machines that a test has not",
+    "pip install -e '.[gpu]'": "it is for machines with a GPU",
+    "tensorboard --logdir=runs/watched/tensorboard": "TensorBoard is not installed",
+    'placement place model.onnx --input-shapes "images:1,3,224,224;ids:1,128"': "an example",
     "host left out: lab3: processor Intel(R) Core(TM) Ultra 7 155H, not Intel(R) Core(TM) Ultra 7"
     " 258V": "an example",
     "server_cpu: 0.181 of the peak, 367 us to launch": "held by a test of the benchmark",

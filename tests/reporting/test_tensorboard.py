@@ -14,7 +14,7 @@ from tests.reporting import events
 
 def test_numbers_are_scalars_and_latencies_a_histogram(tmp_path):
     seconds = np.array([1e-3, 2e-3, 2e-3, 4e-3], np.float32)
-    written = tensorboard.Events(tmp_path / "run", after=0)
+    written = tensorboard.Events(tmp_path / "run", first_evaluation=0)
     written.add(64, {"m/best_s": 0.5, "m/mean_s": math.inf}, {"m/latency_s": seconds})
     written.add(128, {"m/best_s": 0.25}, {"m/latency_s": np.empty(0)})
     written.close()
@@ -32,7 +32,7 @@ def test_numbers_are_scalars_and_latencies_a_histogram(tmp_path):
 
 
 def test_latencies_that_are_all_equal_do_not_spread(tmp_path):
-    written = tensorboard.Events(tmp_path, after=0)
+    written = tensorboard.Events(tmp_path, first_evaluation=0)
     written.add(4, {}, {"m/latency_s": np.full(4, 5e-3)})
     written.close()
     (event,) = events.read(tmp_path)
@@ -43,7 +43,7 @@ def test_latencies_that_are_all_equal_do_not_spread(tmp_path):
 
 def test_a_search_that_goes_on_voids_what_came_after_its_checkpoint(tmp_path):
     for after, steps in ((0, (10, 20, 30)), (20, (30, 40))):
-        written = tensorboard.Events(tmp_path, after=after)
+        written = tensorboard.Events(tmp_path, first_evaluation=after)
         for step in steps:
             written.add(step, {"m/best_s": float(after)}, {})
         written.close()
@@ -51,7 +51,7 @@ def test_a_search_that_goes_on_voids_what_came_after_its_checkpoint(tmp_path):
 
 
 def test_without_an_event_there_is_no_file(tmp_path):
-    written = tensorboard.Events(tmp_path / "run", after=0)
+    written = tensorboard.Events(tmp_path / "run", first_evaluation=0)
     written.flush()
     written.close()
     assert not (tmp_path / "run").exists()
@@ -59,7 +59,7 @@ def test_without_an_event_there_is_no_file(tmp_path):
 
 def test_an_error_names_the_file(tmp_path):
     (tmp_path / "run").write_text("a file where the directory should be")
-    written = tensorboard.Events(tmp_path / "run", after=0)
+    written = tensorboard.Events(tmp_path / "run", first_evaluation=0)
     with pytest.raises(FileExistsError) as caught:
         written.add(1, {"m/best_s": 1.0}, {})
     assert caught.value.errno == errno.EEXIST

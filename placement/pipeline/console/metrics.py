@@ -65,7 +65,7 @@ class Log:
         directory = workdir / EVENTS / (re.sub(r"[^\w.=-]+", "_", method) + f"-seed-{seed}")
         if step == 0:
             files.remove_files(directory, ["events.out.tfevents.*"])
-        self._events = tensorboard.Events(directory, after=evaluations)
+        self._events = tensorboard.Events(directory, first_evaluation=evaluations)
         self._left_out: tuple[dict[str, Any], np.ndarray] | None = None
         self._spent_s, self._began_s = 0.0, time.monotonic()
         self._flushed_s = self._began_s

@@ -1,22 +1,22 @@
-"""Operations in blocks: few enough to draw, and each on one device, so that no crossing is lost.
+"""Groups of operations to draw: few enough for a page, each on one device.
 
-Three steps, of which each splits what the one before left together:
+Three steps refine the groups:
 
-1. *Stages.* The devices take turns, and each takes with it all that it can by then:
+1. *Stages.* The devices take turns, and each turn takes all operations whose inputs are available:
 
        stage(v) = the least t >= max over u -> v of stage(u) with t mod D = device(v)
 
-   so that a stage is of one device, edges lead from a stage to the same or a later one, and two
-   parts of a device are in one stage unless another device has to run between them.
+   So every stage has one device, edges lead from a stage to the same or a later one, and two
+   operations of a device share a stage unless another device has to run between them.
 2. *Bands.* Layers (`layout.layers`) are cut into bands of equal width. Within a stage no path leads
    from a band to an earlier one.
-3. *Components.* What no edges join within a stage and band are blocks of their own, unless they are
-   more than six: many branches that are alike are one block. No path leads from one component to
-   another: it would pass through their stage and band only.
+3. *Components.* The connected components within a stage and band become separate blocks, unless
+   there are more than six: many similar branches stay one block. No path leads from one component
+   to another, because it would stay within the stage and band.
 
-Sorted by stage, then by band, blocks are thus in topological order. The narrowest bands win that
-leave few enough blocks; where even one band leaves too many, the components of a stage and band
-stay together, side by side.
+Sorted by stage, then by band, blocks are in topological order. The narrowest bands are used that
+leave few enough blocks. Where even a single band leaves too many, the components of a stage and
+band stay one block.
 """
 
 import math
@@ -29,43 +29,44 @@ from placement.reporting.details import Details
 from placement.reporting.figures import layout
 from placement.types import OpGraph
 
-_WIDENING = 1.2  # from one width of bands that is tried to the next
-_MOST_BESIDE = 6  # components of a stage and band
+_WIDENING = 1.2  # ratio of successive widths of bands that are tried
+_MAX_COMPONENTS = 6  # that a stage and band is split into
 _SHOWN_TYPES = 2
 
 
-def blocks(details: Details, most: int) -> np.ndarray:
+def blocks(details: Details, max_blocks: int) -> np.ndarray:
     """Groups the coarse operations into blocks for drawing.
 
     Args:
       details: M coarse operations.
-      most: how many blocks are wanted at most.
+      max_blocks: the largest number of blocks to make, where possible.
 
     Returns:
       int32 [M]: the block of every coarse operation; a block is on one device, and the quotient
-      graph is acyclic. `arange(M)` where M <= most, else numbered in topological order. Where the
-      devices alternate so finely that there are more than `most` stages, those are the blocks.
+      graph is acyclic. `arange(M)` where M <= max_blocks, else numbered in topological order. Where
+      the devices alternate so often that there are more than `max_blocks` stages, the stages are
+      the blocks.
     """
     coarse = details.coarse
-    if coarse.num_ops <= most:
+    if coarse.num_ops <= max_blocks:
         return np.arange(coarse.num_ops, dtype=np.int32)
     stage = _stages(details)
     layer = layout.layers(coarse.num_ops, coarse.senders, coarse.receivers)
-    if len(np.unique(stage)) >= most:
-        return _numbered(stage)
-    for most_beside in (_MOST_BESIDE, 1):
+    if len(np.unique(stage)) >= max_blocks:
+        return _renumbered(stage)
+    for max_components in (_MAX_COMPONENTS, 1):
         for width in _widths(int(layer.max()) + 1):
-            parts = _components(coarse, _numbered(stage, layer // width), most_beside)
-            if parts.max() < most:
+            parts = _components(coarse, _renumbered(stage, layer // width), max_components)
+            if parts.max() < max_blocks:
                 return parts
-    return _numbered(stage)
+    return _renumbered(stage)
 
 
 def names(details: Details, parts: np.ndarray) -> tuple[str, ...]:
-    """Names each block: its operation's name, or how many it has and what takes longest.
+    """Names each block: its operation's name, or the number of its operations and their main types.
 
     Args:
-      details: M coarse operations, of which names count those that they stand for.
+      details: M coarse operations; the names count the operations that were merged into them.
       parts: int32 [M]: the block of every coarse operation.
     """
     counts = np.bincount(parts[details.assignment])
@@ -76,9 +77,9 @@ def names(details: Details, parts: np.ndarray) -> tuple[str, ...]:
 
 
 def summaries(details: Details, parts: np.ndarray) -> list[list[str]]:
-    """Says of each block what it is, the most telling first: 'conv1', 'Convolution'.
+    """Describes each block, most important text first: 'conv1', 'Convolution'.
 
-    Of several: '12 ops', 'Convolution x5', 'Add x3', the types that take longest in the lead.
+    A block of several operations: '12 ops', 'Convolution x5', 'Add x3', slowest types first.
     """
     members: list[list[int]] = [[] for _ in range(int(parts.max()) + 1)]
     for op, block in enumerate(parts[details.assignment].tolist()):
@@ -119,19 +120,19 @@ def _widths(num_layers: int) -> list[int]:
     )
 
 
-def _components(coarse: OpGraph, parts: np.ndarray, most: int) -> np.ndarray:
-    """Returns int32 [M]: what edges join within a part; the part where these are over `most`.
+def _components(coarse: OpGraph, parts: np.ndarray, max_components: int) -> np.ndarray:
+    """Splits each part into its connected components if there are at most `max_components`.
 
-    Numbered in the order of the parts.
+    Returns int32 [M], numbered in the order of the parts.
     """
     inside = parts[coarse.senders] == parts[coarse.receivers]
     edges = coarse.senders[inside], coarse.receivers[inside]
     joined = dag.weak_components(coarse.num_ops, *edges)
-    _, part_of = np.unique(np.stack([joined, parts]), axis=1)
-    few = np.bincount(part_of) <= most
-    return _numbered(parts, np.where(few[parts], joined, 0))
+    _, part_of_component = np.unique(np.stack([joined, parts]), axis=1)
+    is_split = np.bincount(part_of_component) <= max_components
+    return _renumbered(parts, np.where(is_split[parts], joined, 0))
 
 
-def _numbered(*keys: np.ndarray) -> np.ndarray:
-    """Numbers int32 [M]: equal for equal keys, in their order, the first of which weighs most."""
+def _renumbered(*keys: np.ndarray) -> np.ndarray:
+    """Numbers the distinct tuples of keys in lexicographic order, int32 [M]."""
     return np.unique(np.stack(keys), axis=1, return_inverse=True)[1].astype(np.int32)

@@ -1,8 +1,8 @@
 """The figure of a placement on its graph: a page in landscape, to be read in print.
 
 The graph of the blocks (`placement.reporting.figures.blocks`) is drawn in layers from left to
-right. Where it is deep, it is broken into rows, as a text is into lines: what leaves a row on the
-right enters the next one on the left, at the height at which it goes on. All lengths are in points.
+right. A deep graph is broken into rows, like the lines of a text: an edge that leaves a row on the
+right enters the next row on the left, at the same height. All lengths are in points.
 """
 
 import math
@@ -20,32 +20,32 @@ from placement.reporting.figures import blocks, labels, layout, plots
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-_MOST = (100, 70, 50)  # blocks, as long as they have room for text
+_BLOCK_COUNTS = (100, 70, 50)  # the first whose blocks have room for text is drawn
 _MOST_ON_A_PAGE = 400
 _WIDTH, _HEIGHT = 842.0, 595.0  # A4
 _MARGIN = 20.0
 _TITLE, _SUBTITLE, _LEGEND_ROW = 26.0, 16.0, 14.0  # from line to line
 _LEGEND_SIZE, _LEGEND_KEY = 8.5, 36.0
 _BETWEEN_ROWS = 22.0
-_STUB = 16.0  # left and right of a row, for what goes on in another one
+_STUB = 16.0  # left and right of a row, for edges that continue in another row
 _MOST_ROWS = 12
-_LARGEST_STEP = (150.0, 60.0)  # from layer to layer, and across
-_BOX = (0.74, 0.8)  # how much of a step a box takes
-_WANTED = (48.0, 26.0)  # a box that holds a name and a time
+_LARGEST_STEP = (150.0, 60.0)  # from layer to layer, and from node to node in a layer
+_BOX = (0.74, 0.8)  # the share of a step that a box takes
+_DESIRED_BOX = (48.0, 26.0)  # holds a name and a time
 _STRIP = 6.0  # the hatched edge of a box
 _SIZES = (8.0, 7.0, plots.SMALLEST)
 _LEADING = 1.22  # of lines, in sizes
 _PADDING = 4.0
 _DARK = 0.3  # luminance below which text is white
-_SHADES = (0.12, 0.75)  # how much of the device's colour a box has, by its time
+_SHADES = (0.12, 0.75)  # the share of the device's colour in a box, from fast to slow
 
 
 class _Page(NamedTuple):
-    """Where things are, in points from the upper left corner, y upwards."""
+    """Positions on the page, in points from the upper left corner, y upwards."""
 
     columns: int  # layers a row
-    step: tuple[float, float]  # from layer to layer, and from node to node across
-    starts: np.ndarray  # float64 [R]: where y of the layout is 0 in each row
+    step: tuple[float, float]  # from layer to layer, and from node to node in a layer
+    starts: np.ndarray  # float64 [R]: the position of the layout's y = 0 in each row
     low: np.ndarray  # float64 [R]: the least y of the layout in each row
     high: np.ndarray  # float64 [R]: the greatest
 
@@ -55,16 +55,16 @@ class _Page(NamedTuple):
 
     @property
     def height(self) -> float:
-        """Of the page: a small graph takes less than a whole one."""
-        return _MARGIN - self.at(0, self.low[-1] - 0.5, -1)[1]
+        """Height of the page; a small graph takes less than A4."""
+        return _MARGIN - self.position(0, self.low[-1] - 0.5, -1)[1]
 
-    def at(self, layer: float, across: float, row: int) -> tuple[float, float]:
+    def position(self, layer: float, y: float, row: int) -> tuple[float, float]:
         middle = self.step[0] * (layer - row * self.columns + 0.5 - self.columns / 2)
-        return _WIDTH / 2 + middle, float(self.starts[row] + across * self.step[1])
+        return _WIDTH / 2 + middle, float(self.starts[row] + y * self.step[1])
 
     @property
     def edges(self) -> tuple[float, float]:
-        """Where rows begin and end."""
+        """Left and right end of the rows."""
         half = self.columns * self.step[0] / 2 + _STUB
         return _WIDTH / 2 - half, _WIDTH / 2 + half
 
@@ -94,12 +94,11 @@ class _Legend(NamedTuple):
 def placement(details: Details) -> "Figure":
     """Draws the graph in blocks, with the device of each, darker where it takes longer.
 
-    Crossings between devices are bold and dashed. A block says what it is where there is room for
-    text of six points.
+    Transfers between devices are bold and dashed. A block has a text where six points fit.
 
     Raises:
-      NothingToDrawError: devices alternate so often that no page holds the blocks, or matplotlib is
-        not installed.
+      NothingToDrawError: the devices alternate so often that a page cannot hold the blocks, or
+        matplotlib is not installed.
     """
     figure = plots.new_figure(_WIDTH / 72, _HEIGHT / 72, arranged=False)
     legend = _legend(details)
@@ -116,9 +115,9 @@ def placement(details: Details) -> "Figure":
 
 
 def _drawing(details: Details, header: float) -> _Drawing:
-    """Lays out as many blocks as have room for text; the fewest if none have."""
-    for most in _MOST:
-        parts = blocks.blocks(details, most)
+    """Lays out as many blocks as have room for text, else the fewest."""
+    for count in _BLOCK_COUNTS:
+        parts = blocks.blocks(details, count)
         num_blocks = int(parts.max()) + 1
         if num_blocks > _MOST_ON_A_PAGE:
             raise plots.NothingToDrawError(
@@ -127,13 +126,13 @@ def _drawing(details: Details, header: float) -> _Drawing:
             )
         coarse = details.coarse
         senders, receivers = dag.quotient(coarse.senders, coarse.receivers, parts)
-        drawn = layout.layered(num_blocks, senders, receivers)
-        page = _page(drawn, header)
-        if _room(page) == 1:
+        layered = layout.layered(num_blocks, senders, receivers)
+        page = _page(layered, header)
+        if _box_quality(page) == 1:
             break
     device = np.zeros(num_blocks, np.int32)
     device[parts] = details.placement
-    return _Drawing(parts, device, device[senders] != device[receivers], drawn, page)
+    return _Drawing(parts, device, device[senders] != device[receivers], layered, page)
 
 
 def _draw_header(axes: Any, details: Details, num_blocks: int, legend: _Legend) -> None:
@@ -163,40 +162,42 @@ def _legend(details: Details) -> _Legend:
     return _Legend(texts, max(1, int((_WIDTH - 2 * _MARGIN) / step)), step)
 
 
-def _page(drawn: layout.Layout, header: float) -> _Page:
-    """Chooses the number of rows in which boxes come closest to the wanted size."""
-    num_layers = int(drawn.x.max()) + 1
+def _page(layered: layout.Layout, header: float) -> _Page:
+    """Chooses the number of rows in which boxes come closest to the desired size."""
+    num_layers = int(layered.x.max()) + 1
     pages = []
     for num_rows in range(1, min(num_layers, _MOST_ROWS) + 1):
         columns = math.ceil(num_layers / num_rows)
-        low, high = _extents(drawn, columns)
-        room = _HEIGHT - header - _MARGIN - (len(low) - 1) * _BETWEEN_ROWS
+        low, high = _extents(layered, columns)
+        available = _HEIGHT - header - _MARGIN - (len(low) - 1) * _BETWEEN_ROWS
         step = (
             min((_WIDTH - 2 * _MARGIN - 2 * _STUB) / columns, _LARGEST_STEP[0]),
-            min(room / (high - low + 1).sum(), _LARGEST_STEP[1]),
+            min(available / (high - low + 1).sum(), _LARGEST_STEP[1]),
         )
         heights = (high - low + 1) * step[1]
         bottoms = -header - np.cumsum(heights + _BETWEEN_ROWS) + _BETWEEN_ROWS
         pages.append(_Page(columns, step, bottoms - (low - 0.5) * step[1], low, high))
-    return max(pages, key=_room)
+    return max(pages, key=_box_quality)
 
 
-def _room(page: _Page) -> float:
-    """Returns how much of what a box should hold it holds, 1 being all."""
-    return min(page.box[0] / _WANTED[0], page.box[1] / _WANTED[1], 1.0)
+def _box_quality(page: _Page) -> float:
+    """Returns the share of the desired size that a box has; 1: all of it."""
+    return min(page.box[0] / _DESIRED_BOX[0], page.box[1] / _DESIRED_BOX[1], 1.0)
 
 
-def _extents(drawn: layout.Layout, columns: int) -> tuple[np.ndarray, np.ndarray]:
-    """Returns the least and greatest y in each row, of nodes and of lines that enter or pass."""
-    points = np.concatenate([np.stack([drawn.x, drawn.y], axis=1), *map(_stepwise, drawn.paths)])
+def _extents(layered: layout.Layout, columns: int) -> tuple[np.ndarray, np.ndarray]:
+    """Returns the least and greatest y in each row, over its nodes and lines."""
+    points = np.concatenate(
+        [np.stack([layered.x, layered.y], axis=1), *map(_stepwise, layered.paths)]
+    )
     row = points[:, 0].astype(int) // columns
-    # A line is at its new height already where it leaves the row before.
+    # A line already has its new height where it leaves the previous row.
     enters = (points[:, 0] % columns == 0) & (row > 0)
     rows = np.append(row, row[enters] - 1)
-    across = np.append(points[:, 1], points[enters, 1])
+    heights = np.append(points[:, 1], points[enters, 1])
     low, high = np.full(row.max() + 1, np.inf), np.full(row.max() + 1, -np.inf)
-    np.minimum.at(low, rows, across)
-    np.maximum.at(high, rows, across)
+    np.minimum.at(low, rows, heights)
+    np.maximum.at(high, rows, heights)
     return low, high
 
 
@@ -211,39 +212,39 @@ def _draw_edges(axes: Any, drawing: _Drawing) -> None:
 
     ordinary: Any = {"color": plots.GREY, "linewidth": 0.7, "zorder": 1}
     crossing: Any = {"color": plots.ALARM, "linewidth": 1.5, "linestyle": (0, (3, 1)), "zorder": 2}
-    for chosen, style in ((~drawing.crosses, ordinary), (drawing.crosses, crossing)):
-        paths = (drawing.layout.paths[edge] for edge in np.flatnonzero(chosen))
+    for selected, style in ((~drawing.crosses, ordinary), (drawing.crosses, crossing)):
+        paths = (drawing.layout.paths[edge] for edge in np.flatnonzero(selected))
         lines = [line for path in paths for line in _lines(drawing.page, path)]
         axes.add_collection(LineCollection(lines, **style))
 
 
 def _lines(page: _Page, path: np.ndarray) -> Iterator[list[tuple[float, float]]]:
-    """Returns the path in rows: level past the boxes of a layer, slanting between layers."""
+    """Yields the path's lines in each row: level beside boxes, slanting between layers."""
     half = page.box[0] / page.step[0] / 2
     points = _stepwise(path).tolist()
     row, line = int(points[0][0]) // page.columns, list[tuple[float, float]]()
-    for number, (layer, across) in enumerate(points):
+    for number, (layer, y) in enumerate(points):
         if int(layer) // page.columns > row:
-            yield [*line, (page.edges[1], page.at(layer, across, row)[1])]
+            yield [*line, (page.edges[1], page.position(layer, y, row)[1])]
             row += 1
-            line = [(page.edges[0], page.at(layer, across, row)[1])]
+            line = [(page.edges[0], page.position(layer, y, row)[1])]
         if number > 0:
-            line.append(page.at(layer - half, across, row))
+            line.append(page.position(layer - half, y, row))
         if number < len(points) - 1:
-            line.append(page.at(layer + half, across, row))
+            line.append(page.position(layer + half, y, row))
     yield line
 
 
 def _draw_blocks(axes: Any, drawing: _Drawing, details: Details) -> None:
-    parts, drawn, page = drawing.parts, drawing.layout, drawing.page
+    parts, layered, page = drawing.parts, drawing.layout, drawing.page
     seconds = np.bincount(parts[details.assignment], details.op_compute_s)
     darkness = np.sqrt(seconds / (seconds.max() or 1.0))
     shades = _SHADES[0] + (_SHADES[1] - _SHADES[0]) * darkness
     width, height = page.box
     strip = min(_STRIP, width / 4)
     for block, texts in enumerate(blocks.summaries(details, parts)):
-        row = int(drawn.x[block]) // page.columns
-        x, y = page.at(drawn.x[block], drawn.y[block], row)
+        row = int(layered.x[block]) // page.columns
+        x, y = page.position(layered.x[block], layered.y[block], row)
         corner = x - width / 2, y - height / 2
         style = plots.device_style(drawing.device[block])
         tint = plots.mixed(style["facecolor"], shades[block])
@@ -266,17 +267,17 @@ def _draw_blocks(axes: Any, drawing: _Drawing, details: Details) -> None:
 
 
 def _fitted(texts: list[str], width: float, height: float) -> tuple[list[str], float]:
-    """As much as there is room for of what a block is and how long it takes; lines and their size.
+    """Selects the texts of a block that fit its box; returns their lines and font size.
 
     Args:
-      texts: most telling first, the time last.
+      texts: most important first, the time last.
       width: points.
       height: points.
     """
     head, kind, *_, time = texts
-    for chosen in (texts, [head, kind, time], [head, time], [kind, time], [head], [time]):
+    for selected in (texts, [head, kind, time], [head, time], [kind, time], [head], [time]):
         for size in _SIZES:
-            lines = [line for text in chosen for line in _wrapped(text, size, width)]
+            lines = [line for text in selected for line in _wrapped(text, size, width)]
             widest = max(labels.width(line, size) for line in lines)
             if widest <= width and len(lines) * size * _LEADING <= height:
                 return lines, size
@@ -284,7 +285,7 @@ def _fitted(texts: list[str], width: float, height: float) -> tuple[list[str], f
 
 
 def _wrapped(text: str, size: float, width: float) -> list[str]:
-    """Breaks text into lines after the marks that names of operations are made of."""
+    """Breaks a text into lines after the separators in names of operations."""
     lines = [""]
     for token in re.findall(r"[^/_.:]*[/_.:]*", text):
         if lines[-1] and labels.width(lines[-1] + token, size) > width:
@@ -295,18 +296,18 @@ def _wrapped(text: str, size: float, width: float) -> list[str]:
 
 
 def _mark_rows(axes: Any, page: _Page) -> None:
-    """Marks where a row breaks off, and where it goes on."""
+    """Marks the end of each row and the start of the next."""
     small: dict[str, Any] = {"fontsize": _SIZES[-1], "color": plots.GREY, "va": "top"}
     for row in range(1, len(page.starts)):
         left, right = page.edges
-        below = page.at(0, page.low[row - 1] - 0.5, row - 1)[1]
+        below = page.position(0, page.low[row - 1] - 0.5, row - 1)[1]
         axes.text(right, below - 4, f"row {row + 1} ▸", ha="right", **small)
-        above = page.at(0, page.high[row] + 0.5, row)[1]
+        above = page.position(0, page.high[row] + 0.5, row)[1]
         axes.text(left, above + 10, f"▸ row {row + 1}", **small)
-        for x, of_row in ((right, row - 1), (left, row)):
+        for x, marked_row in ((right, row - 1), (left, row)):
             ends = (
-                page.at(0, page.low[of_row] - 0.5, of_row)[1],
-                page.at(0, page.high[of_row] + 0.5, of_row)[1],
+                page.position(0, page.low[marked_row] - 0.5, marked_row)[1],
+                page.position(0, page.high[marked_row] + 0.5, marked_row)[1],
             )
             axes.plot([x, x], ends, color=plots.GREY, linewidth=0.8, linestyle=":")
 

@@ -1,4 +1,4 @@
-"""Text in figures: how wide it is, and where there is room for it. Lengths are in points."""
+"""Text in figures: its width, and positions that are free for it. Lengths are in points."""
 
 import functools
 from collections.abc import Sequence
@@ -20,35 +20,35 @@ _POINTER: Any = {
     "shrinkB": 0,
 }
 _LEGEND, _MOST_COLUMNS = 10.0, 4
-_KEY = 5.0  # sizes of text that a legend's entry takes beside its words
+_KEY = 5.0  # width of a legend's symbol, in font sizes
 _REACHES = (2.0, 8.0, 18.0, 32.0, 50.0, 75.0)  # from a point to its label
-_WAYS = ((1, 0), (-1, 0), (0, 1), (0, -1), (1, 1), (1, -1), (-1, 1), (-1, -1))
+_SIDES = ((1, 0), (-1, 0), (0, 1), (0, -1), (1, 1), (1, -1), (-1, 1), (-1, -1))
 
 
 def width(text: str, size: float) -> float:
-    """Returns how wide a line of text is at a size."""
+    """Returns the width of a line of text at a font size."""
     return size * sum(map(_advance, text))
 
 
-def shortened(text: str, size: float, most: float) -> str:
-    """Returns the text where it takes at most `most` points, else its beginning and an ellipsis."""
-    if width(text, size) <= most:
+def shortened(text: str, size: float, max_width: float) -> str:
+    """Returns the text, or its beginning and an ellipsis where it is wider than `max_width`."""
+    if width(text, size) <= max_width:
         return text
     for end in range(len(text) - 1, 0, -1):
-        if width(f"{text[:end]}…", size) <= most:
+        if width(f"{text[:end]}…", size) <= max_width:
             return f"{text[:end]}…"
     return ""
 
 
 def legend_below(figure: "Figure", handles: Sequence[Any]) -> None:
-    """Explains what a picture uses, below it, where no data can be; in columns that fit."""
+    """Draws the legend below the axes, in as many columns as fit."""
     if not handles:
         return
-    room = (figure.get_figwidth() * 72 - _LEGEND) / _LEGEND  # in sizes of the text
+    available = (figure.get_figwidth() * 72 - _LEGEND) / _LEGEND  # in font sizes
     widths = [width(handle.get_label(), 1.0) for handle in handles]
     for columns in range(_MOST_COLUMNS, 0, -1):
         parts = [part for part in np.array_split(widths, columns) if len(part)]
-        if sum(part.max() + _KEY for part in parts) <= room:
+        if sum(part.max() + _KEY for part in parts) <= available:
             break
     figure.legend(
         handles=handles,
@@ -60,12 +60,12 @@ def legend_below(figure: "Figure", handles: Sequence[Any]) -> None:
 
 
 def beside(axes: Any, points: Sequence[tuple[float, float]], texts: Sequence[str]) -> None:
-    """Labels points right of the axes, one below the other, with lines that lead to the points.
+    """Labels points to the right of the axes, one below the other, with lines to the points.
 
     Args:
-      axes: its limits and scales are final.
-      points: where the labels would stand if there were room, in data coordinates.
-      texts: as many; lines that are longer than the figure is wide are the caller's mistake.
+      axes: axes with final limits and scales.
+      points: the preferred positions of the labels, in data coordinates.
+      texts: one for each point, at most as wide as the figure.
     """
     height = axes.get_position().height * axes.figure.get_figheight() * 72
     spots = axes.transAxes.inverted().transform(axes.transData.transform(points))
@@ -85,28 +85,34 @@ def beside(axes: Any, points: Sequence[tuple[float, float]], texts: Sequence[str
 
 
 def near(axes: Any, points: np.ndarray, texts: Sequence[str], radii: np.ndarray) -> None:
-    """Labels points where neither another label nor a point is, as near as there is room.
+    """Labels points at the nearest positions that neither labels nor points cover.
 
     Args:
-      axes: everything else is drawn.
+      axes: axes on which everything else is drawn already.
       points: float64 [K, 2], in data coordinates.
       texts: K.
-      radii: float64 [K]: how large the points are.
+      radii: float64 [K]: the points' sizes.
     """
     figure = axes.figure
-    plots.arrange(figure)  # after which it is known where points are
+    plots.arrange(figure)  # fixes the positions of points
     scale = 72 / figure.dpi
     spots = axes.transData.transform(points) * scale
     frame = axes.get_window_extent().extents.reshape(2, 2) * scale
-    taken = [np.array([spot - r, spot + r]) for spot, r in zip(spots, radii, strict=True)]
+    occupied = [np.array([spot - r, spot + r]) for spot, r in zip(spots, radii, strict=True)]
     for spot, text, radius, point in zip(spots, texts, radii, points, strict=True):
         extent = np.array([width(text, _SIZE), _LINE])
         boxes = [
-            _box_beside(spot, extent, radius + reach, way) for reach in _REACHES for way in _WAYS
+            _text_box(spot, extent, radius + reach, side) for reach in _REACHES for side in _SIDES
         ]
-        free = (box for box in boxes if _within(box, frame) and not _touches(box, taken))
+        free = (
+            box
+            for box in boxes
+            if np.all(box[0] >= frame[0])
+            and np.all(box[1] <= frame[1])
+            and not any(np.all(box[0] < b[1]) and np.all(b[0] < box[1]) for b in occupied)
+        )
         box = next(free, boxes[0])
-        taken.append(box)
+        occupied.append(box)
         away = np.abs(box.mean(axis=0) - spot) - extent / 2 - radius
         pointer = _POINTER | {"shrinkB": radius} if away.max() > _REACHES[1] / 2 else None
         note = axes.annotate(
@@ -124,25 +130,17 @@ def near(axes: Any, points: np.ndarray, texts: Sequence[str], radii: np.ndarray)
         note.set_in_layout(False)  # else the axes shrink, and labels lie elsewhere than planned
 
 
-def _box_beside(
-    spot: np.ndarray, extent: np.ndarray, reach: float, way: tuple[float, float]
+def _text_box(
+    spot: np.ndarray, extent: np.ndarray, reach: float, side: tuple[float, float]
 ) -> np.ndarray:
-    """Returns the lower left and upper right corner of a text on that side of the spot."""
-    middle = spot + np.array(way) * (reach + extent / 2)
+    """Returns the lower left and upper right corner of a text on one side of a point."""
+    middle = spot + np.array(side) * (reach + extent / 2)
     return np.array([middle - extent / 2, middle + extent / 2])
-
-
-def _within(box: np.ndarray, frame: np.ndarray) -> bool:
-    return bool(np.all(box[0] >= frame[0]) and np.all(box[1] <= frame[1]))
-
-
-def _touches(box: np.ndarray, others: Sequence[np.ndarray]) -> bool:
-    return any(np.all(box[0] < other[1]) and np.all(other[0] < box[1]) for other in others)
 
 
 @functools.cache
 def _advance(character: str) -> float:
-    """Returns how far a character moves the next one, in sizes."""
+    """Returns the advance width of a character, in font sizes."""
     from matplotlib.backends.backend_agg import RendererAgg
     from matplotlib.font_manager import FontProperties
 

@@ -1,4 +1,4 @@
-"""The figure of what each device does for one request, and of what it holds."""
+"""The figure of each device's time for one request and of its memory."""
 
 from typing import TYPE_CHECKING, Any
 
@@ -12,19 +12,19 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 _BAR_HEIGHT = 0.55
-_LABEL_SIZE, _MOST_LABEL = 9.0, 190.0  # of a device, in points
+_LABEL_SIZE, _LABEL_WIDTH = 9.0, 190.0  # of a device's label, in points
 _TRANSFER: Any = {"facecolor": "white", "edgecolor": plots.GREY, "hatch": "////"}
 _CAPACITY: Any = {"color": plots.ALARM, "linewidth": 2.5}
-_FAR = 20.0  # times the largest load: a capacity beyond is told, not drawn
+_FAR = 20.0  # a capacity of more than this many times the largest load is only written
 
 
 def loads(details: Details) -> "Figure":
     """Draws time and memory of every device: computing, transferring, and its capacity.
 
     Raises:
-      NothingToDrawError: no device does or holds anything, or matplotlib is not installed.
+      NothingToDrawError: no device has any load, or matplotlib is not installed.
     """
-    drawn = [
+    draw_functions = [
         draw
         for draw, load in (
             (_draw_time, details.compute_load_s + details.transfer_load_s),
@@ -32,14 +32,18 @@ def loads(details: Details) -> "Figure":
         )
         if load.any()
     ]
-    if not drawn:
+    if not draw_functions:
         raise plots.NothingToDrawError("no device of the placement has a load to draw")
-    figure = plots.new_figure(1.5 + 4.5 * len(drawn), 1.5 + 0.42 * len(details.devices))
-    panels = figure.subplots(1, len(drawn), sharey=True, squeeze=False)[0]
-    names = [labels.shortened(label, _LABEL_SIZE, _MOST_LABEL) for label in details.devices]
+    figure = plots.new_figure(1.5 + 4.5 * len(draw_functions), 1.5 + 0.42 * len(details.devices))
+    panels = figure.subplots(1, len(draw_functions), sharey=True, squeeze=False)[0]
+    names = [labels.shortened(label, _LABEL_SIZE, _LABEL_WIDTH) for label in details.devices]
     panels[0].set_yticks(range(len(names)), names, fontsize=_LABEL_SIZE)
     panels[0].set_ylim(len(names) - 0.4, -0.6)
-    keys = [key for draw, axes in zip(drawn, panels, strict=True) for key in draw(axes, details)]
+    keys = [
+        key
+        for draw, axes in zip(draw_functions, panels, strict=True)
+        for key in draw(axes, details)
+    ]
     for axes in panels:
         axes.use_sticky_edges = False
         axes.margins(x=0.3)  # for the numbers
@@ -53,11 +57,11 @@ def loads(details: Details) -> "Figure":
 
 
 def _draw_time(axes: Any, details: Details) -> list[Any]:
-    """Returns what the legend is to explain."""
+    """Draws the panel and returns its legend entries."""
     from matplotlib.patches import Patch
 
-    whole_s = details.compute_load_s + details.transfer_load_s
-    unit = units.of_latencies(seconds for seconds in whole_s)
+    busy_s = details.compute_load_s + details.transfer_load_s
+    unit = units.of_latencies(seconds for seconds in busy_s)
     for device, (compute_s, transfer_s) in enumerate(
         zip(details.compute_load_s, details.transfer_load_s, strict=True)
     ):
@@ -72,20 +76,20 @@ def _draw_time(axes: Any, details: Details) -> list[Any]:
 
 
 def _draw_memory(axes: Any, details: Details) -> list[Any]:
-    """Returns what the legend is to explain."""
-    held, capacity = details.load_bytes, details.capacity_bytes
-    near = capacity <= _FAR * held.max()
-    name, each = units.byte_unit(max(held.max(), capacity[near].max(initial=0.0)))
-    for device, (load, most) in enumerate(zip(held, capacity, strict=True)):
-        axes.barh(device, load / each, _BAR_HEIGHT, **plots.device_style(device))
-        limited = f" of {units.size(most)}" if np.isfinite(most) else ""
-        if near[device]:
+    """Draws the panel and returns its legend entries."""
+    load_bytes, capacity = details.load_bytes, details.capacity_bytes
+    is_near = capacity <= _FAR * load_bytes.max()
+    name, unit_bytes = units.byte_unit(max(load_bytes.max(), capacity[is_near].max(initial=0.0)))
+    for device, (load, limit) in enumerate(zip(load_bytes, capacity, strict=True)):
+        axes.barh(device, load / unit_bytes, _BAR_HEIGHT, **plots.device_style(device))
+        limited = f" of {units.size(limit)}" if np.isfinite(limit) else ""
+        if is_near[device]:
             ends = [device - _BAR_HEIGHT / 2 - 0.1, device + _BAR_HEIGHT / 2 + 0.1]
-            axes.plot([most / each] * 2, ends, **_CAPACITY)
-        end = max(load, most) if near[device] else load
-        _write(axes, end / each, device, units.size(load) + limited)
+            axes.plot([limit / unit_bytes] * 2, ends, **_CAPACITY)
+        end = max(load, limit) if is_near[device] else load
+        _write(axes, end / unit_bytes, device, units.size(load) + limited)
     axes.set_xlabel(f"memory ({name})")
-    return [plots.line_key("capacity", _CAPACITY)] if near.any() else []
+    return [plots.line_key("capacity", _CAPACITY)] if is_near.any() else []
 
 
 def _write(axes: Any, x: float, device: int, text: str) -> None:

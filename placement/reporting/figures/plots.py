@@ -1,10 +1,10 @@
-"""What all figures share: style, labels, files.
+"""Shared parts of all figures: style, labels, files.
 
-A figure is a pure function of what a run wrote, and is saved twice: as pixels, and as an SVG that
-equal data make equal. matplotlib is an extra, imported only when a figure is drawn.
+A figure is a pure function of a run's files. It is saved as PNG and as SVG; equal data give equal
+files. matplotlib is an optional extra, imported only when a figure is drawn.
 
-Colours are Okabe and Ito's, which the colour-blind tell apart (https://jfly.uni-koeln.de/color/);
-hatches tell devices apart in grey print.
+The colours are Okabe and Ito's, which colour-blind readers can distinguish (https://jfly.uni-koeln.de/color/);
+hatches distinguish devices in grey print.
 """
 
 import io
@@ -24,24 +24,24 @@ if TYPE_CHECKING:
 COLOURS = ("#0072b2", "#e69f00", "#009e73", "#cc79a7", "#56b4e9", "#f0e442")
 HATCHES = ("", "////", "....", "xxxx", "\\\\\\\\", "----", "++++")
 MARKERS = ("o", "s", "^", "D", "v", "P", "X")
-ALARM = "#d55e00"  # what matters among what has a colour
+ALARM = "#d55e00"  # emphasises
 GREY, PALE = "#767676", "#ececec"
-SMALLEST = 6.0  # points, of a text that is to be read in print
+SMALLEST = 6.0  # points: the smallest readable text in print
 BOUND: dict[str, Any] = {"color": "black", "linestyle": ":", "linewidth": 1.5}
 _DPI = 150
 _SAME_EVERY_TIME: Any = {"svg.hashsalt": "placement", "svg.fonttype": "none"}
-_DECADE = 10.0  # a span of values that asks for a logarithmic axis
+_DECADE = 10.0  # ratio of values beyond which an axis is logarithmic
 
 
 class NothingToDrawError(Exception):
-    """A figure that cannot be drawn, and why: one line for whoever misses it."""
+    """A figure cannot be drawn; the message says why, in one line."""
 
 
 def save(figure: "Figure", directory: Path, name: str) -> None:
     """Writes NAME.png and NAME.svg; equal figures make equal files.
 
     Raises:
-      OSError: they cannot be written; the error names the file.
+      OSError: a file cannot be written; the error names it.
     """
     import matplotlib
 
@@ -54,13 +54,13 @@ def save(figure: "Figure", directory: Path, name: str) -> None:
 
 
 def arrange(figure: "Figure") -> None:
-    """Finds where everything lies, to place further things by it."""
+    """Fixes the positions of everything drawn so far."""
     _take_literally(figure)
     figure.draw_without_rendering()
 
 
 def _take_literally(figure: "Figure") -> None:
-    """Dollars in names of operations are no formulas."""
+    """Shows dollar signs in names literally, not as formulas."""
     from matplotlib.text import Text
 
     for text in figure.findobj(Text):
@@ -73,7 +73,7 @@ def new_figure(width: float, height: float, *, arranged: bool = True) -> "Figure
     Args:
       width: in inches.
       height: in inches.
-      arranged: whether matplotlib makes room for labels.
+      arranged: whether matplotlib's layout engine makes space for labels.
 
     Raises:
       NothingToDrawError: matplotlib is not installed.
@@ -87,13 +87,13 @@ def new_figure(width: float, height: float, *, arranged: bool = True) -> "Figure
 
 
 def device_style(device: int) -> dict[str, Any]:
-    """Returns how patches of a device look; more devices than colours take further hatches."""
+    """Returns the style of a device's patches; devices beyond the colours differ by hatches."""
     hatch = HATCHES[device % len(HATCHES)]
     return {"facecolor": COLOURS[device % len(COLOURS)], "edgecolor": "white", "hatch": hatch}
 
 
 def mixed(colour: str, share: float) -> tuple[float, float, float]:
-    """Mixes the colour with white: a tint."""
+    """Returns a tint: the share of the colour, mixed with white."""
     from matplotlib.colors import to_rgb
 
     red, green, blue = (1 - share * (1 - channel) for channel in to_rgb(colour))
@@ -101,25 +101,25 @@ def mixed(colour: str, share: float) -> tuple[float, float, float]:
 
 
 def luminance(colour: tuple[float, float, float]) -> float:
-    """Returns how bright a colour prints in grey, from 0 to 1 (ITU-R BT.709)."""
+    """Returns the luminance of a colour, from 0 to 1 (ITU-R BT.709)."""
     return float(np.dot((0.2126, 0.7152, 0.0722), colour))
 
 
-def logarithmic(axes: Any, which: str) -> None:
-    """Makes the 'x' or 'y' axis logarithmic, with several ticks written out in a decade."""
+def logarithmic(axes: Any, axis_name: str) -> None:
+    """Makes the 'x' or 'y' axis logarithmic, with several labelled ticks in a decade."""
     from matplotlib.ticker import LogLocator, NullFormatter
 
-    axes.set(**{f"{which}scale": "log"})
-    axis = getattr(axes, f"{which}axis")
+    axes.set(**{f"{axis_name}scale": "log"})
+    axis = getattr(axes, f"{axis_name}axis")
     axis.set_major_locator(LogLocator(subs=(1, 2, 5)))
     axis.set_major_formatter(lambda value, _: f"{value:g}")
     axis.set_minor_formatter(NullFormatter())
 
 
 def spread_out(values: Sequence[float]) -> bool:
-    """Whether positive values span so much that only a logarithmic axis shows them all."""
-    known = [value for value in values if value > 0 and math.isfinite(value)]
-    return bool(known) and max(known) > _DECADE * min(known)
+    """Returns whether positive values span more than a factor of ten."""
+    finite = [value for value in values if value > 0 and math.isfinite(value)]
+    return bool(finite) and max(finite) > _DECADE * min(finite)
 
 
 def line_key(label: str, style: Mapping[str, Any]) -> Any:

@@ -1,4 +1,4 @@
-"""The figure of performance profiles: how many runs of a method are how near the best known."""
+"""The figure of performance profiles: the share of a method's runs near the best known latency."""
 
 import itertools
 from collections.abc import Collection
@@ -8,7 +8,7 @@ import numpy as np
 
 from placement.reporting import statistics
 from placement.reporting.figures import labels, plots
-from placement.reporting.tables.aggregates import Aggregates, Scope
+from placement.reporting.tables.aggregates import Aggregates
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -22,12 +22,12 @@ _LEGEND_LINE = 0.2  # inches
 def profiles(aggregates: Aggregates, learned: Collection[str]) -> "Figure":
     """Draws the share of runs with a score of at most a threshold, over the threshold.
 
-    A row of panels a scope; learned methods stand in a panel of their own, beside the others. The
-    higher and the further left a line, the better.
+    Each scope has a row of two panels, learned methods and others. A line that is higher and
+    further left is better.
 
     Args:
-      aggregates: of a comparison.
-      learned: methods that are learned.
+      aggregates: the statistics of a comparison.
+      learned: the names of learned methods.
 
     Raises:
       NothingToDrawError: no method has a run on every graph, or matplotlib is not installed.
@@ -40,7 +40,7 @@ def profiles(aggregates: Aggregates, learned: Collection[str]) -> "Figure":
         "learned": [method for method in methods if method in learned],
         "others": [method for method in methods if method not in learned],
     }
-    panels = {title: some for title, some in panels.items() if some}
+    panels = {title: panel_methods for title, panel_methods in panels.items() if panel_methods}
     styles: list[dict[str, Any]] = [
         {"color": colour, "linestyle": line}
         for line, colour in itertools.product(_LINES, plots.COLOURS)
@@ -49,11 +49,14 @@ def profiles(aggregates: Aggregates, learned: Collection[str]) -> "Figure":
     height = 0.6 + 3.0 * len(scopes) + _LEGEND_LINE * len(methods)
     figure = plots.new_figure(4.6 * len(panels), height)
     axes = figure.subplots(len(scopes), len(panels), sharex=True, sharey=True, squeeze=False)
-    thresholds = np.linspace(1.0, _furthest(scopes), _THRESHOLDS)
+    scores = [runs for scope in scopes for graphs in scope.scores.values() for runs in graphs]
+    values = np.concatenate(scores)
+    highest = 1.05 * float(values.max(initial=1.0, where=np.isfinite(values)))
+    thresholds = np.linspace(1.0, min(_FURTHEST, highest), _THRESHOLDS)
     for row, scope in zip(axes, scopes, strict=True):
-        for panel, (title, some) in zip(row, panels.items(), strict=True):
+        for panel, (title, panel_methods) in zip(row, panels.items(), strict=True):
             panel.set_title(f"{title}, {scope.title}", loc="left", fontsize=10)
-            for method in filter(scope.scores.__contains__, some):
+            for method in filter(scope.scores.__contains__, panel_methods):
                 shares = statistics.performance_profile(scope.scores[method], thresholds)
                 panel.step(thresholds, shares, where="post", label=method, **style[method])
             panel.spines[["top", "right"]].set_visible(False)
@@ -64,9 +67,3 @@ def profiles(aggregates: Aggregates, learned: Collection[str]) -> "Figure":
         panel.set_xlabel("latency over the best known, at most")
     labels.legend_below(figure, [plots.line_key(m, style[m]) for m in methods])
     return figure
-
-
-def _furthest(scopes: list[Scope]) -> float:
-    scores = [runs for scope in scopes for of in scope.scores.values() for runs in of]
-    every = np.concatenate(scores)
-    return min(_FURTHEST, 1.05 * float(every.max(initial=1.0, where=np.isfinite(every))))

@@ -1,5 +1,5 @@
-"""Figures of how one number goes with another: what was predicted with what was measured, methods
-with the best single device, latency with throughput and memory.
+"""Scatter plots: predicted against measured latency, methods against the best single device, and
+latency against throughput and memory.
 """
 
 import math
@@ -16,8 +16,8 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 _EQUAL: Any = {"color": "black", "linewidth": 1.0, "zorder": 1}
-_NEAR = 0.1  # half the width of the band around what is equal
-_ROOM = 1.08  # beside the outermost points, as a factor
+_NEAR = 0.1  # half the relative width of the band around equality
+_MARGIN = 1.08  # factor beyond the outermost points
 _MARKED: Any = {"linestyle": "none", "markeredgecolor": "white", "markersize": 7}
 _PANELS = 3  # side by side
 _SMALL = 8.0  # points
@@ -26,13 +26,13 @@ _KINDS: dict[str, dict[str, Any]] = {
     "other": {"marker": "s", "color": plots.COLOURS[1]},
 }
 _FRONT: Any = {"color": plots.ALARM, "linestyle": "--", "zorder": 2}
-_FURTHEST = 2.0  # a ratio beyond is an arrow at the edge
-_LONGEST_NAME, _MOST_NAMES = 120.0, 3  # of a point's label: points, and how many names
+_FURTHEST = 2.0  # a larger ratio is an arrow at the edge
+_LONGEST_NAME, _MAX_NAMES = 120.0, 3  # a point's label: width of a name in points, and names
 _AREAS = (30.0, 330.0)  # of points, by memory, in square points
 
 
 class Pair(NamedTuple):
-    """A placement that was predicted and measured."""
+    """A placement with a predicted and a measured latency."""
 
     kind: str
     predicted_s: float
@@ -43,7 +43,7 @@ _NONE = grids.Estimate(math.nan, math.nan)
 
 
 def pairs(rows: Iterable[summaries.Row]) -> list[Pair]:
-    """Lists the placements that have both numbers; each row is a kind."""
+    """Lists the placements with both latencies; each row's method is a kind."""
     latencies = [
         (row["method"], units.number(row["predicted_s"]), summaries.median_s(row))
         for row in summaries.split(rows)[0]
@@ -54,32 +54,32 @@ def pairs(rows: Iterable[summaries.Row]) -> list[Pair]:
 def errors(samples: Sequence[Pair], name: str) -> "Figure":
     """Draws predicted against measured latencies, with the errors in the title.
 
-    An error is |predicted / measured - 1|. The line is where both are equal, the band where they
-    differ by up to a tenth. Axes are logarithmic where latencies span more than a factor of ten.
+    An error is |predicted / measured - 1|. The line marks equality, the band errors up to a tenth.
+    Axes are logarithmic where latencies span more than a factor of ten.
 
     Args:
-      samples: those that are not finite are left out.
-      name: what the figure is about.
+      samples: the placements; those that are not finite are left out.
+      name: the title.
 
     Raises:
       NothingToDrawError: fewer than two samples are left, or matplotlib is not installed.
     """
-    known = [s for s in samples if 0 < s.predicted_s < math.inf and 0 < s.measured_s < math.inf]
-    if len(known) < 2:
+    finite = [s for s in samples if 0 < s.predicted_s < math.inf and 0 < s.measured_s < math.inf]
+    if len(finite) < 2:
         raise plots.NothingToDrawError("fewer than two placements were both predicted and measured")
-    unit = units.of_latencies(sample.measured_s for sample in known)
-    seconds = np.array([(sample.measured_s, sample.predicted_s) for sample in known])
-    ends = np.array([seconds.min() / _ROOM, seconds.max() * _ROOM]) * unit.per_s
+    unit = units.of_latencies(sample.measured_s for sample in finite)
+    seconds = np.array([(sample.measured_s, sample.predicted_s) for sample in finite])
+    ends = np.array([seconds.min() / _MARGIN, seconds.max() * _MARGIN]) * unit.per_s
     figure = plots.new_figure(6.4, 6.4)
     axes = figure.subplots()
     axes.fill_between(ends, ends * (1 - _NEAR), ends * (1 + _NEAR), color=plots.PALE, zorder=0)
     axes.plot(ends, ends, **_EQUAL)
-    kinds = list(dict.fromkeys(sample.kind for sample in known))
+    kinds = list(dict.fromkeys(sample.kind for sample in finite))
     for number, kind in enumerate(kinds):
-        chosen = [sample.kind == kind for sample in known]
+        is_kind = [sample.kind == kind for sample in finite]
         style = {"marker": plots.MARKERS[number % len(plots.MARKERS)]} | _MARKED
         colour = plots.COLOURS[number % len(plots.COLOURS)]
-        axes.plot(*(seconds[chosen] * unit.per_s).T, color=colour, label=kind, **style)
+        axes.plot(*(seconds[is_kind] * unit.per_s).T, color=colour, label=kind, **style)
     if plots.spread_out(seconds.ravel().tolist()):
         plots.logarithmic(axes, "x")
         plots.logarithmic(axes, "y")
@@ -100,25 +100,29 @@ def _judged(seconds: np.ndarray) -> str:
     text = f"{len(seconds)} placements, error: median {np.median(error):.1%}"
     text += f", 90th percentile {np.quantile(error, 0.9):.1%}"
     if np.ptp(measured_s) == 0 or np.ptp(predicted_s) == 0:
-        return text  # there are no ranks to correlate
+        return text  # constant values have no rank correlation
     return f"{text}; Spearman {stats.spearmanr(predicted_s, measured_s)[0]:.3f}"
 
 
 def ratios(rows: Sequence[summaries.Row], learned: Collection[str]) -> "Figure":
-    """Draws latencies over that of the best single device: a panel a graph, less is better.
+    """Draws latencies over that of the best single device, one panel for each graph.
 
     A point is the mean over the seeds, with its 95% interval (Student's t); methods are sorted by
     the geometric mean over graphs. Ratios above two are arrows at the edge.
 
     Args:
-      rows: they carry 'graph' and 'seed'; reference rows are left out.
-      learned: methods to mark as learned.
+      rows: rows with 'graph' and 'seed'; reference rows are left out.
+      learned: the names of learned methods.
 
     Raises:
       NothingToDrawError: no row has a ratio, or matplotlib is not installed.
     """
     estimates = _ratios(rows)
-    if not any(math.isfinite(r.mean) for of_graph in estimates.values() for r in of_graph.values()):
+    if not any(
+        math.isfinite(r.mean)
+        for estimates_by_method in estimates.values()
+        for r in estimates_by_method.values()
+    ):
         raise plots.NothingToDrawError("no method has a ratio to the best single device to plot")
     methods = _ranked(estimates)
     down = math.ceil(len(estimates) / _PANELS)
@@ -127,11 +131,11 @@ def ratios(rows: Sequence[summaries.Row], learned: Collection[str]) -> "Figure":
     panels = figure.subplots(down, columns, sharey=True, squeeze=False).ravel()
     panels[0].set_yticks(range(len(methods)), methods)
     panels[0].set_ylim(len(methods) - 0.4, -0.6)
-    for axes, (graph, of_graph) in zip(panels, estimates.items(), strict=False):
+    for axes, (graph, estimates_by_method) in zip(panels, estimates.items(), strict=False):
         axes.set_title(graph, loc="left", fontsize=10)
-        known = [of_graph.get(method, _NONE) for method in methods]
+        drawn_ratios = [estimates_by_method.get(method, _NONE) for method in methods]
         bound = _bound([row for row in rows if row["graph"] == graph])
-        _draw_ratios(axes, known, bound, [method in learned for method in methods])
+        _draw_ratios(axes, drawn_ratios, bound, [method in learned for method in methods])
     for axes in panels[len(estimates) :]:
         axes.set_axis_off()
     title = "Latency over that of the best single device: less is better"
@@ -143,29 +147,29 @@ def ratios(rows: Sequence[summaries.Row], learned: Collection[str]) -> "Figure":
 
 
 def _draw_ratios(
-    axes: Any, known: Sequence[grids.Estimate], bound: float, is_learned: Sequence[bool]
+    axes: Any, drawn_ratios: Sequence[grids.Estimate], bound: float, is_learned: Sequence[bool]
 ) -> None:
-    """Draws a panel; the numbers stand beside it."""
-    means = np.array([ratio.mean for ratio in known])
-    least = np.nanmin([means.min(initial=1.0, where=np.isfinite(means)), bound])
-    most = min(_FURTHEST, max(1.0, means.max(initial=1.0, where=np.isfinite(means))))
-    room = 0.06 * (most - least) + 0.01
-    axes.set_xlim(least - room, most + room)
+    """Draws a panel, with the numbers to its right."""
+    means = np.array([ratio.mean for ratio in drawn_ratios])
+    low = np.nanmin([means.min(initial=1.0, where=np.isfinite(means)), bound])
+    high = min(_FURTHEST, max(1.0, means.max(initial=1.0, where=np.isfinite(means))))
+    margin = 0.06 * (high - low) + 0.01
+    axes.set_xlim(low - margin, high + margin)
     axes.axvline(1.0, **_EQUAL)
     axes.axvline(bound, **plots.BOUND, zorder=1)
     best = np.nanmin(np.append(means, np.inf))
-    for place, (ratio, learned) in enumerate(zip(known, is_learned, strict=True)):
+    for place, (ratio, learned) in enumerate(zip(drawn_ratios, is_learned, strict=True)):
         style = _KINDS["learned" if learned else "other"] | _MARKED
-        if ratio.mean > most:
+        if ratio.mean > high:
             style |= {"marker": ">"}
-        shown = min(ratio.mean, most) if math.isfinite(ratio.mean) else math.nan
+        shown = min(ratio.mean, high) if math.isfinite(ratio.mean) else math.nan
         axes.plot(shown, place, **style, zorder=3)
         if ratio.half_width > 0 and shown == ratio.mean:
             axes.errorbar(shown, place, xerr=ratio.half_width, color="black", capsize=2, zorder=2)
         weight = "bold" if ratio.mean == best else "normal"
-        beside = {"xycoords": ("axes fraction", "data"), "annotation_clip": False}
+        position = {"xycoords": ("axes fraction", "data"), "annotation_clip": False}
         text = _written(ratio)
-        axes.annotate(text, (1.02, place), va="center", fontsize=_SMALL, weight=weight, **beside)
+        axes.annotate(text, (1.02, place), va="center", fontsize=_SMALL, weight=weight, **position)
     axes.set_axisbelow(True)
     axes.grid(axis="y", color=plots.PALE)
     axes.tick_params(axis="y", length=0, labelsize=_SMALL)
@@ -181,18 +185,18 @@ def _written(ratio: grids.Estimate) -> str:
 def pareto(rows: Iterable[summaries.Row]) -> "Figure":
     """Draws latency, throughput and memory of placements, with the Pareto front.
 
-    A row is on the front where no other has both less latency and more requests a second. Areas
-    and colours of points are the bytes of the fullest device. A method with several seeds has one
-    point, that of its least latency.
+    A row is on the front if no other has both a lower latency and a higher throughput. Areas and
+    colours of points show the bytes of the fullest device. A method with several seeds has one
+    point, that of its lowest latency.
 
     Args:
-      rows: of a summary, with `predicted_s`, `max_load_s` (seconds that a pipeline takes for each
-        request) and `memory_bytes`; rows without any of them are left out.
+      rows: rows of a summary with `predicted_s`, `max_load_s` (seconds that a pipeline takes for
+        unit_bytes request) and `memory_bytes`; other rows are left out.
 
     Raises:
       NothingToDrawError: no row has all three, or matplotlib is not installed.
     """
-    points = _known(rows)
+    points = _grouped(rows)
     if not points:
         raise plots.NothingToDrawError("no row has a latency, a throughput and a memory to plot")
     unit = units.of_latencies(seconds for seconds, _, _ in points)
@@ -200,17 +204,23 @@ def pareto(rows: Iterable[summaries.Row]) -> "Figure":
     latency = latency * unit.per_s
     figure = plots.new_figure(8.0, 5.5)
     axes = figure.subplots()
-    name, each = units.byte_unit(memory.max())
+    name, unit_bytes = units.byte_unit(memory.max())
     areas = np.interp(memory, (0.0, memory.max() or 1.0), _AREAS)
-    drawn = axes.scatter(
-        latency, throughput, areas, memory / each, cmap="cividis_r", edgecolors="black", zorder=3
+    scatter = axes.scatter(
+        latency,
+        throughput,
+        areas,
+        memory / unit_bytes,
+        cmap="cividis_r",
+        edgecolors="black",
+        zorder=3,
     )
-    figure.colorbar(drawn, label=f"memory of the fullest device ({name})", shrink=0.7)
+    figure.colorbar(scatter, label=f"memory of the fullest device ({name})", shrink=0.7)
     best = _front(latency, throughput)
     axes.step(latency[best], throughput[best], **_FRONT, where="post", label="no other beats both")
-    for which, values in (("x", latency), ("y", throughput)):
+    for axis_name, values in (("x", latency), ("y", throughput)):
         if plots.spread_out(values.tolist()):
-            plots.logarithmic(axes, which)
+            plots.logarithmic(axes, axis_name)
     axes.margins(0.12)
     axes.set_xlabel(f"predicted latency of one request ({unit.name})")
     axes.set_ylabel("requests per second, one after another")
@@ -222,8 +232,8 @@ def pareto(rows: Iterable[summaries.Row]) -> "Figure":
     return figure
 
 
-def _known(rows: Iterable[summaries.Row]) -> dict[tuple[float, float, float], list[str]]:
-    """Groups methods by latency, throughput and memory: those of equal numbers share a point."""
+def _grouped(rows: Iterable[summaries.Row]) -> dict[tuple[float, float, float], list[str]]:
+    """Groups methods by latency, throughput and memory; equal methods share a point."""
     values: dict[str, tuple[float, float, float]] = {}
     for row in summaries.split(rows)[0]:
         keys = ("predicted_s", "max_load_s", "memory_bytes")
@@ -238,39 +248,46 @@ def _known(rows: Iterable[summaries.Row]) -> dict[tuple[float, float, float], li
 
 
 def _joined(names: Sequence[str]) -> str:
-    """Returns the first names of a point, each and all cut to what a label has room for."""
-    shown = [labels.shortened(name, _SMALL, _LONGEST_NAME) for name in names[:_MOST_NAMES]]
-    more = len(names) - len(shown)
-    return ", ".join(shown) + (f" and {more} more" if more else "")
+    """Returns the first names of a point, cut to the width of a label."""
+    shown = [labels.shortened(name, _SMALL, _LONGEST_NAME) for name in names[:_MAX_NAMES]]
+    num_hidden = len(names) - len(shown)
+    return ", ".join(shown) + (f" and {num_hidden} more" if num_hidden else "")
 
 
 def _front(latency: np.ndarray, throughput: np.ndarray) -> np.ndarray:
-    """Returns indices of the points that no other beats, by ascending latency."""
+    """Returns the indices of the Pareto front, by ascending latency."""
     order = np.lexsort((-throughput, latency))
-    before = np.maximum.accumulate(np.append(-np.inf, throughput[order][:-1]))
-    return order[throughput[order] > before]
+    best_so_far = np.maximum.accumulate(np.append(-np.inf, throughput[order][:-1]))
+    return order[throughput[order] > best_so_far]
 
 
 def _ratios(rows: Sequence[summaries.Row]) -> dict[str, dict[str, grids.Estimate]]:
-    """Estimates ratios by graph and method, of the methods that are no single devices."""
+    """Estimates ratios by graph and method, without the single devices."""
     seeds: dict[str, dict[str, list[float]]] = {}
     for row in summaries.split(rows)[0]:
-        of_graph = seeds.setdefault(row["graph"], {})
+        estimates_by_method = seeds.setdefault(row["graph"], {})
         if not summaries.is_single(row):
             ratio = units.or_nan(row["versus_best_single_device"])
-            of_graph.setdefault(row["method"], []).append(ratio)
+            estimates_by_method.setdefault(row["method"], []).append(ratio)
     return {
-        graph: {method: grids.estimate(values) for method, values in of_graph.items()}
-        for graph, of_graph in seeds.items()
+        graph: {method: grids.estimate(values) for method, values in estimates_by_method.items()}
+        for graph, estimates_by_method in seeds.items()
     }
 
 
 def _ranked(estimates: dict[str, dict[str, grids.Estimate]]) -> list[str]:
     """Sorts methods by the geometric mean over graphs; those without a number come last."""
-    methods = list(dict.fromkeys(method for of_graph in estimates.values() for method in of_graph))
+    methods = list(
+        dict.fromkeys(
+            method for estimates_by_method in estimates.values() for method in estimates_by_method
+        )
+    )
 
     def rank(method: str) -> float:
-        means = [of_graph.get(method, _NONE).mean for of_graph in estimates.values()]
+        means = [
+            estimates_by_method.get(method, _NONE).mean
+            for estimates_by_method in estimates.values()
+        ]
         return float(np.mean(np.log(means))) if np.isfinite(means).all() else math.inf
 
     return sorted(methods, key=rank)
@@ -278,7 +295,7 @@ def _ranked(estimates: dict[str, dict[str, grids.Estimate]]) -> list[str]:
 
 def _bound(rows: Sequence[summaries.Row]) -> float:
     """Returns the least bound over the best single device's prediction; nan without one."""
-    own = summaries.split(rows)[0]
-    single = [units.number(row["predicted_s"]) for row in own if summaries.is_single(row)]
-    bounds = [units.number(row.get("bound_s")) for row in own]
+    placements = summaries.split(rows)[0]
+    single = [units.number(row["predicted_s"]) for row in placements if summaries.is_single(row)]
+    bounds = [units.number(row.get("bound_s")) for row in placements]
     return min(filter(None, bounds), default=math.nan) / min(filter(None, single), default=math.nan)

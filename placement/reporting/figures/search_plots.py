@@ -1,4 +1,4 @@
-"""Figures of a search, and of the latencies that methods found."""
+"""Figures of a search, and of the latencies of all methods."""
 
 import math
 from collections.abc import Mapping, Sequence
@@ -13,7 +13,7 @@ from placement.reporting.tables import results
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-_BEST, _OTHER = plots.COLOURS[0], "#b8c4ce"
+_BEST, _PLAIN = plots.COLOURS[0], "#b8c4ce"
 _REFERENCE: dict[str, Any] = {"facecolor": "white", "edgecolor": "#555555", "hatch": "////"}
 _DIAMOND: dict[str, Any] = {
     "marker": "D",
@@ -22,9 +22,9 @@ _DIAMOND: dict[str, Any] = {
     "markersize": 5,
     "linestyle": "none",
 }
-_SHARE = "share_"  # begins the names of numbers that are shares of a whole
+_SHARE = "share_"  # prefix of the names of shares
 _BAR_HEIGHT = 0.6
-_LONGEST_BAR = 8.0  # times the shortest one; those beyond are cut
+_LONGEST_BAR = 8.0  # times the shortest one; longer bars are cut
 
 
 def search(metrics: Sequence[Mapping[str, Any]], rows: Sequence[summaries.Row] = ()) -> "Figure":
@@ -32,14 +32,14 @@ def search(metrics: Sequence[Mapping[str, Any]], rows: Sequence[summaries.Row] =
 
     Args:
       metrics: records of `metrics.jsonl`: `evaluations`, `best_s`, and optionally `mean_s`,
-          `method` and `seed`; each method has a colour, each seed a line. Null leaves a gap. Of a
-          search whose records have keys that begin with 'share_', which add up to 1, there is a
-          panel below.
-      rows: of the summary: single devices and the proven bound of the searches' placements become
-          lines to compare with. A search starts with the single devices, before its first record.
+          `method` and `seed`; panel method has a colour, panel seed a line. Null leaves a gap. A
+          search whose records have keys that begin with 'share_', which add up to 1, has a panel
+          below.
+      rows: rows of the summary: single devices and the proven bound of the searches' placements
+          become lines. A search starts with the single devices, before its first record.
 
     Raises:
-      NothingToDrawError: there are no records, or matplotlib is not installed.
+      NothingToDrawError: the metrics are empty, or matplotlib is not installed.
     """
     if not metrics:
         raise plots.NothingToDrawError("the search left no metrics to plot")
@@ -49,7 +49,11 @@ def search(metrics: Sequence[Mapping[str, Any]], rows: Sequence[summaries.Row] =
         searches.setdefault(key, []).append(record)
     unit = units.of_latencies(record.get("best_s") for record in metrics)
     methods = list(dict.fromkeys(method for method, _ in searches))
-    shared = {key: told for key, records in searches.items() if (told := _with_shares(records))}
+    shared = {
+        key: share_records
+        for key, records in searches.items()
+        if (share_records := [r for r in records if any(key.startswith(_SHARE) for key in r)])
+    }
     heights = [4.2, *len(shared) * [1.8]]
     figure = plots.new_figure(7.5, sum(heights))
     axes, *panels = figure.subplots(len(heights), squeeze=False, height_ratios=heights)[:, 0]
@@ -74,8 +78,8 @@ def search(metrics: Sequence[Mapping[str, Any]], rows: Sequence[summaries.Row] =
     axes.xaxis.set_major_formatter(lambda count, _: f"{count:,.0f}")
     handles = {
         label: handle
-        for each in (axes, *panels)
-        for handle, label in zip(*each.get_legend_handles_labels(), strict=True)
+        for panel in (axes, *panels)
+        for handle, label in zip(*panel.get_legend_handles_labels(), strict=True)
     }
     labels.legend_below(figure, list(handles.values()))
     axes.set_xlim(left=0)
@@ -85,14 +89,14 @@ def search(metrics: Sequence[Mapping[str, Any]], rows: Sequence[summaries.Row] =
 
 
 def latencies(summary: summaries.Summary) -> "Figure":
-    """Draws the latency of every row that has one: bars, with intervals where measured.
+    """Draws the latencies of all rows as bars, with intervals where measured.
 
-    Bars are measured latencies, with the predicted ones as diamonds; where nothing was measured,
-    bars are predicted ones. Reference rows, outside the placement, are hatched. A dotted line is
-    the proven bound of what is predicted. Bars more than eight times the shortest are cut there.
+    Bars are measured latencies, and diamonds are predictions; where nothing was measured, bars are
+    predictions. Reference rows, outside the placement, are hatched. A dotted line is the proven
+    bound of the predictions. Bars of more than eight times the shortest are cut.
 
     Args:
-      summary: what `summary.json` holds.
+      summary: the content of `summary.json`.
 
     Raises:
       NothingToDrawError: no row has a latency, or matplotlib is not installed.
@@ -122,12 +126,8 @@ def latencies(summary: summaries.Summary) -> "Figure":
     return figure
 
 
-def _with_shares(records: Sequence[Mapping[str, Any]]) -> list[Mapping[str, Any]]:
-    return [record for record in records if any(key.startswith(_SHARE) for key in record)]
-
-
 def _draw_shares(axes: Any, search: tuple[str, Any], records: Sequence[Mapping[str, Any]]) -> None:
-    """Draws what share of a search's moves is of which kind, over its evaluations."""
+    """Draws the shares of the kinds of moves of a search, over its evaluations."""
     keys = [key for key in records[0] if key.startswith(_SHARE)]
     counts = [record["evaluations"] for record in records]
     axes.stackplot(
@@ -154,7 +154,7 @@ def _single_values(rows: Sequence[summaries.Row], unit: units.Unit) -> dict[str,
 
 
 def _bound(rows: Sequence[summaries.Row], unit: units.Unit) -> float:
-    """Returns the least proven bound of rows, nan without one."""
+    """Returns the smallest proven bound of the rows, nan without one."""
     bounds = [unit.convert(row.get("bound_s")) for row in rows]
     return min((value for value in bounds if value > 0), default=math.nan)
 
@@ -162,25 +162,25 @@ def _bound(rows: Sequence[summaries.Row], unit: units.Unit) -> float:
 def _draw_references(
     axes: Any, singles: Mapping[str, float], bound: float, unit: units.Unit
 ) -> None:
-    """Draws lines of single devices and of the bound, with labels beside; scales the axes."""
+    """Draws labelled lines for single devices and for the bound; scales the axes."""
     best = min(singles.values(), default=math.nan)
-    drawn: dict[float, list[str]] = {}  # devices that are equally fast share a line
+    lines: dict[float, list[str]] = {}  # devices that are equally fast share a line
     for name, value in singles.items():
-        drawn.setdefault(value, []).append(name)
-    for value in drawn:
+        lines.setdefault(value, []).append(name)
+    for value in lines:
         emphasis = {"color": "black", "linewidth": 1.4} if value == best else {"color": plots.GREY}
         axes.axhline(value, **{"linestyle": "--", "linewidth": 0.8, "zorder": 1} | emphasis)
     if not math.isnan(bound):
         axes.axhline(bound, **plots.BOUND, zorder=1)
-        drawn.setdefault(bound, []).insert(0, "proven bound")
+        lines.setdefault(bound, []).insert(0, "proven bound")
     heights = [float(y) for line in axes.lines for y in line.get_ydata()]
     if plots.spread_out(heights):
         plots.logarithmic(axes, "y")
-    if drawn:
+    if lines:
         right = axes.get_xlim()[1]
         axes.set_xlim(right=right)
-        texts = [f"{', '.join(names)}: {value:.{unit.decimals}f}" for value, names in drawn.items()]
-        labels.beside(axes, [(right, value) for value in drawn], texts)
+        texts = [f"{', '.join(names)}: {value:.{unit.decimals}f}" for value, names in lines.items()]
+        labels.beside(axes, [(right, value) for value in lines], texts)
 
 
 def _draw_bar(
@@ -195,7 +195,7 @@ def _draw_bar(
 ) -> None:
     predicted = unit.convert(row.get("predicted_s"))
     bar = unit.convert(summaries.median_s(row)) if measured else predicted
-    style = {"color": _BEST if best else _OTHER}
+    style = {"color": _BEST if best else _PLAIN}
     if row.get("reference"):
         style = _REFERENCE | ({"edgecolor": _BEST, "linewidth": 2} if best else {})
     end, text = min(bar, longest), f"{bar:.{unit.decimals}f}"
@@ -204,7 +204,7 @@ def _draw_bar(
     else:
         axes.barh(place, end, height=_BAR_HEIGHT, **style)
     if bar > longest:
-        text = f"» {text}"  # the bar goes on
+        text = f"» {text}"  # the bar is cut
     elif measured and not math.isnan(bar):
         low, high = (unit.convert(row["measured_s"].get(key)) for key in ("low", "high"))
         error = [[bar - low], [high - bar]]
@@ -227,8 +227,8 @@ def _explained(rows: Sequence[summaries.Row], *, measured: bool, best: bool) -> 
         handles.append(plots.line_key("95% interval", interval))
         handles.append(plots.line_key("predicted", _DIAMOND))
     if any(units.number(row.get("bound_s")) for row in summaries.split(rows)[0]):
-        of = " of predictions" if measured else ""
-        handles.append(plots.line_key(f"proven bound{of}", plots.BOUND))
+        suffix = " of predictions" if measured else ""
+        handles.append(plots.line_key(f"proven bound{suffix}", plots.BOUND))
     return handles
 
 
@@ -237,7 +237,7 @@ def _row_label(row: summaries.Row, rows: Sequence[summaries.Row]) -> str:
     parts = [
         f"{key} {row[key]}" if key == "seed" else str(row[key])
         for key in ("graph", "seed")
-        if key in row and any(other.get(key) != row[key] for other in rows)
+        if key in row and any(rival.get(key) != row[key] for rival in rows)
     ]
     method = row["method"].removeprefix("reference:")
     return method if not parts else f"{method} ({', '.join(parts)})"

@@ -1,4 +1,4 @@
-"""The figure of a schedule: what runs when on each device, predicted above measured."""
+"""The figure of a schedule: the spans of each device, predicted above measured."""
 
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -13,45 +13,50 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 _WIDTH = 11.69  # inches: A4 in landscape
-_AROUND = 0.55  # inches that a panel takes beside its lanes
+_PANEL_MARGIN = 0.55  # inches of a panel without its lanes
 _ALL_LANES, _LARGEST_LANE, _SMALLEST_LANE = 4.6, 0.36, 0.03  # inches
 _SMALLEST_ROW = 0.2  # inches: of a device
-_APART = 0.3  # of a lane, between devices
-_LABEL_SIZE, _MOST_LABEL = 9.0, 190.0  # of a device, in points
+_GAP = 0.3  # between devices, in lanes
+_LABEL_SIZE, _LABEL_WIDTH = 9.0, 190.0  # of a device's label, in points
 _TINT = 0.55
-_OUTLINED = 3.0  # from this width in points on, a line parts spans
-_MOST_SHAPES = 5_000  # in an SVG; more become an image in it
-_TEXT_SIZE, _PADDING = 7.0, 3.0  # of what a span runs, in points
+_OUTLINED = 3.0  # wider spans, in points, have an outline
+_MAX_SHAPES = 5_000  # of an SVG; more are rasterised
+_TEXT_SIZE, _PADDING = 7.0, 3.0  # of a span's name, in points
 _CENTRED: Any = {"fontsize": _TEXT_SIZE, "ha": "center", "va": "center", "zorder": 3}
 _LATENCY: Any = {"color": "black", "linewidth": 1.2, "linestyle": "--", "zorder": 4}
 _PREDICTED: Any = {"color": plots.ALARM, "linewidth": 1.4, "linestyle": ":", "zorder": 4}
 
 
-_WHAT = ("predicted", "measured")
+_KINDS = ("predicted", "measured")
 
 
 class _Panel(NamedTuple):
-    """A schedule as it is drawn, lane under lane; heights are in lanes."""
+    """A drawn schedule, lane under lane; heights are in lanes."""
 
+    kind: str  # one of `_KINDS`
     schedule: Timeline
-    what: str
-    lane_of: list[int]  # of each span, within its device
-    rooms: np.ndarray  # float64 [D]: the lanes of each device, or what its label needs
-    tops: np.ndarray  # float64 [D]
+    heights: np.ndarray  # float64 [D]: the lanes of each device, or the height of its label
+
+    @property
+    def tops(self) -> np.ndarray:
+        """Upper ends of the devices' rows, float64 [D]."""
+        return np.cumsum(self.heights + _GAP) - self.heights
 
     @property
     def height(self) -> float:
-        return float(self.tops[-1] + self.rooms[-1] + _APART)
+        return float(self.tops[-1] + self.heights[-1] + _GAP)
 
 
 def timeline(details: Details) -> "Figure":
-    """Draws when each device works on one request: a row a device, lanes where spans overlap.
+    """Draws the times at which each device works on one request.
+
+    Each device has a row, with several lanes where its spans overlap.
 
     Grey is idle. Predicted and measured are panels with the same time axis; where nothing was
     measured there is one panel, whose title says so.
 
     Raises:
-      NothingToDrawError: no schedule is known, or matplotlib is not installed.
+      NothingToDrawError: the details have no schedule, or matplotlib is not installed.
     """
     schedules = [details.predicted, *filter(None, [details.measured])]
     latest_s = max(map(timelines.latency_s, schedules))
@@ -59,60 +64,54 @@ def timeline(details: Details) -> "Figure":
         raise plots.NothingToDrawError("no schedule of the placement is known to draw")
     counts = [_lanes(schedule, len(details.devices)) for schedule in schedules]
     lane = np.clip(_ALL_LANES / sum(map(sum, counts)), _SMALLEST_LANE, _LARGEST_LANE)
-    drawn = [
-        _panel(what, schedule, np.maximum(lanes, _SMALLEST_ROW / lane))
-        for what, schedule, lanes in zip(_WHAT, schedules, counts, strict=False)
+    drawn_panels = [
+        _Panel(kind, schedule, np.maximum(lanes, _SMALLEST_ROW / lane))
+        for kind, schedule, lanes in zip(_KINDS, schedules, counts, strict=False)
     ]
-    heights = [panel.height for panel in drawn]
-    figure = plots.new_figure(_WIDTH, lane * sum(heights) + _AROUND * (len(drawn) + 1))
-    panels = figure.subplots(len(drawn), 1, sharex=True, squeeze=False, height_ratios=heights)
+    heights = [panel.height for panel in drawn_panels]
+    figure = plots.new_figure(_WIDTH, lane * sum(heights) + _PANEL_MARGIN * (len(drawn_panels) + 1))
+    panels = figure.subplots(
+        len(drawn_panels), 1, sharex=True, squeeze=False, height_ratios=heights
+    )
     unit = units.of_latencies([latest_s])
-    for axes, panel in zip(panels[:, 0], drawn, strict=True):
+    for axes, panel in zip(panels[:, 0], drawn_panels, strict=True):
         _draw_panel(axes, panel, details, unit)
     axes.set_xlim(0, 1.01 * latest_s * unit.per_s)
     axes.set_xlabel(f"time since the request ({unit.name})")
-    figure.suptitle(_title(details), x=0.01, ha="left", fontsize="medium")
+    title = f"{details.graph.name}: one request, placed by {details.method}"
+    title += "" if details.measured else "; nothing was measured"
+    figure.suptitle(title, x=0.01, ha="left", fontsize="medium")
     keys = [plots.line_key("latency", _LATENCY), plots.line_key("predicted", _PREDICTED)]
-    labels.legend_below(figure, keys[: len(drawn)])
-    plots.arrange(figure)  # after which widths are known
-    for axes, panel in zip(panels[:, 0], drawn, strict=True):
+    labels.legend_below(figure, keys[: len(drawn_panels)])
+    plots.arrange(figure)  # fixes the widths
+    for axes, panel in zip(panels[:, 0], drawn_panels, strict=True):
         _draw_spans(axes, panel, details, unit)
     return figure
 
 
 def _lanes(schedule: Timeline, num_devices: int) -> list[int]:
-    """Counts the lanes that each device needs, one of an idle device."""
+    """Counts the lanes that each device needs; an idle device has one."""
     lanes = [1] * num_devices
     for span, lane in zip(schedule.spans, timelines.lanes(schedule), strict=True):
         lanes[span.device] = max(lanes[span.device], lane + 1)
     return lanes
 
 
-def _panel(what: str, schedule: Timeline, rooms: np.ndarray) -> _Panel:
-    tops = np.cumsum(rooms + _APART) - rooms
-    return _Panel(schedule, what, timelines.lanes(schedule), rooms, tops)
-
-
-def _title(details: Details) -> str:
-    title = f"{details.graph.name}: one request, placed by {details.method}"
-    return title if details.measured else f"{title}; nothing was measured"
-
-
 def _draw_panel(axes: Any, panel: _Panel, details: Details, unit: units.Unit) -> None:
     """Draws everything but the spans."""
     latency_s = timelines.latency_s(panel.schedule)
     busy_s = timelines.busy_s(panel.schedule.spans, len(details.devices))
-    busy = busy_s / latency_s if latency_s > 0 else busy_s  # nothing takes any time
+    busy = busy_s / latency_s if latency_s > 0 else busy_s  # all spans are empty
     axes.set_ylim(panel.height, 0)
-    names = [labels.shortened(label, _LABEL_SIZE, _MOST_LABEL) for label in details.devices]
-    axes.set_yticks(panel.tops + panel.rooms / 2, names, fontsize=_LABEL_SIZE)
+    names = [labels.shortened(label, _LABEL_SIZE, _LABEL_WIDTH) for label in details.devices]
+    axes.set_yticks(panel.tops + panel.heights / 2, names, fontsize=_LABEL_SIZE)
     axes.tick_params(axis="y", length=0)
     axes.spines[["top", "right", "left"]].set_visible(False)
-    for top, room, share in zip(panel.tops, panel.rooms, busy, strict=True):
-        axes.axhspan(top, top + room, facecolor=plots.PALE, zorder=0)
+    for top, height, share in zip(panel.tops, panel.heights, busy, strict=True):
+        axes.axhspan(top, top + height, facecolor=plots.PALE, zorder=0)
         axes.annotate(
             f"{share:.0%} busy",
-            (1.01, top + room / 2),
+            (1.01, top + height / 2),
             xycoords=("axes fraction", "data"),
             va="center",
             fontsize=_LABEL_SIZE,
@@ -120,18 +119,18 @@ def _draw_panel(axes: Any, panel: _Panel, details: Details, unit: units.Unit) ->
     axes.axvline(latency_s * unit.per_s, **_LATENCY)
     if panel.schedule is details.measured:
         axes.axvline(timelines.latency_s(details.predicted) * unit.per_s, **_PREDICTED)
-    heading = timelines.heading(panel.what, panel.schedule)
+    heading = timelines.heading(panel.kind, panel.schedule)
     axes.set_title(f"{heading}; latency {units.duration(latency_s)}", loc="left", fontsize=10)
 
 
 def _draw_spans(axes: Any, panel: _Panel, details: Details, unit: units.Unit) -> None:
-    """Draws bars, and what they run where that fits."""
+    """Draws bars, with the names of their operations where they fit."""
     from matplotlib.collections import PolyCollection
 
     size = axes.get_position().size * axes.figure.get_size_inches() * 72  # points
     per_s, tall = size[0] / axes.get_xlim()[1] * unit.per_s, size[1] / panel.height
     boxes: dict[tuple[int, bool], list[np.ndarray]] = {}
-    for span, lane in zip(panel.schedule.spans, panel.lane_of, strict=True):
+    for span, lane in zip(panel.schedule.spans, timelines.lanes(panel.schedule), strict=True):
         left, right = span.start_s * unit.per_s, span.finish_s * unit.per_s
         top = panel.tops[span.device] + lane
         corners = np.array([(left, top), (right, top), (right, top + 1), (left, top + 1)])
@@ -144,12 +143,12 @@ def _draw_spans(axes: Any, panel: _Panel, details: Details, unit: units.Unit) ->
         tint = plots.mixed(plots.device_style(device)["facecolor"], _TINT)
         line: Any = {"edgecolor": "white", "linewidth": 0.6} if outlined else {"edgecolor": "none"}
         bars = PolyCollection(polygons, facecolor=tint, zorder=2, **line)
-        bars.set_rasterized(len(polygons) > _MOST_SHAPES)
+        bars.set_rasterized(len(polygons) > _MAX_SHAPES)
         axes.add_collection(bars)
 
 
 def _fitting(details: Details, span: Span, width: float) -> str:
-    """Returns the name of what runs, else its type, else nothing."""
+    """Returns the first text that fits: the span's name, its type, or nothing."""
     texts = [timelines.name(details, span)]
     texts += [details.coarse.op_types[op] for op in span.ops if len(span.ops) == 1]
     return next((text for text in texts if labels.width(text, _TEXT_SIZE) <= width), "")

@@ -1,8 +1,8 @@
-"""One run as one HTML file, which needs no network and nothing beside it.
+"""One run as one HTML file, which needs neither a network nor other files.
 
-`page/` holds what the file is made of: a frame, what a placement adds to it, a style and scripts.
-What a run names, such as operations and causes of failures, is escaped here or, in the data that
-the scripts read, cannot end the element that holds it.
+`page/` holds the parts of the file: a frame, the sections about a placement, a style sheet and
+scripts. Names that come from a run, such as those of operations, and causes of failures are escaped
+here. In the data that the scripts read they cannot end the element that holds them.
 """
 
 import base64
@@ -35,14 +35,14 @@ def page(
     notes: Mapping[str, str] | None = None,
     provenance: Mapping[str, Mapping[str, Any]] | None = None,
 ) -> str:
-    """Renders the whole file. What is None or empty has no section.
+    """Renders the whole file. An argument that is None or empty has no section.
 
     Args:
-      summary: what `summary.json` holds.
-      details: of the best placement, for the graph and the list of operations.
-      figures: SVG texts by title.
-      notes: sections in Markdown by title, such as a comparison; they come first.
-      provenance: by title, names with what JSON can hold: what was asked for, and where it ran.
+      summary: the content of `summary.json`.
+      details: the best placement, for the graph and the list of operations.
+      figures: title -> SVG text.
+      notes: title -> section in Markdown, such as a comparison; they come first.
+      provenance: title -> JSON object: the run's settings and its environment.
     """
     sections = {title: _markdown().render(text) for title, text in (notes or {}).items()}
     sections["Result"] = _results(summary)
@@ -52,7 +52,9 @@ def page(
         sections["Graph"] = _part("graph.html")
         sections["Operations"] = _part("operations.html", data=_data(data.columns(details)))
     if provenance:
-        sections["Provenance"] = "\n".join(_pairs(title, of) for title, of in provenance.items())
+        sections["Provenance"] = "\n".join(
+            _pairs(title, pairs) for title, pairs in provenance.items()
+        )
     return _part(
         "report.html",
         title=html.escape(f"Placement of {summary['graph']['name']}"),
@@ -74,13 +76,13 @@ def _part(name: str, **texts: str) -> str:
 
 
 def _data(columns: data.Columns) -> str:
-    """Writes JSON without '<', so that no name can end the script or open a comment in it."""
+    """Writes JSON without '<', so that no name can end the script or open a comment."""
     text = json.dumps(columns, separators=(",", ":"), allow_nan=False)
     return text.replace("<", "\\u003c")
 
 
 def _markdown() -> MarkdownIt:
-    """Makes a renderer of Markdown with tables that scroll, and without HTML of its own."""
+    """Makes a Markdown renderer with tables that scroll; it escapes HTML."""
     markdown = MarkdownIt("commonmark", {"html": False}).enable("table")
     markdown.add_render_rule("table_open", lambda *_: '<div class="scroll"><table>\n')
     markdown.add_render_rule("table_close", lambda *_: "</table></div>\n")
@@ -106,7 +108,7 @@ def _heading(summary: summaries.Summary) -> str:
 
 
 def _headline(summary: summaries.Summary) -> str:
-    """Renders which method is best, then what all of this is about."""
+    """Renders the verdict and the facts about the run."""
     graph, devices = summary["graph"], "<br>".join(map(html.escape, summary["devices"]))
     facts = {
         "operations": f"{graph['num_ops']:,}",
@@ -130,15 +132,15 @@ def _headline(summary: summaries.Summary) -> str:
 
 
 def _results(summary: summaries.Summary) -> str:
-    """Renders a table a graph, each under the graph's name where there are several."""
+    """Renders one table for each graph; several tables have the graphs' names above them."""
     graphs, best = summaries.by_graph(summary["rows"]), results.best_rows(summary)
     parts = []
     for rows in graphs:
         name = html.escape(str(rows[0].get("graph", summary["graph"]["name"])))
         if len(graphs) > 1:
             parts.append(f"<h3>{name}</h3>")
-            said = results.of_graph(rows, summary["objective"])
-            parts += [f"<p>{_inline(sentence)}</p>" for sentence in said]
+            sentences = results.graph_sentences(rows, summary["objective"])
+            parts += [f"<p>{_inline(sentence)}</p>" for sentence in sentences]
         parts.append(f'<div class="scroll" role="region" aria-label="Results of {name}">')
         parts += [*_table(rows, best), "</div>"]
     notes = [results.LEGEND, *([results.HOST_NOTE] if results.has_host(summary) else [])]
@@ -151,11 +153,11 @@ def _inline(text: str) -> str:
 
 def _table(rows: Sequence[summaries.Row], best: Sequence[summaries.Row]) -> Iterator[str]:
     columns = results.columns(rows)
-    own, references = summaries.split(rows)
+    placements, references = summaries.split(rows)
     yield '<table class="sortable"><thead><tr>'
     yield from (f'<th scope="col"{_kind(c)}>{html.escape(c.title)}</th>' for c in columns)
     yield "</tr></thead><tbody>"
-    yield from (_row(row, columns, best=row in best) for row in own)
+    yield from (_row(row, columns, best=row in best) for row in placements)
     if references:
         yield f'</tbody><tbody><tr class="divider"><th colspan="{len(columns)}">{_REFERENCES}</th>'
         yield "</tr>"
@@ -180,7 +182,7 @@ def _kind(column: results.Column) -> str:
 
 
 def _figure(title: str, svg: str) -> str:
-    """Renders an image, whose names and styles cannot meet those of the page or of others."""
+    """Renders an image whose ids and styles cannot clash with those of the page."""
     label, image = html.escape(title), base64.b64encode(svg.encode()).decode()
     return (
         f"<figure><figcaption>{label}</figcaption>"
@@ -198,7 +200,7 @@ def _pairs(title: str, pairs: Mapping[str, Any]) -> str:
 
 
 def _flat(pairs: Mapping[str, Any], prefix: str) -> Iterator[tuple[str, str]]:
-    """Yields names such as 'versions.jax', with texts."""
+    """Yields dotted names such as 'versions.jax', and their texts."""
     for name, value in pairs.items():
         if isinstance(value, Mapping):
             yield from _flat(value, f"{prefix}{name}.")
@@ -209,7 +211,7 @@ def _flat(pairs: Mapping[str, Any], prefix: str) -> Iterator[tuple[str, str]]:
 
 
 def _written(value: Any) -> str:
-    """Returns a value of JSON as text; numbers have four digits."""
+    """Returns a JSON value as text; numbers have four digits."""
     if isinstance(value, float) and math.isfinite(value):
         return f"{value:.4g}" if abs(value) < 1e4 else f"{value:.0f}"
     return value if value and isinstance(value, str) else json.dumps(value)

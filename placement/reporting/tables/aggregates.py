@@ -1,11 +1,12 @@
-"""Methods over all runs of a comparison: what single graphs and seeds say together.
+"""Methods over all runs of a comparison: statistics over graphs and seeds.
 
-A run's score is its latency over the best known one of its graph, by whatever method and seed:
-lower is better, 1 is the best there is. `placement.reporting.statistics` says what is made of them.
+A run's score is its latency over the best known one of its graph, of any method and seed: lower is
+better, 1 equals the best known. `placement.reporting.statistics` defines the statistics.
 
-A graph's room is its best known latency over that of the best single device. Where there is none,
-all that starts from single devices finds the same, and averages would hide what differs elsewhere:
-graphs with room are looked at by themselves, then all.
+A graph's *headroom* is its best known latency over that of the best single device. Without
+headroom, every method that starts from single devices finds the same latency, and an average over
+such graphs would hide differences on the others. So the statistics cover the graphs with headroom,
+then all graphs.
 """
 
 import itertools
@@ -19,9 +20,9 @@ from placement.reporting import statistics, units
 from placement.reporting.statistics import Interval
 from placement.reporting.tables import comparison, grids
 
-WITH_ROOM = 0.97  # a graph's room at most
-_DIGITS = 5  # of a score: more are rounding of float32
-_EVEN = 0.5  # the probability of improvement of equals
+WITH_ROOM = 0.97  # the largest ratio that counts as headroom
+_DIGITS = 5  # decimals of a score; further ones are float32 rounding
+_EVEN = 0.5  # the probability of improvement between equal methods
 _LEGEND = (
     "A score is a run's latency over the best known one of its graph. Here are interquartile means "
     "of the scores of all runs: less is better, 1 is the best known. In brackets: the 95% interval "
@@ -35,57 +36,59 @@ _IMPROVEMENT_LEGEND = (
 
 
 class Room(NamedTuple):
-    """What there is to gain on a graph."""
+    """The possible gain on a graph."""
 
     best_s: float  # the best known latency; inf where nothing runs
-    method: str  # that found it, the first of equals
+    method: str  # the first method that found it
     single_s: float  # of the best single device; inf where none runs
 
     @property
     def ratio(self) -> float:
-        """The room: below 1 where something is faster than the best single device."""
+        """The headroom: below 1 where a method beats the best single device."""
         return units.ratio(self.best_s, self.single_s)
 
 
 class Scope(NamedTuple):
-    """Methods on some of the graphs; those that lack a run on any of them are left out."""
+    """Methods on some of the graphs, except methods that lack a run on any of them."""
 
     title: str
     graphs: tuple[str, ...]
-    scores: dict[str, tuple[np.ndarray, ...]]  # method -> of each graph, float64 [K] of its K runs
+    scores: dict[str, tuple[np.ndarray, ...]]  # method -> float64 [K] for the K runs of each graph
     means: dict[str, Interval]  # method -> interquartile mean, ascending
     improvement: dict[str, dict[str, Interval]]  # method -> other -> probability
     left_out: tuple[str, ...]
 
 
 class Aggregates(NamedTuple):
-    """What is said of a comparison as a whole."""
+    """Statistics of a whole comparison."""
 
     rooms: dict[str, Room]  # by graph
-    scopes: tuple[Scope, ...]  # of graphs with room and of all; one where these are the same
+    scopes: tuple[Scope, ...]  # graphs with headroom, and all graphs unless these are the same
 
 
-def aggregate(found: comparison.Comparison, paired: Sequence[str]) -> Aggregates:
-    """Aggregates the runs of a comparison; graphs on which nothing runs are of no scope.
+def aggregate(table: comparison.Comparison, paired: Sequence[str]) -> Aggregates:
+    """Aggregates the runs of a comparison; graphs on which no method runs are left out.
 
     Args:
-      found: the comparison.
-      paired: the methods of which each is set against each other.
+      table: the comparison.
+      paired: the methods that are compared in pairs.
     """
-    rooms = {graph: _room(cells) for graph, cells in found.cells.items()}
-    known = tuple(graph for graph, room in rooms.items() if math.isfinite(room.best_s))
-    with_room = tuple(graph for graph in known if rooms[graph].ratio <= WITH_ROOM)
-    chosen = {"graphs with room": with_room, "all graphs": known}
-    if with_room == known:
-        del chosen["all graphs"]
+    rooms = {graph: _room(cells) for graph, cells in table.cells.items()}
+    solved = tuple(graph for graph, room in rooms.items() if math.isfinite(room.best_s))
+    with_room = tuple(graph for graph in solved if rooms[graph].ratio <= WITH_ROOM)
+    graphs_by_title = {"graphs with room": with_room, "all graphs": solved}
+    if with_room == solved:
+        del graphs_by_title["all graphs"]
     scopes = [
-        _scope(title, graphs, found, rooms, paired) for title, graphs in chosen.items() if graphs
+        _scope(title, graphs, table, rooms, paired)
+        for title, graphs in graphs_by_title.items()
+        if graphs
     ]
     return Aggregates(rooms, tuple(scopes))
 
 
 def data(aggregates: Aggregates) -> dict[str, Any]:
-    """Returns what `summary.json` holds of them."""
+    """Returns the aggregates as `summary.json` holds them."""
     return {
         "graphs": {
             graph: {**room._asdict(), "room": room.ratio, "with_room": room.ratio <= WITH_ROOM}
@@ -96,8 +99,8 @@ def data(aggregates: Aggregates) -> dict[str, Any]:
                 "graphs": scope.graphs,
                 "interquartile_mean": {m: mean._asdict() for m, mean in scope.means.items()},
                 "probability_of_improvement": {
-                    method: {other: each._asdict() for other, each in others.items()}
-                    for method, others in scope.improvement.items()
+                    method: {rival: interval._asdict() for rival, interval in intervals.items()}
+                    for method, intervals in scope.improvement.items()
                 },
                 "left_out": scope.left_out,
             }
@@ -107,7 +110,7 @@ def data(aggregates: Aggregates) -> dict[str, Any]:
 
 
 def markdown(aggregates: Aggregates) -> str:
-    """Writes a Markdown section: the room of each graph, then methods over all runs."""
+    """Writes a Markdown section: the headroom of each graph, then methods over all runs."""
     parts = ["### How much room the graphs have", _rooms(aggregates.rooms), _counted(aggregates)]
     if aggregates.scopes:
         parts += ["### Methods over all runs", _means(aggregates.scopes), _LEGEND]
@@ -130,24 +133,24 @@ def _room(cells: dict[str, comparison.Cell]) -> Room:
 def _scope(
     title: str,
     graphs: tuple[str, ...],
-    found: comparison.Comparison,
+    table: comparison.Comparison,
     rooms: dict[str, Room],
     paired: Sequence[str],
 ) -> Scope:
     scores = {
-        method: tuple(_scores(found.cells[graph][method], rooms[graph].best_s) for graph in graphs)
-        for method in found.methods
-        if all(method in found.cells[graph] for graph in graphs)
+        method: tuple(_scores(table.cells[graph][method], rooms[graph].best_s) for graph in graphs)
+        for method in table.methods
+        if all(method in table.cells[graph] for graph in graphs)
     }
-    means = {method: statistics.interquartile_mean(of) for method, of in scores.items()}
+    means = {method: statistics.interquartile_mean(runs) for method, runs in scores.items()}
     ranked = dict(sorted(means.items(), key=lambda item: item[1].value))
     improvement: dict[str, dict[str, Interval]] = {}
-    for method, other in itertools.permutations([m for m in paired if m in scores], 2):
-        if any(len(runs) > 1 for runs in scores[method] + scores[other]) or len(graphs) > 1:
-            improvement.setdefault(method, {})[other] = statistics.probability_of_improvement(
-                scores[method], scores[other]
+    for method, rival in itertools.permutations([m for m in paired if m in scores], 2):
+        if any(len(runs) > 1 for runs in scores[method] + scores[rival]) or len(graphs) > 1:
+            improvement.setdefault(method, {})[rival] = statistics.probability_of_improvement(
+                scores[method], scores[rival]
             )
-    left_out = tuple(method for method in found.methods if method not in scores)
+    left_out = tuple(method for method in table.methods if method not in scores)
     return Scope(title, graphs, scores, ranked, improvement, left_out)
 
 
@@ -160,37 +163,35 @@ def _rooms(rooms: dict[str, Room]) -> str:
     rows = []
     for graph, room in rooms.items():
         unit = units.of_latencies((room.best_s, room.single_s))
-        known = math.isfinite(room.best_s)
-        texts = (f"{room.ratio:.3f}", room.method) if known else (units.NONE, units.NONE)
+        is_solved = math.isfinite(room.best_s)
+        texts = (f"{room.ratio:.3f}", room.method) if is_solved else (units.NONE, units.NONE)
         latencies = unit.write(room.single_s), unit.write(room.best_s)
         rows.append([f"{graph}, {unit.name}", *latencies, *texts])
     return grids.markdown(header, rows, numeric=(False, True, True, True, False))
 
 
 def _counted(aggregates: Aggregates) -> str:
-    """Says which graphs have room, and which nothing is said of."""
-    known = {g: room for g, room in aggregates.rooms.items() if math.isfinite(room.best_s)}
-    without = [f"`{graph}`" for graph, room in known.items() if room.ratio > WITH_ROOM]
+    """Writes which graphs have headroom, and on which no method runs."""
+    solved = {g: room for g, room in aggregates.rooms.items() if math.isfinite(room.best_s)}
+    flat_graphs = [f"`{graph}`" for graph, room in solved.items() if room.ratio > WITH_ROOM]
     text = (
         "Room: the best known latency, by whatever method and seed, over that of the best single "
-        f"device; a graph has room where it is at most {WITH_ROOM}: {len(known) - len(without)} of "
-        f"{len(aggregates.rooms)}."
+        f"device; a graph has room where it is at most {WITH_ROOM}: "
+        f"{len(solved) - len(flat_graphs)} of {len(aggregates.rooms)}."
     )
-    if without:
-        text += f" Without room: {', '.join(without)}."
-    unknown = [f"`{graph}`" for graph in aggregates.rooms if graph not in known]
-    return text + (f" Nothing runs on: {', '.join(unknown)}." if unknown else "")
+    if flat_graphs:
+        text += f" Without room: {', '.join(flat_graphs)}."
+    unsolved = [f"`{graph}`" for graph in aggregates.rooms if graph not in solved]
+    return text + (f" Nothing runs on: {', '.join(unsolved)}." if unsolved else "")
 
 
 def _means(scopes: Sequence[Scope]) -> str:
-    """Writes the means, a column a scope, by those of the first."""
+    """Writes the means, one column for each scope, sorted by the first scope."""
     methods = dict.fromkeys(itertools.chain.from_iterable(scope.means for scope in scopes))
     rows = [[method, *(_mean(scope, method) for scope in scopes)] for method in methods]
-    return grids.markdown(["method", *map(_titled, scopes)], rows)
-
-
-def _titled(scope: Scope) -> str:
-    return f"{scope.title} ({len(scope.graphs)})"
+    return grids.markdown(
+        ["method", *(f"{scope.title} ({len(scope.graphs)})" for scope in scopes)], rows
+    )
 
 
 def _mean(scope: Scope, method: str) -> str:
@@ -203,23 +204,23 @@ def _mean(scope: Scope, method: str) -> str:
 
 def _improvement(scope: Scope) -> str:
     if not scope.improvement:
-        return "Nothing to tell: it takes several runs of two methods that are set side by side."
+        return "No probabilities: they need several runs of at least two methods."
     methods = tuple(scope.improvement)
     rows = [[m, *(_probability(scope.improvement[m].get(o)) for o in methods)] for m in methods]
     return grids.markdown(["over", *methods], rows)
 
 
-def _probability(found: Interval | None) -> str:
-    if found is None:
+def _probability(interval: Interval | None) -> str:
+    if interval is None:
         return ""
-    text = _text(found, 2)
-    return grids.BOLD_MARKDOWN.format(text) if found.low > _EVEN else text
+    text = _text(interval, 2)
+    return grids.BOLD_MARKDOWN.format(text) if interval.low > _EVEN else text
 
 
-def _text(found: Interval, decimals: int) -> str:
-    if not math.isfinite(found.value):
+def _text(interval: Interval, decimals: int) -> str:
+    if not math.isfinite(interval.value):
         return units.NONE
-    text = f"{found.value:.{decimals}f}"
-    if math.isnan(found.low):
+    text = f"{interval.value:.{decimals}f}"
+    if math.isnan(interval.low):
         return text
-    return f"{text} [{found.low:.{decimals}f}, {found.high:.{decimals}f}]"
+    return f"{text} [{interval.low:.{decimals}f}, {interval.high:.{decimals}f}]"

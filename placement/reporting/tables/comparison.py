@@ -1,10 +1,10 @@
-"""Many methods on many graphs: the table of the Hierarchical Planner's paper, rows from any seeds.
+"""Table of many methods on many graphs, as in the Hierarchical Planner's paper, for any seeds.
 
-A cell is the mean over the seeds with its 95% interval (Student's t); of one seed the value alone.
-Measured latencies count where a graph has them, else predicted ones. A column is the
-reduction that the best learned method achieves against the best of the others, in percent:
-negative where it loses. Where a lower bound of the best method's placements is known, it stands
-beside, with the method's gap to it.
+A cell is the mean over the seeds with its 95% interval (Student's t), or the value of a single
+seed. Measured latencies count where a graph has them, else predicted ones. The column `reduction`
+compares the best learned method with the best other method, in percent: it is negative where the
+learned method loses. Where a lower bound is known for the best method's placements, two more
+columns have the bound and the method's gap.
 """
 
 import csv
@@ -34,10 +34,10 @@ class Cell(NamedTuple):
     """A method on a graph."""
 
     latency_s: grids.Estimate  # inf where any seed has no number
-    runs_s: tuple[float, ...]  # the same of each seed
+    runs_s: tuple[float, ...]  # latency of each seed
     search_s: float  # mean
-    bound_s: float  # the least of the seeds' bounds; nan where any is missing
-    out_of_memory: bool = False  # the placement of any seed, so that it has no number
+    bound_s: float  # the smallest bound of the seeds; nan where any is missing
+    out_of_memory: bool = False  # whether any seed's placement exceeds a memory, so has no latency
 
 
 class Comparison(NamedTuple):
@@ -56,16 +56,16 @@ def compare(rows: Iterable[Row], learned: Collection[str]) -> Comparison:
 
     The single devices become one method, the best of them.
     """
-    own = [row for row in rows if not row.get("reference")]
-    graphs = tuple(dict.fromkeys(row["graph"] for row in own))
-    methods = tuple(dict.fromkeys(_method(row) for row in own))
+    placements = [row for row in rows if not row.get("reference")]
+    graphs = tuple(dict.fromkeys(row["graph"] for row in placements))
+    methods = tuple(dict.fromkeys(_method(row) for row in placements))
     cells: dict[str, dict[str, Cell]] = {}
     for graph in graphs:
-        of_graph = [row for row in own if row["graph"] == graph]
-        measured = any(summaries.median_s(row) is not None for row in of_graph)
-        seconds = summaries.median_s if measured else _predicted_s
-        chosen = {m: [row for row in of_graph if _method(row) == m] for m in methods}
-        cells[graph] = {m: _cell(rows, seconds) for m, rows in chosen.items() if rows}
+        graph_rows = [row for row in placements if row["graph"] == graph]
+        measured = any(summaries.median_s(row) is not None for row in graph_rows)
+        seconds = summaries.median_s if measured else summaries.predicted_s
+        rows_by_method = {m: [row for row in graph_rows if _method(row) == m] for m in methods}
+        cells[graph] = {m: _cell(rows, seconds) for m, rows in rows_by_method.items() if rows}
     best = {graph: _fastest(cells[graph]) for graph in graphs}
     reduction = {g: _reduction(cells[g], learned) for g in graphs}
     return Comparison(graphs, methods, cells, best, reduction)
@@ -74,7 +74,7 @@ def compare(rows: Iterable[Row], learned: Collection[str]) -> Comparison:
 def rich_table(comparison: Comparison, title: str) -> Table:
     """Makes the table for a terminal: graphs by methods, the best of a graph in bold.
 
-    Whichever are more go down, since a terminal is longer than it is wide.
+    Methods are rows where they outnumber the graphs, because a terminal is narrow and scrolls.
     """
     header, rows = _grid(comparison, grids.BOLD_RICH)
     if len(comparison.methods) > len(comparison.graphs):
@@ -83,18 +83,18 @@ def rich_table(comparison: Comparison, title: str) -> Table:
 
 
 def markdown(comparison: Comparison) -> str:
-    """Returns the same table in Markdown."""
+    """Returns the table of `rich_table` in Markdown."""
     return grids.markdown(*_grid(comparison, grids.BOLD_MARKDOWN))
 
 
 def to_csv(rows: Iterable[Row]) -> str:
-    """Writes every row with its numbers, references too; a measured latency as its median."""
+    """Writes every row as CSV, references included; a measured latency is its median."""
     text = io.StringIO()
     writer = csv.writer(text, lineterminator="\n")
     writer.writerow(_CSV)
     for row in rows:
-        known = {**row, "measured_s": summaries.median_s(row)}
-        writer.writerow(["" if _missing(known.get(key)) else known[key] for key in _CSV])
+        values = {**row, "measured_s": summaries.median_s(row)}
+        writer.writerow(["" if _missing(values.get(key)) else values[key] for key in _CSV])
     return text.getvalue()
 
 
@@ -102,17 +102,13 @@ def _method(row: Row) -> str:
     return SINGLE if summaries.is_single(row) else row["method"]
 
 
-def _predicted_s(row: Row) -> float | None:
-    return units.number(row["predicted_s"])
-
-
 def _cell(rows: list[Row], seconds: Callable[[Row], float | None]) -> Cell:
-    """Aggregates seeds, of each the fastest row: only single devices have several."""
-    by_seed: dict[Any, list[float]] = {}
+    """Aggregates the fastest row of each seed; only single devices have several rows."""
+    seed_latencies_s: dict[Any, list[float]] = {}
     for row in rows:
         value = seconds(row)
-        by_seed.setdefault(row["seed"], []).append(math.inf if value is None else value)
-    values = [min(of_seed) for of_seed in by_seed.values()]
+        seed_latencies_s.setdefault(row["seed"], []).append(math.inf if value is None else value)
+    values = [min(latencies_s) for latencies_s in seed_latencies_s.values()]
     search_s = float(np.mean([row["search_s"] for row in rows]))
     bound_s = float(np.min([units.or_nan(row.get("bound_s")) for row in rows]))
     exceeds = math.isinf(max(values)) and any(row.get("status") == OUT_OF_MEMORY for row in rows)
@@ -125,15 +121,19 @@ def _fastest(cells: Mapping[str, Cell]) -> str:
 
 def _reduction(cells: Mapping[str, Cell], learned: Collection[str]) -> float:
     ours = min((c.latency_s.mean for m, c in cells.items() if m in learned), default=math.inf)
-    others = min((c.latency_s.mean for m, c in cells.items() if m not in learned), default=math.inf)
+    theirs = min((c.latency_s.mean for m, c in cells.items() if m not in learned), default=math.inf)
     return (
-        1 - units.ratio(ours, others) if math.isfinite(ours) and math.isfinite(others) else math.nan
+        1 - units.ratio(ours, theirs) if math.isfinite(ours) and math.isfinite(theirs) else math.nan
     )
 
 
 def _grid(comparison: Comparison, best: str) -> tuple[list[str], list[list[str]]]:
     rows = [
-        [_label(comparison, graph), *_texts(comparison, graph, best), _percent(reduction)]
+        [
+            f"{graph}, {_unit(comparison, graph).name}",
+            *_texts(comparison, graph, best),
+            _percent(reduction),
+        ]
         for graph, reduction in comparison.reduction.items()
     ]
     header = ["graph", *comparison.methods, "reduction"]
@@ -161,10 +161,6 @@ def _texts(comparison: Comparison, graph: str, best: str) -> list[str]:
 
 def _unit(comparison: Comparison, graph: str) -> units.Unit:
     return units.of_latencies(cell.latency_s.mean for cell in comparison.cells[graph].values())
-
-
-def _label(comparison: Comparison, graph: str) -> str:
-    return f"{graph}, {_unit(comparison, graph).name}"
 
 
 def _percent(value: float) -> str:

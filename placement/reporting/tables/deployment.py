@@ -1,5 +1,6 @@
-"""What was measured before a placement was deployed, and the decision: for the terminal, and as
-deploy.md. The record is what deploy.json holds.
+"""The measurements and the decision of a deployment, as a terminal table and as deploy.md.
+
+The record is the content of deploy.json.
 """
 
 from collections.abc import Callable, Mapping
@@ -25,7 +26,7 @@ _NUMERIC = (False, True, True, True, False)
 
 
 def rich_table(record: Record) -> Table:
-    """Returns the table for a terminal; what is deployed is bold."""
+    """Returns the table for a terminal; the deployed row is bold."""
     table = Table(box=box.SIMPLE_HEAD, padding=(0, 1, 0, 0), show_edge=False)
     for column, numeric in zip(_COLUMNS, _NUMERIC, strict=True):
         header = Words(column, on_terminal=column.replace(" [", "\n["))
@@ -37,14 +38,14 @@ def rich_table(record: Record) -> Table:
 
 
 def markdown(record: Record) -> str:
-    """Returns the whole of deploy.md."""
+    """Returns the text of deploy.md."""
     record = printable.markdown(record) | {"usage": record["usage"]}
-    checks = [f"- {what}: {result}" for what, result in record["checks"].items()]
+    checks = [f"- {name}: {result}" for name, result in record["checks"].items()]
     rows = []
     for row in record["rows"]:
         text = grids.BOLD_MARKDOWN if row["name"] == record["deployed"] else "{}"
         rows.append([text.format(cell) for cell in _cells(row)])
-    files = [f"- `{name}`: {what}" for name, what in record["files"].items()]
+    files = [f"- `{name}`: {description}" for name, description in record["files"].items()]
     parts = [
         f"# Deployment of {record['graph']}",
         f"**{record['decision']}**",

@@ -1,8 +1,8 @@
-"""What the tables over graphs and seeds share: intervals, how a mean is written, and the grid.
+"""Helpers of the tables over graphs and seeds: intervals, formatted means, and the grid.
 
 A grid is a header and rows of texts. Its first column is left-aligned, the others right-aligned.
-What a text emphasises as a whole it marks itself, with `BOLD_MARKDOWN` or `BOLD_RICH`; all else in
-a text is taken literally by a terminal.
+A text is emphasised as a whole by `BOLD_MARKDOWN` or `BOLD_RICH`. A terminal shows everything else
+in it literally.
 """
 
 import math
@@ -26,7 +26,7 @@ class Estimate(NamedTuple):
     """A mean over seeds."""
 
     mean: float  # not finite where a seed's number is not
-    half_width: float  # of the 95% interval; nan of fewer than two seeds
+    half_width: float  # half the width of the 95% interval; nan for fewer than two seeds
 
     def write(self, unit: units.Unit) -> str:
         """Returns '1.500 ± 0.020', without the unit's name; the mean alone without an interval."""
@@ -52,19 +52,22 @@ def markdown(
     """Returns the grid in Markdown, without a final newline.
 
     Args:
-      header: a text a column.
-      rows: of as many texts, a line each.
-      numeric: whether a column is right-aligned; by default all but the first are.
+      header: one text for each column.
+      rows: as many texts as the header has.
+      numeric: whether each column is right-aligned; by default all but the first are.
     """
     numeric = [False, *[True] * (len(header) - 1)] if numeric is None else numeric
     rule = ["---:" if right else "---" for right in numeric]
-    return "\n".join(map(_line, [header, rule, *rows]))
+    return "\n".join(
+        "| " + " | ".join(cell.replace("|", "\\|") for cell in cells) + " |"
+        for cells in [header, rule, *rows]
+    )
 
 
 def rich_table(
     header: Sequence[str], rows: Iterable[Sequence[str]], *, title: str, caption: str = ""
 ) -> Table:
-    """Makes the grid to print: where a terminal is too narrow, texts fold, digits stay."""
+    """Makes the grid for a terminal; where that is too narrow, texts wrap but numbers do not."""
     table = Table(
         title=Text(title),
         caption=Text(caption) if caption else None,
@@ -83,7 +86,3 @@ def _cell(text: str) -> Words:
     if text.startswith(start) and text.endswith(end):
         return Words(text.removeprefix(start).removesuffix(end), style="bold")
     return Words(text)
-
-
-def _line(cells: Iterable[str]) -> str:
-    return "| " + " | ".join(cell.replace("|", "\\|") for cell in cells) + " |"

@@ -1,8 +1,8 @@
-"""How learned methods learned: what their samples were worth before and after, and at what price.
+"""Progress of learned methods: latencies at the start and at the end of training, and their cost.
 
-Searches that stop at different times cannot be compared by what they found in the end. So they are
-compared by the fastest placement that each knew at the same number of evaluations and at the same
-wall time: the smallest at which any search on that graph ended.
+Searches that stop at different times cannot be compared by their final results. So they are
+compared by the fastest placement that each had found after equal numbers of evaluations and after
+equal wall times: those at which the first search on the graph ended.
 """
 
 import itertools
@@ -15,11 +15,11 @@ import numpy as np
 from placement.reporting import units
 from placement.reporting.tables import grids
 
-# Of metrics.jsonl: method, seed, step, evaluations, elapsed_s, best_s, mean_s, and loss where the
-# step was learned from. A latency is null where nothing could run.
+# A record of metrics.jsonl: method, seed, step, evaluations, elapsed_s, best_s, mean_s, and loss if
+# the step updated the parameters. A latency is null where no placement could run.
 Record = Mapping[str, Any]
 
-_LAST = 0.1  # of the records: the last updates
+_LAST = 0.1  # the share of the records that counts as the last updates
 _HEADER = (
     *("graph", "method", "seeds", "first update", "last updates", "improvement"),
     *("evaluations", "wall s", "best at equal evaluations", "best at equal wall time"),
@@ -32,20 +32,20 @@ _LEGEND = (
 
 
 class Learned(NamedTuple):
-    """How a method learned on a graph."""
+    """Progress of a method on a graph."""
 
     seeds: int
     first_s: grids.Estimate  # mean latency of the first update's samples
-    last_s: grids.Estimate  # of those of the last updates
-    improvement: grids.Estimate  # 1 - last / first, paired: of each seed
-    evaluations: float  # spent, mean
-    wall_s: float  # spent, mean
+    last_s: grids.Estimate  # mean latency of the last updates' samples
+    improvement: grids.Estimate  # 1 - last / first, paired by seed
+    evaluations: float  # mean number of evaluations
+    wall_s: float  # mean wall time
     best_at_evaluations_s: grids.Estimate  # fastest placement known, at `Budget.evaluations`
     best_at_wall_s: grids.Estimate  # at `Budget.wall_s`
 
 
 class Budget(NamedTuple):
-    """What every search on a graph has spent at least."""
+    """The smallest number of evaluations and wall time of the searches on a graph."""
 
     evaluations: int
     wall_s: float
@@ -65,15 +65,15 @@ def summarise(
     """Aggregates the logs of searches.
 
     Args:
-      records: by graph, of all its searches: their methods, their seeds, in any order.
-      single_s: latency of the best single device by graph, as the searches evaluate it; None, inf
-        or nan where none runs. It is also what a search knows before its first record, because
+      records: graph -> records of all its searches, of any method and seed, in any order.
+      single_s: graph -> latency of the best single device, as the searches evaluate it; None, inf
+        or nan where none runs. It is also a search's best latency before its first record, because
         every search evaluates the single devices first.
     """
     curves = Curves({}, {}, {})
-    for graph, of_graph in records.items():
+    for graph, graph_records in records.items():
         searches: dict[str, dict[Any, list[Record]]] = {}
-        for record in sorted(of_graph, key=lambda record: record["step"]):
+        for record in sorted(graph_records, key=lambda record: record["step"]):
             seeds = searches.setdefault(record["method"], {})
             seeds.setdefault(record["seed"], []).append(record)
         if not searches:
@@ -83,21 +83,21 @@ def summarise(
             min(record["evaluations"] for record in final),
             min(record["elapsed_s"] for record in final),
         )
-        known_s = units.or_nan(single_s.get(graph))
-        curves.budgets[graph], curves.single_s[graph] = budget, known_s
+        best_single_s = units.or_nan(single_s.get(graph))
+        curves.budgets[graph], curves.single_s[graph] = budget, best_single_s
         curves.learned[graph] = {
-            method: _learned(list(seeds.values()), budget, known_s)
+            method: _learned(list(seeds.values()), budget, best_single_s)
             for method, seeds in searches.items()
         }
     return curves
 
 
 def verdict(curves: Curves) -> list[str]:
-    """Says who is best at equal evaluations, and at equal wall time, in a line each.
+    """Returns two sentences: the best method at equal evaluations, and at equal wall time.
 
-    By the geometric mean over graphs of the ratios to the best single device. What the tables write
-    alike, in three decimals, is a tie. Graphs on which no single device runs do not count, nor do
-    methods without a number on every graph that does: both are named.
+    Methods are ranked by the geometric mean over graphs of the ratio to the best single device.
+    Means with equal three decimals are ties. Graphs on which no single device runs, and methods
+    without a ratio on any other graph, are not ranked but named.
     """
     if not curves.learned:
         return []
@@ -108,7 +108,7 @@ def verdict(curves: Curves) -> list[str]:
 
 
 def markdown(curves: Curves) -> str:
-    """Writes a Markdown section: a row a graph and method, verdict and equal budgets below."""
+    """Writes a Markdown section: a row for each graph and method, the verdict and the budgets."""
     parts = [
         "### How the learned methods learned",
         grids.markdown(_HEADER, _rows(curves)),
@@ -139,7 +139,7 @@ def _learned(searches: Sequence[Sequence[Record]], budget: Budget, single_s: flo
 
 
 def _updates(search: Sequence[Record]) -> Sequence[Record]:
-    """Returns the steps that were learned from: the budget may cut the last one short."""
+    """Returns the steps that updated the parameters; the budget may cut the last one short."""
     return [record for record in search if "loss" in record] or search
 
 
@@ -149,9 +149,9 @@ def _last_s(updates: Sequence[Record]) -> float:
 
 
 def _best_s(search: Sequence[Record], spent: str, limit: float, single_s: float) -> float:
-    """Returns what the search knew when it had spent the limit."""
-    within = [record for record in search if record[spent] <= limit]
-    return units.or_nan(within[-1]["best_s"]) if within else single_s
+    """Returns the search's best latency at the limit of evaluations or time."""
+    affordable = [record for record in search if record[spent] <= limit]
+    return units.or_nan(affordable[-1]["best_s"]) if affordable else single_s
 
 
 def _verdict(curves: Curves, budget: str, best: Callable[[Learned], grids.Estimate]) -> str:
@@ -182,13 +182,13 @@ def _verdict(curves: Curves, budget: str, best: Callable[[Learned], grids.Estima
 def _geometric_means(
     curves: Curves, counted: Sequence[str], best: Callable[[Learned], grids.Estimate]
 ) -> dict[str, str]:
-    """Returns the mean ratio as it is written, of the methods that have one on every graph."""
+    """Returns the formatted mean ratio of the methods that have a ratio on every graph."""
     means = {}
     for method in _methods(curves):
-        of_graphs = [curves.learned[graph].get(method) for graph in counted]
+        progress = [curves.learned[graph].get(method) for graph in counted]
         ratios = [
             units.ratio(best(learned).mean, curves.single_s[graph])
-            for graph, learned in zip(counted, of_graphs, strict=True)
+            for graph, learned in zip(counted, progress, strict=True)
             if learned is not None
         ]
         if ratios and len(ratios) == len(counted) and np.isfinite(ratios).all():
@@ -201,18 +201,18 @@ def _methods(curves: Curves) -> list[str]:
 
 
 def _listed(names: Sequence[str]) -> str:
-    *others, last = (f"`{name}`" for name in names)
-    return f"{', '.join(others)} and {last}" if others else last
+    *first_names, last_name = (f"`{name}`" for name in names)
+    return f"{', '.join(first_names)} and {last_name}" if first_names else last_name
 
 
 def _rows(curves: Curves) -> list[list[str]]:
     rows = []
-    for graph, of_graph in curves.learned.items():
-        unit = units.of_latencies(x.best_at_evaluations_s.mean for x in of_graph.values())
+    for graph, methods in curves.learned.items():
+        unit = units.of_latencies(x.best_at_evaluations_s.mean for x in methods.values())
         single_s = curves.single_s[graph]
-        at_evaluations = _best([x.best_at_evaluations_s for x in of_graph.values()], single_s)
-        at_wall = _best([x.best_at_wall_s for x in of_graph.values()], single_s)
-        for method, learned in of_graph.items():
+        evaluations_best = _best([x.best_at_evaluations_s for x in methods.values()], single_s)
+        wall_best = _best([x.best_at_wall_s for x in methods.values()], single_s)
+        for method, learned in methods.items():
             rows.append(
                 [
                     f"{graph}, {unit.name}",
@@ -223,15 +223,15 @@ def _rows(curves: Curves) -> list[list[str]]:
                     _percent(learned.improvement),
                     f"{learned.evaluations:.0f}",
                     f"{learned.wall_s:.1f}",
-                    _best_text(learned.best_at_evaluations_s, single_s, unit, at_evaluations),
-                    _best_text(learned.best_at_wall_s, single_s, unit, at_wall),
+                    _best_text(learned.best_at_evaluations_s, single_s, unit, evaluations_best),
+                    _best_text(learned.best_at_wall_s, single_s, unit, wall_best),
                 ]
             )
     return rows
 
 
 def _best(estimates: Sequence[grids.Estimate], single_s: float) -> str:
-    """Returns the lowest ratio as it is written; all that are written alike are best."""
+    """Returns the lowest formatted ratio; every ratio of equal text is best."""
     ratios = (_ratio(estimate, single_s) for estimate in estimates)
     return min((ratio for ratio in ratios if ratio != "-"), key=float, default="")
 
@@ -255,8 +255,8 @@ def _percent(estimate: grids.Estimate) -> str:
 
 
 def _budgets(curves: Curves) -> str:
-    each = (
+    texts = (
         f"{graph} {budget.evaluations} and {budget.wall_s:.1f} s"
         for graph, budget in curves.budgets.items()
     )
-    return f"Equal evaluations and wall time: {', '.join(each)}."
+    return f"Equal evaluations and wall time: {', '.join(texts)}."

@@ -1,9 +1,8 @@
-"""Tables of a summary, as `summary.json` holds it: for the terminal, for Markdown, as a report.
+"""Tables of a summary (the content of `summary.json`): for the terminal, in Markdown, as a report.
 
-A table has one unit of latency, chosen by the magnitude of its numbers. What is missing, null, NaN
-or infinite prints as a dash: a row that failed says why in its status, and no number stands in for
-one that was not obtained. Rows marked `reference` (devices outside the placement) come last, behind
-a separator.
+A table has one unit of latency, chosen by the magnitude of its numbers. A number that is missing,
+null, NaN or infinite prints as a dash; the status of a failed row says why it failed. Rows marked
+`reference` (devices outside the placement) come last, behind a separator.
 """
 
 from collections.abc import Callable, Iterable
@@ -20,7 +19,7 @@ from placement.reporting.tables import grids
 from placement.reporting.words import Words
 
 _TEXT_WIDTH = 16  # columns of text in the terminal
-_LONGEST_CAUSE = 200  # characters in the terminal; Markdown has the whole
+_LONGEST_CAUSE = 200  # characters in the terminal; Markdown has the whole cause
 LEGEND = (
     "Measured: the median and its 95% interval. `vs best single` is the ratio to the fastest "
     "single device: of measured latencies, paired by rounds, where there are any, else of "
@@ -34,7 +33,7 @@ HOST_NOTE = (
 
 
 class Column(NamedTuple):
-    """What a table says of every row."""
+    """A column of a table."""
 
     header: str  # with the line breaks that a terminal needs
     cell: Callable[[Row], str]
@@ -50,11 +49,11 @@ def rich_table(summary: Summary) -> Table:
     """Makes the table for a terminal of 80 columns or more, and for a file.
 
     Args:
-      summary: what `summary.json` holds, before or after its journey through JSON.
+      summary: the content of `summary.json`, with tuples or with JSON's lists.
 
     Returns:
-      The table: the best row of each graph is bold, reference rows stand below a line, and why
-      rows failed stands below the table.
+      The table: the best row of each graph is bold, reference rows stand below a line, and causes
+      of failures stand below the table.
     """
     shown = columns(summary["rows"])
     table = Table(
@@ -85,16 +84,16 @@ def rich_table(summary: Summary) -> Table:
 
 
 def _worded(column: Column, row: Row) -> Words:
-    return Words(column.cell(_without_cause(row)), widest=None if column.numeric else _TEXT_WIDTH)
+    return Words(column.cell(_strip_cause(row)), widest=None if column.numeric else _TEXT_WIDTH)
 
 
 def markdown_table(summary: Summary) -> str:
-    """Writes the table in Markdown, with whole causes of failures, no final newline."""
+    """Writes the table in Markdown, with complete causes of failures, without a final newline."""
     shown = columns(summary["rows"])
     best = best_rows(summary)
-    own, references = summaries.split(summary["rows"])
+    placements, references = summaries.split(summary["rows"])
     lines = []
-    for row in (*own, *references):
+    for row in (*placements, *references):
         if references and row is references[0]:
             lines.append(["*for reference:*", *[""] * (len(shown) - 1)])
         text = grids.BOLD_MARKDOWN if row in best else "{}"
@@ -104,23 +103,25 @@ def markdown_table(summary: Summary) -> str:
 
 
 def compare_markdown(summary: Summary) -> str:
-    """Writes a Markdown table for each graph; of several under its name and its verdict."""
+    """Writes a Markdown table for each graph; several tables have names and verdicts above them."""
     graphs = summaries.by_graph(summary["rows"])
     if len(graphs) < 2:
         return markdown_table(summary)
     parts = []
     for rows in graphs:
         parts += [f"### {rows[0]['graph']}"]
-        parts += [*of_graph(rows, summary["objective"]), markdown_table({**summary, "rows": rows})]
+        parts += [
+            *graph_sentences(rows, summary["objective"]),
+            markdown_table({**summary, "rows": rows}),
+        ]
     return "\n\n".join(parts)
 
 
 def report_markdown(summary: Summary) -> str:
-    """Writes the whole report: what was run, the table, which row is best and by how much.
+    """Writes the whole report: the verdict, the facts about the run, and the table.
 
     Args:
-      summary: what `summary.json` holds, before or after its journey through JSON, its texts made
-        harmless by `printable.markdown`.
+      summary: the content of `summary.json`, its texts escaped by `printable.markdown`.
 
     Returns:
       Markdown that ends with a newline.
@@ -143,7 +144,7 @@ def report_markdown(summary: Summary) -> str:
         compare_markdown(summary),
         LEGEND,
     ]
-    if not is_comparison:  # each cell of which has one of its own
+    if not is_comparison:  # each cell of a comparison has its own placement.json
         parts.append(
             "`placement.json` beside this file gives the device of every operation in the best "
             "placement, and says how it was obtained."
@@ -154,26 +155,26 @@ def report_markdown(summary: Summary) -> str:
 
 
 def title(summary: Summary) -> str:
-    """Returns what the rows are about, in one line."""
+    """Returns a title: the graph and its size, or the number of graphs, and the objective."""
     graph, count = summary["graph"], len(summaries.by_graph(summary["rows"]))
     sizes = f"{graph['name']}: {graph['num_ops']} operations, {graph['num_edges']} edges"
     return f"{sizes if count < 2 else f'{count} graphs'}; objective {summary['objective']}"
 
 
 def best_rows(summary: Summary) -> list[Row]:
-    """Returns the row to use of each graph: a placement, a single device or a reference."""
+    """Returns the winning row of each graph: a placement, a single device or a reference."""
     verdicts = map(verdict_lib.decide, summaries.by_graph(summary["rows"]))
     return [verdict.winner.row for verdict in verdicts if verdict.winner]
 
 
 def columns(rows: Iterable[Row]) -> list[Column]:
-    """Returns the columns that some row has something to say in."""
+    """Returns the columns in which some row has a value."""
     rows = list(rows)
     latency = summaries.unit(rows)
     columns = [
-        Column(key, _as_it_is(key), numeric=key == "seed")
+        Column(key, _text_of(key), numeric=key == "seed")
         for key in ("graph", "seed")
-        if len(_distinct(rows, key)) > 1
+        if len({row[key] for row in rows if key in row}) > 1
     ]
     columns += [
         Column("method", summaries.label, numeric=False),
@@ -194,17 +195,17 @@ def columns(rows: Iterable[Row]) -> list[Column]:
     return [
         *columns,
         Column("search\ns", lambda row: _fixed(row.get("search_s"), 2)),
-        Column("evalu-\nations", _as_it_is("evaluations")),
+        Column("evalu-\nations", _text_of("evaluations")),
         Column("status", _status, numeric=False),
     ]
 
 
-def _as_it_is(key: str) -> Callable[[Row], str]:
+def _text_of(key: str) -> Callable[[Row], str]:
     return lambda row: str(row.get(key, units.NONE))
 
 
 def _status(row: Row) -> str:
-    """Returns the status; a proof of what was also measured is about its simulation."""
+    """Returns the status; a proof holds for the simulation, not for a measured latency."""
     status = str(row["status"])
     if status.startswith("optimal") and summaries.median_s(row) is not None:
         return f"optimal in simulation{status.removeprefix('optimal')}"
@@ -219,22 +220,18 @@ def _measured(row: Row, latency: units.Unit) -> str:
 
 
 def _fixed(value: Any, decimals: int) -> str:
-    known = units.number(value)
-    return units.NONE if known is None else f"{known:.{decimals}f}"
+    number = units.number(value)
+    return units.NONE if number is None else f"{number:.{decimals}f}"
 
 
 def _percent(gap: Any) -> str:
     return units.NONE if units.number(gap) is None else f"{100 * gap:.1f}"
 
 
-def _distinct(rows: Iterable[Row], key: str) -> list[Any]:
-    return list(dict.fromkeys(row[key] for row in rows if key in row))
-
-
 def _notes(summary: Summary) -> list[str]:
     lines = [line.replace("`", "") for line in (verdict(summary), *mispredictions(summary))]
     for row in summary["rows"]:
-        if _without_cause(row) != row:
+        if _strip_cause(row) != row:
             lines.append(f"{row['method']} {_one_line(row['status'])[:_LONGEST_CAUSE]}")
     if has_host(summary):
         lines.append(
@@ -244,29 +241,32 @@ def _notes(summary: Summary) -> list[str]:
 
 
 def verdict(summary: Summary) -> str:
-    """Says in Markdown what to use; of several graphs, which method does best over all."""
+    """Returns the verdict in Markdown; for several graphs, the best method over all of them."""
     return verdict_lib.closing_sentence(summary["rows"], summary["objective"])
 
 
 def mispredictions(summary: Summary) -> list[str]:
-    """Says in Markdown which predictions are wrong, of one graph; of several `of_graph` does."""
+    """Returns sentences in Markdown about wrong predictions for one graph.
+
+    For several graphs, `graph_sentences` has them.
+    """
     graphs = summaries.by_graph(summary["rows"])
     return [*filter(None, map(verdict_lib.misprediction, graphs))] if len(graphs) == 1 else []
 
 
-def of_graph(rows: list[Row], objective: str) -> list[str]:
-    """Says in Markdown what to use on one of several graphs, and which predictions are wrong."""
+def graph_sentences(rows: list[Row], objective: str) -> list[str]:
+    """Returns the verdict on one of several graphs and its wrong predictions, in Markdown."""
     sentence = verdict_lib.sentence(verdict_lib.decide(rows), objective)
     return [sentence, *filter(None, [verdict_lib.misprediction(rows)])]
 
 
 def has_host(summary: Summary) -> bool:
-    """Whether `HOST_NOTE` applies."""
+    """Returns whether `HOST_NOTE` applies."""
     return any("host" in label for label in summary["devices"])
 
 
-def _without_cause(row: Row) -> Row:
-    """Returns the row with a status such as 'failed: compile: why' cut to 'failed: compile'."""
+def _strip_cause(row: Row) -> Row:
+    """Returns the row with its status cut from 'failed: compile: why' to 'failed: compile'."""
     return {**row, "status": ":".join(row["status"].split(":")[:2])}
 
 

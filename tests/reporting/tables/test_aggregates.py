@@ -124,7 +124,7 @@ def test_of_one_run_on_one_graph_there_is_no_interval_and_nothing_to_set_against
     assert scope.improvement == {}
     text = aggregates.markdown(_aggregate(one))
     assert "| placeto | 1.500 |" in text
-    assert "Nothing to tell" in text
+    assert "No probabilities" in text
     assert "[" not in text.partition("A score is")[0]
 
 
