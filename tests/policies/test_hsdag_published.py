@@ -14,7 +14,7 @@ import pytest
 from placement.graphs import coarsen
 from placement.graphs.features import node_features
 from placement.learning import base, reinforce
-from placement.policies import hsdag_published, parsing
+from placement.policies import graph_parsing, hsdag_published
 from placement.types import LogProb, Params, Policy, Sample
 from tests import helpers
 from tests.policies import reference_hsdag as reference
@@ -174,12 +174,13 @@ def _together(operations: tuple[int, ...], groups: reference.Groups) -> bool:
 @functools.partial(jax.jit, static_argnums=(4, 5))
 def _level(ends, score, mask, embedding, threshold, inside):
     """One level of a parse, of padded arrays."""
-    u, v = ends
-    edge = parsing.dominant_edge(score, mask & (score >= threshold), u, v, NODES)
-    root = parsing.components(edge, u, v)
-    within = jnp.where(mask & (root[u] == root[v]), root[u], NODES)
-    weighs = within if inside else parsing.kept(edge, root, EDGES)
-    return edge, root, parsing.pool(embedding, root, score, weighs)
+    edges = graph_parsing.Edges(*ends, mask)
+    candidates = edges._replace(mask=mask & (score >= threshold))
+    kept_end = graph_parsing.find_highest_ends(jnp.tile(score, 2), candidates, NODES)
+    root = graph_parsing.connect(kept_end, edges)
+    pooled = graph_parsing.pool(embedding, score, edges, kept_end, root, inside=inside)
+    kept_edge = jnp.where(kept_end < 2 * EDGES, kept_end % EDGES, EDGES)
+    return kept_edge, root, pooled
 
 
 @every_case
