@@ -215,8 +215,8 @@ def _make_learned(placer: seq2seq.Placer, grouper: _Grouper) -> Policy:
 
         return jax.vmap(draw)(jax.random.split(key, num_samples))
 
-    def log_prob(params: Params, graph: jraph.GraphsTuple, drawn: Sample) -> LogProb:
-        if drawn.latent is None:
+    def log_prob(params: Params, graph: jraph.GraphsTuple, samples: Sample) -> LogProb:
+        if samples.latent is None:
             raise ValueError("the sample has no groups: its latent is None")
         log_probs = group_log_probs(params, graph)
 
@@ -224,7 +224,7 @@ def _make_learned(placer: seq2seq.Placer, grouper: _Grouper) -> Policy:
             bias = seq2seq.teacher_forcing_bias(graph, group, placement, log_probs.shape[-1])
             return episode(params, graph, log_probs, group, bias)[1]
 
-        return jax.vmap(score)(drawn.latent[:, 0], drawn.placement[:, 0])
+        return jax.vmap(score)(samples.latent[:, 0], samples.placement[:, 0])
 
     return Policy(init, sample, log_prob)
 

@@ -97,7 +97,7 @@ class Action(NamedTuple):
     level: Array  # int32 [B, K]: its level of the parse
     one_device: Array  # bool [B, K]: whether only the members on the anchor's device move
     move: Array  # int32 [B]: D times the group, plus the device
-    taken: Array  # bool [B, K D]: the moves of the samples before this one
+    earlier_moves: Array  # bool [B, K D]: the moves of the samples before this one
     is_uniform: Array  # bool [B]: whether the move was drawn uniformly
 
 
@@ -271,13 +271,13 @@ def make(
         params: Params,
         key: chex.PRNGKey,
         graph: jraph.GraphsTuple,
-        before: Array | None,
+        placements: Array | None,
         batch: int,
     ) -> Sample:
-        if before is None:
+        if placements is None:
             first_device = jnp.argmax(jnp.asarray(graph.nodes["allowed"]), axis=1)
-            before = jnp.tile(first_device.astype(jnp.int32), (batch, 1))
-        graph, before = _with_finite_costs(graph), jnp.asarray(before)
+            placements = jnp.tile(first_device.astype(jnp.int32), (batch, 1))
+        graph, placements = _with_finite_costs(graph), jnp.asarray(placements)
         num_devices, num_groups = graph.globals.compute_s.shape[1], max(groups, batch)
         num_uniform = int(uniform * batch)
         num_noises = 1 + (num_uniform > 0)  # noise for the policy's moves, and for uniform ones
@@ -287,13 +287,14 @@ def make(
         numbers = jax.random.uniform(uniform_key, shape, minval=1e-20)
 
         # The state: all samples improve the same placement.
-        schedule = timing.timing(graph.globals.simulator, before[0])
-        encoding = encode(params, graph, before[0], schedule)
+        placement = placements[0]
+        schedule = timing.timing(graph.globals.simulator, placement)
+        encoding = encode(params, graph, placement, schedule)
 
         # The parses and the K groups.
         draw_parses = jax.vmap(
             lambda key, mask: graph_parsing.draw(
-                key, encoding.scores, encoding.edges._replace(mask=mask), len(before[0]), levels
+                key, encoding.scores, encoding.edges._replace(mask=mask), len(placement), levels
             )
         )
         parse_masks = encoding.edges.mask
@@ -301,7 +302,7 @@ def make(
         # A level at which neither parse joins anything has the groups of the level before it.
         has_grown = (parses.root[:, 1:] != parses.root[:, :-1]).any(axis=(0, 2))
         shared = Action(
-            before[0],
+            placement,
             schedule,
             parses.kept_end,
             parses.root,
@@ -310,7 +311,7 @@ def make(
             level=_draw_true(jnp.concatenate([jnp.ones(1, bool), has_grown]), numbers[1]),
             one_device=numbers[2] < 0.5,
             move=jnp.zeros((), jnp.int32),
-            taken=jnp.zeros(num_groups * num_devices, bool),
+            earlier_moves=jnp.zeros(num_groups * num_devices, bool),
             is_uniform=jnp.zeros((), bool),
         )
         action: Action = jax.tree.map(lambda x: jnp.broadcast_to(x, (batch, *x.shape)), shared)
@@ -327,27 +328,29 @@ def make(
             remaining = noise[1].at[move].set(-jnp.inf)
             move = jnp.concatenate([move, jax.lax.top_k(remaining, num_uniform)[1]])
         one_hot = jax.nn.one_hot(move, len(logits), dtype=jnp.int32)  # [B, K D]
-        taken = (jnp.cumsum(one_hot, axis=0) - one_hot) > 0
+        earlier_moves = (jnp.cumsum(one_hot, axis=0) - one_hot) > 0
         is_uniform = jnp.arange(batch) >= batch - num_uniform
-        action = action._replace(move=move.astype(jnp.int32), taken=taken, is_uniform=is_uniform)
+        action = action._replace(
+            move=move.astype(jnp.int32), earlier_moves=earlier_moves, is_uniform=is_uniform
+        )
 
         # The placements after the moves. With fewer valid moves than samples, the last do nothing.
         moved_group, device = action.move // num_devices, action.move % num_devices
         is_changed = is_valid.reshape(-1)[move][:, None] & members[moved_group]
         is_changed &= jnp.asarray(graph.nodes["allowed"])[:, device].T
-        placement = jnp.where(is_changed, device[:, None], before)
+        new_placements = jnp.where(is_changed, device[:, None], placements)
         score = _score(encoding, logits, action, group, is_valid)
         latent = jax.tree.map(lambda x: x[:, None], action)
-        return Sample(placement[:, None], score.log_prob, score.entropy, latent)
+        return Sample(new_placements[:, None], score.log_prob, score.entropy, latent)
 
     def sample(
         params: Params, key: chex.PRNGKey, graph: jraph.GraphsTuple, num_samples: int
     ) -> Sample:
         return improve(params, key, graph, None, num_samples)
 
-    def log_prob(params: Params, graph: jraph.GraphsTuple, drawn: Sample) -> LogProb:
+    def log_prob(params: Params, graph: jraph.GraphsTuple, samples: Sample) -> LogProb:
         graph = _with_finite_costs(graph)
-        action: Action = jax.tree.map(lambda x: x[:, 0], drawn.latent)
+        action: Action = jax.tree.map(lambda x: x[:, 0], samples.latent)
         schedule = jax.tree.map(lambda x: x[0], action.schedule)
         encoding = encode(params, graph, action.placement[0], schedule)
         group, members, is_valid = _find_groups(graph, action)
@@ -408,7 +411,7 @@ def _score(
     parse_log_prob, num_kept = sum_below(edge_log_prob), sum_below(is_kept)
     is_valid = is_valid.reshape(-1)
     logits = jnp.where(action.is_uniform[:, None], 0.0, logits)  # [B, K D]
-    log_probs = distributions.masked_log_softmax(logits, is_valid & ~action.taken)
+    log_probs = distributions.masked_log_softmax(logits, is_valid & ~action.earlier_moves)
     move_log_prob = jnp.take_along_axis(log_probs, action.move[:, None], axis=1)[:, 0]
     # An invalid move is not drawn: it stands for no move, once all valid ones are taken.
     move_log_prob = jnp.where(is_valid[action.move], move_log_prob, 0.0)

@@ -216,10 +216,12 @@ def make(
         entropy = _map_steps(distributions.entropy)(steps.log_probs, steps.decides)
         return Sample(placement, value, entropy, seeds)
 
-    def log_prob(params: Params, graph: jraph.GraphsTuple, drawn: Sample) -> LogProb:
-        steps = episodes(params, graph, drawn.latent, len(drawn.placement))
+    def log_prob(params: Params, graph: jraph.GraphsTuple, samples: Sample) -> LogProb:
+        steps = episodes(params, graph, samples.latent, len(samples.placement))
         # The device of a group is that of its root, a member.
-        value = _map_steps(distributions.log_prob)(steps.log_probs, drawn.placement, steps.decides)
+        value = _map_steps(distributions.log_prob)(
+            steps.log_probs, samples.placement, steps.decides
+        )
         entropy = _map_steps(distributions.entropy)(steps.log_probs, steps.decides)
         return LogProb(value, entropy, steps.decides.sum(axis=-1).astype(jnp.float32))
 

@@ -297,10 +297,10 @@ def make(*, num_devices: int, hidden_size: int = 8, rounds: int = 8, stay: float
 
         return _run_episodes(network, params, graph, num_samples, draw)
 
-    def log_prob(params: Params, graph: jraph.GraphsTuple, drawn: Sample) -> LogProb:
+    def log_prob(params: Params, graph: jraph.GraphsTuple, samples: Sample) -> LogProb:
         # No later step changes the device that a step decides, so the last placement has them all.
         order = graph.globals.policy_tables.order
-        devices = jnp.asarray(drawn.placement)[:, -1, order].T  # [T, B]
+        devices = jnp.asarray(samples.placement)[:, -1, order].T  # [T, B]
 
         def repeat(step: Array, log_probs: Array) -> Array:
             return devices[step]

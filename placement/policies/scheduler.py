@@ -151,28 +151,28 @@ def make(*, num_devices: int, hidden_size: int = 16, episode_steps: int = 3) -> 
         params: Params,
         key: chex.PRNGKey,
         graph: jraph.GraphsTuple,
-        before: Array | None,
+        previous: Array | None,
         batch: int,
     ) -> Sample:
         graph = _to_jax(graph)
-        before = _no_placement(graph, batch) if before is None else before
+        previous = _no_placement(graph, batch) if previous is None else previous
         z_key, key = jax.random.split(key)
         z = jax.random.normal(z_key, (batch, NUM_FEATURES))
-        return _sample(network, params, key, graph, before, z)
+        return _sample(network, params, key, graph, previous, z)
 
     def sample(
         params: Params, key: chex.PRNGKey, graph: jraph.GraphsTuple, num_samples: int
     ) -> Sample:
-        def step(before: Array, step_key: chex.PRNGKey) -> tuple[Array, Sample]:
-            drawn = improve(params, step_key, graph, before, num_samples)
-            return drawn.placement[:, 0], drawn
+        def step(previous: Array, step_key: chex.PRNGKey) -> tuple[Array, Sample]:
+            samples = improve(params, step_key, graph, previous, num_samples)
+            return samples.placement[:, 0], samples
 
         keys = jax.random.split(key, episode_steps)
         _, steps = jax.lax.scan(step, _no_placement(graph, num_samples), keys)
         return jax.tree.map(lambda leaf: jnp.swapaxes(leaf[:, :, 0], 0, 1), steps)
 
-    def log_prob(params: Params, graph: jraph.GraphsTuple, drawn: Sample) -> LogProb:
-        return _log_prob(network, params, _to_jax(graph), drawn)
+    def log_prob(params: Params, graph: jraph.GraphsTuple, samples: Sample) -> LogProb:
+        return _log_prob(network, params, _to_jax(graph), samples)
 
     return Policy(init, sample, log_prob, improve)
 
@@ -190,7 +190,7 @@ def _sample(
     params: Params,
     key: chex.PRNGKey,
     graph: jraph.GraphsTuple,
-    before: Array,
+    previous: Array,
     z: Array,
 ) -> Sample:
     """Draws a step of B episodes in the styles z [B, NUM_FEATURES]."""
@@ -216,26 +216,26 @@ def _sample(
 
     zeros = jnp.zeros(len(z))
     placement, (log_prob, entropy) = _list_schedule(
-        graph, jnp.asarray(before).T, len(z), visit, (zeros, zeros)
+        graph, jnp.asarray(previous).T, len(z), visit, (zeros, zeros)
     )
     return Sample(placement.T[:, None], log_prob[:, None], entropy[:, None], z[:, None])
 
 
 def _log_prob(
-    network: _Network, params: Params, graph: jraph.GraphsTuple, drawn: Sample
+    network: _Network, params: Params, graph: jraph.GraphsTuple, samples: Sample
 ) -> LogProb:
     """Scores all steps of all episodes at once, side by side: their placements are known.
 
     The features do not depend on the parameters, so no gradient passes through the schedule.
     """
-    batch, steps, num_nodes = drawn.placement.shape
-    placement = jnp.asarray(drawn.placement).reshape(batch * steps, num_nodes)  # [B T, N]
-    before = jnp.roll(placement, 1, axis=0)
+    batch, steps, num_nodes = samples.placement.shape
+    placement = jnp.asarray(samples.placement).reshape(batch * steps, num_nodes)  # [B T, N]
+    previous = jnp.roll(placement, 1, axis=0)
     is_first = jnp.arange(batch * steps) % steps == 0
-    features = _collect_features(graph, placement.T, before.T, is_first)
+    features = _collect_features(graph, placement.T, previous.T, is_first)
     x, candidate = jax.lax.stop_gradient(features)  # [N, F, D, B T], [N, D, B T]
     encoded = network.apply(params, graph, method="encode")
-    z = jnp.asarray(drawn.latent).reshape(batch * steps, -1)
+    z = jnp.asarray(samples.latent).reshape(batch * steps, -1)
     style = network.apply(params, z, method="style")
     logits = cast(Array, network.apply(params, x, encoded, style, method="logits"))
     log_probs = _log_softmax(logits, candidate, axis=1)
@@ -251,7 +251,7 @@ def _log_prob(
 
 
 def _collect_features(
-    graph: jraph.GraphsTuple, placement: Array, before: Array, is_first: Array
+    graph: jraph.GraphsTuple, placement: Array, previous: Array, is_first: Array
 ) -> tuple[Array, Array]:
     """Computes features [N, F, D, B] and candidates [N, D, B] along placements int32 [N, B]."""
     (num_nodes, batch), num_devices = placement.shape, graph.globals.compute_s.shape[1]
@@ -266,7 +266,7 @@ def _collect_features(
         return placement[op], rows
 
     rows = jnp.zeros((num_rows, NUM_FEATURES, *shape)), jnp.ones((num_rows, *shape), bool)
-    _, rows = _list_schedule(graph, jnp.where(is_first, -1, before), batch, visit, rows)
+    _, rows = _list_schedule(graph, jnp.where(is_first, -1, previous), batch, visit, rows)
     return jax.tree.map(lambda leaf: leaf[:num_nodes], rows)
 
 
@@ -283,7 +283,7 @@ class _PartialSchedule(NamedTuple):
 
 def _list_schedule(
     graph: jraph.GraphsTuple,
-    before: Array,
+    previous: Array,
     batch: int,
     visit: _Visit,
     carry: Any,
@@ -292,7 +292,7 @@ def _list_schedule(
 
     Args:
       graph: with a `cost_features.cost_feature_view`.
-      before: int32 [N, B], the placement before; -1: none.
+      previous: int32 [N, B], the previous placement; -1: none.
       batch: B.
       visit: see `_Visit`.
       carry: the first argument of the first `visit`.
@@ -305,7 +305,7 @@ def _list_schedule(
     allowed = jnp.asarray(graph.nodes["allowed"])
     simulator = _simulator_in_units(costs)
     devices = jnp.arange(num_devices)[:, None]
-    reader_features = _reader_features(costs, before)
+    reader_features = _reader_features(costs, previous)
     write_row = jax.lax.dynamic_update_index_in_dim
 
     def step(i: Array, state: tuple[_PartialSchedule, Any]) -> tuple[_PartialSchedule, Any]:
@@ -330,8 +330,8 @@ def _list_schedule(
             *(feature[s.op] for feature in reader_features),
         )
         x = jnp.stack([jnp.broadcast_to(column, end.shape) for column in columns])  # [F, D, B]
-        least = jnp.where(candidate, x, jnp.inf).min(axis=1, keepdims=True)
-        x = jnp.where(candidate, x - least, 0.0)
+        minimum = jnp.where(candidate, x, jnp.inf).min(axis=1, keepdims=True)
+        x = jnp.where(candidate, x - minimum, 0.0)
         device, carry = visit(carry, s.op, s.output, x, candidate)
         is_placed = (device == devices) & s.last  # [D, B]
         finish = jnp.where(is_placed, end, 0.0).sum(axis=0)
@@ -357,18 +357,18 @@ def _simulator_in_units(costs: CostView[CostFeatures]) -> makespan.Tables:
     return t._replace(compute_s=compute_s / unit_s, delay_s=t.delay_s / unit_s)
 
 
-def _reader_features(costs: CostView[CostFeatures], before: Array) -> tuple[Array, ...]:
-    """Computes x_5 to x_7, [N, D, B] each, from the placement before, int32 [N, B]."""
+def _reader_features(costs: CostView[CostFeatures], previous: Array) -> tuple[Array, ...]:
+    """Computes x_5 to x_7, [N, D, B] each, from the previous placement, int32 [N, B]."""
     num_nodes, num_devices = costs.compute_s.shape
     delay = costs.delay_s / costs.policy_tables.unit_s  # [E, D, D]
-    rows = jnp.concatenate([before, jnp.zeros((1, before.shape[1]), before.dtype)])
+    rows = jnp.concatenate([previous, jnp.zeros((1, previous.shape[1]), previous.dtype)])
     reader_device = rows[costs.receivers][:, None]  # [E, 1, B]
     edge_delay = _select([delay[:, :, d, None] for d in range(num_devices)], reader_device)
     total = jraph.segment_sum(edge_delay, costs.senders, num_nodes + 1)[:num_nodes]
     longest = jraph.segment_max(edge_delay, costs.senders, num_nodes + 1)[:num_nodes]
     longest = jnp.maximum(longest, 0.0)  # -inf without readers
-    moved = (before[:, None] != jnp.arange(num_devices)[:, None]).astype(jnp.float32)
-    return tuple(jnp.where(before[0] < 0, 0.0, x) for x in (longest, total, moved))
+    moved = (previous[:, None] != jnp.arange(num_devices)[:, None]).astype(jnp.float32)
+    return tuple(jnp.where(previous[0] < 0, 0.0, x) for x in (longest, total, moved))
 
 
 def _select(rows: list[Array], index: Array) -> Array:

@@ -343,10 +343,10 @@ def make_policy(
         choices = decode(placer, params["placer"], graph, items, item, bias)
         return Sample(choices.device[:, None], choices.log_prob[:, None], choices.entropy[:, None])
 
-    def log_prob(params: Params, graph: jraph.GraphsTuple, drawn: Sample) -> LogProb:
+    def log_prob(params: Params, graph: jraph.GraphsTuple, samples: Sample) -> LogProb:
         items, item = sequence(params, graph)
         bias = jax.vmap(teacher_forcing_bias, (None, None, 0, None))(
-            graph, item, drawn.placement[:, 0], len(items.present)
+            graph, item, samples.placement[:, 0], len(items.present)
         )
         choices = decode(placer, params["placer"], graph, items, item, bias)
         count = jnp.broadcast_to(items.decides.sum().astype(jnp.float32), choices.log_prob.shape)

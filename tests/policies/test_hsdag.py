@@ -107,7 +107,7 @@ def test_samples_differ_and_come_in_the_order_of_draws_without_replacement():
     assert not moved[moved.sum() :].any()  # what does nothing comes last
     action = _action(drawn)
     for b in range(NUM_SAMPLES):
-        assert set(np.flatnonzero(action.taken[b])) == set(action.move[:b].tolist())
+        assert set(np.flatnonzero(action.earlier_moves[b])) == set(action.move[:b].tolist())
 
 
 def test_parses_follow_edges_and_one_of_them_the_schedule_too():
