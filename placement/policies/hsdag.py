@@ -6,18 +6,18 @@ features x (section 2.2), embeddings z, scores s of edges, groups from the score
 has the same parts, but it improves a placement instead of drawing one. A state is a placement; an
 action moves one group of operations to one device and leaves all others where they are.
 
-    x_v     features of operation v: the paper's; its costs and its position in the graph; from the
-            schedule its start, length, slack and device                            [N, F]
-    z       graph network over x, along the edges and against them; the messages see the mean and
-            the current delay of the edge and whether it crosses devices                 [N, H]
-    edges   those of the graph, and from each operation to the next one on its device    [E + N]
-    s_uv    MLP[ z_u * z_v, edge ] + w log( 1/5 + delay_uv / median delay )              [E + N]
-    parses  P = 2, sampled by the scores (`graph_parsing.draw`): one of the graph's edges, one of
-            all edges; each has L levels of groups                               [P, L + 1, N]
-    groups  K of them: a random operation, its group at a random level of a parse. Half of the
-            groups leave out the members that are on other devices than that operation.  [K, N]
-    move    ~ softmax over groups g and devices d of MLP[ mean z of g, features of the group, of the
-            move and of the device ]                                                     [K, D]
+    x_v     [N, F]      features of operation v: the paper's; its costs and its position in the
+                        graph; its start, length, slack and device in the schedule
+    z       [N, H]      graph network over x, along the edges and against them; messages see the
+                        mean and the current delay of the edge, and whether it crosses devices
+    edges   [E + N]     those of the graph, and from each operation to the next on its device
+    s_uv    [E + N]     MLP[ z_u * z_v, edge ] + w log( 1/5 + delay_uv / median delay )
+    parses  [P, L+1, N] P = 2, sampled by the scores (`graph_parsing.draw`): one of the graph's
+                        edges, one of all edges; each has L levels of groups
+    groups  [K, N]      of a random operation, its group at a random level of a parse; half of them
+                        leave out the members on other devices than that operation
+    move    [K, D]      ~ softmax over groups g and devices d of MLP[ mean z of g, features of the
+                        group, of the move and of the device ]
 
 A step has B samples. They share the parses and the groups. Their moves are drawn without
 replacement: sample b chooses among the moves that the samples before it did not take, so that the

@@ -54,7 +54,7 @@ import jraph
 from placement.instance import Instance
 from placement.policies import base, cost_features, encoders
 from placement.policies.cost_features import CostFeatures, CostView
-from placement.simulators import makespan, schedule
+from placement.simulators import schedule
 from placement.types import Array, LogProb, Params, Policy, Sample
 
 NUM_FEATURES = 8
@@ -303,7 +303,12 @@ def _list_schedule(
     costs: CostView[CostFeatures] = graph.globals
     t, (num_nodes, num_devices) = costs.policy_tables, costs.compute_s.shape
     allowed = jnp.asarray(graph.nodes["allowed"])
-    simulator = _simulator_in_units(costs)
+    # The simulator's tables in units; unsupported operations take no time.
+    simulator = costs.simulator
+    compute_s = jnp.where(jnp.isfinite(simulator.compute_s), simulator.compute_s, 0.0)
+    simulator = simulator._replace(
+        compute_s=compute_s / t.unit_s, delay_s=simulator.delay_s / t.unit_s
+    )
     devices = jnp.arange(num_devices)[:, None]
     reader_features = _reader_features(costs, previous)
     write_row = jax.lax.dynamic_update_index_in_dim
@@ -348,13 +353,6 @@ def _list_schedule(
     start = _PartialSchedule(jnp.zeros(rows, jnp.int32), jnp.zeros(rows), *4 * (zeros,))
     result, carry = jax.lax.fori_loop(0, costs.num_steps, step, (start, carry))
     return result.device[:num_nodes], carry
-
-
-def _simulator_in_units(costs: CostView[CostFeatures]) -> makespan.Tables:
-    """Returns the simulator's tables in units; unsupported operations take no time."""
-    t, unit_s = costs.simulator, costs.policy_tables.unit_s
-    compute_s = jnp.where(jnp.isfinite(t.compute_s), t.compute_s, 0.0)
-    return t._replace(compute_s=compute_s / unit_s, delay_s=t.delay_s / unit_s)
 
 
 def _reader_features(costs: CostView[CostFeatures], previous: Array) -> tuple[Array, ...]:

@@ -164,7 +164,7 @@ def _weighing(level: reference.Level) -> tuple[int, int]:
     """How many edges are inside its groups, and how many of them were kept."""
     operations = [tuple(min(level.groups[g]) for g in ends) for ends in level.edges]
     inside = [e for e, ends in enumerate(operations) if _together(ends, level.merged)]
-    return len(inside), len(set(inside) & set(level.kept))
+    return len(inside), len(set(inside) & set(level.kept_edges))
 
 
 def _together(operations: tuple[int, ...], groups: reference.Groups) -> bool:
@@ -197,7 +197,7 @@ def test_kept_edges_and_pooled_embeddings_are_those_of_the_reference(variant, na
         mask = np.arange(EDGES) < num_edges
         with jax.enable_x64(True):
             edge, root, pooled = _level(ends.T, score, mask, embedding, threshold, inside)
-        expected = [EDGES if e is None else e for e in level.kept]
+        expected = [EDGES if e is None else e for e in level.kept_edges]
         assert edge[:count].tolist() == expected
         assert edge[count:].tolist() == [EDGES] * (NODES - count)
         roots = sorted(set(root[:count].tolist()))

@@ -148,7 +148,7 @@ def test_pools_of_the_diamond():
 def test_messages_of_the_diamond(rounds, forward, expected):
     """Twice the mean of what arrives, around what each operation starts with: 1, 2, 3, 4."""
     graph = _diamond()
-    links = placeto._links(graph)[0 if forward else 1]
+    links = placeto._both_links(graph)[0 if forward else 1]
     weights = {
         "Dense_0": {"kernel": jnp.ones((1, 1))},
         "Dense_1": {"kernel": jnp.full((1, 1), 2.0)},
