@@ -248,7 +248,7 @@ def make(
       UserError: `uniform` is out of range.
     """
     if not 0 <= uniform < 1:
-        raise UserError(f"uniform={uniform} is not a share below 1; give 0 or more, less than 1")
+        raise UserError(f"uniform={uniform} is out of range; give a share below 1")
     del num_devices
     network = _Network(hidden_size, num_layers)
 

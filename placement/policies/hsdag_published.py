@@ -149,7 +149,7 @@ def make(
     """
     arguments.check("pooling", pooling, ("kept", "inside"))
     if not 0 <= dropout < 1:
-        raise UserError(f"dropout={dropout} is not a share below 1; give 0 or more, less than 1")
+        raise UserError(f"dropout={dropout} is out of range; give a share below 1")
 
     def modules(num_features: int) -> _Layers:
         return _Layers(
