@@ -177,7 +177,8 @@ def _level(ends, score, mask, embedding, threshold, inside):
     edges = graph_parsing.Edges(*ends, mask)
     candidates = edges._replace(mask=mask & (score >= threshold))
     kept_end = graph_parsing.find_highest_ends(jnp.tile(score, 2), candidates, NODES)
-    root = graph_parsing.connect(kept_end, edges)
+    component = graph_parsing.connect(kept_end, edges)
+    root = jax.ops.segment_min(jnp.arange(NODES), component, NODES)[component].astype(jnp.int32)
     pooled = graph_parsing.pool(embedding, score, edges, kept_end, root, inside=inside)
     kept_edge = jnp.where(kept_end < 2 * EDGES, kept_end % EDGES, EDGES)
     return kept_edge, root, pooled
