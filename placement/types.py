@@ -140,21 +140,20 @@ class Policy(NamedTuple):
     """Pure functions over a padded graph (`placement.graphs.batching`).
 
     Its globals are None, or of a policy that reads costs the problem's
-    `placement.policies.cost_features.CostView`, with what this policy alone needs as `own`.
+    `placement.policies.cost_features.CostView`, with what this policy alone needs as
+    `policy_tables`.
 
     `init(key, graph) -> params`.
     `sample(params, key, graph, num_samples) -> Sample` with a leading axis B on every field; what
     does not depend on the draw (encoder, parse) is computed once for all B. The key is consumed.
     `log_prob(params, graph, sample) -> LogProb` with the same leading axis; for the sample's own
     parameters it equals what `sample` returned.
-    `greedy(params, graph) -> int32 [N]`: the last step's placement of highest probability.
     `improve`: see `Improve`; None of policies whose steps do not follow one another.
     """
 
     init: Callable[[chex.PRNGKey, jraph.GraphsTuple], Params]
     sample: Callable[[Params, chex.PRNGKey, jraph.GraphsTuple, int], Sample]
     log_prob: Callable[[Params, jraph.GraphsTuple, Sample], LogProb]
-    greedy: Callable[[Params, jraph.GraphsTuple], Array]
     improve: Improve | None = None
 
 

@@ -13,7 +13,7 @@ import numpy as np
 from placement.graphs import batching, dag, opgraph
 from placement.instance import Instance
 from placement.policies import distributions, placeto
-from placement.types import Array, CostModel, LogProb, OpGraph, Policy, Sample
+from placement.types import Array, CostModel, LogProb, OpGraph, Params, Policy, Sample
 
 _SOURCE_TYPES = ("Parameter", "Constant")
 _INNER_TYPES = ("MatMul", "Add", "ShapeOf", "Gather", "Concat", "Convert", "Reshape")
@@ -331,10 +331,15 @@ def independent_policy(num_devices: int = 2) -> Policy:
         unscored = Sample(choice[:, None], jnp.zeros(()), jnp.zeros(()))
         return Sample(unscored.placement, *log_prob(params, graph, unscored))
 
-    def greedy(params: Array, graph: jraph.GraphsTuple) -> Array:
-        return jnp.argmax(log_probs(params, graph), axis=-1).astype(jnp.int32)
+    return Policy(init, sample, log_prob)
 
-    return Policy(init, sample, log_prob, greedy)
+
+def preferred_placement(policy: Policy, params: Params, graph: jraph.GraphsTuple) -> np.ndarray:
+    """The device that each operation gets most often in the last step of samples, int [N]."""
+    sample = jax.jit(policy.sample, static_argnums=3)
+    placement = np.asarray(sample(params, jax.random.key(7), graph, 256).placement)[:, -1]
+    count = (placement[..., None] == np.arange(placement.max() + 1)).sum(axis=0)
+    return count.argmax(axis=-1)
 
 
 def episodic_policy(steps: int) -> Policy:

@@ -30,10 +30,7 @@ _AXIS = "samples"
 
 
 def sample_mesh(num_samples: int) -> Mesh | None:
-    """Makes a mesh of all hosts' JAX devices, if several share so many samples equally.
-
-    They do not in what is no batch of episodes, such as a policy's greedy placement.
-    """
+    """Makes a mesh of all hosts' JAX devices, if several share so many samples equally."""
     devices = jax.devices()
     if len(devices) == 1 or num_samples % len(devices):
         return None

@@ -88,10 +88,7 @@ def batch_policy(policy: Policy) -> Policy:
         again = jax.checkpoint(lambda x: policy.log_prob(params, *x))
         return _flat(jax.lax.map(again, (graphs, of_graphs)))
 
-    def greedy(params: Params, graphs: jraph.GraphsTuple) -> Array:
-        return jax.lax.map(partial(policy.greedy, params), graphs)
-
-    return Policy(init, sample, log_prob, greedy)
+    return Policy(init, sample, log_prob)
 
 
 def _flat(tree: chex.ArrayTree) -> chex.ArrayTree:

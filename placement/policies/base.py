@@ -1,4 +1,4 @@
-"""What a method says of its policy: how it is made, its variants, and how it reads a problem."""
+"""Recipes: a policy's factory, its variants, and the functions that read a problem for it."""
 
 import dataclasses
 from collections.abc import Callable, Mapping
@@ -15,45 +15,49 @@ from placement.instance import Instance
 from placement.simulators import ranks
 from placement.types import Array, Policy
 
-LARGEST = 16_000  # operations that a policy looks at one by one; of more, at groups
-GROUPS = 64  # these, at most: as many as a search of a minute learns to place
-# What learns best here, as `python -m experiments.benchmarks learning` prints: most are 'tuned' to
-# it.
+LARGEST = 16_000  # operations; in a larger graph the policy places groups of them
+GROUPS = 64  # the number of these groups: as many as a search of a minute learns to place
+# The learner that most 'tuned' variants use: the best in `python -m experiments.benchmarks
+# learning`.
 PPO = {"algorithm": "ppo", "entropy_weight": 0.2}
+
+# `view(problem, num_nodes, num_edges)`: arrays that a policy reads besides the graph, padded to
+# these sizes; they become the globals of the policy's graph.
+View = Callable[[Instance, int, int], Any]
 
 
 class PolicyInput(NamedTuple):
     """A problem as a policy reads it."""
 
     graph: jraph.GraphsTuple  # padded
-    # int32 [N], the node that places each of the problem's operations; None: that of its number.
+    # int32 [N]: the node whose device each of the problem's operations takes; None: its own node.
     assignment: Array | None
 
 
 class Variant(NamedTuple):
-    """Hyper-parameters that are not the defaults, which stand where they are defined."""
+    """Hyper-parameters that differ from the defaults of `make`, `read` and the learner."""
 
-    policy: Mapping[str, Any]  # of `make` and `read`
-    learner: Mapping[str, Any]  # 'algorithm', and what that and `learning.base.Settings` take
-    # Where the variant is a policy of its own, as of `Recipe`; None: the recipe's.
+    policy: Mapping[str, Any]  # keywords of `make` and `read`
+    learner: Mapping[str, Any]  # 'algorithm', and keywords of it and of `learning.base.Settings`
+    # A factory and a reader of the variant's own, as in `Recipe`; None: the recipe's.
     make: Callable[..., Policy] | None = None
     read: Callable[..., PolicyInput] | None = None
-    # Whether it begins with the parameters that are installed with the library.
+    # Whether a search starts from the parameters that are installed with the library.
     shipped: bool = False
-    # As in HSDAG's released code: a single device counts as 1e10 seconds and is no incumbent.
+    # Whether a placement on a single device counts as 1e10 seconds, as in HSDAG's released code.
     single_devices_fail: bool = False
-    # What the argument `faults=0` makes of it, where it keeps the faults of its authors' code.
+    # The variant without the faults of its authors' code, which `faults=0` selects.
     corrected: "Variant | None" = None
 
 
 class Recipe(NamedTuple):
-    """A policy, how it is trained, and what it reads.
+    """A learned method: the factory of its policy, its variants, and its reader.
 
-    `make(*, num_devices, ...) -> Policy`; its other keywords are the method's hyper-parameters, as
-    are those of `read` that have a default.
-    `variants` are by name: 'tuned' is what measures best here, on networks that a CPU trains in
-    seconds, and the default; 'paper' has the sizes, the reward and the update of the authors.
-    `read(problem) -> PolicyInput`; with a keyword `features` it takes blocks of
+    `make(*, num_devices, ...) -> Policy`: the other keywords are hyper-parameters of the method,
+    and so are those of `read` that have a default.
+    `variants`: by name. 'tuned' is the default; it performs best here, on networks that a CPU can
+    train in seconds. 'paper' has the sizes, the reward and the update of the authors.
+    `read(problem) -> PolicyInput`: if it has a keyword `features`, it takes names of
     `placement.graphs.features.BLOCKS`.
     """
 
@@ -62,179 +66,160 @@ class Recipe(NamedTuple):
     read: Callable[..., PolicyInput]
 
 
-def operations(
+def read_operations(
     problem: Instance,
     features: tuple[str, ...] = DEFAULT_BLOCKS,
-    view: Callable[[Instance, int, int], Any] | None = None,
+    view: View | None = None,
     num_nodes: int | None = None,
     num_edges: int | None = None,
 ) -> PolicyInput:
-    """Reads a node for every operation; of co-located ones only the first decides.
+    """Reads a node for every operation. Of co-located operations only the first decides.
 
-    Of more than `LARGEST` operations a node for each of some groups, see `intervals_of`.
+    A graph of more than `LARGEST` operations is merged into groups first, see `group_intervals`.
 
     Args:
-      problem: what is to be placed.
-      features: blocks of them.
-      view: of the problem that is read and the padded numbers of nodes and of edges; becomes the
-        globals.
-      num_nodes, num_edges: the padded sizes, of one node an operation; None: of a bucket.
+      problem: the problem to place.
+      features: blocks of features; () for none.
+      view: makes the globals of the graph, from the problem that is read.
+      num_nodes: padded number of nodes, if nothing is merged; None: that of a bucket.
+      num_edges: padded number of edges, likewise.
     """
     if problem.graph.num_ops > LARGEST and not problem.is_colocated:
-        return _merged(problem, intervals_of(problem, GROUPS), features, view)
-    graph = _graph(problem, node_features(problem.graph, features), num_nodes, num_edges)
-    return PolicyInput(_viewed(graph, problem, view), _assignment(problem))
+        return _read_merged(problem, group_intervals(problem, GROUPS), features, view)
+    return _read(problem, node_features(problem.graph, features), view, num_nodes, num_edges)
 
 
-def classes(
+def read_classes(
     problem: Instance,
     features: tuple[str, ...] = DEFAULT_BLOCKS,
-    view: Callable[[Instance, int, int], Any] | None = None,
+    view: View | None = None,
     num_nodes: int | None = None,
     num_edges: int | None = None,
 ) -> PolicyInput:
-    """Reads a node for every class of co-located operations, with the features of its first.
+    """Reads a node for every class of co-located operations, with the features of its first one.
 
-    Where none are co-located, as `operations`. Of two classes each may read the other, so that this
-    is for policies that follow no path of edges.
-
-    Args:
-      problem, features, view, num_nodes, num_edges: as of `operations`.
+    The graph of the classes may have cycles, so it is for policies that follow no paths. Without
+    co-location this is `read_operations`, whose arguments it has.
     """
     if not problem.is_colocated:
-        return operations(problem, features, view, num_nodes, num_edges)
-    graph, ids, leaders = problem.graph, problem.classes.ids, problem.classes.first_ops
-    senders, receivers = ids[graph.senders], ids[graph.receivers]
-    between = senders != receivers
-    read = batching.to_graphs_tuple(
-        senders[between],
-        receivers[between],
-        node_features(graph, features)[leaders],
-        problem.classes.allowed,
+        return read_operations(problem, features, view, num_nodes, num_edges)
+    graph, classes = problem.graph, problem.classes
+    senders, receivers = classes.ids[graph.senders], classes.ids[graph.receivers]
+    between_classes = senders != receivers
+    padded = batching.to_graphs_tuple(
+        senders[between_classes],
+        receivers[between_classes],
+        node_features(graph, features)[classes.first_ops],
+        classes.allowed,
         num_nodes=num_nodes,
         num_edges=num_edges,
     )
-    return PolicyInput(_viewed(jax.device_put(read), problem, view), ids)
+    return PolicyInput(_with_view(jax.device_put(padded), problem, view), classes.ids)
 
 
-def groups(problem: Instance, features: tuple[str, ...] = DEFAULT_BLOCKS) -> PolicyInput:
+def read_groups(problem: Instance, features: tuple[str, ...] = DEFAULT_BLOCKS) -> PolicyInput:
     """Reads a node for every group of ColocRL's heuristic, see `coarsen.sole_consumers`.
 
-    Of operations that are co-located from the start, a class joins another where the first of its
-    operations serves the other's alone, of all that are the first of theirs: of a step of training,
-    where it does so in the forward pass.
+    With co-location, the heuristic works on the graph of the classes' first operations: a class
+    joins another one if its first operation serves only that of the other. In a training graph
+    these are the operations of the forward pass.
     """
     if problem.is_colocated:
-        edges = _between_leaders(problem)
+        edges = _edges_between_first_ops(problem)
         num_classes = len(problem.classes.first_ops)
         trees = coarsen.sole_consumer_trees(num_classes, edges.senders, edges.receivers)
-        return classes(_joined(problem, trees), features)
-    return _merged(problem, coarsen.sole_consumers(problem.graph), features)
+        return read_classes(_colocate_classes(problem, trees), features)
+    return _read_merged(problem, coarsen.sole_consumers(problem.graph), features)
 
 
-def costs(
-    problem: Instance,
-    view: Callable[[Instance, int, int], Any],
-    num_nodes: int | None = None,
-    num_edges: int | None = None,
+def read_costs(
+    problem: Instance, view: View, num_nodes: int | None = None, num_edges: int | None = None
 ) -> PolicyInput:
-    """Reads a node for every operation, without features, and what `view` makes of the costs.
+    """Reads a node without features for every operation, in a graph of any size.
 
     Args:
       problem: N operations.
-      view: of the problem and the padded numbers of nodes and of edges; becomes the globals.
-      num_nodes: padded number of nodes; None: the bucket's.
-      num_edges: padded number of edges; None: the bucket's.
+      view: makes the globals of the graph, from the problem's costs.
+      num_nodes: padded number of nodes; None: that of a bucket.
+      num_edges: padded number of edges; None: that of a bucket.
     """
-    graph = _graph(problem, np.zeros((problem.graph.num_ops, 0)), num_nodes, num_edges)
-    return PolicyInput(_viewed(graph, problem, view), _assignment(problem))
+    return _read(problem, np.zeros((problem.graph.num_ops, 0)), view, num_nodes, num_edges)
 
 
-def merge(problem: Instance, of: coarsen.Coarsening) -> Instance:
-    """Makes the problem of placing groups, of the one of placing their members."""
-    costs_ = tables.coarse_costs(problem.costs, of.assignment, of.edges)
-    return problem._replace(graph=of.graph, costs=costs_)
+def merge_groups(problem: Instance, coarsening: coarsen.Coarsening) -> Instance:
+    """Returns the problem of placing groups of operations."""
+    costs = tables.coarse_costs(problem.costs, coarsening.assignment, coarsening.edges)
+    return problem._replace(graph=coarsening.graph, costs=costs)
 
 
-def intervals_of(problem: Instance, num_groups: int) -> coarsen.Coarsening:
-    """Groups consecutive operations that the same devices run, about equally long in all.
+def group_intervals(problem: Instance, num_groups: int) -> coarsen.Coarsening:
+    """Groups consecutive operations that the same devices can run; groups take similar times.
 
     Args:
-      problem: N operations, of which none follows another.
+      problem: N operations without co-location.
       num_groups: see `graphs.intervals.group`.
     """
     return intervals.group(problem.graph, *_weights_and_kinds(problem), num_groups)
 
 
-def colocate(problem: Instance, num_groups: int) -> Instance:
-    """Has classes of co-located operations share a device, in groups as those of `intervals_of`.
+def colocate_intervals(problem: Instance, num_groups: int) -> Instance:
+    """Co-locates consecutive classes of co-located operations, as `group_intervals` does.
 
-    Consecutive are classes whose first operations are: of a step of training, those of the forward
-    pass, whose gradients and updates follow them.
+    Classes are in the order of their first operations. In a training graph these are the operations
+    of the forward pass, which their gradients and updates follow.
 
     Args:
       problem: N operations.
       num_groups: see `graphs.intervals.group`.
     """
     weight, kinds = _weights_and_kinds(problem)
-    return _joined(problem, intervals.cut(_between_leaders(problem), weight, kinds, num_groups))
+    edges = _edges_between_first_ops(problem)
+    return _colocate_classes(problem, intervals.cut(edges, weight, kinds, num_groups))
 
 
-def _between_leaders(problem: Instance) -> intervals.Edges:
-    """Returns the edges between the first operations of co-location classes."""
+def _edges_between_first_ops(problem: Instance) -> intervals.Edges:
+    """Returns the edges between the first operations of classes; the ends are class numbers."""
     graph, ids = problem.graph, problem.classes.ids
-    leads = problem.leaders == np.arange(graph.num_ops)
-    between = np.flatnonzero(leads[graph.senders] & leads[graph.receivers])
-    ends = ids[graph.senders[between]], ids[graph.receivers[between]]
-    return intervals.Edges(*ends, graph.edge_bytes[between])
+    is_first = problem.leaders == np.arange(graph.num_ops)
+    edges = np.flatnonzero(is_first[graph.senders] & is_first[graph.receivers])
+    senders, receivers = graph.senders[edges], graph.receivers[edges]
+    return intervals.Edges(ids[senders], ids[receivers], graph.edge_bytes[edges])
 
 
-def _joined(problem: Instance, of_class: np.ndarray) -> Instance:
-    """Co-locates the classes, of co-located operations, that have equal numbers, int [C]."""
-    colocation = of_class[problem.classes.ids]
+def _colocate_classes(problem: Instance, class_group: np.ndarray) -> Instance:
+    """Co-locates the classes that have equal groups, int [C]."""
+    colocation = class_group[problem.classes.ids]
     return problem._replace(graph=dataclasses.replace(problem.graph, colocation=colocation))
 
 
 def _weights_and_kinds(problem: Instance) -> tuple[np.ndarray, np.ndarray]:
-    """Returns the mean seconds of each class, none of them zero, and which have equal devices."""
+    """Returns the weight of each class, float [C], and a number for its set of devices, int [C]."""
     compute_s = np.asarray(problem.costs.compute_s, np.float64)
-    weight = np.bincount(problem.classes.ids, ranks.finite_mean(compute_s))
+    mean_s = np.bincount(problem.classes.ids, ranks.finite_mean(compute_s))
     kinds = np.unique(problem.classes.allowed, axis=0, return_inverse=True)[1]
-    return weight + weight.mean(), kinds.ravel()
+    return mean_s + mean_s.mean(), kinds.ravel()  # no weight is zero
 
 
-def _merged(
+def _read_merged(
     problem: Instance,
-    of: coarsen.Coarsening,
-    blocks: tuple[str, ...],
-    view: Callable[[Instance, int, int], Any] | None = None,
+    coarsening: coarsen.Coarsening,
+    features: tuple[str, ...],
+    view: View | None = None,
 ) -> PolicyInput:
-    merged = merge(problem, of)
-    graph = _graph(merged, node_features(merged.graph, blocks))
-    return PolicyInput(_viewed(graph, merged, view), of.assignment)
+    merged = merge_groups(problem, coarsening)
+    graph, _ = _read(merged, node_features(merged.graph, features), view)
+    return PolicyInput(graph, coarsening.assignment)
 
 
-def _viewed(
-    graph: jraph.GraphsTuple, problem: Instance, view: Callable[[Instance, int, int], Any] | None
-) -> jraph.GraphsTuple:
-    if view is None:
-        return graph
-    seen = view(problem, len(graph.nodes["mask"]), len(graph.senders))
-    return graph._replace(globals=jax.device_put(seen))
-
-
-def _assignment(problem: Instance) -> np.ndarray | None:
-    """Operations follow the first of their class; None where each is alone in its own."""
-    return problem.leaders if problem.is_colocated else None
-
-
-def _graph(
+def _read(
     problem: Instance,
     features: np.ndarray,
+    view: View | None,
     num_nodes: int | None = None,
     num_edges: int | None = None,
-) -> jraph.GraphsTuple:
-    graph = batching.to_graphs_tuple(
+) -> PolicyInput:
+    """Reads a node with features [N, F] for every operation."""
+    padded = batching.to_graphs_tuple(
         problem.graph.senders,
         problem.graph.receivers,
         features,
@@ -243,6 +228,14 @@ def _graph(
         num_edges=num_edges,
     )
     num_ops = problem.graph.num_ops
-    decides = problem.leaders == np.arange(num_ops)
-    graph.nodes["mask"][:num_ops] = decides
-    return jax.device_put(graph)
+    padded.nodes["mask"][:num_ops] = problem.leaders == np.arange(num_ops)
+    # Co-located operations take the device of the first of their class.
+    assignment = problem.leaders if problem.is_colocated else None
+    return PolicyInput(_with_view(jax.device_put(padded), problem, view), assignment)
+
+
+def _with_view(graph: jraph.GraphsTuple, problem: Instance, view: View | None) -> jraph.GraphsTuple:
+    if view is None:
+        return graph
+    arrays = view(problem, len(graph.nodes["mask"]), len(graph.senders))
+    return graph._replace(globals=jax.device_put(arrays))

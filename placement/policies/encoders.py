@@ -24,9 +24,9 @@ class MLP(nn.Module):
 class GCN(nn.Module):
     """Graph convolutions on the undirected graph, each with a residual and LayerNorm.
 
-    Kipf and Welling (2017) with self edges and symmetric normalisation, as in the encoder of HSDAG
-    (Duan et al. 2024, section 2.3). Padding edges are self loops of a padding node, so they reach
-    no operation.
+    The convolution is that of Kipf and Welling (2017), with self edges and symmetric normalisation,
+    as in the encoder of HSDAG (Duan et al. 2024, section 2.3). Padding edges join a padding node to
+    itself, so that they reach no operation.
     """
 
     hidden_size: int
@@ -34,8 +34,8 @@ class GCN(nn.Module):
 
     @nn.compact
     def __call__(self, graph: jraph.GraphsTuple, x: Array) -> Array:
-        """States [N, hidden_size] -> [N, hidden_size]; the graph's own nodes are not read."""
-        both_ways = graph._replace(
+        """States [N, hidden_size] -> [N, hidden_size]; the graph's nodes are not read."""
+        undirected = graph._replace(
             edges=None,
             senders=jnp.concatenate([graph.senders, graph.receivers]),
             receivers=jnp.concatenate([graph.receivers, graph.senders]),
@@ -45,16 +45,16 @@ class GCN(nn.Module):
             convolution = jraph.GraphConvolution(
                 nn.Dense(self.hidden_size), add_self_edges=True, symmetric_normalization=True
             )
-            y = convolution(both_ways._replace(nodes=x)).nodes
+            y = convolution(undirected._replace(nodes=x)).nodes
             x = nn.LayerNorm()(x + jax.nn.relu(y))
         return x
 
 
 class Directed(nn.Module):
-    """A round of messages along edges and one against them, with weights and a mean of their own.
+    """A round of messages along the edges and one against them, with separate weights.
 
-    Messages see the sender's state and the edge, as in interaction networks (Battaglia et al.
-    2016); a residual and LayerNorm follow.
+    A message depends on the sender's state and the edge, as in interaction networks (Battaglia et
+    al. 2016). A node takes the mean of its messages; a residual and LayerNorm follow.
     """
 
     hidden_size: int
@@ -62,12 +62,12 @@ class Directed(nn.Module):
     @nn.compact
     def __call__(self, graph: jraph.GraphsTuple, x: Array, edge: Array) -> Array:
         """States [N, hidden_size] and edges [E, F] -> [N, hidden_size]."""
-        u, v, there = graph.senders, graph.receivers, jnp.asarray(graph.edges["mask"])[:, None]
+        u, v, mask = graph.senders, graph.receivers, jnp.asarray(graph.edges["mask"])[:, None]
         y = nn.Dense(self.hidden_size)(x)
         for source, target in ((u, v), (v, u)):
             message = nn.Dense(self.hidden_size, use_bias=False)(x)[source]
             message = jax.nn.relu(message + nn.Dense(self.hidden_size)(edge))
-            total = jax.ops.segment_sum(jnp.where(there, message, 0.0), target, len(x))
-            count = jax.ops.segment_sum(there.astype(jnp.float32), target, len(x))
+            total = jax.ops.segment_sum(jnp.where(mask, message, 0.0), target, len(x))
+            count = jax.ops.segment_sum(mask.astype(jnp.float32), target, len(x))
             y += nn.Dense(self.hidden_size, use_bias=False)(total / jnp.maximum(count, 1.0))
         return nn.LayerNorm()(x + jax.nn.relu(y))

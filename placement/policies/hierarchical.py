@@ -1,35 +1,41 @@
 """The Hierarchical Planner: groups, then devices for the groups (Mirhoseini et al., ICLR 2018).
 
+For operation n and groups g = 1 .. G:
+
     g_n  ~ softmax(MLP(features of n, features of the first R operations that read n)        grouper
-                   - slices * (slice of n - g)^2)
+                   - slices * (position of n - g)^2)
     e_g  = log(1 + [edges to each group, edges from each group, members, sum of their features])
     d    = Placer(e_1, .., e_G)                               `placement.policies.seq2seq`
 
-R is `num_readers`, six in the paper. Every operation draws its group by itself; the members of a
-group share one device, among those that can run all of them. The sum of features counts the types
-and adds up the output shapes. Both parts are trained together: the log-probability of a sample is
-that of its groups, which it keeps as `latent`, int32 [T, N], plus that of the devices given the
-groups. The entropy is of the devices alone: a learner that is paid for the grouper's drives it
-towards groups of scattered operations. Only the grouper's logits do not depend on the draw: every
-sample has its own sequence.
+R is `num_readers`, six in the paper. Every operation draws its group independently. The members of
+a group share one device, which is one that can run all of them. The sum of the members' features
+counts their types and adds up their output shapes.
 
-The last term of the grouper is not the papers' and 0 by default. With it the groups start as G
-slices of the nodes' order, topological in coarse graphs, which the network then moves away from:
-`slices` is how strongly. Groups that start as scattered draws (or as any function of features) cut
-nearly every edge, so that whatever the placer learns first is to leave all but one device alone.
+Grouper and placer are trained together. The log-probability of a sample is that of its groups,
+which the sample keeps as `latent`, int32 [T, N], plus that of the devices given the groups. The
+entropy is that of the devices only: an entropy bonus for the grouper would drive it towards groups
+of scattered operations. Only the grouper's logits are the same for all samples; every sample has
+its own sequence of groups.
 
-An empty group is not in the sequence and costs nothing. Where no device can run all members of a
-group, nothing is decided for it: each member takes the first device that it is allowed on.
-Of operations that follow one another, the first draws the group of all.
+- An empty group is not in the sequence and has no probability.
+- If no device can run all members of a group, no device is drawn for the group: each member takes
+  the first device that may run it.
+- A class of co-located operations is one node, see `base.read_classes`.
 
-Departures from the paper and the authors' code: those of `placement.policies.seq2seq`; a group's
-sums pass a signed logarithm instead of being divided by the largest; the grouper has a ReLU, which
-their code lacks; a sample draws groups and devices both, where the paper has four placements for
-each grouping; there are never more groups than nodes.
+Departures from the paper and the authors' code:
+
+- those of `placement.policies.seq2seq`.
+- `slices`, 0 in the papers. The position of n is its place in the order of the nodes, scaled to
+  0 .. G; coarse graphs are in topological order. With `slices` > 0 the groups start as G slices of
+  this order, from which the network then departs. Groups that start as independent draws, or as any
+  function of the features, cut nearly every edge, and the placer first learns to use one device.
+- The sums of a group pass through a signed logarithm; theirs are divided by the largest.
+- The grouper has a ReLU, which their code lacks.
+- A sample draws both groups and devices; the paper draws four placements for each grouping.
+- There are never more groups than nodes.
 """
 
 import dataclasses
-from collections.abc import Callable
 from typing import cast
 
 import chex
@@ -49,17 +55,15 @@ from placement.types import Array, LogProb, Params, Policy, Sample
 
 GROUPINGS = ("learned", "random", "roles", "none")
 ROLES = {"names": roles_lib.by_name, "neighbours": roles_lib.by_neighbours}
+_GROUPER_SIZE = 64  # hidden units of the grouper, as in the paper
 
 
 def make(
     *,
     num_devices: int,
     num_groups: int = 256,
-    grouper_size: int = 64,
     hidden_size: int = 512,
-    temperature: float = 1.0,
     tanh_constant: float = 5.0,
-    noise: float = 0.0,
     aligned: bool = True,
     stay: float = 0.0,
     slices: float = 0.0,
@@ -70,46 +74,57 @@ def make(
 
     Args:
       num_devices: D.
-      num_groups: G; no more than the padded nodes are used, so that parameters of small graphs fit
-        those of one bucket only.
-      grouper_size: hidden units of the grouper.
+      num_groups: G. At most as many as padded nodes are used, so the parameters of a small graph
+        only fit graphs of its bucket.
       hidden_size: H, of the placer's encoder and decoder.
-      temperature: divides the logits of the devices.
-      tanh_constant: C, bounds them; 0 does not.
-      noise: the share of every choice, of groups and of devices, that is uniform.
-      aligned: whether a choice sees the group that it is for; False in the paper.
-      stay: how strongly a group is drawn to the device of the one before it.
-      slices: how strongly an operation is drawn to the group of its place in the order.
-      num_readers: how many of the operations that read one the grouper sees; six in the paper.
-      grouping: 'learned'; 'random': every operation's group is drawn once, with the parameters,
-        and the placer alone learns (the paper's table 2); 'roles': operations of one role are a
-        group, see `read`; 'none': every operation by itself, which is `colocrl`'s network.
+      tanh_constant: C, the bound of the placer's logits; 0: no bound.
+      aligned: whether the attention asks with the group to decide; False in the paper.
+      stay: added to the logit of the device of the group before.
+      slices: how strongly operations are drawn to the group at their position; 0 in the paper.
+      num_readers: R.
+      grouping: 'learned'. 'random': each operation's group is drawn once, with the parameters, and
+        only the placer learns (the paper's table 2). 'roles': the operations of one role are a
+        group, see `read`. 'none': every operation is placed by itself, by `colocrl`'s network.
 
     Raises:
-      UserError: an unknown grouping, no groups, or what `seq2seq.Settings` refuses.
+      UserError: the grouping is unknown, or a hyper-parameter is out of range.
     """
     arguments.check("grouping", grouping, GROUPINGS)
-    if num_groups < 1 or grouper_size < 1:
-        raise UserError(f"{num_groups=}, {grouper_size=}: give at least 1 of each")
+    if num_groups < 1:
+        raise UserError(f"num_groups={num_groups} leaves no group; give at least 1")
     if not slices >= 0:
-        raise UserError(f"{slices=} draws nothing together; give at least 0")
-    settings = seq2seq.Settings(
-        num_devices, hidden_size, temperature, tanh_constant, noise, aligned, stay
-    )
+        raise UserError(f"slices={slices} would push operations apart; give at least 0")
+    settings = seq2seq.Settings(num_devices, hidden_size, tanh_constant, aligned, stay)
     if grouping == "none":
         return colocrl.make(**dataclasses.asdict(settings))
-    if grouping == "random":
-        return _fixed(seq2seq.Placer(settings), num_groups, _seed, _drawn)
-    if grouping == "roles":
-        return _fixed(seq2seq.Placer(settings), num_groups, lambda key: {}, _of_roles)
-    grouper = _Grouper(num_groups, grouper_size, noise, slices, num_readers)
-    return _learned(seq2seq.Placer(settings), grouper)
+    if grouping == "learned":
+        grouper = _Grouper(num_groups, _GROUPER_SIZE, slices, num_readers)
+        return _make_learned(seq2seq.Placer(settings), grouper)
+
+    def init_groups(key: chex.PRNGKey, graph: jraph.GraphsTuple) -> dict[str, Params]:
+        del graph
+        # A float, because it is a parameter. It holds all whole numbers below 2^24 exactly.
+        return {"seed": jax.random.uniform(key, maxval=2.0**24)} if grouping == "random" else {}
+
+    def sequence(params: Params, graph: jraph.GraphsTuple) -> tuple[seq2seq.Items, Array]:
+        num_nodes = len(graph.nodes["mask"])
+        size = min(num_groups, num_nodes)
+        if grouping == "random":
+            group = random_groups(params["seed"], num_nodes, size)
+        else:
+            group = jnp.minimum(graph.nodes["role"], size - 1)
+        return pool(graph, group, size), group
+
+    return seq2seq.make_policy(settings, init_groups, sequence)
 
 
 def pool(graph: jraph.GraphsTuple, group: Array, num_groups: int) -> seq2seq.Items:
-    """Makes items of the groups, from the group int32 [N] of each operation.
+    """Computes the items of the groups: e_g float32 [G, 2 G + 1 + F], present, allowed.
 
-    Their embedding is float32 [G, 2 G + 1 + F].
+    Args:
+      graph: N nodes with F features.
+      group: int32 [N], the group of each operation; that of a masked node does not count.
+      num_groups: G.
     """
     chex.assert_rank(group, 1)
     chex.assert_type(group, int)
@@ -119,19 +134,19 @@ def pool(graph: jraph.GraphsTuple, group: Array, num_groups: int) -> seq2seq.Ite
     edges = edges.at[group[graph.senders], group[graph.receivers]].add(
         graph.edges["mask"].astype(jnp.float32), mode="drop"
     )
-    each = jnp.concatenate([jnp.ones((len(mask), 1)), features], axis=-1)
-    summed = jax.ops.segment_sum(each, group, num_groups)
-    barred = jax.ops.segment_sum(1.0 - graph.nodes["allowed"], group, num_groups)
-    present = summed[:, 0] > 0
-    embedding = jnp.concatenate([edges, edges.T, summed], axis=-1)
+    columns = jnp.concatenate([jnp.ones((len(mask), 1)), features], axis=-1)
+    sums = jax.ops.segment_sum(columns, group, num_groups)
+    num_forbidden = jax.ops.segment_sum(1.0 - graph.nodes["allowed"], group, num_groups)  # [G, D]
+    present = sums[:, 0] > 0
+    embedding = jnp.concatenate([edges, edges.T, sums], axis=-1)
     embedding = jnp.sign(embedding) * jnp.log1p(jnp.abs(embedding))
-    return seq2seq.Items(embedding, present, present[:, None] & (barred == 0))
+    return seq2seq.Items(embedding, present, present[:, None] & (num_forbidden == 0))
 
 
 def random_groups(seed: Array, num_nodes: int, num_groups: int) -> Array:
-    """Draws a group int32 [N] for each node; the draws of the first nodes do not depend on N.
+    """Draws a group int32 [N] for each node; the groups of the first nodes do not depend on N.
 
-    The seed is a float32 [], since it is a parameter, though no gradient reaches it.
+    The seed is a float32 [], because it is a parameter; no gradient reaches it.
     """
     chex.assert_rank(seed, 0)
     chex.assert_type(seed, float)
@@ -140,67 +155,27 @@ def random_groups(seed: Array, num_nodes: int, num_groups: int) -> Array:
 
 
 class _Grouper(nn.Module):
-    """Log-probabilities [N, G] of every operation's group."""
+    """Computes the log-probabilities [N, G] of every operation's group."""
 
     num_groups: int
     hidden_size: int
-    noise: float
     slices: float
     num_readers: int
 
     @nn.compact
     def __call__(self, graph: jraph.GraphsTuple) -> Array:
         hidden = seq2seq.Embedding(self.hidden_size, self.num_readers)(graph)
-        logits = nn.Dense(min(self.num_groups, len(hidden)))(hidden)
-        logits -= self.slices * _from_slice(graph.nodes["mask"], logits.shape[-1]) ** 2
-        log_probs = jax.nn.log_softmax(logits)
-        return seq2seq.mix(log_probs, jnp.ones_like(log_probs, bool), self.noise)
+        mask, num_groups = graph.nodes["mask"], min(self.num_groups, len(hidden))
+        logits = nn.Dense(num_groups)(hidden)
+        # The n-th of N operations is at (n + 1/2) / N * G, the middle of group g at g + 1/2.
+        position = (jnp.cumsum(mask) - 0.5) / jnp.maximum(mask.sum(), 1) * num_groups
+        distance = position[:, None] - (jnp.arange(num_groups) + 0.5)
+        logits -= self.slices * distance**2
+        return jax.nn.log_softmax(logits)
 
 
-def _from_slice(mask: Array, num_groups: int) -> Array:
-    """How many groups, float32 [N, G], a node's place in the order is from each group's middle."""
-    place = (jnp.cumsum(mask) - 0.5) / jnp.maximum(mask.sum(), 1) * num_groups
-    return place[:, None] - (jnp.arange(num_groups) + 0.5)
-
-
-def _seed(key: chex.PRNGKey) -> Params:
-    return {"seed": jax.random.uniform(key, maxval=2.0**24)}
-
-
-def _drawn(params: Params, graph: jraph.GraphsTuple, num_groups: int) -> Array:
-    return random_groups(params["seed"], len(graph.nodes["mask"]), num_groups)
-
-
-def _of_roles(params: Params, graph: jraph.GraphsTuple, num_groups: int) -> Array:
-    del params
-    return jnp.minimum(graph.nodes["role"], num_groups - 1)
-
-
-def _fixed(
-    placer: seq2seq.Placer,
-    num_groups: int,
-    init_group: Callable[[chex.PRNGKey], Params],
-    group_of: Callable[[Params, jraph.GraphsTuple, int], Array],
-) -> Policy:
-    """Groups int32 [N] that no sample changes, of parameters that are theirs."""
-
-    def sequence(params: Params, graph: jraph.GraphsTuple) -> tuple[seq2seq.Items, Array]:
-        size = min(num_groups, len(graph.nodes["mask"]))
-        group = group_of(params, graph, size)
-        return pool(graph, group, size), group
-
-    def init(key: chex.PRNGKey, graph: jraph.GraphsTuple) -> Params:
-        group_key, placer_key = jax.random.split(key)
-        params = init_group(group_key)
-        items, _ = sequence(params, graph)
-        bias = jnp.zeros((1, *items.allowed.shape))
-        return {**params, "placer": placer.init(placer_key, items, bias)}
-
-    return seq2seq.policy(placer, init, sequence)
-
-
-def _learned(placer: seq2seq.Placer, grouper: _Grouper) -> Policy:
-    num_devices = placer.settings.num_devices
+def _make_learned(placer: seq2seq.Placer, grouper: _Grouper) -> Policy:
+    """Makes the policy that draws groups, then devices."""
 
     def init(key: chex.PRNGKey, graph: jraph.GraphsTuple) -> Params:
         grouper_key, placer_key = jax.random.split(key)
@@ -215,15 +190,15 @@ def _learned(placer: seq2seq.Placer, grouper: _Grouper) -> Policy:
     def episode(
         params: Params, graph: jraph.GraphsTuple, log_probs: Array, group: Array, bias: Array
     ) -> tuple[Sample, LogProb]:
-        """One sample, of the groups int32 [N] and of the devices that follow from bias [G, D]."""
-        mask = graph.nodes["mask"]
+        """Computes one sample from its groups int32 [N] and the bias [G, D] of its devices."""
         items = pool(graph, group, len(bias))
-        chosen = seq2seq.place(placer, params["placer"], graph, items, group, bias[None])
-        log_prob = chosen.log_prob + distributions.log_prob(log_probs, group, mask)
-        choices = items.decide.sum(keepdims=True).astype(jnp.float32)
+        choices = seq2seq.decode(placer, params["placer"], graph, items, group, bias[None])
+        grouping_log_prob = distributions.log_prob(log_probs, group, graph.nodes["mask"])
+        log_prob = choices.log_prob + grouping_log_prob
+        count = items.decides.sum(keepdims=True).astype(jnp.float32)
         return (
-            Sample(chosen.device, log_prob, chosen.entropy, latent=group[None]),
-            LogProb(log_prob, chosen.entropy, choices),
+            Sample(choices.device, log_prob, choices.entropy, latent=group[None]),
+            LogProb(log_prob, choices.entropy, count),
         )
 
     def sample(
@@ -234,29 +209,24 @@ def _learned(placer: seq2seq.Placer, grouper: _Grouper) -> Policy:
         def draw(key: chex.PRNGKey) -> Sample:
             group_key, device_key = jax.random.split(key)
             group = distributions.sample(group_key, log_probs)
-            bias = jax.random.gumbel(device_key, (log_probs.shape[-1], num_devices))
+            shape = (log_probs.shape[-1], placer.settings.num_devices)
+            bias = jax.random.gumbel(device_key, shape)
             return episode(params, graph, log_probs, group, bias)[0]
 
         return jax.vmap(draw)(jax.random.split(key, num_samples))
 
-    def log_prob(params: Params, graph: jraph.GraphsTuple, drawn: Sample) -> LogProb:
-        if drawn.latent is None:
-            raise ValueError("the sample does not say its groups (latent is None)")
+    def log_prob(params: Params, graph: jraph.GraphsTuple, samples: Sample) -> LogProb:
+        if samples.latent is None:
+            raise ValueError("the sample has no groups: its latent is None")
         log_probs = group_log_probs(params, graph)
 
         def score(group: Array, placement: Array) -> LogProb:
-            bias = seq2seq.teacher_forcing(graph, group, placement, log_probs.shape[-1])
+            bias = seq2seq.teacher_forcing_bias(graph, group, placement, log_probs.shape[-1])
             return episode(params, graph, log_probs, group, bias)[1]
 
-        return jax.vmap(score)(drawn.latent[:, 0], drawn.placement[:, 0])
+        return jax.vmap(score)(samples.latent[:, 0], samples.placement[:, 0])
 
-    def greedy(params: Params, graph: jraph.GraphsTuple) -> Array:
-        log_probs = group_log_probs(params, graph)
-        group = jnp.argmax(log_probs, axis=-1).astype(jnp.int32)
-        bias = jnp.zeros((log_probs.shape[-1], num_devices))
-        return episode(params, graph, log_probs, group, bias)[0].placement[0]
-
-    return Policy(init, sample, log_prob, greedy)
+    return Policy(init, sample, log_prob)
 
 
 def read(
@@ -266,29 +236,33 @@ def read(
     num_edges: int | None = None,
     roles: str = "names",
 ) -> base.PolicyInput:
-    """Reads as `base.classes` does, and the role of every node, int32 [N], as `role`.
+    """Reads a problem as `base.read_classes` does, and the role int32 [N] of every node as `role`.
 
     Args:
-      problem, features, num_nodes, num_edges: as there.
-      roles: what tells them, 'names' or 'neighbours' (`placement.graphs.roles`). They are numbered
-        by their first operation; those beyond the number of groups share the last.
+      problem: the problem to place.
+      features: blocks of `placement.graphs.features`.
+      num_nodes: padded number of nodes; None: that of a bucket.
+      num_edges: padded number of edges; None: that of a bucket.
+      roles: how operations get their roles, 'names' or 'neighbours' (`placement.graphs.roles`).
+        Roles are numbered by their first operation. Those beyond the number of groups share the
+        last group.
 
     Raises:
-      UserError: nothing of that name tells them.
+      UserError: `roles` is unknown.
     """
     arguments.check("roles", roles, ROLES)
 
-    def of_nodes(problem: Instance, num_nodes: int, num_edges: int) -> Array:
+    def read_roles(problem: Instance, num_nodes: int, num_edges: int) -> Array:
         del num_edges
-        leaders = problem.classes.first_ops
-        return batching.pad(ROLES[roles](problem.graph)[leaders], num_nodes, 0)
+        first_ops = problem.classes.first_ops
+        return batching.pad(ROLES[roles](problem.graph)[first_ops], num_nodes, 0)
 
-    graph, assignment = base.classes(problem, features, of_nodes, num_nodes, num_edges)
+    graph, assignment = base.read_classes(problem, features, read_roles, num_nodes, num_edges)
     nodes = graph.nodes | {"role": graph.globals}
     return base.PolicyInput(graph._replace(nodes=nodes, globals=None), assignment)
 
 
-# 'paper' has 256 groups, the default; in 'tuned' groups start as slices, and devices as runs.
+# 'paper' has 256 groups, the default. 'tuned' starts with slices as groups, and runs of devices.
 RECIPE = base.Recipe(
     make,
     {

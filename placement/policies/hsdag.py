@@ -1,34 +1,54 @@
-"""HSDAG as a decision process: after Duan et al. (NeurIPS 2024, arXiv 2405.14185), with costs.
+"""HSDAG as a search that moves groups, after Duan et al. (NeurIPS 2024, arXiv 2405.14185).
 
-The state is a placement. An action takes one group of operations and puts it on a device; the rest
-stays where it is. With the paper's parts, coarsening, features, a representation and groups that
-are learned together, a device for each group and reinforcement, in this order:
+The paper learns a representation of the graph, groups and devices together, by reinforcement: node
+features x (section 2.2), embeddings z, scores s of edges, groups from the scores by graph parsing
+(section 2.3), a device for each group, REINFORCE on the execution time (section 2.4). This policy
+has the same parts, but it improves a placement instead of drawing one. A state is a placement; an
+action moves one group of operations to one device and leaves all others where they are.
 
-    x_v     the paper's features of v (section 2.2), what v costs and where it stands in the graph,
-            and where the schedule of the placement has it: start, length, slack, device
-    z       a graph network over x, along edges and against them, with what crossing an edge costs
-    edges   those of the graph, and from each operation to the next on its device
-    score   MLP[ z_u * z_v, edge ] + w log( 1/5 + delay over the median )
-    parses  sampled by the scores (`placement.policies.sampled_parsing`), one of the graph's edges
-            and one of all
-    groups  K, each of an operation and a level of a parse; half of them leave out what is on other
-            devices than the operation
-    move    ~ softmax over groups g and devices d of MLP[ mean z of g, what moving g to d does ]
+    x_v     [N, F]      features of operation v: the paper's; its costs and its position in the
+                        graph; its start, length, slack and device in the schedule
+    z       [N, H]      graph network over x, along the edges and against them; messages see the
+                        mean and the current delay of the edge, and whether it crosses devices
+    edges   [E + N]     those of the graph, and from each operation to the next on its device
+    s_uv    [E + N]     MLP[ z_u * z_v, edge ] + w log( 1/5 + delay_uv / median delay )
+    parses  [P, L+1, N] P = 2, sampled by the scores (`graph_parsing.draw`): one of the graph's
+                        edges, one of all edges; each has L levels of groups
+    groups  [K, N]      of a random operation, its group at a random level of a parse; half of them
+                        leave out the members on other devices than that operation
+    move    [K, D]      ~ softmax over groups g and devices d of MLP[ mean z of g, features of the
+                        group, of the move and of the device ]
 
-Both parses and the groups are common to the B samples of a step, whose moves are drawn one after
-another, each among those that are left: B different ones of the K D there are. A policy that has
-learned to gain a little with small groups would not try the large ones any more, without which no
-network leaves a device where many of its operations share weights: hence the last samples, which
-are drawn uniformly, and from which the choice of moves learns nothing. Nothing has a size that
-depends on the number of devices.
+A step has B samples. They share the parses and the groups. Their moves are drawn without
+replacement: sample b chooses among the moves that the samples before it did not take, so that the
+samples of a step are B different ones of the K D moves. The last samples (`uniform`) draw their
+moves uniformly. A policy that has learned to gain a little with small groups would no longer try
+large ones, which are the only way to leave a device on which many operations share weights. The
+choice of moves learns nothing from these samples. No parameter depends on the number of devices.
 
-Departures from the paper: groups are sampled, so that they are explored as the devices are; one
-group moves at a time, of any level; the state follows what was sampled; the policy sees costs and
-the schedule (`placement.policies.moves`). The log-probability of a sample counts of its parse what
-the members of its group keep, over the root of their number: what others keep hardly matters to
-it, and a sum over hundreds would drown the choice of the move.
+The log-probability of a sample is
 
-The published method and the one that its authors released are `placement.policies.hsdag_published`.
+    log p(move | groups, earlier moves)
+      + (sum over the M kept edges below g of log p(edge | scores)) / sqrt(M)
+
+where the kept edges below g are those by which the parse joined the members of the moved group. The
+edges that other groups keep hardly matter to the sample. The root keeps a sum over hundreds of
+edges from drowning the choice of the move.
+
+Departures from the paper:
+
+- The policy improves a placement, one group at a time and of any level of the parse. The paper
+  draws a device for every group of the last level, and its next state does not depend on the
+  devices.
+- Groups are sampled, so that they are explored as the devices are. In the paper each node keeps its
+  highest-scored edge.
+- The policy sees costs and the schedule (`placement.policies.moves`), and scores have the log delay
+  as a prior. The paper sees the graph only.
+- The graph network has directed messages with edge features, not graph convolutions.
+- The learner is `learning.walk`: a reward for each step's gain, with the other samples as baseline.
+  The paper sums the discounted rewards of an episode.
+
+`placement.policies.hsdag_published` has the published method and the one that its authors released.
 """
 
 import functools
@@ -45,51 +65,56 @@ from placement.graphs.features import DEFAULT_BLOCKS
 from placement.instance import Instance
 from placement.policies import (
     base,
+    cost_features,
     distributions,
     encoders,
+    graph_parsing,
     hsdag_published,
     moves,
-    sampled_parsing,
-    scheduler_tables,
 )
-from placement.policies.cost_features import CostView
+from placement.policies.cost_features import CostFeatures, CostView
 from placement.simulators import timing
 from placement.simulators.timing import Timing
 from placement.types import Array, LogProb, Params, Policy, Sample
 
-_LEAST_DELAY = 0.2  # of an edge, in medians, beside its own
-_LAST = -1e30  # the logit of what does nothing: finite, as what is chosen has none
-_NEXT = -0.5  # the initial score of being next on a device
+_DELAY_OFFSET = 0.2  # added to an edge's delay in medians, so that its logarithm is bounded
+_INVALID_MOVE_NOISE = -1e30  # ranks invalid moves last; finite, unlike the rank of moves taken
+_NEXT_EDGE_SCORE = -0.5  # the initial score of an edge to the next operation on the device
 
 
 class Action(NamedTuple):
-    """What B samples do to the placement before them; all but the last two are the same for all."""
+    """The actions of the B samples of a step, and the state that they share.
 
-    before: Array  # int32 [B, N]
-    times: Timing  # float32 [B, N] each
-    kept: Array  # int32 [B, P, L, N], of `sampled_parsing.Parse`, of P parses
-    root: Array  # int32 [B, P, L + 1, N]
-    parse: Array  # int32 [B, K]: of each group, as what follows
-    anchor: Array  # int32 [B, K]: an operation of it
-    level: Array  # int32 [B, K]
-    from_one: Array  # bool [B, K]: only what is on the anchor's device
-    chosen: Array  # int32 [B]: D times the group, and the device
-    taken: Array  # bool [B, K D]: what samples before this one chose
-    uniformly: Array  # bool [B]: whether it was drawn from what is left, all alike
+    The fields above `move` are equal for all samples.
+    """
+
+    placement: Array  # int32 [B, N]: the state
+    schedule: Timing  # float32 [B, N] each: its schedule
+    kept_end: Array  # int32 [B, P, L, N]: see `graph_parsing.Parse`
+    root: Array  # int32 [B, P, L + 1, N]: see there
+    parse: Array  # int32 [B, K]: the parse that each group is from
+    anchor: Array  # int32 [B, K]: the operation whose group it is
+    level: Array  # int32 [B, K]: its level of the parse
+    one_device: Array  # bool [B, K]: whether only the members on the anchor's device move
+    move: Array  # int32 [B]: D times the group, plus the device
+    earlier_moves: Array  # bool [B, K D]: the moves of the samples before this one
+    is_uniform: Array  # bool [B]: whether the move was drawn uniformly
 
 
-class _Seen(NamedTuple):
-    """What the network makes of a placement, for all samples."""
+class _Encoding(NamedTuple):
+    """The network's view of the state."""
 
     z: Array  # float32 [N, H]
-    # The E of the graph and N of the schedule; the mask is that of each parse, bool [P, E + N].
-    edges: sampled_parsing.Edges
-    score: Array  # float32 [E + N]
-    placed: moves.Placed
+    edges: graph_parsing.Edges  # E + N edges; the mask is that of each parse, bool [P, E + N]
+    scores: Array  # float32 [E + N]
+    state: moves.ScheduledPlacement
 
 
 class _Network(nn.Module):
-    """The parts of the policy; H is `hidden_size`."""
+    """The parts of the policy; H is `hidden_size`.
+
+    The names of submodules and parameters are those of the installed parameters.
+    """
 
     hidden_size: int
     num_layers: int
@@ -98,87 +123,105 @@ class _Network(nn.Module):
         width = self.hidden_size
         self.embed = encoders.MLP((width, width))
         self.layers = [encoders.Directed(width) for _ in range(self.num_layers)]
-        self.of_edge = nn.Dense(width)
-        self.scorer = nn.Dense(1, use_bias=False)  # of scores only differences matter
+        self.edge_layer = nn.Dense(width, name="of_edge")
+        self.scorer = nn.Dense(1, use_bias=False)  # only differences of scores matter
         self.delay_weight = self.param("delay_weight", nn.initializers.ones, ())
-        self.next_weight = self.param("next_weight", nn.initializers.constant(_NEXT), ())
-        small = nn.initializers.variance_scaling(0.01, "fan_in", "truncated_normal")
-        self.of_group, self.of_device = nn.Dense(width), nn.Dense(width, use_bias=False)
+        next_score = nn.initializers.constant(_NEXT_EDGE_SCORE)
+        self.next_edge_score = self.param("next_weight", next_score, ())
+        self.group_layer = nn.Dense(width, name="of_group")
+        self.move_layer = nn.Dense(width, use_bias=False, name="of_device")
         self.hidden = nn.Dense(width)
+        small = nn.initializers.variance_scaling(0.01, "fan_in", "truncated_normal")
         self.choice = nn.Dense(1, kernel_init=small, use_bias=False)
 
     def __call__(self, graph: jraph.GraphsTuple) -> Array:
         """Calls every part, for `init`."""
-        before = jnp.zeros(graph.nodes["mask"].shape, jnp.int32)
-        seen = self.see(graph, before, timing.timing(graph.globals.simulator, before))
-        every = moves.groups(graph, before, jnp.ones((1, len(before)), bool))
-        return self.choose(graph, seen, every)
+        placement = jnp.zeros(graph.nodes["mask"].shape, jnp.int32)
+        schedule = timing.timing(graph.globals.simulator, placement)
+        encoding = self.encode(graph, placement, schedule)
+        return self.score_moves(graph, encoding, jnp.ones((1, len(placement)), bool))
 
-    def see(self, graph: jraph.GraphsTuple, before: Array, times: Timing) -> _Seen:
-        """Reads a placement int32 [N] and its schedule."""
-        costs: CostView[scheduler_tables.Tables] = graph.globals
-        placed = moves.placed(graph, before, times, costs.own.unit_s)
+    def encode(self, graph: jraph.GraphsTuple, placement: Array, schedule: Timing) -> _Encoding:
+        """Computes z and the scores of edges under a placement int32 [N]."""
+        costs: CostView[CostFeatures] = graph.globals
+        unit_s = costs.policy_tables.unit_s
+        state = moves.describe_placement(graph, placement, schedule, unit_s)
         u, v = jnp.asarray(graph.senders), jnp.asarray(graph.receivers)
-        crosses = before[u] != before[v]
-        edge = jnp.stack([jnp.log1p(placed.delay), jnp.log1p(placed.now), crosses], axis=-1)
-        x = [graph.nodes["features"], costs.own.node, _of_schedule(costs, placed)]
+        mean_delay = state.mean_delay  # [E]
+        crosses = placement[u] != placement[v]
+        edge = jnp.stack(
+            [jnp.log1p(mean_delay), jnp.log1p(state.current_delay), crosses], axis=-1
+        )  # [E, 3]
+        schedule_features = _schedule_features(costs, state)
+        x = [graph.nodes["features"], costs.policy_tables.op, schedule_features]
         z = self.embed(jnp.concatenate(x, axis=-1))
         for layer in self.layers:
             z = layer(graph, z, edge)
-        edges = _edges(graph, before, times)
-        size = len(before)
-        delay = placed.delay
-        some = graph.edges["mask"] & (delay > 0)
-        median = jnp.nanmedian(jnp.where(some, delay, jnp.nan))
-        median = jnp.where(jnp.isfinite(median), median, 1.0)
-        prior = self.delay_weight * jnp.log(_LEAST_DELAY + delay / median)
-        prior = jnp.concatenate([prior, jnp.broadcast_to(self.next_weight, size)])
-        is_next = (jnp.arange(len(prior)) >= len(u))[:, None]
-        ends = z[edges.senders] * z[edges.receivers]
-        of_edge = jnp.concatenate([ends, jnp.pad(edge, ((0, size), (0, 0))), is_next], axis=-1)
-        score = self.scorer(jax.nn.relu(self.of_edge(of_edge)))[:, 0] + prior
-        return _Seen(z, edges, score, placed)
 
-    def choose(self, graph: jraph.GraphsTuple, seen: _Seen, groups: moves.Groups) -> Array:
-        """Computes the logits float32 [K D] of moves."""
-        of_group, of_move = moves.features(graph, seen.placed, groups)
-        group = groups.member.astype(jnp.float32)
-        mean = group @ seen.z / jnp.maximum(group.sum(axis=1, keepdims=True), 1.0)
-        device = jnp.asarray(graph.globals.own.device)
+        edges = _parse_edges(graph, placement, schedule)
+        num_nodes = len(placement)
+        is_delayed = graph.edges["mask"] & (mean_delay > 0)
+        median = jnp.nanmedian(jnp.where(is_delayed, mean_delay, jnp.nan))
+        median = jnp.where(jnp.isfinite(median), median, 1.0)
+        prior = self.delay_weight * jnp.log(_DELAY_OFFSET + mean_delay / median)
+        prior = jnp.concatenate([prior, jnp.broadcast_to(self.next_edge_score, num_nodes)])
+        is_next = (jnp.arange(len(prior)) >= len(u))[:, None]
+        products = z[edges.senders] * z[edges.receivers]  # [E + N, H]
+        edge = jnp.pad(edge, ((0, num_nodes), (0, 0)))
+        inputs = jnp.concatenate([products, edge, is_next], axis=-1)
+        scores = self.scorer(jax.nn.relu(self.edge_layer(inputs)))[:, 0] + prior
+        return _Encoding(z, edges, scores, state)
+
+    def score_moves(self, graph: jraph.GraphsTuple, encoding: _Encoding, members: Array) -> Array:
+        """Computes the logits float32 [K D] of the moves of groups bool [K, N]."""
+        group_features, move_features = moves.move_features(graph, encoding.state, members)
+        group = members.astype(jnp.float32)
+        mean_z = group @ encoding.z / jnp.maximum(group.sum(axis=1, keepdims=True), 1.0)
+        device = jnp.asarray(graph.globals.policy_tables.device)  # [D, 7]
         device = jnp.broadcast_to(device, (len(group), *device.shape))
-        hidden = self.of_group(jnp.concatenate([mean, of_group], axis=-1))[:, None]
-        hidden = hidden + self.of_device(jnp.concatenate([of_move, device], axis=-1))
-        hidden = jax.nn.relu(self.hidden(jax.nn.relu(hidden)))
+        hidden = self.group_layer(jnp.concatenate([mean_z, group_features], axis=-1))[:, None]
+        hidden = hidden + self.move_layer(jnp.concatenate([move_features, device], axis=-1))
+        hidden = jax.nn.relu(self.hidden(jax.nn.relu(hidden)))  # [K, D, H]
         return self.choice(hidden)[..., 0].reshape(-1)
 
 
-def _of_schedule(costs: CostView[Any], placed: moves.Placed) -> Array:
-    """Where operations stand in the schedule, float32 [N, 5]."""
-    times = placed.times
-    latency_s = jnp.maximum(times.latency_s, jnp.finfo(jnp.float32).tiny)
-    lasts_s, least_s = times.finish_s - times.start_s, jnp.asarray(costs.compute_s).min(axis=1)
-    slower = jnp.log(jnp.maximum(lasts_s, 1e-12) / jnp.maximum(least_s, 1e-12))
+def _schedule_features(costs: CostView[Any], state: moves.ScheduledPlacement) -> Array:
+    """Computes the features of operations in the schedule, float32 [N, 5]."""
+    schedule = state.schedule
+    latency_s = jnp.maximum(schedule.latency_s, jnp.finfo(jnp.float32).tiny)
+    duration_s = schedule.finish_s - schedule.start_s
+    min_s = jnp.asarray(costs.compute_s).min(axis=1)
+    log_slowdown = jnp.log(jnp.maximum(duration_s, 1e-12) / jnp.maximum(min_s, 1e-12))
     columns = (
-        *(times.start_s / latency_s, lasts_s / latency_s, times.slack_s / latency_s),
-        *(placed.load[placed.before], jnp.clip(slower, 0.0, 5.0)),
+        schedule.start_s / latency_s,
+        duration_s / latency_s,
+        schedule.slack_s / latency_s,
+        state.load[state.placement],
+        jnp.clip(log_slowdown, 0.0, 5.0),
     )
     return jnp.stack(columns, axis=-1)
 
 
-def _edges(graph: jraph.GraphsTuple, before: Array, times: Timing) -> sampled_parsing.Edges:
-    """Those of the graph, and from each operation to the next on its device: for two parses."""
+def _parse_edges(
+    graph: jraph.GraphsTuple, placement: Array, schedule: Timing
+) -> graph_parsing.Edges:
+    """Returns E + N edges: the graph's, and from each operation to the next one on its device.
+
+    The masks bool [2, E + N] are for two parses: of the graph's edges only, and of all edges.
+    """
     mask = jnp.asarray(graph.nodes["mask"])
-    order = jnp.lexsort((jnp.where(mask, times.start_s, jnp.inf), before)).astype(jnp.int32)
+    # Sorted by device, then by start: the next operation on the device is the next in this order.
+    start_s = jnp.where(mask, schedule.start_s, jnp.inf)
+    order = jnp.lexsort((start_s, placement)).astype(jnp.int32)
     following = jnp.roll(order, -1)
-    there = (before[order] == before[following]) & mask[order] & mask[following]
-    there &= jnp.arange(len(order)) < len(order) - 1
-    of_graph = jnp.asarray(graph.edges["mask"])
-    masks = [jnp.concatenate([of_graph, others]) for others in (jnp.zeros_like(there), there)]
-    return sampled_parsing.Edges(
+    is_next = (placement[order] == placement[following]) & mask[order] & mask[following]
+    is_next &= jnp.arange(len(order)) < len(order) - 1
+    graph_mask = jnp.asarray(graph.edges["mask"])
+    masks = [jnp.concatenate([graph_mask, extra]) for extra in (jnp.zeros_like(is_next), is_next)]
+    return graph_parsing.Edges(
         jnp.concatenate([jnp.asarray(graph.senders), order]),
         jnp.concatenate([jnp.asarray(graph.receivers), following]),
         jnp.stack(masks),
-        len(mask),
     )
 
 
@@ -191,166 +234,190 @@ def make(
     groups: int = 128,
     uniform: float = 0.125,
 ) -> Policy:
-    """Makes the policy; its graphs carry `scheduler_tables.view` as their globals.
-
-    The parameters do not depend on the number of devices, which the graph tells.
+    """Makes the policy; the globals of its graphs are a `cost_features.cost_feature_view`.
 
     Args:
-      num_devices: D, of the graphs.
-      hidden_size: H, of embeddings and of the MLPs.
-      num_layers: of the graph network.
+      num_devices: D, which the graph tells as well; the parameters do not depend on it.
+      hidden_size: H, of the embeddings and the MLPs.
+      num_layers: rounds of messages of the graph network.
       levels: L, of a parse.
-      groups: K, of which one moves; more, where there are more samples.
-      uniform: share of the samples whose move is drawn uniformly, rounded down.
+      groups: K, but at least the number of samples.
+      uniform: the share of the samples whose move is drawn uniformly, rounded down.
 
     Raises:
-      UserError: `uniform` is no share below 1.
+      UserError: `uniform` is out of range.
     """
     if not 0 <= uniform < 1:
-        raise UserError(f"{uniform=}: give a share below 1")
+        raise UserError(f"uniform={uniform} is out of range; give a share below 1")
     del num_devices
     network = _Network(hidden_size, num_layers)
 
     def init(key: chex.PRNGKey, graph: jraph.GraphsTuple) -> Params:
-        return network.init(key, _runnable(graph))
+        return network.init(key, _with_finite_costs(graph))
 
-    def see(params: Params, graph: jraph.GraphsTuple, before: Array, times: Timing) -> _Seen:
-        return cast(_Seen, network.apply(params, graph, before, times, method="see"))
+    def encode(
+        params: Params, graph: jraph.GraphsTuple, placement: Array, schedule: Timing
+    ) -> _Encoding:
+        encoding = network.apply(params, graph, placement, schedule, method="encode")
+        return cast(_Encoding, encoding)
 
-    def choose(params: Params, graph: jraph.GraphsTuple, seen: _Seen, of: moves.Groups) -> Array:
-        return cast(Array, network.apply(params, graph, seen, of, method="choose"))
+    def score_moves(
+        params: Params, graph: jraph.GraphsTuple, encoding: _Encoding, members: Array
+    ) -> Array:
+        logits = network.apply(params, graph, encoding, members, method="score_moves")
+        return cast(Array, logits)
 
     def improve(
         params: Params,
         key: chex.PRNGKey,
         graph: jraph.GraphsTuple,
-        before: Array | None,
+        placements: Array | None,
         batch: int,
     ) -> Sample:
-        if before is None:
-            first = jnp.argmax(jnp.asarray(graph.nodes["allowed"]), axis=1).astype(jnp.int32)
-            before = jnp.tile(first, (batch, 1))
-        graph, before = _runnable(graph), jnp.asarray(before)
+        if placements is None:
+            first_device = jnp.argmax(jnp.asarray(graph.nodes["allowed"]), axis=1)
+            placements = jnp.tile(first_device.astype(jnp.int32), (batch, 1))
+        graph, placements = _with_finite_costs(graph), jnp.asarray(placements)
         num_devices, num_groups = graph.globals.compute_s.shape[1], max(groups, batch)
         num_uniform = int(uniform * batch)
-        ways = 1 + (num_uniform > 0)  # of drawing moves
-        for_parses, for_rest = jax.random.split(key)
-        # One draw of all, as every one takes half a second to compile.
-        shape = 3 + ways * num_devices, num_groups
-        chances = jax.random.uniform(for_rest, shape, minval=1e-20)
-        times = timing.timing(graph.globals.simulator, before[0])
-        seen = see(params, graph, before[0], times)
-        parses = jax.vmap(
-            lambda key, mask: sampled_parsing.draw(
-                key, seen.score, seen.edges._replace(mask=mask), levels
+        num_noises = 1 + (num_uniform > 0)  # noise for the policy's moves, and for uniform ones
+        parse_key, uniform_key = jax.random.split(key)
+        # All numbers in one draw: compiling a draw takes half a second.
+        shape = 3 + num_noises * num_devices, num_groups
+        numbers = jax.random.uniform(uniform_key, shape, minval=1e-20)
+
+        # The state: all samples improve the same placement.
+        placement = placements[0]
+        schedule = timing.timing(graph.globals.simulator, placement)
+        encoding = encode(params, graph, placement, schedule)
+
+        # The parses and the K groups.
+        draw_parses = jax.vmap(
+            lambda key, mask: graph_parsing.draw(
+                key, encoding.scores, encoding.edges._replace(mask=mask), len(placement), levels
             )
-        )(jax.random.split(for_parses, len(seen.edges.mask)), seen.edges.mask)
-        grew = (parses.root[:, 1:] != parses.root[:, :-1]).any(axis=(0, 2))
-        of_all = Action(
-            before[0],
-            times,
-            parses.kept,
+        )
+        parse_masks = encoding.edges.mask
+        parses = draw_parses(jax.random.split(parse_key, len(parse_masks)), parse_masks)
+        # A level at which neither parse joins anything has the groups of the level before it.
+        has_grown = (parses.root[:, 1:] != parses.root[:, :-1]).any(axis=(0, 2))
+        shared = Action(
+            placement,
+            schedule,
+            parses.kept_end,
             parses.root,
             parse=jnp.arange(num_groups, dtype=jnp.int32) % len(parses.root),
-            anchor=_drawn(jnp.asarray(graph.nodes["mask"]), chances[0]),
-            level=_drawn(jnp.concatenate([jnp.ones(1, bool), grew]), chances[1]),
-            from_one=chances[2] < 0.5,
-            chosen=jnp.zeros((), jnp.int32),
-            taken=jnp.zeros(num_groups * num_devices, bool),
-            uniformly=jnp.zeros((), bool),
+            anchor=_draw_true(jnp.asarray(graph.nodes["mask"]), numbers[0]),
+            level=_draw_true(jnp.concatenate([jnp.ones(1, bool), has_grown]), numbers[1]),
+            one_device=numbers[2] < 0.5,
+            move=jnp.zeros((), jnp.int32),
+            earlier_moves=jnp.zeros(num_groups * num_devices, bool),
+            is_uniform=jnp.zeros((), bool),
         )
-        action: Action = jax.tree.map(lambda x: jnp.broadcast_to(x, (batch, *x.shape)), of_all)
-        group, of = _groups(graph, action)
-        logits = choose(params, graph, seen, of)
-        # The largest of perturbed logits are draws without replacement (Kool et al. 2019).
-        noise = chances[3:].reshape(ways, num_devices, num_groups).swapaxes(1, 2)
-        gumbel = -jnp.log(-jnp.log(noise.reshape(ways, -1)))
-        noise = jnp.where(of.able.reshape(-1), gumbel, _LAST)
-        _, chosen = jax.lax.top_k(logits + noise[0], batch - num_uniform)
+        action: Action = jax.tree.map(lambda x: jnp.broadcast_to(x, (batch, *x.shape)), shared)
+        group, members, is_valid = _find_groups(graph, action)
+        logits = score_moves(params, graph, encoding, members)  # [K D]
+
+        # Gumbel top-k: the moves with the largest perturbed logits, in descending order, are draws
+        # without replacement (Kool et al. 2019). Uniform moves have equal logits.
+        noise = numbers[3:].reshape(num_noises, num_devices, num_groups).swapaxes(1, 2)
+        gumbel = -jnp.log(-jnp.log(noise.reshape(num_noises, -1)))
+        noise = jnp.where(is_valid.reshape(-1), gumbel, _INVALID_MOVE_NOISE)
+        _, move = jax.lax.top_k(logits + noise[0], batch - num_uniform)
         if num_uniform:
-            left = noise[1].at[chosen].set(-jnp.inf)
-            chosen = jnp.concatenate([chosen, jax.lax.top_k(left, num_uniform)[1]])
-        drawn = jax.nn.one_hot(chosen, len(logits), dtype=jnp.int32)
-        taken = (jnp.cumsum(drawn, axis=0) - drawn) > 0
-        uniformly = jnp.arange(batch) >= batch - num_uniform
-        action = action._replace(chosen=chosen.astype(jnp.int32), taken=taken, uniformly=uniformly)
-        nth, device = action.chosen // num_devices, action.chosen % num_devices
-        does = of.able.reshape(-1)[chosen][:, None]
-        moved = does & of.member[nth] & jnp.asarray(graph.nodes["allowed"])[:, device].T
-        placement = jnp.where(moved, device[:, None], before)
-        now = _scored(seen, logits, action, group, of)
+            remaining = noise[1].at[move].set(-jnp.inf)
+            move = jnp.concatenate([move, jax.lax.top_k(remaining, num_uniform)[1]])
+        one_hot = jax.nn.one_hot(move, len(logits), dtype=jnp.int32)  # [B, K D]
+        earlier_moves = (jnp.cumsum(one_hot, axis=0) - one_hot) > 0
+        is_uniform = jnp.arange(batch) >= batch - num_uniform
+        action = action._replace(
+            move=move.astype(jnp.int32), earlier_moves=earlier_moves, is_uniform=is_uniform
+        )
+
+        # The placements after the moves. With fewer valid moves than samples, the last do nothing.
+        moved_group, device = action.move // num_devices, action.move % num_devices
+        is_changed = is_valid.reshape(-1)[move][:, None] & members[moved_group]
+        is_changed &= jnp.asarray(graph.nodes["allowed"])[:, device].T
+        new_placements = jnp.where(is_changed, device[:, None], placements)
+        score = _score(encoding, logits, action, group, is_valid)
         latent = jax.tree.map(lambda x: x[:, None], action)
-        return Sample(placement[:, None], now.log_prob, now.entropy, latent)
+        return Sample(new_placements[:, None], score.log_prob, score.entropy, latent)
 
     def sample(
         params: Params, key: chex.PRNGKey, graph: jraph.GraphsTuple, num_samples: int
     ) -> Sample:
         return improve(params, key, graph, None, num_samples)
 
-    def log_prob(params: Params, graph: jraph.GraphsTuple, drawn: Sample) -> LogProb:
-        graph = _runnable(graph)
-        action: Action = jax.tree.map(lambda x: x[:, 0], drawn.latent)
-        times = jax.tree.map(lambda x: x[0], action.times)
-        seen = see(params, graph, action.before[0], times)
-        group, of = _groups(graph, action)
-        logits = choose(params, graph, seen, of)
-        return _scored(seen, logits, action, group, of)
+    def log_prob(params: Params, graph: jraph.GraphsTuple, samples: Sample) -> LogProb:
+        graph = _with_finite_costs(graph)
+        action: Action = jax.tree.map(lambda x: x[:, 0], samples.latent)
+        schedule = jax.tree.map(lambda x: x[0], action.schedule)
+        encoding = encode(params, graph, action.placement[0], schedule)
+        group, members, is_valid = _find_groups(graph, action)
+        logits = score_moves(params, graph, encoding, members)
+        return _score(encoding, logits, action, group, is_valid)
 
-    def greedy(params: Params, graph: jraph.GraphsTuple) -> Array:
-        return sample(params, jax.random.key(0), graph, 1).placement[0, 0]
-
-    return Policy(init, sample, log_prob, greedy, improve)
+    return Policy(init, sample, log_prob, improve)
 
 
-def _drawn(there: Array, uniform: Array) -> Array:
-    """Draws int32 [K], by uniform [K], of those numbers for which bool [M] is True."""
-    nth = (uniform * there.sum()).astype(jnp.int32)
-    return jnp.searchsorted(jnp.cumsum(there), nth + 1).astype(jnp.int32)
+def _draw_true(mask: Array, uniform: Array) -> Array:
+    """Draws indices int32 [K] at which the mask bool [M] is True, by uniform numbers [K]."""
+    number = (uniform * mask.sum()).astype(jnp.int32)
+    return jnp.searchsorted(jnp.cumsum(mask), number + 1).astype(jnp.int32)
 
 
-def _runnable(graph: jraph.GraphsTuple) -> jraph.GraphsTuple:
-    """With no time for what cannot be, whose inf would make all times inf."""
+def _with_finite_costs(graph: jraph.GraphsTuple) -> jraph.GraphsTuple:
+    """Replaces infinite costs by zero, so that sums of times stay finite."""
     costs = graph.globals
-    each = costs.compute_s, costs.delay_s
-    compute_s, delay_s = (jnp.where(jnp.isfinite(x), x, 0.0) for x in map(jnp.asarray, each))
+    compute_s, delay_s = (
+        jnp.where(jnp.isfinite(x), x, 0.0)
+        for x in (jnp.asarray(costs.compute_s), jnp.asarray(costs.delay_s))
+    )
     return graph._replace(globals=costs._replace(compute_s=compute_s, delay_s=delay_s))
 
 
-def _groups(graph: jraph.GraphsTuple, action: Action) -> tuple[Array, moves.Groups]:
-    """The groups of the parses, bool [K, N], and what of them moves."""
-    before, anchor = action.before[0], action.anchor[0]
-    root = action.root[0][action.parse[0], action.level[0]]
+def _find_groups(graph: jraph.GraphsTuple, action: Action) -> tuple[Array, Array, Array]:
+    """Returns the groups bool [K, N], their members that move, and the valid moves bool [K, D]."""
+    placement, anchor = action.placement[0], action.anchor[0]
+    root = action.root[0][action.parse[0], action.level[0]]  # [K, N]
     group = root == jnp.take_along_axis(root, anchor[:, None], axis=1)
-    source = ~action.from_one[0][:, None] | (before == before[anchor][:, None])
-    member = group & source & jnp.asarray(graph.nodes["mask"])
-    return group, moves.groups(graph, before, member)
+    may_move = ~action.one_device[0][:, None] | (placement == placement[anchor][:, None])
+    members = group & may_move & jnp.asarray(graph.nodes["mask"])
+    return group, members, moves.find_valid_moves(graph, placement, members)
 
 
-def _scored(seen: _Seen, logits: Array, action: Action, group: Array, of: moves.Groups) -> LogProb:
-    nth = action.chosen // of.able.shape[1]
-    parses = sampled_parsing.Parse(action.root[0], action.kept[0])
-    kept = jax.vmap(
-        lambda mask, parse: sampled_parsing.log_prob(
-            seen.score, seen.edges._replace(mask=mask), parse
+def _score(
+    encoding: _Encoding, logits: Array, action: Action, group: Array, is_valid: Array
+) -> LogProb:
+    """Computes the log-probabilities of actions, see the module's docstring."""
+    moved_group = action.move // is_valid.shape[1]  # [B]
+    parses = graph_parsing.Parse(action.root[0], action.kept_end[0])
+    edge_log_prob = jax.vmap(
+        lambda mask, parse: graph_parsing.log_prob(
+            encoding.scores, encoding.edges._replace(mask=mask), parse
         )
-    )(seen.edges.mask, parses)  # [P, L, N]
-    some = (parses.kept < 2 * len(seen.score)).astype(jnp.float32)
-    total, count = _below(kept, action, group, nth), _below(some, action, group, nth)
-    able = of.able.reshape(-1)
-    logits = jnp.where(action.uniformly[:, None], 0.0, logits)
-    log_probs = distributions.masked_log_softmax(logits, able & ~action.taken)
-    own = jnp.take_along_axis(log_probs, action.chosen[:, None], axis=1)[:, 0]
-    # Where there are fewer moves than samples, the last of these do nothing.
-    value = jnp.where(able[action.chosen], own, 0.0) + total / jnp.sqrt(jnp.maximum(count, 1.0))
+    )(encoding.edges.mask, parses)  # [P, L, N]
+    is_kept = (parses.kept_end < 2 * len(encoding.scores)).astype(jnp.float32)
+
+    def sum_below(slots: Array) -> Array:
+        """Sums [P, L, N] over the members of each moved group and the levels below its own."""
+        moved = group[moved_group].astype(jnp.float32)
+        sums = jnp.einsum("bn,pln->bpl", moved, slots)
+        parse = action.parse[0][moved_group][:, None, None]
+        sums = jnp.take_along_axis(sums, parse, axis=1)[:, 0]  # [B, L]
+        is_below = jnp.arange(sums.shape[1]) < action.level[0][moved_group][:, None]
+        return jnp.where(is_below, sums, 0.0).sum(axis=1)
+
+    parse_log_prob, num_kept = sum_below(edge_log_prob), sum_below(is_kept)
+    is_valid = is_valid.reshape(-1)
+    logits = jnp.where(action.is_uniform[:, None], 0.0, logits)  # [B, K D]
+    log_probs = distributions.masked_log_softmax(logits, is_valid & ~action.earlier_moves)
+    move_log_prob = jnp.take_along_axis(log_probs, action.move[:, None], axis=1)[:, 0]
+    # An invalid move is not drawn: it stands for no move, once all valid ones are taken.
+    move_log_prob = jnp.where(is_valid[action.move], move_log_prob, 0.0)
+    value = move_log_prob + parse_log_prob / jnp.sqrt(jnp.maximum(num_kept, 1.0))
     entropy = -(jnp.exp(log_probs) * log_probs).sum(axis=1)
-    return LogProb(*(x[:, None] for x in (value, entropy, jnp.ones_like(value))))
-
-
-def _below(of_slots: Array, action: Action, group: Array, nth: Array) -> Array:
-    """Sums numbers [P, L, N] over each sample's group and the levels of its parse below it."""
-    of_levels = jnp.einsum("bn,pln->bpl", group[nth].astype(jnp.float32), of_slots)
-    own = jnp.take_along_axis(of_levels, action.parse[0][nth][:, None, None], axis=1)[:, 0]
-    return jnp.where(jnp.arange(own.shape[1]) < action.level[0][nth][:, None], own, 0.0).sum(axis=1)
+    return LogProb(value[:, None], entropy[:, None], jnp.ones_like(value)[:, None])
 
 
 def read(
@@ -360,15 +427,17 @@ def read(
     num_edges: int | None = None,
     specifications: bool = True,
 ) -> base.PolicyInput:
-    """Reads a node for every operation, of many one for each of some groups, with its view.
+    """Reads a node for every operation, or for groups of a large graph, with costs.
 
     Args:
-      problem: what is to be placed.
-      features, num_nodes, num_edges: as of `base.operations`.
-      specifications: False withholds those of devices, see `scheduler_tables.view`.
+      problem: the problem to place.
+      features: as in `base.read_operations`.
+      num_nodes: padded number of nodes; None: that of a bucket.
+      num_edges: padded number of edges; None: that of a bucket.
+      specifications: False withholds the devices' properties, see `cost_features`.
     """
-    view = functools.partial(scheduler_tables.view, specifications=specifications)
-    return base.operations(problem, features, view, num_nodes, num_edges)
+    view = functools.partial(cost_features.cost_feature_view, specifications=specifications)
+    return base.read_operations(problem, features, view, num_nodes, num_edges)
 
 
 _LEARNER = {"algorithm": "walk", "entropy_weight": 0.0, "num_samples": 32, "learning_rate": 3e-3}

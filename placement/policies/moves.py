@@ -1,4 +1,9 @@
-"""Moves of groups of operations to devices, and what is known of one before it is simulated."""
+"""Moves of groups of operations to devices, and their features before they are simulated.
+
+A move puts the members of one group on one device, as far as the device can run them, and leaves
+all other operations where they are. There are K groups and D devices, so K D moves. Times are in
+units of the median operation's time, or shares of the latency of the current schedule.
+"""
 
 from typing import Any, NamedTuple
 
@@ -11,131 +16,172 @@ from placement.simulators.timing import Timing
 from placement.types import Array
 
 GROUP_FEATURES, MOVE_FEATURES = 10, 12
-_BINS = 64  # of time
-_SCALE = 100.0  # of shares of the latency: a percent is of order 1
+_NUM_BINS = 64  # intervals of the latency in which the devices' loads are summed
+_PERCENT = 100.0  # shares of the latency that are small on the scale of 1
 
 
-class Placed(NamedTuple):
-    """A placement and what it takes; times in units are over the median operation's."""
+class ScheduledPlacement(NamedTuple):
+    """The current placement, its schedule and its transfers."""
 
-    before: Array  # int32 [N]
-    times: Timing  # its schedule
-    delay: Array  # float32 [E]: of an edge between two devices in the mean, in units
-    now: Array  # float32 [E]: what an edge takes now, in units
-    load: Array  # float32 [D]: share of the latency that a device computes
-
-
-class Groups(NamedTuple):
-    """K groups."""
-
-    member: Array  # bool [K, N]: what of a group moves
-    able: Array  # bool [K, D]: whether moving there does anything that none before it does
+    placement: Array  # int32 [N]
+    schedule: Timing
+    mean_delay: Array  # float32 [E]: of an edge, over all pairs of different devices, in units
+    current_delay: Array  # float32 [E]: of an edge in this placement, in units
+    load: Array  # float32 [D]: the share of the latency during which a device computes
 
 
-def placed(graph: jraph.GraphsTuple, before: Array, times: Timing, unit_s: Array) -> Placed:
-    """Gathers what a placement int32 [N] takes; the graph's globals are a `CostView`."""
-    delay_s = jnp.asarray(graph.globals.delay_s)
+def describe_placement(
+    graph: jraph.GraphsTuple, placement: Array, schedule: Timing, unit_s: Array
+) -> ScheduledPlacement:
+    """Computes the delays and loads of a placement int32 [N]; the globals are a `CostView`."""
+    delay_s = jnp.asarray(graph.globals.delay_s)  # [E, D, D]
     u, v, num_devices = graph.senders, graph.receivers, delay_s.shape[-1]
-    mean = delay_s.sum(axis=(1, 2)) / max(1, num_devices * (num_devices - 1)) / unit_s
-    now = delay_s[jnp.arange(len(delay_s)), before[u], before[v]] / unit_s
-    lasts_s = times.finish_s - times.start_s
-    load = lasts_s @ jax.nn.one_hot(before, num_devices) / _latency_s(times)
-    return Placed(before, times, mean, now, load)
+    num_pairs = max(1, num_devices * (num_devices - 1))
+    mean_delay = delay_s.sum(axis=(1, 2)) / num_pairs / unit_s
+    current_delay = delay_s[jnp.arange(len(delay_s)), placement[u], placement[v]] / unit_s
+    duration_s = schedule.finish_s - schedule.start_s
+    load = duration_s @ jax.nn.one_hot(placement, num_devices) / _latency_s(schedule)
+    return ScheduledPlacement(placement, schedule, mean_delay, current_delay, load)
 
 
-def groups(graph: jraph.GraphsTuple, before: Array, member: Array) -> Groups:
-    """Tells which groups bool [K, N] can move where; nothing moves to where it is."""
+def find_valid_moves(graph: jraph.GraphsTuple, placement: Array, members: Array) -> Array:
+    """Finds the moves of groups bool [K, N] that differ from all moves of earlier groups.
+
+    Returns:
+      bool [K, D]: whether the move changes the placement, and no group before has the same move.
+    """
     allowed = jnp.asarray(graph.nodes["allowed"])
-    elsewhere = allowed & (before[:, None] != jnp.arange(allowed.shape[1]))
-    # Moves are told apart by sums of pseudorandom numbers (Knuth's multiplicative hash, squared).
-    number = jnp.arange(1, len(before) + 1, dtype=jnp.uint32) * jnp.uint32(2654435761)
+    can_move = allowed & (placement[:, None] != jnp.arange(allowed.shape[1]))  # [N, D]
+    # Moves are compared by a hash of the operations that they move: the sum of pseudorandom numbers
+    # of these (Knuth's multiplicative hash, squared), modulo 2^32.
+    number = jnp.arange(1, len(placement) + 1, dtype=jnp.uint32) * jnp.uint32(2654435761)
     number = (number ^ (number >> 15)) ** 2
-    total = member.astype(jnp.uint32) @ jnp.where(elsewhere, number[:, None], 0)
-    earlier = jnp.tri(len(member), k=-1, dtype=bool)[..., None]
-    again = (earlier & (total[:, None] == total)).any(axis=1)
-    moves = member.astype(jnp.float32) @ elsewhere.astype(jnp.float32) > 0
-    return Groups(member, moves & ~again)
+    move_hash = members.astype(jnp.uint32) @ jnp.where(can_move, number[:, None], 0)  # [K, D]
+    is_earlier = jnp.tri(len(members), k=-1, dtype=bool)[..., None]
+    is_duplicate = (is_earlier & (move_hash[:, None] == move_hash)).any(axis=1)
+    changes = members.astype(jnp.float32) @ can_move.astype(jnp.float32) > 0
+    return changes & ~is_duplicate
 
 
-def features(graph: jraph.GraphsTuple, of: Placed, groups: Groups) -> tuple[Array, Array]:
-    """Describes groups, float32 [K, GROUP_FEATURES], and moves, float32 [K, D, MOVE_FEATURES].
+def move_features(
+    graph: jraph.GraphsTuple, state: ScheduledPlacement, members: Array
+) -> tuple[Array, Array]:
+    """Computes the features of groups and of their moves.
 
-    Of a group: its size, time, place in the schedule, slack and traffic. Of a move: the time on the
-    device and what that is more than at best and than now, the traffic with the device and how much
-    less or more of it crosses, what is there already, and how busy the device is, on the whole and
-    while the group runs now.
+    Args:
+      graph: its globals are a `CostView`, whose policy's tables have a `unit_s`.
+      state: the current placement.
+      members: bool [K, N], the groups.
+
+    Returns:
+      Features of groups, float32 [K, GROUP_FEATURES]: size, time, place in the schedule, slack,
+      transfers. Features of moves, float32 [K, D, MOVE_FEATURES]: the group's time on the device,
+      absolute and relative to the best and the current time; the traffic with operations on the
+      device, and the change of all crossing traffic; the share of the group that is there already;
+      the load of the device in total and while the group runs.
     """
     costs: CostView[Any] = graph.globals
-    compute_s, unit_s = jnp.asarray(costs.compute_s), costs.own.unit_s
-    times, latency_s = of.times, _latency_s(of.times)
-    share = unit_s / latency_s
+    compute_s, unit_s = jnp.asarray(costs.compute_s), costs.policy_tables.unit_s
+    schedule, latency_s = state.schedule, _latency_s(state.schedule)
+    unit_share = unit_s / latency_s
     num_devices = compute_s.shape[1]
-    onto = jax.nn.one_hot(of.before, num_devices)
-    member = groups.member
-    group = member.astype(jnp.float32)
-    count = jnp.maximum(group.sum(axis=1, keepdims=True), 1.0)
-    lasts_s = times.finish_s - times.start_s
-    lasts = group @ lasts_s[:, None] / unit_s
-    here = group @ onto / count
-    crossing, leaving, traffic = _traffic(graph, of, group, onto)
+    op_device = jax.nn.one_hot(state.placement, num_devices)  # [N, D]
+    group = members.astype(jnp.float32)  # [K, N]
+    count = jnp.maximum(group.sum(axis=1, keepdims=True), 1.0)  # [K, 1], as all below
+    duration_s = schedule.finish_s - schedule.start_s  # [N]
+    duration = group @ duration_s[:, None] / unit_s
+    share_there = group @ op_device / count  # [K, D]
+    crossing, outgoing, traffic = _traffic(graph, state, group, op_device)
 
-    def share_of(per_op: Array, reduced: Any, none: Array) -> Array:
-        return reduced(jnp.where(member, per_op, none), axis=1, keepdims=True) / latency_s
+    def latency_share(per_op_s: Array, reduce: Any, empty_s: Array) -> Array:
+        """Reduces times [N] over the members of each group, in shares of the latency."""
+        return reduce(jnp.where(members, per_op_s, empty_s), axis=1, keepdims=True) / latency_s
 
-    first = share_of(times.start_s, jnp.min, latency_s)
-    last = share_of(times.finish_s, jnp.max, jnp.zeros(()))
-    critical_s = jnp.where(times.slack_s <= 1e-6 * latency_s, lasts_s, 0.0)
-    of_group = [
-        *(jnp.log1p(count), jnp.log1p(lasts), first, last),
-        share_of(times.slack_s, jnp.min, latency_s),
-        group @ times.slack_s[:, None] / latency_s / count,
-        group @ critical_s[:, None] / (lasts * unit_s + 1e-12),
-        *(here @ of.load[:, None], jnp.log1p(crossing), jnp.log1p(leaving)),
+    first_start = latency_share(schedule.start_s, jnp.min, latency_s)
+    last_finish = latency_share(schedule.finish_s, jnp.max, jnp.zeros(()))
+    critical_s = jnp.where(schedule.slack_s <= 1e-6 * latency_s, duration_s, 0.0)
+    group_columns = [
+        jnp.log1p(count),
+        jnp.log1p(duration),
+        first_start,
+        last_finish,
+        latency_share(schedule.slack_s, jnp.min, latency_s),
+        group @ schedule.slack_s[:, None] / latency_s / count,
+        group @ critical_s[:, None] / (duration * unit_s + 1e-12),
+        share_there @ state.load[:, None],
+        jnp.log1p(crossing),
+        jnp.log1p(outgoing),
     ]
-    compute = group @ compute_s / unit_s
-    least = compute.min(axis=1, keepdims=True)
-    more, crosses = compute - lasts, leaving - traffic - crossing
-    window = jnp.maximum(last - first, 1.0 / _BINS)
-    busy = _busy(of, onto, first, last) - here * lasts * share  # by others, roughly
-    takes = compute * share
-    of_move = [
-        *(jnp.log1p(compute), (compute - least) / (compute + least + 1e-6)),
-        *(_signed_log(more), _signed_log(more * share * _SCALE)),
-        *(traffic / (leaving + 1e-6), jnp.log1p(traffic)),
-        *(_signed_log(crosses), _signed_log(crosses * share * _SCALE)),
-        *(here, jnp.broadcast_to(of.load, here.shape), busy / window),
-        (busy + takes - window) / (window + takes + 1e-6),
+    compute = group @ compute_s / unit_s  # [K, D]
+    min_compute = compute.min(axis=1, keepdims=True)
+    extra_compute = compute - duration
+    # After the move only the traffic with the device does not cross.
+    extra_crossing = outgoing - traffic - crossing
+    window = jnp.maximum(last_finish - first_start, 1.0 / _NUM_BINS)
+    # Load by other operations: what the device computes in the window, less the group's part of it.
+    # Roughly, as the window may cut an operation.
+    busy = (
+        _busy_share(state, op_device, first_start, last_finish)
+        - share_there * duration * unit_share
+    )
+    compute_share = compute * unit_share
+    move_columns = [
+        jnp.log1p(compute),
+        (compute - min_compute) / (compute + min_compute + 1e-6),
+        _signed_log(extra_compute),
+        _signed_log(extra_compute * unit_share * _PERCENT),
+        traffic / (outgoing + 1e-6),
+        jnp.log1p(traffic),
+        _signed_log(extra_crossing),
+        _signed_log(extra_crossing * unit_share * _PERCENT),
+        share_there,
+        jnp.broadcast_to(state.load, share_there.shape),
+        busy / window,
+        (busy + compute_share - window) / (window + compute_share + 1e-6),
     ]
-    return jnp.concatenate(of_group, axis=1), jnp.stack(of_move, axis=-1)
+    return jnp.concatenate(group_columns, axis=1), jnp.stack(move_columns, axis=-1)
 
 
 def _traffic(
-    graph: jraph.GraphsTuple, of: Placed, group: Array, onto: Array
+    graph: jraph.GraphsTuple, state: ScheduledPlacement, group: Array, op_device: Array
 ) -> tuple[Array, Array, Array]:
-    """Of groups [K, N], in units: what crosses now, [K, 1]; what leaves, [K, 1]; with devices."""
+    """Sums the delays of the groups' edges, in units.
+
+    Returns:
+      [K, 1]: current delays of all edges of members; [K, 1]: mean delays of the edges that leave
+      the group; [K, D]: the same by the device at their other end.
+    """
     u, v = jnp.asarray(graph.senders), jnp.asarray(graph.receivers)
-    inside = group.T  # rows are gathered faster than columns
+    inside = group.T  # [N, K]: rows are gathered faster than columns
     inside_u, inside_v = inside[u], inside[v]
-    traffic = (inside_u * (1 - inside_v)).T @ (of.delay[:, None] * onto[v])
-    traffic += (inside_v * (1 - inside_u)).T @ (of.delay[:, None] * onto[u])
-    crossing = jnp.maximum(inside_u, inside_v).T @ of.now[:, None]
+    traffic = (inside_u * (1 - inside_v)).T @ (state.mean_delay[:, None] * op_device[v])
+    traffic += (inside_v * (1 - inside_u)).T @ (state.mean_delay[:, None] * op_device[u])
+    crossing = jnp.maximum(inside_u, inside_v).T @ state.current_delay[:, None]
     return crossing, traffic.sum(axis=1, keepdims=True), traffic
 
 
-def _busy(of: Placed, onto: Array, first: Array, last: Array) -> Array:
-    """Shares of the latency, [K, D], that devices compute between two times [K, 1]."""
-    latency_s = _latency_s(of.times)
-    lasts = (of.times.finish_s - of.times.start_s) / latency_s
-    middle = 0.5 * (of.times.start_s + of.times.finish_s) / latency_s
-    at = jnp.clip(middle * _BINS, 0, _BINS - 1).astype(jnp.int32)
-    each = jnp.zeros((_BINS, onto.shape[1])).at[at].add(lasts[:, None] * onto)
-    by_then = jnp.pad(jnp.cumsum(each, axis=0), ((1, 0), (0, 0)))
-    begin, end = (jnp.clip(x[:, 0] * _BINS, 0, _BINS).astype(jnp.int32) for x in (first, last))
-    return by_then[end] - by_then[begin]
+def _busy_share(
+    state: ScheduledPlacement, op_device: Array, first_start: Array, last_finish: Array
+) -> Array:
+    """Computes how long devices compute between two times [K, 1], in shares of the latency, [K, D].
+
+    An operation counts in the bin of its middle.
+    """
+    schedule, latency_s = state.schedule, _latency_s(state.schedule)
+    duration = (schedule.finish_s - schedule.start_s) / latency_s
+    middle = 0.5 * (schedule.start_s + schedule.finish_s) / latency_s
+    op_bin = jnp.clip(middle * _NUM_BINS, 0, _NUM_BINS - 1).astype(jnp.int32)
+    bins = jnp.zeros((_NUM_BINS, op_device.shape[1])).at[op_bin].add(duration[:, None] * op_device)
+    cumulative = jnp.pad(jnp.cumsum(bins, axis=0), ((1, 0), (0, 0)))  # before each bin
+    begin, end = (
+        jnp.clip(time[:, 0] * _NUM_BINS, 0, _NUM_BINS).astype(jnp.int32)
+        for time in (first_start, last_finish)
+    )
+    return cumulative[end] - cumulative[begin]
 
 
-def _latency_s(times: Timing) -> Array:
-    return jnp.maximum(times.latency_s, jnp.finfo(jnp.float32).tiny)
+def _latency_s(schedule: Timing) -> Array:
+    return jnp.maximum(schedule.latency_s, jnp.finfo(jnp.float32).tiny)
 
 
 def _signed_log(x: Array) -> Array:

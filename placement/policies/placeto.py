@@ -1,10 +1,10 @@
 """Placeto: a placement improved step by step, by Addanki et al. (2019, arXiv 1906.08879).
 
-An episode starts from a fixed placement and visits every operation once, in a fixed order. Each
-step sees the placement so far, draws a device for the operation that it visits, and yields the
-placement that results, which is evaluated and rewarded (the paper: by the drop of the runtime):
+An episode starts from a fixed placement and visits every operation once, in a fixed order. A step
+sees the current placement, draws a device for the operation that it visits, and yields the
+resulting placement, which is evaluated and rewarded (in the paper by the decrease of the runtime):
 
-    x       = MLP(features under the placement so far)
+    x       = MLP(features under the current placement)
     y       <- x + relu(G mean over u -> v of relu(F y_u))      forward, `rounds` times from y = x
     z       <- x + relu(G' mean over v -> w of relu(F' z_w))    backward, with weights of its own
     e       = [y, z]
@@ -12,30 +12,36 @@ placement that results, which is evaluated and rewarded (the paper: by the drop 
     device  ~ softmax(MLP[e of the current operation,
                           pool of its ancestors, of its descendants, of those parallel to it])
 
-Features are costs, sizes, and start times in the list schedule of `placement.simulators.makespan`,
-whatever the problem's objective. So this policy reads costs: `graph.globals` must be
-`view(problem, ...)`. It sees nothing of `graph.nodes["features"]`: operations have no
-names and types for it, which is how a trained policy can place graphs that it has never seen.
+The features are costs, output sizes, and start times in the list schedule of
+`placement.simulators.makespan`, whatever the problem's objective. The policy therefore reads costs:
+`graph.globals` must be `view(problem, ...)`. It does not read `graph.nodes["features"]`. Operations
+have no names or types for it, so a trained policy can place graphs that it has not seen.
 
 Operations are visited in the simulator's order of priority. Co-located operations move together,
-when the first of them is due in that order. The steps of padding come last and change nothing.
+when the first of them is due in that order. Steps of padding come last and change nothing.
 
-By default a step re-places not an operation but one of some groups of them, all of whose members
-share a device: the policy reads the graph of the groups (`read`), in everything above; of classes
-of co-located operations, which need have no acyclic one, that of the operations. Every step
-costs an evaluation, so that with an operation a step some thousand evaluations are a handful of
-episodes, from which little can be learned. `variant=paper` visits every operation.
+By default a step re-places a group of operations instead of one operation; the members of a group
+share a device. The policy then reads the graph of the groups (`read`) in place of the graph of the
+operations. The graph of co-located classes may have cycles, so with co-location the policy keeps
+the graph of the operations. Every step costs an evaluation: with an operation for each step, some
+thousand evaluations are a handful of episodes, from which little can be learned. `variant=paper`
+visits every operation.
 
-Departures from the paper and the authors' code (aravic/generalizable-device-placement). Devices
-differ, so an operation has a cost on each. Start times are divided by the latest and not, after the
-current one's is subtracted, by what is then the largest: that is 0 for the last operation. Messages
-are means without biases (sums over eight rounds grow with the eighth power of the fan-in), pools
-are means (an option of theirs) that the placer reads as they are, and F, G and the placer are as
-shallow as with their `--small-nn`. The order is by priority, not any topological one; the start is
-the fastest device alone (theirs: the first, or a random placement), so that what an episode
-evaluates on its way is near what is worth finding; with `stay`, which theirs lacks, episodes begin
-as small changes to it. Devices that cannot run an operation are masked, and the placer's last layer
-starts at a tenth of the usual scale.
+Departures from the paper and the authors' code (aravic/generalizable-device-placement):
+
+- Devices differ, so an operation has a cost on each of them.
+- Relative start times are divided by the latest start time. They divide by the largest of the
+  relative start times, which is 0 for the last operation.
+- Messages are means without biases; sums over eight rounds grow with the eighth power of the
+  fan-in.
+- Pools are means (an option of theirs), and the placer reads them directly. F, G and the placer are
+  as shallow as with their option `--small-nn`.
+- The order is by priority, not an arbitrary topological one.
+- An episode starts on the fastest single device. Theirs starts on the first device or at a random
+  placement. The placements that an episode evaluates are then near good ones. With `stay`, which
+  theirs lacks, the logits favour the current device, and episodes begin as small changes.
+- Devices that cannot run an operation are masked. The last layer starts at a tenth of the usual
+  scale.
 """
 
 from collections.abc import Callable
@@ -53,91 +59,83 @@ from placement.instance import Instance
 from placement.policies import base, distributions, encoders
 from placement.policies.cost_features import CostView, cost_view
 from placement.simulators import makespan
-from placement.types import Array, LogProb, OpGraph, Params, Policy, Sample
+from placement.types import Array, LogProb, Params, Policy, Sample
 
-# What an operation is to another: see `Tables.relation`.
+# The relations between operations, see `Tables.relation`.
 _NONE, _SELF, _ANCESTOR, _DESCENDANT, _PARALLEL = range(5)
 
 
 class Tables(NamedTuple):
-    """What the policy must know of a problem beside its costs: N operations, padded; T steps."""
+    """Arrays of a problem that the policy reads beside its costs: N operations, padded; T steps."""
 
     order: Array  # int32 [T]: the operation that each step visits
     visit: Array  # int32 [N]: the step that places the operation: its own, or its leader's
-    constant: Array  # float32 [N, D + 1]: costs and output bytes, over the largest of the graph
-    relation: Array  # int8 [N, N]: [i, j] is what j is to i; 0 where either is padding
-    start: Array  # int32 []: the device that episodes start from
+    constant_features: Array  # float32 [N, D + 1]: costs and output bytes, over the graph's largest
+    relation: Array  # int8 [N, N]: [i, j] is what j is to i; 0 if either is padding
+    start_device: Array  # int32 []: the device that episodes start from
 
 
 def view(problem: Instance, num_nodes: int, num_edges: int) -> CostView[Tables]:
-    """Makes the view of a problem, on the host.
+    """Computes the padded costs of a problem and the policy's tables, on the host.
 
     Args:
-      problem: of the graph that the policy places.
+      problem: the graph that the policy places, with its costs.
       num_nodes: padded number of nodes of the policy's graph.
       num_edges: its padded number of edges.
     """
     graph, num_ops = problem.graph, problem.graph.num_ops
-    costs = cost_view(problem, num_nodes, num_edges)
+    num_padding = num_nodes - num_ops
     leaders = np.array(list(dict.fromkeys(problem.leaders[problem.priority_order].tolist())))
     order = np.append(leaders, np.arange(num_ops, num_nodes)).astype(np.int32)
     visit = np.empty(num_nodes, np.int32)
     visit[order] = np.arange(len(order))
     visit[:num_ops] = visit[problem.leaders]
-    own = Tables(
-        order=order,
-        visit=visit,
-        constant=_constant(problem, num_nodes),
-        relation=_relation(graph, num_nodes),
-        start=_fastest_device(problem),
-    )
-    return costs._replace(own=own)
 
-
-def _constant(problem: Instance, num_nodes: int) -> np.ndarray:
-    """Where a device cannot run an operation, it costs as much as the dearest operation does."""
-    graph = problem.graph
     compute_s = np.asarray(problem.costs.compute_s, np.float64)
-    finite = np.isfinite(compute_s)
-    dearest = compute_s[finite].max(initial=0.0)
-    _, first = np.unique(graph.tensors, return_index=True)
-    bytes_ = np.bincount(graph.senders[first], graph.edge_bytes[first], graph.num_ops)
-    columns = np.column_stack(
+    is_supported = np.isfinite(compute_s)
+    # Where a device cannot run an operation, the feature is that of the most expensive operation.
+    max_s = compute_s[is_supported].max(initial=0.0)
+    _, first_edge = np.unique(graph.tensors, return_index=True)  # of every tensor
+    output_bytes = np.bincount(
+        graph.senders[first_edge], graph.edge_bytes[first_edge], graph.num_ops
+    )
+    constant_features = np.column_stack(
         [
-            np.where(finite, compute_s, dearest) / (dearest or 1.0),
-            bytes_ / (bytes_.max(initial=0.0) or 1.0),
+            np.where(is_supported, compute_s, max_s) / (max_s or 1.0),
+            output_bytes / (output_bytes.max(initial=0.0) or 1.0),
         ]
-    )
-    return np.pad(columns.astype(np.float32), ((0, num_nodes - graph.num_ops), (0, 0)))
+    ).astype(np.float32)
 
-
-def _fastest_device(problem: Instance) -> np.ndarray:
-    """int32 []: of the devices that can run most operations, the one that takes least for them."""
-    compute_s = np.asarray(problem.costs.compute_s, np.float64)
-    finite = np.isfinite(compute_s)
-    total_s = np.where(finite, compute_s, 0.0).sum(axis=0)
-    return np.lexsort((total_s, -finite.sum(axis=0)))[0].astype(np.int32)
-
-
-def _relation(graph: OpGraph, num_nodes: int) -> np.ndarray:
     leads_to = dag.reachability(graph)
     relation = np.full(leads_to.shape, _PARALLEL, np.int8)
     relation[leads_to] = _DESCENDANT
     relation[leads_to.T] = _ANCESTOR
     np.fill_diagonal(relation, _SELF)
-    return np.pad(relation, (0, num_nodes - graph.num_ops), constant_values=_NONE)
+
+    # The fastest of the devices that can run the most operations.
+    total_s = np.where(is_supported, compute_s, 0.0).sum(axis=0)
+    start_device = np.lexsort((total_s, -is_supported.sum(axis=0)))[0].astype(np.int32)
+    policy_tables = Tables(
+        order=order,
+        visit=visit,
+        constant_features=np.pad(constant_features, ((0, num_padding), (0, 0))),
+        relation=np.pad(relation, (0, num_padding), constant_values=_NONE),
+        start_device=start_device,
+    )
+    return cost_view(problem, num_nodes, num_edges)._replace(policy_tables=policy_tables)
 
 
 def initial_placement(graph: jraph.GraphsTuple) -> Array:
-    """Returns where episodes start, int32 [N]: all on the fastest device, or the first allowed."""
-    t: Tables = graph.globals.own
+    """Returns the start of episodes, int32 [N]: the start device, or the first allowed one."""
+    t: Tables = graph.globals.policy_tables
     allowed = jnp.asarray(graph.nodes["allowed"])
-    first = jnp.where(allowed[:, t.start], t.start, jnp.argmax(allowed, axis=1)).astype(jnp.int32)
-    return first[jnp.asarray(t.order)[t.visit]]
+    first_allowed = jnp.argmax(allowed, axis=1)
+    device = jnp.where(allowed[:, t.start_device], t.start_device, first_allowed).astype(jnp.int32)
+    return device[jnp.asarray(t.order)[t.visit]]  # the leader's
 
 
-def start_s(costs: CostView[Tables], placement: Array) -> Array:
-    """Computes when operations start, float32 [N, B], under placements int32 [N, B]; inf: never."""
+def compute_start_s(costs: CostView[Tables], placement: Array) -> Array:
+    """Computes the operations' starts float32 [N, B] under placements int32 [N, B]; inf: never."""
     chex.assert_rank(placement, 2)
     chex.assert_type(placement, int)
     finish_s = makespan.finish_s(costs.simulator, placement)
@@ -145,34 +143,34 @@ def start_s(costs: CostView[Tables], placement: Array) -> Array:
     return jnp.where(jnp.isfinite(finish_s), finish_s - compute_s, jnp.inf)
 
 
-def features(t: Tables, placement: Array, start_s: Array, step: Array | int) -> Array:
-    """Computes what a step sees of the operations under placements int32 [N, B].
+def step_features(t: Tables, placement: Array, start_s: Array, step: Array | int) -> Array:
+    """Computes the features of operations at one step of B episodes.
 
-    Columns, F = 2 D + 4 of them: the cost on each device and the output's size, both over the
+    There are F = 2 D + 4 columns: the cost on each device and the output's size, each over the
     graph's largest; whether the operation is current; whether it is done; its device, one-hot; its
-    start time less the current operation's, over the latest, in [-1, 1]. What cannot run (an
-    infinite start) counts as late as the latest that can.
+    start time less that of the current operation, over the latest, in [-1, 1]. An infinite start
+    time counts as the latest finite one.
 
     Args:
       t: the problem's tables.
-      placement: so far.
-      start_s: float32 [N, B], under that placement.
-      step: of the episode.
+      placement: int32 [N, B], the current placements.
+      start_s: float32 [N, B], the start times under these.
+      step: the number of the step.
 
     Returns:
       float32 [N, B, F].
     """
     chex.assert_rank([placement, start_s, step], [2, 2, 0])
     chex.assert_type([placement, start_s, step], [int, float, int])
-    num_devices = t.constant.shape[1] - 1
-    latest = jnp.where(jnp.isfinite(start_s), start_s, 0.0).max(axis=0)
-    start_s = jnp.minimum(start_s, latest)
-    relative = (start_s - start_s[t.order[step]]) / jnp.where(latest > 0, latest, 1.0)
+    num_devices = t.constant_features.shape[1] - 1
+    latest_s = jnp.where(jnp.isfinite(start_s), start_s, 0.0).max(axis=0)
+    start_s = jnp.minimum(start_s, latest_s)
+    relative = (start_s - start_s[t.order[step]]) / jnp.where(latest_s > 0, latest_s, 1.0)
     flags = jnp.stack([t.visit == step, t.visit < step], axis=-1)
-    of_node = jnp.concatenate([t.constant, flags.astype(jnp.float32)], axis=-1)
+    node_features = jnp.concatenate([t.constant_features, flags.astype(jnp.float32)], axis=-1)
     return jnp.concatenate(
         [
-            jnp.broadcast_to(of_node[:, None], (*placement.shape, of_node.shape[-1])),
+            jnp.broadcast_to(node_features[:, None], (*placement.shape, node_features.shape[-1])),
             jax.nn.one_hot(placement, num_devices),
             relative[..., None],
         ],
@@ -181,25 +179,26 @@ def features(t: Tables, placement: Array, start_s: Array, step: Array | int) -> 
 
 
 class _Links(NamedTuple):
-    """Where messages travel."""
+    """The edges along which messages travel in one direction."""
 
     senders: Array  # int32 [E]
     receivers: Array  # int32 [E]
-    share: Array  # float32 [N, 1]: one over the number of senders, 0 where there is none
+    weight: Array  # float32 [N, 1]: one over the number of senders, 1 if there is none
 
 
+# Flax names these modules after their classes, and draws their parameters by these names.
 class _Round(nn.Module):
-    """One round of messages: y [N B, H] -> (y, nothing), around the operations' own x [N B, H]."""
+    """One round of messages: y [N B, H] -> (y, None), with the operations' own x [N B, H]."""
 
     hidden_size: int
 
     @nn.compact
     def __call__(self, y: Array, x: Array, links: _Links) -> tuple[Array, None]:
-        num_nodes = links.share.shape[0]
-        sent = jax.nn.relu(nn.Dense(self.hidden_size, use_bias=False)(y)).reshape(num_nodes, -1)
-        heard = jraph.segment_sum(sent[links.senders], links.receivers, num_nodes) * links.share
-        heard = heard.reshape(y.shape)
-        return x + jax.nn.relu(nn.Dense(self.hidden_size, use_bias=False)(heard)), None
+        num_nodes = links.weight.shape[0]
+        message = jax.nn.relu(nn.Dense(self.hidden_size, use_bias=False)(y)).reshape(num_nodes, -1)
+        total = jraph.segment_sum(message[links.senders], links.receivers, num_nodes)
+        mean = (total * links.weight).reshape(y.shape)
+        return x + jax.nn.relu(nn.Dense(self.hidden_size, use_bias=False)(mean)), None
 
 
 class _Messages(nn.Module):
@@ -221,18 +220,22 @@ class _Messages(nn.Module):
 
 
 class _Pools(nn.Module):
-    """Summaries [B, 3 H] of the embeddings [N B, 2 H] of ancestors, descendants and parallels."""
+    """Means [B, 3 H] of embeddings [N B, 2 H] over ancestors, descendants and parallel operations.
+
+    The relation int8 [N] is that of each operation to the current one.
+    """
 
     hidden_size: int
 
     @nn.compact
     def __call__(self, embedding: Array, relation: Array) -> Array:
         kinds = np.array([_ANCESTOR, _DESCENDANT, _PARALLEL])
-        member = relation == kinds[:, None]
-        share = member / jnp.maximum(member.sum(axis=1, keepdims=True), 1)
+        member = relation == kinds[:, None]  # [3, N]
+        weight = member / jnp.maximum(member.sum(axis=1, keepdims=True), 1)
         y = jax.nn.relu(nn.Dense(len(kinds) * self.hidden_size, use_bias=False)(embedding))
-        # All kinds' weights over all kinds' members, in two products; the pools are the diagonal.
-        mean = share @ y.reshape(relation.shape[0], -1)
+        # The means of all kinds' features over all kinds' members in two products. The pools are
+        # the diagonal: the features of a kind over its own members.
+        mean = weight @ y.reshape(relation.shape[0], -1)
         mean = mean.reshape(len(kinds), -1, len(kinds), self.hidden_size)
         return jnp.concatenate([mean[kind, :, kind] for kind in range(len(kinds))], axis=-1)
 
@@ -249,39 +252,40 @@ class _Network(nn.Module):
     def __call__(self, x: Array, relation: Array, forward: _Links, backward: _Links) -> Array:
         num_nodes, batch, _ = x.shape
         current = jnp.argmax(relation == _SELF)
-        device = x[current, :, -1 - self.num_devices : -1]  # one-hot
+        current_device = x[current, :, -1 - self.num_devices : -1]  # one-hot [B, D]
         x = encoders.MLP((self.hidden_size, self.hidden_size))(x.reshape(num_nodes * batch, -1))
         messages = (
             _Messages(self.hidden_size, self.rounds, name="forward")(x, forward),
             _Messages(self.hidden_size, self.rounds, name="backward")(x, backward),
         )
-        embedding = jnp.concatenate(messages, axis=-1)
-        own = embedding.reshape(num_nodes, batch, -1)[current]
-        seen = jnp.concatenate([own, _Pools(self.hidden_size)(embedding, relation)], axis=-1)
-        hidden = jax.nn.relu(nn.Dense(seen.shape[-1])(seen))
+        embedding = jnp.concatenate(messages, axis=-1)  # [N B, 2 H]
+        current_embedding = embedding.reshape(num_nodes, batch, -1)[current]
+        pools = _Pools(self.hidden_size)(embedding, relation)
+        inputs = jnp.concatenate([current_embedding, pools], axis=-1)
+        hidden = jax.nn.relu(nn.Dense(inputs.shape[-1])(inputs))
         small = nn.initializers.variance_scaling(0.01, "fan_in", "truncated_normal")
         logits = cast(Array, nn.Dense(self.num_devices, kernel_init=small)(hidden))
-        return logits + self.stay * device
+        return logits + self.stay * current_device
 
 
 def make(*, num_devices: int, hidden_size: int = 8, rounds: int = 8, stay: float = 0.0) -> Policy:
-    """Makes the Placeto policy; its graphs carry `view` as their globals.
+    """Makes the Placeto policy; the globals of its graphs are a `view`.
 
-    T is the number of operations that decide, padded: a sample's placements are those after each
-    step.
+    T is the padded number of operations that decide. The placements of a sample are those after
+    each step.
 
     Args:
       num_devices: D.
       hidden_size: H, of an operation's state in one direction (5 + D in the authors' code).
-      rounds: of message passing (8 in the authors' settings).
-      stay: how strongly an operation is drawn to the device where it is.
+      rounds: rounds of messages (8 in the authors' settings).
+      stay: added to the logit of the operation's current device.
     """
     network = _Network(num_devices, hidden_size, rounds, stay)
 
     def init(key: chex.PRNGKey, graph: jraph.GraphsTuple) -> Params:
-        t, links = graph.globals.own, _links(graph)
-        seen = jnp.zeros((len(t.relation), 1, 2 * num_devices + 4))
-        return network.init(key, seen, jnp.asarray(t.relation[0]), *links)
+        t, links = graph.globals.policy_tables, _both_links(graph)
+        features = jnp.zeros((len(t.relation), 1, 2 * num_devices + 4))
+        return network.init(key, features, jnp.asarray(t.relation[0]), *links)
 
     def sample(
         params: Params, key: chex.PRNGKey, graph: jraph.GraphsTuple, num_samples: int
@@ -291,108 +295,107 @@ def make(*, num_devices: int, hidden_size: int = 8, rounds: int = 8, stay: float
         def draw(step: Array, log_probs: Array) -> Array:
             return distributions.sample(keys[step], log_probs)
 
-        return _episode(network, params, graph, num_samples, draw)
+        return _run_episodes(network, params, graph, num_samples, draw)
 
-    def log_prob(params: Params, graph: jraph.GraphsTuple, drawn: Sample) -> LogProb:
-        # What a step has decided stays to the end.
-        decided = jnp.asarray(drawn.placement)[:, -1, graph.globals.own.order].T
+    def log_prob(params: Params, graph: jraph.GraphsTuple, samples: Sample) -> LogProb:
+        # No later step changes the device that a step decides, so the last placement has them all.
+        order = graph.globals.policy_tables.order
+        devices = jnp.asarray(samples.placement)[:, -1, order].T  # [T, B]
 
         def repeat(step: Array, log_probs: Array) -> Array:
-            return decided[step]
+            return devices[step]
 
-        again = _episode(network, params, graph, decided.shape[1], repeat)
-        choices = _decides(graph).astype(jnp.float32)
-        return LogProb(again.log_prob, again.entropy, jnp.broadcast_to(choices, decided.T.shape))
+        episodes = _run_episodes(network, params, graph, devices.shape[1], repeat)
+        choices = _deciding_steps(graph).astype(jnp.float32)
+        choices = jnp.broadcast_to(choices, devices.T.shape)
+        return LogProb(episodes.log_prob, episodes.entropy, choices)
 
-    def greedy(params: Params, graph: jraph.GraphsTuple) -> Array:
-        def best(step: Array, log_probs: Array) -> Array:
-            return jnp.argmax(log_probs, axis=-1)
-
-        return _episode(network, params, graph, 1, best).placement[0, -1]
-
-    return Policy(init, sample, log_prob, greedy)
+    return Policy(init, sample, log_prob)
 
 
-def _episode(
+def _run_episodes(
     network: _Network,
     params: Params,
     graph: jraph.GraphsTuple,
     batch: int,
     choose: Callable[[Array, Array], Array],
 ) -> Sample:
-    """B episodes, in which `choose(step, log-probabilities [B, D])` gives the devices, int [B].
+    """Runs B episodes; `choose(step, log-probabilities [B, D])` returns the devices, int [B].
 
-    The network is recomputed in the backward pass, so that a gradient keeps of every step no more
-    than its input.
+    The network is recomputed in the backward pass, so that the gradient stores only the input of
+    each step.
     """
     graph = jax.tree.map(jnp.asarray, graph)
     costs: CostView[Tables] = graph.globals
-    t, links = costs.own, _links(graph)
-    logits_of = jax.checkpoint(network.apply, prevent_cse=False)
-    decides = _decides(graph)
+    t, links = costs.policy_tables, _both_links(graph)
+    apply_network = jax.checkpoint(network.apply, prevent_cse=False)
+    is_deciding = _deciding_steps(graph)
 
     def decide(step: Array, placement: Array) -> tuple[Array, Array, Array]:
-        node = t.order[step]
-        seen = features(t, placement, start_s(costs, placement), step)
-        logits = logits_of(params, seen, t.relation[node], *links)
-        log_probs = distributions.masked_log_softmax(logits, graph.nodes["allowed"][node][None])
+        op = t.order[step]
+        features = step_features(t, placement, compute_start_s(costs, placement), step)
+        logits = apply_network(params, features, t.relation[op], *links)
+        log_probs = distributions.masked_log_softmax(logits, graph.nodes["allowed"][op][None])
         device = choose(step, log_probs).astype(jnp.int32)
         log_prob = jnp.take_along_axis(log_probs, device[:, None], axis=1)[:, 0]
         entropy = -(jnp.exp(log_probs) * log_probs).sum(axis=-1)
         return jnp.where((t.visit == step)[:, None], device, placement), log_prob, entropy
 
-    def leave(step: Array, placement: Array) -> tuple[Array, Array, Array]:
+    def skip(step: Array, placement: Array) -> tuple[Array, Array, Array]:
         return placement, jnp.zeros(batch), jnp.zeros(batch)
 
-    def take(placement: Any, step: Array) -> tuple[Any, tuple[Array, Array, Array]]:
-        done = jax.lax.cond(decides[step], decide, leave, step, placement)
-        return done[0], done
+    def take_step(placement: Any, step: Array) -> tuple[Any, tuple[Array, Array, Array]]:
+        result = jax.lax.cond(is_deciding[step], decide, skip, step, placement)
+        return result[0], result
 
     start = jnp.broadcast_to(initial_placement(graph)[:, None], (len(t.relation), batch))
-    _, (placements, log_prob, entropy) = jax.lax.scan(take, start, jnp.arange(len(t.order)))
+    _, (placements, log_prob, entropy) = jax.lax.scan(take_step, start, jnp.arange(len(t.order)))
     return Sample(jnp.transpose(placements, (2, 0, 1)), log_prob.T, entropy.T)
 
 
-def _decides(graph: jraph.GraphsTuple) -> Array:
-    """bool [T]: whether a step places an operation."""
-    t: Tables = graph.globals.own
+def _deciding_steps(graph: jraph.GraphsTuple) -> Array:
+    """Returns whether each step places an operation, bool [T]."""
+    t: Tables = graph.globals.policy_tables
     steps = jnp.arange(len(t.order))
     return jnp.asarray(graph.nodes["mask"])[t.order] & (jnp.asarray(t.visit)[t.order] == steps)
 
 
-def _links(graph: jraph.GraphsTuple) -> tuple[_Links, _Links]:
-    """Along the edges and against them."""
+def _both_links(graph: jraph.GraphsTuple) -> tuple[_Links, _Links]:
+    """Returns the links along the edges and against them."""
     num_nodes = len(graph.nodes["mask"])
-    heard = graph.edges["mask"].astype(jnp.float32)
+    is_edge = graph.edges["mask"].astype(jnp.float32)
 
     def links(senders: Array, receivers: Array) -> _Links:
-        count = jraph.segment_sum(heard, receivers, num_nodes)
+        count = jraph.segment_sum(is_edge, receivers, num_nodes)
         return _Links(senders, receivers, (1 / jnp.maximum(count, 1))[:, None])
 
     return links(graph.senders, graph.receivers), links(graph.receivers, graph.senders)
 
 
 def read(problem: Instance, groups: int = 0) -> base.PolicyInput:
-    """Reads a node for every operation, or group of them, with their `view`, and one of padding.
+    """Reads a node for every operation or group of operations, with its `view`.
 
-    Not a whole bucket: a step for each node of padding would be evaluated and change nothing.
+    The graph is padded by one node, not to a bucket: every node of padding is a step, which would
+    be evaluated and change nothing.
 
     Args:
       problem: N operations.
-      groups: how many to make at most, see `base.intervals_of`; 0: none. Of operations that follow
-        others, groups of their classes, see `base.colocate`.
+      groups: the largest number of groups, see `base.group_intervals`; 0: no groups. With
+        co-location the groups are of classes, see `base.colocate_intervals`.
     """
     if not 0 < groups < len(problem.classes.first_ops):
-        return base.costs(problem, view, num_nodes=problem.graph.num_ops + 1)
+        return base.read_costs(problem, view, num_nodes=problem.graph.num_ops + 1)
     if problem.is_colocated:
-        return read(base.colocate(problem, groups))
-    of = base.intervals_of(problem, groups)
-    grouped = base.costs(base.merge(problem, of), view, num_nodes=of.graph.num_ops + 1)
-    return grouped._replace(assignment=of.assignment)
+        return read(base.colocate_intervals(problem, groups))
+    coarsening = base.group_intervals(problem, groups)
+    merged = base.merge_groups(problem, coarsening)
+    grouped = base.read_costs(merged, view, num_nodes=coarsening.graph.num_ops + 1)
+    return grouped._replace(assignment=coarsening.assignment)
 
 
-# 'paper': an operation a step, one episode an update, and a moving average for every step. 'tuned'
-# re-places groups, which mostly stay, in episodes that are each other's baseline.
+# 'paper': a step for every operation, one episode in an update, and a moving average for every step
+# as baseline. 'tuned': steps re-place groups, mostly where they are; four episodes are the baseline
+# of each other.
 _IMPROVEMENT = {
     "algorithm": "reinforce",
     "reward": "improvement",

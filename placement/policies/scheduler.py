@@ -1,44 +1,44 @@
-"""A list scheduler that has learned what to weigh: for graphs, and devices, never seen before.
+"""A learned list scheduler, for graphs and devices that it has not seen before.
 
-An episode places all operations T times over. Every time they are taken in the simulator's order of
-priority, and v goes to a device d with probability softmax over d of
+An episode places all operations T times. Each time, the operations are taken in the simulator's
+order of priority. Operation v goes to device d with a probability that is the softmax over d of
 
     logit(v, d) = - ( x_0(v, d) + sum_i w_i x_i(v, d) ) / tau + MLP[ x'(v, d), e_v, c_d, z ]
 
-    w   = w' + w'' * z_1..7,   log tau = a + b * z_0,   z ~ N(0, I), drawn anew every time
-    e_v = GCN of what the operation costs and where it stands in the graph
-    c_d = MLP of what the device is: its speed by class of operation, its memory, its link
+    w   = w' + w'' * z_1..7,   log tau = a + b * z_0,   z ~ N(0, I), drawn anew each time
+    e_v = GCN of the operation's costs and its position in the graph
+    c_d = MLP of the device's properties: its speed by class of operation, its memory, its links
     x'  = x / (1 + x)
 
-where x_i(v, d) is what placing v on d means under the schedule so far, less the least over d, in
-units of the graph's median operation, so that nothing has a scale of its own:
+x_i(v, d) describes v on d in the partial schedule. It is relative to the least over d and in units
+of the graph's median operation, so that nothing has a scale of its own:
 
-    x_0  the earliest finish of v on d, which alone would be HEFT (Topcuoglu et al. 2002)
+    x_0  the earliest finish of v on d; alone it is HEFT's rule (Topcuoglu et al. 2002)
     x_1  the least time from there to the end, PEFT's optimistic cost (Arabnejad and Barbosa 2014)
-    x_2  what v's inputs take to get to d, summed
-    x_3  what v computes on d
-    x_4  how long d would wait for them, idle
-    x_5  the longest way of v's output to its readers, where the placement before had them
-    x_6  the same, summed
-    x_7  1 where the placement before had v elsewhere
+    x_2  the sum of the delays of v's inputs to d
+    x_3  the time that v computes on d
+    x_4  the time that d would be idle, waiting for the inputs
+    x_5  the longest delay from d to v's readers, where the placement before had them
+    x_6  the sum of these delays
+    x_7  1 if the placement before had v on another device
 
-The last three are what makes a step an improvement of the placement before it: a list scheduler
-looks back alone, and puts an operation where its inputs are, not where its readers will be. The
-first step of an episode has no placement before it, and they are zero.
+The last three make a step an improvement of the placement before it. A list scheduler only looks
+back: it puts an operation near its inputs, not near its readers. The first step of an episode has
+no placement before it; there the three are zero.
 
-The numbers z are a style: how far to look ahead, how dear a transfer is, how much to dare. They
-differ from sample to sample, so that the best of many samples is much better than their mean. A
-sample keeps them as `latent`, float32 [T, 8], and its log-probability is that of the placement
-given them. What is learned is w', a and the MLP, which is zero at the beginning. How widely styles
-differ, w'' and b, is set by hand and stays: training would narrow it to what suits the families
-that it sees, and take from others the variety that the best of many lives on.
+The numbers z are the *style* of a placement: how far it looks ahead, how expensive transfers are,
+how greedy it is. Styles differ between samples, so that the best of many samples is much better
+than their mean. A sample keeps its styles as `latent`, float32 [T, 8]. Its log-probability is that
+of the placement given the style. Learned are w', a and the MLP, which starts at zero. The spreads
+of the styles, w'' and b, are constants set by hand. Training would narrow them to what suits the
+training families, and other families would lose the variety that the best of many samples needs.
 
-Nothing here has a size that depends on the number of devices, and operations have no names and
-types: a policy that was trained on some graphs and devices places others. `graph.globals` must be
-`scheduler_tables.view(problem, ...)`.
+No parameter depends on the number of devices, and operations have no names or types, so a policy
+that was trained on some graphs and devices places others. `graph.globals` must be
+`cost_features.cost_feature_view(problem, ...)`.
 
-Memory: a device without room for v is no candidate, unless none has room. Co-located operations
-choose each for itself, and follow the first of them in what is evaluated.
+A device without memory for v is no candidate, unless no device has memory for it. Every co-located
+operation draws a device; in the evaluated placement all follow the first of them.
 """
 
 import functools
@@ -52,20 +52,20 @@ import jax.numpy as jnp
 import jraph
 
 from placement.instance import Instance
-from placement.policies import base, encoders, scheduler_tables
-from placement.policies.cost_features import CostView
-from placement.simulators import makespan, schedule
+from placement.policies import base, cost_features, encoders
+from placement.policies.cost_features import CostFeatures, CostView
+from placement.simulators import schedule
 from placement.types import Array, LogProb, Params, Policy, Sample
 
 NUM_FEATURES = 8
-# The weights' means and spreads over styles of x_1 to x_7, and those of log tau.
+# The means w' and spreads w'' of the weights of x_1 to x_7, and a and b of log tau.
 _WEIGHTS = (0.4, 0.6, 0.5, 0.0, 0.4, 0.2, 0.6)
 _SPREADS = (0.4, 1.0, 0.6, 0.3, 0.5, 0.4, 0.8)
-_LOG_TAU, _LOG_TAU_SPREAD, _LEAST_LOG_TAU = -2.0, 1.5, -7.0
+_LOG_TAU, _LOG_TAU_SPREAD, _MIN_LOG_TAU = -2.0, 1.5, -7.0
 
 
 class _Style(NamedTuple):
-    """How B placements are made."""
+    """The styles of B placements."""
 
     weights: Array  # float32 [F, B]: the first is 1
     tau: Array  # float32 [B]
@@ -75,8 +75,9 @@ class _Style(NamedTuple):
 class _Network(nn.Module):
     """The parts of a logit; `hidden_size` is H.
 
-    Episodes are the last axis of all that every step computes, which a processor's vectors are
-    filled with: there are many, and of features, devices and H only a few.
+    The B samples are the last axis of all arrays that a step computes, so that they fill the
+    processor's vectors: B is large, the numbers of features, devices and hidden units are small.
+    The names of submodules and parameters are those of the installed parameters.
     """
 
     hidden_size: int
@@ -84,111 +85,102 @@ class _Network(nn.Module):
     def setup(self) -> None:
         self.embed = encoders.MLP((self.hidden_size, self.hidden_size))
         self.gcn = encoders.GCN(self.hidden_size)
-        self.of_node = nn.Dense(self.hidden_size)
-        self.of_device = nn.Dense(self.hidden_size, use_bias=False)
-        self.of_style = nn.Dense(self.hidden_size, use_bias=False)
+        self.op_layer = nn.Dense(self.hidden_size, name="of_node")
+        self.device_layer = nn.Dense(self.hidden_size, use_bias=False, name="of_device")
+        self.style_layer = nn.Dense(self.hidden_size, use_bias=False, name="of_style")
         shape = self.hidden_size, NUM_FEATURES
-        self.of_features = self.param("of_features", nn.initializers.lecun_normal(1, 0), shape)
+        self.feature_kernel = self.param("of_features", nn.initializers.lecun_normal(1, 0), shape)
         self.out = self.param("out", nn.initializers.zeros, self.hidden_size)
         self.weights = self.param("weights", lambda _: jnp.array(_WEIGHTS))
         self.log_tau = self.param("log_tau", lambda _: jnp.float32(_LOG_TAU))
 
     def __call__(self, graph: jraph.GraphsTuple) -> Array:
         """Calls every part, for `init`."""
-        x = jnp.zeros((NUM_FEATURES, graph.globals.own.device.shape[0], 1))
+        x = jnp.zeros((NUM_FEATURES, graph.globals.policy_tables.device.shape[0], 1))
         style = self.style(jnp.zeros((1, NUM_FEATURES)))
         return self.logits(x, self.encode(graph)[0], style)
 
     def encode(self, graph: jraph.GraphsTuple) -> Array:
-        """Encodes what is known of operations and devices beforehand, [N, D, H]."""
-        t: scheduler_tables.Tables = graph.globals.own
-        embedded = self.gcn(graph, self.embed(t.node))
-        return self.of_node(embedded)[:, None] + self.of_device(jnp.asarray(t.device))
+        """Computes the hidden units of e_v and c_d, [N, D, H]; they depend on no placement."""
+        t: CostFeatures = graph.globals.policy_tables
+        embedded = self.gcn(graph, self.embed(t.op))
+        return self.op_layer(embedded)[:, None] + self.device_layer(jnp.asarray(t.device))
 
     def style(self, z: Array) -> _Style:
-        """Of z [B, NUM_FEATURES]."""
+        """Computes the styles of z [B, NUM_FEATURES]."""
         weights = self.weights + jnp.array(_SPREADS) * z[:, 1:]
         log_tau = self.log_tau + _LOG_TAU_SPREAD * z[:, 0]
         return _Style(
             weights=jnp.concatenate([jnp.ones_like(z[:, :1]), weights], axis=1).T,
-            tau=jnp.exp(jnp.maximum(log_tau, _LEAST_LOG_TAU)),
-            hidden=self.of_style(z).T,
+            tau=jnp.exp(jnp.maximum(log_tau, _MIN_LOG_TAU)),
+            hidden=self.style_layer(z).T,
         )
 
     def logits(self, x: Array, encoded: Array, style: _Style) -> Array:
-        """[..., D, B] of features x [..., F, D, B] and what was encoded [..., D, H]."""
+        """Computes logits [..., D, B] of features x [..., F, D, B] and encodings [..., D, H]."""
         linear = (x * style.weights[:, None]).sum(axis=-3) / style.tau
-        # A quotient and a sum, not a logarithm and a product: half the time of an episode.
-        hidden = jnp.einsum("hf,...fdb->...hdb", self.of_features, x / (1.0 + x))
+        # x / (1 + x) instead of a logarithm, and a sum instead of a matrix product: an episode
+        # takes half the time.
+        hidden = jnp.einsum("hf,...fdb->...hdb", self.feature_kernel, x / (1.0 + x))
         hidden += jnp.swapaxes(encoded, -1, -2)[..., None] + style.hidden[:, None]
         return (self.out[:, None, None] * jax.nn.relu(hidden)).sum(axis=-3) - linear
 
 
-# `visit(kept, op [], output [], x [F, D, B], candidate bool [D, B]) -> (device int32 [B], kept)`:
-# what becomes of an operation, and what is kept of it; called once for each of its steps, of which
-# the last alone counts: `output` is then `op`, else the scratch row N + 1.
+# `visit(carry, op [], output [], x [F, D, B], candidate bool [D, B]) -> (device int32 [B], carry)`
+# chooses the devices of an operation. It is called for each step of the operation, see
+# `schedule.Steps`; only the last step counts. There `output` is `op`, before that the scratch row
+# N + 1.
 _Visit = Callable[[Any, Array, Array, Array, Array], tuple[Array, Any]]
 
 
 def make(*, num_devices: int, hidden_size: int = 16, episode_steps: int = 3) -> Policy:
-    """Makes the policy; its graphs carry `scheduler_tables.view` as their globals.
-
-    The parameters do not depend on the number of devices, which the graph tells.
+    """Makes the policy; the globals of its graphs are a `cost_features.cost_feature_view`.
 
     Args:
-      num_devices: D, of the graphs.
-      hidden_size: H, of embeddings and of the MLP.
+      num_devices: D, which the graph tells as well; the parameters do not depend on it.
+      hidden_size: H, of the embeddings and the MLP.
       episode_steps: T, how often an episode places all operations.
     """
     del num_devices
     network = _Network(hidden_size)
 
     def init(key: chex.PRNGKey, graph: jraph.GraphsTuple) -> Params:
-        return network.init(key, _device_put(graph))
+        return network.init(key, _to_jax(graph))
 
     def improve(
         params: Params,
         key: chex.PRNGKey,
         graph: jraph.GraphsTuple,
-        before: Array | None,
+        previous: Array | None,
         batch: int,
     ) -> Sample:
-        graph = _device_put(graph)
-        before = _no_placement(graph, batch) if before is None else before
+        graph = _to_jax(graph)
+        previous = _no_placement(graph, batch) if previous is None else previous
         z_key, key = jax.random.split(key)
         z = jax.random.normal(z_key, (batch, NUM_FEATURES))
-        return _sample(network, params, key, graph, before, z)
+        return _sample(network, params, key, graph, previous, z)
 
     def sample(
         params: Params, key: chex.PRNGKey, graph: jraph.GraphsTuple, num_samples: int
     ) -> Sample:
-        def step(before: Array, step_key: chex.PRNGKey) -> tuple[Array, Sample]:
-            drawn = improve(params, step_key, graph, before, num_samples)
-            return drawn.placement[:, 0], drawn
+        def step(previous: Array, step_key: chex.PRNGKey) -> tuple[Array, Sample]:
+            samples = improve(params, step_key, graph, previous, num_samples)
+            return samples.placement[:, 0], samples
 
         keys = jax.random.split(key, episode_steps)
-        _, drawn = jax.lax.scan(step, _no_placement(graph, num_samples), keys)
-        return jax.tree.map(lambda leaf: jnp.swapaxes(leaf[:, :, 0], 0, 1), drawn)
+        _, steps = jax.lax.scan(step, _no_placement(graph, num_samples), keys)
+        return jax.tree.map(lambda leaf: jnp.swapaxes(leaf[:, :, 0], 0, 1), steps)
 
-    def log_prob(params: Params, graph: jraph.GraphsTuple, drawn: Sample) -> LogProb:
-        return _log_prob(network, params, _device_put(graph), drawn)
+    def log_prob(params: Params, graph: jraph.GraphsTuple, samples: Sample) -> LogProb:
+        return _log_prob(network, params, _to_jax(graph), samples)
 
-    def greedy(params: Params, graph: jraph.GraphsTuple) -> Array:
-        graph = _device_put(graph)
-        mean_style = jnp.zeros((1, NUM_FEATURES))
-
-        def step(_: Array, before: Array) -> Array:
-            return _sample(network, params, None, graph, before, mean_style).placement[:, 0]
-
-        return jax.lax.fori_loop(0, episode_steps, step, _no_placement(graph, 1))[0]
-
-    return Policy(init, sample, log_prob, greedy, improve)
+    return Policy(init, sample, log_prob, improve)
 
 
 def _no_placement(graph: jraph.GraphsTuple, batch: int) -> Array:
-    """Makes what stands for the placement before the first step, which has none: -1, int32 [B, N].
+    """Returns -1, int32 [B, N], which stands for no placement before the first step.
 
-    A step that is told apart by its numbers compiles once with the others.
+    Numbers, rather than None, let the first step share its compilation with the others.
     """
     return jnp.full((batch, len(graph.nodes["mask"])), -1, jnp.int32)
 
@@ -196,215 +188,197 @@ def _no_placement(graph: jraph.GraphsTuple, batch: int) -> Array:
 def _sample(
     network: _Network,
     params: Params,
-    key: chex.PRNGKey | None,
+    key: chex.PRNGKey,
     graph: jraph.GraphsTuple,
-    before: Array,
+    previous: Array,
     z: Array,
 ) -> Sample:
-    """Draws a step of B episodes in the styles z [B, NUM_FEATURES]; without a key the likeliest."""
+    """Draws a step of B episodes in the styles z [B, NUM_FEATURES]."""
     encoded = network.apply(params, graph, method="encode")
     style = network.apply(params, z, method="style")
-    decides = jnp.append(jnp.asarray(graph.nodes["mask"]), jnp.zeros(2, bool))
-    uniform = None if key is None else jax.random.uniform(key, (len(decides), len(z)))
+    decides = jnp.append(jnp.asarray(graph.nodes["mask"]), jnp.zeros(2, bool))  # with scratch rows
+    uniform = jax.random.uniform(key, (len(decides), len(z)))
 
     def visit(
-        kept: tuple[Array, Array], op: Array, output: Array, x: Array, candidate: Array
+        totals: tuple[Array, Array], op: Array, output: Array, x: Array, candidate: Array
     ) -> tuple[Array, tuple[Array, Array]]:
         logits = cast(Array, network.apply(params, x, encoded[op], style, method="logits"))
-        log_probs = _log_softmax(logits, candidate, axis=0)
-        device = _choice(log_probs, None if uniform is None else uniform[op])
-        chosen = jnp.take_along_axis(log_probs, device[None], axis=0)[0]
-        now = jnp.where(decides[output], jnp.stack([chosen, _entropy(log_probs, axis=0)]), 0.0)
-        return device, (kept[0] + now[0], kept[1] + now[1])
+        log_probs = _log_softmax(logits, candidate, axis=0)  # [D, B]
+        # The device is where the cumulated probabilities exceed the uniform number. The factor
+        # keeps rounding from choosing a device beyond the last candidate.
+        cumulated = jnp.cumsum(jnp.exp(log_probs), axis=0)
+        threshold = uniform[op] * cumulated[-1] * (1 - 1e-6)
+        device = (cumulated <= threshold).sum(axis=0, dtype=jnp.int32)
+        log_prob = jnp.take_along_axis(log_probs, device[None], axis=0)[0]
+        terms = jnp.stack([log_prob, _entropy(log_probs, axis=0)])
+        terms = jnp.where(decides[output], terms, 0.0)
+        return device, (totals[0] + terms[0], totals[1] + terms[1])
 
-    nothing = jnp.zeros(len(z))
-    columns = jnp.asarray(before).T
+    zeros = jnp.zeros(len(z))
     placement, (log_prob, entropy) = _list_schedule(
-        graph, columns, len(z), visit, (nothing, nothing)
+        graph, jnp.asarray(previous).T, len(z), visit, (zeros, zeros)
     )
     return Sample(placement.T[:, None], log_prob[:, None], entropy[:, None], z[:, None])
 
 
-def _choice(log_probs: Array, uniform: Array | None) -> Array:
-    """Devices int32 [B] of probabilities [D, B], as `uniform` [B] draws; None: the likeliest."""
-    if uniform is None:
-        return jnp.argmax(log_probs, axis=0).astype(jnp.int32)
-    so_far = jnp.cumsum(jnp.exp(log_probs), axis=0)
-    # A little less than all, lest rounding choose a device beyond the last possible one.
-    return (so_far <= uniform * so_far[-1] * (1 - 1e-6)).sum(axis=0, dtype=jnp.int32)
-
-
 def _log_prob(
-    network: _Network, params: Params, graph: jraph.GraphsTuple, drawn: Sample
+    network: _Network, params: Params, graph: jraph.GraphsTuple, samples: Sample
 ) -> LogProb:
-    """Scores all steps of all episodes at once, side by side: what each has decided is known.
+    """Scores all steps of all episodes at once, side by side: their placements are known.
 
-    What was seen does not depend on the parameters, so that the gradient walks through nothing.
+    The features do not depend on the parameters, so no gradient passes through the schedule.
     """
-    batch, steps, num_nodes = drawn.placement.shape
-    columns = jnp.asarray(drawn.placement).reshape(batch * steps, num_nodes)
-    earlier = jnp.roll(columns, 1, axis=0)
+    batch, steps, num_nodes = samples.placement.shape
+    placement = jnp.asarray(samples.placement).reshape(batch * steps, num_nodes)  # [B T, N]
+    previous = jnp.roll(placement, 1, axis=0)
     is_first = jnp.arange(batch * steps) % steps == 0
-    seen = _seen(graph, columns.T, earlier.T, is_first)
-    x, candidate = jax.lax.stop_gradient(seen)
+    features = _collect_features(graph, placement.T, previous.T, is_first)
+    x, candidate = jax.lax.stop_gradient(features)  # [N, F, D, B T], [N, D, B T]
     encoded = network.apply(params, graph, method="encode")
-    z = jnp.asarray(drawn.latent).reshape(batch * steps, -1)
+    z = jnp.asarray(samples.latent).reshape(batch * steps, -1)
     style = network.apply(params, z, method="style")
     logits = cast(Array, network.apply(params, x, encoded, style, method="logits"))
     log_probs = _log_softmax(logits, candidate, axis=1)
     decides = jnp.asarray(graph.nodes["mask"])[:, None]
-    device = columns.T[:, None]
+    device = placement.T[:, None]
     log_prob = jnp.take_along_axis(log_probs, device, axis=1)[:, 0]
     entropy = _entropy(log_probs, axis=1)
-    total, spread = (jnp.where(decides, each, 0.0).sum(axis=0) for each in (log_prob, entropy))
+    log_prob, entropy = (
+        jnp.where(decides, terms, 0.0).sum(axis=0) for terms in (log_prob, entropy)
+    )
     choices = jnp.full((batch, steps), decides.sum().astype(jnp.float32))
-    return LogProb(total.reshape(batch, steps), spread.reshape(batch, steps), choices)
+    return LogProb(log_prob.reshape(batch, steps), entropy.reshape(batch, steps), choices)
 
 
-def _seen(
-    graph: jraph.GraphsTuple, placement: Array, before: Array, is_first: Array
+def _collect_features(
+    graph: jraph.GraphsTuple, placement: Array, previous: Array, is_first: Array
 ) -> tuple[Array, Array]:
-    """Features [N, F, D, B] and candidates [N, D, B] of placements int32 [N, B] in the making."""
+    """Computes features [N, F, D, B] and candidates [N, D, B] along placements int32 [N, B]."""
     (num_nodes, batch), num_devices = placement.shape, graph.globals.compute_s.shape[1]
-    rows, shape = num_nodes + 2, (num_devices, batch)
-    put = jax.lax.dynamic_update_index_in_dim
+    num_rows, shape = num_nodes + 2, (num_devices, batch)
+    write_row = jax.lax.dynamic_update_index_in_dim
 
     def visit(
-        kept: tuple[Array, Array], op: Array, output: Array, x: Array, candidate: Array
+        rows: tuple[Array, Array], op: Array, output: Array, x: Array, candidate: Array
     ) -> tuple[Array, tuple[Array, Array]]:
-        return placement[op], (put(kept[0], x, output, 0), put(kept[1], candidate, output, 0))
+        features, candidates = rows
+        rows = write_row(features, x, output, 0), write_row(candidates, candidate, output, 0)
+        return placement[op], rows
 
-    kept = jnp.zeros((rows, NUM_FEATURES, *shape)), jnp.ones((rows, *shape), bool)
-    _, seen = _list_schedule(graph, jnp.where(is_first, -1, before), batch, visit, kept)
-    return jax.tree.map(lambda leaf: leaf[:num_nodes], seen)
+    rows = jnp.zeros((num_rows, NUM_FEATURES, *shape)), jnp.ones((num_rows, *shape), bool)
+    _, rows = _list_schedule(graph, jnp.where(is_first, -1, previous), batch, visit, rows)
+    return jax.tree.map(lambda leaf: leaf[:num_nodes], rows)
 
 
-class _Schedule(NamedTuple):
-    """A schedule in the making, of B placements; two rows beyond the operations' are scratch."""
+class _PartialSchedule(NamedTuple):
+    """A partial schedule of B placements, in units; the last two rows of N + 2 are scratch."""
 
     device: Array  # int32 [N + 2, B]
     finish: Array  # float32 [N + 2, B]
-    free: Array  # float32 [D, B]: when the device has done all that it has
-    used: Array  # float32 [D, B]: memory
-    arrival: Array  # float32 [D, B]: when the inputs of the operation under way are there
-    transfer: Array  # float32 [D, B]: what they take to get there, summed
+    free: Array  # float32 [D, B]: when the device has run all its operations
+    used_memory: Array  # float32 [D, B]
+    arrival: Array  # float32 [D, B]: when the inputs of the current operation have arrived
+    transfer: Array  # float32 [D, B]: the sum of their delays
 
 
 def _list_schedule(
     graph: jraph.GraphsTuple,
-    before: Array,
+    previous: Array,
     batch: int,
     visit: _Visit,
-    kept: Any,
+    carry: Any,
 ) -> tuple[Array, Any]:
     """Places all operations in the order of priority, B times side by side.
 
     Args:
-      graph: with `scheduler_tables.view`.
-      before: int32 [N, B], the placement before; -1 where there is none.
+      graph: with a `cost_features.cost_feature_view`.
+      previous: int32 [N, B], the previous placement; -1: none.
       batch: B.
       visit: see `_Visit`.
-      kept: what it keeps at the beginning.
+      carry: the first argument of the first `visit`.
 
     Returns:
-      The placements int32 [N, B], and what was kept.
+      The placements int32 [N, B], and the carry of the last `visit`.
     """
-    costs: CostView[scheduler_tables.Tables] = graph.globals
-    t, (num_nodes, num_devices) = costs.own, costs.compute_s.shape
+    costs: CostView[CostFeatures] = graph.globals
+    t, (num_nodes, num_devices) = costs.policy_tables, costs.compute_s.shape
     allowed = jnp.asarray(graph.nodes["allowed"])
-    simulator = _in_units(costs)
+    # The simulator's tables in units; unsupported operations take no time.
+    simulator = costs.simulator
+    compute_s = jnp.where(jnp.isfinite(simulator.compute_s), simulator.compute_s, 0.0)
+    simulator = simulator._replace(
+        compute_s=compute_s / t.unit_s, delay_s=simulator.delay_s / t.unit_s
+    )
     devices = jnp.arange(num_devices)[:, None]
-    leaving = _leaving(costs, before)
-    put = jax.lax.dynamic_update_index_in_dim
+    reader_features = _reader_features(costs, previous)
+    write_row = jax.lax.dynamic_update_index_in_dim
 
-    def step(i: Array, carry: tuple[_Schedule, Any]) -> tuple[_Schedule, Any]:
-        now, kept = carry
-        s, compute_of, delay_of = jax.tree.map(lambda leaf: leaf[i], simulator.by_step)
-        arrival = jnp.where(s.first, 0.0, now.arrival)
-        transfer = jnp.where(s.first, 0.0, now.transfer)
+    def step(i: Array, state: tuple[_PartialSchedule, Any]) -> tuple[_PartialSchedule, Any]:
+        partial, carry = state
+        s, compute, delays = jax.tree.map(lambda leaf: leaf[i], simulator.by_step)
+        arrival = jnp.where(s.first, 0.0, partial.arrival)
+        transfer = jnp.where(s.first, 0.0, partial.transfer)
         for slot in range(schedule.WIDTH):
-            there = now.device[s.inputs[slot]]
-            taken = _rows(delay_of[slot], there)
-            arrival = jnp.maximum(arrival, now.finish[s.inputs[slot]] + taken)
-            transfer += taken
-        end = jnp.maximum(arrival, now.free) + compute_of[:, None]
-        fits = now.used + t.memory[s.op] <= t.capacity[:, None]
+            sender_device = partial.device[s.inputs[slot]]  # [B]
+            delay = _select([row[:, None] for row in delays[slot]], sender_device)  # [D, B]
+            arrival = jnp.maximum(arrival, partial.finish[s.inputs[slot]] + delay)
+            transfer += delay
+        end = jnp.maximum(arrival, partial.free) + compute[:, None]
+        fits = partial.used_memory + t.memory[s.op] <= t.capacity[:, None]
         candidate = allowed[s.op][:, None] & (fits | ~fits.any(axis=0))
-        x = _features(t, s.op, end, compute_of, arrival - now.free, transfer, leaving, candidate)
-        device, kept = visit(kept, s.op, s.output, x, candidate)
-        here = (device == devices) & s.last
-        finish = jnp.where(here, end, 0.0).sum(axis=0)
-        return _Schedule(
-            device=put(now.device, device, s.output, 0),
-            finish=put(now.finish, finish, s.output, 0),
-            free=jnp.where(here, end, now.free),
-            used=now.used + jnp.where(here, t.memory[s.op], 0.0),
+        columns = (
+            end,
+            t.optimistic_cost[s.op][:, None],
+            transfer,
+            compute[:, None],
+            jnp.maximum(arrival - partial.free, 0.0),
+            *(feature[s.op] for feature in reader_features),
+        )
+        x = jnp.stack([jnp.broadcast_to(column, end.shape) for column in columns])  # [F, D, B]
+        minimum = jnp.where(candidate, x, jnp.inf).min(axis=1, keepdims=True)
+        x = jnp.where(candidate, x - minimum, 0.0)
+        device, carry = visit(carry, s.op, s.output, x, candidate)
+        is_placed = (device == devices) & s.last  # [D, B]
+        finish = jnp.where(is_placed, end, 0.0).sum(axis=0)
+        return _PartialSchedule(
+            device=write_row(partial.device, device, s.output, 0),
+            finish=write_row(partial.finish, finish, s.output, 0),
+            free=jnp.where(is_placed, end, partial.free),
+            used_memory=partial.used_memory + jnp.where(is_placed, t.memory[s.op], 0.0),
             arrival=arrival,
             transfer=transfer,
-        ), kept
+        ), carry
 
-    nothing, rows = jnp.zeros((num_devices, batch)), (num_nodes + 2, batch)
-    start = _Schedule(jnp.zeros(rows, jnp.int32), jnp.zeros(rows), *4 * (nothing,))
-    done, kept = jax.lax.fori_loop(0, costs.num_steps, step, (start, kept))
-    return done.device[:num_nodes], kept
-
-
-def _in_units(costs: CostView[scheduler_tables.Tables]) -> makespan.Tables:
-    """The simulator in units of the median operation, zero where a device does not support one."""
-    t, unit_s = costs.simulator, costs.own.unit_s
-    compute_s = jnp.where(jnp.isfinite(t.compute_s), t.compute_s, 0.0)
-    return t._replace(compute_s=compute_s / unit_s, delay_s=t.delay_s / unit_s)
+    zeros, rows = jnp.zeros((num_devices, batch)), (num_nodes + 2, batch)
+    start = _PartialSchedule(jnp.zeros(rows, jnp.int32), jnp.zeros(rows), *4 * (zeros,))
+    result, carry = jax.lax.fori_loop(0, costs.num_steps, step, (start, carry))
+    return result.device[:num_nodes], carry
 
 
-def _features(
-    t: scheduler_tables.Tables,
-    op: Array,
-    end: Array,
-    compute: Array,
-    idle: Array,
-    transfer: Array,
-    leaving: tuple[Array, ...],
-    candidate: Array,
-) -> Array:
-    """Computes what placing an operation on each device means, [F, D, B], less the least."""
-    shape = end.shape
-    columns = (
-        *(end, t.onward[op][:, None], transfer, compute[:, None], jnp.maximum(idle, 0.0)),
-        *(each[op] for each in leaving),
-    )
-    x = jnp.stack([jnp.broadcast_to(column, shape) for column in columns])
-    least = jnp.where(candidate, x, jnp.inf).min(axis=1, keepdims=True)
-    return jnp.where(candidate, x - least, 0.0)
-
-
-def _leaving(costs: CostView[scheduler_tables.Tables], before: Array) -> tuple[Array, ...]:
-    """x_5 to x_7, [N, D, B] each, of a placement before, int32 [N, B]; zero where there is none."""
+def _reader_features(costs: CostView[CostFeatures], previous: Array) -> tuple[Array, ...]:
+    """Computes x_5 to x_7, [N, D, B] each, from the previous placement, int32 [N, B]."""
     num_nodes, num_devices = costs.compute_s.shape
-    delay = costs.delay_s / costs.own.unit_s
-    rows = jnp.concatenate([before, jnp.zeros((1, before.shape[1]), before.dtype)])
-    there = rows[costs.receivers]
-    way = _pick([delay[:, :, d, None] for d in range(num_devices)], there[:, None])
-    summed = jraph.segment_sum(way, costs.senders, num_nodes + 1)[:num_nodes]
-    longest = jnp.maximum(jraph.segment_max(way, costs.senders, num_nodes + 1)[:num_nodes], 0.0)
-    moved = (before[:, None] != jnp.arange(num_devices)[:, None]).astype(jnp.float32)
-    return tuple(jnp.where(before[0] < 0, 0.0, x) for x in (longest, summed, moved))
+    delay = costs.delay_s / costs.policy_tables.unit_s  # [E, D, D]
+    rows = jnp.concatenate([previous, jnp.zeros((1, previous.shape[1]), previous.dtype)])
+    reader_device = rows[costs.receivers][:, None]  # [E, 1, B]
+    edge_delay = _select([delay[:, :, d, None] for d in range(num_devices)], reader_device)
+    total = jraph.segment_sum(edge_delay, costs.senders, num_nodes + 1)[:num_nodes]
+    longest = jraph.segment_max(edge_delay, costs.senders, num_nodes + 1)[:num_nodes]
+    longest = jnp.maximum(longest, 0.0)  # -inf without readers
+    moved = (previous[:, None] != jnp.arange(num_devices)[:, None]).astype(jnp.float32)
+    return tuple(jnp.where(previous[0] < 0, 0.0, x) for x in (longest, total, moved))
 
 
-def _rows(table: Array, row: Array) -> Array:
-    """`table[row[b], d]`, [D, B], of a table [D, D]. Selects, not a gather: they vectorise."""
-    return _pick([values[:, None] for values in table], row)
-
-
-def _pick(values: list[Array], choice: Array) -> Array:
-    """`values[choice]`, element by element."""
-    chosen = values[0]
-    for number in range(1, len(values)):
-        chosen = jnp.where(choice == number, values[number], chosen)
-    return jnp.broadcast_to(chosen, jnp.broadcast_shapes(chosen.shape, choice.shape))
+def _select(rows: list[Array], index: Array) -> Array:
+    """Returns `rows[index]`, element by element, by selects. A gather would not be vectorised."""
+    value = rows[0]
+    for number in range(1, len(rows)):
+        value = jnp.where(index == number, rows[number], value)
+    return jnp.broadcast_to(value, jnp.broadcast_shapes(value.shape, index.shape))
 
 
 def _log_softmax(logits: Array, candidate: Array, *, axis: int) -> Array:
-    """Over the candidates; the others have a probability of zero."""
+    """Normalises logits over the candidates; the other devices get a probability of zero."""
     return jax.nn.log_softmax(jnp.where(candidate, logits, -1e9), axis=axis)
 
 
@@ -412,7 +386,7 @@ def _entropy(log_probs: Array, *, axis: int) -> Array:
     return -(jnp.exp(log_probs) * log_probs).sum(axis=axis)
 
 
-def _device_put(graph: jraph.GraphsTuple) -> jraph.GraphsTuple:
+def _to_jax(graph: jraph.GraphsTuple) -> jraph.GraphsTuple:
     return jax.tree.map(jnp.asarray, graph)
 
 
@@ -422,15 +396,16 @@ def read(
     num_edges: int | None = None,
     specifications: bool = True,
 ) -> base.PolicyInput:
-    """Reads a node for every operation with its view, padded to a bucket or to the sizes.
+    """Reads a node for every operation, with costs.
 
     Args:
-      problem: what is to be placed.
-      num_nodes, num_edges: as of `base.costs`.
-      specifications: False withholds those of devices, see `scheduler_tables.view`.
+      problem: the problem to place.
+      num_nodes: padded number of nodes; None: that of a bucket.
+      num_edges: padded number of edges; None: that of a bucket.
+      specifications: False withholds the devices' properties, see `cost_features`.
     """
-    view = functools.partial(scheduler_tables.view, specifications=specifications)
-    return base.costs(problem, view, num_nodes, num_edges)
+    view = functools.partial(cost_features.cost_feature_view, specifications=specifications)
+    return base.read_costs(problem, view, num_nodes, num_edges)
 
 
 _BEST_OF_MANY = {

@@ -1,29 +1,34 @@
-"""A sequence-to-sequence LSTM that gives devices to items, one after another.
+"""The sequence-to-sequence LSTM of ColocRL and the Hierarchical Planner.
 
-The items, groups of operations in `hierarchical` and operations in `colocrl`, stand in G slots. For
-slot t, with e_t the item's embedding and d_t its device (Mirhoseini et al. 2017 and 2018):
+It gives devices to a sequence of items, one after another (Mirhoseini et al. 2017 and 2018). An
+item is an operation in `colocrl` and a group of operations in `hierarchical`. The items stand in G
+slots. For slot t, let e_t be the embedding of its item and d_t its device:
 
     m_t     = [LSTM over e_1 .. e_t, LSTM over e_G .. e_t]        encoder
     s_t     = LSTM(d_{t-1}; s_{t-1}), s_0 the encoder's last      decoder
     a_t     = softmax over k of v . tanh(W m_t + U m_k)           attention by content
     c_t     = sum over k of a_tk U m_k
     logits  = V [s_t, c_t, m_t]
-    d_t     ~ softmax(C tanh(logits / temperature))               over the devices allowed
+    d_t     ~ softmax(C tanh(logits))                             over the allowed devices
 
-A slot that is not `present` (padding, an empty group, an operation that follows another) is stepped
-over: it changes no state, is not attended to and decides nothing, so that no number depends on the
-padding. An item that is allowed nowhere is attended to, and decides nothing.
+Slots that are not `present` hold padding, an empty group, or an operation that follows another one.
+The LSTMs step over them without a change of state, the attention masks them, and no device is drawn
+for them. Therefore no number depends on the padding. An item that no device may run is encoded and
+attended to, but no device is drawn for it.
 
-Departures from the papers: it is the item to decide, m_t, with which the attention asks and which
-the logits read (`aligned`). The papers' asks with s_t, and first has to learn how to count; it also
-differs from draw to draw, so that every sample costs the square of G, which with m_t is paid once
-for all samples of a sequence. The devices fed back are D + 1 unit vectors, whose embeddings are
-thus rows of the decoder's input matrix; the last layer starts at a tenth of the usual scale, so
-that a search starts near the uniform policy, or near runs of items that share a device with `stay`,
-which is added to the logit of d_{t-1}. The authors' code adds noise to the logits of the first 750
-steps, which the score of a stored sample cannot repeat. Here `noise` is part of the distribution,
-the share of every choice that is uniform, at any step: the probabilities are exact. What is to fade
-out in a search is the learner's weight on the entropy.
+Departures from the papers and the authors' code:
+
+- With `aligned`, the attention asks with m_t, the encoding of the item to decide, and the logits
+  read m_t. The papers' attention asks with s_t. The decoder then first has to learn which item is
+  next. In addition s_t differs between samples, so every sample costs G^2; with m_t the attention
+  is computed once for all samples of a sequence.
+- The device that the decoder reads is one of D + 1 unit vectors (one stands for "no device yet").
+  Their embeddings are the rows of the decoder's input matrix.
+- The last layer starts at a tenth of the usual scale, so that a search starts near the uniform
+  policy. `stay` is added to the logit of d_{t-1}. With it, a search starts near runs of items that
+  share a device.
+- The authors' code adds noise to the logits during the first 750 steps. A stored sample could not
+  be scored again with that noise. Here the entropy bonus of the learner keeps the policy exploring.
 """
 
 import dataclasses
@@ -43,11 +48,11 @@ from placement.types import Array, LogProb, Params, Policy, Sample
 
 NUM_READERS = 6  # outgoing edges that an operation's embedding shows, as in the paper of 2018
 TUNED = {"hidden_size": 64, "stay": 3.0}
-# The Hierarchical Planner's published constants (tensorflow/python/grappler/
-# hierarchical_controller.py): LSTMs of 512 and Adam with decay, but for the learning rate, which is
-# 1e-3: on inception_v3 the Planner at their 0.1 and ColocRL at 0.01 saturated within a dozen
-# updates, on placements worse than those they began with. The paper leaves ColocRL's open; they are
-# taken to be the same.
+# The published constants of the Hierarchical Planner (tensorflow/python/grappler/
+# hierarchical_controller.py): LSTMs of 512 units and Adam with decay. The learning rate is 1e-3
+# instead of theirs: on inception_v3, the Planner at their 0.1 and ColocRL at 0.01 saturated within
+# a dozen updates, on placements worse than the first ones. The ColocRL paper gives no constants; we
+# use the same ones.
 PAPER = {"hidden_size": 512, "tanh_constant": 1.0, "aligned": False}
 PAPER_LEARNER = {
     "algorithm": "reinforce",
@@ -59,9 +64,9 @@ PAPER_LEARNER = {
     "entropy_weight": 0.0,
 }
 
-_BLOCK = 2**22  # numbers that the attention of many slots works on at a time
+_ATTENTION_BLOCK = 2**22  # numbers in a block of rows that the attention computes at a time
 
-_Carry = tuple[Array, Array]  # cell and hidden states
+_LSTMState = tuple[Array, Array]  # cell and hidden states
 _scan = functools.partial(nn.scan, variable_broadcast="params", split_rngs={"params": False})
 
 
@@ -70,60 +75,54 @@ class Settings:
     """Hyper-parameters of a `Placer`; static.
 
     Raises:
-      UserError: an impossible one.
+      UserError: a hyper-parameter is out of range.
     """
 
     num_devices: int  # D
     hidden_size: int  # H, even: each direction of the encoder has half
-    temperature: float  # divides the logits
-    tanh_constant: float  # C, bounds the logits either way; 0 does not
-    noise: float  # share of every choice that is uniform
-    aligned: bool  # whether attention and logits read the item that is decided; the papers' do not
-    stay: float  # added to the logit of the device before; 0 in the papers
+    tanh_constant: float  # C, the bound of the logits; 0: no bound
+    aligned: bool  # see the module's docstring; False in the papers
+    stay: float  # added to the logit of the previous item's device; 0 in the papers
 
     def __post_init__(self) -> None:
         if self.hidden_size < 2 or self.hidden_size % 2:
             raise UserError(
-                f"hidden_size={self.hidden_size} has no halves for the encoder's two directions; "
-                "give an even number"
+                f"hidden_size={self.hidden_size} cannot be halved for the encoder's two "
+                "directions; give an even number"
             )
-        if not self.temperature > 0:
-            raise UserError(f"temperature={self.temperature} divides no logits; give more than 0")
         if not self.tanh_constant >= 0:
             raise UserError(
-                f"tanh_constant={self.tanh_constant} bounds nothing; give more than 0, or 0 for "
-                "logits without a bound"
+                f"tanh_constant={self.tanh_constant} cannot bound the logits; give a positive "
+                "number, or 0 for no bound"
             )
-        if not 0 <= self.noise < 1:
-            raise UserError(f"noise={self.noise} is no share; give 0 or more, and less than 1")
 
 
 class Items(NamedTuple):
-    """A sequence to place, in G slots."""
+    """A sequence of items to place, in G slots."""
 
     embedding: Array  # float32 [G, F]
     present: Array  # bool [G]
-    allowed: Array  # bool [G, D]; nowhere where not present
+    allowed: Array  # bool [G, D]; False everywhere if not present
 
     @property
-    def decide(self) -> Array:
-        """bool [G]: whether a device is chosen for the item."""
+    def decides(self) -> Array:
+        """bool [G]: whether a device is drawn for the item."""
         return jnp.any(self.allowed, axis=-1)
 
 
 class Choices(NamedTuple):
-    """K decoded sequences."""
+    """The devices of K decoded sequences."""
 
-    device: Array  # int32 [K, G]; without meaning where nothing is decided
+    device: Array  # int32 [K, G]; meaningless where no device is drawn
     log_prob: Array  # float32 [K]
-    entropy: Array  # float32 [K]: of each choice given those before it, summed
+    entropy: Array  # float32 [K]: summed over the items, each given the items before it
 
 
 class Embedding(nn.Module):
-    """Of operations: one layer over their features and those of the first that read them.
+    """Embeds operations: one dense layer over the features of an operation and its first readers.
 
-    The paper gives the numbers of these neighbours; here their features are given, among
-    which is their position. The features of a neighbour that is missing are zero.
+    The paper gives the numbers of the neighbours. Here the layer reads their features, which
+    include their position. The features of a missing reader are zero.
     """
 
     size: int
@@ -131,37 +130,39 @@ class Embedding(nn.Module):
 
     @nn.compact
     def __call__(self, graph: jraph.GraphsTuple) -> Array:
-        """Of every node of the graph, [N, size]."""
-        features = jnp.asarray(graph.nodes["features"])
-        neighbours = features[readers(graph, self.num_readers)].reshape(len(features), -1)
-        return jax.nn.relu(nn.Dense(self.size)(jnp.concatenate([features, neighbours], axis=-1)))
+        """Returns the embeddings float32 [N, size] of all nodes."""
+        features = jnp.asarray(graph.nodes["features"])  # [N, F]
+        readers = first_readers(graph, self.num_readers)  # [N, R]
+        reader_features = features[readers].reshape(len(features), -1)  # [N, R * F]
+        inputs = jnp.concatenate([features, reader_features], axis=-1)
+        return jax.nn.relu(nn.Dense(self.size)(inputs))
 
 
 class _Cell(nn.Module):
-    """An LSTM cell that steps over what is not to be kept; its output there is zero."""
+    """An LSTM cell that skips masked steps: the state does not change, the output is zero."""
 
     hidden_size: int
 
     @nn.compact
-    def __call__(self, carry: _Carry, step: tuple[Array, Array]) -> tuple[_Carry, Array]:
-        x, keep = step
-        after, output = nn.OptimizedLSTMCell(self.hidden_size)(carry, x)
-        carry = jax.tree.map(lambda new, old: jnp.where(keep, new, old), after, carry)
-        return carry, jnp.where(keep, output, 0.0)
+    def __call__(self, state: _LSTMState, step: tuple[Array, Array]) -> tuple[_LSTMState, Array]:
+        x, mask = step
+        new_state, output = nn.OptimizedLSTMCell(self.hidden_size)(state, x)
+        state = jax.tree.map(lambda new, old: jnp.where(mask, new, old), new_state, state)
+        return state, jnp.where(mask, output, 0.0)
 
 
 class _Encoder(nn.Module):
-    """Reads items both ways: states [G, H], zero where none is present, and the last states."""
+    """A bidirectional LSTM: Items -> (m [G, H], zero where not present; the last states)."""
 
     hidden_size: int
 
     @nn.compact
-    def __call__(self, items: Items) -> tuple[Array, _Carry]:
+    def __call__(self, items: Items) -> tuple[Array, _LSTMState]:
         half = self.hidden_size // 2
         zero, steps = (jnp.zeros(half), jnp.zeros(half)), (items.embedding, items.present)
-        forth, states_forth = _scan(_Cell)(half, name="forth")(zero, steps)
-        back, states_back = _scan(_Cell, reverse=True)(half, name="back")(zero, steps)
-        last = jax.tree.map(lambda *ends: jnp.concatenate(ends), forth, back)
+        last_forth, states_forth = _scan(_Cell)(half, name="forth")(zero, steps)
+        last_back, states_back = _scan(_Cell, reverse=True)(half, name="back")(zero, steps)
+        last = jax.tree.map(lambda *ends: jnp.concatenate(ends), last_forth, last_back)
         return jnp.concatenate([states_forth, states_back], axis=-1), last
 
 
@@ -171,136 +172,120 @@ class _Attention(nn.Module):
     @nn.compact
     def __call__(self, query: Array, keys: Array, present: Array) -> Array:  # [Q, H] -> [Q, H]
         query = nn.Dense(keys.shape[-1], use_bias=False, name="query")(query)
-        # A broadcast whose gradient is a product of matrices: on a CPU, XLA's sum over the leading
-        # axis takes forty times as long.
+        # A broadcast to [Q, G, H] whose gradient is a product of matrices. The gradient of a plain
+        # broadcast is a sum over the leading axis, for which XLA takes forty times as long on a
+        # CPU.
         copies = jnp.einsum("q,gh->qgh", jnp.ones(len(query)), keys)
         score = nn.Dense(1, use_bias=False, name="score")(jnp.tanh(query[:, None] + copies))[..., 0]
         return jax.nn.softmax(jnp.where(present, score, -1e9)) @ keys
 
 
 def _attention() -> nn.Module:
-    """Works on [Q, G, H]: computed again for the gradient rather than kept."""
+    """Returns an attention that is recomputed in the backward pass: it works on [Q, G, H]."""
     return nn.remat(_Attention, prevent_cse=False)(name="attention")
 
 
 class _Step(nn.Module):
-    """Decodes a slot of K sequences: devices [K] and their log-probabilities [K, D]."""
+    """Decodes one slot of K sequences: devices [K] and their log-probabilities [K, D]."""
 
     settings: Settings
 
     @nn.compact
     def __call__(
         self,
-        carry: tuple[_Carry, Array],  # LSTM, previous device [K]
-        keys: Array,
-        present: Array,
-        slot: tuple[Array, Array, Array],  # read [R], allowed [D], bias [K, D]
-    ) -> tuple[tuple[_Carry, Array], tuple[Array, Array]]:
-        (lstm, previous), (read, allowed, bias), own = carry, slot, self.settings
+        carry: tuple[_LSTMState, Array],  # LSTM state, previous device [K]
+        keys: Array,  # U m [G, H]
+        present: Array,  # [G]
+        slot: tuple[Array, Array, Array],  # context and state [2 H], allowed [D], bias [K, D]
+    ) -> tuple[tuple[_LSTMState, Array], tuple[Array, Array]]:
+        (lstm, previous), (context, allowed, bias), settings = carry, slot, self.settings
         decides = jnp.any(allowed)
-        fed_back = jax.nn.one_hot(previous, own.num_devices + 1)
-        lstm, output = _Cell(own.hidden_size, name="lstm")(lstm, (fed_back, decides))
-        if own.aligned:
-            seen = jnp.broadcast_to(read, (len(output), len(read)))
+        previous_one_hot = jax.nn.one_hot(previous, settings.num_devices + 1)
+        cell = _Cell(settings.hidden_size, name="lstm")
+        lstm, output = cell(lstm, (previous_one_hot, decides))  # output: s_t [K, H]
+        if settings.aligned:
+            context = jnp.broadcast_to(context, (len(output), len(context)))
         else:
-            seen = _attention()(output, keys, present)
+            context = _attention()(output, keys, present)
         small = nn.initializers.variance_scaling(0.01, "fan_in", "truncated_normal")
-        head = nn.Dense(own.num_devices, use_bias=False, kernel_init=small, name="head")
-        logits = head(jnp.concatenate([output, seen], axis=-1))
-        logits = squash(logits, own.temperature, own.tanh_constant)
-        logits += own.stay * jax.nn.one_hot(previous, own.num_devices)
-        log_probs = mix(distributions.masked_log_softmax(logits, allowed), allowed, own.noise)
+        head = nn.Dense(settings.num_devices, use_bias=False, kernel_init=small, name="head")
+        logits = head(jnp.concatenate([output, context], axis=-1))
+        if settings.tanh_constant:
+            logits = settings.tanh_constant * jnp.tanh(logits)
+        logits += settings.stay * jax.nn.one_hot(previous, settings.num_devices)
+        log_probs = distributions.masked_log_softmax(logits, allowed)
         device = jnp.argmax(log_probs + bias, axis=-1).astype(jnp.int32)
         return (lstm, jnp.where(decides, device, previous)), (device, log_probs)
 
 
 class Placer(nn.Module):
-    """Decodes K sequences of one list of items, which it encodes once."""
+    """The encoder and decoder: encodes one sequence of items, decodes K sequences of devices."""
 
     settings: Settings
 
     @nn.compact
     def __call__(self, items: Items, bias: Array) -> Choices:
-        """At each step, takes the device of highest log-probability plus bias.
+        """Takes the device of highest log-probability plus bias at each step.
 
         Args:
           items: G slots.
-          bias: float32 [K, G, D]: Gumbel noise draws samples, zeros decode greedily, and
-            `teacher_forcing` repeats what was drawn.
+          bias: float32 [K, G, D]: Gumbel noise draws samples; zeros decode greedily;
+            `teacher_forcing_bias` repeats given devices.
         """
-        states, last = _Encoder(self.settings.hidden_size, name="encoder")(items)
-        keys = nn.Dense(self.settings.hidden_size, use_bias=False, name="keys")(states)
-        steps = _scan(_Step, in_axes=(nn.broadcast, nn.broadcast, 0), out_axes=1)
-        start = (
+        settings = self.settings
+        states, last = _Encoder(settings.hidden_size, name="encoder")(items)
+        keys = nn.Dense(settings.hidden_size, use_bias=False, name="keys")(states)
+        decoder = _scan(_Step, in_axes=(nn.broadcast, nn.broadcast, 0), out_axes=1)
+        initial = (
             jax.tree.map(lambda x: jnp.tile(x, (len(bias), 1)), last),
-            jnp.full(len(bias), self.settings.num_devices, jnp.int32),
+            jnp.full(len(bias), settings.num_devices, jnp.int32),  # no device yet
         )
-        read = self._contexts(states, keys, items.present) if self.settings.aligned else states
-        slots = (read, items.allowed, jnp.swapaxes(bias, 0, 1))
-        _, (device, log_probs) = steps(self.settings, name="decoder")(
-            start, keys, items.present, slots
+        contexts = self._contexts(states, keys, items.present) if settings.aligned else states
+        slots = (contexts, items.allowed, jnp.swapaxes(bias, 0, 1))
+        _, (device, log_probs) = decoder(settings, name="decoder")(
+            initial, keys, items.present, slots
         )
-        log_prob = jax.vmap(distributions.log_prob, (0, 0, None))(log_probs, device, items.decide)
-        entropy = jax.vmap(distributions.entropy, (0, None))(log_probs, items.decide)
+        log_prob = jax.vmap(distributions.log_prob, (0, 0, None))(log_probs, device, items.decides)
+        entropy = jax.vmap(distributions.entropy, (0, None))(log_probs, items.decides)
         return Choices(device, log_prob, entropy)
 
     def _contexts(self, states: Array, keys: Array, present: Array) -> Array:
-        """What every slot reads, [G, 2 H]: its context and its state; attention in blocks."""
-        rows = min(len(states), max(1, _BLOCK // states.size))
-        blocks = jnp.pad(states, ((0, -len(states) % rows), (0, 0))).reshape(
-            -1, rows, states.shape[1]
+        """Computes [c_t, m_t] of all slots, [G, 2 H]; the attention works on blocks of rows."""
+        num_rows = min(len(states), max(1, _ATTENTION_BLOCK // states.size))
+        blocks = jnp.pad(states, ((0, -len(states) % num_rows), (0, 0))).reshape(
+            -1, num_rows, states.shape[1]
         )
-        each = _scan(lambda attend, _, block: (None, attend(block, keys, present)))
-        _, contexts = each(_attention(), None, blocks)
+        attend_blocks = _scan(lambda attend, _, block: (None, attend(block, keys, present)))
+        _, contexts = attend_blocks(_attention(), None, blocks)
         contexts = contexts.reshape(-1, states.shape[1])[: len(states)]
         return jnp.concatenate([contexts, states], axis=-1)
 
 
-def readers(graph: jraph.GraphsTuple, count: int) -> Array:
+def first_readers(graph: jraph.GraphsTuple, count: int) -> Array:
     """Finds the first operations that read each operation, int32 [N, count].
 
-    Where there are fewer, the last node, which is padding. Edges are sorted by sender.
+    Edges are sorted by sender. A missing reader is the last node, which is padding.
     """
     num_nodes = len(graph.nodes["mask"])
+    # The number of each edge among the edges of its sender: senders 0 0 1 -> numbers 0 1 0.
     number = jnp.arange(len(graph.senders)) - jnp.searchsorted(graph.senders, graph.senders)
     missing = jnp.full((num_nodes, count), num_nodes - 1, jnp.int32)
     return missing.at[graph.senders, number].set(graph.receivers, mode="drop")
 
 
-def squash(logits: Array, temperature: float, tanh_constant: float) -> Array:
-    """Divides logits [..., D] by the temperature and bounds them by the constant if not 0."""
-    chex.assert_type(logits, float)
-    logits = logits / temperature
-    return tanh_constant * jnp.tanh(logits) if tanh_constant else logits
-
-
-def mix(log_probs: Array, allowed: Array, noise: float) -> Array:
-    """Makes the share `noise` of log-probabilities [..., D] uniform over what is allowed."""
-    chex.assert_type([log_probs, allowed], [float, bool])
-    if not noise:
-        return log_probs
-    uniform = distributions.masked_log_softmax(jnp.zeros_like(log_probs), allowed)
-    return jnp.logaddexp(jnp.log1p(-noise) + log_probs, jnp.log(noise) + uniform)
-
-
-def gumbel(keys: Array, shape: tuple[int, ...]) -> Array:
-    """Draws a bias [K, *shape] from K keys; the first slots' does not depend on their number."""
-    return jax.vmap(lambda key: jax.random.gumbel(key, shape))(keys)
-
-
-def teacher_forcing(
+def teacher_forcing_bias(
     graph: jraph.GraphsTuple, item: Array, placement: Array, num_slots: int
 ) -> Array:
-    """Makes the bias [G, D] that repeats a placement int32 [N], given each operation's item."""
+    """Computes the bias [G, D] that repeats a placement int32 [N]; `item` as in `decode`."""
     chex.assert_rank([item, placement], 1)
     chex.assert_type([item, placement], int)
     num_devices = graph.nodes["allowed"].shape[-1]
-    decided = jnp.where(graph.nodes["mask"], placement, -1)
-    device = jax.ops.segment_max(decided, item, num_slots)
+    member_device = jnp.where(graph.nodes["mask"], placement, -1)
+    device = jax.ops.segment_max(member_device, item, num_slots)
     return jnp.where(jax.nn.one_hot(device, num_devices, dtype=bool), jnp.inf, 0.0)
 
 
-def place(
+def decode(
     placer: Placer,
     params: Params,
     graph: jraph.GraphsTuple,
@@ -308,58 +293,63 @@ def place(
     item: Array,
     bias: Array,
 ) -> Choices:
-    """Decodes placements: `device` is int32 [K, N], of the operations.
+    """Decodes placements: `device` of the result is int32 [K, N].
 
     Args:
-      placer: the module; `params` are its parameters.
-      params: see there.
+      placer: the module.
+      params: its parameters.
       graph: N nodes.
       items: the sequence, in G slots.
-      item: int32 [N], the slot of each operation. One whose item decides nothing, or which is none,
-        gets the first device that it is allowed on.
+      item: int32 [N], the slot of each operation. An operation that is masked, or for whose item no
+        device is drawn, gets the first device that may run it.
       bias: float32 [K, G, D], see `Placer`.
     """
     chex.assert_rank([item, bias], [1, 3])
     chex.assert_type([item, bias], [int, float])
-    chosen = cast(Choices, placer.apply(params, items, bias))
-    decided = graph.nodes["mask"] & items.decide[item]
-    first = jnp.argmax(graph.nodes["allowed"], axis=-1).astype(jnp.int32)
-    return chosen._replace(device=jnp.where(decided, chosen.device[:, item], first))
+    choices = cast(Choices, placer.apply(params, items, bias))
+    is_drawn = graph.nodes["mask"] & items.decides[item]
+    first_allowed = jnp.argmax(graph.nodes["allowed"], axis=-1).astype(jnp.int32)
+    return choices._replace(device=jnp.where(is_drawn, choices.device[:, item], first_allowed))
 
 
-def policy(
-    placer: Placer,
-    init: Callable[[chex.PRNGKey, jraph.GraphsTuple], Params],
+def make_policy(
+    settings: Settings,
+    init_sequence: Callable[[chex.PRNGKey, jraph.GraphsTuple], dict[str, Params]],
     sequence: Callable[[Params, jraph.GraphsTuple], tuple[Items, Array]],
 ) -> Policy:
-    """Makes the policy over a sequence that no draw changes: encoded once for all samples.
+    """Makes a policy over a sequence that is the same for all samples, so it is encoded once.
 
     Args:
-      placer: the module; its parameters are `params['placer']`.
-      init: see `Policy`.
-      sequence: the items, and the item int32 [N] of each operation.
+      settings: the placer's; its parameters are `params['placer']`.
+      init_sequence: draws the parameters of `sequence`, by name.
+      sequence: computes the items, and the item int32 [N] of each operation.
     """
+    placer = Placer(settings)
+
+    def init(key: chex.PRNGKey, graph: jraph.GraphsTuple) -> Params:
+        sequence_key, placer_key = jax.random.split(key)
+        params = init_sequence(sequence_key, graph)
+        items, _ = sequence(params, graph)
+        bias = jnp.zeros((1, *items.allowed.shape))
+        return {**params, "placer": placer.init(placer_key, items, bias)}
 
     def sample(
         params: Params, key: chex.PRNGKey, graph: jraph.GraphsTuple, num_samples: int
     ) -> Sample:
         items, item = sequence(params, graph)
-        bias = gumbel(jax.random.split(key, num_samples), items.allowed.shape)
-        drawn = place(placer, params["placer"], graph, items, item, bias)
-        return Sample(drawn.device[:, None], drawn.log_prob[:, None], drawn.entropy[:, None])
+        # One key for each sample: the noise of the first slots does not depend on their number.
+        keys = jax.random.split(key, num_samples)
+        bias = jax.vmap(lambda key: jax.random.gumbel(key, items.allowed.shape))(keys)
+        choices = decode(placer, params["placer"], graph, items, item, bias)
+        return Sample(choices.device[:, None], choices.log_prob[:, None], choices.entropy[:, None])
 
-    def log_prob(params: Params, graph: jraph.GraphsTuple, drawn: Sample) -> LogProb:
+    def log_prob(params: Params, graph: jraph.GraphsTuple, samples: Sample) -> LogProb:
         items, item = sequence(params, graph)
-        bias = jax.vmap(teacher_forcing, (None, None, 0, None))(
-            graph, item, drawn.placement[:, 0], len(items.present)
+        bias = jax.vmap(teacher_forcing_bias, (None, None, 0, None))(
+            graph, item, samples.placement[:, 0], len(items.present)
         )
-        again = place(placer, params["placer"], graph, items, item, bias)
-        choices = jnp.broadcast_to(items.decide.sum().astype(jnp.float32), again.log_prob.shape)
-        return LogProb(again.log_prob[:, None], again.entropy[:, None], choices[:, None])
+        choices = decode(placer, params["placer"], graph, items, item, bias)
+        count = jnp.broadcast_to(items.decides.sum().astype(jnp.float32), choices.log_prob.shape)
+        return LogProb(choices.log_prob[:, None], choices.entropy[:, None], count[:, None])
 
-    def greedy(params: Params, graph: jraph.GraphsTuple) -> Array:
-        items, item = sequence(params, graph)
-        bias = jnp.zeros((1, *items.allowed.shape))
-        return place(placer, params["placer"], graph, items, item, bias).device[0]
-
-    return Policy(init, sample, log_prob, greedy)
+    return Policy(init, sample, log_prob)

@@ -1,8 +1,8 @@
 """Benchmark networks built with the opset API, without any download.
 
-The architectures and operation counts are those of published exports; the weights are seeded
-noise, because placement depends on shapes and not on what a network has learnt. Most networks take
-sizes: 'nmt:layers=4,steps=30'. `placement.zoo.families` draws them.
+The architectures and operation counts are those of published exports. The weights are seeded noise,
+because a placement depends on shapes and not on what a network has learnt. Most networks take
+sizes: 'nmt:layers=4,steps=30'. `placement.zoo.families` draws networks of random sizes.
 """
 
 import contextlib
@@ -20,7 +20,7 @@ from placement.zoo.nmt import nmt
 from placement.zoo.resnet import resnet, resnet50, two_stream
 from placement.zoo.rnnlm import rnnlm
 
-# The keyword arguments of a builder are the arguments of its network: whole numbers from 1.
+# The keywords of a builder are the arguments of its network: whole numbers from 1.
 _BUILDERS: dict[str, Callable[..., ov.Model]] = {
     "bert": bert,
     "bert_base": bert_base,
@@ -34,7 +34,7 @@ _BUILDERS: dict[str, Callable[..., ov.Model]] = {
 
 
 def names() -> tuple[str, ...]:
-    """Returns the names `build` knows."""
+    """Returns the names that `build` takes."""
     return tuple(_BUILDERS)
 
 
@@ -44,25 +44,25 @@ def summaries() -> dict[str, str]:
 
 
 def build(text: str, *, weights: bool = True) -> ov.Model:
-    """Builds a network; every build of a text gives identical weights.
+    """Builds a network; equal texts give identical weights.
 
     Args:
       text: a name, or a name and sizes, such as 'nmt:layers=4,steps=30'.
-      weights: False makes them zeros that take no memory until they are read: of a network of
-        which only the graph is wanted.
+      weights: False makes all weights zeros, which take no memory until they are read; enough if
+        only the graph is needed.
 
     Raises:
-      UserError: no network has that name, it does not take these arguments, or not together, or
-        it does not fit in memory.
+      UserError: the name or an argument is unknown, the sizes do not fit together, or the network
+        does not fit in memory.
     """
-    name, given = arguments.split(text)
+    name, sizes = arguments.split(text)
     arguments.check("network", name, names())
     builder = _BUILDERS[name]
     parameters = inspect.signature(builder).parameters.values()
     defaults = {parameter.name: parameter.default for parameter in parameters}
-    values = arguments.values(text, given, defaults)
+    values = arguments.values(text, sizes, defaults)
     try:
-        with contextlib.nullcontext() if weights else layers.undrawn():
+        with contextlib.nullcontext() if weights else layers.zero_weights():
             return builder(**values)
     except UserError as error:
         raise UserError(f"graph {text!r}: {error}") from error

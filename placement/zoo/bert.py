@@ -32,19 +32,19 @@ def bert(
     last_hidden_state: float32 [batch, length, hidden]; pooler_output: float32 [batch, hidden].
 
     Devlin et al. 2018, "BERT", section 3, in the layout Hugging Face's model has when exported:
-    position embeddings of the sequence folded into one constant, layer normalisation as MVN, scale,
-    shift; keys transposed by an operation of their own. The feed-forward layers are four times as
-    wide as the others. No edges are made up by sharing constants or computing shapes in the graph:
-    a placement that cuts there makes shapes dynamic.
-    49 operations and 48 edges, and 80 and 85 a layer.
+    the position embeddings of the sequence folded into one constant; layer normalisation as MVN,
+    scale and shift; the keys transposed by a separate operation. The feed-forward layers are four
+    times as wide as the others. No constants are shared and no shapes are computed in the graph,
+    because a cut at such an edge makes shapes dynamic.
+    49 operations and 48 edges, plus 80 and 85 for each layer.
 
     Args:
-      layers: of the encoder.
-      hidden: numbers a token, a multiple of the heads.
-      heads: of every attention.
-      length: tokens of a sequence; beyond the paper's 512 as well.
+      layers: layers of the encoder.
+      hidden: width of a token's embedding, a multiple of the heads.
+      heads: heads of every attention.
+      length: tokens in a sequence; may exceed the paper's 512.
       batch: sequences.
-      vocabulary: words that have an embedding.
+      vocabulary: words with an embedding.
 
     Raises:
       UserError: the heads do not divide `hidden`.

@@ -1,8 +1,8 @@
 """Inception-V3 for images.
 
-Modules are tables: a branch is a tuple of steps, a step is (suffix, channels, kernel, stride).
-Convolutions of stride 1 inside modules keep the image size, those of stride 2 are unpadded. Shapes
-are those of the paper's sizes; `width` is the percentage of its channels, which every step has.
+Modules are tables. A branch is a tuple of steps; a step is (suffix, channels, kernel, stride).
+Convolutions with stride 1 keep the image size, those with stride 2 are unpadded. Shapes in
+docstrings are those of the paper's sizes. `width` is the percentage of its channels.
 """
 
 from collections.abc import Sequence
@@ -22,7 +22,7 @@ _INPUT_SHIFT = ((0.485 - 0.5) / 0.5, (0.456 - 0.5) / 0.5, (0.406 - 0.5) / 0.5)
 _INPUT_GAIN = 0.5 / 0.226  # undoes the scale above on average
 _CLASSIFIER_GAIN = 10 / 8
 
-_LEAST_SIZE = 75  # of which the last modules see one pixel
+_MIN_SIZE = 75  # the last modules see one pixel
 
 
 def inception_v3(
@@ -46,18 +46,18 @@ def inception_v3(
       size: height and width of the images.
       batch: images.
       width: channels of every layer but the last, in percent of the paper's.
-      early: modules of the paper's figure 5, before the first that halves the image.
-      middle: those of figure 6, up to the second. The 7x1 convolutions of the first are 128 wide,
-        of the last 192, between 160.
-      late: those of figure 7, after it.
+      early: modules of the paper's figure 5, before the first module that halves the image.
+      middle: modules of figure 6, between the two modules that halve the image. The 7x1
+        convolutions of the first are 128 wide, of the last 192, and 160 in between.
+      late: modules of figure 7, at the end.
 
     Raises:
       UserError: the images are too small, or no channel is left.
     """
-    if size < _LEAST_SIZE:
+    if size < _MIN_SIZE:
         raise UserError(
             f"inception_v3 reduces images of size={size} to nothing; "
-            f"give a size of at least {_LEAST_SIZE}"
+            f"give a size of at least {_MIN_SIZE}"
         )
     images = layers.parameter("images", (batch, 3, size, size), ov.Type.f32)
     x = _stem(_transform_input(images), width)

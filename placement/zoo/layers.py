@@ -1,13 +1,13 @@
-"""Layers of the zoo: opset calls with seeded weights stored as an fp16-compressed IR stores them.
+"""Layers of the zoo: opset calls with seeded weights, stored as in an fp16-compressed IR.
 
-Every floating-point weight is a Constant of float16 followed by a Convert to float32 that carries
+Every floating-point weight is a Constant of float16 and a Convert to float32 that carries
 OpenVINO's decompression mark: two operations, as in a model that was saved with
 `compress_to_fp16=True` and read back. Integer constants (axes, shapes, permutations) have no
-Convert. Every operation, constants included, gets a readable friendly name unique in its model:
-layer `a/b` owns `a/b/weight`, `a/b/weight/convert`, `a/b/conv`, `a/b/bias`, ...
+Convert. Every operation, constants included, has a readable friendly name that is unique in its
+model: layer `a/b` owns `a/b/weight`, `a/b/weight/convert`, `a/b/conv`, `a/b/bias`, ...
 
-A weight depends only on SEED, its own name and its shape, so that editing one layer leaves the
-others as they were.
+A weight depends only on SEED, its own name and its shape, so that changing one layer does not
+change the weights of the others.
 """
 
 import contextlib
@@ -26,7 +26,7 @@ from placement.errors import UserError
 
 SEED = 2024
 
-# What a layer reads: an operation, or one output of an operation that has several.
+# The input of a layer: an operation, or one output of an operation that has several.
 Value: TypeAlias = ov.Node | ov.Output
 
 # Deep random ReLU networks forget their input: what all inputs have in common (positive means)
@@ -41,7 +41,7 @@ _OPPOSITE = np.array([1.0, -1.0], dtype=np.float32)
 _BIAS_STD = 0.1
 _DENSE_BIAS_STD = 0.02
 
-_DRAWN = ContextVar("drawn", default=True)  # whether large weights are drawn
+_DRAW_WEIGHTS = ContextVar("draw_weights", default=True)  # False: large weights are zeros
 
 # The smallest IR holding a marked Convert. Python can pass the mark on but not create it.
 _MARKED_IR = b"""<net name="marked" version="11"><layers>
@@ -66,13 +66,13 @@ def _decompression_mark() -> object:
 
 
 @contextlib.contextmanager
-def undrawn() -> Iterator[None]:
-    """Makes weights zeros within, which take neither time nor memory until they are read."""
-    token = _DRAWN.set(False)
+def zero_weights() -> Iterator[None]:
+    """Makes the weights built in the block zeros: no time, and no memory until they are read."""
+    token = _DRAW_WEIGHTS.set(False)
     try:
         yield
     finally:
-        _DRAWN.reset(token)
+        _DRAW_WEIGHTS.reset(token)
 
 
 def _uniform(name: str, shape: Sequence[int], std: float | np.ndarray) -> np.ndarray:
@@ -100,17 +100,17 @@ def noise(
     std: float | np.ndarray,
     mean: float | np.ndarray = 0.0,
 ) -> ov.Node:
-    """Returns a compressed float constant of `shape`, uniform around `mean`, of deviation `std`.
+    """Returns a compressed float constant, uniform with the given mean and standard deviation.
 
-    Arrays of means and deviations, of any shapes that do so, are broadcast to `shape`.
+    Arrays of means and deviations are broadcast to `shape`.
     """
-    if not _DRAWN.get():
+    if not _DRAW_WEIGHTS.get():
         return compressed(name, np.zeros(shape, dtype=np.float16))
     return compressed(name, _uniform(name, shape, std) + np.asarray(mean, dtype=np.float32))
 
 
 def scalar(name: str, value: float) -> ov.Node:
-    """Returns a compressed float constant of no axes."""
+    """Returns a compressed float constant without axes."""
     return compressed(name, np.asarray(value, dtype=np.float32))
 
 
@@ -120,35 +120,35 @@ def integers(name: str, values: int | Sequence[int]) -> ov.Node:
 
 
 def filters(name: str, shape: Sequence[int], *, std: float, mirrored: bool) -> ov.Node:
-    """Returns a compressed weight [out, in, ...] of opposite numbers for inputs 2i and 2i+1.
+    """Returns a compressed weight [out, in, ...] with opposite numbers for inputs 2i and 2i+1.
 
-    An odd number of inputs (the colours of an image) is not paired: there each filter of several
-    taps sums to zero over them, which cancels a constant colour.
+    An odd number of inputs (the colours of an image) is not paired. There the taps of each filter
+    sum to zero, which cancels a constant colour.
 
     Args:
-      name: of the Constant.
+      name: the name of the Constant.
       shape: [out, in, ...].
       std: standard deviation.
-      mirrored: outputs 2i and 2i+1 have opposite filters too.
+      mirrored: whether outputs 2i and 2i+1 have opposite filters too.
     """
-    if not _DRAWN.get():
+    if not _DRAW_WEIGHTS.get():
         return compressed(name, np.zeros(shape, dtype=np.float16))
     outputs, inputs, *kernel = shape
     signs_out = _OPPOSITE if mirrored else _OPPOSITE[:1]
     signs_in = _OPPOSITE if inputs % 2 == 0 else _OPPOSITE[:1]
     groups = (outputs // len(signs_out), 1, inputs // len(signs_in), 1, math.prod(kernel))
-    drawn = _uniform(name, groups, std)
+    values = _uniform(name, groups, std)
     if len(signs_in) == 1 and groups[-1] > 1:
-        drawn -= drawn.mean(axis=-1, keepdims=True)
+        values -= values.mean(axis=-1, keepdims=True)
     signs = np.multiply.outer(signs_out, signs_in)[:, np.newaxis, :, np.newaxis]
-    return compressed(name, (drawn * signs).reshape(shape))
+    return compressed(name, (values * signs).reshape(shape))
 
 
 def scaled(channels: int, percent: int) -> int:
-    """Returns a share of channels, to the nearest even number: mirror images stay in pairs.
+    """Returns a percentage of channels, rounded to an even number: mirror images stay in pairs.
 
     Raises:
-      UserError: none are left.
+      UserError: no channel is left.
     """
     pairs = (channels * percent + 100) // 200
     if not pairs:
@@ -196,7 +196,7 @@ def conv(
 ) -> ov.Node:
     """Builds convolution and bias: [B, C, H, W] -> [B, channels, H', W'].
 
-    He's scaling times `gain`; the bias stands for a folded batch normalisation.
+    The weights have He's scaling times `gain`. The bias stands for a folded batch normalisation.
     """
     shape = (channels, x.shape[1], *kernel)
     std = gain * math.sqrt(2.0 / math.prod(shape[1:]))
@@ -247,8 +247,8 @@ def dense(x: Value, name: str, features: int, *, gain: float = 1.0) -> ov.Node:
 def classifier(x: Value, *, classes: int, gain: float, prefix: str = "") -> ov.Node:
     """Builds global mean, flatten, dense layer `fc`: [B, C, H, W] -> [B, classes].
 
-    LeCun's scaling times `gain`, times what makes up for the mean: over P positions it divides the
-    spread of a noise image by sqrt(P).
+    The weights have LeCun's scaling times `gain` times sqrt(P): the mean over P positions divides
+    the standard deviation of a noise image by sqrt(P).
     """
     batch, channels, *image = x.shape
     axes = integers(f"{prefix}pool/axes", [2, 3])

@@ -25,52 +25,52 @@ def nmt(
 
     Wu et al. 2016, "Google's Neural Machine Translation System" (GNMT), as Mirhoseini et al. 2018
     place it with 2, 4 and 8 layers: an encoder and a decoder of `layers` LSTM layers each, 30 words
-    a side, the words of the translation given. Residual connections begin at the third layer.
+    on either side, the words of the translation given. Residual connections begin at layer three.
     Departures:
 
-    - Encoder layers 0 and 1 are the two directions of GNMT's bidirectional layer (one layer there),
-      added up instead of concatenated, so that all layers are of one width. A single layer only
-      reads forwards.
-    - Attention has Luong et al. 2015's "general" score, its keys computed once. The query is the
-      last decoder layer's output of the step before; the context enters the first layer, as in
-      Bahdanau et al. 2015 and TensorFlow's AttentionWrapper, and not all of them.
-    - A decoder layer starts from the final state of the encoder layer of its number.
+    - Encoder layers 0 and 1 are the two directions of GNMT's bidirectional layer (one layer there).
+      Their outputs are added instead of concatenated, so that all layers are equally wide. A single
+      layer reads forwards only.
+    - The attention has the "general" score of Luong et al. 2015; its keys are computed once. The
+      query is the last decoder layer's output of the previous step. The context enters the first
+      layer, as in Bahdanau et al. 2015 and TensorFlow's AttentionWrapper, and not all layers.
+    - A decoder layer starts from the final state of the encoder layer with the same number.
 
-    2440 operations and 3534 edges; each layer after the second adds 908 and 1384: on either side 15
-    and 23 a step, 4 and 2 for its weights.
+    2440 operations and 3534 edges. Each layer after the second adds 908 and 1384: on either side 15
+    and 23 for a step, 4 and 2 for its weights.
     """
-    source, source_words = recurrent.words("source", steps, batch, prefix="encoder/")
-    target, target_words = recurrent.words("target", steps, batch, prefix="decoder/")
-    inputs = recurrent.embeddings(source_words, vocabulary, hidden, prefix="encoder/")
+    source, source_words = recurrent.split_words("source", steps, batch, prefix="encoder/")
+    target, target_words = recurrent.split_words("target", steps, batch, prefix="decoder/")
+    inputs = recurrent.embed_words(source_words, vocabulary, hidden, prefix="encoder/")
     outputs, states = _encode(inputs, layers, recurrent.zero_state(batch, hidden))
-    inputs = recurrent.embeddings(target_words, vocabulary, hidden, prefix="decoder/")
-    outputs = _decode(inputs, states, *_sentence(outputs))
+    inputs = recurrent.embed_words(target_words, vocabulary, hidden, prefix="decoder/")
+    outputs = _decode(inputs, states, *_keys_and_values(outputs))
     return ov.Model(recurrent.predict(outputs, vocabulary), [source, target], "nmt")
 
 
 def _encode(inputs: list[ov.Node], layers: int, zeros: State) -> tuple[list[ov.Node], list[State]]:
     """Returns the last layer's output at every step, and the final state of every layer."""
     hidden = inputs[0].shape[1]
-    cells = [recurrent.cell(f"encoder/lstm{i}", hidden, hidden) for i in range(layers)]
+    cells = [recurrent.make_cell(f"encoder/lstm{i}", hidden, hidden) for i in range(layers)]
     forwards, backwards = range(len(inputs)), reversed(range(len(inputs)))
-    outputs, final = _run(cells[0], inputs, zeros, forwards)
+    outputs, final = _run_layer(cells[0], inputs, zeros, forwards)
     states = [final]
     if layers > 1:
-        others, final = _run(cells[1], inputs, zeros, backwards)
+        backward_outputs, final = _run_layer(cells[1], inputs, zeros, backwards)
         states.append(final)
-        outputs = _sums(outputs, others, f"{cells[1].name}/step{{}}/merge")
+        outputs = _add_steps(outputs, backward_outputs, f"{cells[1].name}/step{{}}/merge")
     for cell in cells[_FIRST_RESIDUAL:]:
         inputs = outputs
-        outputs, final = _run(cell, inputs, zeros, forwards)
+        outputs, final = _run_layer(cell, inputs, zeros, forwards)
         states.append(final)
-        outputs = _sums(outputs, inputs, f"{cell.name}/step{{}}/residual")
+        outputs = _add_steps(outputs, inputs, f"{cell.name}/step{{}}/residual")
     return outputs, states
 
 
-def _run(
+def _run_layer(
     cell: Cell, inputs: list[ov.Node], state: State, order: Iterable[int]
 ) -> tuple[list[ov.Node], State]:
-    """Runs a layer over all steps in `order`: its outputs by step, and its final state."""
+    """Returns a layer's output at every step, and its final state, run in the given order."""
     outputs = {}
     for step in order:
         state = recurrent.advance(cell, step, [inputs[step]], state)
@@ -78,14 +78,14 @@ def _run(
     return [outputs[step] for step in range(len(inputs))], state
 
 
-def _sums(ones: list[ov.Node], others: list[ov.Node], name: str) -> list[ov.Node]:
-    """Adds step by step; `name` has a place for the step."""
-    pairs = enumerate(zip(ones, others, strict=True))
-    return [ops.add(one, other, name=name.format(step)) for step, (one, other) in pairs]
+def _add_steps(first: list[ov.Node], second: list[ov.Node], name: str) -> list[ov.Node]:
+    """Adds two sequences step by step; `name` has a placeholder for the step."""
+    pairs = enumerate(zip(first, second, strict=True))
+    return [ops.add(x, y, name=name.format(step)) for step, (x, y) in pairs]
 
 
-def _sentence(outputs: list[ov.Node]) -> tuple[ov.Node, ov.Node]:
-    """Returns what attention looks through: keys and values, [batch, steps, hidden] each."""
+def _keys_and_values(outputs: list[ov.Node]) -> tuple[ov.Node, ov.Node]:
+    """Builds the keys and values of the attention, [batch, steps, hidden] each."""
     batch, hidden = outputs[0].shape
     rows = ops.concat(outputs, 1, name="attention/concat")
     shape = parts.integers("attention/values/shape", [batch, len(outputs), hidden])
@@ -95,9 +95,9 @@ def _sentence(outputs: list[ov.Node]) -> tuple[ov.Node, ov.Node]:
 
 
 def _attend(query: ov.Node, keys: ov.Node, values: ov.Node, step: int) -> ov.Node:
-    """Averages values by how their keys fit: [batch, hidden] -> the same shape.
+    """Builds the attention of one step: [batch, hidden] -> the same shape.
 
-    Spelled out as in TensorFlow's LuongAttention, with its changes of rank.
+    The operations are those of TensorFlow's LuongAttention, with its changes of rank.
     """
     name = f"attention/step{step}"
     row = parts.unsqueeze(query, f"{name}/query", 1)
@@ -115,7 +115,7 @@ def _decode(
     """Returns the last layer's output at every step, its layers starting from `states`."""
     hidden = inputs[0].shape[1]
     cells = [
-        recurrent.cell(f"decoder/lstm{i}", hidden if i else 2 * hidden, hidden)
+        recurrent.make_cell(f"decoder/lstm{i}", hidden if i else 2 * hidden, hidden)
         for i in range(len(states))
     ]
     outputs = []

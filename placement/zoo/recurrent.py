@@ -1,15 +1,16 @@
-"""Parts of recurrent networks, unrolled: every step of every layer is operations of its own.
+"""Parts of unrolled recurrent networks: every step of every layer has operations of its own.
 
-Words come time-major, [steps, batch], and every step has its own operations for its word, its
-cells and its probabilities; weights are one Constant and Convert that all steps read. The names
-say what belongs together, and `placement.solvers.heuristics.human_expert` goes by them:
+Words are time-major, [steps, batch]. Every step has separate operations for its word, its cells and
+its probabilities. A weight is one Constant and Convert that all steps read. The names of operations
+show what belongs together; `placement.solvers.heuristics.human_expert` reads them:
 
     [side/]embedding/...          the table, and the words of every step
     [side/]lstm{layer}/...        weight and bias of a layer's cell
     [side/]lstm{layer}/step{t}/.. the cell's operations at step t
     attention/...  softmax/...    on top of the last layer
 
-where the side is 'encoder' or 'decoder' if the network has two; layers and steps count from 0.
+A network with an encoder and a decoder has 'encoder' or 'decoder' as the side. Layers and steps
+count from 0.
 """
 
 import math
@@ -21,8 +22,8 @@ from openvino import opset13 as ops
 
 from placement.zoo import layers
 
-# A cell's outputs are far below one; the gain keeps what a layer hands on from fading with depth.
-# Random recurrent weights of such a gain make the network chaotic: rounding (bf16, f16) would grow
+# A cell's outputs are far below one; the gain keeps the signal from fading with depth. Recurrent
+# weights with such a gain would make the network chaotic: rounding errors (bf16, f16) would grow
 # from step to step.
 _INPUT_GAIN = 1.5
 _RECURRENT_GAIN = 0.5
@@ -34,7 +35,7 @@ _GATES = ("input_gate", "forget_gate", "candidate", "output_gate")
 
 
 class Cell(NamedTuple):
-    """What all steps of an LSTM layer share."""
+    """The weights of an LSTM layer, which all its steps share."""
 
     name: str
     weight: ov.Node  # [4 hidden, inputs + hidden]
@@ -42,14 +43,16 @@ class Cell(NamedTuple):
 
 
 class State(NamedTuple):
-    """What an LSTM layer hands to its next step."""
+    """The state of an LSTM layer after a step."""
 
     output: ov.Node  # [batch, hidden]
     memory: ov.Node  # [batch, hidden]
 
 
-def words(name: str, steps: int, batch: int, *, prefix: str = "") -> tuple[ov.Node, list[ov.Node]]:
-    """Builds an input int64 [steps, batch], and the words of every step: int32 [batch]."""
+def split_words(
+    name: str, steps: int, batch: int, *, prefix: str = ""
+) -> tuple[ov.Node, list[ov.Node]]:
+    """Builds an input int64 [steps, batch], and the words int32 [batch] of every step."""
     ids = layers.parameter(name, (steps, batch), ov.Type.i64)
     name = f"{prefix}embedding"
     index = ops.convert(ids, "i32", name=f"{name}/ids")
@@ -59,8 +62,8 @@ def words(name: str, steps: int, batch: int, *, prefix: str = "") -> tuple[ov.No
     ]
 
 
-def embeddings(
-    each: list[ov.Node], vocabulary: int, hidden: int, *, prefix: str = ""
+def embed_words(
+    step_words: list[ov.Node], vocabulary: int, hidden: int, *, prefix: str = ""
 ) -> list[ov.Node]:
     """Looks up the words of every step in a table: int32 [batch] -> [batch, hidden] each."""
     name = f"{prefix}embedding"
@@ -69,18 +72,18 @@ def embeddings(
         ops.gather(
             table, ids, layers.integers(f"{name}/step{t}/axis", 0), name=f"{name}/step{t}/gather"
         )
-        for t, ids in enumerate(each)
+        for t, ids in enumerate(step_words)
     ]
 
 
 def zero_state(batch: int, hidden: int) -> State:
-    """Makes the state before the first step: a Constant that every layer reads, twice."""
+    """Builds the state before the first step: a Constant that every layer reads twice."""
     zeros = layers.compressed("zero_state", np.zeros((batch, hidden), np.float32))
     return State(zeros, zeros)
 
 
-def cell(name: str, inputs: int, hidden: int) -> Cell:
-    """Makes the weights of an LSTM layer that reads `inputs` numbers beside its own output."""
+def make_cell(name: str, inputs: int, hidden: int) -> Cell:
+    """Builds the weights of an LSTM layer that reads `inputs` numbers besides its own output."""
     shape = (4 * hidden, inputs + hidden)
     gains = np.repeat([_INPUT_GAIN, _RECURRENT_GAIN], [inputs, hidden])
     weight = layers.noise(f"{name}/weight", shape, std=gains / math.sqrt(shape[1]))
@@ -93,14 +96,14 @@ def cell(name: str, inputs: int, hidden: int) -> Cell:
 def advance(cell: Cell, step: int, inputs: list[ov.Node], state: State) -> State:
     """Builds one step of an LSTM layer: 14 operations with 21 inputs.
 
-    Hochreiter and Schmidhuber 1997 with forget gates, without peepholes, as TensorFlow's
-    BasicLSTMCell spells it out; its forget bias is part of the bias here.
+    Hochreiter and Schmidhuber 1997 with forget gates and without peepholes, with the operations of
+    TensorFlow's BasicLSTMCell; its forget bias is part of the bias here.
 
     Args:
       cell: the layer.
-      step: its number.
-      inputs: what the layer reads, [batch, ...] each.
-      state: before the step.
+      step: the number of the step.
+      inputs: the layer's inputs, [batch, ...] each.
+      state: the state after the previous step.
     """
     name = f"{cell.name}/step{step}"
     joined = ops.concat([*inputs, state.output], 1, name=f"{name}/concat")
@@ -112,24 +115,24 @@ def advance(cell: Cell, step: int, inputs: list[ov.Node], state: State) -> State
         (ops.tanh if gate == "candidate" else ops.sigmoid)(part, name=f"{name}/{gate}")
         for gate, part in zip(_GATES, parts, strict=True)
     )
-    kept = ops.multiply(forget, state.memory, name=f"{name}/keep")
-    written = ops.multiply(write, candidate, name=f"{name}/write")
-    memory = ops.add(kept, written, name=f"{name}/memory")
+    old_memory = ops.multiply(forget, state.memory, name=f"{name}/keep")
+    new_memory = ops.multiply(write, candidate, name=f"{name}/write")
+    memory = ops.add(old_memory, new_memory, name=f"{name}/memory")
     output = ops.multiply(read, ops.tanh(memory, name=f"{name}/tanh"), name=f"{name}/output")
     return State(output, memory)
 
 
-def predict(each: list[ov.Node], vocabulary: int) -> list[ov.Node]:
-    """Builds a Result a step, the next word's probabilities: [batch, C] -> [batch, vocabulary].
+def predict(outputs: list[ov.Node], vocabulary: int) -> list[ov.Node]:
+    """Builds the next word's probabilities at every step: [batch, C] -> [batch, vocabulary].
 
-    They are called 'probabilities0', 'probabilities1', ...
+    The Results have the names 'probabilities0', 'probabilities1', ...
     """
-    shape = (vocabulary, each[0].shape[1])
+    shape = (vocabulary, outputs[0].shape[1])
     std = _LOGIT_GAIN / math.sqrt(shape[1])
     weight = layers.noise("softmax/weight", shape, std=std)
     bias = layers.noise("softmax/bias", (1, vocabulary), std=_BIAS_STD)
     results = []
-    for t, x in enumerate(each):
+    for t, x in enumerate(outputs):
         name = f"softmax/step{t}"
         logits = ops.matmul(x, weight, False, True, name=f"{name}/matmul")
         logits = ops.add(logits, bias, name=f"{name}/bias_add")

@@ -10,9 +10,9 @@ from placement.zoo import layers
 
 # (width of the 3x3, stride of the first block) of each stage.
 _STAGES = ((64, 1), (128, 2), (256, 2), (512, 2))
-_EXPANSION = 4  # widths that a bottleneck's output is wide
+_EXPANSION = 4  # a bottleneck's output channels over its width
 
-# A block adds variance to its input; small branches and damped projections keep it near one.
+# A block adds variance to its input. Small gains in branches and projections keep it near one.
 _BRANCH_GAIN = 0.4
 _PROJECTION_GAIN = 0.7
 _CLASSIFIER_GAIN = 8 / 7
@@ -21,9 +21,9 @@ _CLASSIFIER_GAIN = 8 / 7
 def resnet(*, depth: int = 50, width: int = 100, size: int = 224, batch: int = 1) -> ov.Model:
     """ResNet: images [batch, 3, size, size] -> logits [batch, 1000], both float32.
 
-    He et al. 2015, "Deep Residual Learning for Image Recognition", table 1, in torchvision's
-    layout (stride in the 3x3 convolution, batch normalisation folded into weights and biases).
-    20 operations, 22 of each bottleneck or 15 of each basic block, and 6 of each projection.
+    He et al. 2015, "Deep Residual Learning for Image Recognition", table 1, in torchvision's layout
+    (stride in the 3x3 convolution, batch normalisation folded into weights and biases). 20
+    operations, plus 22 for each bottleneck or 15 for each basic block, and 6 for each projection.
 
     Args:
       depth: layers with weights: 18 or 34 (basic blocks), 50, 101 or 152 (bottlenecks).
@@ -58,13 +58,13 @@ def two_stream(*, depth: int = 50, width: int = 100, size: int = 224, batch: int
     between the streams. Two heavy branches that meet at the end.
 
     Args:
-      depth: of both, as `resnet` has it; likewise all others.
-      width: percent of channels.
-      size: height and width.
+      depth: layers of each network, as in `resnet`.
+      width: percent of the paper's channels.
+      size: height and width of the images.
       batch: B, videos.
 
     Raises:
-      UserError: as `resnet`.
+      UserError: the paper has no such depth, or no channel is left.
     """
     frame = layers.parameter("frame", (batch, 3, size, size), ov.Type.f32)
     flow = layers.parameter("flow", (batch, 20, size, size), ov.Type.f32)
@@ -118,7 +118,7 @@ def _residual(x: layers.Value, y: ov.Node, name: str, stride: int) -> ov.Node:
     return ops.relu(ops.add(y, x, name=f"{name}/add"), name=f"{name}/relu")
 
 
-# Layers with weights -> its kind of block, and how many each stage has.
+# The depth -> the kind of block, and the number of blocks in each stage.
 _DEPTHS: dict[int, tuple[Callable[[layers.Value, str, int, int], ov.Node], tuple[int, ...]]] = {
     18: (_basic, (2, 2, 2, 2)),
     34: (_basic, (3, 4, 6, 3)),

@@ -18,13 +18,13 @@ def rnnlm(
     Jozefowicz et al. 2016, "Exploring the Limits of Language Modeling", as Mirhoseini et al. 2018
     place it: 2 LSTM layers of 2048, batch 64. The vocabulary is not theirs: 10,000 words and 35
     steps are those of Zaremba et al. 2014 on the Penn treebank. Inference only.
-    1280 operations and 1866 edges. Each layer has 14 and 21 a step, and 4 and 2 for its weights.
+    1280 operations and 1866 edges. Each layer has 14 and 21 for a step, 4 and 2 for its weights.
     """
-    ids, each = recurrent.words("words", steps, batch)
-    inputs = recurrent.embeddings(each, vocabulary, hidden)
+    ids, step_words = recurrent.split_words("words", steps, batch)
+    inputs = recurrent.embed_words(step_words, vocabulary, hidden)
     zeros = recurrent.zero_state(batch, hidden)
     for layer in range(layers):
-        cell, state = recurrent.cell(f"lstm{layer}", hidden, hidden), zeros
+        cell, state = recurrent.make_cell(f"lstm{layer}", hidden, hidden), zeros
         outputs = []
         for step, x in enumerate(inputs):
             state = recurrent.advance(cell, step, [x], state)

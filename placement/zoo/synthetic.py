@@ -1,14 +1,14 @@
 """Seeded random graphs of any size, in families: operations and tensors, without an `ov.Model`.
 
-`synthetic:family=layered,ops=1000,seed=0` names one. Every graph has one source, the first
-operation, from which all others can be reached, and one sink, the last. The functions that connect
-a family's operations say what it looks like.
+`synthetic:family=layered,ops=1000,seed=0` names such a graph. Every graph has one source, the first
+operation, from which all others can be reached, and one sink, the last operation. The docstrings of
+the functions that connect a family's operations describe its shape.
 
-What operations are goes by their number of inputs: two make an Add or a Multiply, more a Concat.
-Of those with one, 40% are a Convolution or MatMul with weights, the others light. FLOPs are
-log-uniform, 1e6 to 1e9 for what has weights and 1e3 to 1e6 for what has none, weights in float16
-log-uniform from 2 KB to 6 MB. Outputs are float32 [1, 2^4 .. 2^10, 2^2 .. 2^10], regardless of the
-inputs' shapes; edges carry their sender's output.
+The type of an operation depends on its number of inputs. With two it is an Add or a Multiply, with
+more a Concat. With one, 40% are a Convolution or a MatMul with weights, the others are light. FLOPs
+are log-uniform: 1e6 to 1e9 for operations with weights, 1e3 to 1e6 for the others. Weights are
+float16, log-uniform from 2 KB to 6 MB. Outputs are float32 [1, 2^4 .. 2^10, 2^2 .. 2^10], whatever
+the inputs' shapes. An edge carries its sender's output.
 """
 
 import inspect
@@ -24,7 +24,7 @@ from placement.types import OpGraph
 NAME = "synthetic"
 
 _LONGEST_BRANCH = 8
-_REACH = 3  # layers
+_REACH = 3  # layers back from which an operation of `layered` reads
 _WEIGHTED_SHARE = 0.4
 _WEIGHTED = ("Convolution", "MatMul")
 _LIGHT = ("Relu", "Sigmoid", "Tanh", "Softmax", "Gelu", "AvgPool", "Transpose", "Reshape")
@@ -34,33 +34,33 @@ _Edges = tuple[np.ndarray, np.ndarray]  # senders, receivers; every sender befor
 
 
 def build(text: str) -> OpGraph:
-    """Builds the graph that a text names, which is its name too; equal texts, equal graphs.
+    """Builds the graph that a text describes; the text is its name. Equal texts give equal graphs.
 
     Args:
-      text: 'synthetic:family=FAMILY,ops=N,seed=SEED' and, of families that have one, width=W. Any
-        argument can be left out. N counts all operations, exactly.
+      text: 'synthetic:family=FAMILY,ops=N,seed=SEED', with width=W for families that have a width.
+        Every argument is optional. N is the exact number of operations.
 
     Raises:
-      UserError: another name, no such family, or an argument that is not valid.
+      UserError: the name, the family or an argument is not valid.
     """
-    name, given = arguments.split(text)
+    name, values = arguments.split(text)
     if name != NAME:
         raise UserError(
             f"{text!r} names no synthetic graph; write {NAME}:family=layered,ops=1000,seed=0"
         )
-    family = given.get("family", "layered")
+    family = values.get("family", "layered")
     arguments.check("family", family, _FAMILIES, within=f"graph {text!r}")
     connect = _FAMILIES[family]
-    own: dict[str, int | str] = {
+    family_defaults: dict[str, int | str] = {
         key: parameter.default
         for key, parameter in inspect.signature(connect).parameters.items()
         if parameter.kind == parameter.KEYWORD_ONLY
     }
-    defaults: dict[str, int | str] = {"family": family, "ops": 1000, "seed": 0, **own}
-    values = arguments.values(text, given, defaults, least={"ops": 2, "seed": 0})
-    rng = np.random.default_rng(values["seed"])
-    edges = connect(rng, values["ops"], **{key: values[key] for key in own})
-    return _furnish(text, rng, values["ops"], edges)
+    defaults: dict[str, int | str] = {"family": family, "ops": 1000, "seed": 0, **family_defaults}
+    sizes = arguments.values(text, values, defaults, least={"ops": 2, "seed": 0})
+    rng = np.random.default_rng(sizes["seed"])
+    edges = connect(rng, sizes["ops"], **{key: sizes[key] for key in family_defaults})
+    return _draw_operations(text, rng, sizes["ops"], edges)
 
 
 def summaries() -> dict[str, str]:
@@ -79,9 +79,9 @@ def _fork_join(rng: np.random.Generator, num_ops: int, *, width: int = 8) -> _Ed
     2 to `width` chains of 1 to 8 operations; one chain where `width` is 1.
     """
     sink, width = num_ops - 1, min(width, num_ops)
-    branches = rng.integers(min(2, width), width + 1, num_ops // 2 + 1)  # of every stage
+    branches = rng.integers(min(2, width), width + 1, num_ops // 2 + 1)  # chains of each stage
     branches = branches[: np.searchsorted(np.cumsum(branches + 1), num_ops) + 1]
-    # A fork is a run of one operation, which the runs of its branches follow.
+    # A fork is a run of one operation. The runs of its branches follow it.
     forks_at = np.cumsum(branches + 1) - branches - 1
     lengths = rng.integers(1, _LONGEST_BRANCH + 1, np.sum(branches + 1))
     lengths[forks_at] = 1
@@ -96,7 +96,7 @@ def _fork_join(rng: np.random.Generator, num_ops: int, *, width: int = 8) -> _Ed
     fork_after = np.minimum.accumulate(np.where(is_fork, ops, sink)[::-1])[::-1]
     inner = ops[~is_fork]
     read = np.where(is_start, fork_before, ops - 1)[inner]
-    # The stage that the sink cuts off may be a fork alone.
+    # The sink may cut off the last stage right after its fork.
     last = ops[:-1][is_start[1:] & (~is_fork[:-1] | (ops[:-1] == sink - 1))]
     return np.concatenate([read, last]), np.concatenate([inner, fork_after[last + 1]])
 
@@ -104,9 +104,9 @@ def _fork_join(rng: np.random.Generator, num_ops: int, *, width: int = 8) -> _Ed
 def _layered(rng: np.random.Generator, num_ops: int, *, width: int = 16) -> _Edges:
     """Layers of random width; operations read from the three layers before.
 
-    A layer has 1 to 2 `width` - 1 operations. An operation reads one to three others: one of the
-    layer before, which fixes its level, the rest of the three layers before. One operation of the
-    next layer reads what nobody else does.
+    A layer has 1 to 2 `width` - 1 operations. An operation reads one to three others: one in the
+    previous layer, which fixes its level, the others in the three layers before. An operation that
+    would have no reader gets one in the next layer.
     """
     sink = num_ops - 1
     sizes = np.append(1, rng.integers(1, 2 * width, num_ops))  # the source is a layer of its own
@@ -114,20 +114,20 @@ def _layered(rng: np.random.Generator, num_ops: int, *, width: int = 16) -> _Edg
     layer = np.repeat(np.arange(len(sizes)), np.diff(bounds))
     final = layer[-1]
     ops = np.arange(1, sink)
-    before = layer[ops] - 1
-    more = np.repeat(ops, rng.integers(0, 3, len(ops)))
-    furthest = bounds[np.maximum(layer[more] - _REACH, 0)]
+    previous = layer[ops] - 1
+    extra = np.repeat(ops, rng.integers(0, 3, len(ops)))  # the readers of further inputs
+    furthest = bounds[np.maximum(layer[extra] - _REACH, 0)]
     senders = np.append(
-        rng.integers(bounds[before], bounds[before + 1]),
-        rng.integers(furthest, bounds[layer[more]]),
+        rng.integers(bounds[previous], bounds[previous + 1]),
+        rng.integers(furthest, bounds[layer[extra]]),
     )
-    receivers = np.append(ops, more)
+    receivers = np.append(ops, extra)
 
     unread = np.flatnonzero(np.bincount(senders, minlength=sink) == 0)
-    after = layer[unread] + 1
+    next_layer = layer[unread] + 1
     reader = np.full(len(unread), sink)
-    early = after <= final
-    reader[early] = rng.integers(bounds[after[early]], bounds[after[early] + 1])
+    has_next = next_layer <= final
+    reader[has_next] = rng.integers(bounds[next_layer[has_next]], bounds[next_layer[has_next] + 1])
     pairs = np.append(senders, unread) * num_ops + np.append(receivers, reader)
     distinct, _ = np.unique(pairs, return_index=True)  # sorts, which is faster, see `dag`
     return distinct // num_ops, distinct % num_ops
@@ -136,8 +136,8 @@ def _layered(rng: np.random.Generator, num_ops: int, *, width: int = 16) -> _Edg
 def _series_parallel(rng: np.random.Generator, num_ops: int) -> _Edges:
     """Series-parallel, self-similar, with shortcuts of all lengths.
 
-    Grown from a single edge: half of all edges at a time, drawn at random, get an operation on them
-    (series) or on a detour beside them (parallel), even odds.
+    The graph grows from a single edge. In each round half of all edges, drawn at random, get an
+    operation: on the edge (series) or on a detour beside it (parallel), with even odds.
     """
     senders, receivers = np.array([0]), np.array([1])
     place = np.array([0.0, 1.0])  # ascends along every edge
@@ -147,10 +147,10 @@ def _series_parallel(rng: np.random.Generator, num_ops: int) -> _Edges:
         added = len(place) + np.arange(count)
         ends = senders[edges], receivers[edges]
         place = np.append(place, (place[ends[0]] + place[ends[1]]) / 2)
-        kept = np.ones(len(senders), bool)
-        kept[edges] = rng.random(count) < 0.5
-        senders = np.concatenate([senders[kept], ends[0], added])
-        receivers = np.concatenate([receivers[kept], added, ends[1]])
+        is_kept = np.ones(len(senders), bool)
+        is_kept[edges] = rng.random(count) < 0.5
+        senders = np.concatenate([senders[is_kept], ends[0], added])
+        receivers = np.concatenate([receivers[is_kept], added, ends[1]])
     rank = np.argsort(np.argsort(place, kind="stable"))
     return rank[senders], rank[receivers]
 
@@ -163,8 +163,8 @@ _FAMILIES: dict[str, Callable[..., _Edges]] = {
 }
 
 
-def _furnish(text: str, rng: np.random.Generator, num_ops: int, edges: _Edges) -> OpGraph:
-    """Draws what the operations are: types, shapes, FLOPs and weights."""
+def _draw_operations(text: str, rng: np.random.Generator, num_ops: int, edges: _Edges) -> OpGraph:
+    """Draws the operations' types, shapes, FLOPs and weights."""
     order = np.lexsort(edges)  # by receiver, then sender
     senders, receivers = edges[0][order], edges[1][order]
     num_inputs = np.bincount(receivers, minlength=num_ops)

@@ -35,7 +35,7 @@ def _flips() -> Policy:
         value = log_probs[drawn.latent]
         return LogProb(value, jnp.zeros_like(value), jnp.ones_like(value))
 
-    return Policy(init, sample, log_prob, lambda params, graph: None, improve)
+    return Policy(init, sample, log_prob, improve)
 
 
 def _latency_s(placement: np.ndarray) -> np.ndarray:

@@ -26,7 +26,7 @@ class Level(NamedTuple):
     embedding: np.ndarray  # [G, H]
     edges: list[tuple[int, int]]  # between these, by their places in the list
     score: list[float]
-    kept: list[int | None]  # the edge that each keeps
+    kept_edges: list[int | None]  # the edge that each group keeps
     merged: Groups  # that it ends with
     pooled: np.ndarray  # [merged, H]
 
@@ -50,8 +50,8 @@ def features(graph: OpGraph) -> np.ndarray:
         types = np.zeros(len(OP_TYPES))
         members = graph.member_types[op]
         for op_type in members:
-            known = op_type in OP_TYPES
-            types[OP_TYPES.index(op_type) if known else -1] += 1 / len(members)
+            is_known = op_type in OP_TYPES
+            types[OP_TYPES.index(op_type) if is_known else -1] += 1 / len(members)
         degrees = [math.log(1 + len(writers[op])), math.log(1 + len(readers[op]))]
         position = _sinusoids(_order(writers).index(op)) + _sinusoids(_longest(op, writers))
         shape = [0, 0, 0, 0, 0, *graph.output_shapes[op]][-5:]
@@ -83,7 +83,7 @@ def episode(
       keep: of each step.
       states: [N, F] before each step, where they are constants; None: they follow.
     """
-    done = []
+    result = []
     for t in range(steps):
         x = x if states is None else states[t]
         levels = [_first(params, x, edges, threshold, inside, keep(t))]
@@ -92,9 +92,9 @@ def episode(
         groups, z = levels[-1].groups, levels[-1].embedding
         h = _dense(params["output"]["params"], z)
         logits = _mlp(params["placer"], h)
-        done.append(Step(x, levels, groups, logits - np.log(np.exp(logits).sum(1))[:, None]))
+        result.append(Step(x, levels, groups, logits - np.log(np.exp(logits).sum(1))[:, None]))
         x = np.array([x[op] + h[_place(groups, op)] for op in range(len(x))])
-    return done
+    return result
 
 
 def log_prob(step: Step, placement: np.ndarray) -> float:
@@ -112,33 +112,33 @@ def _first(params, x, edges, threshold, inside, keep) -> Level:
 
 def _next(params, levels, edges, threshold, inside, keep) -> Level:
     groups, pooled = levels[-1].merged, levels[-1].pooled
-    between = [(_place(groups, u), _place(groups, v)) for u, v in edges]
-    between = [(u, v) for u, v in between if u != v]
+    group_edges = [(_place(groups, u), _place(groups, v)) for u, v in edges]
+    group_edges = [(u, v) for u, v in group_edges if u != v]
     smallest = [min(group) for group in groups]
     drop = keep and (lambda layer: keep(len(levels), layer)[smallest])
-    z = _convolutions(params["group_encoder"], _mlp(params["set"], pooled), between, drop)
-    return _parse(params, groups, z, between, threshold, inside)
+    z = _convolutions(params["group_encoder"], _mlp(params["set"], pooled), group_edges, drop)
+    return _parse(params, groups, z, group_edges, threshold, inside)
 
 
 def _parse(params, groups, z, edges, threshold, inside) -> Level:
     score = [float(_sigmoid(_mlp(params["scorer"], z[u] * z[v])[0])) for u, v in edges]
-    kept: list[int | None] = []
+    kept_edges: list[int | None] = []
     for g in range(len(groups)):
         mine = [e for e, ends in enumerate(edges) if g in ends and score[e] >= threshold]
-        kept.append(min(mine, key=lambda e: (-score[e], e)) if mine else None)
+        kept_edges.append(min(mine, key=lambda e: (-score[e], e)) if mine else None)
     parts = [{g} for g in range(len(groups))]
-    for e in set(kept) - {None}:
+    for e in set(kept_edges) - {None}:
         joined = [part for part in parts if part & set(edges[e])]
         parts = [part for part in parts if part not in joined] + [set().union(*joined)]
     parts.sort(key=lambda part: min(min(groups[g]) for g in part))
     pooled = []
     for part in parts:
-        within = {e for e, (u, v) in enumerate(edges) if u in part and v in part}
-        weigh = within if inside else within & set(kept)
+        inner_edges = {e for e, (u, v) in enumerate(edges) if u in part and v in part}
+        weigh = inner_edges if inside else inner_edges & set(kept_edges)
         mean = np.mean([score[e] for e in weigh]) if weigh else 1.0
         pooled.append(sum(z[g] for g in part) * mean * max(len(weigh), 1))
     merged = [frozenset().union(*(groups[g] for g in part)) for part in parts]
-    return Level(groups, z, edges, score, kept, merged, np.array(pooled))
+    return Level(groups, z, edges, score, kept_edges, merged, np.array(pooled))
 
 
 def _convolutions(params, x, edges, drop) -> np.ndarray:
@@ -205,7 +205,7 @@ def _sinusoids(position: int) -> list[float]:
 def _fractal(op: int, readers: list[list[int]]) -> float:
     """The slope of log(operations that r hops along edges reach, itself not) against log r."""
     reached, last, counts = {op}, {op}, []
-    while last := {reader for each in last for reader in readers[each]} - reached:
+    while last := {reader for reached_op in last for reader in readers[reached_op]} - reached:
         reached |= last
         counts.append(len(reached) - 1)
     if len(counts) < 2:

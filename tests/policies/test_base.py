@@ -17,7 +17,7 @@ def test_of_many_operations_policies_look_at_groups_that_the_same_devices_run(mo
     compute_s = np.array(problem.costs.compute_s)
     compute_s[::3, 1] = np.inf
     problem = problem._replace(costs=problem.costs._replace(compute_s=compute_s))
-    graph, assignment = base.operations(problem)
+    graph, assignment = base.read_operations(problem)
     num_groups = int(graph.nodes["mask"].sum())
     assert assignment.shape == (20,)
     assert sorted(set(assignment.tolist())) == list(range(num_groups))
@@ -25,19 +25,19 @@ def test_of_many_operations_policies_look_at_groups_that_the_same_devices_run(mo
     allowed = np.asarray(graph.nodes["allowed"])[assignment]
     np.testing.assert_array_equal(allowed, np.isfinite(compute_s))
     # Co-located operations are never in different groups: such problems are read whole.
-    graph, _ = base.operations(helpers.random_problem(colocated=0.5))
+    graph, _ = base.read_operations(helpers.random_problem(colocated=0.5))
     assert len(graph.nodes["mask"]) > 20
 
 
 def test_groups_are_those_of_sole_consumers():
     problem = helpers.random_problem()
-    graph, assignment = base.groups(problem)
+    graph, assignment = base.read_groups(problem)
     expected = coarsen.sole_consumers(problem.graph).assignment
     np.testing.assert_array_equal(assignment, expected)
     assert graph.nodes["mask"].sum() == expected.max() + 1 < problem.graph.num_ops
 
 
-@pytest.mark.parametrize("read", [base.operations, placeto.read])
+@pytest.mark.parametrize("read", [base.read_operations, placeto.read])
 def test_of_co_located_operations_the_first_decides(read):
     problem = helpers.random_problem(colocated=0.5)
     graph, assignment = read(problem)
@@ -48,7 +48,7 @@ def test_of_co_located_operations_the_first_decides(read):
     np.testing.assert_array_equal(allowed, problem.allowed)
 
 
-@pytest.mark.parametrize("read", [base.classes, hierarchical.read])
+@pytest.mark.parametrize("read", [base.read_classes, hierarchical.read])
 def test_of_co_located_operations_a_node_is_read(read):
     problem = helpers.random_problem(colocated=0.5)
     read_graph, assignment = read(problem)
@@ -76,7 +76,7 @@ def test_a_class_joins_the_only_one_that_its_leader_serves():
     graph = helpers.build("followed", 7, edges)
     graph = dataclasses.replace(graph, colocation=np.array([0, 1, 2, 3, 4, 1, 2]))
     problem = helpers.as_problem(graph, helpers.unit_costs(graph), "makespan")
-    read, assignment = base.groups(problem)
+    read, assignment = base.read_groups(problem)
     assert assignment.tolist() == [0, 1, 1, 1, 1, 1, 1]
     assert read.nodes["mask"].sum() == 2
 
@@ -86,7 +86,7 @@ def test_groups_of_classes_are_consecutive_and_of_one_kind():
     compute_s = np.array(problem.costs.compute_s)
     compute_s[3, 1] = np.inf
     problem = problem._replace(costs=problem.costs._replace(compute_s=compute_s))
-    joined = base.colocate(problem, 4)
+    joined = base.colocate_intervals(problem, 4)
     assert joined.costs is problem.costs
     group = joined.classes.ids
     number = problem.classes.ids
@@ -103,7 +103,7 @@ def test_costs_are_read_at_the_padded_size():
         sizes.append(size)
         return np.float32(7)
 
-    graph, assignment = base.costs(problem, view, 31, 200)
+    graph, assignment = base.read_costs(problem, view, 31, 200)
     assert sizes == [(31, 200)]
     assert (len(graph.nodes["mask"]), len(graph.senders)) == (31, 200)
     assert float(graph.globals) == 7
@@ -140,7 +140,7 @@ def test_placeto_makes_groups_of_classes_of_co_located_operations():
     leaders = np.unique(assignment)
     np.testing.assert_array_equal(np.flatnonzero(graph.nodes["mask"]), leaders)
     assert 1 < len(leaders) <= 4
-    assert graph.globals.own.order.tolist()[-1] == problem.graph.num_ops
-    assert sorted(graph.globals.own.order.tolist()[:-1]) == leaders.tolist()
+    assert graph.globals.policy_tables.order.tolist()[-1] == problem.graph.num_ops
+    assert sorted(graph.globals.policy_tables.order.tolist()[:-1]) == leaders.tolist()
     first = problem.leaders
     np.testing.assert_array_equal(assignment, assignment[first])

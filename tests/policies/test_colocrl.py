@@ -45,15 +45,6 @@ def test_a_choice_depends_on_those_before_it():
     assert abs(given[0] - given[1]) > 0.01
 
 
-def test_greedy_takes_the_likeliest_device_given_those_before():
-    greedy = jax.jit(POLICY.greedy)(_params(), GRAPH)[:4].tolist()
-    before: dict[str, int] = {}
-    for op, device in enumerate(greedy):
-        choices = [_probability(**before, **{f"op{op}": d}) for d in (0, 1)]
-        assert device == int(np.argmax(choices))
-        before[f"op{op}"] = device
-
-
 @pytest.mark.slow
 def test_an_operation_that_follows_another_is_not_in_the_sequence():
     graph = jax.tree.map(np.copy, GRAPH)

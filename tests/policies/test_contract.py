@@ -31,9 +31,7 @@ POLICIES: dict[str, Callable[[], Policy]] = {
     ),
     "placeto": lambda: placeto.make(num_devices=2, rounds=3),
     "colocrl": lambda: colocrl.make(num_devices=2, hidden_size=8),
-    "hierarchical": lambda: hierarchical.make(
-        num_devices=2, num_groups=2, grouper_size=8, hidden_size=8, noise=0.1
-    ),
+    "hierarchical": lambda: hierarchical.make(num_devices=2, num_groups=2, hidden_size=8),
     "hierarchical, random groups": lambda: hierarchical.make(
         num_devices=2, num_groups=3, hidden_size=8, grouping="random"
     ),
@@ -46,8 +44,6 @@ ONE_STEP = [name for name in POLICIES if name not in STEPS]
 # These draw more than a placement, here one of two groups for each operation: what has a
 # probability is both together.
 LATENT = ("hierarchical",)
-# These choose one device after another: what is likeliest at each step need not be so in the end.
-SEQUENTIAL = ("colocrl", "hierarchical", "hierarchical, random groups")
 # Fixed groups share a device.
 _SHARED = ("hsdag", "hsdag, three steps", "hierarchical, random groups")
 # Parts of the parameters that nothing depends on: drawn, not learned; or of groups where none are.
@@ -69,12 +65,11 @@ class _Answers(NamedTuple):
 
     drawn: Sample
     again: LogProb  # of what was drawn
-    greedy: Array
 
 
 def _ask(policy: Policy, params: Params, key: Array, graph: jraph.GraphsTuple) -> _Answers:
     drawn = policy.sample(params, key, graph, NUM_SAMPLES)
-    return _Answers(drawn, policy.log_prob(params, graph, drawn), policy.greedy(params, graph))
+    return _Answers(drawn, policy.log_prob(params, graph, drawn))
 
 
 @functools.cache
@@ -90,7 +85,9 @@ def _params(name: str) -> Params:
     params = base.initial_params(POLICIES[name]().init, jax.random.key(0), graph)
     leaves, tree = jax.tree.flatten(params)
     rng = np.random.default_rng(1)
-    moved = [leaf + 0.2 * rng.normal(size=leaf.shape).astype(np.float32) for leaf in leaves]
+    # The samples must meet every outcome; the 64 hidden units of the grouper spread its logits.
+    scale = 0.07 if name in LATENT else 0.2
+    moved = [leaf + scale * rng.normal(size=leaf.shape).astype(np.float32) for leaf in leaves]
     return jax.tree.unflatten(tree, moved)
 
 
@@ -143,15 +140,14 @@ def _close(actual: object, expected: object) -> None:
 
 @every_policy
 def test_shapes_and_types(name):
-    drawn, again, greedy = _answers(name, _batched(helpers.diamond()))
+    drawn, again = _answers(name, _batched(helpers.diamond()))
     steps = STEPS.get(name, 1)
     assert drawn.placement.shape == (NUM_SAMPLES, steps, 16)
-    assert greedy.shape == (16,)
-    assert drawn.placement.dtype == greedy.dtype == jnp.int32
+    assert drawn.placement.dtype == jnp.int32
     for quantity in (drawn.log_prob, drawn.entropy, *again):
         assert quantity.shape == (NUM_SAMPLES, steps)
         assert quantity.dtype == jnp.float32
-    assert set(np.unique(drawn.placement)) | set(np.unique(greedy)) <= {0, 1}
+    assert set(np.unique(drawn.placement)) <= {0, 1}
     if name in LATENT:
         assert drawn.latent.shape == drawn.placement.shape
         assert drawn.latent.dtype == jnp.int32
@@ -162,7 +158,7 @@ def test_shapes_and_types(name):
 @every_policy
 def test_log_prob_of_a_sample_is_the_one_that_came_with_it(name):
     graph = _batched(helpers.random_dag(np.random.default_rng(0), 9, edge_probability=0.2))
-    drawn, again, _ = _answers(name, graph)
+    drawn, again = _answers(name, graph)
     _close((again.log_prob, again.entropy), (drawn.log_prob, drawn.entropy))
     assert np.std(drawn.log_prob) > 0.01
 
@@ -185,7 +181,6 @@ def test_padding_changes_nothing(name):
     steps = _deciding_steps(name, num_ops)
     decided = [(answer.drawn.placement, answer.drawn.latent) for answer in (wide, tight)]
     _close(*jax.tree.map(lambda x: x[:, :steps, :num_ops], decided))
-    np.testing.assert_array_equal(wide.greedy[:num_ops], tight.greedy[:num_ops])
     _close(*(jax.tree.map(lambda x: x[:, :steps], (a.drawn[1:3], a.again)) for a in (wide, tight)))
 
 
@@ -224,18 +219,16 @@ def test_graphs_of_one_bucket_share_one_trace(name):
 def test_devices_that_cannot_run_an_operation_are_never_chosen(name):
     allowed = np.ones((4, 2), bool)
     allowed[0, 1] = allowed[3, 1] = False
-    drawn, _, greedy = _answers(name, _batched(helpers.diamond(), allowed=allowed))
+    drawn, _ = _answers(name, _batched(helpers.diamond(), allowed=allowed))
     assert (drawn.placement[..., [0, 3]] == 0).all()
-    assert (greedy[jnp.array([0, 3])] == 0).all()
     assert np.isfinite(drawn.log_prob).all()
 
 
 @every_policy
 def test_a_forced_placement_is_certain(name):
     only_second = np.tile([False, True], (4, 1))
-    drawn, _, greedy = _answers(name, _batched(helpers.diamond(), allowed=only_second))
+    drawn, _ = _answers(name, _batched(helpers.diamond(), allowed=only_second))
     assert (drawn.placement[..., :4] == 1).all()
-    assert (greedy[:4] == 1).all()
     if name not in LATENT:
         np.testing.assert_allclose(drawn.log_prob, 0.0, atol=1e-6)
         np.testing.assert_allclose(drawn.entropy, 0.0, atol=1e-6)
@@ -274,7 +267,7 @@ def test_samples_are_as_frequent_as_their_probability_says(name):
 @every_policy
 def test_choices_are_those_that_the_entropy_is_of(name):
     graph = helpers.fork_join(3)
-    _, again, _ = _answers(name, _batched(graph))
+    _, again = _answers(name, _batched(graph))
     assert (again.entropy <= again.choices * np.log(2) + 1e-4).all()
     each_operation = 1 if name == "placeto" else STEPS.get(name, 1)
     chosen = again.choices.sum(axis=1)
@@ -290,14 +283,6 @@ def test_entropy_is_that_of_the_distribution(name):
     _, log_prob, entropy = _distribution(name, _batched(_tiny(name)))
     probability = np.exp(log_prob)
     assert probability @ entropy == pytest.approx(-(probability * log_prob).sum(), rel=1e-4)
-
-
-@pytest.mark.parametrize("name", [name for name in ONE_STEP if name not in SEQUENTIAL])
-def test_greedy_is_the_most_probable_placement(name):
-    graph = _batched(helpers.diamond())
-    outcome, log_prob, _ = _distribution(name, graph)
-    greedy = _answers(name, graph).greedy[:4]
-    np.testing.assert_array_equal(greedy, outcome[log_prob.argmax()])
 
 
 @every_policy
@@ -325,7 +310,7 @@ def test_gradients_are_finite_and_reach_every_part(name):
 @every_policy
 @pytest.mark.parametrize("num_ops", [1, 15])
 def test_a_single_operation_and_a_full_bucket(name, num_ops):
-    drawn, _, _ = _answers(name, _batched(helpers.chain(num_ops)))
+    drawn, _ = _answers(name, _batched(helpers.chain(num_ops)))
     assert np.isfinite(drawn.log_prob).all()
     assert (drawn.entropy[:, : _deciding_steps(name, num_ops)] > 0).all()
     assert (drawn.entropy < num_ops * np.log(2) + 1e-4).all()

@@ -41,7 +41,7 @@ def test_of_the_diamond_by_hand():
     # op2's longer way makes it due before op1; nothing is written to a row of an operation beyond.
     assert view.steps.op[:4].tolist() == [0, 2, 1, 3]
     assert view.steps.output.tolist() == [0, 2, 1, 3, 7, 7, 7, 7]
-    assert view.own is None
+    assert view.policy_tables is None
 
 
 def test_parallel_edges_are_one_of_their_longest_delay():

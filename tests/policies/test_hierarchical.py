@@ -17,7 +17,7 @@ from placement.types import Params, Policy, Sample
 from tests import helpers
 
 GRAPH = helpers.batched(helpers.diamond())
-SMALL = {"num_devices": 2, "grouper_size": 8, "hidden_size": 8}
+SMALL = {"num_devices": 2, "hidden_size": 8}
 
 
 @functools.cache
@@ -95,22 +95,11 @@ def _outcomes() -> Sample:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("seed", range(4))
-def test_probabilities_are_of_groups_and_devices_and_greedy_takes_the_likeliest_in_turn(seed):
-    """The likeliest grouping, then the likeliest device of each group given those before it."""
-    log_prob, greedy = _chain_answers(seed)
-    groups, placements = _outcomes().latent[:, 0, :3], _outcomes().placement[:, 0, :3]
-    assert len(groups) == 6 * 4 + 2 * 2
+def test_probabilities_of_all_groups_and_devices_sum_to_one(seed):
+    log_prob = _chain_policy()(seed)
+    assert len(log_prob) == 6 * 4 + 2 * 2
     assert np.exp(log_prob).sum() == pytest.approx(1.0, abs=1e-5)
-    of_grouping = {
-        g: np.exp(log_prob[(groups == g).all(axis=1)]).sum() for g in set(map(tuple, groups))
-    }
-    best = max(of_grouping, key=of_grouping.get)
-    left = (groups == best).all(axis=1)
-    for group in sorted(set(best)):
-        member = best.index(group)
-        share = [np.exp(log_prob[left & (placements[:, member] == d)]).sum() for d in range(2)]
-        left &= placements[:, member] == int(np.argmax(share))
-    assert greedy.tolist() == placements[left].tolist()[0]
+    assert np.ptp(log_prob) > 0.1
 
 
 @functools.cache
@@ -121,16 +110,9 @@ def _chain_policy():
 
     @jax.jit
     def answers(params: Params, graph: jraph.GraphsTuple):
-        return policy.log_prob(params, graph, _outcomes()).log_prob[:, 0], policy.greedy(
-            params, graph
-        )
+        return policy.log_prob(params, graph, _outcomes()).log_prob[:, 0]
 
     return lambda seed: answers(_shaken(params, seed), graph)
-
-
-def _chain_answers(seed: int) -> tuple[np.ndarray, np.ndarray]:
-    log_prob, greedy = _chain_policy()(seed)
-    return np.asarray(log_prob), np.asarray(greedy)[:3]
 
 
 @pytest.mark.slow
@@ -144,7 +126,7 @@ def test_members_without_a_common_device_take_their_first():
     np.testing.assert_allclose(drawn.entropy, 0.0, atol=1e-6)
 
 
-EIGHT = hierarchical.make(num_groups=8, num_devices=2, grouper_size=8, hidden_size=32)
+EIGHT = hierarchical.make(num_groups=8, num_devices=2, hidden_size=32)
 
 
 @functools.cache
@@ -217,7 +199,7 @@ def test_of_the_grouper_as_many_readers_are_seen_as_are_asked_for():
     for num_readers in (1, 6, 32):
         params, _ = _program(hierarchical.make(num_readers=num_readers, **SMALL))
         kernel = params["grouper"]["params"]["Embedding_0"]["Dense_0"]["kernel"]
-        assert kernel.shape == (5 * (1 + num_readers), 8)
+        assert kernel.shape == (5 * (1 + num_readers), 64)
 
 
 @pytest.mark.slow
@@ -242,7 +224,7 @@ def _program(policy: Policy) -> tuple[Params, str]:
 
 @pytest.mark.slow
 def test_without_groups_the_placer_places_operations_as_colocrl_does():
-    of_placer = {"noise": 0.2, "temperature": 2.0, "tanh_constant": 3.0, "aligned": False}
+    of_placer = {"tanh_constant": 3.0, "aligned": False, "stay": 1.0}
     policy = hierarchical.make(grouping="none", **SMALL, **of_placer)
     same = colocrl.make(num_devices=2, hidden_size=8, **of_placer)
     assert _program(policy) == _program(same)
@@ -272,16 +254,17 @@ def test_it_learns_the_best_placement_of_the_diamond():
     start = trainer.start(learner, jax.random.key(1), GRAPH, evaluate, 4, 2)
     reports = list(trainer.search(learner, GRAPH, evaluate, start, budget=2 + 32 * 160))
     mean_s = [report.records[-1]["mean_s"] for report in reports]
-    greedy = jax.jit(policy.greedy)(reports[-1].progress.state.params, GRAPH)[:4]
+    params = reports[-1].progress.state.params
+    preferred = helpers.preferred_placement(policy, params, GRAPH)[:4]
     assert latency_s.min() < 0.7 * latency_s[[0, -1]].min()
     assert mean_s[0] > 1.2 * latency_s.min()
     assert np.mean(mean_s[-16:]) < 1.05 * latency_s.min()
-    np.testing.assert_array_equal(greedy, every[latency_s.argmin()])
+    np.testing.assert_array_equal(preferred, every[latency_s.argmin()])
 
 
-def test_a_sample_that_does_not_say_its_groups_is_refused():
+def test_a_sample_without_groups_is_refused():
     drawn = Sample(np.zeros((1, 1, 16), np.int32), np.zeros((1, 1)), np.zeros((1, 1)))
-    with pytest.raises(ValueError, match="does not say its groups"):
+    with pytest.raises(ValueError, match="has no groups"):
         EIGHT.log_prob({}, GRAPH, drawn)
 
 
@@ -289,8 +272,8 @@ def test_a_sample_that_does_not_say_its_groups_is_refused():
     ("change", "message"),
     [
         ({"grouping": "fixed"}, "unknown grouping 'fixed'; valid: learned, random, roles, none"),
-        ({"num_groups": 0}, "num_groups=0, grouper_size=64: give at least 1 of each"),
-        ({"hidden_size": 3, "grouping": "none"}, "hidden_size=3 has no halves"),
+        ({"num_groups": 0}, "num_groups=0 leaves no group; give at least 1"),
+        ({"hidden_size": 3, "grouping": "none"}, "hidden_size=3 cannot be halved"),
     ],
 )
 def test_impossible_hyper_parameters_are_refused_in_one_line(change, message):

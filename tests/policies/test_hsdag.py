@@ -60,7 +60,7 @@ def _action(drawn: Sample) -> hsdag.Action:
 
 
 def _moved(drawn: Sample, num_ops: int) -> np.ndarray:
-    return (np.asarray(drawn.placement)[:, 0] != _action(drawn).before)[:, :num_ops]
+    return (np.asarray(drawn.placement)[:, 0] != _action(drawn).placement)[:, :num_ops]
 
 
 def test_log_probabilities_of_samples_are_those_that_came_with_them():
@@ -86,14 +86,14 @@ def test_a_sample_moves_members_of_one_group_to_one_device_that_can_run_them():
         allowed = np.asarray(graph.nodes["allowed"])
         for b in np.flatnonzero(moved.any(axis=1)):
             ops = np.flatnonzero(moved[b])
-            nth, device = divmod(int(action.chosen[b]), 3)
+            nth, device = divmod(int(action.move[b]), 3)
             root = action.root[b, action.parse[b, nth], action.level[b, nth]]
             anchor = action.anchor[b, nth]
             assert (root[ops] == root[anchor]).all()
             assert decides[ops].all()
             assert allowed[ops, device].all()
             assert (np.asarray(drawn.placement)[b, 0, ops] == device).all()
-            if action.from_one[b, nth]:
+            if action.one_device[b, nth]:
                 assert (before[ops] == before[anchor]).all()
 
 
@@ -107,7 +107,7 @@ def test_samples_differ_and_come_in_the_order_of_draws_without_replacement():
     assert not moved[moved.sum() :].any()  # what does nothing comes last
     action = _action(drawn)
     for b in range(NUM_SAMPLES):
-        assert set(np.flatnonzero(action.taken[b])) == set(action.chosen[:b].tolist())
+        assert set(np.flatnonzero(action.earlier_moves[b])) == set(action.move[:b].tolist())
 
 
 def test_parses_follow_edges_and_one_of_them_the_schedule_too():
@@ -138,8 +138,8 @@ def test_the_last_samples_are_any_moves_and_as_likely_as_each_other():
     before = np.random.default_rng(1).integers(0, 3, problem.graph.num_ops)
     params, graph, drawn, _ = _ask(problem, before)
     action = _action(drawn)
-    assert action.uniformly.tolist() == [False] * (NUM_SAMPLES - 8) + [True] * 8
-    gradient = _gradient(params, graph, drawn, action.uniformly.astype(np.float32))
+    assert action.is_uniform.tolist() == [False] * (NUM_SAMPLES - 8) + [True] * 8
+    gradient = _gradient(params, graph, drawn, action.is_uniform.astype(np.float32))
     of_choice = gradient["params"]["choice"]
     assert all((leaf == 0).all() for leaf in jax.tree.leaves(of_choice))
 

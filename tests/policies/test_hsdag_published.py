@@ -14,7 +14,7 @@ import pytest
 from placement.graphs import coarsen
 from placement.graphs.features import node_features
 from placement.learning import base, reinforce
-from placement.policies import hsdag_published, parsing
+from placement.policies import graph_parsing, hsdag_published
 from placement.types import LogProb, Params, Policy, Sample
 from tests import helpers
 from tests.policies import reference_hsdag as reference
@@ -164,7 +164,7 @@ def _weighing(level: reference.Level) -> tuple[int, int]:
     """How many edges are inside its groups, and how many of them were kept."""
     operations = [tuple(min(level.groups[g]) for g in ends) for ends in level.edges]
     inside = [e for e, ends in enumerate(operations) if _together(ends, level.merged)]
-    return len(inside), len(set(inside) & set(level.kept))
+    return len(inside), len(set(inside) & set(level.kept_edges))
 
 
 def _together(operations: tuple[int, ...], groups: reference.Groups) -> bool:
@@ -174,12 +174,14 @@ def _together(operations: tuple[int, ...], groups: reference.Groups) -> bool:
 @functools.partial(jax.jit, static_argnums=(4, 5))
 def _level(ends, score, mask, embedding, threshold, inside):
     """One level of a parse, of padded arrays."""
-    u, v = ends
-    edge = parsing.dominant_edge(score, mask & (score >= threshold), u, v, NODES)
-    root = parsing.components(edge, u, v)
-    within = jnp.where(mask & (root[u] == root[v]), root[u], NODES)
-    weighs = within if inside else parsing.kept(edge, root, EDGES)
-    return edge, root, parsing.pool(embedding, root, score, weighs)
+    edges = graph_parsing.Edges(*ends, mask)
+    candidates = edges._replace(mask=mask & (score >= threshold))
+    kept_end = graph_parsing.find_highest_ends(jnp.tile(score, 2), candidates, NODES)
+    component = graph_parsing.connect(kept_end, edges)
+    root = jax.ops.segment_min(jnp.arange(NODES), component, NODES)[component].astype(jnp.int32)
+    pooled = graph_parsing.pool(embedding, score, edges, kept_end, root, inside=inside)
+    kept_edge = jnp.where(kept_end < 2 * EDGES, kept_end % EDGES, EDGES)
+    return kept_edge, root, pooled
 
 
 @every_case
@@ -196,7 +198,7 @@ def test_kept_edges_and_pooled_embeddings_are_those_of_the_reference(variant, na
         mask = np.arange(EDGES) < num_edges
         with jax.enable_x64(True):
             edge, root, pooled = _level(ends.T, score, mask, embedding, threshold, inside)
-        expected = [EDGES if e is None else e for e in level.kept]
+        expected = [EDGES if e is None else e for e in level.kept_edges]
         assert edge[:count].tolist() == expected
         assert edge[count:].tolist() == [EDGES] * (NODES - count)
         roots = sorted(set(root[:count].tolist()))

@@ -16,10 +16,11 @@ SIZE = (14, 24, 24, 3)  # operations, edges, tensors, devices
 
 @jax.jit
 def _describe(graph, before, member):
-    times = timing.timing(graph.globals.simulator, before)
-    placed = moves.placed(graph, before, times, graph.globals.own.unit_s)
-    groups = moves.groups(graph, before, member)
-    return placed, groups, moves.features(graph, placed, groups)
+    schedule = timing.timing(graph.globals.simulator, before)
+    unit_s = graph.globals.policy_tables.unit_s
+    state = moves.describe_placement(graph, before, schedule, unit_s)
+    is_valid = moves.find_valid_moves(graph, before, member)
+    return state, is_valid, moves.move_features(graph, state, member)
 
 
 @functools.cache
@@ -27,35 +28,38 @@ def _described(seed: int):
     """A problem, a placement, groups, and what is said of them."""
     rng = np.random.default_rng(seed)
     problem, _ = reference.random_problem(rng, "makespan", SIZE)
-    graph = hsdag._runnable(hsdag.read(problem).graph)
+    graph = hsdag._with_finite_costs(hsdag.read(problem).graph)
     size = len(graph.nodes["mask"])
     before = np.zeros(size, np.int32)
     before[: SIZE[0]] = rng.integers(0, 3, SIZE[0])
     member = (rng.random((5, size)) < 0.3) & np.asarray(graph.nodes["mask"])
     member[4] = member[3]
-    said = jax.device_get(_describe(graph, jnp.asarray(before), member))
-    placed, groups, (of_group, of_move) = said
-    return graph, before, member, placed, groups, of_group, of_move
+    described = jax.device_get(_describe(graph, jnp.asarray(before), member))
+    state, is_valid, (group_features, move_features) = described
+    return graph, before, member, state, is_valid, group_features, move_features
 
 
 @pytest.mark.parametrize("seed", range(3))
 def test_a_group_can_move_where_a_member_can_and_is_not_and_equal_moves_count_once(seed):
-    graph, before, member, _, groups, _, _ = _described(seed)
+    graph, before, member, _, is_valid, _, _ = _described(seed)
     allowed = np.asarray(graph.nodes["allowed"])
     for k in range(4):
         for device in range(3):
             can = member[: k + 1] & allowed[:, device] & (before != device)
             first = can[k].any() and not (can[:k] == can[k]).all(axis=1).any()
-            assert groups.able[k, device] == first
-    assert not groups.able[4].any()
+            assert is_valid[k, device] == first
+    assert not is_valid[4].any()
 
 
 @pytest.mark.parametrize("seed", range(3))
 def test_numbers_are_those_of_plain_sums(seed):
-    graph, before, member, placed, _, of_group, of_move = _described(seed)
-    compute_s, unit_s = np.asarray(graph.globals.compute_s), float(graph.globals.own.unit_s)
+    graph, before, member, state, _, group_features, move_features = _described(seed)
+    compute_s, unit_s = (
+        np.asarray(graph.globals.compute_s),
+        float(graph.globals.policy_tables.unit_s),
+    )
     delay_s = np.asarray(graph.globals.delay_s)
-    times = placed.times
+    times = state.schedule
     latency_s = times.finish_s.max()
     edges = [
         (int(u), int(v), delay_s[e].sum() / 6, delay_s[e, before[u], before[v]])
@@ -66,36 +70,46 @@ def test_numbers_are_those_of_plain_sums(seed):
         ops = set(np.flatnonzero(member[k]).tolist())
         lasts_s = sum(times.finish_s[v] - times.start_s[v] for v in ops)
         crossing_s = sum(now for u, v, _, now in edges if ops & {u, v})
-        assert np.expm1(of_group[k, 0]) == pytest.approx(len(ops), rel=1e-4)
-        assert np.expm1(of_group[k, 1]) == pytest.approx(lasts_s / unit_s, rel=1e-3)
-        assert of_group[k, 2] == pytest.approx(min(times.start_s[[*ops]]) / latency_s, abs=1e-5)
-        assert of_group[k, 3] == pytest.approx(max(times.finish_s[[*ops]]) / latency_s, abs=1e-5)
-        assert np.expm1(of_group[k, 8]) == pytest.approx(crossing_s / unit_s, rel=1e-3, abs=1e-3)
+        assert np.expm1(group_features[k, 0]) == pytest.approx(len(ops), rel=1e-4)
+        assert np.expm1(group_features[k, 1]) == pytest.approx(lasts_s / unit_s, rel=1e-3)
+        assert group_features[k, 2] == pytest.approx(
+            min(times.start_s[[*ops]]) / latency_s, abs=1e-5
+        )
+        assert group_features[k, 3] == pytest.approx(
+            max(times.finish_s[[*ops]]) / latency_s, abs=1e-5
+        )
+        assert np.expm1(group_features[k, 8]) == pytest.approx(
+            crossing_s / unit_s, rel=1e-3, abs=1e-3
+        )
         border = [
             (before[v if u in ops else u], mean)
             for u, v, mean, _ in edges
             if (u in ops) != (v in ops)
         ]
         leaving_s = sum(mean for _, mean in border)
-        assert np.expm1(of_group[k, 9]) == pytest.approx(leaving_s / unit_s, rel=1e-3, abs=1e-3)
+        assert np.expm1(group_features[k, 9]) == pytest.approx(
+            leaving_s / unit_s, rel=1e-3, abs=1e-3
+        )
         for device in range(3):
             takes_s = compute_s[[*ops], device].sum()
             traffic_s = sum(mean for there, mean in border if there == device)
-            assert np.expm1(of_move[k, device, 0]) == pytest.approx(takes_s / unit_s, rel=1e-3)
+            assert np.expm1(move_features[k, device, 0]) == pytest.approx(
+                takes_s / unit_s, rel=1e-3
+            )
             more = np.sign(takes_s - lasts_s) * np.log1p(abs(takes_s - lasts_s) / unit_s)
-            assert of_move[k, device, 2] == pytest.approx(more, rel=1e-2, abs=1e-3)
+            assert move_features[k, device, 2] == pytest.approx(more, rel=1e-2, abs=1e-3)
             of_all = traffic_s / leaving_s if leaving_s else 0.0
-            assert of_move[k, device, 4] == pytest.approx(of_all, rel=1e-2, abs=1e-3)
+            assert move_features[k, device, 4] == pytest.approx(of_all, rel=1e-2, abs=1e-3)
             share = np.mean(before[[*ops]] == device)
-            assert of_move[k, device, 8] == pytest.approx(share, abs=1e-5)
+            assert move_features[k, device, 8] == pytest.approx(share, abs=1e-5)
 
 
 def test_a_group_is_between_what_else_runs_in_its_time():
     """Of all at once, nothing else runs: what a device computes is the group's alone."""
-    graph, before, _, placed, _, _, _ = _described(0)
+    graph, before, _, state, _, _, _ = _described(0)
     every = np.tile(graph.nodes["mask"], (5, 1))  # of which the first counts
-    _, _, (of_group, of_move) = _describe(graph, jnp.asarray(before), every)
-    assert of_group[0, 2] == 0.0
-    assert of_group[0, 3] == pytest.approx(1.0)
-    np.testing.assert_allclose(of_move[0, :, 9], placed.load, rtol=1e-6)
-    assert of_move[0, :, 10].sum() == pytest.approx(0.0, abs=1e-4)
+    _, _, (group_features, move_features) = _describe(graph, jnp.asarray(before), every)
+    assert group_features[0, 2] == 0.0
+    assert group_features[0, 3] == pytest.approx(1.0)
+    np.testing.assert_allclose(move_features[0, :, 9], state.load, rtol=1e-6)
+    assert move_features[0, :, 10].sum() == pytest.approx(0.0, abs=1e-4)

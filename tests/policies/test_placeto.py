@@ -43,7 +43,6 @@ def _policy(num_devices: int = 2) -> Policy:
         functools.partial(base.initial_params, policy.init),
         jax.jit(policy.sample, static_argnums=3),
         jax.jit(policy.log_prob),
-        jax.jit(policy.greedy),
     )
 
 
@@ -60,7 +59,7 @@ def test_leaders_are_visited_in_the_order_in_which_their_followers_are_first_due
     for _ in range(20):
         problem, _ = reference.random_problem(rng, "makespan", SIZE, colocated=0.4)
         leader = problem.leaders
-        t: placeto.Tables = _batched(problem).globals.own
+        t: placeto.Tables = _batched(problem).globals.policy_tables
         due = leader[problem.priority_order].tolist()
         leaders = list(dict.fromkeys(due))
         assert t.order.tolist() == [*leaders, *range(10, 16)]
@@ -71,14 +70,14 @@ def test_leaders_are_visited_in_the_order_in_which_their_followers_are_first_due
 def test_features_of_the_diamond():
     """op0 ends at 1, op2 runs there from 1 to 2; op1 elsewhere from 1 + 110 to 113; op3 at 243."""
     costs = jax.device_put(_diamond().globals)
-    t = costs.own
+    t = costs.policy_tables
     assert t.order[:4].tolist() == [0, 2, 1, 3]
     placement = np.zeros((16, 2), np.int32)
     placement[1, 0] = 1
-    start_s = jax.jit(placeto.start_s)(costs, jnp.asarray(placement))
+    start_s = jax.jit(placeto.compute_start_s)(costs, jnp.asarray(placement))
     assert start_s[:4, 0].tolist() == [0, 111, 1, 243]
     assert start_s[:4, 1].tolist() == [0, 2, 1, 3]
-    seen = jax.jit(placeto.features)(t, jnp.asarray(placement), start_s, step=1)
+    seen = jax.jit(placeto.step_features)(t, jnp.asarray(placement), start_s, step=1)
     late = 243.0
     expected = [  # cost, output, current, done, device, start
         [0.5, 1.0, 10 / 40, 0, 1, 1, 0, -1 / late],
@@ -100,17 +99,17 @@ def test_features_are_finite_whatever_cannot_run():
     problem = helpers.as_problem(graph, costs, "makespan")
     costs = jax.device_put(_batched(problem).globals)
     placements = jnp.asarray(np.pad(helpers.all_placements(4, 2).T, ((0, 12), (0, 0))))
-    start_s = jax.jit(placeto.start_s)(costs, placements)
+    start_s = jax.jit(placeto.compute_start_s)(costs, placements)
     assert np.isinf(start_s[:4]).any()
-    every_step = jax.jit(jax.vmap(placeto.features, in_axes=(None, None, None, 0)))
-    seen = every_step(costs.own, placements, start_s, jnp.arange(16))
+    every_step = jax.jit(jax.vmap(placeto.step_features, in_axes=(None, None, None, 0)))
+    seen = every_step(costs.policy_tables, placements, start_s, jnp.arange(16))
     assert np.isfinite(seen).all()
     assert np.abs(seen).max() == 1
 
 
 def test_relations_of_the_diamond():
     none, own, ancestor, descendant, parallel = range(5)
-    relation = _diamond().globals.own.relation
+    relation = _diamond().globals.policy_tables.relation
     np.testing.assert_array_equal(
         relation[:4, :4],
         [
@@ -126,7 +125,7 @@ def test_relations_of_the_diamond():
 
 def test_pools_of_the_diamond():
     """Each pool has a weight of its own; a negative product counts as 0, an empty pool is 0."""
-    relation = _diamond().globals.own.relation[:, :5]  # with one operation of padding
+    relation = _diamond().globals.policy_tables.relation[:, :5]  # with one operation of padding
     embedding = jnp.array([[2.0, 0], [3, 0], [5, 1], [-7, 0], [99, 99]])
     params = {"params": {"Dense_0": {"kernel": jnp.array([[1.0, -1, 10], [0, 0, 1]])}}}
     pools = jax.jit(_Pools(1).apply)
@@ -149,7 +148,7 @@ def test_pools_of_the_diamond():
 def test_messages_of_the_diamond(rounds, forward, expected):
     """Twice the mean of what arrives, around what each operation starts with: 1, 2, 3, 4."""
     graph = _diamond()
-    links = placeto._links(graph)[0 if forward else 1]
+    links = placeto._both_links(graph)[0 if forward else 1]
     weights = {
         "Dense_0": {"kernel": jnp.ones((1, 1))},
         "Dense_1": {"kernel": jnp.full((1, 1), 2.0)},
@@ -171,8 +170,8 @@ def _heard() -> Callable[[Params, Array], dict[str, Array]]:
         _, state = placeto._Network(2, 8, 2).apply(
             {"params": params},
             seen,
-            graph.globals.own.relation[1],
-            *placeto._links(graph),
+            graph.globals.policy_tables.relation[1],
+            *placeto._both_links(graph),
             capture_intermediates=lambda module, _: module.name in names,
             mutable=["intermediates"],
         )
@@ -211,7 +210,7 @@ def test_a_step_moves_what_it_visits_and_nothing_else(colocated):
     )
     graph = _batched(problem)
     graph.nodes["mask"][:10] = True  # those that follow decide nothing all the same
-    leader, t = problem.leaders, graph.globals.own
+    leader, t = problem.leaders, graph.globals.policy_tables
     params = _policy(3).init(jax.random.key(0), graph)  # near the uniform policy
     drawn = _policy(3).sample(params, jax.random.key(1), graph, 20)
     start = np.broadcast_to(placeto.initial_placement(graph), (20, 1, 16))
@@ -253,13 +252,6 @@ def test_probabilities_of_all_episodes_sum_to_one():
     each = _log_prob(_params(_diamond()), helpers.all_placements(4, 2)).log_prob
     assert np.exp(each.sum(axis=1)).sum() == pytest.approx(1, abs=1e-5)
     assert np.ptp(each.sum(axis=1)) > 0.1
-
-
-def test_greedy_takes_the_most_probable_device_at_every_step():
-    params = _params(_diamond())
-    greedy = np.asarray(_policy().greedy(params, _diamond()))
-    each = _log_prob(params, np.tile(greedy[:4], (16, 1))).log_prob
-    assert (each[:, :4] > np.log(0.5)).all()
 
 
 def test_a_search_starts_near_the_uniform_policy():
@@ -318,6 +310,6 @@ def test_what_is_learned_on_some_graphs_holds_for_others():
 
     problem, cheaper = _choosy(rng, helpers.random_dag(rng, 50, edge_probability=0.1))
     other = _batched(problem, num_nodes=63, num_edges=200)
-    before, after = (np.asarray(_policy().greedy(p, other))[:50] for p in (params, state[0]))
+    before, after = (helpers.preferred_placement(policy, p, other)[:50] for p in (params, state[0]))
     assert (before == cheaper).mean() < 0.7
     assert (after == cheaper).mean() > 0.9

@@ -46,17 +46,16 @@ _log_prob = jax.jit(POLICY.log_prob)
 @jax.jit
 def _ask(params, key, graph):
     drawn = POLICY.sample(params, key, graph, SAMPLES)
-    return drawn, POLICY.log_prob(params, graph, drawn), POLICY.greedy(params, graph)
+    return drawn, POLICY.log_prob(params, graph, drawn)
 
 
 @pytest.mark.slow
 def test_what_was_sampled_is_repeated_and_shapes_are_those_of_the_contract():
     problem = _problem(helpers.fork_join(4, 2))
-    drawn, again, greedy = _ask(_moved(), jax.random.key(2), _read(problem))
+    drawn, again = _ask(_moved(), jax.random.key(2), _read(problem))
     num_nodes = batching.bucket(problem.graph.num_ops)
     assert drawn.placement.shape == (SAMPLES, STEPS, num_nodes)
-    assert drawn.placement.dtype == greedy.dtype == jnp.int32
-    assert greedy.shape == (num_nodes,)
+    assert drawn.placement.dtype == jnp.int32
     assert drawn.latent.shape == (SAMPLES, STEPS, scheduler.NUM_FEATURES)
     np.testing.assert_allclose(again.log_prob, drawn.log_prob, rtol=1e-3, atol=1e-3)
     np.testing.assert_allclose(again.entropy, drawn.entropy, rtol=1e-3, atol=1e-3)
@@ -68,18 +67,17 @@ def test_what_was_sampled_is_repeated_and_shapes_are_those_of_the_contract():
 def test_padding_changes_nothing():
     problem = _problem(helpers.fork_join(3, 2))
     num_ops = problem.graph.num_ops
-    small, _, _ = answers = _ask(_moved(), jax.random.key(2), _read(problem))
-    large, again, greedy = _ask(_moved(), jax.random.key(2), _read(problem, 40, 50))
+    small, small_again = _ask(_moved(), jax.random.key(2), _read(problem))
+    large, large_again = _ask(_moved(), jax.random.key(2), _read(problem, 40, 50))
     np.testing.assert_array_equal(small.placement[..., :num_ops], large.placement[..., :num_ops])
     np.testing.assert_allclose(small.log_prob, large.log_prob, rtol=1e-4, atol=1e-4)
-    np.testing.assert_allclose(answers[1].entropy, again.entropy, rtol=1e-4, atol=1e-4)
-    np.testing.assert_array_equal(answers[2][:num_ops], greedy[:num_ops])
+    np.testing.assert_allclose(small_again.entropy, large_again.entropy, rtol=1e-4, atol=1e-4)
 
 
 @pytest.mark.slow
 def test_gradients_are_finite_and_reach_every_parameter():
     graph = _read(_problem(helpers.fork_join(4, 2)))
-    drawn, _, _ = _ask(_moved(), jax.random.key(3), graph)
+    drawn, _ = _ask(_moved(), jax.random.key(3), graph)
     weight = jnp.asarray(np.random.default_rng(0).normal(size=(SAMPLES, STEPS)))
 
     @jax.jit
@@ -98,7 +96,7 @@ def test_one_set_of_parameters_serves_any_number_of_devices():
     for num_devices in (2, 3):
         graph = helpers.fork_join(6)
         costs = helpers.unit_costs(graph, num_devices)
-        drawn, again, _ = _ask(
+        drawn, again = _ask(
             _moved(), jax.random.key(1), _read(helpers.as_problem(graph, costs, "makespan"))
         )
         np.testing.assert_allclose(again.log_prob, drawn.log_prob, rtol=1e-3, atol=1e-3)
@@ -109,7 +107,7 @@ def test_one_set_of_parameters_serves_any_number_of_devices():
 def test_the_order_of_devices_is_nothing_to_it():
     """Devices that trade places trade probabilities."""
     problem = _problem(helpers.fork_join(4, 2))
-    drawn, _, _ = _ask(_moved(), jax.random.key(4), _read(problem))
+    drawn, _ = _ask(_moved(), jax.random.key(4), _read(problem))
     compute_s = np.asarray(problem.costs.compute_s)[:, ::-1]
     other = problem._replace(costs=problem.costs._replace(compute_s=compute_s))
     swapped = drawn._replace(placement=1 - drawn.placement)
@@ -126,7 +124,7 @@ def test_the_scale_of_time_is_nothing_to_it():
         transfer_latency_s=1e-6 * np.asarray(costs.transfer_latency_s),
         transfer_s_per_byte=1e-6 * np.asarray(costs.transfer_s_per_byte),
     )
-    drawn, _, _ = _ask(_moved(), jax.random.key(5), _read(problem))
+    drawn, _ = _ask(_moved(), jax.random.key(5), _read(problem))
     again = _log_prob(_moved(), _read(problem._replace(costs=slower)), drawn)
     np.testing.assert_allclose(again.log_prob, drawn.log_prob, rtol=1e-3, atol=1e-3)
 
@@ -145,9 +143,9 @@ def test_without_specifications_devices_differ_by_their_numbers_alone():
         [scheduler.read(p, specifications=told).graph.globals for p in each]
         for told in (True, False)
     )
-    np.testing.assert_array_equal(withheld[0].own.device, np.eye(3))
+    np.testing.assert_array_equal(withheld[0].policy_tables.device, np.eye(3))
     chex.assert_trees_all_close(*withheld, rtol=1e-5)
-    assert not np.allclose(told[0].own.device, told[1].own.device)
+    assert not np.allclose(told[0].policy_tables.device, told[1].policy_tables.device)
     assert (np.ptp(withheld[0].compute_s, axis=1) == 0).all()
     apart = withheld[0].delay_s[:, ~np.eye(3, dtype=bool)]
     assert (np.ptp(apart, axis=1) == 0).all()
@@ -158,7 +156,7 @@ def test_features_by_hand():
     """What op1 of the diamond sees when op0 and op2, before it in priority, are on device 0."""
     graph = jax.tree.map(jnp.asarray, _read(_problem()))
     columns = jnp.zeros((16, 1), jnp.int32)
-    seen = jax.jit(scheduler._seen)
+    seen = jax.jit(scheduler._collect_features)
     x, candidate = seen(graph, columns, columns, jnp.array([False]))
     assert bool(candidate[:4].all())
     np.testing.assert_array_equal(x[1, :, 0, 0], np.zeros(scheduler.NUM_FEATURES))
@@ -178,11 +176,10 @@ def test_a_full_memory_is_no_candidate_unless_all_are():
         graph, memory_bytes=np.ones(4, np.float32), capacity_bytes=np.array([1, 4], np.float32)
     )
     read = _read(helpers.as_problem(graph, costs, "makespan"))
-    drawn, _, greedy = _ask(_moved(), jax.random.key(1), read)
+    drawn, _ = _ask(_moved(), jax.random.key(1), read)
     assert (np.asarray(drawn.placement[..., :4]) == 0).sum(axis=-1).max() == 1
-    assert (np.asarray(greedy[:4]) == 0).sum() <= 1
     tight = costs._replace(capacity_bytes=np.array([1, 1], np.float32))
-    drawn, _, _ = _ask(
+    drawn, _ = _ask(
         _moved(), jax.random.key(1), _read(helpers.as_problem(graph, tight, "makespan"))
     )
     assert np.isfinite(np.asarray(drawn.log_prob)).all()
@@ -192,7 +189,7 @@ def test_operations_stay_where_they_are_supported():
     graph = helpers.chain(4)
     compute_s = np.array([[1, np.inf], [1, 2], [np.inf, 2], [1, 2]], np.float32)
     read = _read(_problem(graph, compute_s=compute_s))
-    drawn, again, _ = _ask(_moved(), jax.random.key(1), read)
+    drawn, again = _ask(_moved(), jax.random.key(1), read)
     assert (np.asarray(drawn.placement[..., 0]) == 0).all()
     assert (np.asarray(drawn.placement[..., 2]) == 1).all()
     assert np.isfinite(np.asarray(again.log_prob)).all()
@@ -203,6 +200,6 @@ def test_before_it_has_learned_a_sample_is_optimal():
     placements = helpers.all_placements(problem.graph.num_ops, 2)
     best_s = float(np.asarray(problem.evaluate(placements)).min())
     params = initial_params(POLICY.init, jax.random.key(0), _read(problem))
-    drawn, _, _ = _ask(params, jax.random.key(6), _read(problem))
+    drawn, _ = _ask(params, jax.random.key(6), _read(problem))
     found = np.asarray(drawn.placement[:, -1, : problem.graph.num_ops])
     assert np.asarray(problem.evaluate(found)).min() == pytest.approx(best_s)

@@ -16,9 +16,7 @@ from tests import helpers
 SETTINGS = Settings(
     num_devices=3,
     hidden_size=4,
-    temperature=1.5,
     tanh_constant=2.0,
-    noise=0.1,
     aligned=True,
     stay=0.6,
 )
@@ -104,9 +102,9 @@ class _Reference:
             query = asks @ attention["query"]["kernel"]
             score = np.tanh(query + keys) @ attention["score"]["kernel"][:, 0]
             seen = [carry[1], _softmax(score) @ keys, *([state] if aligned else [])]
-            logits = 2.0 * np.tanh(np.concatenate(seen) @ decoder["head"]["kernel"] / 1.5)
+            logits = 2.0 * np.tanh(np.concatenate(seen) @ decoder["head"]["kernel"])
             logits += 0.6 * np.eye(4)[previous, :3]
-            found.append(0.9 * _softmax(logits) + 0.1 / 3)
+            found.append(_softmax(logits))
         return np.array(found)
 
 
@@ -164,29 +162,16 @@ def test_zeros_decode_the_likeliest_device_given_those_before():
     assert len(set(devices)) > 1
 
 
-def test_a_temperature_divides_and_a_constant_bounds():
-    logits = jnp.array([-30.0, 0.0, 3.0])
-    np.testing.assert_allclose(seq2seq.squash(logits, 2.0, 0.0), [-15, 0, 1.5])
-    np.testing.assert_allclose(
-        seq2seq.squash(logits, 2.0, 5.0), 5 * np.tanh([-15, 0, 1.5]), rtol=1e-6
-    )
-    assert np.abs(seq2seq.squash(100 * logits, 2.0, 5.0)).max() <= 5
-
-
-@pytest.mark.parametrize("change", [{"temperature": 1e6, "stay": 0.0}, {"noise": 0.999}])
-def test_the_highest_temperature_and_noise_make_choices_uniform(change):
+def test_the_constant_bounds_the_logits():
+    """At a bound near zero choices are uniform; without a bound they are less so than at 2."""
     bias = _bias([[0, 1, 2, 0, 1]] * 2)
-    entropy = _decode(EVERY, bias, dataclasses.replace(SETTINGS, **change)).entropy[0]
-    assert float(entropy) == pytest.approx(NUM_SLOTS * np.log(3), rel=1e-4)
-    assert _decode(EVERY, bias).entropy[0] < 0.98 * entropy
-
-
-def test_noise_is_uniform_over_what_is_allowed():
-    log_probs = jnp.log(jnp.array([[0.9, 0.1, 1e-30], [0.25, 0.25, 0.5]]))
-    allowed = np.array([[True, True, False], [True, True, True]])
-    mixed = np.exp(seq2seq.mix(log_probs, allowed, 0.3))
-    np.testing.assert_allclose(mixed, [[0.78, 0.22, 0], [0.275, 0.275, 0.45]], atol=1e-6)
-    assert seq2seq.mix(log_probs, allowed, 0.0) is log_probs
+    uniform, bounded, unbounded = (
+        _decode(EVERY, bias, dataclasses.replace(SETTINGS, tanh_constant=c, stay=0.0)).entropy[0]
+        for c in (1e-6, 2.0, 0.0)
+    )
+    assert float(uniform) == pytest.approx(NUM_SLOTS * np.log(3), rel=1e-4)
+    assert bounded < 0.98 * uniform
+    assert unbounded != bounded
 
 
 def test_readers_are_the_first_six_by_number():
@@ -200,7 +185,7 @@ def test_readers_are_the_first_six_by_number():
 
 
 def _readers(graph) -> np.ndarray:
-    return np.asarray(seq2seq.readers(helpers.batched(graph), 6))
+    return np.asarray(seq2seq.first_readers(helpers.batched(graph), 6))
 
 
 @pytest.mark.parametrize(
@@ -225,18 +210,16 @@ def test_a_placement_is_repeated_by_following_it():
     graph.nodes["mask"][2] = False
     item = np.array([2, 0, 0, 2, *[1] * 12])
     placement = np.array([1, 0, 2, 1, *[2] * 12])
-    bias = seq2seq.teacher_forcing(graph, item, placement, 4)
+    bias = seq2seq.teacher_forcing_bias(graph, item, placement, 4)
     assert bias.tolist() == [[np.inf, 0, 0], [0, 0, 0], [0, np.inf, 0], [0, 0, 0]]
 
 
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        ({"hidden_size": 7}, "hidden_size=7 has no halves"),
-        ({"hidden_size": 0}, "hidden_size=0 has no halves"),
-        ({"temperature": 0.0}, "temperature=0.0 divides no logits"),
-        ({"tanh_constant": -1.0}, "tanh_constant=-1.0 bounds nothing"),
-        ({"noise": 1.0}, "noise=1.0 is no share"),
+        ({"hidden_size": 7}, "hidden_size=7 cannot be halved"),
+        ({"hidden_size": 0}, "hidden_size=0 cannot be halved"),
+        ({"tanh_constant": -1.0}, "tanh_constant=-1.0 cannot bound"),
     ],
 )
 def test_impossible_settings_are_refused_in_one_line(change, message):

@@ -1,3 +1,5 @@
+"""Graph parsing: groups against union-find and SciPy, probabilities against frequencies."""
+
 import functools
 from typing import NamedTuple
 
@@ -5,11 +7,15 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from scipy import sparse
+from scipy.sparse import csgraph
 
-from placement.policies import parsing
+from placement.policies import graph_parsing
+from placement.policies.graph_parsing import Edges, Parse
 from placement.types import Array
 
 NODES, EDGES, HIDDEN = 16, 40, 4  # every graph is padded to these: one compilation serves all
+LEVELS = 4  # of sampled parses
 
 
 class _Case(NamedTuple):
@@ -53,34 +59,36 @@ def _constant(products: Array) -> Array:  # every edge ties with every other
     return 0.0 * products[:, 0]
 
 
-class _Parse(NamedTuple):
-    """The groups of all levels."""
+class _Groups(NamedTuple):
+    """The groups of the last level."""
 
     root: Array  # int32 [NODES]: the slot of each node's group
     embedding: Array  # float32 [NODES, HIDDEN]: of the group in each slot
 
 
-def _parse(score_fn, case: _Case, levels: int, threshold: float) -> _Parse:
-    """Level after level, without encoding anew."""
-    embedding, senders, receivers, mask = map(jnp.asarray, case)
+def _parse(score_fn, case: _Case, levels: int, threshold: float) -> _Groups:
+    """Parses level after level, without encoding anew."""
+    embedding, *edges = map(jnp.asarray, case)
     n = len(embedding)
     root = jnp.arange(n, dtype=jnp.int32)
     for _ in range(levels):
-        u, v = root[senders], root[receivers]
-        score = jax.nn.sigmoid(score_fn(embedding[u] * embedding[v]))
-        live = mask & (u != v) & (score >= threshold)
-        edge = parsing.dominant_edge(jax.lax.stop_gradient(score), live, u, v, n)
-        step = parsing.components(edge, u, v)
-        embedding = parsing.pool(embedding, step, score, parsing.kept(edge, step, len(score)))
-        root = step[root]
-    return _Parse(root, embedding)
+        level = graph_parsing.contract(Edges(*edges), root)
+        score = jax.nn.sigmoid(score_fn(embedding[level.senders] * embedding[level.receivers]))
+        candidates = level._replace(mask=level.mask & (score >= threshold))
+        end_scores = jnp.tile(jax.lax.stop_gradient(score), 2)
+        kept_end = graph_parsing.find_highest_ends(end_scores, candidates, n)
+        component = graph_parsing.connect(kept_end, level)
+        joined = jax.ops.segment_min(jnp.arange(n, dtype=jnp.int32), component, n)[component]
+        embedding = graph_parsing.pool(embedding, score, level, kept_end, joined)
+        root = joined[root]
+    return _Groups(root, embedding)
 
 
 _jitted = jax.jit(_parse, static_argnums=(0, 2))
 
 
 @functools.partial(jax.jit, static_argnums=2)
-def _by_logits(logits: Array, case: _Case, levels: int, threshold: float) -> _Parse:
+def _by_logits(logits: Array, case: _Case, levels: int, threshold: float) -> _Groups:
     """By scores of edges that depend on nothing; fewer than there are edges are padded."""
     padded = jnp.pad(logits, (0, EDGES - len(logits)))
     return _parse(lambda products: padded, case, levels, threshold)
@@ -314,3 +322,112 @@ def test_the_gradient_is_that_of_the_pooled_embeddings():
 def test_without_levels_the_score_function_receives_no_gradient():
     case = _case(np.random.default_rng(5), 12, 0.3)
     assert (_gradient(WEIGHTS, case, 0, 0.0) == 0).all()
+
+
+def _edges(rng: np.random.Generator, num_edges: int) -> Edges:
+    """A random graph, padded as policies' graphs are: the last node is padding."""
+    pairs = np.argwhere(np.triu(np.ones((NODES - 1, NODES - 1)), 1))
+    ends = np.full((EDGES, 2), NODES - 1, np.int32)
+    ends[:num_edges] = rng.permutation(pairs)[:num_edges]
+    return Edges(ends[:, 0], ends[:, 1], np.arange(EDGES) < num_edges)
+
+
+@jax.jit
+def _draw(key, scores, edges) -> Parse:
+    return graph_parsing.draw(key, scores, Edges(*edges), NODES, LEVELS)
+
+
+def _sampled(seed: int, scores, edges: Edges) -> Parse:
+    return _draw(jax.random.key(seed), jnp.asarray(scores), edges)
+
+
+@jax.jit
+@jax.grad
+def _score_gradient(scores, edges, parse):
+    return graph_parsing.log_prob(scores, edges, parse).sum()
+
+
+def test_groups_of_a_sample_are_the_components_of_its_kept_edges():
+    rng = np.random.default_rng(0)
+    for seed in range(20):
+        edges = _edges(rng, int(rng.integers(1, EDGES)))
+        parse = _sampled(seed, rng.normal(size=EDGES).astype(np.float32), edges)
+        np.testing.assert_array_equal(parse.root[0], np.arange(NODES))
+        levels = zip(parse.root, parse.kept_end, parse.root[1:], strict=False)
+        for root, kept_end, joined in levels:
+            root, kept_end, joined = map(np.asarray, (root, kept_end, joined))
+            kept_edges = kept_end[kept_end < 2 * EDGES] % EDGES
+            assert edges.mask[kept_edges].all()
+            ends = root[edges.senders[kept_edges]], root[edges.receivers[kept_edges]]
+            matrix = sparse.coo_array((np.ones(len(kept_edges)), ends), (NODES, NODES))
+            _, expected = csgraph.connected_components(matrix, directed=False)
+            is_same = joined[:, None] == joined
+            np.testing.assert_array_equal(is_same, expected[root][:, None] == expected[root])
+            assert set(joined) <= set(root)
+            # A slot keeps an edge of its own group that leads out of it.
+            for slot in np.flatnonzero(kept_end < 2 * EDGES):
+                edge = kept_end[slot] % EDGES
+                ends = edges.senders[edge], edges.receivers[edge]
+                inner, outer = ends if kept_end[slot] < EDGES else ends[::-1]
+                assert root[inner] == slot != root[outer]
+
+
+def test_cycles_of_any_length_are_one_group():
+    """Each node keeps the edge to its target, or none: edge v at its sender."""
+    target = np.array([3, 0, 1, 2, 2, 4, 6, 8, 9, 7, 9, 11], np.int32)
+    nodes = np.arange(12, dtype=np.int32)
+    edges = Edges(nodes, target, target != nodes)
+    kept_end = np.where(edges.mask, nodes, 24)
+    groups = jax.jit(graph_parsing.connect)(kept_end, edges)
+    assert groups.tolist() == [0, 0, 0, 0, 0, 0, 6, 7, 7, 7, 7, 11]
+
+
+def test_nodes_keep_edges_as_often_as_scores_say():
+    edges = _edges(np.random.default_rng(1), 22)
+    scores = np.random.default_rng(2).normal(size=EDGES).astype(np.float32)
+    draw = jax.vmap(lambda key: graph_parsing.draw(key, scores, edges, NODES, 1).kept_end[0])
+    kept_end = np.asarray(jax.jit(draw)(jax.vmap(jax.random.key)(jnp.arange(2000))))
+    for node in range(NODES):
+        is_here = np.concatenate([edges.senders == node, edges.receivers == node])
+        is_here &= np.tile(edges.mask, 2)
+        if not is_here.any():
+            assert (kept_end[:, node] == 2 * EDGES).all()
+            continue
+        weight = np.where(is_here, np.exp(np.tile(scores, 2)), 0.0)
+        kept = kept_end[kept_end[:, node] < 2 * EDGES, node]
+        frequency = np.bincount(kept, minlength=2 * EDGES) / len(kept)
+        np.testing.assert_allclose(frequency, weight / weight.sum(), atol=0.06)
+        assert 0.5 < len(kept) / len(kept_end) < 0.8
+
+
+def test_log_probabilities_are_those_of_a_softmax_over_a_groups_border():
+    rng = np.random.default_rng(3)
+    edges = _edges(rng, 30)
+    scores = rng.normal(size=EDGES).astype(np.float32)
+    parse = _sampled(0, scores, edges)
+    value = np.asarray(jax.jit(graph_parsing.log_prob)(scores, edges, parse))
+    assert (np.asarray(parse.kept_end) < 2 * EDGES).sum() >= 10
+    for root, kept_end, row in zip(parse.root, parse.kept_end, value, strict=False):
+        u, v = np.asarray(root)[edges.senders], np.asarray(root)[edges.receivers]
+        leaves, end_scores = np.tile(edges.mask & (u != v), 2), np.tile(scores, 2)
+        for slot, end in enumerate(np.asarray(kept_end).tolist()):
+            border = leaves & (np.concatenate([u, v]) == slot)
+            expected = 0.0
+            if end < 2 * EDGES:
+                expected = end_scores[end] - np.log(np.exp(end_scores[border]).sum())
+            np.testing.assert_allclose(row[slot], expected, rtol=1e-4, atol=1e-5)
+
+
+def test_gradients_are_finite_where_a_node_has_no_edge():
+    edges = _edges(np.random.default_rng(4), 2)
+    parse = _sampled(0, np.zeros(EDGES, np.float32), edges)
+    assert np.isfinite(_score_gradient(jnp.full(EDGES, 50.0), edges, parse)).all()
+
+
+def test_gradients_are_finite_however_far_scores_are_apart():
+    edges = _edges(np.random.default_rng(5), 20)
+    scores = jnp.asarray(np.random.default_rng(6).normal(size=EDGES) * 200, jnp.float32)
+    parse = _sampled(0, np.zeros(EDGES, np.float32), edges)
+    gradient = _score_gradient(scores, edges, parse)
+    assert np.isfinite(gradient).all()
+    assert (gradient != 0).any()
