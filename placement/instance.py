@@ -15,8 +15,8 @@ from placement.graphs import dag, opgraph
 from placement.simulators import makespan, max_load, ranks, residency, serial, subgraph, tensors
 from placement.types import Array, Problem
 
-_MOST_DEVICES = 31  # of the simulators, whose sets of devices are bits of an integer
-_OVER_TIME = ("makespan", "max_load")  # the objectives for which it is known what runs when
+_MAX_DEVICES = 31  # the simulators represent sets of devices by the bits of an integer
+_TIMED_OBJECTIVES = ("makespan", "max_load")  # their schedule tells when each tensor is alive
 _Tree = TypeVar("_Tree")
 
 
@@ -112,8 +112,8 @@ class Instance(Problem):
     def shares_memory(self) -> np.ndarray:
         """bool [D, D]: whether two devices are one, or parts of one accelerator."""
         accelerator = np.asarray(self.costs.accelerator)
-        same = (accelerator[:, None] == accelerator) & (accelerator >= 0)
-        return _read_only(same | np.eye(len(accelerator), dtype=bool))
+        shares_accelerator = (accelerator[:, None] == accelerator) & (accelerator >= 0)
+        return _read_only(shares_accelerator | np.eye(len(accelerator), dtype=bool))
 
     @functools.cached_property
     def memory_limits(self) -> MemoryLimits:
@@ -130,15 +130,20 @@ class Instance(Problem):
         That is, with equal computing times, delays to all others, and memory limits.
         """
 
+        memory = self.memory_limits
+
+        def limits(devices: np.ndarray) -> list[tuple[list[bool], float]]:
+            return sorted(zip(devices.tolist(), memory.capacity_bytes.tolist(), strict=True))
+
         def is_symmetric(swap: np.ndarray) -> bool:
-            delay_s, memory = self.dependencies.delay_s, self.memory_limits
+            delay_s = self.dependencies.delay_s
             return (
                 np.array_equal(self.allowed_compute_s[:, swap], self.allowed_compute_s)
                 and np.array_equal(delay_s[:, swap][:, :, swap], delay_s)
-                and _limits(memory.devices[:, swap], memory) == _limits(memory.devices, memory)
+                and limits(memory.devices[:, swap]) == limits(memory.devices)
             )
 
-        return _read_only(tensors.interchangeable(len(self.devices), is_symmetric))
+        return _read_only(_interchangeable(len(self.devices), is_symmetric))
 
     # Transfer delays.
 
@@ -198,8 +203,20 @@ class Instance(Problem):
 
     @functools.cached_property
     def links(self) -> makespan.Links:
-        """The transfer delays between kinds of devices."""
-        return makespan.make_links(self.edge_delay_s)
+        """The transfer delays between kinds of devices; devices with equal links are of a kind."""
+        delay_s = self.edge_delay_s
+
+        def is_symmetric(swap: np.ndarray) -> bool:
+            return bool((delay_s[:, swap][:, :, swap] == delay_s).all())
+
+        representatives = _interchangeable(delay_s.shape[-1], is_symmetric)
+        first, kind = np.unique(representatives, return_inverse=True)
+        kind_delay_s = delay_s[:, first][:, :, first]
+        # Between two devices of a kind; zero for a kind with one device.
+        last = np.array([np.flatnonzero(kind == k)[-1] for k in range(len(first))])
+        diagonal = np.arange(len(first))
+        kind_delay_s[:, diagonal, diagonal] = delay_s[:, first, last]
+        return _read_only(makespan.Links(kind.astype(np.int8), kind_delay_s))
 
     @functools.cached_property
     def tensor_blocks(self) -> tuple[tensors.Block, ...]:
@@ -230,7 +247,7 @@ class Instance(Problem):
         # If every device can hold all operations, no limit is ever exceeded and none is needed.
         total_bytes = np.asarray(costs.memory_bytes, np.float64).sum()
         tensor_bytes = costs.tensor_bytes
-        if tensor_bytes is not None and self.objective in _OVER_TIME:
+        if tensor_bytes is not None and self.objective in _TIMED_OBJECTIVES:
             first = np.unique(graph.tensors, return_index=True)[1]
             total_bytes += np.maximum(
                 *(np.asarray(b, np.float64)[first] for b in tensor_bytes)
@@ -251,49 +268,50 @@ class Instance(Problem):
           UserError: there is no such objective, or there are more devices than bits in a set.
         """
         num_devices = np.asarray(self.costs.compute_s).shape[1]
-        if num_devices > _MOST_DEVICES:
+        if num_devices > _MAX_DEVICES:
             raise UserError(
-                f"{num_devices} devices; the simulators take at most {_MOST_DEVICES}: give fewer"
+                f"{num_devices} devices; the simulators take at most {_MAX_DEVICES}: give fewer"
             )
         simulators.objective(self.objective)
-        # Within a function that is being traced these would be tracers, which must not be kept.
+        # If a function is being traced, the arrays would be tracers, which must not be cached.
         with jax.ensure_compile_time_eval():
             return jax.tree.map(jnp.asarray, (self.limits, _TABLES[self.objective](self)))
 
     def evaluate(self, placements: Array) -> Array:
-        """Evaluates placements int32 [B, N]: float32 [B] seconds, inf where one is not feasible.
+        """Evaluates placements int32 [B, N] to float32 [B] seconds; inf for infeasible placements.
 
         Compiles once for each batch size. The arrays are arguments of the compiled function, so
         that instances whose tables have equal shapes share it.
         """
-        return self._evaluate(placements, penalised=False)
+        simulate = simulators.objective(self.objective).simulate
+        return _evaluate(simulate, False, self.tables, jnp.asarray(placements, jnp.int32))
 
     def evaluate_penalised(self, placements: Array) -> Array:
-        """Evaluates as `evaluate`, but what is not feasible to `Outcome.penalised_s`."""
-        return self._evaluate(placements, penalised=True)
-
-    def _evaluate(self, placements: Array, *, penalised: bool) -> Array:
+        """Evaluates as `evaluate`; infeasible placements evaluate to `Outcome.penalised_s`."""
         simulate = simulators.objective(self.objective).simulate
-        return _evaluate(simulate, penalised, self.tables, jnp.asarray(placements, jnp.int32))
+        return _evaluate(simulate, True, self.tables, jnp.asarray(placements, jnp.int32))
 
     def value_s(self, placement: np.ndarray) -> float:
-        """Returns the simulator's value of one placement int [N]."""
+        """Returns the objective's value of one placement int [N], by the simulator."""
         chex.assert_shape(placement, (self.graph.num_ops,))
         chex.assert_type(placement, int)
         return float(self.evaluate(placement[None])[0])
 
     def exceeds_memory(self, placement: np.ndarray) -> bool:
-        """Whether a placement int [N] could run if devices had more memory."""
+        """Returns whether a placement int [N] could run if devices had more memory."""
         simulate = simulators.objective(self.objective).simulate
         return bool(_exceeds_memory(simulate, self.tables, jnp.asarray(placement)[None])[0])
 
     def fullest_bytes(self, placements: np.ndarray) -> np.ndarray:
-        """Sums what operations always occupy on the fullest device, float64 [B], on the host.
+        """Computes the bytes that operations always occupy on the fullest device, on the host.
 
-        Parts of one accelerator hold theirs together.
+        The parts of one accelerator count together.
 
         Args:
           placements: int32 [B, N].
+
+        Returns:
+          float64 [B].
         """
         memory_bytes = np.asarray(self.costs.memory_bytes, np.float64)
         used = [(placements == d) @ memory_bytes for d in range(len(self.devices))]
@@ -332,8 +350,22 @@ def _exceeds_memory(
     return jnp.isfinite(outcome.latency_s) & (outcome.overflow > 0)
 
 
-def _limits(devices: np.ndarray, memory: MemoryLimits) -> list[tuple[list[bool], float]]:
-    return sorted(zip(devices.tolist(), memory.capacity_bytes.tolist(), strict=True))
+def _interchangeable(num_devices: int, is_symmetric: Callable[[np.ndarray], bool]) -> np.ndarray:
+    """Returns for each device the first one that it can change places with, int64 [D].
+
+    Args:
+      num_devices: D.
+      is_symmetric: returns whether nothing changes under a permutation int [D] of the devices.
+    """
+    first = np.arange(num_devices)
+    for device in range(num_devices):
+        for candidate in np.unique(first[:device]).tolist():
+            swap = np.arange(num_devices)
+            swap[[candidate, device]] = device, candidate
+            if is_symmetric(swap):
+                first[device] = candidate
+                break
+    return first
 
 
 def _read_only(tree: _Tree) -> _Tree:

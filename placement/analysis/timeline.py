@@ -5,7 +5,7 @@ Its last span ends at the objective's value, up to the rounding of float32:
 
 - `serial`: submodels one after another. A submodel has all operations that its device can run
   before another device must. Transfers and fusion losses come before it.
-- `makespan`: one span per operation, by the recursion of `placement.simulators.makespan`.
+- `makespan`: one span per operation, of a `placement.simulators.schedule.ListSchedule`.
 - `max_load`: the schedule of one single request, as under `makespan`. In a stream the busiest
   device sets the pace, so no span ends at the objective's value.
 - `subgraph`: one span per accelerator, its communication included. The host is infinitely wide:
@@ -23,7 +23,7 @@ import numpy as np
 from placement.analysis import segments
 from placement.graphs import dag
 from placement.instance import Instance
-from placement.simulators import max_load
+from placement.simulators import max_load, schedule
 from placement.types import OpGraph, Span
 
 _loads = jax.jit(max_load.loads)
@@ -130,18 +130,16 @@ def _serial_waits_s(problem: Instance, placement: np.ndarray) -> np.ndarray:
 
 
 def _makespan(problem: Instance, placement: np.ndarray) -> list[Span]:
-    graph, delay_s = problem.graph, problem.edge_delay_s
-    compute_s = np.asarray(problem.costs.compute_s, np.float64)
-    starts, edges = dag.successors(graph.num_ops, graph.receivers, np.arange(graph.num_edges))
-    finish_s, free_s = np.zeros(graph.num_ops), np.zeros(compute_s.shape[1])
+    list_schedule = schedule.ListSchedule(
+        problem.graph, problem.costs.compute_s, problem.edge_delay_s
+    )
+    free_s = [0.0] * len(problem.devices)
     spans = []
     for op in problem.priority_order.tolist():
-        inputs, device = edges[starts[op] : starts[op + 1]], int(placement[op])
-        sources = graph.senders[inputs]
-        arrival_s = finish_s[sources] + delay_s[inputs, placement[sources], device]
-        start = max(float(free_s[device]), float(arrival_s.max(initial=0.0)))
-        finish_s[op] = free_s[device] = start + compute_s[op, device]
-        spans.append(Span(device, (op,), start, float(finish_s[op])))
+        device = int(placement[op])
+        start_s = max(free_s[device], list_schedule.arrival_s(op)[device])
+        free_s[device] = list_schedule.place(op, device, start_s)
+        spans.append(Span(device, (op,), start_s, free_s[device]))
     return spans
 
 

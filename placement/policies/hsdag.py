@@ -53,8 +53,8 @@ from placement.policies import (
     scheduler_tables,
 )
 from placement.policies.cost_features import CostView
-from placement.simulators import timing
-from placement.simulators.timing import Timing
+from placement.simulators import makespan
+from placement.simulators.makespan import Timing
 from placement.types import Array, LogProb, Params, Policy, Sample
 
 _LEAST_DELAY = 0.2  # of an edge, in medians, beside its own
@@ -110,7 +110,7 @@ class _Network(nn.Module):
     def __call__(self, graph: jraph.GraphsTuple) -> Array:
         """Calls every part, for `init`."""
         before = jnp.zeros(graph.nodes["mask"].shape, jnp.int32)
-        seen = self.see(graph, before, timing.timing(graph.globals.simulator, before))
+        seen = self.see(graph, before, makespan.timing(graph.globals.simulator, before))
         every = moves.groups(graph, before, jnp.ones((1, len(before)), bool))
         return self.choose(graph, seen, every)
 
@@ -238,7 +238,7 @@ def make(
         # One draw of all, as every one takes half a second to compile.
         shape = 3 + ways * num_devices, num_groups
         chances = jax.random.uniform(for_rest, shape, minval=1e-20)
-        times = timing.timing(graph.globals.simulator, before[0])
+        times = makespan.timing(graph.globals.simulator, before[0])
         seen = see(params, graph, before[0], times)
         parses = jax.vmap(
             lambda key, mask: sampled_parsing.draw(

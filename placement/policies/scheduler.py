@@ -54,7 +54,7 @@ import jraph
 from placement.instance import Instance
 from placement.policies import base, encoders, scheduler_tables
 from placement.policies.cost_features import CostView
-from placement.simulators import makespan, schedule
+from placement.simulators import makespan, schedule, tensors
 from placement.types import Array, LogProb, Params, Policy, Sample
 
 NUM_FEATURES = 8
@@ -320,13 +320,13 @@ def _list_schedule(
     def step(i: Array, carry: tuple[_Schedule, Any]) -> tuple[_Schedule, Any]:
         now, kept = carry
         s, compute_of, delay_of = jax.tree.map(lambda leaf: leaf[i], simulator.by_step)
-        arrival = jnp.where(s.first, 0.0, now.arrival)
-        transfer = jnp.where(s.first, 0.0, now.transfer)
+        taken, arrivals = [], []
         for slot in range(schedule.WIDTH):
-            there = now.device[s.inputs[slot]]
-            taken = _rows(delay_of[slot], there)
-            arrival = jnp.maximum(arrival, now.finish[s.inputs[slot]] + taken)
-            transfer += taken
+            sender = s.inputs[slot]
+            taken.append(tensors.select(delay_of[slot][:, :, None], now.device[sender]))
+            arrivals.append(now.finish[sender] + taken[slot])
+        arrival = schedule.accumulate_inputs(s.first, now.arrival, 0.0, arrivals)
+        transfer = schedule.accumulate_inputs(s.first, now.transfer, 0.0, taken, jnp.add)
         end = jnp.maximum(arrival, now.free) + compute_of[:, None]
         fits = now.used + t.memory[s.op] <= t.capacity[:, None]
         candidate = allowed[s.op][:, None] & (fits | ~fits.any(axis=0))
@@ -383,24 +383,11 @@ def _leaving(costs: CostView[scheduler_tables.Tables], before: Array) -> tuple[A
     delay = costs.delay_s / costs.own.unit_s
     rows = jnp.concatenate([before, jnp.zeros((1, before.shape[1]), before.dtype)])
     there = rows[costs.receivers]
-    way = _pick([delay[:, :, d, None] for d in range(num_devices)], there[:, None])
+    way = tensors.select([delay[:, :, d, None] for d in range(num_devices)], there[:, None])
     summed = jraph.segment_sum(way, costs.senders, num_nodes + 1)[:num_nodes]
     longest = jnp.maximum(jraph.segment_max(way, costs.senders, num_nodes + 1)[:num_nodes], 0.0)
     moved = (before[:, None] != jnp.arange(num_devices)[:, None]).astype(jnp.float32)
     return tuple(jnp.where(before[0] < 0, 0.0, x) for x in (longest, summed, moved))
-
-
-def _rows(table: Array, row: Array) -> Array:
-    """`table[row[b], d]`, [D, B], of a table [D, D]. Selects, not a gather: they vectorise."""
-    return _pick([values[:, None] for values in table], row)
-
-
-def _pick(values: list[Array], choice: Array) -> Array:
-    """`values[choice]`, element by element."""
-    chosen = values[0]
-    for number in range(1, len(values)):
-        chosen = jnp.where(choice == number, values[number], chosen)
-    return jnp.broadcast_to(chosen, jnp.broadcast_shapes(chosen.shape, choice.shape))
 
 
 def _log_softmax(logits: Array, candidate: Array, *, axis: int) -> Array:

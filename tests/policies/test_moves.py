@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from placement.policies import hsdag, moves
-from placement.simulators import timing
+from placement.simulators import makespan
 from tests.simulators import reference
 
 SIZE = (14, 24, 24, 3)  # operations, edges, tensors, devices
@@ -16,7 +16,7 @@ SIZE = (14, 24, 24, 3)  # operations, edges, tensors, devices
 
 @jax.jit
 def _describe(graph, before, member):
-    times = timing.timing(graph.globals.simulator, before)
+    times = makespan.timing(graph.globals.simulator, before)
     placed = moves.placed(graph, before, times, graph.globals.own.unit_s)
     groups = moves.groups(graph, before, member)
     return placed, groups, moves.features(graph, placed, groups)

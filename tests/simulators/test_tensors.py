@@ -16,7 +16,7 @@ def test_many_readers_are_looked_at_in_a_loop_as_few_are_one_by_one(monkeypatch)
     placement = rng.integers(0, 3, (graph.num_ops, 5), np.int32)
     sets = tensors.as_sets(placement, 3)
     one_by_one = tensors.read(wide, sets)
-    monkeypatch.setattr(tensors, "_UNROLLED", 1)
+    monkeypatch.setattr(tensors, "_MAX_UNROLLED", 1)
     looped = tensors.read(wide, sets)
     for found, expected in zip(looped, one_by_one, strict=True):
         np.testing.assert_array_equal(found, expected)
