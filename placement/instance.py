@@ -1,6 +1,7 @@
 """A problem together with everything that follows from it, each computed once."""
 
 import functools
+import itertools
 from collections.abc import Callable
 from typing import Any, NamedTuple, TypeVar
 
@@ -150,17 +151,28 @@ class Instance(Problem):
     @functools.cached_property
     def edge_transfer_s(self) -> np.ndarray:
         """float32 [E, D, D]: one transfer of each edge's tensor between two devices."""
-        return _read_only(tensors.edge_transfer_s(self.graph, self.costs))
+        costs, num_bytes = self.costs, self.graph.edge_bytes.astype(np.float64)
+        latency_s = np.asarray(costs.transfer_latency_s)
+        s_per_byte = np.asarray(costs.transfer_s_per_byte)
+        fixed_s = np.asarray(costs.transfer_fixed_s, np.float64)
+        transfer_s = np.zeros((self.graph.num_edges, *latency_s.shape), np.float32)
+        for pair in itertools.permutations(range(len(latency_s)), 2):  # the diagonal stays zero
+            transfer_s[:, *pair] = fixed_s + (latency_s[pair] + num_bytes * s_per_byte[pair])
+        return _read_only(transfer_s)
 
     @functools.cached_property
     def edge_delay_s(self) -> np.ndarray:
         """float32 [E, D, D]: from the end of each edge's sender to the arrival at the receiver."""
-        return _read_only(tensors.edge_delay_s(self.edge_transfer_s, self.costs.fusion_loss_s))
+        delay_s = self.edge_transfer_s.copy()
+        for pair in itertools.permutations(range(delay_s.shape[-1]), 2):
+            delay_s[:, *pair] += np.asarray(self.costs.fusion_loss_s, np.float32)
+        return _read_only(delay_s)
 
     @functools.cached_property
     def mean_edge_delay_s(self) -> np.ndarray:
         """float64 [E]: each edge's mean delay over the pairs of devices that are linked."""
-        return _read_only(ranks.mean_delay_s(self.edge_delay_s))
+        is_link = ~np.eye(self.edge_delay_s.shape[-1], dtype=bool)
+        return _read_only(ranks.finite_mean(self.edge_delay_s.astype(np.float64)[:, is_link]))
 
     @functools.cached_property
     def dependencies(self) -> Dependencies:
@@ -183,15 +195,19 @@ class Instance(Problem):
     def upward_rank(self) -> np.ndarray:
         """float64 [N]: the longest path from each operation to the end, see `ranks`."""
         return _read_only(
-            ranks.upward_rank(
+            ranks.compute_upward_rank(
                 self.graph, self.costs.compute_s, self.mean_edge_delay_s, self.topological_order
             )
         )
 
     @functools.cached_property
     def priority_order(self) -> np.ndarray:
-        """int32 [N]: the order in which a device runs its operations under `makespan`."""
-        return _read_only(ranks.priority_order(self.upward_rank, self.topological_order))
+        """int32 [N]: the order in which a device runs its operations under `makespan`.
+
+        That is by decreasing upward rank; operations of equal rank are in topological order.
+        """
+        order = self.topological_order
+        return _read_only(order[np.argsort(-self.upward_rank[order], kind="stable")])
 
     @functools.cached_property
     def class_order(self) -> np.ndarray:
@@ -219,20 +235,20 @@ class Instance(Problem):
         return _read_only(makespan.Links(kind.astype(np.int8), kind_delay_s))
 
     @functools.cached_property
-    def tensor_blocks(self) -> tuple[tensors.Block, ...]:
+    def tensor_blocks(self) -> tuple[tensors.TensorBlock, ...]:
         """All tensors that are read, grouped by their number of readers."""
-        return tensors.blocks(self.graph, self.costs.fusion_loss_s, self.edge_transfer_s)
+        return tensors.make_blocks(self.graph, self.costs.fusion_loss_s, self.edge_transfer_s)
 
     @functools.cached_property
     def makespan_tables(self) -> makespan.Tables:
         """The schedule's tables on the host, whatever the objective."""
         compute_s = self.costs.compute_s
-        return makespan.tables(self.graph, compute_s, self.priority_order, self.links)
+        return makespan.build_tables(self.graph, compute_s, self.priority_order, self.links)
 
     @functools.cached_property
     def load_tables(self) -> max_load.Tables:
         """The tables of the devices' loads on the host, whatever the objective."""
-        return max_load.tables(self.costs, self.tensor_blocks)
+        return max_load.build_tables(self.costs, self.tensor_blocks)
 
     @functools.cached_property
     def limits(self) -> simulators.Limits:
@@ -254,7 +270,7 @@ class Instance(Problem):
             ).sum()
             if total_bytes > capacity.min():
                 tables = self.makespan_tables, self.links, self.tensor_blocks
-                memory = memory._replace(alive=residency.tables(graph, tensor_bytes, *tables))
+                memory = memory._replace(alive=residency.build_tables(graph, tensor_bytes, *tables))
         return simulators.Limits(
             memory=memory if total_bytes > capacity.min() else None,
             representative=self.leaders if self.is_colocated else None,
@@ -319,10 +335,12 @@ class Instance(Problem):
 
 
 _TABLES: dict[str, Callable[[Instance], Any]] = {
-    "serial": lambda instance: serial.tables(instance.costs, instance.tensor_blocks),
+    "serial": lambda instance: serial.Tables(
+        np.asarray(instance.costs.compute_s, np.float32), instance.tensor_blocks
+    ),
     "makespan": lambda instance: instance.makespan_tables,
     "max_load": lambda instance: instance.load_tables,
-    "subgraph": lambda instance: subgraph.tables(
+    "subgraph": lambda instance: subgraph.build_tables(
         instance.graph, instance.costs, instance.topological_order, instance.load_tables
     ),
 }

@@ -108,18 +108,18 @@ def _overflow(memory: Memory, placement: Array) -> Array:
     capacity_bytes = memory.capacity_bytes[:, None]
     if memory.alive is not None:
         tables, free_bytes = memory.alive, capacity_bytes - used_bytes
-        most_bytes = residency.bound_bytes(tables, placement)
-        may_exceed = jnp.any(most_bytes > free_bytes, axis=0)
+        all_bytes = residency.bound_peak_bytes(tables, placement)
+        may_exceed = jnp.any(all_bytes > free_bytes, axis=0)
         # The peaks need another simulation of the schedule, which is left out if all tensors of
         # every placement fit at once.
         used_bytes += jnp.where(
             may_exceed,
             jax.lax.cond(
                 may_exceed.any(),
-                lambda: residency.peak_bytes(tables, placement, may_exceed),
-                lambda: most_bytes,
+                lambda: residency.compute_peak_bytes(tables, placement, may_exceed),
+                lambda: all_bytes,
             ),
-            most_bytes,
+            all_bytes,
         )
     shared_bytes = jnp.where(memory.shared[:, :, None], used_bytes[:, None], 0.0).sum(axis=0)
     excess = jnp.maximum(shared_bytes - capacity_bytes, 0.0) / jnp.maximum(capacity_bytes, 1.0)

@@ -97,17 +97,17 @@ class _Result(NamedTuple):
 
     finish_s: Array  # float32 [N + 2, B]
     free_s: Array  # float32 [D, B]: when each device has run all its operations
-    through_s: Array | None  # float32 [B]: the longest path through the part; None if no boundary
+    longest_path_s: Array | None  # float32 [B]: through a part with a boundary; else None
     start_s: Array | None  # float32 [N + 2, B]; None unless requested
 
 
-def tables(graph: OpGraph, compute_s: Array, order: np.ndarray, links: Links) -> Tables:
+def build_tables(graph: OpGraph, compute_s: Array, order: np.ndarray, links: Links) -> Tables:
     """Builds the tables of a problem, on the host.
 
     Args:
       graph: N operations, E edges.
       compute_s: float [N, D], see `CostModel`.
-      order: int32 [N], the order of priority (`ranks.priority_order`).
+      order: int32 [N], the order of priority.
       links: the delays of the graph's edges.
     """
     steps = schedule.steps(graph.num_ops, graph.senders, graph.receivers, order)
@@ -121,18 +121,18 @@ def of_inputs(steps: schedule.Steps, delay_s: np.ndarray) -> np.ndarray:
     return np.concatenate([delay_s, no_edge])[steps.edges]
 
 
-def latency(t: Tables, placement: Array) -> Array:
+def latency(tables: Tables, placement: Array) -> Array:
     """Computes the latencies float32 [B] of placements int32 [N, B]."""
-    result = _scan_schedule(t, placement)
-    return result.free_s.max(axis=0) if result.through_s is None else result.through_s
+    result = _scan_schedule(tables, placement)
+    return result.free_s.max(axis=0) if result.longest_path_s is None else result.longest_path_s
 
 
-def finish_s(t: Tables, placement: Array) -> Array:
+def finish_s(tables: Tables, placement: Array) -> Array:
     """Computes the operations' finish times float32 [N, B] under placements int32 [N, B]."""
-    return _scan_schedule(t, placement).finish_s[: placement.shape[0]]
+    return _scan_schedule(tables, placement).finish_s[: placement.shape[0]]
 
 
-def times_s(t: Tables, placement: Array) -> tuple[Array, Array]:
+def compute_times(tables: Tables, placement: Array) -> tuple[Array, Array]:
     """Computes the operations' start and finish times under placements int32 [N, B].
 
     If an operation starts as soon as another one finishes, the two times are the same number.
@@ -140,12 +140,12 @@ def times_s(t: Tables, placement: Array) -> tuple[Array, Array]:
     Returns:
       Two arrays float32 [N, B].
     """
-    result, num_ops = _scan_schedule(t, placement, with_starts=True), placement.shape[0]
+    result, num_ops = _scan_schedule(tables, placement, with_starts=True), placement.shape[0]
     assert result.start_s is not None
     return result.start_s[:num_ops], result.finish_s[:num_ops]
 
 
-def timing(t: Tables, placement: Array) -> Timing:
+def timing(tables: Tables, placement: Array) -> Timing:
     """Computes the schedule and the slack of one placement int32 [N].
 
     The longest path from an operation's finish to the end is the recursion backwards:
@@ -155,12 +155,12 @@ def timing(t: Tables, placement: Array) -> Timing:
     """
     chex.assert_rank(placement, 1)
     chex.assert_type(placement, int)
-    steps, compute_s, delay_s = t.by_step
+    steps, compute_s, delay_s = tables.by_step
     num_ops, num_steps = len(placement), len(steps.op)
-    start_s, finish_s = times_s(t, placement[:, None])
+    start_s, finish_s = compute_times(tables, placement[:, None])
     padded = jnp.concatenate([placement, jnp.zeros(2, placement.dtype)])
     device, input_device = padded[steps.op], padded[steps.inputs]  # [S], [S, WIDTH]
-    kind = jnp.asarray(t.kind)
+    kind = jnp.asarray(tables.kind)
     delay_s = delay_s[
         jnp.arange(num_steps)[:, None],
         jnp.arange(schedule.WIDTH),
@@ -182,27 +182,27 @@ def timing(t: Tables, placement: Array) -> Timing:
         )
         return (tail_s.at[step.inputs].max(path_s + delay_s), device_tail_s, path_s), None
 
-    initial = jnp.zeros(num_ops + 2), jnp.zeros(t.compute_s.shape[1]), jnp.float32(0)
+    initial = jnp.zeros(num_ops + 2), jnp.zeros(tables.compute_s.shape[1]), jnp.float32(0)
     xs = steps, device, delay_s, compute_s
     (tail_s, *_), _ = jax.lax.scan(step_back, initial, xs, reverse=True)
     return Timing(start_s[:, 0], finish_s[:, 0], tail_s[:num_ops])
 
 
-def _scan_schedule(t: Tables, placement: Array, *, with_starts: bool = False) -> _Result:
+def _scan_schedule(tables: Tables, placement: Array, *, with_starts: bool = False) -> _Result:
     """Runs the recursion of the module docstring for placements int32 [N, B]."""
     chex.assert_rank(placement, 2)
     chex.assert_type(placement, int)
-    num_devices, num_kinds = t.compute_s.shape[1], t.delay_s.shape[-1]
+    num_devices, num_kinds = tables.compute_s.shape[1], tables.delay_s.shape[-1]
     batch = placement.shape[1]
     # The largest number below is that of a pair of kinds, M * M - 1.
     narrow = jnp.int8 if num_kinds**2 <= 2**7 else jnp.int16
     devices = jnp.concatenate([placement, jnp.zeros((2, batch), placement.dtype)]).astype(narrow)
     kinds = devices
     if num_kinds < num_devices:
-        kinds = tensors.select(jnp.asarray(t.kind, narrow), devices)
+        kinds = tensors.select(jnp.asarray(tables.kind, narrow), devices)
 
     def advance(carry: Any, xs: Any) -> tuple[Any, None]:
-        finish_s, free_s, arrival_s, through_s, start_s = carry
+        finish_s, free_s, arrival_s, longest_path_s, start_s = carry
         (step, compute_s, delay_s), boundary = xs
         device = devices[step.op]  # [B]
         input_arrivals_s = []
@@ -226,17 +226,17 @@ def _scan_schedule(t: Tables, placement: Array, *, with_starts: bool = False) ->
             start_s = write_row(start_s, op_start_s, step.output, 0)
         if boundary is not None:
             path_s = op_finish_s + tensors.select(boundary.tail_s, device)
-            through_s = jnp.maximum(through_s, path_s)
-        return (finish_s, free_s, arrival_s, through_s, start_s), None
+            longest_path_s = jnp.maximum(longest_path_s, path_s)
+        return (finish_s, free_s, arrival_s, longest_path_s, start_s), None
 
     # With a boundary, times may be negative: its `ready_s` alone says when an operation can start.
-    earliest_s = 0.0 if t.boundary is None else -jnp.inf
+    earliest_s = 0.0 if tables.boundary is None else -jnp.inf
     finish_s = jnp.full(devices.shape, earliest_s)
     free_s = jnp.full((num_devices, batch), earliest_s)
-    through_s = None if t.boundary is None else jnp.full(batch, -jnp.inf)
+    longest_path_s = None if tables.boundary is None else jnp.full(batch, -jnp.inf)
     start_s = jnp.zeros_like(finish_s) if with_starts else None
-    initial = finish_s, free_s, jnp.zeros(batch), through_s, start_s
-    (finish_s, free_s, _, through_s, start_s), _ = jax.lax.scan(
-        advance, initial, (t.by_step, t.boundary)
+    initial = finish_s, free_s, jnp.zeros(batch), longest_path_s, start_s
+    (finish_s, free_s, _, longest_path_s, start_s), _ = jax.lax.scan(
+        advance, initial, (tables.by_step, tables.boundary)
     )
-    return _Result(finish_s, free_s, through_s, start_s)
+    return _Result(finish_s, free_s, longest_path_s, start_s)

@@ -29,14 +29,15 @@ class Tables(NamedTuple):
     """The arrays that `latency` reads; the tuples have one entry for each block."""
 
     compute_s: Array  # float32 [N, D]
-    blocks: tuple[tensors.Block, ...]
+    blocks: tuple[tensors.TensorBlock, ...]
     receive_s: tuple[Array, ...]  # float32 [k, D]: zero for hosts
     send_s: tuple[Array, ...]  # float32 [k, D]: zero for hosts
 
 
-def tables(costs: CostModel, blocks: tuple[tensors.Block, ...]) -> Tables:
-    """Builds the tables of a problem, on the host; the blocks are those of `tensors.blocks`."""
-    links = [link_s(np.asarray(b.transfer_s), np.asarray(costs.accelerator)) for b in blocks]
+def build_tables(costs: CostModel, blocks: tuple[tensors.TensorBlock, ...]) -> Tables:
+    """Builds the tables of a problem, on the host, given `tensors.make_blocks`."""
+    accelerator = np.asarray(costs.accelerator)
+    links = [link_s(np.asarray(block.transfer_s), accelerator) for block in blocks]
     return Tables(
         compute_s=np.asarray(costs.compute_s, np.float32),
         blocks=blocks,
@@ -67,27 +68,33 @@ def link_s(transfer_s: np.ndarray, accelerator: np.ndarray) -> tuple[np.ndarray,
     )
 
 
-def latency(t: Tables, placement: Array) -> Array:
+def latency(tables: Tables, placement: Array) -> Array:
     """Computes the seconds per sample, float32 [B], of placements int32 [N, B]."""
-    return loads(t, placement).max(axis=0)
+    return compute_loads(tables, placement).max(axis=0)
 
 
-def loads(t: Tables, placement: Array) -> Array:
+def compute_loads(tables: Tables, placement: Array) -> Array:
     """Computes each device's seconds per sample, float32 [D, B], of placements int32 [N, B]."""
     chex.assert_rank(placement, 2)
     chex.assert_type(placement, int)
-    num_devices = t.compute_s.shape[1]
-    sets = tensors.as_sets(placement, num_devices)
+    num_devices = tables.compute_s.shape[1]
+    sets = tensors.make_sets(placement, num_devices)
     load_s = [
-        jnp.where(sets == 1 << d, t.compute_s[:, d, None], 0.0).sum(axis=0)
+        jnp.where(sets == 1 << d, tables.compute_s[:, d, None], 0.0).sum(axis=0)
         for d in range(num_devices)
     ]
-    for block, receive_s, send_s in zip(t.blocks, t.receive_s, t.send_s, strict=True):
-        reading = tensors.read(block, sets)
+    for block, receive_s, send_s in zip(
+        tables.blocks, tables.receive_s, tables.send_s, strict=True
+    ):
+        block_devices = tensors.find_devices(block, sets)
         for d in range(num_devices):
-            other_readers = reading.readers & ~jnp.asarray(1 << d, reading.readers.dtype)
-            received_s = jnp.where(reading.readers != other_readers, receive_s[:, d, None], 0.0)
+            other_readers = block_devices.readers & ~jnp.asarray(
+                1 << d, block_devices.readers.dtype
+            )
+            received_s = jnp.where(
+                block_devices.readers != other_readers, receive_s[:, d, None], 0.0
+            )
             sent_s = jnp.where(other_readers != 0, send_s[:, d, None], 0.0)
-            is_source = reading.source == 1 << d
+            is_source = block_devices.source == 1 << d
             load_s[d] += jnp.where(is_source, sent_s, received_s).sum(axis=0)
     return jnp.stack(load_s)

@@ -14,16 +14,6 @@ from placement.graphs import dag
 from placement.types import Array, OpGraph
 
 
-def mean_delay_s(delay_s: np.ndarray) -> np.ndarray:
-    """Computes each edge's mean delay, float64 [E], over the pairs of devices that are linked.
-
-    Args:
-      delay_s: float32 [E, D, D], of `tensors.edge_delay_s`.
-    """
-    differs = ~np.eye(delay_s.shape[-1], dtype=bool)
-    return finite_mean(delay_s.astype(np.float64)[:, differs])
-
-
 def finite_mean(values: np.ndarray) -> np.ndarray:
     """Computes the mean [N] of the finite values in each row of [N, M]; zero if there are none."""
     chex.assert_rank(values, 2)
@@ -32,7 +22,7 @@ def finite_mean(values: np.ndarray) -> np.ndarray:
     return np.where(finite, values, 0.0).sum(axis=1) / np.maximum(finite.sum(axis=1), 1)
 
 
-def upward_rank(
+def compute_upward_rank(
     graph: OpGraph, compute_s: Array, mean_delay_s: np.ndarray, order: np.ndarray
 ) -> np.ndarray:
     """Computes HEFT's upward rank, float64 [N] (Topcuoglu et al. 2002, equation 8).
@@ -53,16 +43,6 @@ def upward_rank(
         if path_s > tail_s[sender]:
             tail_s[sender] = path_s
     return mean_s + tail_s
-
-
-def priority_order(rank: np.ndarray, order: np.ndarray) -> np.ndarray:
-    """Orders operations, int32 [N], by decreasing upward rank; ties are in topological order.
-
-    Args:
-      rank: float64 [N], of `upward_rank`.
-      order: int32 [N], topological.
-    """
-    return order[np.argsort(-rank[order], kind="stable")]
 
 
 def optimistic_cost_s(

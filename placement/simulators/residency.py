@@ -42,17 +42,17 @@ class Tables(NamedTuple):
     source_pages: Array  # int32 [T]: pages on the device that produces the tensor
     copy_pages: Array  # int32 [T]: pages on each other device that reads it
     page_bytes: Array  # float32 []
-    blocks: tuple[tensors.Block, ...]
+    blocks: tuple[tensors.TensorBlock, ...]
     block_source_pages: tuple[Array, ...]  # int32 [k] for each block
     block_copy_pages: tuple[Array, ...]  # int32 [k] for each block
 
 
-def tables(
+def build_tables(
     graph: OpGraph,
     tensor_bytes: TensorBytes,
     schedule: makespan.Tables,
     links: makespan.Links,
-    blocks: tuple[tensors.Block, ...],
+    blocks: tuple[tensors.TensorBlock, ...],
 ) -> Tables:
     """Builds the tables of a problem whose tensors occupy memory, on the host.
 
@@ -61,7 +61,7 @@ def tables(
       tensor_bytes: see `CostModel`.
       schedule: the tables of `makespan` for the same problem.
       links: the delays of the same problem.
-      blocks: the blocks of the same problem, of `tensors.blocks`.
+      blocks: the blocks of the same problem, of `tensors.make_blocks`.
     """
     _, first_edge, tensor = np.unique(graph.tensors, return_index=True, return_inverse=True)
     source_bytes, copy_bytes = (np.asarray(b, np.float64) for b in tensor_bytes)
@@ -87,59 +87,61 @@ def tables(
     )
 
 
-def bound_bytes(t: Tables, placement: Array) -> Array:
+def bound_peak_bytes(tables: Tables, placement: Array) -> Array:
     """Computes an upper bound of the peaks, as if all tensors were alive at once.
 
     Args:
-      t: the tables.
+      tables: the tables.
       placement: int32 [N, B].
 
     Returns:
       float32 [D, B].
     """
-    num_devices = t.schedule.compute_s.shape[1]
-    sets = tensors.as_sets(placement, num_devices)
+    num_devices = tables.schedule.compute_s.shape[1]
+    sets = tensors.make_sets(placement, num_devices)
     pages = [jnp.zeros(placement.shape[1], jnp.int32)] * num_devices
     for block, source_pages, copy_pages in zip(
-        t.blocks, t.block_source_pages, t.block_copy_pages, strict=True
+        tables.blocks, tables.block_source_pages, tables.block_copy_pages, strict=True
     ):
-        reading = tensors.read(block, sets)
+        block_devices = tensors.find_devices(block, sets)
         for d in range(num_devices):
-            as_copy = jnp.where(reading.readers & (1 << d) != 0, copy_pages[:, None], 0)
-            is_source = reading.source == 1 << d
-            pages[d] += jnp.where(is_source, source_pages[:, None], as_copy).sum(axis=0)
-    return t.page_bytes * jnp.stack(pages)
+            copied_pages = jnp.where(block_devices.readers & (1 << d) != 0, copy_pages[:, None], 0)
+            is_source = block_devices.source == 1 << d
+            pages[d] += jnp.where(is_source, source_pages[:, None], copied_pages).sum(axis=0)
+    return tables.page_bytes * jnp.stack(pages)
 
 
-def peak_bytes(t: Tables, placement: Array, is_needed: Array) -> Array:
+def compute_peak_bytes(tables: Tables, placement: Array, is_needed: Array) -> Array:
     """Computes the peaks, float32 [D, B].
 
     Args:
-      t: the tables.
+      tables: the tables.
       placement: int32 [N, B].
       is_needed: bool [B]: the placements whose peaks are computed; those of the others are zero.
     """
     chex.assert_rank([placement, is_needed], [2, 1])
     chex.assert_type([placement, is_needed], [int, bool])
-    start_s, finish_s = makespan.times_s(t.schedule, placement)
-    no_pages = jnp.zeros(t.schedule.compute_s.shape[1], jnp.int32)
+    start_s, finish_s = makespan.compute_times(tables.schedule, placement)
+    no_pages = jnp.zeros(tables.schedule.compute_s.shape[1], jnp.int32)
 
     def compute_peak(xs: tuple[Array, ...]) -> Array:
         is_needed, *schedule_and_placement = xs
-        return jax.lax.cond(is_needed, _peak_pages, lambda *_: no_pages, t, *schedule_and_placement)
+        return jax.lax.cond(
+            is_needed, _peak_pages, lambda *_: no_pages, tables, *schedule_and_placement
+        )
 
     pages = jax.lax.map(compute_peak, (is_needed, start_s.T, finish_s.T, placement.T))
-    return t.page_bytes * pages.T
+    return tables.page_bytes * pages.T
 
 
-def _peak_pages(t: Tables, start_s: Array, finish_s: Array, placement: Array) -> Array:
+def _peak_pages(tables: Tables, start_s: Array, finish_s: Array, placement: Array) -> Array:
     """Computes the peaks int32 [D] of one placement int32 [N], given its schedule."""
-    num_devices, num_ops = t.schedule.compute_s.shape[1], len(placement)
-    source, reader = placement[t.senders], placement[t.receivers]
-    kind = jnp.asarray(t.links.kind)
-    delay_s = jnp.asarray(t.links.delay_s)[jnp.arange(len(source)), kind[source], kind[reader]]
+    num_devices, num_ops = tables.schedule.compute_s.shape[1], len(placement)
+    source, reader = placement[tables.senders], placement[tables.receivers]
+    kind = jnp.asarray(tables.links.kind)
+    delay_s = jnp.asarray(tables.links.delay_s)[jnp.arange(len(source)), kind[source], kind[reader]]
     delay_s = jnp.where(source == reader, 0.0, delay_s)
-    arrived_s = finish_s + jnp.zeros(num_ops).at[t.senders].max(delay_s)
+    arrived_s = finish_s + jnp.zeros(num_ops).at[tables.senders].max(delay_s)
     # Times become their ranks among all times, equal ones the same: below 3 N.
     # As integers, because floats that are not negative sort alike, but several times as slowly.
     keys = jax.lax.bitcast_convert_type(jnp.concatenate([start_s, finish_s, arrived_s]), jnp.int32)
@@ -147,12 +149,14 @@ def _peak_pages(t: Tables, start_s: Array, finish_s: Array, placement: Array) ->
 
     # The last use of each tensor on each device [T, D]: when its last reader there has finished;
     # -1 on devices without a reader.
-    last_use = jnp.full((len(t.source), num_devices), -1)
-    last_use = last_use.at[t.tensor, reader].max(finished[t.receivers])
-    is_source = placement[t.source][:, None] == jnp.arange(num_devices)
-    last_use = jnp.where(is_source, jnp.maximum(last_use, arrived[t.source][:, None]), last_use)
-    begin = jnp.where(is_source, started[t.source][:, None], finished[t.source][:, None])
-    pages = jnp.where(is_source, t.source_pages[:, None], t.copy_pages[:, None])
+    last_use = jnp.full((len(tables.source), num_devices), -1)
+    last_use = last_use.at[tables.tensor, reader].max(finished[tables.receivers])
+    is_source = placement[tables.source][:, None] == jnp.arange(num_devices)
+    last_use = jnp.where(
+        is_source, jnp.maximum(last_use, arrived[tables.source][:, None]), last_use
+    )
+    begin = jnp.where(is_source, started[tables.source][:, None], finished[tables.source][:, None])
+    pages = jnp.where(is_source, tables.source_pages[:, None], tables.copy_pages[:, None])
     pages = jnp.where(last_use < 0, 0, pages)
 
     device = jnp.arange(num_devices)

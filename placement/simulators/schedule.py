@@ -5,8 +5,8 @@ The module has the parts that every list schedule of the project shares:
 - `Steps` unroll a graph into steps of equal shape, for `lax.scan` over compiled, batched schedules;
   `accumulate_inputs` is the part of a step that reads inputs. The simulators of `makespan` and
   `subgraph` and the learned scheduler are such scans.
-- `ListSchedule` builds one schedule on the host, operation by operation, for list schedulers and
-  for the timeline of a report.
+- `ListSchedule` builds one schedule on the host, operation by operation, and `InputCounts` finds
+  the operations that are ready, for list schedulers and for the timeline of a report.
 """
 
 import math
@@ -131,7 +131,7 @@ class ListSchedule:
         Args:
           graph: N operations, E edges.
           compute_s: float [N, D].
-          edge_delay_s: float32 [E, D, D], of `tensors.edge_delay_s`.
+          edge_delay_s: float32 [E, D, D], see `Instance.edge_delay_s`.
         """
         self.compute_s: list[list[float]] = np.asarray(compute_s, np.float64).tolist()
         self.finish_s = [0.0] * graph.num_ops
@@ -144,13 +144,13 @@ class ListSchedule:
         # distinct one becomes a list once. Equal bytes are found faster than by `np.unique`.
         delay_s = edge_delay_s[edges]
         data, num_bytes = delay_s.tobytes(), delay_s.itemsize * math.prod(delay_s.shape[1:])
-        known: dict[bytes, list[list[float]]] = {}
+        distinct: dict[bytes, list[list[float]]] = {}
         self._delay_s: list[list[list[float]]] = []
         for edge, begin in enumerate(range(0, len(data), num_bytes)):
             key = data[begin : begin + num_bytes]
-            if key not in known:
-                known[key] = delay_s[edge].tolist()
-            self._delay_s.append(known[key])
+            if key not in distinct:
+                distinct[key] = delay_s[edge].tolist()
+            self._delay_s.append(distinct[key])
 
     def arrival_s(self, op: int) -> list[float]:
         """Returns the time at which all inputs of an operation have arrived, for each device."""
@@ -168,3 +168,26 @@ class ListSchedule:
         self.placed[op] = device
         self.finish_s[op] = start_s + self.compute_s[op][device]
         return self.finish_s[op]
+
+
+class InputCounts:
+    """The number of unplaced inputs of each operation; it tells which operations become ready."""
+
+    def __init__(self, graph: OpGraph):
+        starts, readers = dag.successors(graph.num_ops, graph.senders, graph.receivers)
+        self._starts: list[int] = starts.tolist()
+        self._readers: list[int] = readers.tolist()
+        self._missing = np.bincount(graph.receivers, minlength=graph.num_ops).tolist()
+
+    def sources(self) -> list[int]:
+        """Returns the operations without inputs."""
+        return [op for op, missing in enumerate(self._missing) if not missing]
+
+    def place(self, op: int) -> list[int]:
+        """Marks an operation as placed; returns its readers that become ready."""
+        ready = []
+        for reader in self._readers[self._starts[op] : self._starts[op + 1]]:
+            self._missing[reader] -= 1
+            if not self._missing[reader]:
+                ready.append(reader)
+        return ready

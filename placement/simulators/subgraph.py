@@ -40,7 +40,9 @@ class Tables(NamedTuple):
     precedes: Array  # bool [D, D]: whether part i precedes part d on one accelerator, at [i, d]
 
 
-def tables(graph: OpGraph, costs: CostModel, order: np.ndarray, loads: max_load.Tables) -> Tables:
+def build_tables(
+    graph: OpGraph, costs: CostModel, order: np.ndarray, loads: max_load.Tables
+) -> Tables:
     """Builds the tables of a problem, on the host.
 
     Args:
@@ -61,14 +63,16 @@ def tables(graph: OpGraph, costs: CostModel, order: np.ndarray, loads: max_load.
     )
 
 
-def latency(t: Tables, placement: Array) -> Array:
+def latency(tables: Tables, placement: Array) -> Array:
     """Computes the latencies float32 [B] of placements int32 [N, B]; inf if parts form a cycle."""
     chex.assert_rank(placement, 2)
     chex.assert_type(placement, int)
     batch = placement.shape[1]
-    load_s = jnp.where(t.is_part[:, None], max_load.loads(t.loads, placement), 0.0)  # [D, B]
+    load_s = jnp.where(
+        tables.is_part[:, None], max_load.compute_loads(tables.loads, placement), 0.0
+    )  # [D, B]
     placement = jnp.concatenate([placement, jnp.full((2, batch), -1, placement.dtype)])
-    cyclic = _is_cyclic(t, placement)
+    cyclic = _is_cyclic(tables, placement)
 
     def has_changed(state: Any) -> Array:
         finish_s, previous_finish_s, _, num_passes = state
@@ -77,12 +81,12 @@ def latency(t: Tables, placement: Array) -> Array:
 
     def run_pass(state: Any) -> Any:
         part_finish_s, _, _, num_passes = state
-        ready_s, host_finish_s = _schedule(t, placement, part_finish_s)
+        ready_s, host_finish_s = _schedule(tables, placement, part_finish_s)
         finish_s: list[Array] = []  # of the parts, each after those before it on its accelerator
         for d in range(load_s.shape[0]):
             start_s = ready_s[d]
             for i, earlier_s in enumerate(finish_s):
-                start_s = jnp.where(t.precedes[i, d], jnp.maximum(start_s, earlier_s), start_s)
+                start_s = jnp.where(tables.precedes[i, d], jnp.maximum(start_s, earlier_s), start_s)
             finish_s.append(start_s + load_s[d])
         return jnp.stack(finish_s), part_finish_s, host_finish_s, num_passes + 1
 
@@ -91,11 +95,11 @@ def latency(t: Tables, placement: Array) -> Array:
     return jnp.where(cyclic, jnp.inf, jnp.maximum(host_finish_s, part_finish_s.max(axis=0)))
 
 
-def _schedule(t: Tables, placement: Array, part_finish_s: Array) -> tuple[Array, Array]:
+def _schedule(tables: Tables, placement: Array, part_finish_s: Array) -> tuple[Array, Array]:
     """Runs one pass over the operations.
 
     Args:
-      t: the tables.
+      tables: the tables.
       placement: int32 [N + 2, B], with two rows of -1 for the scratch rows of `schedule.Steps`.
       part_finish_s: float32 [D, B], taken as known.
 
@@ -110,54 +114,56 @@ def _schedule(t: Tables, placement: Array, part_finish_s: Array) -> tuple[Array,
         step, compute_s = xs
         device = placement[step.op]
         is_device = device == devices
-        in_part = (is_device & t.is_part[:, None]).any(axis=0)
+        is_in_part = (is_device & tables.is_part[:, None]).any(axis=0)
         inputs_s = [
             # An input from the same part does not hold up its own part.
-            jnp.where(in_part & (placement[op] == device), 0.0, finish_s[op])
+            jnp.where(is_in_part & (placement[op] == device), 0.0, finish_s[op])
             for op in (step.inputs[slot] for slot in range(schedule.WIDTH))
         ]
         arrival_s = schedule.accumulate_inputs(step.first, arrival_s, 0.0, inputs_s)
         ready_s = jnp.maximum(ready_s, jnp.where(is_device & step.last, arrival_s, 0.0))
         host_s = arrival_s + tensors.select(compute_s, device)
         part_s = jnp.where(is_device, part_finish_s, 0.0).sum(axis=0)
-        op_finish_s = jnp.where(in_part, part_s, host_s)
+        op_finish_s = jnp.where(is_in_part, part_s, host_s)
         host_finish_s = jnp.where(
-            step.last & ~in_part, jnp.maximum(host_finish_s, op_finish_s), host_finish_s
+            step.last & ~is_in_part, jnp.maximum(host_finish_s, op_finish_s), host_finish_s
         )
         finish_s = jax.lax.dynamic_update_index_in_dim(finish_s, op_finish_s, step.output, 0)
         return (finish_s, ready_s, host_finish_s, arrival_s), None
 
     zeros = jnp.zeros(placement.shape[1])
     initial = jnp.zeros(placement.shape), jnp.zeros(part_finish_s.shape), zeros, zeros
-    (_, ready_s, host_finish_s, _), _ = jax.lax.scan(advance, initial, (t.steps, t.compute_s))
+    (_, ready_s, host_finish_s, _), _ = jax.lax.scan(
+        advance, initial, (tables.steps, tables.compute_s)
+    )
     return ready_s, host_finish_s
 
 
-def _is_cyclic(t: Tables, placement: Array) -> Array:
+def _is_cyclic(tables: Tables, placement: Array) -> Array:
     """Returns whether parts wait for each other in a cycle, bool [B].
 
     A scan over the operations collects the parts that lead to each operation, as sets of bits:
     bit d stands for part d.
 
     Args:
-      t: the tables.
+      tables: the tables.
       placement: int32 [N + 2, B], as in `_schedule`.
     """
-    num_devices = t.is_part.shape[0]
+    num_devices = tables.is_part.shape[0]
     devices = jnp.arange(num_devices)[:, None]
 
     def advance(carry: Any, step: schedule.Steps) -> tuple[Any, None]:
         reached_from, waits_for, arrival = carry
         device = placement[step.op]
-        is_part = (device == devices) & t.is_part[:, None]
-        in_part = is_part.any(axis=0)
+        is_part = (device == devices) & tables.is_part[:, None]
+        is_in_part = is_part.any(axis=0)
         inputs = [
-            jnp.where(in_part & (placement[op] == device), 0, reached_from[op])
+            jnp.where(is_in_part & (placement[op] == device), 0, reached_from[op])
             for op in (step.inputs[slot] for slot in range(schedule.WIDTH))
         ]
         arrival = schedule.accumulate_inputs(step.first, arrival, 0, inputs, jnp.bitwise_or)
         waits_for |= jnp.where(is_part & step.last, arrival, 0)
-        op_reached_from = jnp.where(in_part, 1 << device, arrival)
+        op_reached_from = jnp.where(is_in_part, 1 << device, arrival)
         reached_from = jax.lax.dynamic_update_index_in_dim(
             reached_from, op_reached_from, step.output, 0
         )
@@ -169,9 +175,9 @@ def _is_cyclic(t: Tables, placement: Array) -> Array:
         jnp.zeros((num_devices, batch), jnp.int32),
         jnp.zeros(batch, jnp.int32),
     )
-    (_, waits_for, _), _ = jax.lax.scan(advance, initial, t.steps)
+    (_, waits_for, _), _ = jax.lax.scan(advance, initial, tables.steps)
     # A part also waits for the parts before it on its accelerator.
-    bits = (t.precedes * (1 << jnp.arange(num_devices))[:, None]).sum(axis=0)
+    bits = (tables.precedes * (1 << jnp.arange(num_devices))[:, None]).sum(axis=0)
     waits_for |= bits[:, None]
     for d in range(num_devices):  # the transitive closure (Warshall)
         waits_for |= jnp.where((waits_for >> d) & 1 == 1, waits_for[d], 0)

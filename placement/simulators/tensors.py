@@ -6,7 +6,6 @@ would fetch single elements and cost several times as much. For the same reason 
 an integer, as narrow as possible, with bit d set if it contains device d.
 """
 
-import itertools
 from collections.abc import Sequence
 from typing import NamedTuple
 
@@ -15,12 +14,12 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from placement.types import Array, CostModel, OpGraph
+from placement.types import Array, OpGraph
 
 _MAX_UNROLLED = 16  # readers of a tensor; unrolled loops over more would take minutes to compile
 
 
-class Block(NamedTuple):
+class TensorBlock(NamedTuple):
     """The k tensors with more than m/2 and at most m readers, for m a power of two.
 
     With equal numbers of readers, the devices of a tensor are found by gathers alone, without a
@@ -34,7 +33,7 @@ class Block(NamedTuple):
     transfer_s: Array  # float32 [k, D, D]: one transfer; zero on the diagonal
 
 
-class Readers(NamedTuple):
+class TensorDevices(NamedTuple):
     """The devices of a block's k tensors under B placements, as sets."""
 
     source: Array  # [k, B]: the device that holds the tensor, a set of one
@@ -42,13 +41,15 @@ class Readers(NamedTuple):
     fusion_loss_s: Array  # float32 [k, B]: the sum over the edges between two devices
 
 
-def blocks(graph: OpGraph, fusion_loss_s: Array, transfer_s: np.ndarray) -> tuple[Block, ...]:
+def make_blocks(
+    graph: OpGraph, fusion_loss_s: Array, transfer_s: np.ndarray
+) -> tuple[TensorBlock, ...]:
     """Groups all tensors that are read by their number of readers, on the host.
 
     Args:
       graph: E edges.
       fusion_loss_s: float [E], see `CostModel`.
-      transfer_s: float32 [E, D, D], of `edge_transfer_s`.
+      transfer_s: float32 [E, D, D], see `Instance.edge_transfer_s`.
     """
     _, first_edge, tensor = np.unique(graph.tensors, return_index=True, return_inverse=True)
     edges = np.argsort(tensor, kind="stable")  # grouped by tensor
@@ -65,7 +66,7 @@ def blocks(graph: OpGraph, fusion_loss_s: Array, transfer_s: np.ndarray) -> tupl
         loss_s = np.where(np.arange(m) == reader, fusion_loss_s[edge], np.float32(0))
         edge_of_tensor = first_edge[members]
         result.append(
-            Block(
+            TensorBlock(
                 edge=edge_of_tensor.astype(np.int32),
                 source=graph.senders[edge_of_tensor],
                 readers=graph.receivers[edge],
@@ -76,32 +77,7 @@ def blocks(graph: OpGraph, fusion_loss_s: Array, transfer_s: np.ndarray) -> tupl
     return tuple(result)
 
 
-def edge_transfer_s(graph: OpGraph, costs: CostModel) -> np.ndarray:
-    """Computes the time of one transfer of each edge's tensor, float32 [E, D, D]."""
-    latency_s = np.asarray(costs.transfer_latency_s)
-    s_per_byte = np.asarray(costs.transfer_s_per_byte)
-    num_bytes = graph.edge_bytes.astype(np.float64)
-    fixed_s = np.asarray(costs.transfer_fixed_s, np.float64)
-    transfer_s = np.zeros((graph.num_edges, *latency_s.shape), np.float32)
-    for pair in itertools.permutations(range(len(latency_s)), 2):  # the diagonal stays zero
-        transfer_s[:, *pair] = fixed_s + (latency_s[pair] + num_bytes * s_per_byte[pair])
-    return transfer_s
-
-
-def edge_delay_s(transfer_s: np.ndarray, fusion_loss_s: Array) -> np.ndarray:
-    """Computes the time from the finish of an edge's sender to the arrival, float32 [E, D, D].
-
-    Args:
-      transfer_s: float32 [E, D, D], of `edge_transfer_s`.
-      fusion_loss_s: float [E], see `CostModel`.
-    """
-    delay_s = transfer_s.copy()
-    for pair in itertools.permutations(range(delay_s.shape[-1]), 2):
-        delay_s[:, *pair] += np.asarray(fusion_loss_s, np.float32)
-    return delay_s
-
-
-def as_sets(placement: Array, num_devices: int) -> Array:
+def make_sets(placement: Array, num_devices: int) -> Array:
     """Returns the device of each operation as a set of one, [N, B], of placements int32 [N, B]."""
     chex.assert_rank(placement, 2)
     chex.assert_type(placement, int)
@@ -109,8 +85,8 @@ def as_sets(placement: Array, num_devices: int) -> Array:
     return jnp.left_shift(jnp.ones((), dtype), placement.astype(dtype))
 
 
-def read(block: Block, sets: Array) -> Readers:
-    """Finds the devices of a block's tensors, given the sets [N, B] of `as_sets`."""
+def find_devices(block: TensorBlock, sets: Array) -> TensorDevices:
+    """Finds the devices of a block's tensors, given the sets [N, B] of `make_sets`."""
     chex.assert_rank(sets, 2)
     chex.assert_type(sets, int)
     source = sets[block.source]
@@ -126,10 +102,10 @@ def read(block: Block, sets: Array) -> Readers:
     carry: tuple[Array, Array] = jnp.zeros_like(source), jnp.zeros(source.shape)
     readers = block.readers.T, block.fusion_loss_s.T  # [m, k] each
     if len(readers[0]) > _MAX_UNROLLED:
-        return Readers(source, *jax.lax.scan(add_reader, carry, readers)[0])
+        return TensorDevices(source, *jax.lax.scan(add_reader, carry, readers)[0])
     for reader in zip(*readers, strict=True):
         carry, _ = add_reader(carry, reader)
-    return Readers(source, *carry)
+    return TensorDevices(source, *carry)
 
 
 def select(rows: Sequence[Array] | Array, index: Array, *, is_set: bool = False) -> jax.Array:
@@ -141,7 +117,7 @@ def select(rows: Sequence[Array] | Array, index: Array, *, is_set: bool = False)
     Args:
       rows: K arrays, or an array [K, ...], that broadcast with the index.
       index: int [..., B], from 0 to K - 1; other values count as 0.
-      is_set: whether the index is a set of one, of `as_sets`.
+      is_set: whether the index is a set of one, of `make_sets`.
     """
     value = rows[0]
     for k in range(1, len(rows)):

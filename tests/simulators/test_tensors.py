@@ -14,10 +14,10 @@ def test_many_readers_are_looked_at_in_a_loop_as_few_are_one_by_one(monkeypatch)
     problem = helpers.as_problem(graph, costs, "serial")
     (wide,) = (b for b in problem.tensor_blocks if b.readers.shape[1] > 1)
     placement = rng.integers(0, 3, (graph.num_ops, 5), np.int32)
-    sets = tensors.as_sets(placement, 3)
-    one_by_one = tensors.read(wide, sets)
+    sets = tensors.make_sets(placement, 3)
+    one_by_one = tensors.find_devices(wide, sets)
     monkeypatch.setattr(tensors, "_MAX_UNROLLED", 1)
-    looped = tensors.read(wide, sets)
+    looped = tensors.find_devices(wide, sets)
     for found, expected in zip(looped, one_by_one, strict=True):
         np.testing.assert_array_equal(found, expected)
     expected_s = [

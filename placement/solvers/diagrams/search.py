@@ -56,8 +56,10 @@ def find(problem: Instance, seed: int, limits: SearchLimits) -> base.SearchResul
                 return base.SearchResult(None, status="infeasible", evaluations=evaluations)
             bound_s = max(bound_s, swept.bound_s)
         else:
-            bound_s, more = _raise_bound(diagram, bound_s, min(value_s, max_s), width, limits)
-            evaluations += more
+            bound_s, num_evaluations = _raise_bound(
+                diagram, bound_s, min(value_s, max_s), width, limits
+            )
+            evaluations += num_evaluations
             limits.tell(evaluations, value_s, best)
         if value_s <= bound_s * (1 + base.ROUNDING):
             return base.SearchResult(best, bound_s, "optimal", evaluations)

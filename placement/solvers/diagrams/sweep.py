@@ -116,20 +116,20 @@ def sweep(
             return refuted
         states, bound_s = _take(states, fast), bound_s[fast]
         _sort_interchangeable(states, problem.interchangeable_devices)
-        kept, states, is_complete = _shrink(states, bound_s, width, bounds, relaxed=relaxed)
+        survivors, states, is_complete = _shrink(states, bound_s, width, bounds, relaxed=relaxed)
         exact &= is_complete
-        decisions.append((parent[fast[kept]], device[fast[kept]]))
+        decisions.append((parent[fast[survivors]], device[fast[survivors]]))
         if limits.over():
-            least_s = min(float(bound_s.min()), latency_s) if relaxed else -np.inf
-            return SweepResult(least_s, np.inf, None, exact=False, evaluations=evaluations)
+            lower_bound_s = min(float(bound_s.min()), latency_s) if relaxed else -np.inf
+            return SweepResult(lower_bound_s, np.inf, None, exact=False, evaluations=evaluations)
     end_s = states.time_s[:, 1, 0]
     state = int(end_s.argmin())
     best_s = float(end_s[state])
     placement = np.zeros(num_layers, int)
     for layer, (parent, device) in zip(reversed(diagram.layers), reversed(decisions), strict=True):
         placement[layer.op], state = device[state], parent[state]
-    least_s = min(best_s, latency_s) if relaxed or exact else -np.inf
-    return SweepResult(least_s, best_s, placement, exact, 1 + num_placed // num_layers)
+    lower_bound_s = min(best_s, latency_s) if relaxed or exact else -np.inf
+    return SweepResult(lower_bound_s, best_s, placement, exact, 1 + num_placed // num_layers)
 
 
 def _make_bounds(diagram: Diagram, latency_s: float, *, limited: bool) -> _Bounds | None:

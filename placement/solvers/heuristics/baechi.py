@@ -36,8 +36,9 @@ from scipy import optimize, sparse
 
 from placement.instance import Instance
 from placement.simulators import ranks
+from placement.simulators.schedule import InputCounts
 from placement.solvers import base
-from placement.solvers.heuristics.list_scheduling import Assignment, PartialSchedule, Waiting
+from placement.solvers.heuristics.list_scheduling import Assignment, PartialSchedule
 from placement.solvers.limits import SearchLimits
 
 _LP_SHARE = 0.5  # of the remaining time, for the linear program
@@ -143,7 +144,7 @@ def _earliest_first(
     hold outdated keys: an operation whose key has grown returns to the queue, and the operations
     that a device was reserved against are queued again once it is free for them.
     """
-    schedule, waiting = PartialSchedule(problem), Waiting(problem.graph)
+    schedule, waiting = PartialSchedule(problem), InputCounts(problem.graph)
     rank = problem.upward_rank.tolist()
     awaited_op = [-1] * len(problem.devices)  # the favourite child that each device awaits
     blocked_ops: list[set[int]] = [set() for _ in problem.devices]

@@ -31,12 +31,12 @@ def find(problem: Instance, seed: int, limits: SearchLimits) -> base.SearchResul
     placement = np.full(len(classes.first_ops), -1)
     current = 0
     for number in order.tolist():
-        needed_bytes = classes.memory_bytes[number]
+        class_bytes = classes.memory_bytes[number]
         placement[number] = host
         if current < len(parts) and classes.allowed[number, parts[current]]:
-            while current < len(parts) and needed_bytes > free_bytes[current]:
+            while current < len(parts) and class_bytes > free_bytes[current]:
                 current += 1
             if current < len(parts):
                 placement[number] = parts[current]
-                free_bytes[current] -= needed_bytes
+                free_bytes[current] -= class_bytes
     return base.SearchResult(placement[classes.ids], evaluations=1)

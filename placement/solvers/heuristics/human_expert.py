@@ -26,7 +26,7 @@ from placement.instance import Instance
 _LSTM = re.compile(r"(?:^|/)lstm(\d+)(?=/|$)")
 _FIRST = re.compile(r"(?:^|/)embedding(?=/|$)")
 _LAST = re.compile(r"(?:^|/)(?:attention|softmax)(?=/|$)")
-_UNKNOWN = -1
+_NO_LAYER = -1
 
 
 def place(problem: Instance, accelerators: Sequence[int], host: int | None) -> np.ndarray:
@@ -62,11 +62,11 @@ def place(problem: Instance, accelerators: Sequence[int], host: int | None) -> n
     )
     for ops, neighbours, pass_order in passes:
         starts, targets = dag.successors(graph.num_ops, ops, neighbours)
-        for op in pass_order[layers[pass_order] == _UNKNOWN]:
-            known = targets[starts[op] : starts[op + 1]]
-            known = known[layers[known] != _UNKNOWN]
-            if len(known):
-                layers[op] = layers[known[np.argmin(position[known])]]
+        for op in pass_order[layers[pass_order] == _NO_LAYER]:
+            candidates = targets[starts[op] : starts[op + 1]]
+            candidates = candidates[layers[candidates] != _NO_LAYER]
+            if len(candidates):
+                layers[op] = layers[candidates[np.argmin(position[candidates])]]
     layers = np.maximum(layers, 0)  # operations without a path to or from a layer
     return np.array(devices, np.int32)[layers[problem.leaders] % len(devices)]
 
@@ -77,7 +77,7 @@ def _named_layers(names: Sequence[str]) -> np.ndarray:
     numbers = sorted({int(match[1]) for match in matches if match})
     if not numbers:
         return np.zeros(len(names), int)
-    layers = np.full(len(names), _UNKNOWN)
+    layers = np.full(len(names), _NO_LAYER)
     for op, (name, match) in enumerate(zip(names, matches, strict=True)):
         if match:
             layers[op] = numbers.index(int(match[1]))

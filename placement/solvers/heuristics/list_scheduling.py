@@ -26,12 +26,10 @@ from bisect import bisect_right
 
 import numpy as np
 
-from placement.graphs import dag
 from placement.instance import Instance
 from placement.simulators import ranks, schedule
 from placement.solvers import base
 from placement.solvers.limits import SearchLimits
-from placement.types import OpGraph
 
 
 class Timeline:
@@ -112,8 +110,8 @@ class Assignment:
         number = self._class[op]
         if self._class_device[number] >= 0:
             return [self._class_device[number]]
-        needed_bytes, free_bytes = self._class_bytes[number], self._free_bytes
-        return [d for d in self._allowed[number] if needed_bytes <= free_bytes[d]]
+        class_bytes, free_bytes = self._class_bytes[number], self._free_bytes
+        return [d for d in self._allowed[number] if class_bytes <= free_bytes[d]]
 
     def new_bytes(self, op: int) -> float:
         """Returns the bytes that placing an operation adds: none if its class has a device."""
@@ -168,29 +166,6 @@ class PartialSchedule(schedule.ListSchedule):
         return best_device >= 0
 
 
-class Waiting:
-    """The number of unplaced inputs of each operation."""
-
-    def __init__(self, graph: OpGraph):
-        starts, readers = dag.successors(graph.num_ops, graph.senders, graph.receivers)
-        self._starts: list[int] = starts.tolist()
-        self._readers: list[int] = readers.tolist()
-        self._missing = np.bincount(graph.receivers, minlength=graph.num_ops).tolist()
-
-    def sources(self) -> list[int]:
-        """Returns the operations without inputs."""
-        return [op for op, missing in enumerate(self._missing) if not missing]
-
-    def place(self, op: int) -> list[int]:
-        """Marks an operation as placed; returns those that become ready."""
-        ready = []
-        for reader in self._readers[self._starts[op] : self._starts[op + 1]]:
-            self._missing[reader] -= 1
-            if not self._missing[reader]:
-                ready.append(reader)
-        return ready
-
-
 def heft(problem: Instance, seed: int, limits: SearchLimits) -> base.SearchResult:
     """Heterogeneous earliest finish time (Topcuoglu et al. 2002, section 5.1)."""
     del seed, limits  # one deterministic pass
@@ -208,7 +183,7 @@ def peft(problem: Instance, seed: int, limits: SearchLimits) -> base.SearchResul
     Departure: OCT and its mean are over the devices that support an operation.
     """
     del seed, limits  # one deterministic pass
-    partial_schedule, waiting = PartialSchedule(problem), Waiting(problem.graph)
+    partial_schedule, waiting = PartialSchedule(problem), schedule.InputCounts(problem.graph)
     optimistic_cost_s = ranks.optimistic_cost_s(
         problem.graph,
         problem.allowed_compute_s,
