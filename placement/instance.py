@@ -1,6 +1,7 @@
 """A problem together with everything that follows from it, each computed once."""
 
 import functools
+import itertools
 from collections.abc import Callable
 from typing import Any, NamedTuple, TypeVar
 
@@ -15,8 +16,8 @@ from placement.graphs import dag, opgraph
 from placement.simulators import makespan, max_load, ranks, residency, serial, subgraph, tensors
 from placement.types import Array, Problem
 
-_MOST_DEVICES = 31  # of the simulators, whose sets of devices are bits of an integer
-_OVER_TIME = ("makespan", "max_load")  # the objectives for which it is known what runs when
+_MAX_DEVICES = 31  # the simulators represent sets of devices by the bits of an integer
+_TIMED_OBJECTIVES = ("makespan", "max_load")  # their schedule tells when each tensor is alive
 _Tree = TypeVar("_Tree")
 
 
@@ -112,8 +113,8 @@ class Instance(Problem):
     def shares_memory(self) -> np.ndarray:
         """bool [D, D]: whether two devices are one, or parts of one accelerator."""
         accelerator = np.asarray(self.costs.accelerator)
-        same = (accelerator[:, None] == accelerator) & (accelerator >= 0)
-        return _read_only(same | np.eye(len(accelerator), dtype=bool))
+        shares_accelerator = (accelerator[:, None] == accelerator) & (accelerator >= 0)
+        return _read_only(shares_accelerator | np.eye(len(accelerator), dtype=bool))
 
     @functools.cached_property
     def memory_limits(self) -> MemoryLimits:
@@ -130,32 +131,48 @@ class Instance(Problem):
         That is, with equal computing times, delays to all others, and memory limits.
         """
 
+        memory = self.memory_limits
+
+        def limits(devices: np.ndarray) -> list[tuple[list[bool], float]]:
+            return sorted(zip(devices.tolist(), memory.capacity_bytes.tolist(), strict=True))
+
         def is_symmetric(swap: np.ndarray) -> bool:
-            delay_s, memory = self.dependencies.delay_s, self.memory_limits
+            delay_s = self.dependencies.delay_s
             return (
                 np.array_equal(self.allowed_compute_s[:, swap], self.allowed_compute_s)
                 and np.array_equal(delay_s[:, swap][:, :, swap], delay_s)
-                and _limits(memory.devices[:, swap], memory) == _limits(memory.devices, memory)
+                and limits(memory.devices[:, swap]) == limits(memory.devices)
             )
 
-        return _read_only(tensors.interchangeable(len(self.devices), is_symmetric))
+        return _read_only(_interchangeable(len(self.devices), is_symmetric))
 
     # Transfer delays.
 
     @functools.cached_property
     def edge_transfer_s(self) -> np.ndarray:
         """float32 [E, D, D]: one transfer of each edge's tensor between two devices."""
-        return _read_only(tensors.edge_transfer_s(self.graph, self.costs))
+        costs, num_bytes = self.costs, self.graph.edge_bytes.astype(np.float64)
+        latency_s = np.asarray(costs.transfer_latency_s)
+        s_per_byte = np.asarray(costs.transfer_s_per_byte)
+        fixed_s = np.asarray(costs.transfer_fixed_s, np.float64)
+        transfer_s = np.zeros((self.graph.num_edges, *latency_s.shape), np.float32)
+        for pair in itertools.permutations(range(len(latency_s)), 2):  # the diagonal stays zero
+            transfer_s[:, *pair] = fixed_s + (latency_s[pair] + num_bytes * s_per_byte[pair])
+        return _read_only(transfer_s)
 
     @functools.cached_property
     def edge_delay_s(self) -> np.ndarray:
         """float32 [E, D, D]: from the end of each edge's sender to the arrival at the receiver."""
-        return _read_only(tensors.edge_delay_s(self.edge_transfer_s, self.costs.fusion_loss_s))
+        delay_s = self.edge_transfer_s.copy()
+        for pair in itertools.permutations(range(delay_s.shape[-1]), 2):
+            delay_s[:, *pair] += np.asarray(self.costs.fusion_loss_s, np.float32)
+        return _read_only(delay_s)
 
     @functools.cached_property
     def mean_edge_delay_s(self) -> np.ndarray:
         """float64 [E]: each edge's mean delay over the pairs of devices that are linked."""
-        return _read_only(ranks.mean_delay_s(self.edge_delay_s))
+        is_link = ~np.eye(self.edge_delay_s.shape[-1], dtype=bool)
+        return _read_only(ranks.finite_mean(self.edge_delay_s.astype(np.float64)[:, is_link]))
 
     @functools.cached_property
     def dependencies(self) -> Dependencies:
@@ -178,15 +195,19 @@ class Instance(Problem):
     def upward_rank(self) -> np.ndarray:
         """float64 [N]: the longest path from each operation to the end, see `ranks`."""
         return _read_only(
-            ranks.upward_rank(
+            ranks.compute_upward_rank(
                 self.graph, self.costs.compute_s, self.mean_edge_delay_s, self.topological_order
             )
         )
 
     @functools.cached_property
     def priority_order(self) -> np.ndarray:
-        """int32 [N]: the order in which a device runs its operations under `makespan`."""
-        return _read_only(ranks.priority_order(self.upward_rank, self.topological_order))
+        """int32 [N]: the order in which a device runs its operations under `makespan`.
+
+        That is by decreasing upward rank; operations of equal rank are in topological order.
+        """
+        order = self.topological_order
+        return _read_only(order[np.argsort(-self.upward_rank[order], kind="stable")])
 
     @functools.cached_property
     def class_order(self) -> np.ndarray:
@@ -198,24 +219,36 @@ class Instance(Problem):
 
     @functools.cached_property
     def links(self) -> makespan.Links:
-        """The transfer delays between kinds of devices."""
-        return makespan.make_links(self.edge_delay_s)
+        """The transfer delays between kinds of devices; devices with equal links are of a kind."""
+        delay_s = self.edge_delay_s
+
+        def is_symmetric(swap: np.ndarray) -> bool:
+            return bool((delay_s[:, swap][:, :, swap] == delay_s).all())
+
+        representatives = _interchangeable(delay_s.shape[-1], is_symmetric)
+        first, kind = np.unique(representatives, return_inverse=True)
+        kind_delay_s = delay_s[:, first][:, :, first]
+        # Between two devices of a kind; zero for a kind with one device.
+        last = np.array([np.flatnonzero(kind == k)[-1] for k in range(len(first))])
+        diagonal = np.arange(len(first))
+        kind_delay_s[:, diagonal, diagonal] = delay_s[:, first, last]
+        return _read_only(makespan.Links(kind.astype(np.int8), kind_delay_s))
 
     @functools.cached_property
-    def tensor_blocks(self) -> tuple[tensors.Block, ...]:
+    def tensor_blocks(self) -> tuple[tensors.TensorBlock, ...]:
         """All tensors that are read, grouped by their number of readers."""
-        return tensors.blocks(self.graph, self.costs.fusion_loss_s, self.edge_transfer_s)
+        return tensors.make_blocks(self.graph, self.costs.fusion_loss_s, self.edge_transfer_s)
 
     @functools.cached_property
     def makespan_tables(self) -> makespan.Tables:
         """The schedule's tables on the host, whatever the objective."""
         compute_s = self.costs.compute_s
-        return makespan.tables(self.graph, compute_s, self.priority_order, self.links)
+        return makespan.build_tables(self.graph, compute_s, self.priority_order, self.links)
 
     @functools.cached_property
     def load_tables(self) -> max_load.Tables:
         """The tables of the devices' loads on the host, whatever the objective."""
-        return max_load.tables(self.costs, self.tensor_blocks)
+        return max_load.build_tables(self.costs, self.tensor_blocks)
 
     @functools.cached_property
     def limits(self) -> simulators.Limits:
@@ -230,14 +263,14 @@ class Instance(Problem):
         # If every device can hold all operations, no limit is ever exceeded and none is needed.
         total_bytes = np.asarray(costs.memory_bytes, np.float64).sum()
         tensor_bytes = costs.tensor_bytes
-        if tensor_bytes is not None and self.objective in _OVER_TIME:
+        if tensor_bytes is not None and self.objective in _TIMED_OBJECTIVES:
             first = np.unique(graph.tensors, return_index=True)[1]
             total_bytes += np.maximum(
                 *(np.asarray(b, np.float64)[first] for b in tensor_bytes)
             ).sum()
             if total_bytes > capacity.min():
                 tables = self.makespan_tables, self.links, self.tensor_blocks
-                memory = memory._replace(alive=residency.tables(graph, tensor_bytes, *tables))
+                memory = memory._replace(alive=residency.build_tables(graph, tensor_bytes, *tables))
         return simulators.Limits(
             memory=memory if total_bytes > capacity.min() else None,
             representative=self.leaders if self.is_colocated else None,
@@ -251,49 +284,50 @@ class Instance(Problem):
           UserError: there is no such objective, or there are more devices than bits in a set.
         """
         num_devices = np.asarray(self.costs.compute_s).shape[1]
-        if num_devices > _MOST_DEVICES:
+        if num_devices > _MAX_DEVICES:
             raise UserError(
-                f"{num_devices} devices; the simulators take at most {_MOST_DEVICES}: give fewer"
+                f"{num_devices} devices; the simulators take at most {_MAX_DEVICES}: give fewer"
             )
         simulators.objective(self.objective)
-        # Within a function that is being traced these would be tracers, which must not be kept.
+        # If a function is being traced, the arrays would be tracers, which must not be cached.
         with jax.ensure_compile_time_eval():
             return jax.tree.map(jnp.asarray, (self.limits, _TABLES[self.objective](self)))
 
     def evaluate(self, placements: Array) -> Array:
-        """Evaluates placements int32 [B, N]: float32 [B] seconds, inf where one is not feasible.
+        """Evaluates placements int32 [B, N] to float32 [B] seconds; inf for infeasible placements.
 
         Compiles once for each batch size. The arrays are arguments of the compiled function, so
         that instances whose tables have equal shapes share it.
         """
-        return self._evaluate(placements, penalised=False)
+        simulate = simulators.objective(self.objective).simulate
+        return _evaluate(simulate, False, self.tables, jnp.asarray(placements, jnp.int32))
 
     def evaluate_penalised(self, placements: Array) -> Array:
-        """Evaluates as `evaluate`, but what is not feasible to `Outcome.penalised_s`."""
-        return self._evaluate(placements, penalised=True)
-
-    def _evaluate(self, placements: Array, *, penalised: bool) -> Array:
+        """Evaluates as `evaluate`; infeasible placements evaluate to `Outcome.penalised_s`."""
         simulate = simulators.objective(self.objective).simulate
-        return _evaluate(simulate, penalised, self.tables, jnp.asarray(placements, jnp.int32))
+        return _evaluate(simulate, True, self.tables, jnp.asarray(placements, jnp.int32))
 
     def value_s(self, placement: np.ndarray) -> float:
-        """Returns the simulator's value of one placement int [N]."""
+        """Returns the objective's value of one placement int [N], by the simulator."""
         chex.assert_shape(placement, (self.graph.num_ops,))
         chex.assert_type(placement, int)
         return float(self.evaluate(placement[None])[0])
 
     def exceeds_memory(self, placement: np.ndarray) -> bool:
-        """Whether a placement int [N] could run if devices had more memory."""
+        """Returns whether a placement int [N] could run if devices had more memory."""
         simulate = simulators.objective(self.objective).simulate
         return bool(_exceeds_memory(simulate, self.tables, jnp.asarray(placement)[None])[0])
 
     def fullest_bytes(self, placements: np.ndarray) -> np.ndarray:
-        """Sums what operations always occupy on the fullest device, float64 [B], on the host.
+        """Computes the bytes that operations always occupy on the fullest device, on the host.
 
-        Parts of one accelerator hold theirs together.
+        The parts of one accelerator count together.
 
         Args:
           placements: int32 [B, N].
+
+        Returns:
+          float64 [B].
         """
         memory_bytes = np.asarray(self.costs.memory_bytes, np.float64)
         used = [(placements == d) @ memory_bytes for d in range(len(self.devices))]
@@ -301,10 +335,12 @@ class Instance(Problem):
 
 
 _TABLES: dict[str, Callable[[Instance], Any]] = {
-    "serial": lambda instance: serial.tables(instance.costs, instance.tensor_blocks),
+    "serial": lambda instance: serial.Tables(
+        np.asarray(instance.costs.compute_s, np.float32), instance.tensor_blocks
+    ),
     "makespan": lambda instance: instance.makespan_tables,
     "max_load": lambda instance: instance.load_tables,
-    "subgraph": lambda instance: subgraph.tables(
+    "subgraph": lambda instance: subgraph.build_tables(
         instance.graph, instance.costs, instance.topological_order, instance.load_tables
     ),
 }
@@ -332,8 +368,22 @@ def _exceeds_memory(
     return jnp.isfinite(outcome.latency_s) & (outcome.overflow > 0)
 
 
-def _limits(devices: np.ndarray, memory: MemoryLimits) -> list[tuple[list[bool], float]]:
-    return sorted(zip(devices.tolist(), memory.capacity_bytes.tolist(), strict=True))
+def _interchangeable(num_devices: int, is_symmetric: Callable[[np.ndarray], bool]) -> np.ndarray:
+    """Returns for each device the first one that it can change places with, int64 [D].
+
+    Args:
+      num_devices: D.
+      is_symmetric: returns whether nothing changes under a permutation int [D] of the devices.
+    """
+    first = np.arange(num_devices)
+    for device in range(num_devices):
+        for candidate in np.unique(first[:device]).tolist():
+            swap = np.arange(num_devices)
+            swap[[candidate, device]] = device, candidate
+            if is_symmetric(swap):
+                first[device] = candidate
+                break
+    return first
 
 
 def _read_only(tree: _Tree) -> _Tree:

@@ -61,9 +61,9 @@ def _max_load(problem: Instance, placement: np.ndarray, kind: np.ndarray | None)
 
     def terms(costs: CostModel) -> Terms:
         repriced = problem._replace(costs=costs)
-        loads = max_load.loads(repriced.load_tables, placement[:, None])
+        loads = max_load.compute_loads(repriced.load_tables, placement[:, None])
         busiest = int(np.argmax(np.asarray(loads)[:, 0]))
-        on_busiest = placement == busiest
+        is_busiest = placement == busiest
         transfer_s = repriced.edge_transfer_s
         outgoing = sent[source[sent] == busiest]
         incoming = received[reader[received] == busiest]
@@ -77,9 +77,9 @@ def _max_load(problem: Instance, placement: np.ndarray, kind: np.ndarray | None)
         num_bytes = np.zeros_like(transfers)
         np.add.at(transfers, pairs, 1)
         np.add.at(num_bytes, pairs, graph.edge_bytes[np.concatenate([outgoing, incoming])])
-        busiest_kind = None if kind is None else kind[on_busiest]
+        busiest_kind = None if kind is None else kind[is_busiest]
         compute_s = calibrate.by_device(
-            op_compute_s[on_busiest], placement[on_busiest], num_devices, busiest_kind
+            op_compute_s[is_busiest], placement[is_busiest], num_devices, busiest_kind
         )
         return Terms(compute_s, transfers, num_bytes, lost_s=0.0, lost=0)
 

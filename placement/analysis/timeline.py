@@ -5,7 +5,7 @@ Its last span ends at the objective's value, up to the rounding of float32:
 
 - `serial`: submodels one after another. A submodel has all operations that its device can run
   before another device must. Transfers and fusion losses come before it.
-- `makespan`: one span per operation, by the recursion of `placement.simulators.makespan`.
+- `makespan`: one span per operation, of a `placement.simulators.schedule.ListSchedule`.
 - `max_load`: the schedule of one single request, as under `makespan`. In a stream the busiest
   device sets the pace, so no span ends at the objective's value.
 - `subgraph`: one span per accelerator, its communication included. The host is infinitely wide:
@@ -23,10 +23,10 @@ import numpy as np
 from placement.analysis import segments
 from placement.graphs import dag
 from placement.instance import Instance
-from placement.simulators import max_load
+from placement.simulators import max_load, schedule
 from placement.types import OpGraph, Span
 
-_loads = jax.jit(max_load.loads)
+_loads = jax.jit(max_load.compute_loads)
 
 
 def predict(problem: Instance, placement: np.ndarray) -> tuple[Span, ...]:
@@ -70,49 +70,48 @@ def loads(problem: Instance, placement: np.ndarray) -> tuple[np.ndarray, np.ndar
 
 
 def _serial(problem: Instance, placement: np.ndarray) -> list[Span]:
-    graph, compute_s = problem.graph, np.asarray(problem.costs.compute_s, np.float64)
-    waits_s = _serial_waits_s(problem, placement)
-    spans, clock = [], 0.0
-    for ops in _submodels(graph, placement):
+    compute_s = np.asarray(problem.costs.compute_s, np.float64)
+    submodels = _submodels(problem.graph, placement)
+    waits_s = _serial_waits_s(problem, placement, np.concatenate(submodels))
+    spans, clock_s = [], 0.0
+    for ops in submodels:
         device = int(placement[ops[0]])
-        start = clock + float(waits_s[ops].sum())
-        clock = start + float(compute_s[ops, device].sum())
-        spans.append(Span(device, tuple(ops), start, clock))
+        start_s = clock_s + float(waits_s[ops].sum())
+        clock_s = start_s + float(compute_s[ops, device].sum())
+        spans.append(Span(device, tuple(ops), start_s, clock_s))
     return spans
 
 
 def _submodels(graph: OpGraph, placement: np.ndarray) -> list[list[int]]:
     """Lists the submodels in the order in which they run; a device continues as long as it can."""
-    starts, targets = (
-        a.tolist() for a in dag.successors(graph.num_ops, graph.senders, graph.receivers)
-    )
-    waiting = np.bincount(graph.receivers, minlength=graph.num_ops)
+    inputs, devices = schedule.InputCounts(graph), placement.tolist()
     ready: dict[int, collections.deque[int]] = collections.defaultdict(collections.deque)
-    for op in np.flatnonzero(waiting == 0).tolist():
-        ready[int(placement[op])].append(op)
-    missing, device_of = waiting.tolist(), placement.tolist()
+    for op in inputs.sources():
+        ready[devices[op]].append(op)
     submodels: list[list[int]] = []
     while any(ready.values()):
-        device = max(ready, key=lambda d: len(ready[d]))  # the one with the most to do
+        device = max(ready, key=lambda d: len(ready[d]))  # the device with most ready operations
         ops = []
         while ready[device]:
             op = ready[device].popleft()
             ops.append(op)
-            for target in targets[starts[op] : starts[op + 1]]:
-                missing[target] -= 1
-                if missing[target] == 0:
-                    ready[device_of[target]].append(target)
+            for reader in inputs.place(op):
+                ready[devices[reader]].append(reader)
         submodels.append(ops)
     return submodels
 
 
-def _serial_waits_s(problem: Instance, placement: np.ndarray) -> np.ndarray:
+def _serial_waits_s(problem: Instance, placement: np.ndarray, order: np.ndarray) -> np.ndarray:
     """Computes the seconds float64 [N] of transfers and fusion losses before each operation.
 
     A tensor is transferred once to a device, before the first operation there that reads it.
+
+    Args:
+      problem: N operations.
+      placement: int32 [N].
+      order: int [N]: the operations in the order in which they run.
     """
     graph = problem.graph
-    order = np.concatenate(_submodels(graph, placement))
     rank = np.argsort(order)
     source, device = placement[graph.senders], placement[graph.receivers]
     cut_edges = np.flatnonzero(source != device)
@@ -130,18 +129,16 @@ def _serial_waits_s(problem: Instance, placement: np.ndarray) -> np.ndarray:
 
 
 def _makespan(problem: Instance, placement: np.ndarray) -> list[Span]:
-    graph, delay_s = problem.graph, problem.edge_delay_s
-    compute_s = np.asarray(problem.costs.compute_s, np.float64)
-    starts, edges = dag.successors(graph.num_ops, graph.receivers, np.arange(graph.num_edges))
-    finish_s, free_s = np.zeros(graph.num_ops), np.zeros(compute_s.shape[1])
+    list_schedule = schedule.ListSchedule(
+        problem.graph, problem.costs.compute_s, problem.edge_delay_s
+    )
+    free_s = [0.0] * len(problem.devices)
     spans = []
     for op in problem.priority_order.tolist():
-        inputs, device = edges[starts[op] : starts[op + 1]], int(placement[op])
-        sources = graph.senders[inputs]
-        arrival_s = finish_s[sources] + delay_s[inputs, placement[sources], device]
-        start = max(float(free_s[device]), float(arrival_s.max(initial=0.0)))
-        finish_s[op] = free_s[device] = start + compute_s[op, device]
-        spans.append(Span(device, (op,), start, float(finish_s[op])))
+        device = int(placement[op])
+        start_s = max(free_s[device], list_schedule.arrival_s(op)[device])
+        free_s[device] = list_schedule.place(op, device, start_s)
+        spans.append(Span(device, (op,), start_s, free_s[device]))
     return spans
 
 

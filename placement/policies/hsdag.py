@@ -73,8 +73,8 @@ from placement.policies import (
     moves,
 )
 from placement.policies.cost_features import CostFeatures, CostView
-from placement.simulators import timing
-from placement.simulators.timing import Timing
+from placement.simulators import makespan
+from placement.simulators.makespan import Timing
 from placement.types import Array, LogProb, Params, Policy, Sample
 
 _DELAY_OFFSET = 0.2  # added to an edge's delay in medians, so that its logarithm is bounded
@@ -137,7 +137,7 @@ class _Network(nn.Module):
     def __call__(self, graph: jraph.GraphsTuple) -> Array:
         """Calls every part, for `init`."""
         placement = jnp.zeros(graph.nodes["mask"].shape, jnp.int32)
-        schedule = timing.timing(graph.globals.simulator, placement)
+        schedule = makespan.timing(graph.globals.simulator, placement)
         encoding = self.encode(graph, placement, schedule)
         return self.score_moves(graph, encoding, jnp.ones((1, len(placement)), bool))
 
@@ -288,7 +288,7 @@ def make(
 
         # The state: all samples improve the same placement.
         placement = placements[0]
-        schedule = timing.timing(graph.globals.simulator, placement)
+        schedule = makespan.timing(graph.globals.simulator, placement)
         encoding = encode(params, graph, placement, schedule)
 
         # The parses and the K groups.

@@ -12,7 +12,7 @@ import jax.numpy as jnp
 import jraph
 
 from placement.policies.cost_features import CostView
-from placement.simulators.timing import Timing
+from placement.simulators.makespan import Timing
 from placement.types import Array
 
 GROUP_FEATURES, MOVE_FEATURES = 10, 12

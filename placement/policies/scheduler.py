@@ -54,7 +54,7 @@ import jraph
 from placement.instance import Instance
 from placement.policies import base, cost_features, encoders
 from placement.policies.cost_features import CostFeatures, CostView
-from placement.simulators import schedule
+from placement.simulators import schedule, tensors
 from placement.types import Array, LogProb, Params, Policy, Sample
 
 NUM_FEATURES = 8
@@ -316,13 +316,14 @@ def _list_schedule(
     def step(i: Array, state: tuple[_PartialSchedule, Any]) -> tuple[_PartialSchedule, Any]:
         partial, carry = state
         s, compute, delays = jax.tree.map(lambda leaf: leaf[i], simulator.by_step)
-        arrival = jnp.where(s.first, 0.0, partial.arrival)
-        transfer = jnp.where(s.first, 0.0, partial.transfer)
-        for slot in range(schedule.WIDTH):
-            sender_device = partial.device[s.inputs[slot]]  # [B]
-            delay = _select([row[:, None] for row in delays[slot]], sender_device)  # [D, B]
-            arrival = jnp.maximum(arrival, partial.finish[s.inputs[slot]] + delay)
-            transfer += delay
+        input_delays, arrivals = [], []
+        for sender, delay in zip(s.inputs, delays, strict=True):  # over the step's input slots
+            input_delays.append(tensors.select(delay[:, :, None], partial.device[sender]))  # [D, B]
+            arrivals.append(partial.finish[sender] + input_delays[-1])
+        arrival = schedule.accumulate_inputs(s.first, partial.arrival, 0.0, arrivals)
+        transfer = schedule.accumulate_inputs(
+            s.first, partial.transfer, 0.0, input_delays, jnp.add
+        )
         end = jnp.maximum(arrival, partial.free) + compute[:, None]
         fits = partial.used_memory + t.memory[s.op] <= t.capacity[:, None]
         candidate = allowed[s.op][:, None] & (fits | ~fits.any(axis=0))
@@ -361,20 +362,12 @@ def _reader_features(costs: CostView[CostFeatures], previous: Array) -> tuple[Ar
     delay = costs.delay_s / costs.policy_tables.unit_s  # [E, D, D]
     rows = jnp.concatenate([previous, jnp.zeros((1, previous.shape[1]), previous.dtype)])
     reader_device = rows[costs.receivers][:, None]  # [E, 1, B]
-    edge_delay = _select([delay[:, :, d, None] for d in range(num_devices)], reader_device)
+    edge_delay = tensors.select([delay[:, :, d, None] for d in range(num_devices)], reader_device)
     total = jraph.segment_sum(edge_delay, costs.senders, num_nodes + 1)[:num_nodes]
     longest = jraph.segment_max(edge_delay, costs.senders, num_nodes + 1)[:num_nodes]
     longest = jnp.maximum(longest, 0.0)  # -inf without readers
     moved = (previous[:, None] != jnp.arange(num_devices)[:, None]).astype(jnp.float32)
     return tuple(jnp.where(previous[0] < 0, 0.0, x) for x in (longest, total, moved))
-
-
-def _select(rows: list[Array], index: Array) -> Array:
-    """Returns `rows[index]`, element by element, by selects. A gather would not be vectorised."""
-    value = rows[0]
-    for number in range(1, len(rows)):
-        value = jnp.where(index == number, rows[number], value)
-    return jnp.broadcast_to(value, jnp.broadcast_shapes(value.shape, index.shape))
 
 
 def _log_softmax(logits: Array, candidate: Array, *, axis: int) -> Array:

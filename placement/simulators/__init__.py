@@ -1,7 +1,7 @@
-"""Latency of a placement, predicted: one pure, jittable, batched function per objective.
+"""Simulators: the latency of placements, one pure, jittable, batched function per objective.
 
-The functions below are batched over placements [B, N]; those of the objectives take them
-transposed, [N, B], see `tensors`.
+The functions of this module are batched over placements [B, N]. Those of the objectives' modules
+take placements transposed, [N, B]; `tensors` says why.
 """
 
 from collections.abc import Callable
@@ -17,32 +17,32 @@ from placement.types import Array
 
 
 class Limits(NamedTuple):
-    """What a placement must respect beside the objective; None where nothing limits it."""
+    """The limits that a placement must keep, apart from the objective; None if there are none."""
 
-    memory: "Memory | None"  # None also where each device holds all operations
+    memory: "Memory | None"  # None also if every device can hold all operations
     representative: Array | None  # int32 [N]: the first operation co-located with each
 
 
 class Memory(NamedTuple):
-    """What operations always occupy, what devices have, and what comes and goes."""
+    """The memory that operations and tensors occupy, and that devices have."""
 
-    memory_bytes: Array  # float32 [N]
+    memory_bytes: Array  # float32 [N]: what an operation always occupies
     capacity_bytes: Array  # float32 [D]
-    shared: Array  # bool [D, D]: devices whose memory is one: parts of an accelerator
-    # What is alive over time beside, `makespan` and `max_load`; None where that is not known, or
-    # each device holds all of it.
+    shared: Array  # bool [D, D]: devices with one memory, as parts of one accelerator
+    # The tensors that come and go, for `makespan` and `max_load`; None if their sizes are unknown
+    # or every device can hold all of them.
     alive: residency.Tables | None = None
 
 
 class Outcome(NamedTuple):
-    """What becomes of B placements."""
+    """The results of B placements."""
 
-    latency_s: Array  # float32 [B]: as if memory were unlimited and co-location free
+    latency_s: Array  # float32 [B]: ignores the limits of memory and co-location
     overflow: Array  # float32 [B]: largest share by which a device's memory is exceeded, 0 if none
-    feasible: Array  # bool [B]: finite, nothing exceeded, co-located operations together
+    feasible: Array  # bool [B]: whether the latency is finite and all limits are kept
 
     def penalised_s(self) -> Array:
-        """float32 [B]: the latency, longer by the overflow's share: for learning, not for results.
+        """float32 [B]: the latency, increased by the overflow's share: for learning only.
 
         As in Placeto (Addanki et al. 2019) the penalty grows with the excess, so that a search that
         starts outside the limits finds its way in.
@@ -51,14 +51,14 @@ class Outcome(NamedTuple):
 
 
 class Objective(NamedTuple):
-    """`latency(tables, placement [N, B])` is pure; `Instance.tables` are its tables."""
+    """An objective: `latency(tables, placement [N, B])` is pure and reads `Instance.tables`."""
 
     latency: Callable[[Any, Array], Array]
 
     def simulate(self, tables_: tuple[Limits, Any], placements: Array) -> Outcome:
-        """Simulates placements int32 [B, N] with arrays of `Instance.tables`: pure, jittable.
+        """Simulates placements int32 [B, N] with the arrays of `Instance.tables`: pure, jittable.
 
-        Of one objective it is always the same function, which jit can take as a static argument.
+        For one objective it is always the same function, so jit can take it as a static argument.
         """
         return self.simulate_columns(tables_, placements.T)
 
@@ -66,8 +66,8 @@ class Objective(NamedTuple):
         """Simulates placements int32 [N, B], as `simulate` does."""
         chex.assert_rank(placement, 2)
         chex.assert_type(placement, int)
-        limits, of_objective = tables_
-        latency_s = self.latency(of_objective, placement)
+        limits, objective_tables = tables_
+        latency_s = self.latency(objective_tables, placement)
         overflow: Array = jnp.zeros_like(latency_s)
         feasible = jnp.isfinite(latency_s)
         if limits.memory is not None:
@@ -90,34 +90,37 @@ def objective(name: str) -> Objective:
     """Returns the objective called `name`.
 
     Raises:
-      UserError: there is none; it names the valid ones.
+      UserError: there is no such objective; the message lists the valid names.
     """
     arguments.check("objective", name, OBJECTIVES)
     return OBJECTIVES[name]
 
 
 def _overflow(memory: Memory, placement: Array) -> Array:
-    # Products of matrices: sums over the first axis do not vectorise.
-    used = jnp.stack(
+    """Computes the largest share float32 [B] by which a device's memory is exceeded."""
+    # A matrix product, because sums over the first axis do not vectorise.
+    used_bytes = jnp.stack(
         [
             memory.memory_bytes @ (placement == d).astype(jnp.float32)
             for d in range(len(memory.capacity_bytes))
         ]
     )
-    capacity = memory.capacity_bytes[:, None]
+    capacity_bytes = memory.capacity_bytes[:, None]
     if memory.alive is not None:
-        used += _alive(memory.alive, placement, capacity - used)
-    together = jnp.where(memory.shared[:, :, None], used[:, None], 0.0).sum(axis=0)
-    excess = jnp.maximum(together - capacity, 0.0) / jnp.maximum(capacity, 1.0)
-    return jnp.where(jnp.isinf(capacity), 0.0, excess).max(axis=0)
-
-
-def _alive(t: residency.Tables, placement: Array, room: Array) -> Array:
-    """What tensors occupy at most at once, [D, B]; where all fit into the room [D, B], all."""
-    most = residency.most_bytes(t, placement)
-    exceeds = jnp.any(most > room, axis=0)
-    # The schedule is simulated once more, for times: only where a placement of the batch needs it.
-    peak = jax.lax.cond(
-        exceeds.any(), lambda: residency.peak_bytes(t, placement, exceeds), lambda: most
-    )
-    return jnp.where(exceeds, peak, most)
+        tables, free_bytes = memory.alive, capacity_bytes - used_bytes
+        all_bytes = residency.bound_peak_bytes(tables, placement)
+        may_exceed = jnp.any(all_bytes > free_bytes, axis=0)
+        # The peaks need another simulation of the schedule, which is left out if all tensors of
+        # every placement fit at once.
+        used_bytes += jnp.where(
+            may_exceed,
+            jax.lax.cond(
+                may_exceed.any(),
+                lambda: residency.compute_peak_bytes(tables, placement, may_exceed),
+                lambda: all_bytes,
+            ),
+            all_bytes,
+        )
+    shared_bytes = jnp.where(memory.shared[:, :, None], used_bytes[:, None], 0.0).sum(axis=0)
+    excess = jnp.maximum(shared_bytes - capacity_bytes, 0.0) / jnp.maximum(capacity_bytes, 1.0)
+    return jnp.where(jnp.isinf(capacity_bytes), 0.0, excess).max(axis=0)

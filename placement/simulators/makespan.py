@@ -1,19 +1,29 @@
-"""The `makespan` objective: submodels on different devices overlap.
+"""The `makespan` objective: devices work at the same time.
 
-Each device runs its operations one at a time in a fixed order of priority; an operation starts when
-its device is free and its inputs have arrived:
+Each device runs its operations one at a time, in a fixed order of priority. An operation starts
+when its device is free and its inputs have arrived:
 
-    start(v)   = max( finish of the operation before v on p[v],
-                      max over edges e = (u, v) of finish(u) + delay(e) )
+    arrival(v) = max over edges e = (u, v) of finish(u) + delay(e)
+    start(v)   = max( arrival(v), finish of the operation before v on device p[v] )
     finish(v)  = start(v) + compute_s[v, p[v]]
-    delay(e)   = 0 where p[u] = p[v], else transfer_s[e, p[u], p[v]] + fusion_loss_s[e]
-    latency    = max_v finish(v)
+    delay(e)   = 0 if p[u] = p[v], else transfer_s[e, p[u], p[v]] + fusion_loss_s[e]
+    latency    = max over v of finish(v)
 
 The priority is HEFT's upward rank (Topcuoglu et al. 2002): the length of the longest path to the
-graph's end at mean costs. It depends on the problem and not on the placement, so one order of all
-operations serves every placement, and the recursion is one `scan` over it. A device never runs a
-ready operation before one of higher priority that still waits. Links do not queue: a tensor is
-under way for its delay, however many are.
+graph's end at mean costs. It does not depend on the placement, so one order of all operations
+serves every placement, and the recursion is one `lax.scan` in this order. A device never runs a
+ready operation before one of higher priority that still waits. Links do not queue: any number of
+tensors travel at the same time, each for its delay.
+
+The scan runs B placements at once and has to be fast, because searches spend their time in it:
+
+- The placements are in the last axis, [N, B], so that every step works on contiguous vectors.
+- A step looks at two inputs of one operation (`schedule.Steps`). All steps have the same shape.
+- A step needs compute_s[v, p[v]] of B placements. A gather would fetch B single elements. D
+  selects over whole vectors are faster, because D is small (`tensors.select`).
+- The devices are compared as int8, of which a vector register holds four times as many as of int32.
+- Devices with equal links, such as equal GPUs, are of one kind. Delays are stored and selected by
+  pairs of M kinds rather than by pairs of D devices.
 """
 
 from typing import Any, NamedTuple
@@ -28,152 +38,205 @@ from placement.types import Array, OpGraph
 
 
 class Boundary(NamedTuple):
-    """What stands before and after a part of a schedule, of each step's operation on each device.
+    """What surrounds a part of a schedule, for the operation of each step on each device.
 
-    With it the latency is that of the whole schedule, as far as it goes through the part:
-    max_v ( finish(v) + onward_s[v, p[v]] ).
+    With a boundary, the latency is the longest path of the whole schedule that passes through the
+    part: max over v of finish(v) + tail_s[v, p[v]].
     """
 
-    ready_s: Array  # float32 [S, D]: when the device is free and inputs from before have arrived
-    onward_s: Array  # float32 [S, D]: from its end to that of all that follows the part
+    # float32 [S, D]: the earliest start: the device is free of operations before the part, and
+    # their outputs have arrived
+    ready_s: Array
+    tail_s: Array  # float32 [S, D]: the longest path from the finish to the end of the schedule
 
 
 class Links(NamedTuple):
-    """What transfers cost between M kinds of devices."""
+    """The transfer delays between M kinds of devices; see `Instance.links`."""
 
-    # int8 [D]: of every device; those of a kind, such as equal GPUs, have equal links
-    kind: np.ndarray
-    delay_s: np.ndarray  # float32 [E, M, M]: within a kind: between two of its devices
+    kind: np.ndarray  # int8 [D]: the kind of each device
+    delay_s: np.ndarray  # float32 [E, M, M]; on the diagonal: between two devices of the kind
 
 
 class Tables(NamedTuple):
-    """What `latency` reads; S steps of `schedule`, M kinds of devices."""
+    """The arrays that the functions below read: S steps, D devices of M kinds."""
 
     steps: schedule.Steps
-    compute_s: Array  # float32 [S, D]: of the step's operation
-    kind: Array  # int8 [D], as in `Links`
-    delay_s: Array  # float32 [S, WIDTH, M, M]: of the step's inputs
-    boundary: Boundary | None = None  # None where the part is all
+    compute_s: Array  # float32 [S, D]: of each step's operation
+    kind: Array  # int8 [D]: the kind of each device, as in `Links`
+    delay_s: Array  # float32 [S, WIDTH, M, M]: of each step's inputs
+    boundary: Boundary | None = None  # None if the tables describe a whole schedule
 
     @property
     def by_step(self) -> tuple[schedule.Steps, Array, Array]:
-        """What each step reads, its boundary aside."""
+        """The arrays with an entry for each step, except the boundary."""
         return self.steps, self.compute_s, self.delay_s
 
 
-def tables(graph: OpGraph, compute_s: Array, order: np.ndarray, links: Links) -> Tables:
-    """Makes the tables of a problem, on the host.
+class Timing(NamedTuple):
+    """The schedule of N operations under one placement. Rows that no step writes are zero."""
+
+    start_s: Array  # float32 [N]
+    finish_s: Array  # float32 [N]
+    # float32 [N]: the longest path from an operation's finish to the end of the schedule, through
+    # the operations that read its output or follow it on a device
+    tail_s: Array
+
+    @property
+    def latency_s(self) -> Array:
+        """float32 []: the finish time of the last operation."""
+        return self.finish_s.max()
+
+    @property
+    def slack_s(self) -> Array:
+        """float32 [N]: how much later an operation may finish; zero on a longest path."""
+        return self.latency_s - self.finish_s - self.tail_s
+
+
+class _Result(NamedTuple):
+    """The result of the scan, with the two scratch rows of `schedule.Steps`."""
+
+    finish_s: Array  # float32 [N + 2, B]
+    free_s: Array  # float32 [D, B]: when each device has run all its operations
+    longest_path_s: Array | None  # float32 [B]: through a part with a boundary; else None
+    start_s: Array | None  # float32 [N + 2, B]; None unless requested
+
+
+def build_tables(graph: OpGraph, compute_s: Array, order: np.ndarray, links: Links) -> Tables:
+    """Builds the tables of a problem, on the host.
 
     Args:
       graph: N operations, E edges.
       compute_s: float [N, D], see `CostModel`.
-      order: int32 [N], of priority (`ranks.priority_order`).
-      links: of the edges' delays.
+      order: int32 [N], the order of priority.
+      links: the delays of the graph's edges.
     """
     steps = schedule.steps(graph.num_ops, graph.senders, graph.receivers, order)
-    return Tables(
-        steps,
-        np.asarray(compute_s, np.float32)[steps.op],
-        links.kind,
-        of_inputs(steps, links.delay_s),
-    )
-
-
-def make_links(delay_s: np.ndarray) -> Links:
-    """Finds the kinds of devices, of delays float32 [E, D, D]."""
-
-    def is_symmetric(swap: np.ndarray) -> bool:
-        return bool((delay_s[:, swap][:, :, swap] == delay_s).all())
-
-    equally_linked = tensors.interchangeable(delay_s.shape[-1], is_symmetric)
-    first, kind = np.unique(equally_linked, return_inverse=True)
-    # Within a kind: between any two of its devices, zero where it has one.
-    other = np.array([np.flatnonzero(kind == k)[-1] for k in range(len(first))])
-    of_kinds_s = delay_s[:, first][:, :, first]
-    each = np.arange(len(first))
-    of_kinds_s[:, each, each] = delay_s[:, first, other]
-    return Links(kind.astype(np.int8), of_kinds_s)
+    step_compute_s = np.asarray(compute_s, np.float32)[steps.op]
+    return Tables(steps, step_compute_s, links.kind, of_inputs(steps, links.delay_s))
 
 
 def of_inputs(steps: schedule.Steps, delay_s: np.ndarray) -> np.ndarray:
-    """Returns of delays [E, M, M] those of each step's inputs, [S, WIDTH, M, M]."""
-    none = np.zeros((1, *delay_s.shape[1:]), np.float32)
-    return np.concatenate([delay_s, none])[steps.edges]
+    """Arranges the edges' delays [E, M, M] by the inputs of each step, [S, WIDTH, M, M]."""
+    no_edge = np.zeros((1, *delay_s.shape[1:]), np.float32)
+    return np.concatenate([delay_s, no_edge])[steps.edges]
 
 
-def latency(t: Tables, placement: Array) -> Array:
-    """Computes seconds of placements int32 [N, B] -> float32 [B]."""
-    _, free, latest, _ = _run(t, placement)
-    return free.max(axis=0) if latest is None else latest
+def latency(tables: Tables, placement: Array) -> Array:
+    """Computes the latencies float32 [B] of placements int32 [N, B]."""
+    result = _scan_schedule(tables, placement)
+    return result.free_s.max(axis=0) if result.longest_path_s is None else result.longest_path_s
 
 
-def finish_s(t: Tables, placement: Array) -> Array:
-    """Computes when each operation ends under placements int32 [N, B] -> float32 [N, B]."""
-    return _run(t, placement)[0][: placement.shape[0]]
+def finish_s(tables: Tables, placement: Array) -> Array:
+    """Computes the operations' finish times float32 [N, B] under placements int32 [N, B]."""
+    return _scan_schedule(tables, placement).finish_s[: placement.shape[0]]
 
 
-def times_s(t: Tables, placement: Array) -> tuple[Array, Array]:
-    """When each operation starts and ends under placements int32 [N, B] -> float32 [N, B] each.
+def compute_times(tables: Tables, placement: Array) -> tuple[Array, Array]:
+    """Computes the operations' start and finish times under placements int32 [N, B].
 
-    Where one follows another at once on its device, start and end are the same number.
+    If an operation starts as soon as another one finishes, the two times are the same number.
+
+    Returns:
+      Two arrays float32 [N, B].
     """
-    finish, _, _, start = _run(t, placement, with_starts=True)
-    return start[: placement.shape[0]], finish[: placement.shape[0]]
+    result, num_ops = _scan_schedule(tables, placement, with_starts=True), placement.shape[0]
+    assert result.start_s is not None
+    return result.start_s[:num_ops], result.finish_s[:num_ops]
 
 
-def _run(
-    t: Tables, placement: Array, *, with_starts: bool = False
-) -> tuple[Array, Array, Array | None, Any]:
-    """When operations end [N + 2, B], devices [D, B], all [B] where a boundary follows, and start.
+def timing(tables: Tables, placement: Array) -> Timing:
+    """Computes the schedule and the slack of one placement int32 [N].
 
-    The last is [N + 2, B] too where it is asked for.
+    The longest path from an operation's finish to the end is the recursion backwards:
+
+        tail(v) = max( compute(w) + tail(w) of the operation w after v on its device,
+                       max over edges e = (v, w) of delay(e) + compute(w) + tail(w) )
     """
+    chex.assert_rank(placement, 1)
+    chex.assert_type(placement, int)
+    steps, compute_s, delay_s = tables.by_step
+    num_ops, num_steps = len(placement), len(steps.op)
+    start_s, finish_s = compute_times(tables, placement[:, None])
+    padded = jnp.concatenate([placement, jnp.zeros(2, placement.dtype)])
+    device, input_device = padded[steps.op], padded[steps.inputs]  # [S], [S, WIDTH]
+    kind = jnp.asarray(tables.kind)
+    delay_s = delay_s[
+        jnp.arange(num_steps)[:, None],
+        jnp.arange(schedule.WIDTH),
+        kind[input_device],
+        kind[device][:, None],
+    ]
+    delay_s = jnp.where(input_device == device[:, None], 0.0, delay_s)
+    compute_s = compute_s[jnp.arange(num_steps), device]
+
+    def step_back(carry: Any, xs: Any) -> tuple[Any, None]:
+        tail_s, device_tail_s, path_s = carry
+        step, device, delay_s, compute_s = xs
+        op_tail_s = jnp.maximum(tail_s[step.op], device_tail_s[device])
+        tail_s = tail_s.at[step.output].set(op_tail_s)
+        # An operation's last step comes first. Its other steps only pass the path to more inputs.
+        path_s = jnp.where(step.last, op_tail_s + compute_s, path_s)
+        device_tail_s = device_tail_s.at[device].set(
+            jnp.where(step.last, path_s, device_tail_s[device])
+        )
+        return (tail_s.at[step.inputs].max(path_s + delay_s), device_tail_s, path_s), None
+
+    initial = jnp.zeros(num_ops + 2), jnp.zeros(tables.compute_s.shape[1]), jnp.float32(0)
+    xs = steps, device, delay_s, compute_s
+    (tail_s, *_), _ = jax.lax.scan(step_back, initial, xs, reverse=True)
+    return Timing(start_s[:, 0], finish_s[:, 0], tail_s[:num_ops])
+
+
+def _scan_schedule(tables: Tables, placement: Array, *, with_starts: bool = False) -> _Result:
+    """Runs the recursion of the module docstring for placements int32 [N, B]."""
     chex.assert_rank(placement, 2)
     chex.assert_type(placement, int)
-    num_devices, num_kinds = t.compute_s.shape[1], t.delay_s.shape[-1]
+    num_devices, num_kinds = tables.compute_s.shape[1], tables.delay_s.shape[-1]
     batch = placement.shape[1]
-    # As narrow as can be: more of them fit into a vector.
+    # The largest number below is that of a pair of kinds, M * M - 1.
     narrow = jnp.int8 if num_kinds**2 <= 2**7 else jnp.int16
-    placement = jnp.concatenate([placement, jnp.zeros((2, batch), placement.dtype)]).astype(narrow)
-    kinds = placement
+    devices = jnp.concatenate([placement, jnp.zeros((2, batch), placement.dtype)]).astype(narrow)
+    kinds = devices
     if num_kinds < num_devices:
-        kinds = jnp.asarray(_chosen(jnp.asarray(t.kind, narrow)[:, None, None], placement))
+        kinds = tensors.select(jnp.asarray(tables.kind, narrow), devices)
 
-    def step(carry: Any, x: Any) -> tuple[Any, None]:
-        finish, free, arrival, latest, starts = carry
-        (s, compute_s, delay_s), boundary = x
-        device = placement[s.op]
-        ready = 0.0 if boundary is None else _chosen(boundary.ready_s, device)
-        arrival = jnp.where(s.first, ready, arrival)
+    def advance(carry: Any, xs: Any) -> tuple[Any, None]:
+        finish_s, free_s, arrival_s, longest_path_s, start_s = carry
+        (step, compute_s, delay_s), boundary = xs
+        device = devices[step.op]  # [B]
+        input_arrivals_s = []
         for slot in range(schedule.WIDTH):
-            there = s.inputs[slot]
-            delay = _chosen(delay_s[slot].ravel(), kinds[there] * num_kinds + kinds[s.op])
-            if num_kinds < num_devices:
-                delay = jnp.where(placement[there] == device, 0.0, delay)
-            arrival = jnp.maximum(arrival, finish[there] + delay)
-        start = jnp.maximum(arrival, _chosen(free, device))
-        end = start + _chosen(jnp.broadcast_to(compute_s[:, None], free.shape), device)
-        own = (device == jnp.arange(num_devices, dtype=narrow)[:, None]) & s.last
-        finish = jax.lax.dynamic_update_index_in_dim(finish, end, s.output, 0)  # `at` is slower
+            sender = step.inputs[slot]
+            pair = kinds[sender] * num_kinds + kinds[step.op]
+            input_delay_s = tensors.select(delay_s[slot].ravel(), pair)
+            if num_kinds < num_devices:  # two devices of a kind, or twice the same device?
+                input_delay_s = jnp.where(devices[sender] == device, 0.0, input_delay_s)
+            input_arrivals_s.append(finish_s[sender] + input_delay_s)
+        ready_s = 0.0 if boundary is None else tensors.select(boundary.ready_s, device)
+        arrival_s = schedule.accumulate_inputs(step.first, arrival_s, ready_s, input_arrivals_s)
+        op_start_s = jnp.maximum(arrival_s, tensors.select(free_s, device))
+        op_finish_s = op_start_s + tensors.select(compute_s, device)
+        is_occupied = (device == jnp.arange(num_devices, dtype=narrow)[:, None]) & step.last
+        free_s = jnp.where(is_occupied, op_finish_s, free_s)
+        # Writing a row with `.at[].set` would be slower.
+        write_row = jax.lax.dynamic_update_index_in_dim
+        finish_s = write_row(finish_s, op_finish_s, step.output, 0)
         if with_starts:
-            starts = jax.lax.dynamic_update_index_in_dim(starts, start, s.output, 0)
+            start_s = write_row(start_s, op_start_s, step.output, 0)
         if boundary is not None:
-            latest = jnp.maximum(latest, end + _chosen(boundary.onward_s, device))
-        return (finish, jnp.where(own, end, free), arrival, latest, starts), None
+            path_s = op_finish_s + tensors.select(boundary.tail_s, device)
+            longest_path_s = jnp.maximum(longest_path_s, path_s)
+        return (finish_s, free_s, arrival_s, longest_path_s, start_s), None
 
-    # Before the first operation of a part nothing binds but its boundary.
-    earliest = 0.0 if t.boundary is None else -jnp.inf
-    finish = jnp.full(placement.shape, earliest)
-    latest = None if t.boundary is None else jnp.full(batch, -jnp.inf)
-    starts = jnp.zeros_like(finish) if with_starts else None
-    begin = finish, jnp.full((num_devices, batch), earliest), jnp.zeros(batch), latest, starts
-    (finish, free, _, latest, starts), _ = jax.lax.scan(step, begin, (t.by_step, t.boundary))
-    return finish, free, latest, starts
-
-
-def _chosen(rows: Array, number: Array) -> Array:
-    """`rows[number[b], b]`, [B], of `rows` [K, B] or [K]. Selects, not a gather: they vectorise."""
-    value = rows[0]
-    for k in range(1, rows.shape[0]):
-        value = jnp.where(number == k, rows[k], value)
-    return jnp.broadcast_to(value, number.shape)
+    # With a boundary, times may be negative: its `ready_s` alone says when an operation can start.
+    earliest_s = 0.0 if tables.boundary is None else -jnp.inf
+    finish_s = jnp.full(devices.shape, earliest_s)
+    free_s = jnp.full((num_devices, batch), earliest_s)
+    longest_path_s = None if tables.boundary is None else jnp.full(batch, -jnp.inf)
+    start_s = jnp.zeros_like(finish_s) if with_starts else None
+    initial = finish_s, free_s, jnp.zeros(batch), longest_path_s, start_s
+    (finish_s, free_s, _, longest_path_s, start_s), _ = jax.lax.scan(
+        advance, initial, (tables.by_step, tables.boundary)
+    )
+    return _Result(finish_s, free_s, longest_path_s, start_s)

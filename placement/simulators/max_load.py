@@ -1,18 +1,18 @@
 """The `max_load` objective of Tarnawski et al. (NeurIPS 2020): time per sample of a pipeline.
 
-Each device works on a sample of its own, so that the busiest sets the pace (their section 4):
+Each device works on a sample of its own, so the busiest device sets the pace (their section 4):
 
-    load(d) = sum of compute_s[n, d] over operations n on d
-            + sum of in_s[t, d]  over tensors t made elsewhere that d reads
-            + sum of out_s[t, d] over tensors t made on d that another device reads
-    latency = max_d load(d)
+    load(d) = sum over operations n on d of compute_s[n, d]
+            + sum over tensors t made elsewhere that d reads of receive_s[t, d]
+            + sum over tensors t made on d that another device reads of send_s[t, d]
+    latency = max over d of load(d)
 
-A tensor is sent once and received once by each device that reads it, through the host's memory:
-in_s and out_s are what it costs to cross between the device and the host. A host itself pays
-compute alone. Where there is no host, the costliest link to another device counts.
+A tensor is sent once, and received once by each device that reads it, through the host's memory:
+receive_s and send_s are the times of a transfer between the device and the host. A host itself pays
+for compute only. Without a host, the costliest link to another device counts.
 
-A training graph's load is that of its forward and backward operations together, as in a pipeline
-that alternates between the two (PipeDream's).
+The load of a training graph is that of its forward and backward operations together, as in
+PipeDream's pipeline, which alternates between the two.
 """
 
 from typing import NamedTuple
@@ -26,65 +26,75 @@ from placement.types import Array, CostModel
 
 
 class Tables(NamedTuple):
-    """What `latency` reads; a tuple has an entry a block."""
+    """The arrays that `latency` reads; the tuples have one entry for each block."""
 
     compute_s: Array  # float32 [N, D]
-    blocks: tuple[tensors.Block, ...]
-    in_s: tuple[Array, ...]  # float32 [k, D]: zero for hosts
-    out_s: tuple[Array, ...]  # float32 [k, D]
+    blocks: tuple[tensors.TensorBlock, ...]
+    receive_s: tuple[Array, ...]  # float32 [k, D]: zero for hosts
+    send_s: tuple[Array, ...]  # float32 [k, D]: zero for hosts
 
 
-def tables(costs: CostModel, blocks: tuple[tensors.Block, ...]) -> Tables:
-    """Makes the tables of a problem, on the host; the blocks are those of `tensors.blocks`."""
-    links = [link_s(np.asarray(b.transfer_s), np.asarray(costs.accelerator)) for b in blocks]
+def build_tables(costs: CostModel, blocks: tuple[tensors.TensorBlock, ...]) -> Tables:
+    """Builds the tables of a problem, on the host, given `tensors.make_blocks`."""
+    accelerator = np.asarray(costs.accelerator)
+    links = [link_s(np.asarray(block.transfer_s), accelerator) for block in blocks]
     return Tables(
         compute_s=np.asarray(costs.compute_s, np.float32),
         blocks=blocks,
-        in_s=tuple(in_s for in_s, _ in links),
-        out_s=tuple(out_s for _, out_s in links),
+        receive_s=tuple(receive_s for receive_s, _ in links),
+        send_s=tuple(send_s for _, send_s in links),
     )
 
 
 def link_s(transfer_s: np.ndarray, accelerator: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Returns what receiving and sending costs each device, [k, D] each, of [k, D, D]."""
+    """Returns the times in which each device receives and sends k tensors.
+
+    Args:
+      transfer_s: float32 [k, D, D]: one transfer between two devices.
+      accelerator: int [D], see `CostModel`.
+
+    Returns:
+      Two arrays float32 [k, D].
+    """
     chex.assert_rank([transfer_s, accelerator], [3, 1])
     chex.assert_type([transfer_s, accelerator], [float, int])
-    pays = accelerator >= 0
-    if pays.all():
+    is_accelerator = accelerator >= 0
+    if is_accelerator.all():
         return transfer_s.max(axis=1), transfer_s.max(axis=2)
-    host = int(np.argmin(pays))
+    host = int(np.argmin(is_accelerator))
     return (
-        np.where(pays, transfer_s[:, host, :], np.float32(0)),
-        np.where(pays, transfer_s[:, :, host], np.float32(0)),
+        np.where(is_accelerator, transfer_s[:, host, :], np.float32(0)),
+        np.where(is_accelerator, transfer_s[:, :, host], np.float32(0)),
     )
 
 
-def latency(t: Tables, placement: Array) -> Array:
-    """Computes seconds a sample of placements int32 [N, B] -> float32 [B]."""
-    return loads(t, placement).max(axis=0)
+def latency(tables: Tables, placement: Array) -> Array:
+    """Computes the seconds per sample, float32 [B], of placements int32 [N, B]."""
+    return compute_loads(tables, placement).max(axis=0)
 
 
-def loads(t: Tables, placement: Array) -> Array:
-    """Computes seconds a sample of each device, float32 [D, B], of placements int32 [N, B]."""
+def compute_loads(tables: Tables, placement: Array) -> Array:
+    """Computes each device's seconds per sample, float32 [D, B], of placements int32 [N, B]."""
     chex.assert_rank(placement, 2)
     chex.assert_type(placement, int)
-    num_devices = t.compute_s.shape[1]
-    sets = tensors.as_sets(placement, num_devices)
+    num_devices = tables.compute_s.shape[1]
+    sets = tensors.make_sets(placement, num_devices)
     load_s = [
-        jnp.where(sets == 1 << d, t.compute_s[:, d, None], 0.0).sum(axis=0)
+        jnp.where(sets == 1 << d, tables.compute_s[:, d, None], 0.0).sum(axis=0)
         for d in range(num_devices)
     ]
-    for block, in_s, out_s in zip(t.blocks, t.in_s, t.out_s, strict=True):
-        reading = tensors.read(block, sets)
+    for block, receive_s, send_s in zip(
+        tables.blocks, tables.receive_s, tables.send_s, strict=True
+    ):
+        block_devices = tensors.find_devices(block, sets)
         for d in range(num_devices):
-            load_s[d] += _traffic_s(in_s[:, d, None], out_s[:, d, None], reading, 1 << d)
+            other_readers = block_devices.readers & ~jnp.asarray(
+                1 << d, block_devices.readers.dtype
+            )
+            received_s = jnp.where(
+                block_devices.readers != other_readers, receive_s[:, d, None], 0.0
+            )
+            sent_s = jnp.where(other_readers != 0, send_s[:, d, None], 0.0)
+            is_source = block_devices.source == 1 << d
+            load_s[d] += jnp.where(is_source, sent_s, received_s).sum(axis=0)
     return jnp.stack(load_s)
-
-
-def _traffic_s(in_s: Array, out_s: Array, reading: tensors.Readers, own: int) -> Array:
-    """Seconds [B] that the device of the set `own` receives and sends a block's tensors."""
-    here = reading.source == own
-    others = reading.readers & ~jnp.asarray(own, reading.readers.dtype)
-    received_s = jnp.where(reading.readers != others, in_s, 0.0)
-    sent_s = jnp.where(others != 0, out_s, 0.0)
-    return jnp.where(here, sent_s, received_s).sum(axis=0)

@@ -1,29 +1,45 @@
-"""A graph unrolled into steps, so that `lax.scan` walks it in an order with few operands a step.
+"""List schedules: operations run in order of priority, each when its device and inputs are ready.
 
-A step looks at `WIDTH` inputs of one operation. An operation with more takes several steps in a
-row, whose arrivals accumulate: the work is linear in operations and edges, whatever the fan-in.
+The module has the parts that every list schedule of the project shares:
+
+- `Steps` unroll a graph into steps of equal shape, for `lax.scan` over compiled, batched schedules;
+  `accumulate_inputs` is the part of a step that reads inputs. The simulators of `makespan` and
+  `subgraph` and the learned scheduler are such scans.
+- `ListSchedule` builds one schedule on the host, operation by operation, and `InputCounts` finds
+  the operations that are ready, for list schedulers and for the timeline of a report.
 """
 
+import math
+from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
 import chex
+import jax.numpy as jnp
 import numpy as np
 
 from placement.graphs import dag
-from placement.types import Array
+from placement.types import Array, OpGraph
 
-WIDTH = 2
+WIDTH = 2  # inputs that a step reads
 
 
 class Steps(NamedTuple):
-    """S steps. Row N of per-operation buffers stands for no input, row N + 1 for no output."""
+    """A graph of N operations and E edges, unrolled into S steps.
+
+    A step reads `WIDTH` inputs of one operation. An operation with more inputs takes several steps
+    in a row: with 5 inputs it takes 3. The work is therefore linear in operations and edges, and
+    all steps have the same shape, whatever the fan-in.
+
+    Buffers with a row for each operation have two more rows: row N stands for a missing input, and
+    all but an operation's last step write to row N + 1, which nobody reads.
+    """
 
     op: Array  # int32 [S]
-    inputs: Array  # int32 [S, WIDTH]: producing operations, N where there is none
-    edges: Array  # int32 [S, WIDTH]: the edges that lead there, E where there is none
-    first: Array  # bool [S]: the operation's first step
-    last: Array  # bool [S]: its last
-    output: Array  # int32 [S]: `op` at the last step, else N + 1
+    inputs: Array  # int32 [S, WIDTH]: the operations that produce the inputs; N for none
+    edges: Array  # int32 [S, WIDTH]: the edges of the inputs; E for none
+    first: Array  # bool [S]: whether it is the operation's first step
+    last: Array  # bool [S]: whether it is the operation's last step
+    output: Array  # int32 [S]: the row to write: `op` at the last step, else N + 1
 
 
 def steps(num_ops: int, senders: np.ndarray, receivers: np.ndarray, order: np.ndarray) -> Steps:
@@ -33,7 +49,7 @@ def steps(num_ops: int, senders: np.ndarray, receivers: np.ndarray, order: np.nd
       num_ops: N.
       senders: int32 [E].
       receivers: int32 [E].
-      order: int32 [N], topological; or of some operations, and the others have no step.
+      order: int32 [M], in topological order. Operations that it leaves out have no step.
     """
     chex.assert_rank([senders, receivers, order], 1)
     chex.assert_type([senders, receivers, order], int)
@@ -42,46 +58,136 @@ def steps(num_ops: int, senders: np.ndarray, receivers: np.ndarray, order: np.nd
     fan_in = np.diff(starts)[order]
     count = num_steps(fan_in)
     op = np.repeat(order, count).astype(np.int32)
-    within = np.arange(len(op)) - np.repeat(np.cumsum(count) - count, count)
-    slot = within[:, None] * WIDTH + np.arange(WIDTH)
-    some = slot < np.repeat(fan_in, count)[:, None]
-    padded = np.append(edges, np.int32(num_edges))
-    edge = padded[np.where(some, starts[op][:, None] + slot, num_edges)]
-    last = within == np.repeat(count, count) - 1
+    step_of_op = np.arange(len(op)) - np.repeat(np.cumsum(count) - count, count)
+    slot = step_of_op[:, None] * WIDTH + np.arange(WIDTH)
+    has_input = slot < np.repeat(fan_in, count)[:, None]
+    padded_edges = np.append(edges, np.int32(num_edges))
+    edge = padded_edges[np.where(has_input, starts[op][:, None] + slot, num_edges)]
+    last = step_of_op == np.repeat(count, count) - 1
     return Steps(
         op=op,
         inputs=np.append(senders, np.int32(num_ops))[edge],
         edges=edge,
-        first=within == 0,
+        first=step_of_op == 0,
         last=last,
         output=np.where(last, op, np.int32(num_ops + 1)),
     )
 
 
 def num_steps(fan_in: np.ndarray) -> np.ndarray:
-    """Returns how many steps operations with so many inputs take."""
+    """Returns the number of steps of operations with `fan_in` inputs."""
     return np.maximum(1, -(-fan_in // WIDTH))
 
 
-def pad(of: Steps, num_ops: int, num_edges: int, length: int) -> Steps:
-    """Adds steps that do nothing, up to a length.
+def pad(steps: Steps, num_ops: int, num_edges: int, length: int) -> Steps:
+    """Appends steps that change nothing, up to a length.
 
     Args:
-      of: steps.
+      steps: S steps.
       num_ops: N of their graph.
-      num_edges: E of it.
-      length: at least theirs.
+      num_edges: E of their graph.
+      length: at least S.
     """
-    rest = length - len(of.op)
+    idle_step = num_ops, num_ops, num_edges, True, False, num_ops + 1  # the fields of `Steps`
 
-    def with_rest(some: Array, value: int) -> np.ndarray:
-        return np.concatenate([some, np.full((rest, *some.shape[1:]), value, some.dtype)])
+    def append(values: Array, idle: int) -> np.ndarray:
+        missing = length - len(values)
+        return np.concatenate([values, np.full((missing, *values.shape[1:]), idle, values.dtype)])
 
-    return Steps(
-        op=with_rest(of.op, num_ops),
-        inputs=with_rest(of.inputs, num_ops),
-        edges=with_rest(of.edges, num_edges),
-        first=with_rest(of.first, True),
-        last=with_rest(of.last, False),
-        output=with_rest(of.output, num_ops + 1),
-    )
+    return Steps(*(append(*pair) for pair in zip(steps, idle_step, strict=True)))
+
+
+def accumulate_inputs(
+    is_first: Array,
+    total: Array,
+    initial: Array | float,
+    inputs: Sequence[Array],
+    combine: Callable[[Array, Array], Array] = jnp.maximum,
+) -> Array:
+    """Adds the inputs that one step reads to the running total of its operation.
+
+    Args:
+      is_first: bool []: whether it is the operation's first step, which begins a new total.
+      total: [..., B]: the total after the step before.
+      initial: [..., B]: the total of an operation without inputs.
+      inputs: `WIDTH` arrays [..., B], such as the arrival of each input.
+      combine: by default the maximum, because an operation waits for its last input.
+    """
+    total = jnp.where(is_first, initial, total)
+    for value in inputs:
+        total = combine(total, value)
+    return total
+
+
+class ListSchedule:
+    """A list schedule that is built on the host, one operation at a time, in float64.
+
+    It consists of Python lists, whose elements are read faster than those of arrays.
+    """
+
+    def __init__(self, graph: OpGraph, compute_s: Array, edge_delay_s: np.ndarray):
+        """Begins without any operation.
+
+        Args:
+          graph: N operations, E edges.
+          compute_s: float [N, D].
+          edge_delay_s: float32 [E, D, D], see `Instance.edge_delay_s`.
+        """
+        self.compute_s: list[list[float]] = np.asarray(compute_s, np.float64).tolist()
+        self.finish_s = [0.0] * graph.num_ops
+        self.placed = [-1] * graph.num_ops  # the operations' devices; -1 until placed
+        self._num_devices = edge_delay_s.shape[-1]
+        starts, edges = dag.successors(graph.num_ops, graph.receivers, np.arange(graph.num_edges))
+        self._starts: list[int] = starts.tolist()
+        self._senders: list[int] = graph.senders[edges].tolist()
+        # Tensors have few sizes, so that most of the E tables [D, D] of delays are equal: each
+        # distinct one becomes a list once. Equal bytes are found faster than by `np.unique`.
+        delay_s = edge_delay_s[edges]
+        data, num_bytes = delay_s.tobytes(), delay_s.itemsize * math.prod(delay_s.shape[1:])
+        distinct: dict[bytes, list[list[float]]] = {}
+        self._delay_s: list[list[list[float]]] = []
+        for edge, begin in enumerate(range(0, len(data), num_bytes)):
+            key = data[begin : begin + num_bytes]
+            if key not in distinct:
+                distinct[key] = delay_s[edge].tolist()
+            self._delay_s.append(distinct[key])
+
+    def arrival_s(self, op: int) -> list[float]:
+        """Returns the time at which all inputs of an operation have arrived, for each device."""
+        arrival_s = [0.0] * self._num_devices
+        for edge in range(self._starts[op], self._starts[op + 1]):
+            sender = self._senders[edge]
+            finish_s = self.finish_s[sender]
+            for device, delay_s in enumerate(self._delay_s[edge][self.placed[sender]]):
+                if finish_s + delay_s > arrival_s[device]:
+                    arrival_s[device] = finish_s + delay_s
+        return arrival_s
+
+    def place(self, op: int, device: int, start_s: float) -> float:
+        """Runs an operation on a device from `start_s`; returns its finish time."""
+        self.placed[op] = device
+        self.finish_s[op] = start_s + self.compute_s[op][device]
+        return self.finish_s[op]
+
+
+class InputCounts:
+    """The number of unplaced inputs of each operation; it tells which operations become ready."""
+
+    def __init__(self, graph: OpGraph):
+        starts, readers = dag.successors(graph.num_ops, graph.senders, graph.receivers)
+        self._starts: list[int] = starts.tolist()
+        self._readers: list[int] = readers.tolist()
+        self._missing = np.bincount(graph.receivers, minlength=graph.num_ops).tolist()
+
+    def sources(self) -> list[int]:
+        """Returns the operations without inputs."""
+        return [op for op, missing in enumerate(self._missing) if not missing]
+
+    def place(self, op: int) -> list[int]:
+        """Marks an operation as placed; returns its readers that become ready."""
+        ready = []
+        for reader in self._readers[self._starts[op] : self._starts[op + 1]]:
+            self._missing[reader] -= 1
+            if not self._missing[reader]:
+                ready.append(reader)
+        return ready

@@ -1,21 +1,22 @@
 """The `subgraph` objective of Tarnawski et al. (NeurIPS 2020): latency of one sample.
 
-The host is infinitely wide: its operations start as soon as their inputs are there, and pay no
-communication. What lies on an accelerator is one atomic part (their section 5, q = 1):
+The host is infinitely wide: its operations start as soon as their inputs have arrived, and pay for
+no communication. The operations on an accelerator are one atomic part (their section 5, q = 1):
 
-    start(d)  = max( finish(u) for every u outside that feeds the part,
+    start(d)  = max( finish(u) of every operation u outside the part that feeds it,
                      finish of the part before it on the same accelerator )
     finish(d) = start(d) + in-communication + compute + out-communication
     finish(v) = finish(p[v]) on an accelerator, else max over inputs of finish(u) + compute_s[v]
-    latency   = max_v finish(v)
+    latency   = max over v of finish(v)
 
-with the communication of `max_load`. Several devices with one `CostModel.accelerator` number are
-that accelerator's successive parts (q > 1), in the order of their indices.
+with the communication of `max_load`. Several devices with the same `CostModel.accelerator` number
+are successive parts of that accelerator (q > 1), in the order of their indices.
 
-A placement can run only if the graph whose nodes are the parts and the host's operations has no
-cycle. Its longest path is found by passes over the operations in topological order: each takes the
-parts' finish as known and finds when their inputs are there. The first pass is right for parts that
-wait for no other, every further one for those a part deeper, so D + 1 passes suffice.
+A placement can run only if the graph of the parts and the host's operations has no cycle. Its
+longest path is found by passes over the operations in topological order. A pass takes the parts'
+finish times as known and computes when their inputs are ready. The first pass is right for parts
+that wait for no other part, the second for those that wait for these, and so on: D + 1 passes
+suffice.
 """
 
 from typing import Any, NamedTuple
@@ -30,131 +31,154 @@ from placement.types import Array, CostModel, OpGraph
 
 
 class Tables(NamedTuple):
-    """What `latency` reads."""
+    """The arrays that `latency` reads."""
 
     loads: max_load.Tables
     steps: schedule.Steps
-    compute_s: Array  # float32 [S, D]: of the step's operation
-    is_part: Array  # bool [D]: accelerators' parts, not hosts
-    before: Array  # bool [D, D]: [i, d] where part i precedes part d on one accelerator
+    compute_s: Array  # float32 [S, D]: of each step's operation
+    is_part: Array  # bool [D]: whether a device is a part of an accelerator, not a host
+    precedes: Array  # bool [D, D]: whether part i precedes part d on one accelerator, at [i, d]
 
 
-def tables(graph: OpGraph, costs: CostModel, order: np.ndarray, loads: max_load.Tables) -> Tables:
-    """Makes the tables of a problem, on the host.
+def build_tables(
+    graph: OpGraph, costs: CostModel, order: np.ndarray, loads: max_load.Tables
+) -> Tables:
+    """Builds the tables of a problem, on the host.
 
     Args:
       graph: N operations.
-      costs: of these.
+      costs: their costs.
       order: int32 [N], topological.
-      loads: of the same problem.
+      loads: the tables of `max_load` for the same problem.
     """
     steps = schedule.steps(graph.num_ops, graph.senders, graph.receivers, order)
     accelerator = np.asarray(costs.accelerator)
-    same = (accelerator[:, None] == accelerator) & (accelerator >= 0)
+    shares_accelerator = (accelerator[:, None] == accelerator) & (accelerator >= 0)
     return Tables(
         loads=loads,
         steps=steps,
         compute_s=np.asarray(costs.compute_s, np.float32)[steps.op],
         is_part=accelerator >= 0,
-        before=np.triu(same, 1),
+        precedes=np.triu(shares_accelerator, 1),
     )
 
 
-def latency(t: Tables, placement: Array) -> Array:
-    """Computes seconds of placements int32 [N, B] -> float32 [B]; inf where parts form a cycle."""
+def latency(tables: Tables, placement: Array) -> Array:
+    """Computes the latencies float32 [B] of placements int32 [N, B]; inf if parts form a cycle."""
     chex.assert_rank(placement, 2)
     chex.assert_type(placement, int)
-    load_s = jnp.where(t.is_part[:, None], max_load.loads(t.loads, placement), 0.0)  # [D, B]
-    padded = jnp.concatenate([placement, jnp.full((2, placement.shape[1]), -1, placement.dtype)])
-    cyclic = _is_cyclic(t, padded)
+    batch = placement.shape[1]
+    load_s = jnp.where(
+        tables.is_part[:, None], max_load.compute_loads(tables.loads, placement), 0.0
+    )  # [D, B]
+    placement = jnp.concatenate([placement, jnp.full((2, batch), -1, placement.dtype)])
+    cyclic = _is_cyclic(tables, placement)
 
-    def again(state: Any) -> Array:
-        finish_s, last_s, _, count = state
-        changed = (finish_s != last_s).any(axis=0) & ~cyclic
-        return changed.any() & (count <= load_s.shape[0])
+    def has_changed(state: Any) -> Array:
+        finish_s, previous_finish_s, _, num_passes = state
+        changed = (finish_s != previous_finish_s).any(axis=0) & ~cyclic
+        return changed.any() & (num_passes <= load_s.shape[0])
 
-    def improve(state: Any) -> Any:
-        part_s, _, _, count = state
-        ready_s, latency_s = _pass(t, padded, part_s)
-        return _in_turn(t, ready_s, load_s), part_s, latency_s, count + 1
+    def run_pass(state: Any) -> Any:
+        part_finish_s, _, _, num_passes = state
+        ready_s, host_finish_s = _schedule(tables, placement, part_finish_s)
+        finish_s: list[Array] = []  # of the parts, each after those before it on its accelerator
+        for d in range(load_s.shape[0]):
+            start_s = ready_s[d]
+            for i, earlier_s in enumerate(finish_s):
+                start_s = jnp.where(tables.precedes[i, d], jnp.maximum(start_s, earlier_s), start_s)
+            finish_s.append(start_s + load_s[d])
+        return jnp.stack(finish_s), part_finish_s, host_finish_s, num_passes + 1
 
-    nothing = jnp.zeros(placement.shape[1])
-    start = load_s, jnp.full(load_s.shape, -1.0), nothing, 0
-    _, part_s, latency_s, _ = jax.lax.while_loop(again, improve, start)
-    return jnp.where(cyclic, jnp.inf, jnp.maximum(latency_s, part_s.max(axis=0)))
+    initial = load_s, jnp.full(load_s.shape, -1.0), jnp.zeros(batch), 0
+    _, part_finish_s, host_finish_s, _ = jax.lax.while_loop(has_changed, run_pass, initial)
+    return jnp.where(cyclic, jnp.inf, jnp.maximum(host_finish_s, part_finish_s.max(axis=0)))
 
 
-def _pass(t: Tables, placement: Array, part_s: Array) -> tuple[Array, Array]:
-    """One pass: when the parts' inputs are there [D, B], and the host's last finish [B].
+def _schedule(tables: Tables, placement: Array, part_finish_s: Array) -> tuple[Array, Array]:
+    """Runs one pass over the operations.
 
-    `placement` has two rows more, of device -1; `part_s` [D, B] is when the parts finish.
+    Args:
+      tables: the tables.
+      placement: int32 [N + 2, B], with two rows of -1 for the scratch rows of `schedule.Steps`.
+      part_finish_s: float32 [D, B], taken as known.
+
+    Returns:
+      When the parts' inputs are ready, float32 [D, B], and the host's last finish, float32 [B].
     """
-    num_devices = part_s.shape[0]
+    num_devices = part_finish_s.shape[0]
     devices = jnp.arange(num_devices)[:, None]
 
-    def step(carry: Any, x: tuple[schedule.Steps, Array]) -> tuple[Any, None]:
-        finish, ready, last, arrival = carry
-        s, compute_s = x
-        device = placement[s.op]
-        own = device == devices
-        on_part = (own & t.is_part[:, None]).any(axis=0)
-        arrival = jnp.where(s.first, 0.0, arrival)
-        for slot in range(schedule.WIDTH):
-            inside = on_part & (placement[s.inputs[slot]] == device)
-            arrival = jnp.maximum(arrival, jnp.where(inside, 0.0, finish[s.inputs[slot]]))
-        ready = jnp.maximum(ready, jnp.where(own & s.last, arrival, 0.0))
-        host_s = arrival + tensors.pick(compute_s[None], lambda d: device[None] == d)[0]
-        end = jnp.where(on_part, jnp.where(own, part_s, 0.0).sum(axis=0), host_s)
-        last = jnp.where(s.last & ~on_part, jnp.maximum(last, end), last)
-        finish = jax.lax.dynamic_update_index_in_dim(finish, end, s.output, 0)
-        return (finish, ready, last, arrival), None
+    def advance(carry: Any, xs: tuple[schedule.Steps, Array]) -> tuple[Any, None]:
+        finish_s, ready_s, host_finish_s, arrival_s = carry
+        step, compute_s = xs
+        device = placement[step.op]
+        is_device = device == devices
+        is_in_part = (is_device & tables.is_part[:, None]).any(axis=0)
+        inputs_s = [
+            # An input from the same part does not hold up its own part.
+            jnp.where(is_in_part & (placement[op] == device), 0.0, finish_s[op])
+            for op in (step.inputs[slot] for slot in range(schedule.WIDTH))
+        ]
+        arrival_s = schedule.accumulate_inputs(step.first, arrival_s, 0.0, inputs_s)
+        ready_s = jnp.maximum(ready_s, jnp.where(is_device & step.last, arrival_s, 0.0))
+        host_s = arrival_s + tensors.select(compute_s, device)
+        part_s = jnp.where(is_device, part_finish_s, 0.0).sum(axis=0)
+        op_finish_s = jnp.where(is_in_part, part_s, host_s)
+        host_finish_s = jnp.where(
+            step.last & ~is_in_part, jnp.maximum(host_finish_s, op_finish_s), host_finish_s
+        )
+        finish_s = jax.lax.dynamic_update_index_in_dim(finish_s, op_finish_s, step.output, 0)
+        return (finish_s, ready_s, host_finish_s, arrival_s), None
 
-    nothing = jnp.zeros(placement.shape[1])
-    start = jnp.zeros(placement.shape), jnp.zeros(part_s.shape), nothing, nothing
-    (_, ready, last, _), _ = jax.lax.scan(step, start, (t.steps, t.compute_s))
-    return ready, last
-
-
-def _in_turn(t: Tables, ready_s: Array, load_s: Array) -> Array:
-    """When the parts finish [D, B], each after those before it on its accelerator."""
-    finish_s: list[Array] = []
-    for d in range(load_s.shape[0]):
-        start = ready_s[d]
-        for i, earlier in enumerate(finish_s):
-            start = jnp.where(t.before[i, d], jnp.maximum(start, earlier), start)
-        finish_s.append(start + load_s[d])
-    return jnp.stack(finish_s)
+    zeros = jnp.zeros(placement.shape[1])
+    initial = jnp.zeros(placement.shape), jnp.zeros(part_finish_s.shape), zeros, zeros
+    (_, ready_s, host_finish_s, _), _ = jax.lax.scan(
+        advance, initial, (tables.steps, tables.compute_s)
+    )
+    return ready_s, host_finish_s
 
 
-def _is_cyclic(t: Tables, placement: Array) -> Array:
-    """Whether parts wait for each other, bool [B], by who reaches whom as sets of bits."""
-    num_devices = t.is_part.shape[0]
+def _is_cyclic(tables: Tables, placement: Array) -> Array:
+    """Returns whether parts wait for each other in a cycle, bool [B].
+
+    A scan over the operations collects the parts that lead to each operation, as sets of bits:
+    bit d stands for part d.
+
+    Args:
+      tables: the tables.
+      placement: int32 [N + 2, B], as in `_schedule`.
+    """
+    num_devices = tables.is_part.shape[0]
     devices = jnp.arange(num_devices)[:, None]
 
-    def step(carry: Any, s: schedule.Steps) -> tuple[Any, None]:
-        reached, waits, arrival = carry  # [N + 2, B], [D, B], [B]: bit d where from part d
-        device = placement[s.op]
-        own = (device == devices) & t.is_part[:, None]
-        on_part = own.any(axis=0)
-        arrival = jnp.where(s.first, 0, arrival)
-        for slot in range(schedule.WIDTH):
-            inside = on_part & (placement[s.inputs[slot]] == device)
-            arrival |= jnp.where(inside, 0, reached[s.inputs[slot]])
-        waits |= jnp.where(own & s.last, arrival, 0)
-        mine = jnp.where(on_part, 1 << device, arrival)
-        reached = jax.lax.dynamic_update_index_in_dim(reached, mine, s.output, 0)
-        return (reached, waits, arrival), None
+    def advance(carry: Any, step: schedule.Steps) -> tuple[Any, None]:
+        reached_from, waits_for, arrival = carry
+        device = placement[step.op]
+        is_part = (device == devices) & tables.is_part[:, None]
+        is_in_part = is_part.any(axis=0)
+        inputs = [
+            jnp.where(is_in_part & (placement[op] == device), 0, reached_from[op])
+            for op in (step.inputs[slot] for slot in range(schedule.WIDTH))
+        ]
+        arrival = schedule.accumulate_inputs(step.first, arrival, 0, inputs, jnp.bitwise_or)
+        waits_for |= jnp.where(is_part & step.last, arrival, 0)
+        op_reached_from = jnp.where(is_in_part, 1 << device, arrival)
+        reached_from = jax.lax.dynamic_update_index_in_dim(
+            reached_from, op_reached_from, step.output, 0
+        )
+        return (reached_from, waits_for, arrival), None
 
     batch = placement.shape[1]
-    start = (
+    initial = (
         jnp.zeros(placement.shape, jnp.int32),
         jnp.zeros((num_devices, batch), jnp.int32),
         jnp.zeros(batch, jnp.int32),
     )
-    (_, waits, _), _ = jax.lax.scan(step, start, t.steps)
-    # A part also waits for those before it on its accelerator, if there are any operations in it.
-    bits = (t.before * (1 << jnp.arange(num_devices))[:, None]).sum(axis=0)
-    waits |= bits[:, None]
-    for through in range(num_devices):  # the transitive closure (Warshall)
-        waits |= jnp.where((waits >> through) & 1 == 1, waits[through], 0)
-    return ((waits >> devices) & 1 == 1).any(axis=0)
+    (_, waits_for, _), _ = jax.lax.scan(advance, initial, tables.steps)
+    # A part also waits for the parts before it on its accelerator.
+    bits = (tables.precedes * (1 << jnp.arange(num_devices))[:, None]).sum(axis=0)
+    waits_for |= bits[:, None]
+    for d in range(num_devices):  # the transitive closure (Warshall)
+        waits_for |= jnp.where((waits_for >> d) & 1 == 1, waits_for[d], 0)
+    return ((waits_for >> devices) & 1 == 1).any(axis=0)

@@ -1,13 +1,12 @@
-"""The tensors of a graph as the simulators read them, and who reads them under a placement.
+"""The tensors of a graph as the simulators read them, and their devices under a placement.
 
 Batched arrays have the placements in their *last* axis, [N, B]: a gather then copies whole rows,
-and what follows runs over contiguous vectors. With the batch first, the same gathers fetch single
-elements and cost several times as much. For the same reason sets of devices are bits of the
-narrowest integers that hold them.
+and the operations after it run over contiguous vectors. With the batch first, the same gathers
+would fetch single elements and cost several times as much. For the same reason a set of devices is
+an integer, as narrow as possible, with bit d set if it contains device d.
 """
 
-import itertools
-from collections.abc import Callable, Iterator
+from collections.abc import Sequence
 from typing import NamedTuple
 
 import chex
@@ -15,152 +14,112 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from placement.types import Array, CostModel, OpGraph
+from placement.types import Array, OpGraph
 
-_UNROLLED = 16  # readers of a tensor: of more, the loop stays one, or compiling takes minutes
-_Carry = tuple[jax.Array, jax.Array]  # readers and `fusion_loss_s` of a `Readers` so far
+_MAX_UNROLLED = 16  # readers of a tensor; unrolled loops over more would take minutes to compile
 
 
-class Block(NamedTuple):
-    """k tensors with more than m/2 and at most m readers, m a power of two.
+class TensorBlock(NamedTuple):
+    """The k tensors with more than m/2 and at most m readers, for m a power of two.
 
-    So finding who reads what takes gathers alone and no scatter. A tensor with fewer than m readers
-    repeats its last one.
+    With equal numbers of readers, the devices of a tensor are found by gathers alone, without a
+    scatter. A tensor with fewer than m readers repeats its last one.
     """
 
-    edge: Array  # int32 [k]: the first that carries the tensor
+    edge: Array  # int32 [k]: the first edge that carries the tensor
     source: Array  # int32 [k]: the operation that produces it
-    readers: Array  # int32 [k, m]
-    fusion_loss_s: Array  # float32 [k, m]: of the reader's edge; zero where it is repeated
+    readers: Array  # int32 [k, m]: the operations that read it
+    fusion_loss_s: Array  # float32 [k, m]: of the reader's edge; zero for a repeated reader
     transfer_s: Array  # float32 [k, D, D]: one transfer; zero on the diagonal
 
 
-class Readers(NamedTuple):
-    """A block under B placements; sets of devices have bit d for device d."""
+class TensorDevices(NamedTuple):
+    """The devices of a block's k tensors under B placements, as sets."""
 
-    source: Array  # [k, B]: the device that holds the tensor, as a set
-    readers: Array  # [k, B]: the devices that read it, as a set
-    fusion_loss_s: Array  # float32 [k, B]: of the edges whose ends are apart, summed
+    source: Array  # [k, B]: the device that holds the tensor, a set of one
+    readers: Array  # [k, B]: the devices that read it
+    fusion_loss_s: Array  # float32 [k, B]: the sum over the edges between two devices
 
 
-def blocks(graph: OpGraph, fusion_loss_s: Array, transfer_s: np.ndarray) -> tuple[Block, ...]:
-    """Makes blocks of all tensors that are read, on the host.
+def make_blocks(
+    graph: OpGraph, fusion_loss_s: Array, transfer_s: np.ndarray
+) -> tuple[TensorBlock, ...]:
+    """Groups all tensors that are read by their number of readers, on the host.
 
     Args:
       graph: E edges.
       fusion_loss_s: float [E], see `CostModel`.
-      transfer_s: float32 [E, D, D], of `edge_transfer_s`.
+      transfer_s: float32 [E, D, D], see `Instance.edge_transfer_s`.
     """
-    _, first, number = np.unique(graph.tensors, return_index=True, return_inverse=True)
-    edges = np.argsort(number, kind="stable")  # grouped by tensor
-    count = np.bincount(number, minlength=len(first))
-    start = np.cumsum(count) - count
-    width = 2 ** np.ceil(np.log2(np.maximum(count, 1))).astype(int)
+    _, first_edge, tensor = np.unique(graph.tensors, return_index=True, return_inverse=True)
+    edges = np.argsort(tensor, kind="stable")  # grouped by tensor
+    num_readers = np.bincount(tensor, minlength=len(first_edge))
+    start = np.cumsum(num_readers) - num_readers
+    width = 2 ** np.ceil(np.log2(np.maximum(num_readers, 1))).astype(int)
     fusion_loss_s = np.asarray(fusion_loss_s, np.float32)
-    made = []
+    result = []
     for m in np.unique(width):
-        chosen = np.flatnonzero(width == m)
-        rank = np.minimum(np.arange(m), count[chosen, None] - 1)
-        edge = edges[start[chosen, None] + rank]
-        made.append(
-            Block(
-                edge=first[chosen].astype(np.int32),
-                source=graph.senders[first[chosen]],
+        members = np.flatnonzero(width == m)
+        # Of 3 readers in a block with m = 4: 0, 1, 2, 2.
+        reader = np.minimum(np.arange(m), num_readers[members, None] - 1)
+        edge = edges[start[members, None] + reader]
+        loss_s = np.where(np.arange(m) == reader, fusion_loss_s[edge], np.float32(0))
+        edge_of_tensor = first_edge[members]
+        result.append(
+            TensorBlock(
+                edge=edge_of_tensor.astype(np.int32),
+                source=graph.senders[edge_of_tensor],
                 readers=graph.receivers[edge],
-                fusion_loss_s=np.where(np.arange(m) == rank, fusion_loss_s[edge], np.float32(0)),
-                transfer_s=transfer_s[first[chosen]],
+                fusion_loss_s=loss_s,
+                transfer_s=transfer_s[edge_of_tensor],
             )
         )
-    return tuple(made)
+    return tuple(result)
 
 
-def edge_transfer_s(graph: OpGraph, costs: CostModel) -> np.ndarray:
-    """Computes one transfer of each edge's tensor between two devices, float32 [E, D, D]."""
-    latency_s = np.asarray(costs.transfer_latency_s)
-    s_per_byte = np.asarray(costs.transfer_s_per_byte)
-    num_bytes = graph.edge_bytes.astype(np.float64)
-    fixed_s = np.asarray(costs.transfer_fixed_s, np.float64)
-    transfer_s = np.zeros((graph.num_edges, *latency_s.shape), np.float32)
-    for pair in _apart(len(latency_s)):
-        transfer_s[:, *pair] = fixed_s + (latency_s[pair] + num_bytes * s_per_byte[pair])
-    return transfer_s
-
-
-def edge_delay_s(transfer_s: np.ndarray, fusion_loss_s: Array) -> np.ndarray:
-    """Computes the time from an edge's sender's end to arrival, float32 [E, D, D].
-
-    Args:
-      transfer_s: float32 [E, D, D], of `edge_transfer_s`.
-      fusion_loss_s: float [E], see `CostModel`.
-    """
-    delay_s = transfer_s.copy()
-    for pair in _apart(delay_s.shape[-1]):
-        delay_s[:, *pair] += np.asarray(fusion_loss_s, np.float32)
-    return delay_s
-
-
-def interchangeable(num_devices: int, is_symmetric: Callable[[np.ndarray], bool]) -> np.ndarray:
-    """Returns int64 [D]: for each device the first one it can change places with.
-
-    Args:
-      num_devices: D.
-      is_symmetric: whether nothing changes under a permutation of the devices, int [D].
-    """
-    first = np.arange(num_devices)
-    for device in range(num_devices):
-        for other in np.unique(first[:device]).tolist():
-            swap = np.arange(num_devices)
-            swap[[other, device]] = device, other
-            if is_symmetric(swap):
-                first[device] = other
-                break
-    return first
-
-
-def as_sets(placement: Array, num_devices: int) -> Array:
-    """Makes a set of one of each operation's device, of placements int32 [N, B]."""
+def make_sets(placement: Array, num_devices: int) -> Array:
+    """Returns the device of each operation as a set of one, [N, B], of placements int32 [N, B]."""
     chex.assert_rank(placement, 2)
     chex.assert_type(placement, int)
     dtype = jnp.uint8 if num_devices <= 8 else jnp.uint32
     return jnp.left_shift(jnp.ones((), dtype), placement.astype(dtype))
 
 
-def read(block: Block, sets: Array) -> Readers:
-    """Finds where a block's tensors are and who reads them, of sets [N, B] from `as_sets`."""
+def find_devices(block: TensorBlock, sets: Array) -> TensorDevices:
+    """Finds the devices of a block's tensors, given the sets [N, B] of `make_sets`."""
     chex.assert_rank(sets, 2)
     chex.assert_type(sets, int)
     source = sets[block.source]
 
-    def add(carry: _Carry, of_rank: tuple[Array, Array]) -> tuple[_Carry, None]:
-        (readers, fusion_loss_s), (reader, edge_loss_s) = carry, of_rank
-        device = sets[reader]
-        return (
-            readers | device,
-            fusion_loss_s + jnp.where(device != source, edge_loss_s[:, None], 0.0),
-        ), None
+    def add_reader(
+        carry: tuple[Array, Array], reader: tuple[Array, Array]
+    ) -> tuple[tuple[Array, Array], None]:
+        (devices, total_loss_s), (op, loss_s) = carry, reader
+        device = sets[op]
+        edge_loss_s = jnp.where(device != source, loss_s[:, None], 0.0)
+        return (devices | device, total_loss_s + edge_loss_s), None
 
-    carry = jnp.zeros_like(source), jnp.zeros(source.shape)
-    ranks = block.readers.T, block.fusion_loss_s.T
-    if len(ranks[0]) > _UNROLLED:
-        return Readers(source, *jax.lax.scan(add, carry, ranks)[0])
-    for rank in zip(*ranks, strict=True):
-        carry, _ = add(carry, rank)
-    return Readers(source, *carry)
+    carry: tuple[Array, Array] = jnp.zeros_like(source), jnp.zeros(source.shape)
+    readers = block.readers.T, block.fusion_loss_s.T  # [m, k] each
+    if len(readers[0]) > _MAX_UNROLLED:
+        return TensorDevices(source, *jax.lax.scan(add_reader, carry, readers)[0])
+    for reader in zip(*readers, strict=True):
+        carry, _ = add_reader(carry, reader)
+    return TensorDevices(source, *carry)
 
 
-def pick(table: Array, is_device: Callable[[int], Array]) -> Array:
-    """Picks of a table float32 [N, D] the entry [n, d] where `is_device(d)`, bool [N, B], holds.
+def select(rows: Sequence[Array] | Array, index: Array, *, is_set: bool = False) -> jax.Array:
+    """Returns `rows[index]`, element by element: result[..., b] = rows[index[..., b]][..., b].
 
-    Selects, not a gather: they vectorise, and an infinite cost stays where it is.
+    It is a chain of K selects rather than a gather, which would fetch single elements. An infinite
+    row has no effect where it is not selected, unlike in a sum of products.
+
+    Args:
+      rows: K arrays, or an array [K, ...], that broadcast with the index.
+      index: int [..., B], from 0 to K - 1; other values count as 0.
+      is_set: whether the index is a set of one, of `make_sets`.
     """
-    chex.assert_rank(table, 2)
-    chex.assert_type(table, float)
-    value = jnp.broadcast_to(table[:, :1], is_device(0).shape)
-    for device in range(1, table.shape[1]):
-        value = jnp.where(is_device(device), table[:, device, None], value)
-    return value
-
-
-def _apart(num_devices: int) -> Iterator[tuple[int, int]]:
-    """Yields all pairs of different devices, in each of which NumPy runs over many edges."""
-    return itertools.permutations(range(num_devices), 2)
+    value = rows[0]
+    for k in range(1, len(rows)):
+        value = jnp.where(index == (1 << k if is_set else k), rows[k], value)
+    return jnp.broadcast_to(value, jnp.broadcast_shapes(value.shape, index.shape))

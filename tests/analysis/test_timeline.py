@@ -81,7 +81,7 @@ def test_loads_are_those_of_the_pipeline_and_of_the_operations():
         for placement in placements[:4]:
             compute_s, transfer_s = timeline.loads(problem, placement)
             tables = problem.load_tables
-            load_s = np.asarray(max_load.loads(tables, placement[:, None]))[:, 0]
+            load_s = np.asarray(max_load.compute_loads(tables, placement[:, None]))[:, 0]
             np.testing.assert_allclose(compute_s + transfer_s, load_s, rtol=1e-5, atol=1e-6)
             chosen_s = np.asarray(problem.costs.compute_s)[np.arange(SIZE[0]), placement]
             assert compute_s.sum() == pytest.approx(chosen_s.sum(), rel=1e-6)

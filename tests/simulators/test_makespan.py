@@ -1,3 +1,5 @@
+import itertools
+
 import hypothesis
 import hypothesis.strategies as st
 import jax
@@ -13,8 +15,10 @@ from tests.simulators import reference
 
 SEEDS = st.integers(0, 2**32 - 1)
 SIZE = (8, 12, 6, 3)
+TIMED_SIZE = (10, 20, 14, 3)  # operations, edges (some parallel), tensors, devices
 few = hypothesis.settings(max_examples=25, deadline=None)
 _latency = jax.jit(makespan.latency)
+_timing = jax.jit(makespan.timing)
 
 
 def _evaluate(graph: OpGraph, costs: CostModel, placements: np.ndarray) -> np.ndarray:
@@ -302,7 +306,7 @@ def test_a_part_starts_when_what_is_before_lets_it_and_ends_with_what_follows():
         graph,
         _two_apart(graph),
         ready_s=[[5, 0], [0, 0], [0, 9]],
-        onward_s=[[1, 1], [4, 20], [0, 3]],
+        tail_s=[[1, 1], [4, 20], [0, 3]],
     )
     placements = np.array([[0, 0, 0], [1, 1, 1], [0, 0, 1], [1, 0, 0]], np.int32).T
     # Operations take 1 or 2. The second ends at 7, 4 follow. | It ends at 4, 20 follow. | The third
@@ -312,9 +316,7 @@ def test_a_part_starts_when_what_is_before_lets_it_and_ends_with_what_follows():
 
 def test_what_is_before_a_part_may_lie_before_zero():
     graph = helpers.chain(2)
-    tables = _with_boundary(
-        graph, _two_apart(graph), ready_s=[[-8, -8]] * 2, onward_s=[[-3, -3]] * 2
-    )
+    tables = _with_boundary(graph, _two_apart(graph), ready_s=[[-8, -8]] * 2, tail_s=[[-3, -3]] * 2)
     np.testing.assert_array_equal(_latency(tables, np.zeros((2, 1), np.int32)), [-9])
 
 
@@ -333,3 +335,42 @@ def test_steps_that_pad_do_nothing():
     )
     placements = np.random.default_rng(0).integers(0, 3, (num_ops, 20), np.int32)
     np.testing.assert_array_equal(_latency(padded, placements), _latency(tables, placements))
+
+
+def _timed_cases(count: int):
+    for problem, placements in itertools.islice(
+        reference.random_problems("makespan", TIMED_SIZE), count
+    ):
+        finite = np.isfinite(problem.costs.compute_s)
+        compute_s = np.where(finite, problem.costs.compute_s, 1.0)
+        problem = problem._replace(costs=problem.costs._replace(compute_s=compute_s))
+        tables = problem.makespan_tables
+        for placement in placements[:3]:
+            latency_s = float(_latency(tables, placement[:, None])[0])
+            if np.isfinite(latency_s):  # there may be no way between two devices
+                yield tables, placement, latency_s
+
+
+def test_the_last_operation_ends_when_the_simulator_says():
+    for tables, placement, latency_s in _timed_cases(20):
+        times = _timing(tables, placement)
+        assert float(times.latency_s) == pytest.approx(latency_s, rel=1e-6)
+        compute_s = np.zeros(10)
+        compute_s[tables.steps.op] = tables.compute_s[
+            np.arange(len(tables.steps.op)), placement[tables.steps.op]
+        ]
+        np.testing.assert_allclose(times.finish_s - times.start_s, compute_s, rtol=1e-4)
+
+
+def test_an_operation_may_take_longer_by_its_slack_and_no_more():
+    for tables, placement, latency_s in _timed_cases(5):
+        times = _timing(tables, placement)
+        assert np.min(times.slack_s) == pytest.approx(0, abs=1e-5 * latency_s)
+        for op, slack_s in enumerate(np.asarray(times.slack_s).tolist()):
+            for longer_s, later_s in ((slack_s, 0.0), (slack_s + latency_s, latency_s)):
+                # The order of priority stays as it is.
+                compute_s = tables.compute_s + np.where(tables.steps.op == op, longer_s, 0)[:, None]
+                changed = tables._replace(compute_s=compute_s.astype(np.float32))
+                assert float(_latency(changed, placement[:, None])[0]) == pytest.approx(
+                    latency_s + later_s, rel=1e-4
+                )

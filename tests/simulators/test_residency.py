@@ -20,8 +20,8 @@ from tests import helpers
 from tests.simulators import reference
 
 PAGE = residency.PAGE_BYTES
-_peak_bytes = jax.jit(residency.peak_bytes)
-_most_bytes = jax.jit(residency.most_bytes)
+_peak_bytes = jax.jit(residency.compute_peak_bytes)
+_bound_bytes = jax.jit(residency.bound_peak_bytes)
 
 
 @functools.partial(jax.jit, static_argnums=0)
@@ -99,10 +99,10 @@ def test_peaks_are_those_of_a_walk_through_events(size):
     for _ in range(12):
         problem, placements = _drawn(rng, size)
         tables = problem.makespan_tables, problem.links, problem.tensor_blocks
-        t = residency.tables(problem.graph, problem.costs.tensor_bytes, *tables)
+        t = residency.build_tables(problem.graph, problem.costs.tensor_bytes, *tables)
         wanted = np.ones(18, bool)
         peak = np.asarray(_peak_bytes(t, placements.T, wanted))
-        most = np.asarray(_most_bytes(t, placements.T))
+        most = np.asarray(_bound_bytes(t, placements.T))
         plain = np.array([_walk(problem, placement) for placement in placements.tolist()]).T
         np.testing.assert_array_equal(peak, plain)
         assert (most >= peak).all()

@@ -1,1 +1,1 @@
-"""Decision diagrams of `makespan`: what partial placements lead to, operation by operation."""
+"""Decision diagrams for `makespan`: all states of partial placements, operation by operation."""

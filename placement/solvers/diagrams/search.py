@@ -1,14 +1,13 @@
-"""Search and proof of `makespan` by decision diagrams, wider and wider ones.
+"""Search and proof of optimality for `makespan` by wider and wider decision diagrams.
 
-A restricted diagram finds a placement, whose latency a relaxed one then tries to refute: that, and
-latencies halfway to the largest that was refuted (a destructive bound; Klein and Scholl 1999).
-Where nothing had to be left out the placement is optimal. Graphs that are series of narrow modules,
-such as networks of convolutions, have few states at a time, and so are solved in a fraction of a
-second; of recurrent networks of several layers, whose states are many, the bounds here are no
-better than others (`placement.solvers.bounds.makespan`).
+A restricted diagram finds a placement. A relaxed diagram then tries to refute its latency, and
+latencies halfway to the largest refuted one (a destructive bound; Klein and Scholl 1999). If no
+state had to be left out, the placement is optimal.
+
+Graphs that are series of narrow modules, such as convolutional networks, have few states at a time
+and are solved in a fraction of a second. Recurrent networks of several layers have many states, and
+the bounds here are no better than others (`placement.solvers.bounds.makespan`).
 """
-
-from typing import NamedTuple
 
 import numpy as np
 
@@ -20,112 +19,108 @@ from placement.solvers.diagrams import layers
 from placement.solvers.diagrams.sweep import sweep
 from placement.solvers.limits import SearchLimits
 
-_NARROWEST, _WIDER = 64, 4
-_WIDEST = 4096  # of a bound alone
-_QUICK = 128  # rows of tensors that a start may have
-_HALVINGS = 4  # of what is between the bound and the best, with one width
-
-
-class _Refuted(NamedTuple):
-    """What relaxed diagrams proved."""
-
-    bound_s: float
-    evaluations: int
+_INITIAL_WIDTH, _WIDTH_FACTOR = 64, 4
+_MAX_BOUND_WIDTH = 4096  # of diagrams that only compute a bound
+_MAX_START_ROWS = 128  # rows of the states of a diagram that only computes a start
+_MAX_HALVINGS = 4  # attempts of one width to halve the gap between the bound and the best latency
 
 
 def find(problem: Instance, seed: int, limits: SearchLimits) -> base.SearchResult:
     """Widens diagrams until the placement is proven to be optimal.
 
-    A search that the clock ends need not repeat. Evaluations are operations that were placed, over
-    those of a placement: what simulating so many placements would take.
+    If the time limit ends the search, its result may not repeat. Evaluations are the number of
+    operations placed over N, which is the work of simulating so many placements.
 
     Raises:
       UserError: too many tensors are alive at a time.
     """
     del seed
-    of = layers.make(problem)
-    if of is None:
+    diagram = layers.make(problem)
+    if diagram is None:
         raise UserError(
-            f"graph {problem.graph.name!r} has more than {layers.MOST} tensors alive at a time; "
-            "diagram is for narrower ones: give another method"
+            f"graph {problem.graph.name!r} has more than {layers.MAX_ROWS} tensors alive at a "
+            "time; diagram is for narrower ones: give another method"
         )
-    most_s = makespan.longest_s(of.edges, of.windows.compute_s)
-    best, value_s, bound_s, evaluations, width = None, np.inf, 0.0, 0, _NARROWEST
+    max_s = makespan.longest_s(diagram.edges, diagram.windows.compute_s)
+    best, value_s, bound_s, evaluations, width = None, np.inf, 0.0, 0, _INITIAL_WIDTH
     while True:
-        swept = sweep(of, min(value_s, most_s), width, limits, relaxed=False)
+        swept = sweep(diagram, min(value_s, max_s), width, limits, relaxed=False)
         evaluations += swept.evaluations
         if swept.placement is not None:
-            seconds = problem.value_s(swept.placement)
-            if seconds < value_s:
-                best, value_s = swept.placement, seconds
+            swept_value_s = problem.value_s(swept.placement)
+            if swept_value_s < value_s:
+                best, value_s = swept.placement, swept_value_s
         limits.tell(evaluations, value_s, best)
         if swept.exact:
             if best is None and swept.placement is None:
                 return base.SearchResult(None, status="infeasible", evaluations=evaluations)
             bound_s = max(bound_s, swept.bound_s)
         else:
-            proved = _refute(of, bound_s, min(value_s, most_s), width, limits)
-            bound_s, evaluations = proved.bound_s, evaluations + proved.evaluations
+            bound_s, num_evaluations = _raise_bound(
+                diagram, bound_s, min(value_s, max_s), width, limits
+            )
+            evaluations += num_evaluations
             limits.tell(evaluations, value_s, best)
         if value_s <= bound_s * (1 + base.ROUNDING):
             return base.SearchResult(best, bound_s, "optimal", evaluations)
-        # What is exact and yet not the best cannot run: tensors that are alive do not fit.
+        # An exact sweep without the optimum: its placement exceeds the memory while tensors are
+        # alive, which diagrams do not know. Wider ones would not help.
         if limits.over() or evaluations >= limits.budget or swept.exact:
-            ended = "time limit" if limits.over() else "finished"
-            return base.SearchResult(best, bound_s, ended, evaluations)
-        width *= _WIDER
+            status = "time limit" if limits.over() else "finished"
+            return base.SearchResult(best, bound_s, status, evaluations)
+        width *= _WIDTH_FACTOR
 
 
 def start(problem: Instance, seed: int, limits: SearchLimits) -> base.SearchResult:
-    """Finds what the narrowest diagram does, and whether that is proven; nothing of wide graphs.
+    """Returns the placement of the narrowest diagram, and whether it is proven to be optimal.
 
-    Nothing either where the time ends before.
+    There is no placement if the graph is wide or if the time ends before.
     """
     del seed
-    of = layers.make(problem, _QUICK)
-    if of is None:
+    diagram = layers.make(problem, _MAX_START_ROWS)
+    if diagram is None:
         return base.SearchResult(None)
-    most_s = makespan.longest_s(of.edges, of.windows.compute_s)
-    found = sweep(of, most_s, _NARROWEST, limits, relaxed=False)
-    if found.placement is None:
+    max_s = makespan.longest_s(diagram.edges, diagram.windows.compute_s)
+    restricted = sweep(diagram, max_s, _INITIAL_WIDTH, limits, relaxed=False)
+    if restricted.placement is None:
         return base.SearchResult(None)
-    proved = sweep(of, found.latency_s, _NARROWEST, limits, relaxed=True)
-    proven = found.latency_s <= proved.bound_s * (1 + base.ROUNDING)
-    status = "optimal" if proven else "finished"
-    return base.SearchResult(found.placement, proved.bound_s, status)
+    relaxed = sweep(diagram, restricted.latency_s, _INITIAL_WIDTH, limits, relaxed=True)
+    is_optimal = restricted.latency_s <= relaxed.bound_s * (1 + base.ROUNDING)
+    status = "optimal" if is_optimal else "finished"
+    return base.SearchResult(restricted.placement, relaxed.bound_s, status)
 
 
 def bound(problem: Instance, limits: SearchLimits) -> float:
-    """Bounds the latency of every placement from below, in seconds: what was proved in time."""
-    of = layers.make(problem)
-    if of is None:
+    """Computes a lower bound of the latency of every placement, in seconds, within the limits."""
+    diagram = layers.make(problem)
+    if diagram is None:
         return 0.0
-    most_s = makespan.longest_s(of.edges, of.windows.compute_s)
-    bound_s, best_s, width = 0.0, most_s, _NARROWEST
-    while width <= _WIDEST and not limits.over():
-        swept = sweep(of, best_s, width, limits, relaxed=False)
+    best_s = makespan.longest_s(diagram.edges, diagram.windows.compute_s)
+    bound_s, width = 0.0, _INITIAL_WIDTH
+    while width <= _MAX_BOUND_WIDTH and not limits.over():
+        swept = sweep(diagram, best_s, width, limits, relaxed=False)
         best_s = min(best_s, swept.latency_s)
         if swept.exact:
             return swept.bound_s
-        bound_s = _refute(of, bound_s, best_s, width, limits).bound_s
+        bound_s, _ = _raise_bound(diagram, bound_s, best_s, width, limits)
         if best_s <= bound_s * (1 + base.ROUNDING):
             break
-        width *= _WIDER
+        width *= _WIDTH_FACTOR
     return bound_s
 
 
-def _refute(
-    of: layers.Diagram, bound_s: float, best_s: float, width: int, limits: SearchLimits
-) -> _Refuted:
-    """Raises a bound towards the best latency known."""
-    evaluations, open_s, tried_s = 0, best_s, best_s
-    for _ in range(_HALVINGS):
-        swept = sweep(of, tried_s, width, limits, relaxed=True)
+def _raise_bound(
+    diagram: layers.Diagram, bound_s: float, best_s: float, width: int, limits: SearchLimits
+) -> tuple[float, int]:
+    """Raises a lower bound towards the best known latency; returns it and the evaluations."""
+    evaluations, open_s, attempt_s = 0, best_s, best_s
+    for _ in range(_MAX_HALVINGS):
+        swept = sweep(diagram, attempt_s, width, limits, relaxed=True)
         evaluations += swept.evaluations
         bound_s = max(bound_s, swept.bound_s)
-        if swept.bound_s < tried_s:
-            open_s = tried_s
+        if swept.bound_s < attempt_s:
+            open_s = attempt_s
         if limits.over() or open_s <= bound_s * (1 + base.ROUNDING):
             break
-        tried_s = float(np.sqrt(bound_s * open_s))
-    return _Refuted(bound_s, evaluations)
+        attempt_s = float(np.sqrt(bound_s * open_s))
+    return bound_s, evaluations

@@ -1,10 +1,10 @@
 """The greedy baseline of Tarnawski et al. (NeurIPS 2020) for the latency objective.
 
-Accelerators are filled one after another with the operations of a topological order, each until its
-memory is full; what is left goes to the host. Departures: what is placed are co-location classes,
-in an order of their own where they have one, else in that of their first operations; a class that
-an accelerator does not support goes to the host and leaves the accelerator open. Of an
-accelerator's parts the first is used. Where there is no host, the last accelerator takes the rest.
+It fills accelerators one after another with the operations of a topological order, each until its
+memory is full; the other operations go to the host. Departures: it places co-location classes, in
+their own topological order if they have one, else in the order of their first operations. A class
+that an accelerator does not support goes to the host and leaves the accelerator open. It uses the
+first part of each accelerator. Without a host, the last accelerator takes the rest.
 """
 
 import numpy as np
@@ -23,26 +23,20 @@ def find(problem: Instance, seed: int, limits: SearchLimits) -> base.SearchResul
     _, first = np.unique(accelerator, return_index=True)
     parts = np.sort(first[accelerator[first] >= 0]).tolist()
     hosts = np.flatnonzero(accelerator < 0)
-    rest = int(hosts[0]) if len(hosts) else parts[-1]
-    room = np.asarray(problem.costs.capacity_bytes, np.float64)[parts].tolist()
-    placement = np.full(len(classes.memory_bytes), -1)
+    host = int(hosts[0]) if len(hosts) else parts[-1]
+    free_bytes = np.asarray(problem.costs.capacity_bytes, np.float64)[parts].tolist()
+    order = dag.sort_nodes(len(classes.first_ops), *dag.quotient(problem.graph.senders, problem.graph.receivers, classes.ids))
+    if len(order) < len(classes.first_ops):  # the classes have no topological order
+        order = problem.class_order
+    placement = np.full(len(classes.first_ops), -1)
     current = 0
-    for number in _order(problem).tolist():
-        needed = classes.memory_bytes[number]
-        placement[number] = rest
+    for number in order.tolist():
+        class_bytes = classes.memory_bytes[number]
+        placement[number] = host
         if current < len(parts) and classes.allowed[number, parts[current]]:
-            while current < len(parts) and needed > room[current]:
+            while current < len(parts) and class_bytes > free_bytes[current]:
                 current += 1
             if current < len(parts):
                 placement[number] = parts[current]
-                room[current] -= needed
+                free_bytes[current] -= class_bytes
     return base.SearchResult(placement[classes.ids], evaluations=1)
-
-
-def _order(problem: Instance) -> np.ndarray:
-    """Returns int [C]: the classes in topological order, or as near to one as there is."""
-    count = len(problem.class_order)
-    graph = problem.graph
-    edges = dag.quotient(graph.senders, graph.receivers, problem.classes.ids)
-    order = dag.sort_nodes(count, *edges)
-    return order if len(order) == count else problem.class_order

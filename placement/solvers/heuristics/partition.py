@@ -1,21 +1,22 @@
-"""Balanced graph partitioning, the classical baselines that know nothing of direction or time.
+"""Balanced graph partitioning: classical baselines that ignore directions and time.
 
 Mirhoseini et al. 2017 compare with Scotch, which takes "the computational cost of each operation,
 the flow of data through each edge, and the compute and communication capacities of devices", and
-with MinCut, the same without the CPU. The graph loses its directions: a vertex is a class of
+with MinCut, the same without the CPU. The graph becomes undirected: a vertex is a class of
 co-located operations, an edge joins two classes that exchange tensors,
 
     vertex weight = sum over the class of the mean of compute_s over the devices that support it,
     edge weight   = bytes of the distinct tensors between the two classes,
 
-both scaled to whole numbers, at least 1, that sum to about `_TOTAL`. Wanted is the least weight of
-cut edges such that device d has about the share of all vertex weight that it can do per second,
+both scaled to whole numbers, at least 1, that sum to about `_TOTAL`. The partitioner minimises the
+weight of cut edges while each device d gets about its share of the vertex weight, according to its
+speed,
 
     share(d) ~ weight of the classes that d supports / seconds that they take on d.
 
-What partitioners do not know, a placement may violate: that d does not support an operation is
-repaired afterwards (`_repaired`), that its memory is full is left to the simulator to report.
-The objective is never looked at: whatever it is, the placement is the same.
+Partitioners ignore that a device may not support an operation, which is repaired afterwards, and
+that its memory may be full, which the simulator reports. The placement does not depend on the
+objective.
 """
 
 from collections.abc import Callable
@@ -27,15 +28,15 @@ from scipy import sparse
 
 from placement.errors import UserError
 from placement.instance import Instance
+from placement.simulators import ranks
 from placement.solvers import base
-from placement.types import CostModel
 
-_TOTAL = 10**7  # sums, twice for edges, stay far below 2**31, as 32-bit partitioners need
+_TOTAL = 10**7  # of weights: twice that, for edges, is far below 2**31 of 32-bit partitioners
 _SHARES = 1000  # shares are whole numbers that sum to about this, at least 1
 _ECO = 1  # KaHIP's preconfiguration between fast and strong
 
 
-class Weighted(NamedTuple):
+class WeightedGraph(NamedTuple):
     """An undirected graph with C vertices, whose numbers are the co-location classes."""
 
     weights: np.ndarray  # int64 [C], positive
@@ -43,13 +44,13 @@ class Weighted(NamedTuple):
 
 
 # (graph, shares int64 [K], seed) -> int [C] below K: the part of every vertex; K is 2 to C.
-Partitioner = Callable[[Weighted, np.ndarray, int], np.ndarray]
+Partitioner = Callable[[WeightedGraph, np.ndarray, int], np.ndarray]
 
 
 def metis(problem: Instance, *, seed: int = 0) -> np.ndarray:
-    """METIS (Karypis and Kumar 1998): all devices' shares, few bytes cut.
+    """METIS (Karypis and Kumar 1998): shares by device speed, few bytes cut.
 
-    Where one class outweighs a whole part, METIS may leave parts empty, and says so on stdout.
+    If one class outweighs a whole part, METIS may leave parts empty, and prints that to stdout.
 
     Raises:
       UserError: pymetis is not installed.
@@ -60,7 +61,7 @@ def metis(problem: Instance, *, seed: int = 0) -> np.ndarray:
 def kahip(problem: Instance, *, seed: int = 0) -> np.ndarray:
     """KaFFPa of KaHIP (Sanders and Schulz 2013): equal parts, few bytes cut.
 
-    It takes no shares: all parts are equal, within its customary 3 %, however slow a device is.
+    KaFFPa takes no shares: all parts are equal within its customary 3 %, whatever the speeds.
 
     Raises:
       UserError: kahip is not installed.
@@ -69,23 +70,23 @@ def kahip(problem: Instance, *, seed: int = 0) -> np.ndarray:
 
 
 def scotch(problem: Instance, *, gmap: Callable[[str], str], seed: int = 0) -> np.ndarray:
-    """Scotch (Pellegrini and Roman 1996): all devices' shares, few bytes cut.
+    """Scotch (Pellegrini and Roman 1996): shares by device speed, few bytes cut.
 
-    Mirhoseini et al. also give Scotch the links' capacities; the architecture here, a complete
-    graph, has equal links. Scotch has no seed: the seed shuffles its vertices.
+    Mirhoseini et al. also give Scotch the capacities of the links. Here the architecture is a
+    complete graph with equal links. Scotch has no seed; the seed shuffles its vertices instead.
 
     Args:
-      problem: what is to be placed.
-      gmap: the program: standard input to standard output (`placement.runtime.scotch.gmap`).
-      seed: of the shuffle.
+      problem: the problem.
+      gmap: the program, from standard input to standard output (`placement.runtime.scotch.gmap`).
+      seed: the seed of the shuffle.
 
     Raises:
-      UserError: of `gmap` or `from_scotch`.
+      UserError: as raised by `gmap` or `from_scotch`.
     """
 
-    def partition(graph: Weighted, shares: np.ndarray, seed: int) -> np.ndarray:
+    def partition(graph: WeightedGraph, shares: np.ndarray, seed: int) -> np.ndarray:
         order = np.random.default_rng(seed).permutation(len(graph.weights))
-        shuffled = Weighted(graph.weights[order], graph.adjacency[order][:, order])
+        shuffled = WeightedGraph(graph.weights[order], graph.adjacency[order][:, order])
         parts = np.empty(len(order), int)
         parts[order] = from_scotch(gmap(to_scotch(shuffled, shares)), len(order), len(shares))
         return parts
@@ -94,11 +95,11 @@ def scotch(problem: Instance, *, gmap: Callable[[str], str], seed: int = 0) -> n
 
 
 def min_cut(problem: Instance, *, seed: int = 0) -> np.ndarray:
-    """The papers' MinCut: METIS, which leaves out the CPU.
+    """The papers' MinCut: METIS without the CPU.
 
-    The host gets only what no accelerator supports; where there is no accelerator, every device
-    takes part. Departure from Mirhoseini et al. 2017: the partitioner is METIS even where Scotch is
-    installed, so that the result is the same on every machine.
+    The host gets only the operations that no accelerator supports. Without an accelerator, all
+    devices take part. Departure from Mirhoseini et al. 2017: the partitioner is METIS, even if
+    Scotch is installed, so that the result is the same on every machine.
 
     Raises:
       UserError: pymetis is not installed.
@@ -108,13 +109,16 @@ def min_cut(problem: Instance, *, seed: int = 0) -> np.ndarray:
     return _place(problem, devices, _metis, seed)
 
 
-def to_scotch(graph: Weighted, shares: np.ndarray) -> str:
-    """Writes what Scotch's `gmap - - -` reads: a source graph, then the target architecture.
+def to_scotch(graph: WeightedGraph, shares: np.ndarray) -> str:
+    """Returns the input of Scotch's `gmap - - -`: a source graph, then the target architecture.
 
-    A graph is its version (0), the numbers of vertices and of arcs, the base of the numbering and
-    three flags (no labels, which Scotch would allocate up to the largest of; arc weights; vertex
-    weights); then a line for each vertex: its weight, its degree, and each arc's weight and end.
-    The architecture is complete, with one weight a part: `shares`, whole numbers [D].
+    A graph starts with its version (0), the numbers of vertices and of arcs, the base of the
+    numbering and three flags: no labels, arc weights, vertex weights. A line for each vertex
+    follows: its weight, its degree, and each arc's weight and end.
+
+    Args:
+      graph: C vertices.
+      shares: int [K]: the weights of the architecture's parts, each linked to each.
     """
     chex.assert_rank(shares, 1)
     chex.assert_type(shares, int)
@@ -129,12 +133,12 @@ def to_scotch(graph: Weighted, shares: np.ndarray) -> str:
 
 
 def from_scotch(text: str, num_vertices: int, num_parts: int) -> np.ndarray:
-    """Reads the part of every vertex, int [C], of a mapping that Scotch wrote.
+    """Reads the part of every vertex, int [C], from the output of Scotch.
 
-    A mapping is the number of vertices, then a line for each: its number and its part.
+    The output is the number of vertices, then a line for each: its number and its part.
 
     Raises:
-      UserError: it is no mapping of all vertices to parts.
+      UserError: the text does not map every vertex to a part.
     """
     words = text.split()
     if all(word.isdecimal() for word in words) and len(words) == 2 * num_vertices + 1:
@@ -143,80 +147,65 @@ def from_scotch(text: str, num_vertices: int, num_parts: int) -> np.ndarray:
         if np.array_equal(vertices, np.arange(num_vertices)) and (parts < num_parts).all():
             return parts
     raise UserError(
-        f"Scotch wrote {text[:40]!r}..., which maps not every vertex of {num_vertices} to a part "
-        f"below {num_parts}; is the program that was run Scotch's gmap?"
+        f"Scotch's output {text[:40]!r}... does not map each of {num_vertices} vertices to a part "
+        f"below {num_parts}; check that the program that was run is Scotch's gmap"
     )
 
 
 def _place(problem: Instance, devices: np.ndarray, partition: Partitioner, seed: int) -> np.ndarray:
-    """Partitions over some devices, lifts to operations and repairs: int32 [N]."""
-    number, seconds = problem.classes.ids, problem.classes.compute_s
-    useful = devices[np.isfinite(seconds[:, devices]).any(axis=0)]
+    """Partitions the classes over some devices and repairs the result: a placement int32 [N]."""
+    ids, class_s = problem.classes.ids, problem.classes.compute_s
+    useful = devices[np.isfinite(class_s[:, devices]).any(axis=0)]
     devices = useful if len(useful) else devices
-    load = _mean_seconds(problem.costs, number, devices)
-    shares = _shares(load, seconds[:, devices])
-    if len(devices) > len(load):  # parts would be empty: the fastest devices are enough
-        fastest = np.sort(np.argsort(-shares, kind="stable")[: len(load)])
+    compute_s = np.asarray(problem.costs.compute_s, np.float64)[:, devices]
+    work_s = np.bincount(ids, ranks.finite_mean(compute_s))  # float64 [C]
+    supported = np.isfinite(class_s[:, devices])
+    supported_work_s = np.where(supported, work_s[:, None], 0.0).sum(axis=0)
+    spent_s = np.where(supported, class_s[:, devices], 0.0).sum(axis=0)
+    # A device that computes in no time counts as `_SHARES` times faster than the mean.
+    speed = supported_work_s / np.where(
+        supported_work_s > 0, np.maximum(spent_s, supported_work_s / _SHARES), 1.0
+    )
+    shares = _scale(speed, _SHARES)
+    num_classes = len(work_s)
+    if len(devices) > num_classes:  # some parts would be empty: use the fastest devices
+        fastest = np.sort(np.argsort(-shares, kind="stable")[:num_classes])
         devices, shares = devices[fastest], shares[fastest]
-    parts = np.zeros(len(load), int)
+    parts = np.zeros(num_classes, int)
     if len(devices) > 1:
-        parts = np.asarray(partition(_weighted(problem, number, load), shares, seed))
-    return _repaired(devices[parts], seconds, devices)[number].astype(np.int32)
+        parts = np.asarray(partition(_weighted_graph(problem, work_s), shares, seed))
+    placement = devices[parts]
+    # A class on a device that cannot run it goes to the fastest device that can, of those that took
+    # part if possible. A class that no device supports stays, and the simulator reports it.
+    index = np.arange(num_classes)
+    for candidates in (devices, np.arange(class_s.shape[1])):
+        best = candidates[class_s[:, candidates].argmin(axis=1)]
+        can_move = ~np.isfinite(class_s[index, placement]) & np.isfinite(class_s[index, best])
+        placement = np.where(can_move, best, placement)
+    return placement[ids].astype(np.int32)
 
 
-def _mean_seconds(costs: CostModel, number: np.ndarray, devices: np.ndarray) -> np.ndarray:
-    """Sums float64 [C]: means of operations over devices that support them, by class."""
-    compute_s = np.asarray(costs.compute_s, np.float64)[:, devices]
-    supported = np.isfinite(compute_s)
-    total = np.where(supported, compute_s, 0.0).sum(axis=1)
-    return np.bincount(number, total / np.maximum(supported.sum(axis=1), 1))
-
-
-def _shares(load: np.ndarray, seconds: np.ndarray) -> np.ndarray:
-    """Returns int64 [K]: what each device should get of the load [C], of its seconds [C, K]."""
-    supported = np.isfinite(seconds)
-    work = np.where(supported, load[:, None], 0.0).sum(axis=0)
-    spent = np.where(supported, seconds, 0.0).sum(axis=0)
-    # A device that computes for free counts as `_SHARES` times faster than the mean.
-    speed = work / np.where(work > 0, np.maximum(spent, work / _SHARES), 1.0)
-    return _whole(speed, _SHARES)
-
-
-def _weighted(problem: Instance, number: np.ndarray, load: np.ndarray) -> Weighted:
-    """Makes the graph of the classes; a tensor that a class reads several times counts once."""
+def _weighted_graph(problem: Instance, work_s: np.ndarray) -> WeightedGraph:
+    """Builds the graph of the classes; a tensor that a class reads several times counts once."""
     graph = problem.graph
-    ends = np.sort(number[np.stack([graph.senders, graph.receivers])], axis=0)
+    ends = np.sort(problem.classes.ids[np.stack([graph.senders, graph.receivers])], axis=0)
     keys = np.stack([*ends, graph.tensors])
     _, edges = np.unique(keys, axis=1, return_index=True)
     edges = edges[ends[0, edges] != ends[1, edges]]
-    shape = (len(load), len(load))
+    shape = (len(work_s), len(work_s))
     upper = sparse.coo_array((graph.edge_bytes[edges], tuple(ends[:, edges])), shape).tocsr()
-    upper.data = _whole(upper.data, _TOTAL)
-    return Weighted(_whole(load, _TOTAL), (upper + upper.T).tocsr())
+    upper.data = _scale(upper.data, _TOTAL)
+    return WeightedGraph(_scale(work_s, _TOTAL), (upper + upper.T).tocsr())
 
 
-def _whole(values: np.ndarray, total: int) -> np.ndarray:
-    """Scales to int64, at least 1, of about this sum; all 1 where there is nothing."""
+def _scale(values: np.ndarray, total: int) -> np.ndarray:
+    """Scales values to int64, at least 1, with about the given sum; all 1 if all are zero."""
     if not values.any():
         return np.ones(len(values), np.int64)
     return np.maximum(np.rint(values / values.sum() * total), 1).astype(np.int64)
 
 
-def _repaired(placement: np.ndarray, seconds: np.ndarray, devices: np.ndarray) -> np.ndarray:
-    """Returns int [C]: a class on a device that cannot run it goes to the fastest that can.
-
-    The devices that took part come first; if none of them can run it, any other will do. What no
-    device supports stays, and the simulator reports it.
-    """
-    rows = np.arange(len(placement))
-    for candidates in (devices, np.arange(seconds.shape[1])):
-        best = candidates[seconds[:, candidates].argmin(axis=1)]
-        stuck = ~np.isfinite(seconds[rows, placement]) & np.isfinite(seconds[rows, best])
-        placement = np.where(stuck, best, placement)
-    return placement
-
-
-def _metis(graph: Weighted, shares: np.ndarray, seed: int) -> np.ndarray:
+def _metis(graph: WeightedGraph, shares: np.ndarray, seed: int) -> np.ndarray:
     try:
         import pymetis
     except ImportError as error:
@@ -233,7 +222,7 @@ def _metis(graph: Weighted, shares: np.ndarray, seed: int) -> np.ndarray:
     return np.array(parts)
 
 
-def _kahip(graph: Weighted, shares: np.ndarray, seed: int) -> np.ndarray:
+def _kahip(graph: WeightedGraph, shares: np.ndarray, seed: int) -> np.ndarray:
     try:
         import kahip
     except ImportError as error:

@@ -1,4 +1,4 @@
-"""Placements that nobody searches for, and the search that leaves nothing out."""
+"""Placements without a search, and brute force."""
 
 import numpy as np
 
@@ -7,8 +7,9 @@ from placement.instance import Instance
 from placement.solvers import base
 from placement.solvers.limits import SearchLimits
 
-_FREE = 20
-_MOST = 2**22  # placements that brute force enumerates
+# Brute force refuses problems with more classes that have a choice, or with more placements.
+_MAX_FREE_CLASSES = 20
+_MAX_PLACEMENTS = 2**22
 _BATCH = 4096
 
 
@@ -34,17 +35,17 @@ def round_robin(problem: Instance, seed: int, limits: SearchLimits) -> base.Sear
 
 
 def topological(problem: Instance, seed: int, limits: SearchLimits) -> base.SearchResult:
-    """A topological order cut into one segment a device, in the devices' order.
+    """A topological order cut into one segment per device, in the order of the devices.
 
-    A segment has the share of the work, in mean seconds over the devices, that its device does per
-    second. A class that its device does not support goes where it is fastest.
+    The shares of the work, in mean seconds over the devices, are proportional to the devices'
+    speeds. A class that its segment's device does not support goes to its fastest device.
     """
     classes = problem.classes
-    finite = np.where(classes.allowed, classes.compute_s, 0.0)
-    work_s = finite.sum(axis=1) / np.maximum(classes.allowed.sum(axis=1), 1)
-    # What a device takes for all the work, if it took the mean for what it does not support.
-    whole_s = np.where(classes.allowed, classes.compute_s, work_s[:, None]).sum(axis=0)
-    speed = 1 / np.maximum(whole_s, whole_s.max() * 1e-9 or 1.0)
+    finite_s = np.where(classes.allowed, classes.compute_s, 0.0)
+    work_s = finite_s.sum(axis=1) / np.maximum(classes.allowed.sum(axis=1), 1)
+    # All the work on each device, at the mean time of the classes that it does not support.
+    total_s = np.where(classes.allowed, classes.compute_s, work_s[:, None]).sum(axis=0)
+    speed = 1 / np.maximum(total_s, total_s.max() * 1e-9 or 1.0)
     ends = np.cumsum(speed)[:-1] / speed.sum() * work_s.sum()
     order = problem.class_order
     middle = np.cumsum(work_s[order]) - work_s[order] / 2
@@ -56,35 +57,35 @@ def topological(problem: Instance, seed: int, limits: SearchLimits) -> base.Sear
 
 
 def brute_force(problem: Instance, seed: int, limits: SearchLimits) -> base.SearchResult:
-    """Every placement, simulated: of small graphs, a proven optimum.
+    """Every placement, simulated: the proven optimum of a small graph.
 
     Raises:
-      UserError: there are too many.
+      UserError: there are too many placements.
     """
     classes = problem.classes
     choices = [np.flatnonzero(row) for row in classes.allowed]
     sizes = [len(choice) for choice in choices]
-    free = sum(size > 1 for size in sizes)
+    num_free = sum(size > 1 for size in sizes)
     total = float(np.prod(np.array(sizes, float)))
-    if free > _FREE or total > _MOST:
+    if num_free > _MAX_FREE_CLASSES or total > _MAX_PLACEMENTS:
         raise UserError(
-            f"graph {problem.graph.name!r} has {free} free operations and {total:.3g} placements; "
-            f"brute_force takes at most {_FREE} and {_MOST}: give a smaller graph, fewer devices "
-            "or another method"
+            f"graph {problem.graph.name!r} has {num_free} free operations (with a choice of "
+            f"devices) and {total:.3g} placements; brute_force takes at most {_MAX_FREE_CLASSES} "
+            f"and {_MAX_PLACEMENTS}: give a smaller graph, fewer devices or another method"
         )
-    best, best_s, seen = None, np.inf, 0
-    while seen < total and not limits.over():
-        # The last batch wraps around: one size of batch, one compilation.
-        rows = np.unravel_index(np.arange(seen, seen + _BATCH) % int(total), sizes)
+    best, best_s, begin = None, np.inf, 0
+    while begin < total and not limits.over():
+        # The last batch wraps around, so that all have one size and compile once.
+        rows = np.unravel_index(np.arange(begin, begin + _BATCH) % int(total), sizes)
         placements = np.stack([c[row] for c, row in zip(choices, rows, strict=True)], axis=1)
         placements = placements[:, classes.ids]
         latency_s = np.asarray(problem.evaluate(placements))
         if latency_s.min() < best_s:
             best, best_s = placements[latency_s.argmin()], float(latency_s.min())
-        seen += _BATCH
-        limits.tell(min(seen, int(total)), best_s, best)
-    evaluations = min(seen, int(total))
-    if seen < total:
+        begin += _BATCH
+        limits.tell(min(begin, int(total)), best_s, best)
+    evaluations = min(begin, int(total))
+    if begin < total:
         return base.SearchResult(best, status="time limit", evaluations=evaluations)
     if best is None:
         return base.SearchResult(None, status="infeasible", evaluations=evaluations)

@@ -20,78 +20,78 @@ def _limits(time_limit_s: float = 60.0) -> SearchLimits:
     return SearchLimits(time_limit_s, 10**9)
 
 
-def _layers(problem: Instance) -> layers.Diagram:
-    made = layers.make(problem)
-    assert made is not None
-    return made
+def _diagram(problem: Instance) -> layers.Diagram:
+    diagram = layers.make(problem)
+    assert diagram is not None
+    return diagram
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("num_devices", [3, 4])
 def test_relaxed_diagrams_refute_no_latency_that_a_placement_has(num_devices):
     tight = 0
-    found = exhaustive.problems("makespan", 150, num_devices=num_devices, shared=True)
-    for number, problem in enumerate(found):
+    problems = exhaustive.problems("makespan", 150, num_devices=num_devices, shared=True)
+    for number, problem in enumerate(problems):
         best_s = exhaustive.optimum(problem)
-        of = _layers(problem)
-        most_s = makespan.longest_s(of.edges, of.windows.compute_s)
-        for asked_s in (most_s, 1.1 * best_s, best_s, 0.9 * best_s):
-            if not 0 < asked_s < np.inf:
+        diagram = _diagram(problem)
+        max_s = makespan.longest_s(diagram.edges, diagram.windows.compute_s)
+        for latency_s in (max_s, 1.1 * best_s, best_s, 0.9 * best_s):
+            if not 0 < latency_s < np.inf:
                 continue
             width = 1 + number % 7
-            bound_s = sweep(of, asked_s, width, _limits(), relaxed=True).bound_s
-            assert bound_s <= min(asked_s, best_s * (1 + base.ROUNDING))
+            bound_s = sweep(diagram, latency_s, width, _limits(), relaxed=True).bound_s
+            assert bound_s <= min(latency_s, best_s * (1 + base.ROUNDING))
             tight += bound_s > 0.99 * best_s
     assert tight > 90
 
 
 @pytest.mark.slow
-def test_restricted_diagrams_know_what_their_placements_take():
+def test_restricted_diagrams_know_the_latency_of_their_placements():
     for number, problem in enumerate(exhaustive.problems("makespan", 100)):
-        of = _layers(problem)
-        most_s = makespan.longest_s(of.edges, of.windows.compute_s)
-        if most_s == 0:
+        diagram = _diagram(problem)
+        max_s = makespan.longest_s(diagram.edges, diagram.windows.compute_s)
+        if max_s == 0:
             continue
-        swept = sweep(of, most_s, 1 + number % 5, _limits(), relaxed=False)
+        swept = sweep(diagram, max_s, 1 + number % 5, _limits(), relaxed=False)
         if swept.placement is not None:
             value_s = problem.value_s(swept.placement)
             np.testing.assert_allclose(swept.latency_s, value_s, rtol=1e-6)
 
 
 @pytest.mark.slow
-def test_wide_diagrams_find_the_optimum_and_know_it():
+def test_wide_diagrams_find_and_prove_the_optimum():
     for problem in exhaustive.problems("makespan", 100, seed=1, shared=True):
         exhaustive.check(problem, solvers.solve("diagram", problem), exhaustive.optimum(problem))
 
 
 def test_modules_in_series_have_few_states():
     problem = _in_series([helpers.fork_join(4, 3)] * 12)
-    found = solvers.solve("diagram", problem, time_limit_s=20.0)
-    assert found.status == "optimal"
-    assert found.value_s <= solvers.solve("lns", problem, budget=2000).value_s * (1 + 1e-5)
-    np.testing.assert_allclose(solvers.lower_bound(problem), found.value_s, rtol=1e-4)
+    solution = solvers.solve("diagram", problem, time_limit_s=20.0)
+    assert solution.status == "optimal"
+    assert solution.value_s <= solvers.solve("lns", problem, budget=2000).value_s * (1 + 1e-5)
+    np.testing.assert_allclose(solvers.lower_bound(problem), solution.value_s, rtol=1e-4)
 
 
 def test_equal_devices_are_one_state():
     graph = helpers.fork_join(3, 2)
     costs = helpers.unit_costs(graph, 4)
     costs.compute_s[:] = 1.0
-    of = _layers(helpers.as_problem(graph, costs, "makespan"))
-    assert of.problem.interchangeable_devices.tolist() == [0, 0, 0, 0]
-    most_s = makespan.longest_s(of.edges, of.windows.compute_s)
-    swept = sweep(of, most_s, 10**6, _limits(), relaxed=True)
+    diagram = _diagram(helpers.as_problem(graph, costs, "makespan"))
+    assert diagram.problem.interchangeable_devices.tolist() == [0, 0, 0, 0]
+    max_s = makespan.longest_s(diagram.edges, diagram.windows.compute_s)
+    swept = sweep(diagram, max_s, 10**6, _limits(), relaxed=True)
     assert swept.exact
     assert swept.placement is not None
-    # Each is charged what it would be as it stands, whichever name it has.
-    value_s = of.problem.value_s(swept.placement)
+    # The placement names the devices that the sorted columns of the states stand for.
+    value_s = diagram.problem.value_s(swept.placement)
     np.testing.assert_allclose(value_s, swept.latency_s, rtol=1e-6)
 
 
-def test_where_the_time_ends_a_bound_is_one_of_what_is_to_come():
+def test_a_sweep_that_runs_out_of_time_still_gives_a_valid_bound():
     problem = _in_series([helpers.fork_join(4, 3)] * 4)
     best_s = solvers.solve("diagram", problem).value_s
-    of = _layers(problem)
-    swept = sweep(of, 2 * best_s, 100, _limits(0.0), relaxed=True)
+    diagram = _diagram(problem)
+    swept = sweep(diagram, 2 * best_s, 100, _limits(0.0), relaxed=True)
     assert not swept.exact
     assert 0 < swept.bound_s <= best_s * (1 + base.ROUNDING)
     assert search.start(problem, 0, _limits(0.0)).placement is None
@@ -109,7 +109,7 @@ def test_graphs_that_are_too_wide_are_refused_and_bounded_otherwise():
 
 
 def _in_series(modules: list[OpGraph]) -> Instance:
-    """One after another, the last operation of each before the first of the next; random costs."""
+    """Joins modules in a chain, from the last operation of each to the first of the next."""
     edges: list[tuple[int, int]] = []
     begin = 0
     for module in modules:

@@ -139,8 +139,8 @@ def test_m_sct_keeps_a_device_for_the_favourite_child():
     schedule.place(2, 1, 0.0)
     arrival_s = schedule.arrival_s(3)
     free, waiting = (baechi._choose(schedule, 3, arrival_s, a) for a in ([-1, -1], [1, -1]))
-    assert (free.device, free.start_s, free.held) == (0, 2.0, ())
-    assert (waiting.device, waiting.start_s, waiting.held) == (0, 9.0, (0,))
+    assert (free.device, free.start_s, free.reserved) == (0, 2.0, ())
+    assert (waiting.device, waiting.start_s, waiting.reserved) == (0, 9.0, (0,))
     child = baechi._choose(schedule, 1, schedule.arrival_s(1), [1, -1])
     assert child.start_s == 5.0
 

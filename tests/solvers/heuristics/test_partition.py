@@ -321,7 +321,7 @@ def test_scotch_text_formats():
     adjacency = sparse.coo_array(
         ([7, 7, 9, 9], ([0, 1, 1, 2], [1, 0, 2, 1])), shape=(4, 4), dtype=np.int64
     ).tocsr()
-    graph = partition.Weighted(np.array([5, 6, 1, 8]), adjacency)
+    graph = partition.WeightedGraph(np.array([5, 6, 1, 8]), adjacency)
     assert partition.to_scotch(graph, np.array([250, 750])) == (
         "0\n"  # version
         "4 4\n"  # vertices, arcs
@@ -345,8 +345,8 @@ def test_scotch_text_formats():
         "GMAP version 2023-10-10 called with args: gmap",
     ],
 )
-def test_what_is_no_mapping_is_refused(text):
-    with pytest.raises(UserError, match="not every vertex of 2 to a part below 2") as error:
+def test_invalid_mappings_are_refused(text):
+    with pytest.raises(UserError, match="does not map each of 2 vertices to a part below 2") as error:
         partition.from_scotch(text, 2, 2)
     assert "\n" not in str(error.value)
 
