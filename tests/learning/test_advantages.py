@@ -133,11 +133,11 @@ def test_the_moving_average_by_hand():
 
 def test_failures_are_a_large_constant_early_and_left_out_later():
     latency_s = jnp.array([[2.0], [INF]])
-    early = advantages.failures_as_constant(latency_s, 3.0, advantages.EARLY_UPDATES - 1)
-    late = advantages.failures_as_constant(latency_s, 3.0, advantages.EARLY_UPDATES)
-    assert early.latency_s.tolist() == late.latency_s.tolist() == [[2.0], [300.0]]
-    assert early.counts.tolist() == [[True], [True]]
-    assert late.counts.tolist() == [[True], [False]]
+    early = advantages.penalise_failures(latency_s, 3.0, advantages.EARLY_UPDATES - 1)
+    late = advantages.penalise_failures(latency_s, 3.0, advantages.EARLY_UPDATES)
+    assert early[0].tolist() == late[0].tolist() == [[2.0], [300.0]]
+    assert early[1].tolist() == [[True], [True]]
+    assert late[1].tolist() == [[True], [False]]
 
 
 def test_an_episode_of_improvements_returns_the_whole_improvement():

@@ -91,19 +91,19 @@ def devices(monkeypatch):
 def test_samples_that_devices_cannot_share_are_refused_with_numbers_that_they_can(devices):
     said = "num_samples=24 in num_minibatches=2 .* 8 JAX devices; give num_samples=16 or .*=32$"
     with pytest.raises(UserError, match=said):
-        mesh.check(24, 2)
+        mesh.check_num_samples(24, 2)
     with pytest.raises(UserError, match=r"num_samples=8 .* give num_samples=16$"):
-        mesh.check(8, 2)
+        mesh.check_num_samples(8, 2)
 
 
 @pytest.mark.parametrize(("num_samples", "num_minibatches"), [(16, 2), (64, 1), (2, 1)])
 def test_samples_that_they_can_share_or_that_are_fewer_than_devices_are_not(
     devices, num_samples, num_minibatches
 ):
-    mesh.check(num_samples, num_minibatches)
+    mesh.check_num_samples(num_samples, num_minibatches)
     assert mesh.sample_mesh(2) is None
 
 
 def test_on_one_device_there_is_no_mesh_and_samples_have_any_number():
-    mesh.check(7, 3)
+    mesh.check_num_samples(7, 3)
     assert mesh.sample_mesh(8) is None

@@ -79,8 +79,8 @@ def test_minibatches_hold_every_sample_once():
     batch = base.Batch(drawn, number[:, None])
     orders = []
     for seed in range(3):
-        cut = ppo.shares(jax.random.key(seed), batch, 3, 12)
-        assert cut.drawn.placement.shape == (3, 4, 2, 5)
+        cut = ppo.shuffle(jax.random.key(seed), batch, 3, 12)
+        assert cut.samples.placement.shape == (3, 4, 2, 5)
         assert sorted(cut.advantage.ravel().tolist()) == number.tolist()
         for leaf in jax.tree.leaves(cut):  # one sample's leaves stay together
             np.testing.assert_array_equal(leaf.reshape(12, -1)[:, 0], cut.advantage.ravel())
@@ -91,7 +91,7 @@ def test_minibatches_hold_every_sample_once():
 def test_minibatches_hold_as_many_samples_of_every_graph():
     number = np.arange(12)
     drawn = Sample(number[:, None, None], number[:, None], number[:, None])
-    cut = ppo.shares(jax.random.key(0), base.Batch(drawn, number[:, None]), 2, 6)
+    cut = ppo.shuffle(jax.random.key(0), base.Batch(drawn, number[:, None]), 2, 6)
     assert cut.advantage.shape == (2, 6, 1)
     of_graph = np.asarray(cut.advantage[..., 0]) // 6
     np.testing.assert_array_equal(of_graph, [[0, 0, 0, 1, 1, 1]] * 2)

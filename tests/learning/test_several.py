@@ -99,7 +99,7 @@ def test_advantages_do_not_mix_graphs_that_take_longer_with_others():
     state = base.State(None, None, jax.random.key(0), jnp.full(1, jnp.nan), jnp.zeros((), int))
     latency_s = np.array([1.0, 2.0, 3.0, 4.0])
     both = jnp.asarray(np.append(latency_s, 100 * latency_s)[:, None], jnp.float32)
-    compared = jax.jit(base._advantage, static_argnums=0)
+    compared = jax.jit(base.compute_advantages, static_argnums=0)
     advantage, _ = compared(settings, state, both, jnp.array([1.0, 100.0]))
     np.testing.assert_allclose(advantage[:4], advantage[4:], rtol=1e-5)
     assert advantage[0] > 0 > advantage[3]
@@ -168,7 +168,7 @@ def test_a_graph_that_was_never_seen_is_placed_optimally_without_learning():
 
 @pytest.mark.slow
 def test_walks_end_at_the_best_of_each_graph_and_teach_one_policy(monkeypatch):
-    monkeypatch.setattr(several, "_WALK", 12)
+    monkeypatch.setattr(several, "_LOCAL_SEARCH_STEPS", 12)
     policy = hsdag.make(num_devices=2, hidden_size=8, num_layers=1, levels=3, groups=16)
     settings = base.Settings(num_samples=SAMPLES, entropy_weight=0.0)
     learner = walk.make(policy, settings)

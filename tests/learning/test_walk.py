@@ -1,4 +1,4 @@
-"""A walk: where it goes on, and that what gains is made likelier."""
+"""Local search by a policy's moves: acceptance and restarts, and that improvements get likelier."""
 
 import jax
 import jax.numpy as jnp
@@ -6,7 +6,8 @@ import numpy as np
 import pytest
 
 from placement.learning import trainer, walk
-from placement.learning.base import Settings
+from placement.learning.base import Settings, State
+from placement.solvers import iterated_local_search as ils
 from placement.types import LogProb, Policy, Sample
 from tests import helpers
 
@@ -48,6 +49,14 @@ LEARNER = walk.make(
 )
 
 
+def _current_s(state: State) -> float:
+    return float(state.walk.chain.costs_s[0])
+
+
+def _current(state: State) -> np.ndarray:
+    return np.asarray(state.walk.chain.placements)[:, 0]
+
+
 def _steps(count: int):
     state = LEARNER.init(jax.random.key(0), GRAPH)
     for _ in range(count):
@@ -59,31 +68,33 @@ def _steps(count: int):
         yield before, placement, latency_s, state, metrics
 
 
-def test_it_goes_on_from_the_best_sample_unless_that_is_worse():
+def test_the_chain_moves_to_the_best_sample_unless_that_is_worse():
     for before, placement, latency_s, after, _ in _steps(20):
-        if latency_s.min() <= before.walk.at_s:
-            np.testing.assert_array_equal(after.walk.at, placement[latency_s.argmin()])
-            assert after.walk.at_s == latency_s.min()
+        if latency_s.min() <= _current_s(before):
+            np.testing.assert_array_equal(_current(after), placement[latency_s.argmin()])
+            assert _current_s(after) == latency_s.min()
         else:
-            np.testing.assert_array_equal(after.walk.at, before.walk.at)
-        assert after.walk.best_s == min(before.walk.best_s, latency_s.min())
-    assert after.walk.best_s == 10.0
+            np.testing.assert_array_equal(_current(after), _current(before))
+        best_s = float(after.walk.chain.best_latency_s)
+        assert best_s == min(before.walk.chain.best_latency_s, latency_s.min())
+    assert best_s == 10.0
 
 
-def test_after_many_steps_without_gain_it_starts_anew_from_the_best():
-    stale = [int(after.walk.stale) for *_, after, _ in _steps(60)]
-    restarts = [i for i in range(1, 60) if stale[i] == 0 and stale[i - 1] == walk._PATIENCE]
+def test_after_many_steps_without_improvement_the_chain_restarts_near_the_best():
+    count = [int(after.walk.chain.steps_since_improvement[0]) for *_, after, _ in _steps(60)]
+    patience = ils.default_patience(NODES)
+    restarts = [i for i in range(1, 60) if count[i] == 0 and count[i - 1] == patience]
     assert restarts
     for i, (before, _, _, after, _) in enumerate(_steps(60)):
         if i in restarts:
-            assert np.isinf(after.walk.at_s)
-            apart = (np.asarray(after.walk.at) != np.asarray(before.walk.best))[:NUM_OPS]
-            assert apart.sum() <= 2
+            assert np.isinf(_current_s(after))
+            differs = _current(after) != np.asarray(before.walk.chain.best_placement)
+            assert differs[:NUM_OPS].sum() <= 2
 
 
-def test_nothing_is_learned_before_the_first_step_and_where_nothing_gains():
+def test_a_step_without_improvement_teaches_nothing():
     for before, _, latency_s, _, metrics in _steps(30):
-        if np.isinf(before.walk.at_s) or latency_s.min() >= before.walk.at_s:
+        if np.isinf(_current_s(before)) or latency_s.min() >= _current_s(before):
             assert metrics["grad_norm"] == pytest.approx(0, abs=1e-6)
             assert metrics["gained"] == 0
         else:
@@ -91,9 +102,10 @@ def test_nothing_is_learned_before_the_first_step_and_where_nothing_gains():
             assert metrics["gained"] > 0
 
 
-def test_what_gains_most_is_made_likelier():
+def test_the_largest_improvement_gets_likelier():
     state, drawn = LEARNER.sample(LEARNER.init(jax.random.key(1), GRAPH), GRAPH)
-    state = state._replace(walk=state.walk._replace(at_s=jnp.float32(20.0)))
+    chain = state.walk.chain._replace(costs_s=jnp.float32([20.0]))
+    state = state._replace(walk=state.walk._replace(chain=chain))
     latency_s = _latency_s(np.asarray(drawn.placement[:, 0]))
     after, _ = LEARNER.update(state, GRAPH, drawn, latency_s[:, None], jnp.float32(20.0))
     moved = np.unique(drawn.latent)
@@ -107,11 +119,11 @@ def _fits(placement: np.ndarray) -> np.ndarray:
     return placement[:, :NUM_OPS].sum(axis=1) <= 4
 
 
-def test_a_placement_that_exceeds_the_memory_is_neither_the_best_nor_where_it_goes_on():
+def test_the_chain_neither_keeps_nor_returns_placements_that_exceed_a_memory():
     state = LEARNER.init(jax.random.key(0), GRAPH)
     restarts = 0
     for _ in range(80):
-        restarts += int(state.walk.stale == 0 and jnp.isinf(state.walk.at_s))
+        restarts += int(np.isinf(_current_s(state)))
         state, drawn = LEARNER.sample(state, GRAPH)
         placement = np.asarray(drawn.placement[:, 0])
         feasible = _fits(placement)
@@ -120,32 +132,33 @@ def test_a_placement_that_exceeds_the_memory_is_neither_the_best_nor_where_it_go
         state, _ = LEARNER.update(
             state, GRAPH, drawn, penalised_s[:, None], jnp.float32(20.0), feasible[:, None]
         )
-        walk_ = state.walk
-        assert bool(walk_.best_feasible)
-        assert _fits(np.asarray(walk_.best)[None]).all()
-        assert bool(walk_.at_feasible) or np.isinf(walk_.at_s)
-        if walk_.at_feasible:
-            assert _fits(np.asarray(walk_.at)[None]).all()
-            assert walk_.at_s == _latency_s(np.asarray(walk_.at)[None])
-    assert restarts
-    assert walk_.best_s == 14.0  # the last operation and three others
+        search = state.walk
+        assert bool(search.best_is_feasible)
+        assert _fits(np.asarray(search.chain.best_placement)[None]).all()
+        assert bool(search.is_feasible) or np.isinf(_current_s(state))
+        if search.is_feasible:
+            assert _fits(_current(state)[None]).all()
+            assert _current_s(state) == _latency_s(_current(state)[None])
+    assert restarts > 1  # the first is the start
+    assert search.chain.best_latency_s == 14.0  # the last operation and three others
 
 
-def test_from_beyond_the_memory_it_goes_to_the_first_placement_that_can_run():
+def test_from_an_infeasible_placement_the_chain_moves_to_the_first_feasible_one():
     state, drawn = LEARNER.sample(LEARNER.init(jax.random.key(1), GRAPH), GRAPH)
-    beyond = state.walk._replace(at_s=jnp.float32(1.0), best_s=jnp.float32(1.0))
+    chain = state.walk.chain._replace(costs_s=jnp.float32([1.0]), best_latency_s=jnp.float32(1.0))
+    infeasible = state.walk._replace(chain=chain)
     latency_s = _latency_s(np.asarray(drawn.placement[:, 0]))
     feasible = np.arange(NUM_SAMPLES) == 3
     after, _ = LEARNER.update(
-        *(state._replace(walk=beyond), GRAPH, drawn, latency_s[:, None], jnp.float32(20.0)),
+        *(state._replace(walk=infeasible), GRAPH, drawn, latency_s[:, None], jnp.float32(20.0)),
         feasible[:, None],
     )
-    np.testing.assert_array_equal(after.walk.at, drawn.placement[3, 0])
-    np.testing.assert_array_equal(after.walk.best, drawn.placement[3, 0])
-    assert after.walk.best_s == latency_s[3]
+    np.testing.assert_array_equal(_current(after), drawn.placement[3, 0])
+    np.testing.assert_array_equal(after.walk.chain.best_placement, drawn.placement[3, 0])
+    assert after.walk.chain.best_latency_s == latency_s[3]
 
 
-def test_searches_tell_the_walk_what_can_run():
+def test_both_searches_tell_the_learner_what_is_feasible():
     graph = helpers.chain(NUM_OPS)
     costs = helpers.unit_costs(
         graph,
@@ -163,7 +176,7 @@ def test_searches_tell_the_walk_what_can_run():
     penalised = problem.evaluate_penalised
     on_host = trainer.search(LEARNER, GRAPH, evaluate, start, 500, penalised=penalised)
     for progress in (compiled, list(on_host)[-1].progress):
-        best = np.asarray(progress.state.walk.best)[:NUM_OPS]
+        best = np.asarray(progress.state.walk.chain.best_placement)[:NUM_OPS]
         assert best.sum() == 3
         assert np.isfinite(evaluate(best[None])).all()
-        assert progress.best_s == float(progress.state.walk.best_s)
+        assert progress.best_s == float(progress.state.walk.chain.best_latency_s)
