@@ -43,9 +43,9 @@ def begin(graph: jraph.GraphsTuple) -> LocalSearchState:
     allowed = jnp.asarray(graph.nodes["allowed"])
     fastest = jnp.asarray(graph.globals.compute_s).sum(axis=0).argmin()
     placement = jnp.where(allowed[:, fastest], fastest, allowed.argmax(axis=1)).astype(jnp.int32)
-    unknown_s = jnp.full(1, jnp.inf, jnp.float32)
+    no_cost_s = jnp.full(1, jnp.inf, jnp.float32)
     chain_starts = jnp.zeros(1, jnp.int32)
-    chain = ils.start(placement[:, None], ils.Evaluation(unknown_s, unknown_s), chain_starts)
+    chain = ils.start(placement[:, None], ils.Evaluation(no_cost_s, no_cost_s), chain_starts)
     return LocalSearchState(chain, jnp.zeros((), bool), jnp.zeros((), bool))
 
 

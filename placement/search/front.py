@@ -116,8 +116,8 @@ def find(problem: Instance, seed: int, limits: SearchLimits) -> Front:
     # The fullest device holds at least the largest class, and at least an equal share of all.
     accelerator = np.asarray(problem.costs.accelerator)
     num_memories = len(set(accelerator[accelerator >= 0])) + int((accelerator < 0).sum())
-    least_bytes = max(classes.memory_bytes.max(), classes.memory_bytes.sum() / num_memories)
-    bounds = np.array([*map(solvers.lower_bound, (problem, load_problem)), float(least_bytes)])
+    bound_bytes = max(classes.memory_bytes.max(), classes.memory_bytes.sum() / num_memories)
+    bounds = np.array([*map(solvers.lower_bound, (problem, load_problem)), float(bound_bytes)])
     full_archive = archive._replace(placement=archive.placement[:, classes.ids])
     return Front(full_archive, bounds, evaluations, status)
 

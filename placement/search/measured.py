@@ -129,16 +129,9 @@ def fit_posterior(
       measurements: the measured placements.
     """
     ran = np.isfinite(measurements.latency_s)
-    terms = [
-        each for each, placement_ran in zip(measurements.terms, ran, strict=True) if placement_ran
-    ]
+    terms, latency_s = [measurements.terms[i] for i in np.flatnonzero(ran)], measurements.latency_s
     return calibrate.fit(
-        problem.costs,
-        terms,
-        measurements.latency_s[ran],
-        rounds=_FIT_ROUNDS,
-        kind=op_kinds,
-        error=None,
+        problem.costs, terms, latency_s[ran], rounds=_FIT_ROUNDS, kind=op_kinds, error=None
     )
 
 

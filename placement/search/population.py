@@ -32,7 +32,7 @@ def find(
     problem: Instance,
     seed: int,
     limits: SearchLimits,
-    known: base.SearchResult | None = None,
+    warm_start: base.SearchResult | None = None,
 ) -> base.SearchResult:
     """Searches by block moves from single devices and the results of fast methods.
 
@@ -41,7 +41,7 @@ def find(
       seed: of all randomness.
       limits: of the search. The starts count as evaluations. A simulation of a window counts as
         the window's share of all operations.
-      known: another method's result, to start from as well; its evaluations count.
+      warm_start: another method's result, to start from as well; its evaluations count.
 
     Returns:
       The best placement, or none if no feasible placement is known. The status is 'optimal' if all
@@ -59,13 +59,13 @@ def find(
             optimum = result
             break
     placements = np.array(start_list, np.int32)
-    evaluations = len(placements) + (known.evaluations if known is not None else 0)
+    evaluations = len(placements) + (warm_start.evaluations if warm_start is not None else 0)
     if optimum is not None:
         assert optimum.placement is not None
         limits.tell(evaluations, problem.value_s(optimum.placement), optimum.placement)
         return optimum._replace(evaluations=evaluations)
-    if known is not None and known.placement is not None:
-        placements = np.concatenate([placements, known.placement[None]])
+    if warm_start is not None and warm_start.placement is not None:
+        placements = np.concatenate([placements, warm_start.placement[None]])
     is_large = problem.objective == "makespan" and len(classes.compute_s) > _LARGE
     if is_large and windows.is_suitable(problem):
         window_limits = limits.part(1.0, limits.budget - evaluations, evaluations)

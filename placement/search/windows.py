@@ -7,8 +7,8 @@ in time: Shaw 1998; rolling horizons). The operations outside a window enter as 
 (`placement.search.longest_paths`). finish(u) of the operations before it says when each operation
 could start on each device; rest(w) of those after it is the longest path to the end. So
 
-    max over v in the window of finish(v) + onward(v, p[v]),
-    onward(v, d) = max( rest of the first operation after the window on d,
+    max over v in the window of finish(v) + tail(v, p[v]),
+    tail(v, d) = max( rest of the first operation after the window on d,
                         max over edges e = (v, w) that leave the window of delay(e) + rest(w) ),
 
 is the makespan of the whole schedule, except for paths around the window, which the window cannot
@@ -165,7 +165,7 @@ class _Search:
     def search_windows(self, windows: list[_Window], num_steps: int) -> Iterator[float]:
         """Searches windows by `num_steps` steps each; yields the evaluations of each window."""
         ordered, placement = self._ordered, self._placement
-        onward_s = self._onward_s(windows)
+        tail_s = self._tails_s(windows)
         sweep = longest_paths.PathSweep(ordered.incoming, ordered.compute_s, backwards=False)
         next_search = _prepare(ordered, windows[0], self._rng)
         for i, window in enumerate(windows):
@@ -174,7 +174,7 @@ class _Search:
             start = np.zeros(SIZE, np.int32)
             start[: len(window_search.first_ops)] = placement[begin:end][window_search.first_ops]
             key = jax.random.key(int(self._rng.integers(2**31)), impl="rbg")
-            space = self._add_boundary(window_search, window, ready_s, onward_s[i])
+            space = self._add_boundary(window_search, window, ready_s, tail_s[i])
             start_s, chains = _advance(_SIMULATE, space, start, key, self._move_credit, num_steps)
             if end < len(placement):  # Prepares the next window while the device computes.
                 next_search = _prepare(ordered, windows[i + 1], self._rng)
@@ -187,32 +187,32 @@ class _Search:
             sweep.advance(begin, next_begin, placement)
             yield _PROPOSALS_PER_STEP * num_steps * (end - begin) / len(placement)
 
-    def _onward_s(self, windows: list[_Window]) -> list[np.ndarray]:
+    def _tails_s(self, windows: list[_Window]) -> list[np.ndarray]:
         """Computes each window's paths from its operations' ends to the schedule's, [n, D]."""
         ordered, end = self._ordered, len(self._placement)
         sweep = longest_paths.PathSweep(ordered.outgoing, ordered.compute_s, backwards=True)
-        onward_s = []
+        tail_s = []
         for window in reversed(windows):
             sweep.advance(window.end, end, self._placement)
             end = window.end
-            onward_s.append(sweep.ready_s(window.begin, end, self._placement))
-        return onward_s[::-1]
+            tail_s.append(sweep.ready_s(window.begin, end, self._placement))
+        return tail_s[::-1]
 
     def _add_boundary(
         self,
         window_search: _WindowSearch,
         window: _Window,
         ready_s: np.ndarray,
-        onward_s: np.ndarray,
+        tail_s: np.ndarray,
     ) -> block_search.SearchSpace:
         """Returns the window's space with its boundary; only differences of the times matter."""
         limits, makespan_tables = window_search.space.tables
         ops = makespan_tables.steps.op
         # A step that does nothing must not be the last to end.
-        least_s = float(np.finfo(np.float32).min)
+        minimum_s = float(np.finfo(np.float32).min)
         boundary = makespan.Boundary(
             _pad((ready_s - ready_s.max()).astype(np.float32), 0.0)[ops],
-            _pad((onward_s - onward_s.max()).astype(np.float32), least_s)[ops],
+            _pad((tail_s - tail_s.max()).astype(np.float32), minimum_s)[ops],
         )
         memory = limits.memory
         if memory is not None:
@@ -225,7 +225,7 @@ class _Search:
             limits = limits._replace(memory=memory)
         return window_search.space._replace(
             tables=(limits, makespan_tables._replace(boundary=boundary)),
-            penalty_s=np.asarray(ready_s.max() + onward_s.max(), np.float32),
+            penalty_s=np.asarray(ready_s.max() + tail_s.max(), np.float32),
         )
 
     def _range_bytes(self, begin: int, end: int) -> np.ndarray:

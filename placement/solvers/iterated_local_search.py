@@ -72,8 +72,8 @@ Propose = Callable[[chex.PRNGKey, ChainState], Proposals]
 Evaluate = Callable[[Array], Evaluation]  # of placements int32 [C, B]
 # `accept(key, winner_costs_s, costs_s)`, float32 [K] each: which chains move, bool [K].
 Accept = Callable[[chex.PRNGKey, Array, Array], Array]
-# `restart(key, before, after, proposals)`: placements int32 [C, K] from which stuck chains go on.
-# `before` is the state before the step, `after` the one with the accepted moves.
+# `restart(key, state, moved, proposals)`: placements int32 [C, K] from which stuck chains go on.
+# `state` is the state before the step, `moved` the one with the accepted moves.
 Restart = Callable[[chex.PRNGKey, ChainState, ChainState, Proposals], Array]
 
 
@@ -123,7 +123,7 @@ def accept_no_worse(key: chex.PRNGKey, winner_costs_s: Array, costs_s: Array) ->
 
 
 def perturb_best(
-    key: chex.PRNGKey, before: ChainState, after: ChainState, proposals: Proposals
+    key: chex.PRNGKey, state: ChainState, moved: ChainState, proposals: Proposals
 ) -> Array:
     """Applies one random move of each chain to the best placement.
 
@@ -131,10 +131,10 @@ def perturb_best(
     everywhere else that of the best placement.
     """
     del key
-    columns = _first_columns(before, proposals)
+    columns = _first_columns(state, proposals)
     first_proposals = jnp.take(proposals.placements, columns, axis=1)
-    is_moved = first_proposals != before.placements
-    return jnp.where(is_moved, first_proposals, after.best_placement[:, None])
+    is_moved = first_proposals != state.placements
+    return jnp.where(is_moved, first_proposals, moved.best_placement[:, None])
 
 
 def step(
@@ -209,7 +209,7 @@ def move_chains(
     fastest_s = evaluation.latencies_s[fastest]
     fastest_placement = jnp.take(proposals.placements, fastest, axis=1)
     is_new_best = fastest_s < state.best_latency_s
-    after = ChainState(
+    moved = ChainState(
         placements=jnp.where(is_accepted, winner_placements, state.placements),
         costs_s=jnp.where(is_accepted, winner_costs_s, state.costs_s),
         steps_since_improvement=jnp.where(is_improvement, 0, state.steps_since_improvement + 1),
@@ -225,15 +225,15 @@ def move_chains(
         all_kinds = jnp.arange(len(state.move_credit))[:, None]
         improved = ((winner_kinds == all_kinds) & earns_credit).sum(axis=1)
         credit = _CREDIT_DECAY * state.move_credit + (1 - _CREDIT_DECAY) * improved
-        after = after._replace(move_credit=credit)
+        moved = moved._replace(move_credit=credit)
     if patience is None:
-        return after
-    is_stuck = after.steps_since_improvement > patience
-    restarts = restart(keys[1], state, after, proposals)
-    return after._replace(
-        placements=jnp.where(is_stuck, restarts, after.placements),
-        costs_s=jnp.where(is_stuck, jnp.inf, after.costs_s),
-        steps_since_improvement=jnp.where(is_stuck, 0, after.steps_since_improvement),
+        return moved
+    is_stuck = moved.steps_since_improvement > patience
+    restarts = restart(keys[1], state, moved, proposals)
+    return moved._replace(
+        placements=jnp.where(is_stuck, restarts, moved.placements),
+        costs_s=jnp.where(is_stuck, jnp.inf, moved.costs_s),
+        steps_since_improvement=jnp.where(is_stuck, 0, moved.steps_since_improvement),
     )
 
 

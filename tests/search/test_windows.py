@@ -120,15 +120,15 @@ def test_a_windows_simulation_gives_the_makespan_of_the_whole(colocated):
         placement = search._placement.copy()
         drawn = search.draw_windows()
         sweep = longest_paths.PathSweep(ordered.incoming, ordered.compute_s, backwards=False)
-        for window, onward_s in zip(drawn, search._onward_s(drawn), strict=True):
+        for window, tail_s in zip(drawn, search._tails_s(drawn), strict=True):
             begin, end, next_begin = window
             ready_s = sweep.ready_s(begin, end, placement)
             window_search = windows._prepare(ordered, window, rng)
-            space = search._add_boundary(window_search, window, ready_s, onward_s)
+            space = search._add_boundary(window_search, window, ready_s, tail_s)
             class_devices = rng.integers(0, 3, SIZE).astype(np.int32)
             columns = class_devices if space.class_ids is None else class_devices[space.class_ids]
             outcome = _simulate(space.tables, columns[:, None])
-            through_s = float(outcome.latency_s[0]) + ready_s.max() + onward_s.max()
+            through_s = float(outcome.latency_s[0]) + ready_s.max() + tail_s.max()
             changed = placement.copy()
             changed[begin:end] = class_devices[window_search.class_ids]
             # The search ensures co-location, so the simulator must not check it.

@@ -42,14 +42,14 @@ def find(problem: Instance, seed: int, limits: SearchLimits) -> base.SearchResul
     space, starts, evaluation = neighbourhood.make_space(problem)
     key, population = jax.random.PRNGKey(seed), _Population(starts, *evaluation)
     total_generations = max(0, limits.budget // neighbourhood.NUM_CHAINS - 1)
-    done = 0
-    while done < total_generations and not limits.over():
-        count = min(_GENERATIONS_PER_CALL, total_generations - done)
+    num_done = 0
+    while num_done < total_generations and not limits.over():
+        count = min(_GENERATIONS_PER_CALL, total_generations - num_done)
         key, population = _evolve(problem.objective, space, key, population, count)
-        done += count
+        num_done += count
         best = int(jnp.argmin(population.latencies_s))
         limits.tell(
-            (done + 1) * neighbourhood.NUM_CHAINS,
+            (num_done + 1) * neighbourhood.NUM_CHAINS,
             float(population.latencies_s[best]),
             np.asarray(population.placements[best]),
         )
@@ -57,7 +57,7 @@ def find(problem: Instance, seed: int, limits: SearchLimits) -> base.SearchResul
     return neighbourhood.make_result(
         np.asarray(population.placements[best]),
         float(population.latencies_s[best]),
-        (done + 1) * neighbourhood.NUM_CHAINS,
+        (num_done + 1) * neighbourhood.NUM_CHAINS,
         limits.budget,
     )
 
@@ -78,9 +78,11 @@ def _evolve(
         key, parents_key, crossover_key, mutation_key = jax.random.split(carry[0], 4)
         population = carry[1]
         # Two parents of each child, each the better of two.
-        drawn = jax.random.randint(parents_key, (2, 2, size), 0, size)
-        drawn_s = population.costs_s[drawn]
-        first, second = jnp.where(drawn_s[:, 0] <= drawn_s[:, 1], drawn[:, 0], drawn[:, 1])
+        candidates = jax.random.randint(parents_key, (2, 2, size), 0, size)
+        candidate_costs_s = population.costs_s[candidates]
+        first, second = jnp.where(
+            candidate_costs_s[:, 0] <= candidate_costs_s[:, 1], candidates[:, 0], candidates[:, 1]
+        )
         ends = jax.random.randint(crossover_key, (2, size, 1), 0, space.num_classes + 1)
         is_inside = (space.ranks >= ends.min(axis=0)) & (space.ranks < ends.max(axis=0))
         children: Array = jnp.where(
@@ -88,16 +90,16 @@ def _evolve(
         )
         children = _mutate(mutation_key, space, children)
         evaluation = neighbourhood.evaluate(objective, space, children)
-        both = jax.tree.map(
+        pool = jax.tree.map(
             lambda old, new: jnp.concatenate([old, new]),
             population,
             _Population(children, *evaluation),
         )
-        is_same = (both.placements[:, None] == both.placements).all(axis=2)
+        is_same = (pool.placements[:, None] == pool.placements).all(axis=2)
         is_duplicate = jnp.tril(is_same, -1).any(axis=1)
         # Duplicates sort last. An inf cost would not do, because infeasible placements may have it.
-        survivors = jnp.lexsort((both.costs_s, is_duplicate))[:size]
-        return key, jax.tree.map(lambda values: values[survivors], both)
+        survivors = jnp.lexsort((pool.costs_s, is_duplicate))[:size]
+        return key, jax.tree.map(lambda values: values[survivors], pool)
 
     return jax.lax.fori_loop(0, num_generations, generation, (key, population))
 

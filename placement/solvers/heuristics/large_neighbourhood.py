@@ -102,9 +102,9 @@ def polish(
         rows_s = np.asarray(problem.evaluate(rows[:, classes.ids]))
         evaluations += len(rows)
         # The best two of the blocks that improve the placement together, the best three, and so on.
-        drawn_s = rows_s[len(joined) :]
-        num_better = np.count_nonzero(drawn_s < np.asarray(chain.costs_s))
-        better = np.argsort(drawn_s, kind="stable")[: min(num_better, _MAX_JOINED + 1)]
+        block_costs_s = rows_s[len(joined) :]
+        num_better = np.count_nonzero(block_costs_s < np.asarray(chain.costs_s))
+        better = np.argsort(block_costs_s, kind="stable")[: min(num_better, _MAX_JOINED + 1)]
         joined_rows, row = [], current
         for i in better.tolist():
             block = _Blocks(blocks.is_member[[i]], blocks.device[[i]])

@@ -90,10 +90,10 @@ def _advance(
         return neighbourhood.evaluate(objective, space, placements.T)
 
     def restart(
-        key: chex.PRNGKey, before: ils.ChainState, after: ils.ChainState, proposals: ils.Proposals
+        key: chex.PRNGKey, state: ils.ChainState, moved: ils.ChainState, proposals: ils.Proposals
     ) -> Array:
-        del before, proposals
-        return _draw_segments(key, space, after.placements.T).T
+        del state, proposals
+        return _draw_segments(key, space, moved.placements.T).T
 
     def step(
         i: Array, carry: tuple[chex.PRNGKey, ils.ChainState]
