@@ -111,16 +111,11 @@ def entropy_bonus(settings: Settings, log_prob: LogProb) -> Array:
     return settings.entropy_weight * (log_prob.entropy / scale).mean()
 
 
-def take_one_step(descend: Descend, state: State, batch: Batch) -> tuple[State, Metrics]:
-    """Takes one gradient step on the whole batch."""
-    return descend(state, batch)
-
-
 def make_learner(
     policy: Policy,
     settings: Settings,
     loss: Loss,
-    take_steps: Callable[[Descend, State, Batch], tuple[State, Metrics]] = take_one_step,
+    take_steps: Callable[[Descend, State, Batch], tuple[State, Metrics]] | None = None,
     num_minibatches: int = 1,
 ) -> Learner:
     """Makes the learner that minimises a loss; `sample` and `update` are jitted.
@@ -129,7 +124,7 @@ def make_learner(
       policy: draws the episodes.
       settings: the hyper-parameters.
       loss: the loss of a batch.
-      take_steps: takes the gradient steps of an update.
+      take_steps: takes the gradient steps of an update; None: one on the whole batch.
       num_minibatches: number of equal parts that `take_steps` cuts a batch into.
 
     Raises:
@@ -200,7 +195,8 @@ def make_learner(
 
         advantage, baseline = compute_advantages(settings, state, latency_s, reference_s)
         state = state._replace(baseline=baseline, updates=state.updates + 1)
-        return take_steps(descend, state, Batch(samples, mesh.replicate(advantage)))
+        batch = Batch(samples, mesh.replicate(advantage))
+        return descend(state, batch) if take_steps is None else take_steps(descend, state, batch)
 
     return Learner(
         init, sample, update, partial(mesh.replicate_to_mesh, num_samples=settings.num_samples)

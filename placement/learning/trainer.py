@@ -190,18 +190,20 @@ def search_simulated(
       pace: called before each chunk, returns how many steps to take at most. A caller with a clock
         so gets reports in time however long a step takes. None: all.
     """
-    reference_s = jnp.float32(progress.reference_s)
+    inputs = _Inputs(
+        graph, simulator.tables, simulator.assignment, jnp.float32(progress.reference_s)
+    )
     num_ops = progress.elite.shape[1]
     progress = progress._replace(state=learner.place(progress.state))
     while progress.evaluations < budget:
         remaining = np.int32(min(budget - progress.evaluations, np.iinfo(np.int32).max))
         max_steps = np.int32(chunk if pace is None else min(chunk, max(1, pace())))
-        state, results = _run_chunk(
+        state, results = _run_steps(
             learner,
             simulator.simulate,
             num_ops,
             chunk,
-            (graph, simulator.tables, simulator.assignment, reference_s),
+            inputs,
             progress.state,
             remaining,
             max_steps,
@@ -211,12 +213,8 @@ def search_simulated(
         # Steps that were not taken come last and evaluated nothing.
         for i in range(np.count_nonzero(results.evaluated)):
             result: _StepResult = jax.tree.map(lambda leaf, i=i: leaf[i], results)
-            best, best_s, best_index = (
-                result.best[None],
-                result.best_s[None],
-                result.best_index[None],
-            )
-            progress = _remember(progress, best, best_s, best_index, result.evaluated)
+            best = (leaf[None] for leaf in (result.best, result.best_s, result.best_index))
+            progress = _remember(progress, *best, result.evaluated)
             progress = progress._replace(step=progress.step + 1)
             metrics = result.metrics if result.is_learned else {}
             records.append(_record(progress, float(result.mean_s), metrics))
@@ -239,13 +237,22 @@ class _StepResult(NamedTuple):
     metrics: Metrics
 
 
+class _Inputs(NamedTuple):
+    """Arrays that all steps of a compiled search read."""
+
+    graph: jraph.GraphsTuple
+    tables: Any
+    assignment: Array | None
+    reference_s: Array
+
+
 @partial(jax.jit, static_argnums=(0, 1, 2, 3))
-def _run_chunk(
+def _run_steps(
     learner: Learner,
     simulate: Callable[[Any, Array], simulators.Outcome],
     num_ops: int,
     length: int,
-    inputs: tuple[Any, ...],
+    inputs: _Inputs,
     state: State,
     remaining: Array,
     max_steps: Array,
@@ -255,57 +262,52 @@ def _run_chunk(
     Every leaf of the result has the leading axis `length`.
     """
 
+    def take_step(state: State, remaining: Array) -> tuple[State, _StepResult]:
+        sampled_state, samples = learner.sample(state, inputs.graph)
+        placements = _flatten_and_lift(samples, inputs.assignment, num_ops)
+        outcome = mesh.replicate(mesh.shard_map(simulate, inputs.tables, placements))
+        evaluated = jnp.minimum(remaining, len(placements))
+        is_evaluated = jnp.arange(len(placements)) < evaluated
+        latency_s = jnp.where(is_evaluated & outcome.feasible, outcome.latency_s, jnp.inf)
+        shape = samples.log_prob.shape  # [B, T]
+
+        def update() -> tuple[State, Metrics]:
+            penalised_s = outcome.penalised_s().reshape(shape)
+            feasible = outcome.feasible.reshape(shape)
+            return learner.update(
+                sampled_state, inputs.graph, samples, penalised_s, inputs.reference_s, feasible
+            )
+
+        is_learned = evaluated == len(placements)
+        no_metrics = _zeros(jax.eval_shape(update)[1])
+        # A step that is cut short leaves the state as it was, so that a resumed search repeats it.
+        next_state, metrics = jax.lax.cond(is_learned, update, lambda: (state, no_metrics))
+        best_index = jnp.argmin(latency_s)
+        last_s = latency_s.reshape(shape)[:, -1]
+        is_finite = jnp.isfinite(last_s)
+        sum_s = jnp.where(is_finite, last_s, 0.0).sum()
+        mean_s = sum_s / jnp.maximum(is_finite.sum(), 1)
+        return next_state, _StepResult(
+            evaluated=evaluated,
+            is_learned=is_learned,
+            best=placements[best_index],
+            best_s=latency_s[best_index],
+            best_index=best_index,
+            mean_s=jnp.where(is_finite.any(), mean_s, jnp.inf),
+            latency_s=latency_s,
+            metrics=metrics,
+        )
+
     def step(carry: tuple[State, Array], index: Array) -> tuple[tuple[State, Array], _StepResult]:
-        take_step = partial(_take_step, learner, simulate, num_ops, inputs)
-        zeros = _zeros(jax.eval_shape(take_step, *carry)[1])
+        no_result = _zeros(jax.eval_shape(take_step, *carry)[1])
         is_taken = (carry[1] > 0) & (index < max_steps)
-        state, result = jax.lax.cond(is_taken, take_step, lambda state, _: (state, zeros), *carry)
+        state, result = jax.lax.cond(
+            is_taken, take_step, lambda state, _: (state, no_result), *carry
+        )
         return (state, carry[1] - result.evaluated), result
 
     (state, _), results = jax.lax.scan(step, (state, remaining), jnp.arange(length))
     return state, results
-
-
-def _take_step(
-    learner: Learner,
-    simulate: Callable[[Any, Array], simulators.Outcome],
-    num_ops: int,
-    inputs: tuple[Any, ...],
-    state: State,
-    remaining: Array,
-) -> tuple[State, _StepResult]:
-    graph, tables, assignment, reference_s = inputs
-    sampled_state, samples = learner.sample(state, graph)
-    placements = _flatten_and_lift(samples, assignment, num_ops)
-    outcome = mesh.replicate(mesh.shard_map(simulate, tables, placements))
-    evaluated = jnp.minimum(remaining, len(placements))
-    is_evaluated = jnp.arange(len(placements)) < evaluated
-    latency_s = jnp.where(is_evaluated & outcome.feasible, outcome.latency_s, jnp.inf)
-    shape = samples.log_prob.shape  # [B, T]
-    penalised_s = outcome.penalised_s().reshape(shape)
-    feasible = outcome.feasible.reshape(shape)
-    update = partial(
-        learner.update, sampled_state, graph, samples, penalised_s, reference_s, feasible
-    )
-    zeros = _zeros(jax.eval_shape(update)[1])
-    is_learned = evaluated == len(placements)
-    # A step that is cut short leaves the state as it was, so that a resumed search repeats it.
-    next_state, metrics = jax.lax.cond(is_learned, update, lambda: (state, zeros))
-    best_index = jnp.argmin(latency_s)
-    last_s = latency_s.reshape(shape)[:, -1]
-    is_finite = jnp.isfinite(last_s)
-    sum_s = jnp.where(is_finite, last_s, 0.0).sum()
-    mean_s = sum_s / jnp.maximum(is_finite.sum(), 1)
-    return next_state, _StepResult(
-        evaluated=evaluated,
-        is_learned=is_learned,
-        best=placements[best_index],
-        best_s=latency_s[best_index],
-        best_index=best_index,
-        mean_s=jnp.where(is_finite.any(), mean_s, jnp.inf),
-        latency_s=latency_s,
-        metrics=metrics,
-    )
 
 
 def _zeros(shapes: Any) -> Any:

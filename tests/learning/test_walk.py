@@ -17,7 +17,7 @@ NODES = len(GRAPH.nodes["mask"])
 
 
 def _flips() -> Policy:
-    """Moves one operation, of learned probabilities, to the other of two devices."""
+    """Makes a policy that moves one operation, by learned probabilities, to the other device."""
 
     def init(key, graph):
         return jnp.zeros(NODES)
@@ -31,16 +31,16 @@ def _flips() -> Policy:
     def sample(params, key, graph, num_samples):
         return improve(params, key, graph, jnp.zeros((num_samples, NODES), jnp.int32), num_samples)
 
-    def log_prob(params, graph, drawn):
+    def log_prob(params, graph, samples):
         log_probs = jax.nn.log_softmax(jnp.where(graph.nodes["mask"], params, -1e9))
-        value = log_probs[drawn.latent]
+        value = log_probs[samples.latent]
         return LogProb(value, jnp.zeros_like(value), jnp.ones_like(value))
 
     return Policy(init, sample, log_prob, lambda params, graph: None, improve)
 
 
 def _latency_s(placement: np.ndarray) -> np.ndarray:
-    """The more operations are on the second device the better; the last one counts for three."""
+    """Rewards operations on the second device; the last one counts for three."""
     return (20.0 - placement[:, :NUM_OPS] @ [*[1.0] * (NUM_OPS - 1), 3.0]).astype(np.float32)
 
 
@@ -60,11 +60,13 @@ def _current(state: State) -> np.ndarray:
 def _steps(count: int):
     state = LEARNER.init(jax.random.key(0), GRAPH)
     for _ in range(count):
-        state, drawn = LEARNER.sample(state, GRAPH)
-        placement = np.asarray(drawn.placement[:, 0])
+        state, samples = LEARNER.sample(state, GRAPH)
+        placement = np.asarray(samples.placement[:, 0])
         latency_s = _latency_s(placement)
         before = state
-        state, metrics = LEARNER.update(state, GRAPH, drawn, latency_s[:, None], jnp.float32(20.0))
+        state, metrics = LEARNER.update(
+            state, GRAPH, samples, latency_s[:, None], jnp.float32(20.0)
+        )
         yield before, placement, latency_s, state, metrics
 
 
@@ -103,19 +105,19 @@ def test_a_step_without_improvement_teaches_nothing():
 
 
 def test_the_largest_improvement_gets_likelier():
-    state, drawn = LEARNER.sample(LEARNER.init(jax.random.key(1), GRAPH), GRAPH)
+    state, samples = LEARNER.sample(LEARNER.init(jax.random.key(1), GRAPH), GRAPH)
     chain = state.walk.chain._replace(costs_s=jnp.float32([20.0]))
     state = state._replace(walk=state.walk._replace(chain=chain))
-    latency_s = _latency_s(np.asarray(drawn.placement[:, 0]))
-    after, _ = LEARNER.update(state, GRAPH, drawn, latency_s[:, None], jnp.float32(20.0))
-    moved = np.unique(drawn.latent)
+    latency_s = _latency_s(np.asarray(samples.placement[:, 0]))
+    after, _ = LEARNER.update(state, GRAPH, samples, latency_s[:, None], jnp.float32(20.0))
+    moved = np.unique(samples.latent)
     assert 0 < (moved == NUM_OPS - 1).sum() < len(moved)
     assert after.params[NUM_OPS - 1] > 0
     assert (np.asarray(after.params)[moved[:-1]] < 0).all()
 
 
 def _fits(placement: np.ndarray) -> np.ndarray:
-    """Whether the second device holds its operations: four at most."""
+    """Returns whether the second device holds its operations: four at most."""
     return placement[:, :NUM_OPS].sum(axis=1) <= 4
 
 
@@ -124,13 +126,13 @@ def test_the_chain_neither_keeps_nor_returns_placements_that_exceed_a_memory():
     restarts = 0
     for _ in range(80):
         restarts += int(np.isinf(_current_s(state)))
-        state, drawn = LEARNER.sample(state, GRAPH)
-        placement = np.asarray(drawn.placement[:, 0])
+        state, samples = LEARNER.sample(state, GRAPH)
+        placement = np.asarray(samples.placement[:, 0])
         feasible = _fits(placement)
         # A twentieth too much memory, and still faster than what fits.
         penalised_s = _latency_s(placement) * np.where(feasible, 1.0, 1.05).astype(np.float32)
         state, _ = LEARNER.update(
-            state, GRAPH, drawn, penalised_s[:, None], jnp.float32(20.0), feasible[:, None]
+            state, GRAPH, samples, penalised_s[:, None], jnp.float32(20.0), feasible[:, None]
         )
         search = state.walk
         assert bool(search.best_is_feasible)
@@ -144,17 +146,17 @@ def test_the_chain_neither_keeps_nor_returns_placements_that_exceed_a_memory():
 
 
 def test_from_an_infeasible_placement_the_chain_moves_to_the_first_feasible_one():
-    state, drawn = LEARNER.sample(LEARNER.init(jax.random.key(1), GRAPH), GRAPH)
+    state, samples = LEARNER.sample(LEARNER.init(jax.random.key(1), GRAPH), GRAPH)
     chain = state.walk.chain._replace(costs_s=jnp.float32([1.0]), best_latency_s=jnp.float32(1.0))
     infeasible = state.walk._replace(chain=chain)
-    latency_s = _latency_s(np.asarray(drawn.placement[:, 0]))
+    latency_s = _latency_s(np.asarray(samples.placement[:, 0]))
     feasible = np.arange(NUM_SAMPLES) == 3
     after, _ = LEARNER.update(
-        *(state._replace(walk=infeasible), GRAPH, drawn, latency_s[:, None], jnp.float32(20.0)),
+        *(state._replace(walk=infeasible), GRAPH, samples, latency_s[:, None], jnp.float32(20.0)),
         feasible[:, None],
     )
-    np.testing.assert_array_equal(_current(after), drawn.placement[3, 0])
-    np.testing.assert_array_equal(after.walk.chain.best_placement, drawn.placement[3, 0])
+    np.testing.assert_array_equal(_current(after), samples.placement[3, 0])
+    np.testing.assert_array_equal(after.walk.chain.best_placement, samples.placement[3, 0])
     assert after.walk.chain.best_latency_s == latency_s[3]
 
 

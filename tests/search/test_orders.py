@@ -43,21 +43,21 @@ def test_balls_grow_by_neighbours():
         computed.ranks[first:][:number], computed.lengths[first:], strict=False
     ):
         order = np.argsort(rank, kind="stable")[:length]
-        for nth in range(1, length):
-            assert adjacent[order[nth], order[:nth]].any()
+        for i in range(1, length):
+            assert adjacent[order[i], order[:i]].any()
 
 
 def test_roles_are_names_that_differ_in_one_number_or_share_a_folder():
     names = ["a/lstm0/t0", "a/lstm0/t1", "a/lstm1/t0", "b/out", "c"]
-    found = orders._roles(names, np.array([4, 3, 2, 1, 0]), 9)
-    sets = [sorted(order.tolist()) for order in found]
+    role_orders = orders._roles(names, np.array([4, 3, 2, 1, 0]), 9)
+    sets = [sorted(order.tolist()) for order in role_orders]
     assert [0, 1] in sets  # t0 and t1 of a layer, which are also its folder
     assert [0, 2] in sets  # t0 of both layers
     assert [0, 1, 2] in sets  # the folder a
     assert not any(3 in numbers or 4 in numbers for numbers in sets)
     largest = orders._roles(names, np.array([4, 3, 2, 1, 0]), 1)
     assert [order.tolist() for order in largest] == [[2, 1, 0]]
-    assert all(order.tolist() == sorted(order.tolist(), reverse=True) for order in found)
+    assert all(order.tolist() == sorted(order.tolist(), reverse=True) for order in role_orders)
 
 
 def test_bytes_before_a_rank_are_those_of_the_classes_there():
@@ -66,12 +66,14 @@ def test_bytes_before_a_rank_are_those_of_the_classes_there():
     problem = problem._replace(costs=problem.costs._replace(capacity_bytes=capacity))
     classes = problem.classes
     computed = orders.compute_orders(problem, np.random.default_rng(0))
-    for rank, before in zip(computed.ranks, computed.prefix_bytes, strict=True):
-        for at in range(len(rank) + 1):
-            np.testing.assert_allclose(before[at], classes.memory_bytes[rank < at].sum())
+    for rank, prefix_bytes in zip(computed.ranks, computed.prefix_bytes, strict=True):
+        for position in range(len(rank) + 1):
+            np.testing.assert_allclose(
+                prefix_bytes[position], classes.memory_bytes[rank < position].sum()
+            )
 
 
-def test_no_draw_has_a_shape_of_its_own():
+def test_all_draws_have_equal_shapes():
     problem = helpers.random_problem()
     shapes = [
         [leaf.shape for leaf in orders.compute_orders(problem, np.random.default_rng(seed))[:-1]]
@@ -80,7 +82,7 @@ def test_no_draw_has_a_shape_of_its_own():
     assert shapes[0] == shapes[1] == shapes[2]
 
 
-def test_what_pads_orders_is_in_none_and_what_was_there_stays():
+def test_padding_is_in_no_order_and_changes_no_rank():
     problem = helpers.random_problem(0.4)
     capacity = np.full(len(problem.devices), 10.0, np.float32)
     problem = problem._replace(costs=problem.costs._replace(capacity_bytes=capacity))
@@ -89,14 +91,12 @@ def test_what_pads_orders_is_in_none_and_what_was_there_stays():
     padded = orders.pad_orders(computed, count + 3, size + 5)
     assert padded.ranks.shape == (count + 3, size + 5)
     assert padded.prefix_bytes.shape == (count + 3, size + 6)
-    for nth in range(count):
-        there = computed.ranks[nth] < size
-        np.testing.assert_array_equal(padded.ranks[nth, :size][there], computed.ranks[nth][there])
-        assert (padded.ranks[nth] == size + 5).sum() == 5 + (~there).sum()
-        np.testing.assert_array_equal(
-            padded.prefix_bytes[nth, : size + 1], computed.prefix_bytes[nth]
-        )
-        assert (padded.prefix_bytes[nth, size:] == computed.prefix_bytes[nth, -1]).all()
+    for i in range(count):
+        in_order = computed.ranks[i] < size
+        np.testing.assert_array_equal(padded.ranks[i, :size][in_order], computed.ranks[i][in_order])
+        assert (padded.ranks[i] == size + 5).sum() == 5 + (~in_order).sum()
+        np.testing.assert_array_equal(padded.prefix_bytes[i, : size + 1], computed.prefix_bytes[i])
+        assert (padded.prefix_bytes[i, size:] == computed.prefix_bytes[i, -1]).all()
     assert (padded.ranks[count:] == size + 5).all()
     np.testing.assert_array_equal(padded.groups[:, :size], computed.groups)
     np.testing.assert_array_equal(padded.num_orders, computed.num_orders)

@@ -53,7 +53,7 @@ def test_at_the_top_a_group_is_a_connected_part_of_the_graph():
         assert sorted(map(sorted, largest)) == [[0, 1, 2], [3, 4]]
 
 
-def test_what_is_dear_to_part_is_parted_seldom():
+def test_expensive_edges_are_seldom_separated():
     senders, receivers = np.arange(9), np.arange(1, 10)
     weight = np.where(np.arange(9) % 2 == 0, 20.0, 0.2)  # pairs of nodes, loosely chained
     parses = random_parsing.draw_parses(
@@ -65,8 +65,10 @@ def test_what_is_dear_to_part_is_parted_seldom():
 
 
 def test_a_graph_without_edges_has_groups_of_one():
-    none = np.zeros(0, int)
-    parses = random_parsing.draw_parses(np.random.default_rng(0), 3, none, none, np.zeros(0), 2)
+    no_edges = np.zeros(0, int)
+    parses = random_parsing.draw_parses(
+        np.random.default_rng(0), 3, no_edges, no_edges, np.zeros(0), 2
+    )
     np.testing.assert_array_equal(parses.num_groups, 1)
     np.testing.assert_array_equal(parses.groups[:, 0], [[0, 1], [0, 1]])
 

@@ -47,7 +47,7 @@ def _limited(problem: Instance, capacity_bytes: list[float]) -> Instance:
 
 
 def _starts(problem: Instance, seed: int = 0) -> np.ndarray:
-    """One placement, which keeps classes together."""
+    """Returns one placement that keeps classes together."""
     classes = problem.classes
     rng = np.random.default_rng(seed)
     return rng.integers(0, 3, len(classes.compute_s))[classes.ids][None].astype(np.int32)
@@ -144,7 +144,7 @@ def test_a_windows_simulation_gives_the_makespan_of_the_whole(colocated):
 
 
 @pytest.mark.parametrize("colocated", [0.0, 0.3])
-def test_what_is_found_is_much_better_than_where_it_began(colocated):
+def test_windows_improve_a_random_start_a_lot(colocated):
     ratios = []
     for seed in range(3):
         problem = _problem(seed, colocated=colocated)
@@ -164,7 +164,7 @@ def test_memory_is_kept_where_it_is_scarce():
         assert problem.value_s(result.placement) < 0.95 * problem.value_s(start)
 
 
-def test_goes_on_from_the_best_start_and_from_none_that_is_not_feasible():
+def test_the_search_begins_at_the_best_start_and_never_at_an_infeasible_one():
     problem = _limited(_problem(), [30, 30, 30])
     full, even = np.zeros(60, np.int32), np.arange(60, dtype=np.int32) % 3
     assert _improved(problem, full[None]).placement is None
@@ -175,12 +175,12 @@ def test_goes_on_from_the_best_start_and_from_none_that_is_not_feasible():
 
 def test_the_seed_alone_decides():
     problem = _problem()
-    one, again = (_improved(problem, _starts(problem), seed=3) for _ in range(2))
-    np.testing.assert_array_equal(one.placement, again.placement)
-    assert one.evaluations == again.evaluations
+    first, second = (_improved(problem, _starts(problem), seed=3) for _ in range(2))
+    np.testing.assert_array_equal(first.placement, second.placement)
+    assert first.evaluations == second.evaluations
 
 
-def test_ends_in_time_with_the_best_and_tells_whole_placements():
+def test_the_search_ends_in_time_and_reports_complete_placements():
     problem = _problem()
     reports: list[tuple[int, float, np.ndarray]] = []
     result = _improved(
@@ -210,24 +210,24 @@ def test_all_graphs_share_one_compilation():
 
 def test_the_search_of_a_large_graph_goes_over_windows_first(monkeypatch):
     problem = _problem()
-    asked = []
+    results = []
     improve = windows.improve
-    monkeypatch.setattr(windows, "improve", lambda *a: asked.append(improve(*a)) or asked[-1])
+    monkeypatch.setattr(windows, "improve", lambda *a: results.append(improve(*a)) or results[-1])
 
     def solve(budget: int):
         limits = SearchLimits(60, budget)
         return solvers.run("search", population.find, problem, 0, limits)
 
     solve(2_000)
-    assert not asked
+    assert not results
     monkeypatch.setattr(population, "_LARGE", 50)
     result = solve(8_000)
-    assert len(asked) == 1
-    assert asked[0].evaluations < result.evaluations <= 8_000
-    assert result.value_s <= problem.value_s(asked[0].placement)
+    assert len(results) == 1
+    assert results[0].evaluations < result.evaluations <= 8_000
+    assert result.value_s <= problem.value_s(results[0].placement)
     other = problem._replace(objective="serial")
     solvers.run("search", population.find, other, 0, SearchLimits(60, 2_000))
-    assert len(asked) == 1
+    assert len(results) == 1
 
 
 def test_windows_suit_classes_that_they_hold():
