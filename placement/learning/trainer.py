@@ -213,8 +213,13 @@ def search_simulated(
         # Steps that were not taken come last and evaluated nothing.
         for i in range(np.count_nonzero(results.evaluated)):
             result: _StepResult = jax.tree.map(lambda leaf, i=i: leaf[i], results)
-            best = (leaf[None] for leaf in (result.best, result.best_s, result.best_index))
-            progress = _remember(progress, *best, result.evaluated)
+            progress = _remember(
+                progress,
+                result.best[None],
+                result.best_s[None],
+                result.best_index[None],
+                result.evaluated,
+            )
             progress = progress._replace(step=progress.step + 1)
             metrics = result.metrics if result.is_learned else {}
             records.append(_record(progress, float(result.mean_s), metrics))
