@@ -82,8 +82,7 @@ def find(
       first: int32 [N], the simulated search's result.
       measure: called once a round; its errors end the search.
       seed: of all randomness.
-      limits: of the search; the budget, and what `limits` are told, count measured placements, of
-        which there are at most `MOST`.
+      limits: of the search; its evaluations are measured placements, at most `MOST`.
 
     Returns:
       All measured placements; `first` alone, with inf, if there was no time to measure any.
@@ -108,7 +107,15 @@ def find(
         best = int(measurements.latency_s.argmin())
         best_s = float(measurements.latency_s[best])
         limits.tell(len(measurements.terms), best_s, measurements.placement[best])
-        posterior = fit_posterior(problem, op_kinds, measurements)
+        ran = np.isfinite(measurements.latency_s)
+        posterior = calibrate.fit(
+            problem.costs,
+            [measurements.terms[i] for i in np.flatnonzero(ran)],
+            measurements.latency_s[ran],
+            rounds=_FIT_ROUNDS,
+            kind=op_kinds,
+            error=None,
+        )
         proposal = propose(problem, op_kinds, posterior, measurements, rng, limits)
         num_new = min(_MAX_NEW, max_measured - len(measurements.terms))
         proposal = proposal._replace(
@@ -116,23 +123,6 @@ def find(
         )
     order = measurements.latency_s.argsort(kind="stable")
     return Found(measurements.placement[order], measurements.latency_s[order], status)
-
-
-def fit_posterior(
-    problem: Instance, op_kinds: np.ndarray, measurements: Measurements
-) -> calibrate.Posterior:
-    """Computes the posterior of the costs given all placements that ran.
-
-    Args:
-      problem: N operations, at profiled costs.
-      op_kinds: int [N], of `calibrate.kinds`.
-      measurements: the measured placements.
-    """
-    ran = np.isfinite(measurements.latency_s)
-    terms, latency_s = [measurements.terms[i] for i in np.flatnonzero(ran)], measurements.latency_s
-    return calibrate.fit(
-        problem.costs, terms, latency_s[ran], rounds=_FIT_ROUNDS, kind=op_kinds, error=None
-    )
 
 
 def propose(
@@ -143,16 +133,7 @@ def propose(
     rng: np.random.Generator,
     limits: SearchLimits,
 ) -> Proposal:
-    """Searches under drawn tables of costs for the placements to measure next.
-
-    Args:
-      problem: N operations, at profiled costs.
-      op_kinds: int [N], of `calibrate.kinds`.
-      posterior: of the costs.
-      measurements: the measured placements.
-      rng: consumed.
-      limits: of the whole search; each table gets a small part.
-    """
+    """Searches under drawn tables of costs for the placements to measure next."""
     target_s = (1 - _LEAST_GAIN) * measurements.latency_s.min()
     measured_keys = {placement.tobytes() for placement in measurements.placement}
     # By the placement's bytes.

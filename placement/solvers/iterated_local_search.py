@@ -97,13 +97,7 @@ def penalise(outcome: simulators.Outcome, penalty_s: Array) -> Evaluation:
 
 
 def start(placements: Array, evaluation: Evaluation, chain_starts: Array) -> ChainState:
-    """Starts K chains at some of M placements.
-
-    Args:
-      placements: int32 [C, M].
-      evaluation: of the M placements.
-      chain_starts: int [K], which of them each chain starts from.
-    """
+    """Starts K chains at columns `chain_starts`, int [K], of placements int32 [C, M]."""
     fastest = evaluation.latencies_s.argmin()
     is_feasible = jnp.isfinite(evaluation.latencies_s[fastest])
     best = jnp.where(is_feasible, fastest, chain_starts[0])
@@ -238,12 +232,7 @@ def move_chains(
 
 
 def kind_probabilities(move_credit: Array, is_available: Array) -> Array:
-    """Computes how likely a proposal is of each kind.
-
-    Args:
-      move_credit: float32 [num_kinds], of the chains.
-      is_available: bool [num_kinds], which kinds can be drawn at all.
-    """
+    """Computes how likely a proposal is of each kind, among those that are available."""
     credit = jnp.where(is_available, move_credit + _LEAST_CREDIT, 0.0)
     even = _EVEN_SHARE * is_available / is_available.sum()
     return even + (1 - _EVEN_SHARE) * credit / credit.sum()
