@@ -30,7 +30,7 @@ from placement.costs import roofline
 from placement.graphs import roles
 from placement.instance import Instance
 from placement.pipeline import loading
-from placement.search import chains, population
+from placement.search import block_search, population
 from placement.solvers.heuristics import large_neighbourhood, partition
 from placement.solvers.limits import SearchLimits
 from placement.types import OpGraph
@@ -140,10 +140,11 @@ def _fewer_cut(problem: Instance, placement: np.ndarray, seed: int) -> np.ndarra
     """
     cut = balanced_cut(problem)
     simulate = simulators.objective(cut.objective).simulate_columns
-    space, state = population.begin(cut, simulate, placement[None], seed)
-    found = chains.advance(simulate, space, state, BUDGETS[-1] // chains.CHILDREN)
-    assert np.isfinite(found.best_s)
-    return np.asarray(found.best)
+    space, state = population.start_chains(cut, simulate, placement[None], seed)
+    num_steps = BUDGETS[-1] // block_search.NUM_PROPOSALS
+    chains = block_search.advance(simulate, space, state, num_steps).chains
+    assert np.isfinite(chains.best_latency_s)
+    return np.asarray(chains.best_placement)
 
 
 def _worth(problem: Instance, placement: np.ndarray, seed: int) -> list[float]:

@@ -1,9 +1,9 @@
 """Rewards of latencies, returns of episodes, and advantages over a baseline.
 
-Shapes: B samples, T steps of an episode. Latencies of placements that could not run are inf.
+Shapes: B samples, T steps of an episode. The latency of a placement that could not run is inf.
 """
 
-from typing import Any, NamedTuple
+from typing import Any
 
 import chex
 import jax
@@ -12,33 +12,28 @@ import jax.numpy as jnp
 from placement.types import Array
 
 REWARDS = ("inverse", "sqrt", "log", "improvement")
-FAILED_RATIO = 100.0  # see `failures_as_constant`
+FAILED_RATIO = 100.0  # see `penalise_failures`
 EARLY_UPDATES = 500
 BEST_SHARE = 0.25  # see `risk_seeking`
-_KEPT = 0.9  # share of the moving average that an update keeps, as in the authors' code
+_AVERAGE_DECAY = 0.9  # of the moving average in an update, as in the authors' code
 
 
-class Weighed(NamedTuple):
-    """Latencies to learn from."""
+def penalise_failures(latency_s: Array, reference_s: Array, updates: Array) -> tuple[Array, Array]:
+    """Gives failed placements 100 times the reference latency, and leaves them out later.
 
-    latency_s: Array  # float32 [B, T]
-    counts: Array  # bool [B, T]: False where a step is left out of baseline and gradient
+    They count in the first 500 updates, as in Mirhoseini et al. (2017 and 2018): by then the policy
+    mostly avoids them, and a rare failure, far from the baseline, would undo what it has learned.
+    The papers' constant is in seconds of their machine; this one is in units of `reference_s` [].
+    The returns of an episode's earlier steps always include it.
 
-
-def failures_as_constant(latency_s: Array, reference_s: Array, updates: Array) -> Weighed:
-    """Weighs what could not run as 100 times the reference, early; later it is left out.
-
-    Early are the first 500 updates. So Mirhoseini et al. (2017 and 2018): a large
-    constant until the policy mostly avoids what fails, since later a rare failure, far from the
-    baseline, would undo what has been learned. The numbers are in units of `reference_s` [] and of
-    this project's batches; the papers' constant is in seconds of their machine. The returns of an
-    episode's earlier steps hold the constant still.
+    Returns:
+      Latencies float32 [B, T], and bool [B, T]: whether a step counts in baseline and gradient.
     """
     chex.assert_rank([latency_s, reference_s, updates], [2, 0, 0])
     chex.assert_type([latency_s, reference_s, updates], [float, float, int])
     ran = jnp.isfinite(latency_s)
     early = updates < EARLY_UPDATES
-    return Weighed(jnp.where(ran, latency_s, FAILED_RATIO * reference_s), ran | early)
+    return jnp.where(ran, latency_s, FAILED_RATIO * reference_s), ran | early
 
 
 def rewards(kind: str, latency_s: Array, reference_s: Array) -> Array:
@@ -49,15 +44,17 @@ def rewards(kind: str, latency_s: Array, reference_s: Array) -> Array:
     'log'          -log(latency / reference)     relative differences count alike everywhere
     'improvement'  (latency before the step - after it) / reference   Placeto (Addanki et al. 2019)
 
-    A placement that could not run is worth the batch's worst that could, less one; 0 as 'inverse'.
-    Before the first step an episode's latency is taken to be the reference: a constant, the same in
-    every sample, which a baseline takes off.
+    A placement that could not run gets the worst reward of the batch less one, or 0 for 'inverse'.
+    Before its first step an episode has the reference latency. This constant is the same in all
+    samples, so that a baseline removes it.
     """
     chex.assert_rank([latency_s, reference_s], [2, 0])
     chex.assert_type([latency_s, reference_s], float)
     ratio = latency_s / reference_s
     ran = jnp.isfinite(ratio)
-    safe = jnp.maximum(jnp.where(ran, ratio, 1.0), 1e-6)  # a free placement has a finite reward
+    safe = jnp.maximum(
+        jnp.where(ran, ratio, 1.0), 1e-6
+    )  # keeps the reward of a zero latency finite
     if kind == "inverse":
         return jnp.where(ran, 1.0 / safe, 0.0)
     value = {"sqrt": lambda r: -jnp.sqrt(r), "log": lambda r: -jnp.log(r)}.get(kind, jnp.negative)(
@@ -83,59 +80,62 @@ def discounted_returns(reward: Array, discount: float) -> Array:
 
 
 def episode_returns(reward: Array, discount: float) -> Array:
-    """Gives every step the sum of all steps' discounted returns, as HSDAG's code: [B, T] alike."""
+    """Gives every step the sum of all steps' discounted returns, as in HSDAG's code; [B, T]."""
     total = discounted_returns(reward, discount).sum(axis=1, keepdims=True)
     return jnp.broadcast_to(total, reward.shape)
 
 
 def leave_one_out(returns: Array, counts: Array) -> Array:
-    """Takes off returns the mean of the other samples' at the step, and scales to unit deviation.
+    """Subtracts the mean return of the other samples at the step, and scales to unit deviation.
 
-    The baseline of a sample does not depend on it, so the gradient stays unbiased up to the scale
-    (Kool et al. 2019, 'Buy 4 REINFORCE samples, get a baseline for free'). B must be at least 2.
-    Zero where `counts`, bool [B, T], is False, and where no other sample counts.
+    A sample's baseline does not depend on the sample, so that the gradient stays unbiased up to
+    the scale (Kool et al. 2019, 'Buy 4 REINFORCE samples, get a baseline for free'). B must be at
+    least 2. The result is zero where `counts`, bool [B, T], is False or no other sample counts.
     """
     chex.assert_rank([returns, counts], 2)
     chex.assert_type([returns, counts], [float, bool])
-    number = counts.sum(axis=0)
-    # Equal returns cancel exactly, so that no rounding of their mean is scaled up to an advantage.
+    count = counts.sum(axis=0)
+    # Equal returns cancel exactly here; a rounded mean would be scaled up to an advantage.
     shifted = jnp.where(counts, returns - returns[:1], 0.0)
-    mean = shifted.sum(axis=0) / jnp.maximum(number, 1)
-    centred = (shifted - mean) * number / jnp.maximum(number - 1, 1)
-    centred = jnp.where(counts & (number > 1), centred, 0.0)
+    mean = shifted.sum(axis=0) / jnp.maximum(count, 1)
+    centred = (shifted - mean) * count / jnp.maximum(count - 1, 1)
+    centred = jnp.where(counts & (count > 1), centred, 0.0)
     return centred / (_deviation(centred, counts) + 1e-8)
 
 
 def risk_seeking(returns: Array, counts: Array) -> Array:
-    """Keeps of returns [B, T] what is beyond the best quarter's limit, scaled to unit deviation.
+    """Subtracts the 75% quantile from returns [B, T], and drops samples below it; unit deviation.
 
     The gradient is then that of the mean of the best quarter (Petersen et al. 2021, arXiv
-    1912.04871, proposition 1): for policies of whose samples the best is taken, which are not to
-    give up their variety for a better mean.
+    1912.04871, proposition 1). It suits policies whose best sample is used: they do not give up
+    variety for a better mean.
     """
     chex.assert_rank([returns, counts], 2)
     chex.assert_type([returns, counts], [float, bool])
-    limit = jnp.quantile(jnp.where(counts, returns, -jnp.inf), 1 - BEST_SHARE, axis=0)
-    beyond = jnp.where(counts & jnp.isfinite(limit), jnp.maximum(returns - limit, 0.0), 0.0)
-    return beyond / (_deviation(beyond, counts) + 1e-8)
+    quantile = jnp.quantile(jnp.where(counts, returns, -jnp.inf), 1 - BEST_SHARE, axis=0)
+    excess = jnp.maximum(returns - quantile, 0.0)
+    excess = jnp.where(counts & jnp.isfinite(quantile), excess, 0.0)
+    return excess / (_deviation(excess, counts) + 1e-8)
 
 
 def moving_average(returns: Array, counts: Array, baseline: Array) -> tuple[Array, Array]:
-    """Takes off returns a moving average [T] of earlier batches' means, and moves that average.
+    """Subtracts a moving average [T] of earlier batches' mean returns, and updates the average.
 
-    Mirhoseini et al. 2017 and 2018; not scaled. `baseline` is nan before the first batch that
-    counts, which is then its own. A step of which no sample counts leaves the average as it is.
+    The advantages are not scaled (Mirhoseini et al. 2017 and 2018). `baseline` is nan before the
+    first batch that counts, whose own mean is then used. A step without a sample that counts leaves
+    the average unchanged.
     """
     chex.assert_rank([returns, counts, baseline], [2, 2, 1])
     chex.assert_type([returns, counts, baseline], [float, bool, float])
-    number = counts.sum(axis=0)
-    mean = jnp.where(counts, returns, 0.0).sum(axis=0) / jnp.maximum(number, 1)
-    so_far = jnp.where(jnp.isnan(baseline), mean, baseline)
-    after = jnp.where(number > 0, _KEPT * so_far + (1 - _KEPT) * mean, baseline)
-    return jnp.where(counts, returns - so_far, 0.0), after
+    count = counts.sum(axis=0)
+    mean = jnp.where(counts, returns, 0.0).sum(axis=0) / jnp.maximum(count, 1)
+    average = jnp.where(jnp.isnan(baseline), mean, baseline)
+    updated = _AVERAGE_DECAY * average + (1 - _AVERAGE_DECAY) * mean
+    updated = jnp.where(count > 0, updated, baseline)
+    return jnp.where(counts, returns - average, 0.0), updated
 
 
 def _deviation(centred: Array, counts: Array) -> Array:
-    number = jnp.maximum(counts.sum(), 1)
-    mean = centred.sum() / number
-    return jnp.sqrt(jnp.where(counts, (centred - mean) ** 2, 0.0).sum() / number)
+    count = jnp.maximum(counts.sum(), 1)
+    mean = centred.sum() / count
+    return jnp.sqrt(jnp.where(counts, (centred - mean) ** 2, 0.0).sum() / count)

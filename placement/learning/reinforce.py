@@ -1,8 +1,8 @@
 """REINFORCE (Williams 1992) over any policy: one gradient step a batch.
 
-The gradient of the expected return is estimated on B episodes of T steps as
+The gradient of the loss on B episodes of T steps is
 
-    - 1/(B T) sum_b sum_t advantage[b, t] * grad log pi(placement[b, t])  -  grad bonus
+    - 1/(B T) sum_b sum_t advantage[b, t] * grad log pi(placement[b, t])  -  grad entropy bonus
 """
 
 import jraph
@@ -15,14 +15,15 @@ def make(policy: Policy, settings: base.Settings) -> base.Learner:
     """Makes the learner of a policy.
 
     Raises:
-      UserError: settings that `base.make` refuses.
+      UserError: `base.make_learner` refuses the settings.
     """
 
     def loss(
         params: Params, graph: jraph.GraphsTuple, batch: base.Batch
     ) -> tuple[Array, base.Metrics]:
-        now = policy.log_prob(params, graph, batch.drawn)
-        value = -(batch.advantage * now.log_prob).mean() - base.bonus(settings, now)
-        return value, {"entropy": now.entropy.mean()}
+        current = policy.log_prob(params, graph, batch.samples)
+        gain = (batch.advantage * current.log_prob).mean()
+        value = -gain - base.entropy_bonus(settings, current)
+        return value, {"entropy": current.entropy.mean()}
 
-    return base.make(policy, settings, loss)
+    return base.make_learner(policy, settings, loss)

@@ -1,10 +1,10 @@
 """The search loop of every learned method: sample, evaluate, update, remember the best.
 
-A search is a generator: it yields what a caller needs to show progress, to save and to stop. It
-reads no clock and writes no file. `search` evaluates on the host, one step at a time, and serves
-devices and simulators alike; `search_simulated` compiles sampling, simulation and update into one
-`scan` over a chunk of steps. Both take the same steps from the same key, within memory limits and,
-if `search` is given `penalised`, beyond them.
+A search is a generator. It yields reports, from which the caller shows progress, saves checkpoints
+and decides when to stop. It reads no clock and writes no file. `search` evaluates on the host, one
+step at a time, on devices or in the simulator. `search_simulated` compiles sampling, simulation and
+update into one `scan` over a chunk of steps. Both take the same steps from the same key; where
+memory is limited, `search` needs `penalised` for that.
 """
 
 from collections.abc import Callable, Iterator
@@ -24,51 +24,50 @@ from placement.learning import mesh
 from placement.learning.base import Learner, Metrics, State
 from placement.types import Array, Evaluate, Sample
 
-ELITE = 4  # distinct placements that a search remembers: the few that are worth verifying
+ELITE = 4  # number of fastest distinct placements that a search remembers, to verify them
 
 
 class Progress(NamedTuple):
-    """A search after some steps: a pytree of arrays and numbers, complete enough to resume from."""
+    """State of a search after some steps; a pytree from which a search resumes."""
 
     state: State
-    elite: np.ndarray  # int32 [ELITE, N], the fastest placements so far, fastest first
-    elite_s: np.ndarray  # float32 [ELITE], their latencies; inf where there is none yet
+    elite: np.ndarray  # int32 [ELITE, N]: the fastest placements so far, fastest first
+    elite_s: np.ndarray  # float32 [ELITE]: their latencies; inf where there is none yet
     reference_s: float  # latency of the fastest single device, the unit of the rewards
     step: int
     evaluations: int
-    found_at: int  # evaluations made when elite[0] was found
+    found_at: int  # number of evaluations until elite[0] was evaluated
 
     @property
     def best_s(self) -> float:
-        """Latency of the fastest placement so far."""
+        """The latency of the fastest placement so far."""
         return float(self.elite_s[0])
 
 
 class Report(NamedTuple):
-    """Progress to save and to resume from, and what to log of the steps that led there.
+    """The progress of a search, and records of the steps since the last report.
 
-    A record is a step's metrics beside its number `step`, the `evaluations` made until its end,
-    `best_s` so far, and `mean_s`, the mean of the placements that the step's episodes ended with
-    and that can run.
+    A record has the step's metrics, its number `step`, the `evaluations` until its end, `best_s` so
+    far, and `mean_s`, the mean latency of the feasible placements that its episodes ended with.
     """
 
     progress: Progress
     records: tuple[dict[str, float], ...]
-    # For each record, float32 [k]: of the placements that the step evaluated, those that can run.
+    # For each record, float32 [k]: latencies of the step's feasible placements.
     latencies_s: tuple[np.ndarray, ...]
 
 
 class Simulator(NamedTuple):
-    """What `search_simulated` evaluates with."""
+    """The simulator of a problem, as `search_simulated` needs it."""
 
-    # `simulate(tables, placements int32 [B, N])`: static under jit, one of an objective.
+    # `simulate(tables, placements int32 [B, N])`: static under jit, one for each objective
     simulate: Callable[[Any, Array], simulators.Outcome]
-    tables: Any  # of `Instance.tables`
+    tables: Any  # the problem's `Instance.tables`
     assignment: Array | None = None  # see `search`
 
     @classmethod
     def of(cls, problem: Instance) -> "Simulator":
-        """Makes the simulator of a problem whose graph is the policy's."""
+        """Returns the simulator of a problem whose operations are the policy's nodes."""
         return cls(simulators.objective(problem.objective).simulate, problem.tables)
 
 
@@ -82,20 +81,19 @@ def start(
     *,
     keep_single_devices: bool = True,
 ) -> Progress:
-    """Initial parameters, and the single-device placements, evaluated like any other.
+    """Initialises a learner and evaluates the single-device placements.
 
-    The fastest is the unit of the rewards and the search's first incumbent, so that no search ends
-    with a placement slower than the best single device.
+    The fastest single device is the unit of the rewards and the first incumbent, so that no search
+    ends with a slower placement.
 
     Args:
       learner: from `reinforce.make` or `ppo.make`.
       key: consumed.
       graph: padded, see `placement.graphs.batching`.
-      evaluate: latencies of placements int32 [b, N], without padding.
+      evaluate: computes latencies of placements int32 [b, N], without padding.
       num_ops: N.
       num_devices: D.
-      keep_single_devices: False keeps the unit and forgets the incumbent, as the authors' released
-        code of HSDAG does.
+      keep_single_devices: False keeps the unit but not the incumbent, as HSDAG's released code.
     """
     singles = np.tile(np.arange(num_devices, dtype=np.int32)[:, None], (1, num_ops))
     latency_s = np.asarray(evaluate(singles), np.float32)
@@ -129,24 +127,23 @@ def search(
     Args:
       learner: from `reinforce.make` or `ppo.make`.
       graph: padded, see `placement.graphs.batching`.
-      evaluate: latencies of placements int32 [b, N], without padding.
-      progress: where to go on from: `start`, or a checkpoint.
-      budget: placements evaluated in all, the single devices included. The last step may be cut
-        short: its samples beyond the budget are neither evaluated nor learned from.
-      assignment: int32 [N], the node of the policy's graph that places each operation, as of
-        `graphs.coarsen.lift`; None where the two have the same numbers.
-      penalised: latencies to learn from, of the same placements as `evaluate` is given: finite
-        beyond the memory's limits, as of `Instance.evaluate_penalised`. None:
-        those of `evaluate`, as on devices, which say no more than that a placement failed.
+      evaluate: computes latencies of placements int32 [b, N], without padding.
+      progress: where the search continues, from `start` or a checkpoint.
+      budget: largest number of evaluations in all, the single devices included. Samples of the last
+        step beyond the budget are not evaluated, and the step is then not learned from.
+      assignment: int32 [N], the policy's node that places each operation, see
+        `graphs.coarsen.lift`; None where operations are nodes.
+      penalised: computes the latencies to learn from, which are finite where a placement exceeds a
+        memory, such as `Instance.evaluate_penalised`. None: those of `evaluate`, as on devices.
     """
     num_ops = progress.elite.shape[1]
     progress = progress._replace(state=learner.place(progress.state))
     while progress.evaluations < budget:
-        state, drawn = learner.sample(progress.state, graph)
-        batch, steps = drawn.log_prob.shape
-        placements = _lifted(mesh.fetch(drawn), assignment, num_ops)
-        left = budget - progress.evaluations
-        latency_s = np.asarray(evaluate(placements[:left]), np.float32)
+        state, samples = learner.sample(progress.state, graph)
+        batch, steps = samples.log_prob.shape
+        placements = _flatten_and_lift(mesh.fetch(samples), assignment, num_ops)
+        remaining = budget - progress.evaluations
+        latency_s = np.asarray(evaluate(placements[:remaining]), np.float32)
         evaluated = len(latency_s)
         progress = _remember(progress, placements, latency_s, np.arange(evaluated), evaluated)
         metrics: Metrics = {}
@@ -155,16 +152,19 @@ def search(
             state, metrics = learner.update(
                 state,
                 graph,
-                drawn,
+                samples,
                 jnp.asarray(learned_s.reshape(batch, steps), jnp.float32),
                 jnp.float32(progress.reference_s),
                 jnp.asarray(np.isfinite(latency_s).reshape(batch, steps)),
             )
             progress = progress._replace(state=state)
         progress = progress._replace(step=progress.step + 1)
-        # Placements come episode by episode, and so do those of a step that is cut short.
-        mean_s = _finite_mean(latency_s[steps - 1 :: steps])
-        yield Report(progress, (_record(progress, mean_s, metrics),), (_finite(latency_s),))
+        # The last placement of every complete episode.
+        last_s = latency_s[steps - 1 :: steps]
+        last_s = last_s[np.isfinite(last_s)]
+        mean_s = float(last_s.mean()) if last_s.size else float("inf")
+        finite_s = latency_s[np.isfinite(latency_s)]
+        yield Report(progress, (_record(progress, mean_s, metrics),), (finite_s,))
 
 
 def search_simulated(
@@ -177,137 +177,152 @@ def search_simulated(
     chunk: int = 16,
     pace: Callable[[], int] | None = None,
 ) -> Iterator[Report]:
-    """As `search`, in the simulator and compiled, yielding after every `chunk` steps.
+    """Runs compiled steps in the simulator, yielding after every `chunk` steps.
 
-    Rewards are of penalised latencies, so that a placement beyond the limits is worse the further
-    it is beyond them; what is remembered is each step's fastest placement within the limits.
-    Compiles once, whatever the budget, and takes the same steps whatever the chunk.
+    Rewards are of penalised latencies: the more a placement exceeds a memory, the lower its reward.
+    The search remembers each step's fastest feasible placement. It compiles once, whatever the
+    budget, and takes the same steps whatever the chunk.
 
     Args:
-      learner, graph, progress, budget: as of `search`.
-      simulator: of the operations of `progress.elite`.
-      chunk: steps between two reports, for the caller to log, save and stop.
-      pace: asked before each chunk how many of its steps to take, so that a caller with a clock
-        gets its reports in time however long a step takes; None takes all.
+      learner, graph, progress, budget: see `search`.
+      simulator: of the problem.
+      chunk: largest number of steps between two reports.
+      pace: called before each chunk, returns how many steps to take at most. A caller with a clock
+        so gets reports in time however long a step takes. None: all.
     """
-    reference_s = jnp.float32(progress.reference_s)
+    inputs = _Inputs(
+        graph, simulator.tables, simulator.assignment, jnp.float32(progress.reference_s)
+    )
     num_ops = progress.elite.shape[1]
     progress = progress._replace(state=learner.place(progress.state))
     while progress.evaluations < budget:
-        left = np.int32(min(budget - progress.evaluations, np.iinfo(np.int32).max))
-        allowed = np.int32(chunk if pace is None else min(chunk, max(1, pace())))
-        state, done = _steps(
+        remaining = np.int32(min(budget - progress.evaluations, np.iinfo(np.int32).max))
+        max_steps = np.int32(chunk if pace is None else min(chunk, max(1, pace())))
+        state, results = _run_steps(
             learner,
             simulator.simulate,
             num_ops,
             chunk,
-            (graph, simulator.tables, simulator.assignment, reference_s),
+            inputs,
             progress.state,
-            left,
-            allowed,
+            remaining,
+            max_steps,
         )
         records, latencies_s = [], []
-        for step in _unstacked(mesh.fetch(done)):
+        results = mesh.fetch(results)
+        # Steps that were not taken come last and evaluated nothing.
+        for i in range(np.count_nonzero(results.evaluated)):
+            result: _StepResult = jax.tree.map(lambda leaf, i=i: leaf[i], results)
             progress = _remember(
-                progress, step.best[None], step.best_s[None], step.best_at[None], step.evaluated
+                progress,
+                result.best[None],
+                result.best_s[None],
+                result.best_index[None],
+                result.evaluated,
             )
             progress = progress._replace(step=progress.step + 1)
-            metrics = step.metrics if step.learned else {}
-            records.append(_record(progress, float(step.mean_s), metrics))
-            latencies_s.append(_finite(np.asarray(step.latency_s)))
+            metrics = result.metrics if result.is_learned else {}
+            records.append(_record(progress, float(result.mean_s), metrics))
+            latency_s = np.asarray(result.latency_s)
+            latencies_s.append(latency_s[np.isfinite(latency_s)])
         progress = progress._replace(state=state)
         yield Report(progress, tuple(records), tuple(latencies_s))
 
 
-class _Step(NamedTuple):
-    """What the host learns of a compiled step."""
+class _StepResult(NamedTuple):
+    """Result of a compiled step for the host."""
 
-    evaluated: Array  # int32 []: placements evaluated; 0 of a step that was left out
-    learned: Array  # bool []: all of them were
+    evaluated: Array  # int32 []: number of evaluations; 0 if the step was not taken
+    is_learned: Array  # bool []: whether all samples were evaluated, and learned from
     best: Array  # int32 [N]
-    best_s: Array  # float32 []; inf where no placement can run
-    best_at: Array  # int32 []: its number within the step
-    mean_s: Array  # float32 []: of what the episodes ended with
-    latency_s: Array  # float32 [B T]; inf where a placement was not evaluated or cannot run
+    best_s: Array  # float32 []; inf if no placement is feasible
+    best_index: Array  # int32 []: among the step's placements
+    mean_s: Array  # float32 []: of the feasible placements that the episodes ended with
+    latency_s: Array  # float32 [B T]; inf where a placement was not evaluated or is infeasible
     metrics: Metrics
 
 
+class _Inputs(NamedTuple):
+    """Arrays that all steps of a compiled search read."""
+
+    graph: jraph.GraphsTuple
+    tables: Any
+    assignment: Array | None
+    reference_s: Array
+
+
 @partial(jax.jit, static_argnums=(0, 1, 2, 3))
-def _steps(
+def _run_steps(
     learner: Learner,
     simulate: Callable[[Any, Array], simulators.Outcome],
     num_ops: int,
     length: int,
-    inputs: tuple[Any, ...],
+    inputs: _Inputs,
     state: State,
-    left: Array,
-    allowed: Array,
-) -> tuple[State, _Step]:
-    """Up to `allowed` steps, until `left` evaluations are spent; every leaf of `_Step` [length]."""
+    remaining: Array,
+    max_steps: Array,
+) -> tuple[State, _StepResult]:
+    """Takes at most `max_steps` of `length` steps, until no evaluations are remaining.
 
-    def step(carry: tuple[State, Array], number: Array) -> tuple[tuple[State, Array], _Step]:
-        taken = partial(_step, learner, simulate, num_ops, inputs)
-        blank = _blank(jax.eval_shape(taken, *carry)[1])
-        wanted = (carry[1] > 0) & (number < allowed)
-        state, done = jax.lax.cond(wanted, taken, lambda state, _: (state, blank), *carry)
-        return (state, carry[1] - done.evaluated), done
+    Every leaf of the result has the leading axis `length`.
+    """
 
-    (state, _), done = jax.lax.scan(step, (state, left), jnp.arange(length))
-    return state, done
+    def take_step(state: State, remaining: Array) -> tuple[State, _StepResult]:
+        sampled_state, samples = learner.sample(state, inputs.graph)
+        placements = _flatten_and_lift(samples, inputs.assignment, num_ops)
+        outcome = mesh.replicate(mesh.shard_map(simulate, inputs.tables, placements))
+        evaluated = jnp.minimum(remaining, len(placements))
+        is_evaluated = jnp.arange(len(placements)) < evaluated
+        latency_s = jnp.where(is_evaluated & outcome.feasible, outcome.latency_s, jnp.inf)
+        shape = samples.log_prob.shape  # [B, T]
+
+        def update() -> tuple[State, Metrics]:
+            penalised_s = outcome.penalised_s().reshape(shape)
+            feasible = outcome.feasible.reshape(shape)
+            return learner.update(
+                sampled_state, inputs.graph, samples, penalised_s, inputs.reference_s, feasible
+            )
+
+        is_learned = evaluated == len(placements)
+        no_metrics = _zeros(jax.eval_shape(update)[1])
+        # A step that is cut short leaves the state as it was, so that a resumed search repeats it.
+        next_state, metrics = jax.lax.cond(is_learned, update, lambda: (state, no_metrics))
+        best_index = jnp.argmin(latency_s)
+        last_s = latency_s.reshape(shape)[:, -1]
+        is_finite = jnp.isfinite(last_s)
+        sum_s = jnp.where(is_finite, last_s, 0.0).sum()
+        mean_s = sum_s / jnp.maximum(is_finite.sum(), 1)
+        return next_state, _StepResult(
+            evaluated=evaluated,
+            is_learned=is_learned,
+            best=placements[best_index],
+            best_s=latency_s[best_index],
+            best_index=best_index,
+            mean_s=jnp.where(is_finite.any(), mean_s, jnp.inf),
+            latency_s=latency_s,
+            metrics=metrics,
+        )
+
+    def step(carry: tuple[State, Array], index: Array) -> tuple[tuple[State, Array], _StepResult]:
+        no_result = _zeros(jax.eval_shape(take_step, *carry)[1])
+        is_taken = (carry[1] > 0) & (index < max_steps)
+        state, result = jax.lax.cond(
+            is_taken, take_step, lambda state, _: (state, no_result), *carry
+        )
+        return (state, carry[1] - result.evaluated), result
+
+    (state, _), results = jax.lax.scan(step, (state, remaining), jnp.arange(length))
+    return state, results
 
 
-def _step(
-    learner: Learner,
-    simulate: Callable[[Any, Array], simulators.Outcome],
-    num_ops: int,
-    inputs: tuple[Any, ...],
-    state: State,
-    left: Array,
-) -> tuple[State, _Step]:
-    graph, tables, assignment, reference_s = inputs
-    advanced, drawn = learner.sample(state, graph)
-    placements = _lifted(drawn, assignment, num_ops)
-    outcome = mesh.replicate(mesh.shard_map(simulate, tables, placements))
-    evaluated = jnp.minimum(left, len(placements))
-    counts = jnp.arange(len(placements)) < evaluated
-    latency_s = jnp.where(counts & outcome.feasible, outcome.latency_s, jnp.inf)
-    penalised_s = outcome.penalised_s().reshape(drawn.log_prob.shape)
-    learned = evaluated == len(placements)
-    feasible = outcome.feasible.reshape(drawn.log_prob.shape)
-    update = partial(learner.update, advanced, graph, drawn, penalised_s, reference_s, feasible)
-    blank = _blank(jax.eval_shape(update)[1])
-    after, metrics = jax.lax.cond(learned, update, lambda: (state, blank))
-    best_at = jnp.argmin(latency_s)
-    last_s = latency_s.reshape(drawn.log_prob.shape)[:, -1]
-    ran = jnp.isfinite(last_s)
-    return after, _Step(
-        evaluated=evaluated,
-        learned=learned,
-        best=placements[best_at],
-        best_s=latency_s[best_at],
-        best_at=best_at,
-        mean_s=jnp.where(
-            ran.any(), jnp.where(ran, last_s, 0.0).sum() / jnp.maximum(ran.sum(), 1), jnp.inf
-        ),
-        latency_s=latency_s,
-        metrics=metrics,
-    )
-
-
-def _blank(shapes: Any) -> Any:
+def _zeros(shapes: Any) -> Any:
     return jax.tree.map(lambda leaf: jnp.zeros(leaf.shape, leaf.dtype), shapes)
 
 
-def _lifted(drawn: Sample, assignment: Array | None, num_ops: int) -> Array:
-    """The placements of all steps, int32 [B T, N]."""
-    placements = drawn.placement.reshape(-1, drawn.placement.shape[-1])
+def _flatten_and_lift(samples: Sample, assignment: Array | None, num_ops: int) -> Array:
+    """Returns the placements of all operations in all steps, int32 [B T, N]."""
+    placements = samples.placement.reshape(-1, samples.placement.shape[-1])
     return placements[:, :num_ops] if assignment is None else coarsen.lift(assignment, placements)
-
-
-def _unstacked(done: _Step) -> Iterator[_Step]:
-    """The steps of a chunk that were taken."""
-    for i in range(int((np.asarray(done.evaluated) > 0).sum())):
-        yield jax.tree.map(lambda leaf, i=i: leaf[i], done)
 
 
 def _record(progress: Progress, mean_s: float, metrics: Metrics) -> dict[str, float]:
@@ -324,17 +339,17 @@ def _remember(
     progress: Progress,
     placements: Array,
     latency_s: Array,
-    number: Array,
+    index: Array,
     evaluated: Array | int,
 ) -> Progress:
-    """Counts evaluations and merges placements into the elite, duplicates left out.
+    """Counts evaluations and merges placements into the elite, without duplicates.
 
     Args:
-      progress: before.
-      placements: int32 [K, N], the first of which have the latencies below.
+      progress: the progress before.
+      placements: int32 [K, N]; the first k have the latencies below.
       latency_s: float32 [k].
-      number: int [k], of each among the evaluations counted here.
-      evaluated: how many these are.
+      index: int [k], of each placement among the new evaluations.
+      evaluated: number of new evaluations.
     """
     faster = np.flatnonzero(latency_s < progress.elite_s[-1])
     evaluations = progress.evaluations + int(evaluated)
@@ -342,25 +357,16 @@ def _remember(
         return progress._replace(evaluations=evaluations)
     pool = np.concatenate([progress.elite, placements[faster]])
     pool_s = np.concatenate([progress.elite_s, latency_s[faster]])
-    # Among equals the earlier one stays, so that a resumed search equals an uninterrupted one.
+    # Of equals the earlier one stays, so that a resumed search equals an uninterrupted one.
     order = np.argsort(pool_s, kind="stable")
     _, first = np.unique(pool[order], axis=0, return_index=True)
-    keep = order[np.sort(first)][:ELITE]
-    missing = ELITE - len(keep)
-    improved = pool_s[keep[0]] < progress.elite_s[0]
-    found_at = progress.evaluations + int(number[np.argmin(latency_s)]) + 1
+    elite = order[np.sort(first)][:ELITE]
+    missing = ELITE - len(elite)
+    is_improved = pool_s[elite[0]] < progress.elite_s[0]
+    found_at = progress.evaluations + int(index[np.argmin(latency_s)]) + 1
     return progress._replace(
-        elite=np.pad(pool[keep], ((0, missing), (0, 0))),
-        elite_s=np.pad(pool_s[keep], (0, missing), constant_values=np.inf).astype(np.float32),
+        elite=np.pad(pool[elite], ((0, missing), (0, 0))),
+        elite_s=np.pad(pool_s[elite], (0, missing), constant_values=np.inf).astype(np.float32),
         evaluations=evaluations,
-        found_at=found_at if improved else progress.found_at,
+        found_at=found_at if is_improved else progress.found_at,
     )
-
-
-def _finite(latency_s: np.ndarray) -> np.ndarray:
-    return latency_s[np.isfinite(latency_s)]
-
-
-def _finite_mean(latency_s: np.ndarray) -> float:
-    finite = _finite(latency_s)
-    return float(finite.mean()) if finite.size else float("inf")

@@ -1,22 +1,21 @@
-"""Learning while a placement is improved: a policy proposes, the best proposal is where it goes on.
+"""Learning while a placement is improved: a policy's moves are the proposals of a local search.
 
-The state has a placement, where the walk stands. Each step the policy improves on it B times
-(`Improve`), all B are evaluated, and the best that differs is where the walk stands next, unless it
-is worse: a walk that gains nothing drifts among equals. After many steps without gain it goes on
-from a sample of the best placement known (iterated local search; Lourenço, Martin and Stützle
-2003). So what is evaluated is what is learned from, and states are those that a search meets.
+The state holds one chain of `placement.solvers.iterated_local_search`. In each step the policy
+proposes B improvements of the chain's placement (`Improve`), all of them are evaluated, and the
+chain moves to the best. So the policy learns from the search's own evaluations, in the states that
+the search meets.
 
-A placement that can run always goes before one that exceeds a memory, however fast that one is: the
-penalised cost of the latter only decides among its like. A start anew none of whose samples can run
-is given up for the best placement.
+A feasible placement always comes before one that exceeds a memory, however fast that one is; the
+penalised latency only ranks infeasible placements among each other. If no proposal after a restart
+is feasible, the chain returns to the best placement.
 
-The reward of a sample is what it gains,
+The reward of a sample is its improvement,
 
-    max(0, log latency of the placement before - log latency of the sample)
+    max(0, log latency of the placement before - log latency of the sample),
 
-and its advantage is over the mean of the others, in units of their deviation; a step in which no
-sample gains teaches nothing. REINFORCE (Williams 1992), one gradient step a batch. A search keeps
-the best of its samples and passes over the rest, so that how bad these are does not matter.
+and its advantage is over the mean of the others, in units of their deviation. A step without
+improvement teaches nothing. The learner is REINFORCE (Williams 1992), one gradient step a batch.
+The search keeps the best of its samples, so it does not matter how bad the others are.
 """
 
 from typing import NamedTuple
@@ -27,38 +26,34 @@ import jax.numpy as jnp
 import jraph
 
 from placement.learning import base, reinforce
+from placement.solvers import iterated_local_search as ils
 from placement.types import Array, Policy, Sample
 
-_PATIENCE, _PER_STEP = 20, 64  # steps without gain: so many, and one for so many nodes
+
+class LocalSearchState(NamedTuple):
+    """One chain over the N nodes of a padded graph, and what is known of its placements."""
+
+    chain: ils.ChainState  # the best placement is infeasible while no feasible one is known
+    is_feasible: Array  # bool []: whether the current placement is known to be feasible
+    best_is_feasible: Array  # bool []
 
 
-class Walk(NamedTuple):
-    """Where a walk stands."""
-
-    at: Array  # int32 [N]
-    at_s: Array  # float32 []; inf before the first step and after a start anew
-    at_feasible: Array  # bool []: whether `at` is known to run
-    best: Array  # int32 [N]
-    best_s: Array  # float32 []
-    best_feasible: Array  # bool []
-    stale: Array  # int32 []: steps without gain
-
-
-def begin(graph: jraph.GraphsTuple) -> Walk:
-    """Begins where all is on the device that computes least, or the first that can run it."""
+def begin(graph: jraph.GraphsTuple) -> LocalSearchState:
+    """Starts with each node on the fastest device overall, or on the first that supports it."""
     allowed = jnp.asarray(graph.nodes["allowed"])
-    least = jnp.asarray(graph.globals.compute_s).sum(axis=0).argmin()
-    at = jnp.where(allowed[:, least], least, allowed.argmax(axis=1)).astype(jnp.int32)
-    unknown = jnp.float32(jnp.inf)
-    infeasible = jnp.zeros((), bool)
-    return Walk(at, unknown, infeasible, at, unknown, infeasible, jnp.zeros((), jnp.int32))
+    fastest = jnp.asarray(graph.globals.compute_s).sum(axis=0).argmin()
+    placement = jnp.where(allowed[:, fastest], fastest, allowed.argmax(axis=1)).astype(jnp.int32)
+    no_cost_s = jnp.full(1, jnp.inf, jnp.float32)
+    chain_starts = jnp.zeros(1, jnp.int32)
+    chain = ils.start(placement[:, None], ils.Evaluation(no_cost_s, no_cost_s), chain_starts)
+    return LocalSearchState(chain, jnp.zeros((), bool), jnp.zeros((), bool))
 
 
 def make(policy: Policy, settings: base.Settings) -> base.Learner:
-    """Makes the learner of a policy that improves on placements.
+    """Makes the learner of a policy that improves placements.
 
     Raises:
-      UserError: settings that `base.make` refuses.
+      UserError: `base.make_learner` refuses the settings.
     """
     improve = policy.improve
     assert improve is not None
@@ -70,75 +65,71 @@ def make(policy: Policy, settings: base.Settings) -> base.Learner:
     @jax.jit
     def sample(state: base.State, graph: jraph.GraphsTuple) -> tuple[base.State, Sample]:
         key, sample_key = jax.random.split(state.key)
-        before = jnp.tile(state.walk.at, (settings.num_samples, 1))
-        drawn = improve(state.params, sample_key, graph, before, settings.num_samples)
-        return state._replace(key=key), drawn
+        current = jnp.tile(state.walk.chain.placements[:, 0], (settings.num_samples, 1))
+        samples = improve(state.params, sample_key, graph, current, settings.num_samples)
+        return state._replace(key=key), samples
 
     @jax.jit
     def update(
         state: base.State,
         graph: jraph.GraphsTuple,
-        drawn: Sample,
+        samples: Sample,
         latency_s: Array,
         reference_s: Array,
         feasible: Array | None = None,
     ) -> tuple[base.State, base.Metrics]:
-        walk, placement = state.walk, drawn.placement[:, 0]
-        decides = jnp.asarray(graph.nodes["mask"])
-        changed = ((placement != walk.at) & decides).any(axis=1)
-        cost_s = jnp.where(changed, latency_s[:, 0], jnp.inf)
-        can_run = jnp.isfinite(cost_s)
+        search, placements = state.walk, samples.placement[:, 0]
+        current, current_s = search.chain.placements[:, 0], search.chain.costs_s[0]
+        mask = jnp.asarray(graph.nodes["mask"])
+        is_changed = ((placements != current) & mask).any(axis=1)
+        cost_s = jnp.where(is_changed, latency_s[:, 0], jnp.inf)
+        is_feasible = jnp.isfinite(cost_s)
         if feasible is not None:
-            can_run &= feasible[:, 0]
-        # What gains nothing is as good as where the walk stands, and before the first step all is.
-        known = jnp.isfinite(walk.at_s)
-        counted_s = jnp.where(can_run | ~walk.at_feasible, cost_s, jnp.inf)
-        rewarded_s = jnp.where(known, jnp.minimum(counted_s, walk.at_s), reference_s)
-        state, metrics = learner.update(state, graph, drawn, rewarded_s[:, None], reference_s)
-        gained = known & (counted_s < walk.at_s)
-        metrics |= {"gained": gained.mean(), "changed": changed.mean()}
-        return state._replace(walk=_next(walk, placement, cost_s, can_run)), metrics
+            is_feasible &= feasible[:, 0]
+        # Samples that improve nothing count as the current placement. While that has no latency,
+        # before the first step and after a restart, all samples count alike.
+        is_known = jnp.isfinite(current_s)
+        comparable_s = jnp.where(is_feasible | ~search.is_feasible, cost_s, jnp.inf)
+        rewarded_s = jnp.where(is_known, jnp.minimum(comparable_s, current_s), reference_s)
+        state, metrics = learner.update(state, graph, samples, rewarded_s[:, None], reference_s)
+        is_improvement = is_known & (comparable_s < current_s)
+        metrics |= {"gained": is_improvement.mean(), "changed": is_changed.mean()}
+        return state._replace(walk=_advance(search, placements, cost_s, is_feasible)), metrics
 
     return base.Learner(init, sample, update, learner.place)
 
 
-def _next(walk: Walk, placement: Array, cost_s: Array, feasible: Array) -> Walk:
-    """Returns the walk after a step.
+def _advance(
+    search: LocalSearchState, placements: Array, cost_s: Array, is_feasible: Array
+) -> LocalSearchState:
+    """Advances the chain by one step.
 
     Args:
-      walk: before it.
-      placement: int32 [B, N], the samples.
-      cost_s: float32 [B], inf of those that equal `walk.at`.
-      feasible: bool [B], which of the others can run.
+      search: the state before.
+      placements: int32 [B, N], the samples.
+      cost_s: float32 [B], penalised latencies; inf of samples equal to the current placement.
+      is_feasible: bool [B].
     """
-    nth = jnp.where(feasible.any() & ~feasible, jnp.inf, cost_s).argmin()
-    fastest_s, runs = cost_s[nth], feasible[nth]
-    gains = _is_better(runs, fastest_s, walk.best_feasible, walk.best_s)
-    best = jnp.where(gains, placement[nth], walk.best)
-    best_s = jnp.where(gains, fastest_s, walk.best_s)
-    best_feasible = walk.best_feasible | runs
-    improves = _is_better(runs, fastest_s, walk.at_feasible, walk.at_s)
-    stale = jnp.where(improves, 0, walk.stale + 1)
-    stuck = stale > _PATIENCE + len(walk.at) // _PER_STEP
-    moves = improves | ((runs == walk.at_feasible) & (fastest_s == walk.at_s))
-    at = jnp.where(moves, placement[nth], walk.at)
-    at_s = jnp.where(moves, fastest_s, walk.at_s)
-    at_feasible = jnp.where(moves, runs, walk.at_feasible)
-    returns = best_feasible & ~at_feasible & jnp.isfinite(at_s)
-    at = jnp.where(returns, best, at)
-    at_s = jnp.where(returns, best_s, at_s)
-    kicked = jnp.where(placement[0] != walk.at, placement[0], best)
-    return Walk(
-        at=jnp.where(stuck, kicked, at),
-        at_s=jnp.where(stuck, jnp.inf, at_s),
-        at_feasible=~stuck & (at_feasible | returns),
-        best=best,
-        best_s=best_s,
-        best_feasible=best_feasible,
-        stale=jnp.where(stuck, 0, stale),
+    chain, any_feasible = search.chain, is_feasible.any()
+    # Infeasible placements cost inf in every comparison with a feasible one.
+    proposals_s = jnp.where(is_feasible | ~(any_feasible | search.is_feasible), cost_s, jnp.inf)
+    current_s = jnp.where(any_feasible & ~search.is_feasible, jnp.inf, chain.costs_s)
+    best_candidates_s = jnp.where(
+        is_feasible | ~(any_feasible | search.best_is_feasible), cost_s, jnp.inf
     )
-
-
-def _is_better(feasible: Array, cost_s: Array, than_feasible: Array, than_s: Array) -> Array:
-    """Whether a placement goes before another: it alone can run, or it is faster of two alike."""
-    return (feasible & ~than_feasible) | ((feasible == than_feasible) & (cost_s < than_s))
+    best_s = jnp.where(any_feasible & ~search.best_is_feasible, jnp.inf, chain.best_latency_s)
+    chain = ils.move_chains(
+        chain._replace(costs_s=current_s, best_latency_s=best_s),
+        ils.Proposals(placements.T),
+        ils.Evaluation(proposals_s, best_candidates_s),
+        patience=ils.default_patience(len(chain.placements)),
+    )
+    is_known = jnp.isfinite(chain.costs_s[0])  # not just restarted
+    is_feasible_now = is_known & (search.is_feasible | any_feasible)
+    best_is_feasible = search.best_is_feasible | any_feasible
+    returns = best_is_feasible & ~is_feasible_now & is_known
+    chain = chain._replace(
+        placements=jnp.where(returns, chain.best_placement[:, None], chain.placements),
+        costs_s=jnp.where(returns, chain.best_latency_s, chain.costs_s),
+    )
+    return LocalSearchState(chain, is_feasible_now | returns, best_is_feasible)

@@ -1,8 +1,9 @@
-"""Placing a graph that a policy has never seen: samples and the simulator, and no learning.
+"""Zero-shot placement: a policy places a graph that it has never seen, without learning.
 
-The policy places all operations `steps` times (`Improve`). After each time the fastest share
-of the placements is kept, copied to be as many again, and improved on: a search whose every move is
-the policy's. Nothing else is tried, neither single devices nor another method's placements.
+The policy places all operations `steps` times (`Improve`). After each step the fastest eighth of
+the placements is copied eight times, and the policy improves these copies. All moves are the
+policy's: neither single devices nor other methods' placements are tried.
+`placement.methods.pretrained` loads a policy's parameters and calls `place`.
 """
 
 from collections.abc import Callable
@@ -21,14 +22,14 @@ from placement.learning import mesh
 from placement.learning.trainer import Simulator
 from placement.types import Array, Improve, Params
 
-KEPT = 8  # one of so many placements is improved on
+COPIES = 8  # of each placement that is improved; the fastest 1 / COPIES are
 
 
 class Result(NamedTuple):
-    """The fastest placement, and how the search came to it."""
+    """The fastest placement, and the progress of the search."""
 
     placement: np.ndarray  # int32 [N]
-    latency_s: np.ndarray  # float32 [steps]: of the fastest placement after each; inf: none can run
+    latency_s: np.ndarray  # float32 [steps]: least latency so far; inf while nothing is feasible
     evaluations: int
 
 
@@ -43,25 +44,23 @@ def place(
     num_samples: int = 256,
     steps: int = 6,
 ) -> Result:
-    """Places a graph with `steps` * `num_samples` evaluations; compiled once a size.
+    """Places a graph with `steps` * `num_samples` evaluations; compiled once for each size.
 
     Args:
-      improve: of the policy.
+      improve: the policy's `improve`.
       params: of the policy, trained on other graphs.
-      graph: padded, as the policy reads it.
-      simulator: of the problem that is placed, with as many operations.
+      graph: the policy's input, padded.
+      simulator: of the problem.
       key: consumed.
       num_ops: N, without padding.
-      num_samples: a multiple of `KEPT`.
-      steps: how often all operations are placed.
+      num_samples: a multiple of `COPIES`.
+      steps: number of times that the policy places all operations.
     """
     inputs = graph, simulator.tables, simulator.assignment, params
     shape = num_ops, num_samples, steps
-    fastest = _place(improve, simulator.simulate, shape, inputs, key)
-    placements, latency_s = mesh.fetch(fastest)
+    placements, latency_s = mesh.fetch(_place(improve, simulator.simulate, shape, inputs, key))
     best = int(np.argmin(latency_s))
-    so_far_s = np.minimum.accumulate(latency_s)
-    return Result(placements[best], so_far_s, steps * num_samples)
+    return Result(placements[best], np.minimum.accumulate(latency_s), steps * num_samples)
 
 
 @partial(jax.jit, static_argnums=(0, 1, 2))
@@ -72,20 +71,23 @@ def _place(
     inputs: tuple[jraph.GraphsTuple, Any, Array | None, Params],
     key: chex.PRNGKey,
 ) -> tuple[Array, Array]:
-    """The fastest placement of each step, [steps, N], and its latency."""
+    """Returns the fastest placement of each step, [steps, N], and its latency."""
     graph, tables, assignment, params = inputs
     num_ops, num_samples, steps = shape
 
-    def step(before: Array | None, key: chex.PRNGKey) -> tuple[Array, tuple[Array, Array]]:
-        placed = improve(params, key, graph, before, num_samples).placement[:, 0]
-        lifted = placed[:, :num_ops] if assignment is None else coarsen.lift(assignment, placed)
+    def step(current: Array | None, key: chex.PRNGKey) -> tuple[Array, tuple[Array, Array]]:
+        improved = improve(params, key, graph, current, num_samples).placement[:, 0]
+        lifted = improved[:, :num_ops]
+        if assignment is not None:
+            lifted = coarsen.lift(assignment, improved)
         outcome = mesh.replicate(mesh.shard_map(simulate, tables, lifted))
         latency_s = jnp.where(outcome.feasible, outcome.latency_s, jnp.inf)
-        fastest = jnp.argsort(latency_s)[: num_samples // KEPT]
+        fastest = jnp.argsort(latency_s)[: num_samples // COPIES]
         best = fastest[0]
-        return jnp.repeat(placed[fastest], KEPT, axis=0), (lifted[best], latency_s[best])
+        return jnp.repeat(improved[fastest], COPIES, axis=0), (lifted[best], latency_s[best])
 
     first_key, *_ = keys = jax.random.split(key, steps)
-    before, first = step(None, first_key)
-    _, rest = jax.lax.scan(step, before, keys[1:])
-    return jax.tree.map(lambda one, others: jnp.concatenate([one[None], others]), first, rest)
+    # The first step has no placements to improve, so that it is not part of the scan.
+    current, first = step(None, first_key)
+    _, later = jax.lax.scan(step, current, keys[1:])
+    return jax.tree.map(lambda x, y: jnp.concatenate([x[None], y]), first, later)

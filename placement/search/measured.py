@@ -1,21 +1,22 @@
-"""A search on devices: few measurements, chosen by what all of them say of the costs.
+"""A search by few measurements on devices: Thompson sampling of the costs.
 
-The simulator is wrong by some percent, and measuring takes seconds. So measured placements correct
-the costs (`placement.costs.calibrate`), and what remains unsure about these says what to measure
-next, by Thompson sampling (Thompson 1933; Russo et al. 2018). In each round
+The simulator is a few percent off, and a measurement takes seconds. So the measured placements
+correct the costs (`placement.costs.calibrate`), and the remaining uncertainty about the costs
+decides what to measure next (Thompson sampling: Thompson 1933; Russo et al. 2018). Each round
 
-1. costs are drawn from the posterior, a few times;
-2. under each draw the simulator is searched, from the placement measured that is best there;
-3. of the placements found, some that were never measured are, beside the fastest measured so far;
-4. all measurements together make the posterior of the next round.
+1. draws tables of costs from the posterior,
+2. searches the simulator under each table, from the measured placement that is best under it,
+3. measures some of the placements found, together with the fastest ones measured before,
+4. computes the posterior of the next round from all measurements.
 
-It ends when the fastest measured is unlikely to be beaten. What a draw's placement p takes is
-predicted(p) (1 + error z), with z of a standard normal distribution and the error that predictions
-of measured placements have. So it takes less than 1 - g of a measured latency t with probability
+The search ends when the fastest measured placement is unlikely to be beaten. Under one table the
+latency of a proposed placement p is predicted(p) * (1 + error * z). Here z is standard normal, and
+the error is that of predictions of measured placements. The probability that p takes less than
+1 - g of the least measured latency t is
 
-    Phi( ((1 - g) t / predicted(p) - 1) / error )
+    Phi( ((1 - g) t / predicted(p) - 1) / error ),
 
-and zero if it has been measured itself. The mean over the draws is what has to be small.
+and zero if p has been measured itself. The mean over the tables must be small.
 """
 
 from collections.abc import Callable
@@ -34,45 +35,39 @@ from placement.solvers import base
 from placement.solvers.limits import SearchLimits
 
 MOST = 50  # placements measured
-_DRAWS = 8  # of a round
-_AT_ONCE = 4  # measured in a round, at most
-_EVALUATIONS = 16_384  # in the simulator, of each draw
-_SHARE = 0.01  # of the time, for each draw
-_GAIN = 0.005  # what is worth another round
-_UNLIKELY = 0.05  # that a draw's placement has this gain: then it is not worth one
-_ROUNDS = 5  # of fitting the coefficients
+_NUM_DRAWS = 8  # tables of costs in a round
+_MAX_NEW = 4  # placements measured for the first time in a round
+_SEARCH_BUDGET = 16_384  # simulations for each table
+_SEARCH_SHARE = 0.01  # of the remaining time, for each table
+_LEAST_GAIN = 0.005  # relative: a smaller gain is not worth another round
+_LEAST_PROBABILITY = 0.05  # of this gain; below it the search ends
+_FIT_ROUNDS = 5
 
-# New placements int32 [B, N], and the fastest int32 [K, N] to be measured beside them: seconds
-# float [B + K]; inf of one that cannot run.
+# Measures new placements int32 [B, N], and the fastest int32 [K, N] again beside them; returns
+# seconds float [B + K], inf for a placement that cannot run.
 Measure = Callable[[np.ndarray, np.ndarray], np.ndarray]
 
 
-class Known(NamedTuple):
-    """The M placements measured, and what their latencies consist of."""
+class Measurements(NamedTuple):
+    """The M placements measured so far, and the terms of their latencies."""
 
     placement: np.ndarray  # int32 [M, N]
     latency_s: np.ndarray  # float64 [M]; inf where it did not run
     terms: tuple[TermsAt, ...]
 
-    def fastest(self) -> np.ndarray:
-        """The number of the incumbent and that of the fastest single device, int [1 or 2]."""
-        alone = (self.placement == self.placement[:, :1]).all(axis=1)
-        of_alone_s = np.where(alone, self.latency_s, np.inf)
-        return np.unique([self.latency_s.argmin(), of_alone_s.argmin()])
-
 
 class Proposal(NamedTuple):
-    """What a round would measure: P placements, distinct and not yet measured, as drawn."""
+    """P distinct placements that have not been measured, in the order of their draws."""
 
     placement: np.ndarray  # int32 [P, N]
     terms: tuple[TermsAt, ...]
-    probability: float  # that the placement of a draw is worth it
+    probability: float  # that the placement found under a table has the least gain
 
 
 class Found(NamedTuple):
-    """The outcome of a search on devices."""
+    """Result of a search on devices."""
 
-    placement: np.ndarray  # int32 [M, N]: all that were measured, the fastest first
+    placement: np.ndarray  # int32 [M, N]: all measured placements, fastest first
     latency_s: np.ndarray  # float64 [M]
     status: str  # 'finished' or 'time limit'
 
@@ -80,139 +75,124 @@ class Found(NamedTuple):
 def find(
     problem: Instance, first: np.ndarray, measure: Measure, seed: int, limits: SearchLimits
 ) -> Found:
-    """Searches on devices from single devices and what a search in the simulator found.
+    """Searches on devices, starting from single devices and the result of a simulated search.
 
     Args:
-      problem: N operations, of an objective of `analysis.latency_terms`, at costs as profiled.
-      first: int32 [N], from which it starts.
+      problem: N operations, of an objective of `analysis.latency_terms`, at profiled costs.
+      first: int32 [N], the simulated search's result.
       measure: called once a round; its errors end the search.
       seed: of all randomness.
-      limits: until which it searches; the budget counts placements measured, of which `MOST` are
-        the most. It is told of these, too.
+      limits: of the search; its evaluations are measured placements, at most `MOST`.
 
     Returns:
-      All placements that were measured; `first` alone, with inf, where there was no time for any.
+      All measured placements; `first` alone, with inf, if there was no time to measure any.
     """
     if limits.over():
         return Found(first[None], np.array([np.inf]), "time limit")
-    rng, kind = np.random.default_rng(seed), calibrate.kinds(problem.graph, problem.costs)
-    most = min(MOST, limits.budget)
-    starts = _starts(problem, first)
-    known = Known(starts[:0], np.empty(0), ())
-    proposal = Proposal(starts, tuple(latency_terms.prepare(problem, p, kind) for p in starts), 1.0)
+    rng, op_kinds = np.random.default_rng(seed), calibrate.kinds(problem.graph, problem.costs)
+    max_measured = min(MOST, limits.budget)
+    can_run_all = np.isfinite(np.asarray(problem.costs.compute_s)).all(axis=0)
+    singles = [np.full(problem.graph.num_ops, d) for d in np.flatnonzero(can_run_all)]
+    distinct = dict.fromkeys(tuple(row.tolist()) for row in [*singles, first])
+    starts = np.array(list(distinct), np.int32)
+    terms = tuple(latency_terms.prepare(problem, start, op_kinds) for start in starts)
+    measurements = Measurements(starts[:0], np.empty(0), ())
+    proposal = Proposal(starts, terms, 1.0)
     status = "finished"
-    while proposal.probability > _UNLIKELY and len(known.terms) < most:
+    while proposal.probability > _LEAST_PROBABILITY and len(measurements.terms) < max_measured:
         if limits.over():
             status = "time limit"
             break
-        known = _measured(known, proposal, measure)
-        best = int(known.latency_s.argmin())
-        limits.tell(len(known.terms), float(known.latency_s[best]), known.placement[best])
-        proposal = _first_of(
-            propose(problem, kind, believe(problem, kind, known), known, rng, limits),
-            min(_AT_ONCE, most - len(known.terms)),
+        measurements = _add_measured(measurements, proposal, measure)
+        best = int(measurements.latency_s.argmin())
+        best_s = float(measurements.latency_s[best])
+        limits.tell(len(measurements.terms), best_s, measurements.placement[best])
+        ran = np.isfinite(measurements.latency_s)
+        posterior = calibrate.fit(
+            problem.costs,
+            [measurements.terms[i] for i in np.flatnonzero(ran)],
+            measurements.latency_s[ran],
+            rounds=_FIT_ROUNDS,
+            kind=op_kinds,
+            error=None,
         )
-    order = known.latency_s.argsort(kind="stable")
-    return Found(known.placement[order], known.latency_s[order], status)
-
-
-def believe(problem: Instance, kind: np.ndarray, known: Known) -> calibrate.Posterior:
-    """Computes what the measured placements that ran say of the costs.
-
-    Args:
-      problem: N operations, at costs as profiled.
-      kind: int [N], of operations (`calibrate.kinds`).
-      known: what was measured.
-    """
-    ran = np.isfinite(known.latency_s)
-    of_ran = [of for of, able in zip(known.terms, ran, strict=True) if able]
-    return calibrate.fit(
-        problem.costs,
-        of_ran,
-        known.latency_s[ran],
-        rounds=_ROUNDS,
-        kind=kind,
-        error=None,
-    )
+        proposal = propose(problem, op_kinds, posterior, measurements, rng, limits)
+        num_new = min(_MAX_NEW, max_measured - len(measurements.terms))
+        proposal = proposal._replace(
+            placement=proposal.placement[:num_new], terms=proposal.terms[:num_new]
+        )
+    order = measurements.latency_s.argsort(kind="stable")
+    return Found(measurements.placement[order], measurements.latency_s[order], status)
 
 
 def propose(
     problem: Instance,
-    kind: np.ndarray,
+    op_kinds: np.ndarray,
     posterior: calibrate.Posterior,
-    known: Known,
+    measurements: Measurements,
     rng: np.random.Generator,
     limits: SearchLimits,
 ) -> Proposal:
-    """Searches under costs drawn from a posterior for what to measure next.
-
-    Args:
-      problem: N operations, at costs as profiled.
-      kind: int [N], of operations (`calibrate.kinds`).
-      posterior: of these costs.
-      known: what was measured.
-      rng: consumed.
-      limits: of the whole search, of which a draw has a small part.
-    """
-    worth_s = (1 - _GAIN) * known.latency_s.min()
-    seen = {placement.tobytes() for placement in known.placement}
+    """Searches under drawn tables of costs for the placements to measure next."""
+    target_s = (1 - _LEAST_GAIN) * measurements.latency_s.min()
+    measured_keys = {placement.tobytes() for placement in measurements.placement}
+    # By the placement's bytes.
     new: dict[bytes, tuple[np.ndarray, TermsAt]] = {}
     probabilities = []
-    for _ in range(_DRAWS):
+    for _ in range(_NUM_DRAWS):
         if limits.over():
             break
         calibration = posterior.draw(rng)
-        costs = calibrate.apply(problem.costs, calibration, kind)
-        found = _searched(problem._replace(costs=costs), known, rng, limits)
-        number = found.tobytes()
-        if number in seen:
+        costs = calibrate.apply(problem.costs, calibration, op_kinds)
+        placement = _search(problem._replace(costs=costs), measurements, rng, limits)
+        key = placement.tobytes()
+        if key in measured_keys:
             probabilities.append(0.0)
             continue
-        if number not in new:
-            new[number] = found, latency_terms.prepare(problem, found, kind)
-        predicted_s = calibrate.predicted_s(new[number][1](costs), calibration)
-        probabilities.append(float(ndtr((worth_s / predicted_s - 1) / posterior.error)))
+        if key not in new:
+            new[key] = placement, latency_terms.prepare(problem, placement, op_kinds)
+        predicted_s = calibrate.predicted_s(new[key][1](costs), calibration)
+        probabilities.append(float(ndtr((target_s / predicted_s - 1) / posterior.error)))
     return Proposal(
         np.array([placement for placement, _ in new.values()], np.int32),
-        tuple(of for _, of in new.values()),
+        tuple(terms for _, terms in new.values()),
         float(np.mean(probabilities or 1.0)),
     )
 
 
-def _starts(problem: Instance, first: np.ndarray) -> np.ndarray:
-    """The single devices that can run everything, and another placement: distinct, int32 [M, N]."""
-    allowed = np.isfinite(np.asarray(problem.costs.compute_s)).all(axis=0)
-    rows = [np.full(problem.graph.num_ops, d) for d in np.flatnonzero(allowed)]
-    return np.array(list(dict.fromkeys(tuple(row.tolist()) for row in [*rows, first])), np.int32)
-
-
-def _first_of(proposal: Proposal, count: int) -> Proposal:
-    return proposal._replace(placement=proposal.placement[:count], terms=proposal.terms[:count])
-
-
-def _measured(known: Known, proposal: Proposal, measure: Measure) -> Known:
-    """With what is proposed, and the fastest measured anew beside it."""
-    again = known.fastest() if len(known.terms) else np.empty(0, int)
-    count = len(proposal.terms)
-    seconds = np.asarray(measure(proposal.placement, known.placement[again]), np.float64)
-    chex.assert_shape(seconds, (count + len(again),))
-    latency_s = known.latency_s.copy()
-    latency_s[again] = seconds[count:]
-    return Known(
-        np.concatenate([known.placement, proposal.placement]),
-        np.concatenate([latency_s, seconds[:count]]),
-        (*known.terms, *proposal.terms),
+def _add_measured(measurements: Measurements, proposal: Proposal, measure: Measure) -> Measurements:
+    """Measures a proposal, and again the fastest placement and the fastest single device."""
+    latency_s = measurements.latency_s.copy()
+    repeated = np.empty(0, int)
+    if len(measurements.terms):
+        is_single = (measurements.placement == measurements.placement[:, :1]).all(axis=1)
+        fastest_single = np.where(is_single, latency_s, np.inf).argmin()
+        repeated = np.unique([latency_s.argmin(), fastest_single])
+    num_new = len(proposal.terms)
+    seconds = np.asarray(measure(proposal.placement, measurements.placement[repeated]), np.float64)
+    chex.assert_shape(seconds, (num_new + len(repeated),))
+    latency_s[repeated] = seconds[num_new:]
+    return Measurements(
+        np.concatenate([measurements.placement, proposal.placement]),
+        np.concatenate([latency_s, seconds[:num_new]]),
+        (*measurements.terms, *proposal.terms),
     )
 
 
-def _searched(
-    drawn: Instance, known: Known, rng: np.random.Generator, limits: SearchLimits
+def _search(
+    drawn_problem: Instance,
+    measurements: Measurements,
+    rng: np.random.Generator,
+    limits: SearchLimits,
 ) -> np.ndarray:
-    """The best placement int32 [N] under drawn costs that a short search finds."""
-    # As many as there can be: the simulator compiles once.
-    rows = np.resize(known.placement, (MOST, drawn.graph.num_ops))
-    start = known.placement[int(np.argmin(drawn.evaluate(rows))) % len(known.terms)]
-    within = SearchLimits(_SHARE * limits.left_s(), _EVALUATIONS, stop=limits.stopped)
+    """Returns the best placement int32 [N] of a short search under drawn costs."""
+    # Padded to the largest number of measured placements: the simulator compiles once.
+    rows = np.resize(measurements.placement, (MOST, drawn_problem.graph.num_ops))
+    fastest = int(np.argmin(drawn_problem.evaluate(rows))) % len(measurements.terms)
+    start = measurements.placement[fastest]
     seed = int(rng.integers(np.iinfo(np.int32).max))
-    result = population.find(drawn, seed, within, base.SearchResult(start))
+    search_limits = SearchLimits(
+        _SEARCH_SHARE * limits.left_s(), _SEARCH_BUDGET, stop=limits.stopped
+    )
+    result = population.find(drawn_problem, seed, search_limits, base.SearchResult(start))
     return start if result.placement is None else np.asarray(result.placement, np.int32)

@@ -1,9 +1,9 @@
-"""One compiled, anytime search for all objectives: chains from what fast methods find.
+"""One compiled, anytime search for all objectives, from the results of fast methods.
 
-What is large under `makespan` is searched by windows (`placement.search.windows`) until they gain
-next to nothing, and then as a whole: by chains (`placement.search.chains`) over all classes, from
-single devices and what fast methods find (`placement.solvers.starts`), or from what the windows
-found.
+Chains of block moves (`placement.search.block_search`) start from single devices and from what
+fast methods find (`placement.solvers.starts`). A large problem under `makespan` is first searched
+window by window (`placement.search.windows`), until a pass gains next to nothing; the chains then
+start from that result.
 """
 
 from typing import Any
@@ -14,120 +14,104 @@ import numpy as np
 
 from placement import simulators
 from placement.instance import Instance
-from placement.search import chains, orders, windows
+from placement.search import block_search, windows
+from placement.search.orders import KINDS
 from placement.solvers import base, starts
 from placement.solvers.heuristics import trivial
 from placement.solvers.limits import SearchLimits
 
-_CHAINS = 1  # several gain less in the same time, and far less in few evaluations
-_CHILDREN = _CHAINS * chains.CHILDREN
-_REPORT_S = 0.2  # what a compiled call takes about
-_ENUMERATED = 4096  # placements that are all simulated instead
-_LARGE = 2_000  # classes, above which windows are searched before the whole
-_STARTS_SHARE = 0.2  # of the time, after which no further start is made
+_NUM_CHAINS = 1  # several chains gain less in the same time, and far less in few evaluations
+_BATCH_SIZE = _NUM_CHAINS * block_search.NUM_PROPOSALS
+_REPORT_INTERVAL_S = 0.2  # approximate duration of a compiled call
+_ENUMERATION_LIMIT = 4096  # a problem with at most so many placements is enumerated
+_LARGE = 2_000  # classes, above which windows are searched first
+_STARTS_SHARE = 0.2  # of the time; later methods do not contribute starts
 
 
 def find(
     problem: Instance,
     seed: int,
     limits: SearchLimits,
-    known: base.SearchResult | None = None,
+    warm_start: base.SearchResult | None = None,
 ) -> base.SearchResult:
-    """A compiled search of blocks, from single devices and what fast methods find.
+    """Searches by block moves from single devices and the results of fast methods.
 
     Args:
-      problem: what is to be placed.
+      problem: the problem to place.
       seed: of all randomness.
-      limits: until which it searches. The starts count as evaluations, and a simulation of a
-        window as the share of one that its operations are of all.
-      known: what another search found, to start from beside these; its evaluations count.
+      limits: of the search. The starts count as evaluations. A simulation of a window counts as
+        the window's share of all operations.
+      warm_start: another method's result, to start from as well; its evaluations count.
 
     Returns:
-      The best placement; none where none that is feasible is known. At most 4,096 placements are
-      all simulated, and then, or where a start is proven to be the best, the status says so.
+      The best placement, or none if no feasible placement is known. The status is 'optimal' if all
+      placements were enumerated or a start is proven optimal.
     """
     classes = problem.classes
-    if np.log(classes.allowed.sum(axis=1)).sum() <= np.log(_ENUMERATED):
+    if np.log(classes.allowed.sum(axis=1)).sum() <= np.log(_ENUMERATION_LIMIT):
         return trivial.brute_force(problem, seed, limits)
-    begun, proven = _starts(problem, seed, limits)
-    evaluations = len(begun) + (known.evaluations if known is not None else 0)
-    if proven is not None:
-        assert proven.placement is not None
-        limits.tell(evaluations, problem.value_s(proven.placement), proven.placement)
-        return proven._replace(evaluations=evaluations)
-    if known is not None and known.placement is not None:
-        begun = np.concatenate([begun, known.placement[None]])
-    large = problem.objective == "makespan" and len(classes.compute_s) > _LARGE
-    if large and windows.suit(problem):
-        within = limits.part(1.0, limits.budget - evaluations, evaluations)
-        result = windows.improve(problem, begun, seed, within)
+    start_list = list(problem.single_devices)
+    optimum: base.SearchResult | None = None
+    for result in starts.find(problem, seed, limits.part(_STARTS_SHARE, limits.budget)):
+        start_list.append(result.placement)
+        is_optimal = result.status == "optimal" and result.scope == base.ALL
+        if is_optimal and np.isfinite(problem.value_s(np.asarray(result.placement))):
+            optimum = result
+            break
+    placements = np.array(start_list, np.int32)
+    evaluations = len(placements) + (warm_start.evaluations if warm_start is not None else 0)
+    if optimum is not None:
+        assert optimum.placement is not None
+        limits.tell(evaluations, problem.value_s(optimum.placement), optimum.placement)
+        return optimum._replace(evaluations=evaluations)
+    if warm_start is not None and warm_start.placement is not None:
+        placements = np.concatenate([placements, warm_start.placement[None]])
+    is_large = problem.objective == "makespan" and len(classes.compute_s) > _LARGE
+    if is_large and windows.is_suitable(problem):
+        window_limits = limits.part(1.0, limits.budget - evaluations, evaluations)
+        result = windows.improve(problem, placements, seed, window_limits)
         evaluations += result.evaluations
-        if limits.over() or limits.budget - evaluations < _CHILDREN:
+        if limits.over() or limits.budget - evaluations < _BATCH_SIZE:
             return result._replace(evaluations=evaluations)
         if result.placement is not None:
-            begun = result.placement[None]
-    begun = begun[:, classes.first_ops]
+            placements = result.placement[None]
     simulate = simulators.objective(problem.objective).simulate_columns
-    space, state = begin(problem, simulate, begun, seed)
-    count, status = 1, "finished"
+    space, state = start_chains(problem, simulate, placements[:, classes.first_ops], seed)
+    num_steps, status = 1, "finished"
 
-    def tell() -> np.ndarray | None:
-        best_s = float(state.best_s)
-        best = np.asarray(state.best)[classes.ids] if np.isfinite(best_s) else None
-        limits.tell(evaluations, best_s, best, _numbers(space, state))
+    def report() -> np.ndarray | None:
+        chains = state.chains
+        latency_s = float(chains.best_latency_s)
+        best = np.asarray(chains.best_placement)[classes.ids] if np.isfinite(latency_s) else None
+        probabilities = np.asarray(block_search.kind_probabilities(space, chains)).tolist()
+        numbers = {f"share_{k}": p for k, p in zip(KINDS, probabilities, strict=True)}
+        limits.tell(evaluations, latency_s, best, numbers)
         return best
 
-    best = tell()
-    while (left := (limits.budget - evaluations) // _CHILDREN) > 0:
+    best = report()
+    while (remaining_steps := (limits.budget - evaluations) // _BATCH_SIZE) > 0:
         if limits.over():
             status = "time limit"
             break
-        count = min(count, left)
+        num_steps = min(num_steps, remaining_steps)
         began_s = limits.spent_s()
-        state = jax.block_until_ready(chains.advance(simulate, space, state, count))
-        evaluations += count * _CHILDREN
-        step_s = (limits.spent_s() - began_s) / count
-        best = tell()
-        count = max(1, min(2 * count, int(_REPORT_S / step_s)))
+        state = jax.block_until_ready(block_search.advance(simulate, space, state, num_steps))
+        evaluations += num_steps * _BATCH_SIZE
+        step_s = (limits.spent_s() - began_s) / num_steps
+        best = report()
+        num_steps = max(1, min(2 * num_steps, int(_REPORT_INTERVAL_S / step_s)))
     return base.SearchResult(best, status=status, evaluations=evaluations)
 
 
-def _starts(
-    problem: Instance, seed: int, limits: SearchLimits
-) -> tuple[np.ndarray, base.SearchResult | None]:
-    """Placements int32 [M, N] to start from; or the optimum, where one of them is proven to be."""
-    rows = list(problem.single_devices)
-    gathering = limits.part(_STARTS_SHARE, limits.budget)
-    for result in starts.find(problem, seed, gathering):
-        optimal = result.status == "optimal" and result.scope == base.ALL
-        rows.append(result.placement)
-        if optimal and np.isfinite(problem.value_s(np.asarray(result.placement))):
-            return np.array(rows, np.int32), result
-    return np.array(rows, np.int32), None
-
-
-def begin(
-    problem: Instance, simulate: Any, starts: np.ndarray, seed: int
-) -> tuple[chains.Space, chains.State]:
-    """Returns the space, and chains at the best of the starts int32 [M, C]."""
-    classes, (limits, of_objective) = problem.classes, problem.tables
-    space = chains.Space(
-        tables=(limits._replace(representative=None), of_objective),
-        number=classes.ids if problem.is_colocated else None,
-        allowed=classes.allowed,
-        memory_bytes=classes.memory_bytes.astype(np.float32),
-        excess_s=np.zeros((), np.float32),
-        orders=orders.make(problem, np.random.default_rng(seed)),
-    )
-    # As many as children, or more: the simulator compiles once.
-    rows = np.resize(starts, (max(_CHILDREN, len(starts)), starts.shape[1]))
+def start_chains(
+    problem: Instance, simulate: Any, placements: np.ndarray, seed: int
+) -> tuple[block_search.SearchSpace, block_search.SearchState]:
+    """Makes a problem's search space and starts chains at the best of placements int32 [M, C]."""
+    space = jax.tree.map(jnp.asarray, block_search.make_space(problem, seed))
+    # Padded to the size of a step's batch, for which alone the simulator is then compiled.
+    num_rows = max(_BATCH_SIZE, len(placements))
+    rows = np.resize(placements, (num_rows, placements.shape[1]))
     key = jax.random.key(seed, impl="rbg")  # compiles and draws faster than Threefry
-    return jax.jit(chains.begin, static_argnums=(0, 4))(
-        simulate, jax.tree.map(jnp.asarray, space), rows.T, len(starts), _CHAINS, key
+    return jax.jit(block_search.start, static_argnums=(0, 4))(
+        simulate, space, rows.T, len(placements), _NUM_CHAINS, key
     )
-
-
-def _numbers(space: chains.Space, state: chains.State) -> dict[str, float]:
-    """How often which kind of order is drawn, to be logged."""
-    share = np.asarray(chains.share(space, state))
-    return {f"share_{kind}": float(s) for kind, s in zip(orders.KINDS, share, strict=True)}

@@ -1,4 +1,4 @@
-"""What fast methods find for an objective: placements from which a search begins."""
+"""Fast methods for each objective, whose placements longer searches start from."""
 
 import contextlib
 from collections.abc import Iterator
@@ -11,7 +11,7 @@ from placement.solvers.heuristics import baechi, greedy, list_scheduling
 from placement.solvers.limits import SearchLimits
 from placement.solvers.splits import ideals_dp, pipedream
 
-# Those that take little time first, as it may end before the last.
+# The fastest methods come first, because time may run out before the last.
 STARTS: dict[str, tuple[base.Find, ...]] = {
     "serial": (graph_cut.find,),
     "makespan": (
@@ -33,19 +33,19 @@ STARTS: dict[str, tuple[base.Find, ...]] = {
 
 
 def find(problem: Instance, seed: int, limits: SearchLimits) -> Iterator[base.SearchResult]:
-    """Yields what each method for the objective finds, until the limits are over.
+    """Yields the placement of each method for the problem's objective.
 
-    A method that refuses the problem, or that finds no placement, is left out.
+    Leaves out methods that refuse the problem or find no placement.
 
     Args:
-      problem: what is to be placed.
+      problem: the problem to place.
       seed: of all randomness.
       limits: of all methods together.
     """
     for method in STARTS[problem.objective]:
         if limits.over():
             return
-        with contextlib.suppress(UserError):  # it is not for such a problem
+        with contextlib.suppress(UserError):  # a method may refuse the problem
             result = method(problem, seed, limits)
             if result.placement is not None:
                 yield result

@@ -1,8 +1,8 @@
-"""What learning comes to on this process's JAX devices: the same numbers however many there are.
+"""Programs of learning whose numbers do not depend on how many JAX devices there are.
 
     python -m tests.learning.shared_out FOLDER
 
-writes them as JSON; `test_mesh` compares those of eight devices with those of one.
+writes the numbers as JSON; `test_mesh` compares those of eight devices with those of one.
 """
 
 import functools
@@ -25,8 +25,8 @@ from placement.types import Policy, Sample
 from tests import helpers
 
 SAMPLES, STEPS, RESUMED_AT = 16, 4, 2
-_OF_HSDAG = f"hsdag:variant=paper,hidden_size=4,episode_steps=1,num_samples={SAMPLES}"
-SEARCH = f"{_OF_HSDAG},algorithm=ppo,reward=log"
+_HSDAG = f"hsdag:variant=paper,hidden_size=4,episode_steps=1,num_samples={SAMPLES}"
+SEARCH = f"{_HSDAG},algorithm=ppo,reward=log"
 SCHEDULER = f"scheduler:hidden_size=4,episode_steps=1,num_samples={SAMPLES}"  # by REINFORCE
 
 
@@ -41,63 +41,65 @@ def problem(branches: int = 2, objective: str = "makespan") -> Instance:
 
 @functools.cache
 def start() -> trainer.Progress:
-    """Before the first step of the search."""
-    of, made = problem(objective="subgraph"), learned.make(SEARCH, 3, False)
-    evaluate, key = of.evaluate, jax.random.PRNGKey(0)
-    return trainer.start(made.learner, key, made.read(of).graph, evaluate, of.graph.num_ops, 3)
+    """Starts the search."""
+    problem_, method = problem(objective="subgraph"), learned.make(SEARCH, 3, False)
+    evaluate, key = problem_.evaluate, jax.random.PRNGKey(0)
+    return trainer.start(
+        method.learner, key, method.read(problem_).graph, evaluate, problem_.graph.num_ops, 3
+    )
 
 
 def search(progress: trainer.Progress, until: int) -> list[trainer.Report]:
-    """The steps after some progress until so many are done in all."""
-    of, made = problem(objective="subgraph"), learned.make(SEARCH, 3, False)
+    """Continues the search up to step `until`."""
+    problem_, method = problem(objective="subgraph"), learned.make(SEARCH, 3, False)
     budget = start().evaluations + until * SAMPLES
-    graph, simulator = made.read(of).graph, trainer.Simulator.of(of)
-    return list(trainer.search_simulated(made.learner, graph, simulator, progress, budget))
+    graph, simulator = method.read(problem_).graph, trainer.Simulator.of(problem_)
+    return list(trainer.search_simulated(method.learner, graph, simulator, progress, budget))
 
 
-def of_hsdag() -> dict[str, float]:
-    """The last step of a search by PPO."""
+def run_hsdag() -> dict[str, float]:
+    """Runs a search by PPO and returns the record of its last step."""
     return search(start(), STEPS)[-1].records[-1]
 
 
-def of_colocrl() -> dict[str, float]:
-    """What a policy draws whose loops are over operations, and its log-probability again."""
+def run_colocrl() -> dict[str, float]:
+    """Samples from a policy with loops over operations, and computes the log-probability again."""
     policy = mesh.shard_policy(colocrl.make(num_devices=3, hidden_size=4))
     graph = helpers.batched(problem().graph, num_devices=3)
 
     def step(params: Any, key: jax.Array) -> dict[str, Any]:
-        drawn = jax.jit(policy.sample, static_argnums=3)(params, key, graph, SAMPLES)
-        return _sums(drawn) | {"again": policy.log_prob(params, graph, drawn).log_prob.sum()}
+        samples = jax.jit(policy.sample, static_argnums=3)(params, key, graph, SAMPLES)
+        return _sums(samples) | {"again": policy.log_prob(params, graph, samples).log_prob.sum()}
 
-    return _called(step, policy, graph)
+    return _run_step(step, policy, graph)
 
 
-def of_placeto() -> dict[str, float]:
-    """The gradient of a policy whose episodes have as many steps as there are operations."""
+def run_placeto() -> dict[str, float]:
+    """Computes the gradient of a policy whose episodes have one step for each operation."""
     policy = mesh.shard_policy(placeto.make(num_devices=3, hidden_size=2, rounds=2))
     graph = placeto.read(problem()).graph
 
     def step(params: Any, key: jax.Array) -> dict[str, Any]:
-        drawn = policy.sample(params, key, graph, SAMPLES)
+        samples = policy.sample(params, key, graph, SAMPLES)
         weight = np.linspace(-1, 1, SAMPLES)[:, None]
 
         def gain(params: Any) -> Any:
-            return (weight * policy.log_prob(params, graph, drawn).log_prob).sum()
+            return (weight * policy.log_prob(params, graph, samples).log_prob).sum()
 
         grads = jax.tree.leaves(jax.grad(gain)(params))
-        return _sums(drawn) | {f"gradient {i}": (g**2).sum() ** 0.5 for i, g in enumerate(grads)}
+        return _sums(samples) | {f"gradient {i}": (g**2).sum() ** 0.5 for i, g in enumerate(grads)}
 
-    return _called(step, policy, graph)
+    return _run_step(step, policy, graph)
 
 
-def _sums(drawn: Sample) -> dict[str, Any]:
-    """Numbers that differ where samples differ, or their order."""
+def _sums(samples: Sample) -> dict[str, Any]:
+    """Computes numbers that depend on all samples and on their order."""
     number = 1 + np.arange(SAMPLES)
-    placed = (drawn.placement * number[:, None, None]).sum()
-    return {"placed": placed, "log_prob": (drawn.log_prob * number[:, None]).sum()}
+    placed = (samples.placement * number[:, None, None]).sum()
+    return {"placed": placed, "log_prob": (samples.log_prob * number[:, None]).sum()}
 
 
-def _called(
+def _run_step(
     step: Callable[[Any, jax.Array], dict[str, Any]], policy: Policy, graph: jraph.GraphsTuple
 ) -> dict[str, float]:
     init_key, key = jax.random.split(jax.random.PRNGKey(0))
@@ -105,46 +107,46 @@ def _called(
     return {name: float(value) for name, value in jax.jit(step)(params, key).items()}
 
 
-def of_several_graphs() -> dict[str, float]:
-    """Learning on two graphs at once."""
-    made = learned.make(SCHEDULER, 3, False, over=several.batch_policy)
+def run_several_graphs() -> dict[str, float]:
+    """Learns on two graphs at once."""
+    method = learned.make(SCHEDULER, 3, False, over=several.batch_policy)
     graphs = [scheduler.read(problem(branches), 12, 14).graph for branches in (2, 4)]
     stack = several.stack([jax.device_get(graph) for graph in graphs])
-    state = made.learner.place(made.learner.init(jax.random.PRNGKey(0), stack.graphs))
+    state = method.learner.place(method.learner.init(jax.random.PRNGKey(0), stack.graphs))
     for _ in range(2):
-        state, metrics = several.step(made.learner, state, stack)
+        state, metrics = several.step(method.learner, state, stack)
     return {name: float(value) for name, value in metrics.items()}
 
 
-def unseen() -> dict[str, float]:
-    """Placing without learning."""
-    of, made = problem(), learned.make(SCHEDULER, 3, False)
-    graph = made.read(of).graph
-    params = base.initial_params(made.policy.init, jax.random.PRNGKey(0), graph)
-    found = zero_shot.place(
-        made.policy.improve, params, graph, trainer.Simulator.of(of), jax.random.PRNGKey(1),
-        num_ops=of.graph.num_ops, num_samples=SAMPLES, steps=2,
+def run_zero_shot() -> dict[str, float]:
+    """Places a graph without learning."""
+    problem_, method = problem(), learned.make(SCHEDULER, 3, False)
+    graph = method.read(problem_).graph
+    params = base.initial_params(method.policy.init, jax.random.PRNGKey(0), graph)
+    result = zero_shot.place(
+        method.policy.improve, params, graph, trainer.Simulator.of(problem_), jax.random.PRNGKey(1),
+        num_ops=problem_.graph.num_ops, num_samples=SAMPLES, steps=2,
     )  # fmt: skip
-    return {f"after {i}": float(value) for i, value in enumerate(found.latency_s)}
+    return {f"after {i}": float(value) for i, value in enumerate(result.latency_s)}
 
 
 PROGRAMS: dict[str, Callable[[], dict[str, float]]] = {
-    "hsdag": of_hsdag,
-    "colocrl": of_colocrl,
-    "placeto": of_placeto,
-    "several": of_several_graphs,
-    "zero_shot": unseen,
+    "hsdag": run_hsdag,
+    "colocrl": run_colocrl,
+    "placeto": run_placeto,
+    "several": run_several_graphs,
+    "zero_shot": run_zero_shot,
 }
 
 
 def main(folder: Path) -> None:
-    """Writes what the programs come to, and a search to go on with."""
+    """Writes the numbers of all programs, and a search to resume."""
     jax.config.update("jax_disable_most_optimizations", True)
-    found = {name: program() for name, program in PROGRAMS.items()}
+    result = {name: program() for name, program in PROGRAMS.items()}
     progress = search(start(), RESUMED_AT)[-1].progress
     saved = flax.serialization.to_bytes(mesh.fetch(progress))
     (folder / "progress.msgpack").write_bytes(saved)
-    (folder / "found.json").write_text(json.dumps(found))
+    (folder / "found.json").write_text(json.dumps(result))
 
 
 if __name__ == "__main__":

@@ -98,29 +98,29 @@ def test_equal_returns_have_no_advantage(value, batch):
     assert np.abs(advantage).max() == 0.0
 
 
-def test_what_does_not_count_neither_learns_nor_shifts_the_others():
+def test_samples_that_do_not_count_have_no_advantage_and_shift_no_other():
     returns = np.random.default_rng(0).normal(size=(6, 2))
     counts = np.ones((6, 2), bool)
     counts[3:, 0] = False
-    together = np.concatenate([returns, 100 * np.ones((1, 2))])
-    left_out = np.concatenate([counts, np.zeros((1, 2), bool)])
-    advantage = np.asarray(_leave_one_out(together, left_out))
+    all_returns = np.concatenate([returns, 100 * np.ones((1, 2))])
+    all_counts = np.concatenate([counts, np.zeros((1, 2), bool)])
+    advantage = np.asarray(_leave_one_out(all_returns, all_counts))
     np.testing.assert_allclose(advantage[:6], _leave_one_out(returns, counts), rtol=1e-5)
-    assert (advantage[~left_out] == 0).all()
-    assert (advantage[left_out] != 0).all()
+    assert (advantage[~all_counts] == 0).all()
+    assert (advantage[all_counts] != 0).all()
 
 
-def test_a_sample_that_alone_counts_has_no_baseline_and_no_advantage():
+def test_the_only_sample_that_counts_has_no_advantage():
     counts = np.array([[True], [False], [False]])
     assert (_leave_one_out(np.array([[3.0], [5.0], [9.0]]), counts) == 0).all()
 
 
 def test_the_moving_average_by_hand():
-    """Of two steps; nothing counts at the second at first."""
+    """There are two steps; no sample counts at the second step of the first batch."""
     returns = jnp.array([[1.0, 5.0], [3.0, 7.0]])
     first = jnp.array([[True, False], [True, False]])
-    unknown = jnp.full(2, jnp.nan)
-    advantage, baseline = advantages.moving_average(returns, first, unknown)
+    no_baseline = jnp.full(2, jnp.nan)
+    advantage, baseline = advantages.moving_average(returns, first, no_baseline)
     assert advantage.tolist() == [[-1.0, 0.0], [1.0, 0.0]]
     assert baseline[0] == 2.0
     assert jnp.isnan(baseline[1])
@@ -131,13 +131,13 @@ def test_the_moving_average_by_hand():
     np.testing.assert_allclose(baseline, [2.0, 0.9 * 16 + 0.1 * 6], rtol=1e-6)
 
 
-def test_failures_are_a_large_constant_early_and_left_out_later():
+def test_failures_are_a_large_constant_early_and_all_counts_later():
     latency_s = jnp.array([[2.0], [INF]])
-    early = advantages.failures_as_constant(latency_s, 3.0, advantages.EARLY_UPDATES - 1)
-    late = advantages.failures_as_constant(latency_s, 3.0, advantages.EARLY_UPDATES)
-    assert early.latency_s.tolist() == late.latency_s.tolist() == [[2.0], [300.0]]
-    assert early.counts.tolist() == [[True], [True]]
-    assert late.counts.tolist() == [[True], [False]]
+    early = advantages.penalise_failures(latency_s, 3.0, advantages.EARLY_UPDATES - 1)
+    late = advantages.penalise_failures(latency_s, 3.0, advantages.EARLY_UPDATES)
+    assert early[0].tolist() == late[0].tolist() == [[2.0], [300.0]]
+    assert early[1].tolist() == [[True], [True]]
+    assert late[1].tolist() == [[True], [False]]
 
 
 def test_an_episode_of_improvements_returns_the_whole_improvement():

@@ -1,4 +1,4 @@
-"""What every learner promises, whatever its algorithm."""
+"""The contract of all learners."""
 
 import functools
 
@@ -21,17 +21,17 @@ GRAPH = helpers.batched(helpers.diamond())
 
 
 @functools.cache
-def _drawn() -> tuple[base.State, Sample]:
+def _sample() -> tuple[base.State, Sample]:
     learner = reinforce.make(POLICY, Settings(num_samples=8))
     return learner.sample(learner.init(jax.random.key(0), GRAPH), GRAPH)
 
 
 def test_the_algorithm_decides_the_update_alone(make):
-    state, drawn = _drawn()
+    state, samples = _sample()
     learner = make(POLICY, Settings(num_samples=8))
-    own_state, own = learner.sample(learner.init(jax.random.key(0), GRAPH), GRAPH)
-    np.testing.assert_array_equal(own_state.params, state.params)
-    np.testing.assert_array_equal(own.placement, drawn.placement)
+    actual_state, actual = learner.sample(learner.init(jax.random.key(0), GRAPH), GRAPH)
+    np.testing.assert_array_equal(actual_state.params, state.params)
+    np.testing.assert_array_equal(actual.placement, samples.placement)
 
 
 @pytest.mark.slow
@@ -47,14 +47,14 @@ def test_the_algorithm_decides_the_update_alone(make):
     ],
 )
 def test_failures_leave_the_parameters_finite(make, reward, baseline, failed):
-    state, drawn = _drawn()
+    state, samples = _sample()
     learner = make(POLICY, Settings(num_samples=8, reward=reward, baseline=baseline, failed=failed))
     for broken in (np.arange(8) % 2 == 0, np.ones(8, bool)):
         latency_s = np.where(broken, np.inf, 2.0).astype(np.float32)[:, None]
-        after, metrics = learner.update(state, GRAPH, drawn, latency_s, 1.0)
-        assert np.isfinite(after.params).all()
+        updated_state, metrics = learner.update(state, GRAPH, samples, latency_s, 1.0)
+        assert np.isfinite(updated_state.params).all()
         assert all(np.isfinite(value) for value in metrics.values())
-        assert (after.params[:NUM_OPS] != state.params[:NUM_OPS]).all()  # it still learned
+        assert (updated_state.params[:NUM_OPS] != state.params[:NUM_OPS]).all()  # it still learned
 
 
 @pytest.mark.slow
@@ -65,15 +65,15 @@ def test_failures_become_less_likely(make):
     def failures(placements: Array) -> Array:  # whatever puts op0 on device 1
         return placements[:, 0, 0] == 1
 
-    before = None
+    first_share = None
     for _ in range(30):
-        state, drawn = learner.sample(state, GRAPH)
-        failed = failures(drawn.placement)
-        before = failed.mean() if before is None else before
+        state, samples = learner.sample(state, GRAPH)
+        failed = failures(samples.placement)
+        first_share = failed.mean() if first_share is None else first_share
         latency_s = jnp.where(failed, jnp.inf, 1.0)[:, None]
-        state, _ = learner.update(state, GRAPH, drawn, latency_s, 1.0)
-    assert before > 0.2
-    assert failed.mean() < before / 3
+        state, _ = learner.update(state, GRAPH, samples, latency_s, 1.0)
+    assert first_share > 0.2
+    assert failed.mean() < first_share / 3
 
 
 @pytest.mark.parametrize(
@@ -99,13 +99,13 @@ def test_impossible_settings_are_refused_in_one_line(make, settings, message):
 
 @pytest.mark.slow
 def test_the_moving_average_remembers_earlier_batches(make):
-    """The same latencies twice: at first they are their own baseline, then they are too."""
+    """The first batch is its own baseline; equal latencies later leave the average unchanged."""
     learner = make(POLICY, Settings(num_samples=8, reward="sqrt", baseline="moving_average"))
-    state, drawn = learner.sample(learner.init(jax.random.key(0), GRAPH), GRAPH)
+    state, samples = learner.sample(learner.init(jax.random.key(0), GRAPH), GRAPH)
     assert np.isnan(state.baseline).all()
     for latency_s, expected in ((4.0, -2.0), (4.0, -2.0), (9.0, -2.1)):
         latencies = np.full((8, 1), latency_s, np.float32)
-        state, _ = learner.update(state, GRAPH, drawn, latencies, 1.0)
+        state, _ = learner.update(state, GRAPH, samples, latencies, 1.0)
         np.testing.assert_allclose(state.baseline, [expected], rtol=1e-6)
     assert state.updates == 3
 
@@ -115,21 +115,23 @@ def _decaying(make, decay: float) -> base.Learner:
     return make(POLICY, Settings(num_samples=8, learning_rate_decay=decay, entropy_weight=0.0))
 
 
-def _moved(make, decay: float, count: int) -> float:
-    """How far the parameters move in an update that is preceded by `count` gradient steps."""
+def _distance(make, decay: float, count: int) -> float:
+    """Returns how far an update after `count` gradient steps moves the parameters."""
     learner = _decaying(make, decay)
-    state, drawn = learner.sample(learner.init(jax.random.key(0), GRAPH), GRAPH)
-    late = jax.tree.map(
+    state, samples = learner.sample(learner.init(jax.random.key(0), GRAPH), GRAPH)
+    late_state = jax.tree.map(
         lambda leaf: jnp.full_like(leaf, count) if leaf.dtype == jnp.int32 else leaf,
         state.opt_state,
     )
     latency_s = np.arange(1.0, 9.0, dtype=np.float32)[:, None]
-    after, _ = learner.update(state._replace(opt_state=late), GRAPH, drawn, latency_s, 1.0)
-    return float(np.abs(after.params - state.params).max())
+    updated_state, _ = learner.update(
+        state._replace(opt_state=late_state), GRAPH, samples, latency_s, 1.0
+    )
+    return float(np.abs(updated_state.params - state.params).max())
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize(("count", "halvings"), [(0, 0), (440, 0), (450, 1), (501, 2)])
 def test_the_learning_rate_decays_after_the_first_steps(make, count, halvings):
-    ratio = _moved(make, 0.5, count) / _moved(make, 1.0, count)
+    ratio = _distance(make, 0.5, count) / _distance(make, 1.0, count)
     assert ratio == pytest.approx(0.5**halvings, rel=0.05)

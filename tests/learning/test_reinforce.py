@@ -26,27 +26,27 @@ def _latency_s(placements: Array) -> Array:
 def _learned_gradient(
     settings: Settings, latency_of: Callable = _latency_s, reference_s: float = 100.0
 ) -> tuple[Array, Array, Array]:
-    """Initial parameters, latencies of the samples, and the gradient of the loss on these.
+    """Returns initial parameters, latencies of samples, and the gradient of the loss on them.
 
     Adam's first moment after one update is (1 - 0.9) times the gradient.
     """
     learner = reinforce.make(POLICY, settings)
-    state, drawn = learner.sample(learner.init(jax.random.key(0), GRAPH), GRAPH)
-    latency_s = latency_of(drawn.placement[:, 0, :NUM_OPS])
-    after, _ = learner.update(state, GRAPH, drawn, latency_s[:, None], reference_s)
-    gradient = optax.tree.get(after.opt_state, "mu") / (1 - 0.9)
+    state, samples = learner.sample(learner.init(jax.random.key(0), GRAPH), GRAPH)
+    latency_s = latency_of(samples.placement[:, 0, :NUM_OPS])
+    updated_state, _ = learner.update(state, GRAPH, samples, latency_s[:, None], reference_s)
+    gradient = optax.tree.get(updated_state.opt_state, "mu") / (1 - 0.9)
     return state.params, latency_s, gradient.reshape(state.params.shape)
 
 
 def _expected_reward_gradient(params: Array, reference_s: float = 100.0) -> Array:
-    """By enumeration: of the sum over all placements of probability times reference / latency."""
+    """Enumerates placements: the gradient of the sum of probability times reference / latency."""
     placements = helpers.all_placements(NUM_OPS, 2)
     padded = np.pad(placements, ((0, 0), (0, 16 - NUM_OPS)))[:, None]
     reward = reference_s / _latency_s(placements)
 
     def expected(params: Array) -> Array:
-        every = Sample(padded, np.zeros(()), np.zeros(()))
-        return jnp.exp(POLICY.log_prob(params, GRAPH, every).log_prob[:, 0]) @ reward
+        enumerated = Sample(padded, np.zeros(()), np.zeros(()))
+        return jnp.exp(POLICY.log_prob(params, GRAPH, enumerated).log_prob[:, 0]) @ reward
 
     return jax.grad(expected)(params)
 
@@ -75,11 +75,11 @@ def test_the_leave_one_out_baseline_changes_the_scale_and_the_variance_alone():
     assert _relative_error(gradient * np.std(100.0 / latency_s), exact) < 0.05
 
 
-def test_where_all_placements_are_alike_only_the_entropy_is_learned():
-    def alike(placements: Array) -> Array:
+def test_only_the_entropy_is_learned_if_all_placements_are_equal():
+    def constant(placements: Array) -> Array:
         return jnp.full(len(placements), 0.3)
 
-    params, _, gradient = _learned_gradient(_settings(entropy_weight=0.25), alike, 0.7)
+    params, _, gradient = _learned_gradient(_settings(entropy_weight=0.25), constant, 0.7)
 
     def entropy(params: Array) -> Array:
         return -(jax.nn.softmax(params) * jax.nn.log_softmax(params))[:NUM_OPS].sum()

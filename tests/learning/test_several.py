@@ -1,4 +1,4 @@
-"""Learning on several graphs at once, and what comes of it on another."""
+"""Learning on several graphs at once, and placing another one."""
 
 import jax
 import jax.numpy as jnp
@@ -14,13 +14,15 @@ from tests import helpers
 
 SAMPLES = 16
 POLICY = scheduler.make(num_devices=2, hidden_size=8, episode_steps=2)
-TOGETHER = several.batch_policy(POLICY)
+STACK_POLICY = several.batch_policy(POLICY)
 
 
 def _problem(branches: int, length: int) -> Instance:
     graph = helpers.fork_join(branches, length)
-    apart = 1 - np.eye(2, dtype=np.float32)
-    costs = helpers.unit_costs(graph, transfer_latency_s=0.5 * apart, transfer_s_per_byte=0 * apart)
+    off_diagonal = 1 - np.eye(2, dtype=np.float32)
+    costs = helpers.unit_costs(
+        graph, transfer_latency_s=0.5 * off_diagonal, transfer_s_per_byte=0 * off_diagonal
+    )
     return helpers.as_problem(graph, costs, "makespan")
 
 
@@ -41,7 +43,7 @@ def test_the_reference_is_the_fastest_single_device():
         assert reference_s == pytest.approx(single_s[0])
 
 
-def test_where_no_single_device_runs_everything_the_reference_leaves_out_what_it_does_not_run():
+def test_the_reference_ignores_unsupported_operations_if_no_device_runs_everything():
     problem = _problem(2, 2)
     compute_s = np.array(problem.costs.compute_s)
     compute_s[[0, 1], [0, 1]] = np.inf  # of 6 and of 12
@@ -58,47 +60,47 @@ def test_graphs_of_different_sizes_are_refused():
 
 
 @pytest.mark.slow
-def test_each_graph_of_a_stack_is_placed_as_it_is_alone():
-    params = base.initial_params(TOGETHER.init, jax.random.key(0), STACK.graphs)
+def test_each_graph_of_a_stack_is_placed_as_by_itself():
+    params = base.initial_params(STACK_POLICY.init, jax.random.key(0), STACK.graphs)
     key = jax.random.key(1)
 
     @jax.jit
-    def ask(params, key, graphs):
-        drawn = TOGETHER.sample(params, key, graphs, SAMPLES)
-        return drawn, TOGETHER.log_prob(params, graphs, drawn)
+    def evaluate_policy(params, key, graphs):
+        samples = STACK_POLICY.sample(params, key, graphs, SAMPLES)
+        return samples, STACK_POLICY.log_prob(params, graphs, samples)
 
-    drawn, again = ask(params, key, STACK.graphs)
+    samples, log_prob = evaluate_policy(params, key, STACK.graphs)
     for i, graph_key in enumerate(jax.random.split(key, len(GRAPHS))):
-        own = slice(i * SAMPLES, (i + 1) * SAMPLES)
-        alone = _sample(params, graph_key, GRAPHS[i], SAMPLES)
-        np.testing.assert_array_equal(drawn.placement[own], alone.placement)
-        np.testing.assert_allclose(drawn.log_prob[own], alone.log_prob, rtol=1e-4, atol=1e-4)
-        np.testing.assert_allclose(again.log_prob[own], alone.log_prob, rtol=1e-3, atol=1e-3)
+        rows = slice(i * SAMPLES, (i + 1) * SAMPLES)
+        single = _sample(params, graph_key, GRAPHS[i], SAMPLES)
+        np.testing.assert_array_equal(samples.placement[rows], single.placement)
+        np.testing.assert_allclose(samples.log_prob[rows], single.log_prob, rtol=1e-4, atol=1e-4)
+        np.testing.assert_allclose(log_prob.log_prob[rows], single.log_prob, rtol=1e-3, atol=1e-3)
 
 
 @pytest.mark.slow
 def test_an_update_of_one_graph_is_the_learners_own():
     """Episodes are compared within their graph, so that a stack of one changes nothing."""
     settings = base.Settings(num_samples=SAMPLES)
-    alone, together = reinforce.make(POLICY, settings), reinforce.make(TOGETHER, settings)
-    one = several.stack(GRAPHS[:1])
-    state = alone.init(jax.random.key(0), GRAPHS[0])
-    drawn = _sample(state.params, jax.random.key(1), GRAPHS[0], SAMPLES)
+    single, stacked = reinforce.make(POLICY, settings), reinforce.make(STACK_POLICY, settings)
+    stack = several.stack(GRAPHS[:1])
+    state = single.init(jax.random.key(0), GRAPHS[0])
+    samples = _sample(state.params, jax.random.key(1), GRAPHS[0], SAMPLES)
     rng = np.random.default_rng(0)
     latency_s = jnp.asarray(rng.uniform(1, 2, (SAMPLES, 2)), jnp.float32)
-    first, _ = alone.update(state, GRAPHS[0], drawn, latency_s, jnp.float32(1.5))
-    second, _ = together.update(state, one.graphs, drawn, latency_s, jnp.array([1.5]))
+    first, _ = single.update(state, GRAPHS[0], samples, latency_s, jnp.float32(1.5))
+    second, _ = stacked.update(state, stack.graphs, samples, latency_s, jnp.array([1.5]))
     for a, b in zip(jax.tree.leaves(first.params), jax.tree.leaves(second.params), strict=True):
         np.testing.assert_allclose(a, b, rtol=1e-4, atol=1e-6)
 
 
-def test_advantages_do_not_mix_graphs_that_take_longer_with_others():
+def test_advantages_compare_samples_of_one_graph_only():
     settings = base.Settings(num_samples=4, discount=0.0)
     state = base.State(None, None, jax.random.key(0), jnp.full(1, jnp.nan), jnp.zeros((), int))
     latency_s = np.array([1.0, 2.0, 3.0, 4.0])
     both = jnp.asarray(np.append(latency_s, 100 * latency_s)[:, None], jnp.float32)
-    compared = jax.jit(base._advantage, static_argnums=0)
-    advantage, _ = compared(settings, state, both, jnp.array([1.0, 100.0]))
+    compute_advantages = jax.jit(base.compute_advantages, static_argnums=0)
+    advantage, _ = compute_advantages(settings, state, both, jnp.array([1.0, 100.0]))
     np.testing.assert_allclose(advantage[:4], advantage[4:], rtol=1e-5)
     assert advantage[0] > 0 > advantage[3]
 
@@ -108,9 +110,9 @@ def test_learning_makes_the_best_samples_of_all_graphs_better():
     settings = base.Settings(
         *(SAMPLES, 3e-2), baseline="risk_seeking", entropy_weight=0.0, discount=0.0
     )
-    learner = reinforce.make(TOGETHER, settings)
+    learner = reinforce.make(STACK_POLICY, settings)
     state = learner.init(jax.random.key(0), STACK.graphs)
-    # From a policy that pays for what is cheap: it has to unlearn it.
+    # The initial policy prefers bad placements and has to unlearn that.
     params = jax.tree.map(lambda leaf: leaf, state.params)
     params["params"]["weights"] = jnp.full(7, -3.0)
     state = state._replace(params=params)
@@ -123,19 +125,19 @@ def test_learning_makes_the_best_samples_of_all_graphs_better():
 
 @pytest.mark.slow
 def test_every_policy_that_reads_costs_learns_on_several_graphs():
-    """A step of Placeto's: it is worth what the simulators say of what it drew."""
+    """Checks a step of Placeto against the simulators."""
     policy = several.batch_policy(placeto.make(num_devices=2, hidden_size=4, rounds=2))
     learner = reinforce.make(policy, base.Settings(num_samples=2, reward="improvement"))
     graphs = [helpers.with_costs(graph, of) for graph, of in zip(GRAPHS, PROBLEMS, strict=True)]
     stack = several.stack(graphs)
     state = learner.init(jax.random.key(0), stack.graphs)
     after, metrics = several.step(learner, state, stack)
-    _, drawn = learner.sample(state, stack.graphs)
+    _, samples = learner.sample(state, stack.graphs)
     ratios = []
     for i, problem in enumerate(PROBLEMS):
-        placements = drawn.placement[2 * i : 2 * i + 2, :, : problem.graph.num_ops]
-        every = placements.reshape(-1, problem.graph.num_ops)
-        ratios.append(np.min(problem.evaluate(every)) / stack.reference_s[i])
+        placements = samples.placement[2 * i : 2 * i + 2, :, : problem.graph.num_ops]
+        rows = placements.reshape(-1, problem.graph.num_ops)
+        ratios.append(np.min(problem.evaluate(rows)) / stack.reference_s[i])
     assert metrics["ratio"] == pytest.approx(np.exp(np.mean(np.log(ratios))), rel=1e-5)
     assert metrics["evaluated"] == 3 * 2 * 20
     changed = jax.tree.map(lambda a, b: bool((a != b).any()), after.params, state.params)
@@ -143,10 +145,10 @@ def test_every_policy_that_reads_costs_learns_on_several_graphs():
 
 
 @pytest.mark.slow
-def test_a_graph_that_was_never_seen_is_placed_optimally_without_learning():
+def test_an_unseen_graph_is_placed_optimally_without_learning():
     params = base.initial_params(POLICY.init, jax.random.key(0), GRAPHS[0])
     problem = _problem(2, 3)
-    found = zero_shot.place(
+    result = zero_shot.place(
         POLICY.improve,
         params,
         _read(problem),
@@ -156,17 +158,17 @@ def test_a_graph_that_was_never_seen_is_placed_optimally_without_learning():
         num_samples=32,
         steps=3,
     )
-    value_s = problem.evaluate(found.placement[None])[0]
-    assert found.latency_s.shape == (3,)
-    assert (np.diff(found.latency_s) <= 0).all()
-    assert found.latency_s[-1] == pytest.approx(float(value_s))
-    every = helpers.all_placements(problem.graph.num_ops, 2)
-    assert float(value_s) == pytest.approx(float(problem.evaluate(every).min()))
+    value_s = problem.evaluate(result.placement[None])[0]
+    assert result.latency_s.shape == (3,)
+    assert (np.diff(result.latency_s) <= 0).all()
+    assert result.latency_s[-1] == pytest.approx(float(value_s))
+    rows = helpers.all_placements(problem.graph.num_ops, 2)
+    assert float(value_s) == pytest.approx(float(problem.evaluate(rows).min()))
 
 
 @pytest.mark.slow
-def test_walks_end_at_the_best_of_each_graph_and_teach_one_policy(monkeypatch):
-    monkeypatch.setattr(several, "_WALK", 12)
+def test_local_searches_find_the_optimum_of_each_graph_and_train_one_policy(monkeypatch):
+    monkeypatch.setattr(several, "_LOCAL_SEARCH_STEPS", 12)
     policy = hsdag.make(num_devices=2, hidden_size=8, num_layers=1, levels=3, groups=16)
     settings = base.Settings(num_samples=SAMPLES, entropy_weight=0.0)
     learner = walk.make(policy, settings)
@@ -178,11 +180,13 @@ def test_walks_end_at_the_best_of_each_graph_and_teach_one_policy(monkeypatch):
     assert after.updates == 12 * len(PROBLEMS)
     assert after.walk is None
     assert metrics["ratio"] < 1
-    every = helpers.all_placements(PROBLEMS[0].graph.num_ops, 2)
-    best_s = float(np.min(PROBLEMS[0].evaluate(every)))
-    alone, of_one = several.walks(learner, state, several.stack(3 * graphs[:1]))
-    assert of_one["ratio"] == pytest.approx(best_s / stack.reference_s[0])
+    rows = helpers.all_placements(PROBLEMS[0].graph.num_ops, 2)
+    best_s = float(np.min(PROBLEMS[0].evaluate(rows)))
+    repeated, repeated_metrics = several.walks(learner, state, several.stack(3 * graphs[:1]))
+    assert repeated_metrics["ratio"] == pytest.approx(best_s / stack.reference_s[0])
     assert any(
         (x != y).any()
-        for x, y in zip(jax.tree.leaves(alone.params), jax.tree.leaves(after.params), strict=True)
+        for x, y in zip(
+            jax.tree.leaves(repeated.params), jax.tree.leaves(after.params), strict=True
+        )
     )

@@ -27,7 +27,7 @@ def _problem(graph: OpGraph, seed: int = 3, objective: str = "serial") -> Instan
 
 
 def _tight() -> Instance:
-    """Memory for half of the operations a device: single devices overflow, and so do most."""
+    """Gives each device memory for half of the operations, so that most placements overflow."""
     problem = _problem(FORK_JOIN, 11)
     costs = problem.costs._replace(
         memory_bytes=np.ones(FORK_JOIN.num_ops, np.float32),
@@ -41,7 +41,7 @@ def _evaluator(graph: OpGraph, seed: int = 3) -> Evaluate:
 
 
 def _optimum(graph: OpGraph, evaluate: Evaluate) -> tuple[float, float]:
-    """The least latency of all placements, and that of the best single device."""
+    """Returns the least latency of all placements and that of the best single device."""
     values = np.asarray(evaluate(helpers.all_placements(graph.num_ops, 2)))
     return float(values.min()), float(values[[0, -1]].min())
 
@@ -72,7 +72,7 @@ def _simulated(
     learner: Learner | None = None,
     chunk: int = 4,
 ) -> list[trainer.Report]:
-    """As `_run`, compiled, of any problem."""
+    """Runs `search_simulated` on a problem."""
     learner = learner or _learner()
     if progress is None:
         progress = _start(problem.evaluate, problem.graph, learner)
@@ -88,15 +88,15 @@ def _latencies_s(reports: list[trainer.Report]) -> list[np.ndarray]:
     return [latencies_s for report in reports for latencies_s in report.latencies_s]
 
 
-def _counting(evaluate: Evaluate) -> tuple[Evaluate, list[np.ndarray]]:
-    """The same evaluation, and a list that gains every batch of placements it is given."""
-    seen: list[np.ndarray] = []
+def _count_calls(evaluate: Evaluate) -> tuple[Evaluate, list[np.ndarray]]:
+    """Returns the same evaluation, and the list of all batches that it evaluates."""
+    batches: list[np.ndarray] = []
 
-    def counted(placements: np.ndarray) -> np.ndarray:
-        seen.append(np.array(placements))
+    def counting(placements: np.ndarray) -> np.ndarray:
+        batches.append(np.array(placements))
         return np.asarray(evaluate(placements))
 
-    return counted, seen
+    return counting, batches
 
 
 def _assert_equal(actual: Progress, expected: Progress) -> None:
@@ -144,9 +144,9 @@ def test_hsdag_learns_the_optimum(make, graph, costs, objective):
 
 @pytest.mark.parametrize("budget", [3, 2 + BATCH, 2 + 3 * BATCH, 2 + 3 * BATCH + 5])
 def test_the_budget_is_spent_exactly(budget):
-    evaluate, seen = _counting(_evaluator(DIAMOND))
+    evaluate, batches = _count_calls(_evaluator(DIAMOND))
     reports = _run(evaluate, budget)
-    assert sum(map(len, seen)) == reports[-1].progress.evaluations == budget
+    assert sum(map(len, batches)) == reports[-1].progress.evaluations == budget
     assert [report.progress.step for report in reports] == list(range(1, len(reports) + 1))
 
 
@@ -165,11 +165,11 @@ def test_a_step_cut_short_is_evaluated_but_not_learned_from():
 
 def test_resuming_midway_equals_going_through():
     evaluate = _evaluator(DIAMOND)
-    through = _run(evaluate, 2 + 6 * BATCH)
-    resumed = _run(evaluate, 2 + 6 * BATCH, through[2].progress)
+    uninterrupted = _run(evaluate, 2 + 6 * BATCH)
+    resumed = _run(evaluate, 2 + 6 * BATCH, uninterrupted[2].progress)
     assert len(resumed) == 3
-    _assert_equal(resumed[-1].progress, through[-1].progress)
-    assert resumed[-1].records == through[-1].records
+    _assert_equal(resumed[-1].progress, uninterrupted[-1].progress)
+    assert resumed[-1].records == uninterrupted[-1].records
 
 
 def test_seeds_decide_the_search():
@@ -195,9 +195,9 @@ def test_the_search_starts_from_the_best_single_device_and_never_gets_worse():
 
 def test_the_best_is_a_placement_that_was_evaluated_where_it_says():
     for seed in range(5):
-        evaluate, seen = _counting(_evaluator(DIAMOND, seed))
+        evaluate, batches = _count_calls(_evaluator(DIAMOND, seed))
         last = _run(evaluate, 2 + 5 * BATCH)[-1].progress
-        evaluated = np.concatenate(seen)
+        evaluated = np.concatenate(batches)
         values = np.asarray(evaluate(evaluated))
         assert last.best_s == values.min()
         assert last.found_at == values.argmin() + 1
@@ -206,9 +206,9 @@ def test_the_best_is_a_placement_that_was_evaluated_where_it_says():
 
 def test_the_elite_is_the_fastest_distinct_placements():
     for seed in range(5):
-        evaluate, seen = _counting(_evaluator(DIAMOND, seed))
+        evaluate, batches = _count_calls(_evaluator(DIAMOND, seed))
         last = _run(evaluate, 2 + 5 * BATCH)[-1].progress
-        distinct = np.unique(np.concatenate(seen), axis=0)
+        distinct = np.unique(np.concatenate(batches), axis=0)
         fastest_s = np.sort(np.asarray(evaluate(distinct)))[: len(last.elite)]
         assert last.elite_s.tolist() == fastest_s.tolist()
         assert np.asarray(evaluate(last.elite)).tolist() == last.elite_s.tolist()
@@ -216,10 +216,10 @@ def test_the_elite_is_the_fastest_distinct_placements():
 
 
 def test_among_equals_the_earliest_stays():
-    evaluate, seen = _counting(lambda placements: np.full(len(placements), 7.0, np.float32))
+    evaluate, batches = _count_calls(lambda placements: np.full(len(placements), 7.0, np.float32))
     last = _run(evaluate, 2 + 3 * BATCH)[-1].progress
     assert last.found_at == 1
-    evaluated = np.concatenate(seen)
+    evaluated = np.concatenate(batches)
     _, first = np.unique(evaluated, axis=0, return_index=True)
     np.testing.assert_array_equal(last.elite, evaluated[np.sort(first)[: len(last.elite)]])
 
@@ -238,11 +238,11 @@ def test_the_single_devices_may_be_forgotten_but_not_their_unit():
 @pytest.mark.parametrize("runs", ["some", "none"])
 def test_failures_are_survived(runs):
     """Neither single device runs; of the others those that run put op0 on device 1, or none do."""
-    inner = _evaluator(DIAMOND)
+    evaluate_all = _evaluator(DIAMOND)
 
     def evaluate(placements: np.ndarray) -> np.ndarray:
         ran = (np.asarray(placements)[:, 0] == 1) & (np.asarray(placements)[:, 3] == 0)
-        return np.where(ran & (runs == "some"), inner(placements), np.inf).astype(np.float32)
+        return np.where(ran & (runs == "some"), evaluate_all(placements), np.inf).astype(np.float32)
 
     start = _start(evaluate)
     assert start.best_s == np.inf
@@ -293,7 +293,7 @@ def test_in_the_simulator_the_steps_are_those_of_the_host(make, objective):
 
 @pytest.mark.slow
 @ALGORITHMS
-def test_beyond_the_memory_too_the_steps_are_those_of_the_host(make):
+def test_with_limited_memory_too_the_steps_are_those_of_the_host(make):
     problem, learner = _tight(), _learner(make)
     evaluate, batched = problem.evaluate, helpers.batched(FORK_JOIN)
     penalised = problem.evaluate_penalised
@@ -308,9 +308,9 @@ def test_beyond_the_memory_too_the_steps_are_those_of_the_host(make):
     assert all(len(ran) < BATCH for ran in _latencies_s(host))
     actual, expected = (reports[-1].progress for reports in (compiled, host))
     np.testing.assert_allclose(actual.state.params, expected.state.params, rtol=1e-4, atol=1e-5)
-    # What fails alone says less: other steps are taken.
-    *_, other = search()
-    assert np.abs(other.progress.state.params - expected.state.params).max() > 0.01
+    # Without penalised latencies the search learns less and takes other steps.
+    *_, unpenalised = search()
+    assert np.abs(unpenalised.progress.state.params - expected.state.params).max() > 0.01
 
 
 @pytest.mark.slow
@@ -346,11 +346,11 @@ def test_in_the_simulator_a_spent_budget_runs_no_step():
 def test_in_the_simulator_resuming_equals_going_through(make, stop):
     """Wherever the chunks of 4 steps end."""
     problem, learner, budget = _problem(DIAMOND), _learner(make), 2 + 10 * BATCH
-    through = _simulated(problem, budget, learner=learner)
-    until = _simulated(problem, 2 + stop * BATCH, learner=learner)
-    resumed = _simulated(problem, budget, until[-1].progress, learner=learner)
-    _assert_equal(resumed[-1].progress, through[-1].progress)
-    assert _records(until) + _records(resumed) == _records(through)
+    uninterrupted = _simulated(problem, budget, learner=learner)
+    interrupted = _simulated(problem, 2 + stop * BATCH, learner=learner)
+    resumed = _simulated(problem, budget, interrupted[-1].progress, learner=learner)
+    _assert_equal(resumed[-1].progress, uninterrupted[-1].progress)
+    assert _records(interrupted) + _records(resumed) == _records(uninterrupted)
 
 
 @pytest.mark.slow
@@ -377,34 +377,36 @@ def test_in_the_simulator_only_what_fits_is_remembered_but_the_excess_is_learned
     assert last.elite.sum(axis=1).tolist() == [FORK_JOIN.num_ops / 2] * len(last.elite)
 
 
-def test_reports_carry_the_latencies_of_what_can_run():
-    inner = _evaluator(DIAMOND)
+def test_reports_have_the_latencies_of_feasible_placements():
+    evaluate_all = _evaluator(DIAMOND)
 
     def evaluate(placements: np.ndarray) -> np.ndarray:
-        return np.where(np.asarray(placements)[:, 0] == 1, inner(placements), np.inf)
+        return np.where(np.asarray(placements)[:, 0] == 1, evaluate_all(placements), np.inf)
 
-    counted, seen = _counting(evaluate)
-    reports = _run(counted, 2 + 3 * BATCH)
-    for (latencies_s,), placements in zip((r.latencies_s for r in reports), seen[1:], strict=True):
-        every = np.asarray(evaluate(placements), np.float32)
-        assert latencies_s.tolist() == every[np.isfinite(every)].tolist()
+    counting, batches = _count_calls(evaluate)
+    reports = _run(counting, 2 + 3 * BATCH)
+    for (latencies_s,), placements in zip(
+        (r.latencies_s for r in reports), batches[1:], strict=True
+    ):
+        values_s = np.asarray(evaluate(placements), np.float32)
+        assert latencies_s.tolist() == values_s[np.isfinite(values_s)].tolist()
         assert 0 < len(latencies_s) < BATCH
 
 
-def test_what_a_step_is_worth_on_average_is_what_its_episodes_end_with():
+def test_a_steps_mean_is_over_the_last_placements_of_its_episodes():
     learner = reinforce.make(helpers.episodic_policy(3), Settings(num_samples=4, reward="inverse"))
     evaluate = _problem(DIAMOND).evaluate
-    counted, seen = _counting(evaluate)
+    counting, batches = _count_calls(evaluate)
     start = _start(evaluate, learner=learner)
-    reports = list(trainer.search(learner, helpers.batched(DIAMOND), counted, start, 2 + 12 + 7))
-    for (record,), placements in zip((r.records for r in reports), seen, strict=True):
+    reports = list(trainer.search(learner, helpers.batched(DIAMOND), counting, start, 2 + 12 + 7))
+    for (record,), placements in zip((r.records for r in reports), batches, strict=True):
         ends = placements[2::3]
         assert len(ends) == len(placements) // 3
         assert record["mean_s"] == pytest.approx(float(np.mean(evaluate(ends))), rel=1e-5)
 
 
-FOLLOWING = np.arange(FORK_JOIN.num_ops)
-FOLLOWING[[3, 5]] = [1, 2]
+ASSIGNMENT = np.arange(FORK_JOIN.num_ops)
+ASSIGNMENT[[3, 5]] = [1, 2]
 
 
 def test_in_the_simulator_the_pace_decides_the_reports_and_not_the_steps():
@@ -429,28 +431,28 @@ def test_in_the_simulator_the_pace_decides_the_reports_and_not_the_steps():
 
 
 def test_on_the_host_operations_follow_those_that_place_them():
-    evaluate, seen = _counting(_problem(FORK_JOIN, 11).evaluate)
+    evaluate, batches = _count_calls(_problem(FORK_JOIN, 11).evaluate)
     start, batched = _start(evaluate, FORK_JOIN), helpers.batched(FORK_JOIN)
     steps = trainer.search(
-        _learner(), batched, evaluate, start, 2 + 4 * BATCH, assignment=FOLLOWING
+        _learner(), batched, evaluate, start, 2 + 4 * BATCH, assignment=ASSIGNMENT
     )
     *_, last = steps
-    placements = np.concatenate(seen)
-    np.testing.assert_array_equal(placements, placements[:, FOLLOWING])
+    placements = np.concatenate(batches)
+    np.testing.assert_array_equal(placements, placements[:, ASSIGNMENT])
     assert len(np.unique(placements, axis=0)) > 10
-    np.testing.assert_array_equal(last.progress.elite, last.progress.elite[:, FOLLOWING])
+    np.testing.assert_array_equal(last.progress.elite, last.progress.elite[:, ASSIGNMENT])
 
 
 def test_in_the_simulator_co_located_operations_follow_the_first():
-    problem, learner, first = _problem(FORK_JOIN, 11), _learner(), FOLLOWING
+    problem, learner, first = _problem(FORK_JOIN, 11), _learner(), ASSIGNMENT
     simulator = trainer.Simulator.of(problem)._replace(assignment=first)
-    every = helpers.all_placements(FORK_JOIN.num_ops, 2)[:, first]
+    lifted = helpers.all_placements(FORK_JOIN.num_ops, 2)[:, first]
     evaluate = problem.evaluate
     start, batched = _start(evaluate, FORK_JOIN), helpers.batched(FORK_JOIN)
     *_, last = trainer.search_simulated(
         learner, batched, simulator, start, 2 + 100 * BATCH, chunk=4
     )
-    assert last.progress.best_s == np.min(evaluate(every)) > _optimum(FORK_JOIN, evaluate)[0]
+    assert last.progress.best_s == np.min(evaluate(lifted)) > _optimum(FORK_JOIN, evaluate)[0]
     np.testing.assert_array_equal(last.progress.elite, last.progress.elite[:, first])
 
 
@@ -461,12 +463,12 @@ def test_in_the_simulator_nothing_compiles_after_the_first_chunk():
     simulator = trainer.Simulator.of(problem)
     progress = _start(problem.evaluate, learner=learner)
 
-    def searched(budget: int) -> list[trainer.Report]:
+    def search(budget: int) -> list[trainer.Report]:
         return list(trainer.search_simulated(learner, graph, simulator, progress, budget, chunk=3))
 
     with helpers.count_compilations() as compiled:
-        searched(3 * (BATCH + 2))
+        search(3 * (BATCH + 2))
     assert sum("steps" in name for name in compiled) == 1
     with helpers.count_compilations() as compiled:
-        assert len(searched(2 + 7 * (BATCH + 2) + 1)) == 3
+        assert len(search(2 + 7 * (BATCH + 2) + 1)) == 3
     assert compiled == []

@@ -1,4 +1,4 @@
-"""A walk: where it goes on, and that what gains is made likelier."""
+"""Local search by a policy's moves: acceptance and restarts, and that improvements get likelier."""
 
 import jax
 import jax.numpy as jnp
@@ -6,7 +6,8 @@ import numpy as np
 import pytest
 
 from placement.learning import trainer, walk
-from placement.learning.base import Settings
+from placement.learning.base import Settings, State
+from placement.solvers import iterated_local_search as ils
 from placement.types import LogProb, Policy, Sample
 from tests import helpers
 
@@ -16,7 +17,7 @@ NODES = len(GRAPH.nodes["mask"])
 
 
 def _flips() -> Policy:
-    """Moves one operation, of learned probabilities, to the other of two devices."""
+    """Makes a policy that moves one operation, by learned probabilities, to the other device."""
 
     def init(key, graph):
         return jnp.zeros(NODES)
@@ -30,16 +31,16 @@ def _flips() -> Policy:
     def sample(params, key, graph, num_samples):
         return improve(params, key, graph, jnp.zeros((num_samples, NODES), jnp.int32), num_samples)
 
-    def log_prob(params, graph, drawn):
+    def log_prob(params, graph, samples):
         log_probs = jax.nn.log_softmax(jnp.where(graph.nodes["mask"], params, -1e9))
-        value = log_probs[drawn.latent]
+        value = log_probs[samples.latent]
         return LogProb(value, jnp.zeros_like(value), jnp.ones_like(value))
 
     return Policy(init, sample, log_prob, improve)
 
 
 def _latency_s(placement: np.ndarray) -> np.ndarray:
-    """The more operations are on the second device the better; the last one counts for three."""
+    """Rewards operations on the second device; the last one counts for three."""
     return (20.0 - placement[:, :NUM_OPS] @ [*[1.0] * (NUM_OPS - 1), 3.0]).astype(np.float32)
 
 
@@ -48,42 +49,54 @@ LEARNER = walk.make(
 )
 
 
+def _current_s(state: State) -> float:
+    return float(state.walk.chain.costs_s[0])
+
+
+def _current(state: State) -> np.ndarray:
+    return np.asarray(state.walk.chain.placements)[:, 0]
+
+
 def _steps(count: int):
     state = LEARNER.init(jax.random.key(0), GRAPH)
     for _ in range(count):
-        state, drawn = LEARNER.sample(state, GRAPH)
-        placement = np.asarray(drawn.placement[:, 0])
+        state, samples = LEARNER.sample(state, GRAPH)
+        placement = np.asarray(samples.placement[:, 0])
         latency_s = _latency_s(placement)
         before = state
-        state, metrics = LEARNER.update(state, GRAPH, drawn, latency_s[:, None], jnp.float32(20.0))
+        state, metrics = LEARNER.update(
+            state, GRAPH, samples, latency_s[:, None], jnp.float32(20.0)
+        )
         yield before, placement, latency_s, state, metrics
 
 
-def test_it_goes_on_from_the_best_sample_unless_that_is_worse():
+def test_the_chain_moves_to_the_best_sample_unless_that_is_worse():
     for before, placement, latency_s, after, _ in _steps(20):
-        if latency_s.min() <= before.walk.at_s:
-            np.testing.assert_array_equal(after.walk.at, placement[latency_s.argmin()])
-            assert after.walk.at_s == latency_s.min()
+        if latency_s.min() <= _current_s(before):
+            np.testing.assert_array_equal(_current(after), placement[latency_s.argmin()])
+            assert _current_s(after) == latency_s.min()
         else:
-            np.testing.assert_array_equal(after.walk.at, before.walk.at)
-        assert after.walk.best_s == min(before.walk.best_s, latency_s.min())
-    assert after.walk.best_s == 10.0
+            np.testing.assert_array_equal(_current(after), _current(before))
+        best_s = float(after.walk.chain.best_latency_s)
+        assert best_s == min(before.walk.chain.best_latency_s, latency_s.min())
+    assert best_s == 10.0
 
 
-def test_after_many_steps_without_gain_it_starts_anew_from_the_best():
-    stale = [int(after.walk.stale) for *_, after, _ in _steps(60)]
-    restarts = [i for i in range(1, 60) if stale[i] == 0 and stale[i - 1] == walk._PATIENCE]
+def test_after_many_steps_without_improvement_the_chain_restarts_near_the_best():
+    count = [int(after.walk.chain.steps_since_improvement[0]) for *_, after, _ in _steps(60)]
+    patience = ils.default_patience(NODES)
+    restarts = [i for i in range(1, 60) if count[i] == 0 and count[i - 1] == patience]
     assert restarts
     for i, (before, _, _, after, _) in enumerate(_steps(60)):
         if i in restarts:
-            assert np.isinf(after.walk.at_s)
-            apart = (np.asarray(after.walk.at) != np.asarray(before.walk.best))[:NUM_OPS]
-            assert apart.sum() <= 2
+            assert np.isinf(_current_s(after))
+            differs = _current(after) != np.asarray(before.walk.chain.best_placement)
+            assert differs[:NUM_OPS].sum() <= 2
 
 
-def test_nothing_is_learned_before_the_first_step_and_where_nothing_gains():
+def test_a_step_without_improvement_teaches_nothing():
     for before, _, latency_s, _, metrics in _steps(30):
-        if np.isinf(before.walk.at_s) or latency_s.min() >= before.walk.at_s:
+        if np.isinf(_current_s(before)) or latency_s.min() >= _current_s(before):
             assert metrics["grad_norm"] == pytest.approx(0, abs=1e-6)
             assert metrics["gained"] == 0
         else:
@@ -91,61 +104,63 @@ def test_nothing_is_learned_before_the_first_step_and_where_nothing_gains():
             assert metrics["gained"] > 0
 
 
-def test_what_gains_most_is_made_likelier():
-    state, drawn = LEARNER.sample(LEARNER.init(jax.random.key(1), GRAPH), GRAPH)
-    state = state._replace(walk=state.walk._replace(at_s=jnp.float32(20.0)))
-    latency_s = _latency_s(np.asarray(drawn.placement[:, 0]))
-    after, _ = LEARNER.update(state, GRAPH, drawn, latency_s[:, None], jnp.float32(20.0))
-    moved = np.unique(drawn.latent)
+def test_the_largest_improvement_gets_likelier():
+    state, samples = LEARNER.sample(LEARNER.init(jax.random.key(1), GRAPH), GRAPH)
+    chain = state.walk.chain._replace(costs_s=jnp.float32([20.0]))
+    state = state._replace(walk=state.walk._replace(chain=chain))
+    latency_s = _latency_s(np.asarray(samples.placement[:, 0]))
+    after, _ = LEARNER.update(state, GRAPH, samples, latency_s[:, None], jnp.float32(20.0))
+    moved = np.unique(samples.latent)
     assert 0 < (moved == NUM_OPS - 1).sum() < len(moved)
     assert after.params[NUM_OPS - 1] > 0
     assert (np.asarray(after.params)[moved[:-1]] < 0).all()
 
 
 def _fits(placement: np.ndarray) -> np.ndarray:
-    """Whether the second device holds its operations: four at most."""
+    """Returns whether the second device holds its operations: four at most."""
     return placement[:, :NUM_OPS].sum(axis=1) <= 4
 
 
-def test_a_placement_that_exceeds_the_memory_is_neither_the_best_nor_where_it_goes_on():
+def test_the_chain_neither_keeps_nor_returns_placements_that_exceed_a_memory():
     state = LEARNER.init(jax.random.key(0), GRAPH)
     restarts = 0
     for _ in range(80):
-        restarts += int(state.walk.stale == 0 and jnp.isinf(state.walk.at_s))
-        state, drawn = LEARNER.sample(state, GRAPH)
-        placement = np.asarray(drawn.placement[:, 0])
+        restarts += int(np.isinf(_current_s(state)))
+        state, samples = LEARNER.sample(state, GRAPH)
+        placement = np.asarray(samples.placement[:, 0])
         feasible = _fits(placement)
         # A twentieth too much memory, and still faster than what fits.
         penalised_s = _latency_s(placement) * np.where(feasible, 1.0, 1.05).astype(np.float32)
         state, _ = LEARNER.update(
-            state, GRAPH, drawn, penalised_s[:, None], jnp.float32(20.0), feasible[:, None]
+            state, GRAPH, samples, penalised_s[:, None], jnp.float32(20.0), feasible[:, None]
         )
-        walk_ = state.walk
-        assert bool(walk_.best_feasible)
-        assert _fits(np.asarray(walk_.best)[None]).all()
-        assert bool(walk_.at_feasible) or np.isinf(walk_.at_s)
-        if walk_.at_feasible:
-            assert _fits(np.asarray(walk_.at)[None]).all()
-            assert walk_.at_s == _latency_s(np.asarray(walk_.at)[None])
-    assert restarts
-    assert walk_.best_s == 14.0  # the last operation and three others
+        search = state.walk
+        assert bool(search.best_is_feasible)
+        assert _fits(np.asarray(search.chain.best_placement)[None]).all()
+        assert bool(search.is_feasible) or np.isinf(_current_s(state))
+        if search.is_feasible:
+            assert _fits(_current(state)[None]).all()
+            assert _current_s(state) == _latency_s(_current(state)[None])
+    assert restarts > 1  # the first is the start
+    assert search.chain.best_latency_s == 14.0  # the last operation and three others
 
 
-def test_from_beyond_the_memory_it_goes_to_the_first_placement_that_can_run():
-    state, drawn = LEARNER.sample(LEARNER.init(jax.random.key(1), GRAPH), GRAPH)
-    beyond = state.walk._replace(at_s=jnp.float32(1.0), best_s=jnp.float32(1.0))
-    latency_s = _latency_s(np.asarray(drawn.placement[:, 0]))
+def test_from_an_infeasible_placement_the_chain_moves_to_the_first_feasible_one():
+    state, samples = LEARNER.sample(LEARNER.init(jax.random.key(1), GRAPH), GRAPH)
+    chain = state.walk.chain._replace(costs_s=jnp.float32([1.0]), best_latency_s=jnp.float32(1.0))
+    infeasible = state.walk._replace(chain=chain)
+    latency_s = _latency_s(np.asarray(samples.placement[:, 0]))
     feasible = np.arange(NUM_SAMPLES) == 3
     after, _ = LEARNER.update(
-        *(state._replace(walk=beyond), GRAPH, drawn, latency_s[:, None], jnp.float32(20.0)),
+        *(state._replace(walk=infeasible), GRAPH, samples, latency_s[:, None], jnp.float32(20.0)),
         feasible[:, None],
     )
-    np.testing.assert_array_equal(after.walk.at, drawn.placement[3, 0])
-    np.testing.assert_array_equal(after.walk.best, drawn.placement[3, 0])
-    assert after.walk.best_s == latency_s[3]
+    np.testing.assert_array_equal(_current(after), samples.placement[3, 0])
+    np.testing.assert_array_equal(after.walk.chain.best_placement, samples.placement[3, 0])
+    assert after.walk.chain.best_latency_s == latency_s[3]
 
 
-def test_searches_tell_the_walk_what_can_run():
+def test_both_searches_tell_the_learner_what_is_feasible():
     graph = helpers.chain(NUM_OPS)
     costs = helpers.unit_costs(
         graph,
@@ -163,7 +178,7 @@ def test_searches_tell_the_walk_what_can_run():
     penalised = problem.evaluate_penalised
     on_host = trainer.search(LEARNER, GRAPH, evaluate, start, 500, penalised=penalised)
     for progress in (compiled, list(on_host)[-1].progress):
-        best = np.asarray(progress.state.walk.best)[:NUM_OPS]
+        best = np.asarray(progress.state.walk.chain.best_placement)[:NUM_OPS]
         assert best.sum() == 3
         assert np.isfinite(evaluate(best[None])).all()
-        assert progress.best_s == float(progress.state.walk.best_s)
+        assert progress.best_s == float(progress.state.walk.chain.best_latency_s)

@@ -22,25 +22,25 @@ def _problem(rng: np.random.Generator, transfer_s: float = 5e-5) -> Instance:
     """Operations of about a millisecond on two devices."""
     graph = helpers.random_dag_of_size(rng, NUM_OPS, 12, 10)
     graph = dataclasses.replace(graph, edge_bytes=graph.edge_bytes * 200)
-    apart = 1 - np.eye(2, dtype=np.float32)
+    off_diagonal = 1 - np.eye(2, dtype=np.float32)
     costs = helpers.unit_costs(
         graph,
         compute_s=rng.uniform(2e-4, 2e-3, (NUM_OPS, 2)).astype(np.float32),
-        transfer_latency_s=apart * np.float32(transfer_s),
-        transfer_s_per_byte=apart * np.float32(3e-10),
+        transfer_latency_s=off_diagonal * np.float32(transfer_s),
+        transfer_s_per_byte=off_diagonal * np.float32(3e-10),
     )
     return helpers.as_problem(graph, costs, "makespan")
 
 
 def _distorted(rng: np.random.Generator, problem: Instance) -> Instance:
-    """The same on devices each up to twice as fast or as slow as profiled, as their links are."""
-    apart = 1 - np.eye(2)
+    """Makes each device and link up to twice as fast or as slow as profiled."""
+    off_diagonal = 1 - np.eye(2)
     factors = 2 ** rng.uniform(-1, 1, 4)
     costs = problem.costs
     truth = calibrate.Calibration(
         compute=factors[:2],
-        latency_s=apart * np.asarray(costs.transfer_latency_s) * factors[2],
-        s_per_byte=apart * np.asarray(costs.transfer_s_per_byte) * factors[3],
+        latency_s=off_diagonal * np.asarray(costs.transfer_latency_s) * factors[2],
+        s_per_byte=off_diagonal * np.asarray(costs.transfer_s_per_byte) * factors[3],
         cut=1.0,
         fusion_loss_s=0.0,
     )
@@ -49,11 +49,11 @@ def _distorted(rng: np.random.Generator, problem: Instance) -> Instance:
 
 class _Call(NamedTuple):
     new: list[bytes]
-    beside: list[bytes]
+    repeated: list[bytes]
 
 
 class _Devices:
-    """Runs placements in segments cut by the profile, at true costs, and says what it was asked."""
+    """Measures placements at true costs, in segments cut by the profile, and records its calls."""
 
     def __init__(self, profiled: Instance, true: Instance, noise: float = 0.0):
         self._profiled, self._true, self._noise = profiled, true, noise
@@ -82,9 +82,9 @@ class _Devices:
             fastest_s = min(fastest_s, self.latency_s(rows[number]))
         return float(fastest_s)
 
-    def __call__(self, new: np.ndarray, beside: np.ndarray) -> np.ndarray:
-        self.calls.append(_Call([p.tobytes() for p in new], [p.tobytes() for p in beside]))
-        return np.array([self._sample_s(placement) for placement in (*new, *beside)])
+    def __call__(self, new: np.ndarray, repeated: np.ndarray) -> np.ndarray:
+        self.calls.append(_Call([p.tobytes() for p in new], [p.tobytes() for p in repeated]))
+        return np.array([self._sample_s(placement) for placement in (*new, *repeated)])
 
     def _sample_s(self, placement: np.ndarray) -> float:
         samples = self._seen.setdefault(placement.tobytes(), [])
@@ -103,20 +103,20 @@ def _simulated(problem: Instance) -> np.ndarray:
 
 
 def test_few_measurements_find_the_optimum_that_the_profile_hides():
-    ratios, of_simulator, counts = [], [], []
+    ratios, simulated_ratios, counts = [], [], []
     for seed in range(SEEDS):
         rng = np.random.default_rng(seed)
         problem = _problem(rng)
         devices = _Devices(problem, _distorted(rng, problem))
         best_s = devices.best_s()
-        found = _find(devices, problem)
-        assert found.latency_s[0] == pytest.approx(devices.latency_s(found.placement[0]))
-        ratios.append(found.latency_s[0] / best_s)
-        of_simulator.append(devices.latency_s(_simulated(problem)) / best_s)
-        counts.append(len(found.placement))
+        result = _find(devices, problem)
+        assert result.latency_s[0] == pytest.approx(devices.latency_s(result.placement[0]))
+        ratios.append(result.latency_s[0] / best_s)
+        simulated_ratios.append(devices.latency_s(_simulated(problem)) / best_s)
+        counts.append(len(result.placement))
     assert max(counts) <= measured.MOST
     assert np.sum(np.array(ratios) <= 1.02) >= 9
-    assert np.sum(np.array(of_simulator) > 1.02) >= 5
+    assert np.sum(np.array(simulated_ratios) > 1.02) >= 5
 
 
 def test_noise_makes_no_winner_that_is_slower_than_the_best_single_device():
@@ -126,66 +126,66 @@ def test_noise_makes_no_winner_that_is_slower_than_the_best_single_device():
         problem = _problem(rng, transfer_s=1e-3)
         devices = _Devices(problem, _distorted(rng, problem), noise=0.03)
         single_s = min(devices.latency_s(np.full(NUM_OPS, d, np.int32)) for d in range(2))
-        found = _find(devices, problem)
-        assert devices.latency_s(found.placement[0]) <= 1.03 * single_s
+        result = _find(devices, problem)
+        assert devices.latency_s(result.placement[0]) <= 1.03 * single_s
 
 
-def test_it_ends_where_nothing_is_to_be_gained():
+def test_the_search_ends_if_no_placement_can_be_faster():
     rng = np.random.default_rng(0)
     problem = _problem(rng, transfer_s=1.0)
     devices = _Devices(problem, problem)
-    found = _find(devices, problem)
-    assert found.status == "finished"
-    assert len(found.placement) <= 8
-    assert found.latency_s[0] == devices.best_s()
+    result = _find(devices, problem)
+    assert result.status == "finished"
+    assert len(result.placement) <= 8
+    assert result.latency_s[0] == devices.best_s()
 
 
-def test_nothing_is_new_twice_and_the_fastest_are_measured_beside_what_is():
+def test_new_placements_are_measured_once_and_the_fastest_with_them_again():
     rng = np.random.default_rng(0)
     problem = _problem(rng)
     devices = _Devices(problem, _distorted(rng, problem))
-    found = _find(devices, problem)
+    result = _find(devices, problem)
     new = [placement for call in devices.calls for placement in call.new]
-    assert len(new) == len(set(new)) == len(found.placement)
+    assert len(new) == len(set(new)) == len(result.placement)
     assert {np.full(NUM_OPS, d, np.int32).tobytes() for d in range(2)} <= set(devices.calls[0].new)
-    assert devices.calls[0].beside == []
+    assert devices.calls[0].repeated == []
     assert len(devices.calls) > 2
     for call, later in zip(devices.calls, devices.calls[1:], strict=False):
-        assert 1 <= len(later.beside) <= 2
-        assert set(later.beside) <= set(new)
+        assert 1 <= len(later.repeated) <= 2
+        assert set(later.repeated) <= set(new)
         assert not set(later.new) & set(call.new)
-    assert (np.diff(found.latency_s) >= 0).all()
+    assert (np.diff(result.latency_s) >= 0).all()
 
 
-def test_placements_that_do_not_run_are_passed_over():
+def test_placements_that_do_not_run_are_skipped():
     rng = np.random.default_rng(2)
     problem = _problem(rng)
     devices = _Devices(problem, _distorted(rng, problem))
 
-    def measure(new: np.ndarray, beside: np.ndarray) -> np.ndarray:
-        both = np.concatenate([new, beside])
-        return np.where(both[:, 0] == 1, np.inf, devices(new, beside))
+    def measure(new: np.ndarray, repeated: np.ndarray) -> np.ndarray:
+        rows = np.concatenate([new, repeated])
+        return np.where(rows[:, 0] == 1, np.inf, devices(new, repeated))
 
-    found = _find(measure, problem)
-    assert np.isfinite(found.latency_s[0])
-    assert found.placement[0, 0] == 0
-    assert np.isinf(found.latency_s[found.placement[:, 0] == 1]).all()
+    result = _find(measure, problem)
+    assert np.isfinite(result.latency_s[0])
+    assert result.placement[0, 0] == 0
+    assert np.isinf(result.latency_s[result.placement[:, 0] == 1]).all()
 
 
-def test_the_budget_counts_measured_placements_and_who_watches_is_told_of_these():
+def test_the_budget_and_the_reports_count_measured_placements():
     rng = np.random.default_rng(1)
     problem = _problem(rng)
     devices = _Devices(problem, _distorted(rng, problem))
-    told: list[tuple[int, float]] = []
-    found = _find(devices, problem, budget=5, observe=lambda *step: told.append(step[:2]))
-    assert len(found.placement) == 5
-    assert told[-1] == (5, found.latency_s[0])
-    assert [count for count, _ in told] == [3, 5]
+    reports: list[tuple[int, float]] = []
+    result = _find(devices, problem, budget=5, observe=lambda *step: reports.append(step[:2]))
+    assert len(result.placement) == 5
+    assert reports[-1] == (5, result.latency_s[0])
+    assert [count for count, _ in reports] == [3, 5]
 
 
 def test_without_time_nothing_is_measured():
     problem = _problem(np.random.default_rng(1))
-    found = _find(None, problem, stop=lambda: True)
-    assert found.status == "time limit"
-    np.testing.assert_array_equal(found.placement, _simulated(problem)[None])
-    assert np.isinf(found.latency_s).all()
+    result = _find(None, problem, stop=lambda: True)
+    assert result.status == "time limit"
+    np.testing.assert_array_equal(result.placement, _simulated(problem)[None])
+    assert np.isinf(result.latency_s).all()

@@ -5,55 +5,59 @@ from placement.search import orders
 from tests import helpers
 
 
-def _made(colocated: float = 0.0) -> tuple[orders.Orders, instance.ColocationClasses]:
+def _compute(colocated: float = 0.0) -> tuple[orders.Orders, instance.ColocationClasses]:
     problem = helpers.random_problem(colocated)
     classes = problem.classes
-    return orders.make(problem, np.random.default_rng(0)), classes
+    return orders.compute_orders(problem, np.random.default_rng(0)), classes
 
 
 def test_every_order_ranks_its_classes_from_zero():
     for colocated in (0.0, 0.4):
-        made, classes = _made(colocated)
+        computed, classes = _compute(colocated)
         size = len(classes.compute_s)
-        assert made.number.sum() == len(made.rank) == len(made.length)
-        np.testing.assert_array_equal(made.first, np.cumsum(made.number) - made.number)
-        for rank, length in zip(made.rank, made.length, strict=True):
+        assert computed.num_orders.sum() == len(computed.ranks) == len(computed.lengths)
+        np.testing.assert_array_equal(
+            computed.first_order, np.cumsum(computed.num_orders) - computed.num_orders
+        )
+        for rank, length in zip(computed.ranks, computed.lengths, strict=True):
             assert sorted(rank[rank < size]) == list(range(length))
             assert (rank[rank >= size] == size).all()
 
 
 def test_time_is_the_order_of_priority_and_a_topological_one():
     problem = helpers.random_problem()
-    made = orders.make(problem, np.random.default_rng(0))
-    np.testing.assert_array_equal(np.argsort(made.rank[1]), problem.topological_order)
-    for rank in made.rank[:2]:
+    computed = orders.compute_orders(problem, np.random.default_rng(0))
+    np.testing.assert_array_equal(np.argsort(computed.ranks[1]), problem.topological_order)
+    for rank in computed.ranks[:2]:
         assert (rank[problem.graph.senders] < rank[problem.graph.receivers]).all()
 
 
 def test_balls_grow_by_neighbours():
     problem = helpers.random_problem()
-    made = orders.make(problem, np.random.default_rng(0))
-    first, number = made.first[orders.BALL], made.number[orders.BALL]
+    computed = orders.compute_orders(problem, np.random.default_rng(0))
+    first, number = computed.first_order[orders.BALL], computed.num_orders[orders.BALL]
     adjacent = np.zeros((problem.graph.num_ops,) * 2, bool)
     adjacent[problem.graph.senders, problem.graph.receivers] = True
     adjacent |= adjacent.T
-    for rank, length in zip(made.rank[first:][:number], made.length[first:], strict=False):
+    for rank, length in zip(
+        computed.ranks[first:][:number], computed.lengths[first:], strict=False
+    ):
         order = np.argsort(rank, kind="stable")[:length]
-        for nth in range(1, length):
-            assert adjacent[order[nth], order[:nth]].any()
+        for i in range(1, length):
+            assert adjacent[order[i], order[:i]].any()
 
 
 def test_roles_are_names_that_differ_in_one_number_or_share_a_folder():
     names = ["a/lstm0/t0", "a/lstm0/t1", "a/lstm1/t0", "b/out", "c"]
-    found = orders._roles(names, np.array([4, 3, 2, 1, 0]), 9)
-    sets = [sorted(order.tolist()) for order in found]
+    role_orders = orders._roles(names, np.array([4, 3, 2, 1, 0]), 9)
+    sets = [sorted(order.tolist()) for order in role_orders]
     assert [0, 1] in sets  # t0 and t1 of a layer, which are also its folder
     assert [0, 2] in sets  # t0 of both layers
     assert [0, 1, 2] in sets  # the folder a
     assert not any(3 in numbers or 4 in numbers for numbers in sets)
     largest = orders._roles(names, np.array([4, 3, 2, 1, 0]), 1)
     assert [order.tolist() for order in largest] == [[2, 1, 0]]
-    assert all(order.tolist() == sorted(order.tolist(), reverse=True) for order in found)
+    assert all(order.tolist() == sorted(order.tolist(), reverse=True) for order in role_orders)
 
 
 def test_bytes_before_a_rank_are_those_of_the_classes_there():
@@ -61,36 +65,38 @@ def test_bytes_before_a_rank_are_those_of_the_classes_there():
     capacity = np.full(len(problem.devices), 10.0, np.float32)
     problem = problem._replace(costs=problem.costs._replace(capacity_bytes=capacity))
     classes = problem.classes
-    made = orders.make(problem, np.random.default_rng(0))
-    for rank, before in zip(made.rank, made.before_bytes, strict=True):
-        for at in range(len(rank) + 1):
-            np.testing.assert_allclose(before[at], classes.memory_bytes[rank < at].sum())
+    computed = orders.compute_orders(problem, np.random.default_rng(0))
+    for rank, prefix_bytes in zip(computed.ranks, computed.prefix_bytes, strict=True):
+        for position in range(len(rank) + 1):
+            np.testing.assert_allclose(
+                prefix_bytes[position], classes.memory_bytes[rank < position].sum()
+            )
 
 
-def test_no_draw_has_a_shape_of_its_own():
+def test_all_draws_have_equal_shapes():
     problem = helpers.random_problem()
     shapes = [
-        [leaf.shape for leaf in orders.make(problem, np.random.default_rng(seed))[:-1]]
+        [leaf.shape for leaf in orders.compute_orders(problem, np.random.default_rng(seed))[:-1]]
         for seed in range(3)
     ]
     assert shapes[0] == shapes[1] == shapes[2]
 
 
-def test_what_pads_orders_is_in_none_and_what_was_there_stays():
+def test_padding_is_in_no_order_and_changes_no_rank():
     problem = helpers.random_problem(0.4)
     capacity = np.full(len(problem.devices), 10.0, np.float32)
     problem = problem._replace(costs=problem.costs._replace(capacity_bytes=capacity))
-    made = orders.make(problem, np.random.default_rng(0))
-    count, size = made.rank.shape
-    padded = orders.pad(made, count + 3, size + 5)
-    assert padded.rank.shape == (count + 3, size + 5)
-    assert padded.before_bytes.shape == (count + 3, size + 6)
-    for nth in range(count):
-        there = made.rank[nth] < size
-        np.testing.assert_array_equal(padded.rank[nth, :size][there], made.rank[nth][there])
-        assert (padded.rank[nth] == size + 5).sum() == 5 + (~there).sum()
-        np.testing.assert_array_equal(padded.before_bytes[nth, : size + 1], made.before_bytes[nth])
-        assert (padded.before_bytes[nth, size:] == made.before_bytes[nth, -1]).all()
-    assert (padded.rank[count:] == size + 5).all()
-    np.testing.assert_array_equal(padded.groups[:, :size], made.groups)
-    np.testing.assert_array_equal(padded.number, made.number)
+    computed = orders.compute_orders(problem, np.random.default_rng(0))
+    count, size = computed.ranks.shape
+    padded = orders.pad_orders(computed, count + 3, size + 5)
+    assert padded.ranks.shape == (count + 3, size + 5)
+    assert padded.prefix_bytes.shape == (count + 3, size + 6)
+    for i in range(count):
+        in_order = computed.ranks[i] < size
+        np.testing.assert_array_equal(padded.ranks[i, :size][in_order], computed.ranks[i][in_order])
+        assert (padded.ranks[i] == size + 5).sum() == 5 + (~in_order).sum()
+        np.testing.assert_array_equal(padded.prefix_bytes[i, : size + 1], computed.prefix_bytes[i])
+        assert (padded.prefix_bytes[i, size:] == computed.prefix_bytes[i, -1]).all()
+    assert (padded.ranks[count:] == size + 5).all()
+    np.testing.assert_array_equal(padded.groups[:, :size], computed.groups)
+    np.testing.assert_array_equal(padded.num_orders, computed.num_orders)

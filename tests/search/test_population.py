@@ -66,9 +66,11 @@ def solve(problem: Instance, seed: int = 1, **options) -> Solution:
 
 @pytest.fixture
 def unproven(monkeypatch):
-    """Without decision diagrams, which prove that small problems' starts are optimal."""
-    left = [method for method in starts.STARTS["makespan"] if method is not diagrams.start]
-    monkeypatch.setitem(starts.STARTS, "makespan", tuple(left))
+    """Removes decision diagrams, which prove that small problems' starts are optimal."""
+    without_diagrams = [
+        method for method in starts.STARTS["makespan"] if method is not diagrams.start
+    ]
+    monkeypatch.setitem(starts.STARTS, "makespan", tuple(without_diagrams))
 
 
 @pytest.mark.slow
@@ -76,7 +78,7 @@ def unproven(monkeypatch):
 def test_small_problems_end_near_their_optimum_whatever_binds(objective, monkeypatch):
     """The search starts from single devices alone, because other methods often find the optimum.
 
-    It ends when it has found the optimum.
+    It ends when it has result the optimum.
     """
     monkeypatch.setitem(starts.STARTS, objective, ())
     ratios = []
@@ -97,7 +99,7 @@ def test_small_problems_end_near_their_optimum_whatever_binds(objective, monkeyp
 
 
 @pytest.mark.parametrize("objective", OBJECTIVES)
-def test_where_operations_do_not_fit_nothing_is_found(objective):
+def test_no_placement_is_returned_if_operations_do_not_fit(objective):
     problem, _ = problems(objective)[1]
     costs = problem.costs._replace(
         memory_bytes=np.full(SIZE[0], 3, np.float32),
@@ -112,11 +114,11 @@ def test_where_operations_do_not_fit_nothing_is_found(objective):
 @pytest.mark.usefixtures("unproven")
 def test_no_start_is_better_than_what_is_found(objective):
     for problem, _ in problems(objective)[:3]:
-        found_s = solve(problem, budget=600).value_s
+        search_s = solve(problem, budget=600).value_s
         for name, solver in solvers.SOLVERS.items():
             if solver.find in starts.STARTS[objective]:
                 with contextlib.suppress(UserError):  # it is not for such a problem
-                    assert found_s <= solvers.solve(name, problem, seed=1).value_s
+                    assert search_s <= solvers.solve(name, problem, seed=1).value_s
 
 
 @pytest.mark.parametrize("objective", ["max_load", "subgraph"])
@@ -131,11 +133,11 @@ def test_parts_of_an_accelerator_that_share_its_memory_are_searched(objective):
 
 @pytest.mark.parametrize("objective", OBJECTIVES)
 @pytest.mark.usefixtures("unproven")
-def test_what_is_told_ends_with_what_is_returned_and_never_gets_worse(objective):
-    told: list[tuple[int, float, np.ndarray, dict[str, float]]] = []
+def test_reports_never_get_worse_and_end_with_the_result(objective):
+    reports: list[tuple[int, float, np.ndarray, dict[str, float]]] = []
     problem = problems(objective)[0][0]
-    solution = solve(problem, observe=lambda *step: told.append(step))
-    evaluations, best_s, rows, numbers = zip(*told, strict=True)
+    solution = solve(problem, observe=lambda *step: reports.append(step))
+    evaluations, best_s, rows, numbers = zip(*reports, strict=True)
     assert list(evaluations) == sorted(evaluations)
     assert solution.status == "optimal" or evaluations[-1] == solution.evaluations <= BUDGET
     assert list(best_s) == sorted(best_s, reverse=True)
@@ -147,51 +149,51 @@ def test_what_is_told_ends_with_what_is_returned_and_never_gets_worse(objective)
 
 
 def test_a_start_that_is_proven_ends_the_search():
-    told: list[tuple[int, float]] = []
+    reports: list[tuple[int, float]] = []
     problem, best_s = problems("makespan")[0]
-    solution = solve(problem, observe=lambda count, value_s, *_: told.append((count, value_s)))
+    solution = solve(problem, observe=lambda count, value_s, *_: reports.append((count, value_s)))
     assert solution.status == "optimal"
     assert solution.value_s == best_s
-    assert told[-1] == (solution.evaluations, best_s)
+    assert reports[-1] == (solution.evaluations, best_s)
     assert solution.evaluations < 20
 
 
 @pytest.mark.usefixtures("unproven")
 def test_the_seed_alone_decides():
     problem = problems("makespan")[0][0]
-    one, again = solve(problem), solve(problem)
-    np.testing.assert_array_equal(one.placement, again.placement)
-    assert one.evaluations == again.evaluations
+    first, second = solve(problem), solve(problem)
+    np.testing.assert_array_equal(first.placement, second.placement)
+    assert first.evaluations == second.evaluations
 
 
 @pytest.mark.usefixtures("unproven")
-def test_ends_at_its_budget_its_time_and_where_it_is_told_to():
+def test_the_search_ends_at_its_budget_at_its_time_limit_and_on_request():
     problem = problems("makespan")[0][0]
     assert solve(problem, budget=3_000).evaluations <= 3_000
     assert solve(problem, budget=3_000).status == "finished"
     late = solve(problem, budget=10**12, time_limit_s=0.5)
     assert late.status == "time limit"
     assert late.search_s < 20
-    told: list[int] = []
+    reports: list[int] = []
     stopped = solve(
         problem,
         budget=10**12,
-        observe=lambda count, *_: told.append(count),
-        stop=lambda: len(told) > 3,
+        observe=lambda count, *_: reports.append(count),
+        stop=lambda: len(reports) > 3,
     )
     assert stopped.status == "interrupted"
     assert np.isfinite(stopped.value_s)
 
 
 @pytest.mark.usefixtures("unproven")
-def test_goes_on_from_what_is_known_and_counts_its_evaluations():
+def test_the_search_starts_from_a_warm_start_and_counts_its_evaluations():
     problem, best_s = problems("makespan")[0]
     rows = helpers.all_placements(SIZE[0], SIZE[3])
     best = rows[int(_latency_of_all_s(problem).argmin())]
-    known = base.SearchResult(best, evaluations=100)
-    found = population.find(problem, 0, SearchLimits(60, 200), known)
-    assert problem.value_s(found.placement) == best_s
-    assert found.evaluations > 100
+    warm_start = base.SearchResult(best, evaluations=100)
+    result = population.find(problem, 0, SearchLimits(60, 200), warm_start)
+    assert problem.value_s(result.placement) == best_s
+    assert result.evaluations > 100
 
 
 def test_few_placements_are_enumerated_and_the_optimum_is_proven():
@@ -220,9 +222,9 @@ def test_memory_is_kept_from_a_start_that_exceeds_it(objective, monkeypatch):
 
 
 def test_problems_of_equal_shapes_share_one_compilation():
-    alike = [problem for problem, _ in problems("makespan")[::3]]
-    solve(alike[0], budget=900)
+    equal_shapes = [problem for problem, _ in problems("makespan")[::3]]
+    solve(equal_shapes[0], budget=900)
     with helpers.count_compilations() as compiled:
-        for seed, problem in enumerate(alike):
+        for seed, problem in enumerate(equal_shapes):
             solve(problem, seed=seed, budget=900)
     assert not [name for name in compiled if "advance" in name]

@@ -7,7 +7,7 @@ import pytest
 
 from placement import solvers
 from placement.instance import Instance
-from placement.search import population, sweeps, windows
+from placement.search import longest_paths, population, windows
 from placement.simulators import schedule
 from placement.solvers import base
 from placement.solvers.limits import SearchLimits
@@ -22,7 +22,7 @@ BUDGET = 5_000
 @pytest.fixture(autouse=True)
 def _small(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(windows, "SIZE", SIZE)
-    monkeypatch.setattr(windows, "_STEPS", STEPS)
+    monkeypatch.setattr(windows, "_MAX_STEPS", STEPS)
 
 
 def _problem(
@@ -47,7 +47,7 @@ def _limited(problem: Instance, capacity_bytes: list[float]) -> Instance:
 
 
 def _starts(problem: Instance, seed: int = 0) -> np.ndarray:
-    """One placement, which keeps classes together."""
+    """Returns one placement that keeps classes together."""
     classes = problem.classes
     rng = np.random.default_rng(seed)
     return rng.integers(0, 3, len(classes.compute_s))[classes.ids][None].astype(np.int32)
@@ -62,25 +62,25 @@ def _improved(problem: Instance, starts: np.ndarray, seed: int = 0, **options) -
 
 def test_windows_cover_all_operations_and_overlap():
     problem = _problem()
-    whole = windows._whole(problem)
-    drawn = windows._windows(whole, 5)
+    ordered = windows._order_problem(problem)
+    drawn = windows._cover(ordered, 5)
     assert drawn[0] == (0, drawn[0].end, 5)
     for one, following in itertools.pairwise(drawn):
-        assert one.begin < one.settled == following.begin < one.end <= following.end
-    assert drawn[-1].settled == drawn[-1].end == problem.graph.num_ops
+        assert one.begin < one.next_begin == following.begin < one.end <= following.end
+    assert drawn[-1].next_begin == drawn[-1].end == problem.graph.num_ops
 
 
 def test_a_window_is_as_long_as_its_steps_allow():
     problem = _problem(degree=20)
-    whole = windows._whole(problem)
+    ordered = windows._order_problem(problem)
 
     def num_steps(begin: int, end: int) -> int:
-        own, other, _ = whole.into.of(begin, end)
-        fan_in = np.bincount(own[other >= begin] - begin, minlength=end - begin)
+        ops, neighbours, _ = ordered.incoming.select(begin, end)
+        fan_in = np.bincount(ops[neighbours >= begin] - begin, minlength=end - begin)
         return int(schedule.num_steps(fan_in).sum())
 
     full = 0
-    for window in windows._windows(whole, 5):
+    for window in windows._cover(ordered, 5):
         assert num_steps(window.begin, window.end) <= STEPS
         if window.end < min(window.begin + SIZE, problem.graph.num_ops):
             assert num_steps(window.begin, window.end + 1) > STEPS
@@ -88,18 +88,20 @@ def test_a_window_is_as_long_as_its_steps_allow():
     assert full
 
 
-def _longest_beside(whole: windows._Whole, window: windows._Window, placed: np.ndarray) -> float:
-    """The longest path through the schedule that passes a window by."""
-    before = sweeps.Sweep(whole.into, whole.compute_s, backwards=False)
-    after = sweeps.Sweep(whole.out, whole.compute_s, backwards=True)
-    before.advance(0, window.begin, placed)
-    after.advance(window.end, len(placed), placed)
-    longest_s = [0.0, *(before.free_s + after.free_s)]
-    own, other, edge = whole.into.of(window.end, len(placed))
-    for reader, source, number in zip(own, other, edge, strict=True):
+def _longest_around(
+    ordered: windows._OrderedProblem, window: windows._Window, placement: np.ndarray
+) -> float:
+    """Computes the longest path through the schedule that does not enter a window."""
+    forward = longest_paths.PathSweep(ordered.incoming, ordered.compute_s, backwards=False)
+    backward = longest_paths.PathSweep(ordered.outgoing, ordered.compute_s, backwards=True)
+    forward.advance(0, window.begin, placement)
+    backward.advance(window.end, len(placement), placement)
+    longest_s = [0.0, *(forward.device_free_s + backward.device_free_s)]
+    edges = ordered.incoming.select(window.end, len(placement))
+    for reader, source, edge in zip(*edges, strict=True):
         if source < window.begin:
-            delay_s = whole.into.delay_s[number, placed[source], placed[reader]]
-            longest_s.append(before.path_s[source] + delay_s + after.path_s[reader])
+            delay_s = ordered.incoming.delay_s[edge, placement[source], placement[reader]]
+            longest_s.append(forward.path_s[source] + delay_s + backward.path_s[reader])
     return max(longest_s)
 
 
@@ -109,47 +111,47 @@ def _without_colocation(graph: OpGraph) -> OpGraph:
 
 @pytest.mark.parametrize("colocated", [0.0, 0.3])
 def test_a_windows_simulation_gives_the_makespan_of_the_whole(colocated):
-    bound = 0
+    num_decisive = 0
     for seed in range(4):
         problem = _problem(seed, colocated=colocated)
         rng = np.random.default_rng(seed)
-        whole = windows._whole(problem)
-        search = windows._Search(whole, _starts(problem, seed)[0], rng)
-        placed = search._placed.copy()
-        drawn = search.draw()
-        before = sweeps.Sweep(whole.into, whole.compute_s, backwards=False)
-        for window, onward_s in zip(drawn, search._onward_s(drawn), strict=True):
-            begin, end, settled = window
-            ready_s = before.ready_s(begin, end, placed)
-            part = windows._part(whole, window, rng)
-            space = search._bounded(part, window, ready_s, onward_s)
-            of_classes = rng.integers(0, 3, SIZE).astype(np.int32)
-            columns = of_classes if space.number is None else of_classes[space.number]
+        ordered = windows._order_problem(problem)
+        search = windows._Search(ordered, _starts(problem, seed)[0], rng)
+        placement = search._placement.copy()
+        drawn = search.draw_windows()
+        sweep = longest_paths.PathSweep(ordered.incoming, ordered.compute_s, backwards=False)
+        for window, tail_s in zip(drawn, search._tails_s(drawn), strict=True):
+            begin, end, next_begin = window
+            ready_s = sweep.ready_s(begin, end, placement)
+            window_search = windows._prepare(ordered, window, rng)
+            space = search._add_boundary(window_search, window, ready_s, tail_s)
+            class_devices = rng.integers(0, 3, SIZE).astype(np.int32)
+            columns = class_devices if space.class_ids is None else class_devices[space.class_ids]
             outcome = _simulate(space.tables, columns[:, None])
-            through_s = float(outcome.latency_s[0]) + ready_s.max() + onward_s.max()
-            changed = placed.copy()
-            changed[begin:end] = of_classes[part.number]
-            # Co-location is the search's matter: the simulator of all is asked without it.
-            free = problem._replace(graph=_without_colocation(problem.graph))
-            by_op = np.empty_like(changed)
-            by_op[whole.order] = changed
-            beside_s = _longest_beside(whole, window, placed)
-            expected = free.value_s(by_op)
-            assert max(through_s, beside_s) == pytest.approx(expected, rel=1e-5)
-            bound += through_s >= beside_s
-            before.advance(begin, settled, placed)
-    assert bound > 8
+            through_s = float(outcome.latency_s[0]) + ready_s.max() + tail_s.max()
+            changed = placement.copy()
+            changed[begin:end] = class_devices[window_search.class_ids]
+            # The search ensures co-location, so the simulator must not check it.
+            free_problem = problem._replace(graph=_without_colocation(problem.graph))
+            changed_ops = np.empty_like(changed)
+            changed_ops[ordered.order] = changed
+            around_s = _longest_around(ordered, window, placement)
+            expected = free_problem.value_s(changed_ops)
+            assert max(through_s, around_s) == pytest.approx(expected, rel=1e-5)
+            num_decisive += through_s >= around_s
+            sweep.advance(begin, next_begin, placement)
+    assert num_decisive > 8
 
 
 @pytest.mark.parametrize("colocated", [0.0, 0.3])
-def test_what_is_found_is_much_better_than_where_it_began(colocated):
+def test_windows_improve_a_random_start_a_lot(colocated):
     ratios = []
     for seed in range(3):
         problem = _problem(seed, colocated=colocated)
         starts = _starts(problem)
-        found = _improved(problem, starts)
-        assert found.evaluations <= BUDGET
-        ratios.append(problem.value_s(found.placement) / problem.value_s(starts[0]))
+        result = _improved(problem, starts)
+        assert result.evaluations <= BUDGET
+        ratios.append(problem.value_s(result.placement) / problem.value_s(starts[0]))
     assert max(ratios) < 0.8
 
 
@@ -157,39 +159,39 @@ def test_memory_is_kept_where_it_is_scarce():
     for seed in range(3):
         problem = _limited(_problem(seed), [21, 21, 21])
         start = np.arange(60, dtype=np.int32) % 3
-        found = _improved(problem, start[None])
-        assert (np.bincount(found.placement, minlength=3) <= 21).all()
-        assert problem.value_s(found.placement) < 0.95 * problem.value_s(start)
+        result = _improved(problem, start[None])
+        assert (np.bincount(result.placement, minlength=3) <= 21).all()
+        assert problem.value_s(result.placement) < 0.95 * problem.value_s(start)
 
 
-def test_goes_on_from_the_best_start_and_from_none_that_is_not_feasible():
+def test_the_search_begins_at_the_best_start_and_never_at_an_infeasible_one():
     problem = _limited(_problem(), [30, 30, 30])
     full, even = np.zeros(60, np.int32), np.arange(60, dtype=np.int32) % 3
     assert _improved(problem, full[None]).placement is None
-    found = _improved(problem, np.stack([full, even]), budget=3)
-    np.testing.assert_array_equal(found.placement, even)
-    assert found.evaluations == 2
+    result = _improved(problem, np.stack([full, even]), budget=3)
+    np.testing.assert_array_equal(result.placement, even)
+    assert result.evaluations == 2
 
 
 def test_the_seed_alone_decides():
     problem = _problem()
-    one, again = (_improved(problem, _starts(problem), seed=3) for _ in range(2))
-    np.testing.assert_array_equal(one.placement, again.placement)
-    assert one.evaluations == again.evaluations
+    first, second = (_improved(problem, _starts(problem), seed=3) for _ in range(2))
+    np.testing.assert_array_equal(first.placement, second.placement)
+    assert first.evaluations == second.evaluations
 
 
-def test_ends_in_time_with_the_best_and_tells_whole_placements():
+def test_the_search_ends_in_time_and_reports_complete_placements():
     problem = _problem()
-    told: list[tuple[int, float, np.ndarray]] = []
-    found = _improved(
+    reports: list[tuple[int, float, np.ndarray]] = []
+    result = _improved(
         problem,
         _starts(problem),
-        observe=lambda *step: told.append(step[:3]),
-        stop=lambda: len(told) > 6,
+        observe=lambda *step: reports.append(step[:3]),
+        stop=lambda: len(reports) > 6,
     )
-    assert found.status == "time limit"
-    evaluations, best_s, rows = zip(*told, strict=True)
-    assert len(told) < 10
+    assert result.status == "time limit"
+    evaluations, best_s, rows = zip(*reports, strict=True)
+    assert len(reports) < 10
     assert list(evaluations) == sorted(evaluations)
     assert list(best_s) == sorted(best_s, reverse=True)
     assert best_s[-1] < best_s[0]
@@ -208,32 +210,32 @@ def test_all_graphs_share_one_compilation():
 
 def test_the_search_of_a_large_graph_goes_over_windows_first(monkeypatch):
     problem = _problem()
-    asked = []
+    results = []
     improve = windows.improve
-    monkeypatch.setattr(windows, "improve", lambda *a: asked.append(improve(*a)) or asked[-1])
+    monkeypatch.setattr(windows, "improve", lambda *a: results.append(improve(*a)) or results[-1])
 
     def solve(budget: int):
         limits = SearchLimits(60, budget)
         return solvers.run("search", population.find, problem, 0, limits)
 
     solve(2_000)
-    assert not asked
+    assert not results
     monkeypatch.setattr(population, "_LARGE", 50)
-    found = solve(8_000)
-    assert len(asked) == 1
-    assert asked[0].evaluations < found.evaluations <= 8_000
-    assert found.value_s <= problem.value_s(asked[0].placement)
+    result = solve(8_000)
+    assert len(results) == 1
+    assert results[0].evaluations < result.evaluations <= 8_000
+    assert result.value_s <= problem.value_s(results[0].placement)
     other = problem._replace(objective="serial")
     solvers.run("search", population.find, other, 0, SearchLimits(60, 2_000))
-    assert len(asked) == 1
+    assert len(results) == 1
 
 
 def test_windows_suit_classes_that_they_hold():
     problem = _problem(num_ops=60)
-    assert windows.suit(problem)
+    assert windows.is_suitable(problem)
     # As in a step of training: the first operations with the last.
     position = np.argsort(problem.priority_order)
     pairs = np.minimum(position, 59 - position).astype(np.int32)
     graph = dataclasses.replace(problem.graph, colocation=pairs)
     mirrored = problem._replace(graph=graph)
-    assert not windows.suit(mirrored)
+    assert not windows.is_suitable(mirrored)

@@ -1,11 +1,14 @@
 """`genetic`: a genetic algorithm for any objective, on the compiled simulator.
 
-A generation has `neighbourhood.CHAINS` placements, the first of them the single devices. Each
-child takes a segment of a topological order from one parent and the rest from the other (two-point
-crossover, Holland 1975), the parents being the better of two drawn at random (tournaments); then it
-becomes a neighbour (`placement.solvers.heuristics.neighbourhood`) with probability `MUTATED`, and
-every class moves on its own with probability 1 / C. The next generation is the best of parents and
-children together, each placement once.
+A generation has `neighbourhood.NUM_CHAINS` placements; the first has the single devices. Parents
+are the better of two random placements each (tournaments). A child takes a segment of a topological
+order from one parent and the rest from the other (two-point crossover, Holland 1975). It then
+becomes a neighbour (`placement.solvers.heuristics.neighbourhood`) with probability
+`MUTATION_PROBABILITY`, and every class moves on its own with probability 1 / C. The next generation
+is the best of parents and children together, each placement once.
+
+This is a thin baseline beside `placement.solvers.iterated_local_search`: its survivors are selected
+from the whole population, and not by each chain from its own proposals.
 """
 
 from functools import partial
@@ -22,86 +25,95 @@ from placement.solvers.heuristics import neighbourhood
 from placement.solvers.limits import SearchLimits
 from placement.types import Array
 
-MUTATED = 0.8
-_GENERATIONS = 50  # between two looks at the clock
+MUTATION_PROBABILITY = 0.8
+_GENERATIONS_PER_CALL = 50  # between two checks of the time
 
 
-class _Evolution(NamedTuple):
-    key: chex.PRNGKey
-    alive: neighbourhood.Batch
+class _Population(NamedTuple):
+    """B placements and their costs."""
+
+    placements: Array  # int32 [B, N]
+    costs_s: Array  # float32 [B]: penalised latencies
+    latencies_s: Array  # float32 [B]: inf where infeasible
 
 
 def find(problem: Instance, seed: int, limits: SearchLimits) -> base.SearchResult:
-    """A genetic algorithm: segments crossed over, the better of parents and children survive."""
-    space, starts = neighbourhood.make_space(problem)
-    evolution = _Evolution(jax.random.PRNGKey(seed), starts)
-    generations = max(0, limits.budget // neighbourhood.CHAINS - 1)
-    done = 0
-    while done < generations and not limits.over():
-        count = min(_GENERATIONS, generations - done)
-        evolution = _evolved(problem.objective, space, evolution, count)
-        done += count
-        best, best_s = _fastest(evolution.alive)
-        limits.tell((done + 1) * neighbourhood.CHAINS, float(best_s), np.asarray(best))
-    evaluations = (done + 1) * neighbourhood.CHAINS
-    return neighbourhood.finish(*_fastest(evolution.alive), evaluations, limits.budget)
-
-
-def _fastest(alive: neighbourhood.Batch) -> tuple[Array, Array]:
-    """Returns the fastest placement int32 [N] and its latency, inf where none can run."""
-    best = jnp.argmin(alive.latency_s)
-    return alive.placement[best], alive.latency_s[best]
+    """Searches with a genetic algorithm."""
+    space, starts, evaluation = neighbourhood.make_space(problem)
+    key, population = jax.random.PRNGKey(seed), _Population(starts, *evaluation)
+    total_generations = max(0, limits.budget // neighbourhood.NUM_CHAINS - 1)
+    num_done = 0
+    while num_done < total_generations and not limits.over():
+        count = min(_GENERATIONS_PER_CALL, total_generations - num_done)
+        key, population = _evolve(problem.objective, space, key, population, count)
+        num_done += count
+        best = int(jnp.argmin(population.latencies_s))
+        limits.tell(
+            (num_done + 1) * neighbourhood.NUM_CHAINS,
+            float(population.latencies_s[best]),
+            np.asarray(population.placements[best]),
+        )
+    best = int(jnp.argmin(population.latencies_s))
+    return neighbourhood.make_result(
+        np.asarray(population.placements[best]),
+        float(population.latencies_s[best]),
+        (num_done + 1) * neighbourhood.NUM_CHAINS,
+        limits.budget,
+    )
 
 
 @partial(jax.jit, static_argnums=0)
-def _evolved(
-    objective: str, space: neighbourhood.Space, evolution: _Evolution, count: Array
-) -> _Evolution:
-    def generation(_: Array, before: _Evolution) -> _Evolution:
-        key, for_parents, for_children, for_steps = jax.random.split(before.key, 4)
-        alive = before.alive
-        one, other = _tournaments(for_parents, alive.cost_s)
-        children = _crossed(for_children, space, alive.placement[one], alive.placement[other])
-        children = _mutated(for_steps, space, children)
-        born = neighbourhood.evaluate(objective, space, children)
-        return _Evolution(key, _survivors(alive, born))
+def _evolve(
+    objective: str,
+    space: neighbourhood.SearchSpace,
+    key: chex.PRNGKey,
+    population: _Population,
+    num_generations: Array,
+) -> tuple[chex.PRNGKey, _Population]:
+    size = len(population.costs_s)
 
-    return jax.lax.fori_loop(0, count, generation, evolution)
+    def generation(
+        _: Array, carry: tuple[chex.PRNGKey, _Population]
+    ) -> tuple[chex.PRNGKey, _Population]:
+        key, parents_key, crossover_key, mutation_key = jax.random.split(carry[0], 4)
+        population = carry[1]
+        # Two parents of each child, each the better of two.
+        candidates = jax.random.randint(parents_key, (2, 2, size), 0, size)
+        candidate_costs_s = population.costs_s[candidates]
+        first, second = jnp.where(
+            candidate_costs_s[:, 0] <= candidate_costs_s[:, 1], candidates[:, 0], candidates[:, 1]
+        )
+        ends = jax.random.randint(crossover_key, (2, size, 1), 0, space.num_classes + 1)
+        is_inside = (space.ranks >= ends.min(axis=0)) & (space.ranks < ends.max(axis=0))
+        children: Array = jnp.where(
+            is_inside, population.placements[second], population.placements[first]
+        )
+        children = _mutate(mutation_key, space, children)
+        evaluation = neighbourhood.evaluate(objective, space, children)
+        pool = jax.tree.map(
+            lambda old, new: jnp.concatenate([old, new]),
+            population,
+            _Population(children, *evaluation),
+        )
+        is_same = (pool.placements[:, None] == pool.placements).all(axis=2)
+        is_duplicate = jnp.tril(is_same, -1).any(axis=1)
+        # Duplicates sort last. An inf cost would not do, because infeasible placements may have it.
+        survivors = jnp.lexsort((pool.costs_s, is_duplicate))[:size]
+        return key, jax.tree.map(lambda values: values[survivors], pool)
+
+    return jax.lax.fori_loop(0, num_generations, generation, (key, population))
 
 
-def _tournaments(key: chex.PRNGKey, cost_s: Array) -> tuple[Array, Array]:
-    """Draws two parents int32 [B] for every child, each the better of two."""
-    drawn = jax.random.randint(key, (2, 2, len(cost_s)), 0, len(cost_s))
-    better = jnp.where(cost_s[drawn[:, 0]] <= cost_s[drawn[:, 1]], drawn[:, 0], drawn[:, 1])
-    return better[0], better[1]
-
-
-def _crossed(key: chex.PRNGKey, space: neighbourhood.Space, one: Array, other: Array) -> Array:
-    ends = jax.random.randint(key, (2, len(one), 1), 0, space.num_classes + 1)
-    inside = (space.rank >= ends.min(axis=0)) & (space.rank < ends.max(axis=0))
-    return jnp.where(inside, other, one)
-
-
-def _mutated(key: chex.PRNGKey, space: neighbourhood.Space, placement: Array) -> Array:
+def _mutate(key: chex.PRNGKey, space: neighbourhood.SearchSpace, placements: Array) -> Array:
+    """Mutates placements int32 [B, N]."""
     num_ops, num_devices = space.allowed.shape
-    for_which, for_steps, for_classes, for_devices = jax.random.split(key, 4)
-    stepped = jax.random.bernoulli(for_which, MUTATED, (len(placement), 1))
-    placement = jnp.where(
-        stepped, neighbourhood.draw_neighbours(for_steps, space, placement), placement
-    )
-    # One draw a class, which all its operations read.
-    changed = jax.random.bernoulli(for_classes, 1 / space.num_classes, placement.shape)
-    device = jax.random.randint(for_devices, placement.shape, 0, num_devices)
-    changed, device = changed[:, space.rank], device[:, space.rank]
-    changed &= space.allowed[jnp.arange(num_ops), device]
-    return jnp.where(changed, device, placement)
-
-
-def _survivors(alive: neighbourhood.Batch, born: neighbourhood.Batch) -> neighbourhood.Batch:
-    """Selects the best of both batches; of equal placements, the first."""
-    both = jax.tree.map(lambda a, b: jnp.concatenate([a, b]), alive, born)
-    same = (both.placement[:, None] == both.placement).all(axis=2)
-    again = jnp.tril(same, -1).any(axis=1)
-    # Not inf, which a placement that cannot run costs: repeated ones come last of all.
-    order = jnp.lexsort((both.cost_s, again))[: len(alive.cost_s)]
-    return jax.tree.map(lambda values: values[order], both)
+    selection_key, neighbour_key, class_key, device_key = jax.random.split(key, 4)
+    is_selected = jax.random.bernoulli(selection_key, MUTATION_PROBABILITY, (len(placements), 1))
+    neighbours = neighbourhood.draw_neighbours(neighbour_key, space, placements)
+    placements = jnp.where(is_selected, neighbours, placements)
+    # Drawn for each position; all operations of a class read the draw at the class's rank.
+    is_changed = jax.random.bernoulli(class_key, 1 / space.num_classes, placements.shape)
+    device = jax.random.randint(device_key, placements.shape, 0, num_devices)
+    is_changed, device = is_changed[:, space.ranks], device[:, space.ranks]
+    is_changed &= jnp.asarray(space.allowed)[jnp.arange(num_ops), device]
+    return jnp.where(is_changed, device, placements)

@@ -1,28 +1,28 @@
-"""Large-neighbourhood search on the compiled simulator, for any objective.
+"""`lns`: large-neighbourhood search on the compiled simulator, for any objective.
 
-A step frees a block of operations and gives all of it to one device. Single operations do not do:
-where everything runs on one device, moving one costs two transfers, and only a whole block that
-overlaps with the rest pays for them. A block is a segment of a linear order of the operations:
+A proposal moves a block of operations to one device. Moving single operations fails where
+everything runs on one device: each move adds two transfers, and only a whole block that overlaps
+with other work can pay for them (Shaw 1998). Half of the blocks are segments of the simulator's
+order of priority or of a topological order. The others are the beginnings of breadth-first orders
+from a seed, along the edges, against them or both ways, across all devices or within the seed's.
+Every other seed is an end of a transfer edge, and the block moves to the device of the other end,
+so that boundaries move. Lengths are log-uniform.
 
-- the simulator's priority order, or a topological order: a segment of time;
-- breadth-first orders from a seed, along the edges, against them or both ways, taken from the
-  front: a ball, the seed's descendants or its ancestors, nearest first; within the operations of
-  the seed's device or regardless of it. Every other seed is an end of a transfer edge, whose other
-  end's device takes the block, so that boundaries move.
+A round is a step of `placement.solvers.iterated_local_search` with one chain and `BATCH` proposals.
+The blocks that improve the placement are also joined, best first, and the joins are evaluated in
+the next round. A block that is already on its device counts as a proposal, so that a round without
+improvement stands still or drifts among equals. A restart moves a few blocks of the best placement.
 
-Lengths are log-uniform. A round draws `BATCH` blocks and simulates them at once; those that improve
-are also joined, best first, and simulated with the next round. The search goes on from the best
-of a round unless it is worse than where it stands; a block that is on its device already counts,
-so that a round without gain stands still or drifts among equals. After several of them, the more
-the larger the graph, a few blocks of the best known placement are moved whatever that costs, and
-the search starts there (iterated local search; Lourenço, Martin and Stützle 2003). Large
-neighbourhoods: Shaw 1998.
+Proposals are drawn on the host, unlike those of `search`. The engine's step is the same.
 """
 
+from functools import partial
 from math import log
 from typing import NamedTuple
 
 import chex
+import jax
+import jax.numpy as jnp
 import numpy as np
 from scipy import sparse
 from scipy.sparse import csgraph
@@ -30,13 +30,14 @@ from scipy.sparse import csgraph
 from placement.graphs import dag
 from placement.instance import Instance
 from placement.solvers import base
+from placement.solvers import iterated_local_search as ils
 from placement.solvers.heuristics import baechi, list_scheduling
 from placement.solvers.limits import SearchLimits
 
 BATCH = 64  # placements simulated at once: one compilation
-_JOINED = 8  # of them joins of the last round's
-_PATIENCE, _PER_ROUND = 10, 16  # rounds without gain: so many, and one for so many classes
-_KICKS = 4
+_MAX_JOINED = 8  # joins of a round's blocks, which are proposals of the next round
+_PATIENCE, _CLASSES_PER_ROUND = 10, 16  # rounds without improvement before a restart
+_MAX_KICKS = 4  # blocks that a restart moves
 STARTS: tuple[base.Find, ...] = (
     list_scheduling.heft,
     list_scheduling.peft,
@@ -46,10 +47,10 @@ STARTS: tuple[base.Find, ...] = (
 )
 
 
-class _Space(NamedTuple):
-    """What blocks are drawn from; C classes of co-located operations are what is moved."""
+class _SearchSpace(NamedTuple):
+    """C classes of co-located operations, and what blocks of them are drawn from."""
 
-    number: np.ndarray  # int32 [N]: the class of every operation
+    class_ids: np.ndarray  # int32 [N]
     allowed: np.ndarray  # bool [C, D]
     orders: np.ndarray  # int [K, C]: linear orders of all classes
     senders: np.ndarray  # int32 [Q]: distinct edges between classes
@@ -57,24 +58,19 @@ class _Space(NamedTuple):
 
 
 class _Blocks(NamedTuple):
-    """M blocks and where they would go."""
+    """M blocks and their target devices."""
 
-    members: np.ndarray  # bool [M, C]
+    is_member: np.ndarray  # bool [M, C]
     device: np.ndarray  # int [M]
 
 
 def lns(problem: Instance, seed: int, limits: SearchLimits) -> base.SearchResult:
-    """Large neighbourhoods (Shaw 1998), from the best of single devices and list schedules."""
-    candidates = starts(problem, seed, limits)
-    values = problem.evaluate(_padded(candidates))
-    return polish(problem, candidates[int(np.argmin(values))], seed, limits)
-
-
-def starts(problem: Instance, seed: int, limits: SearchLimits) -> np.ndarray:
-    """Returns int32 [M, N]: single devices, as far as they can, and list schedules."""
+    """Searches large neighbourhoods of the best single device or list schedule."""
     schedules = [find(problem, seed, limits).placement for find in STARTS]
     placements = [placement for placement in schedules if placement is not None]
-    return np.array([*problem.single_devices, *placements], np.int32)
+    starts = np.array([*problem.single_devices, *placements], np.int32)
+    starts_s = problem.evaluate(_pad_batch(starts))
+    return polish(problem, starts[int(np.argmin(starts_s))], seed, limits)
 
 
 def polish(
@@ -83,107 +79,103 @@ def polish(
     """Improves a placement int [N] until time or `limits.budget` is spent; never worsens it."""
     chex.assert_shape(placement, (problem.graph.num_ops,))
     chex.assert_type(placement, int)
-    rng, space = np.random.default_rng(seed), _space(problem)
-    at = best = np.asarray(placement)[problem.classes.first_ops]
-    at_s = best_s = float(problem.evaluate(_padded(at[None])[:, space.number])[0])
-    joined = np.empty((0, len(at)), np.int32)
-    stale, evaluations = 0, 1
-    limits.tell(evaluations, best_s, best[space.number])
+    rng, classes = np.random.default_rng(seed), problem.classes
+    time_orders = [problem.priority_order, problem.topological_order]
+    class_orders = [list(dict.fromkeys(classes.ids[order].tolist())) for order in time_orders]
+    space = _SearchSpace(
+        classes.ids,
+        classes.allowed,
+        np.array(class_orders),
+        *dag.quotient(problem.graph.senders, problem.graph.receivers, classes.ids),
+    )
+    current = np.asarray(placement, np.int32)[classes.first_ops]
+    current_s = np.asarray(problem.evaluate(_pad_batch(current[None])[:, classes.ids]))[:1]
+    chain = ils.start(current[:, None], ils.Evaluation(current_s, current_s), np.zeros(1, int))
+    joined = np.empty((0, len(current)), np.int32)
+    patience = _PATIENCE + len(current) // _CLASSES_PER_ROUND
+    evaluations = 1
+    best, best_s = current, float(current_s[0])
+    limits.tell(evaluations, best_s, best[classes.ids])
     while not limits.over() and evaluations + BATCH <= limits.budget:
-        blocks = _draw(rng, space, at, BATCH - len(joined))
-        rows = np.concatenate([joined, _moved(space, at, blocks)])
-        values = np.asarray(problem.evaluate(rows[:, space.number]))
+        blocks = _draw_blocks(rng, space, current, BATCH - len(joined))
+        rows = np.concatenate([joined, _move_blocks(space, current, blocks)])
+        rows_s = np.asarray(problem.evaluate(rows[:, classes.ids]))
         evaluations += len(rows)
-        drawn = values[len(joined) :]
-        better = np.argsort(drawn, kind="stable")[: np.count_nonzero(drawn < at_s)]
-        joined = _joined(space, at, blocks, better[: _JOINED + 1])
-        stale += 1
-        chosen = int(values.argmin())
-        if values[chosen] <= at_s:
-            stale = 0 if values[chosen] < at_s else stale
-            at, at_s = rows[chosen], float(values[chosen])
-        if at_s < best_s:
-            best, best_s = at, at_s
-        limits.tell(evaluations, best_s, best[space.number])
-        if stale > _PATIENCE + len(at) // _PER_ROUND:
-            at, at_s, stale = _kicked(rng, space, best), np.inf, 0
-            joined = joined[:0]
+        # The best two of the blocks that improve the placement together, the best three, and so on.
+        block_costs_s = rows_s[len(joined) :]
+        num_better = np.count_nonzero(block_costs_s < np.asarray(chain.costs_s))
+        better = np.argsort(block_costs_s, kind="stable")[: min(num_better, _MAX_JOINED + 1)]
+        joined_rows, row = [], current
+        for i in better.tolist():
+            block = _Blocks(blocks.is_member[[i]], blocks.device[[i]])
+            row = _move_blocks(space, row, block)[0]
+            joined_rows.append(row)
+        joined = np.array(joined_rows[1:], np.int32).reshape(-1, len(current))
+        chain = _move_chain(chain, ils.Proposals(rows.T), ils.Evaluation(rows_s, rows_s))
+        current = np.asarray(chain.placements)[:, 0]
+        best, best_s = np.asarray(chain.best_placement), float(chain.best_latency_s)
+        limits.tell(evaluations, best_s, best[classes.ids])
+        if chain.steps_since_improvement[0] > patience:
+            current, joined = best, joined[:0]
+            for _ in range(rng.integers(1, _MAX_KICKS + 1)):
+                current = _move_blocks(space, current, _draw_blocks(rng, space, current, 1))[0]
+            chain = chain._replace(
+                placements=jnp.asarray(current[:, None]),
+                costs_s=jnp.full(1, jnp.inf, jnp.float32),
+                steps_since_improvement=jnp.zeros(1, jnp.int32),
+            )
     status = "time limit" if limits.over() else "finished"
-    return base.SearchResult(best[space.number], status=status, evaluations=evaluations)
+    return base.SearchResult(best[classes.ids], status=status, evaluations=evaluations)
 
 
-def _space(problem: Instance) -> _Space:
-    graph, classes = problem.graph, problem.classes
-    senders, receivers = dag.quotient(graph.senders, graph.receivers, classes.ids)
-    orders = [problem.priority_order, problem.topological_order]
-    unique = [list(dict.fromkeys(classes.ids[order].tolist())) for order in orders]
-    return _Space(classes.ids, classes.allowed, np.array(unique), senders, receivers)
+# The host restarts the chain, because blocks are drawn there.
+_move_chain = jax.jit(partial(ils.move_chains, patience=None))
 
 
-def _padded(rows: np.ndarray) -> np.ndarray:
+def _pad_batch(rows: np.ndarray) -> np.ndarray:
     """Returns `BATCH` rows, the last one repeated."""
     return np.concatenate([rows, np.repeat(rows[-1:], BATCH - len(rows), axis=0)])
 
 
-def _draw(rng: np.random.Generator, space: _Space, at: np.ndarray, count: int) -> _Blocks:
-    """Draws blocks, half of them segments and half of them balls."""
-    members = np.zeros((count, len(at)), bool)
+def _draw_blocks(
+    rng: np.random.Generator, space: _SearchSpace, placement: np.ndarray, count: int
+) -> _Blocks:
+    """Draws blocks of a placement int [C], half of them balls and half of them segments."""
+    size = len(placement)
+    is_member = np.zeros((count, size), bool)
     device = rng.integers(0, space.allowed.shape[1], count)
-    length = np.exp(rng.uniform(0, log(len(at) + 1), count)).astype(int)
-    transfer = np.flatnonzero(at[space.senders] != at[space.receivers])
-    graphs = _graphs(space, at)
-    for row in range(count):
-        if row % 2:
+    length = np.exp(rng.uniform(0, log(size + 1), count)).astype(int)
+    is_transfer = placement[space.senders] != placement[space.receivers]
+    transfers = np.flatnonzero(is_transfer)
+    # Matrices to search breadth first, and whether along their direction alone.
+    searches: list[tuple[sparse.csr_array, bool]] = []
+    for is_edge in (np.ones_like(is_transfer), ~is_transfer):
+        edges = space.senders[is_edge], space.receivers[is_edge]
+        matrix = sparse.csr_array((np.ones(len(edges[0])), edges), (size, size))
+        searches += [(matrix, False), (matrix, True), (matrix.T.tocsr(), True)]
+    for i in range(count):
+        if i % 2:
             order = space.orders[rng.integers(len(space.orders))]
-            begin = rng.integers(1 - length[row], len(order))
-            block = order[max(begin, 0) : begin + length[row]]
+            begin = rng.integers(1 - length[i], len(order))
+            block = order[max(begin, 0) : begin + length[i]]
             if rng.random() < 0.5:
-                block = block[at[block] == at[block[0]]]
+                block = block[placement[block] == placement[block[0]]]
         else:
-            seed = rng.integers(len(at))
-            if len(transfer) and rng.random() < 0.5:
-                edge = rng.choice(transfer)
+            seed = rng.integers(size)
+            if len(transfers) and rng.random() < 0.5:
+                edge = rng.choice(transfers)
                 ends = rng.permutation([space.senders[edge], space.receivers[edge]])
-                seed, device[row] = ends[0], at[ends[1]]
-            matrix, directed = graphs[rng.integers(len(graphs))]
+                seed, device[i] = ends[0], placement[ends[1]]
+            matrix, directed = searches[rng.integers(len(searches))]
             block = csgraph.breadth_first_order(
                 matrix, seed, directed=directed, return_predecessors=False
-            )[: length[row]]
-        members[row, block] = True
-    return _Blocks(members, device)
+            )[: length[i]]
+        is_member[i, block] = True
+    return _Blocks(is_member, device)
 
 
-def _graphs(space: _Space, at: np.ndarray) -> list[tuple[sparse.csr_array, bool]]:
-    """Returns matrices to search breadth first, and whether along their direction alone."""
-    size = (len(at), len(at))
-    graphs = []
-    same = at[space.senders] == at[space.receivers]
-    for senders, receivers in (
-        (space.senders, space.receivers),
-        (space.senders[same], space.receivers[same]),
-    ):
-        along = sparse.csr_array((np.ones(len(senders)), (senders, receivers)), size)
-        graphs += [(along, False), (along, True), (along.T.tocsr(), True)]
-    return graphs
-
-
-def _moved(space: _Space, at: np.ndarray, blocks: _Blocks) -> np.ndarray:
-    """Returns int32 [M, C]: each block on its device, as far as that supports it."""
-    able = space.allowed.T[blocks.device]
-    return np.where(blocks.members & able, blocks.device[:, None], at).astype(np.int32)
-
-
-def _kicked(rng: np.random.Generator, space: _Space, at: np.ndarray) -> np.ndarray:
-    """Moves a few blocks, whatever that costs."""
-    for _ in range(rng.integers(1, _KICKS + 1)):
-        at = _moved(space, at, _draw(rng, space, at, 1))[0]
-    return at
-
-
-def _joined(space: _Space, at: np.ndarray, blocks: _Blocks, better: np.ndarray) -> np.ndarray:
-    """Returns int32 [J, C]: the best two blocks together, the best three, and so on."""
-    rows, row = [], at
-    for nth, block in enumerate(better.tolist()):
-        row = _moved(space, row, _Blocks(blocks.members[[block]], blocks.device[[block]]))[0]
-        rows += [row] if nth else []
-    return np.array(rows, np.int32).reshape(-1, len(at))
+def _move_blocks(space: _SearchSpace, placement: np.ndarray, blocks: _Blocks) -> np.ndarray:
+    """Returns int32 [M, C]: a placement with each block on its device, where that supports it."""
+    is_allowed = space.allowed.T[blocks.device]
+    is_moved = blocks.is_member & is_allowed
+    return np.where(is_moved, blocks.device[:, None], placement).astype(np.int32)

@@ -1,12 +1,13 @@
 """Local search with restarts, and simulated annealing, for any objective.
 
-Both follow chains of steps in `placement.solvers.heuristics.neighbourhood`, side by side:
+Both are configurations of `placement.solvers.iterated_local_search` with one proposal a chain,
+drawn from the neighbourhood of `placement.solvers.heuristics.neighbourhood`:
 
-    local_search   takes a step that costs no more. A chain that found nothing better for `PATIENCE`
-                   steps starts again, from segments on random devices.
-    annealing      takes a step that costs x more with probability exp(-x / T) (Kirkpatrick et al.
-                   1983), where T falls geometrically over the budget from `HOT` to `COLD` times the
-                   value of the best single device.
+    local_search   accepts a proposal that costs no more. A chain without improvement for `PATIENCE`
+                   steps restarts from segments on random devices.
+    annealing      accepts a proposal that costs x more with probability exp(-x / T) (Kirkpatrick et
+                   al. 1983). T falls geometrically over the budget from `HOT` to `COLD` times the
+                   latency of the best single device. No chain restarts.
 """
 
 from functools import partial
@@ -19,118 +20,109 @@ import numpy as np
 
 from placement.instance import Instance
 from placement.solvers import base
+from placement.solvers import iterated_local_search as ils
 from placement.solvers.heuristics import neighbourhood
-from placement.solvers.heuristics.neighbourhood import CHAINS, Batch, Space
+from placement.solvers.heuristics.neighbourhood import NUM_CHAINS, SearchSpace
 from placement.solvers.limits import SearchLimits
 from placement.types import Array
 
 PATIENCE = 200
 HOT, COLD = 0.03, 1e-4
-_STEPS = 50  # between two looks at the clock
+_STEPS_PER_CALL = 50  # between two checks of the time
 
 
-class _Chains(NamedTuple):
-    key: chex.PRNGKey
-    at: Batch
-    stale: Array  # int32 [B]: steps since a chain last found something better
-    best: Array  # int32 [N]
-    best_s: Array  # float32
-    step: Array  # int32
+class _Cooling(NamedTuple):
+    """The schedule of annealing's temperature."""
+
+    scale_s: Array  # float32 []: latency of the best single device; the penalty if none is feasible
+    steps_done: Array | int
+    total_steps: Array | int
 
 
 def local_search(problem: Instance, seed: int, limits: SearchLimits) -> base.SearchResult:
-    """Local search: chains side by side take what costs no more, and start again."""
+    """Searches with chains that accept what costs no more, and restart at random."""
     return _search(problem, seed, limits, annealed=False)
 
 
 def annealing(problem: Instance, seed: int, limits: SearchLimits) -> base.SearchResult:
-    """Simulated annealing (Kirkpatrick et al. 1983): chains side by side."""
+    """Searches by simulated annealing (Kirkpatrick et al. 1983) with several chains."""
     return _search(problem, seed, limits, annealed=True)
 
 
 def _search(
     problem: Instance, seed: int, limits: SearchLimits, *, annealed: bool
 ) -> base.SearchResult:
-    space, starts = neighbourhood.make_space(problem)
-    steps = max(0, limits.budget // CHAINS - 1)
-    best = int(jnp.argmin(starts.latency_s))
-    chains = _Chains(
-        key=jax.random.PRNGKey(seed),
-        at=starts,
-        stale=jnp.zeros(CHAINS, jnp.int32),
-        best=starts.placement[best],
-        best_s=starts.latency_s[best],
-        step=jnp.int32(0),
-    )
-    # Temperatures are relative to this; with nothing finite to start from, all steps are taken.
-    scale_s = jnp.where(jnp.isfinite(chains.best_s), chains.best_s, space.excess_s)
-    done = 0
-    limits.tell(CHAINS, float(chains.best_s), np.asarray(chains.best))
-    while done < steps and not limits.over():
-        count = min(_STEPS, steps - done)
-        chains = _steps(problem.objective, annealed, space, chains, scale_s, steps, count)
-        done += count
-        limits.tell((done + 1) * CHAINS, float(chains.best_s), np.asarray(chains.best))
-    evaluations = (done + 1) * CHAINS
-    return neighbourhood.finish(chains.best, chains.best_s, evaluations, limits.budget)
+    space, placements, evaluation = neighbourhood.make_space(problem)
+    chains = ils.start(placements.T, evaluation, jnp.arange(NUM_CHAINS))
+    key = jax.random.PRNGKey(seed)
+    scale_s = chains.best_latency_s
+    scale_s = jnp.where(jnp.isfinite(scale_s), scale_s, space.penalty_s)
+    total_steps = max(0, limits.budget // NUM_CHAINS - 1)
+    steps_done = 0
+    while True:
+        evaluations = (steps_done + 1) * NUM_CHAINS
+        best, best_s = np.asarray(chains.best_placement), float(chains.best_latency_s)
+        limits.tell(evaluations, best_s, best)
+        if steps_done >= total_steps or limits.over():
+            return neighbourhood.make_result(best, best_s, evaluations, limits.budget)
+        num_steps = min(_STEPS_PER_CALL, total_steps - steps_done)
+        cooling = _Cooling(scale_s, steps_done, total_steps)
+        key, chains = _advance(problem.objective, annealed, space, key, chains, cooling, num_steps)
+        steps_done += num_steps
 
 
 @partial(jax.jit, static_argnums=(0, 1))
-def _steps(
+def _advance(
     objective: str,
     annealed: bool,
-    space: Space,
-    chains: _Chains,
-    scale_s: Array,
-    total: Array,
-    count: Array,
-) -> _Chains:
-    def step(_: Array, chains: _Chains) -> _Chains:
-        key, for_move, for_uniform, for_restart = jax.random.split(chains.key, 4)
-        moved = neighbourhood.draw_neighbours(for_move, space, chains.at.placement)
-        next_ = neighbourhood.evaluate(objective, space, moved)
-        taken = next_.cost_s <= chains.at.cost_s
-        if annealed:
-            temperature_s = scale_s * HOT * (COLD / HOT) ** (chains.step / total)
-            worse_s = next_.cost_s - chains.at.cost_s
-            uniform = jax.random.uniform(for_uniform, taken.shape)
-            taken |= uniform < jnp.exp(-worse_s / temperature_s)
-        better = next_.cost_s < chains.at.cost_s
-        at = jax.tree.map(partial(_chosen, taken), next_, chains.at)
-        stale = jnp.where(better, 0, chains.stale + 1)
+    space: SearchSpace,
+    key: chex.PRNGKey,
+    chains: ils.ChainState,
+    cooling: _Cooling,
+    num_steps: Array | int,
+) -> tuple[chex.PRNGKey, ils.ChainState]:
+    """Advances all chains by `num_steps` steps."""
+
+    def propose(key: chex.PRNGKey, chains: ils.ChainState) -> ils.Proposals:
+        return ils.Proposals(neighbourhood.draw_neighbours(key, space, chains.placements.T).T)
+
+    def evaluate(placements: Array) -> ils.Evaluation:
+        return neighbourhood.evaluate(objective, space, placements.T)
+
+    def restart(
+        key: chex.PRNGKey, state: ils.ChainState, moved: ils.ChainState, proposals: ils.Proposals
+    ) -> Array:
+        del state, proposals
+        return _draw_segments(key, space, moved.placements.T).T
+
+    def step(
+        i: Array, carry: tuple[chex.PRNGKey, ils.ChainState]
+    ) -> tuple[chex.PRNGKey, ils.ChainState]:
         if not annealed:
-            again = stale > PATIENCE
-            at = at._replace(
-                placement=_chosen(again, _segments(for_restart, space, at.placement), at.placement),
-                cost_s=jnp.where(again, jnp.inf, at.cost_s),
-            )
-            stale = jnp.where(again, 0, stale)
-        best = jnp.argmin(next_.latency_s)
-        improved = next_.latency_s[best] < chains.best_s
-        return _Chains(
-            key=key,
-            at=at,
-            stale=stale,
-            best=jnp.where(improved, next_.placement[best], chains.best),
-            best_s=jnp.where(improved, next_.latency_s[best], chains.best_s),
-            step=chains.step + 1,
-        )
+            return ils.step(*carry, propose, evaluate, patience=PATIENCE, restart=restart)
+        progress = (cooling.steps_done + i) / cooling.total_steps
+        temperature_s = cooling.scale_s * HOT * (COLD / HOT) ** progress
 
-    return jax.lax.fori_loop(0, count, step, chains)
+        def accept(key: chex.PRNGKey, proposal_costs_s: Array, costs_s: Array) -> Array:
+            probability = jnp.exp(-(proposal_costs_s - costs_s) / temperature_s)
+            is_hot = jax.random.uniform(key, costs_s.shape) < probability
+            return (proposal_costs_s <= costs_s) | is_hot
+
+        return ils.step(*carry, propose, evaluate, patience=None, accept=accept)
+
+    return jax.lax.fori_loop(0, num_steps, step, (key, chains))
 
 
-def _segments(key: chex.PRNGKey, space: Space, placement: Array) -> Array:
-    """Draws new starts [B, N]: 2 * D + 1 segments of an order, each on a random device."""
-    batch, num_devices = len(placement), space.allowed.shape[1]
-    for_ends, for_devices = jax.random.split(key)
-    ends = jax.random.randint(for_ends, (batch, 2 * num_devices, 1), 0, space.num_classes)
-    segment = (space.rank >= ends).sum(axis=1)
-    devices = jax.random.randint(for_devices, (batch, 2 * num_devices + 1), 0, num_devices)
+def _draw_segments(key: chex.PRNGKey, space: SearchSpace, placements: Array) -> Array:
+    """Draws placements int32 [B, N] of 2 D + 1 segments of an order, each on a random device.
+
+    Operations that the device does not support keep the device that they have in `placements`.
+    """
+    batch, num_devices = len(placements), space.allowed.shape[1]
+    ends_key, devices_key = jax.random.split(key)
+    ends = jax.random.randint(ends_key, (batch, 2 * num_devices, 1), 0, space.num_classes)
+    segment = (space.ranks >= ends).sum(axis=1)
+    devices = jax.random.randint(devices_key, (batch, 2 * num_devices + 1), 0, num_devices)
     device = jnp.take_along_axis(devices, segment, axis=1)
-    allowed = space.allowed[jnp.arange(placement.shape[1]), device]
-    return jnp.where(allowed, device, placement)
-
-
-def _chosen(mask: Array, yes: Array, no: Array) -> Array:
-    """Chooses by the leading axis: `yes` where the mask, bool [B], holds, else `no`."""
-    return jnp.where(mask.reshape(-1, *[1] * (yes.ndim - 1)), yes, no)
+    is_allowed = space.allowed[jnp.arange(placements.shape[1]), device]
+    return jnp.where(is_allowed, device, placements)

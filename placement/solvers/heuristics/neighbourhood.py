@@ -1,14 +1,11 @@
-"""The neighbourhood that local search, annealing and genetic algorithms step in, for any objective.
+"""The neighbourhood of `local_search`, `annealing` and `genetic`, for any objective.
 
-`CHAINS` placements are looked at side by side, so that one call of the compiled simulator serves a
-step of all. They start on the single devices, in turn. A step moves a *segment*, consecutive
-classes of a topological order, to one device: half of the time one class, else a segment whose
-length is drawn uniformly from the powers up to all of them. The device is drawn uniformly, or is
-that of the class before the segment, which moves the border between two devices. Classes that the
-device does not support stay.
-
-A placement that breaks limits costs more than any start, and the more the further it breaks them;
-it is never the one that is returned.
+`NUM_CHAINS` placements advance side by side, so that one call of the compiled simulator evaluates a
+step of all. They start on the single devices, in turn. A neighbour has a *segment*, consecutive
+classes of a topological order, on one device. Half of the segments are a single class; the length
+of the others is log-uniform up to all classes. The device is drawn uniformly, or is that of the
+class before the segment, which moves the border between two devices. Classes that the device does
+not support do not move.
 """
 
 from functools import partial
@@ -22,87 +19,81 @@ import numpy as np
 from placement import simulators
 from placement.instance import Instance
 from placement.solvers import base
+from placement.solvers import iterated_local_search as ils
 from placement.types import Array
 
-CHAINS = 32
+NUM_CHAINS = 32
 
 
-class Space(NamedTuple):
-    """The search space: placements of N operations that keep C classes together."""
+class SearchSpace(NamedTuple):
+    """Placements of N operations on D devices that keep C classes together."""
 
-    tables: Any  # of `Instance.tables`, without co-location, which steps keep
-    rank: Array  # int32 [N]: the position of an operation's class in `base.in_order`
-    allowed: Array  # bool [N, D]: what supports all of an operation's class
-    num_classes: Array  # int32: C
-    excess_s: Array  # float32: what breaking a limit costs at least
-
-
-class Batch(NamedTuple):
-    """B placements and what they cost."""
-
-    placement: Array  # int32 [B, N]
-    cost_s: Array  # float32 [B]: the latency, more where limits are broken
-    latency_s: Array  # float32 [B]: inf where limits are broken
+    tables: Any  # the objective's `Instance.tables` without co-location, which moves respect
+    ranks: Array  # int32 [N]: position of an operation's class in the topological order
+    allowed: Array  # bool [N, D]: devices that support all of an operation's class
+    num_classes: Array  # int32 []: C
+    penalty_s: Array  # float32 []: least penalty of an infeasible placement
 
 
-def make_space(problem: Instance) -> tuple[Space, Batch]:
-    """Makes the space of a problem, and the single devices in it as a batch of `CHAINS`."""
-    classes = problem.classes
-    limits, of_objective = problem.tables
-    space = Space(
-        tables=(limits._replace(representative=None), of_objective),
-        rank=jnp.asarray(np.argsort(problem.class_order)[classes.ids], jnp.int32),
+def make_space(problem: Instance) -> tuple[SearchSpace, Array, ils.Evaluation]:
+    """Returns a problem's search space, and starts int32 [B, N] with their evaluation.
+
+    An infeasible placement costs more than any start.
+    """
+    classes, (limits, objective_tables) = problem.classes, problem.tables
+    space = SearchSpace(
+        tables=(limits._replace(representative=None), objective_tables),
+        ranks=jnp.asarray(np.argsort(problem.class_order)[classes.ids], jnp.int32),
         allowed=jnp.asarray(problem.allowed),
         num_classes=jnp.int32(len(classes.compute_s)),
-        excess_s=jnp.float32(0),
+        penalty_s=jnp.float32(0),
     )
-    starts = problem.single_devices[np.arange(CHAINS) % len(problem.devices)]
-    batch = evaluate(problem.objective, space, jnp.asarray(starts))
-    finite_s = jnp.where(jnp.isfinite(batch.cost_s), batch.cost_s, 0)
-    space = space._replace(excess_s=finite_s.max())
-    return space, evaluate(problem.objective, space, batch.placement)
+    devices = np.arange(NUM_CHAINS) % len(problem.devices)
+    starts = jnp.asarray(problem.single_devices[devices])
+    costs_s = evaluate(problem.objective, space, starts).costs_s
+    space = space._replace(penalty_s=jnp.where(jnp.isfinite(costs_s), costs_s, 0).max())
+    return space, starts, evaluate(problem.objective, space, starts)
 
 
 @partial(jax.jit, static_argnums=0)
-def evaluate(objective: str, space: Space, placement: Array) -> Batch:
-    """Computes what placements int32 [B, N] cost."""
-    chex.assert_rank(placement, 2)
-    chex.assert_type(placement, int)
-    outcome = simulators.objective(objective).simulate(space.tables, placement)
-    broken_s = outcome.latency_s + space.excess_s * (1 + outcome.overflow)
-    cost_s = jnp.where(outcome.feasible, outcome.latency_s, broken_s)
-    latency_s = jnp.where(outcome.feasible, outcome.latency_s, jnp.inf)
-    return Batch(placement, cost_s, latency_s)
+def evaluate(objective: str, space: SearchSpace, placements: Array) -> ils.Evaluation:
+    """Computes the costs of placements int32 [B, N]."""
+    chex.assert_rank(placements, 2)
+    chex.assert_type(placements, int)
+    outcome = simulators.objective(objective).simulate(space.tables, placements)
+    return ils.penalise(outcome, space.penalty_s)
 
 
-def draw_neighbours(key: chex.PRNGKey, space: Space, placement: Array) -> Array:
-    """Draws a step of every placement int32 [B, N]."""
-    chex.assert_rank(placement, 2)
-    chex.assert_type(placement, int)
-    batch, num_devices = len(placement), space.allowed.shape[1]
+def draw_neighbours(key: chex.PRNGKey, space: SearchSpace, placements: Array) -> Array:
+    """Draws a neighbour of each placement int32 [B, N]."""
+    chex.assert_rank(placements, 2)
+    chex.assert_type(placements, int)
+    batch, num_devices = len(placements), space.allowed.shape[1]
     keys = jax.random.split(key, 5)
-    start = jax.random.randint(keys[0], (batch, 1), 0, space.num_classes)
+    begin = jax.random.randint(keys[0], (batch, 1), 0, space.num_classes)
     length = space.num_classes ** jax.random.uniform(keys[1], (batch, 1))
     length = jnp.where(jax.random.bernoulli(keys[2], 0.5, (batch, 1)), 1, length)
     device = jax.random.randint(keys[3], (batch,), 0, num_devices)
-    before = jnp.argmax(space.rank == jnp.maximum(start - 1, 0), axis=1)
-    beside = jnp.take_along_axis(placement, before[:, None], axis=1)[:, 0]
-    device = jnp.where(jax.random.bernoulli(keys[4], 0.5, (batch,)), beside, device)
-    inside = (space.rank >= start) & (space.rank < start + length)
-    return jnp.where(inside & space.allowed[:, device].T, device[:, None], placement)
+    previous_op = jnp.argmax(space.ranks == jnp.maximum(begin - 1, 0), axis=1)
+    previous_device = jnp.take_along_axis(placements, previous_op[:, None], axis=1)[:, 0]
+    device = jnp.where(jax.random.bernoulli(keys[4], 0.5, (batch,)), previous_device, device)
+    is_inside = (space.ranks >= begin) & (space.ranks < begin + length)
+    return jnp.where(is_inside & space.allowed[:, device].T, device[:, None], placements)
 
 
-def finish(best: Array, best_s: Array, evaluations: int, budget: int) -> base.SearchResult:
+def make_result(
+    best: np.ndarray, best_s: float, evaluations: int, budget: int
+) -> base.SearchResult:
     """Returns the result of a search that is over.
 
     Args:
-      best: int32 [N], its best placement.
-      best_s: float32 [], of that one; inf where none is feasible.
-      evaluations: placements simulated.
-      budget: how many it might have.
+      best: int32 [N], the best placement.
+      best_s: its latency; inf if no feasible placement is known.
+      evaluations: number of simulated placements.
+      budget: largest number of simulated placements.
     """
-    chex.assert_rank([best, best_s], [1, 0])
-    chex.assert_type([best, best_s], [int, float])
-    placement = np.asarray(best) if np.isfinite(best_s) else None
-    status = "finished" if evaluations > budget - CHAINS else "time limit"
+    chex.assert_rank(best, 1)
+    chex.assert_type(best, int)
+    placement = best if np.isfinite(best_s) else None
+    status = "finished" if evaluations > budget - NUM_CHAINS else "time limit"
     return base.SearchResult(placement, status=status, evaluations=evaluations)

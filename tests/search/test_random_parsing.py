@@ -5,30 +5,30 @@ import pytest
 from scipy import sparse
 from scipy.sparse import csgraph
 
-from placement.search import parses
+from placement.search import random_parsing
 from tests import helpers
 
 
-def _drawn(seed: int, num_nodes: int = 24) -> tuple[np.ndarray, np.ndarray, parses.Parses]:
+def _draw(seed: int, num_nodes: int = 24) -> tuple[np.ndarray, np.ndarray, random_parsing.Parses]:
     graph = helpers.random_dag(np.random.default_rng(seed), num_nodes, edge_probability=0.15)
     rng = np.random.default_rng(seed)
     weight = rng.uniform(0.2, 5.0, graph.num_edges)
-    drawn = parses.draw(rng, num_nodes, graph.senders, graph.receivers, weight, 6)
-    return graph.senders, graph.receivers, drawn
+    parses = random_parsing.draw_parses(rng, num_nodes, graph.senders, graph.receivers, weight, 6)
+    return graph.senders, graph.receivers, parses
 
 
-def _groups(drawn: parses.Parses, parse: int) -> list[set[int]]:
-    order = np.argsort(drawn.rank[parse])
-    places = drawn.groups[parse, : drawn.num_groups[parse]].tolist()
+def _groups(parses: random_parsing.Parses, parse: int) -> list[set[int]]:
+    order = np.argsort(parses.ranks[parse])
+    places = parses.groups[parse, : parses.num_groups[parse]].tolist()
     return [set(order[begin:end].tolist()) for begin, end in places]
 
 
 @pytest.mark.parametrize("seed", range(5))
 def test_groups_are_distinct_connected_and_within_each_other_or_apart(seed):
-    senders, receivers, drawn = _drawn(seed)
-    for parse, rank in enumerate(drawn.rank):
+    senders, receivers, parses = _draw(seed)
+    for parse, rank in enumerate(parses.ranks):
         assert sorted(rank) == list(range(len(rank)))
-        groups = _groups(drawn, parse)
+        groups = _groups(parses, parse)
         assert len(groups) > 3
         assert all(len(group) > 1 for group in groups)
         for one, other in itertools.combinations(groups, 2):
@@ -43,31 +43,37 @@ def test_groups_are_distinct_connected_and_within_each_other_or_apart(seed):
 
 def test_at_the_top_a_group_is_a_connected_part_of_the_graph():
     senders, receivers = np.array([0, 1, 3]), np.array([1, 2, 4])
-    drawn = parses.draw(np.random.default_rng(0), 6, senders, receivers, np.ones(3), 8)
+    parses = random_parsing.draw_parses(
+        np.random.default_rng(0), 6, senders, receivers, np.ones(3), 8
+    )
     for parse in range(8):
         largest = [
-            g for g in _groups(drawn, parse) if not any(g < h for h in _groups(drawn, parse))
+            g for g in _groups(parses, parse) if not any(g < h for h in _groups(parses, parse))
         ]
         assert sorted(map(sorted, largest)) == [[0, 1, 2], [3, 4]]
 
 
-def test_what_is_dear_to_part_is_parted_seldom():
+def test_expensive_edges_are_seldom_separated():
     senders, receivers = np.arange(9), np.arange(1, 10)
     weight = np.where(np.arange(9) % 2 == 0, 20.0, 0.2)  # pairs of nodes, loosely chained
-    drawn = parses.draw(np.random.default_rng(0), 10, senders, receivers, weight, 200)
+    parses = random_parsing.draw_parses(
+        np.random.default_rng(0), 10, senders, receivers, weight, 200
+    )
     pairs = [{node, node + 1} for node in range(9)]
-    count = [sum(pair in _groups(drawn, parse) for parse in range(200)) for pair in pairs]
+    count = [sum(pair in _groups(parses, parse) for parse in range(200)) for pair in pairs]
     assert min(count[::2]) > 5 * max(count[1::2])
 
 
 def test_a_graph_without_edges_has_groups_of_one():
-    none = np.zeros(0, int)
-    drawn = parses.draw(np.random.default_rng(0), 3, none, none, np.zeros(0), 2)
-    np.testing.assert_array_equal(drawn.num_groups, 1)
-    np.testing.assert_array_equal(drawn.groups[:, 0], [[0, 1], [0, 1]])
+    no_edges = np.zeros(0, int)
+    parses = random_parsing.draw_parses(
+        np.random.default_rng(0), 3, no_edges, no_edges, np.zeros(0), 2
+    )
+    np.testing.assert_array_equal(parses.num_groups, 1)
+    np.testing.assert_array_equal(parses.groups[:, 0], [[0, 1], [0, 1]])
 
 
 def test_the_same_seed_draws_the_same():
-    one, other = _drawn(3)[2], _drawn(3)[2]
-    np.testing.assert_array_equal(one.rank, other.rank)
+    one, other = _draw(3)[2], _draw(3)[2]
+    np.testing.assert_array_equal(one.ranks, other.ranks)
     np.testing.assert_array_equal(one.groups, other.groups)
