@@ -2,7 +2,7 @@ import json
 from pathlib import Path
 from typing import Any
 
-from experiments.reproduction import worth_readers
+from experiments.reproduction import table_readers
 
 
 def _write(folder: Path, run: str, file: str, data: dict[str, Any]) -> None:
@@ -18,9 +18,9 @@ def test_verdicts_stand_by_objective(tmp_path: Path) -> None:
     ]
     _write(tmp_path, "one", "advice.json", {"graph": "nmt:layers=2", "rows": rows})
     columns = ("makespan", "serial", "max_load", "subgraph")
-    header, found = worth_readers.verdicts({"one": "host"}, columns)(tmp_path)
+    header, rows_read = table_readers.read_verdicts(tmp_path, {"one": "host"}, columns)
     assert header == ["graph", "devices", *columns]
-    assert found == [["nmt", "`host`", "0.50", "1.23, stop", "-", "-"]]
+    assert rows_read == [["nmt", "`host`", "0.50", "1.23, stop", "-", "-"]]
 
 
 def test_knees_stand_beside_what_is_measured_with_them(tmp_path: Path) -> None:
@@ -31,10 +31,10 @@ def test_knees_stand_beside_what_is_measured_with_them(tmp_path: Path) -> None:
         {"name": "single:CPU", "latency": {"median": 0.004}, "stream_failed": "memory: none"},
         {"name": "point 2", "latency": {"median": 0.0025}, "stream": {"median": 0.0019}},
     ]
-    told = {"graph": "small", "points": points, "measured": measured}
-    _write(tmp_path, "one", "front.json", told)
-    _, found = worth_readers.fronts(("one",))(tmp_path)
-    assert found == [
+    record = {"graph": "small", "points": points, "measured": measured}
+    _write(tmp_path, "one", "front.json", record)
+    _, rows_read = table_readers.read_fronts(tmp_path, ("one",))
+    assert rows_read == [
         ["small", "single:CPU", "-", "-", "-", "4.00", "-"],
         ["small", "point 2", "2.00", "2.00", "5", "2.50", "1.90"],
     ]
