@@ -80,11 +80,11 @@ def test_what_is_not_there_is_a_mistake_and_a_directory_is_corrupt(path):
         files.read_json(path, {}, remedy="give it")
 
 
-def test_sound_lines_are_what_is_left_of_a_log(path):
+def test_the_valid_lines_of_a_log_are_kept(path):
     path.write_bytes(b'{"a": 1}\n{"a": "x"}\nnonsense\n{"a": 2}\n{"a": 3')
     with pytest.raises(files.CorruptFileError, match="line 2: a is 'x', not a number"):
         files.read_jsonl(path, {"a": float}, remedy="")
-    assert files.sound_lines(path, {"a": float}) == b'{"a": 1}\n{"a": 2}\n'
+    assert files.read_valid_lines(path, {"a": float}) == b'{"a": 1}\n{"a": 2}\n'
 
 
 @pytest.mark.parametrize("mode", ["rb", "wb", "ab+"])

@@ -212,11 +212,11 @@ def test_a_name_alone_runs_no_file_of_the_current_folder(tmp_path: Path, monkeyp
     for name in ("quickstart", "mine", "mine.py"):
         (tmp_path / name).write_text("raise AssertionError")
     monkeypatch.chdir(tmp_path)
-    assert main._config_file("quickstart") == usage.CONFIGS / "quickstart.py"
+    assert main._find_config("quickstart") == usage.CONFIGS / "quickstart.py"
     with pytest.raises(UserError, match="unknown configuration 'mine'"):
-        main._config_file("mine")
-    assert main._config_file("mine.py") == Path("mine.py")
-    assert main._config_file("./quickstart") == Path("quickstart")
+        main._find_config("mine")
+    assert main._find_config("mine.py") == Path("mine.py")
+    assert main._find_config("./quickstart") == Path("quickstart")
 
 
 def test_place_measures_a_model_file_and_writes_the_run_directory(tmp_path: Path) -> None:
@@ -491,13 +491,13 @@ def test_a_second_search_of_the_same_sizes_compiles_nothing(tmp_path: Path) -> N
 
 def test_keys_without_a_configuration_change_the_quickstart():
     quickstart = str(usage.CONFIGS / "quickstart.py")
-    assert main._with_config_file(["main", "--config.graph=nmt", "--workdir=w"]) == [
+    assert main._resolve_configs(["main", "--config.graph=nmt", "--workdir=w"]) == [
         "main",
         f"--config={quickstart}",
         "--config.graph=nmt",
         "--workdir=w",
     ]
-    assert main._with_config_file(["main", "--task=list"]) == ["main", "--task=list"]
-    assert main._with_config_file(["main", "--config", "quickstart", "--config.seed=1"])[2] == (
+    assert main._resolve_configs(["main", "--task=list"]) == ["main", "--task=list"]
+    assert main._resolve_configs(["main", "--config", "quickstart", "--config.seed=1"])[2] == (
         quickstart
     )

@@ -38,7 +38,7 @@ def test_who_asks_for_help_gets_it_whatever_else_is_wrong(flag, tmp_path):
 
 def test_help_fits_a_terminal_and_names_tasks_keys_and_exit_codes(monkeypatch):
     monkeypatch.setenv("COLUMNS", "80")
-    text = usage.full(main.TASKS, exits.EXIT_CODES)
+    text = usage.full_help(main.TASKS, exits.EXIT_CODES)
     lines = text.splitlines()
     assert max(map(len, lines)) <= 80
     shown = {line.split()[0]: line.split(maxsplit=1)[1] for line in lines if "  " in line.strip()}
@@ -51,7 +51,7 @@ def test_help_fits_a_terminal_and_names_tasks_keys_and_exit_codes(monkeypatch):
 
 
 def test_a_task_is_described_where_it_is_defined():
-    text = usage.short(main.TASKS)
+    text = usage.short_help(main.TASKS)
     for task in main.TASKS:
         module = (Path(tasks_package.__file__).parent / f"{task}.py").read_text()
         (line,) = [line for line in text.splitlines() if line.startswith(f"  {task} ")]

@@ -76,10 +76,10 @@ def run(
     runs.write_json(workdir / "config.json", settings.to_dict())
     environment = outputs.environment() | hosts.record(target.hosts)
     runs.write_json(workdir / "environment.json", environment)
-    with target_lib.accurate(target, settings, display) as (target, measurer):
+    with target_lib.open_accurate(target, settings, display) as (target, measurer):
         fidelity = _calibrated(settings, workdir, target, measurer, display)
         saved = saved_costs.read(workdir / saved_costs.FILE)
-        environment |= target_lib.told_conditions(saved, settings, measurer, display)
+        environment |= target_lib.describe_conditions(saved, measurer, display)
     runs.write_json(workdir / "environment.json", environment)
     runs.write_json(workdir / "fidelity.json", fidelity)
     _print(fidelity, display.console)
@@ -98,9 +98,9 @@ def _calibrated(
     measurer: Measurer,
     display: progress.Display,
 ) -> dict[str, Any]:
-    saved = target_lib.profiled(settings, target.net, measurer, workdir, display)
+    saved = target_lib.get_profile(settings, target.net, measurer, workdir, display)
     saved.pop("calibration", None)  # of an earlier run of this task
-    profiled = target_lib.cost_model(target.net.graph, saved)
+    profiled = saved_costs.cost_model(target.net.graph, saved)
     before = loading.search_problem(target.net, profiled, target.names, settings.objective)
     rng = np.random.default_rng(settings.seed)
     shape = before.coarse.graph.num_ops, target.num_devices

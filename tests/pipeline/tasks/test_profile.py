@@ -57,7 +57,7 @@ def test_profiling_ends_with_the_time_of_a_search_and_is_done_again_with_more_ti
     flags = (saved(small.tiny(length=2), tmp_path), *QUICK, *BACKENDS[backend])
     code, out, err = run(tmp_path, *flags, "--config.time_limit_s=0.01")
     assert code == 0, err
-    assert "profiling was cut short at 0.01 s" in out
+    assert "profiling stopped at its limit of 0.01 s" in out
     assert "operations timed 1 times, not 5" in out
     check_summary(tmp_path)
     assert profiled(tmp_path)["conditions"]["left_out"]
@@ -65,7 +65,7 @@ def test_profiling_ends_with_the_time_of_a_search_and_is_done_again_with_more_ti
 
     code, out, err = run(tmp_path, *flags, *PROFILE, "--config.time_limit_s=600")
     assert code == 0, err
-    assert "cut short" not in out
+    assert "profiling stopped" not in out
     assert "transfer CPU_" in out
     assert "half within" in out
     conditions = json.loads((tmp_path / "environment.json").read_text())["profiling"]
