@@ -11,7 +11,7 @@ from tests.reporting import events
 @pytest.fixture(autouse=True)
 def everything(monkeypatch):
     """Events are left out by the clock, of which these tests have none."""
-    monkeypatch.setattr(metrics, "_SHARE", float("inf"))
+    monkeypatch.setattr(metrics, "_MAX_EVENTS_SHARE", float("inf"))
 
 
 def record(step: int, **others: float) -> dict[str, float]:
@@ -66,7 +66,7 @@ def test_a_search_that_goes_on_logs_no_step_twice(tmp_path):
 
 
 def test_events_that_would_cost_too_much_are_left_out_but_the_last(tmp_path, monkeypatch):
-    monkeypatch.setattr(metrics, "_SHARE", 0.0)
+    monkeypatch.setattr(metrics, "_MAX_EVENTS_SHARE", 0.0)
     search(tmp_path, last=9)
     assert len(steps(tmp_path, "hsdag:variant=paper")) == 9
     written = events.read(tmp_path / metrics.EVENTS / "hsdag_variant=paper-seed-0")
@@ -101,5 +101,5 @@ def test_a_solver_that_tells_nothing_logs_nothing(tmp_path):
         metrics.SolverMetrics(log, phase).finish(
             Solution(np.zeros(1), 2e-3, np.nan, "finished", 1.0, 1)
         )
-        assert phase.words() == "best 2.000 ms"
+        assert phase.status() == "best 2.000 ms"
     assert not list(tmp_path.iterdir())
