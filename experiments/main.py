@@ -57,10 +57,10 @@ def main(argv: Sequence[str]) -> None:
         values = {"config": _CONFIG.value, "workdir": _WORKDIR.value}
         missing = [name for name in _REQUIRED.get(task, values) if not values[name]]
         if missing:
-            wanted = " and ".join(f"--{name}" for name in missing)
+            flag_names = " and ".join(f"--{name}" for name in missing)
             example = " ".join(f"--{name}={_EXAMPLES[name]}" for name in missing)
             names = f"; configurations: {', '.join(usage.configs())}" if "config" in missing else ""
-            raise UserError(f"--task={task} needs {wanted}, such as {example}{names}")
+            raise UserError(f"--task={task} needs {flag_names}, such as {example}{names}")
         keep_compiled()
         if _has_process_flags():
             _run_distributed()

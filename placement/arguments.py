@@ -80,7 +80,7 @@ def unknown(kind: str, value: str, valid: Iterable[str], *, within: str = "") ->
 
 def values(
     text: str,
-    given: Mapping[str, str],
+    texts: Mapping[str, str],
     defaults: Mapping[str, Value],
     *,
     least: Mapping[str, int] | None = None,
@@ -90,7 +90,7 @@ def values(
 
     Args:
       text: the user's text, for errors.
-      given: the arguments, from `split`.
+      texts: the arguments, from `split`.
       defaults: the valid arguments.
       least: the smallest valid value of some integers; it is 1 for the others.
       kind: the kind of thing that the text names, for errors.
@@ -101,7 +101,7 @@ def values(
     options = ", ".join(f"{key}={value}" for key, value in defaults.items())
     valid = f"valid arguments and their defaults: {options or 'none'}"
     result: dict[str, Any] = dict(defaults)
-    for key, value in given.items():
+    for key, value in texts.items():
         if key not in defaults:
             raise UserError(f"{kind} {text!r} has the unknown argument {key!r}; {valid}")
         try:

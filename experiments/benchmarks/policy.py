@@ -34,11 +34,11 @@ def run() -> None:
     for name in problems.NETWORKS:
         network = loading.network(Settings(graph=name))
         for graph in (network.coarsening.graph, network.graph):
-            alone_ms, batch_ms, step_ms = _measure_ms(graph)
+            single_ms, batch_ms, step_ms = _measure_ms(graph)
             label = "coarsened" if graph is network.coarsening.graph else "full view"
             times.add_row(
-                *(f"{name}, {label}", str(graph.num_ops), f"{alone_ms:.2f}", f"{batch_ms:.2f}"),
-                *(f"{_BATCH * alone_ms / batch_ms:.1f}x", f"{step_ms:.2f}"),
+                *(f"{name}, {label}", str(graph.num_ops), f"{single_ms:.2f}", f"{batch_ms:.2f}"),
+                *(f"{_BATCH * single_ms / batch_ms:.1f}x", f"{step_ms:.2f}"),
             )
     Console(width=100).print(times)
 
@@ -58,6 +58,6 @@ def _measure_ms(op_graph: OpGraph) -> tuple[float, float, float]:
         return learner.update(sampled_state, graph, samples, latency_s[:, None], jnp.float32(1.0))
 
     key = jax.random.PRNGKey(1)
-    alone_ms = median_ms(lambda: sample(state.params, key, graph, 1))
+    single_ms = median_ms(lambda: sample(state.params, key, graph, 1))
     batch_ms = median_ms(lambda: sample(state.params, key, graph, _BATCH))
-    return alone_ms, batch_ms, median_ms(step)
+    return single_ms, batch_ms, median_ms(step)

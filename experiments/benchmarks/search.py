@@ -33,7 +33,7 @@ _TIME_LIMITS = "1", "5", "20", "5:60"
 _SEEDS = range(3)
 _NUM_LARGE_MEMBERS, _MAX_DRAWS = 2, 40  # of each family
 _LARGE = 1_000  # operations of a large member
-_MANY = 500  # coarse operations; the summary has a row for graphs above
+_LARGE_COARSE = 500  # coarse operations; the summary has a row for graphs above
 _UNLIMITED, _COMPILING_BUDGET = 10**12, 1_000  # evaluations
 
 
@@ -138,8 +138,8 @@ def _make_summary(cells: list[Cell]) -> Table:
     table = timing.table(
         "together", ("cells",), ("number", "geometric mean", "worst", "at most 1", "best")
     )
-    large = [cell for cell in cells if cell.num_ops > _MANY]
-    for name, members in (("all", cells), (f"above {_MANY} coarse operations", large)):
+    large = [cell for cell in cells if cell.num_ops > _LARGE_COARSE]
+    for name, members in (("all", cells), (f"above {_LARGE_COARSE} coarse operations", large)):
         if not members:
             continue
         ratios = np.array([compute_ratio(cell) for cell in members])

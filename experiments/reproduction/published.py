@@ -187,8 +187,8 @@ def _read_table(path: Path) -> Table:
             fields["aliases"] = tuple(row.get("aliases", ()))
             fields["values"] = {m: number(value) for m, value in row.get("values", {}).items()}
             if reduction := row.get("reduction"):
-                against = tuple(reduction["against"])
-                fields["reduction"] = Reduction(**{**reduction, "against": against})
+                baselines = tuple(reduction["against"])
+                fields["reduction"] = Reduction(**{**reduction, "against": baselines})
             rows.append(Row(**fields))
         references = tuple(data.get("references", ()))
         data |= {"rows": tuple(rows), "references": references}
@@ -319,14 +319,12 @@ def _our_reductions(row: Row, ours: _Values) -> dict[str, OurReduction]:
         return {}
     baselines = [name for method in row.reduction.against for name in _our_names(method, ours)]
 
-    def largest(name: str, against: Sequence[str], pick: Callable[..., float]) -> float:
+    def largest(name: str, others: Sequence[str], pick: Callable[..., float]) -> float:
         # Over the row's graphs, against the baseline that `pick` selects.
         reductions = []
         for graph in row.graphs:
             means = ours.get(_our_graph(row, graph, ours), {})
-            values = [
-                means[other] for other in against if math.isfinite(means.get(other, math.nan))
-            ]
+            values = [means[m] for m in others if math.isfinite(means.get(m, math.nan))]
             if values and math.isfinite(means.get(name, math.nan)):
                 reductions.append(1 - means[name] / pick(values))
         return max(reductions, default=math.nan)
@@ -376,8 +374,10 @@ def _format_side(values: Sequence[tuple[float, float]], unit: str | None) -> lis
         elif unit is not None and not math.isnan(value):
             text += f" ({f'{value:.6g} {unit}'.strip()})"
         texts.append(text)
-    known = [(value, text) for (value, _), text in zip(values, texts, strict=True) if text != "-"]
-    _, lowest = min(known, default=(math.nan, ""))
+    values_and_texts = [
+        (value, text) for (value, _), text in zip(values, texts, strict=True) if text != "-"
+    ]
+    _, lowest = min(values_and_texts, default=(math.nan, ""))
     return [grids.BOLD_MARKDOWN.format(text) if text == lowest else text for text in texts]
 
 

@@ -19,7 +19,7 @@ from placement.runtime.measurement.request import Candidate
 from placement.runtime.models import extract, frontend, operations
 from placement.runtime.models import inputs as inputs_lib
 from placement.runtime.models.inputs import Inputs
-from placement.types import CostModel, Evaluate, OpGraph
+from placement.types import Array, CostModel, Evaluate, OpGraph
 from placement.zoo import synthetic
 
 EVALUATE = ("simulate", "measure", "simulate+verify")
@@ -226,7 +226,7 @@ def search_problem(
     _ = coarse.tables  # refuses too many devices before the search begins
     evaluate = coarse.evaluate
 
-    def evaluate_leaders(placements: np.ndarray) -> Any:
+    def evaluate_leaders(placements: Array) -> Array:
         return evaluate(placements[..., leaders])
 
     simulate = evaluate_leaders if coarse.is_colocated else evaluate

@@ -55,18 +55,19 @@ def _validate(saved: dict[str, Any]) -> dict[str, Any]:
             files.check(list(names), [str], "names of a kernel")
             files.check(seconds, float, "seconds of a kernel")
     num_devices = len(profiles)
-    square = num_devices, num_devices
-    shapes = [("crossings", matrix, square) for matrix in crossings]
+    device_pairs = num_devices, num_devices
+    shapes: list[tuple[str, Any, tuple[int, ...]]] = []
+    shapes += [("crossings", matrix, device_pairs) for matrix in crossings]
     if "handovers" in saved:
         submodels = tables.submodels_from_json(saved["handovers"])
-        by_group = len(submodels.groups), num_devices
-        shapes += [("handovers", matrix, square) for matrix in submodels.transfers]
-        shapes += [("handovers.alone_s", submodels.alone_s, by_group)]
-        shapes += [("handovers.slowdown", submodels.slowdown, by_group)]
+        group_shape = len(submodels.groups), num_devices
+        shapes += [("handovers", matrix, device_pairs) for matrix in submodels.transfers]
+        shapes += [("handovers.alone_s", submodels.alone_s, group_shape)]
+        shapes += [("handovers.slowdown", submodels.slowdown, group_shape)]
     if "calibration" in saved:
         calibration = calibrate.from_json(saved["calibration"])
-        shapes += [("calibration", calibration.latency_s, square)]
-        shapes += [("calibration", calibration.s_per_byte, square)]
+        shapes += [("calibration", calibration.latency_s, device_pairs)]
+        shapes += [("calibration", calibration.s_per_byte, device_pairs)]
         shapes += [("calibration.compute", calibration.compute, (num_devices,))]
     for name, array, shape in shapes:
         if np.shape(array) != shape:

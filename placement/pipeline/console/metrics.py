@@ -140,14 +140,14 @@ class SolverMetrics:
         self, evaluations: int, best_s: float, numbers: Mapping[str, float] = NO_NUMBERS
     ) -> None:
         """Records the progress; any thread may call it, but only one at a time."""
-        now_s = time.monotonic()
+        time_s = time.monotonic()
         self._evaluations, self._best_s = evaluations, best_s
         self._step += 1
         self._phase.update(evaluations, best_s)
         record = {"step": self._step, "evaluations": evaluations, "best_s": best_s}
-        self._pending = record | dict(numbers), now_s - self._start_s
-        if now_s - self._last_record_s >= _SOLVER_INTERVAL_S:
-            self._last_record_s = now_s
+        self._pending = record | dict(numbers), time_s - self._start_s
+        if time_s - self._last_record_s >= _SOLVER_INTERVAL_S:
+            self._last_record_s = time_s
             self._write_pending()
 
     def finish(self, solution: Solution) -> None:

@@ -3,7 +3,7 @@
 A task runs one *phase* after another. On a terminal the phase is drawn in place: a bar that shows
 the share of the budget or of the time, and below it the evaluations, their rate, the best latency
 and the state of the measuring worker. Elsewhere a phase prints a line when it ends; a longer one
-also prints a line soon after it starts and then every `_EVERY_S` seconds.
+also prints a line soon after it starts and then every `_LINE_INTERVAL_S` seconds.
 
 `--verbosity` decides what is printed besides the results: -1 only warnings, 0 also phases and
 notes, 1 also details.
@@ -27,7 +27,7 @@ from placement.runtime.measurement.local import LocalMeasurer
 
 WARNING, INFO, DEBUG = -1, 0, 1  # absl's numbers
 _FIRST_LINE_S = 1.0  # a shorter phase is one line
-_EVERY_S = 10.0
+_LINE_INTERVAL_S = 10.0
 # Drawing takes milliseconds of a core on which the worker may be measuring.
 _REFRESHES_PER_S = 2
 _MAX_NAME_WIDTH = 48  # columns of the terminal
@@ -71,10 +71,10 @@ class Phase:
 
     def note(self, text: str) -> None:
         """Shows what is being done until the next update or note."""
-        now_s = time.monotonic()
+        time_s = time.monotonic()
         if self._note:
-            self._log(f"{self.name}: {self._note}: {now_s - self._note_start_s:.1f} s")
-        self._note, self._note_start_s = text, now_s
+            self._log(f"{self.name}: {self._note}: {time_s - self._note_start_s:.1f} s")
+        self._note, self._note_start_s = text, time_s
 
     def update(self, evaluations: int, best_s: float = math.nan) -> None:
         """Reports the progress of a search; `best_s` is not finite while there is none."""
@@ -210,7 +210,7 @@ class Display:
             if remaining_s is not None:
                 clock = f"{remaining_s:.0f} s left"
             self.say(f"{phase.name}: " + "; ".join(filter(None, [phase.status(), clock])))
-            wait_s = _EVERY_S
+            wait_s = _LINE_INTERVAL_S
 
     def _print(self, level: int, text: str) -> None:
         if level <= self._verbosity:

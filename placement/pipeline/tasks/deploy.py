@@ -158,13 +158,13 @@ def _make_artifact(
     """Makes the artifact of the decision, with only those devices that it needs."""
     has_placement = decision.form != artifact_lib.SINGLE
     reference = (decision.reference,) if decision.reference else ()
-    needed = {decision.alone} if decision.alone and not reference else set()
-    needed |= placed.used if has_placement else set()
+    required = {decision.alone} if decision.alone and not reference else set()
+    required |= placed.used if has_placement else set()
     return artifact_lib.Artifact(
         model=net.model,
         affinity=placed.affinity if has_placement else {},
         segments=placed.segments if has_placement else (),
-        devices=(*(device for device in all_devices if device.name in needed), *reference),
+        devices=(*(device for device in all_devices if device.name in required), *reference),
         form=decision.form,
         alone=decision.alone,
         decision=decision.reason,

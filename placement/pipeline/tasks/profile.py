@@ -260,8 +260,8 @@ def _make_rows(
 
     rows: list[dict[str, Any]] = []
     for kind in ("all", *dict.fromkeys(kinds.tolist())):
-        in_kind = np.full(len(kinds), True) if kind == "all" else kinds == kind
-        is_valid = in_kind & np.isfinite(measured_s)
+        is_kind = np.full(len(kinds), True) if kind == "all" else kinds == kind
+        is_valid = is_kind & np.isfinite(measured_s)
         measured, predicted = measured_s[is_valid], predicted_s[is_valid]
         error = np.abs(predicted / measured - 1)
         varies = all(len(np.unique(seconds)) > 1 for seconds in (predicted, measured))
@@ -270,7 +270,7 @@ def _make_rows(
             | {
                 "kind": kind,
                 "placements": int(is_valid.sum()),
-                "failed": int((in_kind & ~is_valid).sum()),
+                "failed": int((is_kind & ~is_valid).sum()),
                 "spearman": float(stats.spearmanr(predicted, measured)[0]) if varies else np.nan,
                 "median_error": float(np.median(error)) if error.size else np.nan,
                 "p90_error": float(np.quantile(error, 0.9)) if error.size else np.nan,

@@ -41,8 +41,8 @@ def run(
     summary = runs.read_summary(workdir)
     report = write_comparison if "graph" in summary["rows"][0] else write
     writable = os.access(workdir, os.W_OK | os.X_OK)
-    with faults.told_last() as report_faults:
-        report(summary, workdir, display.console, report_faults, writable=writable)
+    with faults.told_last() as task_faults:
+        report(summary, workdir, display.console, task_faults, writable=writable)
     if not writable:
         display.warn(
             f"{workdir} cannot be written to: no report or figure is written; to get them copy the "
@@ -52,10 +52,10 @@ def run(
 
 
 @contextlib.contextmanager
-def reporting(kept: faults.Faults, display: progress.Display) -> Iterator[None]:
+def reporting(task_faults: faults.Faults, display: progress.Display) -> Iterator[None]:
     """Lets an error or Ctrl-C abort only the report; the results are already written."""
     try:
-        with kept.during("reporting"):
+        with task_faults.during("reporting"):
             yield
     except KeyboardInterrupt:
         display.warn("interrupted while reporting; --task=report reports again")
@@ -65,7 +65,7 @@ def write(
     summary: dict[str, Any],
     workdir: Path,
     console: Console,
-    kept: faults.Faults,
+    task_faults: faults.Faults,
     *,
     writable: bool = True,
 ) -> None:
@@ -77,11 +77,11 @@ def write(
       summary: of the run.
       workdir: its directory.
       console: to print on.
-      kept: collects faults.
+      task_faults: collects faults.
       writable: whether files are written.
     """
     summary = printable.data(summary)
-    with kept.during("writing the table"):
+    with task_faults.during("writing the table"):
         if writable:
             text = results.report_markdown(printable.markdown(summary))
             runs.write_text(workdir / "report.md", text)
@@ -94,16 +94,16 @@ def write(
     run_details = _read_or_print(lambda: details.read(workdir / details.FILE), console)
     if run_details is not None:
         run_details = details.printable(run_details)
-    drawn = figures.of_run(summary, workdir, run_details, console, kept)
-    with kept.during("writing report.html"):
-        _write_page(summary, workdir, drawn, console, run_details=run_details)
+    figure_files = figures.of_run(summary, workdir, run_details, console, task_faults)
+    with task_faults.during("writing report.html"):
+        _write_page(summary, workdir, figure_files, console, run_details=run_details)
 
 
 def write_comparison(
     summary: dict[str, Any],
     workdir: Path,
     console: Console,
-    kept: faults.Faults,
+    task_faults: faults.Faults,
     *,
     writable: bool = True,
 ) -> None:
@@ -114,7 +114,7 @@ def write_comparison(
     plain = printable.data(summary)
     summary = printable.markdown(summary)  # also for the terminal: few names change
     rows = summary["rows"]
-    compared_rows, over_all = compared(rows)
+    compared_rows, aggregated = compared(rows)
     logs = _read_or_print(lambda: _read_logs(workdir), console)
     singles_s: dict[str, float] = {}  # the best single device of each graph, as predicted
     for row in rows:
@@ -123,7 +123,7 @@ def write_comparison(
             singles_s[row["graph"]] = min(best_s, row["predicted_s"])
     curves = learning_curves.summarise(logs or {}, singles_s)
     closing = verdict.closing_sentence(rows, summary["objective"])
-    sections = [comparison.markdown(compared_rows), aggregates.markdown(over_all)]
+    sections = [comparison.markdown(compared_rows), aggregates.markdown(aggregated)]
     sections += [learning_curves.markdown(curves)] if curves.learned else []
     if writable:
         title = f"# Comparison, objective {summary['objective']}"
@@ -137,11 +137,13 @@ def write_comparison(
     console.print(plain_closing.replace("`", ""), markup=False)
     if not writable:
         return
-    drawn = figures.of_comparison(rows, over_all, _learners(rows), workdir, console, kept)
+    figure_files = figures.of_comparison(
+        rows, aggregated, _learners(rows), workdir, console, task_faults
+    )
     for name in ("report.md", "comparison.csv"):
         console.print(str(workdir / name), markup=False, soft_wrap=True)
-    with kept.during("writing report.html"):
-        _write_page(summary, workdir, drawn, console, {"Comparison": "\n\n".join(sections)})
+    with task_faults.during("writing report.html"):
+        _write_page(summary, workdir, figure_files, console, {"Comparison": "\n\n".join(sections)})
 
 
 def compared(
@@ -160,7 +162,7 @@ def _learners(rows: list[dict[str, Any]]) -> tuple[str, ...]:
 def _write_page(
     summary: dict[str, Any],
     workdir: Path,
-    drawn: list[Path],
+    figure_files: list[Path],
     console: Console,
     notes: dict[str, str] | None = None,
     run_details: details.Details | None = None,
@@ -182,7 +184,8 @@ def _write_page(
         summary,
         details=run_details,
         figures={
-            path.stem.replace("-", " ").capitalize(): path.read_text("utf-8") for path in drawn
+            path.stem.replace("-", " ").capitalize(): path.read_text("utf-8")
+            for path in figure_files
         },
         notes=notes,
         provenance=provenance,

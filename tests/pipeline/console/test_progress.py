@@ -97,7 +97,7 @@ def test_the_worker_is_watched(at, words):
 
 def test_elsewhere_a_phase_is_whole_lines_without_control_characters(monkeypatch):
     monkeypatch.setattr(progress, "_FIRST_LINE_S", 0.01)
-    monkeypatch.setattr(progress, "_EVERY_S", 0.01)
+    monkeypatch.setattr(progress, "_LINE_INTERVAL_S", 0.01)
     shown, out = display(width=40)
     with shown.phase("searching lns", progress.Goal(1000, 60.0, 2e-3)) as searching:
         searching.update(400, 1e-3)
