@@ -357,5 +357,5 @@ def read_fronts(folder: Path, runs: Iterable[str]) -> Grid:
                 for key in ("latency", "stream")
             ]
             rows.append([record["graph"], measured["name"], *predicted, *medians])
-    header = ["graph", "placement", "latency ms", "a request ms", "MB"]
-    return [*header, "measured latency ms", "measured a request ms"], rows
+    header = ["graph", "placement", "latency ms", "ms per request", "MB"]
+    return [*header, "measured latency ms", "measured ms per request"], rows

@@ -176,7 +176,7 @@ def _make_table(record: dict[str, Any]) -> Table:
     """Returns a table of the knees, and of the other measured rows below them."""
     has_measured = bool(record["measured"])
     table = Table(box=box.SIMPLE_HEAD)
-    heads = ("predicted latency", "a request", "MB", "measured latency", "a request in a stream")
+    heads = ("predicted latency", "per request", "MB", "measured latency", "per request, measured")
     table.add_column("point")
     for column in heads[: 5 if has_measured else 3]:
         table.add_column(column, justify="right")
@@ -210,22 +210,22 @@ def _describe(record: dict[str, Any], workdir: Path) -> Iterator[str]:
     if not record["points"]:
         yield f"no placement can run: {record['status']}"
         return
-    for axis, name in zip(record["axes"], ("latency", "time a request"), strict=False):
+    for axis, name in zip(record["axes"], ("latency", "time per request"), strict=False):
         lowest, bound = min(point[axis] for point in record["points"]), record["bounds"][axis]
         if math.isfinite(bound) and bound > 0:
             gap = lowest / bound - 1
-            yield f"{name}: {units.duration(lowest)} at best, {gap:z.1%} above the bound"
-    for key, name in (("latency", "latency"), ("stream", "throughput")):
+            yield f"lowest predicted {name}: {units.duration(lowest)}, {gap:z.1%} above the bound"
+    for key, name in (("latency", "latency"), ("stream", "time per request")):
         medians = {row["name"]: row[key]["median"] for row in record["measured"] if key in row}
         if not medians:
             continue
         fastest = min(medians, key=medians.__getitem__)
-        line = f"best {name} as measured: {fastest}, {units.duration(medians[fastest])}"
+        line = f"best measured {name}: {fastest}, {units.duration(medians[fastest])}"
         points = {n: s for n, s in medians.items() if n.startswith("point ")}
         best_point = min(points, key=points.__getitem__, default=fastest)
         if best_point != fastest:
             number = best_point.removeprefix("point ")
-            line += f"; the best point is {number}, at {units.duration(points[best_point])}"
+            line += f"; best point: {number}, {units.duration(points[best_point])}"
         yield line
     yield f"{len(record['points'])} points: {workdir / FILE}"
-    yield "deploy one: the same command with --task=deploy --config.point=NUMBER"
+    yield "to deploy a point, run the same command with --task=deploy --config.point=NUMBER"

@@ -58,7 +58,7 @@ def reporting(task_faults: faults.Faults, display: progress.Display) -> Iterator
         with task_faults.during("reporting"):
             yield
     except KeyboardInterrupt:
-        display.warn("interrupted while reporting; --task=report reports again")
+        display.warn("interrupted while reporting; give --task=report to write the report")
 
 
 def write(

@@ -57,7 +57,7 @@ def test_knees_are_measured_beside_what_openvino_does_and_any_point_is_deployed(
     for row in measured.values():
         assert {"stream", "stream_failed"} & row.keys(), row
     assert any(name.endswith("THROUGHPUT]") for name in measured)
-    assert "best throughput as measured: " in out
+    assert "best measured time per request: " in out
     code, out, err = run(workdir, "--task=deploy", *flags, "--config.point=1")
     assert code == 0, err
     assert (workdir / "deploy" / "model.xml").exists()
