@@ -142,23 +142,23 @@ def check_summary(workdir: Path) -> dict:
 
 def check_details(workdir: Path) -> None:
     """That details.json and placed.xml are of the placement that the run wrote."""
-    told = details.read(workdir / "details.json")
-    assert told is not None
+    record = details.read(workdir / "details.json")
+    assert record is not None
     placed = json.loads((workdir / "placement.json").read_text())
     summary = json.loads((workdir / "summary.json").read_text())
     (row,) = (row for row in summary["rows"] if row["method"] == placed["method"])
     names = list(placed["provenance"]["devices"])
-    assert (told.method, told.objective) == (placed["method"], summary["objective"])
+    assert (record.method, record.objective) == (placed["method"], summary["objective"])
     assert placed["placement"] == {
         name: names[device]
-        for name, device in zip(told.graph.op_names, told.op_placement, strict=True)
+        for name, device in zip(record.graph.op_names, record.op_placement, strict=True)
     }
     shown = (workdir / "placed.xml").read_text()
     assert all(f'device="{name}"' in shown for name in placed["placement"].values())
-    for timeline in filter(None, (told.predicted, told.measured)):
+    for timeline in filter(None, (record.predicted, record.measured)):
         for span in timeline.spans:
-            assert {int(told.placement[op]) for op in span.ops} == {span.device}
-    assert (told.measured is None) == (row["measured_s"] is None)
-    if told.measured is not None:
-        ends_s = max(span.finish_s for span in told.measured.spans)
+            assert {int(record.placement[op]) for op in span.ops} == {span.device}
+    assert (record.measured is None) == (row["measured_s"] is None)
+    if record.measured is not None:
+        ends_s = max(span.finish_s for span in record.measured.spans)
         assert 0.3 * row["measured_s"]["median"] < ends_s < 3 * row["measured_s"]["median"]

@@ -185,14 +185,14 @@ def test_a_file_that_is_no_configuration_is_one_line(text, wrong, tmp_path: Path
         (["--task=report"], ["no summary.json", "--task=place"]),
     ],
 )
-def test_what_is_not_given_or_not_there_is_one_line(flags, words, tmp_path: Path) -> None:
+def test_missing_flags_and_files_are_one_line(flags, words, tmp_path: Path) -> None:
     code, out, err = command.answer(*flags, f"--workdir={tmp_path / 'run'}")
     assert (code, out) == (2, "")
     assert len(err.strip().splitlines()) == 1
     assert all(word in err for word in words), err
 
 
-def test_a_run_directory_is_needed_and_said_so(tmp_path: Path) -> None:
+def test_a_missing_run_directory_is_reported(tmp_path: Path) -> None:
     for flags in (["--config=hsdag"], ["--task=report"]):
         code, _, err = command.answer(*flags)
         assert code == 2
@@ -387,21 +387,21 @@ WORKLOAD = {
 
 
 @pytest.mark.parametrize(
-    ("text", "said"),
+    ("text", "message"),
     [
         ('{"nodes": ' + "[" * 100_000, "nested too deeply"),
         (json.dumps(WORKLOAD | {"maxFPGAs": 10**7}), "has 10000001 devices"),
         (json.dumps(WORKLOAD | {"maxCPUs": 10**9}), "give at most 1024 in all"),
     ],
 )
-def test_a_workload_that_is_too_much_is_refused_in_one_line(text, said, tmp_path: Path) -> None:
+def test_a_workload_that_is_too_much_is_refused_in_one_line(text, message, tmp_path: Path) -> None:
     path = tmp_path / "much.json"
     path.write_text(text)
     code, _, err = run(tmp_path / "run", f"--config.graph={path}", "--config.objective=max_load")
     assert code == 2, err
     (line,) = err.splitlines()
     assert "much" in line
-    assert said in line
+    assert message in line
 
 
 @pytest.mark.parametrize("objective", ["serial", "makespan", "max_load", "subgraph"])
@@ -430,7 +430,7 @@ def test_a_policy_that_no_memory_holds_is_refused_in_one_line(method, tmp_path: 
     assert "GiB" in line
 
 
-def test_ctrl_c_keeps_what_was_found_and_the_same_command_goes_on(tmp_path: Path) -> None:
+def test_ctrl_c_keeps_results_and_the_same_command_continues(tmp_path: Path) -> None:
     method = "hsdag:variant=paper,hidden_size=4,threshold=1,episode_steps=1"
     flags = [*SMALL, f"--config.method={method}", "--config.time_limit_s=600"]
     process = start(tmp_path, *flags, "--config.budget=9000000")
@@ -454,7 +454,7 @@ def test_ctrl_c_keeps_what_was_found_and_the_same_command_goes_on(tmp_path: Path
     assert [record["step"] for record in logged] == list(range(1, len(logged) + 1))
 
 
-def test_what_is_compiled_is_kept_for_later_commands_unless_the_user_says_where(monkeypatch):
+def test_compiled_functions_are_cached_unless_the_user_sets_a_cache(monkeypatch):
     cache, seconds = "JAX_COMPILATION_CACHE_DIR", "JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS"
     for name in (cache, seconds):
         monkeypatch.delenv(name, raising=False)

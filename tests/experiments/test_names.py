@@ -115,14 +115,14 @@ def test_a_workload_is_placed_and_compared(tmp_path: Path, task: str) -> None:
             assert not UNPRINTABLE.search((workdir / name).read_text("utf-8"))
 
 
-def test_a_mistake_is_told_without_what_a_terminal_would_obey(tmp_path: Path) -> None:
+def test_an_error_message_has_no_control_characters(tmp_path: Path) -> None:
     code, _, err = run(tmp_path / "run", "--config.graph=no\x1b[31mwhere.xml")
     assert code == 2
     assert len(err.strip().splitlines()) == 1
     assert not UNPRINTABLE.search(err)
 
 
-def test_names_that_are_no_text_are_refused_in_one_line(tmp_path: Path) -> None:
+def test_names_that_are_not_text_are_refused_in_one_line(tmp_path: Path) -> None:
     file = tmp_path / "model.xml"
     odd_model(file)
     file.write_bytes(file.read_bytes().replace(b'name="p|q"', b'name="p\xff\xed\xa0\x80q"'))

@@ -98,10 +98,10 @@ def check_run(workdir: Path, on: Instance) -> dict[str, Any]:
     assert row["memory_bytes"] == max([*shared, *held[accelerator == -1]])
     assert row["bound_s"] is None or row["bound_s"] <= row["predicted_s"] * (1 + 1e-5)
 
-    told = details.read(workdir / details.FILE)
-    assert told is not None
-    assert told.op_placement.tolist() == placement.tolist()
-    shown = sorted(op for span in told.predicted.spans for op in span.ops)
+    record = details.read(workdir / details.FILE)
+    assert record is not None
+    assert record.op_placement.tolist() == placement.tolist()
+    shown = sorted(op for span in record.predicted.spans for op in span.ops)
     assert shown == list(range(on.graph.num_ops))
     report = (workdir / "report.md").read_text()
     assert all(row["method"] in report for row in summary["rows"])

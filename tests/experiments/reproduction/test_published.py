@@ -126,8 +126,8 @@ def test_a_table_without_a_graph_in_common_is_left_out():
 
 def test_a_table_of_other_methods_than_ours_is_left_out():
     rows = [_row("resnet50", "single:cpu", 4.0), _row("resnet50", "hsdag", 4.0)]
-    found = published.pair(published.read(DIRECTORY), rows, "makespan")
-    assert [paired.source.name for paired in found] == ["hsdag"]
+    result = published.pair(published.read(DIRECTORY), rows, "makespan")
+    assert [paired.source.name for paired in result] == ["hsdag"]
 
 
 def test_out_of_memory_is_written_so_on_both_sides():
@@ -232,7 +232,7 @@ def test_no_directory_has_no_tables(tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("change", "said"),
+    ("change", "message"),
     [
         ({"title": ""}, "empty 'title'"),
         ({"differs": ""}, "empty 'differs'"),
@@ -242,11 +242,11 @@ def test_no_directory_has_no_tables(tmp_path):
         ({"rows": [{"values": {"x": 1.0}}]}, "graphs"),
     ],
 )
-def test_a_file_of_another_format_is_refused(tmp_path, change, said):
+def test_a_file_of_another_format_is_refused(tmp_path, change, message):
     good = {"title": "t", "table": "1", "differs": "d", "unit": "s", "rows": []}
     (tmp_path / "good.json").write_text(json.dumps(good))
     assert published.read(tmp_path)[0].name == "good"
     (tmp_path / "odd.json").write_text(json.dumps({**good, **change}))
-    with pytest.raises(ValueError, match=said) as error:
+    with pytest.raises(ValueError, match=message) as error:
         published.read(tmp_path)
     assert "odd.json" in str(error.value)

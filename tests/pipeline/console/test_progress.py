@@ -33,7 +33,7 @@ def phase(goal: progress.Goal | None = None, busy: str = "") -> progress.Phase:
     return made
 
 
-def test_a_search_says_how_far_how_fast_how_good_and_how_long(clock):
+def test_a_search_shows_evaluations_rate_latency_and_remaining_time(clock):
     searching = phase(progress.Goal(1000, 60.0, single_s=2e-3))
     searching.note("compiling")
     assert searching.status() == "compiling"
@@ -53,7 +53,7 @@ def test_a_search_says_how_far_how_fast_how_good_and_how_long(clock):
     assert searching.fraction_done() == 0.4
 
 
-def test_the_time_limit_counts_where_it_comes_first(clock):
+def test_the_time_limit_counts_if_it_comes_first(clock):
     searching = phase(progress.Goal(10**9, 20.0, spent_s=4.0))
     for evaluations in (10, 20, 30):
         clock[0] += 1.0
@@ -63,7 +63,7 @@ def test_the_time_limit_counts_where_it_comes_first(clock):
     assert searching.fraction_done() == pytest.approx(7 / 20)
 
 
-def test_without_a_goal_nothing_is_foretold(clock):
+def test_without_a_goal_nothing_is_estimated(clock):
     searching = phase(busy="compiling placement 2 of 3")
     searching.note("on each device")
     assert (searching.remaining_s(), searching.fraction_done()) == (None, None)
@@ -83,7 +83,7 @@ def test_without_a_goal_nothing_is_foretold(clock):
         (Progress(1, 0, "infer", 1, True), "timing 1 placement"),
     ],
 )
-def test_the_worker_is_watched(at, words):
+def test_the_workers_state_is_shown(at, words):
     class LocalMeasurer:
         def progress(self) -> Progress | None:
             return at
@@ -95,7 +95,7 @@ def test_the_worker_is_watched(at, words):
         assert searching.status() == ""
 
 
-def test_elsewhere_a_phase_is_whole_lines_without_control_characters(monkeypatch):
+def test_in_a_file_a_phase_is_whole_lines_without_control_characters(monkeypatch):
     monkeypatch.setattr(progress, "_FIRST_LINE_S", 0.01)
     monkeypatch.setattr(progress, "_LINE_INTERVAL_S", 0.01)
     shown, out = display(width=40)
@@ -105,9 +105,9 @@ def test_elsewhere_a_phase_is_whole_lines_without_control_characters(monkeypatch
         while out.getvalue().count("\n") < 3 and time.monotonic() < deadline:
             time.sleep(0.01)
     lines = out.getvalue().split("\n")
-    told = "searching lns: 400/1,000; best 1.000 ms, 0.500 of the best single device"
-    assert lines[0] == lines[1] == f"{told}; 60 s left"
-    assert lines[-2].startswith(f"{told}; took 0.")
+    status = "searching lns: 400/1,000; best 1.000 ms, 0.500 of the best single device"
+    assert lines[0] == lines[1] == f"{status}; 60 s left"
+    assert lines[-2].startswith(f"{status}; took 0.")
     assert lines[-1] == ""
     assert out.getvalue().replace("\n", "").isprintable()
 
@@ -132,14 +132,14 @@ def test_a_short_phase_is_one_line_and_an_interrupted_one_says_so(clock):
 
 
 @pytest.mark.parametrize(
-    ("verbosity", "said"),
+    ("verbosity", "message"),
     [
         (progress.WARNING, ["warning"]),
         (progress.INFO, ["warning", "note", "phase: took 2.0 s"]),
         (progress.DEBUG, ["warning", "note", "detail", "phase: step: 2.0 s", "phase: took 2.0 s"]),
     ],
 )
-def test_verbosity_decides_what_is_said(clock, verbosity, said):
+def test_verbosity_decides_what_is_printed(clock, verbosity, message):
     shown, out = display(verbosity)
     shown.warn("warning")
     shown.say("note")
@@ -147,7 +147,7 @@ def test_verbosity_decides_what_is_said(clock, verbosity, said):
     with shown.phase("phase") as searching:
         searching.note("step")
         clock[0] += 2.0
-    assert out.getvalue().splitlines() == said
+    assert out.getvalue().splitlines() == message
 
 
 def test_on_a_terminal_of_80_columns_nothing_is_cut(clock):

@@ -93,7 +93,7 @@ def test_cells_on_hosts_make_the_same_table(running, tmp_path, capfd, monkeypatc
     there = compare.run(dataclasses.replace(settings, measure_on="ray"), tmp_path / "there")
     out, err = capfd.readouterr()
     assert repr(rows(there)) == repr(rows(here))  # NaN included
-    assert {"a", "b"} == set(told(tmp_path / "there")["used"])
+    assert {"a", "b"} == set(hosts_record(tmp_path / "there")["used"])
     assert bounds.read(tmp_path / "there" / "bounds.json") == bounds.read(
         tmp_path / "here" / "bounds.json"
     )
@@ -107,7 +107,7 @@ def test_cells_on_hosts_make_the_same_table(running, tmp_path, capfd, monkeypatc
     assert {path: path.read_bytes() for path in files} == files
 
 
-def told(workdir: Path) -> dict:
+def hosts_record(workdir: Path) -> dict:
     return json.loads((workdir / "environment.json").read_text())["hosts"]
 
 
@@ -121,8 +121,8 @@ def test_a_host_profiles_and_measures_in_this_machines_place(
     assert "hosts: a, b\n" in out
     assert "requests answered by hosts: {'a': " in out
     assert err == ""
-    assert told(tmp_path / "run")["used"] == ["a", "b"]
-    assert told(tmp_path / "run")["hardware"] == hosts.describe()
+    assert hosts_record(tmp_path / "run")["used"] == ["a", "b"]
+    assert hosts_record(tmp_path / "run")["hardware"] == hosts.describe()
     # The profile is of this hardware too: here nothing is profiled again.
     about = target_lib.find(dataclasses.replace(chain, measure_on="here"))
     before = (tmp_path / "run" / "profile.json").read_bytes()

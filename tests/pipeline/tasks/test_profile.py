@@ -51,7 +51,7 @@ def profiled(workdir: Path) -> dict:
 
 
 @pytest.mark.parametrize("backend", BACKENDS)
-def test_profiling_ends_with_the_time_of_a_search_and_is_done_again_with_more_time(
+def test_profiling_stops_at_the_time_limit_and_repeats_with_more_time(
     backend: str, tmp_path: Path
 ) -> None:
     flags = (saved(small.tiny(length=2), tmp_path), *QUICK, *BACKENDS[backend])
