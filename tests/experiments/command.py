@@ -1,4 +1,4 @@
-"""The command line, as tests run it."""
+"""Running the command line in tests."""
 
 import json
 import multiprocessing
@@ -40,7 +40,7 @@ def run(
     config: str = "configs/smoke.py",
     **how: Any,
 ) -> tuple[int, str, str]:
-    """Exit code, standard output and standard error of a task; `how` as `answer`."""
+    """Returns exit code, standard output and standard error of a task; `how` as `answer`."""
     return answer(f"--config={config}", f"--workdir={workdir}", *flags, **how)
 
 
@@ -50,7 +50,7 @@ def answer(
     broken: Callable[[], None] | None = None,
     limit_s: float = 600.0,
 ) -> tuple[int, str, str]:
-    """Exit code, standard output and standard error of a command.
+    """Returns exit code, standard output and standard error of a command.
 
     A server that has loaded JAX and OpenVINO forks for each, before either has started any thread.
 
@@ -77,7 +77,7 @@ def answer(
 
 
 def prepare(plots: bool) -> None:
-    """Makes this process quick: `QUICK`, and figures if they are wanted."""
+    """Makes this process quick: with the settings `QUICK`, and with figures only if wanted."""
     import jax
 
     for name, value in QUICK.items():
@@ -107,7 +107,7 @@ def start(
     config: str = "configs/smoke.py",
     before: Callable[[], None] | None = None,
 ) -> subprocess.Popen:
-    """A task in a process that signals may be sent to; it calls `before` first."""
+    """Starts a task in a process that signals can be sent to; it calls `before` first."""
     command = [sys.executable, "-m", "experiments.main", f"--config={config}"]
     quick = {name.upper(): str(int(x) if x is True else x) for name, x in QUICK.items()}
     return subprocess.Popen(
@@ -141,7 +141,7 @@ def check_summary(workdir: Path) -> dict:
 
 
 def check_details(workdir: Path) -> None:
-    """That details.json and placed.xml are of the placement that the run wrote."""
+    """Checks that details.json and placed.xml show the placement that the run wrote."""
     record = details.read(workdir / "details.json")
     assert record is not None
     placed = json.loads((workdir / "placement.json").read_text())

@@ -1,4 +1,4 @@
-"""The command line: what a user's mistake prints, and a whole run on the real CPU plug-in."""
+"""The command line: messages for users' mistakes, and whole runs on the real CPU plug-in."""
 
 import functools
 import json
@@ -200,8 +200,8 @@ def test_a_missing_run_directory_is_reported(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("flags", [["--config=smoke"], ["--config", "smoke"]])
-def test_a_name_stands_for_the_configuration_that_is_installed(flags, tmp_path: Path) -> None:
-    """What is wrong here is the method: the configuration was found."""
+def test_a_name_stands_for_an_installed_configuration(flags, tmp_path: Path) -> None:
+    """The method is invalid here, so the configuration was found."""
     flags = [*flags, "--config.method=magic", f"--workdir={tmp_path / 'run'}"]
     code, _, err = command.answer(*flags)
     assert code == 2
@@ -261,7 +261,7 @@ SMALL = (
 )
 
 
-def test_a_command_goes_on_when_nobody_reads_its_output_any_more(tmp_path: Path) -> None:
+def test_a_command_continues_when_its_output_is_closed(tmp_path: Path) -> None:
     process = start(tmp_path, *SMALL)
     assert process.stdout is not None
     process.stdout.close()  # as `head` does
@@ -305,7 +305,7 @@ def test_compare_rows_carry_graph_and_seed(tmp_path: Path) -> None:
 
 
 def test_learned_methods_are_compared_and_their_learning_reported(tmp_path: Path) -> None:
-    """With arguments, beside the partitioners.
+    """The methods have arguments, and run next to the partitioners.
 
     Steps of every learned method: `tests/methods/`; `compare` with all: `tasks/test_compare.py`.
     """
@@ -394,7 +394,7 @@ WORKLOAD = {
         (json.dumps(WORKLOAD | {"maxCPUs": 10**9}), "give at most 1024 in all"),
     ],
 )
-def test_a_workload_that_is_too_much_is_refused_in_one_line(text, message, tmp_path: Path) -> None:
+def test_a_workload_that_is_too_large_is_refused_in_one_line(text, message, tmp_path: Path) -> None:
     path = tmp_path / "much.json"
     path.write_text(text)
     code, _, err = run(tmp_path / "run", f"--config.graph={path}", "--config.objective=max_load")
@@ -405,7 +405,7 @@ def test_a_workload_that_is_too_much_is_refused_in_one_line(text, message, tmp_p
 
 
 @pytest.mark.parametrize("objective", ["serial", "makespan", "max_load", "subgraph"])
-def test_a_workload_of_which_nothing_takes_time_is_placed(objective, tmp_path: Path) -> None:
+def test_a_workload_without_costs_is_placed(objective, tmp_path: Path) -> None:
     path = tmp_path / "free.json"
     path.write_text(json.dumps(WORKLOAD))
     flags = (f"--config.graph={path}", f"--config.objective={objective}", "--config.method=random")
@@ -421,7 +421,7 @@ def test_a_workload_of_which_nothing_takes_time_is_placed(objective, tmp_path: P
         *("hsdag:num_samples=1000000000", "placeto:hidden_size=1000000000"),
     ],
 )
-def test_a_policy_that_no_memory_holds_is_refused_in_one_line(method, tmp_path: Path) -> None:
+def test_a_policy_that_exceeds_memory_is_refused_in_one_line(method, tmp_path: Path) -> None:
     flags = ("--config.graph=synthetic:ops=20", "--config.devices=roofline:cpu,gpu")
     code, _, err = run(tmp_path, *flags, f"--config.method={method}")
     assert code == 2, err

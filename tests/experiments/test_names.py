@@ -1,4 +1,4 @@
-"""Names are data: whatever they hold, tasks end well, and nothing that people see is harmed."""
+"""Names are data: whatever characters they hold, tasks succeed and print no control characters."""
 
 import json
 import re
@@ -23,7 +23,7 @@ UNPRINTABLE = re.compile("[\x00-\x09\x0b-\x1f\x7f-\x9f\u2028\u202e\ud800-\udfff\
 
 
 def odd_model(file: Path) -> None:
-    """A chain of products with these names."""
+    """Writes a chain of products with these names."""
     source = ops.parameter([4, 8], np.float32, name="in\x02put\n|[b]")
     source.output(0).set_names({TENSOR})
     value = source
@@ -35,7 +35,7 @@ def odd_model(file: Path) -> None:
 
 
 def odd_workload(file: Path) -> None:
-    """A chain with these names, and one that no UTF-8 can hold."""
+    """Writes a chain with these names, and one that UTF-8 cannot encode."""
     nodes = [
         {"id": i, "name": name, "cpuLatency": 10 + i, "fpgaLatency": 4, "size": 10}
         for i, name in enumerate([*NAMES, "lone\ud800"])

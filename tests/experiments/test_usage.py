@@ -1,4 +1,4 @@
-"""The command line's help, and what `--task=list` lists."""
+"""The command line's help, and the list of `--task=list`."""
 
 import importlib.util
 import inspect
@@ -110,7 +110,7 @@ def test_the_list_needs_neither_configuration_nor_run_directory(sections, tmp_pa
 
 
 def test_every_method_and_objective_has_a_description():
-    """In its own documentation, which the list shows."""
+    """The list shows the first line of their own documentation."""
     for name, method in METHODS.items():
         assert method.summary, name
     for name, objective in simulators.OBJECTIVES.items():

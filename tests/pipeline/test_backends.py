@@ -15,7 +15,7 @@ QUICK = "--config.measure_s=0.1"
 
 @pytest.fixture(scope="module")
 def branches(tmp_path_factory) -> Path:
-    """The file of a model with two branches."""
+    """Returns the file of a model with two branches."""
     path = tmp_path_factory.mktemp("model") / "branches.xml"
     ov.save_model(small.branches(size=128, length=3), path)
     return path

@@ -174,7 +174,7 @@ def can_mount() -> bool:
 
 @pytest.mark.skipif(not can_mount(), reason="needs unprivileged user namespaces")
 def test_a_full_disk_is_named_in_one_line_and_leaves_whole_files(tmp_path):
-    """A file system of 16 KiB, which is gone with the process: so what it held is copied."""
+    """The file system of 16 KiB disappears with the process, so its files are copied."""
     disk, copy = tmp_path / "disk", tmp_path / "copy"
     disk.mkdir()
     script = """

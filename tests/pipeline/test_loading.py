@@ -1,4 +1,4 @@
-"""Who may decide what, and what calibration draws."""
+"""Candidates for measuring, and the placements that calibration draws."""
 
 import numpy as np
 import pytest

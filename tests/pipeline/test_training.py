@@ -1,4 +1,4 @@
-"""Steps of training, through the command line, of networks and of model files."""
+"""Training steps of networks and model files, through the command line."""
 
 import json
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""Run directories: files that are corrupt, and two commands at once."""
+"""Run directories: corrupt files, and two commands at once."""
 
 import errno
 import functools
@@ -33,7 +33,7 @@ FLAGS = (
 # A learned method writes a checkpoint; a step of learning takes seconds to trace.
 LEARNED = (*FLAGS, "--config.method=placeto:hidden_size=2,rounds=1", "--config.budget=18")
 ENDLESS = "--config.budget=2000000000"
-TORN = b'{"method": "hsdag", "seed": 0}\n'  # of which a whole record has more
+TORN = b'{"method": "hsdag", "seed": 0}\n'  # a complete record has more keys
 GARBAGE = {
     "cut short": lambda data: data[: len(data) // 2],
     "empty": lambda data: b"",
@@ -115,7 +115,7 @@ def test_valid_lines_of_a_log_are_kept(copy, line):
     path = copy / "metrics.jsonl"
     sound = path.read_bytes()
     path.write_bytes(sound + line)
-    code, out, err = run(copy, *FLAGS, "--config.method=random")  # which logs nothing
+    code, out, err = run(copy, *FLAGS, "--config.method=random")  # it logs nothing
     assert code == 0, err
     assert "set aside" not in err
     (message,) = [line for line in out.splitlines() if f"{path} cannot be read" in line]
@@ -297,7 +297,7 @@ def test_a_model_that_the_task_would_overwrite_is_refused(name, tmp_path):
 
 
 def test_outputs_that_a_graph_must_not_be_are_listed(finished):
-    """Of what could be a graph: the rest of the list is of other tasks."""
+    """Only files that could be a graph count; other tasks write the rest of the list."""
     written = {path.name for path in finished.iterdir() if path.suffix in (".json", ".xml")}
     assert written
     assert written <= set(workdirs.OUTPUTS)

@@ -13,6 +13,7 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 from rich import box
 from rich.table import Table
 
@@ -143,7 +144,7 @@ def _measure(
     settings: Settings,
     target: target_lib.Target,
     problems: dict[str, loading.SearchProblem],
-    placements: Any,
+    placements: np.ndarray,
     points: list[dict[str, Any]],
     measurer: Measurer,
 ) -> list[dict[str, Any]]:

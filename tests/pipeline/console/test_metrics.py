@@ -1,4 +1,4 @@
-"""What searches log, beside each other and again."""
+"""The log of searches: several of them, repeated ones and continued ones."""
 
 import numpy as np
 import pytest
@@ -10,7 +10,7 @@ from tests.reporting import events
 
 @pytest.fixture(autouse=True)
 def everything(monkeypatch):
-    """Events are left out by the clock, of which these tests have none."""
+    """Events are skipped by the clock, which these tests must not depend on."""
     monkeypatch.setattr(metrics, "_MAX_EVENTS_SHARE", float("inf"))
 
 

@@ -34,7 +34,7 @@ def running():
 
 @pytest.fixture
 def chain(tmp_path) -> Settings:
-    """A small model on host devices."""
+    """Returns settings for a small model on host devices."""
     ov.serialize(small.convolutions(length=2), tmp_path / "chain.xml")
     return Settings(
         graph=str(tmp_path / "chain.xml"),
@@ -47,13 +47,13 @@ def chain(tmp_path) -> Settings:
 
 
 def rows(summary: dict) -> list[dict]:
-    """Without what a clock says."""
+    """Drops all numbers that depend on a clock."""
     return [{k: v for k, v in row.items() if k != "search_s"} for row in summary["rows"]]
 
 
 @contextlib.contextmanager
 def closed_port():
-    """One that nothing listens at and nothing else gets."""
+    """Returns a port that nothing listens at and no other test gets."""
     with socket.socket() as bound:
         bound.bind(("127.0.0.1", 0))
         yield bound.getsockname()[1]

@@ -1,4 +1,4 @@
-"""Two processes that learn as one, with two devices each, beside a process with one device."""
+"""Two processes that train together, with two devices each, and a process with one device."""
 
 import json
 import os
@@ -35,7 +35,7 @@ def _free_port() -> int:
 
 
 def _learned(workdir: Path) -> list[dict]:
-    """What the search logged of its steps, without the time."""
+    """Returns the records of the search's steps, without the time."""
     lines = (workdir / "metrics.jsonl").read_text().splitlines()
     records = [json.loads(line) for line in lines]
     return [

@@ -1,4 +1,4 @@
-"""`--task=advise`, and what `--task=place` says before it searches."""
+"""`--task=advise`, and the advice that `--task=place` prints before it searches."""
 
 import json
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""`--task=deploy` on the real CPU plug-in: the command, and what its decision leaves."""
+"""`--task=deploy` on the real CPU plug-in: the command, and the deployed form."""
 
 import json
 import os
@@ -112,7 +112,7 @@ def test_a_model_with_a_scalar_input_is_placed_and_deployed(
 
 
 def judged(monkeypatch, **ratios: float) -> None:
-    """Has the forms of rows take these times of the best single device; rows of others go."""
+    """Gives the forms these ratios to the best single device, and drops other rows."""
     measure = decision.measure
 
     def flattering(*args, **kwargs):
@@ -161,7 +161,7 @@ def test_a_slower_placement_is_not_deployed_and_the_output_says_so(
 
 @pytest.mark.parametrize("form", [artifact_lib.HETERO, artifact_lib.CONCURRENT])
 def test_a_faster_placement_is_deployed_in_its_faster_form(tmp_path, monkeypatch, form) -> None:
-    """No placement is faster here: the ratio of one form is made to be."""
+    """No placement is faster here, so the ratio of one form is set."""
     judged(monkeypatch, **{"hetero": 1.0, "concurrent": 1.0} | {form: 0.5})
     file = prepared(tmp_path, small.diamond(), segments=SEGMENTS, left=B)
     record = task.run(config(file), tmp_path)
@@ -217,7 +217,7 @@ def test_a_model_that_bf16_gets_wrong_is_placed_and_deployed_in_f32(tmp_path, de
 
 
 def test_if_no_single_device_is_right_the_whole_cpu_may_be_deployed(tmp_path, monkeypatch):
-    """None is wrong here: the rows of the single devices are made to say so."""
+    """No device is wrong here, so the rows of the single devices are set to failures."""
     measure = decision.measure
 
     def failing(*args, **kwargs):
@@ -292,7 +292,7 @@ def test_a_written_model_with_wrong_outputs_is_removed(tmp_path, monkeypatch) ->
 
 
 def unmeasured() -> None:
-    """Has rows of a placement that is all on one device, without measuring them."""
+    """Replaces measuring by rows of a placement on a single device."""
 
     def rows(*_, **__):
         latency, ratio = Interval(1e-3, 1e-3, 1e-3, 20), Interval(1.0, 1.0, 1.0, 20)
@@ -313,7 +313,7 @@ def killed_after_the_exchange() -> None:
 
 
 def killed_between_files() -> None:
-    """On a file system that exchanges nothing: model.xml is gone and two files are replaced."""
+    """Simulates a kill on a file system without exchange: model.xml is gone, two files are new."""
     unmeasured()
     files.exchange = lambda *_: False
     replace = os.replace

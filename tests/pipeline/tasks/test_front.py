@@ -16,7 +16,7 @@ _LIMITS = ("--config.budget=300", "--config.time_limit_s=600")
 
 
 def test_the_front_of_described_devices_is_written_and_printed(tmp_path):
-    """In the place of an earlier one, beside what else is in its folder."""
+    """It replaces an earlier front and keeps other files in its folder."""
     (tmp_path / "front").mkdir()
     for name in ("point-999.json", "notes.txt"):
         (tmp_path / "front" / name).write_text("{}")

@@ -1,4 +1,4 @@
-"""A policy learns on a family of graphs, and places a graph of another one."""
+"""A policy is trained on a family of graphs and places a graph of another family."""
 
 import json
 from pathlib import Path

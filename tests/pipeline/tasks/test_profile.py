@@ -1,4 +1,4 @@
-"""What profiling costs, what it says, and models that leave it little to do."""
+"""Profiling: its time limit, its messages, and models with few operations."""
 
 import functools
 import json
@@ -36,7 +36,7 @@ def saved(model: ov.Model, folder: Path) -> str:
 
 
 def constants() -> ov.Model:
-    """A sum of constants, and nothing else."""
+    """Returns a model that is only a sum of constants."""
     one = ops.constant(np.ones((2, 2), np.float32), name="one")
     return ov.Model([ops.result(ops.add(one, one, name="two"), name="y")], [], "constants")
 
@@ -112,7 +112,7 @@ def test_one_device_has_nothing_to_calibrate(tmp_path: Path) -> None:
 
 
 class _Slow:
-    """Measures any placements in ten seconds of a clock of its own."""
+    """Measures any batch of placements in ten seconds of a simulated clock."""
 
     def __init__(self, clock: list[float], *_: object, **how: object) -> None:
         self.clock, self.measured = clock, set[bytes]()
