@@ -136,7 +136,7 @@ def opened(
     """
     net, coarse = target.net, target.net.coarsening.graph
     size = f"{net.graph.num_ops} operations, {net.graph.num_edges} edges"
-    if coarse is not net.graph:
+    if coarse.num_ops < net.graph.num_ops:
         size += f"; coarsened to {coarse.num_ops} and {coarse.num_edges}"
     display.say(f"{net.graph.name}: {size}")
     if net.estimated:

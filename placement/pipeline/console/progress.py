@@ -208,7 +208,7 @@ class Display:
             remaining_s = phase.remaining_s()
             clock = f"{phase.elapsed_s():.0f} s"
             if remaining_s is not None:
-                clock = f"{remaining_s:.0f} s left"
+                clock = f"{remaining_s:.0f} s left" if remaining_s >= 0.5 else "finishing"
             self.say(f"{phase.name}: " + "; ".join(filter(None, [phase.status(), clock])))
             wait_s = _LINE_INTERVAL_S
 
