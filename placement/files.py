@@ -67,15 +67,15 @@ class CorruptFileError(UserError):
 
 
 def read_json(
-    path: StrPath, schema: Schema, make: Callable[[Any], T] | None = None, *, remedy: str
+    path: StrPath, schema: Schema, conversion: Callable[[Any], T] | None = None, *, remedy: str
 ) -> Any:
     """Reads a JSON file.
 
     Args:
       path: the file.
       schema: of its content.
-      make: converts the data; if it fails on data that fits the schema, the file is corrupt. None
-        returns the data as they are.
+      conversion: applied to the data; if it fails although the data fit the schema, the file is
+        corrupt. None returns the data as they are.
       remedy: what the user should do about a missing or corrupt file, for errors.
 
     Raises:
@@ -86,7 +86,7 @@ def read_json(
     data = _parse(read_bytes(path, remedy=remedy), path, remedy)
     if problem := _find_mismatch(data, schema):
         raise CorruptFileError(path, problem, remedy)
-    return data if make is None else made(make, data, path, remedy=remedy)
+    return data if conversion is None else made(conversion, data, path, remedy=remedy)
 
 
 def read_jsonl(path: StrPath, schema: Schema, *, remedy: str) -> list[dict[str, Any]]:
@@ -239,14 +239,14 @@ def read_bytes(path: StrPath, *, remedy: str) -> bytes:
         raise CorruptFileError(path, cause, remedy) from error
 
 
-def made(make: Callable[[Any], T], data: Any, path: StrPath, *, remedy: str) -> T:
-    """Converts a file's data with a function.
+def made(conversion: Callable[[Any], T], data: Any, path: StrPath, *, remedy: str) -> T:
+    """Converts a file's data with a function; its errors mean that the file is corrupt.
 
     Raises:
-      CorruptFileError: the function raises an error that data of another shape causes.
+      CorruptFileError: the function failed as it does on data of another shape.
     """
     try:
-        return make(data)
+        return conversion(data)
     except _SHAPE_ERRORS as error:
         text = f"there is no {error}" if isinstance(error, LookupError) else str(error)
         raise CorruptFileError(path, text or type(error).__name__, remedy) from error

@@ -200,7 +200,7 @@ def _open_measurer(
     if target.hosts is None:
         with (
             LocalMeasurer(model, target.present, inputs=inputs) as local,
-            display.watching(local),
+            display.show_worker(local),
         ):
             yield local
         return

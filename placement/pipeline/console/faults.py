@@ -27,21 +27,21 @@ class Faults:
     def __init__(self) -> None:
         self._errors: list[Exception] = []
 
-    def add(self, fault: Exception, doing: str) -> None:
-        """Records an error after which the task continues; `doing` says what it interrupted."""
+    def add(self, fault: Exception, activity: str) -> None:
+        """Records an error after which the task continues; `activity` was interrupted."""
         fault = out_of_memory(fault) or fault
-        fault.add_note(f"while {doing}")
+        fault.add_note(f"while {activity}")
         self._errors.append(fault)
 
     @contextlib.contextmanager
-    def during(self, doing: str) -> Iterator[None]:
+    def during(self, activity: str) -> Iterator[None]:
         """Records an error of the block and continues after it; a UserError is raised."""
         try:
             yield
         except UserError:
             raise
         except Exception as fault:
-            self.add(fault, doing)
+            self.add(fault, activity)
 
     def __len__(self) -> int:
         return len(self._errors)
@@ -50,7 +50,7 @@ class Faults:
         """Returns the traceback of each error, for another process."""
         return ["".join(traceback.format_exception(error)) for error in self._errors]
 
-    def tell(self) -> None:
+    def raise_all(self) -> None:
         """Raises the only error, or a group of several; only failures raise the first of them."""
         failures = [error for error in self._errors if isinstance(error, _FAILURES)]
         if len(self._errors) > max(1, len(failures)):
@@ -69,7 +69,7 @@ def told_last() -> Iterator[Faults]:
         if not len(faults):
             raise
         faults.add(error, "going on")
-    faults.tell()
+    faults.raise_all()
 
 
 def out_of_memory(fault: Exception) -> MemoryError | None:

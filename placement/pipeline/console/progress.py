@@ -160,7 +160,7 @@ class Display:
         self._print(DEBUG, text)
 
     @contextlib.contextmanager
-    def watching(self, measurer: LocalMeasurer) -> Iterator[None]:
+    def show_worker(self, measurer: LocalMeasurer) -> Iterator[None]:
         """Makes phases of the block show the state of the measurer's worker."""
         self._worker_status = lambda: _describe_worker(measurer)
         try:

@@ -86,7 +86,7 @@ def run(
     with (
         display.phase("measuring") as phase,
         LocalMeasurer(net.model, all_devices, inputs=inputs) as measurer,
-        display.watching(measurer),
+        display.show_worker(measurer),
     ):
         rows = decision_lib.measure(placed, measurer, seconds=settings.measure_s, say=phase.note)
     decision = _decide(placed, rows)

@@ -89,7 +89,7 @@ def test_the_workers_state_is_shown(at, words):
             return at
 
     shown, _ = display()
-    with shown.watching(LocalMeasurer()), shown.phase("measuring") as searching:
+    with shown.show_worker(LocalMeasurer()), shown.phase("measuring") as searching:
         assert searching.status() == words
     with shown.phase("writing") as searching:
         assert searching.status() == ""
