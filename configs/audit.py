@@ -1,16 +1,15 @@
-"""Every method at equal evaluations and at equal wall time, with the statistics of few runs.
+"""Every method at equal evaluations or at equal wall time, with statistics over few runs.
 
     python -m experiments.main --config=configs/audit.py --task=compare --workdir=runs/audit
 
-That is at equal evaluations, with two accelerators of one kind. At equal wall time, and with
-accelerators of two kinds, in work directories of their own:
+This command compares at equal evaluations, with two accelerators of one kind. These flags compare
+at equal wall time, and with accelerators of two kinds (give each a work directory of its own):
 
     --config.budget=1000000000 --config.time_limit_s=30
     --config.devices=roofline:cpu,igpu,npu
 
-The first and the third take a day and a half on two cores, the second nine hours, by an estimate:
-docs/EXPERIMENTS.md, which also says how to read the result. `graph_cut` is for `serial` alone, and
-so is not in the list.
+The first and the third take about a day and a half on two cores, the second about nine hours.
+docs/EXPERIMENTS.md explains the result. `graph_cut` only solves `serial` and so is not in the list.
 """
 
 from ml_collections import ConfigDict
@@ -32,11 +31,11 @@ _LEARNED = (
     "zero_shot",
     "search",
 )
-# The paper's ablation: blocks of features left out in turn; the others stay.
+# The ablation of the paper: each variant lacks one block of features.
 _ABLATION = (
-    f"{_PAPER},features=op_type+degrees+fractal+positional",  # output shapes
-    f"{_PAPER},features=op_type+degrees+fractal+output_shape",  # the position, its node ID
-    f"{_PAPER},features=op_type+output_shape",  # all that tells the structure
+    f"{_PAPER},features=op_type+degrees+fractal+positional",  # without output shapes
+    f"{_PAPER},features=op_type+degrees+fractal+output_shape",  # without the position
+    f"{_PAPER},features=op_type+output_shape",  # without the structure
 )
 _CLASSICAL = ("heft", "peft", "m_etf", "lns", "cpsat", "human_expert", "metis", "scotch")
 _GRAPHS = (
@@ -46,7 +45,7 @@ _GRAPHS = (
 
 
 def get_config() -> ConfigDict:
-    """Graphs with room below the best single device and graphs without, ten seeds, `makespan`."""
+    """Graphs with and without a possible gain over the best single device; ten seeds."""
     config = common.base()
     config.graphs = ",".join(_GRAPHS)
     config.devices = "roofline:cpu,gpu,gpu"

@@ -2,7 +2,7 @@
 
     python -m experiments.main --config=configs/colocrl.py --workdir=runs/colocrl
 
-`--config.method=colocrl` alone is this project's default: a smaller LSTM, trained by PPO.
+`--config.method=colocrl` is this project's default: a smaller LSTM, trained by PPO.
 """
 
 from ml_collections import ConfigDict
@@ -11,7 +11,7 @@ from configs import common
 
 
 def get_config() -> ConfigDict:
-    """RNNLM on a CPU and two GPUs, all described: nothing is measured."""
+    """RNNLM on a described CPU and two described GPUs; nothing is measured."""
     config = common.base()
     config.graph = "rnnlm"
     config.devices = "roofline:cpu,gpu,gpu"

@@ -1,7 +1,7 @@
-"""The configuration that all others start from: every key of `Settings` with its default.
+"""The base of all configurations: every key of `Settings` with its default.
 
-A configuration file starts from `base()`, changes what it needs, and locks the result, so that a
-misspelt key on the command line is refused.
+A configuration file changes some keys of `base()`. The result is locked, so that a misspelt key on
+the command line is refused.
 """
 
 from ml_collections import ConfigDict

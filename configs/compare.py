@@ -1,4 +1,4 @@
-"""Every method there is, on one graph, in one table.
+"""Every method on one graph, in one table.
 
 python -m experiments.main --config=configs/compare.py --workdir=runs/compare --task=compare
 """
@@ -9,7 +9,7 @@ from configs import common
 
 
 def get_config() -> ConfigDict:
-    """All methods, same budget for each; the Hierarchical Planner also without its start."""
+    """All methods with the same budget; the Hierarchical Planner also without initial slices."""
     config = common.base()
     config.methods = "all,hierarchical:slices=0"
     return config

@@ -2,8 +2,8 @@
 
     python -m experiments.main --config=configs/hierarchical.py --workdir=runs/hierarchical
 
-The ablations are `--config.method=hierarchical:variant=paper,grouping=random` and `grouping=none`;
-`hierarchical` alone is this project's default, smaller and with groups that start as slices.
+The ablations are `--config.method=hierarchical:variant=paper,grouping=random` and `grouping=none`.
+`hierarchical` alone is this project's default: smaller, with groups that start as slices.
 """
 
 from ml_collections import ConfigDict
@@ -12,7 +12,7 @@ from configs import common
 
 
 def get_config() -> ConfigDict:
-    """RNNLM on a CPU and two GPUs, all described: nothing is measured."""
+    """RNNLM on a described CPU and two described GPUs; nothing is measured."""
     config = common.base()
     config.graph = "rnnlm"
     config.devices = "roofline:cpu,gpu,gpu"

@@ -2,8 +2,8 @@
 
     python -m experiments.main --config=configs/placeto.py --workdir=runs/placeto
 
-Every step of an episode, one an operation, is evaluated and counts. `--config.method=placeto` alone
-is this project's default: a step for each of some groups, four episodes an update.
+An episode has one step per operation; every step is evaluated and counts. `--config.method=placeto`
+is this project's default: one step per group of operations, and four episodes per update.
 """
 
 from ml_collections import ConfigDict
@@ -12,7 +12,7 @@ from configs import common
 
 
 def get_config() -> ConfigDict:
-    """RNNLM on a CPU and two GPUs, all described: nothing is measured."""
+    """RNNLM on a described CPU and two described GPUs; nothing is measured."""
     config = common.base()
     config.graph = "rnnlm"
     config.devices = "roofline:cpu,gpu,gpu"

@@ -1,8 +1,8 @@
-"""A policy that carries over: learned on some families of networks, to place others unseen.
+"""Pretraining of a policy on some families of networks, to place networks of other families.
 
     python -m experiments.main --task=pretrain --config=pretrain --workdir=runs/pretrain
 
-Then, of networks and families that it has never seen,
+Then place networks and families that it was not trained on:
 
     python -m experiments.main --task=compare --config=pretrain --workdir=runs/unseen \\
         --config.devices=roofline:cpu,gpu,gpu --config.graphs=inception_v3,rnnlm \\
@@ -15,13 +15,13 @@ from configs import common
 
 
 def get_config() -> ConfigDict:
-    """Families held out: inception_v3, rnnlm, two_stream, fork_join, chain."""
+    """The held-out families are inception_v3, rnnlm, two_stream, fork_join and chain."""
     config = common.base().unlock()
     config.evaluate = "simulate"
     config.objective = "makespan"
     config.method = "scheduler:learning_rate=0.01,learning_rate_decay=0.9"
     config.devices = "roofline:cpu,gpu,gpu;roofline:cpu,igpu,npu"
-    config.constants = False  # as what is installed has learned
+    config.constants = False  # as for the installed policy
     config.families = "layered,series_parallel,resnet,bert,nmt"
     config.members = 12
     config.budget = 576_000  # 1,500 updates

@@ -1,8 +1,8 @@
-"""HSDAG learns on some families of networks, and carries over to others.
+"""Pretraining of HSDAG on some families of networks, to place networks of other families.
 
     python -m experiments.main --task=pretrain --config=pretrain_hsdag --workdir=runs/pretrain_hsdag
 
-What it makes is what `hsdag` begins with; another policy takes its place with
+The installed result is the policy that `hsdag` starts from; another one replaces it with
 `--config.init_from=runs/pretrain_hsdag/policy.msgpack`.
 """
 
@@ -12,7 +12,7 @@ from configs import pretrain
 
 
 def get_config() -> ConfigDict:
-    """Families, devices and objective are those of the scheduler's."""
+    """The families, devices and objective are those of `configs/pretrain.py`."""
     config = pretrain.get_config().unlock()
     config.method = "hsdag:variant=untrained,uniform=0,learning_rate=0.001"
     config.constants = True

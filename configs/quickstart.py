@@ -1,4 +1,4 @@
-"""Places Inception-V3 on the devices found, which then work at the same time, and measures it.
+"""Places Inception-V3 on the available devices, which work at the same time, and measures it.
 
     python -m experiments.main --config=configs/quickstart.py --workdir=runs/quickstart
 
@@ -12,10 +12,10 @@ from placement.pipeline.settings import QUICKSTART
 
 
 def get_config() -> ConfigDict:
-    """A search in the simulator, of some seconds; what it finds measured on the devices."""
+    """A search of some seconds in the simulator; its best placements are then measured."""
     config = common.base().unlock()
     config.update(QUICKSTART)
-    # To demonstrate the search: on one CPU no placement of many networks is faster than the CPU
-    # with all its threads, and --task=place would stop before searching.
+    # Shows the search even on a machine with only a CPU. There, for many networks no placement is
+    # faster than the CPU with all its threads, and --task=place would stop before searching.
     config.search_anyway = True
     return config.lock()

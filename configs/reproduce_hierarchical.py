@@ -3,12 +3,12 @@
     python -m experiments.main --config=configs/reproduce_hierarchical.py --task=compare \
         --workdir=runs/reproduce_hierarchical
 
-The rows with two GPUs. For those with four and eight, in work directories of their own:
+This command makes the rows with two GPUs. For four GPUs add, with a work directory of its own:
 
     --config.devices=roofline:server_cpu,server_gpu,server_gpu,server_gpu,server_gpu
     --config.graphs=nmt:layers=4,steps=40,batch=40,vocabulary=56000,training=1
 
-and eight times server_gpu with layers=8. What an exact solver finds, and its bound, in another:
+For eight GPUs give server_gpu eight times, and layers=8. For an exact solver and its bound add:
 
     --config.methods=cpsat --config.seeds=1
 
@@ -25,7 +25,7 @@ _NMT = "nmt:layers=2,steps=40,batch=40,vocabulary=56000"
 
 
 def get_config() -> ConfigDict:
-    """Steps of training, simulated by `makespan` with memory over time, on two GPUs of 2018."""
+    """Training steps on two GPUs of 2018, simulated by `makespan` with memory over time."""
     config = common.base()
     graphs = ("inception_v3", "resnet:depth=152,batch=14", "rnnlm", _NMT)
     config.graphs = ",".join(f"{g}{',' if ':' in g else ':'}training=1" for g in graphs)

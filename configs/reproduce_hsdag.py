@@ -3,7 +3,7 @@
     python -m experiments.main --config=configs/reproduce_hsdag.py --task=compare \
         --workdir=runs/reproduce_hsdag
 
-On a machine with a GPU give `--config.devices=CPU,GPU`; `host` are two devices that are made of one
+On a machine with a GPU give `--config.devices=CPU,GPU`; `host` stands for two devices made of one
 CPU. docs/REPRODUCTION.md has times and results.
 """
 
@@ -13,7 +13,7 @@ from configs import common
 
 
 def get_config() -> ConfigDict:
-    """The paper's three networks, searched in the simulator and measured."""
+    """The paper's three networks; searches run in the simulator, and their results are measured."""
     config = common.base()
     config.graphs = "inception_v3,resnet50,bert_base"
     config.devices = "host"

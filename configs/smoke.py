@@ -1,4 +1,4 @@
-"""Seconds on a CPU: everything that `place` does, on ResNet-50 with a small budget.
+"""Everything that `place` does, on ResNet-50 with a small budget: seconds on a CPU.
 
 python -m experiments.main --config=configs/smoke.py --workdir=runs/smoke
 """
@@ -14,5 +14,5 @@ def get_config() -> ConfigDict:
     config.graph = "resnet50"
     config.budget = 2_000
     config.measure_s = 1.0
-    config.search_anyway = True  # to run all of it, whatever there is to gain
+    config.search_anyway = True  # to run every step, whatever the possible gain
     return config

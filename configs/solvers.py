@@ -1,9 +1,9 @@
-"""Every classical and exact solver of an objective, on one graph, with bounds.
+"""Every classical and exact solver of an objective on one graph, with bounds.
 
     python -m experiments.main --config=configs/solvers.py --task=solve --workdir=runs/solvers \
         --config.objective=makespan
 
-A minute for each solver that does not finish by itself.
+Solvers that do not finish by themselves stop after a minute each.
 """
 
 from ml_collections import ConfigDict
@@ -12,7 +12,7 @@ from configs import common
 
 
 def get_config() -> ConfigDict:
-    """Inception-V3 on described devices; solvers need no device."""
+    """Inception-V3 on described devices; solvers need no real device."""
     config = common.base()
     config.devices = "roofline:cpu,gpu"
     config.evaluate = "simulate"

@@ -1,1 +1,1 @@
-"""Experiments: from flags and configurations to run directories."""
+"""Experiments: the command line with configurations, benchmarks, and the papers' tables."""

@@ -1,9 +1,9 @@
-"""The entry point: flags, then the task.
+"""The entry point of the researchers' command line: parses flags and runs a task.
 
 python -m experiments.main --config=quickstart --workdir=runs/quickstart
 
-It exits with one of `exits.EXIT_CODES`. After 3 and 130, and after a kill, the same command
-continues from what was saved.
+The process exits with one of `exits.EXIT_CODES`. After 3 or 130, or after a kill, the same command
+continues from the saved state.
 """
 
 import importlib
@@ -30,12 +30,12 @@ TASKS = (
     *("place", "advise", "front", "deploy", "compare", "solve"),
     *("profile", "pretrain", "export", "report", "list"),
 )
-_NEEDS = {"report": ("workdir",), "list": ()}  # of the others both flags
+_REQUIRED = {"report": ("workdir",), "list": ()}  # the other tasks need both flags
 _EXAMPLES = {"config": "quickstart", "workdir": "runs/quickstart"}
-# As absl takes them: each is answered with the same help.
+# All of absl's help flags print the same help.
 _HELP = re.compile(r"--?(h|\?|help|helpshort|helpfull|helpxml)(=(true|1|yes))?", re.IGNORECASE)
 
-_loaded: list[str] = []  # files of configurations that are being read
+_config_files: list[str] = []  # named by the command line
 
 _CONFIG = config_flags.DEFINE_config_file(
     "config", None, "The configuration: its name or its file.", lock_config=True
@@ -43,20 +43,27 @@ _CONFIG = config_flags.DEFINE_config_file(
 _WORKDIR = flags.DEFINE_string("workdir", None, "The run directory.")
 _TASK = flags.DEFINE_string("task", "place", f"One of {', '.join(TASKS)}.")
 _COORDINATOR = flags.DEFINE_string("coordinator", None, "HOST:PORT of process 0, of several.")
-_NUM_PROCESSES = flags.DEFINE_integer("num_processes", None, "Processes that learn as one.")
-_PROCESS_ID = flags.DEFINE_integer("process_id", None, "The number of this one, from 0.")
+_NUM_PROCESSES = flags.DEFINE_integer("num_processes", None, "Processes that train together.")
+_PROCESS_ID = flags.DEFINE_integer("process_id", None, "The number of this process, from 0.")
 
 
 def main(argv: Sequence[str]) -> None:
-    """Runs the task; whatever goes wrong is one line and one of `exits.EXIT_CODES`."""
+    """Runs the task; an error becomes one line and one of `exits.EXIT_CODES`."""
     with exits.exit_on_error(_workdir()):
         if len(argv) > 1:
             raise UserError(f"unexpected argument {argv[1]!r}; flags look like --task=place")
-        arguments.check("task", _TASK.value, TASKS)
-        _check_needs(_TASK.value)
+        task = _TASK.value
+        arguments.check("task", task, TASKS)
+        values = {"config": _CONFIG.value, "workdir": _WORKDIR.value}
+        missing = [name for name in _REQUIRED.get(task, values) if not values[name]]
+        if missing:
+            flag_names = " and ".join(f"--{name}" for name in missing)
+            example = " ".join(f"--{name}={_EXAMPLES[name]}" for name in missing)
+            names = f"; configurations: {', '.join(usage.configs())}" if "config" in missing else ""
+            raise UserError(f"--task={task} needs {flag_names}, such as {example}{names}")
         keep_compiled()
-        if _is_one_of_several():
-            _run_with_others()
+        if _has_process_flags():
+            _run_distributed()
         else:
             _run()
 
@@ -66,7 +73,7 @@ def _workdir() -> Path | None:
 
 
 def _run() -> None:
-    # Not loaded above, as they load JAX and OpenVINO: help and mistakes are printed at once.
+    # Imported late, as these modules load JAX and OpenVINO: help and mistakes print at once.
     task = importlib.import_module(f"placement.pipeline.tasks.{_TASK.value}")
     progress = importlib.import_module("placement.pipeline.console.progress")
     workdir = _workdir()
@@ -81,11 +88,15 @@ def _run() -> None:
         importlib.import_module("placement.pipeline.console.faults").forget(workdir)
 
 
-def _is_one_of_several() -> bool:
-    """Whether this process is one of several, judged by the flags."""
-    given = {flag.name: flag.value for flag in (_COORDINATOR, _NUM_PROCESSES, _PROCESS_ID)}
-    missing = [name for name, value in given.items() if value is None]
-    if len(missing) == len(given):
+def _has_process_flags() -> bool:
+    """Returns whether the flags make this process one of several.
+
+    Raises:
+      UserError: some of the three flags are missing.
+    """
+    values = {flag.name: flag.value for flag in (_COORDINATOR, _NUM_PROCESSES, _PROCESS_ID)}
+    missing = [name for name, value in values.items() if value is None]
+    if len(missing) == len(values):
         return False
     if missing:
         raise UserError(
@@ -95,13 +106,13 @@ def _is_one_of_several() -> bool:
     return True
 
 
-def _run_with_others() -> None:
-    # First of all what loads OpenVINO: that forks, which it must not once JAX has threads.
+def _run_distributed() -> None:
+    # `follower` comes first: it loads OpenVINO, which forks, and JAX may not have threads by then.
     follower = importlib.import_module("placement.pipeline.distributed.follower")
     processes = importlib.import_module("placement.pipeline.distributed.processes")
     processes.join(_COORDINATOR.value, _NUM_PROCESSES.value, _PROCESS_ID.value)
     if _PROCESS_ID.value:
-        # Ctrl-C often reaches all processes of a terminal: the first decides when all stop.
+        # Ctrl-C often reaches all processes of a terminal: process 0 decides when all stop.
         signal.signal(signal.SIGINT, signal.SIG_IGN)
         follower.run()
         return
@@ -110,9 +121,9 @@ def _run_with_others() -> None:
 
 
 def parse(argv: list[str]) -> list[str]:
-    """Parses flags; whatever is wrong with them is one line and exit code 2."""
+    """Parses flags; a mistake in them becomes one line and exit code 2."""
     try:
-        return flags.FLAGS(_with_config_file(argv))
+        return flags.FLAGS(_resolve_configs(argv))
     except flags.UnrecognizedFlagError as error:
         exits.report_mistake(
             arguments.unknown("flag", error.flagname, ("config", "workdir", "task"))
@@ -121,46 +132,38 @@ def parse(argv: list[str]) -> list[str]:
         if error.args and isinstance(cause := error.args[0], KeyError):
             key = str(cause.args[0]).partition("\n")[0].strip("'")
             error = arguments.unknown("key of the configuration", key, SUMMARIES)
-        exits.report_mistake(_of_config(error) or error)
+        exits.report_mistake(_config_mistake(error) or error)
     except Exception as error:
-        mistake = _of_config(error)
+        mistake = _config_mistake(error)
         if mistake is None:
             exits.report_fault(error, _workdir())
         exits.report_mistake(mistake)
 
 
-def _of_config(error: Exception) -> UserError | None:
-    """Returns the mistake in a configuration's file that made an error; None of any other."""
+def _config_mistake(error: Exception) -> UserError | None:
+    """Returns the mistake in a configuration's file behind an error; None if there is none."""
     frames = traceback.extract_tb(error.__traceback__)
     lines: list[tuple[str | None, int | None]] = [(f.filename, f.lineno) for f in frames]
     lines += [(error.filename, error.lineno)] if isinstance(error, SyntaxError) else []
-    mine = [(file, line) for file, line in lines if file in _loaded]
-    no_function = isinstance(error, AttributeError) and error.name == "get_config"
-    if not mine and not (no_function and _loaded):
+    config_lines = [(file, line) for file, line in lines if file in _config_files]
+    has_no_function = isinstance(error, AttributeError) and error.name == "get_config"
+    if not config_lines and not (has_no_function and _config_files):
         return None
-    file, line = mine[-1] if mine else (_loaded[-1], None)
-    where = f", line {line}" if line else ""
-    what = "it has no get_config()" if no_function else f"{type(error).__name__}: {error.args[0]}"
+    file, line = config_lines[-1] if config_lines else (_config_files[-1], None)
+    position = f", line {line}" if line else ""
+    cause = f"{type(error).__name__}: {error.args[0]}"
+    if has_no_function:
+        cause = "it has no get_config()"
     return UserError(
-        f"{file!r}{where} is no configuration: {what}; give a Python file whose get_config() "
+        f"{file!r}{position} is no configuration: {cause}; give a Python file whose get_config() "
         f"returns one, or one of {', '.join(usage.configs())}"
     )
 
 
-def _check_needs(task: str) -> None:
-    given = {"config": _CONFIG.value, "workdir": _WORKDIR.value}
-    missing = [name for name in _NEEDS.get(task, given) if not given[name]]
-    if missing:
-        wanted = " and ".join(f"--{name}" for name in missing)
-        such = " ".join(f"--{name}={_EXAMPLES[name]}" for name in missing)
-        names = f"; configurations: {', '.join(usage.configs())}" if "config" in missing else ""
-        raise UserError(f"--task={task} needs {wanted}, such as {such}{names}")
-
-
-def _with_config_file(argv: list[str]) -> list[str]:
+def _resolve_configs(argv: list[str]) -> list[str]:
     """Replaces the name of a configuration by its file.
 
-    Keys without a configuration (`--config.graph=...` alone) start from the quickstart.
+    Without --config, keys such as `--config.graph=...` change the quickstart.
 
     Raises:
       UserError: there is no such file and no installed configuration of that name.
@@ -174,19 +177,19 @@ def _with_config_file(argv: list[str]) -> list[str]:
         if flag not in ("--config", "-config"):
             continue
         if equals:
-            _loaded.append(str(_config_file(value)))
-            resolved[i] = f"{flag}={_loaded[-1]}"
+            _config_files.append(str(_find_config(value)))
+            resolved[i] = f"{flag}={_config_files[-1]}"
         elif i + 1 < len(resolved):
-            _loaded.append(str(_config_file(resolved[i + 1])))
-            resolved[i + 1] = _loaded[-1]
+            _config_files.append(str(_find_config(resolved[i + 1])))
+            resolved[i + 1] = _config_files[-1]
     return resolved
 
 
-def _config_file(text: str) -> Path:
+def _find_config(text: str) -> Path:
     """Returns the file of a configuration.
 
-    A bare name, such as 'hsdag', is an installed configuration. A file of the user's is given as a
-    path with a separator or the suffix .py: a name alone must not run code of the current folder.
+    A bare name, such as 'hsdag', is an installed configuration. A user's file needs a path with a
+    separator or the suffix .py: a bare name must not run code of the current folder.
     """
     is_path = text.endswith(".py") or "/" in text or os.sep in text
     installed = usage.CONFIGS / f"{text}.py"
@@ -198,16 +201,16 @@ def _config_file(text: str) -> Path:
 
 
 def cli() -> None:
-    """Runs absl with `parse` in place of its own parser, which answers with usage and exit 1."""
+    """Runs absl with `parse` instead of its own parser, which prints the usage and exits with 1."""
     for stream in (sys.stdout, sys.stderr):
-        if isinstance(stream, io.TextIOWrapper):  # of which the encoding may lack a character
+        if isinstance(stream, io.TextIOWrapper):  # its encoding may lack a character
             stream.reconfigure(errors="backslashreplace")
-    given = sys.argv[1:]
-    if not given:
-        print(usage.short(TASKS), file=sys.stderr)
+    argv = sys.argv[1:]
+    if not argv:
+        print(f"{usage.short_help(TASKS)}\n\n{usage.COMMAND} --help says more.", file=sys.stderr)
         sys.exit(2)
-    if any(map(_HELP.fullmatch, given)):
-        print(usage.full(TASKS, exits.EXIT_CODES))
+    if any(map(_HELP.fullmatch, argv)):
+        print(usage.full_help(TASKS, exits.EXIT_CODES))
         sys.exit(0)
     app.run(main, flags_parser=parse)
 

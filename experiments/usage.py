@@ -1,7 +1,7 @@
-"""The help of the command line. What it says of a thing stands where the thing is defined.
+"""The help of the command line.
 
-Of tasks and configurations that is the first line of their module, which is read and not run: JAX
-and OpenVINO take seconds to load.
+Tasks and configurations are described by the first line of their module's docstring. The modules
+are parsed and not imported: JAX and OpenVINO take seconds to load.
 """
 
 import ast
@@ -15,26 +15,36 @@ from placement.pipeline.console.columns import two_columns
 from placement.pipeline.settings import SUMMARIES, Settings
 
 CONFIGS = Path(common.__file__).parent
-# The keys that `--help` shows: those that most commands change.
+# The keys that `--help` shows.
 _MOST_USED = (
     *("graph", "devices", "method", "objective", "backend"),
     *("evaluate", "budget", "time_limit_s", "methods", "seed"),
 )
 _FLAGS = {
     "--verbosity=0": "-1 prints results and warnings alone, 1 details too",
-    "--coordinator=HOST:PORT": "of process 0, where several learn as one (docs/DISTRIBUTED.md)",
-    "--num_processes=N": "how many they are",
-    "--process_id=I": "which of them this is, from 0",
+    "--coordinator=HOST:PORT": "process 0's address, to train in several processes "
+    "(docs/DISTRIBUTED.md)",
+    "--num_processes=N": "the number of these processes",
+    "--process_id=I": "the number of this process, from 0",
 }
-_COMMAND = "python -m experiments.main"
+COMMAND = "python -m experiments.main"
 
 
-def short(tasks: Sequence[str]) -> str:
+def short_help(tasks: Sequence[str]) -> str:
     """Returns the usage and the tasks."""
-    return "\n\n".join([_usage(), _tasks(tasks), f"{_COMMAND} --help says more."])
+    folder = Path(tasks_package.__file__).parent
+    texts = {
+        task: _first_line(folder / f"{task}.py").removeprefix(f"The `{task}` task: ")
+        for task in tasks
+    }
+    return (
+        f"usage: {COMMAND} --config=NAME --workdir=DIR [--task=place]\n"
+        "       [--config.KEY=VALUE ...]\n\n"
+        f"tasks:\n{two_columns(texts)}"
+    )
 
 
-def full(tasks: Sequence[str], exit_codes: Mapping[int, str]) -> str:
+def full_help(tasks: Sequence[str], exit_codes: Mapping[int, str]) -> str:
     """Returns the usage, tasks, keys, exit codes and examples."""
     defaults = Settings().to_dict()
     keys = {f"{name}={defaults[name]}": SUMMARIES[name] for name in _MOST_USED}
@@ -44,42 +54,25 @@ def full(tasks: Sequence[str], exit_codes: Mapping[int, str]) -> str:
     )
     return "\n\n".join(
         [
-            _usage(),
-            _tasks(tasks),
+            short_help(tasks),
             "configurations (--config=NAME, or the path of one):\n"
             + textwrap.fill(", ".join(configs()), 78, initial_indent="  ", subsequent_indent="  "),
             "keys most used (--config.KEY=VALUE), with their defaults:\n" + two_columns(keys),
             "other flags:\n" + two_columns(_FLAGS),
             "exit codes:\n" + two_columns({str(code): text for code, text in exit_codes.items()}),
-            "examples:\n" + "\n".join(f"  {_COMMAND} {flags}" for flags in examples),
+            "examples:\n" + "\n".join(f"  {COMMAND} {flags}" for flags in examples),
             "--task=list prints graphs, methods, devices and objectives.",
         ]
     )
 
 
 def configs() -> dict[str, str]:
-    """Returns the configurations that are installed, and what they do."""
+    """Returns the first line of each installed configuration, by name."""
     files = sorted(CONFIGS.glob("[a-z]*.py"))
     return {file.stem: _first_line(file) for file in files if file != Path(common.__file__)}
 
 
-def _usage() -> str:
-    return (
-        f"usage: {_COMMAND} --config=NAME --workdir=DIR [--task=place]\n"
-        "       [--config.KEY=VALUE ...]"
-    )
-
-
-def _tasks(tasks: Sequence[str]) -> str:
-    here = Path(tasks_package.__file__).parent
-    texts = {
-        task: _first_line(here / f"{task}.py").removeprefix(f"The `{task}` task: ")
-        for task in tasks
-    }
-    return "tasks:\n" + two_columns(texts)
-
-
 def _first_line(file: Path) -> str:
-    """Returns that of a module's docstring, without its full stop."""
+    """Returns the first line of a module's docstring, without its full stop."""
     text = ast.get_docstring(ast.parse(file.read_text(encoding="utf-8"))) or ""
     return text.partition("\n")[0].rstrip(".")

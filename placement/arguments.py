@@ -1,4 +1,4 @@
-"""Texts such as 'nmt:layers=4,steps=30': a name, a colon, and its arguments."""
+"""Parsing of texts such as 'nmt:layers=4,steps=30': a name and its arguments."""
 
 import difflib
 import re
@@ -11,31 +11,31 @@ Value = bool | int | float | str
 
 
 def entries(text: str) -> tuple[str, ...]:
-    """Returns the entries of a comma list, whose arguments may hold commas themselves.
+    """Splits a comma list whose entries may have arguments with commas of their own.
 
-    'resnet50,nmt:layers=2,steps=30' is two: what looks like KEY=VALUE belongs to the one before.
+    'resnet50,nmt:layers=2,steps=30' has two entries: KEY=VALUE belongs to the entry before it.
     """
-    found: list[str] = []
+    result: list[str] = []
     for entry in filter(None, map(str.strip, text.split(","))):
-        if found and ":" in found[-1] and re.fullmatch(r"\w+=[^:/]*", entry):
-            found[-1] += f",{entry}"
+        if result and ":" in result[-1] and re.fullmatch(r"\w+=[^:/]*", entry):
+            result[-1] += f",{entry}"
         else:
-            found.append(entry)
-    return tuple(found)
+            result.append(entry)
+    return tuple(result)
 
 
 def split(text: str, kind: str = "graph") -> tuple[str, dict[str, str]]:
     """Splits 'nmt:layers=4,steps=30' into ('nmt', {'layers': '4', 'steps': '30'}).
 
     Args:
-      text: to split.
-      kind: what it names, for errors.
+      text: the name and its arguments.
+      kind: the kind of thing that the text names, for errors.
 
     Raises:
       UserError: an argument is not KEY=VALUE, or is given twice.
     """
     name, colon, rest = text.partition(":")
-    given: dict[str, str] = {}
+    arguments: dict[str, str] = {}
     for entry in rest.split(",") if colon else ():
         key, _, value = entry.partition("=")
         if not (key and value):
@@ -43,82 +43,83 @@ def split(text: str, kind: str = "graph") -> tuple[str, dict[str, str]]:
                 f"{kind} {text!r} has the malformed argument {entry!r}; "
                 "write NAME:KEY=VALUE,KEY=VALUE, or NAME alone for its defaults"
             )
-        if key in given:
+        if key in arguments:
             raise UserError(f"{kind} {text!r} gives argument {key!r} twice; keep one")
-        given[key] = value
-    return name, given
+        arguments[key] = value
+    return name, arguments
 
 
 def check(kind: str, value: str, valid: Collection[str], *, within: str = "") -> None:
-    """Refuses a value that is not among the valid ones.
+    """Checks that a value is one of the valid ones.
 
     Args:
-      kind: what the value names.
-      value: given.
-      valid: the names that there are.
-      within: the text that the value is a part of, for the error; by default it is all of it.
+      kind: the kind of thing that the value names.
+      value: the value.
+      valid: the valid values.
+      within: the text that contains the value, for the error; '' if the value is the whole text.
 
     Raises:
-      UserError: as `unknown` has it.
+      UserError: it is not; the error is that of `unknown`.
     """
     if value not in valid:
         raise unknown(kind, value, valid, within=within)
 
 
 def unknown(kind: str, value: str, valid: Iterable[str], *, within: str = "") -> UserError:
-    """Returns the error of a value that is not among the valid ones: it names them.
+    """Returns the error for a value that is not valid; see `check` for the arguments.
 
-    It asks whether one was meant that is spelt much the same; arguments of the value do not matter.
+    It lists the valid values and suggests one with a similar spelling; arguments of the value are
+    ignored for that.
     """
     valid = tuple(valid)
-    near = difflib.get_close_matches(value.split(":")[0], valid, n=1)
-    meant = f": did you mean {near[0]!r}?" if near else ";"
-    where = f" in {within}" if within else ""
-    return UserError(f"unknown {kind} {value!r}{where}{meant} valid: {', '.join(valid)}")
+    similar = difflib.get_close_matches(value.split(":")[0], valid, n=1)
+    suggestion = f": did you mean {similar[0]!r}?" if similar else ";"
+    context = f" in {within}" if within else ""
+    return UserError(f"unknown {kind} {value!r}{context}{suggestion} valid: {', '.join(valid)}")
 
 
 def values(
     text: str,
-    given: Mapping[str, str],
+    texts: Mapping[str, str],
     defaults: Mapping[str, Value],
     *,
     least: Mapping[str, int] | None = None,
     kind: str = "graph",
 ) -> dict[str, Any]:
-    """Returns every argument's value: the one given, of the default's type, else the default.
+    """Converts arguments to the types of their defaults, and adds the missing ones.
 
     Args:
-      text: what the user wrote, for errors.
-      given: from `split`.
+      text: the user's text, for errors.
+      texts: the arguments, from `split`.
       defaults: the valid arguments.
-      least: the smallest valid number for some whole numbers; 1 for the others.
-      kind: what the text names, for errors.
+      least: the smallest valid value of some integers; it is 1 for the others.
+      kind: the kind of thing that the text names, for errors.
 
     Raises:
-      UserError: an argument that is not valid, of another type, or too small.
+      UserError: an argument is unknown, of another type, or too small.
     """
-    listed = ", ".join(f"{key}={value}" for key, value in defaults.items())
-    valid = f"valid arguments and their defaults: {listed or 'none'}"
-    chosen: dict[str, Any] = dict(defaults)
-    for key, value in given.items():
+    options = ", ".join(f"{key}={value}" for key, value in defaults.items())
+    valid = f"valid arguments and their defaults: {options or 'none'}"
+    result: dict[str, Any] = dict(defaults)
+    for key, value in texts.items():
         if key not in defaults:
             raise UserError(f"{kind} {text!r} has the unknown argument {key!r}; {valid}")
         try:
-            chosen[key] = _value(value, defaults[key], (least or {}).get(key, 1))
+            result[key] = _convert(value, defaults[key], (least or {}).get(key, 1))
         except UserError as error:
-            wanted = f"{kind} {text!r} gives {key} as {value!r}; {error}; {valid}"
-            raise UserError(wanted) from None
-    return chosen
+            message = f"{kind} {text!r} gives {key} as {value!r}; {error}; {valid}"
+            raise UserError(message) from None
+    return result
 
 
-def _value(text: str, default: Value, least: int) -> Value:
+def _convert(text: str, default: Value, minimum: int) -> Value:
     if isinstance(default, bool):
         if text.lower() not in ("true", "false"):
             raise UserError("give True or False")
         return text.lower() == "true"
     if isinstance(default, int):
-        if not text.isdecimal() or int(text) < least:
-            raise UserError(f"give a whole number of at least {least}")
+        if not text.isdecimal() or int(text) < minimum:
+            raise UserError(f"give a whole number of at least {minimum}")
         return int(text)
     if isinstance(default, float):
         try:

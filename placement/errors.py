@@ -1,20 +1,20 @@
-"""Errors of the user's, told apart from faults of the program, and what to do about some."""
+"""The error for users' mistakes, as opposed to faults of the program."""
 
 
 class UserError(ValueError):
-    """What was given cannot be: one line that says what it is, what is valid and how to mend it.
+    """A mistake in the user's input: one line with the value, the valid ones and the remedy.
 
-    Raised only where something given is judged: a flag, a name, a file, an argument. Every other
-    exception, a `ValueError` of NumPy or JAX included, is a fault of the program or of the machine,
-    and is never told as a mistake of the user's.
+    It is raised only where input is checked: a flag, a name, a file, an argument. Every other
+    exception, including a `ValueError` of NumPy or JAX, is a fault of the program or the machine
+    and is never reported as a mistake of the user's.
     """
 
 
 def missing_extra(package: str, extra: str) -> str:
-    """Returns the line about an optional package that is not installed.
+    """Returns a message about an optional package that is not installed.
 
     Args:
-      package: its name, such as 'ortools'.
-      extra: the extra of pyproject.toml that brings it, such as 'solvers'.
+      package: the package's name, such as 'ortools'.
+      extra: the extra of pyproject.toml that installs it, such as 'solvers'.
     """
     return f"{package} is not installed; in the project's folder: pip install -e '.[{extra}]'"

@@ -1,16 +1,16 @@
-"""Reads files, and refuses by name what is not what it should be: the one reader of JSON.
+"""Reading of JSON files with validation, and safe file operations.
 
-A *schema* says what data must be:
+A *schema* describes valid data:
 
-    float, int, str, bool, None   of that type; a float may be an int, and neither may be a bool
+    float, int, str, bool, None   a value of that type; a float may be an int, neither may be a bool
     object                        anything
-    [schema]                      a list, of that each
-    {"key": schema, ...}          an object with these keys, and others that do not matter
-    {str: schema}                 an object with any keys, of that each
+    [schema]                      a list whose items fit the schema
+    {"key": schema, ...}          an object with these keys; further keys are ignored
+    {str: schema}                 an object with any keys, whose values fit the schema
     (schema, ...)                 one of these
-    Maybe(schema)                 of a key: it may be missing
+    Maybe(schema)                 for the value of a key: the key may be missing
 
-JSON has no NaN and no infinity: a file with one, as Python would read it, is not JSON.
+JSON has no NaN and no infinity: a file that contains one, as Python would read it, is refused.
 """
 
 import contextlib
@@ -32,12 +32,12 @@ Schema = Any
 T = TypeVar("T")
 
 NUMBER = (float, None)  # null: there is none
-# Of Linux's renameat2, and the answers of a kernel or a file system without it.
+# Arguments of Linux's renameat2, and its answers on a kernel or file system that lacks it.
 _CURRENT_FOLDER, _EXCHANGE = -100, 2
 _NO_EXCHANGE = (errno.ENOSYS, errno.EINVAL, errno.EOPNOTSUPP)
-# What reading data of another shape raises.
-_UNLIKE = (ValueError, TypeError, KeyError, IndexError, AttributeError, OverflowError)
-_WORDS = {
+# The exceptions of code that reads data of another shape.
+_SHAPE_ERRORS = (ValueError, TypeError, KeyError, IndexError, AttributeError, OverflowError)
+_TYPE_NAMES = {
     float: "a number",
     int: "a whole number",
     str: "a string",
@@ -54,79 +54,79 @@ class Maybe(NamedTuple):
 
 
 class CorruptFileError(UserError):
-    """A file's content is not what it should be.
+    """A file's content is invalid.
 
     Attributes:
-      wrong: what is wrong with it, without the file and how to mend it.
+      wrong: the problem, without the file's name and the remedy.
     """
 
     def __init__(self, path: StrPath, wrong: str, remedy: str):
-        """`remedy` says how to mend it."""
+        """Composes the message of the path, the problem and the remedy."""
         self.wrong = " ".join(wrong.split())
         super().__init__(f"{os.fspath(path)!r} cannot be read: {self.wrong}; {remedy}")
 
 
 def read_json(
-    path: StrPath, schema: Schema, make: Callable[[Any], T] | None = None, *, remedy: str
+    path: StrPath, schema: Schema, conversion: Callable[[Any], T] | None = None, *, remedy: str
 ) -> Any:
     """Reads a JSON file.
 
     Args:
-      path: of the file.
-      schema: what it must hold.
-      make: what to make of it, by default nothing; where it fails on data that fits the schema, the
-        file is corrupt.
-      remedy: how the user mends what is wrong with the file, for errors.
+      path: the file.
+      schema: of its content.
+      conversion: applied to the data; if it fails although the data fit the schema, the file is
+        corrupt. None returns the data as they are.
+      remedy: what the user should do about a missing or corrupt file, for errors.
 
     Raises:
-      UserError: there is no such file, or it may not be read.
-      CorruptFileError: it holds something else.
+      UserError: the file does not exist, or may not be read.
+      CorruptFileError: its content is invalid.
       OSError: the machine cannot read it; the error names the file.
     """
-    data = _parsed(read_bytes(path, remedy=remedy), path, remedy)
-    if wrong := mismatch(data, schema):
-        raise CorruptFileError(path, wrong, remedy)
-    return data if make is None else made(make, data, path, remedy=remedy)
+    data = _parse(read_bytes(path, remedy=remedy), path, remedy)
+    if problem := _find_mismatch(data, schema):
+        raise CorruptFileError(path, problem, remedy)
+    return data if conversion is None else made(conversion, data, path, remedy=remedy)
 
 
 def read_jsonl(path: StrPath, schema: Schema, *, remedy: str) -> list[dict[str, Any]]:
-    """Returns the records of a log, none of a missing one, ignoring an unfinished last line.
+    """Returns the records of a log; an unfinished last line is ignored, a missing log is empty.
 
     Args:
-      path: of the log.
+      path: the log.
       schema: of a record.
       remedy: as for `read_json`.
 
     Raises:
-      CorruptFileError: a finished line is no such record.
+      CorruptFileError: a finished line is not such a record.
     """
     records = []
-    for number, record, wrong in _lines(path, schema):
-        if wrong:
-            raise CorruptFileError(path, f"line {number}: {wrong}", remedy)
+    for number, record, problem in _read_lines(path, schema):
+        if problem:
+            raise CorruptFileError(path, f"line {number}: {problem}", remedy)
         records.append(record)
     return records
 
 
-def sound_lines(path: StrPath, schema: Schema) -> bytes:
-    """Returns the finished lines of a log that hold such records."""
-    sound = [record for _, record, wrong in _lines(path, schema) if not wrong]
-    return b"".join(json.dumps(record).encode() + b"\n" for record in sound)
+def read_valid_lines(path: StrPath, schema: Schema) -> bytes:
+    """Returns the finished lines of a log that fit the schema."""
+    records = [record for _, record, problem in _read_lines(path, schema) if not problem]
+    return b"".join(json.dumps(record).encode() + b"\n" for record in records)
 
 
 def open_regular(path: StrPath, mode: str, *, follow_links: bool = False) -> IO[bytes]:
     """Opens a regular file in binary mode, and refuses anything else.
 
     A named pipe would block, a device would be written to, and a symbolic link in a run directory
-    leads to a file that the program did not make.
+    may lead to a file that the program did not create.
 
     Args:
-      path: of the file; a mode that writes creates it.
+      path: the file; a mode that writes creates it.
       mode: 'rb', 'wb' or 'ab+'.
-      follow_links: whether a symbolic link to a regular file counts as one: the user's own files.
+      follow_links: whether a symbolic link to a regular file is accepted, as for the user's files.
 
     Raises:
-      UserError: there is something else, such as a link, a named pipe or a device.
+      UserError: the path is something else, such as a link, a named pipe or a device.
       OSError: as `open`.
     """
 
@@ -143,7 +143,7 @@ def open_regular(path: StrPath, mode: str, *, follow_links: bool = False) -> IO[
     try:
         return open(path, mode, opener=opener)
     except OSError as error:
-        # ELOOP: a link. ENXIO: the above, and a pipe without a reader or a socket.
+        # ELOOP: a link. ENXIO: raised above, or by a pipe without a reader or a socket.
         if error.errno not in (errno.ELOOP, errno.ENXIO):
             raise
         links = "" if follow_links else "a symbolic link, "
@@ -154,10 +154,10 @@ def open_regular(path: StrPath, mode: str, *, follow_links: bool = False) -> IO[
 
 
 def write_bytes(path: StrPath, data: bytes) -> None:
-    """Writes a file that nobody else reads yet.
+    """Writes a file in place, so no other process may read it yet.
 
     Raises:
-      UserError: there is something other than a regular file; see `open_regular`.
+      UserError: the path is not a regular file; see `open_regular`.
       OSError: it cannot be written.
     """
     with open_regular(path, "wb") as file:
@@ -165,7 +165,7 @@ def write_bytes(path: StrPath, data: bytes) -> None:
 
 
 def refuse_link(path: StrPath) -> None:
-    """Refuses a symbolic link in the place of a file or folder that the program writes to.
+    """Refuses a symbolic link in place of a file or folder that the program writes to.
 
     Raises:
       UserError: there is one.
@@ -177,10 +177,10 @@ def refuse_link(path: StrPath) -> None:
 
 
 def remove_files(folder: Path, patterns: Iterable[str]) -> None:
-    """Removes the program's own files from a folder, and the folder if nothing else is in it.
+    """Removes the program's own files from a folder, and the folder itself if it is then empty.
 
     Args:
-      folder: it may be missing; nothing is removed through a symbolic link.
+      folder: may be missing; nothing is removed through a symbolic link.
       patterns: of the files' names, as for `Path.glob`.
 
     Raises:
@@ -196,10 +196,10 @@ def remove_files(folder: Path, patterns: Iterable[str]) -> None:
 
 
 def exchange(first: Path, second: Path) -> bool:
-    """Exchanges two paths in one step: a reader finds either the one or the other at each path.
+    """Exchanges two paths atomically: a reader finds the old or the new one at each path.
 
     Returns:
-      Whether they are exchanged: False where the kernel or the file system has no such operation.
+      Whether they were exchanged; False if the kernel or the file system lacks the operation.
 
     Raises:
       OSError: they cannot be exchanged for another reason.
@@ -227,107 +227,111 @@ def drop_unfinished_line(log: IO[bytes]) -> None:
 
 
 def read_bytes(path: StrPath, *, remedy: str) -> bytes:
-    """Returns the content of a file; raises as `read_json` does."""
+    """Returns the content of a file; raises the errors of `read_json`."""
     try:
         with open_regular(path, "rb", follow_links=True) as file:
             return file.read()
     except (FileNotFoundError, NotADirectoryError, PermissionError) as error:
         cause = f"{os.fspath(path)!r} cannot be read: {error.strerror}"
         raise UserError(f"{cause}; {remedy}") from error
-    except (IsADirectoryError, ValueError) as error:  # of a name that no file has
+    except (IsADirectoryError, ValueError) as error:  # ValueError: a name that no file can have
         cause = "it is a directory" if isinstance(error, OSError) else str(error)
         raise CorruptFileError(path, cause, remedy) from error
 
 
-def made(make: Callable[[Any], T], data: Any, path: StrPath, *, remedy: str) -> T:
-    """Makes something of a file's data.
+def made(conversion: Callable[[Any], T], data: Any, path: StrPath, *, remedy: str) -> T:
+    """Converts a file's data with a function; its errors mean that the file is corrupt.
 
     Raises:
-      CorruptFileError: nothing can be.
+      CorruptFileError: the function failed as it does on data of another shape.
     """
     try:
-        return make(data)
-    except _UNLIKE as error:
-        raise CorruptFileError(path, _in_words(error), remedy) from error
+        return conversion(data)
+    except _SHAPE_ERRORS as error:
+        text = f"there is no {error}" if isinstance(error, LookupError) else str(error)
+        raise CorruptFileError(path, text or type(error).__name__, remedy) from error
 
 
-def check(data: Any, schema: Schema, where: str) -> None:
-    """Refuses data that does not fit a schema.
+def check(data: Any, schema: Schema, name: str) -> None:
+    """Checks data against a schema.
+
+    Args:
+      data: JSON-able.
+      schema: see the module.
+      name: of the data, for the error.
 
     Raises:
-      ValueError: it does not.
+      ValueError: the data do not fit.
     """
-    if wrong := mismatch(data, schema, where):
-        raise ValueError(wrong)
+    if problem := _find_mismatch(data, schema, name):
+        raise ValueError(problem)
 
 
-def mismatch(data: Any, schema: Schema, where: str = "") -> str:
-    """Returns in what the first part of the data that does not fit fails; '' of what fits."""
+def _find_mismatch(data: Any, schema: Schema, name: str = "") -> str:
+    """Describes the first part of the data that does not fit; '' if all of it fits."""
     if isinstance(schema, tuple) and not isinstance(schema, Maybe):
-        mismatches = [mismatch(data, one, where) for one in schema]
+        mismatches = [_find_mismatch(data, alternative, name) for alternative in schema]
         return "" if "" in mismatches else mismatches[0]
     if isinstance(schema, list) and isinstance(data, list):
-        (each,) = schema
-        parts = (mismatch(item, each, f"{where}[{i}]") for i, item in enumerate(data))
-        return next(filter(None, parts), "")
+        (item_schema,) = schema
+        problems = (
+            _find_mismatch(item, item_schema, f"{name}[{i}]") for i, item in enumerate(data)
+        )
+        return next(filter(None, problems), "")
     if isinstance(schema, dict) and isinstance(data, dict):
-        return next(filter(None, _fields(data, schema, where)), "")
-    if schema is object or (schema is None and data is None) or _is(data, schema):
+        return next(filter(None, _find_field_mismatches(data, schema, name)), "")
+    if schema is object or (schema is None and data is None):
         return ""
+    if schema in (float, int, str, bool):
+        if isinstance(data, bool):
+            fits = schema is bool
+        elif isinstance(data, float) and not math.isfinite(data):  # such as 1e999
+            fits = False
+        else:
+            fits = isinstance(data, (int, float) if schema is float else schema)
+        if fits:
+            return ""
     kind = schema if isinstance(schema, type) else type(schema)
-    return f"{where or 'it'} is {reprlib.repr(data)}, not {_WORDS.get(kind, 'null')}"
+    return f"{name or 'it'} is {reprlib.repr(data)}, not {_TYPE_NAMES.get(kind, 'null')}"
 
 
-def _fields(data: dict[str, Any], schema: dict[Any, Schema], where: str) -> Iterator[str]:
+def _find_field_mismatches(
+    data: dict[str, Any], schema: dict[Any, Schema], name: str
+) -> Iterator[str]:
     if str in schema:
-        yield from (mismatch(value, schema[str], f"{where}[{k!r}]") for k, value in data.items())
+        for key, value in data.items():
+            yield _find_mismatch(value, schema[str], f"{name}[{key!r}]")
         return
-    for key, of_key in schema.items():
-        optional = isinstance(of_key, Maybe)
+    for key, field_schema in schema.items():
+        is_optional = isinstance(field_schema, Maybe)
         if key in data:
-            inner = of_key.schema if optional else of_key
-            yield mismatch(data[key], inner, f"{where}.{key}" if where else key)
-        elif not optional:
-            yield f"{where or 'it'} has no {key!r}"
+            inner = field_schema.schema if is_optional else field_schema
+            yield _find_mismatch(data[key], inner, f"{name}.{key}" if name else key)
+        elif not is_optional:
+            yield f"{name or 'it'} has no {key!r}"
 
 
-def _is(data: Any, schema: Schema) -> bool:
-    if schema not in (float, int, str, bool):
-        return False
-    if isinstance(data, bool):
-        return schema is bool
-    if isinstance(data, float) and not math.isfinite(data):  # such as 1e999
-        return False
-    return isinstance(data, (int, float) if schema is float else schema)
-
-
-def _lines(path: StrPath, schema: Schema) -> Iterator[tuple[int, Any, str]]:
-    """Yields the number of each finished line, what it holds, and what is wrong with that."""
+def _read_lines(path: StrPath, schema: Schema) -> Iterator[tuple[int, Any, str]]:
+    """Yields the number of each finished line, its data, and its problem ('' if none)."""
     if not Path(path).exists():
         return
-    lines = read_bytes(path, remedy="").split(b"\n")[:-1]  # what follows has no end, or is nothing
+    lines = read_bytes(path, remedy="").split(b"\n")[:-1]  # the last part is unfinished or empty
     for number, line in enumerate(lines, start=1):
         try:
-            data = _parsed(line, path, "")
+            data = _parse(line, path, "")
         except CorruptFileError as error:
             yield number, None, error.wrong
         else:
-            yield number, data, mismatch(data, schema)
+            yield number, data, _find_mismatch(data, schema)
 
 
-def _parsed(data: bytes, path: StrPath, remedy: str) -> Any:
+def _parse(data: bytes, path: StrPath, remedy: str) -> Any:
+    def refuse(constant: str) -> NoReturn:
+        raise ValueError(f"{constant} is no number")
+
     try:
-        return json.loads(data.decode(), parse_constant=_refuse)
+        return json.loads(data.decode(), parse_constant=refuse)
     except RecursionError as error:
         raise CorruptFileError(path, "its brackets are nested too deeply", remedy) from error
     except ValueError as error:
         raise CorruptFileError(path, f"no JSON: {error}", remedy) from error
-
-
-def _refuse(constant: str) -> NoReturn:
-    raise ValueError(f"{constant} is no number")
-
-
-def _in_words(error: Exception) -> str:
-    text = f"there is no {error}" if isinstance(error, LookupError) else str(error)
-    return text or type(error).__name__

@@ -34,7 +34,7 @@ def test_values_have_the_types_of_their_defaults():
 
 
 @pytest.mark.parametrize(
-    ("text", "said"),
+    ("text", "message"),
     [
         ("m:size=0", "gives size as '0'; give a whole number of at least 1"),
         ("m:size=many", "give a whole number"),
@@ -45,15 +45,15 @@ def test_values_have_the_types_of_their_defaults():
         ("m:size=1,size=2", "gives argument 'size' twice"),
     ],
 )
-def test_errors_name_what_is_valid(text, said):
-    with pytest.raises(UserError, match=said) as error:
+def test_errors_list_the_valid_values(text, message):
+    with pytest.raises(UserError, match=message) as error:
         _values(text)
     assert str(error.value).startswith(f"method {text!r}")
     assert "\n" not in str(error.value)
 
 
 @pytest.mark.parametrize(
-    ("value", "said"),
+    ("value", "message"),
     [
         ("hsdagg", "unknown method 'hsdagg': did you mean 'hsdag'? valid: hsdag, lns"),
         (
@@ -63,13 +63,13 @@ def test_errors_name_what_is_valid(text, said):
         ("magic", "unknown method 'magic'; valid: hsdag, lns"),
     ],
 )
-def test_what_is_much_like_something_valid_is_asked_about(value, said):
-    assert str(arguments.unknown("method", value, ("hsdag", "lns"))) == said
+def test_a_similar_valid_value_is_suggested(value, message):
+    assert str(arguments.unknown("method", value, ("hsdag", "lns"))) == message
 
 
-def test_a_part_of_a_text_is_told_with_the_text():
+def test_an_error_names_the_text_that_contains_the_value():
     with pytest.raises(UserError) as error:
         arguments.check("kind", "gpuu", ("cpu", "gpu"), within="devices 'cpu,gpuu'")
-    said = "unknown kind 'gpuu' in devices 'cpu,gpuu': did you mean 'gpu'? valid: cpu, gpu"
-    assert str(error.value) == said
+    message = "unknown kind 'gpuu' in devices 'cpu,gpuu': did you mean 'gpu'? valid: cpu, gpu"
+    assert str(error.value) == message
     arguments.check("kind", "gpu", ("cpu", "gpu"))

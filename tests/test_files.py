@@ -1,4 +1,4 @@
-"""The reader of JSON: what fits is read, whatever else a file holds is refused by its name."""
+"""Reading JSON: valid data are read, and any other content is refused with the file's name."""
 
 import json
 import os
@@ -21,7 +21,7 @@ def path(tmp_path):
     return tmp_path / "some.json"
 
 
-def test_what_fits_is_read_and_made_something_of(path):
+def test_valid_data_are_read_and_converted(path):
     path.write_text(json.dumps(GOOD))
     assert files.read_json(path, SCHEMA, remedy="") == GOOD
     assert files.read_json(path, SCHEMA, lambda data: data["rows"][0]["count"], remedy="") == 3
@@ -39,7 +39,7 @@ def test_what_fits_is_read_and_made_something_of(path):
         ({"by_name": {"a": [None]}}, "by_name['a'][0] is None, not a number"),
     ],
 )
-def test_the_first_thing_that_does_not_fit_is_named(path, change, wrong):
+def test_the_first_mismatch_is_named(path, change, wrong):
     path.write_text(json.dumps(GOOD | change))
     with pytest.raises(files.CorruptFileError) as raised:
         files.read_json(path, SCHEMA, remedy="mend it")
@@ -50,7 +50,7 @@ def test_the_first_thing_that_does_not_fit_is_named(path, change, wrong):
     "content",
     [b"", b"{", b"\xff", b"[" * 10**6, b"NaN", b"Infinity", b"9" * 5000, b"[]", b"null", b"1e999"],
 )
-def test_what_is_no_such_json_is_one_line(path, content):
+def test_invalid_json_is_one_line(path, content):
     path.write_bytes(content)
     with pytest.raises(files.CorruptFileError) as raised:
         files.read_json(path, {"a": float}, remedy="mend it")
@@ -59,19 +59,19 @@ def test_what_is_no_such_json_is_one_line(path, content):
     assert str(path) in str(raised.value)
 
 
-def test_a_number_too_large_to_be_one_is_none(path):
+def test_a_number_that_is_too_large_is_refused(path):
     path.write_text('{"a": 1e999}')
     with pytest.raises(files.CorruptFileError, match="a is inf, not a number"):
         files.read_json(path, {"a": float}, remedy="mend it")
 
 
-def test_what_cannot_be_made_of_the_data_is_the_files_fault(path):
+def test_a_failing_conversion_means_a_corrupt_file(path):
     path.write_text("{}")
     with pytest.raises(files.CorruptFileError, match="there is no 'a'; mend it"):
         files.read_json(path, {}, lambda data: data["a"], remedy="mend it")
 
 
-def test_what_is_not_there_is_a_mistake_and_a_directory_is_corrupt(path):
+def test_a_missing_file_is_a_mistake_and_a_directory_is_corrupt(path):
     with pytest.raises(UserError, match="No such file or directory; give it") as raised:
         files.read_json(path, {}, remedy="give it")
     assert not isinstance(raised.value, files.CorruptFileError)
@@ -80,17 +80,17 @@ def test_what_is_not_there_is_a_mistake_and_a_directory_is_corrupt(path):
         files.read_json(path, {}, remedy="give it")
 
 
-def test_sound_lines_are_what_is_left_of_a_log(path):
+def test_the_valid_lines_of_a_log_are_kept(path):
     path.write_bytes(b'{"a": 1}\n{"a": "x"}\nnonsense\n{"a": 2}\n{"a": 3')
     with pytest.raises(files.CorruptFileError, match="line 2: a is 'x', not a number"):
         files.read_jsonl(path, {"a": float}, remedy="")
-    assert files.sound_lines(path, {"a": float}) == b'{"a": 1}\n{"a": 2}\n'
+    assert files.read_valid_lines(path, {"a": float}) == b'{"a": 1}\n{"a": 2}\n'
 
 
 @pytest.mark.parametrize("mode", ["rb", "wb", "ab+"])
 @pytest.mark.parametrize("kind", ["link", "pipe", "device"])
 def test_only_regular_files_are_opened(tmp_path, path, kind, mode):
-    """And what a link leads to stays as it is."""
+    """The target of a link stays unchanged."""
     target = tmp_path / "target"
     target.write_text("kept")
     if kind == "pipe":
@@ -128,7 +128,7 @@ def test_two_folders_are_exchanged_in_one_step(tmp_path):
         files.exchange(one, tmp_path / "three")
 
 
-def test_files_of_others_are_not_removed(tmp_path):
+def test_only_matching_files_are_removed(tmp_path):
     folder, link = tmp_path / "folder", tmp_path / "link"
     folder.mkdir()
     link.symlink_to(folder)

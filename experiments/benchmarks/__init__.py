@@ -1,1 +1,1 @@
-"""Timed claims, measured side by side in one run."""
+"""Benchmarks of speed and of solution quality."""

@@ -1,4 +1,4 @@
-"""Timed claims, measured side by side in one run.
+"""Benchmarks of speed and of solution quality; each compares its alternatives within one run.
 
     python -m experiments.benchmarks policy
     python -m experiments.benchmarks search [SECONDS ...]
@@ -9,7 +9,7 @@
     python -m experiments.benchmarks unseen POLICY
     python -m experiments.benchmarks gaps [FAMILY ...]
 
-What each measures is said by its module, which is of the same name, that of `devices`
+The module of the same name describes each benchmark; `devices` is described in
 `experiments.benchmarks.jax_devices`.
 """
 
@@ -42,13 +42,13 @@ _WITH_ARGUMENTS = ("search", "scale", "unseen", "gaps")
 
 
 def main(argv: list[str]) -> None:
-    """Runs the named benchmark, with what follows its name."""
-    name, *given = argv[1:] or ["nothing"]
+    """Runs the benchmark that the command line names, with the arguments after the name."""
+    name, *values = argv[1:] or ["nothing"]
     try:
-        if name not in BENCHMARKS or (given and name not in _WITH_ARGUMENTS):
-            what = " ".join([name, *given])
-            raise UserError(f"given {what!r}; give one of: {', '.join(BENCHMARKS)}")
-        BENCHMARKS[name](*given)
+        if name not in BENCHMARKS or (values and name not in _WITH_ARGUMENTS):
+            text = " ".join([name, *values])
+            raise UserError(f"given {text!r}; give one of: {', '.join(BENCHMARKS)}")
+        BENCHMARKS[name](*values)
     except UserError as error:
         print(f"error: {error}", file=sys.stderr)
         sys.exit(2)

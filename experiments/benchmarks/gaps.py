@@ -1,135 +1,102 @@
-"""How far the best that is known of `makespan` is from what is proven, with and without diagrams.
+"""The optimality gap of `makespan`, with and without the bounds of decision diagrams.
 
-Graphs of families, six of each, on each of the sets of described devices that `unseen` has: the
-bound of all schedules (`placement.solvers.bounds.makespan`), that of decision diagrams beside it,
-and what large neighbourhoods and decision diagrams find.
+For members of some families on described devices it compares the best known placement, found by
+`lns` or `diagram`, with two lower bounds: the bound of all schedules
+(`placement.solvers.bounds.makespan`) and the tighter one that decision diagrams prove.
 """
 
 import json
 import statistics
-import sys
 import time
 from collections.abc import Sequence
-from typing import NamedTuple
 
-import jax
 from rich.console import Console
 
+from experiments.benchmarks import cells as cells_lib
 from experiments.benchmarks import timing
-from experiments.benchmarks.unseen import DEVICES
+from experiments.benchmarks.cells import Cell
 from placement import arguments, solvers
-from placement.costs import roofline
 from placement.pipeline import loading
 from placement.zoo import families
 
 FAMILIES = "inception_v3", "rnnlm", "two_stream", "fork_join"
-_MEMBERS = 6  # of each family
-_TIME_LIMIT_S = 10.0  # of every search and bound
-_PROVEN = 1e-4  # a gap that rounding may leave
-
-
-class Cell(NamedTuple):
-    """What is known of one graph on one set of devices, in seconds."""
-
-    family: str
-    graph: str
-    devices: str
-    num_ops: int
-    schedules_s: float  # the bound of all schedules
-    bound_s: float  # the best bound
-    lns_s: float
-    diagram_s: float
-    took_s: float  # by `diagram`, its proof with it
-
-    @property
-    def best_s(self) -> float:
-        """The best that is known."""
-        return min(self.lns_s, self.diagram_s)
-
-    @property
-    def gaps(self) -> tuple[float, float]:
-        """From the best known to the bound of all schedules, and to the best bound."""
-        before, now = (self.best_s / bound_s - 1 for bound_s in (self.schedules_s, self.bound_s))
-        return max(0.0, before), max(0.0, now)
-
-
-def run(*chosen: str) -> None:
-    """Prints what is open of each family.
-
-    Args:
-      *chosen: families; none: `FAMILIES`.
-
-    Raises:
-      UserError: there is no such family.
-    """
-    for name in chosen:
-        arguments.check("family", name, families.names())
-    table = timing.table(
-        "makespan: median gap of the best known, on 18 graphs and devices", ("family",), HEADER[1:]
-    )
-    for row in by_family(measure(chosen or FAMILIES)):
-        table.add_row(*row)
-    Console(width=120).print(table)
-
-
 HEADER = (
     *("family", "bound of all schedules", "with decision diagrams", "proven optimal"),
     *("`diagram` over `lns`", "`diagram` takes s"),
 )
+_TIME_LIMIT_S = 10.0  # of every search and bound
+_PROVEN = 1e-4  # a gap below this is rounding
 
 
-def by_family(cells: Sequence[Cell]) -> list[list[str]]:
-    """Returns a row of `HEADER` for each family, and one of all."""
+def run(*names: str) -> None:
+    """Prints the median gaps of each family.
+
+    Args:
+      *names: families; none: `FAMILIES`.
+
+    Raises:
+      UserError: a family does not exist.
+    """
+    for name in names:
+        arguments.check("family", name, families.names())
+    table = timing.table(
+        "makespan: median gap of the best known, on 18 graphs and devices", ("family",), HEADER[1:]
+    )
+    for row in make_family_rows(measure(names or FAMILIES)):
+        table.add_row(*row)
+    Console(width=120).print(table)
+
+
+def measure(names: Sequence[str] = FAMILIES) -> list[Cell]:
+    """Returns a cell for every member of the families on every set of devices."""
+    return cells_lib.measure_cells(cells_lib.family_cases(names), _measure_problem)
+
+
+def _measure_problem(problem: loading.SearchProblem) -> dict[str, float]:
+    coarse = problem.coarse
+    lns = solvers.solve("lns", coarse, time_limit_s=_TIME_LIMIT_S)
+    start_s = time.perf_counter()
+    diagram = solvers.solve("diagram", coarse, time_limit_s=_TIME_LIMIT_S)
+    elapsed_s = time.perf_counter() - start_s
+    schedules_s = solvers.lower_bound(coarse, time_limit_s=_TIME_LIMIT_S, any_order=True)
+    return {
+        "schedules_bound_s": schedules_s,
+        "bound_s": max(schedules_s, diagram.bound_s),
+        "lns_s": lns.value_s,
+        "diagram_s": diagram.value_s,
+        "diagram_search_s": elapsed_s,
+    }
+
+
+def compute_gaps(cell: Cell) -> tuple[float, float]:
+    """Returns the best known latency's gaps to the bound of all schedules and the best bound."""
+    best_s = min(cell.values["lns_s"], cell.values["diagram_s"])
+    bounds_s = cell.values["schedules_bound_s"], cell.values["bound_s"]
+    schedules_gap, best_gap = (max(0.0, best_s / bound_s - 1) for bound_s in bounds_s)
+    return schedules_gap, best_gap
+
+
+def make_family_rows(cells: Sequence[Cell]) -> list[list[str]]:
+    """Returns a row of `HEADER` for each family, and one for all together."""
     rows = []
     for family in [*dict.fromkeys(cell.family for cell in cells), "all"]:
-        some = [cell for cell in cells if family in (cell.family, "all")]
-        before, now = zip(*(cell.gaps for cell in some), strict=True)
-        ratio = statistics.geometric_mean(cell.diagram_s / cell.lns_s for cell in some)
-        proven = sum(gap < _PROVEN for gap in now)
+        members = [cell for cell in cells if family in (cell.family, "all")]
+        schedules_gaps, best_gaps = zip(*map(compute_gaps, members), strict=True)
+        ratio = statistics.geometric_mean(
+            cell.values["diagram_s"] / cell.values["lns_s"] for cell in members
+        )
+        num_proven = sum(gap < _PROVEN for gap in best_gaps)
+        search_s = statistics.median(cell.values["diagram_search_s"] for cell in members)
         rows.append(
             [
                 f"`{family}`" if family != "all" else family,
-                *(f"{statistics.median(gaps):.1%}" for gaps in (before, now)),
-                f"{proven} of {len(some)}",
+                *(f"{statistics.median(gaps):.1%}" for gaps in (schedules_gaps, best_gaps)),
+                f"{num_proven} of {len(members)}",
                 f"{ratio:.3f}",
-                f"{statistics.median(cell.took_s for cell in some):.1f}",
+                f"{search_s:.1f}",
             ]
         )
     return rows
-
-
-def measure(chosen: Sequence[str] = FAMILIES) -> list[Cell]:
-    """Returns a cell for every graph on every set of devices; prints each to stderr as it comes."""
-    work = [
-        (family, families.draw(family, seed), devices)
-        for family in chosen
-        for seed in range(_MEMBERS)
-        for devices in DEVICES
-    ]
-    cells = []
-    for number, one in enumerate(work, 1):
-        cells.append(_cell(*one))
-        jax.clear_caches()
-        before, now = cells[-1].gaps
-        told = f"{number} of {len(work)}: {one[1]}, {one[2]}: {before:.1%}, {now:.1%}"
-        print(told, file=sys.stderr, flush=True)
-    return cells
-
-
-def _cell(family: str, text: str, devices: str) -> Cell:
-    names = roofline.devices(devices)
-    net = loading.without_weights(text)
-    costs = roofline.cost_model(net.graph, names)
-    problem = loading.search_problem(net, costs, names, "makespan").coarse
-    lns = solvers.solve("lns", problem, time_limit_s=_TIME_LIMIT_S)
-    began_s = time.perf_counter()
-    diagram = solvers.solve("diagram", problem, time_limit_s=_TIME_LIMIT_S)
-    took_s = time.perf_counter() - began_s
-    schedules_s = solvers.lower_bound(problem, time_limit_s=_TIME_LIMIT_S, any_order=True)
-    return Cell(
-        *(family, text, devices, problem.graph.num_ops, schedules_s),
-        *(max(schedules_s, diagram.bound_s), lns.value_s, diagram.value_s, took_s),
-    )
 
 
 if __name__ == "__main__":

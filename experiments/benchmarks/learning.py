@@ -1,8 +1,7 @@
-"""REINFORCE beside PPO, each as tuned, at the default budget: `experiments.benchmarks learning`.
+"""REINFORCE and PPO, each tuned, at the default budget: `experiments.benchmarks learning`.
 
-5 seeds on the coarsened graphs of the zoo under two objectives, with three devices and random costs
-under which placing is a question. A cell is the mean excess over the best that any of the searches
-found.
+Each is trained with 5 seeds on the coarsened networks of the zoo, under two objectives, with random
+costs on three devices. A cell is the mean excess over the best latency that any search reached.
 """
 
 import time
@@ -17,7 +16,7 @@ from placement.methods import learned
 from placement.pipeline import loading
 from placement.pipeline.settings import Settings
 
-# Each with what measured best for it on these problems.
+# Each with the hyper-parameters that were best on these problems.
 _LEARNERS = {
     "reinforce": "hierarchical:algorithm=reinforce,num_samples=16,entropy_weight=0.8",
     "ppo": "hierarchical",
@@ -25,7 +24,7 @@ _LEARNERS = {
 
 
 def run() -> None:
-    """Prints how far REINFORCE and PPO end from the best found, and how long they take."""
+    """Prints the excess of REINFORCE and PPO over the best latency, and their seconds."""
     table = timing.table(
         "mean (worst) excess over the best found, 5 seeds; seconds a search",
         ("graph", "objective"),
@@ -33,35 +32,34 @@ def run() -> None:
     )
     for name in problems.NETWORKS:
         for objective in ("serial", "makespan"):
-            results = [_learn(name, objective, method) for method in _LEARNERS.values()]
+            results = [_train(name, objective, method) for method in _LEARNERS.values()]
             best_s = min(float(values.min()) for values, _ in results)
             excess = [100 * (values / best_s - 1) for values, _ in results]
             table.add_row(
-                name,
-                objective,
-                f"{1e3 * best_s:.3f}",
+                *(name, objective, f"{1e3 * best_s:.3f}"),
                 *(f"{np.mean(e):.2f}% ({np.max(e):.2f}%)" for e in excess),
                 *(f"{seconds:.1f}" for _, seconds in results),
             )
     Console(width=100).print(table)
 
 
-def _learn(name: str, objective: str, text: str) -> tuple[np.ndarray, float]:
-    """Returns the best latencies [5] of a learner, and the mean seconds of a compiled search."""
-    settings = Settings(graph=name)
-    problem = problems.three_devices(loading.network(settings).coarsening.graph, objective)
-    method = learned.make(text, len(problem.devices), False)
+def _train(graph_name: str, objective: str, method_name: str) -> tuple[np.ndarray, float]:
+    """Returns a method's best latencies [5] and the mean seconds of a compiled search."""
+    settings = Settings(graph=graph_name)
+    coarse = loading.network(settings).coarsening.graph
+    problem = problems.make_three_device_problem(coarse, objective)
+    method = learned.make(method_name, len(problem.devices), False)
     graph, learner = method.read(problem).graph, method.learner
     simulator, evaluate = trainer.Simulator.of(problem), problem.evaluate
     best_s, seconds = [], []
-    for seed in (0, *range(5)):  # the first compiles
+    for seed in (0, *range(5)):  # the first search compiles and is dropped
         progress = trainer.start(
             learner, jax.random.PRNGKey(seed), graph, evaluate, problem.graph.num_ops, 3
         )
-        start = time.perf_counter()
+        start_s = time.perf_counter()
         steps = trainer.search_simulated(learner, graph, simulator, progress, settings.budget)
         for report in steps:
             progress = report.progress
-        seconds.append(time.perf_counter() - start)
+        seconds.append(time.perf_counter() - start_s)
         best_s.append(progress.best_s)
     return np.array(best_s[1:]), float(np.mean(seconds[1:]))

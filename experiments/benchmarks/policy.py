@@ -1,8 +1,8 @@
-"""What a policy costs on one CPU core: `experiments.benchmarks policy`.
+"""The time of a policy on one CPU core: `experiments.benchmarks policy`.
 
-One sample with its log-probability, 64 at once, and a learning step (sample, simulate, update) with
-64 samples, for HSDAG on the coarsened and on the full view of each zoo model. The costs are drawn
-at random: no device is needed and none is timed.
+It times one sample with its log-probability, 64 at once, and a learning step (sample, simulate,
+update) with 64 samples, for HSDAG on the coarsened and on the full graph of each network. The costs
+are random: no device is needed and none is timed.
 """
 
 import os
@@ -23,7 +23,7 @@ _BATCH = 64
 
 
 def run() -> None:
-    """Prints the table of HSDAG's times and ratios."""
+    """Prints HSDAG's times and ratios."""
     # Before JAX starts its threads: XLA takes as many as the process has cores.
     os.sched_setaffinity(0, {min(os.sched_getaffinity(0))})
     times = table(
@@ -34,22 +34,18 @@ def run() -> None:
     for name in problems.NETWORKS:
         network = loading.network(Settings(graph=name))
         for graph in (network.coarsening.graph, network.graph):
-            alone_ms, together_ms, step_ms = _times_ms(graph)
+            single_ms, batch_ms, step_ms = _measure_ms(graph)
             label = "coarsened" if graph is network.coarsening.graph else "full view"
             times.add_row(
-                f"{name}, {label}",
-                str(graph.num_ops),
-                f"{alone_ms:.2f}",
-                f"{together_ms:.2f}",
-                f"{_BATCH * alone_ms / together_ms:.1f}x",
-                f"{step_ms:.2f}",
+                *(f"{name}, {label}", str(graph.num_ops), f"{single_ms:.2f}", f"{batch_ms:.2f}"),
+                *(f"{_BATCH * single_ms / batch_ms:.1f}x", f"{step_ms:.2f}"),
             )
     Console(width=100).print(times)
 
 
-def _times_ms(op_graph: OpGraph) -> tuple[float, float, float]:
-    """Returns medians of one sample, of a batch, and of a learning step with such a batch."""
-    problem = problems.two_devices(op_graph)
+def _measure_ms(op_graph: OpGraph) -> tuple[float, float, float]:
+    """Returns the median times of one sample, of a batch, and of a learning step with a batch."""
+    problem = problems.make_two_device_problem(op_graph)
     method = learned.make("hsdag", len(problem.devices), False)
     graph, learner = method.read(problem).graph, method.learner
     evaluate = problem.evaluate
@@ -57,11 +53,11 @@ def _times_ms(op_graph: OpGraph) -> tuple[float, float, float]:
     sample = jax.jit(method.policy.sample, static_argnums=3)
 
     def step() -> Any:
-        advanced, drawn = learner.sample(state, graph)
-        latency_s = evaluate(drawn.placement[:, 0, : op_graph.num_ops])
-        return learner.update(advanced, graph, drawn, latency_s[:, None], jnp.float32(1.0))
+        sampled_state, samples = learner.sample(state, graph)
+        latency_s = evaluate(samples.placement[:, 0, : op_graph.num_ops])
+        return learner.update(sampled_state, graph, samples, latency_s[:, None], jnp.float32(1.0))
 
     key = jax.random.PRNGKey(1)
-    alone = median_ms(lambda: sample(state.params, key, graph, 1))
-    together = median_ms(lambda: sample(state.params, key, graph, _BATCH))
-    return alone, together, median_ms(step)
+    single_ms = median_ms(lambda: sample(state.params, key, graph, 1))
+    batch_ms = median_ms(lambda: sample(state.params, key, graph, _BATCH))
+    return single_ms, batch_ms, median_ms(step)

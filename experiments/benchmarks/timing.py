@@ -1,7 +1,11 @@
-"""How benchmarks time, and how they print what they timed."""
+"""Timing, processes of their own and tables for the benchmarks."""
 
+import json
+import os
+import subprocess
+import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import jax
@@ -10,21 +14,39 @@ from rich.table import Table
 
 
 def median_ms(function: Callable[[], Any], repeats: int = 100) -> float:
-    """Returns the median time of a call, in milliseconds, after one that compiles."""
-    jax.block_until_ready(function())  # compilation
-    times = []
+    """Returns the median time of a call in milliseconds; a first call, not timed, compiles."""
+    jax.block_until_ready(function())
+    times_s = []
     for _ in range(repeats):
-        start = time.perf_counter()
+        start_s = time.perf_counter()
         jax.block_until_ready(function())
-        times.append(time.perf_counter() - start)
-    return 1e3 * float(np.median(times))
+        times_s.append(time.perf_counter() - start_s)
+    return 1e3 * float(np.median(times_s))
 
 
-def table(title: str, texts: tuple[str, ...], numbers: tuple[str, ...]) -> Table:
-    """Returns an empty table whose first columns are texts, on the left, and the others numbers."""
-    made = Table(title=title)
-    for column in texts:
-        made.add_column(column)
-    for column in numbers:
-        made.add_column(column, justify="right")
-    return made
+def run_module(module: str, argument: str, environment: Mapping[str, str] | None = None) -> Any:
+    """Runs a module in a process of its own and returns the last line it prints, parsed as JSON.
+
+    Args:
+      module: to run with `python -m`.
+      argument: its only argument.
+      environment: variables to set in addition to this process's.
+    """
+    result = subprocess.run(
+        [sys.executable, "-m", module, argument],
+        env=os.environ | dict(environment or {}),
+        check=True,
+        stdout=subprocess.PIPE,
+        text=True,
+    )
+    return json.loads(result.stdout.splitlines()[-1])
+
+
+def table(title: str, text_columns: tuple[str, ...], number_columns: tuple[str, ...]) -> Table:
+    """Returns an empty table: first the columns of texts, then those of numbers, right-aligned."""
+    result = Table(title=title)
+    for column in text_columns:
+        result.add_column(column)
+    for column in number_columns:
+        result.add_column(column, justify="right")
+    return result

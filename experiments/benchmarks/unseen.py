@@ -1,60 +1,43 @@
-"""Graphs that a pretrained policy has never seen, of families that it did not learn on.
+"""A pretrained policy on graphs of families that it was not trained on.
 
-Each graph on each set of described devices, `makespan`: HEFT; the policy without learning on the
-graph (`zero_shot`), as trained and as it begins; and a whole search of that graph, `lns` with its
-default budget of placements. Nothing stands in for the policy. The search is allowed to be worse,
-and then the ratio to it is below 1. Chains, which are coarsened to one operation, are left out.
+For every graph on every set of described devices, under `makespan`, it compares HEFT, the policy
+without any learning on the graph (`zero_shot`) as trained and as initialised, and a whole search of
+that graph: `lns` with its default budget. Only the policy's own placements count as its result. The
+search may be worse than the policy; then the ratio to it is below 1. Chains are left out, since
+they are coarsened to one operation.
 """
 
+import functools
 import json
 import sys
 import time
 from pathlib import Path
-from typing import NamedTuple
 
 import jax
 import numpy as np
 from rich.console import Console
-from rich.table import Table
 
+from experiments.benchmarks import cells as cells_lib
 from experiments.benchmarks import timing
+from experiments.benchmarks.cells import DEVICE_SETS, Cell
 from placement import files, solvers
-from placement.costs import roofline
 from placement.errors import UserError
-from placement.instance import Instance
 from placement.methods import pretrained
 from placement.pipeline import loading
 from placement.zoo import families
 
-# The last are as many and such as no training has seen that `configs/pretrain.py` describes.
-DEVICES = "roofline:cpu,gpu,gpu", "roofline:cpu,igpu,npu", "roofline:cpu,igpu,gpu,npu"
-_MEMBERS = 6  # of each family
 _SEARCH = "lns"
-
-
-class Cell(NamedTuple):
-    """What was found of one graph on one set of devices; latencies in seconds."""
-
-    family: str
-    graph: str
-    devices: str
-    num_ops: int
-    single_s: float
-    heft_s: float
-    beginning_s: float
-    zero_shot_s: float
-    search_s: float
-    took_s: float  # by `zero_shot`, compiled before
+_RATIOS = "single", "heft", "untrained", "zero_shot"
 
 
 def run(*paths: str) -> None:
-    """Prints a row for every graph, and what the rows say together.
+    """Prints a row for every graph and a summary for every set of devices.
 
     Args:
-      *paths: one, of a policy.msgpack, beside which is the pretraining.json of its run.
+      *paths: one policy.msgpack, next to the pretraining.json of its run.
 
     Raises:
-      UserError: there is not one, or one of the files cannot be read: one line.
+      UserError: not one path, or one of the two files cannot be read.
     """
     if len(paths) != 1:
         raise UserError("unseen takes one policy; give the policy.msgpack of a --task=pretrain")
@@ -65,111 +48,77 @@ def run(*paths: str) -> None:
         ("operations", *_RATIOS, "zero_shot takes s"),
     )
     for cell in cells:
-        numbers = [f"{ratio:.3f}" for ratio in ratios(cell)]
-        described = cell.graph, _kinds(cell.devices), str(cell.num_ops)
-        table.add_row(*described, *numbers, f"{cell.took_s:.2f}")
+        ratios = [f"{ratio:.3f}" for ratio in compute_ratios(cell)]
+        table.add_row(
+            *(cell.graph, cell.device_kinds, str(cell.num_ops)),
+            *(*ratios, f"{cell.values['zero_shot_search_s']:.2f}"),
+        )
+    summary = timing.table(
+        "zero_shot, and the policy as it begins, over the search: median (worst)",
+        ("devices",),
+        ("graphs", "faster than HEFT", "zero_shot", "untrained", "training takes off"),
+    )
+    for devices in DEVICE_SETS:
+        members = [cell for cell in cells if cell.devices == devices]
+        is_faster = [cell.values["zero_shot_s"] < cell.values["heft_s"] for cell in members]
+        _, _, untrained, zero_shot = np.array([compute_ratios(cell) for cell in members]).T
+        gain = 1 - np.exp(np.log(zero_shot / untrained).mean())
+        summary.add_row(
+            *(members[0].device_kinds, str(len(members)), f"{100 * np.mean(is_faster):.0f}%"),
+            *(f"{np.median(r):.3f} ({r.max():.3f})" for r in (zero_shot, untrained)),
+            f"{100 * gain:.1f}%",
+        )
     console = Console(width=140)
     console.print(table)
-    console.print(_summary(cells))
+    console.print(summary)
 
 
 def measure(path: str) -> list[Cell]:
-    """Returns a cell for every graph on every set of devices; prints each to stderr as it comes.
+    """Returns a cell for every unseen graph on every set of devices.
 
     Raises:
       UserError: as `run`.
     """
-    seen = families_seen(Path(path).with_name("pretraining.json"))
-    work = [
-        (family, families.draw(family, seed), devices)
-        for family in families.names()
-        if family not in (*seen, "chain")
-        for seed in range(_MEMBERS)
-        for devices in DEVICES
-    ]
-    cells = []
-    for number, (family, text, devices) in enumerate(work, 1):
-        cells.append(_cell(family, text, devices, Path(path)))
-        numbers = [f"{ratio:.3f}" for ratio in ratios(cells[-1])]
-        print(f"{number} of {len(work)}: {text}, {devices}:", *numbers, file=sys.stderr, flush=True)
-    return cells
+    trained_on = read_training_families(Path(path).with_name("pretraining.json"))
+    names = [family for family in families.names() if family not in (*trained_on, "chain")]
+    measure_problem = functools.partial(_measure_problem, path=Path(path))
+    return cells_lib.measure_cells(cells_lib.family_cases(names), measure_problem)
 
 
-_RATIOS = "single", "heft", "untrained", "zero_shot"
-
-
-def ratios(cell: Cell) -> list[float]:
-    """Returns those of the single device, HEFT, the policy untrained and trained to the search."""
-    values_s = cell.single_s, cell.heft_s, cell.beginning_s, cell.zero_shot_s
-    return [value_s / cell.search_s for value_s in values_s]
-
-
-def families_seen(path: Path) -> tuple[str, ...]:
-    """Returns the families that a policy has learned on, by its pretraining.json.
+def read_training_families(path: Path) -> tuple[str, ...]:
+    """Returns the families that a policy was trained on, from its pretraining.json.
 
     Raises:
-      UserError: it cannot be read: one line.
+      UserError: the file cannot be read.
     """
     remedy = "it says what the policy learned on: give that of a --task=pretrain's run directory"
     return tuple(files.read_json(path, {"families": str}, remedy=remedy)["families"].split(","))
 
 
-def _cell(family: str, text: str, devices: str, path: Path) -> Cell:
-    names = roofline.devices(devices)
-    net = loading.without_weights(text)
-    costs = roofline.cost_model(net.graph, names)
-    whole = loading.search_problem(net, costs, names, "makespan")
-    problem = whole.coarse
-    everywhere = np.arange(len(names))[:, None].repeat(problem.graph.num_ops, axis=1)
-    trained = pretrained.prepare(problem, path, 0)._replace(key=jax.random.PRNGKey(0))
-    beginning = jax.jit(trained.policy.policy.init)(trained.key, trained.read.graph)
-    before_s, _ = _placed(trained._replace(params=beginning), problem)
-    after_s, took_s = _placed(trained, problem)
-    return Cell(
-        family=family,
-        graph=text,
-        devices=devices,
-        num_ops=problem.graph.num_ops,
-        single_s=float(np.min(whole.simulate(everywhere))),
-        heft_s=solvers.solve("heft", problem).value_s,
-        beginning_s=before_s,
-        zero_shot_s=after_s,
-        search_s=solvers.solve(_SEARCH, problem).value_s,
-        took_s=took_s,
-    )
+def _measure_problem(problem: loading.SearchProblem, path: Path) -> dict[str, float]:
+    coarse = problem.coarse
+    single_devices = np.arange(len(coarse.devices))[:, None].repeat(coarse.graph.num_ops, axis=1)
+    trained = pretrained.prepare(coarse, path, 0)._replace(key=jax.random.PRNGKey(0))
+    initial = jax.jit(trained.policy.policy.init)(trained.key, trained.read.graph)
+    # The first call for a problem compiles, so only the second one is timed.
+    untrained = pretrained.place(trained._replace(params=initial), coarse)
+    start_s = time.perf_counter()
+    zero_shot = pretrained.place(trained, coarse)
+    zero_shot_s = float(zero_shot.latency_s[-1])
+    elapsed_s = time.perf_counter() - start_s
+    return {
+        "single_s": float(np.min(problem.simulate(single_devices))),
+        "heft_s": solvers.solve("heft", coarse).value_s,
+        "untrained_s": float(untrained.latency_s[-1]),
+        "zero_shot_s": zero_shot_s,
+        "search_s": solvers.solve(_SEARCH, coarse).value_s,
+        "zero_shot_search_s": elapsed_s,
+    }
 
 
-def _placed(of: pretrained.Pretrained, problem: Instance) -> tuple[float, float]:
-    """Returns a placement's latency and the seconds to find it; a problem's first call compiles."""
-    started_s = time.perf_counter()
-    placed = pretrained.place(of, problem)
-    return float(placed.latency_s[-1]), time.perf_counter() - started_s
-
-
-def _summary(cells: list[Cell]) -> Table:
-    """Returns what the rows of each set of devices say together."""
-    table = timing.table(
-        "zero_shot, and the policy as it begins, over the search: median (worst)",
-        ("devices",),
-        ("graphs", "faster than HEFT", "zero_shot", "untrained", "training takes off"),
-    )
-    for devices in DEVICES:
-        some = [cell for cell in cells if cell.devices == devices]
-        faster = np.mean([cell.zero_shot_s < cell.heft_s for cell in some])
-        _, _, beginning, ours = np.array([ratios(cell) for cell in some]).T
-        gained = 1 - np.exp(np.log(ours / beginning).mean())
-        table.add_row(
-            _kinds(devices),
-            str(len(some)),
-            f"{100 * faster:.0f}%",
-            *(f"{np.median(of):.3f} ({of.max():.3f})" for of in (ours, beginning)),
-            f"{100 * gained:.1f}%",
-        )
-    return table
-
-
-def _kinds(devices: str) -> str:
-    return devices.partition(":")[2]
+def compute_ratios(cell: Cell) -> list[float]:
+    """Returns the latencies of `_RATIOS`, each over the search's."""
+    return [cell.values[f"{name}_s"] / cell.values["search_s"] for name in _RATIOS]
 
 
 if __name__ == "__main__":

@@ -1,1 +1,1 @@
-"""The papers' tables and the tables of the documents, made again from runs."""
+"""Reproduction of the papers' tables and of the measured tables of the documents."""

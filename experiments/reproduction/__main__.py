@@ -13,13 +13,12 @@ remove the folder to measure again. Tables of Tarnawski et al.'s workloads need 
 import shlex
 import subprocess
 import sys
-from collections.abc import Iterable
 from pathlib import Path
 
 from markdown_it import MarkdownIt
 
 from experiments.reproduction.page_tables import TABLES
-from experiments.reproduction.table_readers import PRINTED, Grid, cells
+from experiments.reproduction.table_readers import PRINTED, Grid, split_cells
 from placement import arguments, files
 from placement.errors import UserError
 from placement.reporting import runs
@@ -27,35 +26,38 @@ from placement.reporting import runs
 ROOT = Path(__file__).parents[2]
 FOLDER = ROOT / "runs" / "documents"
 MARK = "<!-- documents: {} -->"
-_MOVED = 0.05  # relative, of a number that is said to have moved
-_ENDED = "documents.json"
+_TOLERANCE = 0.05  # relative; a number that differs by less counts as unchanged
+_FINISHED = "documents.json"  # in a run's directory once its command has succeeded
 
 
 def run(*names: str) -> None:
-    """Makes tables, by default all, writes them into their pages and prints what moved.
+    """Makes tables (by default all), writes them into their pages and prints the changes.
 
     Raises:
       UserError: there is no table of a name.
     """
-    chosen = names or tuple(TABLES)
-    for name in chosen:
+    names = names or tuple(TABLES)
+    for name in names:
         arguments.check("table", name, TABLES)
     FOLDER.mkdir(parents=True, exist_ok=True)
-    for name in chosen:
+    for name in names:
         table = TABLES[name]
-        if table.needs and not (FOLDER / table.needs).exists():
-            print(f"{name}: left as it is, without {FOLDER / table.needs}", flush=True)
+        if table.needed_path and not (FOLDER / table.needed_path).exists():
+            print(f"{name}: left as it is, without {FOLDER / table.needed_path}", flush=True)
             continue
-        failed = [name for name, command in table.runs.items() if not _ran(name, command)]
+        failed = [run for run, command in table.runs.items() if not _run_command(run, command)]
         if failed:
             print(f"{name}: left as it is, as {', '.join(failed)} failed", flush=True)
             continue
-        for line in replace(ROOT / table.page, name, table.read(FOLDER)):
+        for line in replace_table(ROOT / table.page, name, table.read(FOLDER)):
             print(f"{name}: {line}", flush=True)
 
 
-def replace(page: Path, name: str, grid: Grid) -> list[str]:
-    """Puts a grid in the place of a page's table; returns what moved, a line each.
+def replace_table(page: Path, name: str, grid: Grid) -> list[str]:
+    """Replaces a page's table by a grid and returns one line for each change.
+
+    A number that changes by less than `_TOLERANCE` is not reported. The table's alignment stays
+    unless its header changes.
 
     Raises:
       UserError: the page has no such table.
@@ -69,37 +71,36 @@ def replace(page: Path, name: str, grid: Grid) -> list[str]:
     end = start
     while end < len(lines) and lines[end].startswith("|"):
         end += 1
-    old = [cells(line) for line in lines[start:end]]
+    old_header, old_alignment, *old_rows = [split_cells(line) for line in lines[start:end]]
     header, rows = grid
-    align = old[1] if old[0] == header else ["---", *["---:"] * (len(header) - 1)]
-    lines[start:end] = [f"| {' | '.join(row)} |" for row in (header, align, *rows)]
+    default_alignment = ["---", *["---:"] * (len(header) - 1)]
+    alignment = old_alignment if old_header == header else default_alignment
+    lines[start:end] = [f"| {' | '.join(row)} |" for row in (header, alignment, *rows)]
     runs.write_text(page, "\n".join(lines) + "\n")
-    return list(_moved((old[0], old[2:]), grid))
+
+    old_cells: dict[tuple[str, str], list[str]] = {}  # by the row's first cell and the column
+    for row in old_rows:
+        for column, cell in zip(old_header, row, strict=False):
+            old_cells.setdefault((row[0], column), []).append(cell)
+    changes = []
+    for row in rows:
+        for column, cell in zip(header, row, strict=True):
+            candidates = old_cells.get((row[0], column))
+            old_cell = candidates.pop(0) if candidates else "nothing"
+            if _differs(old_cell, cell):
+                changes.append(f"{row[0]}, {column}: {old_cell} -> {cell}")
+    return changes
 
 
-def _moved(old: Grid, new: Grid) -> Iterable[str]:
-    """Numbers that differ by more than `_MOVED`, and rows that are new or gone, by first cell."""
-    before: dict[tuple[str, str], list[str]] = {}
-    for row in old[1]:
-        for column, cell in zip(old[0], row, strict=False):
-            before.setdefault((row[0], column), []).append(cell)
-    for row in new[1]:
-        for column, cell in zip(new[0], row, strict=True):
-            known = before.get((row[0], column))
-            was = known.pop(0) if known else "nothing"
-            if _differs(was, cell):
-                yield f"{row[0]}, {column}: {was} -> {cell}"
+def _differs(old: str, new: str) -> bool:
+    old_number, new_number = _first_number(old), _first_number(new)
+    if old_number is None or new_number is None:
+        return old.strip("*") != new.strip("*")
+    return abs(old_number - new_number) > _TOLERANCE * max(abs(old_number), abs(new_number))
 
 
-def _differs(was: str, now: str) -> bool:
-    one, other = _number(was), _number(now)
-    if one is None or other is None:
-        return was.strip("*") != now.strip("*")
-    return abs(one - other) > _MOVED * max(abs(one), abs(other))
-
-
-def _number(cell: str) -> float | None:
-    """Returns the first number of a cell; None where it does not begin with one."""
+def _first_number(cell: str) -> float | None:
+    """Returns the number that a cell begins with, if any."""
     text = cell.strip("*~ ").split(" ")[0].rstrip("%,x").replace(",", "")
     try:
         return float(text)
@@ -107,42 +108,40 @@ def _number(cell: str) -> float | None:
         return None
 
 
-def _ran(run: str, command: str) -> bool:
-    """Runs a command unless it has ended before; returns whether it ended well.
+def _run_command(name: str, command: str) -> bool:
+    """Runs a command unless it has finished before; returns whether it succeeded.
 
-    What a module other than `experiments.main` prints last is kept in `table_readers.PRINTED`.
+    The last line that a module other than `experiments.main` prints is kept in
+    `table_readers.PRINTED`.
     """
-    workdir = FOLDER / run
-    ended = workdir / _ENDED
-    if ended.exists() and files.read_json(ended, object, remedy="remove it") == command:
-        print(f"made before: {run}", flush=True)
+    workdir = FOLDER / name
+    finished = workdir / _FINISHED
+    if finished.exists() and files.read_json(finished, object, remedy="remove it") == command:
+        print(f"made before: {name}", flush=True)
         return True
-    if "model.onnx" in command:
-        _make_tutorial_model()
-    print(f"{run}: {command}", flush=True)
+    if "model.onnx" in command:  # made by the first code of the tutorial
+        text = (ROOT / "docs/TUTORIAL.md").read_text("utf-8")
+        tokens = MarkdownIt("commonmark").parse(text)
+        code = next(token.content for token in tokens if token.info.strip() == "python")
+        subprocess.run([sys.executable, "-c", code], cwd=FOLDER, check=True)
+    print(f"{name}: {command}", flush=True)
+    is_main = command.startswith("--")
     words = shlex.split(command)
-    if command.startswith("--"):
+    if is_main:
         words = ["experiments.main", f"--workdir={workdir}", *words, "--verbosity=-1"]
-    done = subprocess.run(
+    process = subprocess.run(
         [sys.executable, "-m", *words], cwd=FOLDER, stdout=subprocess.PIPE, text=True, check=False
     )
-    if done.returncode == 0:
+    if process.returncode == 0:
         workdir.mkdir(exist_ok=True)
-        if not command.startswith("--"):
-            runs.write_text(workdir / PRINTED, done.stdout.splitlines()[-1])
-        runs.write_json(ended, command)
-    return done.returncode == 0
-
-
-def _make_tutorial_model() -> None:
-    """Runs the first code of the tutorial, which writes model.onnx."""
-    tokens = MarkdownIt("commonmark").parse((ROOT / "docs/TUTORIAL.md").read_text("utf-8"))
-    code = next(token.content for token in tokens if token.info.strip() == "python")
-    subprocess.run([sys.executable, "-c", code], cwd=FOLDER, check=True)
+        if not is_main:
+            runs.write_text(workdir / PRINTED, process.stdout.splitlines()[-1])
+        runs.write_json(finished, command)
+    return process.returncode == 0
 
 
 def main(names: list[str]) -> None:
-    """Runs `run` with the names on the command line; a mistake exits with 2."""
+    """Makes the tables that the command line names; a mistake exits with 2."""
     try:
         run(*names)
     except UserError as error:

@@ -1,10 +1,10 @@
-"""Whether the conclusions of the papers hold in runs of their tables, a line each.
+"""A check of the papers' conclusions against runs of their tables.
 
-A conclusion says that one method's runs are lower than another's on a graph, or that they are not.
-The figure is the ratio of the means, with the 95% interval of Fieller's theorem for independent
-means (Student's t with the lesser degrees of freedom; a method that no seed changes has none of
-its own). It holds where the whole interval is on its side of 1, does not where all of it is on the
-other, and cannot be told where 1 is inside.
+A conclusion says that one method's latencies are lower than another's on a graph, or not lower. The
+figure is the ratio of the two means with its 95% interval after Fieller's theorem for independent
+means (Student's t with the smaller degrees of freedom; a deterministic method contributes no
+variance). The conclusion holds if the whole interval lies on its side of 1, does not hold if the
+whole interval lies on the other side, and is undecided if the interval contains 1.
 """
 
 import json
@@ -30,12 +30,12 @@ _GRAPHS = {
 
 
 class Conclusion(NamedTuple):
-    """What a paper concludes of two methods on some graphs."""
+    """A paper's statement about two methods on some networks."""
 
     text: str
     method: str
-    others: tuple[str, ...]  # against the best of them
-    lower: Mapping[str, bool]  # by network: whether the method is lower
+    baselines: tuple[str, ...]  # the method is compared with the best of these
+    is_lower: Mapping[str, bool]  # by network: whether the method's latency is lower
 
 
 CONCLUSIONS = (
@@ -66,54 +66,69 @@ CONCLUSIONS = (
 
 
 class Ratio(NamedTuple):
-    """Of two means, with its interval."""
+    """The ratio of two means, with its interval."""
 
     value: float
     low: float
     high: float
 
-    def verdict(self, lower: bool) -> str:
-        """Whether it is, or is not, below 1."""
+    def verdict(self, is_lower: bool) -> str:
+        """Says whether the ratio agrees with a conclusion that it is, or is not, below 1."""
         if self.low <= 1 <= self.high and self.low < self.high:
             return "cannot be told"
-        return "holds" if (self.high < 1) == lower else "does not"
+        return "holds" if (self.high < 1) == is_lower else "does not"
 
 
-def ratio(ours: tuple[float, ...], theirs: tuple[float, ...]) -> Ratio:
-    """Computes the ratio of two means, each of several runs or of one that no seed changes."""
-    means = float(np.mean(ours)), float(np.mean(theirs))
+def compute_ratio(numerators: tuple[float, ...], denominators: tuple[float, ...]) -> Ratio:
+    """Computes the ratio of the means of two methods' runs, and Fieller's interval.
+
+    Args:
+      numerators: values of independent runs; a single one of a deterministic method.
+      denominators: the same of the other method.
+    """
+    samples = numerators, denominators
+    means = float(np.mean(numerators)), float(np.mean(denominators))
     if not (math.isfinite(means[0]) and math.isfinite(means[1])):  # out of memory
         value = 0.0 if math.isfinite(means[0]) else math.inf
         return Ratio(value, value, value)
     value = means[0] / means[1]
     errors = [
-        float(np.std(runs, ddof=1) / math.sqrt(len(runs))) if len(runs) > 1 else 0.0
-        for runs in (ours, theirs)
+        float(np.std(values, ddof=1) / math.sqrt(len(values))) if len(values) > 1 else 0.0
+        for values in samples
     ]
-    counts = [len(runs) for runs, error in zip((ours, theirs), errors, strict=True) if error]
+    counts = [len(values) for values, error in zip(samples, errors, strict=True) if error]
     if not counts:
         return Ratio(value, value, value)
     t = float(stats.t.ppf((1 + _CONFIDENCE) / 2, min(counts) - 1))
-    own, other = ((t * error / mean) ** 2 for error, mean in zip(errors, means, strict=True))
-    if other >= 1:  # the other mean may be zero
+    # The squared relative half-widths g of both means.
+    g_numerator, g_denominator = (
+        (t * error / mean) ** 2 for error, mean in zip(errors, means, strict=True)
+    )
+    if g_denominator >= 1:  # the denominator may be zero
         return Ratio(value, 0.0, math.inf)
-    middle, half = 1 / (1 - other), math.sqrt(own + other - own * other) / (1 - other)
-    return Ratio(value, value * (middle - half), value * (middle + half))
+    centre = 1 / (1 - g_denominator)
+    half_width = centre * math.sqrt(g_numerator + g_denominator - g_numerator * g_denominator)
+    return Ratio(value, value * (centre - half_width), value * (centre + half_width))
 
 
 def read(folder: Path, runs: tuple[str, ...]) -> tuple[list[str], list[list[str]]]:
-    """Reads the summaries of some runs; a table of conclusions, a row each and network."""
+    """Returns a table with a row for each conclusion and network of some runs.
+
+    Args:
+      folder: holds the runs' directories.
+      runs: the names of the directories.
+    """
     rows = []
     for run in runs:
         rows += json.loads((folder / run / "summary.json").read_text())["rows"]
-    cells = comparison.compare(rows, ()).cells
+    cells_by_graph = comparison.compare(rows, ()).cells
     table = []
     for conclusion in CONCLUSIONS:
-        for network, lower in conclusion.lower.items():
-            found = cells.get(_GRAPHS[network], {})
-            if conclusion.method in found and set(conclusion.others) <= set(found):
-                other = min(conclusion.others, key=lambda m: found[m].latency_s.mean)
-                of = ratio(found[conclusion.method].runs_s, found[other].runs_s)
-                figure = f"{of.value:.3f} [{of.low:.3f}, {of.high:.3f}] of `{other}`"
-                table.append([conclusion.text, network, of.verdict(lower), figure])
+        for network, is_lower in conclusion.is_lower.items():
+            cells = cells_by_graph.get(_GRAPHS[network], {})
+            if {conclusion.method, *conclusion.baselines} <= set(cells):
+                baseline = min(conclusion.baselines, key=lambda m: cells[m].latency_s.mean)
+                ratio = compute_ratio(cells[conclusion.method].runs_s, cells[baseline].runs_s)
+                figure = f"{ratio.value:.3f} [{ratio.low:.3f}, {ratio.high:.3f}] of `{baseline}`"
+                table.append([conclusion.text, network, ratio.verdict(is_lower), figure])
     return ["conclusion", "network", "here", "figure"], table

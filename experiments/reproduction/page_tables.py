@@ -1,13 +1,14 @@
-"""The tables of the pages that runs stand behind, and the commands of the runs.
+"""The tables of the pages, and the commands of the runs that each table is made from.
 
 `python -m experiments.reproduction` runs the commands and writes the tables.
 """
 
 from collections.abc import Callable, Mapping
+from functools import partial
 from pathlib import Path
 from typing import NamedTuple
 
-from experiments.reproduction import conclusions, worth_readers
+from experiments.reproduction import conclusions
 from experiments.reproduction import table_readers as readers
 from experiments.reproduction.server import NMT
 from experiments.reproduction.table_readers import Grid
@@ -18,29 +19,31 @@ class Table(NamedTuple):
     """A table of a page."""
 
     page: str
-    # The command of each run, by the name of its work directory: the flags of experiments.main, or
-    # another module with its arguments, which prints JSON.
+    # The command of each run, by the run's name: the flags of experiments.main, or another module
+    # with its arguments, which prints JSON.
     runs: dict[str, str]
-    read: Callable[[Path], Grid]  # of the folder that the work directories are in
-    needs: str = ""  # a file in that folder, of others
+    read: Callable[[Path], Grid]  # from the folder of all runs
+    needed_path: str = ""  # in that folder: files of others that the runs read
 
 
-def _solving(kind: str, files: Mapping[str, tuple[str, ...]], more: str) -> dict[str, str]:
-    folder = {"max_load": "throughput", "subgraph": "latency"}[kind]
+def _workload_commands(
+    objective: str, methods_by_file: Mapping[str, tuple[str, ...]], flags: str
+) -> dict[str, str]:
+    folder = {"max_load": "throughput", "subgraph": "latency"}[objective]
     return {
-        f"{kind}-{name}-{method}": (
-            f"--config=solvers --task=solve --config.devices=auto --config.objective={kind} "
-            f"--config.methods={method} --config.graph=workloads/{folder}/{name}.json {more}"
+        f"{objective}-{name}-{method}": (
+            f"--config=solvers --task=solve --config.devices=auto --config.objective={objective} "
+            f"--config.methods={method} --config.graph=workloads/{folder}/{name}.json {flags}"
         )
-        for name, methods in files.items()
+        for name, methods in methods_by_file.items()
         for method in methods
     }
 
 
 _QUICK = "--config=quickstart"
-# The recurrent networks in sizes of which an inference takes tens of milliseconds, not seconds.
+# The recurrent networks are made small: an inference takes tens of milliseconds, not seconds.
 _SMALL = "hidden=512,steps=10,vocabulary=4000"
-_FIDELITY_OF = (
+_FIDELITY_GRAPHS = (
     *("bert_base", "inception_v3", "resnet50", "two_stream"),
     *(f"rnnlm:{_SMALL}", f"nmt:{_SMALL}"),
 )
@@ -49,7 +52,7 @@ _FIDELITY = {
         f"{_QUICK} --task=profile --config.devices=host --config.graph={graph} "
         "--config.calibration_placements=24 --config.budget=100000 --config.time_limit_s=600"
     )
-    for graph in _FIDELITY_OF
+    for graph in _FIDELITY_GRAPHS
 }
 _DESKTOP = "roofline:desktop_cpu,igpu,npu"
 _GAINS = {
@@ -61,17 +64,17 @@ _GAINS = {
         ("inception_v3", "host"),
     )
 }
-_WORTH = {
+_ADVICE_CASES = {
     f"advice-{graph.partition(':')[0]}-{devices.partition(':')[0]}": (graph, devices)
     for graphs, devices in (
-        (tuple(_FIDELITY_OF), "host:bf16,bf16"),
+        (tuple(_FIDELITY_GRAPHS), "host:bf16,bf16"),
         (("bert_base", "inception_v3", "resnet50", "two_stream", "rnnlm", "nmt"), _DESKTOP),
     )
     for graph in graphs
 }
 _ADVICE = {
     run: f"{_QUICK} --task=advise --config.devices={devices} --config.graph={graph}"
-    for run, (graph, devices) in _WORTH.items()
+    for run, (graph, devices) in _ADVICE_CASES.items()
 }
 _FRONTS = {
     f"front-{graph}": (
@@ -86,11 +89,11 @@ _STREAMS = {
     )
     for graph in ("inception_v3", "two_stream")
 }
-_LIST = ("heft", "peft", "m_etf", "annealing", "genetic", "lns", "hsdag", "cpsat")
+_SOLVER_METHODS = ("heft", "peft", "m_etf", "annealing", "genetic", "lns", "hsdag", "cpsat")
 _SIMULATED = "--config=compare --task=compare --config.evaluate=simulate"
-_LISTS = {
+_SOLVER_RUNS = {
     f"list-{count}": (
-        f"{_SIMULATED} --config.methods={','.join(_LIST)} "
+        f"{_SIMULATED} --config.methods={','.join(_SOLVER_METHODS)} "
         "--config.graphs=inception_v3,rnnlm,nmt:layers=2 --config.objective=makespan "
         f"--config.devices=roofline:cpu{',gpu' * count} --config.time_limit_s=45"
     )
@@ -109,26 +112,26 @@ _SERIAL = {
 }
 _AUDIT = "--config=audit --task=compare"
 _SYNTHETIC = [f"synthetic:family={f},ops=300" for f in ("layered", "series_parallel")]
-_WITH_ROOM = ",".join(["rnnlm", "nmt:layers=2", *_SYNTHETIC])
+_HEADROOM_GRAPHS = ",".join(["rnnlm", "nmt:layers=2", *_SYNTHETIC])
 _PAPER = "hsdag:variant=paper"
-_OTHERS = "hierarchical,colocrl,placeto,search,lns"
+_BASELINES = "hierarchical,colocrl,placeto,search,lns"
 _AUDITS = {
     "audit": (
         "hsdag",
-        f"{_AUDIT} --config.graphs={_WITH_ROOM},inception_v3 --config.seeds=2 "
+        f"{_AUDIT} --config.graphs={_HEADROOM_GRAPHS},inception_v3 --config.seeds=2 "
         f"--config.budget=8000 --config.time_limit_s=120 --config.methods={_PAPER},hsdag,"
-        f"hsdag:variant=untrained,hierarchical:slices=0,scheduler,{_OTHERS},"
+        f"hsdag:variant=untrained,hierarchical:slices=0,scheduler,{_BASELINES},"
         "heft,peft,m_etf,cpsat,human_expert,metis,scotch",
     ),
     "audit_wall": (
         "hsdag",
-        f"{_AUDIT} --config.graphs={_WITH_ROOM} --config.seeds=2 --config.budget=1000000000 "
+        f"{_AUDIT} --config.graphs={_HEADROOM_GRAPHS} --config.seeds=2 --config.budget=1000000000 "
         "--config.time_limit_s=30 --config.methods=hsdag:variant=released,"
-        f"hsdag:variant=released,faults=0,{_PAPER},hsdag,hsdag:variant=untrained,{_OTHERS}",
+        f"hsdag:variant=released,faults=0,{_PAPER},hsdag,hsdag:variant=untrained,{_BASELINES}",
     ),
     "audit_long": (
         "hsdag",
-        f"{_AUDIT} --config.graphs={_WITH_ROOM} --config.seeds=4 --config.budget=32000 "
+        f"{_AUDIT} --config.graphs={_HEADROOM_GRAPHS} --config.seeds=4 --config.budget=32000 "
         "--config.methods=hsdag,hsdag:variant=untrained,search,lns,heft",
     ),
     "ablation": (
@@ -144,13 +147,13 @@ _ROLES = "hierarchical:grouping=roles,num_groups=128"
 _QUESTIONS = {
     "specifications": (
         (_UNTRAINED, "scheduler"),
-        f"{_AUDIT} --config.graphs={_WITH_ROOM} --config.seeds=3 --config.budget=2000 "
+        f"{_AUDIT} --config.graphs={_HEADROOM_GRAPHS} --config.seeds=3 --config.budget=2000 "
         f"--config.methods={_UNTRAINED},{_UNTRAINED},specifications=False,"
         "scheduler,scheduler:specifications=False",
     ),
     "readers": (
         ("hierarchical",),
-        f"{_AUDIT} --config.graphs={_WITH_ROOM} --config.seeds=3 --config.budget=2000 "
+        f"{_AUDIT} --config.graphs={_HEADROOM_GRAPHS} --config.seeds=3 --config.budget=2000 "
         "--config.methods=hierarchical:num_readers=1,hierarchical,hierarchical:num_readers=32",
     ),
     "roles_planner": (
@@ -167,13 +170,12 @@ _PLANNER = {"hierarchical": _REPRODUCED} | {
     )
     for count in (4, 8)
 }
-# With eight GPUs `cpsat` refuses: its program would take more memory than this machine has.
+# Not with eight GPUs: `cpsat` refuses, as its program would need too much memory.
 _EXACT = {
     f"{name}-exact": f"{_PLANNER[name]} --config.methods=cpsat --config.seeds=1"
     for name in ("hierarchical", "hierarchical-4")
 }
-_BOUNDS = ("bound", "gap of the best")
-_PROOFS = {
+_MAX_LOAD_METHODS = {
     "layer_bert24_inference": ("ideals_dp", "cpsat"),
     "layer_gnmt_inference": ("ideals_dp", "cpsat"),
     "layer_resnet50_inference": ("ideals_dp",),
@@ -181,68 +183,98 @@ _PROOFS = {
     "operator_bert3_inference": ("ideals_dp", "cpsat"),
     "operator_bert3_training": ("ideals_dp",),
 }
-_PATHS = {
+_SUBGRAPH_METHODS = {
     name: ("greedy", "cpsat")
     for name in ("layer_bert24_inference", "layer_gnmt_inference", "operator_bert3_inference")
 }
 _SIZES = {f"scale-{size}": f"experiments.benchmarks.scale {size}" for size in (10_000, 100_000)}
-_POLICY = "../../placement/methods/pretrained/policy.msgpack"  # from the folder of the runs
+_POLICY = "../../placement/methods/pretrained/policy.msgpack"  # relative to the folder of the runs
 _UNSEEN = {"unseen": f"experiments.benchmarks.unseen {_POLICY}"}
 TABLES = {
     "quickstart": Table(
-        "README.md", {"quickstart": _QUICK}, readers.reported("quickstart", "status")
+        "README.md",
+        {"quickstart": _QUICK},
+        partial(readers.read_report_table, run="quickstart", columns=["status"]),
     ),
     "tutorial": Table(
         "docs/TUTORIAL.md",
         {"tutorial": f"{_QUICK} --config.graph=model.onnx"},
-        readers.reported("tutorial", "status"),
+        partial(readers.read_report_table, run="tutorial", columns=["status"]),
     ),
-    "concurrent_fidelity": Table("docs/CONCURRENT.md", _FIDELITY, readers.fidelity(_FIDELITY)),
+    "concurrent_fidelity": Table(
+        "docs/CONCURRENT.md", _FIDELITY, partial(readers.read_fidelity, runs=_FIDELITY)
+    ),
     "verdicts": Table(
         "docs/CONCURRENT.md",
         _ADVICE,
-        worth_readers.verdicts(
-            {run: devices for run, (_, devices) in _WORTH.items()},
-            ("serial", "makespan", "max_load"),
+        partial(
+            readers.read_verdicts,
+            runs={run: devices for run, (_, devices) in _ADVICE_CASES.items()},
+            objectives=("serial", "makespan", "max_load"),
         ),
     ),
-    "fronts": Table("docs/CONCURRENT.md", _FRONTS, worth_readers.fronts(tuple(_FRONTS))),
-    "streams": Table("docs/CONCURRENT.md", _STREAMS, readers.gains(_STREAMS, "ideals_dp")),
-    "concurrent_gains": Table("docs/CONCURRENT.md", _GAINS, readers.gains(_GAINS, "search")),
+    "fronts": Table("docs/CONCURRENT.md", _FRONTS, partial(readers.read_fronts, runs=_FRONTS)),
+    "streams": Table(
+        "docs/CONCURRENT.md",
+        _STREAMS,
+        partial(readers.read_gains, runs=_STREAMS, method="ideals_dp"),
+    ),
+    "concurrent_gains": Table(
+        "docs/CONCURRENT.md", _GAINS, partial(readers.read_gains, runs=_GAINS, method="search")
+    ),
     "solvers_max_load": Table(
         "docs/SOLVERS.md",
-        _solving("max_load", _PROOFS, "--config.time_limit_s=100"),
-        readers.solved("max_load", _PROOFS),
-        needs="workloads/throughput",
+        _workload_commands("max_load", _MAX_LOAD_METHODS, "--config.time_limit_s=100"),
+        partial(readers.read_workloads, kind="max_load", methods_by_file=_MAX_LOAD_METHODS),
+        needed_path="workloads/throughput",
     ),
     "solvers_subgraph": Table(
         "docs/SOLVERS.md",
-        _solving("subgraph", _PATHS, "--config.time_limit_s=280"),
-        readers.solved("subgraph", _PATHS),
-        needs="workloads/latency",
+        _workload_commands("subgraph", _SUBGRAPH_METHODS, "--config.time_limit_s=280"),
+        partial(readers.read_workloads, kind="subgraph", methods_by_file=_SUBGRAPH_METHODS),
+        needed_path="workloads/latency",
     ),
     "solvers_makespan": Table(
         "docs/SOLVERS.md",
-        _LISTS,
-        readers.by_method(_LISTS, {"list-2": "2", "list-4": "4"}, "GPUs", _LIST),
+        _SOLVER_RUNS,
+        partial(
+            readers.read_latencies,
+            runs={"list-2": "2", "list-4": "4"},
+            column="GPUs",
+            methods=_SOLVER_METHODS,
+        ),
     ),
     "solvers_serial": Table(
-        "docs/SOLVERS.md", _SERIAL, readers.gaps(_SERIAL, "graph_cut", _SERIAL_METHODS)
+        "docs/SOLVERS.md",
+        _SERIAL,
+        partial(readers.read_gaps, runs=_SERIAL, exact="graph_cut", methods=_SERIAL_METHODS),
     ),
-    "methods": Table("README.md", {"audit": _AUDITS["audit"][1]}, readers.ranking("audit")),
-    "rooms": Table("docs/REPRODUCTION.md", {"audit": _AUDITS["audit"][1]}, readers.rooms("audit")),
+    "methods": Table(
+        "README.md", {"audit": _AUDITS["audit"][1]}, partial(readers.read_ranking, run="audit")
+    ),
+    "rooms": Table(
+        "docs/REPRODUCTION.md",
+        {"audit": _AUDITS["audit"][1]},
+        partial(readers.read_headroom, run="audit"),
+    ),
     **{
-        name: Table("docs/REPRODUCTION.md", {name: command}, readers.scores(name, against))
-        for name, (against, command) in _AUDITS.items()
+        name: Table(
+            "docs/REPRODUCTION.md",
+            {name: command},
+            partial(readers.read_scores, run=name, baselines=[baseline]),
+        )
+        for name, (baseline, command) in _AUDITS.items()
     },
     "hierarchical": Table(
-        "docs/REPRODUCTION.md", _PLANNER | _EXACT, readers.merged(*_PLANNER, *_EXACT)
+        "docs/REPRODUCTION.md",
+        _PLANNER | _EXACT,
+        partial(readers.read_merged_comparison, runs=[*_PLANNER, *_EXACT]),
     ),
     **{
         f"published_{name}": Table(
             "docs/REPRODUCTION.md",
             _PLANNER,
-            readers.published(table, reference, *_PLANNER),
+            partial(readers.read_published, runs=_PLANNER, table=table, reference=reference),
         )
         for name, table, reference in (
             ("planner", "hierarchical_planner", comparison.SINGLE),
@@ -251,33 +283,40 @@ TABLES = {
         )
     },
     "conclusions": Table(
-        "docs/REPRODUCTION.md",
-        _PLANNER,
-        lambda folder: conclusions.read(folder, tuple(_PLANNER)),
+        "docs/REPRODUCTION.md", _PLANNER, partial(conclusions.read, runs=tuple(_PLANNER))
     ),
     "hsdag": Table(
         "docs/REPRODUCTION.md",
         {"hsdag": "--config=reproduce_hsdag --task=compare"},
-        readers.reported("hsdag", "reduction", without=_BOUNDS),
+        partial(
+            readers.read_report_table,
+            run="hsdag",
+            columns=["reduction"],
+            dropped=["bound", "gap of the best"],
+        ),
     ),
     **{
-        name: Table("docs/QUESTIONS.md", {name: command}, readers.scores(name, *against))
-        for name, (against, command) in _QUESTIONS.items()
+        name: Table(
+            "docs/QUESTIONS.md",
+            {name: command},
+            partial(readers.read_scores, run=name, baselines=baselines),
+        )
+        for name, (baselines, command) in _QUESTIONS.items()
     },
     "roles_search": Table(
         "docs/QUESTIONS.md",
         {"roles_search": "experiments.reproduction.questions roles"},
-        readers.roles_of_search,
+        readers.read_roles,
     ),
     "objectives": Table(
         "docs/QUESTIONS.md",
         {"objectives": "experiments.reproduction.questions objectives"},
-        readers.objectives,
+        readers.read_objectives,
     ),
-    "scale": Table("docs/SCALE.md", _SIZES, readers.phases(_SIZES)),
+    "scale": Table("docs/SCALE.md", _SIZES, partial(readers.read_phases, runs=_SIZES)),
     "gaps": Table(
-        "docs/SOLVERS.md", {"gaps": "experiments.benchmarks.gaps"}, readers.gaps_by_family
+        "docs/SOLVERS.md", {"gaps": "experiments.benchmarks.gaps"}, readers.read_family_gaps
     ),
-    "unseen_devices": Table("docs/PRETRAINING.md", _UNSEEN, readers.unseen_by_devices),
-    "unseen_families": Table("docs/PRETRAINING.md", _UNSEEN, readers.unseen_by_family),
+    "unseen_devices": Table("docs/PRETRAINING.md", _UNSEEN, readers.read_unseen_by_devices),
+    "unseen_families": Table("docs/PRETRAINING.md", _UNSEEN, readers.read_unseen_by_family),
 }

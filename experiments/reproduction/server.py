@@ -1,20 +1,21 @@
-"""Fits the server of Mirhoseini et al. (2018) to what their table 1 says of single devices.
+"""A fit of the server of Mirhoseini et al. (2018) to the single devices of their table 1.
 
     python -m experiments.reproduction.server
 
-Four numbers: of the CPU and of a GPU the fraction of the peak that operations reach, and what one
-takes beside (TensorFlow launches more operations than a network has here). They are fitted to the
-columns of all on the CPU and all on one GPU alone, in least squares of logarithms.
+For the CPU and a GPU it fits two numbers each: the fraction of the peak that operations reach, and
+the launch time of an operation. The launch time also stands for the further operations that
+TensorFlow launches. The fit minimises squared logarithms of the ratios to the columns with all
+operations on the CPU and all on one GPU.
 
-Sizes that the papers do not say, or that cannot be, are chosen so that these columns come out:
+Sizes that the papers omit, or that are impossible, are chosen so that these columns come out:
 
-- Inception-V3 has a batch of 1. The one published (2017) is 32, of which a step has 1.1 TFLOP: in
-  0.15 s no GPU of the time does that. Its 4.60 s of 2017 are 31 times as long.
+- Inception-V3 has a batch of 1. The paper of 2017 says 32, but a step would then take 1.1 TFLOP,
+  and no GPU of the time does that in 0.15 s. Its 4.60 s of 2017 are 31 times as long.
 - ResNet-152 has a batch of 14.
-- NMT has a batch of 40, 40 words a side and a vocabulary of 56,000, so that it takes what it took
-  on the CPU, and does not fit into a GPU, of which all gradients of the last layer's weights have
-  five sixths. RNNLM is as published: a batch of 64, 2048 hidden units; 35 steps and 10,000 words
-  are those of Zaremba et al. (2014).
+- NMT has a batch of 40, 40 words per side and a vocabulary of 56,000. It then takes the published
+  time on the CPU and does not fit into a GPU, where the gradients of the last layer's weights alone
+  take five sixths of the memory. RNNLM is as published: a batch of 64 and 2048 hidden units; 35
+  steps and 10,000 words are from Zaremba et al. (2014).
 """
 
 import math
@@ -25,14 +26,13 @@ import numpy as np
 from scipy import optimize
 
 from placement.costs import roofline
-from placement.costs.roofline import DeviceSpec
 from placement.graphs import training
 from placement.pipeline import loading
 from placement.types import OpGraph
 
 NMT = "steps=40,batch=40,vocabulary=56000"
-# Mirhoseini et al. 2018, table 1, in seconds. ResNet has no number on the CPU, and NMT does not fit
-# into one GPU.
+# Mirhoseini et al. 2018, table 1, in seconds. It has no time of ResNet on the CPU, and NMT does not
+# fit into one GPU.
 PUBLISHED_S = {
     "server_cpu": {
         "inception_v3": 0.61,
@@ -47,7 +47,7 @@ PEAK_FLOP_PER_S = {"server_cpu": 1324.8e9, "server_gpu": 4370e9}
 
 
 class Fit(NamedTuple):
-    """What a device reaches, and how far that is from what was published."""
+    """The fitted numbers of a device, and the times that follow from them."""
 
     fraction: float  # of the peak
     launch_s: float
@@ -55,35 +55,30 @@ class Fit(NamedTuple):
 
 
 def fit(kind: str, graphs: Mapping[str, OpGraph]) -> Fit:
-    """Fits a device's two numbers to its published run times.
+    """Fits a device's two numbers to its published times.
 
     Args:
       kind: a key of `PUBLISHED_S`.
-      graphs: steps of training, by network; at least those with a published time.
+      graphs: training steps by network; at least those with a published time.
     """
-    published = PUBLISHED_S[kind]
+    published_s, spec = PUBLISHED_S[kind], roofline.SPECS[kind]
 
-    def of(logarithms: np.ndarray) -> dict[str, float]:
+    def predict_s(logarithms: np.ndarray) -> dict[str, float]:
         fraction, launch_s = np.exp(logarithms)
-        spec = _with(kind, fraction, launch_s)
-        return {name: float(roofline.compute_s(graphs[name], [spec]).sum()) for name in published}
+        rates = dict.fromkeys(spec.flop_per_s, fraction * PEAK_FLOP_PER_S[kind])
+        fitted = spec._replace(flop_per_s=rates, launch_s=launch_s)
+        return {n: float(roofline.compute_s(graphs[n], [fitted]).sum()) for n in published_s}
 
     def residuals(logarithms: np.ndarray) -> list[float]:
-        return [math.log(s / published[name]) for name, s in of(logarithms).items()]
+        return [math.log(s / published_s[name]) for name, s in predict_s(logarithms).items()]
 
-    found = optimize.least_squares(residuals, np.log([0.2, 1e-4])).x
-    fraction, launch_s = np.exp(found).tolist()
-    return Fit(fraction, launch_s, of(found))
-
-
-def _with(kind: str, fraction: float, launch_s: float) -> DeviceSpec:
-    spec = roofline.SPECS[kind]
-    rates = dict.fromkeys(spec.flop_per_s, fraction * PEAK_FLOP_PER_S[kind])
-    return spec._replace(flop_per_s=rates, launch_s=launch_s)
+    logarithms = optimize.least_squares(residuals, np.log([0.2, 1e-4])).x
+    fraction, launch_s = np.exp(logarithms).tolist()
+    return Fit(fraction, launch_s, predict_s(logarithms))
 
 
-def steps() -> dict[str, OpGraph]:
-    """The steps of training that were published, with Adam."""
+def build_training_graphs() -> dict[str, OpGraph]:
+    """Returns the training steps with published times, with Adam, by network."""
     names = dict.fromkeys(name for published in PUBLISHED_S.values() for name in published)
     return {
         name: training.training(loading.without_weights(name, constants=True).graph).graph
@@ -92,14 +87,15 @@ def steps() -> dict[str, OpGraph]:
 
 
 def main() -> None:
-    """Prints the fit and what it leaves over."""
-    graphs = steps()
+    """Prints the fitted numbers and the remaining errors."""
+    graphs = build_training_graphs()
     for kind, published in PUBLISHED_S.items():
-        found = fit(kind, graphs)
-        print(f"{kind}: {found.fraction:.3f} of the peak, {1e6 * found.launch_s:.0f} us to launch")
-        for name, seconds in found.fitted_s.items():
-            over = seconds / published[name] - 1
-            print(f"  {name:46} {published[name]:6.2f} s, fitted {seconds:6.2f} s, {over:+.0%}")
+        result = fit(kind, graphs)
+        launch_us = 1e6 * result.launch_s
+        print(f"{kind}: {result.fraction:.3f} of the peak, {launch_us:.0f} us to launch")
+        for name, seconds in result.fitted_s.items():
+            error = seconds / published[name] - 1
+            print(f"  {name:46} {published[name]:6.2f} s, fitted {seconds:6.2f} s, {error:+.0%}")
 
 
 if __name__ == "__main__":

@@ -1,369 +1,361 @@
-"""How the tables of the pages are read from what their runs leave.
+"""Readers of the pages' tables: each makes a `Grid` from the results of finished runs.
 
-A reader takes the folder of the runs and gives a `Grid`; most are made for the names of some runs.
+A reader takes the folder of the runs first, then the names of the runs that its table shows; a
+run's name is that of its work directory. `page_tables` binds all arguments but the folder.
 """
 
 import json
 import math
 import statistics
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from experiments.benchmarks import gaps as gaps_lib
-from experiments.benchmarks.scale import Phase, exponent
-from experiments.benchmarks.unseen import Cell
-from experiments.benchmarks.unseen import ratios as ratios_to_search
+from experiments.benchmarks import unseen
+from experiments.benchmarks.cells import Cell
+from experiments.benchmarks.scale import Phase, format_exponent
 from experiments.reproduction import published as published_lib
-from experiments.reproduction.questions import BUDGETS, OfObjective, OfRoles
+from experiments.reproduction.questions import BUDGETS, ObjectiveResult, RolesResult
 from placement import files
 from placement import methods as methods_lib
-from placement.reporting import runs, summaries
+from placement.pipeline.results import advice
+from placement.pipeline.tasks import front
+from placement.reporting import runs as runs_lib
 from placement.reporting import statistics as statistics_lib
+from placement.reporting import summaries, units
 from placement.reporting.tables import comparison
 
 Grid = tuple[list[str], list[list[str]]]  # a header, and rows
-PRINTED = "printed.json"  # in the work directory of a module that is not experiments.main
+PRINTED = "printed.json"  # the last line that a module other than experiments.main printed
 
 
-def cells(line: str) -> list[str]:
+def split_cells(line: str) -> list[str]:
     """Returns the cells of a line of a Markdown table."""
     return [cell.strip() for cell in line.strip().strip("|").split("|")]
 
 
-def read_json(path: Path) -> dict[str, Any]:
-    """Reads what a run has left.
-
-    Raises:
-      UserError: it is not there, or is something else.
-    """
+def _read_json(path: Path) -> dict[str, Any]:
     return files.read_json(path, {str: object}, remedy="run its command again")
 
 
-def _summary(folder: Path, run: str) -> dict[str, Any]:
-    return runs.read_summary(folder / run)
+def _read_printed(folder: Path, run: str) -> list[list[Any]]:
+    return json.loads((folder / run / PRINTED).read_text())
 
 
-def reported(run: str, *columns: str, without: tuple[str, ...] = ()) -> Callable[[Path], Grid]:
-    """Returns the reader of a run's first table that has these columns, without some."""
-
-    def read(folder: Path) -> Grid:
-        lines = (folder / run / "report.md").read_text().splitlines()
-        heads = [i for i, line in enumerate(lines) if line.startswith("| ---")]
-        head = next(i for i in heads if {*columns} <= {*cells(lines[i - 1])}) - 1
-        end = head
-        while end < len(lines) and lines[end].startswith("|"):
-            end += 1
-        header, _, *rows = [cells(line) for line in lines[head:end]]
-        kept = [i for i, column in enumerate(header) if column not in without]
-        return [header[i] for i in kept], [[row[i] for i in kept] for row in rows]
-
-    return read
+def read_report_table(
+    folder: Path, run: str, columns: Sequence[str], dropped: Sequence[str] = ()
+) -> Grid:
+    """Reads the first table of a run's report that has some columns, and drops others."""
+    lines = (folder / run / "report.md").read_text().splitlines()
+    rulers = [i for i, line in enumerate(lines) if line.startswith("| ---")]
+    start = next(i for i in rulers if {*columns} <= {*split_cells(lines[i - 1])}) - 1
+    end = start
+    while end < len(lines) and lines[end].startswith("|"):
+        end += 1
+    header, _, *rows = [split_cells(line) for line in lines[start:end]]
+    indices = [i for i, column in enumerate(header) if column not in dropped]
+    return [header[i] for i in indices], [[row[i] for i in indices] for row in rows]
 
 
-def merged(*runs: str) -> Callable[[Path], Grid]:
-    """Returns the reader of what several runs compare, side by side."""
-
-    def read(folder: Path) -> Grid:
-        rows = [row for run in runs for row in _summary(folder, run)["rows"]]
-        lines = comparison.markdown(comparison.compare(rows, methods_lib.LEARNED)).splitlines()
-        header, _, *found = map(cells, lines)
-        return header, found
-
-    return read
+def read_merged_comparison(folder: Path, runs: Iterable[str]) -> Grid:
+    """Reads the comparisons of several runs as one."""
+    rows = [row for run in runs for row in runs_lib.read_summary(folder / run)["rows"]]
+    lines = comparison.markdown(comparison.compare(rows, methods_lib.LEARNED)).splitlines()
+    header, _, *cells = map(split_cells, lines)
+    return header, cells
 
 
-def published(name: str, reference: str, *runs: str) -> Callable[[Path], Grid]:
-    """Returns the reader of a published table, over a reference, beside what several runs found."""
-
-    def read(folder: Path) -> Grid:
-        found = [_summary(folder, run) for run in runs]
-        rows = [row for summary in found for row in summary["rows"]]
-        sources = published_lib.read(published_lib.PUBLISHED)
-        pairs = published_lib.pair(sources, rows, found[0]["objective"])
-        (paired,) = (p for p in pairs if (p.source.name, p.reference) == (name, reference))
-        return published_lib.grid(paired)
-
-    return read
+def read_published(folder: Path, runs: Iterable[str], table: str, reference: str) -> Grid:
+    """Reads several runs next to a published table, both as ratios to a reference."""
+    summaries_ = [runs_lib.read_summary(folder / run) for run in runs]
+    rows = [row for summary in summaries_ for row in summary["rows"]]
+    sources = published_lib.read(published_lib.PUBLISHED)
+    pairs = published_lib.pair(sources, rows, summaries_[0]["objective"])
+    (paired,) = (p for p in pairs if (p.source.name, p.reference) == (table, reference))
+    return published_lib.make_grid(paired)
 
 
-def fidelity(names: dict[str, str]) -> Callable[[Path], Grid]:
-    """Returns the reader of how far predictions are right, by graph: of `--task=profile`."""
+def read_fidelity(folder: Path, runs: Iterable[str]) -> Grid:
+    """Reads the accuracy of predictions from runs of `--task=profile`."""
     header = ["graph", "predicted by", "costs", "placements", "Spearman", "median error"]
-    header.append("90th percentile")
-
-    def read(folder: Path) -> Grid:
-        rows = []
-        for run in names:
-            fidelity = read_json(folder / run / "fidelity.json")
-            rows += [
-                [
-                    *(fidelity["graph"], row["predicted by"], row["costs"]),
-                    *(str(row["placements"]), f"{row['spearman']:.3f}"),
-                    *(f"{row['median_error']:.1%}", f"{row['p90_error']:.1%}"),
-                ]
-                for row in fidelity["rows"]
-                if row["kind"] == "all"
+    rows = []
+    for run in runs:
+        fidelity = _read_json(folder / run / "fidelity.json")
+        rows += [
+            [
+                *(fidelity["graph"], row["predicted by"], row["costs"]),
+                *(str(row["placements"]), f"{row['spearman']:.3f}"),
+                *(f"{row['median_error']:.1%}", f"{row['p90_error']:.1%}"),
             ]
-        return header, rows
+            for row in fidelity["rows"]
+            if row["kind"] == "all"
+        ]
+    return [*header, "90th percentile"], rows
 
-    return read
 
-
-def _ms(seconds: float | None) -> str:
+def _format_ms(seconds: float | None) -> str:
     """Formats seconds as milliseconds with four digits."""
     if seconds is None or not math.isfinite(seconds):
         return "-"
-    before = len(str(int(1e3 * seconds)))
-    return f"{1e3 * seconds:.{max(0, 4 - before)}f}"
+    integer_digits = len(str(int(1e3 * seconds)))
+    return f"{1e3 * seconds:.{max(0, 4 - integer_digits)}f}"
 
 
-def gains(names: dict[str, str], method: str) -> Callable[[Path], Grid]:
-    """Returns the reader of a method's gain, beside the best single device and the whole CPU."""
-    header = ["graph", "devices", "single ms", "predicted ms", "measured ms", "ratio"]
-
-    def read(folder: Path) -> Grid:
-        rows, beside = [], dict[str, None]()
-        for run in names:
-            summary = _summary(folder, run)
-            by_name = {row["method"]: row for row in summary["rows"]}
-            row = by_name[method]
-            medians = {name: summaries.median_s(row) for name, row in by_name.items()}
-            others = {n: s for n, s in medians.items() if by_name[n].get("reference")}
-            beside |= dict.fromkeys(others)
-            singles = [s for n, s in medians.items() if n.startswith("single:") and s]
-            low, high = row["versus_interval"] or (math.nan, math.nan)
-            ratio = f"{row['versus_best_single_device']:.3f} [{low:.3f}, {high:.3f}]"
-            given = read_json(folder / run / "config.json")
-            seconds = (min(singles), row["predicted_s"], medians[method])
-            rows.append(
-                [summary["graph"]["name"], f"`{given['devices']}`", *map(_ms, seconds), ratio]
-            )
-            rows[-1] += [_ms(others.get(name)) for name in beside]
-        return [*header, *(name.removeprefix("reference:") for name in beside)], rows
-
-    return read
-
-
-def by_method(
-    names: dict[str, str], seeds: dict[str, str], column: str, methods: tuple[str, ...]
-) -> Callable[[Path], Grid]:
-    """Returns the reader of predicted latencies, milliseconds: the best in bold, bound and gap."""
-    header = ["graph", column, "single", *methods, "bound", "gap of the best"]
-
-    def read(folder: Path) -> Grid:
-        rows = []
-        for run in names:
-            found = _summary(folder, run)["rows"]
-            compared = comparison.compare(found, ())
-            for graph in compared.graphs:
-                cells = compared.cells[graph]
-                values = [cells[m].latency_s.mean for m in (comparison.SINGLE, *methods)]
-                texts = [_ms(v) if math.isfinite(v) else comparison.OOM for v in values]
-                best = texts[values.index(min(values))]
-                bound_s = max(row["bound_s"] or 0.0 for row in found if row["graph"] == graph)
-                marked = [f"**{text}**" if text == best else text for text in texts]
-                gap = f"{min(values) / bound_s - 1:z.1%}"
-                rows.append([graph, seeds[run], *marked, _ms(bound_s), gap])
-        return header, rows
-
-    return read
-
-
-def gaps(names: dict[str, str], exact: str, methods: tuple[str, ...]) -> Callable[[Path], Grid]:
-    """Returns the reader of how far methods are from the optimum that one of them proves."""
-    header = ["graph", "devices", "optimum ms", "single", *methods]
-
-    def read(folder: Path) -> Grid:
-        rows = []
-        for run in names:
-            summary = _summary(folder, run)
-            given = read_json(folder / run / "config.json")
-            compared = comparison.compare(
-                [row | {"measured_s": None} for row in summary["rows"]], ()
-            )
-            for graph in compared.graphs:
-                cells = compared.cells[graph]
-                optimum_s = cells[exact].latency_s.mean
-                chosen = [cells[m].latency_s.mean for m in (comparison.SINGLE, *methods)]
-                gaps = [f"{value / optimum_s - 1:z.1%}" for value in chosen]
-                rows.append([graph, given["devices"], _ms(optimum_s), *gaps])
-        return header, rows
-
-    return read
-
-
-def scores(run: str, *against: str) -> Callable[[Path], Grid]:
-    """Returns the reader of methods over the best known latency of each graph, means over seeds.
-
-    Then of the graphs with room, or of all where none has any, the interquartile mean and how
-    likely a run of each of `against` is faster, with 95% intervals where there are several runs.
-    """
-
-    def read(folder: Path) -> Grid:
-        summary = _summary(folder, run)
-        compared, told = comparison.compare(summary["rows"], ()), summary["statistics"]
-        title, scope = next(iter(told["scopes"].items()))
-        faster = [scope["probability_of_improvement"].get(other, {}) for other in against]
-        rows = []
-        for method, mean in scope["interquartile_mean"].items():
-            ratios = [
-                f"{compared.cells[graph][method].latency_s.mean / of['best_s']:.3f}"
-                if method in compared.cells[graph]
-                else "-"
-                for graph, of in told["graphs"].items()
+def read_gains(folder: Path, runs: Iterable[str], method: str) -> Grid:
+    """Reads a method's gain over the best single device and, in further columns, references."""
+    rows, references = [], dict[str, None]()
+    for run in runs:
+        summary = runs_lib.read_summary(folder / run)
+        by_name = {row["method"]: row for row in summary["rows"]}
+        row = by_name[method]
+        medians = {name: summaries.median_s(row) for name, row in by_name.items()}
+        references |= dict.fromkeys(name for name in medians if by_name[name].get("reference"))
+        singles_s = [s for n, s in medians.items() if n.startswith("single:") and s]
+        low, high = row["versus_interval"] or (math.nan, math.nan)
+        devices = _read_json(folder / run / "config.json")["devices"]
+        seconds = (min(singles_s), row["predicted_s"], medians[method])
+        rows.append(
+            [
+                *(summary["graph"]["name"], f"`{devices}`", *map(_format_ms, seconds)),
+                f"{row['versus_best_single_device']:.3f} [{low:.3f}, {high:.3f}]",
+                *(_format_ms(medians.get(name)) for name in references),
             ]
-            beside = [_interval(of[method], 2) if method in of else "-" for of in faster]
-            rows.append([f"`{method}`", *ratios, _interval(mean, 3), *beside])
-        header = ["method", *told["graphs"], title, *(f"`{m}` is faster" for m in against)]
-        return header, rows
-
-    return read
+        )
+    header = ["graph", "devices", "single ms", "predicted ms", "measured ms", "ratio"]
+    return [*header, *(name.removeprefix("reference:") for name in references)], rows
 
 
-def ranking(run: str) -> Callable[[Path], Grid]:
-    """Returns the reader of the interquartile means alone."""
+def read_latencies(
+    folder: Path, runs: Mapping[str, str], column: str, methods: Sequence[str]
+) -> Grid:
+    """Reads predicted latencies in milliseconds, the best in bold, with the bound and the gap.
 
-    def read(folder: Path) -> Grid:
-        header, rows = scores(run)(folder)
-        return [header[0], header[-1]], [[row[0], row[-1]] for row in rows]
+    Args:
+      folder: holds the runs.
+      runs: the cell of `column` for each run.
+      column: the head of the second column.
+      methods: a column each.
+    """
+    rows = []
+    for run, cell in runs.items():
+        summary_rows = runs_lib.read_summary(folder / run)["rows"]
+        compared = comparison.compare(summary_rows, ())
+        for graph in compared.graphs:
+            cells = compared.cells[graph]
+            values = [cells[m].latency_s.mean for m in (comparison.SINGLE, *methods)]
+            texts = [_format_ms(v) if math.isfinite(v) else comparison.OOM for v in values]
+            best = texts[values.index(min(values))]
+            bound_s = max(row["bound_s"] or 0.0 for row in summary_rows if row["graph"] == graph)
+            marked = [f"**{text}**" if text == best else text for text in texts]
+            gap = f"{min(values) / bound_s - 1:z.1%}"
+            rows.append([graph, cell, *marked, _format_ms(bound_s), gap])
+    return ["graph", column, "single", *methods, "bound", "gap of the best"], rows
 
-    return read
+
+def read_gaps(folder: Path, runs: Iterable[str], exact: str, methods: Sequence[str]) -> Grid:
+    """Reads the gaps of methods to the optimum that an exact method proves."""
+    rows = []
+    for run in runs:
+        summary = runs_lib.read_summary(folder / run)
+        devices = _read_json(folder / run / "config.json")["devices"]
+        predicted = [row | {"measured_s": None} for row in summary["rows"]]
+        compared = comparison.compare(predicted, ())
+        for graph in compared.graphs:
+            cells = compared.cells[graph]
+            optimum_s = cells[exact].latency_s.mean
+            values = [cells[m].latency_s.mean for m in (comparison.SINGLE, *methods)]
+            gaps = [f"{value / optimum_s - 1:z.1%}" for value in values]
+            rows.append([graph, devices, _format_ms(optimum_s), *gaps])
+    return ["graph", "devices", "optimum ms", "single", *methods], rows
 
 
-def _interval(found: dict[str, float | None], decimals: int) -> str:
-    low, high = found["low"], found["high"]
-    text = f"{found['value']:.{decimals}f}"
+def read_scores(folder: Path, run: str, baselines: Sequence[str] = ()) -> Grid:
+    """Reads the ratio of each method to the best known latency of each graph, means over seeds.
+
+    The next columns hold, over the graphs with headroom (over all graphs where none has any), the
+    interquartile mean and the probability that a run of each baseline is faster, with 95% intervals
+    where there are several runs.
+    """
+    summary = runs_lib.read_summary(folder / run)
+    cells, results = comparison.compare(summary["rows"], ()).cells, summary["statistics"]
+    title, scope = next(iter(results["scopes"].items()))
+    faster = [scope["probability_of_improvement"].get(baseline, {}) for baseline in baselines]
+    rows = []
+    for method, mean in scope["interquartile_mean"].items():
+        ratios = [
+            f"{cells[graph][method].latency_s.mean / result['best_s']:.3f}"
+            if method in cells[graph]
+            else "-"
+            for graph, result in results["graphs"].items()
+        ]
+        probabilities = [_format_interval(p[method], 2) if method in p else "-" for p in faster]
+        rows.append([f"`{method}`", *ratios, _format_interval(mean, 3), *probabilities])
+    heads = (f"`{baseline}` is faster" for baseline in baselines)
+    return ["method", *results["graphs"], title, *heads], rows
+
+
+def read_ranking(folder: Path, run: str) -> Grid:
+    """Reads the interquartile means of `read_scores` alone."""
+    header, rows = read_scores(folder, run)
+    return [header[0], header[-1]], [[row[0], row[-1]] for row in rows]
+
+
+def _format_interval(estimate: dict[str, float | None], decimals: int) -> str:
+    low, high = estimate["low"], estimate["high"]
+    text = f"{estimate['value']:.{decimals}f}"
     return text if low is None else f"{text} [{low:.{decimals}f}, {high:.{decimals}f}]"
 
 
-def rooms(run: str) -> Callable[[Path], Grid]:
-    """Returns the reader of what there is to gain on each graph, and who found it."""
-
-    def read(folder: Path) -> Grid:
-        graphs = _summary(folder, run)["statistics"]["graphs"]
-        header = ["graph", "best single device, ms", "best known, ms", "room", "found by"]
-        return header, [
-            [
-                *(graph, _ms(room["single_s"]), _ms(room["best_s"])),
-                *(f"{room['room']:.3f}", f"`{room['method']}`"),
-            ]
-            for graph, room in graphs.items()
+def read_headroom(folder: Path, run: str) -> Grid:
+    """Reads the possible gain on each graph, and the method that reached it."""
+    graphs = runs_lib.read_summary(folder / run)["statistics"]["graphs"]
+    return ["graph", "best single device, ms", "best known, ms", "room", "found by"], [
+        [
+            *(graph, _format_ms(result["single_s"]), _format_ms(result["best_s"])),
+            *(f"{result['room']:.3f}", f"`{result['method']}`"),
         ]
-
-    return read
-
-
-def phases(names: dict[str, str]) -> Callable[[Path], Grid]:
-    """Returns the reader of each phase's seconds by the graph's size, and the largest's memory."""
-
-    def read(folder: Path) -> Grid:
-        sizes = tuple(int(name.rpartition("-")[2]) for name in names)
-        measured = [
-            [Phase(*phase) for phase in json.loads((folder / name / PRINTED).read_text())]
-            for name in names
-        ]
-        header = ["phase", *(f"{size:,} operations, s" for size in sizes), "GB", "exponent"]
-        rows = []
-        for some in zip(*measured, strict=True):
-            seconds = [phase.seconds for phase in some]
-            texts = [f"{s:.2f}" if s < 10 else f"{s:.1f}" for s in seconds]
-            gigabytes = f"{some[-1].peak_bytes / 1e9:.1f}"
-            rows.append([some[0].name, *texts, gigabytes, exponent(sizes, seconds)])
-        return header, rows
-
-    return read
+        for graph, result in graphs.items()
+    ]
 
 
-def _unseen(folder: Path) -> list[Cell]:
-    return [Cell(*cell) for cell in json.loads((folder / "unseen" / PRINTED).read_text())]
+def read_phases(folder: Path, runs: Iterable[str]) -> Grid:
+    """Reads the seconds of each phase by the graph's size, and the memory of the largest."""
+    runs = list(runs)
+    sizes = tuple(int(name.rpartition("-")[2]) for name in runs)
+    phases_by_size = [[Phase(*phase) for phase in _read_printed(folder, run)] for run in runs]
+    rows = []
+    for phases in zip(*phases_by_size, strict=True):
+        seconds = [phase.seconds for phase in phases]
+        texts = [f"{s:.2f}" if s < 10 else f"{s:.1f}" for s in seconds]
+        gigabytes = f"{phases[-1].peak_bytes / 1e9:.1f}"
+        rows.append([phases[0].name, *texts, gigabytes, format_exponent(sizes, seconds)])
+    heads = (f"{size:,} operations, s" for size in sizes)
+    return ["phase", *heads, "GB", "exponent"], rows
 
 
-def unseen_by_devices(folder: Path) -> Grid:
-    """Reads of a policy on unseen families, by devices: median (worst) over a whole search."""
-    cells, rows = _unseen(folder), []
-    for devices in dict.fromkeys(cell.devices for cell in cells):
-        some = [cell for cell in cells if cell.devices == devices]
-        faster = sum(cell.zero_shot_s < cell.heft_s for cell in some) / len(some)
-        of = [ratios_to_search(cell) for cell in some]
-        texts = [
-            f"{statistics.median(r[i] for r in of):.3f} ({max(r[i] for r in of):.3f})"
-            for i in (3, 2)
-        ]
-        rows.append([devices.partition(":")[2].replace(",", ", "), f"{faster:.0%}", *texts])
+def read_unseen_by_devices(folder: Path) -> Grid:
+    """Reads a policy's ratios to a whole search on unseen families: median (worst) by devices."""
+    cells, rows = [Cell(*cell) for cell in _read_printed(folder, "unseen")], []
+    for devices in dict.fromkeys(cell.device_kinds for cell in cells):
+        members = [cell for cell in cells if cell.device_kinds == devices]
+        num_faster = sum(cell.values["zero_shot_s"] < cell.values["heft_s"] for cell in members)
+        _, _, untrained, zero_shot = zip(*map(unseen.compute_ratios, members), strict=True)
+        texts = [f"{statistics.median(r):.3f} ({max(r):.3f})" for r in (zero_shot, untrained)]
+        rows.append([devices.replace(",", ", "), f"{num_faster / len(members):.0%}", *texts])
     return ["devices", "faster than HEFT", "`zero_shot`", "untrained"], rows
 
 
-def unseen_by_family(folder: Path) -> Grid:
-    """Reads the same by family: geometric means over all devices."""
-    cells, rows = _unseen(folder), []
+def read_unseen_by_family(folder: Path) -> Grid:
+    """Reads the same ratios by family: geometric means over all devices."""
+    cells, rows = [Cell(*cell) for cell in _read_printed(folder, "unseen")], []
     for family in dict.fromkeys(cell.family for cell in cells):
-        of = [ratios_to_search(cell) for cell in cells if cell.family == family]
-        means = [statistics.geometric_mean(column) for column in zip(*of, strict=True)]
+        ratios = [unseen.compute_ratios(cell) for cell in cells if cell.family == family]
+        means = [statistics.geometric_mean(column) for column in zip(*ratios, strict=True)]
         rows.append([f"`{family}`", *(f"{mean:.3f}" for mean in means)])
     return ["family", "best single device", "HEFT", "untrained", "`zero_shot`"], rows
 
 
-def gaps_by_family(folder: Path) -> Grid:
-    """Reads how far the best known is from what is proven, by family."""
-    printed = json.loads((folder / "gaps" / PRINTED).read_text())
-    return list(gaps_lib.HEADER), gaps_lib.by_family([gaps_lib.Cell(*cell) for cell in printed])
+def read_family_gaps(folder: Path) -> Grid:
+    """Reads the gaps between the best known latencies and the bounds, by family."""
+    cells = [Cell(*cell) for cell in _read_printed(folder, "gaps")]
+    return list(gaps_lib.HEADER), gaps_lib.make_family_rows(cells)
 
 
-def roles_of_search(folder: Path) -> Grid:
-    """Reads of `search` with some roles: over the best known, interquartile means of seeds."""
-    printed = json.loads((folder / "roles_search" / PRINTED).read_text())
-    found = [OfRoles(*cell) for cell in printed]
-    known_s = {of.graph: min(min(c.best_s) for c in found if c.graph == of.graph) for of in found}
+def read_roles(folder: Path) -> Grid:
+    """Reads results of `search` with different roles, over the best known of each graph."""
+    results = [RolesResult(*result) for result in _read_printed(folder, "roles_search")]
+    best_s: dict[str, float] = {}
+    for result in results:
+        best_s[result.graph] = min(best_s.get(result.graph, math.inf), *result.best_s)
     header, rows = ["roles"], []
-    for told in dict.fromkeys(cell.told for cell in found):
-        some = [cell for cell in found if cell.told == told]
-        texts = [text for cell in some for text in _of_roles(cell, known_s[cell.graph])]
-        rows.append([told, *(cell for _, cell in texts)])
-        header = ["roles", *(head for head, _ in texts)]
+    for roles in dict.fromkeys(result.roles for result in results):
+        header, row = ["roles"], [roles]
+        for result in results:
+            if result.roles != roles:
+                continue
+            if result.budget == BUDGETS[0]:
+                header.append(f"{result.graph}, decisions")
+                row.append(f"{result.decisions:,}")
+            ratios = np.array(result.best_s) / best_s[result.graph]
+            mean = statistics_lib.interquartile_mean([ratios])
+            header.append(f"{result.budget:,} evaluations")
+            row.append(_format_interval(mean._asdict(), 3))
+        rows.append(row)
     return header, rows
 
 
-def _of_roles(cell: OfRoles, known_s: float) -> Iterator[tuple[str, str]]:
-    """Columns of a cell of `questions`, with their heads."""
-    if cell.budget == BUDGETS[0]:
-        yield f"{cell.graph}, decisions", f"{cell.decisions:,}"
-    mean = statistics_lib.interquartile_mean([np.array(cell.best_s) / known_s])
-    yield f"{cell.budget:,} evaluations", _interval(mean._asdict(), 3)
-
-
-def objectives(folder: Path) -> Grid:
-    """Reads what placements of several objectives cut, and what they are worth under makespan."""
-    printed = json.loads((folder / "objectives" / PRINTED).read_text())
+def read_objectives(folder: Path) -> Grid:
+    """Reads the bytes that placements of several objectives cut, and their makespans."""
     header = ["graph", "placement", "MB cut", "makespan", "after a search from there"]
     return header, [
         [
-            *(cell.graph, cell.found_by, f"{cell.cut_bytes / 1e6:.2f}"),
-            *(f"{s / cell.single_s:.3f}" for s in (cell.makespan_s, cell.refined_s)),
+            *(result.graph, result.found_by, f"{result.cut_bytes / 1e6:.2f}"),
+            *(f"{s / result.single_s:.3f}" for s in (result.makespan_s, result.refined_s)),
         ]
-        for cell in (OfObjective(*each) for each in printed)
+        for result in (ObjectiveResult(*row) for row in _read_printed(folder, "objectives"))
     ]
 
 
-def solved(kind: str, files: Mapping[str, tuple[str, ...]]) -> Callable[[Path], Grid]:
-    """Returns the reader of what solvers find of workloads: value, seconds and status of each."""
-    methods = tuple(dict.fromkeys(m for chosen in files.values() for m in chosen))
+def read_workloads(folder: Path, kind: str, methods_by_file: Mapping[str, Sequence[str]]) -> Grid:
+    """Reads the value, seconds and status of each solver on each workload."""
+    all_methods = dict.fromkeys(m for methods in methods_by_file.values() for m in methods)
+    rows = []
+    for name, methods in methods_by_file.items():
+        cells = [name.replace("_", " ")]
+        for method in all_methods:
+            if method not in methods:
+                cells += ["", "", ""]
+                continue
+            summary = runs_lib.read_summary(folder / f"{kind}-{name}-{method}")
+            (row,) = (row for row in summary["rows"] if row["method"] == method)
+            cells += [f"{row['predicted_s']:.4f}", f"{row['search_s']:.2f}", row["status"]]
+        rows.append(cells)
+    heads = (text for method in all_methods for text in (f"`{method}`", "s", "status"))
+    return [f"`{kind}`", *heads], rows
 
-    def read(folder: Path) -> Grid:
-        header = [f"`{kind}`", *(text for m in methods for text in (f"`{m}`", "s", "status"))]
-        rows = []
-        for name, chosen in files.items():
-            cells = [name.replace("_", " ")]
-            for method in methods:
-                if method not in chosen:
-                    cells += ["", "", ""]
-                    continue
-                summary = _summary(folder, f"{kind}-{name}-{method}")
-                (row,) = (row for row in summary["rows"] if row["method"] == method)
-                cells += [f"{row['predicted_s']:.4f}", f"{row['search_s']:.2f}", row["status"]]
-            rows.append(cells)
-        return header, rows
 
-    return read
+def read_verdicts(folder: Path, runs: Mapping[str, str], objectives: Sequence[str]) -> Grid:
+    """Reads the best possible ratio of `--task=advise`, a row for each run.
+
+    A cell is the bound over the fastest device without placing, under the same objective.
+
+    Args:
+      folder: holds the runs.
+      runs: the devices of each run.
+      objectives: a column each.
+    """
+    rows = []
+    for run, devices in runs.items():
+        record = _read_json(folder / run / advice.FILE)
+        ratios = {row["objective"]: row["ratio"] for row in record["rows"]}
+        cells = []
+        for ratio in map(ratios.get, objectives):
+            if ratio is None:  # not known
+                cells.append(units.NONE)
+            else:
+                cells.append(f"{ratio:.2f}" + (", stop" if ratio >= advice.HOPELESS else ""))
+        rows.append([record["graph"].partition(":")[0], f"`{devices}`", *cells])
+    return ["graph", "devices", *objectives], rows
+
+
+def read_fronts(folder: Path, runs: Iterable[str]) -> Grid:
+    """Reads the measured rows of `--task=front`, with the predictions for its points."""
+    rows = []
+    for run in runs:
+        record = _read_json(folder / run / front.FILE)
+        points = {f"point {point['number']}": point for point in record["points"]}
+        for measured in record["measured"]:
+            predicted = [units.NONE] * 3
+            if point := points.get(measured["name"]):
+                seconds = [f"{1e3 * point[axis]:.2f}" for axis in ("latency_s", "request_s")]
+                predicted = [*seconds, f"{point['memory_bytes'] / 1e6:.0f}"]
+            medians = [
+                f"{1e3 * measured[key]['median']:.2f}" if key in measured else units.NONE
+                for key in ("latency", "stream")
+            ]
+            rows.append([record["graph"], measured["name"], *predicted, *medians])
+    header = ["graph", "placement", "latency ms", "ms per request", "MB"]
+    return [*header, "measured latency ms", "measured ms per request"], rows

@@ -335,9 +335,7 @@ def _find_constants(graph: OpGraph) -> tuple[np.ndarray, np.ndarray]:
     is_source = np.array([op_type == "Constant" for op_type in graph.op_types])
     is_never_constant = np.array([op_type in NEVER_CONSTANT for op_type in graph.op_types])
     has_inputs = np.bincount(graph.receivers, minlength=graph.num_ops) > 0
-    senders, receivers = dag.quotient(
-        graph.senders, graph.receivers, np.arange(graph.num_ops)
-    )
+    senders, receivers = dag.quotient(graph.senders, graph.receivers, np.arange(graph.num_ops))
     edges = dag.sort_edges(dag.topological_order(graph), receivers)
     edges = edges[~is_source[receivers[edges]]]
     # Lists, because indexing arrays one element at a time is slow.

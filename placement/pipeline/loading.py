@@ -1,4 +1,4 @@
-"""From a configuration to the objects of an experiment: the one place that wires everything."""
+"""The objects of an experiment, made from its settings: networks, problems and candidates."""
 
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -19,19 +19,19 @@ from placement.runtime.measurement.request import Candidate
 from placement.runtime.models import extract, frontend, operations
 from placement.runtime.models import inputs as inputs_lib
 from placement.runtime.models.inputs import Inputs
-from placement.types import CostModel, Evaluate, OpGraph
+from placement.types import Array, CostModel, Evaluate, OpGraph
 from placement.zoo import synthetic
 
 EVALUATE = ("simulate", "measure", "simulate+verify")
 MEASURE_ON = ("here", "ray")
-SEEDS = 2**31  # fewer than some solvers take, and no other takes fewer
-_NUM_REQUESTS = 2  # requests under way for each device of a pipeline
-# What a graph's arguments say of its training step, and what they are where it has one.
+NUM_SEEDS = 2**31  # some solvers take no larger seed
+_REQUESTS_PER_DEVICE = 2  # under way at the same time in a pipeline
+# The arguments of a graph that ask for its training step, with their defaults.
 _TRAINING: dict[str, arguments.Value] = {"training": 1, "optimiser": "adam", "colocate": True}
 
 
 class Backend(NamedTuple):
-    """How measured placements run."""
+    """A way to run measured placements."""
 
     summary: str
     objectives: tuple[str, ...]  # that predict it
@@ -48,42 +48,39 @@ BACKENDS = {
 class Network(NamedTuple):
     """A model and its graphs."""
 
-    # ov.Model: static, folded, uniquely named; None of what no device here could run: a workload, a
-    # synthetic graph, a training step
+    # ov.Model: static, folded, with unique names. None if no device here could run it: a workload,
+    # a synthetic graph or a training step.
     model: Any
-    graph: OpGraph  # as configured: the full view or the one without constants
+    graph: OpGraph  # with or without constants, as configured
     coarsening: coarsen.Coarsening
-    estimated: dict[str, int]  # operation type -> operations whose FLOPs are an estimate
-    workload: workloads.Workload | None = None  # with devices and costs of its own
+    estimated: dict[str, int]  # operation type -> number of operations whose FLOPs are estimated
+    workload: workloads.Workload | None = None  # has its own devices and costs
 
 
 class SearchProblem(NamedTuple):
-    """What searches work on: the problem in full and coarsened, and its simulator."""
+    """The problem of a search, in full and coarsened to M operations, and its simulator."""
 
     full: Instance
     coarse: Instance
-    assignment: np.ndarray  # int32 [N]: the coarse operation of each
-    leaders: np.ndarray  # int32 [M]: the first of the coarse ones that each is co-located with
-    simulate: Evaluate  # of coarse placements, complete or not
+    assignment: np.ndarray  # int32 [N]: the coarse operation of each operation
+    leaders: np.ndarray  # int32 [M]: the first coarse operation that each is co-located with
+    simulate: Evaluate  # of coarse placements; co-located operations follow their leader
 
     def whole(self) -> "SearchProblem":
-        """The same for placements that give every operation a device of its own."""
-        everything = np.arange(self.full.graph.num_ops, dtype=np.int32)
-        return SearchProblem(
-            *(self.full, self.full, everything, everything),
-            self.full.evaluate,
-        )
+        """Returns the same problem without coarsening."""
+        identity = np.arange(self.full.graph.num_ops, dtype=np.int32)
+        return SearchProblem(self.full, self.full, identity, identity, self.full.evaluate)
 
     def complete(self, placements: np.ndarray) -> np.ndarray:
-        """Placements int32 [K, M] of which co-located operations follow the first of them."""
+        """Returns placements int32 [K, M] in which co-located operations follow their leader."""
         return np.asarray(placements, np.int32)[:, self.leaders]
 
 
 def check(settings: Settings) -> None:
-    """Refuses what no experiment can be run with, before anything is loaded.
+    """Checks settings that can be judged before anything is loaded.
 
     Raises:
-      UserError: one line: what was given, what is valid.
+      UserError: a setting has an invalid value.
     """
     arguments.check("objective", settings.objective, tuple(simulators.OBJECTIVES))
     arguments.check("evaluate", settings.evaluate, EVALUATE)
@@ -92,18 +89,18 @@ def check(settings: Settings) -> None:
     for key in ("budget", "time_limit_s", "measure_s"):
         if not (value := getattr(settings, key)) > 0:
             raise UserError(f"{key}={value} leaves nothing to run; give {key} > 0")
-    if settings.seed < 0 or settings.seed + max(settings.seeds, settings.members) > SEEDS:
+    if settings.seed < 0 or settings.seed + max(settings.seeds, settings.members) > NUM_SEEDS:
         raise UserError(
-            f"seed={settings.seed} and the seeds that follow it must be from 0 to {SEEDS - 1}; "
+            f"seed={settings.seed} and the seeds that follow it must be from 0 to {NUM_SEEDS - 1}; "
             "give a smaller one, or fewer seeds"
         )
 
 
 def check_graph(graph: str) -> None:
-    """Refuses a name that no network has, and a file that is not there, before any is loaded.
+    """Checks that a graph's network or file exists, before any is loaded.
 
     Raises:
-      UserError: one line: what was given, what is valid.
+      UserError: it does not.
     """
     path = graph_labels.file(graph)
     if path is None:
@@ -116,36 +113,44 @@ def network(settings: Settings) -> Network:
     """Loads or builds the configured model, or reads the configured workload.
 
     Raises:
-      UserError: no such graph, an unreadable file, dynamic inputs without shapes, a model that
-        computes nothing.
+      UserError: the graph does not exist, a file cannot be read, a dynamic input has no shape, or
+        the model computes nothing.
     """
-    path, given = _workload_file(settings.graph)
-    if path is not None:
-        return _workload(path, given, settings)
-    text, step = _training_step(settings.graph)
-    if text.split(":")[0] == synthetic.NAME:
+    path, suffix, rest = settings.graph.partition(".json")
+    if suffix and rest[:1] in ("", ":"):  # 'FILE.json' or 'FILE.json:parts=2'
+        return _read_workload(Path(path + suffix), rest, settings)
+    name, step = _split_training(settings.graph)
+    if name.split(":")[0] == synthetic.NAME:
         if step is not None:
             raise UserError(
                 f"graph={settings.graph!r} has no weights to train; give a network of the zoo or a "
                 "model's path with training=1"
             )
-        graph = synthetic.build(text)
+        graph = synthetic.build(name)
         return Network(None, graph, coarsen.coarsen(graph), {})
-    model = frontend.prepare(_source(text, weights=step is None), settings.input_shapes)
-    name = graph_labels.shortest(settings.graph)
-    extraction = extract.op_graph(model, name=name, constants=settings.constants)
+    if graph_labels.file(name) is None:
+        source = zoo.build(name, weights=step is None)
+    else:
+        source = frontend.load(name)
+    model = frontend.prepare(source, settings.input_shapes)
+    label = graph_labels.shortest(settings.graph)
+    extraction = extract.op_graph(model, name=label, constants=settings.constants)
     if not operations.computed_names(model):
         raise UserError(
             f"graph={settings.graph!r} has no operation that a device could run; give a model that "
             "computes something of its inputs"
         )
-    if step is not None:
-        return _trained(extraction, step)
-    return Network(model, extraction.graph, coarsen.coarsen(extraction.graph), extraction.estimated)
+    graph, coarsening = extraction.graph, coarsen.coarsen(extraction.graph)
+    if step is None:
+        return Network(model, graph, coarsening, extraction.estimated)
+    # The step is coarsened like the network, so that both have the same groups.
+    trained = training.training(graph, optimiser=step["optimiser"], colocate=step["colocate"])
+    coarsening = training.coarsened(trained, coarsening.assignment)
+    return Network(None, trained.graph, coarsening, extraction.estimated)
 
 
 def inputs(settings: Settings, model: Any) -> Inputs:
-    """Finds what the configured model is run with.
+    """Returns the configured inputs of a model.
 
     Raises:
       UserError: `input_values` or `inputs` do not suit it.
@@ -155,14 +160,14 @@ def inputs(settings: Settings, model: Any) -> Inputs:
 
 
 def without_weights(text: str, *, constants: bool = False) -> Network:
-    """A network of the zoo, or a synthetic one, as a graph alone, without a model.
+    """Builds only the graph of a zoo network or synthetic graph, without a model to run.
 
     Args:
       text: its name.
-      constants: whether the graph has the constants, as `config.constants`.
+      constants: whether the graph contains its constants, as `config.constants`.
 
     Raises:
-      UserError: no such graph.
+      UserError: it does not exist.
     """
     if text.split(":")[0] == synthetic.NAME:
         graph = synthetic.build(text)
@@ -172,58 +177,37 @@ def without_weights(text: str, *, constants: bool = False) -> Network:
     return Network(None, graph, coarsen.coarsen(graph), {})
 
 
-def _workload_file(graph: str) -> tuple[Path | None, dict[str, str]]:
-    """The path and arguments of 'FILE.json' or 'FILE.json:parts=2'; no path of another graph."""
-    path, suffix, given = graph.partition(".json")
-    if not suffix or given[:1] not in ("", ":"):
-        return None, {}
-    return Path(path + suffix), arguments.split(graph)[1] if given else {}
-
-
-def _training_step(graph: str) -> tuple[str, dict[str, Any] | None]:
-    """A graph without what it says of training, and that; None where no step is asked for."""
+def _split_training(graph: str) -> tuple[str, dict[str, Any] | None]:
+    """Splits a graph's arguments: the graph without those of training, and those, if any."""
     name, rest = graph_labels.split(graph)
-    given = arguments.split(rest)[1]
-    asked = {key: value for key, value in given.items() if key in _TRAINING}
-    if not asked:
+    values = arguments.split(rest)[1]
+    step_values = {key: value for key, value in values.items() if key in _TRAINING}
+    if not step_values:
         return graph, None
-    values = arguments.values(graph, asked, _TRAINING, least={"training": 0})
-    if values["training"] > 1 or "training" not in asked:
+    step = arguments.values(graph, step_values, _TRAINING, least={"training": 0})
+    if step["training"] > 1 or "training" not in step_values:
         raise UserError(
-            f"graph {graph!r} gives {', '.join(asked)}; a step of training is training=1: give "
-            "that beside, or leave all of them out"
+            f"graph {graph!r} gives {', '.join(step_values)}; a step of training is training=1: "
+            "give that beside, or leave all of them out"
         )
-    others = ",".join(f"{key}={value}" for key, value in given.items() if key not in _TRAINING)
-    return f"{name}:{others}" if others else name, values if values["training"] else None
+    rest = ",".join(f"{key}={value}" for key, value in values.items() if key not in _TRAINING)
+    return f"{name}:{rest}" if rest else name, step if step["training"] else None
 
 
-def _trained(extraction: extract.Extraction, step: dict[str, Any]) -> Network:
-    """The training step of a network, coarsened as the network would be."""
-    network = extraction.graph
-    trained = training.training(network, optimiser=step["optimiser"], colocate=step["colocate"])
-    assignment = coarsen.coarsen(network).assignment
-    coarsening = training.coarsened(trained, assignment)
-    return Network(None, trained.graph, coarsening, extraction.estimated)
-
-
-def _workload(path: Path, given: dict[str, str], settings: Settings) -> Network:
-    """A workload file's graph is not coarsened: that would lose placements, and optima with them.
+def _read_workload(path: Path, arguments_text: str, settings: Settings) -> Network:
+    """Reads a workload, which is not coarsened: that would lose placements, also optimal ones.
 
     Its co-located operations follow the first of them instead (`coarsen.lift` by representatives).
     """
-    parts = arguments.values(settings.graph, given, {"parts": 1})["parts"]
+    values = arguments.split(settings.graph)[1] if arguments_text else {}
+    parts = arguments.values(settings.graph, values, {"parts": 1})["parts"]
     data = files.read_json(path, object, remedy="give a workload's file")
-    read = workloads.from_json(data, name=path.stem, objective=settings.objective, parts=parts)
-    graph = read.graph
+    workload = workloads.from_json(data, name=path.stem, objective=settings.objective, parts=parts)
+    graph = workload.graph
     representatives = opgraph.representatives(graph)
     edges = np.arange(graph.num_edges, dtype=np.int32)
-    return Network(None, graph, coarsen.Coarsening(graph, representatives, edges), {}, read)
-
-
-def _source(graph: str, *, weights: bool) -> Any:  # ov.Model
-    if graph_labels.file(graph) is None:
-        return zoo.build(graph, weights=weights)
-    return frontend.load(graph)
+    coarsening = coarsen.Coarsening(graph, representatives, edges)
+    return Network(None, graph, coarsening, {}, workload)
 
 
 def search_problem(
@@ -232,7 +216,7 @@ def search_problem(
     devices: tuple[str, ...],
     objective: str,
 ) -> SearchProblem:
-    """The problem that the searches of a run share."""
+    """Makes the problem that the searches of a run share."""
     coarsening = net.coarsening
     full = coarse = Instance(net.graph, costs, objective, devices)
     if coarsening.graph is not net.graph:
@@ -240,39 +224,36 @@ def search_problem(
         coarse = Instance(coarsening.graph, coarse_costs, objective, devices)
     leaders = coarse.leaders
     _ = coarse.tables  # refuses too many devices before the search begins
-    simulate = coarse.evaluate
-    if not coarse.is_colocated:
-        return SearchProblem(full, coarse, coarsening.assignment, leaders, simulate)
-    return SearchProblem(
-        full, coarse, coarsening.assignment, leaders, lambda p: simulate(p[..., leaders])
-    )
+    evaluate = coarse.evaluate
+
+    def evaluate_leaders(placements: Array) -> Array:
+        return evaluate(placements[..., leaders])
+
+    simulate = evaluate_leaders if coarse.is_colocated else evaluate
+    return SearchProblem(full, coarse, coarsening.assignment, leaders, simulate)
 
 
-def affinity(of: SearchProblem, placement: np.ndarray) -> dict[str, str]:
-    """Operation name -> device name, of a coarse placement int32 [M]."""
-    lifted = coarsen.lift(of.assignment, placement)
+def affinity(problem: SearchProblem, placement: np.ndarray) -> dict[str, str]:
+    """Returns the device's name for each operation's name, for a coarse placement int32 [M]."""
+    lifted = coarsen.lift(problem.assignment, placement)
     return {
-        name: of.full.devices[device]
-        for name, device in zip(of.full.graph.op_names, lifted.tolist(), strict=True)
+        name: problem.full.devices[device]
+        for name, device in zip(problem.full.graph.op_names, lifted.tolist(), strict=True)
     }
 
 
 def candidate(
-    of: SearchProblem, placement: np.ndarray, devices: tuple[Device, ...], backend: str
+    problem: SearchProblem, placement: np.ndarray, devices: tuple[Device, ...], backend: str
 ) -> Candidate:
-    """Makes the candidate that measures a coarse placement int32 [M]."""
-    where = affinity(of, placement)
+    """Makes the candidate that measures a coarse placement int32 [M] on devices."""
+    names = affinity(problem, placement)
     if backend == "hetero" or not devices:
-        return Candidate(where, devices)
-    cut = segments.cut(of.coarse, placement)
-    num_requests = _NUM_REQUESTS * len(devices) if of.coarse.objective == "max_load" else 1
-    members = coarsen.members(of.full.graph, of.assignment)
-    return Candidate(
-        where,
-        devices,
-        tuple(
-            Segment(devices[placement[ops[0]]].name, tuple(n for op in ops for n in members[op]))
-            for ops in cut
-        ),
-        num_requests,
+        return Candidate(names, devices)
+    is_pipeline = problem.coarse.objective == "max_load"
+    num_requests = _REQUESTS_PER_DEVICE * len(devices) if is_pipeline else 1
+    members = coarsen.members(problem.full.graph, problem.assignment)
+    submodels = tuple(
+        Segment(devices[placement[ops[0]]].name, tuple(n for op in ops for n in members[op]))
+        for ops in segments.cut(problem.coarse, placement)
     )
+    return Candidate(names, devices, submodels, num_requests)

@@ -1,6 +1,5 @@
-"""What devices cost, as profile.json has it: the one of a run directory, or one that is given."""
+"""Costs of devices in a profile.json: of the run directory, or of another run."""
 
-from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -8,16 +7,17 @@ import numpy as np
 
 from placement import files
 from placement.costs import calibrate, tables
+from placement.types import CostModel, OpGraph
 
 FILE = "profile.json"
 _MATRIX = [[float]]
-_BETWEEN = {"latency_s": _MATRIX, "s_per_byte": _MATRIX}
+_TRANSFER_MATRICES = {"latency_s": _MATRIX, "s_per_byte": _MATRIX}
 _PROFILE = {"device": str, "latency_s": float, "kernels": [[object]], "unsupported": [str]}
 _TRANSFER = {"devices": [str], **dict.fromkeys(("latency_s", "s_per_byte"), float)}
 _TRANSFER |= dict.fromkeys(("median_error", "p90_error"), files.NUMBER)
 _SCHEMA = {
     "profiles": [_PROFILE],
-    "crossings": _BETWEEN,
+    "crossings": _TRANSFER_MATRICES,
     "key": files.Maybe(str),
     "handovers": files.Maybe(
         {
@@ -25,12 +25,12 @@ _SCHEMA = {
             "alone_s": [[files.NUMBER]],
             "slowdown": files.Maybe([[files.NUMBER]]),
         }
-        | _BETWEEN
+        | _TRANSFER_MATRICES
     ),
     "transfers": files.Maybe([_TRANSFER]),
     "conditions": files.Maybe({"limit_s": float, "left_out": [str], "busy": (str, None)}),
     "calibration": files.Maybe(
-        {"compute": [float], "cut": float, "fusion_loss_s": float} | _BETWEEN
+        {"compute": [float], "cut": float, "fusion_loss_s": float} | _TRANSFER_MATRICES
     ),
 }
 
@@ -39,13 +39,14 @@ def read(path: Path) -> dict[str, Any]:
     """Reads the costs of D devices.
 
     Raises:
-      UserError: there are none.
-      files.CorruptFileError: it is another file, or is not of D devices throughout.
+      UserError: the file does not exist.
+      files.CorruptFileError: it is another file, or its parts have different numbers of devices.
     """
-    return files.read_json(path, _SCHEMA, _checked, remedy=f"give the {FILE} of a run")
+    return files.read_json(path, _SCHEMA, _validate, remedy=f"give the {FILE} of a run")
 
 
-def _checked(saved: dict[str, Any]) -> dict[str, Any]:
+def _validate(saved: dict[str, Any]) -> dict[str, Any]:
+    """Returns the data unless an array has a shape that does not fit the devices."""
     profiles, crossings = tables.from_json(saved)
     if not profiles:
         raise ValueError("it is of no device")
@@ -54,26 +55,38 @@ def _checked(saved: dict[str, Any]) -> dict[str, Any]:
             files.check(list(names), [str], "names of a kernel")
             files.check(seconds, float, "seconds of a kernel")
     num_devices = len(profiles)
-    _check_shapes(crossings, num_devices, "crossings")
+    device_pairs = num_devices, num_devices
+    shapes: list[tuple[str, Any, tuple[int, ...]]] = []
+    shapes += [("crossings", matrix, device_pairs) for matrix in crossings]
     if "handovers" in saved:
         submodels = tables.submodels_from_json(saved["handovers"])
-        _check_shapes(submodels.transfers, num_devices, "handovers")
-        of_groups = len(submodels.groups), num_devices
-        _check_shape(submodels.alone_s, of_groups, "handovers.alone_s")
-        _check_shape(submodels.slowdown, of_groups, "handovers.slowdown")
+        group_shape = len(submodels.groups), num_devices
+        shapes += [("handovers", matrix, device_pairs) for matrix in submodels.transfers]
+        shapes += [("handovers.alone_s", submodels.alone_s, group_shape)]
+        shapes += [("handovers.slowdown", submodels.slowdown, group_shape)]
     if "calibration" in saved:
         calibration = calibrate.from_json(saved["calibration"])
-        between = [calibration.latency_s, calibration.s_per_byte]
-        _check_shapes(between, num_devices, "calibration")
-        _check_shape(calibration.compute, (num_devices,), "calibration.compute")
+        shapes += [("calibration", calibration.latency_s, device_pairs)]
+        shapes += [("calibration", calibration.s_per_byte, device_pairs)]
+        shapes += [("calibration.compute", calibration.compute, (num_devices,))]
+    for name, array, shape in shapes:
+        if np.shape(array) != shape:
+            raise ValueError(
+                f"{name} has shape {np.shape(array)}, where that of its devices is {shape}"
+            )
     return saved
 
 
-def _check_shapes(matrices: Sequence[np.ndarray], num_devices: int, what: str) -> None:
-    for matrix in matrices:
-        _check_shape(matrix, (num_devices, num_devices), what)
+def device_labels(saved: dict[str, Any]) -> tuple[str, ...]:
+    """Returns the labels of the profiled devices."""
+    return tuple(profile["device"] for profile in saved["profiles"])
 
 
-def _check_shape(array: np.ndarray, shape: tuple[int, ...], what: str) -> None:
-    if array.shape != shape:
-        raise ValueError(f"{what} has shape {array.shape}, where that of its devices is {shape}")
+def cost_model(graph: OpGraph, saved: dict[str, Any]) -> CostModel:
+    """Makes the cost model of a profile, with its calibration if it has one."""
+    costs = tables.cost_model(graph, *tables.from_json(saved))
+    if "handovers" in saved:
+        costs = tables.concurrent(graph, costs, tables.submodels_from_json(saved["handovers"]))
+    if "calibration" not in saved:
+        return costs
+    return calibrate.apply(costs, calibrate.from_json(saved["calibration"]))

@@ -1,4 +1,4 @@
-"""The settings of a run: every key, its default, its type and its meaning, in one place."""
+"""The settings of a run: every key with its default, type and meaning."""
 
 import dataclasses
 from collections.abc import Mapping
@@ -19,7 +19,7 @@ def _setting(default: T, summary: str) -> T:
 
 @dataclasses.dataclass(frozen=True)
 class Settings:
-    """The settings of one run, made once from a configuration or from arguments."""
+    """The settings of one run, converted once from a configuration or from arguments."""
 
     # A network of the zoo (inception_v3, resnet50, two_stream, bert_base, rnnlm, nmt), also in
     # other sizes ('resnet:depth=18,size=96', 'bert:layers=4'); a model file (.xml, .onnx, .tflite,
@@ -59,8 +59,8 @@ class Settings:
     budget: int = _setting(32_000, "placements that each search evaluates")
     seed: int = _setting(0, "the seed of everything random")
     # Each step has this limit: profiling, each search, compiling the placements to measure (at
-    # least 5 s each), calibrating, checking and explaining. Past it a step does only what the run
-    # cannot do without, such as one inference on each device.
+    # least 5 s each), calibrating, checking and explaining. After it, a step only does what the run
+    # needs to continue, such as one inference on each device.
     time_limit_s: float = _setting(60.0, "seconds for each search, and for every other step")
     # Compilation is not included. Profiling the operations takes a fifth of this in addition.
     measure_s: float = _setting(30.0, "seconds for timing the final placements on the devices")
@@ -75,7 +75,7 @@ class Settings:
 
     @classmethod
     def from_mapping(cls, values: Mapping[str, Any], **defaults: Value) -> Self:
-        """Checks keys and types.
+        """Checks keys and types, and returns the settings.
 
         Args:
           values: such as a ConfigDict, or the keyword arguments of `placement.place`.
@@ -112,7 +112,7 @@ class Settings:
 SUMMARIES: Mapping[str, str] = {
     field.name: field.metadata["summary"] for field in dataclasses.fields(Settings)
 }
-# A user's first run: the devices run at the same time, found by the strongest search.
+# For a first run: the devices work at the same time, and the strongest search places.
 QUICKSTART: Mapping[str, Value] = {
     "backend": "concurrent",
     "objective": "makespan",

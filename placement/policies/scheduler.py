@@ -321,9 +321,7 @@ def _list_schedule(
             input_delays.append(tensors.select(delay[:, :, None], partial.device[sender]))  # [D, B]
             arrivals.append(partial.finish[sender] + input_delays[-1])
         arrival = schedule.accumulate_inputs(s.first, partial.arrival, 0.0, arrivals)
-        transfer = schedule.accumulate_inputs(
-            s.first, partial.transfer, 0.0, input_delays, jnp.add
-        )
+        transfer = schedule.accumulate_inputs(s.first, partial.transfer, 0.0, input_delays, jnp.add)
         end = jnp.maximum(arrival, partial.free) + compute[:, None]
         fits = partial.used_memory + t.memory[s.op] <= t.capacity[:, None]
         candidate = allowed[s.op][:, None] & (fits | ~fits.any(axis=0))

@@ -85,28 +85,28 @@ def folder(tmp_path_factory: pytest.TempPathFactory):
 
 
 def test_a_comparison_is_read_as_latencies_ratios_and_gaps(folder) -> None:
-    names, methods = {"list": "--task=compare"}, ("heft", "lns")
+    methods = ("heft", "lns")
     rows = json.loads((folder / "list/summary.json").read_text())["rows"]
-    header, (row,) = table_readers.by_method(names, {"list": "2"}, "GPUs", methods)(folder)
+    header, (row,) = table_readers.read_latencies(folder, {"list": "2"}, "GPUs", methods)
     assert header == ["graph", "GPUs", "single", "heft", "lns", "bound", "gap of the best"]
     assert row[1] == "2"
     of_heft = [r["predicted_s"] for r in rows if r["method"] == "heft"]
     assert float(row[3].strip("*")) == pytest.approx(1e3 * sum(of_heft) / 2, rel=1e-3)
     assert row[4].startswith("**")
     of_lns = [r["predicted_s"] for r in rows if r["method"] == "lns"]
-    header, scored = table_readers.scores("list", "lns")(folder)
+    header, scored = table_readers.read_scores(folder, "list", ["lns"])
     assert header[0] == "method"
     assert header[2:] == ["all graphs", "`lns` is faster"]
     known_s = min(of_heft + of_lns)
     (score,) = (float(row[1]) for row in scored if row[0] == "`heft`")
     assert score == pytest.approx(of_heft[0] / known_s, abs=1e-3)
-    _, (room,) = table_readers.rooms("list")(folder)
+    _, (room,) = table_readers.read_headroom(folder, "list")
     single_s = min(r["predicted_s"] for r in rows if r["method"].startswith("single:"))
     assert float(room[3]) == pytest.approx(known_s / single_s, abs=1e-3)
-    header, (gaps,) = table_readers.gaps(names, "lns", methods)(folder)
+    header, (gaps,) = table_readers.read_gaps(folder, ["list"], "lns", methods)
     assert header[2:] == ["optimum ms", "single", "heft", "lns"]
     assert gaps[-1] == "0.0%"
-    header, reported = table_readers.reported("list", "reduction", without=("bound",))(folder)
+    header, reported = table_readers.read_report_table(folder, "list", ["reduction"], ["bound"])
     assert header[:2] == ["graph", "best single device"]
     assert "bound" not in header
     assert len(reported) == 1
@@ -124,8 +124,9 @@ def test_a_published_table_stands_beside_what_several_runs_found(tmp_path) -> No
         told = {"graph": {"name": graph, "num_ops": 1, "num_edges": 0}, "devices": ["gpu"]}
         told |= {"rows": rows, "objective": "makespan", "seed": 0, "best": None}
         runs.write_json(tmp_path / run / runs.SUMMARY, told)
-    read = table_readers.published("hierarchical_planner", "human_expert", "two", "four")
-    header, table = read(tmp_path)
+    header, table = table_readers.read_published(
+        tmp_path, ["two", "four"], "hierarchical_planner", "human_expert"
+    )
     by_graph = {row[0]: dict(zip(header, row, strict=True)) for row in table}
     assert by_graph["rnnlm"]["min_cut"].startswith("1.500 vs 3.318 ")
     assert by_graph["nmt:layers=4"]["GPU only"].startswith("2.000 vs OOM")
@@ -139,13 +140,13 @@ def test_a_table_is_replaced_where_it_stands_and_what_moved_is_told(tmp_path) ->
         f"# A\n\n{mark}\n\n| graph | ms |\n|---|---:|\n| a | 1.00 |\n| b | 2.00 |\n\nAfter.\n"
     )
     grid = (["graph", "ms"], [["a", "1.01"], ["b", "**3.00**"], ["c", "1"]])
-    told = documents.replace(page, "one", grid)
+    told = documents.replace_table(page, "one", grid)
     assert told == ["b, ms: 2.00 -> **3.00**", "c, graph: nothing -> c", "c, ms: nothing -> 1"]
     assert page.read_text() == (
         f"# A\n\n{mark}\n\n| graph | ms |\n| --- | ---: |\n| a | 1.01 |\n| b | **3.00** |\n"
         "| c | 1 |\n\nAfter.\n"
     )
-    assert documents.replace(page, "one", grid) == []
+    assert documents.replace_table(page, "one", grid) == []
 
 
 def test_the_page_names_the_graphs_of_families_that_hsdag_was_pretrained_on() -> None:

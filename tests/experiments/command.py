@@ -1,4 +1,4 @@
-"""The command line, as tests run it."""
+"""Running the command line in tests."""
 
 import json
 import multiprocessing
@@ -40,7 +40,7 @@ def run(
     config: str = "configs/smoke.py",
     **how: Any,
 ) -> tuple[int, str, str]:
-    """Exit code, standard output and standard error of a task; `how` as `answer`."""
+    """Returns exit code, standard output and standard error of a task; `how` as `answer`."""
     return answer(f"--config={config}", f"--workdir={workdir}", *flags, **how)
 
 
@@ -50,7 +50,7 @@ def answer(
     broken: Callable[[], None] | None = None,
     limit_s: float = 600.0,
 ) -> tuple[int, str, str]:
-    """Exit code, standard output and standard error of a command.
+    """Returns exit code, standard output and standard error of a command.
 
     A server that has loaded JAX and OpenVINO forks for each, before either has started any thread.
 
@@ -77,7 +77,7 @@ def answer(
 
 
 def prepare(plots: bool) -> None:
-    """Makes this process quick: `QUICK`, and figures if they are wanted."""
+    """Makes this process quick: with the settings `QUICK`, and with figures only if wanted."""
     import jax
 
     for name, value in QUICK.items():
@@ -107,7 +107,7 @@ def start(
     config: str = "configs/smoke.py",
     before: Callable[[], None] | None = None,
 ) -> subprocess.Popen:
-    """A task in a process that signals may be sent to; it calls `before` first."""
+    """Starts a task in a process that signals can be sent to; it calls `before` first."""
     command = [sys.executable, "-m", "experiments.main", f"--config={config}"]
     quick = {name.upper(): str(int(x) if x is True else x) for name, x in QUICK.items()}
     return subprocess.Popen(
@@ -141,24 +141,24 @@ def check_summary(workdir: Path) -> dict:
 
 
 def check_details(workdir: Path) -> None:
-    """That details.json and placed.xml are of the placement that the run wrote."""
-    told = details.read(workdir / "details.json")
-    assert told is not None
+    """Checks that details.json and placed.xml show the placement that the run wrote."""
+    record = details.read(workdir / "details.json")
+    assert record is not None
     placed = json.loads((workdir / "placement.json").read_text())
     summary = json.loads((workdir / "summary.json").read_text())
     (row,) = (row for row in summary["rows"] if row["method"] == placed["method"])
     names = list(placed["provenance"]["devices"])
-    assert (told.method, told.objective) == (placed["method"], summary["objective"])
+    assert (record.method, record.objective) == (placed["method"], summary["objective"])
     assert placed["placement"] == {
         name: names[device]
-        for name, device in zip(told.graph.op_names, told.op_placement, strict=True)
+        for name, device in zip(record.graph.op_names, record.op_placement, strict=True)
     }
     shown = (workdir / "placed.xml").read_text()
     assert all(f'device="{name}"' in shown for name in placed["placement"].values())
-    for timeline in filter(None, (told.predicted, told.measured)):
+    for timeline in filter(None, (record.predicted, record.measured)):
         for span in timeline.spans:
-            assert {int(told.placement[op]) for op in span.ops} == {span.device}
-    assert (told.measured is None) == (row["measured_s"] is None)
-    if told.measured is not None:
-        ends_s = max(span.finish_s for span in told.measured.spans)
+            assert {int(record.placement[op]) for op in span.ops} == {span.device}
+    assert (record.measured is None) == (row["measured_s"] is None)
+    if record.measured is not None:
+        ends_s = max(span.finish_s for span in record.measured.spans)
         assert 0.3 * row["measured_s"]["median"] < ends_s < 3 * row["measured_s"]["median"]

@@ -1,4 +1,4 @@
-"""The command line: what a user's mistake prints, and a whole run on the real CPU plug-in."""
+"""The command line: messages for users' mistakes, and whole runs on the real CPU plug-in."""
 
 import functools
 import json
@@ -185,14 +185,14 @@ def test_a_file_that_is_no_configuration_is_one_line(text, wrong, tmp_path: Path
         (["--task=report"], ["no summary.json", "--task=place"]),
     ],
 )
-def test_what_is_not_given_or_not_there_is_one_line(flags, words, tmp_path: Path) -> None:
+def test_missing_flags_and_files_are_one_line(flags, words, tmp_path: Path) -> None:
     code, out, err = command.answer(*flags, f"--workdir={tmp_path / 'run'}")
     assert (code, out) == (2, "")
     assert len(err.strip().splitlines()) == 1
     assert all(word in err for word in words), err
 
 
-def test_a_run_directory_is_needed_and_said_so(tmp_path: Path) -> None:
+def test_a_missing_run_directory_is_reported(tmp_path: Path) -> None:
     for flags in (["--config=hsdag"], ["--task=report"]):
         code, _, err = command.answer(*flags)
         assert code == 2
@@ -200,8 +200,8 @@ def test_a_run_directory_is_needed_and_said_so(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("flags", [["--config=smoke"], ["--config", "smoke"]])
-def test_a_name_stands_for_the_configuration_that_is_installed(flags, tmp_path: Path) -> None:
-    """What is wrong here is the method: the configuration was found."""
+def test_a_name_stands_for_an_installed_configuration(flags, tmp_path: Path) -> None:
+    """The method is invalid here, so the configuration was found."""
     flags = [*flags, "--config.method=magic", f"--workdir={tmp_path / 'run'}"]
     code, _, err = command.answer(*flags)
     assert code == 2
@@ -212,11 +212,11 @@ def test_a_name_alone_runs_no_file_of_the_current_folder(tmp_path: Path, monkeyp
     for name in ("quickstart", "mine", "mine.py"):
         (tmp_path / name).write_text("raise AssertionError")
     monkeypatch.chdir(tmp_path)
-    assert main._config_file("quickstart") == usage.CONFIGS / "quickstart.py"
+    assert main._find_config("quickstart") == usage.CONFIGS / "quickstart.py"
     with pytest.raises(UserError, match="unknown configuration 'mine'"):
-        main._config_file("mine")
-    assert main._config_file("mine.py") == Path("mine.py")
-    assert main._config_file("./quickstart") == Path("quickstart")
+        main._find_config("mine")
+    assert main._find_config("mine.py") == Path("mine.py")
+    assert main._find_config("./quickstart") == Path("quickstart")
 
 
 def test_place_measures_a_model_file_and_writes_the_run_directory(tmp_path: Path) -> None:
@@ -261,7 +261,7 @@ SMALL = (
 )
 
 
-def test_a_command_goes_on_when_nobody_reads_its_output_any_more(tmp_path: Path) -> None:
+def test_a_command_continues_when_its_output_is_closed(tmp_path: Path) -> None:
     process = start(tmp_path, *SMALL)
     assert process.stdout is not None
     process.stdout.close()  # as `head` does
@@ -305,7 +305,7 @@ def test_compare_rows_carry_graph_and_seed(tmp_path: Path) -> None:
 
 
 def test_learned_methods_are_compared_and_their_learning_reported(tmp_path: Path) -> None:
-    """With arguments, beside the partitioners.
+    """The methods have arguments, and run next to the partitioners.
 
     Steps of every learned method: `tests/methods/`; `compare` with all: `tasks/test_compare.py`.
     """
@@ -387,25 +387,25 @@ WORKLOAD = {
 
 
 @pytest.mark.parametrize(
-    ("text", "said"),
+    ("text", "message"),
     [
         ('{"nodes": ' + "[" * 100_000, "nested too deeply"),
         (json.dumps(WORKLOAD | {"maxFPGAs": 10**7}), "has 10000001 devices"),
         (json.dumps(WORKLOAD | {"maxCPUs": 10**9}), "give at most 1024 in all"),
     ],
 )
-def test_a_workload_that_is_too_much_is_refused_in_one_line(text, said, tmp_path: Path) -> None:
+def test_a_workload_that_is_too_large_is_refused_in_one_line(text, message, tmp_path: Path) -> None:
     path = tmp_path / "much.json"
     path.write_text(text)
     code, _, err = run(tmp_path / "run", f"--config.graph={path}", "--config.objective=max_load")
     assert code == 2, err
     (line,) = err.splitlines()
     assert "much" in line
-    assert said in line
+    assert message in line
 
 
 @pytest.mark.parametrize("objective", ["serial", "makespan", "max_load", "subgraph"])
-def test_a_workload_of_which_nothing_takes_time_is_placed(objective, tmp_path: Path) -> None:
+def test_a_workload_without_costs_is_placed(objective, tmp_path: Path) -> None:
     path = tmp_path / "free.json"
     path.write_text(json.dumps(WORKLOAD))
     flags = (f"--config.graph={path}", f"--config.objective={objective}", "--config.method=random")
@@ -421,7 +421,7 @@ def test_a_workload_of_which_nothing_takes_time_is_placed(objective, tmp_path: P
         *("hsdag:num_samples=1000000000", "placeto:hidden_size=1000000000"),
     ],
 )
-def test_a_policy_that_no_memory_holds_is_refused_in_one_line(method, tmp_path: Path) -> None:
+def test_a_policy_that_exceeds_memory_is_refused_in_one_line(method, tmp_path: Path) -> None:
     flags = ("--config.graph=synthetic:ops=20", "--config.devices=roofline:cpu,gpu")
     code, _, err = run(tmp_path, *flags, f"--config.method={method}")
     assert code == 2, err
@@ -430,7 +430,7 @@ def test_a_policy_that_no_memory_holds_is_refused_in_one_line(method, tmp_path: 
     assert "GiB" in line
 
 
-def test_ctrl_c_keeps_what_was_found_and_the_same_command_goes_on(tmp_path: Path) -> None:
+def test_ctrl_c_keeps_results_and_the_same_command_continues(tmp_path: Path) -> None:
     method = "hsdag:variant=paper,hidden_size=4,threshold=1,episode_steps=1"
     flags = [*SMALL, f"--config.method={method}", "--config.time_limit_s=600"]
     process = start(tmp_path, *flags, "--config.budget=9000000")
@@ -454,7 +454,7 @@ def test_ctrl_c_keeps_what_was_found_and_the_same_command_goes_on(tmp_path: Path
     assert [record["step"] for record in logged] == list(range(1, len(logged) + 1))
 
 
-def test_what_is_compiled_is_kept_for_later_commands_unless_the_user_says_where(monkeypatch):
+def test_compiled_functions_are_cached_unless_the_user_sets_a_cache(monkeypatch):
     cache, seconds = "JAX_COMPILATION_CACHE_DIR", "JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS"
     for name in (cache, seconds):
         monkeypatch.delenv(name, raising=False)
@@ -491,13 +491,13 @@ def test_a_second_search_of_the_same_sizes_compiles_nothing(tmp_path: Path) -> N
 
 def test_keys_without_a_configuration_change_the_quickstart():
     quickstart = str(usage.CONFIGS / "quickstart.py")
-    assert main._with_config_file(["main", "--config.graph=nmt", "--workdir=w"]) == [
+    assert main._resolve_configs(["main", "--config.graph=nmt", "--workdir=w"]) == [
         "main",
         f"--config={quickstart}",
         "--config.graph=nmt",
         "--workdir=w",
     ]
-    assert main._with_config_file(["main", "--task=list"]) == ["main", "--task=list"]
-    assert main._with_config_file(["main", "--config", "quickstart", "--config.seed=1"])[2] == (
+    assert main._resolve_configs(["main", "--task=list"]) == ["main", "--task=list"]
+    assert main._resolve_configs(["main", "--config", "quickstart", "--config.seed=1"])[2] == (
         quickstart
     )

@@ -1,4 +1,4 @@
-"""Names are data: whatever they hold, tasks end well, and nothing that people see is harmed."""
+"""Names are data: whatever characters they hold, tasks succeed and print no control characters."""
 
 import json
 import re
@@ -23,7 +23,7 @@ UNPRINTABLE = re.compile("[\x00-\x09\x0b-\x1f\x7f-\x9f\u2028\u202e\ud800-\udfff\
 
 
 def odd_model(file: Path) -> None:
-    """A chain of products with these names."""
+    """Writes a chain of products with these names."""
     source = ops.parameter([4, 8], np.float32, name="in\x02put\n|[b]")
     source.output(0).set_names({TENSOR})
     value = source
@@ -35,7 +35,7 @@ def odd_model(file: Path) -> None:
 
 
 def odd_workload(file: Path) -> None:
-    """A chain with these names, and one that no UTF-8 can hold."""
+    """Writes a chain with these names, and one that UTF-8 cannot encode."""
     nodes = [
         {"id": i, "name": name, "cpuLatency": 10 + i, "fpgaLatency": 4, "size": 10}
         for i, name in enumerate([*NAMES, "lone\ud800"])
@@ -115,14 +115,14 @@ def test_a_workload_is_placed_and_compared(tmp_path: Path, task: str) -> None:
             assert not UNPRINTABLE.search((workdir / name).read_text("utf-8"))
 
 
-def test_a_mistake_is_told_without_what_a_terminal_would_obey(tmp_path: Path) -> None:
+def test_an_error_message_has_no_control_characters(tmp_path: Path) -> None:
     code, _, err = run(tmp_path / "run", "--config.graph=no\x1b[31mwhere.xml")
     assert code == 2
     assert len(err.strip().splitlines()) == 1
     assert not UNPRINTABLE.search(err)
 
 
-def test_names_that_are_no_text_are_refused_in_one_line(tmp_path: Path) -> None:
+def test_names_that_are_not_text_are_refused_in_one_line(tmp_path: Path) -> None:
     file = tmp_path / "model.xml"
     odd_model(file)
     file.write_bytes(file.read_bytes().replace(b'name="p|q"', b'name="p\xff\xed\xa0\x80q"'))

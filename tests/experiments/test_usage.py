@@ -1,4 +1,4 @@
-"""The command line's help, and what `--task=list` lists."""
+"""The command line's help, and the list of `--task=list`."""
 
 import importlib.util
 import inspect
@@ -29,7 +29,7 @@ def sections() -> dict[str, dict[str, str]]:
 @pytest.mark.parametrize(
     "flag", ["--help", "-h", "-help", "--helpfull", "--helpshort", "--help=true", "-?"]
 )
-def test_who_asks_for_help_gets_it_whatever_else_is_wrong(flag, tmp_path):
+def test_help_is_printed_despite_other_mistakes(flag, tmp_path):
     code, out, err = answer("--config=nowhere", flag)
     assert (code, err) == (0, "")
     assert out.startswith("usage: python -m experiments.main")
@@ -38,7 +38,7 @@ def test_who_asks_for_help_gets_it_whatever_else_is_wrong(flag, tmp_path):
 
 def test_help_fits_a_terminal_and_names_tasks_keys_and_exit_codes(monkeypatch):
     monkeypatch.setenv("COLUMNS", "80")
-    text = usage.full(main.TASKS, exits.EXIT_CODES)
+    text = usage.full_help(main.TASKS, exits.EXIT_CODES)
     lines = text.splitlines()
     assert max(map(len, lines)) <= 80
     shown = {line.split()[0]: line.split(maxsplit=1)[1] for line in lines if "  " in line.strip()}
@@ -50,8 +50,8 @@ def test_help_fits_a_terminal_and_names_tasks_keys_and_exit_codes(monkeypatch):
     assert text.count("\n  python -m experiments.main --config=") == 2
 
 
-def test_a_task_is_described_where_it_is_defined():
-    text = usage.short(main.TASKS)
+def test_the_help_quotes_the_docstring_of_each_task():
+    text = usage.short_help(main.TASKS)
     for task in main.TASKS:
         module = (Path(tasks_package.__file__).parent / f"{task}.py").read_text()
         (line,) = [line for line in text.splitlines() if line.startswith(f"  {task} ")]
@@ -59,7 +59,7 @@ def test_a_task_is_described_where_it_is_defined():
         assert module.startswith(f'"""The `{task}` task: {described}.')
 
 
-def test_without_arguments_help_is_short_and_an_error(tmp_path):
+def test_without_arguments_a_short_help_is_an_error(tmp_path):
     code, out, err = answer()
     assert (code, out) == (2, "")
     assert err.startswith("usage: ")
@@ -73,7 +73,7 @@ def test_every_key_of_a_configuration_has_a_line():
         assert "\n" not in summary
 
 
-def test_everything_there_is_is_listed_with_a_line(sections):
+def test_the_list_describes_everything(sections):
     expected = {
         *zoo.names(),
         *(f"synthetic:family={name}" for name in synthetic.summaries()),
@@ -90,7 +90,7 @@ def test_everything_there_is_is_listed_with_a_line(sections):
             assert "\n" not in text
 
 
-def test_what_is_missing_is_said_with_what_brings_it(monkeypatch):
+def test_the_list_says_how_to_install_missing_packages(monkeypatch):
     monkeypatch.setattr(importlib.util, "find_spec", lambda _: None)
     monkeypatch.setattr(scotch, "_program", lambda: None)
     listed = list.sections()
@@ -109,8 +109,8 @@ def test_the_list_needs_neither_configuration_nor_run_directory(sections, tmp_pa
     assert "  resnet50 " in out
 
 
-def test_every_method_and_objective_says_what_it_is():
-    """In its own documentation, which the list shows."""
+def test_every_method_and_objective_has_a_description():
+    """The list shows the first line of their own documentation."""
     for name, method in METHODS.items():
         assert method.summary, name
     for name, objective in simulators.OBJECTIVES.items():

@@ -15,7 +15,7 @@ QUICK = "--config.measure_s=0.1"
 
 @pytest.fixture(scope="module")
 def branches(tmp_path_factory) -> Path:
-    """The file of a model with two branches."""
+    """Returns the file of a model with two branches."""
     path = tmp_path_factory.mktemp("model") / "branches.xml"
     ov.save_model(small.branches(size=128, length=3), path)
     return path
@@ -55,7 +55,7 @@ def test_devices_that_work_at_the_same_time_are_placed_on_and_measured(
 
 
 @pytest.mark.parametrize("flags", [CONCURRENT, ()])
-def test_a_search_on_devices_measures_what_it_finds_and_goes_on_from_it(
+def test_a_search_on_devices_measures_placements_and_continues_from_them(
     branches: Path, tmp_path: Path, flags: tuple[str, ...]
 ) -> None:
     flags = (f"--config.graph={branches}", "--config.devices=host:f32,f32", QUICK, *flags)
@@ -79,7 +79,7 @@ def test_a_search_on_devices_measures_what_it_finds_and_goes_on_from_it(
     assert again[: len(records)] == records
 
 
-def test_a_profile_of_devices_at_the_same_time_says_how_far_it_is_right(
+def test_a_profile_of_concurrent_devices_reports_its_accuracy(
     branches: Path, tmp_path: Path
 ) -> None:
     flags = [f"--config.graph={branches}", *CONCURRENT, "--config.calibration_placements=6", QUICK]
@@ -97,7 +97,7 @@ def test_a_profile_of_devices_at_the_same_time_says_how_far_it_is_right(
     assert "backend='hetero'" in err
 
 
-def test_a_calibrated_profile_says_how_far_it_is_right_and_serves_without_devices(
+def test_a_calibrated_profile_reports_its_accuracy_and_works_without_devices(
     branches: Path, tmp_path: Path
 ) -> None:
     model = f"--config.graph={branches}"

@@ -1,4 +1,4 @@
-"""Ctrl-C, in the command that gets it: what was found is kept, and replaces nothing better."""
+"""Ctrl-C in a command: results are kept, and never replace better ones."""
 
 import functools
 import json
@@ -27,22 +27,22 @@ def ctrl_c() -> None:
 
 
 def at_step(number: int) -> None:
-    """Ctrl-C when a search tells for the nth time."""
+    """Sends Ctrl-C when a search reports progress for the nth time."""
     from placement.solvers import limits
 
-    tell, told = limits.SearchLimits.tell, []
+    tell, reports = limits.SearchLimits.tell, []
 
     def telling(self: Any, *step: Any) -> None:
         tell(self, *step)
-        told.append(step)
-        if len(told) == number:
+        reports.append(step)
+        if len(reports) == number:
             ctrl_c()
 
     limits.SearchLimits.tell = telling  # type: ignore[method-assign]
 
 
 def in_native_code() -> None:
-    """Ctrl-C a second after a solver in C++ was called."""
+    """Sends Ctrl-C a second after a solver in C++ was called."""
     import importlib
 
     native = importlib.import_module("placement.solvers.native")
@@ -56,7 +56,7 @@ def in_native_code() -> None:
 
 
 def beyond(evaluations: int, act: Callable[[], None]) -> None:
-    """Acts whenever a search tells of more evaluations."""
+    """Acts whenever a search reports more evaluations."""
     from placement.solvers import limits
 
     tell = limits.SearchLimits.tell
@@ -87,7 +87,7 @@ def fault() -> None:
 
 
 def lns_and_heft(workdir: Path, broken: Callable[[], None]) -> tuple[int, dict[str, Any]]:
-    """The exit code, and the summary."""
+    """Returns the exit code and the summary."""
     flags = (*SOLVE, "--config.objective=makespan", "--config.methods=lns,heft")
     code, _, _ = run(workdir, *flags, config="configs/solvers.py", broken=broken)
     return code, check_summary(workdir)
@@ -151,7 +151,7 @@ def test_a_solver_keeps_its_best(tmp_path: Path, method: str) -> None:
 @pytest.mark.parametrize("method", ["milp_noncontiguous", "cpsat"])
 def test_ctrl_c_reaches_a_solver_in_native_code(tmp_path: Path, method: str) -> None:
     flags = (*SOLVE, "--config.objective=max_load", f"--config.methods={method}")
-    # On a graph of which no proof ends the solver before.
+    # On a graph for which no proof ends the solver earlier.
     flags += ("--config.graph=synthetic:family=layered,ops=120,seed=1", "--config.time_limit_s=600")
     code, _, err = run(tmp_path, *flags, config="configs/solvers.py", broken=in_native_code)
     assert code == 0, err
@@ -160,7 +160,7 @@ def test_ctrl_c_reaches_a_solver_in_native_code(tmp_path: Path, method: str) -> 
     assert found["predicted_s"] <= best_single_s(check_summary(tmp_path))
 
 
-def test_the_second_ends_a_step_and_what_was_told_is_kept(tmp_path: Path) -> None:
+def test_a_second_ctrl_c_ends_a_step_and_keeps_the_progress(tmp_path: Path) -> None:
     code, summary = lns_and_heft(tmp_path, twice)
     found = row(summary, "lns")
     assert (code, found["status"]) == (0, "interrupted")
@@ -168,7 +168,7 @@ def test_the_second_ends_a_step_and_what_was_told_is_kept(tmp_path: Path) -> Non
     assert found["predicted_s"] < best_single_s(summary)
 
 
-def test_a_fault_keeps_what_was_told(tmp_path: Path) -> None:
+def test_a_fault_keeps_the_progress(tmp_path: Path) -> None:
     code, summary = lns_and_heft(tmp_path, fault)
     found = row(summary, "lns")
     assert (code, found["status"]) == (1, "fault: ZeroDivisionError")
@@ -176,8 +176,8 @@ def test_a_fault_keeps_what_was_told(tmp_path: Path) -> None:
     assert row(summary, "heft")["status"] == "finished"
 
 
-def test_what_is_interrupted_replaces_nothing_that_is_complete(tmp_path: Path) -> None:
-    """Measured results stand; those of the interrupted command are beside them until a new one."""
+def test_an_interrupted_run_does_not_replace_a_complete_one(tmp_path: Path) -> None:
+    """Measured results stay; the interrupted ones are in a folder until the next complete run."""
     model = tmp_path / "branches.xml"
     ov.save_model(small.branches(size=16, length=2), model)
     flags = (f"--config.graph={model}", "--config.method=lns", "--config.objective=makespan")
@@ -191,15 +191,15 @@ def test_what_is_interrupted_replaces_nothing_that_is_complete(tmp_path: Path) -
     assert "keeps the better results of before" in out
     kept = ("summary.json", "placement.json", "config.json", "report.md", "report.html")
     assert {name: (tmp_path / name).read_bytes() for name in kept} == {n: before[n] for n in kept}
-    apart = check_summary(tmp_path / "interrupted")
-    assert row(apart, "lns")["measured_s"] is None
+    separate = check_summary(tmp_path / "interrupted")
+    assert row(separate, "lns")["measured_s"] is None
     assert (tmp_path / "interrupted" / "placement.json").exists()
     assert run(tmp_path, *flags)[0] == 0
     assert not (tmp_path / "interrupted").exists()
     assert (tmp_path / "summary.json").read_bytes() != before["summary.json"]
 
 
-def test_of_two_interrupted_commands_the_better_stands(tmp_path: Path) -> None:
+def test_the_better_of_two_interrupted_runs_is_kept(tmp_path: Path) -> None:
     flags = (*SOLVE, "--config.objective=makespan", "--config.methods=lns")
     for step in (9, 1):
         how = {"config": "configs/solvers.py", "broken": functools.partial(at_step, step)}
@@ -212,12 +212,12 @@ def test_ctrl_c_while_the_table_prints_is_no_failure(tmp_path: Path) -> None:
     flags = (*SOLVE, "--config.objective=makespan", "--config.methods=heft")
     code, out, err = run(tmp_path, *flags, config="configs/solvers.py", broken=while_printing)
     assert code == 0, err
-    assert "--task=report reports again" in out
+    assert "give --task=report to write the report" in out
     assert row(check_summary(tmp_path), "heft")["status"] == "finished"
     assert run(tmp_path, "--task=report")[0] == 0
 
 
-def test_where_nothing_runs_there_is_no_best_and_the_causes_are_counted(tmp_path: Path) -> None:
+def test_if_nothing_runs_there_is_no_best_and_the_causes_are_counted(tmp_path: Path) -> None:
     model = tmp_path / "branches.xml"
     ov.save_model(small.branches(size=16, length=2), model)
     flags = (f"--config.graph={model}", "--config.method=topological", "--config.devices=host")
@@ -232,7 +232,7 @@ def test_where_nothing_runs_there_is_no_best_and_the_causes_are_counted(tmp_path
     assert "No placement has a usable latency" in (tmp_path / "run" / "report.md").read_text()
 
 
-def test_a_search_may_be_in_another_thread() -> None:
+def test_a_search_can_run_in_another_thread() -> None:
     def searched() -> bool:
         stop = threading.Event()
         with interrupts.asked(progress.NORMAL, stop):

@@ -1,4 +1,4 @@
-"""Who may decide what, and what calibration draws."""
+"""Candidates for measuring, and the placements that calibration draws."""
 
 import numpy as np
 import pytest
@@ -22,7 +22,7 @@ def test_calibration_draws_both_kinds_of_placements(num_ops):
             assert 1 <= np.count_nonzero(np.diff(placement)) <= 8
 
 
-def test_a_candidate_of_devices_that_work_at_once_has_every_operation_in_one_segment():
+def test_a_concurrent_candidate_has_every_operation_in_one_segment():
     graph = helpers.random_dag(np.random.default_rng(2), 30, edge_probability=0.1)
     coarsening = coarsen.coarsen(graph)
     host = devices.resolve("host:f32,f32")
@@ -35,11 +35,11 @@ def test_a_candidate_of_devices_that_work_at_once_has_every_operation_in_one_seg
         name: names[placement[op]]
         for name, op in zip(graph.op_names, coarsening.assignment, strict=True)
     }
-    found = loading.candidate(setting, placement, host, "concurrent")
-    assert (found.affinity, found.devices) == (where, host)
-    assert sorted(op for _, ops in found.segments for op in ops) == sorted(graph.op_names)
-    assert all(where[op] == device for device, ops in found.segments for op in ops)
-    position = {op: i for i, op in enumerate(op for _, ops in found.segments for op in ops)}
+    result = loading.candidate(setting, placement, host, "concurrent")
+    assert (result.affinity, result.devices) == (where, host)
+    assert sorted(op for _, ops in result.segments for op in ops) == sorted(graph.op_names)
+    assert all(where[op] == device for device, ops in result.segments for op in ops)
+    position = {op: i for i, op in enumerate(op for _, ops in result.segments for op in ops)}
     for sender, receiver in zip(graph.senders, graph.receivers, strict=True):
         assert position[graph.op_names[sender]] < position[graph.op_names[receiver]]
     assert loading.candidate(setting, placement, host, "hetero") == Candidate(where, host)

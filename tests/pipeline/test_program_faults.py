@@ -1,6 +1,6 @@
-"""A fault of the program is told as one, and takes nothing with it that was found before.
+"""A fault of the program is reported as one, and the results before it are kept.
 
-Each is put into the process that runs the command, or into the worker that measures.
+Each fault is injected into the process of the command, or into the measuring worker.
 """
 
 import functools
@@ -95,7 +95,7 @@ def model(tmp_path_factory: pytest.TempPathFactory) -> str:
 
 
 def traceback_of(workdir: Path, err: str) -> str:
-    """What the file holds that the last line names, which is the only line about the fault."""
+    """Returns fault.txt; the last line names it and is the only line about the fault."""
     (line,) = [line for line in err.splitlines() if "fault of the program" in line]
     assert err.splitlines()[-1] == line
     assert line.endswith(f"; the traceback is in {workdir / 'fault.txt'}")
@@ -108,7 +108,7 @@ def solved(workload: str, workdir: Path, objective: str, methods: str, **how: An
     return run(workdir, *flags, config="configs/solvers.py", **how)
 
 
-def test_one_in_a_solver_is_a_row_and_the_others_go_on(workload: str, tmp_path: Path) -> None:
+def test_a_fault_in_a_solver_is_a_row_and_the_others_run(workload: str, tmp_path: Path) -> None:
     workdir, names = tmp_path / "run", "ideals_dp,genetic,local_search"
     code, out, err = solved(workload, workdir, "max_load", names, broken=solver)
     assert code == 1
@@ -127,7 +127,7 @@ def test_one_in_a_solver_is_a_row_and_the_others_go_on(workload: str, tmp_path: 
     assert (code, (workdir / "fault.txt").exists()) == (0, False), err
 
 
-def test_one_in_a_simulators_tables_leaves_out_what_needs_them(
+def test_a_fault_in_a_simulators_tables_drops_only_dependent_numbers(
     workload: str, tmp_path: Path
 ) -> None:
     workdir = tmp_path / "run"
@@ -142,7 +142,7 @@ def test_one_in_a_simulators_tables_leaves_out_what_needs_them(
         assert (workdir / file).exists()
 
 
-def test_one_before_anything_was_found_is_written_down_too(workload: str, tmp_path: Path) -> None:
+def test_a_fault_before_any_result_is_written_too(workload: str, tmp_path: Path) -> None:
     workdir = tmp_path / "run"
     code, _, err = solved(workload, workdir, "max_load", "ideals_dp", broken=tables_of_max_load)
     assert code == 1
@@ -150,7 +150,7 @@ def test_one_before_anything_was_found_is_written_down_too(workload: str, tmp_pa
     assert not (workdir / "summary.json").exists()
 
 
-def test_one_without_a_run_directory_is_printed() -> None:
+def test_a_fault_without_a_run_directory_is_printed() -> None:
     from tests.experiments.command import answer
 
     code, _, err = answer("--task=list", broken=_list)
@@ -166,9 +166,7 @@ def _list() -> None:
 
 
 @pytest.mark.parametrize("broken", [figure, page])
-def test_one_in_the_reporting_leaves_out_one_file(
-    broken: Any, workload: str, tmp_path: Path
-) -> None:
+def test_a_fault_in_reporting_drops_one_file(broken: Any, workload: str, tmp_path: Path) -> None:
     workdir = tmp_path / "run"
     how = {"broken": broken, "plots": True}
     code, out, err = solved(workload, workdir, "max_load", "ideals_dp", **how)
@@ -181,7 +179,7 @@ def test_one_in_the_reporting_leaves_out_one_file(
     assert (workdir / "figures/placement.svg").exists()
 
 
-def test_a_cell_of_a_comparison_with_one_runs_again(workload: str, tmp_path: Path) -> None:
+def test_a_comparison_cell_with_a_fault_runs_again(workload: str, tmp_path: Path) -> None:
     workdir = tmp_path / "run"
     flags = (workload, "--task=compare", "--config.devices=auto", "--config.objective=max_load")
     flags += ("--config.methods=genetic", "--config.seeds=2", "--config.budget=320")
@@ -197,11 +195,11 @@ def test_a_cell_of_a_comparison_with_one_runs_again(workload: str, tmp_path: Pat
 
 
 @pytest.mark.parametrize(
-    ("where", "found"),
+    ("where", "result"),
     [("measurement.worker.profile.profile_devices", False), ("execution.threads.shares", True)],
 )
-def test_one_in_the_worker_is_told_with_its_own_traceback(
-    where: str, found: bool, model: str, tmp_path: Path
+def test_a_fault_in_the_worker_has_the_workers_traceback(
+    where: str, result: bool, model: str, tmp_path: Path
 ) -> None:
     room, module, name = where.rsplit(".", 2)
     folder = tmp_path / "site"
@@ -223,15 +221,15 @@ def test_one_in_the_worker_is_told_with_its_own_traceback(
     assert "KeyError: 'it'" in err
     assert "in broken" in written
     assert "local.py" in written
-    assert (workdir / "summary.json").exists() == found
-    if found:
+    assert (workdir / "summary.json").exists() == result
+    if result:
         rows = {row["method"]: row for row in check_summary(workdir)["rows"]}
         assert rows["local_search"]["predicted_s"] > 0
         assert rows["local_search"]["measured_s"] is None
         assert (workdir / "placement.json").exists()
 
 
-def test_a_mistake_is_none(workload: str, tmp_path: Path) -> None:
+def test_a_mistake_is_not_a_fault(workload: str, tmp_path: Path) -> None:
     workdir = tmp_path / "run"
     code, _, err = solved(workload, workdir, "max_load", "ideals")
     assert code == 2
@@ -239,7 +237,7 @@ def test_a_mistake_is_none(workload: str, tmp_path: Path) -> None:
     assert not (workdir / "fault.txt").exists()
 
 
-def test_what_jax_says_when_memory_runs_out_is_a_failure_of_the_machine(
+def test_jax_running_out_of_memory_is_a_failure_of_the_machine(
     workload: str, tmp_path: Path
 ) -> None:
     workdir, names = tmp_path / "run", "genetic,topological"

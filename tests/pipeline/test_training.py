@@ -1,4 +1,4 @@
-"""Steps of training, through the command line, of networks and of model files."""
+"""Training steps of networks and model files, through the command line."""
 
 import json
 from pathlib import Path
@@ -64,9 +64,9 @@ def test_a_placement_keeps_gradients_with_their_operations(tmp_path):
 
 def test_without_co_location_gradients_may_go_elsewhere():
     together = configured(f"{NETWORK},training=1").coarsening.graph
-    apart = configured(f"{NETWORK},training=1,colocate=False").coarsening.graph
-    assert together.num_ops == apart.num_ops
-    assert len(set(together.colocation)) < len(set(apart.colocation))
+    separate = configured(f"{NETWORK},training=1,colocate=False").coarsening.graph
+    assert together.num_ops == separate.num_ops
+    assert len(set(together.colocation)) < len(set(separate.colocation))
 
 
 def test_a_file_of_float32_weights_has_an_update_for_each(model):
@@ -76,7 +76,7 @@ def test_a_file_of_float32_weights_has_an_update_for_each(model):
 
 
 @pytest.mark.parametrize(
-    ("graph", "keys", "told"),
+    ("graph", "keys", "message"),
     [
         ("synthetic:ops=10,training=1", {}, "has no weights to train"),
         ("rnnlm:optimiser=sgd", {}, "gives optimiser; a step of training is training=1"),
@@ -87,10 +87,10 @@ def test_a_file_of_float32_weights_has_an_update_for_each(model):
         ("none.xml:training=1", {}, "no model file 'none.xml'"),
     ],
 )
-def test_what_cannot_be_trained_is_one_line(graph, keys, told):
+def test_a_graph_that_cannot_be_trained_is_one_line(graph, keys, message):
     with pytest.raises(UserError) as caught:
         configured(graph, **keys)
-    assert told in str(caught.value)
+    assert message in str(caught.value)
     assert "\n" not in str(caught.value)
 
 
@@ -130,7 +130,7 @@ def test_an_exported_step_of_training_has_the_same_values_when_it_is_read(device
     np.testing.assert_allclose(again.evaluate(there), expected, rtol=1e-5)
 
 
-def test_the_export_task_writes_what_graph_takes(tmp_path):
+def test_the_export_task_writes_a_workload_that_graph_reads(tmp_path):
     flags = ("--task=export", f"--config.graph={NETWORK},training=1")
     code, out, err = run(tmp_path / "a", *flags, "--config.devices=roofline:cpu,gpu,gpu")
     assert code == 0, err
@@ -142,7 +142,7 @@ def test_the_export_task_writes_what_graph_takes(tmp_path):
         *("--config.objective=max_load", "--config.methods=local_search"),
     )
     assert code == 0, err
-    for devices, told in (("host", "describe devices"), ("roofline:cpu,igpu,gpu", "differ")):
+    for devices, message in (("host", "describe devices"), ("roofline:cpu,igpu,gpu", "differ")):
         code, _, err = run(tmp_path / "c", "--task=export", f"--config.devices={devices}")
         assert code == 2
-        assert told in err
+        assert message in err

@@ -1,4 +1,4 @@
-"""Run directories: files that are corrupt, and two commands at once."""
+"""Run directories: corrupt files, and two commands at once."""
 
 import errno
 import functools
@@ -33,7 +33,7 @@ FLAGS = (
 # A learned method writes a checkpoint; a step of learning takes seconds to trace.
 LEARNED = (*FLAGS, "--config.method=placeto:hidden_size=2,rounds=1", "--config.budget=18")
 ENDLESS = "--config.budget=2000000000"
-TORN = b'{"method": "hsdag", "seed": 0}\n'  # of which a whole record has more
+TORN = b'{"method": "hsdag", "seed": 0}\n'  # a complete record has more keys
 GARBAGE = {
     "cut short": lambda data: data[: len(data) // 2],
     "empty": lambda data: b"",
@@ -111,15 +111,15 @@ def test_a_checkpoint_that_cannot_be_read_is_set_aside(tmp_path, garbage, capsys
 
 
 @pytest.mark.parametrize("line", [b"nonsense\n", TORN, b"\x00\xff\n", b"[1]\n"])
-def test_of_a_log_the_sound_lines_are_kept(copy, line):
+def test_valid_lines_of_a_log_are_kept(copy, line):
     path = copy / "metrics.jsonl"
     sound = path.read_bytes()
     path.write_bytes(sound + line)
-    code, out, err = run(copy, *FLAGS, "--config.method=random")  # which logs nothing
+    code, out, err = run(copy, *FLAGS, "--config.method=random")  # it logs nothing
     assert code == 0, err
     assert "set aside" not in err
-    (said,) = [line for line in out.splitlines() if f"{path} cannot be read" in line]
-    assert "metrics.jsonl.corrupt" in said
+    (message,) = [line for line in out.splitlines() if f"{path} cannot be read" in line]
+    assert "metrics.jsonl.corrupt" in message
     assert path.read_bytes() == sound
     assert (copy / "metrics.jsonl.corrupt").read_bytes() == sound + line
 
@@ -145,7 +145,7 @@ def test_a_report_names_the_summary_that_it_cannot_read(copy, garbage):
 
 
 @pytest.mark.parametrize("broken", [b"{\n", b"[1, 2]\n", b"\xff\n"])
-def test_a_report_leaves_out_what_it_cannot_read_and_says_so(copy, broken):
+def test_a_report_names_the_files_that_it_cannot_read(copy, broken):
     names = ("details.json", "config.json", "environment.json", "metrics.jsonl")
     for name in names:
         (copy / name).write_bytes(broken)
@@ -170,7 +170,7 @@ def test_details_that_do_not_fit_together_are_left_out(copy):
 
 
 @pytest.mark.parametrize("garbage", GARBAGE)
-def test_what_the_user_gave_is_refused_by_name(tmp_path, garbage):
+def test_a_users_unreadable_file_is_refused_by_name(tmp_path, garbage):
     broken = GARBAGE[garbage](b'{"profiles": [], "crossings": {}, "placement": {}}')
     given = tmp_path / "given.json"
     given.write_bytes(broken)
@@ -191,7 +191,7 @@ def test_what_the_user_gave_is_refused_by_name(tmp_path, garbage):
     assert given.read_bytes() == broken
 
 
-def test_two_commands_in_one_directory_are_one_too_many(tmp_path):
+def test_a_second_command_in_a_directory_is_refused(tmp_path):
     first = start(tmp_path, *FLAGS, ENDLESS)
     try:
         deadline = time.monotonic() + 600
@@ -211,15 +211,15 @@ def test_two_commands_in_one_directory_are_one_too_many(tmp_path):
     assert code == 0, err
 
 
-def test_a_comparison_keeps_others_out_of_its_cells_and_itself(tmp_path):
+def test_a_comparison_locks_its_directory_and_its_cells(tmp_path):
     flags = (*FLAGS, ENDLESS, "--task=compare", "--config.methods=random,annealing")
     first = start(tmp_path, *flags, "--config.time_limit_s=600.0")
     try:
         deadline = time.monotonic() + 600
-        while not (found := [*tmp_path.glob("cells/*/*/metrics.jsonl")]):
+        while not (result := [*tmp_path.glob("cells/*/*/metrics.jsonl")]):
             assert time.monotonic() < deadline
             time.sleep(0.1)
-        for workdir in (tmp_path, found[0].parent):
+        for workdir in (tmp_path, result[0].parent):
             code, _, err = run(workdir, *flags)
             assert code == 2
             assert "is in use by process" in err
@@ -228,7 +228,7 @@ def test_a_comparison_keeps_others_out_of_its_cells_and_itself(tmp_path):
         first.communicate()
 
 
-def test_a_claim_is_given_back(tmp_path):
+def test_a_claimed_directory_is_released(tmp_path):
     workdirs.claim(tmp_path, progress.Display(progress.WARNING))
     code, _, err = run(tmp_path, *FLAGS)
     assert code == 2
@@ -241,7 +241,7 @@ def test_a_claim_is_given_back(tmp_path):
 @pytest.mark.parametrize(
     "name", [workdirs.LOCK, "metrics.jsonl", "tensorboard", "checkpoint", "interrupted", "front"]
 )
-def test_links_in_a_run_directory_are_refused_and_what_they_lead_to_is_kept(name, tmp_path):
+def test_links_in_a_run_directory_are_refused_and_their_targets_kept(name, tmp_path):
     outside, workdir = tmp_path / "outside", tmp_path / "run"
     workdir.mkdir()
     if name not in (workdirs.LOCK, "metrics.jsonl"):
@@ -296,27 +296,27 @@ def test_a_model_that_the_task_would_overwrite_is_refused(name, tmp_path):
     assert {path.name: path.read_bytes() for path in workdir.iterdir()} == before
 
 
-def test_the_names_that_no_graph_may_have_are_those_that_tasks_write(finished):
-    """Of what could be a graph: the rest of the list is of other tasks."""
+def test_outputs_that_a_graph_must_not_be_are_listed(finished):
+    """Only files that could be a graph count; other tasks write the rest of the list."""
     written = {path.name for path in finished.iterdir() if path.suffix in (".json", ".xml")}
     assert written
     assert written <= set(workdirs.OUTPUTS)
 
 
-def test_an_interrupted_run_gives_way_without_what_the_user_put_beside_it(finished, tmp_path):
-    apart = tmp_path / outputs.INTERRUPTED
-    shutil.copytree(finished, apart)
+def test_an_interrupted_run_is_removed_without_the_users_files(finished, tmp_path):
+    separate = tmp_path / outputs.INTERRUPTED
+    shutil.copytree(finished, separate)
     for name in (".lock", "metrics.jsonl", "bounds.json", "advice.json"):  # of a claimed one alone
-        (apart / name).unlink()
+        (separate / name).unlink()
     for name in ("checkpoint", "tensorboard"):
-        shutil.rmtree(apart / name, ignore_errors=True)
-    (apart / "notes.txt").write_text("mine")
+        shutil.rmtree(separate / name, ignore_errors=True)
+    (separate / "notes.txt").write_text("mine")
     display = progress.Display(progress.WARNING)
     for left in (["notes.txt"], []):
         assert outputs.directory(tmp_path, {"complete": True}, display) == tmp_path
-        assert [path.name for path in apart.glob("*")] == left
-        (apart / "notes.txt").unlink(missing_ok=True)
-    assert not apart.exists()
+        assert [path.name for path in separate.glob("*")] == left
+        (separate / "notes.txt").unlink(missing_ok=True)
+    assert not separate.exists()
 
 
 EVIL = "<script>alert(1)</script> **a** [a](http://b) `c` | d\n\n# e\n<img src=x>"
@@ -370,5 +370,5 @@ def test_a_report_on_a_directory_that_cannot_be_written_to_is_printed(copy, is_c
     code, out, err = command.answer("--task=report", f"--workdir={copy}", broken=read_only)
     assert code == 0, err
     assert "random" in out
-    assert f"{copy} cannot be written to: no report, page or figure is written" in out
+    assert f"{copy} cannot be written to: no report or figure is written" in out
     assert {path: path.stat().st_mtime_ns for path in copy.rglob("*")} == before

@@ -1,4 +1,4 @@
-"""Workloads of every kind, through the command line: what is written is what the simulator says.
+"""Workloads of every kind, through the command line: the results match the simulator.
 
 The simulator is the plain one of `tests.simulators.reference`.
 """
@@ -19,7 +19,7 @@ from tests.simulators import reference
 
 
 def node(id_: int, **fields: Any) -> dict[str, Any]:
-    """Costs are sums of powers of two, which float32 adds up exactly in any order."""
+    """Makes costs of sums of powers of two, which float32 adds exactly in any order."""
     latency = 1 + id_ % 4
     return {"id": id_, "cpuLatency": 8 * latency, "fpgaLatency": latency, "size": 4} | fields
 
@@ -81,7 +81,7 @@ def problem(name: str, objective: str, parts: str) -> Instance:
 
 
 def check_run(workdir: Path, on: Instance) -> dict[str, Any]:
-    """That table, placement and details are of one placement, and of its value."""
+    """Checks that table, placement and details belong to one placement and its value."""
     summary = check_summary(workdir)
     (row,) = (row for row in summary["rows"] if row["method"] == summary["best"])
     placed = json.loads((workdir / "placement.json").read_text())
@@ -98,10 +98,10 @@ def check_run(workdir: Path, on: Instance) -> dict[str, Any]:
     assert row["memory_bytes"] == max([*shared, *held[accelerator == -1]])
     assert row["bound_s"] is None or row["bound_s"] <= row["predicted_s"] * (1 + 1e-5)
 
-    told = details.read(workdir / details.FILE)
-    assert told is not None
-    assert told.op_placement.tolist() == placement.tolist()
-    shown = sorted(op for span in told.predicted.spans for op in span.ops)
+    record = details.read(workdir / details.FILE)
+    assert record is not None
+    assert record.op_placement.tolist() == placement.tolist()
+    shown = sorted(op for span in record.predicted.spans for op in span.ops)
     assert shown == list(range(on.graph.num_ops))
     report = (workdir / "report.md").read_text()
     assert all(row["method"] in report for row in summary["rows"])

@@ -1,1 +1,1 @@
-"""What the terminal and the logs are told."""
+"""Output to the terminal and to logs."""

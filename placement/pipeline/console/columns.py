@@ -1,4 +1,4 @@
-"""Two columns of text for a terminal: names, and what each one is."""
+"""Two-column text for a terminal."""
 
 import shutil
 import textwrap
@@ -8,11 +8,11 @@ _MAX_WIDTH = 100  # columns of the terminal
 
 
 def two_columns(texts: Mapping[str, str], *, width: int | None = None) -> str:
-    """Returns one indented entry per name, its text wrapped beside it.
+    """Formats names with their texts, which wrap within the second column.
 
     Args:
       texts: by name.
-      width: where lines are wrapped, by default at the terminal's width; 0 wraps none.
+      width: of a line; None: the terminal's width; 0: lines do not wrap.
     """
     if width is None:
         width = min(_MAX_WIDTH, shutil.get_terminal_size().columns)

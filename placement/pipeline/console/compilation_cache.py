@@ -1,4 +1,4 @@
-"""The compilation cache that all commands of a user share."""
+"""JAX's compilation cache, shared by all commands of a user."""
 
 import os
 

@@ -1,4 +1,4 @@
-"""The end of a command: one line on stderr and one of `EXIT_CODES`, for every kind of error."""
+"""Exit codes of a command, and the line on stderr for every kind of error."""
 
 import contextlib
 import errno
@@ -22,7 +22,7 @@ EXIT_CODES = {
 
 
 def unchanged(text: str) -> str:
-    """Returns a message as it is written, in the syntax of `python -m experiments.main`."""
+    """Returns a message unchanged, in the syntax of `python -m experiments.main`."""
     return text
 
 
@@ -45,7 +45,7 @@ def exit_on_error(
             report_mistake(UserError(f"{error.filename!r} is too long a name; give a shorter one"))
         report_failure(error)
     except KeyboardInterrupt:
-        print("interrupted; the same command goes on from what this one saved", file=sys.stderr)
+        print("interrupted; the same command continues from the saved state", file=sys.stderr)
         sys.exit(130)
     except Exception as fault:
         report_fault(fault, workdir)
@@ -59,20 +59,21 @@ def report_mistake(error: Exception, rewrite: Callable[[str], str] = unchanged) 
 
 
 def report_failure(error: OSError | MemoryError) -> NoReturn:
-    """Prints what failed, with the file if there is one, and exits with 3."""
+    """Prints the failure, with the file if there is one, and exits with 3."""
     file, cause = "", str(error) or "out of memory"
     if isinstance(error, OSError):
         file, cause = f"{error.filename}: " if error.filename else "", error.strerror or cause
-    cause = " ".join(cause.split())
-    remedy = "the same command goes on from what was saved"
-    print(printable.text(f"error: {file}{cause}; {remedy}"), file=sys.stderr)
+    line = (
+        f"error: {file}{' '.join(cause.split())}; the same command continues from the saved state"
+    )
+    print(printable.text(line), file=sys.stderr)
     sys.exit(3)
 
 
 def report_fault(fault: Exception, workdir: Path | None) -> NoReturn:
-    """Writes the traceback, names its file in one line, and exits with 1.
+    """Writes the traceback to a file, names it in one line, and exits with 1.
 
-    JAX's error for exhausted memory is a failure of the machine instead, with exit code 3.
+    If JAX ran out of memory, the machine failed instead, and the exit code is 3.
     """
     # Imported late: commands that print help or a mistake start faster without it.
     faults = importlib.import_module("placement.pipeline.console.faults")
@@ -81,7 +82,7 @@ def report_fault(fault: Exception, workdir: Path | None) -> NoReturn:
     file = faults.write(fault, workdir)
     if file is None:
         traceback.print_exception(fault)
-    place = f"the traceback is in {file}" if file else "its traceback stands above"
-    line = f"fault of the program: {faults.in_short(fault)}; {place}"
+    location = f"in {file}" if file else "above"
+    line = f"fault of the program: {faults.in_short(fault)}; the traceback is {location}"
     print(printable.text(line), file=sys.stderr)
     sys.exit(1)

@@ -1,9 +1,9 @@
-"""What goes wrong: what was found is written all the same, and what went wrong is told at the end.
+"""Faults and failures of a task, which are reported after its results are written.
 
-A task goes on after a fault of the program, or a failure of the machine such as a worker that died,
-as far as it can: a method that fails is a row of the table, a figure that cannot be drawn is left
-out. When everything is written it is raised: `experiments.main` writes a fault to `FILE` in the run
-directory, and says a failure in one line.
+After a fault of the program, or a failure of the machine such as a worker that died, a task
+continues as far as possible: a method that fails is a row of the table, a figure that cannot be
+drawn is left out. The errors are raised once everything is written: `experiments.main` then writes
+the traceback of a fault to `FILE` in the run directory, and prints a failure as one line.
 """
 
 import contextlib
@@ -17,50 +17,51 @@ from placement.errors import UserError
 from placement.reporting import runs
 
 FILE = "fault.txt"
-_OF_THE_MACHINE = (OSError, MemoryError)  # all else is a fault, but a UserError, which ends a task
+# Failures of the machine. Other exceptions are faults, except UserError, which ends a task.
+_FAILURES = (OSError, MemoryError)
 
 
 class Faults:
-    """Faults and failures of a task, in the order in which they happened."""
+    """The faults and failures of a task, in the order in which they happened."""
 
     def __init__(self) -> None:
-        self._seen: list[Exception] = []
+        self._errors: list[Exception] = []
 
-    def add(self, fault: Exception, doing: str) -> None:
-        """Keeps one that the task goes on after."""
+    def add(self, fault: Exception, activity: str) -> None:
+        """Records an error after which the task continues; `activity` was interrupted."""
         fault = out_of_memory(fault) or fault
-        fault.add_note(f"while {doing}")
-        self._seen.append(fault)
+        fault.add_note(f"while {activity}")
+        self._errors.append(fault)
 
     @contextlib.contextmanager
-    def during(self, doing: str) -> Iterator[None]:
-        """Within it one ends the block alone."""
+    def during(self, activity: str) -> Iterator[None]:
+        """Records an error of the block and continues after it; a UserError is raised."""
         try:
             yield
         except UserError:
             raise
         except Exception as fault:
-            self.add(fault, doing)
+            self.add(fault, activity)
 
     def __len__(self) -> int:
-        return len(self._seen)
+        return len(self._errors)
 
     def tracebacks(self) -> list[str]:
-        """The text of each, for another process."""
-        return ["".join(traceback.format_exception(fault)) for fault in self._seen]
+        """Returns the traceback of each error, for another process."""
+        return ["".join(traceback.format_exception(error)) for error in self._errors]
 
-    def tell(self) -> None:
-        """Raises the only fault, or a group of several; the first failure if there is no fault."""
-        failures = [seen for seen in self._seen if isinstance(seen, _OF_THE_MACHINE)]
-        if len(self._seen) > max(1, len(failures)):
-            raise ExceptionGroup("several faults", self._seen)
-        if self._seen:
-            raise self._seen[0]
+    def raise_all(self) -> None:
+        """Raises the only error, or a group of several; only failures raise the first of them."""
+        failures = [error for error in self._errors if isinstance(error, _FAILURES)]
+        if len(self._errors) > max(1, len(failures)):
+            raise ExceptionGroup("several faults", self._errors)
+        if self._errors:
+            raise self._errors[0]
 
 
 @contextlib.contextmanager
 def told_last() -> Iterator[Faults]:
-    """Those of a block, raised when it has ended."""
+    """Collects the errors of a block and raises them when it has ended."""
     faults = Faults()
     try:
         yield faults
@@ -68,32 +69,33 @@ def told_last() -> Iterator[Faults]:
         if not len(faults):
             raise
         faults.add(error, "going on")
-    faults.tell()
+    faults.raise_all()
 
 
 def out_of_memory(fault: Exception) -> MemoryError | None:
-    """Returns JAX's own words for memory that ran out; None of any other fault."""
+    """Returns JAX's message if it ran out of memory; None for any other fault."""
     return MemoryError(in_short(fault)) if "RESOURCE_EXHAUSTED" in str(fault) else None
 
 
 def forget(workdir: Path) -> None:
-    """Removes the traceback of an earlier command, which this one had no part in."""
+    """Removes the traceback that an earlier command has left in a run directory."""
     if os.access(workdir, os.W_OK):
         (workdir / FILE).unlink(missing_ok=True)
 
 
 def in_short(fault: Exception) -> str:
-    """One line: the exceptions of a group, or the type and what it says."""
+    """Returns one line: the type and message of an exception, or those of a group."""
     if isinstance(fault, ExceptionGroup):
         return "; ".join(map(in_short, fault.exceptions))
     lines = str(fault).strip().splitlines() or [""]
-    # Of another process it is a traceback, whose last line says what happened.
-    line = lines[-1] if lines[0].startswith("Traceback") else lines[0]
-    return line if line is not lines[0] else f"{type(fault).__name__}: {line}".rstrip(": ")
+    # An error of another process is a traceback, whose last line has the type and message.
+    if lines[0].startswith("Traceback") and len(lines) > 1:
+        return lines[-1]
+    return f"{type(fault).__name__}: {lines[0]}".rstrip(": ")
 
 
 def write(fault: Exception, workdir: Path | None) -> Path | None:
-    """Writes the traceback to the run directory; None where there is none to write to."""
+    """Writes the traceback to the run directory; returns None if that is impossible."""
     if workdir is None:
         return None
     command = " ".join(sys.argv)

@@ -1,4 +1,4 @@
-"""Ctrl-C: the first lets a search end by itself, the second ends it at once."""
+"""Ctrl-C: the first lets a search finish its step, the second stops at once."""
 
 import contextlib
 import signal
@@ -11,24 +11,23 @@ from placement.pipeline.console import progress
 
 @contextlib.contextmanager
 def asked(display: progress.Display, stop: threading.Event) -> Iterator[None]:
-    """Within it, the first Ctrl-C sets `stop`; the second raises as usual.
+    """Makes the first Ctrl-C during the block set `stop`; a second one raises as usual.
 
     KeyboardInterrupt cannot be raised in the middle of a step: C extensions lose it or turn it into
-    an error of their own (NumPy's structured comparison answers with a TypeError).
-
-    Python tells signals to its main thread alone: in another one nothing sets `stop`.
+    an error of their own (NumPy's structured comparison answers with a TypeError). Python delivers
+    signals only to its main thread; in another thread nothing sets `stop`.
     """
     if threading.current_thread() is not threading.main_thread():
         yield
         return
 
-    def ask(number: int, frame: Any) -> None:
+    def request_stop(number: int, frame: Any) -> None:
         stop.set()
-        signal.signal(signal.SIGINT, previous)
-        display.warn("stopping after this step; Ctrl-C again stops at once")
+        signal.signal(signal.SIGINT, previous_handler)
+        display.warn("stopping after this step; press Ctrl-C again to stop at once")
 
-    previous = signal.signal(signal.SIGINT, ask)
+    previous_handler = signal.signal(signal.SIGINT, request_stop)
     try:
         yield
     finally:
-        signal.signal(signal.SIGINT, previous)
+        signal.signal(signal.SIGINT, previous_handler)

@@ -1,8 +1,8 @@
-"""What searches log: records in metrics.jsonl, and the same for TensorBoard.
+"""The log of searches: records in metrics.jsonl, and the same numbers for TensorBoard.
 
-A record has `method`, `seed`, `step`, `evaluations`, `elapsed_s` and `best_s`; those of learned
-methods have what `placement.learning.trainer.Report` says beside. A search that is run again logs
-anew; one that goes on from a checkpoint drops what it logged after that.
+A record has `method`, `seed`, `step`, `evaluations`, `elapsed_s` and `best_s`; records of learned
+methods also have the numbers of `placement.learning.trainer.Report`. A search that starts again
+replaces its records; one that continues from a checkpoint drops its records after it.
 """
 
 import contextlib
@@ -25,13 +25,13 @@ from placement.types import Solution
 
 FILE = "metrics.jsonl"
 EVENTS = "tensorboard"
-# Of a search's time. Whatever is beyond it is not written for TensorBoard, which draws a few
-# hundred points of a curve anyway.
-_SHARE = 0.01
-_FLUSHED_S = 2.0
-_SOLVER_S = 0.2  # between two records of a solver
-_NONE = np.empty(0)
-# What every record has. Of some methods' there is more.
+# The largest share of a search's time that events for TensorBoard may take; beyond it they are
+# skipped. TensorBoard draws only a few hundred points of a curve anyway.
+_MAX_EVENTS_SHARE = 0.01
+_FLUSH_INTERVAL_S = 2.0
+_SOLVER_INTERVAL_S = 0.2  # between two records of a solver
+_NO_LATENCIES = np.empty(0)
+# The fields of every record; those of some methods have more.
 RECORD = {
     "method": str,
     "seed": int,
@@ -41,7 +41,7 @@ RECORD = {
     "best_s": files.Maybe(files.NUMBER),
     "mean_s": files.Maybe(files.NUMBER),
 }
-_ABOUT = ("method", "seed", "step", "evaluations")  # no metrics of their own
+_NOT_PLOTTED = ("method", "seed", "step", "evaluations")
 
 
 class Log:
@@ -50,25 +50,31 @@ class Log:
     def __init__(
         self, workdir: Path, method: str, seed: int, *, step: int = 0, evaluations: int = 0
     ):
-        """Drops what was logged of this search after a step: it is about to happen again.
+        """Opens the log and drops this search's records after the step that it starts from.
 
         Args:
           workdir: the run directory.
           method: its name, with its arguments.
           seed: of the search.
-          step: from which it goes on.
+          step: the last step of the checkpoint that the search continues from, else 0.
           evaluations: made until then.
         """
         self._path = workdir / FILE
         self._search = {"method": method, "seed": seed}
-        _forget(workdir, self._search, step)
+        records = read(workdir)
+        kept_records = [
+            r for r in records if r["step"] <= step or not self._search.items() <= r.items()
+        ]
+        if len(kept_records) < len(records):
+            text = "".join(json.dumps(record) + "\n" for record in kept_records)
+            runs.write_text(self._path, text)
         directory = workdir / EVENTS / (re.sub(r"[^\w.=-]+", "_", method) + f"-seed-{seed}")
         if step == 0:
             files.remove_files(directory, ["events.out.tfevents.*"])
         self._events = tensorboard.Events(directory, first_evaluation=evaluations)
-        self._left_out: tuple[dict[str, Any], np.ndarray] | None = None
-        self._spent_s, self._began_s = 0.0, time.monotonic()
-        self._flushed_s = self._began_s
+        self._unwritten: tuple[dict[str, Any], np.ndarray] | None = None
+        self._events_s, self._start_s = 0.0, time.monotonic()
+        self._last_flush_s = self._start_s
 
     def __enter__(self) -> "Log":
         return self
@@ -80,97 +86,90 @@ class Log:
         trace: TracebackType | None,
     ) -> None:
         if kind is None:
-            if self._left_out is not None:
-                self._write_event(*self._left_out)
+            if self._unwritten is not None:
+                self._write_event(*self._unwritten)
             self._events.close()
             return
-        with contextlib.suppress(OSError):  # what went wrong before it matters more
+        with contextlib.suppress(OSError):  # the block's error matters more
             self._events.close()
 
     def add(
-        self, record: Mapping[str, Any], elapsed_s: float, latencies_s: np.ndarray = _NONE
+        self, record: Mapping[str, Any], elapsed_s: float, latencies_s: np.ndarray = _NO_LATENCIES
     ) -> None:
         """Logs a step.
 
         Args:
           record: `step`, `evaluations`, `best_s` and other numbers.
-          elapsed_s: seconds of the search until then.
-          latencies_s: float [k], finite, of the placements that the step evaluated.
+          elapsed_s: seconds of the search so far.
+          latencies_s: float [k], finite: of the placements that the step evaluated.
 
         Raises:
           OSError: it cannot be written; the error names the file.
         """
         timed = self._search | {"elapsed_s": round(elapsed_s, 4)} | dict(record)
         runs.append_jsonl(self._path, timed)
-        began_s = time.monotonic()
-        self._left_out = timed, latencies_s
-        if self._spent_s <= _SHARE * (began_s - self._began_s):
-            self._write_event(*self._left_out)
-            self._spent_s += time.monotonic() - began_s
+        start_s = time.monotonic()
+        self._unwritten = timed, latencies_s
+        if self._events_s <= _MAX_EVENTS_SHARE * (start_s - self._start_s):
+            self._write_event(*self._unwritten)
+            self._events_s += time.monotonic() - start_s
 
     def _write_event(self, record: Mapping[str, Any], latencies_s: np.ndarray) -> None:
         method = record["method"]
-        numbers = {f"{method}/{k}": float(v) for k, v in record.items() if k not in _ABOUT}
+        numbers = {f"{method}/{k}": float(v) for k, v in record.items() if k not in _NOT_PLOTTED}
         histograms = {f"{method}/latency_s": latencies_s}
         self._events.add(record["evaluations"], numbers, histograms)
-        self._left_out = None
-        if time.monotonic() - self._flushed_s > _FLUSHED_S:
+        self._unwritten = None
+        if time.monotonic() - self._last_flush_s > _FLUSH_INTERVAL_S:
             self._events.flush()
-            self._flushed_s = time.monotonic()
+            self._last_flush_s = time.monotonic()
 
 
 class SolverMetrics:
-    """Shows and logs what a solver tells (`placement.solvers.limits`): some records a second."""
+    """Shows and logs the progress of a solver (`placement.solvers.limits`), at a limited rate."""
 
     def __init__(self, log: Log, phase: progress.Phase):
         self._log, self._phase = log, phase
-        self._began_s = time.monotonic()
-        self._logged_s = -math.inf
+        self._start_s = time.monotonic()
+        self._last_record_s = -math.inf
         self._evaluations, self._best_s = 0, math.inf
         self._step = 0
-        self._waiting: tuple[dict[str, Any], float] | None = None
+        self._pending: tuple[dict[str, Any], float] | None = None
 
     def observe(
         self, evaluations: int, best_s: float, numbers: Mapping[str, float] = NO_NUMBERS
     ) -> None:
-        """Takes how far the search is, in any thread but one at a time."""
-        now_s = time.monotonic()
+        """Records the progress; any thread may call it, but only one at a time."""
+        time_s = time.monotonic()
         self._evaluations, self._best_s = evaluations, best_s
         self._step += 1
         self._phase.update(evaluations, best_s)
         record = {"step": self._step, "evaluations": evaluations, "best_s": best_s}
-        self._waiting = record | dict(numbers), now_s - self._began_s
-        if now_s - self._logged_s >= _SOLVER_S:
-            self._logged_s = now_s
-            self._write()
+        self._pending = record | dict(numbers), time_s - self._start_s
+        if time_s - self._last_record_s >= _SOLVER_INTERVAL_S:
+            self._last_record_s = time_s
+            self._write_pending()
 
     def finish(self, solution: Solution) -> None:
-        """Logs the end, of a solver that told anything, and shows it of any."""
+        """Shows the result, and logs it if the solver has reported any progress."""
         evaluations, value_s = solution.evaluations, min(solution.value_s, self._best_s)
         if self._step == 0:
             self._phase.update(evaluations, value_s)
         elif (evaluations, value_s) != (self._evaluations, self._best_s):
             self.observe(evaluations, value_s)
-        self._write()
+        self._write_pending()
 
-    def _write(self) -> None:
-        if self._waiting is not None:
-            self._log.add(*self._waiting)
-            self._waiting = None
+    def _write_pending(self) -> None:
+        if self._pending is not None:
+            self._log.add(*self._pending)
+            self._pending = None
 
 
 def read(workdir: Path) -> list[dict[str, Any]]:
-    """Reads what the searches of a run directory have logged.
+    """Reads the records of a run directory's searches.
 
     Raises:
       UserError: the log cannot be read.
     """
     remedy = "remove it, and searches log anew"
     return files.read_jsonl(workdir / FILE, RECORD, remedy=remedy)
-
-
-def _forget(workdir: Path, search: Mapping[str, Any], step: int) -> None:
-    records = read(workdir)
-    kept = [r for r in records if r["step"] <= step or not search.items() <= r.items()]
-    if len(kept) < len(records):
-        runs.write_text(workdir / FILE, "".join(json.dumps(record) + "\n" for record in kept))

@@ -1,7 +1,7 @@
-"""The syntax of settings and tasks in messages.
+"""Conversion of messages to the syntax of the command in use.
 
 Messages are written for `python -m experiments.main` ("give --config.devices=host"). The installed
-command and Python rewrite them with the functions here.
+command and Python rewrite them with these functions.
 """
 
 import re
@@ -32,7 +32,7 @@ def to_command(text: str) -> str:
     def task(match: re.Match[str]) -> str:
         if match[1] in COMMANDS:
             return f"placement {match[1]}"
-        return f"python -m experiments.main {match[0]}"  # of a clone of the repository
+        return f"python -m experiments.main {match[0]}"  # needs a clone of the repository
 
     return _TASK.sub(task, _SETTING.sub(setting, text))
 

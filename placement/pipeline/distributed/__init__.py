@@ -1,1 +1,1 @@
-"""Several processes that learn as one, and hosts that measure."""
+"""Training in several processes, and hosts of a cluster that measure."""

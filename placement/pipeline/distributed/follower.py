@@ -1,4 +1,4 @@
-"""What every process but the first does: what process 0 does, and nothing of its own."""
+"""The work of every process but the first: it repeats the compiled steps of process 0."""
 
 import contextlib
 from collections.abc import Callable
@@ -8,7 +8,7 @@ from placement.pipeline import learned_search, method_runs
 from placement.pipeline.distributed import processes
 from placement.pipeline.tasks import pretrain
 
-_KINDS: dict[str, Callable[[dict[str, Any]], None]] = {
+_JOBS: dict[str, Callable[[dict[str, Any]], None]] = {
     "search": learned_search.follow,
     "pretrain": pretrain.follow,
     "zero_shot": method_runs.follow,
@@ -27,5 +27,5 @@ def run() -> None:
         except processes.Stopped:
             return
         with contextlib.suppress(processes.Stopped):
-            _KINDS[job["kind"]](job)
-            processes.broadcast()  # raises, once process 0 is there too
+            _JOBS[job["kind"]](job)
+            processes.broadcast()  # waits for process 0 to end the job, and then raises

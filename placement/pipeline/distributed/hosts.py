@@ -1,4 +1,4 @@
-"""Hosts of a Ray cluster that measure in this machine's place (`--config.measure_on=ray`)."""
+"""Hosts of a Ray cluster that measure instead of this machine (`--config.measure_on=ray`)."""
 
 from typing import Any
 
@@ -9,12 +9,12 @@ from placement.runtime.cluster import hosts
 
 
 def describe() -> dict[str, Any]:
-    """Returns what hosts must share for their measurements to be compared; JSON-able."""
+    """Returns the properties that hosts must share for comparable measurements; JSON-able."""
     return devices_lib.hardware() | {"placement": placement.__version__}
 
 
 def find() -> hosts.Choice:
-    """Finds the hosts of the cluster that are alike.
+    """Finds the largest group of equal hosts in the cluster.
 
     Raises:
       UserError: there is no cluster, or none of its hosts can work.
@@ -23,7 +23,7 @@ def find() -> hosts.Choice:
 
 
 def record(choice: hosts.Choice | None) -> dict[str, Any]:
-    """Returns for environment.json the hosts chosen, what they are, and why others are left out."""
+    """Returns the hosts for environment.json: names, hardware, and why others are left out."""
     if choice is None:
         return {}
     used = [host.name for host in choice.hosts]
@@ -32,7 +32,7 @@ def record(choice: hosts.Choice | None) -> dict[str, Any]:
 
 
 def introduce(choice: hosts.Choice, display: progress.Display) -> None:
-    """Says who works, and who does not."""
+    """Prints the hosts that measure, and warns about those that are left out."""
     display.say("hosts: " + ", ".join(host.name for host in choice.hosts))
     for line in choice.left_out:
         display.warn(f"host left out: {line}")

@@ -1,10 +1,10 @@
-"""Several processes that learn as one, each on a host with accelerators of its own.
+"""Several processes that train together, each on a host with its own accelerators.
 
-Process 0 runs the task: it alone reads files, measures on devices, prints and writes. The others
-follow (`follower`): where process 0 learns it broadcasts on what, and
-before every step what it alone knows, such as measured latencies and that the time is over. All
-then run the same program of JAX on the devices of all hosts. When a process is lost, JAX's
-coordination service ends the others, so that none waits for ever.
+Process 0 runs the task: only it reads files, measures on devices, prints and writes. The others
+follow (`follower`): process 0 broadcasts each job, and before every step the data that only it has,
+such as measured latencies and the end of the time limit. All processes then run the same JAX
+program on the devices of all hosts. If a process is lost, JAX's coordination service ends the
+others, so that none waits forever.
 """
 
 import contextlib
@@ -22,15 +22,15 @@ from placement.errors import UserError
 from placement.instance import Instance
 from placement.types import CostModel, OpGraph, SegmentCosts, TensorBytes
 
-_LOST_S = 30  # a process that has been silent for so long is lost
-_LONGEST_WAIT_S = 30 * 24 * 3600  # for process 0, while it solves or measures
+_HEARTBEAT_TIMEOUT_S = 30  # a process that is silent for longer is lost
+_MAX_WAIT_S = 30 * 24 * 3600  # for process 0, while it solves or measures
 _FIELDS = tuple(field.name for field in dataclasses.fields(OpGraph))
 _NESTED = "output_shapes", "member_types"
 _OPTIONAL = {"tensor_bytes": TensorBytes, "in_segments": SegmentCosts}
 
 
 class Stopped(Exception):
-    """Process 0 has done with what was being followed."""
+    """Process 0 has ended the job that the others follow."""
 
 
 class Lost(OSError):
@@ -38,16 +38,16 @@ class Lost(OSError):
 
 
 def join(coordinator: str, num_processes: int, process_id: int) -> None:
-    """Waits for all processes; before anything else that uses JAX.
+    """Waits for all processes; call it before anything else that uses JAX.
 
     Args:
-      coordinator: 'HOST:PORT' of process 0, which listens there and nowhere else.
-      num_processes: of all hosts.
-      process_id: this one's number, from 0.
+      coordinator: 'HOST:PORT' of process 0, which listens only there.
+      num_processes: on all hosts together.
+      process_id: the number of this process, from 0.
 
     Raises:
-      UserError: a number that cannot be, or a malformed address: one line.
-      OSError: not all of them came.
+      UserError: a number is out of range, or the address is malformed.
+      OSError: not all processes joined.
     """
     host, _, port = coordinator.rpartition(":")
     if not host or not port.isdecimal():
@@ -60,31 +60,31 @@ def join(coordinator: str, num_processes: int, process_id: int) -> None:
             f"process_id={process_id} of num_processes={num_processes}; give each process another "
             "number from 0 on, below num_processes"
         )
-    # Of CPUs alone: they give up what they wait for after half an hour by default.
-    wait = f"--xla_cpu_collective_timeout_seconds={_LONGEST_WAIT_S}"
-    os.environ["XLA_FLAGS"] = f"{os.environ.get('XLA_FLAGS', '')} {wait}"
+    # Collectives on CPUs give up after half an hour by default.
+    flag = f"--xla_cpu_collective_timeout_seconds={_MAX_WAIT_S}"
+    os.environ["XLA_FLAGS"] = f"{os.environ.get('XLA_FLAGS', '')} {flag}"
     try:
         jax.distributed.initialize(
             coordinator,
             num_processes,
             process_id,
-            heartbeat_timeout_seconds=_LOST_S,
+            heartbeat_timeout_seconds=_HEARTBEAT_TIMEOUT_S,
             coordinator_bind_address=coordinator,
         )
-        # Connects them: for that, unlike for what they do once connected, CPUs wait half a minute.
+        # The first collective connects the processes; on CPUs its timeout is only half a minute.
         multihost_utils.sync_global_devices("join")
     except RuntimeError as error:
         raise OSError(f"cannot join {num_processes} processes at {coordinator}: {error}") from error
 
 
 def broadcast(value: Any = None) -> Any:
-    """Returns what process 0 gives, in every process; all have to ask.
+    """Returns the value of process 0 in every process; all processes must call it.
 
     Args:
-      value: of dictionaries, lists, strings, numbers and arrays; of no matter where not process 0.
+      value: dictionaries, lists, strings, numbers and arrays; ignored except in process 0.
 
     Raises:
-      Stopped: process 0 has stopped instead.
+      Stopped: process 0 has ended the job instead.
       Lost: a process is lost.
     """
     if not jax.distributed.is_initialized():
@@ -97,11 +97,11 @@ def broadcast(value: Any = None) -> Any:
 
 @contextlib.contextmanager
 def leading(kind: str, job: Callable[[], dict[str, Any]]) -> Iterator[None]:
-    """Makes the other processes run `follower`'s function of this name until the block ends.
+    """Makes the other processes run a job of `follower` until the block ends.
 
     Args:
-      kind: the name.
-      job: makes what is broadcast of it; not called where there are no others.
+      kind: the job's name there.
+      job: returns the data to broadcast; not called if there are no other processes.
     """
     if jax.distributed.is_initialized():
         broadcast({"kind": kind, **job()})
@@ -111,12 +111,12 @@ def leading(kind: str, job: Callable[[], dict[str, Any]]) -> Iterator[None]:
 
 @contextlib.contextmanager
 def stopping() -> Iterator[None]:
-    """Has the others stop at its end what they follow, or end if that is nothing."""
+    """Ends the other processes' job when the block ends; without a job they exit."""
     reachable = jax.distributed.is_initialized()
     try:
         yield
     except (jax.errors.JaxRuntimeError, Lost):
-        reachable = False  # the others are in a step still, or gone
+        reachable = False  # the others are still in a step, or lost
         raise
     finally:
         if reachable:
@@ -124,7 +124,7 @@ def stopping() -> Iterator[None]:
 
 
 def packed(problem: Instance) -> dict[str, Any]:
-    """Returns a problem as something to broadcast."""
+    """Converts a problem to data for `broadcast`."""
     graph = {name: getattr(problem.graph, name) for name in _FIELDS}
     graph |= {name: list(graph[name]) for name in ("op_names", "op_types")}
     graph |= {name: list(map(list, graph[name])) for name in _NESTED}
@@ -134,24 +134,24 @@ def packed(problem: Instance) -> dict[str, Any]:
 
 
 def unpacked(job: dict[str, Any]) -> Instance:
-    """Returns the problem that was broadcast."""
+    """Converts broadcast data back to a problem."""
     graph = dict(job["graph"])
     graph |= {name: tuple(graph[name]) for name in ("op_names", "op_types")}
     graph |= {name: tuple(map(tuple, graph[name])) for name in _NESTED}
     optional = {
-        name: make(*job["costs"][name]) if job["costs"][name] else None
-        for name, make in _OPTIONAL.items()
+        name: cls(*job["costs"][name]) if job["costs"][name] else None
+        for name, cls in _OPTIONAL.items()
     }
     costs = CostModel(**job["costs"] | optional)
     return Instance(OpGraph(**graph), costs, job["objective"], tuple(job["devices"]))
 
 
 def _broadcast(data: bytes) -> bytes:
-    """Returns process 0's bytes: first how many, since all have to give arrays of one shape."""
-    first = jax.process_index() == 0
+    """Returns process 0's bytes. Their number comes first, as all arrays need the same shape."""
+    is_first = jax.process_index() == 0
     try:
         size = multihost_utils.broadcast_one_to_all(np.int32(len(data)))
-        array = np.frombuffer(data, np.uint8) if first else np.zeros(size, np.uint8)
+        array = np.frombuffer(data, np.uint8) if is_first else np.zeros(size, np.uint8)
         return multihost_utils.broadcast_one_to_all(array).tobytes() if size else b""
     except jax.errors.JaxRuntimeError as error:
-        raise Lost(f"{'another process' if first else 'process 0'} is lost") from error
+        raise Lost(f"{'another process' if is_first else 'process 0'} is lost") from error

@@ -1,19 +1,17 @@
-"""The `deploy` task: from placement.json to files that OpenVINO runs, checked here.
+"""The `deploy` task: from placement.json to files that OpenVINO runs, verified here.
 
-Writes DIR/deploy/ whole or not at all; what is in it is told by
-`placement.runtime.deployment.artifact`. Where a plain device, such as the whole CPU, turns out to
-be as fast as the placement, that device is what is deployed.
+Writes DIR/deploy/ completely or not at all; `placement.runtime.deployment.artifact` describes its
+files. If a plain device, such as the whole CPU, is as fast as the placement, that device is
+deployed instead.
 
-The folder is made beside the final one and exchanged with it in one step, so that a reader finds
-the earlier deployment or the new one. Other files in it, such as notes of the user's, stay. After a
-kill at any moment the next command removes or moves what was left beside it.
+The folder is written next to the final one and exchanged with it in one step, so that a reader
+finds either the earlier deployment or the new one. Other files in it, such as the user's notes,
+stay. After a kill at any moment the next command cleans up the folder next to the final one.
 """
 
 import os
 from pathlib import Path
 from typing import Any
-
-from rich.console import Console
 
 from placement import files
 from placement.errors import UserError
@@ -35,15 +33,15 @@ from placement.runtime.models import fingerprint, outputs
 from placement.runtime.models.fingerprint import few
 from placement.runtime.models.inputs import Inputs
 
-FOLDER, NEW_FOLDER = "deploy", ".deploy.new"  # the latter while it is made
+FOLDER, NEW_FOLDER = "deploy", ".deploy.new"  # the latter while it is written
 
 _RECORD, _WEIGHTS = "deploy.json", "model.bin"
-# All files of a deployment, in the order in which `_replace` puts them in place one by one.
-_NAMES = (
+# All files of a deployment, in the order in which `_replace` moves them one by one.
+_FILE_NAMES = (
     *(_RECORD, "deploy.md", artifact_lib.IMPORT),
     *(artifact_lib.BLOB, _WEIGHTS, artifact_lib.MODEL),
 )
-_FILES = {
+_DESCRIPTIONS = {
     artifact_lib.MODEL: "the model, its placement in the runtime information",
     _WEIGHTS: "its weights",
     artifact_lib.BLOB: "the same compiled, for these devices and this version of OpenVINO",
@@ -58,11 +56,11 @@ def run(
     """Deploys the placement of a run directory.
 
     Returns:
-      The record, as written to deploy.json.
+      The content of deploy.json.
 
     Raises:
-      UserError: there is no placement, it does not fit the model or the devices, or it computes
-        wrong outputs; in one line.
+      UserError: there is no placement, it does not fit the model or the devices, or its outputs are
+        wrong.
     """
     loading.check(settings)
     if settings.measure_on != "here":
@@ -70,9 +68,9 @@ def run(
             f"--task=deploy measures where it deploys; given measure_on={settings.measure_on!r}: "
             "leave it out"
         )
-    placed = preflight.read(_placement(settings, workdir))
-    deployed = [f"{FOLDER}/{name}" for name in (artifact_lib.MODEL, _WEIGHTS)]
-    workdirs.claim(workdir, display, [settings.graph], outputs=deployed)
+    placed = preflight.read(_find_placement(settings, workdir))
+    model_files = [f"{FOLDER}/{name}" for name in (artifact_lib.MODEL, _WEIGHTS)]
+    workdirs.claim(workdir, display, [settings.graph], outputs=model_files)
     _check_folders(workdir)
     net = loading.network(settings)
     if net.model is None:
@@ -81,35 +79,42 @@ def run(
             "deploy"
         )
     preflight.check_model(placed, net.model, net.graph.name)
-    found = preflight.find_devices(placed, settings.devices)
-    used = [device for device in found if device.name in placed.used]
+    all_devices = preflight.find_devices(placed, settings.devices)
+    used = [device for device in all_devices if device.name in placed.used]
     preflight.check_support(devices.open_core(used), net.model, placed.affinity, used)
-    given = loading.inputs(settings, net.model)
+    inputs = loading.inputs(settings, net.model)
     with (
         display.phase("measuring") as phase,
-        LocalMeasurer(net.model, found, inputs=given) as measurer,
-        display.watching(measurer),
+        LocalMeasurer(net.model, all_devices, inputs=inputs) as measurer,
+        display.show_worker(measurer),
     ):
         rows = decision_lib.measure(placed, measurer, seconds=settings.measure_s, say=phase.note)
-    decision = _decided(placed, rows)
-    artifact = _artifact(net, placed, found, decision)
-    record = _record(settings, workdir, artifact, placed, rows, decision)
-    record["checks"]["inputs"] = given.told
+    decision = _decide(placed, rows)
+    artifact = _make_artifact(net, placed, all_devices, decision)
+    record = _make_record(settings, workdir, artifact, placed, rows, decision)
+    record["checks"]["inputs"] = inputs.told
     with display.phase("writing the deployed folder, and loading it"):
-        _write(workdir, artifact, record, given)
+        _write(workdir, artifact, record, inputs)
     if nan := record["checks"].get("NaN"):
         display.warn(nan)
-    _print(record, decision, workdir, display.console)
+    shown = printable.data(record)
+    words.show(deployment.rich_table(shown), display.console)
+    instead = " instead of the placement" if decision.fallback else ""
+    for line in (
+        shown["decision"],
+        f"deployed{instead}: {shown['deployed']}",
+        f"load it: placement.load({str(workdir / FOLDER)!r})",
+    ):
+        display.console.print(line, markup=False, soft_wrap=True)
     return record
 
 
-def _decided(placed: Placed, rows: list[decision_lib.Row]) -> decision_lib.Decision:
-    """Takes the verdict that every report takes, on what was measured just now.
+def _decide(placed: Placed, rows: list[decision_lib.Row]) -> decision_lib.Decision:
+    """Decides what to deploy from the new measurements, with the verdict that reports use.
 
     Raises:
-      UserError: nothing works.
+      UserError: no form works.
     """
-    kept = decision_lib.deployable(placed, rows)
     decided = verdict.decide(
         [
             {
@@ -120,7 +125,7 @@ def _decided(placed: Placed, rows: list[decision_lib.Row]) -> decision_lib.Decis
                 "reference": row.device is not None,
                 "status": row.status,
             }
-            for row in kept
+            for row in decision_lib.deployable(placed, rows)
         ],
         decision_lib.preferred(placed),
     )
@@ -132,45 +137,47 @@ def _decided(placed: Placed, rows: list[decision_lib.Row]) -> decision_lib.Decis
     return decision_lib.decide(placed, rows, summaries.label(decided.winner.row), reason)
 
 
-def _placement(settings: Settings, workdir: Path) -> Path:
-    """The file of the placement, or of the point of a front."""
+def _find_placement(settings: Settings, workdir: Path) -> Path:
+    """Returns the file of the placement, or of the point of a front."""
     if not settings.point:
         return workdir / runs.PLACEMENT
     file = workdir / front.FOLDER / front.point_file(settings.point)
     if not file.exists():
-        known = sum(1 for _ in file.parent.glob(front.point_file("*")))
-        valid = f"give 1 to {known}" if known else "run --task=front with this --workdir first"
+        count = sum(1 for _ in file.parent.glob(front.point_file("*")))
+        valid = f"give 1 to {count}" if count else "run --task=front with this --workdir first"
         raise UserError(f"point={settings.point} is none of the front of {str(workdir)!r}; {valid}")
     return file
 
 
-def _artifact(
-    net: loading.Network, placed: Placed, found: tuple[Device, ...], decision: decision_lib.Decision
+def _make_artifact(
+    net: loading.Network,
+    placed: Placed,
+    all_devices: tuple[Device, ...],
+    decision: decision_lib.Decision,
 ) -> artifact_lib.Artifact:
-    """Makes of the placement what the decision leaves, on the devices that it then needs."""
-    kept = decision.form != artifact_lib.SINGLE
-    other = (decision.reference,) if decision.reference else ()
-    needed = {decision.alone} if decision.alone and not other else set()
-    needed |= placed.used if kept else set()
-    notes = {
-        "graph": net.graph.name,
-        "method": placed.method,
-        "fallback": "yes" if decision.fallback else "no",
-        "fingerprint": fingerprint.digest(fingerprint.of(net.model)),
-    }
+    """Makes the artifact of the decision, with only those devices that it needs."""
+    has_placement = decision.form != artifact_lib.SINGLE
+    reference = (decision.reference,) if decision.reference else ()
+    required = {decision.alone} if decision.alone and not reference else set()
+    required |= placed.used if has_placement else set()
     return artifact_lib.Artifact(
         model=net.model,
-        affinity=placed.affinity if kept else {},
-        segments=placed.segments if kept else (),
-        devices=(*(device for device in found if device.name in needed), *other),
+        affinity=placed.affinity if has_placement else {},
+        segments=placed.segments if has_placement else (),
+        devices=(*(device for device in all_devices if device.name in required), *reference),
         form=decision.form,
         alone=decision.alone,
         decision=decision.reason,
-        notes=notes,
+        notes={
+            "graph": net.graph.name,
+            "method": placed.method,
+            "fallback": "yes" if decision.fallback else "no",
+            "fingerprint": fingerprint.digest(fingerprint.of(net.model)),
+        },
     )
 
 
-def _record(
+def _make_record(
     settings: Settings,
     workdir: Path,
     artifact: artifact_lib.Artifact,
@@ -178,26 +185,22 @@ def _record(
     rows: list[decision_lib.Row],
     decision: decision_lib.Decision,
 ) -> dict[str, Any]:
-    other = decision.reference
-    shown = {
-        artifact_lib.SINGLE: other.label if other else f"single:{decision.alone}",
+    reference = decision.reference
+    form_names = {
+        artifact_lib.SINGLE: reference.label if reference else f"single:{decision.alone}",
         artifact_lib.HETERO: "placement",
         artifact_lib.CONCURRENT: "placement, concurrent",
     }
-    checks = {
-        "devices": f"present: {', '.join(device.label for device in artifact.devices)}",
-        "model": "the one that was placed"
-        if placed.model is not None
-        else "its operations have the names of those placed; their content was not recorded",
-        "operations": "supported by the devices that the placement gives them to",
-        "reference outputs": devices.reference_device().label,
-    }
+    input_names = ", ".join(
+        repr(sorted(port.get_names())[0]) if port.get_names() else "..."
+        for port in artifact.model.inputs
+    )
     return {
         **artifact.notes,
         "decision": decision.reason,
         "form": decision.form,
         "fallback": decision.fallback,
-        "deployed": shown[decision.form],
+        "deployed": form_names[decision.form],
         "openvino_alone": decision.alone or "HETERO",
         "seed": settings.seed,
         "rows": [
@@ -212,32 +215,31 @@ def _record(
             }
             for row in rows
         ],
-        "checks": checks,
+        "checks": {
+            "devices": f"present: {', '.join(device.label for device in artifact.devices)}",
+            "model": "the one that was placed"
+            if placed.model is not None
+            else "its operations have the names of those placed; their content was not recorded",
+            "operations": "supported by the devices that the placement gives them to",
+            "reference outputs": devices.reference_device().label,
+        },
         "machine": devices.describe_machine(),
-        "usage": _usage(workdir, artifact),
+        "usage": (
+            "import placement\n\n"
+            f"with placement.load({str(workdir / FOLDER)!r}) as net:\n"
+            f"    outputs = net.infer(inputs)  # arrays for {input_names}"
+        ),
     }
 
 
-def _usage(workdir: Path, artifact: artifact_lib.Artifact) -> str:
-    names = ", ".join(
-        repr(sorted(port.get_names())[0]) if port.get_names() else "..."
-        for port in artifact.model.inputs
-    )
-    return (
-        "import placement\n\n"
-        f"with placement.load({str(workdir / FOLDER)!r}) as net:\n"
-        f"    outputs = net.infer(inputs)  # arrays for {names}"
-    )
-
-
 def _check_folders(workdir: Path) -> None:
-    """Refuses a link, and a folder with files of a deployment's names that none has written."""
+    """Refuses a link, and a folder with a deployment's file names but without its record."""
     for name in (FOLDER, NEW_FOLDER):
         files.refuse_link(workdir / name)
     final = workdir / FOLDER
     if final.exists() and not final.is_dir():
         raise UserError(f"{str(final)!r} is a file; move it, to make room for the folder")
-    names = [name for name in _NAMES if (final / name).exists()]
+    names = [name for name in _FILE_NAMES if (final / name).exists()]
     if names and _RECORD not in names:
         raise UserError(
             f"{str(final)!r} has {few(names)} but no {_RECORD}, so --task=deploy may not have "
@@ -246,90 +248,71 @@ def _check_folders(workdir: Path) -> None:
 
 
 def _write(
-    workdir: Path, artifact: artifact_lib.Artifact, record: dict[str, Any], given: Inputs
+    workdir: Path, artifact: artifact_lib.Artifact, record: dict[str, Any], inputs: Inputs
 ) -> None:
-    """Writes a folder beside the final one, checks what is in it, and puts it in its place."""
-    new, final = workdir / NEW_FOLDER, workdir / FOLDER
-    _clear(new, final)
+    """Writes a new folder, checks it, and puts it in the final place.
+
+    Raises:
+      UserError: the model cannot be saved, or its outputs are wrong or all NaN.
+    """
+    new, final, checks = workdir / NEW_FOLDER, workdir / FOLDER, record["checks"]
+    _remove(new, final)
     new.mkdir()
     try:
-        without_blob = artifact_lib.save(artifact, new)
-        if without_blob:
-            record["checks"]["compiled model"] = f"not written: {without_blob}"
-        _check_outputs(new, artifact, record, given)
-        left_out = (artifact_lib.BLOB, artifact_lib.IMPORT) if without_blob else ()
-        record["files"] = {name: what for name, what in _FILES.items() if name not in left_out}
+        no_blob_reason = artifact_lib.save(artifact, new)
+        if no_blob_reason:
+            checks["compiled model"] = f"not written: {no_blob_reason}"
+        is_quantised = outputs.is_quantised(artifact.model)
+        tolerance = outputs.tolerance(artifact.devices, quantised=is_quantised)
+        errors = preflight.compare_outputs(new, artifact.model, inputs.samples)
+        for source, (error, nan_share) in errors.items():
+            if not error <= tolerance:  # also refuses a NaN
+                raise UserError(
+                    f"the deployed model computes wrong outputs after {source} ({error:.3g} of "
+                    f"their spread, over {tolerance:g}); nothing was written"
+                )
+            checks[f"outputs after {source}"] = (
+                f"off by {error:.2g} of their spread, up to {tolerance:g} allowed"
+            )
+            if nan_share:
+                checks["NaN"] = (
+                    f"{nan_share:.3g} of the output values are NaN, as on the reference device; "
+                    "nothing else is known of them"
+                )
+        unwritten = (artifact_lib.BLOB, artifact_lib.IMPORT) if no_blob_reason else ()
+        record["files"] = {k: text for k, text in _DESCRIPTIONS.items() if k not in unwritten}
         runs.write_text(new / "deploy.md", deployment.markdown(printable.data(record)))
         runs.write_json(new / _RECORD, record)
         _replace(new, final)
     except RuntimeError as error:
         raise UserError(f"the model cannot be deployed: {essence(error)}") from error
     finally:
-        _clear(new, final)
-
-
-def _check_outputs(
-    new: Path, artifact: artifact_lib.Artifact, record: dict[str, Any], given: Inputs
-) -> None:
-    """Runs what was written, and adds to the record how its outputs compare.
-
-    Raises:
-      UserError: they are wrong, or all NaN.
-    """
-    model, checks = artifact.model, record["checks"]
-    allowed = outputs.tolerance(artifact.devices, quantised=outputs.is_quantised(model))
-    for way, (error, nan_share) in preflight.compare_outputs(new, model, given.samples).items():
-        if not error <= allowed:
-            raise UserError(
-                f"the deployed model computes wrong outputs after {way} ({error:.3g} of their "
-                f"spread, over {allowed:g}); nothing was written"
-            )
-        checks[f"outputs after {way}"] = (
-            f"off by {error:.2g} of their spread, up to {allowed:g} allowed"
-        )
-        if nan_share:
-            checks["NaN"] = (
-                f"{nan_share:.3g} of the output values are NaN, as on the reference device; "
-                "nothing else is known of them"
-            )
+        _remove(new, final)
 
 
 def _replace(new: Path, final: Path) -> None:
-    """Puts a folder in the place of another, whose files `_clear` then sorts out."""
+    """Puts the new folder in the final place; afterwards `_remove` must sort out the old one."""
     if not final.exists():
         new.rename(final)
     elif not files.exchange(new, final):
-        # Without the model, which comes last, a reader finds no deployment rather than a mixture.
+        # The model comes last: without it a reader finds no deployment, rather than a mixture.
         (final / artifact_lib.MODEL).unlink(missing_ok=True)
-        for name in _NAMES:
+        for name in _FILE_NAMES:
             if (new / name).exists():
                 os.replace(new / name, final / name)
             else:
                 (final / name).unlink(missing_ok=True)
 
 
-def _clear(new: Path, final: Path) -> None:
-    """Removes the folder beside the final one.
+def _remove(new: Path, final: Path) -> None:
+    """Removes the folder next to the final one.
 
-    After an exchange it is the earlier deployment: files of the user's in it go to the final one.
+    After an exchange it is the earlier deployment: the user's files in it move to the final folder.
     """
-    files.remove_files(new, _NAMES)
+    files.remove_files(new, _FILE_NAMES)
     for path in new.iterdir() if new.exists() else ():
         if os.path.lexists(final / path.name):
             raise UserError(f"{str(path)!r} is in {str(final)!r} too; remove one of them")
         final.mkdir(exist_ok=True)
         path.rename(final / path.name)
     files.remove_files(new, ())
-
-
-def _print(
-    record: dict[str, Any], decision: decision_lib.Decision, workdir: Path, console: Console
-) -> None:
-    record = printable.data(record)
-    words.show(deployment.rich_table(record), console)
-    instead = " instead of the placement" if decision.fallback else ""
-    lines = record["decision"], f"deployed{instead}: {record['deployed']}"
-    for line in lines:
-        console.print(line, markup=False, soft_wrap=True)
-    folder = str(workdir / FOLDER)
-    console.print(f"load it: placement.load({folder!r})", markup=False, soft_wrap=True)

@@ -1,7 +1,7 @@
-"""The `export` task: the problem as a workload, for others' programs.
+"""The `export` task: the problem as a workload file for other programs.
 
-Writes workload.json, in the JSON format of Tarnawski et al. (NeurIPS 2020), which `graph` also
-takes: of the coarse graph, on which searches work, with costs in seconds.
+Writes workload.json in the JSON format of Tarnawski et al. (NeurIPS 2020), which `graph` also
+accepts. It has the coarse graph, on which searches work, and costs in seconds.
 """
 
 from pathlib import Path
@@ -24,11 +24,11 @@ def run(
     """Writes the configured problem.
 
     Returns:
-      What workload.json holds.
+      The content of workload.json.
 
     Raises:
-      UserError: the devices are present, whose costs are to be measured first, or the format cannot
-        say what they cost.
+      UserError: the devices are present and so have no known costs, or the format cannot express
+        the costs.
     """
     loading.check(settings)
     target = target_lib.find(settings)
@@ -38,8 +38,8 @@ def run(
             "first; describe devices, such as --config.devices=roofline:cpu,gpu,gpu"
         )
     problem = loading.search_problem(target.net, target.costs, target.names, settings.objective)
-    written = export.workload(problem.coarse)
+    workload = export.workload(problem.coarse)
     workdirs.claim(workdir, display, [settings.graph], outputs=[FILE])
-    runs.write_json(workdir / FILE, written)
+    runs.write_json(workdir / FILE, workload)
     display.console.print(f"workload: {workdir / FILE}", markup=False, soft_wrap=True)
-    return written
+    return workload

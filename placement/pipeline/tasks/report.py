@@ -1,4 +1,4 @@
-"""The `report` task: table, report.md, report.html and figures from a run directory."""
+"""The `report` task: table, report.md, report.html and figures of a finished run."""
 
 import contextlib
 import functools
@@ -21,10 +21,10 @@ from placement.reporting.page import html
 from placement.reporting.tables import aggregates, comparison, learning_curves, results
 
 CELLS = "cells.json"  # the run directories that a comparison consists of, and their graphs
-# In a comparison of an earlier version, directories alone: each graph had a name of its own.
-_CELLS = [({"directory": str, "graph": str}, str)]
-# What learned methods are set against one by one, beside each other.
-_BESIDE_LEARNERS = ("zero_shot", "search", "heft")
+# An earlier version wrote the directories alone: each graph then had a unique name.
+_CELLS_SCHEMA = [({"directory": str, "graph": str}, str)]
+# Methods that learned methods are compared with in pairs.
+_LEARNERS_BASELINES = ("zero_shot", "search", "heft")
 T = TypeVar("T")
 
 
@@ -33,7 +33,7 @@ def run(
 ) -> dict[str, Any]:
     """Reports again on a finished run, whatever the configuration.
 
-    Of a directory that cannot be written to the table is printed alone.
+    If the directory cannot be written to, only the table is printed.
 
     Raises:
       UserError: the run directory holds no readable summary.json.
@@ -41,101 +41,118 @@ def run(
     summary = runs.read_summary(workdir)
     report = write_comparison if "graph" in summary["rows"][0] else write
     writable = os.access(workdir, os.W_OK | os.X_OK)
-    with faults.told_last() as kept:
-        report(summary, workdir, display.console, kept, writable=writable)
+    with faults.told_last() as task_faults:
+        report(summary, workdir, display.console, task_faults, writable=writable)
     if not writable:
-        display.warn(f"{workdir} cannot be written to: no report, page or figure is written")
+        display.warn(
+            f"{workdir} cannot be written to: no report or figure is written; to get them copy the "
+            "directory and give the copy as --workdir"
+        )
     return summary
 
 
 @contextlib.contextmanager
-def reporting(kept: faults.Faults, display: progress.Display) -> Iterator[None]:
-    """Within it what goes wrong, or Ctrl-C, ends the report alone: what it is of is written."""
+def reporting(task_faults: faults.Faults, display: progress.Display) -> Iterator[None]:
+    """Lets an error or Ctrl-C abort only the report; the results are already written."""
     try:
-        with kept.during("reporting"):
+        with task_faults.during("reporting"):
             yield
     except KeyboardInterrupt:
-        display.warn("interrupted while reporting; --task=report reports again")
+        display.warn("interrupted while reporting; give --task=report to write the report")
 
 
 def write(
     summary: dict[str, Any],
     workdir: Path,
     console: Console,
-    kept: faults.Faults,
+    task_faults: faults.Faults,
     *,
     writable: bool = True,
 ) -> None:
-    """Prints the table; writes the reports, figures as far as they can be drawn, and the trace.
+    """Prints the table, and writes report.md, report.html, the figures and the trace.
 
-    After a fault whatever does not need what failed is written still. Nothing is written unless
-    `writable`.
+    After a fault the parts that do not depend on it are still written.
+
+    Args:
+      summary: of the run.
+      workdir: its directory.
+      console: to print on.
+      task_faults: collects faults.
+      writable: whether files are written.
     """
     summary = printable.data(summary)
-    with kept.during("writing the table"):
+    with task_faults.during("writing the table"):
         if writable:
             text = results.report_markdown(printable.markdown(summary))
             runs.write_text(workdir / "report.md", text)
         words.show(results.rich_table(summary), console)
-    placed = workdir / runs.PLACEMENT
-    if placed.exists():
-        console.print(f"placement: {placed}", markup=False, soft_wrap=True)
+    placement_file = workdir / runs.PLACEMENT
+    if placement_file.exists():
+        console.print(f"placement: {placement_file}", markup=False, soft_wrap=True)
     if not writable:
         return
-    found = _or_said(lambda: details.read(workdir / details.FILE), console)
-    known = found and details.printable(found)
-    drawn = figures.of_run(summary, workdir, known, console, kept)
-    with kept.during("writing report.html"):
-        _write_page(summary, workdir, drawn, console, known=known)
+    run_details = _read_or_print(lambda: details.read(workdir / details.FILE), console)
+    if run_details is not None:
+        run_details = details.printable(run_details)
+    figure_files = figures.of_run(summary, workdir, run_details, console, task_faults)
+    with task_faults.during("writing report.html"):
+        _write_page(summary, workdir, figure_files, console, run_details=run_details)
 
 
 def write_comparison(
     summary: dict[str, Any],
     workdir: Path,
     console: Console,
-    kept: faults.Faults,
+    task_faults: faults.Faults,
     *,
     writable: bool = True,
 ) -> None:
-    """Prints the table over graphs and seeds, and how learned methods learned; writes report.md.
+    """Prints the tables of a comparison, and writes report.md, comparison.csv and report.html.
 
-    Nothing is written unless `writable`.
+    The arguments are those of `write`.
     """
     plain = printable.data(summary)
-    summary = printable.markdown(summary)  # for the terminal too: few names change
+    summary = printable.markdown(summary)  # also for the terminal: few names change
     rows = summary["rows"]
-    learners = _learners(rows)
-    found, over_all = compared(rows)
-    logs = _or_said(lambda: _logs(workdir), console)
-    curves = learning_curves.summarise(logs or {}, _single_s(rows))
+    compared_rows, aggregated = compared(rows)
+    logs = _read_or_print(lambda: _read_logs(workdir), console)
+    singles_s: dict[str, float] = {}  # the best single device of each graph, as predicted
+    for row in rows:
+        if summaries.is_single(row) and row["predicted_s"] is not None:
+            best_s = singles_s.get(row["graph"], math.inf)
+            singles_s[row["graph"]] = min(best_s, row["predicted_s"])
+    curves = learning_curves.summarise(logs or {}, singles_s)
     closing = verdict.closing_sentence(rows, summary["objective"])
-    parts = [f"# Comparison, objective {summary['objective']}", closing, comparison.markdown(found)]
-    parts.append(aggregates.markdown(over_all))
-    parts += [learning_curves.markdown(curves)] if curves.learned else []
-    parts.append(results.report_markdown(summary))
+    sections = [comparison.markdown(compared_rows), aggregates.markdown(aggregated)]
+    sections += [learning_curves.markdown(curves)] if curves.learned else []
     if writable:
+        title = f"# Comparison, objective {summary['objective']}"
+        parts = [title, closing, *sections, results.report_markdown(summary)]
         runs.write_text(workdir / "comparison.csv", comparison.to_csv(plain["rows"]))
         runs.write_text(workdir / "report.md", "\n\n".join(parts))
-    words.show(comparison.rich_table(found, f"objective {summary['objective']}"), console)
+    words.show(comparison.rich_table(compared_rows, f"objective {summary['objective']}"), console)
     for line in learning_curves.verdict(curves):
         console.print(line, markup=False)
     plain_closing = verdict.closing_sentence(plain["rows"], summary["objective"])
     console.print(plain_closing.replace("`", ""), markup=False)
     if not writable:
         return
-    drawn = figures.of_comparison(rows, over_all, learners, workdir, console, kept)
+    figure_files = figures.of_comparison(
+        rows, aggregated, _learners(rows), workdir, console, task_faults
+    )
     for name in ("report.md", "comparison.csv"):
         console.print(str(workdir / name), markup=False, soft_wrap=True)
-    with kept.during("writing report.html"):
-        _write_page(summary, workdir, drawn, console, {"Comparison": "\n\n".join(parts[2:-1])})
+    with task_faults.during("writing report.html"):
+        _write_page(summary, workdir, figure_files, console, {"Comparison": "\n\n".join(sections)})
 
 
 def compared(
     rows: list[dict[str, Any]],
 ) -> tuple[comparison.Comparison, aggregates.Aggregates]:
-    """Returns what rows with graph and seed say of each graph, and over all of them."""
-    found = comparison.compare(rows, _learners(rows))
-    return found, aggregates.aggregate(found, (*_learners(rows), *_BESIDE_LEARNERS))
+    """Returns the comparison of rows with graph and seed, and aggregates over all graphs."""
+    learners = _learners(rows)
+    result = comparison.compare(rows, learners)
+    return result, aggregates.aggregate(result, (*learners, *_LEARNERS_BASELINES))
 
 
 def _learners(rows: list[dict[str, Any]]) -> tuple[str, ...]:
@@ -145,32 +162,40 @@ def _learners(rows: list[dict[str, Any]]) -> tuple[str, ...]:
 def _write_page(
     summary: dict[str, Any],
     workdir: Path,
-    drawn: list[Path],
+    figure_files: list[Path],
     console: Console,
     notes: dict[str, str] | None = None,
-    known: details.Details | None = None,
+    run_details: details.Details | None = None,
 ) -> None:
-    """Writes report.html of what the run directory holds."""
+    """Writes report.html from the results, the figures' files and the provenance."""
+    provenance = {}
+    for name in ("config", "environment"):
+        path = workdir / f"{name}.json"
+        if path.exists():
+            read = functools.partial(
+                files.read_json,
+                *(path, {str: object}),
+                remedy="run the task with this --workdir again",
+            )
+            if data := _read_or_print(read, console):
+                provenance[name.capitalize()] = printable.data(data)
     page = workdir / "report.html"
-    from_ = [p for p in (workdir / "config.json", workdir / "environment.json") if p.exists()]
-    remedy = "run the task with this --workdir again"
-    of_any = functools.partial(files.read_json, schema={str: object}, remedy=remedy)
-    read = {p: _or_said(functools.partial(of_any, p), console) for p in from_}
     text = html.page(
         summary,
-        details=known,
-        figures={_caption(path): path.read_text("utf-8") for path in drawn},
-        notes=notes,
-        provenance={
-            path.stem.capitalize(): printable.data(told) for path, told in read.items() if told
+        details=run_details,
+        figures={
+            path.stem.replace("-", " ").capitalize(): path.read_text("utf-8")
+            for path in figure_files
         },
+        notes=notes,
+        provenance=provenance,
     )
     runs.write_text(page, text)
     console.print(f"report: {page}", markup=False, soft_wrap=True)
 
 
-def _or_said(read: Callable[[], T], console: Console) -> T | None:
-    """Reads, or says in a line why it cannot, and returns None."""
+def _read_or_print(read: Callable[[], T], console: Console) -> T | None:
+    """Reads a file; if that is impossible, prints the reason and returns None."""
     try:
         return read()
     except UserError as error:
@@ -178,37 +203,19 @@ def _or_said(read: Callable[[], T], console: Console) -> T | None:
         return None
 
 
-def _caption(figure: Path) -> str:
-    return figure.stem.replace("-", " ").capitalize()
-
-
-def _logs(workdir: Path) -> dict[str, list[dict[str, Any]]]:
-    """What the learned searches of the comparison's cells logged, by graph.
+def _read_logs(workdir: Path) -> dict[str, list[dict[str, Any]]]:
+    """Returns the records of the comparison's learned searches, by graph.
 
     Raises:
       UserError: a file of a cell cannot be read.
     """
     logs: dict[str, list[dict[str, Any]]] = {}
     remedy = "run --task=compare with this --workdir again"
-    for cell in files.read_json(workdir / CELLS, _CELLS, remedy=remedy):
+    for cell in files.read_json(workdir / CELLS, _CELLS_SCHEMA, remedy=remedy):
         cell = cell if isinstance(cell, dict) else {"directory": cell}
         directory = workdir / cell["directory"]
         summary, records = runs.read_summary(directory), metrics.read(directory)
-        wanted = {row["method"] for row in summary["rows"]}
+        learners = set(_learners(summary["rows"]))
         name = printable.markdown(cell.get("graph", summary["graph"]["name"]))
-        of_graph = logs.setdefault(name, [])
-        of_graph += (
-            record
-            for record in records
-            if record["method"] in wanted and learned.is_learned(record["method"])
-        )
+        logs.setdefault(name, []).extend(r for r in records if r["method"] in learners)
     return logs
-
-
-def _single_s(rows: list[dict[str, Any]]) -> dict[str, float]:
-    """The best single device of every graph, as searches evaluate it."""
-    found: dict[str, float] = {}
-    for row in rows:
-        if summaries.is_single(row) and row["predicted_s"] is not None:
-            found[row["graph"]] = min(found.get(row["graph"], math.inf), row["predicted_s"])
-    return found

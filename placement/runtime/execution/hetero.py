@@ -156,7 +156,9 @@ def quotient(graph: "OpGraph", affinity: Affinity) -> Quotient:
             placement[receiver] = placement[sender]
     parts = dag.connected_parts(graph, placement)
     num_parts = len(set(parts.tolist()))
-    return Quotient(num_parts, dag.is_acyclic(num_parts, *dag.quotient(graph.senders, graph.receivers, parts)))
+    return Quotient(
+        num_parts, dag.is_acyclic(num_parts, *dag.quotient(graph.senders, graph.receivers, parts))
+    )
 
 
 def _validate_affinity(model: ov.Model, affinity: Affinity, device_names: Sequence[str]) -> None:

@@ -25,7 +25,10 @@ def find(problem: Instance, seed: int, limits: SearchLimits) -> base.SearchResul
     hosts = np.flatnonzero(accelerator < 0)
     host = int(hosts[0]) if len(hosts) else parts[-1]
     free_bytes = np.asarray(problem.costs.capacity_bytes, np.float64)[parts].tolist()
-    order = dag.sort_nodes(len(classes.first_ops), *dag.quotient(problem.graph.senders, problem.graph.receivers, classes.ids))
+    order = dag.sort_nodes(
+        len(classes.first_ops),
+        *dag.quotient(problem.graph.senders, problem.graph.receivers, classes.ids),
+    )
     if len(order) < len(classes.first_ops):  # the classes have no topological order
         order = problem.class_order
     placement = np.full(len(classes.first_ops), -1)

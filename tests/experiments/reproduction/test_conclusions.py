@@ -1,4 +1,4 @@
-"""Verdicts on the papers' conclusions, of runs made up."""
+"""Verdicts on the papers' conclusions for invented runs."""
 
 import json
 import math
@@ -10,14 +10,14 @@ from experiments.reproduction import conclusions
 
 
 def test_a_ratio_has_the_interval_that_chance_gives_it():
-    """Of 1,000 draws about 95% of the intervals hold the ratio of the true means."""
+    """About 95% of 1,000 intervals contain the ratio of the true means."""
     rng = np.random.default_rng(0)
     inside = 0
     for _ in range(1000):
         ours, theirs = rng.normal(3, 0.3, 10), rng.normal(4, 0.4, 10)
-        found = conclusions.ratio(tuple(ours), tuple(theirs))
-        inside += found.low <= 0.75 <= found.high
-        assert found.low < found.value < found.high
+        interval = conclusions.compute_ratio(tuple(ours), tuple(theirs))
+        inside += interval.low <= 0.75 <= interval.high
+        assert interval.low < interval.value < interval.high
     assert 0.94 <= inside / 1000 <= 0.975
 
 
@@ -35,7 +35,7 @@ def test_a_ratio_has_the_interval_that_chance_gives_it():
     ],
 )
 def test_verdicts_say_on_which_side_of_one_the_interval_is(ours, theirs, lower, verdict):
-    assert conclusions.ratio(ours, theirs).verdict(lower) == verdict
+    assert conclusions.compute_ratio(ours, theirs).verdict(lower) == verdict
 
 
 def test_a_table_has_a_row_for_each_conclusion_and_network_that_was_run(tmp_path):

@@ -57,7 +57,7 @@ def _pairs(paired, label):
 
 
 @pytest.mark.parametrize("path", sorted(DIRECTORY.glob("*.json")), ids=lambda path: path.stem)
-def test_a_file_names_its_source_and_graphs_that_can_be_had(path):
+def test_a_file_names_its_source_and_graphs_that_exist(path):
     table = _table(path.stem)
     assert table.title
     assert any(str(year) in table.title for year in range(2017, 2030))
@@ -79,7 +79,7 @@ def test_an_alias_is_the_same_graph():
     assert inspect.signature(zoo.nmt).parameters["layers"].default == 2
 
 
-def test_printed_reductions_follow_from_the_values_as_far_as_these_are_rounded():
+def test_printed_reductions_follow_from_the_rounded_values():
     rows = [row for table in published.read(DIRECTORY) for row in table.rows if row.values]
     checked = 0
     for row in rows:
@@ -126,11 +126,11 @@ def test_a_table_without_a_graph_in_common_is_left_out():
 
 def test_a_table_of_other_methods_than_ours_is_left_out():
     rows = [_row("resnet50", "single:cpu", 4.0), _row("resnet50", "hsdag", 4.0)]
-    found = published.pair(published.read(DIRECTORY), rows, "makespan")
-    assert [paired.source.name for paired in found] == ["hsdag"]
+    result = published.pair(published.read(DIRECTORY), rows, "makespan")
+    assert [paired.source.name for paired in result] == ["hsdag"]
 
 
-def test_out_of_memory_is_written_so_on_both_sides():
+def test_out_of_memory_is_shown_on_both_sides():
     graph = _table("hierarchical_planner").rows[3].aliases[-1]
     rows = [_row(graph, "single:cpu", 6.0), _row(graph, "hierarchical", 1.0)]
     full = {"status": "failed: out of memory"}
@@ -163,7 +163,7 @@ def test_random_groups_are_the_best_median_and_worst_of_the_seeds():
     assert paired.rows[1].our_reductions["hierarchical"].value == pytest.approx(0.25)
 
 
-def test_arguments_are_told_apart_but_for_their_order_and_the_variant_of_the_paper():
+def test_arguments_are_distinguished_except_order_and_the_papers_variant():
     names = ["single:cpu", "hierarchical:variant=paper", "hierarchical:variant=released"]
     names += ["hierarchical:variant=paper,grouping=random", "hierarchical:grouping=none"]
     rows = [_row("resnet:depth=152", name, 1.0 + i) for i, name in enumerate(names)]
@@ -177,7 +177,7 @@ def test_arguments_are_told_apart_but_for_their_order_and_the_variant_of_the_pap
     }
 
 
-def test_the_largest_reduction_is_over_graphs_and_baselines_and_says_what_is_missing():
+def test_the_largest_reduction_is_over_graphs_and_baselines_and_names_missing_ones():
     rows = [*ROWS, _row("resnet50", "single:cpu", 4.0), _row("resnet50", "hsdag", 3.0)]
     (paired,) = published.pair([_table("hsdag")], rows, "makespan")
     against_cpu, against_any = paired.rows
@@ -232,7 +232,7 @@ def test_no_directory_has_no_tables(tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("change", "said"),
+    ("change", "message"),
     [
         ({"title": ""}, "empty 'title'"),
         ({"differs": ""}, "empty 'differs'"),
@@ -242,11 +242,11 @@ def test_no_directory_has_no_tables(tmp_path):
         ({"rows": [{"values": {"x": 1.0}}]}, "graphs"),
     ],
 )
-def test_a_file_of_another_format_is_refused(tmp_path, change, said):
+def test_a_file_of_another_format_is_refused(tmp_path, change, message):
     good = {"title": "t", "table": "1", "differs": "d", "unit": "s", "rows": []}
     (tmp_path / "good.json").write_text(json.dumps(good))
     assert published.read(tmp_path)[0].name == "good"
     (tmp_path / "odd.json").write_text(json.dumps({**good, **change}))
-    with pytest.raises(ValueError, match=said) as error:
+    with pytest.raises(ValueError, match=message) as error:
         published.read(tmp_path)
     assert "odd.json" in str(error.value)

@@ -34,17 +34,17 @@ def test_a_host_takes_no_part():
 
 def test_names_say_as_much_of_roles_as_their_title():
     problem = helpers.random_problem()
-    told = dict(questions._told(problem.graph))
+    graphs = dict(questions.label_roles(problem.graph))
     sets = {
         title: {
-            frozenset(found.tolist())
-            for found in orders._roles(list(graph.op_names), np.arange(graph.num_ops), 99)
+            frozenset(role.tolist())
+            for role in orders._roles(list(graph.op_names), np.arange(graph.num_ops), 99)
         }
-        for title, graph in told.items()
+        for title, graph in graphs.items()
     }
     assert not sets["no roles"]
     colour = roles.by_neighbours(problem.graph)
     alike = {frozenset(np.flatnonzero(colour == c).tolist()) for c in colour}
-    assert sets["blocks of roles by neighbours"] == {found for found in alike if len(found) > 1}
-    together = problem._replace(graph=told["one decision a role, by neighbours"])
+    assert sets["blocks of roles by neighbours"] == {role for role in alike if len(role) > 1}
+    together = problem._replace(graph=graphs["one decision a role, by neighbours"])
     np.testing.assert_array_equal(together.classes.ids, colour)

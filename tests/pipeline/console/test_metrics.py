@@ -1,4 +1,4 @@
-"""What searches log, beside each other and again."""
+"""The log of searches: several of them, repeated ones and continued ones."""
 
 import numpy as np
 import pytest
@@ -10,8 +10,8 @@ from tests.reporting import events
 
 @pytest.fixture(autouse=True)
 def everything(monkeypatch):
-    """Events are left out by the clock, of which these tests have none."""
-    monkeypatch.setattr(metrics, "_SHARE", float("inf"))
+    """Events are skipped by the clock, which these tests must not depend on."""
+    monkeypatch.setattr(metrics, "_MAX_EVENTS_SHARE", float("inf"))
 
 
 def record(step: int, **others: float) -> dict[str, float]:
@@ -26,15 +26,15 @@ def search(workdir, method="hsdag:variant=paper", *, first=1, last=3, **others) 
 
 
 def steps(workdir, method: str) -> list[int]:
-    found = metrics.read(workdir)
-    return [r["step"] for r in found if r["method"] == method]
+    result = metrics.read(workdir)
+    return [r["step"] for r in result if r["method"] == method]
 
 
 def points(workdir, method: str, run: str) -> list[tuple[int, float]]:
     return events.scalars(workdir / metrics.EVENTS / run, f"{method}/best_s")
 
 
-def test_records_say_whose_they_are_and_events_are_the_same(tmp_path):
+def test_records_name_their_search_and_events_have_the_same_numbers(tmp_path):
     search(tmp_path, loss=0.5)
     first = metrics.read(tmp_path)[0]
     assert first == {"method": "hsdag:variant=paper", "seed": 0, "elapsed_s": 0.1} | record(
@@ -49,7 +49,7 @@ def test_records_say_whose_they_are_and_events_are_the_same(tmp_path):
     assert points(tmp_path, "hsdag:variant=paper", run.name)[1] == (16, 0.5)
 
 
-def test_a_search_again_logs_anew_and_leaves_others_alone(tmp_path):
+def test_a_repeated_search_replaces_only_its_own_records(tmp_path):
     for method in ("lns", "genetic", "lns"):
         search(tmp_path, method)
     assert steps(tmp_path, "lns") == steps(tmp_path, "genetic") == [1, 2, 3]
@@ -57,16 +57,16 @@ def test_a_search_again_logs_anew_and_leaves_others_alone(tmp_path):
         assert [step for step, _ in points(tmp_path, method, f"{method}-seed-0")] == [8, 16, 24]
 
 
-def test_a_search_that_goes_on_logs_no_step_twice(tmp_path):
+def test_a_continued_search_logs_no_step_twice(tmp_path):
     search(tmp_path, last=5)
     search(tmp_path, first=4, last=6)
     assert steps(tmp_path, "hsdag:variant=paper") == [1, 2, 3, 4, 5, 6]
-    found = points(tmp_path, "hsdag:variant=paper", "hsdag_variant=paper-seed-0")
-    assert [step for step, _ in found] == [8, 16, 24, 32, 40, 48]
+    result = points(tmp_path, "hsdag:variant=paper", "hsdag_variant=paper-seed-0")
+    assert [step for step, _ in result] == [8, 16, 24, 32, 40, 48]
 
 
-def test_events_that_would_cost_too_much_are_left_out_but_the_last(tmp_path, monkeypatch):
-    monkeypatch.setattr(metrics, "_SHARE", 0.0)
+def test_events_that_would_take_too_long_are_skipped_except_the_last(tmp_path, monkeypatch):
+    monkeypatch.setattr(metrics, "_MAX_EVENTS_SHARE", 0.0)
     search(tmp_path, last=9)
     assert len(steps(tmp_path, "hsdag:variant=paper")) == 9
     written = events.read(tmp_path / metrics.EVENTS / "hsdag_variant=paper-seed-0")
@@ -74,7 +74,7 @@ def test_events_that_would_cost_too_much_are_left_out_but_the_last(tmp_path, mon
     assert written[-1].summary.value[-1].histo.num == 8
 
 
-def test_what_a_solver_tells_is_logged_some_times_a_second_and_at_its_end(tmp_path, monkeypatch):
+def test_a_solvers_progress_is_logged_at_a_limited_rate_and_at_its_end(tmp_path, monkeypatch):
     now = [0.0]
     monkeypatch.setattr(metrics.time, "monotonic", lambda: now[0])
     with (
@@ -86,14 +86,18 @@ def test_what_a_solver_tells_is_logged_some_times_a_second_and_at_its_end(tmp_pa
             now[0] += 0.01
             told.observe(64 * step, 1 / step)
         told.finish(Solution(np.zeros(1), 1 / 100, np.nan, "finished", 1.0, 6400))
-    found = metrics.read(tmp_path)
-    assert 5 <= len(found) <= 7
-    assert found[0] == {"method": "lns", "seed": 0, "elapsed_s": 0.01, **found[0]}
-    assert (found[0]["step"], found[0]["evaluations"]) == (1, 64)
-    assert (found[-1]["step"], found[-1]["evaluations"], found[-1]["best_s"]) == (100, 6400, 0.01)
+    result = metrics.read(tmp_path)
+    assert 5 <= len(result) <= 7
+    assert result[0] == {"method": "lns", "seed": 0, "elapsed_s": 0.01, **result[0]}
+    assert (result[0]["step"], result[0]["evaluations"]) == (1, 64)
+    assert (result[-1]["step"], result[-1]["evaluations"], result[-1]["best_s"]) == (
+        100,
+        6400,
+        0.01,
+    )
 
 
-def test_a_solver_that_tells_nothing_logs_nothing(tmp_path):
+def test_a_solver_without_progress_logs_nothing(tmp_path):
     with (
         progress.Display(progress.WARNING).phase("searching heft") as phase,
         metrics.Log(tmp_path, "heft", 0) as log,
@@ -101,5 +105,5 @@ def test_a_solver_that_tells_nothing_logs_nothing(tmp_path):
         metrics.SolverMetrics(log, phase).finish(
             Solution(np.zeros(1), 2e-3, np.nan, "finished", 1.0, 1)
         )
-        assert phase.words() == "best 2.000 ms"
+        assert phase.status() == "best 2.000 ms"
     assert not list(tmp_path.iterdir())

@@ -1,4 +1,4 @@
-"""What a task says while it runs: on a terminal, elsewhere, and how much."""
+"""Progress of a task: on a terminal, elsewhere, and by verbosity."""
 
 import io
 import math
@@ -33,39 +33,41 @@ def phase(goal: progress.Goal | None = None, busy: str = "") -> progress.Phase:
     return made
 
 
-def test_a_search_says_how_far_how_fast_how_good_and_how_long(clock):
-    found = phase(progress.Goal(1000, 60.0, single_s=2e-3))
-    found.note("compiling")
-    assert found.words() == "compiling"
+def test_a_search_shows_evaluations_rate_latency_and_remaining_time(clock):
+    searching = phase(progress.Goal(1000, 60.0, single_s=2e-3))
+    searching.note("compiling")
+    assert searching.status() == "compiling"
     clock[0] += 5.0
-    found.update(100, math.inf)
-    assert found.words() == "100/1,000"
-    assert found.left_s() == 55.0
+    searching.update(100, math.inf)
+    assert searching.status() == "100/1,000"
+    assert searching.remaining_s() == 55.0
     for evaluations in (200, 400):  # the first of these comes after what compilation took
         clock[0] += 2.0
-        found.update(evaluations, 1e-3)
-    assert found.words() == ("400/1,000 at 100/s; best 1.000 ms, 0.500 of the best single device")
-    assert found.left_s() == 6.0
+        searching.update(evaluations, 1e-3)
+    assert searching.status() == (
+        "400/1,000 at 100/s; best 1.000 ms, 0.500 of the best single device"
+    )
+    assert searching.remaining_s() == 6.0
     clock[0] += 1.5
-    assert found.left_s() == 4.5
-    assert found.share() == 0.4
+    assert searching.remaining_s() == 4.5
+    assert searching.fraction_done() == 0.4
 
 
-def test_the_time_limit_counts_where_it_comes_first(clock):
-    found = phase(progress.Goal(10**9, 20.0, spent_s=4.0))
+def test_the_time_limit_counts_if_it_comes_first(clock):
+    searching = phase(progress.Goal(10**9, 20.0, spent_s=4.0))
     for evaluations in (10, 20, 30):
         clock[0] += 1.0
-        found.update(evaluations, math.nan)
-    assert found.words() == "30/1,000,000,000 at 10/s"
-    assert found.left_s() == 13.0
-    assert found.share() == pytest.approx(7 / 20)
+        searching.update(evaluations, math.nan)
+    assert searching.status() == "30/1,000,000,000 at 10/s"
+    assert searching.remaining_s() == 13.0
+    assert searching.fraction_done() == pytest.approx(7 / 20)
 
 
-def test_without_a_goal_nothing_is_foretold(clock):
-    found = phase(busy="compiling placement 2 of 3")
-    found.note("on each device")
-    assert (found.left_s(), found.share()) == (None, None)
-    assert found.words() == "on each device; compiling placement 2 of 3"
+def test_without_a_goal_nothing_is_estimated(clock):
+    searching = phase(busy="compiling placement 2 of 3")
+    searching.note("on each device")
+    assert (searching.remaining_s(), searching.fraction_done()) == (None, None)
+    assert searching.status() == "on each device; compiling placement 2 of 3"
 
 
 @pytest.mark.parametrize(
@@ -81,31 +83,31 @@ def test_without_a_goal_nothing_is_foretold(clock):
         (Progress(1, 0, "infer", 1, True), "timing 1 placement"),
     ],
 )
-def test_the_worker_is_watched(at, words):
+def test_the_workers_state_is_shown(at, words):
     class LocalMeasurer:
         def progress(self) -> Progress | None:
             return at
 
     shown, _ = display()
-    with shown.watching(LocalMeasurer()), shown.phase("measuring") as found:
-        assert found.words() == words
-    with shown.phase("writing") as found:
-        assert found.words() == ""
+    with shown.show_worker(LocalMeasurer()), shown.phase("measuring") as searching:
+        assert searching.status() == words
+    with shown.phase("writing") as searching:
+        assert searching.status() == ""
 
 
-def test_elsewhere_a_phase_is_whole_lines_without_control_characters(monkeypatch):
-    monkeypatch.setattr(progress, "_BEGUN_S", 0.01)
-    monkeypatch.setattr(progress, "_EVERY_S", 0.01)
+def test_in_a_file_a_phase_is_whole_lines_without_control_characters(monkeypatch):
+    monkeypatch.setattr(progress, "_FIRST_LINE_S", 0.01)
+    monkeypatch.setattr(progress, "_LINE_INTERVAL_S", 0.01)
     shown, out = display(width=40)
-    with shown.phase("searching lns", progress.Goal(1000, 60.0, 2e-3)) as found:
-        found.update(400, 1e-3)
+    with shown.phase("searching lns", progress.Goal(1000, 60.0, 2e-3)) as searching:
+        searching.update(400, 1e-3)
         deadline = time.monotonic() + 30
         while out.getvalue().count("\n") < 3 and time.monotonic() < deadline:
             time.sleep(0.01)
     lines = out.getvalue().split("\n")
-    told = "searching lns: 400/1,000; best 1.000 ms, 0.500 of the best single device"
-    assert lines[0] == lines[1] == f"{told}; 60 s left"
-    assert lines[-2].startswith(f"{told}; took 0.")
+    status = "searching lns: 400/1,000; best 1.000 ms, 0.500 of the best single device"
+    assert lines[0] == lines[1] == f"{status}; 60 s left"
+    assert lines[-2].startswith(f"{status}; took 0.")
     assert lines[-1] == ""
     assert out.getvalue().replace("\n", "").isprintable()
 
@@ -114,8 +116,8 @@ def test_a_short_phase_is_one_line_and_an_interrupted_one_says_so(clock):
     shown, out = display()
 
     def profile(error: BaseException | None = None) -> None:
-        with shown.phase("profiling") as found:
-            found.note("crossings")
+        with shown.phase("profiling") as searching:
+            searching.note("crossings")
             clock[0] += 0.5
             if error:
                 raise error
@@ -130,36 +132,36 @@ def test_a_short_phase_is_one_line_and_an_interrupted_one_says_so(clock):
 
 
 @pytest.mark.parametrize(
-    ("verbosity", "said"),
+    ("verbosity", "message"),
     [
         (progress.WARNING, ["warning"]),
         (progress.INFO, ["warning", "note", "phase: took 2.0 s"]),
         (progress.DEBUG, ["warning", "note", "detail", "phase: step: 2.0 s", "phase: took 2.0 s"]),
     ],
 )
-def test_verbosity_decides_what_is_said(clock, verbosity, said):
+def test_verbosity_decides_what_is_printed(clock, verbosity, message):
     shown, out = display(verbosity)
     shown.warn("warning")
     shown.say("note")
     shown.detail("detail")
-    with shown.phase("phase") as found:
-        found.note("step")
+    with shown.phase("phase") as searching:
+        searching.note("step")
         clock[0] += 2.0
-    assert out.getvalue().splitlines() == said
+    assert out.getvalue().splitlines() == message
 
 
 def test_on_a_terminal_of_80_columns_nothing_is_cut(clock):
-    found = progress.Phase(
+    searching = progress.Phase(
         "searching hierarchical:grouping=random,num_samples=16,hidden_size=8",
         lambda: "timing 7 placements",
         lambda _: None,
     )
-    found.goal = progress.Goal(32_000, 3600.0, 2e-3)
+    searching.goal = progress.Goal(32_000, 3600.0, 2e-3)
     for evaluations in (1000, 2000, 3000):
         clock[0] += 1.0
-        found.update(evaluations, 1e-3)
+        searching.update(evaluations, 1e-3)
     console = Console(file=io.StringIO(), width=80)
-    console.print(progress._Drawing(found, console).get_renderable())
+    console.print(progress._PhaseDrawing(searching, console).get_renderable())
     head, *words = console.file.getvalue().splitlines()
     assert head.startswith("searching hierarchical:")
     assert head.rstrip().endswith(" 0:29 left")
@@ -173,8 +175,8 @@ def test_on_a_terminal_of_80_columns_nothing_is_cut(clock):
 
 def test_on_a_terminal_a_phase_is_drawn_in_place_and_ends_as_a_line():
     shown, out = display(force_terminal=True, width=80, _environ={"TERM": "xterm"})
-    with shown.phase("searching lns", progress.Goal(1000, 60.0)) as found:
-        found.update(400, 1e-3)
+    with shown.phase("searching lns", progress.Goal(1000, 60.0)) as searching:
+        searching.update(400, 1e-3)
     drawn, line = out.getvalue().rstrip("\n").rsplit("\n", 1)
     assert "━" in drawn
     assert "\x1b[?25l" in drawn  # the cursor is hidden,

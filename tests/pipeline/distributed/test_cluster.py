@@ -34,7 +34,7 @@ def running():
 
 @pytest.fixture
 def chain(tmp_path) -> Settings:
-    """A small model on host devices."""
+    """Returns settings for a small model on host devices."""
     ov.serialize(small.convolutions(length=2), tmp_path / "chain.xml")
     return Settings(
         graph=str(tmp_path / "chain.xml"),
@@ -47,13 +47,13 @@ def chain(tmp_path) -> Settings:
 
 
 def rows(summary: dict) -> list[dict]:
-    """Without what a clock says."""
+    """Drops all numbers that depend on a clock."""
     return [{k: v for k, v in row.items() if k != "search_s"} for row in summary["rows"]]
 
 
 @contextlib.contextmanager
 def closed_port():
-    """One that nothing listens at and nothing else gets."""
+    """Returns a port that nothing listens at and no other test gets."""
     with socket.socket() as bound:
         bound.bind(("127.0.0.1", 0))
         yield bound.getsockname()[1]
@@ -93,7 +93,7 @@ def test_cells_on_hosts_make_the_same_table(running, tmp_path, capfd, monkeypatc
     there = compare.run(dataclasses.replace(settings, measure_on="ray"), tmp_path / "there")
     out, err = capfd.readouterr()
     assert repr(rows(there)) == repr(rows(here))  # NaN included
-    assert {"a", "b"} == set(told(tmp_path / "there")["used"])
+    assert {"a", "b"} == set(hosts_record(tmp_path / "there")["used"])
     assert bounds.read(tmp_path / "there" / "bounds.json") == bounds.read(
         tmp_path / "here" / "bounds.json"
     )
@@ -107,7 +107,7 @@ def test_cells_on_hosts_make_the_same_table(running, tmp_path, capfd, monkeypatc
     assert {path: path.read_bytes() for path in files} == files
 
 
-def told(workdir: Path) -> dict:
+def hosts_record(workdir: Path) -> dict:
     return json.loads((workdir / "environment.json").read_text())["hosts"]
 
 
@@ -121,8 +121,8 @@ def test_a_host_profiles_and_measures_in_this_machines_place(
     assert "hosts: a, b\n" in out
     assert "requests answered by hosts: {'a': " in out
     assert err == ""
-    assert told(tmp_path / "run")["used"] == ["a", "b"]
-    assert told(tmp_path / "run")["hardware"] == hosts.describe()
+    assert hosts_record(tmp_path / "run")["used"] == ["a", "b"]
+    assert hosts_record(tmp_path / "run")["hardware"] == hosts.describe()
     # The profile is of this hardware too: here nothing is profiled again.
     about = target_lib.find(dataclasses.replace(chain, measure_on="here"))
     before = (tmp_path / "run" / "profile.json").read_bytes()

@@ -1,4 +1,4 @@
-"""Two processes that learn as one, with two devices each, beside a process with one device."""
+"""Two processes that train together, with two devices each, and a process with one device."""
 
 import json
 import os
@@ -35,7 +35,7 @@ def _free_port() -> int:
 
 
 def _learned(workdir: Path) -> list[dict]:
-    """What the search logged of its steps, without the time."""
+    """Returns the records of the search's steps, without the time."""
     lines = (workdir / "metrics.jsonl").read_text().splitlines()
     records = [json.loads(line) for line in lines]
     return [
@@ -45,7 +45,7 @@ def _learned(workdir: Path) -> list[dict]:
     ]
 
 
-def test_two_processes_find_what_one_finds_and_the_first_alone_writes(tmp_path, monkeypatch):
+def test_two_processes_agree_with_one_and_only_the_first_writes(tmp_path, monkeypatch):
     two_devices = "--xla_force_host_platform_device_count=2"
     monkeypatch.setenv("XLA_FLAGS", f"{os.environ.get('XLA_FLAGS', '')} {two_devices}")
     together = (f"--coordinator=127.0.0.1:{_free_port()}", "--num_processes=2")
@@ -74,22 +74,22 @@ def test_two_processes_find_what_one_finds_and_the_first_alone_writes(tmp_path, 
 
 
 @pytest.mark.parametrize(
-    ("flags", "said"),
+    ("flags", "message"),
     [
         (("--num_processes=2", "--process_id=0"), "--coordinator missing; give each"),
         (("--coordinator=here", "--num_processes=2", "--process_id=0"), "coordinator='here'"),
         (("--coordinator=h:1", "--num_processes=2", "--process_id=2"), "process_id=2 of num"),
     ],
 )
-def test_processes_that_cannot_be_are_refused_in_one_line(flags, said, tmp_path):
+def test_invalid_process_flags_are_refused_in_one_line(flags, message, tmp_path):
     code, _, err = command.run(tmp_path / "run", *_FLAGS, *flags)
     assert code == 2
-    assert said in err
+    assert message in err
     assert len(err.splitlines()) == 1
 
 
 @pytest.mark.parametrize("more", [False, True], ids=["without", "with tensors and segments"])
-def test_a_problem_that_is_broadcast_is_the_same(more):
+def test_a_broadcast_problem_is_unchanged(more):
     rng = np.random.default_rng(0)
     graph = coarsen.coarsen(helpers.random_dag(rng, 8, colocated=0.3)).graph
     costs = helpers.random_costs(rng, graph, 3)

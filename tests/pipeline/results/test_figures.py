@@ -115,7 +115,7 @@ def test_a_comparison_and_a_calibration_have_figures(tmp_path, capsys):
     ]
     fidelity = {"graph": "diamond", "placements": placements}
     figures.of_fidelity(fidelity, tmp_path, console, kept)
-    kept.tell()
+    kept.raise_all()
     names = ("ratios", "profiles", "front-of-a", "front-of-b_c=1")
     assert _drawn(tmp_path) == _both(*names, "errors")
     assert [path.stem for path in found] == [*names]

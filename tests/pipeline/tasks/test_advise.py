@@ -1,4 +1,4 @@
-"""`--task=advise`, and what `--task=place` says before it searches."""
+"""`--task=advise`, and the advice that `--task=place` prints before it searches."""
 
 import json
 from pathlib import Path
@@ -18,13 +18,13 @@ _DESCRIBED = (
 
 
 def _advice(bound_s: float, **changes: object) -> Advice:
-    told = {"objective": "makespan", "backend": "", "fastest": "single:gpu", "fastest_s": 0.01}
-    told |= {"measured": False, "single_s": 0.01, "optimal": False, "chain": 0.5}
-    return Advice(**told | {"bound_s": bound_s} | changes)  # type: ignore[arg-type]
+    record = {"objective": "makespan", "backend": "", "fastest": "single:gpu", "fastest_s": 0.01}
+    record |= {"measured": False, "single_s": 0.01, "optimal": False, "chain": 0.5}
+    return Advice(**record | {"bound_s": bound_s} | changes)  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize(
-    ("given", "said"),
+    ("given", "message"),
     [
         (
             _advice(0.0099),
@@ -48,11 +48,11 @@ def _advice(bound_s: float, **changes: object) -> Advice:
         (_advice(0.006, measured=True, chain=float("nan")), "takes 10 ms (measured)."),
     ],
 )
-def test_advice_says_what_can_be_at_best(given, said):
-    assert said in "\n".join(given.lines())
+def test_advice_states_the_best_possible_time(given, message):
+    assert message in "\n".join(given.lines())
 
 
-def test_every_objective_is_advised_on_where_devices_are_described(tmp_path):
+def test_described_devices_are_advised_on_under_every_objective(tmp_path):
     code, out, err = run(tmp_path, "--task=advise", *_DESCRIBED)
     assert code == 0, err
     rows = json.loads((tmp_path / "advice.json").read_text())["rows"]
@@ -65,7 +65,7 @@ def test_every_objective_is_advised_on_where_devices_are_described(tmp_path):
 
 
 @pytest.mark.slow
-def test_present_devices_are_measured_beside_what_openvino_does_by_itself(tmp_path: Path):
+def test_present_devices_are_measured_with_openvinos_own_modes(tmp_path: Path):
     file = tmp_path / "diamond.xml"
     ov.save_model(small.diamond(), file, compress_to_fp16=False)
     # The limit cuts the profile short, of which this test needs nothing.
@@ -90,12 +90,12 @@ def test_costs_of_one_backend_are_refused_in_one_line(tmp_path):
     assert len(err.splitlines()) == 1
 
 
-def test_placing_says_before_the_search_what_there_is_to_gain(tmp_path):
+def test_placing_prints_the_possible_gain_before_the_search(tmp_path):
     flags = (*_DESCRIBED, "--config.objective=makespan", "--config.method=heft")
     code, out, err = run(tmp_path, *flags)
     assert code == 0, err
-    said = out + err
-    assert said.index("(simulated, objective makespan)") < said.index("searching heft")
+    message = out + err
+    assert message.index("(simulated, objective makespan)") < message.index("searching heft")
     kept = json.loads((tmp_path / "advice.json").read_text())
     assert kept["objective"] == "makespan"
 

@@ -1,4 +1,4 @@
-"""`--task=deploy` on the real CPU plug-in: the command, and what its decision leaves."""
+"""`--task=deploy` on the real CPU plug-in: the command, and the deployed form."""
 
 import json
 import os
@@ -57,7 +57,7 @@ def prepared(workdir: Path, model: ov.Model, *, segments=(), **others: str) -> P
     return file
 
 
-def test_what_place_found_is_deployed_from_the_command_line(tmp_path: Path) -> None:
+def test_a_placement_is_deployed_from_the_command_line(tmp_path: Path) -> None:
     file = tmp_path / "chain.xml"
     ov.save_model(small.convolutions(), file, compress_to_fp16=False)
     flags = [f"--config.graph={file}", "--config.measure_s=0.1"]
@@ -112,7 +112,7 @@ def test_a_model_with_a_scalar_input_is_placed_and_deployed(
 
 
 def judged(monkeypatch, **ratios: float) -> None:
-    """Has the forms of rows take these times of the best single device; rows of others go."""
+    """Gives the forms these ratios to the best single device, and drops other rows."""
     measure = decision.measure
 
     def flattering(*args, **kwargs):
@@ -161,7 +161,7 @@ def test_a_slower_placement_is_not_deployed_and_the_output_says_so(
 
 @pytest.mark.parametrize("form", [artifact_lib.HETERO, artifact_lib.CONCURRENT])
 def test_a_faster_placement_is_deployed_in_its_faster_form(tmp_path, monkeypatch, form) -> None:
-    """No placement is faster here: the ratio of one form is made to be."""
+    """No placement is faster here, so the ratio of one form is set."""
     judged(monkeypatch, **{"hetero": 1.0, "concurrent": 1.0} | {form: 0.5})
     file = prepared(tmp_path, small.diamond(), segments=SEGMENTS, left=B)
     record = task.run(config(file), tmp_path)
@@ -216,8 +216,8 @@ def test_a_model_that_bf16_gets_wrong_is_placed_and_deployed_in_f32(tmp_path, de
         np.testing.assert_allclose(found, 0.3, atol=1e-3)
 
 
-def test_where_no_single_device_is_right_the_whole_cpu_may_be_deployed(tmp_path, monkeypatch):
-    """None is wrong here: the rows of the single devices are made to say so."""
+def test_if_no_single_device_is_right_the_whole_cpu_may_be_deployed(tmp_path, monkeypatch):
+    """No device is wrong here, so the rows of the single devices are set to failures."""
     measure = decision.measure
 
     def failing(*args, **kwargs):
@@ -234,7 +234,7 @@ def test_where_no_single_device_is_right_the_whole_cpu_may_be_deployed(tmp_path,
         assert net.compiled.get_property("EXECUTION_DEVICES") == ["CPU"]
 
 
-def test_the_whole_cpu_is_deployed_where_it_is_faster_than_the_placement(
+def test_the_whole_cpu_is_deployed_if_it_is_faster_than_the_placement(
     tmp_path: Path, monkeypatch, capsys
 ) -> None:
     judged(monkeypatch, hetero=0.9, reference=0.5)
@@ -254,7 +254,7 @@ def changed(tmp_path: Path, **others) -> None:
     file.write_text(json.dumps(data | others))
 
 
-def test_what_does_not_fit_is_refused_before_anything_is_measured(tmp_path: Path) -> None:
+def test_a_placement_that_does_not_fit_is_refused_before_measuring(tmp_path: Path) -> None:
     file = prepared(tmp_path, small.diamond(), left=B)
     elsewhere = tmp_path / "elsewhere"
     with pytest.raises(UserError, match=r"no placement.json in .*elsewhere"):
@@ -271,7 +271,7 @@ def test_what_does_not_fit_is_refused_before_anything_is_measured(tmp_path: Path
     assert not (tmp_path / "deploy").exists()
 
 
-def test_a_written_model_with_other_outputs_is_not_left_behind(tmp_path, monkeypatch) -> None:
+def test_a_written_model_with_wrong_outputs_is_removed(tmp_path, monkeypatch) -> None:
     file = prepared(tmp_path, small.diamond(), left=B)
     task.run(config(file), tmp_path)
     before = (tmp_path / "deploy" / "deploy.json").read_bytes()
@@ -292,7 +292,7 @@ def test_a_written_model_with_other_outputs_is_not_left_behind(tmp_path, monkeyp
 
 
 def unmeasured() -> None:
-    """Has rows of a placement that is all on one device, without measuring them."""
+    """Replaces measuring by rows of a placement on a single device."""
 
     def rows(*_, **__):
         latency, ratio = Interval(1e-3, 1e-3, 1e-3, 20), Interval(1.0, 1.0, 1.0, 20)
@@ -313,7 +313,7 @@ def killed_after_the_exchange() -> None:
 
 
 def killed_between_files() -> None:
-    """On a file system that exchanges nothing: model.xml is gone and two files are replaced."""
+    """Simulates a kill on a file system without exchange: model.xml is gone, two files are new."""
     unmeasured()
     files.exchange = lambda *_: False
     replace = os.replace
@@ -332,7 +332,7 @@ def killed_between_files() -> None:
 @pytest.mark.parametrize(
     "kill", [killed_before_the_exchange, killed_after_the_exchange, killed_between_files]
 )
-def test_after_a_kill_the_next_deployment_is_whole_and_files_of_the_users_stay(tmp_path, kill):
+def test_after_a_kill_the_next_deployment_is_complete_and_keeps_the_users_files(tmp_path, kill):
     flags = ("--task=deploy", f"--config.graph={prepared(tmp_path, small.diamond())}")
     folder, notes = tmp_path / "deploy", tmp_path / "deploy" / "notes"
     notes.mkdir(parents=True)
@@ -348,7 +348,7 @@ def test_after_a_kill_the_next_deployment_is_whole_and_files_of_the_users_stay(t
     assert not list(tmp_path.glob(".deploy*"))
 
 
-def test_what_is_not_of_a_deployment_is_refused_before_anything_is_measured(tmp_path):
+def test_a_folder_of_other_files_is_refused_before_measuring(tmp_path):
     file, folder = prepared(tmp_path, small.diamond()), tmp_path / "deploy"
     folder.write_text("mine")
     with pytest.raises(UserError, match="is a file; move it"):
@@ -409,7 +409,7 @@ def test_a_reader_is_served_while_another_process_deploys(tmp_path, monkeypatch,
 
 
 @pytest.mark.parametrize("share", [1.0, 0.25])
-def test_what_is_nan_is_not_called_right(tmp_path, monkeypatch, capsys, share):
+def test_nan_outputs_are_not_called_right(tmp_path, monkeypatch, capsys, share):
     monkeypatch.setattr(decision, "measure", None)
     unmeasured()
     weights = np.where(np.arange(8) < 8 * share, np.nan, 1).astype(np.float32)
@@ -422,7 +422,7 @@ def test_what_is_nan_is_not_called_right(tmp_path, monkeypatch, capsys, share):
         assert not (tmp_path / "deploy").exists()
         return
     record = task.run(config(file), tmp_path)
-    said = "0.25 of the output values are NaN, as on the reference device"
-    assert record["checks"]["NaN"].startswith(said)
-    assert said in capsys.readouterr().out
-    assert f"- NaN: {said}" in (tmp_path / "deploy" / "deploy.md").read_text()
+    message = "0.25 of the output values are NaN, as on the reference device"
+    assert record["checks"]["NaN"].startswith(message)
+    assert message in capsys.readouterr().out
+    assert f"- NaN: {message}" in (tmp_path / "deploy" / "deploy.md").read_text()

@@ -15,25 +15,25 @@ _DESCRIBED = (
 _LIMITS = ("--config.budget=300", "--config.time_limit_s=600")
 
 
-def test_the_front_of_described_devices_is_written_and_told(tmp_path):
-    """In the place of an earlier one, beside what else is in its folder."""
+def test_the_front_of_described_devices_is_written_and_printed(tmp_path):
+    """It replaces an earlier front and keeps other files in its folder."""
     (tmp_path / "front").mkdir()
     for name in ("point-999.json", "notes.txt"):
         (tmp_path / "front" / name).write_text("{}")
     code, out, err = run(tmp_path, "--task=front", *_DESCRIBED, *_LIMITS, plots=True)
     assert code == 0, err
-    told = json.loads((tmp_path / "front.json").read_text())
-    points = told["points"]
+    record = json.loads((tmp_path / "front.json").read_text())
+    points = record["points"]
     assert [point["number"] for point in points] == list(range(1, len(points) + 1))
-    values = [[point[axis] for axis in told["axes"]] for point in points]
+    values = [[point[axis] for axis in record["axes"]] for point in points]
     for row in values:
         others = [other for other in values if other != row]
         assert not any(all(v <= w for v, w in zip(o, row, strict=True)) for o in others)
-        for axis, value in zip(told["axes"], row, strict=True):
-            assert told["bounds"][axis] <= value * 1.000001
+        for axis, value in zip(record["axes"], row, strict=True):
+            assert record["bounds"][axis] <= value * 1.000001
     assert len(points) > 1
     assert any(point["knee"] for point in points)
-    assert told["measured"] == []
+    assert record["measured"] == []
     names = {path.name for path in (tmp_path / "front").iterdir()}
     assert names == {"notes.txt", *(f"point-{point['number']}.json" for point in points)}
     assert (tmp_path / "figures" / "front.svg").exists()
@@ -42,7 +42,7 @@ def test_the_front_of_described_devices_is_written_and_told(tmp_path):
 
 
 @pytest.mark.slow
-def test_knees_are_measured_beside_what_openvino_does_and_any_point_is_deployed(tmp_path):
+def test_knees_are_measured_with_openvinos_own_modes_and_any_point_is_deployed(tmp_path):
     file, workdir = tmp_path / "diamond.xml", tmp_path / "run"
     ov.save_model(small.diamond(), file, compress_to_fp16=False)
     flags = [f"--config.graph={file}", "--config.devices=host", "--config.budget=300"]
@@ -50,18 +50,18 @@ def test_knees_are_measured_beside_what_openvino_does_and_any_point_is_deployed(
     flags += ["--config.measure_s=0.1", "--config.time_limit_s=5"]
     code, out, err = run(workdir, "--task=front", *flags)
     assert code == 0, err
-    told = json.loads((workdir / "front.json").read_text())
-    measured = {row["name"]: row for row in told["measured"]}
-    knees = [f"point {point['number']}" for point in told["points"] if point["knee"]]
+    record = json.loads((workdir / "front.json").read_text())
+    measured = {row["name"]: row for row in record["measured"]}
+    knees = [f"point {point['number']}" for point in record["points"] if point["knee"]]
     assert set(knees) <= set(measured)
     for row in measured.values():
         assert {"stream", "stream_failed"} & row.keys(), row
     assert any(name.endswith("THROUGHPUT]") for name in measured)
-    assert "best throughput as measured: " in out
+    assert "best measured time per request: " in out
     code, out, err = run(workdir, "--task=deploy", *flags, "--config.point=1")
     assert code == 0, err
     assert (workdir / "deploy" / "model.xml").exists()
-    last = len(told["points"])
+    last = len(record["points"])
     code, _, err = run(workdir, "--task=deploy", *flags, f"--config.point={last + 1}")
     assert code == 2
     assert f"give 1 to {last}" in err

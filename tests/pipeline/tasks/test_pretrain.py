@@ -1,4 +1,4 @@
-"""A policy learns on a family of graphs, and places a graph of another one."""
+"""A policy is trained on a family of graphs and places a graph of another family."""
 
 import json
 from pathlib import Path
@@ -16,7 +16,7 @@ UNSEEN = "synthetic:family=layered,ops=12,seed=1"
 _HSDAG = pretrained.SHIPPED.with_name("hsdag.msgpack")
 
 
-def test_what_was_learned_on_some_graphs_places_another(tmp_path: Path) -> None:
+def test_a_pretrained_policy_places_another_graph(tmp_path: Path) -> None:
     learning = tmp_path / "pretrain"
     flags = ["--task=pretrain", *SMALL, f"--config.method={TINY}"]
     code, out, err = run(learning, *flags, "--config.budget=64", config="pretrain")
@@ -52,7 +52,7 @@ def test_what_was_learned_on_some_graphs_places_another(tmp_path: Path) -> None:
         ("hsdag.msgpack", "hsdag.json", pretrain_hsdag.get_config()),
     ],
 )
-def test_a_policy_that_is_installed_is_what_its_configuration_makes(policy, told, config):
+def test_an_installed_policy_matches_its_configuration(policy, told, config):
     made = json.loads(pretrained.SHIPPED.with_name(told).read_text())
     assert made["families"] == config.families
     assert ";".join(made["devices"]) == config.devices

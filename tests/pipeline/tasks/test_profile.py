@@ -1,4 +1,4 @@
-"""What profiling costs, what it says, and models that leave it little to do."""
+"""Profiling: its time limit, its messages, and models with few operations."""
 
 import functools
 import json
@@ -36,7 +36,7 @@ def saved(model: ov.Model, folder: Path) -> str:
 
 
 def constants() -> ov.Model:
-    """A sum of constants, and nothing else."""
+    """Returns a model that is only a sum of constants."""
     one = ops.constant(np.ones((2, 2), np.float32), name="one")
     return ov.Model([ops.result(ops.add(one, one, name="two"), name="y")], [], "constants")
 
@@ -51,13 +51,13 @@ def profiled(workdir: Path) -> dict:
 
 
 @pytest.mark.parametrize("backend", BACKENDS)
-def test_profiling_ends_with_the_time_of_a_search_and_is_done_again_with_more_time(
+def test_profiling_stops_at_the_time_limit_and_repeats_with_more_time(
     backend: str, tmp_path: Path
 ) -> None:
     flags = (saved(small.tiny(length=2), tmp_path), *QUICK, *BACKENDS[backend])
     code, out, err = run(tmp_path, *flags, "--config.time_limit_s=0.01")
     assert code == 0, err
-    assert "profiling was cut short at 0.01 s" in out
+    assert "profiling stopped at its limit of 0.01 s" in out
     assert "operations timed 1 times, not 5" in out
     check_summary(tmp_path)
     assert profiled(tmp_path)["conditions"]["left_out"]
@@ -65,7 +65,7 @@ def test_profiling_ends_with_the_time_of_a_search_and_is_done_again_with_more_ti
 
     code, out, err = run(tmp_path, *flags, *PROFILE, "--config.time_limit_s=600")
     assert code == 0, err
-    assert "cut short" not in out
+    assert "profiling stopped" not in out
     assert "transfer CPU_" in out
     assert "half within" in out
     conditions = json.loads((tmp_path / "environment.json").read_text())["profiling"]
@@ -112,7 +112,7 @@ def test_one_device_has_nothing_to_calibrate(tmp_path: Path) -> None:
 
 
 class _Slow:
-    """Measures any placements in ten seconds of a clock of its own."""
+    """Measures any batch of placements in ten seconds of a simulated clock."""
 
     def __init__(self, clock: list[float], *_: object, **how: object) -> None:
         self.clock, self.measured = clock, set[bytes]()
