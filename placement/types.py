@@ -10,6 +10,8 @@ int32 array [N]: the device of every operation.
 """
 
 import dataclasses
+import enum
+import math
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
@@ -163,22 +165,55 @@ class Policy(NamedTuple):
 Evaluate = Callable[[Array], Array]
 
 
-OUT_OF_MEMORY = "failed: out of memory"  # the status of a placement that is known and cannot run
+class Status(enum.StrEnum):
+    """The reason why a search ended; its value is the text that tables show."""
+
+    OPTIMAL = "optimal"  # the placement is proven to be the best one in the solution's scope
+    FINISHED = "finished"  # the method ended by itself or spent its budget
+    TIME_LIMIT = "time limit"
+    INTERRUPTED = "interrupted"
+    INFEASIBLE = "infeasible"  # no placement keeps all limits
+    FAILED = "failed"  # no placement that can run was found
+    FAULT = "fault"  # an error of the program; the placement is the best one found before it
+
+    def describe(self, reason: str) -> str:
+        """Returns the status with a reason, such as 'failed: out of memory'."""
+        return f"{self}: {reason}" if reason else str(self)
+
+
+OUT_OF_MEMORY = "out of memory"  # the reason of a placement that fails because it does not fit
 
 
 class Solution(NamedTuple):
-    """The outcome of a search: every method returns one."""
+    """The result of a method.
 
-    placement: np.ndarray  # int32 [N]
-    value_s: float  # the objective's value, recomputed by the shared evaluation
-    bound_s: float  # a proven lower bound, nan where the method has none
-    # 'optimal', 'finished', 'time limit', 'interrupted', 'infeasible: why' or 'failed: why'
-    status: str
-    search_s: float
-    evaluations: int
-    # What the bound and 'optimal' hold for: 'all' placements or the 'contiguous' ones, in which an
-    # order of the devices exists that every tensor follows (`placement.solvers.splits.contiguous`).
+    A solver fills in what it knows; `placement.methods.solve` adds the value and the search time.
+    """
+
+    # int32 [N]. A solver that found none returns None; `solve` replaces it by each operation's
+    # fastest device, and `value_s` is inf.
+    placement: np.ndarray | None
+    value_s: float = math.nan  # the objective's value, computed by the problem's simulator
+    bound_s: float = math.nan  # a proven lower bound; nan where the method has none
+    status: Status = Status.FINISHED
+    search_s: float = 0.0
+    evaluations: int = 0  # placements simulated or measured
+    # The placements for which the bound and `Status.OPTIMAL` hold: 'all' of them, or only the
+    # 'contiguous' ones (`placement.solvers.splits.contiguous`).
     scope: str = "all"
+    reason: str = ""  # why the problem is infeasible or the method failed
+    # int32 [K, N]: the fastest distinct placements, fastest first; None of most methods.
+    elite: np.ndarray | None = None
+
+    @property
+    def status_text(self) -> str:
+        """The status with its reason, as tables and summary.json show it."""
+        return self.status.describe(self.reason)
+
+    def __repr__(self) -> str:
+        """Shows the numbers, without the arrays."""
+        bound = "" if math.isnan(self.bound_s) else f", bound_s={self.bound_s:.6g}"
+        return f"Solution(value_s={self.value_s:.6g}{bound}, status={self.status_text!r})"
 
 
 class Span(NamedTuple):

@@ -93,33 +93,33 @@ def _package(name: str) -> Callable[[], str | None]:
     return missing
 
 
-def _single(problem: Instance, seed: int, limits: SearchLimits) -> base.SearchResult:
+def _single(problem: Instance, seed: int, limits: SearchLimits) -> Solution:
     """Everything on one device: a row a device."""
     del seed, limits
     num_ops, num_devices = problem.costs.compute_s.shape
     singles = np.tile(np.arange(num_devices, dtype=np.int32)[:, None], (1, num_ops))
     latency_s = np.asarray(problem.evaluate(singles))
-    return base.SearchResult(singles[np.argmin(latency_s)], evaluations=num_devices)
+    return Solution(singles[np.argmin(latency_s)], evaluations=num_devices)
 
 
-def _human_expert(problem: Instance, seed: int, limits: SearchLimits) -> base.SearchResult:
+def _human_expert(problem: Instance, seed: int, limits: SearchLimits) -> Solution:
     """What people choose, by rules of thumb: of all operations, not coarsened."""
     del seed, limits
     is_host = np.asarray(problem.costs.accelerator) < 0
     host = int(np.argmax(is_host)) if is_host.any() else None
     accelerators = np.flatnonzero(~is_host).tolist()
-    return base.SearchResult(expert.place(problem, accelerators, host), evaluations=1)
+    return Solution(expert.place(problem, accelerators, host), evaluations=1)
 
 
 def _partitioned(partition_: Callable[..., np.ndarray], **others: Any) -> base.Find:
-    def find(problem: Instance, seed: int, limits: SearchLimits) -> base.SearchResult:
+    def find(problem: Instance, seed: int, limits: SearchLimits) -> Solution:
         del limits
-        return base.SearchResult(partition_(problem, seed=seed, **others), evaluations=1)
+        return Solution(partition_(problem, seed=seed, **others), evaluations=1)
 
     return find
 
 
-def _search(problem: Instance, seed: int, limits: SearchLimits) -> base.SearchResult:
+def _search(problem: Instance, seed: int, limits: SearchLimits) -> Solution:
     """Blocks moved at the simulator's speed, from what heuristics and a trained policy find."""
     return population.find(problem, seed, limits, pretrained.within(problem, seed, limits))
 

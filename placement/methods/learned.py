@@ -28,9 +28,8 @@ from placement.instance import Instance
 from placement.learning import base, mesh, ppo, reinforce, trainer, walk
 from placement.methods import checkpoints
 from placement.policies.base import PolicyInput, Recipe, Variant
-from placement.solvers.base import SearchResult
 from placement.solvers.limits import SearchLimits
-from placement.types import Array, Evaluate, Params, Policy
+from placement.types import Array, Evaluate, Params, Policy, Solution, Status
 
 # Each is a module of `placement.policies`, which ends with its recipe.
 POLICIES = ("hsdag", "hierarchical", "colocrl", "placeto", "scheduler")
@@ -327,7 +326,7 @@ def steps(
     )
 
 
-def find(method: str, problem: Instance, seed: int, limits: SearchLimits) -> SearchResult:
+def find(method: str, problem: Instance, seed: int, limits: SearchLimits) -> Solution:
     """Trains a learned method on one problem, in its simulator, until its limits.
 
     Args:
@@ -340,15 +339,15 @@ def find(method: str, problem: Instance, seed: int, limits: SearchLimits) -> Sea
     progress = start(made, read, problem, seed, problem.evaluate)
     pace = about_a_second(limits.spent_s)
     reports = steps(made, read, problem, progress, limits.budget, problem.evaluate, pace=pace)
-    status = "finished"
+    status = Status.FINISHED
     for report in reports:
         progress = report.progress
         limits.tell(progress.evaluations, progress.best_s, np.asarray(progress.elite[0]))
         if limits.over() and progress.evaluations < limits.budget:
-            status = "time limit"
+            status = Status.TIME_LIMIT
             break
     able = np.isfinite(progress.elite_s[0])
-    return SearchResult(
+    return Solution(
         progress.elite[0] if able else None, status=status, evaluations=progress.evaluations
     )
 

@@ -13,9 +13,8 @@ from placement.instance import Instance
 from placement.learning import trainer, zero_shot
 from placement.methods import checkpoints, learned
 from placement.policies.base import PolicyInput
-from placement.solvers import base
 from placement.solvers.limits import SearchLimits
-from placement.types import Array, Params
+from placement.types import Array, Params, Solution
 
 FILE = "policy.msgpack"
 SHIPPED = Path(__file__).parent / "pretrained" / FILE
@@ -103,14 +102,14 @@ def place(of: Pretrained, problem: Instance) -> zero_shot.Result:
     return zero_shot.place(improve, of.params, of.read.graph, simulator, of.key, num_ops=num_ops)
 
 
-def find(problem: Instance, seed: int, limits: SearchLimits) -> base.SearchResult:
+def find(problem: Instance, seed: int, limits: SearchLimits) -> Solution:
     """What a policy that has learned on other graphs makes of this one, without learning."""
     placed = place(prepare(problem, SHIPPED, seed), problem)
     limits.tell(placed.evaluations, float(placed.latency_s[-1]), placed.placement)
-    return base.SearchResult(placed.placement, evaluations=placed.evaluations)
+    return Solution(placed.placement, evaluations=placed.evaluations)
 
 
-def within(problem: Instance, seed: int, limits: SearchLimits) -> base.SearchResult | None:
+def within(problem: Instance, seed: int, limits: SearchLimits) -> Solution | None:
     """Finds a placement as `find` does, for a search that goes on from it.
 
     None where it would not pay: that search's objective is another than the policy has learned on,

@@ -24,7 +24,7 @@ from placement.pipeline.settings import Settings
 from placement.policies.base import PolicyInput
 from placement.solvers import limits
 from placement.solvers.limits import Observe
-from placement.types import Evaluate, Solution
+from placement.types import Evaluate, Solution, Status
 
 # What may change between an interrupted run and the one that goes on from it.
 _MAY_CHANGE = (
@@ -110,7 +110,7 @@ def train(
             lambda placements: processes.broadcast(np.asarray(evaluate(placements), np.float32)),
             lambda: int(processes.broadcast(pace())),
         )
-        started, status = began - spent_s, "time limit"
+        started, status = began - spent_s, Status.TIME_LIMIT
         at = {"step": int(progress.step), "evaluations": int(progress.evaluations)}
         save = functools.partial(checkpoints.save, path)
         with (
@@ -142,7 +142,7 @@ def _followed(
     save: Callable[[Any], None],
     stop: Callable[[], bool],
     observe: Observe,
-) -> tuple[trainer.Progress, str]:
+) -> tuple[trainer.Progress, Status]:
     """Logs, shows and saves every report until a limit is reached; the last one's, and a status."""
     for report in steps:
         elapsed = time.monotonic() - started
@@ -157,10 +157,10 @@ def _followed(
         if progress.evaluations >= settings.budget:
             break
         if stop():
-            return progress, "interrupted"
+            return progress, Status.INTERRUPTED
         if elapsed > settings.time_limit_s:
-            return progress, "time limit"
-    return progress, "finished"
+            return progress, Status.TIME_LIMIT
+    return progress, Status.FINISHED
 
 
 def _compiling(read: PolicyInput) -> str:
@@ -195,13 +195,12 @@ def follow(job: dict[str, Any]) -> None:
         pass
 
 
-def _trained(progress: trainer.Progress, status: str, search_s: float) -> Trained:
+def _trained(progress: trainer.Progress, status: Status, search_s: float) -> Trained:
     known = int(np.isfinite(progress.elite_s).sum())
     solution = Solution(
         placement=progress.elite[0],
         value_s=progress.best_s,
-        bound_s=float("nan"),
-        status=status if known else "infeasible",
+        status=status if known else Status.INFEASIBLE,
         search_s=search_s,
         evaluations=progress.evaluations,
     )

@@ -28,7 +28,7 @@ from placement.runtime.measurement.measurer import Measurer
 from placement.runtime.measurement.request import Candidate, OwnChoice
 from placement.search import measured as measured_lib
 from placement.solvers.limits import Observe, SearchLimits
-from placement.types import OUT_OF_MEMORY, Evaluate, Solution
+from placement.types import OUT_OF_MEMORY, Evaluate, Solution, Status
 
 
 class Incumbent:
@@ -187,6 +187,7 @@ def solved(name: str, context: Context) -> list[Entry]:
             stop=context.stop.is_set,
         )
         shown.finish(solution)
+    assert solution.placement is not None
     return [_entry(context, name, solution, solution.placement[None], full=full)]
 
 
@@ -206,6 +207,7 @@ def measured(name: str, context: Context) -> list[Entry]:
             budget=_SIMULATED,
             stop=stop,
         )
+        assert first.placement is not None
         if stop() or math.isinf(first.value_s):
             return [_entry(context, name, first, first.placement[None])]
         found = measured_lib.find(problem, first.placement, evaluate, context.seed, limits)
@@ -213,7 +215,7 @@ def measured(name: str, context: Context) -> list[Entry]:
             placement=found.placement[0],
             value_s=float(found.latency_s[0]),
             bound_s=math.nan,
-            status="interrupted" if stop() else found.status,
+            status=Status.INTERRUPTED if stop() else found.status,
             search_s=limits.spent_s(),
             evaluations=len(found.placement),
         )
@@ -284,13 +286,13 @@ def run(method: str, context: Context, *, alone: bool) -> list[Entry]:
     except UserError as error:
         if alone:
             raise
-        return [_nothing(context, method, f"failed: {error}")]
+        return [_nothing(context, method, Status.FAILED, str(error))]
     except KeyboardInterrupt:
         context.stop.set()
-        return [_cut_short(context, method, "interrupted")]
+        return [_cut_short(context, method, Status.INTERRUPTED)]
     except Exception as fault:
         context.kept.add(fault, f"searching with {method}")
-        return [_cut_short(context, method, f"fault: {faults.in_short(fault)}")]
+        return [_cut_short(context, method, Status.FAULT, faults.in_short(fault))]
 
 
 def check(method: str, objective: str) -> None:
@@ -370,7 +372,7 @@ def _lacking(method: str, target: target_lib.Target, objective: str) -> str | No
 def references(devices: tuple[devices_lib.Device, ...]) -> list[Entry]:
     """Devices outside the placement that it has to be compared with, such as the whole CPU."""
     nothing = np.empty((1, 0), np.int32)
-    unknown = Solution(nothing[0], math.nan, math.nan, "finished", 0.0, 0)
+    unknown = Solution(nothing[0])
     return [
         Entry(
             f"reference:{device.label}",
@@ -396,11 +398,13 @@ def _single_s(problem: loading.SearchProblem) -> float:
     return min(float(problem.simulate(single)[0]) for single in singles)
 
 
-def _cut_short(context: Context, method: str, status: str) -> Entry:
+def _cut_short(context: Context, method: str, status: Status, reason: str = "") -> Entry:
     """Of a method that did not end by itself: its incumbent, if it told one."""
     incumbent = context.incumbent
     if incumbent.placement is None:
-        return _nothing(context, method, status if status == "interrupted" else f"failed: {status}")
+        if status == Status.FAULT:
+            status, reason = Status.FAILED, status.describe(reason)
+        return _nothing(context, method, status, reason)
     search_s = time.monotonic() - incumbent.began_s
     return _made(
         context,
@@ -409,14 +413,15 @@ def _cut_short(context: Context, method: str, status: str) -> Entry:
         search_s,
         incumbent.evaluations,
         status=status,
+        reason=reason,
         full=incumbent.full,
     )
 
 
-def _nothing(context: Context, method: str, status: str) -> Entry:
+def _nothing(context: Context, method: str, status: Status, reason: str = "") -> Entry:
     nowhere = np.zeros((1, context.problem.coarse.graph.num_ops), np.int32)
     search_s = time.monotonic() - context.incumbent.began_s
-    solution = Solution(nowhere[0], math.inf, math.nan, status, search_s, 0)
+    solution = Solution(nowhere[0], math.inf, status=status, search_s=search_s, reason=reason)
     return Entry(method, solution, nowhere, (Candidate(None, ()),), (math.inf,))
 
 
@@ -427,11 +432,14 @@ def _made(
     search_s: float = 0.0,
     evaluations: int = 1,
     *,
-    status: str = "finished",
+    status: Status = Status.FINISHED,
+    reason: str = "",
     full: bool = False,
 ) -> Entry:
     """Of one placement, int [M], that comes without a bound."""
-    solution = Solution(placement, math.nan, math.nan, status, search_s, evaluations)
+    solution = Solution(
+        placement, status=status, search_s=search_s, evaluations=evaluations, reason=reason
+    )
     return _entry(context, method, solution, placement[None], full=full)
 
 
@@ -461,7 +469,7 @@ def _entry(
     if math.isinf(solution.value_s):  # what a solver shows that found nothing
         predicted_s = (math.inf,) * len(placements)
     elif math.isinf(predicted_s[0]) and problem.coarse.exceeds_memory(placements[0]):
-        solution = solution._replace(status=OUT_OF_MEMORY)
+        solution = solution._replace(status=Status.FAILED, reason=OUT_OF_MEMORY)
     return Entry(
         method,
         solution._replace(placement=placements[0], value_s=predicted_s[0]),

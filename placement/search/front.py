@@ -27,7 +27,7 @@ from placement import solvers
 from placement.instance import Instance
 from placement.search import blocks, chains, orders, population
 from placement.solvers.limits import SearchLimits
-from placement.types import Array
+from placement.types import Array, Status
 
 AXES = ("latency_s", "request_s", "memory_bytes")
 MOST = 128  # members of the archive
@@ -51,7 +51,8 @@ class Front(NamedTuple):
     archive: Archive  # placements int32 [K, N], of all operations
     bounds: np.ndarray  # float64 [3]: no placement is below; -inf where nothing is known
     evaluations: int
-    status: str
+    status: Status
+    reason: str = ""  # why the problem is infeasible
 
 
 def find(problem: Instance, seed: int, limits: SearchLimits) -> Front:
@@ -68,7 +69,7 @@ def find(problem: Instance, seed: int, limits: SearchLimits) -> Front:
     load = problem._replace(objective="max_load")
     if reason := solvers.infeasible(problem):
         nothing = Archive(np.empty((0, problem.graph.num_ops), np.int32), np.empty((0, 3)))
-        return Front(nothing, np.full(3, -np.inf), 0, f"infeasible: {reason}")
+        return Front(nothing, np.full(3, -np.inf), 0, Status.INFEASIBLE, reason)
     classes, axes = problem.classes, _Axes(problem, load)
     first = classes.first_ops
     begun = list(problem.single_devices[:, first])
@@ -86,10 +87,10 @@ def find(problem: Instance, seed: int, limits: SearchLimits) -> Front:
     archive = merge(None, rows, axes.values(rows[:, classes.ids]))
     space = _space(problem, seed)
     key = jax.random.key(seed, impl="rbg")
-    rng, status = np.random.default_rng(seed), "finished"
+    rng, status = np.random.default_rng(seed), Status.FINISHED
     while limits.budget - evaluations >= _CHILDREN and len(archive.placement):
         if limits.over():
-            status = "time limit"
+            status = Status.TIME_LIMIT
             break
         parents, others = (archive.placement[_tournament(rng, archive)] for _ in range(2))
         children = np.asarray(_children(key, evaluations, space, parents.T, others.T)).T

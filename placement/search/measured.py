@@ -30,8 +30,8 @@ from placement.costs import calibrate
 from placement.costs.calibrate import TermsAt
 from placement.instance import Instance
 from placement.search import population
-from placement.solvers import base
 from placement.solvers.limits import SearchLimits
+from placement.types import Solution, Status
 
 MOST = 50  # placements measured
 _DRAWS = 8  # of a round
@@ -74,7 +74,7 @@ class Found(NamedTuple):
 
     placement: np.ndarray  # int32 [M, N]: all that were measured, the fastest first
     latency_s: np.ndarray  # float64 [M]
-    status: str  # 'finished' or 'time limit'
+    status: Status  # FINISHED or TIME_LIMIT
 
 
 def find(
@@ -94,16 +94,16 @@ def find(
       All placements that were measured; `first` alone, with inf, where there was no time for any.
     """
     if limits.over():
-        return Found(first[None], np.array([np.inf]), "time limit")
+        return Found(first[None], np.array([np.inf]), Status.TIME_LIMIT)
     rng, kind = np.random.default_rng(seed), calibrate.kinds(problem.graph, problem.costs)
     most = min(MOST, limits.budget)
     starts = _starts(problem, first)
     known = Known(starts[:0], np.empty(0), ())
     proposal = Proposal(starts, tuple(latency_terms.prepare(problem, p, kind) for p in starts), 1.0)
-    status = "finished"
+    status = Status.FINISHED
     while proposal.probability > _UNLIKELY and len(known.terms) < most:
         if limits.over():
-            status = "time limit"
+            status = Status.TIME_LIMIT
             break
         known = _measured(known, proposal, measure)
         best = int(known.latency_s.argmin())
@@ -214,5 +214,5 @@ def _searched(
     start = known.placement[int(np.argmin(drawn.evaluate(rows))) % len(known.terms)]
     within = SearchLimits(_SHARE * limits.left_s(), _EVALUATIONS, stop=limits.stopped)
     seed = int(rng.integers(np.iinfo(np.int32).max))
-    result = population.find(drawn, seed, within, base.SearchResult(start))
+    result = population.find(drawn, seed, within, Solution(start))
     return start if result.placement is None else np.asarray(result.placement, np.int32)

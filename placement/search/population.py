@@ -18,6 +18,7 @@ from placement.search import chains, orders, windows
 from placement.solvers import base, starts
 from placement.solvers.heuristics import trivial
 from placement.solvers.limits import SearchLimits
+from placement.types import Solution, Status
 
 _CHAINS = 1  # several gain less in the same time, and far less in few evaluations
 _CHILDREN = _CHAINS * chains.CHILDREN
@@ -31,8 +32,8 @@ def find(
     problem: Instance,
     seed: int,
     limits: SearchLimits,
-    known: base.SearchResult | None = None,
-) -> base.SearchResult:
+    known: Solution | None = None,
+) -> Solution:
     """A compiled search of blocks, from single devices and what fast methods find.
 
     Args:
@@ -69,7 +70,7 @@ def find(
     begun = begun[:, classes.first_ops]
     simulate = simulators.objective(problem.objective).simulate_columns
     space, state = begin(problem, simulate, begun, seed)
-    count, status = 1, "finished"
+    count, status = 1, Status.FINISHED
 
     def tell() -> np.ndarray | None:
         best_s = float(state.best_s)
@@ -80,7 +81,7 @@ def find(
     best = tell()
     while (left := (limits.budget - evaluations) // _CHILDREN) > 0:
         if limits.over():
-            status = "time limit"
+            status = Status.TIME_LIMIT
             break
         count = min(count, left)
         began_s = limits.spent_s()
@@ -89,17 +90,17 @@ def find(
         step_s = (limits.spent_s() - began_s) / count
         best = tell()
         count = max(1, min(2 * count, int(_REPORT_S / step_s)))
-    return base.SearchResult(best, status=status, evaluations=evaluations)
+    return Solution(best, status=status, evaluations=evaluations)
 
 
 def _starts(
     problem: Instance, seed: int, limits: SearchLimits
-) -> tuple[np.ndarray, base.SearchResult | None]:
+) -> tuple[np.ndarray, Solution | None]:
     """Placements int32 [M, N] to start from; or the optimum, where one of them is proven to be."""
     rows = list(problem.single_devices)
     gathering = limits.part(_STARTS_SHARE, limits.budget)
     for result in starts.find(problem, seed, gathering):
-        optimal = result.status == "optimal" and result.scope == base.ALL
+        optimal = result.status == Status.OPTIMAL and result.scope == base.ALL
         rows.append(result.placement)
         if optimal and np.isfinite(problem.value_s(np.asarray(result.placement))):
             return np.array(rows, np.int32), result

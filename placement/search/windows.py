@@ -35,9 +35,8 @@ from placement import simulators
 from placement.instance import Instance
 from placement.search import chains, orders, sweeps
 from placement.simulators import makespan, schedule
-from placement.solvers import base
 from placement.solvers.limits import SearchLimits
-from placement.types import Array
+from placement.types import Array, Solution, Status
 
 SIZE = 512  # operations of a window, at most
 _STEPS = SIZE * 3 // 2  # of its schedule, at most
@@ -100,7 +99,7 @@ def improve(
     starts: np.ndarray,
     seed: int,
     limits: SearchLimits,
-) -> base.SearchResult:
+) -> Solution:
     """Searches the windows of a schedule, pass after pass, until one gains next to nothing.
 
     Args:
@@ -116,7 +115,7 @@ def improve(
     nth = int(np.argmin(starts_s))
     best, best_s, evaluations = starts[nth], starts_s[nth], float(len(starts))
     if not np.isfinite(best_s):
-        return base.SearchResult(None, evaluations=len(starts))
+        return Solution(None, evaluations=len(starts))
     limits.tell(len(starts), best_s, best)
     search = _Search(_whole(problem), best, np.random.default_rng(seed))
     effort, gained = _EFFORT, True
@@ -139,8 +138,8 @@ def improve(
             best, best_s = found, found_s
         limits.tell(int(evaluations), best_s, best)
         effort *= 2
-    status = "time limit" if limits.over() else "finished"
-    return base.SearchResult(best, status=status, evaluations=int(evaluations))
+    status = Status.TIME_LIMIT if limits.over() else Status.FINISHED
+    return Solution(best, status=status, evaluations=int(evaluations))
 
 
 class _Search:

@@ -23,7 +23,7 @@ from placement.solvers.heuristics import (
 from placement.solvers.limits import Observe, SearchLimits, unobserved
 from placement.solvers.programs import cpsat, milp
 from placement.solvers.splits import ideals_dp, pipedream
-from placement.types import OUT_OF_MEMORY, Problem, Solution
+from placement.types import OUT_OF_MEMORY, Problem, Solution, Status
 
 BUDGET = 32_000
 
@@ -128,30 +128,33 @@ def run(name: str, find: base.Find, problem: Instance, seed: int, limits: Search
       As `solve` does.
     """
     reason = infeasible(problem)
-    result = base.SearchResult(None) if reason else find(problem, seed, limits)
-    if result.status == "time limit" and limits.stopped():
-        result = result._replace(status="interrupted")
+    result = Solution(None) if reason else find(problem, seed, limits)
+    if result.status == Status.TIME_LIMIT and limits.stopped():
+        result = result._replace(status=Status.INTERRUPTED)
     search_s = limits.spent_s()
     placement, value_s = result.placement, np.inf
     if placement is not None:
         placement = np.asarray(placement, np.int32)
         value_s = problem.value_s(placement)
-        if np.isinf(value_s) and result.status == "optimal":
+        if np.isinf(value_s) and result.status == Status.OPTIMAL:
             # Exact solvers know what operations always occupy, not what is alive over time.
-            result = result._replace(status="finished")
+            result = result._replace(status=Status.FINISHED)
     else:
         placement = _anything(problem)
-    if reason or result.status == "infeasible":
-        status = f"infeasible: {reason or _NONE[result.scope].format(name)}"
+    status, bound_s = result.status, _bound(result, value_s, name)
+    if reason or status == Status.INFEASIBLE:
+        status, reason = Status.INFEASIBLE, reason or _NONE[result.scope].format(name)
     elif np.isinf(value_s) and _runs_out(problem, result.placement):
-        status = OUT_OF_MEMORY
-    elif np.isinf(value_s) and result.status != "interrupted":
-        status = f"failed: {result.status}, no feasible placement found"
-    else:
-        status = result.status
-    bound_s = _bound(result, value_s, name)
-    return Solution(
-        placement, value_s, bound_s, status, search_s, result.evaluations, scope=result.scope
+        status, reason = Status.FAILED, OUT_OF_MEMORY
+    elif np.isinf(value_s) and status != Status.INTERRUPTED:
+        status, reason = Status.FAILED, f"{status}, no feasible placement found"
+    return result._replace(
+        placement=placement,
+        value_s=value_s,
+        bound_s=bound_s,
+        status=status,
+        search_s=search_s,
+        reason=reason or "",
     )
 
 
@@ -203,16 +206,16 @@ def _runs_out(problem: Instance, placement: np.ndarray | None) -> bool:
     return placement is not None and problem.exceeds_memory(placement)
 
 
-def _bound(result: base.SearchResult, value_s: float, name: str) -> float:
+def _bound(result: Solution, value_s: float, name: str) -> float:
     """Returns the bound on the simulator's scale, where a value may be below it by rounding."""
     if np.isnan(result.bound_s):
         return result.bound_s
     slack = base.ROUNDING * abs(result.bound_s)
     if value_s < result.bound_s - slack:
         raise AssertionError(f"{name}: value {value_s} is below its bound {result.bound_s}")
-    if result.status == "optimal" and value_s > result.bound_s + slack:
+    if result.status == Status.OPTIMAL and value_s > result.bound_s + slack:
         raise AssertionError(f"{name}: 'optimal' at {value_s}, but the bound is {result.bound_s}")
-    return value_s if result.status == "optimal" else min(result.bound_s, value_s)
+    return value_s if result.status == Status.OPTIMAL else min(result.bound_s, value_s)
 
 
 def _anything(problem: Instance) -> np.ndarray:

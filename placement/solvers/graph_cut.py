@@ -43,8 +43,9 @@ from scipy import optimize, sparse
 from scipy.sparse import csgraph
 
 from placement.instance import Instance, MemoryLimits
-from placement.solvers import base, native
+from placement.solvers import native
 from placement.solvers.limits import SearchLimits
+from placement.types import Solution, Status
 
 _EXACT = 1e-12  # relative: when a flow is as large as the cut, but for float64's rounding
 _UNITS = 2**30  # flows are integers of 32 bits
@@ -72,7 +73,7 @@ class _Arcs(NamedTuple):
     capacity: np.ndarray
 
 
-def find(problem: Instance, seed: int, limits: SearchLimits) -> base.SearchResult:
+def find(problem: Instance, seed: int, limits: SearchLimits) -> Solution:
     """Minimum cuts: exact with two devices, else alpha-expansion and a bound.
 
     Returns:
@@ -91,17 +92,17 @@ def find(problem: Instance, seed: int, limits: SearchLimits) -> base.SearchResul
         bound_s = max(against_rest(costs, device) for device in range(num_devices))
     fits = _fits(labels, classes.memory_bytes, memory)
     value_s = value(costs, labels) if fits else np.inf
-    status = "optimal" if _same(value_s, bound_s) else "finished"
+    status = Status.OPTIMAL if _same(value_s, bound_s) else Status.FINISHED
     limits.tell(1, value_s, labels[classes.ids] if fits else None)
-    if status != "optimal" and _variables(costs) <= _LARGEST:
+    if status != Status.OPTIMAL and _variables(costs) <= _LARGEST:
         exact = _integer_program(costs, classes.memory_bytes, memory, limits)
         bound_s = max(bound_s, exact.bound_s)
         if exact.placement is not None and value(costs, exact.placement) < value_s:
             labels, value_s = exact.placement, value(costs, exact.placement)
-        status = "optimal" if _same(value_s, bound_s) else exact.status
+        status = Status.OPTIMAL if _same(value_s, bound_s) else exact.status
     if np.isinf(value_s):
-        return base.SearchResult(None, bound_s, status)
-    return base.SearchResult(labels[classes.ids], bound_s, status)
+        return Solution(None, bound_s=bound_s, status=status)
+    return Solution(labels[classes.ids], bound_s=bound_s, status=status)
 
 
 def costs_of(problem: Instance) -> Costs:
@@ -307,7 +308,7 @@ def _variables(costs: Costs) -> int:
 
 def _integer_program(
     costs: Costs, memory_bytes: np.ndarray, memory: MemoryLimits, limits: SearchLimits
-) -> base.SearchResult:
+) -> Solution:
     """Solves the integer program of the module's docstring; the placement is of the classes."""
     (num_classes, num_devices), num_tensors = costs.compute_s.shape, len(costs.source)
     x = np.arange(num_classes * num_devices).reshape(num_classes, num_devices)
@@ -332,12 +333,14 @@ def _integer_program(
     )
     result = native.call(search, limits)
     if result is None:
-        return base.SearchResult(None, -np.inf, "time limit")
+        return Solution(None, bound_s=-np.inf, status=Status.TIME_LIMIT)
     if result.status == 2:
-        return base.SearchResult(None, status="infeasible")
+        return Solution(None, status=Status.INFEASIBLE)
     bound_s = -np.inf if result.mip_dual_bound is None else result.mip_dual_bound * unit_s
     labels = None if result.x is None else result.x[: x.size].reshape(x.shape).argmax(axis=1)
-    return base.SearchResult(labels, bound_s, "optimal" if result.status == 0 else "time limit")
+    return Solution(
+        labels, bound_s=bound_s, status=Status.OPTIMAL if result.status == 0 else Status.TIME_LIMIT
+    )
 
 
 def _memory_rows(

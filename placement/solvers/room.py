@@ -7,6 +7,7 @@ import numpy as np
 from placement import solvers
 from placement.graphs import dag
 from placement.instance import Instance
+from placement.types import Status
 
 
 class Room(NamedTuple):
@@ -41,7 +42,7 @@ def find(problem: Instance, *, time_limit_s: float = 10.0) -> Room:
         chain = float(longest_s.max() / seconds.sum()) if seconds.any() else 1.0
     if problem.objective == "serial":
         solution = solvers.solve("graph_cut", problem, time_limit_s=time_limit_s)
-        bound_s, optimal = solution.bound_s, solution.status == "optimal"
+        bound_s, optimal = solution.bound_s, solution.status == Status.OPTIMAL
     else:
         bound_s, optimal = solvers.lower_bound(problem, time_limit_s=time_limit_s), False
     return Room(single, float(single_s[single]), bound_s, optimal, chain)

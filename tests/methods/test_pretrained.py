@@ -3,14 +3,14 @@ import pytest
 
 from placement import methods, simulators
 from placement.methods import pretrained
-from placement.solvers import base
 from placement.solvers.limits import SearchLimits
+from placement.types import Solution
 from tests import helpers
 
 AMPLE = {"time_limit_s": 60.0, "budget": 20_000}
 
 
-def _within(objective: str = "makespan", **limits) -> base.SearchResult | None:
+def _within(objective: str = "makespan", **limits) -> Solution | None:
     problem = helpers.random_problem()._replace(objective=objective)
     return pretrained.within(problem, 0, SearchLimits(**{**AMPLE, **limits}))
 

@@ -188,7 +188,7 @@ def test_goes_on_from_what_is_known_and_counts_its_evaluations():
     problem, best_s = problems("makespan")[0]
     rows = helpers.all_placements(SIZE[0], SIZE[3])
     best = rows[int(_latency_of_all_s(problem).argmin())]
-    known = base.SearchResult(best, evaluations=100)
+    known = Solution(best, evaluations=100)
     found = population.find(problem, 0, SearchLimits(60, 200), known)
     assert problem.value_s(found.placement) == best_s
     assert found.evaluations > 100

@@ -9,9 +9,8 @@ from placement import solvers
 from placement.instance import Instance
 from placement.search import population, sweeps, windows
 from placement.simulators import schedule
-from placement.solvers import base
 from placement.solvers.limits import SearchLimits
-from placement.types import OpGraph
+from placement.types import OpGraph, Solution
 from tests import helpers
 
 SIZE, STEPS = 16, 20
@@ -53,7 +52,7 @@ def _starts(problem: Instance, seed: int = 0) -> np.ndarray:
     return rng.integers(0, 3, len(classes.compute_s))[classes.ids][None].astype(np.int32)
 
 
-def _improved(problem: Instance, starts: np.ndarray, seed: int = 0, **options) -> base.SearchResult:
+def _improved(problem: Instance, starts: np.ndarray, seed: int = 0, **options) -> Solution:
     limits = SearchLimits(
         options.pop("time_limit_s", 60.0), options.pop("budget", BUDGET), **options
     )

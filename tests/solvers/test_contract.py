@@ -119,11 +119,11 @@ def test_value_is_simulated_bound_is_valid_and_exact_ones_are_optimal(name, obje
         if solution.scope == "contiguous":
             admits = contiguous if name == "milp" else ordered
             possible = np.where(admits(problem), latency_s, np.inf)
-        if solution.status.startswith("infeasible"):
+        if solution.status == "infeasible":
             assert np.isinf(possible).all()
             assert np.isinf(solution.value_s)
             continue
-        if solution.status.startswith("failed"):
+        if solution.status == "failed":
             assert np.isinf(solution.value_s)
             assert name not in EXACT
             continue
@@ -133,10 +133,10 @@ def test_value_is_simulated_bound_is_valid_and_exact_ones_are_optimal(name, obje
         if solution.status == "optimal":
             assert solution.value_s == possible.min() == solution.bound_s
     # No solver passes by giving up; but what does not search often breaks a limit.
-    solved = np.mean([not status.startswith(("infeasible", "failed")) for status in statuses])
+    solved = np.mean([status not in ("infeasible", "failed") for status in statuses])
     assert solved > (0.1 if name in BLIND else 0.5)
     if name in EXACT:
-        assert {status.split(":")[0] for status in statuses} <= {"optimal", "infeasible"}
+        assert set(statuses) <= {"optimal", "infeasible"}
 
 
 @pytest.mark.slow
@@ -166,9 +166,9 @@ def test_a_problem_without_a_placement_is_one_line(name, objective):
     compute_s = np.array(problem.costs.compute_s)
     compute_s[2] = np.inf
     solution = solve(name, problem._replace(costs=problem.costs._replace(compute_s=compute_s)))
-    assert solution.status.startswith("infeasible: ")
-    assert "'op2'" in solution.status
-    assert "\n" not in solution.status
+    assert solution.status == "infeasible"
+    assert "'op2'" in solution.reason
+    assert "\n" not in solution.reason
     assert solution.value_s == np.inf
 
 
@@ -195,7 +195,7 @@ def test_memory_that_cannot_suffice_is_one_line():
         "serial",
     )
     solution = solvers.solve("local_search", problem)
-    assert solution.status == (
+    assert solution.status_text == (
         "infeasible: operations occupy 30 bytes, all devices together have 28"
     )
 

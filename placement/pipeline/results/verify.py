@@ -13,6 +13,7 @@ from placement.runtime.measurement import baseline
 from placement.runtime.measurement.measurer import Measurer
 from placement.runtime.measurement.request import Candidate, Failure, Measure, Measurement
 from placement.solvers import base
+from placement.types import Status
 
 Outcome = Measurement | Failure | None  # None: not measured
 
@@ -129,7 +130,7 @@ def _row(
     single_s: float,
 ) -> dict[str, Any]:
     solution = entry.solution
-    status, measured, interval = solution.status, None, None
+    status, measured, interval = solution.status_text, None, None
     if solution.scope != base.ALL:
         status = f"{status}, {solution.scope}"
     comparable = math.isfinite(single_s) and math.isfinite(solution.value_s)
@@ -140,7 +141,8 @@ def _row(
         if math.isfinite(outcome.ratio.median):  # else no single device ran
             versus, interval = outcome.ratio.median, [outcome.ratio.low, outcome.ratio.high]
     elif isinstance(outcome, Failure):
-        status, versus = f"failed: {outcome.stage}: {outcome.cause}", None
+        status = Status.FAILED.describe(f"{outcome.stage}: {outcome.cause}")
+        versus = None
     row = {
         "method": entry.method,
         "predicted_s": solution.value_s,

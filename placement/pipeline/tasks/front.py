@@ -112,7 +112,7 @@ def _told(model: _Opened, found: front_lib.Front) -> dict[str, Any]:
         "devices": list(model.target.labels),
         "axes": list(front_lib.AXES),
         "bounds": dict(zip(front_lib.AXES, found.bounds.tolist(), strict=True)),
-        "status": found.status,
+        "status": found.status.describe(found.reason),
         "evaluations": found.evaluations,
         "points": [
             {"number": i + 1, **dict(zip(front_lib.AXES, row, strict=True)), "knee": i in knees}

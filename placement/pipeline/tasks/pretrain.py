@@ -30,7 +30,7 @@ from placement.pipeline.console import interrupts, metrics, progress
 from placement.pipeline.distributed import processes
 from placement.pipeline.settings import Settings
 from placement.reporting import runs
-from placement.types import Problem
+from placement.types import Problem, Status
 from placement.zoo import families
 
 # Policies that carry over: what a policy of several graphs is made by, and how it learns a batch.
@@ -223,7 +223,7 @@ def _followed(
     batches: list[several.Stack],
     at: _Progress,
     where: tuple["_Saved", metrics.Log, progress.Phase, threading.Event],
-) -> tuple[_Progress, str, list[float]]:
+) -> tuple[_Progress, Status, list[float]]:
     """Learns until a limit is reached: progress, a status, and the last ratios."""
     saved, log, phase, stop = where
     _, learn = _LEARNED[_name(settings.method)]
@@ -232,11 +232,11 @@ def _followed(
     saved_s, ratios = time.monotonic(), list[float]()
     for number in _order(settings.seed, len(batches), at.batches):
         if at.evaluations >= settings.budget:
-            return at, "finished", ratios
+            return at, Status.FINISHED, ratios
         if stop.is_set():
-            return at, "interrupted", ratios
+            return at, Status.INTERRUPTED, ratios
         if at.spent_s > settings.time_limit_s:
-            return at, "time limit", ratios
+            return at, Status.TIME_LIMIT, ratios
         shape = np.shape(batches[number].graphs.nodes["mask"])
         phase.note(f"compiling for {_GRAPHS} graphs of {shape[1]}" if not ratios else "")
         state, found = learn(made.learner, at.state, batches[processes.broadcast(number)])

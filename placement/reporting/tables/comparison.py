@@ -18,7 +18,7 @@ from rich.table import Table
 
 from placement.reporting import summaries, units
 from placement.reporting.tables import grids
-from placement.types import OUT_OF_MEMORY
+from placement.types import OUT_OF_MEMORY, Status
 
 Row = Mapping[str, Any]
 
@@ -115,7 +115,8 @@ def _cell(rows: list[Row], seconds: Callable[[Row], float | None]) -> Cell:
     values = [min(of_seed) for of_seed in by_seed.values()]
     search_s = float(np.mean([row["search_s"] for row in rows]))
     bound_s = float(np.min([units.or_nan(row.get("bound_s")) for row in rows]))
-    exceeds = math.isinf(max(values)) and any(row.get("status") == OUT_OF_MEMORY for row in rows)
+    out_of_memory = Status.FAILED.describe(OUT_OF_MEMORY)
+    exceeds = math.isinf(max(values)) and any(row.get("status") == out_of_memory for row in rows)
     return Cell(grids.estimate(values), tuple(values), search_s, bound_s, exceeds)
 
 

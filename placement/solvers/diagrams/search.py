@@ -19,6 +19,7 @@ from placement.solvers.bounds import makespan
 from placement.solvers.diagrams import layers
 from placement.solvers.diagrams.sweep import sweep
 from placement.solvers.limits import SearchLimits
+from placement.types import Solution, Status
 
 _NARROWEST, _WIDER = 64, 4
 _WIDEST = 4096  # of a bound alone
@@ -33,7 +34,7 @@ class _Refuted(NamedTuple):
     evaluations: int
 
 
-def find(problem: Instance, seed: int, limits: SearchLimits) -> base.SearchResult:
+def find(problem: Instance, seed: int, limits: SearchLimits) -> Solution:
     """Widens diagrams until the placement is proven to be optimal.
 
     A search that the clock ends need not repeat. Evaluations are operations that were placed, over
@@ -61,22 +62,22 @@ def find(problem: Instance, seed: int, limits: SearchLimits) -> base.SearchResul
         limits.tell(evaluations, value_s, best)
         if swept.exact:
             if best is None and swept.placement is None:
-                return base.SearchResult(None, status="infeasible", evaluations=evaluations)
+                return Solution(None, status=Status.INFEASIBLE, evaluations=evaluations)
             bound_s = max(bound_s, swept.bound_s)
         else:
             proved = _refute(of, bound_s, min(value_s, most_s), width, limits)
             bound_s, evaluations = proved.bound_s, evaluations + proved.evaluations
             limits.tell(evaluations, value_s, best)
         if value_s <= bound_s * (1 + base.ROUNDING):
-            return base.SearchResult(best, bound_s, "optimal", evaluations)
+            return Solution(best, bound_s=bound_s, status=Status.OPTIMAL, evaluations=evaluations)
         # What is exact and yet not the best cannot run: tensors that are alive do not fit.
         if limits.over() or evaluations >= limits.budget or swept.exact:
-            ended = "time limit" if limits.over() else "finished"
-            return base.SearchResult(best, bound_s, ended, evaluations)
+            ended = Status.TIME_LIMIT if limits.over() else Status.FINISHED
+            return Solution(best, bound_s=bound_s, status=ended, evaluations=evaluations)
         width *= _WIDER
 
 
-def start(problem: Instance, seed: int, limits: SearchLimits) -> base.SearchResult:
+def start(problem: Instance, seed: int, limits: SearchLimits) -> Solution:
     """Finds what the narrowest diagram does, and whether that is proven; nothing of wide graphs.
 
     Nothing either where the time ends before.
@@ -84,15 +85,15 @@ def start(problem: Instance, seed: int, limits: SearchLimits) -> base.SearchResu
     del seed
     of = layers.make(problem, _QUICK)
     if of is None:
-        return base.SearchResult(None)
+        return Solution(None)
     most_s = makespan.longest_s(of.edges, of.windows.compute_s)
     found = sweep(of, most_s, _NARROWEST, limits, relaxed=False)
     if found.placement is None:
-        return base.SearchResult(None)
+        return Solution(None)
     proved = sweep(of, found.latency_s, _NARROWEST, limits, relaxed=True)
     proven = found.latency_s <= proved.bound_s * (1 + base.ROUNDING)
-    status = "optimal" if proven else "finished"
-    return base.SearchResult(found.placement, proved.bound_s, status)
+    status = Status.OPTIMAL if proven else Status.FINISHED
+    return Solution(found.placement, bound_s=proved.bound_s, status=status)
 
 
 def bound(problem: Instance, limits: SearchLimits) -> float:

@@ -36,9 +36,9 @@ from scipy import optimize, sparse
 
 from placement.instance import Instance
 from placement.simulators import ranks
-from placement.solvers import base
 from placement.solvers.heuristics.list_scheduling import Assignment, PartialSchedule, Waiting
 from placement.solvers.limits import SearchLimits
+from placement.types import Solution
 
 _LP_SHARE = 0.5  # of the time that is left
 _TOLERANCE = 1e-6  # of the linear program
@@ -53,7 +53,7 @@ class _Choice(NamedTuple):
     held: tuple[int, ...]  # devices that wait for another operation's sake
 
 
-def m_topo(problem: Instance, seed: int, limits: SearchLimits) -> base.SearchResult:
+def m_topo(problem: Instance, seed: int, limits: SearchLimits) -> Solution:
     """Memory-constrained topological placement (Jeon et al. 2020, section 3.1)."""
     del seed, limits
     assignment = Assignment(problem)
@@ -66,7 +66,7 @@ def m_topo(problem: Instance, seed: int, limits: SearchLimits) -> base.SearchRes
     for op in problem.topological_order.tolist():
         candidates = assignment.candidates(op)
         if not candidates:
-            return base.SearchResult(None)
+            return Solution(None)
         needed = assignment.bytes_of(op)
         full = devices[at] not in candidates and needed > 0
         if at + 1 < len(devices) and (full or used + needed > cap):
@@ -76,16 +76,16 @@ def m_topo(problem: Instance, seed: int, limits: SearchLimits) -> base.SearchRes
         device = devices[at] if devices[at] in candidates else fallback
         used += needed if device == devices[at] else 0.0
         assignment.assign(op, device)
-    return base.SearchResult(np.array(assignment.placed))
+    return Solution(np.array(assignment.placed))
 
 
-def m_etf(problem: Instance, seed: int, limits: SearchLimits) -> base.SearchResult:
+def m_etf(problem: Instance, seed: int, limits: SearchLimits) -> Solution:
     """Memory-constrained earliest task first (Jeon et al. 2020, section 3.2)."""
     del seed
     return _earliest_first(problem, np.full(problem.graph.num_ops, -1), limits)
 
 
-def m_sct(problem: Instance, seed: int, limits: SearchLimits) -> base.SearchResult:
+def m_sct(problem: Instance, seed: int, limits: SearchLimits) -> Solution:
     """Memory-constrained small communication times (Jeon et al. 2020, section 3.3)."""
     del seed
     favourite = favourite_children(problem, _LP_SHARE * limits.left_s())
@@ -137,9 +137,7 @@ def _incidence(ends: np.ndarray, num_ops: int) -> sparse.csr_array:
     return sparse.csr_array((np.ones(len(ends)), (edge, ends)), shape=(len(ends), num_ops))
 
 
-def _earliest_first(
-    problem: Instance, favourite: np.ndarray, limits: SearchLimits
-) -> base.SearchResult:
+def _earliest_first(problem: Instance, favourite: np.ndarray, limits: SearchLimits) -> Solution:
     """Schedules by earliest start; once the time is over, no device waits for favourites any more.
 
     Keys only grow, but for what a waiting device holds back. So a queue of keys that may be out of
@@ -160,7 +158,7 @@ def _earliest_first(
             continue
         choice = _choose(schedule, op, arrival_s[op], awaits)
         if choice is None:
-            return base.SearchResult(None)
+            return Solution(None)
         for device in choice.held:
             held[device].add(op)
         if choice.key_s > key_s:
@@ -182,7 +180,7 @@ def _earliest_first(
         awaits[choice.device] = child
         for after in set(fresh):
             heapq.heappush(queue, (0.0, -rank[after], after))
-    return base.SearchResult(np.array(placed))
+    return Solution(np.array(placed))
 
 
 def _choose(

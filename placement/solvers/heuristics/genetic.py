@@ -17,10 +17,9 @@ import jax.numpy as jnp
 import numpy as np
 
 from placement.instance import Instance
-from placement.solvers import base
 from placement.solvers.heuristics import neighbourhood
 from placement.solvers.limits import SearchLimits
-from placement.types import Array
+from placement.types import Array, Solution
 
 MUTATED = 0.8
 _GENERATIONS = 50  # between two looks at the clock
@@ -31,7 +30,7 @@ class _Evolution(NamedTuple):
     alive: neighbourhood.Batch
 
 
-def find(problem: Instance, seed: int, limits: SearchLimits) -> base.SearchResult:
+def find(problem: Instance, seed: int, limits: SearchLimits) -> Solution:
     """A genetic algorithm: segments crossed over, the better of parents and children survive."""
     space, starts = neighbourhood.make_space(problem)
     evolution = _Evolution(jax.random.PRNGKey(seed), starts)

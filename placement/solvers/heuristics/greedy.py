@@ -11,11 +11,11 @@ import numpy as np
 
 from placement.graphs import dag
 from placement.instance import Instance
-from placement.solvers import base
 from placement.solvers.limits import SearchLimits
+from placement.types import Solution
 
 
-def find(problem: Instance, seed: int, limits: SearchLimits) -> base.SearchResult:
+def find(problem: Instance, seed: int, limits: SearchLimits) -> Solution:
     """Fills the accelerators in order; the baseline of Tarnawski et al. (2020)."""
     del seed, limits
     classes = problem.classes
@@ -36,7 +36,7 @@ def find(problem: Instance, seed: int, limits: SearchLimits) -> base.SearchResul
             if current < len(parts):
                 placement[number] = parts[current]
                 room[current] -= needed
-    return base.SearchResult(placement[classes.ids], evaluations=1)
+    return Solution(placement[classes.ids], evaluations=1)
 
 
 def _order(problem: Instance) -> np.ndarray:

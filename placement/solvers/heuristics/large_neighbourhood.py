@@ -32,6 +32,7 @@ from placement.instance import Instance
 from placement.solvers import base
 from placement.solvers.heuristics import baechi, list_scheduling
 from placement.solvers.limits import SearchLimits
+from placement.types import Solution, Status
 
 BATCH = 64  # placements simulated at once: one compilation
 _JOINED = 8  # of them joins of the last round's
@@ -63,7 +64,7 @@ class _Blocks(NamedTuple):
     device: np.ndarray  # int [M]
 
 
-def lns(problem: Instance, seed: int, limits: SearchLimits) -> base.SearchResult:
+def lns(problem: Instance, seed: int, limits: SearchLimits) -> Solution:
     """Large neighbourhoods (Shaw 1998), from the best of single devices and list schedules."""
     candidates = starts(problem, seed, limits)
     values = problem.evaluate(_padded(candidates))
@@ -77,9 +78,7 @@ def starts(problem: Instance, seed: int, limits: SearchLimits) -> np.ndarray:
     return np.array([*problem.single_devices, *placements], np.int32)
 
 
-def polish(
-    problem: Instance, placement: np.ndarray, seed: int, limits: SearchLimits
-) -> base.SearchResult:
+def polish(problem: Instance, placement: np.ndarray, seed: int, limits: SearchLimits) -> Solution:
     """Improves a placement int [N] until time or `limits.budget` is spent; never worsens it."""
     chex.assert_shape(placement, (problem.graph.num_ops,))
     chex.assert_type(placement, int)
@@ -108,8 +107,8 @@ def polish(
         if stale > _PATIENCE + len(at) // _PER_ROUND:
             at, at_s, stale = _kicked(rng, space, best), np.inf, 0
             joined = joined[:0]
-    status = "time limit" if limits.over() else "finished"
-    return base.SearchResult(best[space.number], status=status, evaluations=evaluations)
+    status = Status.TIME_LIMIT if limits.over() else Status.FINISHED
+    return Solution(best[space.number], status=status, evaluations=evaluations)
 
 
 def _space(problem: Instance) -> _Space:

@@ -31,9 +31,8 @@ import numpy as np
 from placement.graphs import dag
 from placement.instance import Instance
 from placement.simulators import ranks
-from placement.solvers import base
 from placement.solvers.limits import SearchLimits
-from placement.types import OpGraph
+from placement.types import OpGraph, Solution
 
 
 class Timeline:
@@ -220,18 +219,18 @@ class Waiting:
         return ready
 
 
-def heft(problem: Instance, seed: int, limits: SearchLimits) -> base.SearchResult:
+def heft(problem: Instance, seed: int, limits: SearchLimits) -> Solution:
     """Heterogeneous earliest finish time (Topcuoglu et al. 2002, section 5.1)."""
     del seed, limits  # one pass without chance
     schedule = PartialSchedule(problem)
     nothing = [0.0] * len(problem.devices)
     for op in problem.priority_order.tolist():
         if not schedule.place_earliest(op, nothing):
-            return base.SearchResult(None)
-    return base.SearchResult(np.array(schedule.assignment.placed))
+            return Solution(None)
+    return Solution(np.array(schedule.assignment.placed))
 
 
-def peft(problem: Instance, seed: int, limits: SearchLimits) -> base.SearchResult:
+def peft(problem: Instance, seed: int, limits: SearchLimits) -> Solution:
     """Predict earliest finish time (Arabnejad and Barbosa 2014, section 4).
 
     Departure: OCT and its mean are over the devices that support an operation.
@@ -251,10 +250,10 @@ def peft(problem: Instance, seed: int, limits: SearchLimits) -> base.SearchResul
     while queue:
         _, op = heapq.heappop(queue)
         if not schedule.place_earliest(op, onward[op]):
-            return base.SearchResult(None)
+            return Solution(None)
         for after in waiting.placed(op):
             heapq.heappush(queue, (-rank[after], after))
-    return base.SearchResult(np.array(schedule.assignment.placed))
+    return Solution(np.array(schedule.assignment.placed))
 
 
 def _distinct(rows: np.ndarray) -> tuple[np.ndarray, list[int]]:

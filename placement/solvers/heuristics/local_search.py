@@ -18,11 +18,10 @@ import jax.numpy as jnp
 import numpy as np
 
 from placement.instance import Instance
-from placement.solvers import base
 from placement.solvers.heuristics import neighbourhood
 from placement.solvers.heuristics.neighbourhood import CHAINS, Batch, Space
 from placement.solvers.limits import SearchLimits
-from placement.types import Array
+from placement.types import Array, Solution
 
 PATIENCE = 200
 HOT, COLD = 0.03, 1e-4
@@ -38,19 +37,17 @@ class _Chains(NamedTuple):
     step: Array  # int32
 
 
-def local_search(problem: Instance, seed: int, limits: SearchLimits) -> base.SearchResult:
+def local_search(problem: Instance, seed: int, limits: SearchLimits) -> Solution:
     """Local search: chains side by side take what costs no more, and start again."""
     return _search(problem, seed, limits, annealed=False)
 
 
-def annealing(problem: Instance, seed: int, limits: SearchLimits) -> base.SearchResult:
+def annealing(problem: Instance, seed: int, limits: SearchLimits) -> Solution:
     """Simulated annealing (Kirkpatrick et al. 1983): chains side by side."""
     return _search(problem, seed, limits, annealed=True)
 
 
-def _search(
-    problem: Instance, seed: int, limits: SearchLimits, *, annealed: bool
-) -> base.SearchResult:
+def _search(problem: Instance, seed: int, limits: SearchLimits, *, annealed: bool) -> Solution:
     space, starts = neighbourhood.make_space(problem)
     steps = max(0, limits.budget // CHAINS - 1)
     best = int(jnp.argmin(starts.latency_s))

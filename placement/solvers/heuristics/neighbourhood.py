@@ -21,8 +21,7 @@ import numpy as np
 
 from placement import simulators
 from placement.instance import Instance
-from placement.solvers import base
-from placement.types import Array
+from placement.types import Array, Solution, Status
 
 CHAINS = 32
 
@@ -92,7 +91,7 @@ def draw_neighbours(key: chex.PRNGKey, space: Space, placement: Array) -> Array:
     return jnp.where(inside & space.allowed[:, device].T, device[:, None], placement)
 
 
-def finish(best: Array, best_s: Array, evaluations: int, budget: int) -> base.SearchResult:
+def finish(best: Array, best_s: Array, evaluations: int, budget: int) -> Solution:
     """Returns the result of a search that is over.
 
     Args:
@@ -104,5 +103,5 @@ def finish(best: Array, best_s: Array, evaluations: int, budget: int) -> base.Se
     chex.assert_rank([best, best_s], [1, 0])
     chex.assert_type([best, best_s], [int, float])
     placement = np.asarray(best) if np.isfinite(best_s) else None
-    status = "finished" if evaluations > budget - CHAINS else "time limit"
-    return base.SearchResult(placement, status=status, evaluations=evaluations)
+    status = Status.FINISHED if evaluations > budget - CHAINS else Status.TIME_LIMIT
+    return Solution(placement, status=status, evaluations=evaluations)

@@ -11,16 +11,16 @@ from typing import Any
 import numpy as np
 
 from placement.instance import Instance
-from placement.solvers import base
 from placement.solvers.limits import SearchLimits
 from placement.solvers.programs import cp_sat, cpsat_makespan, program, program_search
+from placement.types import Solution, Status
 
 _UNITS = 2**30  # in a horizon
 # More strategies than processors: they share what they learn, and taking turns pays.
 _WORKERS = 8
 
 
-def find(problem: Instance, seed: int, limits: SearchLimits) -> base.SearchResult:
+def find(problem: Instance, seed: int, limits: SearchLimits) -> Solution:
     """A constraint program on CP-SAT, of all placements.
 
     A search that the clock ends need not repeat.
@@ -68,11 +68,11 @@ def solve(
         cp_model, solver, model, limits, lambda value: on_solution(assigned(value))
     )
     if status == cp_model.INFEASIBLE:
-        return program.Outcome("infeasible", None, np.nan)
+        return program.Outcome(Status.INFEASIBLE, None, np.nan)
     bound_s = solver.best_objective_bound * unit_s
     if status not in (cp_model.OPTIMAL, cp_model.FEASIBLE):
-        return program.Outcome("time limit", None, max(bound_s, 0.0))
-    ended = "optimal" if status == cp_model.OPTIMAL else "time limit"
+        return program.Outcome(Status.TIME_LIMIT, None, max(bound_s, 0.0))
+    ended = Status.OPTIMAL if status == cp_model.OPTIMAL else Status.TIME_LIMIT
     return program.Outcome(ended, assigned(solver.value), bound_s)
 
 

@@ -41,6 +41,7 @@ from placement.solvers import base
 from placement.solvers.bounds import makespan as makespan_lib
 from placement.solvers.limits import SearchLimits
 from placement.solvers.programs import cp_sat, warm_start
+from placement.types import Solution, Status
 
 _LARGEST = 1_000_000  # pairs of operations on devices that edges join: rows of the program
 
@@ -63,7 +64,7 @@ class _Variables(NamedTuple):
     latency: Any
 
 
-def find(problem: Instance, seed: int, limits: SearchLimits) -> base.SearchResult:
+def find(problem: Instance, seed: int, limits: SearchLimits) -> Solution:
     """Finds the optimum, or the best placement and bound when time is over.
 
     Raises:
@@ -81,9 +82,9 @@ def find(problem: Instance, seed: int, limits: SearchLimits) -> base.SearchResul
     best, value_s, evaluations = start
     bound_s = makespan_lib.makespan(problem, limits)
     if bound_s == inf:
-        return base.SearchResult(None, status="infeasible", evaluations=evaluations)
+        return Solution(None, status=Status.INFEASIBLE, evaluations=evaluations)
     if value_s <= bound_s * (1 + base.ROUNDING):
-        return base.SearchResult(best, bound_s, "optimal", evaluations)
+        return Solution(best, bound_s=bound_s, status=Status.OPTIMAL, evaluations=evaluations)
     whole, unit_s = _whole(problem, value_s)
     model = cp_model.CpModel()
     variables = _variables(model, whole)
@@ -105,14 +106,19 @@ def find(problem: Instance, seed: int, limits: SearchLimits) -> base.SearchResul
     solver.parameters.linearization_level = 0
     status = cp_sat.solve(cp_model, solver, model, limits, tell)
     if status == cp_model.INFEASIBLE and best is None:
-        return base.SearchResult(None, status="infeasible", evaluations=evaluations)
+        return Solution(None, status=Status.INFEASIBLE, evaluations=evaluations)
     if status in (cp_model.OPTIMAL, cp_model.FEASIBLE):
         solution, solution_s = valued(solver.value)
         if solution_s < value_s:
             best, value_s = solution, solution_s
     bound_s = max(bound_s, solver.best_objective_bound * unit_s)
     proven = value_s <= bound_s * (1 + base.ROUNDING)
-    return base.SearchResult(best, bound_s, "optimal" if proven else "time limit", evaluations)
+    return Solution(
+        best,
+        bound_s=bound_s,
+        status=Status.OPTIMAL if proven else Status.TIME_LIMIT,
+        evaluations=evaluations,
+    )
 
 
 def _whole(problem: Instance, value_s: float) -> tuple[_Whole, float]:

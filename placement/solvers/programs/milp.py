@@ -15,21 +15,22 @@ import numpy as np
 from scipy import optimize, sparse
 
 from placement.instance import Instance
-from placement.solvers import base, native
+from placement.solvers import native
 from placement.solvers.limits import SearchLimits
 from placement.solvers.programs import program, program_search
+from placement.types import Solution, Status
 
 _UNITS = 100.0  # in a horizon
 _GAP = 1e-7  # relative, at which a search may end
 
 
-def find(problem: Instance, seed: int, limits: SearchLimits) -> base.SearchResult:
+def find(problem: Instance, seed: int, limits: SearchLimits) -> Solution:
     """An integer program on HiGHS; under max_load, of contiguous placements."""
     contiguous = problem.objective == "max_load"
     return program_search.search(problem, seed, limits, backend=solve, contiguous=contiguous)
 
 
-def find_noncontiguous(problem: Instance, seed: int, limits: SearchLimits) -> base.SearchResult:
+def find_noncontiguous(problem: Instance, seed: int, limits: SearchLimits) -> Solution:
     """An integer program on HiGHS, of all placements."""
     return program_search.search(problem, seed, limits, backend=solve)
 
@@ -62,12 +63,14 @@ def solve(
     )
     ended = native.call(search, limits)
     if ended is None:
-        return program.Outcome("time limit", None, 0.0)
+        return program.Outcome(Status.TIME_LIMIT, None, 0.0)
     if ended.status == 2:
-        return program.Outcome("infeasible", None, np.nan)
+        return program.Outcome(Status.INFEASIBLE, None, np.nan)
     bound_s = 0.0 if ended.mip_dual_bound is None else float(ended.mip_dual_bound) * unit_s
     assigned = None if ended.x is None else ended.x[built.assigned] > 0.5
-    return program.Outcome("optimal" if ended.status == 0 else "time limit", assigned, bound_s)
+    return program.Outcome(
+        Status.OPTIMAL if ended.status == 0 else Status.TIME_LIMIT, assigned, bound_s
+    )
 
 
 class _Rows:

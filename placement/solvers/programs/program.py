@@ -19,6 +19,7 @@ import numpy as np
 
 from placement.instance import Instance
 from placement.solvers.programs.presolve import Presolved, equal_devices
+from placement.types import Status
 
 # A literal: the Boolean b as b, its negation as ~b, which is negative.
 Literal = int
@@ -99,7 +100,7 @@ class Program:
 class Outcome(NamedTuple):
     """What a backend found."""
 
-    status: str  # 'optimal', 'infeasible' or 'time limit'
+    status: Status  # OPTIMAL, INFEASIBLE or TIME_LIMIT
     assigned: np.ndarray | None  # bool [C, D]
     bound_s: float
 

@@ -13,6 +13,7 @@ from placement.solvers.limits import SearchLimits
 from placement.solvers.programs import max_load_program, subgraph_program, warm_start
 from placement.solvers.programs.presolve import Presolved, presolve
 from placement.solvers.programs.program import Outcome, Program
+from placement.types import Solution, Status
 
 _EXACT = 1e-9  # relative: what float64 sums differ by
 
@@ -46,7 +47,7 @@ def search(
     *,
     backend: Backend,
     contiguous: bool = False,
-) -> base.SearchResult:
+) -> Solution:
     """Finds the best placement by a backend, or the best contiguous one (under max_load).
 
     Args:
@@ -61,7 +62,9 @@ def search(
     start = warm_start.find(problem, seed, limits, contiguous=contiguous)
     best, value_s = start.placement, start.value_s
     if value_s <= lower_s * (1 + _EXACT):
-        return base.SearchResult(best, value_s, "optimal", start.evaluations, scope)
+        return Solution(
+            best, bound_s=value_s, status=Status.OPTIMAL, evaluations=start.evaluations, scope=scope
+        )
     tasks = presolve(problem)
     horizon_s = value_s * (1 + base.ROUNDING) if best is not None else _any_value(tasks)
     build = partial(formulation.build, contiguous=True) if contiguous else formulation.build
@@ -84,10 +87,15 @@ def search(
         if solution_s <= value_s:
             best, value_s = solution, solution_s
         limits.tell(evaluations, value_s, best)
-    if outcome.status == "infeasible" and best is not None:  # nothing within the horizon is better
-        return base.SearchResult(best, value_s, "optimal", evaluations, scope)
+    if outcome.status == Status.INFEASIBLE and best is not None:
+        # Nothing within the horizon is better.
+        return Solution(
+            best, bound_s=value_s, status=Status.OPTIMAL, evaluations=evaluations, scope=scope
+        )
     bound_s = min(max(lower_s, outcome.bound_s), value_s)
-    return base.SearchResult(best, bound_s, outcome.status, evaluations, scope)
+    return Solution(
+        best, bound_s=bound_s, status=outcome.status, evaluations=evaluations, scope=scope
+    )
 
 
 def _any_value(tasks: Presolved) -> float:

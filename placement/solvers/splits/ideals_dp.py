@@ -33,6 +33,7 @@ from placement.solvers.limits import SearchLimits
 from placement.solvers.splits import contiguous, ideals
 from placement.solvers.splits.contiguous import DeviceTypes, Split
 from placement.solvers.splits.ideals import Ideals
+from placement.types import Solution, Status
 
 STATES = 50_000_000  # pairs of an ideal and numbers of devices, 8 bytes each
 _FIRST_GUESS, _GUESSES = 1.2, 10  # of a value, as multiple of an even load: 1.2, 1.2 ** 2, ...
@@ -71,7 +72,7 @@ class _Segments(NamedTuple):
     load_s: np.ndarray  # float64 [*]
 
 
-def ideals_dp(problem: Instance, seed: int, limits: SearchLimits) -> base.SearchResult:
+def ideals_dp(problem: Instance, seed: int, limits: SearchLimits) -> Solution:
     """A dynamic program over ideals: the best contiguous placement, with proof.
 
     `contiguous` says what that is. Time is looked at between levels; where it ends, the linearised
@@ -87,24 +88,26 @@ def ideals_dp(problem: Instance, seed: int, limits: SearchLimits) -> base.Search
     for split, lattice in zip(splits, lattices, strict=True):
         best = _better(best, search(split, types, lattice, best.value_s, limits))
     if not best.complete:
-        return base.SearchResult(best.placement, status="time limit", scope=base.CONTIGUOUS)
+        return Solution(best.placement, status=Status.TIME_LIMIT, scope=base.CONTIGUOUS)
     if best.placement is None:
-        return base.SearchResult(None, np.inf, "infeasible", scope=base.CONTIGUOUS)
-    return base.SearchResult(best.placement, best.value_s, "optimal", scope=base.CONTIGUOUS)
+        return Solution(None, bound_s=np.inf, status=Status.INFEASIBLE, scope=base.CONTIGUOUS)
+    return Solution(
+        best.placement, bound_s=best.value_s, status=Status.OPTIMAL, scope=base.CONTIGUOUS
+    )
 
 
-def dp_split(problem: Instance, seed: int, limits: SearchLimits) -> base.SearchResult:
+def dp_split(problem: Instance, seed: int, limits: SearchLimits) -> Solution:
     """The split of `ideals_dp` for `max_load`, under `subgraph` (Tarnawski et al. 2020).
 
     Raises:
       UserError: as `ideals_dp`.
     """
     result = ideals_dp(problem._replace(objective="max_load"), seed, limits)
-    status = "finished" if result.status == "optimal" else "time limit"
-    return base.SearchResult(result.placement, status=status)
+    status = Status.FINISHED if result.status == Status.OPTIMAL else Status.TIME_LIMIT
+    return Solution(result.placement, status=status)
 
 
-def linearised_dp(problem: Instance, seed: int, limits: SearchLimits) -> base.SearchResult:
+def linearised_dp(problem: Instance, seed: int, limits: SearchLimits) -> Solution:
     """A dynamic program over one topological order, cut into segments: contiguous.
 
     Raises:
@@ -112,7 +115,7 @@ def linearised_dp(problem: Instance, seed: int, limits: SearchLimits) -> base.Se
     """
     del seed
     best = _linearised(*contiguous.splits(problem), limits)
-    return base.SearchResult(best.placement, status="finished" if best.complete else "time limit")
+    return Solution(best.placement, status=Status.FINISHED if best.complete else Status.TIME_LIMIT)
 
 
 def _all_ideals(problem: Instance, split: Split) -> Ideals:

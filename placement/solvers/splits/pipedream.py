@@ -22,13 +22,13 @@ import numpy as np
 
 from placement.graphs import dag
 from placement.instance import Instance
-from placement.solvers import base
 from placement.solvers.limits import SearchLimits
 from placement.solvers.splits import contiguous
 from placement.solvers.splits.contiguous import Split
+from placement.types import Solution, Status
 
 
-def pipedream(problem: Instance, seed: int, limits: SearchLimits) -> base.SearchResult:
+def pipedream(problem: Instance, seed: int, limits: SearchLimits) -> Solution:
     """PipeDream's planner (Narayanan et al. 2019): a chain of stages.
 
     Raises:
@@ -47,13 +47,13 @@ def pipedream(problem: Instance, seed: int, limits: SearchLimits) -> base.Search
         stage_s = _stages_s(split, order, k, types.capacity_bytes[k])
         planned = _plan(stage_s, _boundaries_s(split, order, k), len(workers), limits)
         if planned is None:
-            return base.SearchResult(placement, status="time limit")
+            return Solution(placement, status=Status.TIME_LIMIT)
         pace_s, stage = planned
         if pace_s < best_s:
             best_s, device = pace_s, np.empty(split.num_vertices, int)
             device[order] = workers[stage]
             placement = device[split.number]
-    return base.SearchResult(placement)
+    return Solution(placement)
 
 
 def _stages_s(split: Split, order: np.ndarray, k: int, capacity_bytes: float) -> np.ndarray:

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from placement.pipeline.console import metrics, progress
-from placement.types import Solution
+from placement.types import Solution, Status
 from tests.reporting import events
 
 
@@ -85,7 +85,7 @@ def test_what_a_solver_tells_is_logged_some_times_a_second_and_at_its_end(tmp_pa
         for step in range(1, 101):
             now[0] += 0.01
             told.observe(64 * step, 1 / step)
-        told.finish(Solution(np.zeros(1), 1 / 100, np.nan, "finished", 1.0, 6400))
+        told.finish(Solution(np.zeros(1), 1 / 100, np.nan, Status.FINISHED, 1.0, 6400))
     found = metrics.read(tmp_path)
     assert 5 <= len(found) <= 7
     assert found[0] == {"method": "lns", "seed": 0, "elapsed_s": 0.01, **found[0]}
@@ -99,7 +99,7 @@ def test_a_solver_that_tells_nothing_logs_nothing(tmp_path):
         metrics.Log(tmp_path, "heft", 0) as log,
     ):
         metrics.SolverMetrics(log, phase).finish(
-            Solution(np.zeros(1), 2e-3, np.nan, "finished", 1.0, 1)
+            Solution(np.zeros(1), 2e-3, np.nan, Status.FINISHED, 1.0, 1)
         )
         assert phase.words() == "best 2.000 ms"
     assert not list(tmp_path.iterdir())

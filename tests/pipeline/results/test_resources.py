@@ -8,7 +8,7 @@ from placement.instance import Instance
 from placement.pipeline import loading, method_runs
 from placement.pipeline.results import resources
 from placement.runtime.measurement.request import Candidate
-from placement.types import Solution
+from placement.types import Solution, Status
 from tests import helpers
 
 
@@ -34,7 +34,7 @@ SETTING = loading.SearchProblem(
 
 def entry(where: str, value_s: float = 1.0, **others: bool) -> method_runs.Entry:
     placements = np.array([["ab".index(device) for device in where]], np.int32)
-    solution = Solution(placements[0], value_s, math.nan, "finished", 0.0, 1)
+    solution = Solution(placements[0], value_s, math.nan, Status.FINISHED, 0.0, 1)
     candidates = (Candidate(None, ()),)
     return method_runs.Entry("some", solution, placements, candidates, (value_s,), **others)
 

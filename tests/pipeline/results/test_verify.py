@@ -9,7 +9,7 @@ from placement.pipeline.method_runs import Entry
 from placement.pipeline.results import verify
 from placement.pipeline.results.resources import Load
 from placement.runtime.measurement.request import Candidate, Failure, Interval, Measurement
-from placement.types import Solution
+from placement.types import Solution, Status
 
 LOAD = Load(2.0, 64.0)
 
@@ -64,7 +64,7 @@ def entry(method: str, on: int | None = None, **predicted_s: float) -> Entry:
     values = tuple(predicted_s.values())
     devices = np.arange(2 * len(values), dtype=np.int32).reshape(-1, 2)
     placements = devices if on is None else np.full_like(devices, on)
-    solution = Solution(placements[0], values[0], math.nan, "finished", 0.0, 1)
+    solution = Solution(placements[0], values[0], math.nan, Status.FINISHED, 0.0, 1)
     candidates = tuple(Candidate({"op": name}, ()) for name in predicted_s)
     return Entry(method, solution, placements, candidates, values)
 

@@ -17,9 +17,8 @@ from placement.pipeline.console import metrics
 from placement.pipeline.results import bounds
 from placement.pipeline.settings import Settings
 from placement.pipeline.tasks import compare, solve
-from placement.solvers import base
 from placement.solvers.limits import SearchLimits
-from placement.types import Solution
+from placement.types import Solution, Status
 from tests import helpers
 from tests.reporting import events
 
@@ -131,9 +130,9 @@ def test_ctrl_c_in_a_solver_keeps_what_others_found(tmp_path, monkeypatch, capsy
 
 
 def test_the_best_of_an_interrupted_comparison_is_one_of_all_its_graphs(tmp_path, monkeypatch):
-    answers = iter([base.SearchResult(np.array([1, 0, 1, 0, 0]))])  # worth 10
+    answers = iter([Solution(np.array([1, 0, 1, 0, 0]))])  # worth 10
 
-    def once(problem: Instance, seed: int, limits: SearchLimits) -> base.SearchResult:
+    def once(problem: Instance, seed: int, limits: SearchLimits) -> Solution:
         for answer in answers:
             return answer
         raise KeyboardInterrupt
@@ -192,7 +191,7 @@ def test_what_a_cell_compiles_goes_with_it(tmp_path):
 
 
 def entry(value_s: float, bound_s: float = np.nan, *, full: bool = False, scope: str = "all"):
-    solution = Solution(np.zeros(2, np.int32), value_s, bound_s, "finished", 0.0, 1, scope)
+    solution = Solution(np.zeros(2, np.int32), value_s, bound_s, Status.FINISHED, 0.0, 1, scope)
     return method_runs.Entry("some", solution, solution.placement[None], (), (value_s,), full=full)
 
 

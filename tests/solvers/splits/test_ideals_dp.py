@@ -100,7 +100,7 @@ def test_equals_brute_force_over_contiguous_placements(seeds: range):
         assert found.value_s == pytest.approx(expected, rel=1e-5), seed
         assert found.scope == base.CONTIGUOUS or solvers.infeasible(problem)
         if np.isinf(expected):
-            assert found.status.startswith("infeasible"), seed
+            assert found.status == "infeasible", seed
         else:
             assert (found.status, found.bound_s) == ("optimal", found.value_s)
             assert is_contiguous(problem.graph, found.placement.tolist(), NUM_DEVICES)
@@ -152,7 +152,7 @@ def test_memory_that_no_contiguous_split_fits():
         capacity_bytes=np.full(2, 2, np.float32),
     )
     found = solvers.solve("ideals_dp", problem)
-    assert found.status.startswith("infeasible: no contiguous placement")
+    assert found.status_text.startswith("infeasible: no contiguous placement")
     assert found.scope == base.CONTIGUOUS
 
 
@@ -162,7 +162,7 @@ def test_colocation_around_what_another_device_must_run():
         3, [(0, 1), (1, 2)], compute_s=compute_s, colocation=np.array([0, 1, 0], np.int32)
     )
     found = solvers.solve("ideals_dp", problem)
-    assert found.status.startswith("infeasible: no contiguous placement")
+    assert found.status_text.startswith("infeasible: no contiguous placement")
 
 
 @pytest.mark.parametrize("edges", [[(0, 1), (3, 2)], [(0, 1), (2, 3)]], ids=["against", "along"])
