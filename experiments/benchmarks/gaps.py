@@ -17,7 +17,7 @@ from rich.console import Console
 
 from experiments.benchmarks import timing
 from experiments.benchmarks.unseen import DEVICES
-from placement import arguments, solvers
+from placement import arguments, methods, solvers
 from placement.costs import roofline
 from placement.pipeline import loading
 from placement.zoo import families
@@ -121,9 +121,9 @@ def _cell(family: str, text: str, devices: str) -> Cell:
     net = loading.without_weights(text)
     costs = roofline.cost_model(net.graph, names)
     problem = loading.search_problem(net, costs, names, "makespan").coarse
-    lns = solvers.solve("lns", problem, time_limit_s=_TIME_LIMIT_S)
+    lns = methods.solve(problem, "lns", time_limit_s=_TIME_LIMIT_S)
     began_s = time.perf_counter()
-    diagram = solvers.solve("diagram", problem, time_limit_s=_TIME_LIMIT_S)
+    diagram = methods.solve(problem, "diagram", time_limit_s=_TIME_LIMIT_S)
     took_s = time.perf_counter() - began_s
     schedules_s = solvers.lower_bound(problem, time_limit_s=_TIME_LIMIT_S, any_order=True)
     return Cell(

@@ -26,7 +26,7 @@ import numpy as np
 from rich.console import Console
 
 from experiments.benchmarks import timing
-from placement import solvers
+from placement import methods, solvers
 from placement.costs import roofline
 from placement.errors import UserError
 from placement.graphs import coarsen
@@ -122,7 +122,7 @@ def measure(size: int, workdir: Path) -> list[Phase]:
     placements = np.random.default_rng(0).integers(0, len(names), shape, np.int32)
     timed("simulating, compiled first", lambda: problem.simulate(placements))
     timed(f"simulating {_SIMULATED} placements", lambda: problem.simulate(placements))
-    timed("heft", lambda: solvers.solve("heft", problem.coarse).value_s)
+    timed("heft", lambda: methods.solve(problem.coarse, "heft").value_s)
     for method in _LEARNED:
         _learn(method, problem, timed)
     timed("bound", lambda: solvers.lower_bound(problem.full))

@@ -18,10 +18,9 @@ from rich.console import Console
 from rich.table import Table
 
 from experiments.benchmarks import timing
-from placement import files, solvers
+from placement import files, methods
 from placement.costs import roofline
 from placement.errors import UserError
-from placement.instance import Instance
 from placement.methods import pretrained
 from placement.pipeline import loading
 from placement.zoo import families
@@ -122,28 +121,30 @@ def _cell(family: str, text: str, devices: str, path: Path) -> Cell:
     problem = whole.coarse
     everywhere = np.arange(len(names))[:, None].repeat(problem.graph.num_ops, axis=1)
     trained = pretrained.prepare(problem, path, 0)._replace(key=jax.random.PRNGKey(0))
-    beginning = jax.jit(trained.policy.policy.init)(trained.key, trained.read.graph)
-    before_s, _ = _placed(trained._replace(params=beginning), problem)
-    after_s, took_s = _placed(trained, problem)
+    beginning = jax.jit(trained.search.method.policy.init)(
+        trained.key, trained.search.policy_input.graph
+    )
+    before_s, _ = _placed(trained._replace(params=beginning))
+    after_s, took_s = _placed(trained)
     return Cell(
         family=family,
         graph=text,
         devices=devices,
         num_ops=problem.graph.num_ops,
         single_s=float(np.min(whole.simulate(everywhere))),
-        heft_s=solvers.solve("heft", problem).value_s,
+        heft_s=methods.solve(problem, "heft").value_s,
         beginning_s=before_s,
         zero_shot_s=after_s,
-        search_s=solvers.solve(_SEARCH, problem).value_s,
+        search_s=methods.solve(problem, _SEARCH).value_s,
         took_s=took_s,
     )
 
 
-def _placed(of: pretrained.Pretrained, problem: Instance) -> tuple[float, float]:
+def _placed(policy: pretrained.Pretrained) -> tuple[float, float]:
     """Returns a placement's latency and the seconds to find it; a problem's first call compiles."""
     started_s = time.perf_counter()
-    placed = pretrained.place(of, problem)
-    return float(placed.latency_s[-1]), time.perf_counter() - started_s
+    placed = pretrained.place(policy)
+    return placed.value_s, time.perf_counter() - started_s
 
 
 def _summary(cells: list[Cell]) -> Table:

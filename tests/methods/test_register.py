@@ -19,7 +19,7 @@ def registered():
     """Registers Placeto's recipe under another name for one test."""
     placement.register("mine", learned.RECIPES["placeto"])
     yield
-    for table in (learned.RECIPES, methods.LEARNED, methods.METHODS):
+    for table in (learned.RECIPES, methods.METHODS):
         del table["mine"]
 
 

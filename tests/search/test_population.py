@@ -6,7 +6,7 @@ import functools
 import numpy as np
 import pytest
 
-from placement import solvers
+from placement import methods
 from placement.errors import UserError
 from placement.instance import Instance
 from placement.search import population
@@ -61,7 +61,7 @@ def solve(problem: Instance, seed: int = 1, **options) -> Solution:
     limits = SearchLimits(
         options.pop("time_limit_s", 60.0), options.pop("budget", BUDGET), **options
     )
-    return solvers.run("search", population.find, problem, seed, limits)
+    return methods.run("search", population.find, problem, seed, limits)
 
 
 @pytest.fixture
@@ -113,10 +113,10 @@ def test_where_operations_do_not_fit_nothing_is_found(objective):
 def test_no_start_is_better_than_what_is_found(objective):
     for problem, _ in problems(objective)[:3]:
         found_s = solve(problem, budget=600).value_s
-        for name, solver in solvers.SOLVERS.items():
+        for name, solver in methods.of_kind("solver").items():
             if solver.find in starts.STARTS[objective]:
                 with contextlib.suppress(UserError):  # it is not for such a problem
-                    assert found_s <= solvers.solve(name, problem, seed=1).value_s
+                    assert found_s <= methods.solve(problem, name, seed=1).value_s
 
 
 @pytest.mark.parametrize("objective", ["max_load", "subgraph"])

@@ -5,7 +5,7 @@ import jax
 import numpy as np
 import pytest
 
-from placement import solvers
+from placement import methods
 from placement.instance import Instance
 from placement.search import population, sweeps, windows
 from placement.simulators import schedule
@@ -213,7 +213,7 @@ def test_the_search_of_a_large_graph_goes_over_windows_first(monkeypatch):
 
     def solve(budget: int):
         limits = SearchLimits(60, budget)
-        return solvers.run("search", population.find, problem, 0, limits)
+        return methods.run("search", population.find, problem, 0, limits)
 
     solve(2_000)
     assert not asked
@@ -223,7 +223,7 @@ def test_the_search_of_a_large_graph_goes_over_windows_first(monkeypatch):
     assert asked[0].evaluations < found.evaluations <= 8_000
     assert found.value_s <= problem.value_s(asked[0].placement)
     other = problem._replace(objective="serial")
-    solvers.run("search", population.find, other, 0, SearchLimits(60, 2_000))
+    methods.run("search", population.find, other, 0, SearchLimits(60, 2_000))
     assert len(asked) == 1
 
 

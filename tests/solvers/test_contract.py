@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from placement import simulators, solvers
+from placement import methods, simulators, solvers
 from placement.errors import UserError
 from placement.graphs import dag
 from placement.instance import Instance
@@ -36,7 +36,9 @@ TELLING = (
 DRAWS = {True: 18, False: 9}  # by whether the solver is exact
 Step = tuple[int, float, np.ndarray | None]  # evaluations, the best value, its placement
 PAIRS = [
-    (name, objective) for name, made in solvers.SOLVERS.items() for objective in made.objectives
+    (name, objective)
+    for name, made in methods.of_kind("solver").items()
+    for objective in made.objectives
 ]
 
 
@@ -103,7 +105,7 @@ def solve(name: str, problem: Instance, seed: int = 1, **options: Any) -> Soluti
     for package in {"cpsat": ["ortools"]}.get(name, []):
         if importlib.util.find_spec(package) is None:
             pytest.skip(f"{package} is not installed")
-    return solvers.solve(name, problem, seed=seed, budget=BUDGET, **options)
+    return methods.solve(problem, name, seed=seed, budget=BUDGET, **options)
 
 
 @pytest.mark.slow
@@ -154,7 +156,7 @@ def test_what_a_search_tells_ends_with_what_it_returns(name, objective):
 @pytest.mark.parametrize(("name", "objective"), PAIRS)
 def test_the_same_seed_finds_the_same_and_every_seed_where_none_matters(name, objective):
     one, _ = run(name, objective, 1)
-    seed = 1 if solvers.SOLVERS[name].seeded else 2
+    seed = 1 if methods.METHODS[name].seeded else 2
     other = solve(name, problems(objective)[1][0], seed)
     np.testing.assert_array_equal(one.placement, other.placement)
     assert one.status == other.status
@@ -194,7 +196,7 @@ def test_memory_that_cannot_suffice_is_one_line():
         ),
         "serial",
     )
-    solution = solvers.solve("local_search", problem)
+    solution = methods.solve(problem, "local_search")
     assert solution.status_text == (
         "infeasible: operations occupy 30 bytes, all devices together have 28"
     )
@@ -202,10 +204,10 @@ def test_memory_that_cannot_suffice_is_one_line():
 
 def test_mistakes_are_one_line():
     problem = helpers.as_problem(helpers.chain(3), helpers.unit_costs(helpers.chain(3)), "serial")
-    with pytest.raises(UserError, match=r"unknown solver 'magic'; valid: .*graph_cut"):
-        solvers.solve("magic", problem)
+    with pytest.raises(UserError, match=r"unknown method 'magic'; valid: .*graph_cut"):
+        methods.solve(problem, "magic")
     with pytest.raises(UserError, match=r"'graph_cut' is for objective serial, not 'makespan'"):
-        solvers.solve("graph_cut", problem._replace(objective="makespan"))
+        methods.solve(problem._replace(objective="makespan"), "graph_cut")
 
 
 def test_no_time_still_gives_a_placement():

@@ -6,8 +6,9 @@ import numpy as np
 
 from placement.analysis import timeline
 from placement.instance import Instance
-from placement.pipeline import loading, method_runs
+from placement.pipeline import loading
 from placement.pipeline import target as target_lib
+from placement.pipeline.results.rows import Row
 from placement.pipeline.settings import Settings
 from placement.reporting import details, runs
 from placement.runtime.deployment import netron
@@ -27,7 +28,7 @@ _IN_SEGMENTS = "predicted by segments of each device; the table predicts operati
 
 
 def best(
-    entry: method_runs.Entry,
+    row: Row,
     target: target_lib.Target,
     whole: loading.SearchProblem,
     settings: Settings,
@@ -38,12 +39,12 @@ def best(
     Raises:
       ChildProcessError: the placement cannot be run any more.
     """
-    on, placement = method_runs.placed_on(entry, whole), entry.placements[0]
+    on, placement = row.placed_problem(whole), row.placements[0]
     problem, assignment = on.coarse, on.assignment
     costs = whole.full.costs
     compute_load_s, transfer_load_s = timeline.loads(problem, placement)
     return details.Details(
-        method=entry.method,
+        method=row.method,
         objective=settings.objective,
         devices=target.labels,
         graph=whole.full.graph,
@@ -55,12 +56,12 @@ def best(
         capacity_bytes=np.asarray(costs.capacity_bytes, np.float64),
         compute_load_s=compute_load_s,
         transfer_load_s=transfer_load_s,
-        predicted=_predicted(problem, placement, entry.candidates[0]),
+        predicted=_predicted(problem, placement, row.candidates[0]),
         measured=None
         if measurer is None
         else _measured(
             measurer,
-            entry.candidates[0],
+            row.candidates[0],
             whole.full.graph,
             assignment,
             placement,

@@ -11,10 +11,11 @@ import numpy as np
 import placement
 from placement import files
 from placement.errors import UserError
-from placement.pipeline import loading, method_runs
+from placement.pipeline import loading
 from placement.pipeline import target as target_lib
 from placement.pipeline.console import progress
 from placement.pipeline.distributed import hosts
+from placement.pipeline.results.rows import Row
 from placement.pipeline.settings import Settings
 from placement.reporting import runs, summaries, verdict
 from placement.runtime import devices as devices_lib
@@ -110,7 +111,7 @@ def origin(target: target_lib.Target, objective: str, seed: int) -> dict[str, An
 def write_placement(
     workdir: Path,
     summary: dict[str, Any],
-    entry: method_runs.Entry | None,
+    best: Row | None,
     target: target_lib.Target,
     problem: loading.SearchProblem,
 ) -> None:
@@ -118,13 +119,13 @@ def write_placement(
 
     Without one that of an earlier run goes.
     """
-    if entry is None:
+    if best is None:
         (workdir / runs.PLACEMENT).unlink(missing_ok=True)
         return
-    row = next(row for row in summary["rows"] if row["method"] == entry.method)
-    affinity = loading.affinity(method_runs.placed_on(entry, problem), entry.placements[0])
+    row = next(row for row in summary["rows"] if row["method"] == best.method)
+    affinity = loading.affinity(best.placed_problem(problem), best.placements[0])
     provenance = origin(target, summary["objective"], summary["seed"]) | {"row": row}
     found: dict[str, Any] = {"method": row["method"], "placement": affinity}
-    if (segments := entry.candidates[0].segments) is not None:
+    if (segments := best.candidates[0].segments) is not None:
         found["segments"] = segments
     runs.write_json(workdir / runs.PLACEMENT, found | {"provenance": provenance})

@@ -7,7 +7,7 @@ import inspect
 from pathlib import Path
 from typing import Any
 
-from placement import arguments, methods, simulators, solvers, zoo
+from placement import arguments, methods, simulators, zoo
 from placement.costs import roofline
 from placement.errors import UserError
 from placement.methods import learned
@@ -45,16 +45,18 @@ def method_sections() -> dict[str, dict[str, str]]:
     """Lists the methods, by kind."""
     return {
         "learned methods (--config.method=)": {
-            name: method.summary for name, method in methods.LEARNED.items()
+            name: method.summary for name, method in methods.of_kind("learned").items()
         },
         "searches and solvers, of these objectives": {
             name: f"{_line(method)} [{_objectives(method)}]"
-            for name, method in (methods.SEARCHES | methods.SOLVERS).items()
+            for name, method in methods.of_kind("search", "solver").items()
         },
-        "partitioners": {name: _line(method) for name, method in methods.PARTITIONERS.items()},
+        "partitioners": {
+            name: _line(method) for name, method in methods.of_kind("partitioner").items()
+        },
         "without a search": {
             method_runs.HETERO: _first_line(method_runs.openvino_hetero),
-            **{name: _line(method) for name, method in methods.BASELINES.items()},
+            **{name: _line(method) for name, method in methods.of_kind("baseline").items()},
         },
     }
 
@@ -115,7 +117,7 @@ def _line(method: methods.Method) -> str:
 
 
 def _objectives(method: methods.Method) -> str:
-    return "any" if method.objectives == solvers.ANY else ", ".join(method.objectives)
+    return "any" if method.objectives == methods.ALL_OBJECTIVES else ", ".join(method.objectives)
 
 
 def _devices() -> dict[str, str]:

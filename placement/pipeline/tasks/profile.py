@@ -117,9 +117,8 @@ def _calibrated(
         costs = calibrate.apply(profiled, calibration)
     runs.write_json(workdir / "profile.json", saved)
     after = loading.search_problem(target.net, costs, target.names, settings.objective)
-    found = learned_search.train(
-        "hsdag", settings, after, after.simulate, workdir, seed=settings.seed, display=display
-    )
+    found = learned_search.train("hsdag", settings, after, after.simulate, workdir, display)
+    assert found.elite is not None
     drawn = _draw(rng, shape, settings.calibration_placements - len(found.elite))
     drawn += [("best found", placement) for placement in found.elite]
     kinds, held_out = [kind for kind, _ in drawn], _placements(drawn)

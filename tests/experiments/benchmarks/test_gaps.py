@@ -5,7 +5,7 @@ import functools
 import pytest
 
 from experiments.benchmarks import gaps
-from placement import solvers
+from placement import methods
 from placement.errors import UserError
 from placement.zoo import families
 
@@ -15,7 +15,7 @@ def test_a_cell_says_what_is_found_and_what_is_proven(monkeypatch, capsys):
     monkeypatch.setattr(gaps, "DEVICES", ("roofline:cpu,gpu,gpu",))
     # The searches end by their budget or by a proof, and not by the clock.
     monkeypatch.setattr(gaps, "_TIME_LIMIT_S", 600.0)
-    monkeypatch.setattr(solvers, "solve", functools.partial(solvers.solve, budget=1_000))
+    monkeypatch.setattr(methods, "solve", functools.partial(methods.solve, budget=1_000))
     small = "synthetic:family=fork_join,ops=20,seed=0,width=3"
     monkeypatch.setattr(families, "draw", lambda *_: small)
     (cell,) = gaps.measure(["fork_join"])

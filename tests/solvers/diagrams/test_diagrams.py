@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from placement import solvers
+from placement import methods, solvers
 from placement.errors import UserError
 from placement.instance import Instance
 from placement.solvers import base
@@ -61,14 +61,14 @@ def test_restricted_diagrams_know_what_their_placements_take():
 @pytest.mark.slow
 def test_wide_diagrams_find_the_optimum_and_know_it():
     for problem in exhaustive.problems("makespan", 100, seed=1, shared=True):
-        exhaustive.check(problem, solvers.solve("diagram", problem), exhaustive.optimum(problem))
+        exhaustive.check(problem, methods.solve(problem, "diagram"), exhaustive.optimum(problem))
 
 
 def test_modules_in_series_have_few_states():
     problem = _in_series([helpers.fork_join(4, 3)] * 12)
-    found = solvers.solve("diagram", problem, time_limit_s=20.0)
+    found = methods.solve(problem, "diagram", time_limit_s=20.0)
     assert found.status == "optimal"
-    assert found.value_s <= solvers.solve("lns", problem, budget=2000).value_s * (1 + 1e-5)
+    assert found.value_s <= methods.solve(problem, "lns", budget=2000).value_s * (1 + 1e-5)
     np.testing.assert_allclose(solvers.lower_bound(problem), found.value_s, rtol=1e-4)
 
 
@@ -89,7 +89,7 @@ def test_equal_devices_are_one_state():
 
 def test_where_the_time_ends_a_bound_is_one_of_what_is_to_come():
     problem = _in_series([helpers.fork_join(4, 3)] * 4)
-    best_s = solvers.solve("diagram", problem).value_s
+    best_s = methods.solve(problem, "diagram").value_s
     of = _layers(problem)
     swept = sweep(of, 2 * best_s, 100, _limits(0.0), relaxed=True)
     assert not swept.exact
@@ -103,7 +103,7 @@ def test_graphs_that_are_too_wide_are_refused_and_bounded_otherwise():
     costs.compute_s[:] = np.random.default_rng(0).integers(1, 9, costs.compute_s.shape)
     problem = helpers.as_problem(graph, costs, "makespan")
     with pytest.raises(UserError, match="more than 512 tensors alive"):
-        solvers.solve("diagram", problem)
+        methods.solve(problem, "diagram")
     assert search.start(problem, 0, _limits()).placement is None
     assert solvers.lower_bound(problem) == solvers.lower_bound(problem, any_order=True) > 0
 
