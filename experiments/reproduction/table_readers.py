@@ -68,7 +68,8 @@ def merged(*runs: str) -> Callable[[Path], Grid]:
 
     def read(folder: Path) -> Grid:
         rows = [row for run in runs for row in _summary(folder, run)["rows"]]
-        lines = comparison.markdown(comparison.compare(rows, methods_lib.of_kind("learned"))).splitlines()
+        learned = methods_lib.of_kind("learned")
+        lines = comparison.markdown(comparison.compare(rows, learned)).splitlines()
         header, _, *found = map(cells, lines)
         return header, found
 

@@ -87,14 +87,26 @@ def markdown(comparison: Comparison) -> str:
     return grids.markdown(*_grid(comparison, grids.BOLD_MARKDOWN))
 
 
+def latex(comparison: Comparison) -> str:
+    """Returns the same table in LaTeX, see `grids.latex`."""
+    return grids.latex(*_grid(comparison, grids.BOLD_LATEX))
+
+
+def records(rows: Iterable[Row]) -> list[dict[str, Any]]:
+    """Returns every row, references too, as comparison.csv has it; None where a value is missing.
+
+    A measured latency is its median.
+    """
+    medians = ({**row, "measured_s": summaries.median_s(row)} for row in rows)
+    return [{key: None if _missing(row.get(key)) else row[key] for key in _CSV} for row in medians]
+
+
 def to_csv(rows: Iterable[Row]) -> str:
-    """Writes every row with its numbers, references too; a measured latency as its median."""
+    """Writes the `records` of rows."""
     text = io.StringIO()
-    writer = csv.writer(text, lineterminator="\n")
-    writer.writerow(_CSV)
-    for row in rows:
-        known = {**row, "measured_s": summaries.median_s(row)}
-        writer.writerow(["" if _missing(known.get(key)) else known[key] for key in _CSV])
+    writer = csv.DictWriter(text, _CSV, lineterminator="\n")
+    writer.writeheader()
+    writer.writerows(records(rows))
     return text.getvalue()
 
 
