@@ -63,26 +63,27 @@ class OpGraph:
 
 
 class TensorBytes(NamedTuple):
-    """What tensors occupy while they are alive (`placement.simulators.residency`)."""
+    """The memory of tensors while they are alive (`placement.simulators.residency`)."""
 
     made: Array  # float32 [E]: on the device that makes the edge's tensor
     copied: Array  # float32 [E]: on each other device that reads it
 
 
 class SegmentCosts(NamedTuple):
-    """What measured submodels tell that no objective reads (`placement.analysis.segments`)."""
+    """Measured costs of whole submodels, read by `placement.analysis.segments` alone."""
 
-    # float32 [E, D]: of the edge's reader on each device; `CostModel.fusion_loss_s` is their mean.
+    # float32 [E, D]: the loss with the edge's reader on each device; `CostModel.fusion_loss_s` is
+    # the mean over the devices.
     fusion_loss_s: Array
-    # float32 [D]: of these what starting a submodel takes, which each segment pays but once.
+    # float32 [D]: the part of these losses that starting a submodel takes; a segment pays it once.
     launch_s: Array
-    # float32 [N, D]: how much longer an operation takes while all other devices compute, relative;
-    # as measured, so that where they do not disturb each other some are a little below zero.
+    # float32 [N, D]: the relative slowdown of an operation while all other devices compute. It is
+    # measured: where devices do not disturb each other some values are a little below zero.
     slowdown: Array
 
 
 class CostModel(NamedTuple):
-    """What operations and transfers cost on D devices: arrays only, a pytree."""
+    """The costs of operations and transfers on D devices: a pytree of arrays."""
 
     compute_s: Array  # float32 [N, D]; inf where the device does not support the operation
     transfer_latency_s: Array  # float32 [D, D], zero on the diagonal
@@ -101,7 +102,7 @@ class CostModel(NamedTuple):
 
 
 class Problem(NamedTuple):
-    """What every method is given: a graph, what it costs, and what is to be minimised."""
+    """A placement problem: a graph, its costs and the objective to minimise."""
 
     graph: OpGraph
     costs: CostModel

@@ -238,16 +238,16 @@ class Search(NamedTuple):
     is_measured: bool  # whether placements are evaluated on devices
 
     @classmethod
-    def prepare(cls, method: str, problem: Instance, is_measured: bool = False) -> "Search":
+    def prepare(cls, name: str, problem: Instance, is_measured: bool = False) -> "Search":
         """Makes the method and reads the problem as its policy does.
 
         Raises:
           UserError: as `make` and `check_fits`.
         """
-        made = make(method, len(problem.devices), is_measured)
-        policy_input = made.read(problem)
-        check_fits(method, made.learner, policy_input.graph)
-        return cls(made, policy_input, problem, is_measured)
+        method = make(name, len(problem.devices), is_measured)
+        policy_input = method.read(problem)
+        check_fits(name, method.learner, policy_input.graph)
+        return cls(method, policy_input, problem, is_measured)
 
     def start(self, seed: int, evaluate: Evaluate) -> trainer.Progress:
         """Returns a search at its beginning: initial parameters, single devices evaluated."""
@@ -370,14 +370,14 @@ def make_pace(clock_s: Callable[[], float]) -> Callable[[], int]:
     Args:
       clock_s: returns seconds since any fixed time.
     """
-    asked_s: list[float] = []
+    call_times_s: list[float] = []
     steps = 1
 
     def pace() -> int:
         nonlocal steps
-        asked_s.append(clock_s())
-        if len(asked_s) > 2:
-            step_s = max((asked_s[-1] - asked_s[-2]) / steps, _REPORT_INTERVAL_S / CHUNK)
+        call_times_s.append(clock_s())
+        if len(call_times_s) > 2:
+            step_s = max((call_times_s[-1] - call_times_s[-2]) / steps, _REPORT_INTERVAL_S / CHUNK)
             steps = max(1, int(_REPORT_INTERVAL_S / step_s))
         return steps
 

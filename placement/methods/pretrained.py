@@ -94,8 +94,8 @@ def place(pretrained: Pretrained) -> Solution:
       UserError: as `check_zero_shot`.
     """
     check_zero_shot(pretrained.method)
-    made, (graph, assignment), problem, _ = pretrained.search
-    improve = made.policy.improve
+    method, (graph, assignment), problem, _ = pretrained.search
+    improve = method.policy.improve
     assert improve is not None
     simulator = trainer.Simulator.of(problem)._replace(assignment=assignment)
     num_ops = problem.graph.num_ops

@@ -109,10 +109,10 @@ def train(
             phase.update(report.progress.evaluations, report.progress.best_s)
             checkpoints.save(path, (report.progress, elapsed_s))
 
-        done = {"step": int(progress.step), "evaluations": int(progress.evaluations)}
+        resumed = {"step": int(progress.step), "evaluations": int(progress.evaluations)}
         solution = learned.to_solution(progress, Status.TIME_LIMIT)
         with (
-            metrics.Log(workdir, method, settings.seed, **done) as log,
+            metrics.Log(workdir, method, settings.seed, **resumed) as log,
             processes.leading("search", job),
         ):
             if spent_s <= settings.time_limit_s:

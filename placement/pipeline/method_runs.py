@@ -400,9 +400,9 @@ def _make_row(context: Context, method: str, solution: Solution, *, is_full: boo
     )
     present, backend = context.target.present, context.settings.backend
     candidates: list[Candidate] = []
-    until_s = time.monotonic() + context.settings.time_limit_s
+    deadline_s = time.monotonic() + context.settings.time_limit_s
     for placement in placements:
-        if candidates and time.monotonic() > until_s:
+        if candidates and time.monotonic() > deadline_s:
             break
         candidates.append(loading.candidate(problem, placement, present, backend))
     placements = placements[: len(candidates)]

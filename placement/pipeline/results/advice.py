@@ -41,8 +41,8 @@ class Advice(NamedTuple):
     @property
     def ratio(self) -> float:
         """The best possible over the fastest without placing; nan where either is not known."""
-        known = math.isfinite(self.bound_s) and math.isfinite(self.fastest_s)
-        return units.ratio(self.bound_s, self.fastest_s) if known else math.nan
+        is_known = math.isfinite(self.bound_s) and math.isfinite(self.fastest_s)
+        return units.ratio(self.bound_s, self.fastest_s) if is_known else math.nan
 
     @property
     def _fastest_name(self) -> str:
@@ -63,10 +63,11 @@ class Advice(NamedTuple):
         if math.isnan(self.ratio):
             return [self.recommendation()]
         best = "The fastest placement takes" if self.optimal else "No placement takes less than"
-        how = "measured" if self.measured else "predicted"
+        source = "measured" if self.measured else "predicted"
         text = (
             f"{best} {units.duration(self.bound_s)} (simulated, objective {self.objective}). "
-            f"Without placing, {self._fastest_name} takes {units.duration(self.fastest_s)} ({how})."
+            f"Without placing, {self._fastest_name} takes {units.duration(self.fastest_s)} "
+            f"({source})."
         )
         if not math.isnan(self.chain):
             text += f" {self.chain:.0%} of the work is one chain and cannot be shared."

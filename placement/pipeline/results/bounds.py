@@ -71,10 +71,10 @@ def read(path: Path) -> dict[str, list[float]]:
     )
 
 
-def merge(path: Path, found: dict[str, list[float]]) -> None:
+def merge(path: Path, bounds: dict[str, list[float]]) -> None:
     """Keeps the better of each of the file's bounds and those of another file."""
     stored = read(path)
-    better = {key: [*map(max, pair, stored.get(key, pair))] for key, pair in found.items()}
+    better = {key: [*map(max, pair, stored.get(key, pair))] for key, pair in bounds.items()}
     if stored | better != stored:
         runs.write_json(path, stored | better)
 

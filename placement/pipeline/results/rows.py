@@ -16,7 +16,7 @@ Outcome = Measurement | Failure | None  # None: not measured
 
 
 class Load(NamedTuple):
-    """What a placement asks of the machine; nan where there is none that runs."""
+    """The load of a placement on the machine; nan where none runs."""
 
     max_load_s: float  # seconds for each request of a stream: the objective 'max_load'
     memory_bytes: float  # the bytes that the fullest device holds
@@ -53,7 +53,7 @@ class Row(NamedTuple):
         """Whether everything is on one device because this row is that device."""
         return self.method.startswith("single:")
 
-    def only(self, index: int) -> "Row":
+    def select(self, index: int) -> "Row":
         """Returns the row with one of its placements alone."""
         value_s, placement = self.predicted_s[index], self.placements[index]
         return self._replace(

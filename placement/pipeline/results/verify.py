@@ -16,7 +16,7 @@ _COMPILE_S = 5.0  # the time that compiling each placement may take at least
 
 
 class NothingRanError(OSError):
-    """No placement that was to be measured ran."""
+    """Every placement that was measured failed."""
 
 
 def measure(
@@ -84,7 +84,7 @@ def _narrow_to_fastest(
     compile_s = max(compile_s, _COMPILE_S * len(candidates))
     request = Measure(candidates, _MIN_ROUNDS, seconds, compile_s=compile_s)
     outcomes = dict(zip(order, measurer.ask(request)[1:], strict=True))
-    return row.only(min(sorted(outcomes), key=lambda i: baseline.ratio(outcomes[i])))
+    return row.select(min(sorted(outcomes), key=lambda i: baseline.ratio(outcomes[i])))
 
 
 def _with_singles(row: Row, single_candidates: dict[int | None, Candidate]) -> Row:
