@@ -110,7 +110,7 @@ def check(method: str, objective: str) -> None:
     arguments.check("method", method, METHODS)
     objectives = METHODS[method].objectives
     if objective not in objectives:
-        suitable = [n for n, other in of_kind("solver").items() if objective in other.objectives]
+        suitable = [name for name, m in of_kind("solver").items() if objective in m.objectives]
         raise UserError(
             f"method {method!r} is for objective {' or '.join(objectives)}, not {objective!r}; "
             f"for {objective!r} there are {', '.join(suitable)}"
@@ -168,7 +168,7 @@ def run(name: str, find: base.Find, problem: Instance, seed: int, limits: Search
             status = Status.FINISHED
     bound_s = result.bound_s
     if not np.isnan(bound_s):
-        bound_s = _on_scale_of_simulator(name, bound_s, value_s, status == Status.OPTIMAL)
+        bound_s = _check_bound(name, bound_s, value_s, status == Status.OPTIMAL)
     if status == Status.INFEASIBLE:
         reason = reason or _PROVEN_INFEASIBLE[result.scope].format(name)
     elif np.isinf(value_s) and placement is not None and problem.exceeds_memory(placement):
@@ -193,7 +193,7 @@ def single_device_placements(problem: Instance) -> np.ndarray:
     return np.tile(np.arange(num_devices, dtype=np.int32)[:, None], (1, num_ops))
 
 
-def _on_scale_of_simulator(name: str, bound_s: float, value_s: float, is_optimal: bool) -> float:
+def _check_bound(name: str, bound_s: float, value_s: float, is_optimal: bool) -> float:
     """Returns the bound, at most the value, which may be below it by rounding.
 
     Raises:

@@ -219,12 +219,12 @@ def check_fits(method: str, learner: base.Learner, graph: jraph.GraphsTuple) -> 
         state = jax.eval_shape(learner.init, jax.random.PRNGKey(0), graph)
         sample = jax.eval_shape(learner.sample, state, graph)[1]
         # An update holds the old state and the new one.
-        needed_bytes: float = 2 * count_bytes(state) + count_bytes(sample)
+        required_bytes: float = 2 * count_bytes(state) + count_bytes(sample)
     except OverflowError:  # no array is that large
-        needed_bytes = math.inf
-    if needed_bytes > available_bytes:
+        required_bytes = math.inf
+    if required_bytes > available_bytes:
         raise UserError(
-            f"method={method!r} needs {needed_bytes / 2**30:,.0f} GiB at least, and this machine "
+            f"method={method!r} needs {required_bytes / 2**30:,.0f} GiB at least, and this machine "
             f"has {available_bytes / 2**30:,.0f}; give smaller hyper-parameters"
         )
 

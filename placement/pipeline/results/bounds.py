@@ -102,7 +102,13 @@ def _digest(problem: Problem) -> str:
     """Returns a digest of everything that the objective's value depends on."""
     graph, costs = problem.graph, problem.costs
     digest = hashlib.sha256(problem.objective.encode())
-    of_graph = (graph.senders, graph.receivers, graph.tensors, graph.edge_bytes, graph.colocation)
-    for array in map(np.asarray, (*of_graph, *jax.tree.leaves(costs))):
+    graph_arrays = (
+        graph.senders,
+        graph.receivers,
+        graph.tensors,
+        graph.edge_bytes,
+        graph.colocation,
+    )
+    for array in map(np.asarray, (*graph_arrays, *jax.tree.leaves(costs))):
         digest.update(f"{array.dtype} {array.shape}".encode() + array.tobytes())
     return digest.hexdigest()[:16]

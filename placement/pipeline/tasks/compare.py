@@ -321,29 +321,29 @@ def _unpack(directory: Path, content: dict[str, bytes]) -> None:
 
 
 def _summarise(settings: Settings, cells: list[_Cell]) -> dict[str, Any]:
-    of_cells = [(cell, runs.read_summary(cell.directory)) for cell in cells]
+    cell_summaries = [(cell, runs.read_summary(cell.directory)) for cell in cells]
     rows = [
         {**row, "graph": cell.label, "seed": summary["seed"]}
-        for cell, summary in of_cells
+        for cell, summary in cell_summaries
         for row in summary["rows"]
     ]
-    by_label = {cell.label: {**s["graph"], "name": cell.label} for cell, s in of_cells}
+    by_label = {cell.label: {**s["graph"], "name": cell.label} for cell, s in cell_summaries}
     graphs = [*by_label.values()]
-    together = {
+    combined = {
         "name": ", ".join(graph["name"] for graph in graphs),
         "num_ops": sum(graph["num_ops"] for graph in graphs),
         "num_edges": sum(graph["num_edges"] for graph in graphs),
     }
     return {
-        "graph": graphs[0] if len(graphs) == 1 else together,
-        "devices": of_cells[0][1]["devices"],
+        "graph": graphs[0] if len(graphs) == 1 else combined,
+        "devices": cell_summaries[0][1]["devices"],
         "objective": settings.objective,
         "seed": settings.seed,
         "rows": rows,
         "statistics": aggregates.data(report.compared(rows)[1]),
         "best": _best(rows),
-        "complete": all(summary.get("complete", True) for _, summary in of_cells),
-        "compute_s": sum(summary["compute_s"] for _, summary in of_cells),
+        "complete": all(summary.get("complete", True) for _, summary in cell_summaries),
+        "compute_s": sum(summary["compute_s"] for _, summary in cell_summaries),
     }
 
 

@@ -127,9 +127,9 @@ def run_methods(
         rows: list[Row] = []
         with interrupts.asked(display, context.stop):
             for number, method in enumerate(order, 1):
-                before = count_measured()
+                measured_before = count_measured()
                 new_rows = method_runs.run(method, context, alone=methods == (method,))
-                measured = count_measured() - before
+                measured = count_measured() - measured_before
                 rows += [row._replace(measurements=measured) for row in new_rows]
                 if context.stop.is_set():
                     rest = ", ".join(order[number:]) or "no method"
